@@ -141,7 +141,7 @@ fn there_is_nothing_else_on_that_port() {
         ("GET", "/unknown?comp=list"),
         ("GET", "/%2e%2e/%2e%2e/etc/passwd"),
     ] {
-        let request = http::head(&address, &format!("{method} {path} HTTP/1.1"), &["Content-Length: 0"]);
+        let request = http::request_head(&address, &format!("{method} {path} HTTP/1.1"), &["Content-Length: 0"]);
         let answer = http::exchange(&address, request.as_bytes()).expect("an answer");
         assert!(matches!(answer.status, 400 | 401 | 403), "{method} {path}: {}", answer.status);
         assert!(answer.header("x-ms-error-code").is_some(), "{method} {path}");

@@ -60,7 +60,7 @@ fn a_truncated_upload_writes_nothing() {
     headers.push(("Authorization", &authorization));
     let lines: Vec<String> = headers.iter().map(|(name, value)| format!("{name}: {value}")).collect();
     let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
-    let head = http::head(&site.address(), &format!("PUT {path}?comp=range HTTP/1.1"), &lines);
+    let head = http::request_head(&site.address(), &format!("PUT {path}?comp=range HTTP/1.1"), &lines);
 
     let piece = vec![b'X'; RANGE / 4];
     for politely in [true, false] {

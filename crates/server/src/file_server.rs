@@ -16,8 +16,8 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::http::limits::{Limits, Rates};
-use crate::http::{FilesOnly, serve};
+use crate::http::rate_limit::{RateLimits, Rates};
+use crate::http::{FileServiceOnly, serve};
 use crate::tls::Tls;
 use crate::{open_shares, tell_about_files, unix_now};
 
@@ -48,11 +48,11 @@ impl FileServer {
             TcpListener::bind(config.listen).await.with_context(|| format!("cannot listen on {}", config.listen))?;
         let address = listener.local_addr()?;
         let shares = Arc::new(open_shares(&config.data, std::time::SystemTime::now().into()).await?);
-        let limits = Arc::new(Limits::new(config.rates));
+        let limits = Arc::new(RateLimits::new(config.rates));
         let files = FileService::new(shares, Arc::new(keys), limits, unix_now).with_audit(Arc::new(Log));
         let (stop, stopping) = watch::channel(false);
         let tasks = vec![
-            tokio::spawn(serve(listener, config.tls, FilesOnly(files.clone()), stopping.clone())),
+            tokio::spawn(serve(listener, config.tls, FileServiceOnly(files.clone()), stopping.clone())),
             tokio::spawn(tell_about_files(files, stopping)),
         ];
         Ok(FileServer { address, stop, tasks })

@@ -52,7 +52,7 @@ use app::file_lines::FileLines;
 use app::keyring::Keyring;
 use app::{App, instance};
 use gateway::Gateway;
-use http::Door;
+use http::HttpService;
 use reconcile::{ReconcileConfig, Reconciler};
 use traces::Traces;
 
@@ -63,7 +63,7 @@ pub struct ServerConfig {
     /// Without it only this machine may reach the server.
     pub tls: Option<tls::Tls>,
     /// How often one caller may ask.
-    pub rates: http::limits::Rates,
+    pub rates: http::rate_limit::Rates,
     /// A node that is silent for longer is lost.
     pub lease: Duration,
     /// How long a pass lasts with which a node on another machine mounts a volume.
@@ -167,7 +167,7 @@ impl Server {
         let (stop, stopping) = watch::channel(false);
         let gateway = Gateway::new(app.clone(), config.open_join_token.as_ref(), stopping.clone());
         let gateway = gateway.with_wheels(&config.wheels);
-        let limits = Arc::new(http::limits::Limits::new(config.rates));
+        let limits = Arc::new(http::rate_limit::RateLimits::new(config.rates));
         let files = FileService::new(app.shares.clone(), Arc::new(Keyring::new(app.clone())), limits.clone(), unix_now);
         let audit = Audit::default();
         let files =
@@ -186,7 +186,7 @@ impl Server {
             rules: config.rules,
         };
         let reconciler = Reconciler::new(app.clone(), gateway, provider.clone(), reconcile);
-        let standing = api.standing();
+        let connections = api.connections();
         let judge = Arc::new(Keyring::new(app.clone()));
         let nfs = match config.nfs {
             Some(listen) => Some(nfs::NfsPort::reserve(&app, listen, &data.join("nfs-port"))?),
@@ -202,7 +202,7 @@ impl Server {
             tokio::spawn(nfs::keep_tidy(app.clone(), stopping.clone())),
             tokio::spawn(ending::keep_shared_temp_clear(app.store.clone(), shared_temp.clone(), stopping.clone())),
             tokio::spawn(serve_nfs(nfs, stopping.clone())),
-            tokio::spawn(standing.watch(app.store.clone(), judge, unix_now, stopping.clone())),
+            tokio::spawn(connections.run(app.store.clone(), judge, unix_now, stopping.clone())),
             tokio::spawn(http::serve(listener, config.tls, api, stopping.clone())),
             tokio::spawn(reconciler.run(stopping.clone())),
             tokio::spawn(tell_about_files(files, stopping)),

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::Args;
-use corro_server::http::limits::Rates;
+use corro_server::http::rate_limit::Rates;
 use corro_server::tls::Tls;
 use corro_server::{FileServer, FileServerConfig, backup};
 
@@ -63,7 +63,7 @@ pub async fn run(args: FilesArgs) -> Result<(), Failure> {
         data: data.path().to_owned(),
         listen,
         tls: tls.clone(),
-        rates: Rates::USUAL,
+        rates: Rates::DEFAULT,
         accounts: accounts.keys.clone(),
     };
     let stop = hosting::stop_asked();

@@ -16,7 +16,7 @@ use std::time::Duration;
 use corro_agent::incarnation::{self, Validity};
 use corro_client::Profile;
 use corro_model::Secret;
-use corro_server::http::limits::Rates;
+use corro_server::http::rate_limit::Rates;
 use corro_server::tls::Tls;
 use corro_server::{AdminCredential, Provider, Quotas, Rules, Server, ServerConfig, Site};
 use tokio::signal::unix::{SignalKind, signal};
@@ -60,11 +60,11 @@ pub struct HostingArgs {
     mask_secrets: bool,
 
     /// Requests a second that one principal may make, reads and writes each, and that one storage account is asked
-    #[arg(long, value_name = "N", default_value_t = Rates::USUAL.per_principal, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = Rates::DEFAULT.per_principal, value_parser = clap::value_parser!(u32).range(1..))]
     rate: u32,
 
     /// Requests a second that one address may make without a login
-    #[arg(long, value_name = "N", default_value_t = Rates::USUAL.per_address, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = Rates::DEFAULT.per_address, value_parser = clap::value_parser!(u32).range(1..))]
     anonymous_rate: u32,
 
     /// Seconds of silence after which a node counts as lost

@@ -11,7 +11,7 @@ use corro_store::AccountRecord;
 
 use super::App;
 use super::warnings::jobs_with_share;
-use crate::http::standing::{Judge, key_mark};
+use crate::http::session_revocation::{CredentialCheck, key_fingerprint};
 
 /// Accounts that are remembered before all are forgotten.
 const REMEMBERED: usize = 1000;
@@ -60,12 +60,12 @@ impl AccountKeys for Keyring {
     }
 }
 
-impl Judge for Keyring {
-    fn stands(&self, by: &str) -> bool {
+impl CredentialCheck for Keyring {
+    fn is_principal_valid(&self, by: &str) -> bool {
         self.app.stands(by)
     }
 
     fn has_key(&self, account: &str, mark: u64) -> bool {
-        self.keys(account).is_some_and(|keys| keys.iter().any(|key| key_mark(key) == mark))
+        self.keys(account).is_some_and(|keys| keys.iter().any(|key| key_fingerprint(key) == mark))
     }
 }

@@ -17,8 +17,8 @@ use corro_model::arm::*;
 use corro_model::batchai::*;
 use corro_model::ops::*;
 
-use super::answer::{Answer, Poll};
-use super::call::Call;
+use super::arm_request::ArmRequest;
+use super::response::{ArmResponse, PollUrls};
 use super::router::Router;
 use crate::app::App;
 use crate::app::conflict::Put;
@@ -26,9 +26,9 @@ use crate::app::jobs::JobPath;
 use crate::app::output_files::Listing;
 
 /// A poll is held for so long while the operation goes on: clients that ask again at once neither spin nor come late.
-const POLL_PATIENCE: Duration = Duration::from_secs(1);
+const POLL_HOLD_TIME: Duration = Duration::from_secs(1);
 
-type Result<T> = std::result::Result<Answer<T>, ApiError>;
+type Result<T> = std::result::Result<ArmResponse<T>, ApiError>;
 
 pub fn routes() -> Router {
     Router::default()
@@ -125,238 +125,251 @@ pub fn routes() -> Router {
 
 // Workspaces
 
-async fn create_workspace(app: App, call: Call<WorkspaceCreateParameters>) -> Result<Workspace> {
-    Ok(Answer::Ok(app.create_workspace(call.param("group"), call.param("workspace"), call.body).await?))
+async fn create_workspace(app: App, request: ArmRequest<WorkspaceCreateParameters>) -> Result<Workspace> {
+    Ok(ArmResponse::Ok(app.create_workspace(request.param("group"), request.param("workspace"), request.body).await?))
 }
 
-async fn update_workspace(app: App, call: Call<WorkspaceUpdateParameters>) -> Result<Workspace> {
-    Ok(Answer::Ok(app.update_workspace(call.param("group"), call.param("workspace"), call.body).await?))
+async fn update_workspace(app: App, request: ArmRequest<WorkspaceUpdateParameters>) -> Result<Workspace> {
+    Ok(ArmResponse::Ok(app.update_workspace(request.param("group"), request.param("workspace"), request.body).await?))
 }
 
-async fn get_workspace(app: App, call: Call<NoBody>) -> Result<Workspace> {
-    Ok(Answer::Ok(app.workspace(&call.param("group"), &call.param("workspace"))?))
+async fn get_workspace(app: App, request: ArmRequest<NoBody>) -> Result<Workspace> {
+    Ok(ArmResponse::Ok(app.workspace(&request.param("group"), &request.param("workspace"))?))
 }
 
-async fn list_workspaces(app: App, call: Call<NoBody>) -> Result<Page<Workspace>> {
-    let group = call.param("group");
+async fn list_workspaces(app: App, request: ArmRequest<NoBody>) -> Result<Page<Workspace>> {
+    let group = request.param("group");
     let group = (!group.is_empty()).then_some(group.as_str());
-    Ok(Answer::Ok(call.page(app.readable(app.workspaces(group)?, |w| &w.id), |workspace| &workspace.id)?))
+    Ok(ArmResponse::Ok(request.page(app.readable(app.workspaces(group)?, |w| &w.id), |workspace| &workspace.id)?))
 }
 
-async fn delete_workspace(app: App, call: Call<NoBody>) -> Result<NoBody> {
-    let begun = app.delete_workspace(call.param("group"), call.param("workspace")).await?;
-    Ok(begun_or(&app, &call, begun, Answer::Nothing))
+async fn delete_workspace(app: App, request: ArmRequest<NoBody>) -> Result<NoBody> {
+    let operation_started = app.delete_workspace(request.param("group"), request.param("workspace")).await?;
+    Ok(accepted_or(&app, &request, operation_started, ArmResponse::NoContent))
 }
 
 // Experiments
 
-async fn create_experiment(app: App, call: Call<NoBody>) -> Result<Experiment> {
-    let (group, workspace, experiment) = (call.param("group"), call.param("workspace"), call.param("experiment"));
-    Ok(Answer::Ok(app.create_experiment(group, workspace, experiment).await?))
+async fn create_experiment(app: App, request: ArmRequest<NoBody>) -> Result<Experiment> {
+    let (group, workspace, experiment) =
+        (request.param("group"), request.param("workspace"), request.param("experiment"));
+    Ok(ArmResponse::Ok(app.create_experiment(group, workspace, experiment).await?))
 }
 
-async fn get_experiment(app: App, call: Call<NoBody>) -> Result<Experiment> {
-    Ok(Answer::Ok(app.experiment(&call.param("group"), &call.param("workspace"), &call.param("experiment"))?))
+async fn get_experiment(app: App, request: ArmRequest<NoBody>) -> Result<Experiment> {
+    Ok(ArmResponse::Ok(app.experiment(
+        &request.param("group"),
+        &request.param("workspace"),
+        &request.param("experiment"),
+    )?))
 }
 
-async fn list_experiments(app: App, call: Call<NoBody>) -> Result<Page<Experiment>> {
-    let experiments = app.experiments(&call.param("group"), &call.param("workspace"))?;
-    Ok(Answer::Ok(call.page(experiments, |experiment| &experiment.name)?))
+async fn list_experiments(app: App, request: ArmRequest<NoBody>) -> Result<Page<Experiment>> {
+    let experiments = app.experiments(&request.param("group"), &request.param("workspace"))?;
+    Ok(ArmResponse::Ok(request.page(experiments, |experiment| &experiment.name)?))
 }
 
-async fn delete_experiment(app: App, call: Call<NoBody>) -> Result<NoBody> {
-    let (group, workspace, experiment) = (call.param("group"), call.param("workspace"), call.param("experiment"));
-    let begun = app.delete_experiment(group, workspace, experiment).await?;
-    Ok(begun_or(&app, &call, begun, Answer::Nothing))
+async fn delete_experiment(app: App, request: ArmRequest<NoBody>) -> Result<NoBody> {
+    let (group, workspace, experiment) =
+        (request.param("group"), request.param("workspace"), request.param("experiment"));
+    let operation_started = app.delete_experiment(group, workspace, experiment).await?;
+    Ok(accepted_or(&app, &request, operation_started, ArmResponse::NoContent))
 }
 
 // Clusters
 
-async fn create_cluster(app: App, call: Call<ClusterCreateParameters>) -> Result<Cluster> {
-    let (group, workspace, cluster) = (call.param("group"), call.param("workspace"), call.param("cluster"));
-    let base_url = call.base_url;
-    let put = app.create_cluster(group, workspace, cluster, call.body).await?;
-    Ok(put_answer(&app, &base_url, put))
+async fn create_cluster(app: App, request: ArmRequest<ClusterCreateParameters>) -> Result<Cluster> {
+    let (group, workspace, cluster) = (request.param("group"), request.param("workspace"), request.param("cluster"));
+    let base_url = request.base_url;
+    let put = app.create_cluster(group, workspace, cluster, request.body).await?;
+    Ok(put_response(&app, &base_url, put))
 }
 
-async fn get_cluster(app: App, call: Call<NoBody>) -> Result<Cluster> {
-    Ok(Answer::Ok(app.cluster(&call.param("group"), &call.param("workspace"), &call.param("cluster"))?))
+async fn get_cluster(app: App, request: ArmRequest<NoBody>) -> Result<Cluster> {
+    Ok(ArmResponse::Ok(app.cluster(&request.param("group"), &request.param("workspace"), &request.param("cluster"))?))
 }
 
-async fn update_cluster(app: App, call: Call<ClusterUpdateParameters>) -> Result<Cluster> {
-    let (group, workspace, cluster) = (call.param("group"), call.param("workspace"), call.param("cluster"));
-    Ok(Answer::Ok(app.update_cluster(group, workspace, cluster, call.body).await?))
+async fn update_cluster(app: App, request: ArmRequest<ClusterUpdateParameters>) -> Result<Cluster> {
+    let (group, workspace, cluster) = (request.param("group"), request.param("workspace"), request.param("cluster"));
+    Ok(ArmResponse::Ok(app.update_cluster(group, workspace, cluster, request.body).await?))
 }
 
-async fn list_clusters(app: App, call: Call<NoBody>) -> Result<Page<Cluster>> {
-    let clusters = app.clusters(&call.param("group"), &call.param("workspace"))?;
-    Ok(Answer::Ok(call.page(clusters, |cluster| &cluster.name)?))
+async fn list_clusters(app: App, request: ArmRequest<NoBody>) -> Result<Page<Cluster>> {
+    let clusters = app.clusters(&request.param("group"), &request.param("workspace"))?;
+    Ok(ArmResponse::Ok(request.page(clusters, |cluster| &cluster.name)?))
 }
 
-async fn delete_cluster(app: App, call: Call<NoBody>) -> Result<NoBody> {
-    let begun = app.delete_cluster(call.param("group"), call.param("workspace"), call.param("cluster")).await?;
-    Ok(begun_or(&app, &call, begun, Answer::Nothing))
+async fn delete_cluster(app: App, request: ArmRequest<NoBody>) -> Result<NoBody> {
+    let operation_started =
+        app.delete_cluster(request.param("group"), request.param("workspace"), request.param("cluster")).await?;
+    Ok(accepted_or(&app, &request, operation_started, ArmResponse::NoContent))
 }
 
-async fn cluster_logins(app: App, call: Call<NoBody>) -> Result<Page<RemoteLoginInformation>> {
-    let logins = app.cluster_logins(&call.param("group"), &call.param("workspace"), &call.param("cluster"))?;
-    Ok(Answer::Ok(Page::whole(logins)))
+async fn cluster_logins(app: App, request: ArmRequest<NoBody>) -> Result<Page<RemoteLoginInformation>> {
+    let logins = app.cluster_logins(&request.param("group"), &request.param("workspace"), &request.param("cluster"))?;
+    Ok(ArmResponse::Ok(Page::whole(logins)))
 }
 
 // File servers
 
-async fn create_file_server(app: App, call: Call<FileServerCreateParameters>) -> Result<FileServer> {
-    let (group, workspace, name) = (call.param("group"), call.param("workspace"), call.param("fileServer"));
-    let base_url = call.base_url;
-    let put = app.create_file_server(group, workspace, name, call.body).await?;
-    Ok(put_answer(&app, &base_url, put))
+async fn create_file_server(app: App, request: ArmRequest<FileServerCreateParameters>) -> Result<FileServer> {
+    let (group, workspace, name) = (request.param("group"), request.param("workspace"), request.param("fileServer"));
+    let base_url = request.base_url;
+    let put = app.create_file_server(group, workspace, name, request.body).await?;
+    Ok(put_response(&app, &base_url, put))
 }
 
-async fn get_file_server(app: App, call: Call<NoBody>) -> Result<FileServer> {
-    let (group, workspace, name) = (call.param("group"), call.param("workspace"), call.param("fileServer"));
+async fn get_file_server(app: App, request: ArmRequest<NoBody>) -> Result<FileServer> {
+    let (group, workspace, name) = (request.param("group"), request.param("workspace"), request.param("fileServer"));
     // Not in the service's document, so only who asks for it gets it.
-    Ok(Answer::Ok(match call.query("$expand") == Some("nfs") {
+    Ok(ArmResponse::Ok(match request.query("$expand") == Some("nfs") {
         true => app.file_server_with_export(&group, &workspace, &name).await?,
         false => app.file_server(&group, &workspace, &name)?,
     }))
 }
 
-async fn list_file_servers(app: App, call: Call<NoBody>) -> Result<Page<FileServer>> {
-    let file_servers = app.file_servers(&call.param("group"), &call.param("workspace"))?;
-    Ok(Answer::Ok(call.page(file_servers, |file_server| &file_server.name)?))
+async fn list_file_servers(app: App, request: ArmRequest<NoBody>) -> Result<Page<FileServer>> {
+    let file_servers = app.file_servers(&request.param("group"), &request.param("workspace"))?;
+    Ok(ArmResponse::Ok(request.page(file_servers, |file_server| &file_server.name)?))
 }
 
-async fn delete_file_server(app: App, call: Call<NoBody>) -> Result<NoBody> {
-    let (group, workspace, name) = (call.param("group"), call.param("workspace"), call.param("fileServer"));
-    let begun = app.delete_file_server(group, workspace, name).await?;
-    Ok(begun_or(&app, &call, begun, Answer::Nothing))
+async fn delete_file_server(app: App, request: ArmRequest<NoBody>) -> Result<NoBody> {
+    let (group, workspace, name) = (request.param("group"), request.param("workspace"), request.param("fileServer"));
+    let operation_started = app.delete_file_server(group, workspace, name).await?;
+    Ok(accepted_or(&app, &request, operation_started, ArmResponse::NoContent))
 }
 
 // Jobs
 
-fn job_path<R>(call: &Call<R>) -> JobPath {
+fn job_path<R>(request: &ArmRequest<R>) -> JobPath {
     JobPath {
-        group: call.param("group"),
-        workspace: call.param("workspace"),
-        experiment: call.param("experiment"),
-        job: call.param("job"),
+        group: request.param("group"),
+        workspace: request.param("workspace"),
+        experiment: request.param("experiment"),
+        job: request.param("job"),
     }
 }
 
-async fn create_job(app: App, call: Call<JobCreateParameters>) -> Result<Job> {
-    let (path, base_url) = (job_path(&call), call.base_url);
-    let put = app.create_job(path, call.body).await?;
-    Ok(put_answer(&app, &base_url, put))
+async fn create_job(app: App, request: ArmRequest<JobCreateParameters>) -> Result<Job> {
+    let (path, base_url) = (job_path(&request), request.base_url);
+    let put = app.create_job(path, request.body).await?;
+    Ok(put_response(&app, &base_url, put))
 }
 
-async fn get_job(app: App, call: Call<NoBody>) -> Result<Job> {
-    Ok(Answer::Ok(app.job(&job_path(&call))?))
+async fn get_job(app: App, request: ArmRequest<NoBody>) -> Result<Job> {
+    Ok(ArmResponse::Ok(app.job(&job_path(&request))?))
 }
 
-async fn list_jobs(app: App, call: Call<NoBody>) -> Result<Page<Job>> {
-    let (group, workspace, experiment) = (call.param("group"), call.param("workspace"), call.param("experiment"));
-    let (first, limit) = call.page_wanted()?;
+async fn list_jobs(app: App, request: ArmRequest<NoBody>) -> Result<Page<Job>> {
+    let (group, workspace, experiment) =
+        (request.param("group"), request.param("workspace"), request.param("experiment"));
+    let (first, limit) = request.page_params()?;
     let (value, next) = app.jobs((&group, &workspace, &experiment), &first, limit)?;
-    let next_link = next.map(|name| call.next_link(&name.to_lowercase()));
-    Ok(Answer::Ok(Page { value, next_link }))
+    let next_link = next.map(|name| request.next_link(&name.to_lowercase()));
+    Ok(ArmResponse::Ok(Page { value, next_link }))
 }
 
-async fn delete_job(app: App, call: Call<NoBody>) -> Result<NoBody> {
-    let begun = app.delete_job(job_path(&call)).await?;
-    Ok(begun_or(&app, &call, begun, Answer::Nothing))
+async fn delete_job(app: App, request: ArmRequest<NoBody>) -> Result<NoBody> {
+    let operation_started = app.delete_job(job_path(&request)).await?;
+    Ok(accepted_or(&app, &request, operation_started, ArmResponse::NoContent))
 }
 
-async fn terminate_job(app: App, call: Call<NoBody>) -> Result<NoBody> {
-    let begun = app.terminate_job(job_path(&call)).await?;
-    Ok(begun_or(&app, &call, begun, Answer::Done))
+async fn terminate_job(app: App, request: ArmRequest<NoBody>) -> Result<NoBody> {
+    let operation_started = app.terminate_job(job_path(&request)).await?;
+    Ok(accepted_or(&app, &request, operation_started, ArmResponse::OkEmpty))
 }
 
-async fn list_output_files(app: App, call: Call<NoBody>) -> Result<Page<OutputFile>> {
-    let Some(id) = call.query("outputdirectoryid") else {
+async fn list_output_files(app: App, request: ArmRequest<NoBody>) -> Result<Page<OutputFile>> {
+    let Some(id) = request.query("outputdirectoryid") else {
         let message =
             "The query parameter outputdirectoryid is missing: use stdouterr or the id of an output directory";
         return Err(ApiError::new(400, "MissingRequiredQueryParameter", message).about("outputdirectoryid"));
     };
     let listing = Listing {
         output_directory_id: id.to_owned(),
-        directory: call.query("directory").unwrap_or(".").to_owned(),
-        link_expiry_minutes: call.number("linkexpiryinminutes", 60, 5..=600)?,
-        max_results: call.number("maxresults", 1000, 1..=1000)? as usize,
-        from: call.query("marker").unwrap_or_default().to_owned(),
+        directory: request.query("directory").unwrap_or(".").to_owned(),
+        link_expiry_minutes: request.int_param("linkexpiryinminutes", 60, 5..=600)?,
+        max_results: request.int_param("maxresults", 1000, 1..=1000)? as usize,
+        from: request.query("marker").unwrap_or_default().to_owned(),
     };
-    let path = job_path(&call);
-    let base_url = call.base_url.clone();
+    let path = job_path(&request);
+    let base_url = request.base_url.clone();
     let listed = tokio::task::spawn_blocking(move || app.output_files(&path, &listing, &base_url)).await;
     let (value, next) =
         listed.map_err(|_| ApiError::new(500, "InternalError", "Listing the job's files was cut short"))??;
-    Ok(Answer::Ok(Page { value, next_link: next.map(|name| call.next_link(&name)) }))
+    Ok(ArmResponse::Ok(Page { value, next_link: next.map(|name| request.next_link(&name)) }))
 }
 
-async fn job_logins(app: App, call: Call<NoBody>) -> Result<Page<RemoteLoginInformation>> {
-    Ok(Answer::Ok(Page::whole(app.job_logins(&job_path(&call))?)))
+async fn job_logins(app: App, request: ArmRequest<NoBody>) -> Result<Page<RemoteLoginInformation>> {
+    Ok(ArmResponse::Ok(Page::whole(app.job_logins(&job_path(&request))?)))
 }
 
 // The provider itself
 
-async fn provider_actions(_app: App, _call: Call<NoBody>) -> Result<Page<ProviderOperation>> {
-    Ok(Answer::Ok(Page::whole(provider_operations())))
+async fn provider_actions(_app: App, _request: ArmRequest<NoBody>) -> Result<Page<ProviderOperation>> {
+    Ok(ArmResponse::Ok(Page::whole(provider_operations())))
 }
 
-async fn list_usages(app: App, call: Call<NoBody>) -> Result<Page<Usage>> {
-    Ok(Answer::Ok(Page::whole(app.usages(&call.param("location")))))
+async fn list_usages(app: App, request: ArmRequest<NoBody>) -> Result<Page<Usage>> {
+    Ok(ArmResponse::Ok(Page::whole(app.usages(&request.param("location")))))
 }
 
 // Long-running operations
 
-async fn operation_result(app: App, call: Call<NoBody>) -> Result<AsyncOperation> {
-    let url = format!("{}{}", call.base_url, call.path);
-    app.operation_ends(&call.param("operation"), POLL_PATIENCE).await;
-    Ok(Answer::Polled(app.operation(&call.param("operation"), url)?))
+async fn operation_result(app: App, request: ArmRequest<NoBody>) -> Result<AsyncOperation> {
+    let url = format!("{}{}", request.base_url, request.path);
+    app.operation_ends(&request.param("operation"), POLL_HOLD_TIME).await;
+    Ok(ArmResponse::Polled(app.operation(&request.param("operation"), url)?))
 }
 
-async fn operation_status(app: App, call: Call<NoBody>) -> Result<NoBody> {
-    let poll = Some(call.param("location"));
-    app.operation_ends(&call.param("operation"), POLL_PATIENCE).await;
-    operation_by_location(&app, &call, poll)
+async fn operation_status(app: App, request: ArmRequest<NoBody>) -> Result<NoBody> {
+    let poll = Some(request.param("location"));
+    app.operation_ends(&request.param("operation"), POLL_HOLD_TIME).await;
+    operation_by_location(&app, &request, poll)
 }
 
 /// 202 with the same address while busy, then 200, or the error that ended it.
-fn operation_by_location(app: &App, call: &Call<NoBody>, region: Option<String>) -> Result<NoBody> {
-    let id = call.param("operation");
+fn operation_by_location(app: &App, request: &ArmRequest<NoBody>, region: Option<String>) -> Result<NoBody> {
+    let id = request.param("operation");
     let operation = app.operation(&id, String::new())?;
     match (operation.status, operation.error) {
-        (AsyncStatus::Succeeded, _) => return Ok(Answer::Done),
+        (AsyncStatus::Succeeded, _) => return Ok(ArmResponse::OkEmpty),
         (AsyncStatus::Failed, Some(error)) => return Err(ApiError::conflict(&error.code, error.message)),
         _ => {}
     }
-    Ok(Answer::Accepted(match region {
-        Some(region) => poll(app, &call.base_url, &id, &region),
+    Ok(ArmResponse::Accepted(match region {
+        Some(region) => poll(app, &request.base_url, &id, &region),
         None => {
-            let location = format!("{}{}?api-version={GROUPS_VERSION}", call.base_url, call.path);
-            Poll { async_operation: None, location }
+            let location = format!("{}{}?api-version={GROUPS_VERSION}", request.base_url, request.path);
+            PollUrls { async_operation: None, location }
         }
     }))
 }
 
-fn poll(app: &App, base_url: &str, operation: &str, region: &str) -> Poll {
+fn poll(app: &App, base_url: &str, operation: &str, region: &str) -> PollUrls {
     let values = [("subscription", &*app.subscription), ("location", region), ("operation", operation)];
     let url = |path: String| format!("{base_url}{path}?api-version={BATCHAI_VERSION}");
-    Poll {
+    PollUrls {
         async_operation: Some(url(path_of::<OperationResult>(&values))),
         location: url(path_of::<OperationStatus>(&values)),
     }
 }
 
-fn put_answer<T>(app: &App, base_url: &str, put: Put<T>) -> Answer<T> {
+fn put_response<T>(app: &App, base_url: &str, put: Put<T>) -> ArmResponse<T> {
     match put {
-        Put::Begun { operation, location } => Answer::Accepted(poll(app, base_url, &operation, &location)),
-        Put::Unchanged(resource) => Answer::Ok(*resource),
+        Put::Begun { operation, location } => ArmResponse::Accepted(poll(app, base_url, &operation, &location)),
+        Put::Unchanged(resource) => ArmResponse::Ok(*resource),
     }
 }
 
-fn begun_or<T>(app: &App, call: &Call<NoBody>, begun: Option<(String, String)>, otherwise: Answer<T>) -> Answer<T> {
-    match begun {
-        Some((operation, region)) => Answer::Accepted(poll(app, &call.base_url, &operation, &region)),
+fn accepted_or<T>(
+    app: &App,
+    request: &ArmRequest<NoBody>,
+    operation_started: Option<(String, String)>,
+    otherwise: ArmResponse<T>,
+) -> ArmResponse<T> {
+    match operation_started {
+        Some((operation, region)) => ArmResponse::Accepted(poll(app, &request.base_url, &operation, &region)),
         None => otherwise,
     }
 }

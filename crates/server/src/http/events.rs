@@ -21,43 +21,44 @@ use crate::app::numbers::Numbers;
 
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// A page that lost its connection asks again after so many milliseconds.
-const RETRY: &str = "retry: 1000\n\n";
+const RETRY_HINT: &str = "retry: 1000\n\n";
 
 #[derive(Clone, Copy, PartialEq)]
-enum Form {
+enum StreamFormat {
     ServerSent,
-    Lines,
+    JsonLines,
 }
 
-struct Telling {
+struct EventStream {
     reader: Reader,
-    form: Form,
+    format: StreamFormat,
     follows: bool,
     ready: VecDeque<String>,
-    _counted: Counted,
+    _counter: StreamCounter,
 }
 
 /// One of the open streams.
-struct Counted(Arc<Numbers>);
+struct StreamCounter(Arc<Numbers>);
 
-impl Counted {
+impl StreamCounter {
     fn new(numbers: &Arc<Numbers>) -> Self {
         numbers.event_streams.fetch_add(1, Ordering::Relaxed);
         Self(numbers.clone())
     }
 }
 
-impl Drop for Counted {
+impl Drop for StreamCounter {
     fn drop(&mut self) {
         self.0.event_streams.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// The answer to `GET /events`, on behalf of the app's caller.
-pub fn answer(app: &App, request: &Request) -> Result<Response, ApiError> {
+pub fn respond(app: &App, request: &Request) -> Result<Response, ApiError> {
     let query = query_texts(request.uri().query().unwrap_or_default());
-    let asked = |name: &str| query.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, v)| v.as_str());
-    let follows = match asked("follow") {
+    let query_param =
+        |name: &str| query.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, v)| v.as_str());
+    let follows = match query_param("follow") {
         None | Some("true") => true,
         Some("false") => false,
         Some(other) => {
@@ -65,23 +66,27 @@ pub fn answer(app: &App, request: &Request) -> Result<Response, ApiError> {
             return Err(ApiError::new(400, "InvalidQueryParameterValue", message).about("follow"));
         }
     };
-    let told = |name: header::HeaderName| request.headers().get(name).and_then(|value| value.to_str().ok());
-    let form = match told(header::ACCEPT).is_some_and(|accept| accept.contains(SERVER_SENT)) {
-        true => Form::ServerSent,
-        false => Form::Lines,
+    let header_value = |name: header::HeaderName| request.headers().get(name).and_then(|value| value.to_str().ok());
+    let format = match header_value(header::ACCEPT).is_some_and(|accept| accept.contains(SERVER_SENT)) {
+        true => StreamFormat::ServerSent,
+        false => StreamFormat::JsonLines,
     };
     // What a page was told last comes before what its address says, which stays as it was.
-    let after = told(header::HeaderName::from_static("last-event-id")).filter(|id| !id.is_empty()).or(asked("after"));
-    let ready = if form == Form::ServerSent { VecDeque::from([RETRY.to_owned()]) } else { VecDeque::new() };
-    let telling = Telling { reader: app.listen(after), form, follows, ready, _counted: Counted::new(&app.numbers) };
-    let body = stream::unfold(telling, |mut telling| async {
-        let piece = telling.next().await?;
-        Some((Ok::<_, std::convert::Infallible>(Bytes::from(piece)), telling))
+    let after = header_value(header::HeaderName::from_static("last-event-id"))
+        .filter(|id| !id.is_empty())
+        .or(query_param("after"));
+    let ready =
+        if format == StreamFormat::ServerSent { VecDeque::from([RETRY_HINT.to_owned()]) } else { VecDeque::new() };
+    let event_stream =
+        EventStream { reader: app.listen(after), format, follows, ready, _counter: StreamCounter::new(&app.numbers) };
+    let body = stream::unfold(event_stream, |mut event_stream| async {
+        let chunk = event_stream.next().await?;
+        Some((Ok::<_, std::convert::Infallible>(Bytes::from(chunk)), event_stream))
     });
     let mut response = Response::new(Body::from_stream(body));
-    let media = if form == Form::ServerSent { SERVER_SENT } else { JSON_LINES };
+    let content_type = if format == StreamFormat::ServerSent { SERVER_SENT } else { JSON_LINES };
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     // Proxies that gather answers before they pass them on are asked not to.
@@ -89,16 +94,16 @@ pub fn answer(app: &App, request: &Request) -> Result<Response, ApiError> {
     Ok(response)
 }
 
-impl Telling {
+impl EventStream {
     /// The next piece of the answer; nothing when it is over.
     async fn next(&mut self) -> Option<String> {
         loop {
-            if let Some(piece) = self.ready.pop_front() {
-                return Some(piece);
+            if let Some(chunk) = self.ready.pop_front() {
+                return Some(chunk);
             }
             let lines = self.reader.take();
             if !lines.is_empty() {
-                return Some(lines.iter().map(|line| self.form.write(line)).collect());
+                return Some(lines.iter().map(|line| self.format.write(line)).collect());
             }
             if self.reader.is_behind() {
                 continue;
@@ -109,24 +114,24 @@ impl Telling {
             match tokio::time::timeout(KEEP_ALIVE, self.reader.wait()).await {
                 Ok(true) => {}
                 Ok(false) => return None,
-                Err(_) => return Some(self.form.keep_alive().to_owned()),
+                Err(_) => return Some(self.format.keep_alive().to_owned()),
             }
         }
     }
 }
 
-impl Form {
+impl StreamFormat {
     fn write(self, (id, text): &Line) -> String {
         match self {
-            Form::ServerSent => format!("id: {id}\ndata: {text}\n\n"),
-            Form::Lines => format!("{text}\n"),
+            StreamFormat::ServerSent => format!("id: {id}\ndata: {text}\n\n"),
+            StreamFormat::JsonLines => format!("{text}\n"),
         }
     }
 
     fn keep_alive(self) -> &'static str {
         match self {
-            Form::ServerSent => ": still here\n\n",
-            Form::Lines => "\n",
+            StreamFormat::ServerSent => ": still here\n\n",
+            StreamFormat::JsonLines => "\n",
         }
     }
 }

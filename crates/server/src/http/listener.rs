@@ -25,10 +25,10 @@ use tokio::sync::watch;
 use tokio_rustls::server::TlsStream;
 use tokio_util::task::TaskTracker;
 
-use super::answer::error_response;
-use super::head::check_head;
-use super::lanes::Lanes;
-use super::standing::{Behalf, Seat, Standing};
+use super::conn_threads::PerCoreRuntimes;
+use super::request_head::check_head;
+use super::response::error_response;
+use super::session_revocation::{ConnectionEntry, ConnectionRegistry, RequestAuth};
 use crate::connections::{Connection, ConnectionLimits, ConnectionTable};
 use crate::tls::Tls;
 
@@ -36,38 +36,38 @@ use crate::tls::Tls;
 const MAX_CONNECTIONS: usize = 65_536;
 /// Files that are left to everything else, where there are enough: the database, shares, processes.
 const RESERVED_FILES: u64 = 512;
-const HEADER_DEADLINE: Duration = Duration::from_secs(30);
+const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 /// From the first byte to the end of the handshake.
-const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(10);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 
 /// Who answers what arrives. Clones share everything.
-pub trait Door: Clone + Send + Sync + 'static {
-    fn answer(&self, request: Request) -> impl Future<Output = Response> + Send;
+pub trait HttpService: Clone + Send + Sync + 'static {
+    fn handle(&self, request: Request) -> impl Future<Output = Response> + Send;
 
     /// Where it is known who uses which connection; where nothing can be revoked, nobody looks.
-    fn standing(&self) -> Standing {
-        Standing::default()
+    fn connections(&self) -> ConnectionRegistry {
+        ConnectionRegistry::default()
     }
 }
 
 /// Serves until `stop` turns true.
-pub async fn serve(listener: TcpListener, tls: Option<Tls>, door: impl Door, stop: watch::Receiver<bool>) {
+pub async fn serve(listener: TcpListener, tls: Option<Tls>, service: impl HttpService, stop: watch::Receiver<bool>) {
     let total = connection_limit();
     tracing::info!(connections = total, "connections are taken up to this limit");
-    serve_within(limits_of(total), listener, tls, door, stop).await;
+    serve_within(limits_of(total), listener, tls, service, stop).await;
 }
 
 async fn serve_within(
     limits: ConnectionLimits,
     listener: TcpListener,
     tls: Option<Tls>,
-    door: impl Door,
+    service: impl HttpService,
     mut stop: watch::Receiver<bool>,
 ) {
-    let (door, table, connections) = (Arc::new(door), ConnectionTable::new(limits), TaskTracker::new());
-    let mut lanes = match Lanes::start() {
-        Ok(lanes) => lanes,
+    let (service, table, connections) = (Arc::new(service), ConnectionTable::new(limits), TaskTracker::new());
+    let mut runtimes = match PerCoreRuntimes::start() {
+        Ok(runtimes) => runtimes,
         Err(error) => return tracing::error!(%error, "no thread can be started to serve connections"),
     };
     loop {
@@ -98,49 +98,51 @@ async fn serve_within(
         let _ = stream.set_nodelay(true);
         // It is to be watched by the thread that serves it.
         let Ok(stream) = stream.into_std() else { continue };
-        let (door, tls, mut stop) = (door.clone(), tls.clone(), stop.clone());
+        let (service, tls, mut stop) = (service.clone(), tls.clone(), stop.clone());
         let serve = async move {
             let Ok(stream) = TcpStream::from_std(stream) else { return };
-            let seated = door.standing().seat();
-            let seat = seated.seat.clone();
-            let stream = Cuttable { stream, seat: seat.clone(), connection: connection.clone() };
-            let Some(tls) = tls else { return converse(stream, peer, None, door, stop, seat, connection).await };
+            let registration = service.connections().register();
+            let entry = registration.entry.clone();
+            let stream = AbortableIo { stream, entry: entry.clone(), connection: connection.clone() };
+            let Some(tls) = tls else {
+                return serve_connection(stream, peer, None, service, stop, entry, connection).await;
+            };
             let secured = tokio::select! {
-                secured = tokio::time::timeout(HANDSHAKE_DEADLINE, secure(stream, &tls)) => secured,
+                secured = tokio::time::timeout(HANDSHAKE_TIMEOUT, accept_tls(stream, &tls)) => secured,
                 () = connection.evicted() => return log_eviction(peer),
                 () = stopped(&mut stop) => return,
             };
             if let Ok(Some(stream)) = secured {
-                converse(stream, peer, Some(OverTls), door, stop, seat, connection).await;
+                serve_connection(stream, peer, Some(OverTls), service, stop, entry, connection).await;
             }
         };
-        connections.spawn_on(serve, &lanes.next());
+        connections.spawn_on(serve, &runtimes.next());
     }
     connections.close();
     let _ = tokio::time::timeout(SHUTDOWN_GRACE, connections.wait()).await;
 }
 
 /// Requests and answers on one connection, until either side ends it.
-async fn converse<S, D: Door>(
+async fn serve_connection<S, D: HttpService>(
     stream: S,
     peer: SocketAddr,
     over_tls: Option<OverTls>,
-    door: Arc<D>,
+    service: Arc<D>,
     mut stop: watch::Receiver<bool>,
-    seat: Arc<Seat>,
+    entry: Arc<ConnectionEntry>,
     connection: Arc<Connection>,
 ) where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let (behalf, own) = (Behalf(seat.clone()), connection.clone());
-    let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
-        let (door, connection) = (door.clone(), own.clone());
+    let (auth, own) = (RequestAuth(entry.clone()), connection.clone());
+    let http_service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
+        let (service, connection) = (service.clone(), own.clone());
         let is_admitted = connection.begin_request();
         let mut request = request.map(Body::new);
         // Links that are limited to addresses, or to TLS, are checked against these.
         request.extensions_mut().insert(ConnectInfo(peer));
-        behalf.0.clear();
-        request.extensions_mut().insert(behalf.clone());
+        auth.0.clear();
+        request.extensions_mut().insert(auth.clone());
         if let Some(over_tls) = over_tls {
             request.extensions_mut().insert(over_tls);
         }
@@ -150,7 +152,7 @@ async fn converse<S, D: Door>(
             }
             let in_progress = RequestGuard(connection);
             let response = match check_head(request.version(), request.uri(), request.headers()) {
-                Ok(()) => door.answer(request).await,
+                Ok(()) => service.handle(request).await,
                 Err(error) => refuse_head(&error),
             };
             if response.status() == StatusCode::SWITCHING_PROTOCOLS {
@@ -162,17 +164,17 @@ async fn converse<S, D: Door>(
     });
     let http = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_DEADLINE)
+        .header_read_timeout(HEADER_TIMEOUT)
         .max_header_size(64 * 1024)
         .max_buf_size(1024 * 1024)
-        .serve_connection(TokioIo::new(stream), service)
+        .serve_connection(TokioIo::new(stream), http_service)
         .with_upgrades();
     tokio::pin!(http);
     tokio::select! {
         ended = http.as_mut() => log_end(ended),
         () = connection.evicted() => log_eviction(peer),
         // What is in flight is dropped with the connection.
-        () = seat.cut() => tracing::info!(%peer, "a connection is cut: what its caller showed is no longer good"),
+        () = entry.revoked() => tracing::info!(%peer, "a connection is cut: what its caller showed is no longer good"),
         () = stopped(&mut stop) => {
             http.as_mut().graceful_shutdown();
             let _ = tokio::time::timeout(SHUTDOWN_GRACE, http).await;
@@ -228,27 +230,27 @@ impl HttpBody for TrackedBody {
 }
 
 /// A socket that, once cut or evicted, forgets what its client has not been sent yet.
-struct Cuttable {
+struct AbortableIo {
     stream: TcpStream,
-    seat: Arc<Seat>,
+    entry: Arc<ConnectionEntry>,
     connection: Arc<Connection>,
 }
 
-impl Drop for Cuttable {
+impl Drop for AbortableIo {
     fn drop(&mut self) {
-        if self.seat.is_cut() || self.connection.is_evicted() {
+        if self.entry.is_revoked() || self.connection.is_evicted() {
             let _ = self.stream.set_zero_linger();
         }
     }
 }
 
-impl AsyncRead for Cuttable {
+impl AsyncRead for AbortableIo {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }
 
-impl AsyncWrite for Cuttable {
+impl AsyncWrite for AbortableIo {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, buf)
     }
@@ -275,14 +277,14 @@ impl AsyncWrite for Cuttable {
 }
 
 /// The stream inside TLS; `None` when there is none to be had. Somebody who speaks plain HTTP is told what to do.
-async fn secure(mut stream: Cuttable, tls: &Tls) -> Option<TlsStream<Cuttable>> {
+async fn accept_tls(mut stream: AbortableIo, tls: &Tls) -> Option<TlsStream<AbortableIo>> {
     let mut first = [0; 1];
     let looks_like_http = stream.stream.peek(&mut first).await.ok()? == 1 && first[0].is_ascii_uppercase();
     if looks_like_http {
-        let _ = stream.write_all(plain_answer().as_bytes()).await;
+        let _ = stream.write_all(plain_http_response().as_bytes()).await;
         let _ = stream.shutdown().await;
         // What was sent is read, so that the answer is not lost to a reset.
-        let _ = tokio::time::timeout(PLAIN_FAREWELL, tokio::io::copy(&mut stream, &mut tokio::io::sink())).await;
+        let _ = tokio::time::timeout(PLAIN_HTTP_DRAIN, tokio::io::copy(&mut stream, &mut tokio::io::sink())).await;
         return None;
     }
     match tls.acceptor().accept(stream).await {
@@ -295,9 +297,9 @@ async fn secure(mut stream: Cuttable, tls: &Tls) -> Option<TlsStream<Cuttable>> 
 }
 
 /// How long somebody who speaks plain HTTP may go on.
-const PLAIN_FAREWELL: Duration = Duration::from_millis(500);
+const PLAIN_HTTP_DRAIN: Duration = Duration::from_millis(500);
 
-fn plain_answer() -> String {
+fn plain_http_response() -> String {
     let error = ApiError::new(400, "HttpsRequired", "This port speaks TLS only: use https:// instead of http://");
     let body = serde_json::to_string(&error.envelope()).expect("answers are plain data");
     let head = "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json; charset=utf-8\r\nconnection: close";
@@ -314,11 +316,11 @@ fn limits_of(total: usize) -> ConnectionLimits {
 fn connection_limit() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
-    connections_with(getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX))
+    connections_for_files(getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX))
 }
 
 /// Three of four files, but for a reserve that is no more than half.
-fn connections_with(files: u64) -> usize {
+fn connections_for_files(files: u64) -> usize {
     let reserve = RESERVED_FILES.max(files / 4).min(files / 2);
     usize::try_from(files - reserve).map_or(MAX_CONNECTIONS, |files| files.min(MAX_CONNECTIONS))
 }
@@ -345,18 +347,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connections_leave_files_to_others() {
+    fn connections_leave_file_descriptors_to_others() {
         for (files, connections) in [(256, 128), (1_024, 512), (4_096, 3_072), (20_000, 15_000), (u64::MAX, 65_536)] {
-            assert_eq!(connections_with(files), connections, "{files}");
+            assert_eq!(connections_for_files(files), connections, "{files}");
         }
     }
 
     /// Tells requests apart by their path; `/hold` is answered when the test says so.
     #[derive(Clone)]
-    struct Echo(watch::Receiver<bool>);
+    struct EchoService(watch::Receiver<bool>);
 
-    impl Door for Echo {
-        async fn answer(&self, request: Request) -> Response {
+    impl HttpService for EchoService {
+        async fn handle(&self, request: Request) -> Response {
             if request.uri().path() == "/hold" {
                 stopped(&mut self.0.clone()).await;
             }
@@ -364,12 +366,12 @@ mod tests {
         }
     }
 
-    async fn ask(stream: &mut TcpStream, path: &str) -> io::Result<()> {
+    async fn send_request(stream: &mut TcpStream, path: &str) -> io::Result<()> {
         stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: test\r\n\r\n").as_bytes()).await
     }
 
     /// Until the whole body, which is the path, has come; fails when the connection ends before.
-    async fn answered(stream: &mut TcpStream, path: &str) -> io::Result<()> {
+    async fn receive_response(stream: &mut TcpStream, path: &str) -> io::Result<()> {
         let mut got = Vec::new();
         while !got.ends_with(format!("\r\n\r\n{path}").as_bytes()) {
             if stream.read_buf(&mut got).await? == 0 {
@@ -386,12 +388,12 @@ mod tests {
         let (stop, stopping) = watch::channel(false);
         let (release, released) = watch::channel(false);
         let limits = ConnectionLimits { total: 100, per_address: 10, per_loopback_address: 40 };
-        let serving = tokio::spawn(serve_within(limits, listener, None, Echo(released), stopping));
+        let serving = tokio::spawn(serve_within(limits, listener, None, EchoService(released), stopping));
         let connect = async || TcpStream::connect(address).await.expect("a connection");
         let (mut held, mut used) = (connect().await, connect().await);
-        ask(&mut held, "/hold").await.expect("sent");
-        ask(&mut used, "/used").await.expect("sent");
-        answered(&mut used, "/used").await.expect("answered");
+        send_request(&mut held, "/hold").await.expect("sent");
+        send_request(&mut used, "/used").await.expect("sent");
+        receive_response(&mut used, "/used").await.expect("answered");
         let mut idle = Vec::new();
         for number in 0..200 {
             let mut stream = connect().await;
@@ -402,8 +404,8 @@ mod tests {
             idle.push(stream);
         }
         let mut late = connect().await;
-        ask(&mut late, "/late").await.expect("sent");
-        answered(&mut late, "/late").await.expect("the request is answered");
+        send_request(&mut late, "/late").await.expect("sent");
+        receive_response(&mut late, "/late").await.expect("the request is answered");
         // 40 are open: the one with a request in progress, the one that was used, the late one and the last 37 of the idle ones.
         for stream in &mut idle[..200 - 37] {
             assert!(matches!(stream.read(&mut [0; 1]).await, Ok(0) | Err(_)), "an idle one stays open");
@@ -412,10 +414,10 @@ mod tests {
             let open = stream.try_read(&mut [0; 1]);
             assert!(open.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock), "a newer one is closed");
         }
-        ask(&mut used, "/again").await.expect("sent");
-        answered(&mut used, "/again").await.expect("it was kept");
+        send_request(&mut used, "/again").await.expect("sent");
+        receive_response(&mut used, "/again").await.expect("it was kept");
         release.send_replace(true);
-        answered(&mut held, "/hold").await.expect("a request in progress is never given up");
+        receive_response(&mut held, "/hold").await.expect("a request in progress is never given up");
         stop.send_replace(true);
         serving.await.expect("it ends");
     }
@@ -425,7 +427,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let (stop, stopping) = watch::channel(false);
-        let serving = tokio::spawn(serve_within(limits_of(100), listener, None, Echo(stopping.clone()), stopping));
+        let serving =
+            tokio::spawn(serve_within(limits_of(100), listener, None, EchoService(stopping.clone()), stopping));
         for (head, names) in [
             ("GET / HTTP/1.1\r\nhost: a\r\nhost: b", "host"),
             ("GET / HTTP/1.1\r\nhost: a\r\nHost: a", "host"),

@@ -3,7 +3,7 @@
 //! the clients' managed identity, which shows none on a virtual machine, has to bring one here.
 
 mod documents;
-mod wanted;
+mod token_request;
 
 use std::borrow::Cow;
 
@@ -15,10 +15,10 @@ use corro_model::{ApiError, Timestamp};
 use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode};
 
-use self::wanted::{Wanted, Way};
+use self::token_request::{TokenProtocol, TokenRequest};
 use super::Api;
-use super::answer::json_response;
-use super::call::{base_url, read_body};
+use super::arm_request::{base_url, read_body};
+use super::response::json_response;
 use crate::app::audit::Asked;
 use crate::app::guid;
 use crate::app::tokens::{LIFETIME_S, NoToken};
@@ -27,28 +27,28 @@ use crate::app::tokens::{LIFETIME_S, NoToken};
 const AUTHORITIES: [&str; 3] = ["adfs", "common", "organizations"];
 
 /// What a path at this door asks for.
-pub enum Errand {
-    Below { authority: String, door: LoginDoor },
+pub enum LoginRoute {
+    Authority { authority: String, door: LoginDoor },
     Identity,
     Metadata,
 }
 
 /// Why there is no token: the protocol's word, the directory's number, and what it means.
 #[derive(Debug, PartialEq)]
-pub struct Refusal {
+pub struct TokenRefusal {
     status: StatusCode,
     error: &'static str,
     code: u32,
     text: String,
 }
 
-impl Refusal {
+impl TokenRefusal {
     fn bad(error: &'static str, code: u32, text: impl Into<String>) -> Self {
-        Refusal { status: StatusCode::BAD_REQUEST, error, code, text: text.into() }
+        TokenRefusal { status: StatusCode::BAD_REQUEST, error, code, text: text.into() }
     }
 
     fn unauthorized(code: u32, text: &str) -> Self {
-        Refusal { status: StatusCode::UNAUTHORIZED, error: "invalid_client", code, text: text.to_owned() }
+        TokenRefusal { status: StatusCode::UNAUTHORIZED, error: "invalid_client", code, text: text.to_owned() }
     }
 
     fn body(&self, correlation: String, now: Timestamp) -> TokenError {
@@ -66,41 +66,46 @@ impl Refusal {
     }
 }
 
-impl Errand {
-    pub fn find(path: &str) -> Option<Errand> {
+impl LoginRoute {
+    pub fn find(path: &str) -> Option<LoginRoute> {
         match path.trim_end_matches('/') {
-            IDENTITY_PATH => Some(Errand::Identity),
-            METADATA_PATH => Some(Errand::Metadata),
+            IDENTITY_PATH => Some(LoginRoute::Identity),
+            METADATA_PATH => Some(LoginRoute::Metadata),
             path => {
                 let (authority, door) = LoginDoor::parse(path)?;
-                Some(Errand::Below { authority: authority.to_owned(), door })
+                Some(LoginRoute::Authority { authority: authority.to_owned(), door })
             }
         }
     }
 }
 
 impl Api {
-    pub(super) async fn log_in(&self, errand: Errand, request: Request, address: &str) -> Result<Response, ApiError> {
+    pub(super) async fn log_in(
+        &self,
+        route: LoginRoute,
+        request: Request,
+        address: &str,
+    ) -> Result<Response, ApiError> {
         let (parts, body) = request.into_parts();
         let method = &parts.method;
-        let way = match &errand {
-            Errand::Metadata if method == Method::GET => return Ok(self.metadata(&parts)),
-            Errand::Identity if matches!(*method, Method::GET | Method::POST) => Way::Identity,
-            Errand::Below { authority, door } => {
+        let protocol = match &route {
+            LoginRoute::Metadata if method == Method::GET => return Ok(self.metadata(&parts)),
+            LoginRoute::Identity if matches!(*method, Method::GET | Method::POST) => TokenProtocol::ManagedIdentity,
+            LoginRoute::Authority { authority, door } => {
                 if !self.is_authority(authority) {
                     let text = format!("Tenant '{authority}' not found. This server's tenant is shown by its owner.");
-                    return Ok(self.refuse(&parts, address, None, Refusal::bad("invalid_request", 90002, text)));
+                    return Ok(self.refuse(&parts, address, None, TokenRefusal::bad("invalid_request", 90002, text)));
                 }
                 match (door, method) {
-                    (LoginDoor::Token { v2: false }, &Method::POST) => Way::First,
-                    (LoginDoor::Token { v2: true }, &Method::POST) => Way::Second,
+                    (LoginDoor::Token { v2: false }, &Method::POST) => TokenProtocol::V1,
+                    (LoginDoor::Token { v2: true }, &Method::POST) => TokenProtocol::V2,
                     (LoginDoor::DeviceCode, &Method::POST) | (LoginDoor::Authorize, &Method::GET | &Method::POST) => {
                         let text = "Nobody logs in with a browser or a code here: use a service principal, 'az login --service-principal'";
                         return Ok(self.refuse(
                             &parts,
                             address,
                             None,
-                            Refusal::bad("unauthorized_client", 700016, text),
+                            TokenRefusal::bad("unauthorized_client", 700016, text),
                         ));
                     }
                     (LoginDoor::InstanceDiscovery, &Method::GET) => return Ok(self.discovery(&parts, address)),
@@ -112,24 +117,24 @@ impl Api {
                     (LoginDoor::Keys, &Method::GET) => {
                         return Ok(json_response(StatusCode::OK, &serde_json::json!({"keys": []})));
                     }
-                    _ => return Err(not_possible(&parts)),
+                    _ => return Err(method_not_allowed(&parts)),
                 }
             }
-            _ => return Err(not_possible(&parts)),
+            _ => return Err(method_not_allowed(&parts)),
         };
         let body = read_body(body, 16 * 1024).await?;
         let form = String::from_utf8_lossy(&body);
-        Ok(match wanted::read(way, &form, parts.uri.query().unwrap_or_default(), &parts.headers) {
-            Ok(wanted) => self.token(&parts, address, way, wanted),
+        Ok(match token_request::parse(protocol, &form, parts.uri.query().unwrap_or_default(), &parts.headers) {
+            Ok(token_request) => self.token(&parts, address, protocol, token_request),
             Err(refusal) => self.refuse(&parts, address, None, refusal),
         })
     }
 
-    fn token(&self, parts: &Parts, address: &str, way: Way, wanted: Wanted) -> Response {
-        let Wanted { client_id, secret, resource } = wanted;
-        match (self.app.issue_token(&client_id, &secret, &resource), way) {
-            (Ok(token), Way::First | Way::Identity) => json_response(StatusCode::OK, &token),
-            (Ok(token), Way::Second) => {
+    fn token(&self, parts: &Parts, address: &str, protocol: TokenProtocol, token_request: TokenRequest) -> Response {
+        let TokenRequest { client_id, secret, resource } = token_request;
+        match (self.app.issue_token(&client_id, &secret, &resource), protocol) {
+            (Ok(token), TokenProtocol::V1 | TokenProtocol::ManagedIdentity) => json_response(StatusCode::OK, &token),
+            (Ok(token), TokenProtocol::V2) => {
                 let (token_type, access_token) = (token.token_type, token.access_token);
                 let (expires_in, ext_expires_in) = (LIFETIME_S, LIFETIME_S);
                 let token = TokenResponseV2 { token_type, expires_in, ext_expires_in, access_token };
@@ -137,24 +142,24 @@ impl Api {
             }
             // Not told apart for strangers: who there is is nobody's business.
             (Err(NoToken::Wrong), _) => {
-                let refusal = Refusal::unauthorized(7000215, "The client id or secret is wrong");
+                let refusal = TokenRefusal::unauthorized(7000215, "The client id or secret is wrong");
                 self.refuse(parts, address, Some(&client_id), refusal)
             }
             (Err(NoToken::Expired), _) => {
                 let text = "The secret has expired: an owner makes a new one with 'corro ad sp reset-credentials'";
-                self.refuse(parts, address, Some(&client_id), Refusal::unauthorized(7000222, text))
+                self.refuse(parts, address, Some(&client_id), TokenRefusal::unauthorized(7000222, text))
             }
         }
     }
 
     /// Says no, and notes it.
-    fn refuse(&self, parts: &Parts, address: &str, client: Option<&str>, refusal: Refusal) -> Response {
+    fn refuse(&self, parts: &Parts, address: &str, client: Option<&str>, refusal: TokenRefusal) -> Response {
         // The id may be anything, also a secret in the wrong field: told only when it is somebody's.
         let tried = client.filter(|id| self.app.snapshot().principals.contains_key(*id));
         let (method, path, status) = (parts.method.as_str(), parts.uri.path(), refusal.status.as_u16());
         let asked = Asked { caller: None, address, method, path, status, code: refusal.error, tried };
         self.audit.note(&self.app.store, &asked);
-        json_response(refusal.status, &refusal.body(correlation_of(&parts.headers), self.app.now()))
+        json_response(refusal.status, &refusal.body(correlation_id(&parts.headers), self.app.now()))
     }
 
     fn is_authority(&self, name: &str) -> bool {
@@ -174,7 +179,7 @@ impl Api {
             }
             None => {
                 let text = "Unknown or invalid instance: authorization_endpoint is not an address of this server";
-                self.refuse(parts, address, None, Refusal::bad("invalid_instance", 50049, text))
+                self.refuse(parts, address, None, TokenRefusal::bad("invalid_instance", 50049, text))
             }
         }
     }
@@ -188,12 +193,12 @@ impl Api {
     }
 }
 
-fn not_possible(parts: &Parts) -> ApiError {
+fn method_not_allowed(parts: &Parts) -> ApiError {
     ApiError::new(405, "MethodNotAllowed", format!("{} is not possible on '{}'", parts.method, parts.uri.path()))
 }
 
 /// The client's own id for the request, when it sent one.
-fn correlation_of(headers: &HeaderMap) -> String {
+fn correlation_id(headers: &HeaderMap) -> String {
     let sent = headers.get("client-request-id").and_then(|value| value.to_str().ok());
     let sent = sent.and_then(|text| uuid::Uuid::parse_str(text).ok());
     sent.map_or_else(guid, |id| id.to_string())

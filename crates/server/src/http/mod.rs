@@ -1,20 +1,20 @@
-//! The doors of the server: each translates one protocol and decides nothing. Everything arrives at [`Api::answer`],
+//! The doors of the server: each translates one protocol and decides nothing. Everything arrives at [`Api::handle`],
 //! which finds the door: files, pages, tokens, agents, or the resource manager. Deny by default: whoever shows nothing is told
 //! 401 before anything is looked up.
 
-mod answer;
 mod arm;
-mod call;
+mod arm_request;
+mod conn_threads;
 mod events;
-mod head;
-mod lanes;
-pub mod limits;
+mod health;
 mod listener;
 mod login;
+pub mod rate_limit;
+mod request_head;
+mod request_span;
+mod response;
 mod router;
-pub mod standing;
-mod traced;
-mod watch;
+pub mod session_revocation;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -39,13 +39,13 @@ use hyper::body::Body as _;
 use tokio::io::AsyncReadExt;
 use tokio_util::io::ReaderStream;
 
-use self::answer::{error_response, json_response};
-use self::limits::{Asker, Limits, Verdict};
-use self::login::Errand;
+use self::health::{HEALTH_PATH, METRICS_PATH, READY_PATH, RequestIds, classify_route};
+use self::login::LoginRoute;
+use self::rate_limit::{Decision, RateKey, RateLimits};
+use self::request_span::{RequestSpan, SpanPrincipal};
+use self::response::{error_response, json_response};
 use self::router::Router;
-use self::standing::{Behalf, Standing};
-use self::traced::{Principal, Traced};
-use self::watch::{HEALTH_PATH, Ids, METRICS_PATH, READY_PATH, route_of};
+use self::session_revocation::{ConnectionRegistry, RequestAuth};
 use crate::app::App;
 use crate::app::audit::{Asked, Audit};
 use crate::app::followers::Client;
@@ -53,12 +53,12 @@ use crate::app::principals::Caller;
 use crate::dashboard;
 use crate::gateway::{Gateway, MAX_MESSAGE_BYTES};
 
-pub use listener::{Door, serve};
+pub use listener::{HttpService, serve};
 
 /// The largest body of a resource-manager request.
-const MAX_BODY: usize = 1024 * 1024;
+const MAX_BODY_BYTES: usize = 1024 * 1024;
 /// What is read of a wheel at a time.
-const WHEEL_PIECE: usize = 256 * 1024;
+const WHEEL_CHUNK_BYTES: usize = 256 * 1024;
 
 #[derive(Clone)]
 pub struct Api {
@@ -66,41 +66,41 @@ pub struct Api {
     gateway: Gateway,
     files: FileService,
     router: Arc<Router>,
-    limits: Arc<Limits>,
+    limits: Arc<RateLimits>,
     audit: Audit,
-    standing: Standing,
+    connections: ConnectionRegistry,
 }
 
 /// Why a request of the resource manager came to nothing, and who asked, as far as that is known.
-struct Refused {
+struct DeniedRequest {
     caller: Option<String>,
     error: ApiError,
 }
 
 /// A request that is answered, and who asked.
-struct Managed {
+struct HandledRequest {
     caller: String,
     operation: &'static str,
     response: Response,
 }
 
-impl Door for Api {
-    async fn answer(&self, request: Request) -> Response {
-        Api::answer(self, request).await
+impl HttpService for Api {
+    async fn handle(&self, request: Request) -> Response {
+        Api::handle(self, request).await
     }
 
-    fn standing(&self) -> Standing {
-        self.standing.clone()
+    fn connections(&self) -> ConnectionRegistry {
+        self.connections.clone()
     }
 }
 
 /// A door behind which there are files and nothing else: whatever a request is for, it needs the key of an account or a
 /// link. For [`crate::FileServer`].
 #[derive(Clone)]
-pub struct FilesOnly(pub FileService);
+pub struct FileServiceOnly(pub FileService);
 
-impl Door for FilesOnly {
-    async fn answer(&self, request: Request) -> Response {
+impl HttpService for FileServiceOnly {
+    async fn handle(&self, request: Request) -> Response {
         // No account has no name, so nobody gets further than to being refused.
         let (account, style) = account_of(&request).unwrap_or((String::new(), AddressStyle::Path));
         handle_file_request(&self.0, &account, style, request).await
@@ -109,27 +109,35 @@ impl Door for FilesOnly {
 
 /// Tells the connection of the request which storage key it is signed with.
 async fn handle_file_request(files: &FileService, account: &str, style: AddressStyle, request: Request) -> Response {
-    let behalf = request.extensions().get::<Behalf>().cloned();
-    let sink = behalf.as_ref().map(|behalf| behalf as &dyn CredentialSink);
+    let auth = request.extensions().get::<RequestAuth>().cloned();
+    let sink = auth.as_ref().map(|auth| auth as &dyn CredentialSink);
     files.handle(account, style, request, sink).await
 }
 
 impl Api {
-    pub fn new(app: App, gateway: Gateway, files: FileService, limits: Arc<Limits>, audit: Audit) -> Self {
-        Self { app, gateway, files, router: Arc::new(arm::routes()), limits, audit, standing: Standing::default() }
+    pub fn new(app: App, gateway: Gateway, files: FileService, limits: Arc<RateLimits>, audit: Audit) -> Self {
+        Self {
+            app,
+            gateway,
+            files,
+            router: Arc::new(arm::routes()),
+            limits,
+            audit,
+            connections: ConnectionRegistry::default(),
+        }
     }
 
     /// Answers any request there is, and tells who traces about it.
-    pub async fn answer(&self, mut request: Request) -> Response {
-        let Some(traced) = Traced::begin(&self.app.traces, &mut request) else {
-            return self.answer_at_door(request).await;
+    pub async fn handle(&self, mut request: Request) -> Response {
+        let Some(span) = RequestSpan::begin(&self.app.traces, &mut request) else {
+            return self.route_request(request).await;
         };
-        let mut response = self.answer_at_door(request).await;
-        traced.end(&self.app.traces, &self.router, &mut response);
+        let mut response = self.route_request(request).await;
+        span.end(&self.app.traces, &self.router, &mut response);
         response
     }
 
-    async fn answer_at_door(&self, request: Request) -> Response {
+    async fn route_request(&self, request: Request) -> Response {
         if let Some((account, style)) = account_of(&request) {
             let numbers = &self.app.numbers;
             let since = numbers.file_asked(request.body().size_hint().exact().unwrap_or(0));
@@ -138,14 +146,14 @@ impl Api {
             numbers.file_answered(response.status().as_u16(), bytes, since);
             return response;
         }
-        Box::pin(self.answer_others(request)).await
+        Box::pin(self.handle_api(request)).await
     }
 
     /// Whatever is no request for a file.
-    async fn answer_others(&self, request: Request) -> Response {
+    async fn handle_api(&self, request: Request) -> Response {
         let began = Instant::now();
-        let route = route_of(request.method(), request.uri().path());
-        let ids = Ids::of(request.headers());
+        let route = classify_route(request.method(), request.uri().path());
+        let ids = RequestIds::from_headers(request.headers());
         let (parts, body) = request.into_parts();
         if let Some(page) = dashboard::answer(&parts) {
             return page;
@@ -154,48 +162,48 @@ impl Api {
         let head = request.method() == Method::HEAD;
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
         let address = remote_address(&request);
-        let callers_id = answer::id_to_return(request.headers());
-        let answered = match (&method, path.as_str()) {
-            (_, path) if let Some(errand) = Errand::find(path) => {
-                self.as_stranger(&address, self.log_in(errand, request, &address)).await
+        let client_request_id = response::requested_client_id(request.headers());
+        let result = match (&method, path.as_str()) {
+            (_, path) if let Some(login_route) = LoginRoute::find(path) => {
+                self.unauthenticated(&address, self.log_in(login_route, request, &address)).await
             }
-            (&Method::POST, JOIN_PATH) => self.as_stranger(&address, self.join(request)).await,
-            (&Method::POST, HOST_JOIN_PATH) => self.as_stranger(&address, self.join_host(request)).await,
+            (&Method::POST, JOIN_PATH) => self.unauthenticated(&address, self.join(request)).await,
+            (&Method::POST, HOST_JOIN_PATH) => self.unauthenticated(&address, self.join_host(request)).await,
             (&Method::POST, HOST_PATH) => match self.host(request).await {
                 Ok(response) => Ok(response),
-                Err(error) => self.as_stranger(&address, async { Err(error) }).await,
+                Err(error) => self.unauthenticated(&address, async { Err(error) }).await,
             },
             // Nodes that come back after a restart come all at once, so only those without a good credential are counted.
             (&Method::GET, CONNECT_PATH) => match self.connect(request).await {
                 Ok(response) => Ok(response),
-                Err(error) => self.as_stranger(&address, async { Err(error) }).await,
+                Err(error) => self.unauthenticated(&address, async { Err(error) }).await,
             },
-            (&Method::GET, path) if is_at_or_below(path, WHEELS_PATH) => match self.wheels(request).await {
+            (&Method::GET, path) if is_path_or_below(path, WHEELS_PATH) => match self.wheels(request).await {
                 Ok(response) => Ok(response),
-                Err(error) => self.as_stranger(&address, async { Err(error) }).await,
+                Err(error) => self.unauthenticated(&address, async { Err(error) }).await,
             },
             (&Method::GET, EVENTS_PATH) => self.events(&request, &address),
             (&Method::GET, METRICS_PATH) => self.metrics(&request, &address),
-            (&Method::GET | &Method::HEAD, HEALTH_PATH) => Ok(watch::health()),
-            (&Method::GET | &Method::HEAD, READY_PATH) => Ok(watch::readiness(&self.app)),
-            (&Method::POST, PASSES_PATH) => match self.pass(request).await {
+            (&Method::GET | &Method::HEAD, HEALTH_PATH) => Ok(health::health()),
+            (&Method::GET | &Method::HEAD, READY_PATH) => Ok(health::readiness(&self.app)),
+            (&Method::POST, PASSES_PATH) => match self.mount_token(request).await {
                 Ok(response) => Ok(response),
-                Err(error) => self.as_stranger(&address, async { Err(error) }).await,
+                Err(error) => self.unauthenticated(&address, async { Err(error) }).await,
             },
-            _ => match self.manage(request, &address).await {
-                Ok(Managed { caller, operation, response }) => {
-                    self.note_shown(operation, &caller, &address, &path);
+            _ => match self.handle_arm(request, &address).await {
+                Ok(HandledRequest { caller, operation, response }) => {
+                    self.audit_disclosure(operation, &caller, &address, &path);
                     Ok(response)
                 }
                 Err(refused) => Err(refused),
             },
         };
-        let mut response = match answered {
+        let mut response = match result {
             Ok(response) => response,
-            Err(Refused { caller, error }) => {
+            Err(DeniedRequest { caller, error }) => {
                 // Who is refused to read is not news, unless nobody knows who they are.
                 if !matches!(method, Method::GET | Method::HEAD) || matches!(error.status, 401 | 403) {
-                    self.note(caller.as_deref(), &address, &method, &path, error.status, &error.code);
+                    self.audit_denied(caller.as_deref(), &address, &method, &path, error.status, &error.code);
                 }
                 let mut response = error_response(&error);
                 if (path == CONNECT_PATH || path == HOST_PATH) && response.status() == StatusCode::UNAUTHORIZED {
@@ -209,21 +217,21 @@ impl Api {
         if head {
             *response.body_mut() = Body::empty();
         }
-        if let Some(id) = callers_id {
-            response.headers_mut().insert(answer::CLIENT_REQUEST_ID, id);
+        if let Some(id) = client_request_id {
+            response.headers_mut().insert(response::CLIENT_REQUEST_ID, id);
         }
         self.app.numbers.answered(route, response.status().as_u16(), began.elapsed());
-        ids.tell(&method, &path, &address, &response, began);
+        ids.log(&method, &path, &address, &response, began);
         response
     }
 
-    fn note(&self, caller: Option<&str>, address: &str, method: &Method, path: &str, status: u16, code: &str) {
+    fn audit_denied(&self, caller: Option<&str>, address: &str, method: &Method, path: &str, status: u16, code: &str) {
         let asked = Asked { caller, address, method: method.as_str(), path, status, code, tried: None };
         self.audit.note(&self.app.store, &asked);
     }
 
     /// Changes are noted with the change itself. That keys were shown or links given changes nothing.
-    fn note_shown(&self, operation: &str, caller: &str, address: &str, path: &str) {
+    fn audit_disclosure(&self, operation: &str, caller: &str, address: &str, path: &str) {
         let (caller, path) = (Some(caller), path.trim_end_matches('/'));
         let asked = Asked { caller, address, method: "POST", path, status: 200, code: "", tried: None };
         match operation {
@@ -234,80 +242,84 @@ impl Api {
     }
 
     /// Something that needs no login, as often as one address may ask for such things.
-    async fn as_stranger(
+    async fn unauthenticated(
         &self,
         address: &str,
         answer: impl Future<Output = Result<Response, ApiError>>,
-    ) -> Result<Response, Refused> {
-        self.count_stranger(address)?;
-        answer.await.map_err(anonymous)
+    ) -> Result<Response, DeniedRequest> {
+        self.count_unauthenticated(address)?;
+        answer.await.map_err(without_caller)
     }
 
-    fn count_stranger(&self, address: &str) -> Result<(), Refused> {
-        match self.limits.take(Asker::Stranger(address.to_owned()), Instant::now()) {
-            Verdict::Wait(wait) => Err(anonymous(too_many("this address", "--anonymous-rate", wait))),
-            Verdict::Granted { .. } => Ok(()),
+    fn count_unauthenticated(&self, address: &str) -> Result<(), DeniedRequest> {
+        match self.limits.acquire(RateKey::Address(address.to_owned()), Instant::now()) {
+            Decision::RetryAfter(wait) => {
+                Err(without_caller(too_many_requests("this address", "--anonymous-rate", wait)))
+            }
+            Decision::Allowed { .. } => Ok(()),
         }
     }
 
     /// A resource-manager request.
-    async fn manage(&self, request: Request, address: &str) -> Result<Managed, Refused> {
-        let (caller, remaining, header) = self.admit(&request, address)?;
+    async fn handle_arm(&self, request: Request, address: &str) -> Result<HandledRequest, DeniedRequest> {
+        let (caller, remaining, header) = self.authenticate(&request, address)?;
         let id = caller.id.clone();
         let client = client_of(&request, address);
-        let answered = self.router.dispatch(&self.app.acting_as(caller, address, client), request).await;
-        let (operation, mut response) = answered.map_err(|error| Refused { caller: Some(id.clone()), error })?;
+        let result = self.router.dispatch(&self.app.acting_as(caller, address, client), request).await;
+        let (operation, mut response) = result.map_err(|error| DeniedRequest { caller: Some(id.clone()), error })?;
         response.headers_mut().insert(header, HeaderValue::from(remaining));
-        Ok(Managed { caller: id, operation, response })
+        Ok(HandledRequest { caller: id, operation, response })
     }
 
     /// The stream of what changes: whoever may read nothing hears of nothing.
-    fn events(&self, request: &Request, address: &str) -> Result<Response, Refused> {
-        let (caller, ..) = self.admit(request, address)?;
+    fn events(&self, request: &Request, address: &str) -> Result<Response, DeniedRequest> {
+        let (caller, ..) = self.authenticate(request, address)?;
         let id = caller.id.clone();
         let app = self.app.acting_as(caller, address, Client::Any);
-        events::answer(&app, request).map_err(|error| Refused { caller: Some(id), error })
+        events::respond(&app, request).map_err(|error| DeniedRequest { caller: Some(id), error })
     }
 
     /// What operators watch.
-    fn metrics(&self, request: &Request, address: &str) -> Result<Response, Refused> {
-        let (caller, ..) = self.admit(request, address)?;
+    fn metrics(&self, request: &Request, address: &str) -> Result<Response, DeniedRequest> {
+        let (caller, ..) = self.authenticate(request, address)?;
         let id = caller.id.clone();
         let app = self.app.acting_as(caller, address, Client::Any);
-        watch::metrics(&app, request.headers()).map_err(|error| Refused { caller: Some(id), error })
+        health::metrics(&app, request.headers()).map_err(|error| DeniedRequest { caller: Some(id), error })
     }
 
     /// Who asks: only with the token of a principal, and only so often. Also how many more times they may, and the header that
     /// says so.
-    fn admit(&self, request: &Request, address: &str) -> Result<(Caller, u32, &'static str), Refused> {
-        let caller = match self.caller(request) {
+    fn authenticate(&self, request: &Request, address: &str) -> Result<(Caller, u32, &'static str), DeniedRequest> {
+        let caller = match self.caller_of_token(request) {
             Ok(caller) => caller,
             Err(error) => {
-                self.count_stranger(address)?;
-                return Err(anonymous(error));
+                self.count_unauthenticated(address)?;
+                return Err(without_caller(error));
             }
         };
         // Who reads is cut off with the token; what is changed stands, so it is also answered.
-        if let (&Method::GET, Some(behalf)) = (request.method(), request.extensions().get::<Behalf>()) {
-            behalf.of_principal(&caller.by, caller.until);
+        if let (&Method::GET, Some(auth)) = (request.method(), request.extensions().get::<RequestAuth>()) {
+            auth.set_principal(&caller.by, caller.until);
         }
         let id = caller.id.clone();
-        Principal::is(request, &id);
-        let (asker, header): (Asker, _) = match *request.method() {
-            Method::GET | Method::HEAD => (Asker::Reads(id.clone()), "x-ms-ratelimit-remaining-subscription-reads"),
-            Method::DELETE => (Asker::Writes(id.clone()), "x-ms-ratelimit-remaining-subscription-deletes"),
-            _ => (Asker::Writes(id.clone()), "x-ms-ratelimit-remaining-subscription-writes"),
+        SpanPrincipal::set(request, &id);
+        let (asker, header): (RateKey, _) = match *request.method() {
+            Method::GET | Method::HEAD => (RateKey::Reads(id.clone()), "x-ms-ratelimit-remaining-subscription-reads"),
+            Method::DELETE => (RateKey::Writes(id.clone()), "x-ms-ratelimit-remaining-subscription-deletes"),
+            _ => (RateKey::Writes(id.clone()), "x-ms-ratelimit-remaining-subscription-writes"),
         };
-        let refused = |error: ApiError| Refused { caller: Some(id.clone()), error };
-        let remaining = match self.limits.take(asker, Instant::now()) {
-            Verdict::Granted { remaining } => remaining,
-            Verdict::Wait(wait) => return Err(refused(too_many(&format!("the principal '{id}'"), "--rate", wait))),
+        let refused = |error: ApiError| DeniedRequest { caller: Some(id.clone()), error };
+        let remaining = match self.limits.acquire(asker, Instant::now()) {
+            Decision::Allowed { remaining } => remaining,
+            Decision::RetryAfter(wait) => {
+                return Err(refused(too_many_requests(&format!("the principal '{id}'"), "--rate", wait)));
+            }
         };
         Ok((caller, remaining, header))
     }
 
     /// Whom the request's token stands for.
-    fn caller(&self, request: &Request) -> Result<Caller, ApiError> {
+    fn caller_of_token(&self, request: &Request) -> Result<Caller, ApiError> {
         let authorization = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let token = authorization.and_then(|value| value.strip_prefix("Bearer "));
         let Some(token) = token else {
@@ -323,7 +335,7 @@ impl Api {
     /// An agent trades its join token for an identity; 204 when no cluster wants a node now.
     async fn join(&self, request: Request) -> Result<Response, ApiError> {
         check_protocol(&request)?;
-        let body = call::read_body(request.into_body(), 16 * 1024).await?;
+        let body = arm_request::read_body(request.into_body(), 16 * 1024).await?;
         if body.is_empty() {
             return Err(ApiError::unauthorized("Authentication failed. A join token is needed."));
         }
@@ -338,7 +350,7 @@ impl Api {
     /// A machine trades a join token for a host's credential.
     async fn join_host(&self, request: Request) -> Result<Response, ApiError> {
         check_protocol(&request)?;
-        let body = call::read_body(request.into_body(), 64 * 1024).await?;
+        let body = arm_request::read_body(request.into_body(), 64 * 1024).await?;
         let request: HostJoinRequest =
             corro_model::job_file::parse(&body).map_err(|problem| ApiError::bad_body(problem.to_string()))?;
         Ok(json_response(StatusCode::OK, &self.gateway.join_host(request).await?))
@@ -350,7 +362,7 @@ impl Api {
         let header = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let missing = || ApiError::unauthorized("Authentication failed. A host's credential is needed.");
         let credential = header.and_then(HostCredential::parse_bearer).ok_or_else(missing)?;
-        let body = call::read_body(request.into_body(), 256 * 1024).await?;
+        let body = arm_request::read_body(request.into_body(), 256 * 1024).await?;
         let report: HostReport =
             corro_model::job_file::parse(&body).map_err(|problem| ApiError::bad_body(problem.to_string()))?;
         Ok(json_response(StatusCode::OK, &self.gateway.host_report(&credential, report).await?))
@@ -358,22 +370,22 @@ impl Api {
 
     /// The wheels that nodes offer to jobs: their list, or one of them.
     async fn wheels(&self, request: Request) -> Result<Response, ApiError> {
-        self.node(&request)?;
+        self.node_credential(&request)?;
         let below = request.uri().path()[WHEELS_PATH.len()..].trim_start_matches('/');
         if below.is_empty() {
             return Ok(json_response(StatusCode::OK, &self.gateway.wheels().await?));
         }
         let (file, wheel) = self.gateway.wheel(below.to_owned()).await?;
-        let pieces = ReaderStream::with_capacity(tokio::fs::File::from_std(file).take(wheel.bytes), WHEEL_PIECE);
-        let mut response = Response::new(Body::from_stream(pieces));
+        let chunks = ReaderStream::with_capacity(tokio::fs::File::from_std(file).take(wheel.bytes), WHEEL_CHUNK_BYTES);
+        let mut response = Response::new(Body::from_stream(chunks));
         response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(wheel.bytes));
         Ok(response)
     }
 
     /// A node on another machine wants to mount a volume.
-    async fn pass(&self, request: Request) -> Result<Response, ApiError> {
-        let credential = self.node(&request)?;
-        let body = call::read_body(request.into_body(), 16 * 1024).await?;
+    async fn mount_token(&self, request: Request) -> Result<Response, ApiError> {
+        let credential = self.node_credential(&request)?;
+        let body = arm_request::read_body(request.into_body(), 16 * 1024).await?;
         let asked: PassRequest =
             corro_model::job_file::parse(&body).map_err(|problem| ApiError::bad_body(problem.to_string()))?;
         let app = self.app.clone();
@@ -383,7 +395,7 @@ impl Api {
     }
 
     /// Which living node asks.
-    fn node(&self, request: &Request) -> Result<NodeCredential, ApiError> {
+    fn node_credential(&self, request: &Request) -> Result<NodeCredential, ApiError> {
         let authorization = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let credential = authorization
             .and_then(parse_bearer)
@@ -394,7 +406,7 @@ impl Api {
 
     /// A node's WebSocket.
     async fn connect(&self, request: Request) -> Result<Response, ApiError> {
-        let credential = self.node(&request)?;
+        let credential = self.node_credential(&request)?;
         check_protocol(&request)?;
         let (mut parts, _) = request.into_parts();
         let upgrade = WebSocketUpgrade::from_request_parts(&mut parts, &())
@@ -413,15 +425,15 @@ fn check_protocol(request: &Request) -> Result<(), ApiError> {
     understands(told)
 }
 
-fn is_at_or_below(path: &str, place: &str) -> bool {
-    path.strip_prefix(place).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+fn is_path_or_below(path: &str, prefix: &str) -> bool {
+    path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-fn anonymous(error: ApiError) -> Refused {
-    Refused { caller: None, error }
+fn without_caller(error: ApiError) -> DeniedRequest {
+    DeniedRequest { caller: None, error }
 }
 
-fn too_many(who: &str, flag: &str, wait: Duration) -> ApiError {
+fn too_many_requests(who: &str, flag: &str, wait: Duration) -> ApiError {
     let seconds = wait.as_secs_f64().ceil().max(1.0);
     let message = format!(
         "The number of requests of {who} exceeds what the server allows (see {flag}). Please try again after {seconds} seconds."

@@ -18,13 +18,13 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::MAX_BODY;
-use super::answer::{Answer, Room, warn};
-use super::call::{Call, base_url, read_body};
+use super::MAX_BODY_BYTES;
+use super::arm_request::{ArmRequest, base_url, read_body};
+use super::response::{ArmResponse, BodySizeHint, warn};
 use crate::app::App;
 
-type Answered = Pin<Box<dyn Future<Output = Result<Response, ApiError>> + Send>>;
-type Handler = Box<dyn Fn(App, Call<Vec<u8>>) -> Answered + Send + Sync>;
+type HandlerFuture = Pin<Box<dyn Future<Output = Result<Response, ApiError>> + Send>>;
+type Handler = Box<dyn Fn(App, ArmRequest<Vec<u8>>) -> HandlerFuture + Send + Sync>;
 
 #[derive(Default)]
 pub struct Router {
@@ -45,18 +45,18 @@ impl Router {
     pub fn on<O, F, A>(mut self, _operation: O, handler: F) -> Self
     where
         O: Operation,
-        F: Fn(App, Call<O::Request>) -> A + Send + Sync + Copy + 'static,
-        A: Future<Output = Result<Answer<O::Response>, ApiError>> + Send + 'static,
+        F: Fn(App, ArmRequest<O::Request>) -> A + Send + Sync + Copy + 'static,
+        A: Future<Output = Result<ArmResponse<O::Response>, ApiError>> + Send + 'static,
     {
-        let room = Arc::new(Room::default());
-        let handler: Handler = Box::new(move |app, call| {
-            let room = room.clone();
+        let size_hint = Arc::new(BodySizeHint::default());
+        let handler: Handler = Box::new(move |app, request| {
+            let size_hint = size_hint.clone();
             Box::pin(async move {
-                let (body, unknown) = parse_body::<O::Request>(&call.body)?;
-                let Call { params, query, base_url, path, accept, .. } = call;
+                let (body, unknown) = parse_body::<O::Request>(&request.body)?;
+                let ArmRequest { params, query, base_url, path, accept, .. } = request;
                 let warnings = app.warnings.clone();
-                let call = Call { params, query, body, base_url, path, accept };
-                let mut response = handler(app, call).await?.into_response(&room);
+                let request = ArmRequest { params, query, body, base_url, path, accept };
+                let mut response = handler(app, request).await?.into_response(&size_hint);
                 let unknown =
                     unknown.into_iter().map(|field| format!("the field '{field}' is not known and is ignored"));
                 warn(response.headers_mut(), unknown.chain(warnings.take()));
@@ -107,12 +107,12 @@ impl Router {
         authorize(app, route, params, path)?;
         let query = query_texts(parts.uri.query().unwrap_or_default());
         check_version(route.template, &query)?;
-        let body = read_body(body, MAX_BODY).await?.to_vec();
+        let body = read_body(body, MAX_BODY_BYTES).await?.to_vec();
         let (base_url, path) = (base_url(&parts), path.to_owned());
         let accept =
             parts.headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("*/*").to_owned();
-        let call = Call { params: params.clone(), query, body, base_url, path, accept };
-        Ok((route.id, (route.handler)(app.clone(), call).await?))
+        let request = ArmRequest { params: params.clone(), query, body, base_url, path, accept };
+        Ok((route.id, (route.handler)(app.clone(), request).await?))
     }
 }
 
@@ -181,13 +181,13 @@ fn parse_body<R: Serialize + DeserializeOwned + 'static>(body: &[u8]) -> Result<
             return Err(ApiError::bad_body(message).about(field));
         }
         job_file::unknown_fields("", &given, &known, &mut unknown);
-        unknown.retain(|field| !is_forgiven(field));
+        unknown.retain(|field| !is_ignored_silently(field));
     }
     Ok((read, unknown))
 }
 
 /// Clients of the service send these of what they were given, or its own examples have them.
-fn is_forgiven(field: &str) -> bool {
+fn is_ignored_silently(field: &str) -> bool {
     let (parent, name) = field.rsplit_once('.').unwrap_or(("", field));
     match parent {
         "" => ["$schema", "id", "name", "type", "location", "tags", "kind", "etag"].contains(&name),

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::tree::Handle;
 use super::*;
-use crate::http::tests::Bench;
+use crate::http::tests::TestServer;
 
 fn key() -> FileServerKey {
     GroupKey::new("g").workspace("w").file_server("nfs")
@@ -29,15 +29,15 @@ fn record(app: &App) -> FileServerRecord {
 }
 
 struct Mounted {
-    bench: Bench,
+    test_server: TestServer,
     vfs: Vfs,
     root: Handle,
     directory: PathBuf,
 }
 
 async fn mounted() -> Mounted {
-    let bench = Bench::new().await;
-    let app = bench.app.clone();
+    let test_server = TestServer::new().await;
+    let app = test_server.app.clone();
     let record = record(&app);
     let put = record.clone();
     let keep = app.store.commit(move |txn| {
@@ -48,26 +48,26 @@ async fn mounted() -> Mounted {
     let vfs = Vfs(Arc::new(Trees::new(app.clone(), [3; 32])));
     let root = vfs.lookup_by_path(&app.exports.path(&key(), &record)).await.expect("it can be mounted");
     let directory = app.exports.directory(&key(), &record).expect("a directory");
-    Mounted { bench, vfs, root, directory }
+    Mounted { test_server, vfs, root, directory }
 }
 
 #[tokio::test]
 async fn who_knows_the_word_mounts_and_nobody_else() {
-    let Mounted { bench, vfs, root, directory } = mounted().await;
+    let Mounted { test_server, vfs, root, directory } = mounted().await;
     assert!(directory.file_name().is_some_and(|name| name.to_string_lossy().starts_with("fmynfs-")), "{directory:?}");
     for path in ["", "/", "data", "/data", "/data/", "data/00000000000000000000000000000000", "etc"] {
         assert_eq!(vfs.lookup_by_path(path).await.err(), Some(nfsstat3::NFS3ERR_NOENT), "{path}");
     }
     let refused = Some(nfsstat3::NFS3ERR_BADHANDLE);
     assert_eq!(vfs.getattr(&vfs.root_dir()).await.err(), refused);
-    let others = Vfs(Arc::new(Trees::new(bench.app.clone(), [4; 32])));
+    let others = Vfs(Arc::new(Trees::new(test_server.app.clone(), [4; 32])));
     assert_eq!(others.getattr(&root).await.err(), refused, "a handle of another server is none");
     assert!(vfs.getattr(&root).await.is_ok());
 }
 
 #[tokio::test]
 async fn files_are_made_written_listed_moved_and_removed() {
-    let Mounted { vfs, root, directory, bench: _bench } = mounted().await;
+    let Mounted { vfs, root, directory, test_server: _bench } = mounted().await;
     let (sub, _) = vfs.mkdir(&root, &b"sub"[..].into()).await.expect("a directory");
     let (file, made) = vfs.create(&sub, &b"a b"[..].into(), sattr3::default()).await.expect("a file");
     assert_eq!(made.size, 0);
@@ -107,8 +107,8 @@ async fn files_are_made_written_listed_moved_and_removed() {
 
 #[tokio::test]
 async fn nothing_leads_out_of_a_file_server() {
-    let Mounted { vfs, root, directory, bench } = mounted().await;
-    let outside = bench.path().join("outside");
+    let Mounted { vfs, root, directory, test_server } = mounted().await;
+    let outside = test_server.path().join("outside");
     std::fs::create_dir(&outside).expect("made");
     std::fs::write(outside.join("secret"), "x").expect("written");
     symlink(&outside, directory.join("out")).expect("a link");
@@ -131,9 +131,9 @@ async fn nothing_leads_out_of_a_file_server() {
 
 #[tokio::test]
 async fn what_a_deleted_file_server_held_goes_and_the_next_of_its_name_is_empty() {
-    let Mounted { bench, vfs, root, directory } = mounted().await;
+    let Mounted { test_server, vfs, root, directory } = mounted().await;
     vfs.create(&root, &b"f"[..].into(), sattr3::default()).await.expect("a file");
-    let app = bench.app.clone();
+    let app = test_server.app.clone();
     app.exports.tidy(|| app.snapshot()).expect("nothing to do");
     assert!(directory.join("f").exists());
     let remove = app.store.commit(|txn| {

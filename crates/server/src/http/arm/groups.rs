@@ -5,32 +5,32 @@ use corro_model::arm::*;
 use corro_model::batchai::Page;
 use corro_model::ops::*;
 
-use super::{POLL_PATIENCE, Result, operation_by_location};
+use super::{POLL_HOLD_TIME, Result, operation_by_location};
 use crate::app::App;
-use crate::http::answer::{Answer, Poll};
-use crate::http::call::Call;
+use crate::http::arm_request::ArmRequest;
+use crate::http::response::{ArmResponse, PollUrls};
 
-pub async fn create_group(app: App, call: Call<GroupCreateParameters>) -> Result<Group> {
-    let (group, created) = app.create_group(call.param("group"), call.body).await?;
-    Ok(if created { Answer::Created(group) } else { Answer::Ok(group) })
+pub async fn create_group(app: App, request: ArmRequest<GroupCreateParameters>) -> Result<Group> {
+    let (group, created) = app.create_group(request.param("group"), request.body).await?;
+    Ok(if created { ArmResponse::Created(group) } else { ArmResponse::Ok(group) })
 }
 
-pub async fn update_group(app: App, call: Call<GroupUpdateParameters>) -> Result<Group> {
-    Ok(Answer::Ok(app.update_group(call.param("group"), call.body).await?))
+pub async fn update_group(app: App, request: ArmRequest<GroupUpdateParameters>) -> Result<Group> {
+    Ok(ArmResponse::Ok(app.update_group(request.param("group"), request.body).await?))
 }
 
-pub async fn get_group(app: App, call: Call<NoBody>) -> Result<Group> {
-    Ok(Answer::Ok(app.group(&call.param("group"))?))
+pub async fn get_group(app: App, request: ArmRequest<NoBody>) -> Result<Group> {
+    Ok(ArmResponse::Ok(app.group(&request.param("group"))?))
 }
 
-pub async fn check_group(app: App, call: Call<NoBody>) -> Result<NoBody> {
-    Ok(if app.group(&call.param("group")).is_ok() { Answer::Nothing } else { Answer::Absent })
+pub async fn check_group(app: App, request: ArmRequest<NoBody>) -> Result<NoBody> {
+    Ok(if app.group(&request.param("group")).is_ok() { ArmResponse::NoContent } else { ArmResponse::NotFound })
 }
 
-pub async fn list_groups(app: App, call: Call<NoBody>) -> Result<Page<Group>> {
-    let filter = call.query("$filter").map(parse_tag_filter).transpose()?;
+pub async fn list_groups(app: App, request: ArmRequest<NoBody>) -> Result<Page<Group>> {
+    let filter = request.query("$filter").map(parse_tag_filter).transpose()?;
     let tag = filter.as_ref().map(|(name, value)| (name.as_str(), value.as_deref()));
-    Ok(Answer::Ok(call.page(app.readable(app.groups(tag), |group| &group.id), |group| &group.name)?))
+    Ok(ArmResponse::Ok(request.page(app.readable(app.groups(tag), |group| &group.id), |group| &group.name)?))
 }
 
 /// `tagname eq 'a' and tagvalue eq 'b'`; the second half may be missing. A quote inside a value is written twice.
@@ -67,16 +67,16 @@ pub(super) fn comparison<'a>(text: &'a str, name: &str) -> Option<(String, &'a s
     }
 }
 
-pub async fn delete_group(app: App, call: Call<NoBody>) -> Result<NoBody> {
-    let operation = app.delete_group(call.param("group")).await?;
+pub async fn delete_group(app: App, request: ArmRequest<NoBody>) -> Result<NoBody> {
+    let operation = app.delete_group(request.param("group")).await?;
     let path = path_of::<GroupOperation>(&[("subscription", &app.subscription), ("operation", &operation)]);
-    let location = format!("{}{path}?api-version={GROUPS_VERSION}", call.base_url);
-    Ok(Answer::Accepted(Poll { async_operation: None, location }))
+    let location = format!("{}{path}?api-version={GROUPS_VERSION}", request.base_url);
+    Ok(ArmResponse::Accepted(PollUrls { async_operation: None, location }))
 }
 
-pub async fn group_operation(app: App, call: Call<NoBody>) -> Result<NoBody> {
-    app.operation_ends(&call.param("operation"), POLL_PATIENCE).await;
-    operation_by_location(&app, &call, None)
+pub async fn group_operation(app: App, request: ArmRequest<NoBody>) -> Result<NoBody> {
+    app.operation_ends(&request.param("operation"), POLL_HOLD_TIME).await;
+    operation_by_location(&app, &request, None)
 }
 
 #[cfg(test)]
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tag_filters_are_read_with_whatever_their_values_hold() {
+    fn tag_filters_are_parsed_with_any_value() {
         let check = |filter: &str, expected: Option<(&str, Option<&str>)>| {
             let read = parse_tag_filter(filter).ok();
             let read = read.as_ref().map(|(name, value)| (name.as_str(), value.as_deref()));

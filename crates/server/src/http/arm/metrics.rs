@@ -5,26 +5,26 @@ use corro_model::ApiError;
 use corro_model::metrics::JobMetrics;
 use corro_model::ops::NoBody;
 
-use super::{Answer, Call, Result, job_path};
+use super::{ArmRequest, ArmResponse, Result, job_path};
 use crate::app::App;
 
 /// More of one curve is not drawn by anybody.
-const MOST_POINTS: i64 = 10_000;
+const MAX_POINTS: i64 = 10_000;
 
-pub async fn metrics(app: App, call: Call<NoBody>) -> Result<JobMetrics> {
-    let (path, question) = (job_path(&call), question(&call)?);
-    let read = tokio::task::spawn_blocking(move || app.job_metrics(&path, &question)).await;
+pub async fn metrics(app: App, request: ArmRequest<NoBody>) -> Result<JobMetrics> {
+    let (path, curve_query) = (job_path(&request), curve_query(&request)?);
+    let read = tokio::task::spawn_blocking(move || app.job_metrics(&path, &curve_query)).await;
     let metrics =
         read.map_err(|_| ApiError::new(500, "InternalError", "Reading the job's figures was cut short"))??;
-    Ok(match call.accept.contains("text/csv") {
-        true => Answer::Table(metrics.csv()),
-        false => Answer::Ok(metrics),
+    Ok(match request.accept.contains("text/csv") {
+        true => ArmResponse::Csv(metrics.csv()),
+        false => ArmResponse::Ok(metrics),
     })
 }
 
-fn question(call: &Call<NoBody>) -> std::result::Result<CurveQuery, ApiError> {
+fn curve_query(request: &ArmRequest<NoBody>) -> std::result::Result<CurveQuery, ApiError> {
     let words = |name: &str| {
-        let text = call.query(name).unwrap_or_default();
+        let text = request.query(name).unwrap_or_default();
         text.split(',').map(str::trim).filter(|word| !word.is_empty()).map(str::to_owned).collect::<Vec<_>>()
     };
     let ranks = words("ranks");
@@ -47,7 +47,7 @@ fn question(call: &Call<NoBody>) -> std::result::Result<CurveQuery, ApiError> {
     Ok(CurveQuery {
         names: words("names"),
         ranks,
-        points: call.number("points", 1000, 2..=MOST_POINTS)? as usize,
-        after: call.query("after").filter(|after| !after.is_empty()).map(str::to_owned),
+        points: request.int_param("points", 1000, 2..=MAX_POINTS)? as usize,
+        after: request.query("after").filter(|after| !after.is_empty()).map(str::to_owned),
     })
 }

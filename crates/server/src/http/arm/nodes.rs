@@ -4,34 +4,34 @@ use corro_model::batchai::*;
 use corro_model::explain::Explanation;
 use corro_model::ops::NoBody;
 
-use super::{Answer, Call, Result, job_path};
+use super::{ArmRequest, ArmResponse, Result, job_path};
 use crate::app::App;
 
-pub async fn list(app: App, call: Call<NoBody>) -> Result<Page<NodeSummary>> {
+pub async fn list(app: App, request: ArmRequest<NoBody>) -> Result<Page<NodeSummary>> {
     let nodes = app.readable(app.nodes(), |node| &node.cluster_id);
-    Ok(Answer::Ok(call.page(nodes, |node| node.node_id.as_str())?))
+    Ok(ArmResponse::Ok(request.page(nodes, |node| node.node_id.as_str())?))
 }
 
-pub async fn preempt(app: App, call: Call<PreemptParameters>) -> Result<NodeSummary> {
-    let cluster = (call.param("group"), call.param("workspace"), call.param("cluster"));
-    Ok(Answer::Ok(app.preempt_node(cluster, call.param("node"), call.body).await?))
+pub async fn preempt(app: App, request: ArmRequest<PreemptParameters>) -> Result<NodeSummary> {
+    let cluster = (request.param("group"), request.param("workspace"), request.param("cluster"));
+    Ok(ArmResponse::Ok(app.preempt_node(cluster, request.param("node"), request.body).await?))
 }
 
-pub async fn processes(app: App, call: Call<NoBody>) -> Result<JobProcesses> {
+pub async fn processes(app: App, request: ArmRequest<NoBody>) -> Result<JobProcesses> {
     // For those who look again and again: that it has ended is no error to them.
-    let or_none = call.query("orNone") == Some("true");
-    Ok(Answer::Ok(app.job_processes(&job_path(&call), or_none).await?))
+    let or_none = request.query("orNone") == Some("true");
+    Ok(ArmResponse::Ok(app.job_processes(&job_path(&request), or_none).await?))
 }
 
-pub async fn record_timeline(app: App, call: Call<TimelineParameters>) -> Result<JobTimeline> {
-    let path = job_path(&call);
-    Ok(Answer::Ok(app.record_timeline(&path, call.body).await?))
+pub async fn record_timeline(app: App, request: ArmRequest<TimelineParameters>) -> Result<JobTimeline> {
+    let path = job_path(&request);
+    Ok(ArmResponse::Ok(app.record_timeline(&path, request.body).await?))
 }
 
-pub async fn timeline(app: App, call: Call<NoBody>) -> Result<JobTimeline> {
-    Ok(Answer::Ok((*app.job_timeline(&job_path(&call))?).clone()))
+pub async fn timeline(app: App, request: ArmRequest<NoBody>) -> Result<JobTimeline> {
+    Ok(ArmResponse::Ok((*app.job_timeline(&job_path(&request))?).clone()))
 }
 
-pub async fn why(app: App, call: Call<NoBody>) -> Result<Explanation> {
-    Ok(Answer::Ok(app.job_why(&job_path(&call)).await?))
+pub async fn why(app: App, request: ArmRequest<NoBody>) -> Result<Explanation> {
+    Ok(ArmResponse::Ok(app.job_why(&job_path(&request)).await?))
 }

@@ -8,57 +8,57 @@ use corro_model::ops::*;
 
 use super::Result;
 use crate::app::App;
-use crate::http::answer::Answer;
-use crate::http::call::Call;
+use crate::http::arm_request::ArmRequest;
+use crate::http::response::ArmResponse;
 
-const ACCOUNT_PATIENCE: Duration = Duration::from_secs(30);
+const ACCOUNT_DELETION_WAIT: Duration = Duration::from_secs(30);
 
-pub async fn create_account(app: App, call: Call<AccountCreateParameters>) -> Result<StorageAccount> {
-    let (group, account) = (call.param("group"), call.param("account"));
-    Ok(Answer::Ok(app.create_account(group, account, call.body, call.base_url).await?))
+pub async fn create_account(app: App, request: ArmRequest<AccountCreateParameters>) -> Result<StorageAccount> {
+    let (group, account) = (request.param("group"), request.param("account"));
+    Ok(ArmResponse::Ok(app.create_account(group, account, request.body, request.base_url).await?))
 }
 
-pub async fn update_account(app: App, call: Call<AccountUpdateParameters>) -> Result<StorageAccount> {
-    let (group, account) = (call.param("group"), call.param("account"));
-    Ok(Answer::Ok(app.update_account(group, account, call.body, call.base_url).await?))
+pub async fn update_account(app: App, request: ArmRequest<AccountUpdateParameters>) -> Result<StorageAccount> {
+    let (group, account) = (request.param("group"), request.param("account"));
+    Ok(ArmResponse::Ok(app.update_account(group, account, request.body, request.base_url).await?))
 }
 
-pub async fn get_account(app: App, call: Call<NoBody>) -> Result<StorageAccount> {
-    Ok(Answer::Ok(app.account(&call.param("group"), &call.param("account"), &call.base_url)?))
+pub async fn get_account(app: App, request: ArmRequest<NoBody>) -> Result<StorageAccount> {
+    Ok(ArmResponse::Ok(app.account(&request.param("group"), &request.param("account"), &request.base_url)?))
 }
 
-pub async fn list_accounts(app: App, call: Call<NoBody>) -> Result<Page<StorageAccount>> {
-    let group = call.param("group");
+pub async fn list_accounts(app: App, request: ArmRequest<NoBody>) -> Result<Page<StorageAccount>> {
+    let group = request.param("group");
     let group = (!group.is_empty()).then_some(group.as_str());
-    let accounts = app.readable(app.accounts(group, &call.base_url)?, |account| &account.id);
-    Ok(Answer::Ok(call.page(accounts, |account| &account.name)?))
+    let accounts = app.readable(app.accounts(group, &request.base_url)?, |account| &account.id);
+    Ok(ArmResponse::Ok(request.page(accounts, |account| &account.name)?))
 }
 
-pub async fn list_keys(app: App, call: Call<NoBody>) -> Result<AccountKeys> {
-    Ok(Answer::Ok(app.account_keys(&call.param("group"), &call.param("account"))?))
+pub async fn list_keys(app: App, request: ArmRequest<NoBody>) -> Result<AccountKeys> {
+    Ok(ArmResponse::Ok(app.account_keys(&request.param("group"), &request.param("account"))?))
 }
 
-pub async fn regenerate_key(app: App, call: Call<RegenerateKeyRequest>) -> Result<AccountKeys> {
-    let (group, account) = (call.param("group"), call.param("account"));
-    Ok(Answer::Ok(app.regenerate_key(group, account, call.body.key_name).await?))
+pub async fn regenerate_key(app: App, request: ArmRequest<RegenerateKeyRequest>) -> Result<AccountKeys> {
+    let (group, account) = (request.param("group"), request.param("account"));
+    Ok(ArmResponse::Ok(app.regenerate_key(group, account, request.body.key_name).await?))
 }
 
-pub async fn delete_account(app: App, call: Call<NoBody>) -> Result<NoBody> {
-    Ok(match app.delete_account(call.param("group"), call.param("account")).await? {
+pub async fn delete_account(app: App, request: ArmRequest<NoBody>) -> Result<NoBody> {
+    Ok(match app.delete_account(request.param("group"), request.param("account")).await? {
         Some(operation) => {
             // This operation has no polling: it is answered when the files are gone, unless there are very many.
-            app.operation_ends(&operation, ACCOUNT_PATIENCE).await;
-            Answer::Done
+            app.operation_ends(&operation, ACCOUNT_DELETION_WAIT).await;
+            ArmResponse::OkEmpty
         }
-        None => Answer::Nothing,
+        None => ArmResponse::NoContent,
     })
 }
 
-pub async fn check_account_name(app: App, call: Call<NameAvailabilityRequest>) -> Result<NameAvailability> {
-    Ok(Answer::Ok(app.account_name_availability(&call.body.name)))
+pub async fn check_account_name(app: App, request: ArmRequest<NameAvailabilityRequest>) -> Result<NameAvailability> {
+    Ok(ArmResponse::Ok(app.account_name_availability(&request.body.name)))
 }
 
-pub async fn usages(app: App, call: Call<NoBody>) -> Result<Page<Usage>> {
-    let location = call.param("location");
-    Ok(Answer::Ok(Page::whole(app.storage_usages((!location.is_empty()).then_some(location.as_str())))))
+pub async fn usages(app: App, request: ArmRequest<NoBody>) -> Result<Page<Usage>> {
+    let location = request.param("location");
+    Ok(ArmResponse::Ok(Page::whole(app.storage_usages((!location.is_empty()).then_some(location.as_str())))))
 }

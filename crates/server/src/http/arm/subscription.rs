@@ -9,39 +9,39 @@ use corro_model::ops::*;
 use super::Result;
 use super::groups::comparison;
 use crate::app::App;
-use crate::http::answer::Answer;
-use crate::http::call::Call;
+use crate::http::arm_request::ArmRequest;
+use crate::http::response::ArmResponse;
 
-pub async fn tenants(app: App, _call: Call<NoBody>) -> Result<Page<Tenant>> {
+pub async fn tenants(app: App, _request: ArmRequest<NoBody>) -> Result<Page<Tenant>> {
     let tenant = Tenant { id: format!("/tenants/{}", app.tenant), tenant_id: app.tenant.to_string() };
-    Ok(Answer::Ok(Page::whole(vec![tenant])))
+    Ok(ArmResponse::Ok(Page::whole(vec![tenant])))
 }
 
-pub async fn list(app: App, _call: Call<NoBody>) -> Result<Page<Subscription>> {
-    Ok(Answer::Ok(Page::whole(vec![Subscription::new(&app.subscription, &app.tenant)])))
+pub async fn list(app: App, _request: ArmRequest<NoBody>) -> Result<Page<Subscription>> {
+    Ok(ArmResponse::Ok(Page::whole(vec![Subscription::new(&app.subscription, &app.tenant)])))
 }
 
-pub async fn get(app: App, _call: Call<NoBody>) -> Result<Subscription> {
-    Ok(Answer::Ok(Subscription::new(&app.subscription, &app.tenant)))
+pub async fn get(app: App, _request: ArmRequest<NoBody>) -> Result<Subscription> {
+    Ok(ArmResponse::Ok(Subscription::new(&app.subscription, &app.tenant)))
 }
 
-pub async fn locations(app: App, _call: Call<NoBody>) -> Result<Page<Location>> {
+pub async fn locations(app: App, _request: ArmRequest<NoBody>) -> Result<Page<Location>> {
     let groups = app.readable(app.groups(None), |group| &group.id);
     let in_use = groups.iter().map(|group| group.location.as_str());
-    Ok(Answer::Ok(Page::whole(corro_model::arm::locations(&app.subscription, in_use))))
+    Ok(ArmResponse::Ok(Page::whole(corro_model::arm::locations(&app.subscription, in_use))))
 }
 
-pub async fn providers(app: App, _call: Call<NoBody>) -> Result<Page<Provider>> {
-    Ok(Answer::Ok(Page::whole(corro_model::arm::providers(&app.subscription))))
+pub async fn providers(app: App, _request: ArmRequest<NoBody>) -> Result<Page<Provider>> {
+    Ok(ArmResponse::Ok(Page::whole(corro_model::arm::providers(&app.subscription))))
 }
 
 /// Also the answer to who registers one: it is registered already.
-pub async fn provider(app: App, call: Call<NoBody>) -> Result<Provider> {
-    Ok(Answer::Ok(find_provider(&app, &call.param("provider"))?))
+pub async fn provider(app: App, request: ArmRequest<NoBody>) -> Result<Provider> {
+    Ok(ArmResponse::Ok(find_provider(&app, &request.param("provider"))?))
 }
 
-pub async fn unregister_provider(app: App, call: Call<NoBody>) -> Result<Provider> {
-    let provider = find_provider(&app, &call.param("provider"))?;
+pub async fn unregister_provider(app: App, request: ArmRequest<NoBody>) -> Result<Provider> {
+    let provider = find_provider(&app, &request.param("provider"))?;
     let message = format!("{} is part of this server and cannot be unregistered", provider.namespace);
     Err(ApiError::conflict("ProviderStays", message))
 }
@@ -55,9 +55,9 @@ fn find_provider(app: &App, given: &str) -> std::result::Result<Provider, ApiErr
 }
 
 /// What has a place of its own: workspaces and storage accounts. What is inside of them is listed there.
-pub async fn resources(app: App, call: Call<NoBody>) -> Result<Page<GenericResource>> {
-    let filter = call.query("$filter").filter(|text| !text.trim().is_empty()).map(parse_filter).transpose()?;
-    let group = call.param("group");
+pub async fn resources(app: App, request: ArmRequest<NoBody>) -> Result<Page<GenericResource>> {
+    let filter = request.query("$filter").filter(|text| !text.trim().is_empty()).map(parse_filter).transpose()?;
+    let group = request.param("group");
     let group = (!group.is_empty()).then_some(group.as_str());
     let workspaces = app.workspaces(group)?.into_iter().map(|workspace| GenericResource {
         id: workspace.id,
@@ -68,7 +68,7 @@ pub async fn resources(app: App, call: Call<NoBody>) -> Result<Page<GenericResou
         kind: None,
         sku: None,
     });
-    let accounts = app.accounts(group, &call.base_url)?.into_iter().map(|account| GenericResource {
+    let accounts = app.accounts(group, &request.base_url)?.into_iter().map(|account| GenericResource {
         id: account.id,
         name: account.name,
         resource_type: account.resource_type,
@@ -77,11 +77,11 @@ pub async fn resources(app: App, call: Call<NoBody>) -> Result<Page<GenericResou
         kind: Some(account.kind),
         sku: Some(account.sku),
     });
-    let wanted = |resource: &GenericResource| filter.as_ref().is_none_or(|filter| filter.takes(resource));
+    let wanted = |resource: &GenericResource| filter.as_ref().is_none_or(|filter| filter.matches(resource));
     let found: Vec<_> = workspaces.chain(accounts).filter(wanted).collect();
     let mut found = app.readable(found, |resource| &resource.id);
     found.sort_by_cached_key(|resource| resource.id.to_lowercase());
-    Ok(Answer::Ok(call.page(found, |resource| &resource.id)?))
+    Ok(ArmResponse::Ok(request.page(found, |resource| &resource.id)?))
 }
 
 /// Everything that a resource has to be; what is not asked for is `None`.
@@ -96,7 +96,7 @@ struct Filter {
 }
 
 impl Filter {
-    fn takes(&self, resource: &GenericResource) -> bool {
+    fn matches(&self, resource: &GenericResource) -> bool {
         let is = |wanted: &Option<String>, value: &str| wanted.as_ref().is_none_or(|w| w.eq_ignore_ascii_case(value));
         let group = resource.id.split('/').nth(4).unwrap_or_default();
         is(&self.group, group)
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn filters_take_what_is_all_they_say() {
+    fn resource_filters_match_all_conditions() {
         let resource = GenericResource {
             id: "/subscriptions/s/resourceGroups/G/providers/Microsoft.BatchAI/workspaces/w".to_owned(),
             name: "w".to_owned(),
@@ -166,7 +166,7 @@ mod tests {
             sku: None,
         };
         let check = |filter: &str, expected: Option<bool>| {
-            let taken = parse_filter(filter).ok().map(|filter| filter.takes(&resource));
+            let taken = parse_filter(filter).ok().map(|filter| filter.matches(&resource));
             assert_eq!(taken, expected, "{filter}");
         };
         check("resourceGroup eq 'g'", Some(true));

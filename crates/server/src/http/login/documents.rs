@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 /// The clouds' documents are a list from this version on.
-const FIRST_LIST: &str = "2018";
+const FIRST_LIST_VERSION: &str = "2018";
 
 /// The authority that an address below this server's names: `adfs` of `https://HOST/adfs/oauth2/authorize`.
 pub fn authority_in<'a>(endpoint: &'a str, base_url: &str) -> Option<&'a str> {
@@ -54,7 +54,7 @@ pub fn open_id(base_url: &str, authority: &str, tenant: &str, v2: bool) -> Value
 /// What `az cloud register` asks with one version, and later clients with another.
 pub fn metadata(base_url: &str, tenant: &str, version: &str) -> Value {
     let host = base_url.split_once("://").map_or(base_url, |(_, host)| host);
-    if version < FIRST_LIST {
+    if version < FIRST_LIST_VERSION {
         return json!({
             "galleryEndpoint": base_url,
             "graphEndpoint": base_url,
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_authorities_of_this_server_are_vouched_for() {
+    fn only_this_servers_authorities_are_accepted() {
         let of = |endpoint: &'static str| authority_in(endpoint, "https://box:8470");
         assert_eq!(of("https://box:8470/adfs/oauth2/authorize"), Some("adfs"));
         assert_eq!(of("https://box/t-1/oauth2/v2.0/authorize"), Some("t-1"));
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_lead_back_to_where_they_were_asked() {
+    fn documents_contain_the_address_of_the_request() {
         let document = open_id("https://box", "t-1", "t-1", true);
         assert_eq!(document["token_endpoint"], "https://box/t-1/oauth2/v2.0/token");
         assert_eq!(document["issuer"], "https://box/t-1/v2.0");

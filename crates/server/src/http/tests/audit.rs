@@ -9,9 +9,9 @@ use corro_model::node::CONNECT_PATH;
 use http::header;
 use serde_json::{Value, json};
 
-use super::{Bench, Limits, Rates, job};
+use super::{RateLimits, Rates, TestServer, job};
 
-impl Bench {
+impl TestServer {
     /// The lines of the audit log once there are as many as `n`; they are written in the background.
     async fn noted(&self, n: usize) -> Vec<HistoryEntry> {
         let filter = || HistoryFilter { kind: Some("request".to_owned()), ..HistoryFilter::newest(100) };
@@ -34,49 +34,49 @@ impl Bench {
 
 #[tokio::test]
 async fn keys_that_were_shown_are_noted_however_the_path_is_written() {
-    let bench = Bench::new().await;
-    bench.furnish("g", "w").await;
-    let account = bench.account("g", "someaccount").await;
+    let test_server = TestServer::new().await;
+    test_server.create_workspace_with_cluster("g", "w").await;
+    let account = test_server.account("g", "someaccount").await;
     for ending in ["listKeys", "listKeys/", "LISTKEYS///", "list%4Beys"] {
-        let answer = bench.ask("POST", &format!("{account}/{ending}"), Value::Null).await;
+        let answer = test_server.ask("POST", &format!("{account}/{ending}"), Value::Null).await;
         assert!(matches!(answer.status, 200 | 404), "{ending}: {answer:?}");
     }
-    let lines = bench.noted(3).await;
+    let lines = test_server.noted(3).await;
     let granted = lines.iter().filter(|line| line.what == "request.granted" && line.resource == "g").count();
     assert!(granted >= 3, "{lines:?}");
 }
 
 #[tokio::test]
 async fn links_that_were_given_are_noted_once_for_a_while() {
-    let bench = Bench::new().await;
-    let own = bench.furnish("g", "w").await;
+    let test_server = TestServer::new().await;
+    let own = test_server.create_workspace_with_cluster("g", "w").await;
     let path = format!("{own}/experiments/e/jobs/j");
-    let account = bench.account("g", "someaccount").await;
+    let account = test_server.account("g", "someaccount").await;
     let mut wanted = job(&format!("{own}/clusters/c"));
     wanted["properties"]["stdOutErrPathPrefix"] = json!("$AZ_BATCHAI_JOB_MOUNT_ROOT/x");
     wanted["properties"]["mountVolumes"] = json!({"azureFileShares": [{
         "accountName": "someaccount", "azureFileUrl": "https://someaccount.file.core.windows.net/myshare",
         "relativeMountPath": "x", "credentials": {"accountKey": "x"}
     }]});
-    bench.ask("PUT", &path, wanted).await.is(202);
+    test_server.ask("PUT", &path, wanted).await.is(202);
     for _ in 0..5 {
         let list = format!("{path}/listOutputFiles?outputdirectoryid=stdouterr");
-        bench.ask("POST", &list, Value::Null).await.is(200);
+        test_server.ask("POST", &list, Value::Null).await.is(200);
     }
-    bench.ask("POST", &format!("{account}/listKeys"), Value::Null).await.is(200);
-    let lines = bench.noted(2).await;
+    test_server.ask("POST", &format!("{account}/listKeys"), Value::Null).await.is(200);
+    let lines = test_server.noted(2).await;
     let given: Vec<_> = lines.iter().filter(|line| line.detail["path"].to_string().contains("listOutput")).collect();
     assert_eq!(given.len(), 1, "{lines:?}");
 }
 
 #[tokio::test]
 async fn failed_logins_are_noted_and_name_nobody_unknown() {
-    let bench = Bench::new().await;
+    let test_server = TestServer::new().await;
     let form = |id: &str| format!("grant_type=client_credentials&client_id={id}&resource=x&client_secret=canary-wrong");
-    let known = bench.app.snapshot().principals.keys().next().expect("the administrator").clone();
-    assert_eq!(bench.log_in(form(&known)).await, 401);
-    assert_eq!(bench.log_in(form("canary-nobody")).await, 401);
-    let lines = bench.noted(2).await;
+    let known = test_server.app.snapshot().principals.keys().next().expect("the administrator").clone();
+    assert_eq!(test_server.log_in(form(&known)).await, 401);
+    assert_eq!(test_server.log_in(form("canary-nobody")).await, 401);
+    let lines = test_server.noted(2).await;
     let tried: Vec<&Value> = lines.iter().rev().map(|line| &line.detail["tried"]).collect();
     assert_eq!(tried, [&json!(known), &Value::Null]);
     assert!(lines.iter().all(|line| line.actor == "anonymous" && line.detail["code"] == "invalid_client"), "{lines:?}");
@@ -85,13 +85,13 @@ async fn failed_logins_are_noted_and_name_nobody_unknown() {
 
 #[tokio::test]
 async fn nodes_without_a_good_credential_are_counted_as_strangers() {
-    let mut bench = Bench::new().await;
+    let mut test_server = TestServer::new().await;
     // So few that also a slow machine asks for more.
-    let rates = Rates { per_address: 1, ..Rates::USUAL };
-    bench.api.limits = Arc::new(Limits::new(rates));
+    let rates = Rates { per_address: 1, ..Rates::DEFAULT };
+    test_server.api.limits = Arc::new(RateLimits::new(rates));
     let connect = |credential: &str| {
         let request = Request::get(CONNECT_PATH).header(header::HOST, "localhost");
-        bench.send(request.header(header::AUTHORIZATION, credential).body(Body::empty()).expect("a request"))
+        test_server.send(request.header(header::AUTHORIZATION, credential).body(Body::empty()).expect("a request"))
     };
     let first = connect("Bearer node:tvm-1_1-x-p:0:aaaa").await.is(401);
     assert!(first.headers.contains_key(corro_model::node::INSTANCE_HEADER), "{first:?}");
@@ -104,16 +104,16 @@ async fn nodes_without_a_good_credential_are_counted_as_strangers() {
 
 #[tokio::test]
 async fn a_key_that_was_made_anew_is_named_and_a_join_without_a_token_is_no_join() {
-    let bench = Bench::new().await;
-    bench.furnish("g", "w").await;
-    let account = bench.account("g", "someaccount").await;
-    bench.ask("POST", &format!("{account}/regenerateKey"), json!({"keyName": "Key2"})).await.is(200);
+    let test_server = TestServer::new().await;
+    test_server.create_workspace_with_cluster("g", "w").await;
+    let account = test_server.account("g", "someaccount").await;
+    test_server.ask("POST", &format!("{account}/regenerateKey"), json!({"keyName": "Key2"})).await.is(200);
     let filter = HistoryFilter { kind: Some("key".to_owned()), ..HistoryFilter::newest(9) };
-    let lines = bench.app.history(filter).await.expect("a history");
+    let lines = test_server.app.history(filter).await.expect("a history");
     let told: Vec<_> = lines.iter().map(|line| (line.what.as_str(), line.resource.as_str())).collect();
     assert_eq!(told, [("key.regenerated", "g/someaccount")]);
     assert_eq!(lines[0].detail["key"], "key2");
     let join = Request::post(corro_model::node::JOIN_PATH).header(header::HOST, "localhost").body(Body::empty());
-    bench.send(join.expect("a request")).await.refused(401, "AuthenticationFailed");
-    assert!(bench.noted(1).await.iter().any(|line| line.detail["status"] == 401));
+    test_server.send(join.expect("a request")).await.refused(401, "AuthenticationFailed");
+    assert!(test_server.noted(1).await.iter().any(|line| line.detail["status"] == 401));
 }

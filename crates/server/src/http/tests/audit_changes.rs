@@ -8,7 +8,7 @@ use corro_model::{ApiError, GroupKey, NodeId, Timestamp};
 use corro_store::{HostRecord, HostTokenRecord, NodeRecord};
 use serde_json::{Value, json};
 
-use super::{Bench, cluster, job};
+use super::{TestServer, cluster, job};
 use crate::app::hosts::Front;
 
 /// Requests that are no GET, and change nothing.
@@ -27,18 +27,18 @@ const CHANGE_NOTHING: [&str; 9] = [
 
 #[tokio::test]
 async fn whatever_is_changed_is_noted_with_who_changed_it() {
-    let bench = Bench::new().await;
-    let admin = bench.app.caller_of(&bench.token).expect("the administrator").id;
-    let (group, ws) = (bench.group("g"), bench.workspace("g", "w"));
+    let test_server = TestServer::new().await;
+    let admin = test_server.app.caller_of(&test_server.token).expect("the administrator").id;
+    let (group, ws) = (test_server.group("g"), test_server.workspace("g", "w"));
     let account = format!("{group}/providers/Microsoft.Storage/storageAccounts/someaccount");
     let (experiment, c, server) =
         (format!("{ws}/experiments/e"), format!("{ws}/clusters/c"), format!("{ws}/fileServers/f"));
     let (one, principals) =
-        (format!("{experiment}/jobs/j"), format!("{}/providers/Corro/principals", bench.subscription()));
+        (format!("{experiment}/jobs/j"), format!("{}/providers/Corro/principals", test_server.subscription()));
     let ada = format!("{principals}/ada");
     let [tokens, host] =
-        ["hostTokens", "hosts/h"].map(|rest| format!("{}/providers/Corro/{rest}", bench.subscription()));
-    put_host(&bench).await;
+        ["hostTokens", "hosts/h"].map(|rest| format!("{}/providers/Corro/{rest}", test_server.subscription()));
+    put_host(&test_server).await;
     let node = NodeId::new(1, 1, Timestamp::from_millis(0));
     let mut low = cluster();
     low["properties"]["vmPriority"] = json!("lowpriority");
@@ -88,13 +88,13 @@ async fn whatever_is_changed_is_noted_with_who_changed_it() {
     for (id, path, body) in steps {
         let (_, method, _) = ALL.iter().find(|(known, ..)| *known == id).unwrap_or_else(|| panic!("{id} is gone"));
         if id == "Corro_Nodes_Preempt" {
-            put_node(&bench, node.clone()).await;
+            put_node(&test_server, node.clone()).await;
         }
-        let before = last_number(&bench).await;
-        let answer = bench.ask(method.as_str(), &path, body).await;
+        let before = last_number(&test_server).await;
+        let answer = test_server.ask(method.as_str(), &path, body).await;
         assert!(answer.status < 300, "{id}: {answer:?}");
         let filter = HistoryFilter { after: Some(before), ..HistoryFilter::newest(100) };
-        let lines = bench.app.history(filter).await.expect("a history");
+        let lines = test_server.app.history(filter).await.expect("a history");
         let noted = lines.iter().any(|line| line.actor == admin && !line.what.starts_with("request."));
         assert!(noted, "{id} left no line of its caller: {lines:?}");
         assert!(
@@ -104,20 +104,20 @@ async fn whatever_is_changed_is_noted_with_who_changed_it() {
     }
 }
 
-async fn last_number(bench: &Bench) -> u64 {
-    let last = bench.app.history(HistoryFilter::newest(1)).await.expect("a history");
+async fn last_number(test_server: &TestServer) -> u64 {
+    let last = test_server.app.history(HistoryFilter::newest(1)).await.expect("a history");
     last.first().map_or(0, |entry| entry.number)
 }
 
 /// A token and a host that joined with it, at a server that takes hosts.
-async fn put_host(bench: &Bench) {
-    bench.app.hosts.welcome(Front { url: "http://localhost:1".into(), ca_fingerprint: None });
+async fn put_host(test_server: &TestServer) {
+    test_server.app.hosts.welcome(Front { url: "http://localhost:1".into(), ca_fingerprint: None });
     let now = Timestamp::from_millis(1);
     let token = HostTokenRecord { secret_digest: String::new(), created: now, expires: now, hosts: 1 };
     let host =
         json!({"name": "h", "credential_digest": "", "joined": now, "token": "t", "inventory": {}, "heard": now});
     let host: HostRecord = serde_json::from_value(host).expect("a literal");
-    let commit = bench.app.store.commit(move |txn| {
+    let commit = test_server.app.store.commit(move |txn| {
         txn.put("t".to_owned(), token);
         txn.put("h".to_owned(), host);
         Ok::<_, ApiError>(())
@@ -126,8 +126,8 @@ async fn put_host(bench: &Bench) {
 }
 
 /// As the server's own loops would.
-async fn put_node(bench: &Bench, id: NodeId) {
-    let commit = bench.app.store.commit(move |txn| {
+async fn put_node(test_server: &TestServer, id: NodeId) {
+    let commit = test_server.app.store.commit(move |txn| {
         let (key, now) = (GroupKey::new("g").workspace("w").cluster("c"), Timestamp::from_millis(1));
         txn.put(id.clone(), NodeRecord::allocating(key, 1, String::new(), now));
         txn.node_event(&id, NodeEvent::Joined, now).expect("it was allocating");

@@ -9,7 +9,7 @@ use http::header;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::{Bench, job};
+use super::{TestServer, job};
 
 /// Too long for any machine; the test fails by it instead of hanging.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -19,7 +19,7 @@ struct Listening {
     text: String,
 }
 
-impl Bench {
+impl TestServer {
     /// Events are told from now on, until what is returned is dropped.
     fn tell_events(&self) -> watch::Sender<bool> {
         let (stop, stopping) = watch::channel(false);
@@ -33,7 +33,7 @@ impl Bench {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let response = self.api.answer(request.body(Body::empty()).expect("a request")).await;
+        let response = self.api.handle(request.body(Body::empty()).expect("a request")).await;
         assert_eq!(response.status(), 200);
         Listening { body: response.into_body().into_data_stream(), text: String::new() }
     }
@@ -79,14 +79,14 @@ impl Listening {
 
 #[tokio::test]
 async fn every_change_is_told_in_order_and_a_reader_goes_on_where_it_was() {
-    let bench = Bench::new().await;
-    let stop = bench.tell_events();
-    let mut live = bench.listen(&bench.token, "/events", &[]).await;
+    let test_server = TestServer::new().await;
+    let stop = test_server.tell_events();
+    let mut live = test_server.listen(&test_server.token, "/events", &[]).await;
     let start = live.event().await;
     assert_eq!(start["kind"], "start");
-    let at = bench.furnish("G", "W").await;
-    bench.ask("PUT", &format!("{at}/experiments/e/jobs/J1"), job(&format!("{at}/clusters/c"))).await.is(202);
-    bench.ask("DELETE", &format!("{at}/experiments/e/jobs/J1"), Value::Null).await.is(202);
+    let at = test_server.create_workspace_with_cluster("G", "W").await;
+    test_server.ask("PUT", &format!("{at}/experiments/e/jobs/J1"), job(&format!("{at}/clusters/c"))).await.is(202);
+    test_server.ask("DELETE", &format!("{at}/experiments/e/jobs/J1"), Value::Null).await.is(202);
     let mut seen = Vec::new();
     while seen.last().is_none_or(|event: &Value| event["kind"] != "job" || event["change"] != "changed") {
         seen.push(live.event().await);
@@ -101,14 +101,14 @@ async fn every_change_is_told_in_order_and_a_reader_goes_on_where_it_was() {
     assert!(id.ends_with("/resourceGroups/g/providers/Microsoft.BatchAI/workspaces/w/experiments/e/jobs/j1"), "{id}");
     // From the third on, by either name.
     let third = seen[2]["id"].as_str().expect("an id");
-    let mut again = bench.listen(&bench.token, &format!("/events?after={third}"), &[]).await;
+    let mut again = test_server.listen(&test_server.token, &format!("/events?after={third}"), &[]).await;
     assert_eq!((again.event().await["kind"].as_str(), again.event().await), (Some("start"), seen[3].clone()));
     let asked = [("accept", "text/event-stream"), ("last-event-id", third)];
-    let mut again = bench.listen(&bench.token, "/events?after=0", &asked).await;
+    let mut again = test_server.listen(&test_server.token, "/events?after=0", &asked).await;
     assert_eq!(again.line().await.as_deref(), Some("retry: 1000"));
     let texts = [again.line().await, again.line().await, again.line().await].map(|line| line.expect("a line"));
     assert_eq!(texts[2], format!("id: {}", seen[3]["id"].as_str().expect("an id")));
-    let all = bench.all_so_far(&bench.token).await;
+    let all = test_server.all_so_far(&test_server.token).await;
     assert_eq!(all[1..=seen.len()], seen[..]);
     drop(stop);
     assert_eq!(live.line().await, None, "a server that stops ends its streams");
@@ -116,50 +116,50 @@ async fn every_change_is_told_in_order_and_a_reader_goes_on_where_it_was() {
 
 #[tokio::test]
 async fn a_reader_hears_only_of_what_it_may_read() {
-    let bench = Bench::new().await;
-    let _stop = bench.tell_events();
-    bench.furnish("mine", "w").await;
-    bench.furnish("theirs", "w").await;
-    bench.account("theirs", "someaccount").await;
-    let own = bench.workspace("mine", "w");
-    let token = bench.principal("reader", "Reader", &[&own]).await;
-    let principals = format!("{}/providers/Corro/principals", bench.subscription());
+    let test_server = TestServer::new().await;
+    let _stop = test_server.tell_events();
+    test_server.create_workspace_with_cluster("mine", "w").await;
+    test_server.create_workspace_with_cluster("theirs", "w").await;
+    test_server.account("theirs", "someaccount").await;
+    let own = test_server.workspace("mine", "w");
+    let token = test_server.principal("reader", "Reader", &[&own]).await;
+    let principals = format!("{}/providers/Corro/principals", test_server.subscription());
     let without_role = json!({"displayName": "n", "role": "Reader", "skipAssignment": true});
-    let nobody = bench.ask("POST", &principals, without_role).await.is(200).body;
-    let mut all = bench.all_so_far(&bench.token).await;
+    let nobody = test_server.ask("POST", &principals, without_role).await.is(200).body;
+    let mut all = test_server.all_so_far(&test_server.token).await;
     while !all.iter().any(|event| event["kind"] == "account") {
         tokio::task::yield_now().await;
-        all = bench.all_so_far(&bench.token).await;
+        all = test_server.all_so_far(&test_server.token).await;
     }
     assert!(!all.iter().any(|event| event.to_string().contains("principal")), "{all:?}");
-    let heard = bench.all_so_far(&token).await;
+    let heard = test_server.all_so_far(&token).await;
     let kinds: Vec<&str> = heard.iter().filter_map(|event| event["kind"].as_str()).collect();
     assert_eq!(kinds[..3], ["start", "workspace", "experiment"], "{heard:?}");
     assert!(heard.iter().skip(1).all(|event| event["resource"].as_str().is_some_and(|r| r.starts_with("mine/w"))));
     let secret = corro_model::Secret::new(nobody["password"].as_str().expect("text"));
-    let token = bench.app.issue_token(nobody["appId"].as_str().expect("text"), &secret, "x").expect("a token");
-    assert_eq!(bench.all_so_far(token.access_token.expose()).await.len(), 1, "the start, and nothing else");
+    let token = test_server.app.issue_token(nobody["appId"].as_str().expect("text"), &secret, "x").expect("a token");
+    assert_eq!(test_server.all_so_far(token.access_token.expose()).await.len(), 1, "the start, and nothing else");
     // Without a login there is no stream.
     let request = Request::get("/events").header(header::HOST, "localhost").body(Body::empty()).expect("a request");
-    bench.send(request).await.refused(401, "AuthenticationFailed");
-    bench.ask("GET", "/events?follow=maybe", Value::Null).await.refused(400, "InvalidQueryParameterValue");
+    test_server.send(request).await.refused(401, "AuthenticationFailed");
+    test_server.ask("GET", "/events?follow=maybe", Value::Null).await.refused(400, "InvalidQueryParameterValue");
 }
 
 #[tokio::test]
 async fn whoever_was_away_for_too_long_is_told_so() {
-    let bench = Bench::new().await;
-    let _stop = bench.tell_events();
+    let test_server = TestServer::new().await;
+    let _stop = test_server.tell_events();
     for unknown in ["1234-7", "nonsense", "-", "0-0"] {
-        let mut late = bench.listen(&bench.token, &format!("/events?after={unknown}"), &[]).await;
+        let mut late = test_server.listen(&test_server.token, &format!("/events?after={unknown}"), &[]).await;
         assert_eq!(late.event().await["kind"], "missed", "{unknown}");
     }
-    let mut slow = bench.listen(&bench.token, "/events", &[]).await;
+    let mut slow = test_server.listen(&test_server.token, "/events", &[]).await;
     assert_eq!(slow.event().await["kind"], "start");
-    let group = bench.group("g");
-    bench.ask("PUT", &group, json!({"location": "eastus"})).await.is(201);
+    let group = test_server.group("g");
+    test_server.ask("PUT", &group, json!({"location": "eastus"})).await.is(201);
     let first = slow.event().await["id"].as_str().expect("an id").to_owned();
     // Many changes that nobody reads meanwhile: only the last are kept.
-    let commit = bench.app.store.commit(|txn| {
+    let commit = test_server.app.store.commit(|txn| {
         for number in 0..20_000 {
             let record = corro_store::GroupRecord {
                 name: "n".to_owned(),
@@ -174,8 +174,8 @@ async fn whoever_was_away_for_too_long_is_told_so() {
     });
     commit.await.expect("committed");
     assert_eq!(slow.event().await["kind"], "missed");
-    let mut late = bench.listen(&bench.token, &format!("/events?after={first}"), &[]).await;
+    let mut late = test_server.listen(&test_server.token, &format!("/events?after={first}"), &[]).await;
     assert_eq!(late.event().await["kind"], "missed");
-    let kept = bench.all_so_far(&bench.token).await.len();
+    let kept = test_server.all_so_far(&test_server.token).await.len();
     assert!(kept > 10_000 && kept < 20_000, "{kept}");
 }

@@ -9,12 +9,12 @@ use corro_model::{ApiError, GroupKey, NodeId, Timestamp};
 use http::header;
 use serde_json::{Value, json};
 
-use super::{Bench, job};
+use super::{TestServer, job};
 
 const AZ: &str =
     "python/3.6.5 msrest/0.5.5 msrest_azure/0.5.0 azure-mgmt-batchai/2.0.0 Azure-SDK-For-Python AZURECLI/2.0.46";
 
-impl Bench {
+impl TestServer {
     async fn ask_with(&self, agent: &str, method: &str, path: &str) -> Value {
         let separator = if path.contains('?') { '&' } else { '?' };
         let request = Request::builder()
@@ -40,10 +40,10 @@ impl Bench {
 
 #[tokio::test]
 async fn a_client_that_stops_at_the_end_sees_it_when_the_log_was_read_again() {
-    let bench = Bench::new().await;
-    let own = bench.furnish("g", "w").await;
-    bench.account("g", "someaccount").await;
-    bench.app.shares.create_share("someaccount", "data").expect("a share");
+    let test_server = TestServer::new().await;
+    let own = test_server.create_workspace_with_cluster("g", "w").await;
+    test_server.account("g", "someaccount").await;
+    test_server.app.shares.create_share("someaccount", "data").expect("a share");
     let path = format!("{own}/experiments/e/jobs/j");
     let mut wanted = job(&format!("{own}/clusters/c"));
     wanted["properties"]["stdOutErrPathPrefix"] = json!("$AZ_BATCHAI_JOB_MOUNT_ROOT/files");
@@ -51,36 +51,37 @@ async fn a_client_that_stops_at_the_end_sees_it_when_the_log_was_read_again() {
         "accountName": "someaccount", "azureFileUrl": "https://someaccount.file.core.windows.net/data",
         "relativeMountPath": "files", "credentials": {"accountKey": "x"}
     }]});
-    bench.ask("PUT", &path, wanted).await.is(202);
-    bench.happens(|at| JobEvent::Placed { nodes: vec![NodeId::new(1, 1, at)], at }).await;
-    let running = bench.ask_with(AZ, "GET", &path).await;
+    test_server.ask("PUT", &path, wanted).await.is(202);
+    test_server.happens(|at| JobEvent::Placed { nodes: vec![NodeId::new(1, 1, at)], at }).await;
+    let running = test_server.ask_with(AZ, "GET", &path).await;
     let segment = running["properties"]["jobOutputDirectoryPathSegment"].as_str().expect("text").to_owned();
-    let directory = bench.app.shares.host_path("someaccount", "data").expect("a path").join(&segment).join("stdouterr");
+    let directory =
+        test_server.app.shares.host_path("someaccount", "data").expect("a path").join(&segment).join("stdouterr");
     std::fs::create_dir_all(&directory).expect("directories");
     std::fs::write(directory.join("stdout.txt"), "one\n").expect("written");
     let list = format!("{path}/listOutputFiles?outputdirectoryid=stdouterr");
-    let listed = bench.ask_with(AZ, "POST", &list).await;
+    let listed = test_server.ask_with(AZ, "POST", &list).await;
     let link = listed["value"][0]["downloadUrl"].as_str().expect("a link").replace("http://localhost", "");
     let read = async |from: usize| {
         let request = Request::builder().uri(&link).header("range", format!("bytes={from}-"));
-        bench.api.answer(request.body(Body::empty()).expect("a request")).await.status().as_u16()
+        test_server.api.handle(request.body(Body::empty()).expect("a request")).await.status().as_u16()
     };
     assert_eq!(read(0).await, 206);
 
-    bench.happens(|at| JobEvent::Succeeded { at }).await;
+    test_server.happens(|at| JobEvent::Succeeded { at }).await;
     // As it was, but for others the job has ended.
-    assert_eq!(bench.ask_with(AZ, "GET", &path).await, running);
-    let listed = bench.ask_with(AZ, "GET", &format!("{own}/experiments/e/jobs")).await;
+    assert_eq!(test_server.ask_with(AZ, "GET", &path).await, running);
+    let listed = test_server.ask_with(AZ, "GET", &format!("{own}/experiments/e/jobs")).await;
     assert_eq!(listed["value"][0], running);
-    let ended = bench.ask_with("corro/1", "GET", &path).await;
+    let ended = test_server.ask_with("corro/1", "GET", &path).await;
     assert_eq!(ended["properties"]["executionState"], "succeeded");
     assert!(ended["properties"]["executionInfo"]["endTime"].is_string(), "{ended}");
     // Only reads release it at this time, and not those that came with the end, for that may be noted late.
     let since = Timestamp::parse(ended["properties"]["executionStateTransitionTime"].as_str().expect("text"));
     let since = since.expect("a time");
-    while bench.app.followers.hold_back(&segment, since, since.plus(Duration::from_secs(1))) {
+    while test_server.app.followers.hold_back(&segment, since, since.plus(Duration::from_secs(1))) {
         assert_eq!(read(4).await, 416);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    assert_eq!(bench.ask_with(AZ, "GET", &path).await, ended);
+    assert_eq!(test_server.ask_with(AZ, "GET", &path).await, ended);
 }

@@ -6,16 +6,16 @@ use corro_model::host::{HOST_JOIN_PATH, HOST_PATH, JoinToken};
 use http::header;
 use serde_json::{Value, json};
 
-use super::Bench;
+use super::TestServer;
 
-impl Bench {
+impl TestServer {
     /// A request as a machine makes it.
     async fn machine(&self, path: &str, bearer: Option<&str>, body: Value) -> (u16, Value) {
         let mut request = Request::post(path).header(header::HOST, "localhost");
         if let Some(bearer) = bearer {
             request = request.header(header::AUTHORIZATION, bearer);
         }
-        let response = self.api.answer(request.body(Body::from(body.to_string())).expect("a request")).await;
+        let response = self.api.handle(request.body(Body::from(body.to_string())).expect("a request")).await;
         let status = response.status().as_u16();
         let bytes = axum::body::to_bytes(response.into_body(), 1 << 20).await.expect("a body");
         (status, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
@@ -24,62 +24,65 @@ impl Bench {
 
 #[tokio::test]
 async fn owners_let_machines_in_and_readers_see_them() {
-    let bench = Bench::new().await;
-    let at = |rest: &str| format!("{}/providers/Corro/{rest}", bench.subscription());
-    bench.ask("POST", &at("hostTokens"), json!({})).await.refused(409, "HostsNotTaken");
+    let test_server = TestServer::new().await;
+    let at = |rest: &str| format!("{}/providers/Corro/{rest}", test_server.subscription());
+    test_server.ask("POST", &at("hostTokens"), json!({})).await.refused(409, "HostsNotTaken");
     let front = crate::app::hosts::Front { url: "https://box:1".into(), ca_fingerprint: Some("ab".repeat(32)) };
-    bench.app.hosts.welcome(front);
-    let whole = bench.subscription();
-    let reader = bench.principal("reader", "Reader", &[&whole]).await;
-    let contributor = bench.principal("contributor", "Contributor", &[&whole]).await;
+    test_server.app.hosts.welcome(front);
+    let whole = test_server.subscription();
+    let reader = test_server.principal("reader", "Reader", &[&whole]).await;
+    let contributor = test_server.principal("contributor", "Contributor", &[&whole]).await;
     for who in [&reader, &contributor] {
-        bench.ask_as(who, "POST", &at("hostTokens"), json!({})).await.refused(403, "AuthorizationFailed");
-        bench.ask_as(who, "GET", &at("hostTokens"), Value::Null).await.refused(403, "AuthorizationFailed");
+        test_server.ask_as(who, "POST", &at("hostTokens"), json!({})).await.refused(403, "AuthorizationFailed");
+        test_server.ask_as(who, "GET", &at("hostTokens"), Value::Null).await.refused(403, "AuthorizationFailed");
     }
-    let told = bench.ask("POST", &at("hostTokens"), json!({"ttlSeconds": 0})).await;
+    let told = test_server.ask("POST", &at("hostTokens"), json!({"ttlSeconds": 0})).await;
     assert_eq!(told.status, 400, "{told:?}");
-    let made = bench.ask("POST", &at("hostTokens"), json!({"ttlSeconds": 60})).await.is(200).body;
+    let made = test_server.ask("POST", &at("hostTokens"), json!({"ttlSeconds": 60})).await.is(200).body;
     let token = JoinToken::decode(made["token"].as_str().expect("a token")).expect("it can be read");
     assert_eq!((token.server.as_str(), token.ca_fingerprint), ("https://box:1", Some("ab".repeat(32))));
-    let listed = bench.ask("GET", &at("hostTokens"), Value::Null).await.is(200).body.to_string();
+    let listed = test_server.ask("GET", &at("hostTokens"), Value::Null).await.is(200).body.to_string();
     assert!(!listed.contains(token.secret.expose()), "{listed}");
 
     let inventory = json!({"cores": 4, "memoryBytes": 8u64 << 30, "version": "x"});
     let request = |secret: &str, name: &str| json!({"token": secret, "name": name, "inventory": inventory});
-    let (status, body) = bench.machine(HOST_JOIN_PATH, None, request("wrong", "a")).await;
+    let (status, body) = test_server.machine(HOST_JOIN_PATH, None, request("wrong", "a")).await;
     assert!(status == 401 && body.to_string().contains("not known to this server"), "{body}");
-    let (status, _) = bench.machine(HOST_JOIN_PATH, None, request(token.secret.expose(), "../a")).await;
+    let (status, _) = test_server.machine(HOST_JOIN_PATH, None, request(token.secret.expose(), "../a")).await;
     assert_eq!(status, 400);
-    let (status, given) = bench.machine(HOST_JOIN_PATH, None, request(token.secret.expose(), "Box")).await;
+    let (status, given) = test_server.machine(HOST_JOIN_PATH, None, request(token.secret.expose(), "Box")).await;
     assert_eq!(status, 200, "{given}");
-    let (status, body) = bench.machine(HOST_JOIN_PATH, None, request(token.secret.expose(), "box")).await;
+    let (status, body) = test_server.machine(HOST_JOIN_PATH, None, request(token.secret.expose(), "box")).await;
     assert!(status == 409 && body.to_string().contains("has joined already"), "{body}");
 
     let bearer = format!("Bearer host:Box:{}", given["secret"].as_str().expect("a secret"));
     let report = json!({"inventory": inventory, "living": []});
-    assert_eq!(bench.machine(HOST_PATH, None, report.clone()).await.0, 401);
-    assert_eq!(bench.machine(HOST_PATH, Some("Bearer host:Box:guess"), report.clone()).await.0, 401);
-    let (status, desired) = bench.machine(HOST_PATH, Some(&bearer), report.clone()).await;
+    assert_eq!(test_server.machine(HOST_PATH, None, report.clone()).await.0, 401);
+    assert_eq!(test_server.machine(HOST_PATH, Some("Bearer host:Box:guess"), report.clone()).await.0, 401);
+    let (status, desired) = test_server.machine(HOST_PATH, Some(&bearer), report.clone()).await;
     assert_eq!((status, &desired["nodes"]), (200, &json!([])), "{desired}");
 
-    let seen = bench.ask_as(&reader, "GET", &at("hosts"), Value::Null).await.is(200).body;
+    let seen = test_server.ask_as(&reader, "GET", &at("hosts"), Value::Null).await.is(200).body;
     assert_eq!((&seen["value"][0]["name"], &seen["value"][0]["state"]), (&json!("Box"), &json!("ready")), "{seen}");
     for (method, rest) in [("POST", "hosts/box/cordon"), ("POST", "hosts/box/drain"), ("DELETE", "hosts/box")] {
-        bench.ask_as(&contributor, method, &at(rest), json!({})).await.refused(403, "AuthorizationFailed");
+        test_server.ask_as(&contributor, method, &at(rest), json!({})).await.refused(403, "AuthorizationFailed");
     }
-    assert_eq!(bench.ask("POST", &at("hosts/BOX/cordon"), json!({})).await.is(200).body["state"], "cordoned");
-    assert_eq!(bench.ask("POST", &at("hosts/box/drain"), json!({"now": true})).await.is(200).body["state"], "drained");
-    assert_eq!(bench.ask("POST", &at("hosts/box/uncordon"), json!({})).await.is(200).body["state"], "ready");
-    bench.ask("GET", &at("hosts/other"), Value::Null).await.refused(404, "HostNotFound");
+    assert_eq!(test_server.ask("POST", &at("hosts/BOX/cordon"), json!({})).await.is(200).body["state"], "cordoned");
+    assert_eq!(
+        test_server.ask("POST", &at("hosts/box/drain"), json!({"now": true})).await.is(200).body["state"],
+        "drained"
+    );
+    assert_eq!(test_server.ask("POST", &at("hosts/box/uncordon"), json!({})).await.is(200).body["state"], "ready");
+    test_server.ask("GET", &at("hosts/other"), Value::Null).await.refused(404, "HostNotFound");
     // Removed, its credential is void; the token is still good, until it is revoked.
-    bench.ask("DELETE", &at("hosts/box"), Value::Null).await.is(200);
-    bench.ask("DELETE", &at("hosts/box"), Value::Null).await.is(204);
-    assert_eq!(bench.machine(HOST_PATH, Some(&bearer), report).await.0, 401);
+    test_server.ask("DELETE", &at("hosts/box"), Value::Null).await.is(200);
+    test_server.ask("DELETE", &at("hosts/box"), Value::Null).await.is(204);
+    assert_eq!(test_server.machine(HOST_PATH, Some(&bearer), report).await.0, 401);
     let id = made["id"].as_str().expect("an id");
-    bench.ask("DELETE", &at(&format!("hostTokens/{id}")), Value::Null).await.is(200);
-    assert_eq!(bench.machine(HOST_JOIN_PATH, None, request(token.secret.expose(), "box")).await.0, 401);
+    test_server.ask("DELETE", &at(&format!("hostTokens/{id}")), Value::Null).await.is(200);
+    assert_eq!(test_server.machine(HOST_JOIN_PATH, None, request(token.secret.expose(), "box")).await.0, 401);
 
-    let lines = bench.app.history(corro_model::history::HistoryFilter::newest(100)).await.expect("a history");
+    let lines = test_server.app.history(corro_model::history::HistoryFilter::newest(100)).await.expect("a history");
     let told: Vec<&str> = lines.iter().map(|line| line.what.as_str()).collect();
     for what in ["hostToken.created", "hostToken.deleted", "host.created", "host.changed", "host.deleted"] {
         assert!(told.contains(&what), "{what} in {told:?}");

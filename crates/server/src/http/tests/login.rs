@@ -8,7 +8,7 @@ use corro_store::PrincipalRecord;
 use http::header;
 use serde_json::{Value, json};
 
-use super::{Answer, Bench};
+use super::{TestResponse, TestServer};
 
 struct Client {
     id: String,
@@ -27,7 +27,7 @@ impl Client {
     }
 }
 
-impl Bench {
+impl TestServer {
     async fn client(&self, body: Value) -> Client {
         let path = format!("{}/providers/Corro/principals", self.subscription());
         let made = self.ask("POST", &path, body).await.is(200).body;
@@ -35,7 +35,7 @@ impl Bench {
         Client { id: text("appId"), secret: text("password") }
     }
 
-    async fn knock(&self, method: &str, target: &str, headers: &[(&str, &str)], form: String) -> Answer {
+    async fn knock(&self, method: &str, target: &str, headers: &[(&str, &str)], form: String) -> TestResponse {
         let request = Request::builder().method(method).uri(target).header(header::HOST, "box:8470");
         let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
         self.send(request.body(Body::from(form)).expect("a request")).await
@@ -43,13 +43,13 @@ impl Bench {
 }
 
 #[track_caller]
-fn opens(answer: Answer) -> String {
+fn opens(answer: TestResponse) -> String {
     answer.is(200).body["access_token"].as_str().expect("a token").to_owned()
 }
 
 /// It must be refused in the directory's form.
 #[track_caller]
-fn refused(answer: Answer, status: u16, error: &str, code: u32) {
+fn refused(answer: TestResponse, status: u16, error: &str, code: u32) {
     let body = &answer.body;
     assert_eq!((answer.status, body["error"].as_str()), (status, Some(error)), "{answer:?}");
     let description = body["error_description"].as_str().expect("a description");
@@ -65,39 +65,39 @@ fn refused(answer: Answer, status: u16, error: &str, code: u32) {
 
 #[tokio::test]
 async fn every_way_in_that_clients_know_asks_for_a_secret() {
-    let bench = &Bench::new().await;
-    let alice = bench.client(json!({"displayName": "alice", "role": "Reader"})).await;
-    let (form, basic, tenant) = (alice.form(), alice.basic(), bench.app.tenant.to_string());
-    let groups = format!("{}/resourceGroups", bench.subscription());
+    let test_server = &TestServer::new().await;
+    let alice = test_server.client(json!({"displayName": "alice", "role": "Reader"})).await;
+    let (form, basic, tenant) = (alice.form(), alice.basic(), test_server.app.tenant.to_string());
+    let groups = format!("{}/resourceGroups", test_server.subscription());
     for authority in ["adfs", "common", "organizations", &tenant, &tenant.to_uppercase()] {
         let first = format!("/{authority}/oauth2/token?api-version=1.0");
-        let token = opens(bench.knock("POST", &first, &[], format!("{form}&resource=x")).await);
-        bench.ask_as(&token, "GET", &groups, Value::Null).await.is(200);
+        let token = opens(test_server.knock("POST", &first, &[], format!("{form}&resource=x")).await);
+        test_server.ask_as(&token, "GET", &groups, Value::Null).await.is(200);
         let second = format!("/{authority}/oauth2/v2.0/token");
         let scoped = format!("{form}&scope=https%3A%2F%2Fbox%2F.default");
-        let answer = bench.knock("POST", &second, &[], scoped).await;
+        let answer = test_server.knock("POST", &second, &[], scoped).await;
         assert_eq!((&answer.body["expires_in"], &answer.body["resource"]), (&json!(3600), &Value::Null));
         opens(answer);
     }
     let grant = "grant_type=client_credentials&resource=x".to_owned();
-    opens(bench.knock("POST", "/adfs/oauth2/token", &[("authorization", &basic)], grant).await);
+    opens(test_server.knock("POST", "/adfs/oauth2/token", &[("authorization", &basic)], grant).await);
     let by_name = Client { id: "http%3A%2F%2Falice".to_owned(), secret: alice.secret.clone() };
-    opens(bench.knock("POST", "/adfs/oauth2/token", &[], by_name.form()).await);
+    opens(test_server.knock("POST", "/adfs/oauth2/token", &[], by_name.form()).await);
 
     // The managed identity's.
     let resource = || "resource=x".to_owned();
     let metadata = ("metadata", "true");
-    let identity = bench.knock("POST", "/oauth2/token", &[metadata, ("authorization", &basic)], resource()).await;
+    let identity = test_server.knock("POST", "/oauth2/token", &[metadata, ("authorization", &basic)], resource()).await;
     assert_eq!(identity.body["resource"], "x");
     opens(identity);
     let header = format!("{}:{}", alice.id, alice.secret);
     let app_service = "/oauth2/token/?resource=x&api-version=2017-09-01";
-    opens(bench.knock("GET", app_service, &[("secret", &header)], String::new()).await);
-    let none = bench.knock("POST", "/oauth2/token", &[metadata], resource()).await;
+    opens(test_server.knock("GET", app_service, &[("secret", &header)], String::new()).await);
+    let none = test_server.knock("POST", "/oauth2/token", &[metadata], resource()).await;
     refused(none, 401, "invalid_client", 7000218);
     let wrong = format!("{}:wrong", alice.id);
     refused(
-        bench.knock("GET", app_service, &[("secret", &wrong)], String::new()).await,
+        test_server.knock("GET", app_service, &[("secret", &wrong)], String::new()).await,
         401,
         "invalid_client",
         7000215,
@@ -106,9 +106,9 @@ async fn every_way_in_that_clients_know_asks_for_a_secret() {
 
 #[tokio::test]
 async fn refusals_are_the_directorys_and_tell_nothing_of_who_there_is() {
-    let bench = &Bench::new().await;
-    let alice = bench.client(json!({"displayName": "alice", "role": "Reader"})).await;
-    let ask = |target: &'static str, form: String| bench.knock("POST", target, &[], form);
+    let test_server = &TestServer::new().await;
+    let alice = test_server.client(json!({"displayName": "alice", "role": "Reader"})).await;
+    let ask = |target: &'static str, form: String| test_server.knock("POST", target, &[], form);
     let wrong = Client { id: alice.id.clone(), secret: "wrong".to_owned() };
     refused(ask("/adfs/oauth2/token", wrong.form()).await, 401, "invalid_client", 7000215);
     let nobody = Client { id: "nobody".to_owned(), secret: "wrong".to_owned() };
@@ -121,19 +121,19 @@ async fn refusals_are_the_directorys_and_tell_nothing_of_who_there_is() {
     refused(ask("/adfs/oauth2/devicecode", String::new()).await, 400, "unauthorized_client", 700016);
     refused(ask("/some-tenant/oauth2/token", alice.form()).await, 400, "invalid_request", 90002);
     refused(ask("/adfs/oauth2/v2.0/token", alice.form()).await, 400, "invalid_request", 900144);
-    let authorize = bench.knock("GET", "/adfs/oauth2/authorize?response_type=code", &[], String::new()).await;
+    let authorize = test_server.knock("GET", "/adfs/oauth2/authorize?response_type=code", &[], String::new()).await;
     refused(authorize, 400, "unauthorized_client", 700016);
-    bench.knock("GET", "/adfs/oauth2/token", &[], String::new()).await.is(405);
+    test_server.knock("GET", "/adfs/oauth2/token", &[], String::new()).await.is(405);
     let id = "10546a8d-e7c5-4824-b726-3b6a600a7305";
-    let told = bench.knock("POST", "/adfs/oauth2/token", &[("client-request-id", id)], wrong.form()).await;
+    let told = test_server.knock("POST", "/adfs/oauth2/token", &[("client-request-id", id)], wrong.form()).await;
     assert_eq!(told.body["correlation_id"], id);
 }
 
 #[tokio::test]
 async fn documents_on_the_way_to_a_token_are_public_and_lead_to_this_server() {
-    let bench = &Bench::new().await;
-    let get = |target: String| async move { bench.knock("GET", &target, &[], String::new()).await };
-    let tenant = bench.app.tenant.to_string();
+    let test_server = &TestServer::new().await;
+    let get = |target: String| async move { test_server.knock("GET", &target, &[], String::new()).await };
+    let tenant = test_server.app.tenant.to_string();
     let document = get(format!("/{tenant}/v2.0/.well-known/openid-configuration")).await.is(200).body;
     assert_eq!(document["token_endpoint"], format!("http://box:8470/{tenant}/oauth2/v2.0/token"));
     get("/adfs/.well-known/openid-configuration".to_owned()).await.is(200);
@@ -151,27 +151,27 @@ async fn documents_on_the_way_to_a_token_are_public_and_lead_to_this_server() {
 
 #[tokio::test]
 async fn a_login_ends_when_it_is_revoked_and_when_its_password_is_over() {
-    let bench = &Bench::new().await;
-    let alice = bench.client(json!({"displayName": "alice", "role": "Reader", "years": 1})).await;
-    let log_in = || bench.knock("POST", "/adfs/oauth2/token", &[], alice.form());
-    let groups = format!("{}/resourceGroups", bench.subscription());
-    let principal = format!("{}/providers/Corro/principals/alice", bench.subscription());
+    let test_server = &TestServer::new().await;
+    let alice = test_server.client(json!({"displayName": "alice", "role": "Reader", "years": 1})).await;
+    let log_in = || test_server.knock("POST", "/adfs/oauth2/token", &[], alice.form());
+    let groups = format!("{}/resourceGroups", test_server.subscription());
+    let principal = format!("{}/providers/Corro/principals/alice", test_server.subscription());
     let old = opens(log_in().await);
-    bench.ask_as(&old, "GET", &groups, Value::Null).await.is(200);
-    bench.ask("POST", &format!("{principal}/revokeTokens"), Value::Null).await.is(200);
-    bench.ask_as(&old, "GET", &groups, Value::Null).await.is(401);
+    test_server.ask_as(&old, "GET", &groups, Value::Null).await.is(200);
+    test_server.ask("POST", &format!("{principal}/revokeTokens"), Value::Null).await.is(200);
+    test_server.ask_as(&old, "GET", &groups, Value::Null).await.is(401);
     let new = opens(log_in().await);
-    bench.ask_as(&new, "GET", &groups, Value::Null).await.is(200);
+    test_server.ask_as(&new, "GET", &groups, Value::Null).await.is(200);
     // Whoever may not see it cannot end it either.
-    bench.ask_as(&new, "POST", &format!("{principal}/revokeTokens"), Value::Null).await.is(403);
-    bench.ask("POST", &principal.replace("alice", "nobody/revokeTokens"), Value::Null).await.is(404);
+    test_server.ask_as(&new, "POST", &format!("{principal}/revokeTokens"), Value::Null).await.is(403);
+    test_server.ask("POST", &principal.replace("alice", "nobody/revokeTokens"), Value::Null).await.is(404);
     // One's own, too: the answer comes, the next one does not.
-    bench.ask("POST", &principal.replace("alice", "administrator/revokeTokens"), Value::Null).await.is(200);
-    bench.ask("GET", &groups, Value::Null).await.is(401);
+    test_server.ask("POST", &principal.replace("alice", "administrator/revokeTokens"), Value::Null).await.is(200);
+    test_server.ask("GET", &groups, Value::Null).await.is(401);
 
     let id = alice.id.clone();
-    let past = bench.app.now();
-    let ended = bench.app.store.commit(move |txn| {
+    let past = test_server.app.now();
+    let ended = test_server.app.store.commit(move |txn| {
         txn.update::<PrincipalRecord>(&id, |record| {
             assert!(record.expires.is_some_and(|end| end > past));
             record.expires = Some(past);
@@ -179,42 +179,44 @@ async fn a_login_ends_when_it_is_revoked_and_when_its_password_is_over() {
         Ok::<_, corro_model::ApiError>(())
     });
     ended.await.expect("committed");
-    bench.ask_as(&new, "GET", &groups, Value::Null).await.is(401);
+    test_server.ask_as(&new, "GET", &groups, Value::Null).await.is(401);
     refused(log_in().await, 401, "invalid_client", 7000222);
 }
 
 #[tokio::test]
 async fn principals_without_a_role_see_that_there_is_a_subscription() {
-    let bench = &Bench::new().await;
-    bench.furnish("g", "w").await;
-    let client = bench.client(json!({"displayName": "guest", "role": "Reader", "skipAssignment": true})).await;
-    let token = opens(bench.knock("POST", "/adfs/oauth2/token", &[], client.form()).await);
-    let subscription = bench.subscription();
+    let test_server = &TestServer::new().await;
+    test_server.create_workspace_with_cluster("g", "w").await;
+    let client = test_server.client(json!({"displayName": "guest", "role": "Reader", "skipAssignment": true})).await;
+    let token = opens(test_server.knock("POST", "/adfs/oauth2/token", &[], client.form()).await);
+    let subscription = test_server.subscription();
     for path in
         ["/tenants".to_owned(), "/subscriptions".to_owned(), subscription.clone(), format!("{subscription}/locations")]
     {
-        bench.ask_as(&token, "GET", &path, Value::Null).await.is(200);
+        test_server.ask_as(&token, "GET", &path, Value::Null).await.is(200);
     }
-    for path in [bench.group("g"), format!("{subscription}/resourceGroups"), format!("{subscription}/resources")] {
-        bench.ask_as(&token, "GET", &path, Value::Null).await.refused(403, "AuthorizationFailed");
+    for path in [test_server.group("g"), format!("{subscription}/resourceGroups"), format!("{subscription}/resources")]
+    {
+        test_server.ask_as(&token, "GET", &path, Value::Null).await.refused(403, "AuthorizationFailed");
     }
     let principals = format!("{subscription}/providers/Corro/principals");
-    let both = json!({"displayName": "x", "role": "Reader", "skipAssignment": true, "scopes": [bench.group("g")]});
-    bench.ask("POST", &principals, both).await.is(400);
+    let both =
+        json!({"displayName": "x", "role": "Reader", "skipAssignment": true, "scopes": [test_server.group("g")]});
+    test_server.ask("POST", &principals, both).await.is(400);
     let years = json!({"displayName": "x", "role": "Reader", "years": 1000});
-    bench.ask("POST", &principals, years).await.is(400);
+    test_server.ask("POST", &principals, years).await.is(400);
 }
 
 #[tokio::test]
 async fn what_surrounds_resources_is_listed() {
-    let bench = &Bench::new().await;
-    bench.furnish("g", "w").await;
-    bench.account("g", "someaccount").await;
-    bench.ask("PUT", &bench.group("h"), json!({"location": "mylab"})).await.is(201);
-    let subscription = bench.subscription();
+    let test_server = &TestServer::new().await;
+    test_server.create_workspace_with_cluster("g", "w").await;
+    test_server.account("g", "someaccount").await;
+    test_server.ask("PUT", &test_server.group("h"), json!({"location": "mylab"})).await.is(201);
+    let subscription = test_server.subscription();
     let get = |below: String| {
         let path = format!("{subscription}{below}");
-        async move { bench.ask("GET", &path, Value::Null).await.is(200).body }
+        async move { test_server.ask("GET", &path, Value::Null).await.is(200).body }
     };
     let names = |list: &Value, field: &str| -> Vec<String> {
         let items = list["value"].as_array().expect("a list");
@@ -226,7 +228,10 @@ async fn what_surrounds_resources_is_listed() {
     assert!(providers.contains(&"Microsoft.BatchAI".to_owned()), "{providers:?}");
     let shown = get("/providers/microsoft.batchai".to_owned()).await;
     assert_eq!(shown["resourceTypes"][0]["apiVersions"], json!(["2018-05-01"]));
-    bench.ask("POST", &format!("{subscription}/providers/microsoft.batchai/unregister"), Value::Null).await.is(409);
+    test_server
+        .ask("POST", &format!("{subscription}/providers/microsoft.batchai/unregister"), Value::Null)
+        .await
+        .is(409);
     assert_eq!(names(&get("/resources".to_owned()).await, "name"), ["w", "someaccount"]);
     assert_eq!(names(&get("/resourceGroups/g/resources".to_owned()).await, "name"), ["w", "someaccount"]);
     let filter = "/resources?$filter=resourceType%20eq%20'Microsoft.Storage%2FstorageAccounts'";

@@ -10,13 +10,13 @@ use http::header;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
-use super::{Bench, job};
+use super::{TestServer, job};
 
 /// A job whose logs lie on a share, and the directory of its output.
-async fn furnished(bench: &Bench, more: Value) -> (String, PathBuf) {
-    let own = bench.furnish("g", "w").await;
-    bench.account("g", "someaccount").await;
-    bench.app.shares.create_share("someaccount", "logs").expect("a share");
+async fn furnished(test_server: &TestServer, more: Value) -> (String, PathBuf) {
+    let own = test_server.create_workspace_with_cluster("g", "w").await;
+    test_server.account("g", "someaccount").await;
+    test_server.app.shares.create_share("someaccount", "logs").expect("a share");
     let path = format!("{own}/experiments/e/jobs/j");
     let mut wanted = job(&format!("{own}/clusters/c"));
     let properties = wanted["properties"].as_object_mut().expect("an object");
@@ -31,10 +31,10 @@ async fn furnished(bench: &Bench, more: Value) -> (String, PathBuf) {
         ),
     ]);
     properties.extend(more.as_object().cloned().unwrap_or_default());
-    bench.ask("PUT", &path, wanted).await.is(202);
-    let shown = bench.ask("GET", &path, Value::Null).await.is(200).body;
+    test_server.ask("PUT", &path, wanted).await.is(202);
+    let shown = test_server.ask("GET", &path, Value::Null).await.is(200).body;
     let segment = shown["properties"]["jobOutputDirectoryPathSegment"].as_str().expect("a path").to_owned();
-    let directory = bench.app.shares.host_path("someaccount", "logs").expect("a path").join(segment);
+    let directory = test_server.app.shares.host_path("someaccount", "logs").expect("a path").join(segment);
     fs::create_dir_all(directory.join("stdouterr")).expect("directories");
     fs::create_dir_all(directory.join("outputs/run")).expect("directories");
     (path, directory)
@@ -53,16 +53,16 @@ fn told(answer: &Value) -> Vec<String> {
 
 #[tokio::test]
 async fn a_log_becomes_curves_that_grow() {
-    let bench = Bench::new().await;
-    let (path, directory) = furnished(&bench, json!({})).await;
+    let test_server = TestServer::new().await;
+    let (path, directory) = furnished(&test_server, json!({})).await;
     let url = format!("{path}/metrics");
-    let first = bench.ask("GET", &url, Value::Null).await.is(200).body;
+    let first = test_server.ask("GET", &url, Value::Null).await.is(200).body;
     assert_eq!((&first["series"], &first["whole"], &first["ended"]), (&json!([]), &json!(true), &json!(false)));
     let mut log = fs::File::create(directory.join("stdouterr/stdout.txt")).expect("a file");
     let keras = "Epoch 1/2\n1/4 [..] - loss: 4.0 - acc: 0.5\r4/4 [==] - 0s 20ms/step - loss: 3.0 - acc: 0.75\n";
     log.write_all(keras.as_bytes()).expect("written");
     fs::write(directory.join("outputs/run/metrics.jsonl"), "{\"epoch\":1,\"val_acc\":0.5}\n").expect("written");
-    let read = bench.wait_for_series(&url, 4).await;
+    let read = test_server.wait_for_series(&url, 4).await;
     let expected = ["acc null step: 1.0=0.5 4.0=0.75", "loss null step: 1.0=4.0 4.0=3.0"];
     assert_eq!(told(&read)[..2], expected);
     assert_eq!(told(&read)[2..], ["steps_per_second null step: 4.0=50.0", "val_acc null epoch: 1.0=0.5"]);
@@ -70,39 +70,39 @@ async fn a_log_becomes_curves_that_grow() {
     // Only what is new, of what is wanted.
     log.write_all(b"Epoch 2/2\n2/4 [..] - loss: 2.0 - acc: 0.8\n").expect("written");
     let next = read["next"].as_str().expect("a word");
-    let news = bench.wait_for_series(&format!("{url}?after={next}&names=loss,nothing"), 1).await;
+    let news = test_server.wait_for_series(&format!("{url}?after={next}&names=loss,nothing"), 1).await;
     assert_eq!((told(&news), &news["whole"]), (vec!["loss null step: 6.0=2.0".to_owned()], &json!(false)));
-    bench.ask("GET", &format!("{url}?ranks=x"), Value::Null).await.refused(400, "InvalidQueryParameterValue");
-    bench.ask("GET", &format!("{url}?points=1"), Value::Null).await.refused(400, "InvalidQueryParameterValue");
-    bench.ask("GET", &url.replace("jobs/j", "jobs/none"), Value::Null).await.is(404);
+    test_server.ask("GET", &format!("{url}?ranks=x"), Value::Null).await.refused(400, "InvalidQueryParameterValue");
+    test_server.ask("GET", &format!("{url}?points=1"), Value::Null).await.refused(400, "InvalidQueryParameterValue");
+    test_server.ask("GET", &url.replace("jobs/j", "jobs/none"), Value::Null).await.is(404);
 
     // A file that begins anew is read anew.
     fs::write(directory.join("stdouterr/stdout.txt"), "step=1 loss=9\n").expect("written");
     let again = format!("{url}?after={next}&names=loss");
-    let anew = bench.wait_for(&again, |body| told(body) == ["loss null step: 1.0=9.0"]).await;
+    let anew = test_server.wait_for(&again, |body| told(body) == ["loss null step: 1.0=9.0"]).await;
     assert_eq!(anew["whole"], json!(true));
 }
 
 #[tokio::test]
 async fn each_rank_with_a_log_of_its_own_has_its_curve() {
-    let bench = Bench::new().await;
-    let (path, directory) = furnished(&bench, json!({})).await;
+    let test_server = TestServer::new().await;
+    let (path, directory) = furnished(&test_server, json!({})).await;
     for (rank, loss) in [(0, 1.0), (1, 3.0)] {
         let log = directory.join(format!("stdouterr/stdout-{rank}.txt"));
         fs::write(log, format!("step=1 loss={loss}\n")).expect("written");
     }
     fs::write(directory.join("stdouterr/stdout-job_prep.txt"), "step=1 loss=7\n").expect("written");
     let url = format!("{path}/metrics");
-    let read = bench.wait_for_series(&url, 3).await;
+    let read = test_server.wait_for_series(&url, 3).await;
     assert_eq!(told(&read), ["loss null step: 1.0=2.0", "loss 0 step: 1.0=1.0", "loss 1 step: 1.0=3.0"]);
-    let table = bench.table(&format!("{url}?ranks=1")).await;
+    let table = test_server.table(&format!("{url}?ranks=1")).await;
     assert_eq!(
         table,
         ("text/csv; charset=utf-8".into(), "name,rank,unit,axis,step,time,value\nloss,1,,step,1,,3\n".into())
     );
 }
 
-impl Bench {
+impl TestServer {
     async fn wait_for(&self, url: &str, enough: impl Fn(&Value) -> bool) -> Value {
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
         loop {
@@ -125,7 +125,7 @@ impl Bench {
             .header(header::HOST, "localhost")
             .header(header::ACCEPT, "text/csv")
             .header(header::AUTHORIZATION, format!("Bearer {}", self.token));
-        let answer = self.api.answer(request.body(Body::empty()).expect("a request")).await;
+        let answer = self.api.handle(request.body(Body::empty()).expect("a request")).await;
         let kind = answer.headers()[header::CONTENT_TYPE].to_str().expect("text").to_owned();
         let body = answer.into_body().collect().await.expect("a body").to_bytes();
         (kind, String::from_utf8(body.to_vec()).expect("text"))
@@ -134,12 +134,12 @@ impl Bench {
 
 #[tokio::test]
 async fn what_nodes_wrote_down_is_told_instead_of_the_logs() {
-    let bench = Bench::new().await;
-    let (path, directory) = furnished(&bench, json!({})).await;
+    let test_server = TestServer::new().await;
+    let (path, directory) = furnished(&test_server, json!({})).await;
     let url = format!("{path}/metrics");
     // Two ranks in one log, as it is read without a word from the nodes.
     fs::write(directory.join("stdouterr/stdout.txt"), "step=1 loss=1\nstep=1 loss=3\n").expect("written");
-    let first = bench.ask("GET", &url, Value::Null).await.is(200).body;
+    let first = test_server.ask("GET", &url, Value::Null).await.is(200).body;
     assert_eq!(told(&first).len(), 1, "{first:#}");
     let line = |rank: u32, step: u32, value: f64| {
         let points = json!([[step, 1_500_000_000_000_i64, value]]);
@@ -153,7 +153,7 @@ async fn what_nodes_wrote_down_is_told_instead_of_the_logs() {
     let expected = ["loss null step: 1.0=2.0 2.0=1.0", "loss 0 step: 1.0=1.0 2.0=0.5", "loss 1 step: 1.0=3.0 2.0=1.5"];
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
     loop {
-        let now = bench.ask("GET", &url, Value::Null).await.is(200).body;
+        let now = test_server.ask("GET", &url, Value::Null).await.is(200).body;
         if told(&now) == expected {
             break;
         }

@@ -2,12 +2,13 @@
 //! of the test's making. Nothing reconciles, so what is begun stays begun. This file is the bench; the siblings are the
 //! tests.
 
-mod accounts;
 mod audit;
 mod audit_changes;
+mod cluster_logins;
 mod events;
-mod file_lines;
+mod file_audit;
 mod followers;
+mod health;
 mod hosts;
 mod login;
 mod metrics;
@@ -15,12 +16,11 @@ mod nodes;
 mod outputs;
 mod pages;
 mod references;
-mod refusals;
-mod rights;
-mod shapes;
-mod standing;
+mod responses;
+mod roles;
+mod session_revocation;
+mod validation;
 mod warnings;
-mod watching;
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ use tempfile::TempDir;
 use tokio::sync::watch;
 
 use super::Api;
-use super::limits::{Limits, Rates};
+use super::rate_limit::{RateLimits, Rates};
 use crate::app::audit::Audit;
 use crate::app::file_lines::FileLines;
 use crate::app::keyring::Keyring;
@@ -45,7 +45,7 @@ use crate::app::{App, instance};
 use crate::gateway::Gateway;
 use crate::unix_now;
 
-pub struct Bench {
+pub struct TestServer {
     pub app: App,
     pub api: Api,
     pub files: FileService,
@@ -56,13 +56,13 @@ pub struct Bench {
 }
 
 #[derive(Debug)]
-pub struct Answer {
+pub struct TestResponse {
     pub status: u16,
     pub headers: HeaderMap,
     pub body: Value,
 }
 
-impl Answer {
+impl TestResponse {
     /// It must have this status.
     #[track_caller]
     pub fn is(self, status: u16) -> Self {
@@ -79,7 +79,7 @@ impl Answer {
     }
 }
 
-impl Bench {
+impl TestServer {
     /// Where everything of this server lies.
     pub fn path(&self) -> &std::path::Path {
         self.dir.path()
@@ -122,7 +122,7 @@ impl Bench {
         };
         let (stop, stopping) = watch::channel(false);
         let gateway = Gateway::new(app.clone(), None, stopping);
-        let limits = Arc::new(Limits::new(Rates::USUAL));
+        let limits = Arc::new(RateLimits::new(Rates::DEFAULT));
         let files = FileService::new(app.shares.clone(), Arc::new(Keyring::new(app.clone())), limits.clone(), unix_now);
         let audit = Audit::default();
         let files = files.with_audit(Arc::new(FileLines { app: app.clone(), audit: audit.clone() }));
@@ -144,11 +144,11 @@ impl Bench {
     }
 
     /// A request of the administrator; `Null` is no body.
-    pub async fn ask(&self, method: &str, path: &str, body: Value) -> Answer {
+    pub async fn ask(&self, method: &str, path: &str, body: Value) -> TestResponse {
         self.ask_as(&self.token, method, path, body).await
     }
 
-    pub async fn ask_as(&self, token: &str, method: &str, path: &str, body: Value) -> Answer {
+    pub async fn ask_as(&self, token: &str, method: &str, path: &str, body: Value) -> TestResponse {
         let separator = if path.contains('?') { '&' } else { '?' };
         let body = if body.is_null() { Body::empty() } else { Body::from(body.to_string()) };
         let request = Request::builder()
@@ -161,15 +161,15 @@ impl Bench {
         self.send(request).await
     }
 
-    pub async fn send(&self, request: Request) -> Answer {
-        let (parts, body) = self.api.answer(request).await.into_parts();
+    pub async fn send(&self, request: Request) -> TestResponse {
+        let (parts, body) = self.api.handle(request).await.into_parts();
         let body = body.collect().await.expect("a whole body").to_bytes();
         let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
-        Answer { status: parts.status.as_u16(), headers: parts.headers, body }
+        TestResponse { status: parts.status.as_u16(), headers: parts.headers, body }
     }
 
     /// A group with a workspace, an experiment `e` and a cluster `c` in it.
-    pub async fn furnish(&self, group: &str, workspace: &str) -> String {
+    pub async fn create_workspace_with_cluster(&self, group: &str, workspace: &str) -> String {
         let at = self.workspace(group, workspace);
         self.ask("PUT", &self.group(group), json!({"location": "eastus"})).await;
         self.ask("PUT", &at, json!({"location": "eastus"})).await.is(200);

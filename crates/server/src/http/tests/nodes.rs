@@ -5,20 +5,23 @@ use corro_model::{GroupKey, NodeId};
 use corro_store::{NodeRecord, StoreError};
 use serde_json::{Value, json};
 
-use super::{Bench, cluster};
+use super::{TestServer, cluster};
 
 #[tokio::test]
 async fn nodes_are_shown_to_readers_and_taken_back_by_contributors() {
-    let bench = Bench::new().await;
-    let (own, other) = (bench.furnish("g", "w").await, bench.furnish("h", "w").await);
+    let test_server = TestServer::new().await;
+    let (own, other) = (
+        test_server.create_workspace_with_cluster("g", "w").await,
+        test_server.create_workspace_with_cluster("h", "w").await,
+    );
     let mut low = cluster();
     low["properties"]["vmPriority"] = json!("lowpriority");
-    bench.ask("PUT", &format!("{own}/clusters/low"), low).await.is(202);
-    let (now, ids) = (bench.app.now(), [1, 2, 3].map(|pool| NodeId::new(pool, 1, bench.app.now())));
+    test_server.ask("PUT", &format!("{own}/clusters/low"), low).await.is(202);
+    let (now, ids) = (test_server.app.now(), [1, 2, 3].map(|pool| NodeId::new(pool, 1, test_server.app.now())));
     let clusters =
         [("g", "low"), ("g", "c"), ("h", "c")].map(|(group, name)| GroupKey::new(group).workspace("w").cluster(name));
     let made = ids.clone();
-    let commit = bench.app.store.commit(move |txn| {
+    let commit = test_server.app.store.commit(move |txn| {
         for (id, cluster) in made.into_iter().zip(clusters) {
             txn.put(id, NodeRecord::allocating(cluster, 1, "127.0.0.4".to_owned(), now));
         }
@@ -26,9 +29,9 @@ async fn nodes_are_shown_to_readers_and_taken_back_by_contributors() {
     });
     commit.await.expect("three nodes");
 
-    let list = format!("{}/providers/Corro/nodes", bench.subscription());
-    let reader = bench.principal("reader", "Reader", &[&own]).await;
-    let seen = bench.ask_as(&reader, "GET", &list, Value::Null).await.is(200).body;
+    let list = format!("{}/providers/Corro/nodes", test_server.subscription());
+    let reader = test_server.principal("reader", "Reader", &[&own]).await;
+    let seen = test_server.ask_as(&reader, "GET", &list, Value::Null).await.is(200).body;
     let of = |field: &str| -> Vec<Value> {
         seen["value"].as_array().expect("a list").iter().map(|node| node[field].clone()).collect()
     };
@@ -40,11 +43,11 @@ async fn nodes_are_shown_to_readers_and_taken_back_by_contributors() {
 
     let path = |at: &str, cluster: &str, node: &NodeId| format!("{at}/clusters/{cluster}/nodes/{node}/preempt");
     let mine = path(&own, "low", &ids[0]);
-    bench.ask_as(&reader, "POST", &mine, json!({})).await.refused(403, "AuthorizationFailed");
-    let contributor = bench.principal("contributor", "Contributor", &[&own]).await;
+    test_server.ask_as(&reader, "POST", &mine, json!({})).await.refused(403, "AuthorizationFailed");
+    let contributor = test_server.principal("contributor", "Contributor", &[&own]).await;
     let ask = |path: String, body: Value| {
-        let (bench, contributor) = (&bench, &contributor);
-        async move { bench.ask_as(contributor, "POST", &path, body).await }
+        let (test_server, contributor) = (&test_server, &contributor);
+        async move { test_server.ask_as(contributor, "POST", &path, body).await }
     };
     ask(path(&other, "c", &ids[2]), json!({})).await.refused(403, "AuthorizationFailed");
     let told = ask(mine.clone(), json!({"graceSeconds": -1})).await;
@@ -57,24 +60,24 @@ async fn nodes_are_shown_to_readers_and_taken_back_by_contributors() {
     assert_eq!((&taken["preempted"]["graceMs"], &taken["preempted"]["cause"]), (&json!(2500), &json!("asked")));
     // Twice is once.
     assert_eq!(ask(mine, json!({"graceSeconds": 9})).await.is(200).body["preempted"], taken["preempted"]);
-    let lines = bench.app.history(corro_model::history::HistoryFilter::newest(100)).await.expect("a history");
+    let lines = test_server.app.history(corro_model::history::HistoryFilter::newest(100)).await.expect("a history");
     assert_eq!(lines.iter().filter(|line| line.what == "node.preempted").count(), 1);
 }
 
 #[tokio::test]
 async fn a_job_without_nodes_has_no_processes_and_one_without_agents_says_so() {
-    let bench = Bench::new().await;
-    let own = bench.furnish("g", "w").await;
+    let test_server = TestServer::new().await;
+    let own = test_server.create_workspace_with_cluster("g", "w").await;
     let path = format!("{own}/experiments/e/jobs/j");
-    bench.ask("PUT", &path, super::job(&format!("{own}/clusters/c"))).await.is(202);
-    let told = bench.ask("GET", &format!("{path}/processes"), Value::Null).await.refused(409, "JobNotRunning");
+    test_server.ask("PUT", &path, super::job(&format!("{own}/clusters/c"))).await.is(202);
+    let told = test_server.ask("GET", &format!("{path}/processes"), Value::Null).await.refused(409, "JobNotRunning");
     assert!(told.starts_with("The job j is queued: it has no processes now"), "{told}");
     // A page that looks again and again is not told of an error.
-    let told = bench.ask("GET", &format!("{path}/processes?orNone=true"), Value::Null).await.is(200).body;
+    let told = test_server.ask("GET", &format!("{path}/processes?orNone=true"), Value::Null).await.is(200).body;
     assert_eq!(told, json!({"attempt": 0, "nodes": []}));
-    let (now, node) = (bench.app.now(), NodeId::new(1, 1, bench.app.now()));
+    let (now, node) = (test_server.app.now(), NodeId::new(1, 1, test_server.app.now()));
     let (key, id) = (GroupKey::new("g").workspace("w").experiment("e").job("j"), node.clone());
-    let commit = bench.app.store.commit(move |txn| {
+    let commit = test_server.app.store.commit(move |txn| {
         let cluster = GroupKey::new("g").workspace("w").cluster("c");
         txn.put(id.clone(), NodeRecord::allocating(cluster, 1, String::new(), now));
         for event in [corro_model::state::NodeEvent::Joined, corro_model::state::NodeEvent::Ready] {
@@ -84,25 +87,25 @@ async fn a_job_without_nodes_has_no_processes_and_one_without_agents_says_so() {
         Ok::<_, StoreError>(())
     });
     commit.await.expect("it runs");
-    let told = bench.ask("GET", &format!("{path}/processes"), Value::Null).await.is(200).body;
+    let told = test_server.ask("GET", &format!("{path}/processes"), Value::Null).await.is(200).body;
     assert_eq!(told, json!({"attempt": 1, "nodes": [{"nodeId": node, "answered": false, "processes": []}]}));
 
     // A timeline is recorded by the nodes, and put together when they have sent theirs.
     let (timeline, wanted) = (format!("{path}/timeline"), |seconds: f64| json!({"seconds": seconds}));
-    bench.ask("GET", &timeline, Value::Null).await.refused(404, "TimelineNotFound");
-    bench.ask("POST", &timeline, wanted(61.0)).await.is(400);
-    let (_line, mut asked) = bench.app.figures.attach(&node);
-    assert_eq!(bench.ask("POST", &timeline, wanted(0.5)).await.is(200).body["state"], "recording");
-    bench.ask("POST", &timeline, wanted(0.5)).await.refused(409, "TimelineIsRecording");
+    test_server.ask("GET", &timeline, Value::Null).await.refused(404, "TimelineNotFound");
+    test_server.ask("POST", &timeline, wanted(61.0)).await.is(400);
+    let (_line, mut asked) = test_server.app.figures.attach(&node);
+    assert_eq!(test_server.ask("POST", &timeline, wanted(0.5)).await.is(200).body["state"], "recording");
+    test_server.ask("POST", &timeline, wanted(0.5)).await.refused(409, "TimelineIsRecording");
     let Some(ToNode::Record { number, millis: 500, .. }) = asked.recv().await else { panic!("not told to record") };
     let began = json!({"name": "process_name", "ph": "M", "pid": 0, "args": {"start_time_since_epoch_in_micros": 7}});
     let events =
         [began, json!({"name": "ALLREDUCE", "ph": "B", "ts": 1, "pid": 1}), json!({"ph": "E", "ts": 5, "pid": 1})];
     for rank in [Some((3, json!(events).to_string())), None] {
-        bench.app.timelines.told(&node, FromRecording { number, rank });
+        test_server.app.timelines.told(&node, FromRecording { number, rank });
     }
     let done = loop {
-        let told = bench.ask("GET", &timeline, Value::Null).await.is(200).body;
+        let told = test_server.ask("GET", &timeline, Value::Null).await.is(200).body;
         if told["state"] == "done" {
             break told;
         }

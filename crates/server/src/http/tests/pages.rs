@@ -12,7 +12,7 @@ use http::header;
 use http_body_util::BodyExt;
 use serde_json::json;
 
-use super::{Bench, cluster, job};
+use super::{TestServer, cluster, job};
 
 /// One job for each of these, in the order of their names.
 const JOBS: [&str; 9] = [
@@ -29,9 +29,9 @@ const JOBS: [&str; 9] = [
 
 #[tokio::test]
 async fn a_page_is_made_of_the_answers_for_its_jobs() {
-    let bench = Bench::new().await;
-    let own = bench.furnish("g", "w").await;
-    bench.ask("PUT", &format!("{own}/clusters/d"), cluster()).await.is(202);
+    let test_server = TestServer::new().await;
+    let own = test_server.create_workspace_with_cluster("g", "w").await;
+    test_server.ask("PUT", &format!("{own}/clusters/d"), cluster()).await.is(202);
     for name in JOBS {
         // Nobody waits for the one that is being stopped: when it ends is not known before.
         let mut wanted = job(&format!("{own}/clusters/{}", if name == "stopping" { "d" } else { "c" }));
@@ -39,16 +39,16 @@ async fn a_page_is_made_of_the_answers_for_its_jobs() {
         wanted["properties"]["environmentVariables"] = json!([{"name": "A", "value": "\"quoted\"\n\u{1F980}"}]);
         wanted["properties"]["secrets"] = json!([{"name": "S", "value": "918273"}]);
         wanted["properties"]["schedulingPriority"] = json!(if name == "waits-first" { "high" } else { "normal" });
-        bench.ask("PUT", &format!("{own}/experiments/e/jobs/{name}"), wanted).await.is(202);
+        test_server.ask("PUT", &format!("{own}/experiments/e/jobs/{name}"), wanted).await.is(202);
     }
     let steps = |txn: &mut Txn| Ok::<_, StoreError>(bring_about(txn));
-    bench.app.store.commit(steps).await.expect("a commit").expect("every step is one that the state allows");
+    test_server.app.store.commit(steps).await.expect("a commit").expect("every step is one that the state allows");
 
     let list = format!("{own}/experiments/e/jobs");
-    let page = bench.text(&list).await;
+    let page = test_server.text(&list).await;
     let mut each = Vec::new();
     for name in JOBS {
-        each.push(bench.text(&format!("{list}/{name}")).await);
+        each.push(test_server.text(&format!("{list}/{name}")).await);
     }
     assert_eq!(page, format!(r#"{{"value":[{}]}}"#, each.join(",")));
 
@@ -93,7 +93,7 @@ fn bring_about(txn: &mut Txn) -> Result<(), Refused> {
     txn.job_event(&key("stopping"), stop, at(12))
 }
 
-impl Bench {
+impl TestServer {
     /// What a GET is answered with, as it was written.
     async fn text(&self, path: &str) -> String {
         let request = Request::builder()
@@ -102,7 +102,7 @@ impl Bench {
             .header(header::AUTHORIZATION, format!("Bearer {}", self.token))
             .body(Body::empty())
             .expect("a request");
-        let body = self.api.answer(request).await.into_body().collect().await.expect("a whole body").to_bytes();
+        let body = self.api.handle(request).await.into_body().collect().await.expect("a whole body").to_bytes();
         String::from_utf8(body.to_vec()).expect("text")
     }
 }

@@ -3,23 +3,23 @@
 use corro_model::warnings;
 use serde_json::json;
 
-use super::{Answer, Bench, cluster, job};
+use super::{TestResponse, TestServer, cluster, job};
 
-fn warnings_of(answer: &Answer) -> Vec<String> {
+fn warnings_of(answer: &TestResponse) -> Vec<String> {
     let values = answer.headers.get_all(warnings::HEADER).iter();
     values.map(|value| warnings::decode(value.to_str().expect("text")).expect("a warning of ours")).collect()
 }
 
 #[tokio::test]
 async fn fields_that_nobody_knows_are_told_and_ignored() {
-    let bench = Bench::new().await;
-    let own = bench.furnish("g", "w").await;
+    let test_server = TestServer::new().await;
+    let own = test_server.create_workspace_with_cluster("g", "w").await;
     let path = format!("{own}/experiments/e/jobs/j");
     let mut body = job(&format!("{own}/clusters/c"));
     body["properties"]["nodeCuont"] = json!(4);
     body["properties"]["customToolkitSettings"]["comandLine"] = json!("false");
     body["properties"]["containerSettings"] = json!(null);
-    let answer = bench.ask("PUT", &path, body).await.is(202);
+    let answer = test_server.ask("PUT", &path, body).await.is(202);
     assert_eq!(
         warnings_of(&answer),
         [
@@ -28,14 +28,14 @@ async fn fields_that_nobody_knows_are_told_and_ignored() {
         ]
     );
     let patch = json!({"properties": {"vmSize": "Standard_NC24", "scaleSettings": {"manual": {"targetNodeCount": 1}}}});
-    let answer = bench.ask("PATCH", &format!("{own}/clusters/c"), patch).await.is(200);
+    let answer = test_server.ask("PATCH", &format!("{own}/clusters/c"), patch).await.is(200);
     assert_eq!(warnings_of(&answer), ["the field 'properties.vmSize' is not known and is ignored"]);
 }
 
 #[tokio::test]
 async fn good_bodies_come_without_a_warning() {
-    let bench = Bench::new().await;
-    let own = bench.furnish("g", "w").await;
+    let test_server = TestServer::new().await;
+    let own = test_server.create_workspace_with_cluster("g", "w").await;
     let mut body = job(&format!("{own}/clusters/c"));
     // As clients of the service send it back, and as its examples have it.
     body["$schema"] = json!("x");
@@ -45,26 +45,26 @@ async fn good_bodies_come_without_a_warning() {
     body["properties"]["secrets"] = json!([{"name": "TOKEN", "value": "not-a-secret"}]);
     body["properties"]["environmentVariables"] = json!([]);
     body["properties"]["constraints"] = json!({"maxWallClockTime": "PT1H"});
-    let answer = bench.ask("PUT", &format!("{own}/experiments/e/jobs/j"), body).await.is(202);
+    let answer = test_server.ask("PUT", &format!("{own}/experiments/e/jobs/j"), body).await.is(202);
     assert_eq!(warnings_of(&answer), Vec::<String>::new());
-    let answer = bench.ask("PUT", &format!("{own}/clusters/d"), cluster()).await.is(202);
+    let answer = test_server.ask("PUT", &format!("{own}/clusters/d"), cluster()).await.is(202);
     assert_eq!(warnings_of(&answer), Vec::<String>::new());
 }
 
 #[tokio::test]
 async fn deleting_a_file_server_names_the_clusters_that_mount_it() {
-    let bench = Bench::new().await;
-    let own = bench.furnish("g", "w").await;
+    let test_server = TestServer::new().await;
+    let own = test_server.create_workspace_with_cluster("g", "w").await;
     let path = format!("{own}/fileServers/nfs");
     let server = json!({"properties": {
         "vmSize": "Standard_D1", "dataDisks": {"diskSizeInGB": 10, "diskCount": 1, "storageAccountType": "Standard_LRS"},
         "sshConfiguration": {"userAccountSettings": {"adminUserName": "me", "adminUserPassword": "secret"}}
     }});
-    bench.ask("PUT", &path, server).await.is(202);
+    test_server.ask("PUT", &path, server).await.is(202);
     let mut mounting = cluster();
     mounting["properties"]["nodeSetup"] =
         json!({"mountVolumes": {"fileServers": [{"fileServer": {"id": path}, "relativeMountPath": "nfs"}]}});
-    bench.ask("PUT", &format!("{own}/clusters/mounting"), mounting).await.is(202);
-    let answer = bench.ask("DELETE", &path, json!(null)).await.is(202);
+    test_server.ask("PUT", &format!("{own}/clusters/mounting"), mounting).await.is(202);
+    let answer = test_server.ask("DELETE", &path, json!(null)).await.is(202);
     assert_eq!(warnings_of(&answer), ["the cluster \"mounting\" mounts this file server: its jobs lose what is on it"]);
 }

@@ -12,9 +12,9 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-use super::Bench;
+use super::TestServer;
 use crate::app::keyring::Keyring;
-use crate::http::{Door, serve};
+use crate::http::{HttpService, serve};
 use crate::tls::{Tls, TlsSource, tests::connector};
 use crate::unix_now;
 
@@ -25,7 +25,7 @@ const LENGTH: u64 = 4 << 30;
 const DEADLINE: Duration = Duration::from_secs(60);
 
 struct Open {
-    bench: Bench,
+    test_server: TestServer,
     address: std::net::SocketAddr,
     tls: Option<Tls>,
     _stop: watch::Sender<bool>,
@@ -42,38 +42,40 @@ impl Open {
     }
 
     async fn with(is_secured: bool) -> Open {
-        let bench = Bench::new().await;
-        bench.furnish("g", "w").await;
-        bench.account("g", "someaccount").await;
-        let shares = bench.app.shares.clone();
+        let test_server = TestServer::new().await;
+        test_server.create_workspace_with_cluster("g", "w").await;
+        test_server.account("g", "someaccount").await;
+        let shares = test_server.app.shares.clone();
         shares.create_share("someaccount", "data").expect("a share");
         let path = corro_shares::SharePath::parse("long").expect("a path");
         shares.share("someaccount", "data").expect("the share").create_file(&path, LENGTH).expect("a sparse file");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let (stop, stopping) = watch::channel(false);
-        let judge = Arc::new(Keyring::new(bench.app.clone()));
-        let standing = bench.api.standing();
-        tokio::spawn(standing.watch(bench.app.store.clone(), judge, unix_now, stopping.clone()));
+        let judge = Arc::new(Keyring::new(test_server.app.clone()));
+        let connections = test_server.api.connections();
+        tokio::spawn(connections.run(test_server.app.store.clone(), judge, unix_now, stopping.clone()));
         let ca_dir = tempfile::tempdir().expect("a directory");
         let source = TlsSource::OwnCa { dir: ca_dir.path().to_owned(), names: Vec::new() };
         let tls = is_secured.then(|| Tls::open(&source).expect("a certificate"));
-        tokio::spawn(serve(listener, tls.clone(), bench.api.clone(), stopping));
-        Open { bench, address, tls, _stop: stop }
+        tokio::spawn(serve(listener, tls.clone(), test_server.api.clone(), stopping));
+        Open { test_server, address, tls, _stop: stop }
     }
 
     /// A new reader: app id and what its token is marked with.
     async fn reader(&self, name: &str) -> (String, String) {
-        let path = format!("{}/providers/Corro/principals", self.bench.subscription());
-        let made = self.bench.ask("POST", &path, json!({"displayName": name, "role": "Reader"})).await.is(200).body;
+        let path = format!("{}/providers/Corro/principals", self.test_server.subscription());
+        let made =
+            self.test_server.ask("POST", &path, json!({"displayName": name, "role": "Reader"})).await.is(200).body;
         let text = |name: &str| made[name].as_str().expect("text").to_owned();
-        let token = self.bench.app.issue_token(&text("appId"), &Secret::new(text("password")), "x").expect("a token");
-        (text("appId"), self.bench.app.caller_of(token.access_token.expose()).expect("a caller").by)
+        let token =
+            self.test_server.app.issue_token(&text("appId"), &Secret::new(text("password")), "x").expect("a token");
+        (text("appId"), self.test_server.app.caller_of(token.access_token.expose()).expect("a caller").by)
     }
 
     /// The path and query of a link that this server made for `by`.
     fn link(&self, by: &str) -> String {
-        let keys = self.bench.app.raw_account_keys("someaccount").expect("keys");
+        let keys = self.test_server.app.raw_account_keys("someaccount").expect("keys");
         let (file, until) = (("someaccount", "data", "long"), unix_now() + 3600);
         let file_link = corro_model::storage::sas::Resource::File;
         let query = corro_model::storage::sas::link_query(file_link, "rl", &keys[0], file, until, by).expect("a time");
@@ -115,8 +117,8 @@ async fn what_is_read_over_tls_is_cut_as_well() {
     let (alice, of_alice) = open.reader("alice").await;
     let (taken, answer) = open.get(&open.link(&of_alice)).await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    let revoke = format!("{}/providers/Corro/principals/{alice}/revokeTokens", open.bench.subscription());
-    open.bench.ask("POST", &revoke, Value::Null).await.is(200);
+    let revoke = format!("{}/providers/Corro/principals/{alice}/revokeTokens", open.test_server.subscription());
+    open.test_server.ask("POST", &revoke, Value::Null).await.is(200);
     assert!(rest_of(taken).await < LENGTH / 2);
 }
 
@@ -124,7 +126,7 @@ async fn what_is_read_over_tls_is_cut_as_well() {
 async fn an_upload_ends_with_the_key_it_was_signed_with_and_leaves_nothing() {
     const PART: usize = 4 << 20;
     let open = Open::new().await;
-    let keys = open.bench.app.raw_account_keys("someaccount").expect("keys");
+    let keys = open.test_server.app.raw_account_keys("someaccount").expect("keys");
     let (length, range) = (PART.to_string(), format!("bytes=0-{}", PART - 1));
     let date = httpdate::fmt_http_date(SystemTime::now());
     let headers = [
@@ -143,15 +145,15 @@ async fn an_upload_ends_with_the_key_it_was_signed_with_and_leaves_nothing() {
     stream.write_all(format!("{head}\r\n").as_bytes()).await.expect("sent");
     stream.write_all(&vec![7; PART / 2]).await.expect("half of it is taken");
     let begun = async {
-        while !open.bench.api.standing().has_key_of("someaccount") {
+        while !open.test_server.api.connections().has_key_of("someaccount") {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
     tokio::time::timeout(DEADLINE, begun).await.expect("the upload begins");
-    let account = format!("{}/providers/Microsoft.Storage/storageAccounts/someaccount", open.bench.group("g"));
-    open.bench.ask("POST", &format!("{account}/regenerateKey"), json!({"keyName": "key1"})).await.is(200);
+    let account = format!("{}/providers/Microsoft.Storage/storageAccounts/someaccount", open.test_server.group("g"));
+    open.test_server.ask("POST", &format!("{account}/regenerateKey"), json!({"keyName": "key1"})).await.is(200);
     assert_eq!(rest_of(stream).await, 0, "nobody answers it");
-    let file = open.bench.app.shares.host_path("someaccount", "data").expect("the share").join("long");
+    let file = open.test_server.app.shares.host_path("someaccount", "data").expect("the share").join("long");
     let mut first = [1; 16];
     std::os::unix::fs::FileExt::read_exact_at(&std::fs::File::open(file).expect("the file"), &mut first, 0)
         .expect("its beginning");
@@ -169,8 +171,8 @@ async fn a_download_by_a_link_ends_with_the_login_it_was_made_for() {
     let (mut kept, answer) = open.get(&by_bob).await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 
-    let revoke = format!("{}/providers/Corro/principals/{alice}/revokeTokens", open.bench.subscription());
-    open.bench.ask("POST", &revoke, Value::Null).await.is(200);
+    let revoke = format!("{}/providers/Corro/principals/{alice}/revokeTokens", open.test_server.subscription());
+    open.test_server.ask("POST", &revoke, Value::Null).await.is(200);
     assert!(rest_of(taken).await < LENGTH / 2);
     let (_, answer) = open.get(&by_alice).await;
     assert!(answer.starts_with("HTTP/1.1 403") && answer.contains("AuthenticationFailed"), "{answer}");
@@ -185,13 +187,13 @@ async fn a_new_key_ends_what_was_opened_with_the_old_one() {
     let link = open.link("");
     let (taken, answer) = open.get(&link).await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    let account = format!("{}/providers/Microsoft.Storage/storageAccounts/someaccount", open.bench.group("g"));
+    let account = format!("{}/providers/Microsoft.Storage/storageAccounts/someaccount", open.test_server.group("g"));
     let regenerate = format!("{account}/regenerateKey");
-    open.bench.ask("POST", &regenerate, json!({"keyName": "key2"})).await.is(200);
+    open.test_server.ask("POST", &regenerate, json!({"keyName": "key2"})).await.is(200);
     let (mut still, _) = open.get(&link).await;
     let mut piece = vec![0; 64 << 20];
     tokio::time::timeout(DEADLINE, still.read_exact(&mut piece)).await.expect("in time").expect("the other key's");
-    open.bench.ask("POST", &regenerate, json!({"keyName": "key1"})).await.is(200);
+    open.test_server.ask("POST", &regenerate, json!({"keyName": "key1"})).await.is(200);
     assert!(rest_of(taken).await < LENGTH / 2);
     assert!(rest_of(still).await < LENGTH / 2);
     let (_, answer) = open.get(&link).await;
@@ -201,10 +203,11 @@ async fn a_new_key_ends_what_was_opened_with_the_old_one() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_of_events_ends_with_its_login() {
     let open = Open::new().await;
-    let path = format!("{}/providers/Corro/principals", open.bench.subscription());
-    let made = open.bench.ask("POST", &path, json!({"displayName": "alice", "role": "Reader"})).await.is(200).body;
+    let path = format!("{}/providers/Corro/principals", open.test_server.subscription());
+    let made =
+        open.test_server.ask("POST", &path, json!({"displayName": "alice", "role": "Reader"})).await.is(200).body;
     let text = |name: &str| made[name].as_str().expect("text").to_owned();
-    let token = open.bench.app.issue_token(&text("appId"), &Secret::new(text("password")), "x").expect("a token");
+    let token = open.test_server.app.issue_token(&text("appId"), &Secret::new(text("password")), "x").expect("a token");
     let mut stream = open.connect().await;
     let request = format!(
         "GET /events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {}\r\n\r\n",
@@ -216,6 +219,6 @@ async fn a_stream_of_events_ends_with_its_login() {
     let answer = String::from_utf8_lossy(&first[..length]).into_owned();
     assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("application/x-ndjson"), "{answer}");
     let revoke = format!("{path}/{}/revokeTokens", text("appId"));
-    open.bench.ask("POST", &revoke, Value::Null).await.is(200);
+    open.test_server.ask("POST", &revoke, Value::Null).await.is(200);
     assert!(rest_of(stream).await < 4096);
 }

@@ -8,7 +8,7 @@ use axum::response::Response;
 use http::{HeaderValue, Method};
 
 use super::router::Router;
-use super::{account_of, remote_address, watch};
+use super::{account_of, health, remote_address};
 use crate::app::numbers::Route;
 use crate::traces::Traces;
 use crate::traces::context::{Context, SpanId, TRACEPARENT, TraceId};
@@ -16,17 +16,17 @@ use crate::traces::span::{AttributeValue, Span, SpanKind, UnixNanos};
 
 /// Filled in by whoever finds out who asks.
 #[derive(Clone, Default)]
-pub struct Principal(Arc<OnceLock<String>>);
+pub struct SpanPrincipal(Arc<OnceLock<String>>);
 
-impl Principal {
-    pub fn is(request: &Request, id: &str) {
-        if let Some(principal) = request.extensions().get::<Principal>() {
+impl SpanPrincipal {
+    pub fn set(request: &Request, id: &str) {
+        if let Some(principal) = request.extensions().get::<SpanPrincipal>() {
             let _ = principal.0.set(id.to_owned());
         }
     }
 }
 
-pub struct Traced {
+pub struct RequestSpan {
     context: Context,
     parent: Option<SpanId>,
     began: UnixNanos,
@@ -34,19 +34,19 @@ pub struct Traced {
     path: String,
     account: Option<String>,
     address: String,
-    principal: Principal,
+    principal: SpanPrincipal,
 }
 
-impl Traced {
+impl RequestSpan {
     /// Nothing when there are no traces.
-    pub fn begin(traces: &Traces, request: &mut Request) -> Option<Traced> {
+    pub fn begin(traces: &Traces, request: &mut Request) -> Option<RequestSpan> {
         let sampler = traces.sampler()?;
         let parent = request.headers().get(TRACEPARENT).and_then(|value| Context::parse(value.to_str().ok()?));
         let trace = parent.map_or_else(TraceId::random, |parent| parent.trace);
         let context = Context { trace, span: SpanId::random(), sampled: sampler.should_sample(trace, parent.as_ref()) };
-        let principal = Principal::default();
+        let principal = SpanPrincipal::default();
         request.extensions_mut().insert(principal.clone());
-        Some(Traced {
+        Some(RequestSpan {
             context,
             parent: parent.map(|parent| parent.span),
             began: UnixNanos::now(),
@@ -96,7 +96,7 @@ impl Traced {
         if self.account.is_some() {
             return Some("/{account}/{path}".to_owned());
         }
-        match watch::route_of(&self.method, &self.path) {
+        match health::classify_route(&self.method, &self.path) {
             Route::Pages => Some("/ui/{page}".to_owned()),
             Route::Watch | Route::Events => Some(self.path.clone()),
             Route::Nodes => Some("/corro/{node}".to_owned()),

@@ -15,60 +15,60 @@ use sha2::{Digest, Sha256};
 use crate::app::guid;
 
 /// What an operation's handler gives back.
-pub enum Answer<T> {
+pub enum ArmResponse<T> {
     Ok(T),
     /// 200: how a long-running operation stands.
     Polled(T),
     Created(T),
     /// 200, as comma-separated values.
-    Table(String),
+    Csv(String),
     /// 202: poll these addresses.
-    Accepted(Poll),
+    Accepted(PollUrls),
     /// 200 without a body.
-    Done,
+    OkEmpty,
     /// 204: there was nothing to do, or nothing to say.
-    Nothing,
+    NoContent,
     /// 404 without a body, for HEAD.
-    Absent,
+    NotFound,
 }
 
 /// Where a long-running operation can be asked about.
-pub struct Poll {
+pub struct PollUrls {
     pub async_operation: Option<String>,
     pub location: String,
 }
 
-impl<T: Serialize> Answer<T> {
-    pub fn into_response(self, room: &Room) -> Response {
+impl<T: Serialize> ArmResponse<T> {
+    pub fn into_response(self, size_hint: &BodySizeHint) -> Response {
         match self {
-            Answer::Ok(value) => with_body(StatusCode::OK, room.write(&value)),
-            Answer::Polled(value) => {
+            ArmResponse::Ok(value) => json_body(StatusCode::OK, size_hint.serialize(&value)),
+            ArmResponse::Polled(value) => {
                 let mut response = json_response(StatusCode::OK, &value);
                 set(&mut response, header::RETRY_AFTER, "0");
                 response
             }
-            Answer::Created(value) => json_response(StatusCode::CREATED, &value),
-            Answer::Table(text) => {
+            ArmResponse::Created(value) => json_response(StatusCode::CREATED, &value),
+            ArmResponse::Csv(text) => {
                 let mut response = empty(StatusCode::OK);
                 set(&mut response, header::CONTENT_TYPE, "text/csv; charset=utf-8");
                 *response.body_mut() = Body::from(text);
                 response
             }
-            Answer::Accepted(poll) => accepted(poll),
-            Answer::Done => empty(StatusCode::OK),
-            Answer::Nothing => empty(StatusCode::NO_CONTENT),
-            Answer::Absent => empty(StatusCode::NOT_FOUND),
+            ArmResponse::Accepted(poll) => accepted(poll),
+            ArmResponse::OkEmpty => empty(StatusCode::OK),
+            ArmResponse::NoContent => empty(StatusCode::NO_CONTENT),
+            ArmResponse::NotFound => empty(StatusCode::NOT_FOUND),
         }
     }
 }
 
-/// How long an operation's last answer was. Room for the next is made at once: a page of a thousand jobs, 1.5 MB, would
+/// How long an operation's last answer was. BodySizeHint for the next is made at once: a page of a thousand jobs, 1.5 MB, would
 /// otherwise move a dozen times while it is written.
 #[derive(Default)]
-pub struct Room(AtomicUsize);
+pub struct BodySizeHint(AtomicUsize);
 
-impl Room {
-    fn write<T: Serialize>(&self, value: &T) -> Vec<u8> {
+impl BodySizeHint {
+    fn serialize<T: Serialize>(&self, value: &T) -> Vec<u8> {
         let last = self.0.load(Ordering::Relaxed);
         let mut body = Vec::with_capacity(last + last / 16);
         serde_json::to_writer(&mut body, value).expect("answers are plain data");
@@ -80,7 +80,7 @@ impl Room {
     }
 }
 
-fn accepted(poll: Poll) -> Response {
+fn accepted(poll: PollUrls) -> Response {
     let mut response = empty(StatusCode::ACCEPTED);
     // Ask again at once: the poll itself is held while the operation goes on.
     set(&mut response, header::RETRY_AFTER, "0");
@@ -92,13 +92,13 @@ fn accepted(poll: Poll) -> Response {
 }
 
 pub fn json_response<T: Serialize>(status: StatusCode, value: &T) -> Response {
-    with_body(status, serde_json::to_vec(value).expect("answers are plain data"))
+    json_body(status, serde_json::to_vec(value).expect("answers are plain data"))
 }
 
-fn with_body(status: StatusCode, body: Vec<u8>) -> Response {
+fn json_body(status: StatusCode, body: Vec<u8>) -> Response {
     let mut response = empty(status);
     set(&mut response, header::CONTENT_TYPE, "application/json; charset=utf-8");
-    if let Some((etag, modified)) = stamp(&body) {
+    if let Some((etag, modified)) = etag_and_time(&body) {
         set(&mut response, header::ETAG, &etag);
         set(&mut response, header::LAST_MODIFIED, &httpdate::fmt_http_date(modified));
     }
@@ -107,7 +107,7 @@ fn with_body(status: StatusCode, body: Vec<u8>) -> Response {
 }
 
 /// What a Batch AI resource's answer says of its version: a tag that changes with it, and when it last changed its state.
-fn stamp(body: &[u8]) -> Option<(String, SystemTime)> {
+fn etag_and_time(body: &[u8]) -> Option<(String, SystemTime)> {
     #[derive(Deserialize)]
     struct Resource {
         properties: Times,
@@ -157,7 +157,7 @@ pub fn error_response(error: &ApiError) -> Response {
 pub const CLIENT_REQUEST_ID: HeaderName = HeaderName::from_static("x-ms-client-request-id");
 
 /// The caller's own id of its request, when it asks to have it back.
-pub fn id_to_return(headers: &HeaderMap) -> Option<HeaderValue> {
+pub fn requested_client_id(headers: &HeaderMap) -> Option<HeaderValue> {
     let asked = headers.get("x-ms-return-client-request-id")?;
     asked.as_bytes().eq_ignore_ascii_case(b"true").then(|| headers.get(CLIENT_REQUEST_ID).cloned())?
 }
@@ -179,7 +179,7 @@ fn empty(status: StatusCode) -> Response {
 
 /// Adds what the caller should know beside the answer.
 pub fn warn(headers: &mut HeaderMap, warnings: impl IntoIterator<Item = String>) {
-    for warning in warnings.into_iter().take(MOST_WARNINGS) {
+    for warning in warnings.into_iter().take(MAX_WARNINGS) {
         if let Ok(value) = HeaderValue::from_bytes(warnings::encode(&warning).as_bytes()) {
             headers.append(header::WARNING, value);
         }
@@ -187,7 +187,7 @@ pub fn warn(headers: &mut HeaderMap, warnings: impl IntoIterator<Item = String>)
 }
 
 /// Of one answer.
-const MOST_WARNINGS: usize = 20;
+const MAX_WARNINGS: usize = 20;
 
 fn set(response: &mut Response, name: HeaderName, value: &str) {
     // A value that cannot be a header comes from an odd Host line; the answer goes without it.

@@ -13,7 +13,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::time::timeout;
 
 /// What a handler of the operation `O` works with.
-pub struct Call<R> {
+pub struct ArmRequest<R> {
     pub params: Vec<(&'static str, String)>,
     pub query: Vec<(String, String)>,
     pub body: R,
@@ -24,7 +24,7 @@ pub struct Call<R> {
     pub accept: String,
 }
 
-impl<R> Call<R> {
+impl<R> ArmRequest<R> {
     /// A path parameter; the route's template has it, so it is there.
     pub fn param(&self, name: &str) -> String {
         self.params.iter().find(|(key, _)| *key == name).map(|(_, value)| value.clone()).unwrap_or_default()
@@ -37,8 +37,8 @@ impl<R> Call<R> {
 
     /// The address of the page that begins with `marker`: the same request, with only that changed.
     pub fn next_link(&self, marker: &str) -> String {
-        let kept = self.query.iter().filter(|(name, _)| !name.eq_ignore_ascii_case("marker"));
-        let pairs = kept.map(|(name, value)| (name.as_str(), value.as_str())).chain([("marker", marker)]);
+        let others = self.query.iter().filter(|(name, _)| !name.eq_ignore_ascii_case("marker"));
+        let pairs = others.map(|(name, value)| (name.as_str(), value.as_str())).chain([("marker", marker)]);
         let encode = |text| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
         let query: Vec<String> = pairs.map(|(name, value)| format!("{}={}", encode(name), encode(value))).collect();
         format!("{}{}?{}", self.base_url, self.path, query.join("&"))
@@ -46,7 +46,7 @@ impl<R> Call<R> {
 
     /// One page of `items`, which are in the order of their names.
     pub fn page<T>(&self, items: Vec<T>, name: fn(&T) -> &str) -> Result<Page<T>, ApiError> {
-        let (marker, limit) = self.page_wanted()?;
+        let (marker, limit) = self.page_params()?;
         let mut rest = items.into_iter().skip_while(|item| name(item).to_lowercase() < marker);
         let value: Vec<T> = rest.by_ref().take(limit).collect();
         let next_link = rest.next().map(|first| self.next_link(&name(&first).to_lowercase()));
@@ -54,13 +54,13 @@ impl<R> Call<R> {
     }
 
     /// The name that the wanted page begins with, and how many items it may have.
-    pub fn page_wanted(&self) -> Result<(String, usize), ApiError> {
-        let limit = self.number("maxresults", 1000, 1..=1000)? as usize;
+    pub fn page_params(&self) -> Result<(String, usize), ApiError> {
+        let limit = self.int_param("maxresults", 1000, 1..=1000)? as usize;
         Ok((self.query("marker").unwrap_or_default().to_lowercase(), limit))
     }
 
     /// A whole number within bounds.
-    pub fn number(&self, name: &str, default: i64, range: std::ops::RangeInclusive<i64>) -> Result<i64, ApiError> {
+    pub fn int_param(&self, name: &str, default: i64, range: std::ops::RangeInclusive<i64>) -> Result<i64, ApiError> {
         let Some(text) = self.query(name) else { return Ok(default) };
         let (low, high) = (range.start(), range.end());
         match text.parse::<i64>() {
@@ -80,12 +80,12 @@ pub fn base_url(parts: &Parts) -> String {
 }
 
 /// Bodies here are small; one that takes longer is sent to hold a connection.
-const BODY_DEADLINE: Duration = Duration::from_secs(30);
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The whole body, refused when it is larger than `limit` or does not come.
 pub async fn read_body(body: Body, limit: usize) -> Result<Bytes, ApiError> {
     let late = |_| ApiError::new(408, "RequestTimeout", "The request's body did not arrive in time");
-    match timeout(BODY_DEADLINE, Limited::new(body, limit).collect()).await.map_err(late)? {
+    match timeout(BODY_TIMEOUT, Limited::new(body, limit).collect()).await.map_err(late)? {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => {
             let message = format!("The request's body is larger than {limit} bytes");

@@ -7,7 +7,7 @@ use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use http::{HeaderMap, Uri, Version};
 
 /// Headers of which a request has one at most. So has it of every `x-ms-` and `x-corro-` header.
-const SINGLE: &[&str] = &[
+const SINGLE_VALUED: &[&str] = &[
     "authorization",
     "client-request-id",
     "content-encoding",
@@ -42,34 +42,34 @@ const SINGLE: &[&str] = &[
 /// Refuses with 400 what is ambiguous.
 pub fn check_head(version: Version, target: &Uri, headers: &HeaderMap) -> Result<(), ApiError> {
     for name in headers.keys() {
-        let is_own = name.as_str().starts_with("x-ms-") || name.as_str().starts_with("x-corro-");
-        let is_single = is_own || SINGLE.binary_search(&name.as_str()).is_ok();
+        let is_service_header = name.as_str().starts_with("x-ms-") || name.as_str().starts_with("x-corro-");
+        let is_single = is_service_header || SINGLE_VALUED.binary_search(&name.as_str()).is_ok();
         if is_single && headers.get_all(name).iter().nth(1).is_some() {
-            return Err(refuse(name.as_str(), "is given more than once: send it once"));
+            return Err(invalid_header(name.as_str(), "is given more than once: send it once"));
         }
     }
     if headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH) {
-        return Err(refuse("transfer-encoding", "is given together with 'content-length': send one of them"));
+        return Err(invalid_header("transfer-encoding", "is given together with 'content-length': send one of them"));
     }
     let Some(host) = headers.get(HOST) else {
         return match version {
-            Version::HTTP_11 => Err(refuse("host", "is missing: HTTP/1.1 requires it")),
+            Version::HTTP_11 => Err(invalid_header("host", "is missing: HTTP/1.1 requires it")),
             _ => Ok(()),
         };
     };
     let is_host = |byte: &u8| byte.is_ascii_alphanumeric() || b".-_:[]%~".contains(byte);
     if host.is_empty() || !host.as_bytes().iter().all(is_host) {
-        return Err(refuse("host", "is not the name of a host with or without a port"));
+        return Err(invalid_header("host", "is not the name of a host with or without a port"));
     }
     match target.authority() {
         Some(authority) if !authority.as_str().as_bytes().eq_ignore_ascii_case(host.as_bytes()) => {
-            Err(refuse("host", "names another host than the request's target: send the same one"))
+            Err(invalid_header("host", "names another host than the request's target: send the same one"))
         }
         _ => Ok(()),
     }
 }
 
-fn refuse(name: &str, why: &str) -> ApiError {
+fn invalid_header(name: &str, why: &str) -> ApiError {
     ApiError::new(400, "InvalidHeaderValue", format!("The request's header '{name}' {why}")).about(name)
 }
 
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn one_host_and_the_same_everywhere() {
+    fn exactly_one_host_that_matches_the_target() {
         let refused = Err("host".to_owned());
         for host in ["localhost", "a.example:8470", "[::1]:80", "acc.file.core.windows.net"] {
             assert_eq!(check("/", &[("host", host)]), Ok(()), "{host}");
@@ -107,8 +107,8 @@ mod tests {
     }
 
     #[test]
-    fn single_values_are_single() {
-        assert!(SINGLE.is_sorted());
+    fn single_valued_headers_appear_once() {
+        assert!(SINGLE_VALUED.is_sorted());
         let host = ("host", "a");
         for name in ["authorization", "x-ms-date", "x-ms-meta-a", "range", "content-length", "content-type", "if-match"]
         {

@@ -2,12 +2,12 @@
 
 use serde_json::json;
 
-use super::{Bench, cluster};
+use super::{TestServer, cluster};
 
 #[tokio::test]
 async fn a_cluster_without_a_way_in_is_refused() {
-    let bench = Bench::new().await;
-    let own = bench.furnish("g", "w").await;
+    let test_server = TestServer::new().await;
+    let own = test_server.create_workspace_with_cluster("g", "w").await;
     let account = "properties.userAccountSettings";
     for (settings, target) in [
         (json!({"adminUserName": "me", "adminUserPassword": ""}), account.to_owned()),
@@ -19,8 +19,8 @@ async fn a_cluster_without_a_way_in_is_refused() {
     ] {
         let mut wanted = cluster();
         wanted["properties"]["userAccountSettings"] = settings;
-        let answer = bench.ask("PUT", &format!("{own}/clusters/open"), wanted).await.is(400);
+        let answer = test_server.ask("PUT", &format!("{own}/clusters/open"), wanted).await.is(400);
         assert_eq!(answer.body["error"]["target"], target, "{answer:?}");
     }
-    bench.ask("GET", &format!("{own}/clusters/open"), json!(null)).await.is(404);
+    test_server.ask("GET", &format!("{own}/clusters/open"), json!(null)).await.is(404);
 }

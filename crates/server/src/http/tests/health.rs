@@ -6,16 +6,16 @@ use http::header;
 use http_body_util::BodyExt;
 use serde_json::Value;
 
-use super::Bench;
+use super::TestServer;
 
-impl Bench {
+impl TestServer {
     /// Status, media type and text.
     async fn watched(&self, path: &str, headers: &[(&str, &str)]) -> (u16, String, String) {
         let mut request = Request::get(path).header(header::HOST, "localhost");
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let (parts, body) = self.api.answer(request.body(Body::empty()).expect("a request")).await.into_parts();
+        let (parts, body) = self.api.handle(request.body(Body::empty()).expect("a request")).await.into_parts();
         let text = String::from_utf8(body.collect().await.expect("a body").to_bytes().to_vec()).expect("text");
         let media = parts.headers.get(header::CONTENT_TYPE).and_then(|media| media.to_str().ok()).unwrap_or_default();
         (parts.status.as_u16(), media.to_owned(), text)
@@ -24,17 +24,17 @@ impl Bench {
 
 #[tokio::test]
 async fn metrics_are_for_readers_of_the_subscription() {
-    let bench = Bench::new().await;
-    let own = bench.furnish("g", "w").await;
+    let test_server = TestServer::new().await;
+    let own = test_server.create_workspace_with_cluster("g", "w").await;
     let bearer = |token: &str| format!("Bearer {token}");
-    assert_eq!(bench.watched("/metrics", &[]).await.0, 401);
-    let part = bearer(&bench.principal("part", "Owner", &[&own]).await);
-    let (status, _, text) = bench.watched("/metrics", &[("authorization", &part)]).await;
+    assert_eq!(test_server.watched("/metrics", &[]).await.0, 401);
+    let part = bearer(&test_server.principal("part", "Owner", &[&own]).await);
+    let (status, _, text) = test_server.watched("/metrics", &[("authorization", &part)]).await;
     assert_eq!(status, 403, "{text}");
     // As Prometheus logs in: with HTTP Basic, and with what it was given for the form.
-    let principals = format!("{}/providers/Corro/principals", bench.subscription());
+    let principals = format!("{}/providers/Corro/principals", test_server.subscription());
     let wanted = serde_json::json!({"displayName": "prometheus", "role": "Reader"});
-    let made = bench.ask("POST", &principals, wanted).await.is(200).body;
+    let made = test_server.ask("POST", &principals, wanted).await.is(200).body;
     let shown = format!("{}:{}", made["appId"].as_str().expect("text"), made["password"].as_str().expect("text"));
     let shown = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, shown);
     let login = Request::post("/adfs/oauth2/token")
@@ -42,11 +42,11 @@ async fn metrics_are_for_readers_of_the_subscription() {
         .header(header::AUTHORIZATION, format!("Basic {shown}"))
         .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
         .body(Body::from("grant_type=client_credentials&resource=corro"));
-    let token = bench.send(login.expect("a request")).await.is(200).body;
+    let token = test_server.send(login.expect("a request")).await.is(200).body;
     assert_eq!(token["token_type"], "Bearer");
     let reader = bearer(token["access_token"].as_str().expect("a token"));
-    bench.ask("GET", &own, Value::Null).await.is(200);
-    let (status, media, text) = bench.watched("/metrics", &[("authorization", &reader)]).await;
+    test_server.ask("GET", &own, Value::Null).await.is(200);
+    let (status, media, text) = test_server.watched("/metrics", &[("authorization", &reader)]).await;
     assert_eq!((status, media.as_str()), (200, "text/plain; version=0.0.4; charset=utf-8"));
     for line in [
         "corro_nodes{cluster=\"g/w/c\",state=\"idle\"} 0",
@@ -65,23 +65,23 @@ async fn metrics_are_for_readers_of_the_subscription() {
     assert!(number("corro_http_request_duration_seconds_count{route=\"write\"}") >= 5.0);
     assert!(!text.contains(made["password"].as_str().expect("text")));
     let open = [("authorization", reader.as_str()), ("accept", "application/openmetrics-text; version=1.0.0")];
-    let (_, media, text) = bench.watched("/metrics", &open).await;
+    let (_, media, text) = test_server.watched("/metrics", &open).await;
     assert!(media.starts_with("application/openmetrics-text") && text.ends_with("# EOF\n"), "{media}");
 }
 
 #[tokio::test]
 async fn anybody_may_ask_whether_the_server_is_there_and_ready() {
-    let bench = Bench::new().await;
+    let test_server = TestServer::new().await;
     let ok = (200, "ok\n".to_owned());
     let asked = |path: &'static str| async {
-        let (status, _, text) = bench.watched(path, &[]).await;
+        let (status, _, text) = test_server.watched(path, &[]).await;
         (status, text)
     };
     assert_eq!(asked("/healthz").await, ok);
     // Nothing reconciles here.
     assert_eq!(asked("/readyz").await, (503, "not ready: starting\n".to_owned()));
-    bench.app.numbers.passed(bench.app.now());
+    test_server.app.numbers.passed(test_server.app.now());
     assert_eq!(asked("/readyz").await, ok);
-    bench.app.numbers.passed(corro_model::Timestamp::from_millis(1));
+    test_server.app.numbers.passed(corro_model::Timestamp::from_millis(1));
     assert_eq!(asked("/readyz").await, (503, "not ready: reconciler\n".to_owned()));
 }

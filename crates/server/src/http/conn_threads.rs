@@ -9,38 +9,38 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
 /// They end when this is dropped, with whatever is still on them.
-pub struct Lanes {
-    lanes: Vec<Lane>,
+pub struct PerCoreRuntimes {
+    runtimes: Vec<CoreRuntime>,
     next: usize,
 }
 
-struct Lane {
+struct CoreRuntime {
     handle: Handle,
-    _open: oneshot::Sender<()>,
+    _shutdown: oneshot::Sender<()>,
 }
 
-impl Lanes {
-    pub fn start() -> io::Result<Lanes> {
+impl PerCoreRuntimes {
+    pub fn start() -> io::Result<PerCoreRuntimes> {
         let n = thread::available_parallelism().map_or(1, usize::from);
-        let lanes = (0..n).map(Lane::start).collect::<io::Result<_>>()?;
-        Ok(Lanes { lanes, next: 0 })
+        let runtimes = (0..n).map(CoreRuntime::start).collect::<io::Result<_>>()?;
+        Ok(PerCoreRuntimes { runtimes, next: 0 })
     }
 
     /// Where the next connection goes: each gets one in turn.
     pub fn next(&mut self) -> Handle {
-        self.next = (self.next + 1) % self.lanes.len();
-        self.lanes[self.next].handle.clone()
+        self.next = (self.next + 1) % self.runtimes.len();
+        self.runtimes[self.next].handle.clone()
     }
 }
 
-impl Lane {
-    fn start(number: usize) -> io::Result<Lane> {
+impl CoreRuntime {
+    fn start(number: usize) -> io::Result<CoreRuntime> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
-        let (handle, (open, closed)) = (runtime.handle().clone(), oneshot::channel());
-        thread::Builder::new().name(format!("lane-{number}")).spawn(move || {
+        let (handle, (shutdown, closed)) = (runtime.handle().clone(), oneshot::channel());
+        thread::Builder::new().name(format!("http-{number}")).spawn(move || {
             let _ = runtime.block_on(closed);
             runtime.shutdown_background();
         })?;
-        Ok(Lane { handle, _open: open })
+        Ok(CoreRuntime { handle, _shutdown: shutdown })
     }
 }

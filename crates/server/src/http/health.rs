@@ -9,7 +9,7 @@ use corro_model::ApiError;
 use corro_model::events::EVENTS_PATH;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 
-use super::login::Errand;
+use super::login::LoginRoute;
 use crate::app::App;
 use crate::app::exposition::{OPEN_METRICS, TEXT, render};
 use crate::app::numbers::Route;
@@ -18,7 +18,7 @@ pub const METRICS_PATH: &str = "/metrics";
 pub const HEALTH_PATH: &str = "/healthz";
 pub const READY_PATH: &str = "/readyz";
 /// Longer ids of callers are cut in the log.
-const MAX_ID: usize = 80;
+const MAX_LOGGED_ID_CHARS: usize = 80;
 
 pub fn health() -> Response {
     plain(StatusCode::OK, "ok\n".to_owned(), "text/plain; charset=utf-8")
@@ -53,14 +53,14 @@ fn plain(status: StatusCode, text: String, media: &'static str) -> Response {
 }
 
 /// Which number a request adds to.
-pub fn route_of(method: &Method, path: &str) -> Route {
+pub fn classify_route(method: &Method, path: &str) -> Route {
     match path {
         METRICS_PATH | HEALTH_PATH | READY_PATH => Route::Watch,
         EVENTS_PATH => Route::Events,
         "/" | "/ui" => Route::Pages,
         path if path.starts_with("/ui/") => Route::Pages,
         path if path.starts_with("/corro/") => Route::Nodes,
-        path if Errand::find(path).is_some() => Route::Login,
+        path if LoginRoute::find(path).is_some() => Route::Login,
         _ => match *method {
             Method::GET | Method::HEAD => Route::Reads,
             _ => Route::Writes,
@@ -69,28 +69,28 @@ pub fn route_of(method: &Method, path: &str) -> Route {
 }
 
 /// How the caller calls its request, for the log.
-pub struct Ids {
+pub struct RequestIds {
     client_request: String,
     correlation: String,
 }
 
-impl Ids {
-    pub fn of(headers: &HeaderMap) -> Ids {
+impl RequestIds {
+    pub fn from_headers(headers: &HeaderMap) -> RequestIds {
         if !tracing::enabled!(tracing::Level::INFO) {
-            return Ids { client_request: String::new(), correlation: String::new() };
+            return RequestIds { client_request: String::new(), correlation: String::new() };
         }
         let id = |names: [&str; 2]| {
             let found = names.into_iter().find_map(|name| headers.get(name)?.to_str().ok());
-            found.unwrap_or_default().chars().take(MAX_ID).collect()
+            found.unwrap_or_default().chars().take(MAX_LOGGED_ID_CHARS).collect()
         };
         let client_request = id(["x-ms-client-request-id", "client-request-id"]);
-        Ids { client_request, correlation: id(["x-ms-correlation-request-id", "traceparent"]) }
+        RequestIds { client_request, correlation: id(["x-ms-correlation-request-id", "traceparent"]) }
     }
 
     /// A line about the answer. The path without its query, which may hold signatures.
-    pub fn tell(self, method: &Method, path: &str, address: &str, response: &Response, began: Instant) {
+    pub fn log(self, method: &Method, path: &str, address: &str, response: &Response, began: Instant) {
         let request_id = response.headers().get("x-ms-request-id").and_then(|id| id.to_str().ok()).unwrap_or_default();
-        let Ids { client_request: client_request_id, correlation: correlation_id } = self;
+        let RequestIds { client_request: client_request_id, correlation: correlation_id } = self;
         let (status, ms) = (response.status().as_u16(), began.elapsed().as_secs_f64() * 1e3);
         tracing::info!(
             request_id, client_request_id, correlation_id, %method, path, address, status, ms, "a request was answered"
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_request_belongs_to_a_number() {
+    fn requests_are_classified() {
         for (method, path, expected) in [
             (Method::GET, "/metrics", Route::Watch),
             (Method::GET, "/events", Route::Events),
@@ -114,7 +114,7 @@ mod tests {
             (Method::GET, "/subscriptions", Route::Reads),
             (Method::DELETE, "/subscriptions/s/resourceGroups/g", Route::Writes),
         ] {
-            assert_eq!(route_of(&method, path), expected, "{path}");
+            assert_eq!(classify_route(&method, path), expected, "{path}");
         }
     }
 }

@@ -8,9 +8,9 @@ use corro_model::history::{HistoryEntry, HistoryFilter};
 use corro_model::storage::shared_key;
 use serde_json::{Value, json};
 
-use super::Bench;
+use super::TestServer;
 
-impl Bench {
+impl TestServer {
     /// A request of the file service, signed with one of the account's keys.
     async fn signed(&self, key: usize, method: &str, uri: &str, headers: &[(&str, &str)], body: &str) -> u16 {
         let keys = self.app.raw_account_keys("someaccount").expect("keys");
@@ -28,7 +28,7 @@ impl Bench {
         let builder = Request::builder().method(method).uri(&uri).header("authorization", authorization);
         let builder = headers.iter().fold(builder, |builder, (name, value)| builder.header(*name, *value));
         let request = builder.body(Body::from(body.to_owned())).expect("a request");
-        self.api.answer(request).await.status().as_u16()
+        self.api.handle(request).await.status().as_u16()
     }
 
     /// The lines of a kind, oldest first, once there are as many as `n`; they are written in the background.
@@ -49,24 +49,24 @@ impl Bench {
 
 #[tokio::test]
 async fn shares_are_told_line_by_line_and_files_in_sums() {
-    let bench = Bench::new().await;
-    bench.furnish("g", "w").await;
-    bench.account("g", "someaccount").await;
-    assert_eq!(bench.signed(0, "PUT", "/data?restype=share", &[], "").await, 201);
-    bench.lines("share", 1).await;
-    assert_eq!(bench.signed(1, "PUT", "/data?restype=share&comp=snapshot", &[], "").await, 201);
-    bench.lines("share", 2).await;
+    let test_server = TestServer::new().await;
+    test_server.create_workspace_with_cluster("g", "w").await;
+    test_server.account("g", "someaccount").await;
+    assert_eq!(test_server.signed(0, "PUT", "/data?restype=share", &[], "").await, 201);
+    test_server.lines("share", 1).await;
+    assert_eq!(test_server.signed(1, "PUT", "/data?restype=share&comp=snapshot", &[], "").await, 201);
+    test_server.lines("share", 2).await;
     let file = [("x-ms-type", "file"), ("x-ms-content-length", "3")];
     let range = [("x-ms-write", "update"), ("x-ms-range", "bytes=0-2")];
     for name in ["a", "b"] {
-        assert_eq!(bench.signed(0, "PUT", &format!("/data/{name}"), &file, "").await, 201);
-        assert_eq!(bench.signed(0, "PUT", &format!("/data/{name}?comp=range"), &range, "abc").await, 201);
+        assert_eq!(test_server.signed(0, "PUT", &format!("/data/{name}"), &file, "").await, 201);
+        assert_eq!(test_server.signed(0, "PUT", &format!("/data/{name}?comp=range"), &range, "abc").await, 201);
     }
-    assert_eq!(bench.signed(0, "GET", "/data/a", &[], "").await, 200);
-    assert_eq!(bench.signed(0, "DELETE", "/data/nothere", &[], "").await, 404);
-    bench.files.flush_audit(false);
-    bench.files.flush_audit(true);
-    let lines = bench.lines("share", 3).await;
+    assert_eq!(test_server.signed(0, "GET", "/data/a", &[], "").await, 200);
+    assert_eq!(test_server.signed(0, "DELETE", "/data/nothere", &[], "").await, 404);
+    test_server.files.flush_audit(false);
+    test_server.files.flush_audit(true);
+    let lines = test_server.lines("share", 3).await;
     let told: Vec<_> = lines.iter().map(|line| (line.what.as_str(), line.actor.as_str())).collect();
     let (one, two) = ("key:someaccount/key1", "key:someaccount/key2");
     assert_eq!(told, [("share.created", one), ("share.snapshot", two), ("share.written", one)]);
@@ -78,29 +78,29 @@ async fn shares_are_told_line_by_line_and_files_in_sums() {
 
 #[tokio::test]
 async fn whoever_is_turned_away_is_noted_and_links_are_told_apart_without_their_signature() {
-    let bench = Bench::new().await;
-    bench.furnish("g", "w").await;
-    bench.account("g", "someaccount").await;
-    assert_eq!(bench.signed(0, "PUT", "/data?restype=share", &[], "").await, 201);
+    let test_server = TestServer::new().await;
+    test_server.create_workspace_with_cluster("g", "w").await;
+    test_server.account("g", "someaccount").await;
+    assert_eq!(test_server.signed(0, "PUT", "/data?restype=share", &[], "").await, 201);
     let stranger = STANDARD.decode("AAAA").expect("base64");
-    assert_eq!(bench.signed_with(&stranger, "DELETE", "/data?restype=share", &[], "").await, 403);
-    let lines = bench.lines("request", 1).await;
+    assert_eq!(test_server.signed_with(&stranger, "DELETE", "/data?restype=share", &[], "").await, 403);
+    let lines = test_server.lines("request", 1).await;
     let detail = &lines[0].detail;
     assert_eq!((lines[0].actor.as_str(), &detail["status"]), ("anonymous", &json!(403)), "{lines:?}");
     assert_eq!((&detail["path"], &detail["method"]), (&json!("/someaccount/data"), &json!("DELETE")));
 
-    let keys = bench.app.raw_account_keys("someaccount").expect("keys");
-    let expires = bench.app.now().seconds() + 600;
+    let keys = test_server.app.raw_account_keys("someaccount").expect("keys");
+    let expires = test_server.app.now().seconds() + 600;
     let query = corro_model::storage::sas::read_link_query(&keys[0], "someaccount", "data", "f", expires);
     let query = query.expect("a link");
     let uri = format!("/someaccount/data/f?{query}");
     let request = Request::builder().method("PUT").uri(uri).header("x-ms-type", "file").header("content-length", "0");
-    let refused = bench.api.answer(request.body(Body::empty()).expect("a request")).await;
+    let refused = test_server.api.handle(request.body(Body::empty()).expect("a request")).await;
     assert_eq!(refused.status().as_u16(), 403);
-    let lines = bench.lines("request", 2).await;
+    let lines = test_server.lines("request", 2).await;
     let actor = lines[1].actor.strip_prefix("link:").expect("a link").to_owned();
     assert_eq!(actor.len(), 8);
-    let everything = bench.app.history(HistoryFilter::newest(100)).await.expect("a history");
+    let everything = test_server.app.history(HistoryFilter::newest(100)).await.expect("a history");
     let signature = query.split("sig=").nth(1).expect("a signature").split('&').next().expect("text").to_owned();
     assert!(!serde_json::to_string(&everything).expect("plain").contains(&signature));
     assert!(lines.iter().all(|line| line.detail["unsaid"] == Value::Null));
