@@ -1,5 +1,5 @@
-//! The resource manager's operations, each translated into a call of `app` and back. A flat table of small functions: those
-//! of Batch AI are here, the others in rooms of their own.
+//! Handlers of the resource manager's operations: each translates a request into a call of `app` and back. Batch AI's are here, the
+//! others in submodules.
 
 mod governance;
 mod groups;
@@ -25,7 +25,7 @@ use crate::app::conflict::Put;
 use crate::app::jobs::JobPath;
 use crate::app::output_files::Listing;
 
-/// A poll is held for so long while the operation goes on: clients that ask again at once neither spin nor come late.
+/// A poll of an unfinished operation is held for this long, so that clients that poll at once neither spin nor lag.
 const POLL_HOLD_TIME: Duration = Duration::from_secs(1);
 
 type Result<T> = std::result::Result<ArmResponse<T>, ApiError>;
@@ -221,7 +221,7 @@ async fn create_file_server(app: App, request: ArmRequest<FileServerCreateParame
 
 async fn get_file_server(app: App, request: ArmRequest<NoBody>) -> Result<FileServer> {
     let (group, workspace, name) = (request.param("group"), request.param("workspace"), request.param("fileServer"));
-    // Not in the service's document, so only who asks for it gets it.
+    // An extension of the service's API, so returned on request only.
     Ok(ArmResponse::Ok(match request.query("$expand") == Some("nfs") {
         true => app.file_server_with_export(&group, &workspace, &name).await?,
         false => app.file_server(&group, &workspace, &name)?,
@@ -328,7 +328,7 @@ async fn operation_status(app: App, request: ArmRequest<NoBody>) -> Result<NoBod
     operation_by_location(&app, &request, poll)
 }
 
-/// 202 with the same address while busy, then 200, or the error that ended it.
+/// 202 with the same URL while in progress, then 200 or the operation's error.
 fn operation_by_location(app: &App, request: &ArmRequest<NoBody>, region: Option<String>) -> Result<NoBody> {
     let id = request.param("operation");
     let operation = app.operation(&id, String::new())?;

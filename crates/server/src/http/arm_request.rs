@@ -1,4 +1,4 @@
-//! One resource-manager request, translated: path parameters, query, body, and the address the caller used.
+//! A parsed resource-manager request: path parameters, query, body, and the base URL that the client used. Paging.
 
 use std::time::Duration;
 
@@ -12,30 +12,30 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::time::timeout;
 
-/// What a handler of the operation `O` works with.
+/// Request of an operation, with its typed body.
 pub struct ArmRequest<R> {
     pub params: Vec<(&'static str, String)>,
     pub query: Vec<(String, String)>,
     pub body: R,
-    /// `http://127.0.0.1:8470`, as the caller wrote it: links in answers begin with it.
+    /// `http://127.0.0.1:8470`, as the client wrote it; URLs in responses start with it.
     pub base_url: String,
     pub path: String,
-    /// What form of answer the caller takes.
+    /// The `Accept` header.
     pub accept: String,
 }
 
 impl<R> ArmRequest<R> {
-    /// A path parameter; the route's template has it, so it is there.
+    /// A path parameter. The route's template has it, so it exists.
     pub fn param(&self, name: &str) -> String {
         self.params.iter().find(|(key, _)| *key == name).map(|(_, value)| value.clone()).unwrap_or_default()
     }
 
-    /// A query parameter, by name in any case.
+    /// A query parameter; the name is case-insensitive.
     pub fn query(&self, name: &str) -> Option<&str> {
         self.query.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
     }
 
-    /// The address of the page that begins with `marker`: the same request, with only that changed.
+    /// URL of the page that starts at `marker`: the same request with another marker.
     pub fn next_link(&self, marker: &str) -> String {
         let others = self.query.iter().filter(|(name, _)| !name.eq_ignore_ascii_case("marker"));
         let pairs = others.map(|(name, value)| (name.as_str(), value.as_str())).chain([("marker", marker)]);
@@ -44,7 +44,7 @@ impl<R> ArmRequest<R> {
         format!("{}{}?{}", self.base_url, self.path, query.join("&"))
     }
 
-    /// One page of `items`, which are in the order of their names.
+    /// One page of `items`, which are sorted by name.
     pub fn page<T>(&self, items: Vec<T>, name: fn(&T) -> &str) -> Result<Page<T>, ApiError> {
         let (marker, limit) = self.page_params()?;
         let mut rest = items.into_iter().skip_while(|item| name(item).to_lowercase() < marker);
@@ -53,13 +53,13 @@ impl<R> ArmRequest<R> {
         Ok(Page { value, next_link })
     }
 
-    /// The name that the wanted page begins with, and how many items it may have.
+    /// The first name of the requested page, and its maximum size.
     pub fn page_params(&self) -> Result<(String, usize), ApiError> {
         let limit = self.int_param("maxresults", 1000, 1..=1000)? as usize;
         Ok((self.query("marker").unwrap_or_default().to_lowercase(), limit))
     }
 
-    /// A whole number within bounds.
+    /// An integer query parameter within a range.
     pub fn int_param(&self, name: &str, default: i64, range: std::ops::RangeInclusive<i64>) -> Result<i64, ApiError> {
         let Some(text) = self.query(name) else { return Ok(default) };
         let (low, high) = (range.start(), range.end());
@@ -79,10 +79,10 @@ pub fn base_url(parts: &Parts) -> String {
     format!("{scheme}://{host}")
 }
 
-/// Bodies here are small; one that takes longer is sent to hold a connection.
+/// Limit on receiving a body. Bodies are small; a slower one only occupies a connection.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The whole body, refused when it is larger than `limit` or does not come.
+/// Reads the whole body. Fails when it is larger than `limit` or late.
 pub async fn read_body(body: Body, limit: usize) -> Result<Bytes, ApiError> {
     let late = |_| ApiError::new(408, "RequestTimeout", "The request's body did not arrive in time");
     match timeout(BODY_TIMEOUT, Limited::new(body, limit).collect()).await.map_err(late)? {

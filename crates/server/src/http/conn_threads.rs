@@ -1,6 +1,6 @@
-//! Threads that serve connections, one for each processor. A connection stays with the thread it was given to, from its first request to its last:
-//! a small request is read, answered and written without waking anybody else, which costs more than the request. What takes long runs
-//! on other threads anyway (`spawn_blocking`). Entered by the listener.
+//! Threads that serve connections: a single-threaded runtime per core. A connection stays on its thread, so that a small request is
+//! read, handled and answered without waking another thread, which would cost more than the request. Slow work runs on blocking
+//! threads (`spawn_blocking`).
 
 use std::io;
 use std::thread;
@@ -8,7 +8,7 @@ use std::thread;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
-/// They end when this is dropped, with whatever is still on them.
+/// One runtime per core. Dropping it ends the threads and whatever still runs on them.
 pub struct PerCoreRuntimes {
     runtimes: Vec<CoreRuntime>,
     next: usize,
@@ -26,7 +26,7 @@ impl PerCoreRuntimes {
         Ok(PerCoreRuntimes { runtimes, next: 0 })
     }
 
-    /// Where the next connection goes: each gets one in turn.
+    /// Runtime for the next connection, round-robin.
     pub fn next(&mut self) -> Handle {
         self.next = (self.next + 1) % self.runtimes.len();
         self.runtimes[self.next].handle.clone()

@@ -1,5 +1,5 @@
-//! The stream of events on the wire: server-sent events, or a JSON object in each line. Written as fast as its reader takes it;
-//! silence is broken now and then, so that both sides notice when the other is gone.
+//! Event stream over HTTP: server-sent events, or one JSON object per line. Written as fast as the client reads; keep-alives let both
+//! sides notice a broken connection.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::app::events::{Line, Reader};
 use crate::app::numbers::Numbers;
 
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// A page that lost its connection asks again after so many milliseconds.
+/// Server-sent `retry` field: milliseconds until a browser reconnects.
 const RETRY_HINT: &str = "retry: 1000\n\n";
 
 #[derive(Clone, Copy, PartialEq)]
@@ -37,7 +37,7 @@ struct EventStream {
     _counter: StreamCounter,
 }
 
-/// One of the open streams.
+/// Counts the open streams.
 struct StreamCounter(Arc<Numbers>);
 
 impl StreamCounter {
@@ -53,7 +53,7 @@ impl Drop for StreamCounter {
     }
 }
 
-/// The answer to `GET /events`, on behalf of the app's caller.
+/// Responds to `GET /events` with what the app's caller may read.
 pub fn respond(app: &App, request: &Request) -> Result<Response, ApiError> {
     let query = query_texts(request.uri().query().unwrap_or_default());
     let query_param =
@@ -71,7 +71,7 @@ pub fn respond(app: &App, request: &Request) -> Result<Response, ApiError> {
         true => StreamFormat::ServerSent,
         false => StreamFormat::JsonLines,
     };
-    // What a page was told last comes before what its address says, which stays as it was.
+    // A reconnecting browser's Last-Event-ID takes precedence over the URL, which stays the same.
     let after = header_value(header::HeaderName::from_static("last-event-id"))
         .filter(|id| !id.is_empty())
         .or(query_param("after"));
@@ -89,13 +89,13 @@ pub fn respond(app: &App, request: &Request) -> Result<Response, ApiError> {
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    // Proxies that gather answers before they pass them on are asked not to.
+    // Asks proxies not to buffer the response.
     headers.insert(header::HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
     Ok(response)
 }
 
 impl EventStream {
-    /// The next piece of the answer; nothing when it is over.
+    /// The next chunk of the body; `None` at the end.
     async fn next(&mut self) -> Option<String> {
         loop {
             if let Some(chunk) = self.ready.pop_front() {

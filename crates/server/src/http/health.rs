@@ -1,5 +1,5 @@
-//! What watches the server asks: is it there, is it ready, how does it do. The first two are for anybody and say nothing else; the
-//! numbers are for whoever may read the subscription. Also which number and which line of the log a request belongs to.
+//! Health, readiness and metrics endpoints. The first two are public and reveal nothing else; metrics need read access to the
+//! subscription. Also classifies requests for the counters and logs them.
 
 use std::time::Instant;
 
@@ -17,14 +17,14 @@ use crate::app::numbers::Route;
 pub const METRICS_PATH: &str = "/metrics";
 pub const HEALTH_PATH: &str = "/healthz";
 pub const READY_PATH: &str = "/readyz";
-/// Longer ids of callers are cut in the log.
+/// Longer client ids are truncated in the log.
 const MAX_LOGGED_ID_CHARS: usize = 80;
 
 pub fn health() -> Response {
     plain(StatusCode::OK, "ok\n".to_owned(), "text/plain; charset=utf-8")
 }
 
-/// Can it do its work? If not, which part cannot, in a word.
+/// Readiness: 200, or 503 with the name of the failing part.
 pub fn readiness(app: &App) -> Response {
     match app.unreadiness() {
         None => health(),
@@ -52,7 +52,7 @@ fn plain(status: StatusCode, text: String, media: &'static str) -> Response {
     response
 }
 
-/// Which number a request adds to.
+/// The counter that a request belongs to.
 pub fn classify_route(method: &Method, path: &str) -> Route {
     match path {
         METRICS_PATH | HEALTH_PATH | READY_PATH => Route::Watch,
@@ -68,7 +68,7 @@ pub fn classify_route(method: &Method, path: &str) -> Route {
     }
 }
 
-/// How the caller calls its request, for the log.
+/// The client's ids of a request, for the log.
 pub struct RequestIds {
     client_request: String,
     correlation: String,
@@ -87,7 +87,7 @@ impl RequestIds {
         RequestIds { client_request, correlation: id(["x-ms-correlation-request-id", "traceparent"]) }
     }
 
-    /// A line about the answer. The path without its query, which may hold signatures.
+    /// Logs the response. The path is logged without its query, which may hold signatures.
     pub fn log(self, method: &Method, path: &str, address: &str, response: &Response, began: Instant) {
         let request_id = response.headers().get("x-ms-request-id").and_then(|id| id.to_str().ok()).unwrap_or_default();
         let RequestIds { client_request: client_request_id, correlation: correlation_id } = self;

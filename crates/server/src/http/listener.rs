@@ -1,5 +1,5 @@
-//! Accepting connections: HTTP/1.1, over TLS when the server has it, with limits on how many there are, how large headers
-//! may be and how long they may take. Ends when told to, giving requests in flight a moment.
+//! HTTP/1.1 listener, with TLS if configured. Limits the number of connections, the size of headers and the time they may take. On
+//! shutdown, requests in progress get a grace period.
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
@@ -32,20 +32,20 @@ use super::session_revocation::{ConnectionEntry, ConnectionRegistry, RequestAuth
 use crate::connections::{Connection, ConnectionLimits, ConnectionTable};
 use crate::tls::Tls;
 
-/// However many files may be open: beyond this memory is short first.
+/// Upper bound regardless of the file limit: beyond this, memory runs out first.
 const MAX_CONNECTIONS: usize = 65_536;
-/// Files that are left to everything else, where there are enough: the database, shares, processes.
+/// File descriptors reserved for the database, shares and processes, where the limit allows.
 const RESERVED_FILES: u64 = 512;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
-/// From the first byte to the end of the handshake.
+/// Limit on a TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 
-/// Who answers what arrives. Clones share everything.
+/// Handler of requests. Clones share everything.
 pub trait HttpService: Clone + Send + Sync + 'static {
     fn handle(&self, request: Request) -> impl Future<Output = Response> + Send;
 
-    /// Where it is known who uses which connection; where nothing can be revoked, nobody looks.
+    /// Registry for aborting connections with revoked credentials; the default never aborts any.
     fn connections(&self) -> ConnectionRegistry {
         ConnectionRegistry::default()
     }
@@ -54,7 +54,7 @@ pub trait HttpService: Clone + Send + Sync + 'static {
 /// Serves until `stop` turns true.
 pub async fn serve(listener: TcpListener, tls: Option<Tls>, service: impl HttpService, stop: watch::Receiver<bool>) {
     let total = connection_limit();
-    tracing::info!(connections = total, "connections are taken up to this limit");
+    tracing::info!(connections = total, "connection limit");
     serve_within(limits_of(total), listener, tls, service, stop).await;
 }
 
@@ -68,7 +68,7 @@ async fn serve_within(
     let (service, table, connections) = (Arc::new(service), ConnectionTable::new(limits), TaskTracker::new());
     let mut runtimes = match PerCoreRuntimes::start() {
         Ok(runtimes) => runtimes,
-        Err(error) => return tracing::error!(%error, "no thread can be started to serve connections"),
+        Err(error) => return tracing::error!(%error, "cannot start the threads that serve connections"),
     };
     loop {
         let accepted = tokio::select! {
@@ -78,7 +78,7 @@ async fn serve_within(
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                // Out of file descriptors, most likely: wait for some to come back.
+                // Most likely out of file descriptors: wait until some are free.
                 tracing::warn!(%error, "a connection cannot be accepted");
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
@@ -96,7 +96,7 @@ async fn serve_within(
             }
         };
         let _ = stream.set_nodelay(true);
-        // It is to be watched by the thread that serves it.
+        // Registered again with the I/O driver of the thread that serves it.
         let Ok(stream) = stream.into_std() else { continue };
         let (service, tls, mut stop) = (service.clone(), tls.clone(), stop.clone());
         let serve = async move {
@@ -122,7 +122,7 @@ async fn serve_within(
     let _ = tokio::time::timeout(SHUTDOWN_GRACE, connections.wait()).await;
 }
 
-/// Requests and answers on one connection, until either side ends it.
+/// Serves the requests of one connection until either side closes it.
 async fn serve_connection<S, D: HttpService>(
     stream: S,
     peer: SocketAddr,
@@ -139,7 +139,7 @@ async fn serve_connection<S, D: HttpService>(
         let (service, connection) = (service.clone(), own.clone());
         let is_admitted = connection.begin_request();
         let mut request = request.map(Body::new);
-        // Links that are limited to addresses, or to TLS, are checked against these.
+        // SAS URLs may be limited to client addresses or to TLS.
         request.extensions_mut().insert(ConnectInfo(peer));
         auth.0.clear();
         request.extensions_mut().insert(auth.clone());
@@ -173,8 +173,8 @@ async fn serve_connection<S, D: HttpService>(
     tokio::select! {
         ended = http.as_mut() => log_end(ended),
         () = connection.evicted() => log_eviction(peer),
-        // What is in flight is dropped with the connection.
-        () = entry.revoked() => tracing::info!(%peer, "a connection is cut: what its caller showed is no longer good"),
+        // Data in flight is dropped with the connection.
+        () = entry.revoked() => tracing::info!(%peer, "connection aborted: its credential is no longer valid"),
         () = stopped(&mut stop) => {
             http.as_mut().graceful_shutdown();
             let _ = tokio::time::timeout(SHUTDOWN_GRACE, http).await;
@@ -182,19 +182,19 @@ async fn serve_connection<S, D: HttpService>(
     }
 }
 
-/// Where the next request begins is as uncertain as what this one means, so the connection ends.
+/// Refuses an ambiguous request head and closes the connection: the start of the next request is as uncertain.
 fn refuse_head(error: &ApiError) -> Response {
     let mut response = error_response(error);
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     response
 }
 
-/// The connection was closed in favour of another while its request arrived: the request is not performed.
+/// The connection was evicted in favour of another while its request arrived; the request is not handled.
 #[derive(Debug, thiserror::Error)]
-#[error("the connection gives way to another")]
+#[error("the connection was evicted for a new one")]
 struct Evicted;
 
-/// While it lives, its connection has a request in progress.
+/// Marks the connection as busy with a request while it lives.
 struct RequestGuard(Arc<Connection>);
 
 impl Drop for RequestGuard {
@@ -203,7 +203,7 @@ impl Drop for RequestGuard {
     }
 }
 
-/// The body of a response; its request is in progress until it is sent.
+/// Response body that keeps its request in progress until it is sent.
 struct TrackedBody {
     body: Body,
     _in_progress: RequestGuard,
@@ -229,7 +229,7 @@ impl HttpBody for TrackedBody {
     }
 }
 
-/// A socket that, once cut or evicted, forgets what its client has not been sent yet.
+/// Socket that is reset on close once its connection is revoked or evicted, so that unsent data is discarded.
 struct AbortableIo {
     stream: TcpStream,
     entry: Arc<ConnectionEntry>,
@@ -276,14 +276,14 @@ impl AsyncWrite for AbortableIo {
     }
 }
 
-/// The stream inside TLS; `None` when there is none to be had. Somebody who speaks plain HTTP is told what to do.
+/// Accepts TLS. `None` when the handshake fails. A client that speaks plain HTTP gets a response that says so.
 async fn accept_tls(mut stream: AbortableIo, tls: &Tls) -> Option<TlsStream<AbortableIo>> {
     let mut first = [0; 1];
     let looks_like_http = stream.stream.peek(&mut first).await.ok()? == 1 && first[0].is_ascii_uppercase();
     if looks_like_http {
         let _ = stream.write_all(plain_http_response().as_bytes()).await;
         let _ = stream.shutdown().await;
-        // What was sent is read, so that the answer is not lost to a reset.
+        // The request is read to its end, so that a TCP reset does not discard the response.
         let _ = tokio::time::timeout(PLAIN_HTTP_DRAIN, tokio::io::copy(&mut stream, &mut tokio::io::sink())).await;
         return None;
     }
@@ -296,7 +296,7 @@ async fn accept_tls(mut stream: AbortableIo, tls: &Tls) -> Option<TlsStream<Abor
     }
 }
 
-/// How long somebody who speaks plain HTTP may go on.
+/// Limit on reading the rest of a plain HTTP request.
 const PLAIN_HTTP_DRAIN: Duration = Duration::from_millis(500);
 
 fn plain_http_response() -> String {
@@ -306,32 +306,32 @@ fn plain_http_response() -> String {
     format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len())
 }
 
-/// A whole site may be behind one address, and no more than a quarter of all connections. Most connections of a server without
-/// TLS come from this machine: its agents, their mounts, clients that follow jobs. An eighth is left to others even so.
+/// A quarter of all connections per address, since a whole site may be behind one. Most connections of a server without TLS are
+/// local (agents, their mounts, clients that follow jobs), so loopback may have all but an eighth.
 fn limits_of(total: usize) -> ConnectionLimits {
     ConnectionLimits { total, per_address: (total / 4).max(1), per_loopback_address: (total - total / 8).max(1) }
 }
 
-/// By the files that this process may have open, which are raised as far as the system lets us.
+/// Connection limit by the process's file limit, which is raised as far as allowed.
 fn connection_limit() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     connections_for_files(getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX))
 }
 
-/// Three of four files, but for a reserve that is no more than half.
+/// Connections for this many files: all but a quarter, at least [`RESERVED_FILES`] and at most half.
 fn connections_for_files(files: u64) -> usize {
     let reserve = RESERVED_FILES.max(files / 4).min(files / 2);
     usize::try_from(files - reserve).map_or(MAX_CONNECTIONS, |files| files.min(MAX_CONNECTIONS))
 }
 
-/// Returns once `stop` is true or nobody can say so any more.
+/// Completes once `stop` is true or its sender is gone.
 async fn stopped(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
 fn log_eviction(peer: SocketAddr) {
-    tracing::debug!(%peer, "a connection without a request in progress gives way to another");
+    tracing::debug!(%peer, "an idle connection is evicted for a new one");
 }
 
 fn log_end(ended: hyper::Result<()>) {
@@ -353,7 +353,7 @@ mod tests {
         }
     }
 
-    /// Tells requests apart by their path; `/hold` is answered when the test says so.
+    /// Responds with the path; `/hold` is answered when the test releases it.
     #[derive(Clone)]
     struct EchoService(watch::Receiver<bool>);
 
@@ -370,7 +370,7 @@ mod tests {
         stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: test\r\n\r\n").as_bytes()).await
     }
 
-    /// Until the whole body, which is the path, has come; fails when the connection ends before.
+    /// Reads until the whole body, which is the path, has arrived. Fails when the connection closes before.
     async fn receive_response(stream: &mut TcpStream, path: &str) -> io::Result<()> {
         let mut got = Vec::new();
         while !got.ends_with(format!("\r\n\r\n{path}").as_bytes()) {
@@ -398,7 +398,7 @@ mod tests {
         for number in 0..200 {
             let mut stream = connect().await;
             if number % 2 == 0 {
-                // The beginning of a request is not a request.
+                // A partial request does not protect its connection.
                 stream.write_all(b"GET / HTTP/1.1\r\nhost:").await.expect("sent");
             }
             idle.push(stream);
@@ -406,7 +406,7 @@ mod tests {
         let mut late = connect().await;
         send_request(&mut late, "/late").await.expect("sent");
         receive_response(&mut late, "/late").await.expect("the request is answered");
-        // 40 are open: the one with a request in progress, the one that was used, the late one and the last 37 of the idle ones.
+        // 40 are open: one with a request in progress, the used one, the late one and the last 37 idle ones.
         for stream in &mut idle[..200 - 37] {
             assert!(matches!(stream.read(&mut [0; 1]).await, Ok(0) | Err(_)), "an idle one stays open");
         }

@@ -1,6 +1,5 @@
-//! The login door: tokens for those who show a client id and its secret, on endpoints in the shape of the retired
-//! directory's, and the public documents that its clients read on the way there. Nobody gets a token without a secret: also
-//! the clients' managed identity, which shows none on a virtual machine, has to bring one here.
+//! Token endpoints in the shape of the retired directory (Azure AD): client credentials, and the discovery documents that clients
+//! read first. No token without a secret: managed identities, which need none on an Azure VM, must present one here.
 
 mod documents;
 mod token_request;
@@ -23,17 +22,17 @@ use crate::app::audit::Asked;
 use crate::app::guid;
 use crate::app::tokens::{LIFETIME_S, NoToken};
 
-/// The authorities that every client has by name; a tenant's id is one, too.
+/// Authorities that clients know by name; the tenant's id is one too.
 const AUTHORITIES: [&str; 3] = ["adfs", "common", "organizations"];
 
-/// What a path at this door asks for.
+/// Endpoint of a login path.
 pub enum LoginRoute {
     Authority { authority: String, door: LoginDoor },
     Identity,
     Metadata,
 }
 
-/// Why there is no token: the protocol's word, the directory's number, and what it means.
+/// Refused token request: OAuth error, the directory's error number, and the message.
 #[derive(Debug, PartialEq)]
 pub struct TokenRefusal {
     status: StatusCode,
@@ -113,7 +112,7 @@ impl Api {
                         let document = documents::open_id(&base_url(&parts), authority, &self.app.tenant, *v2);
                         return Ok(json_response(StatusCode::OK, &document));
                     }
-                    // Tokens are signed with a key that the server alone has: nobody else can check them, or need to.
+                    // Tokens are signed with a key that only the server has: no client can or needs to verify them.
                     (LoginDoor::Keys, &Method::GET) => {
                         return Ok(json_response(StatusCode::OK, &serde_json::json!({"keys": []})));
                     }
@@ -140,7 +139,7 @@ impl Api {
                 let token = TokenResponseV2 { token_type, expires_in, ext_expires_in, access_token };
                 json_response(StatusCode::OK, &token)
             }
-            // Not told apart for strangers: who there is is nobody's business.
+            // Unknown id and wrong secret get the same response, so that ids cannot be guessed.
             (Err(NoToken::Wrong), _) => {
                 let refusal = TokenRefusal::unauthorized(7000215, "The client id or secret is wrong");
                 self.refuse(parts, address, Some(&client_id), refusal)
@@ -152,9 +151,9 @@ impl Api {
         }
     }
 
-    /// Says no, and notes it.
+    /// Refuses and audits a token request.
     fn refuse(&self, parts: &Parts, address: &str, client: Option<&str>, refusal: TokenRefusal) -> Response {
-        // The id may be anything, also a secret in the wrong field: told only when it is somebody's.
+        // The id may be anything, even a secret in the wrong field, so it is audited only if it is a known principal.
         let tried = client.filter(|id| self.app.snapshot().principals.contains_key(*id));
         let (method, path, status) = (parts.method.as_str(), parts.uri.path(), refusal.status.as_u16());
         let asked = Asked { caller: None, address, method, path, status, code: refusal.error, tried };
@@ -167,7 +166,7 @@ impl Api {
         known.any(|known| known.eq_ignore_ascii_case(name))
     }
 
-    /// Which authorities this one vouches for: itself.
+    /// Instance discovery: only this server's own authorities are valid.
     fn discovery(&self, parts: &Parts, address: &str) -> Response {
         let query = parts.uri.query().unwrap_or_default();
         let asked = query_pairs(query).find(|(name, _)| name == "authorization_endpoint").map(|(_, value)| value);
@@ -197,7 +196,7 @@ fn method_not_allowed(parts: &Parts) -> ApiError {
     ApiError::new(405, "MethodNotAllowed", format!("{} is not possible on '{}'", parts.method, parts.uri.path()))
 }
 
-/// The client's own id for the request, when it sent one.
+/// The client's own request id, or a new one.
 fn correlation_id(headers: &HeaderMap) -> String {
     let sent = headers.get("client-request-id").and_then(|value| value.to_str().ok());
     let sent = sent.and_then(|text| uuid::Uuid::parse_str(text).ok());

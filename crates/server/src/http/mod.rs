@@ -1,5 +1,5 @@
-//! The doors of the server: each translates one protocol and decides nothing. Everything arrives at [`Api::handle`],
-//! which finds the door: files, pages, tokens, agents, or the resource manager. Deny by default: whoever shows nothing is told
+//! HTTP endpoints of the server. Each translates one protocol and decides nothing. All requests arrive at [`Api::handle`], which
+//! routes them: storage, dashboard, login, agents, or the resource manager. Deny by default: a request without credentials gets
 //! 401 before anything is looked up.
 
 mod arm;
@@ -55,9 +55,9 @@ use crate::gateway::{Gateway, MAX_MESSAGE_BYTES};
 
 pub use listener::{HttpService, serve};
 
-/// The largest body of a resource-manager request.
+/// Largest body of a resource-manager request.
 const MAX_BODY_BYTES: usize = 1024 * 1024;
-/// What is read of a wheel at a time.
+/// Read size when a wheel is sent.
 const WHEEL_CHUNK_BYTES: usize = 256 * 1024;
 
 #[derive(Clone)]
@@ -71,13 +71,13 @@ pub struct Api {
     connections: ConnectionRegistry,
 }
 
-/// Why a request of the resource manager came to nothing, and who asked, as far as that is known.
+/// A refused request, and its caller as far as known.
 struct DeniedRequest {
     caller: Option<String>,
     error: ApiError,
 }
 
-/// A request that is answered, and who asked.
+/// A handled resource-manager request and its caller.
 struct HandledRequest {
     caller: String,
     operation: &'static str,
@@ -94,14 +94,13 @@ impl HttpService for Api {
     }
 }
 
-/// A door behind which there are files and nothing else: whatever a request is for, it needs the key of an account or a
-/// link. For [`crate::FileServer`].
+/// Serves the storage protocols only: every request needs an account key or a SAS URL. For [`crate::FileServer`].
 #[derive(Clone)]
 pub struct FileServiceOnly(pub FileService);
 
 impl HttpService for FileServiceOnly {
     async fn handle(&self, request: Request) -> Response {
-        // No account has no name, so nobody gets further than to being refused.
+        // The empty name is never an account, so such requests are refused.
         let (account, style) = account_of(&request).unwrap_or((String::new(), AddressStyle::Path));
         handle_file_request(&self.0, &account, style, request).await
     }
@@ -127,7 +126,7 @@ impl Api {
         }
     }
 
-    /// Answers any request there is, and tells who traces about it.
+    /// Handles any request, and records its trace span when traces are on.
     pub async fn handle(&self, mut request: Request) -> Response {
         let Some(span) = RequestSpan::begin(&self.app.traces, &mut request) else {
             return self.route_request(request).await;
@@ -149,7 +148,7 @@ impl Api {
         Box::pin(self.handle_api(request)).await
     }
 
-    /// Whatever is no request for a file.
+    /// Handles every request that is not for the storage service.
     async fn handle_api(&self, request: Request) -> Response {
         let began = Instant::now();
         let route = classify_route(request.method(), request.uri().path());
@@ -173,7 +172,7 @@ impl Api {
                 Ok(response) => Ok(response),
                 Err(error) => self.unauthenticated(&address, async { Err(error) }).await,
             },
-            // Nodes that come back after a restart come all at once, so only those without a good credential are counted.
+            // After a restart all nodes reconnect at once, so only requests without a valid credential are rate-limited.
             (&Method::GET, CONNECT_PATH) => match self.connect(request).await {
                 Ok(response) => Ok(response),
                 Err(error) => self.unauthenticated(&address, async { Err(error) }).await,
@@ -201,13 +200,13 @@ impl Api {
         let mut response = match result {
             Ok(response) => response,
             Err(DeniedRequest { caller, error }) => {
-                // Who is refused to read is not news, unless nobody knows who they are.
+                // Denied reads are not audited, unless the caller is unknown or has no right.
                 if !matches!(method, Method::GET | Method::HEAD) || matches!(error.status, 401 | 403) {
                     self.audit_denied(caller.as_deref(), &address, &method, &path, error.status, &error.code);
                 }
                 let mut response = error_response(&error);
                 if (path == CONNECT_PATH || path == HOST_PATH) && response.status() == StatusCode::UNAUTHORIZED {
-                    // An agent gives its node up only when this server, and no other at its address, says so.
+                    // An agent gives up its node only if this very server, not another one at its address, rejects it.
                     let instance = HeaderValue::from_str(&self.app.tenant).expect("a guid can be a header");
                     response.headers_mut().insert(INSTANCE_HEADER, instance);
                 }
@@ -230,7 +229,7 @@ impl Api {
         self.audit.note(&self.app.store, &asked);
     }
 
-    /// Changes are noted with the change itself. That keys were shown or links given changes nothing.
+    /// Audits the disclosure of keys and SAS URLs. Changes are audited with the change itself.
     fn audit_disclosure(&self, operation: &str, caller: &str, address: &str, path: &str) {
         let (caller, path) = (Some(caller), path.trim_end_matches('/'));
         let asked = Asked { caller, address, method: "POST", path, status: 200, code: "", tried: None };
@@ -241,7 +240,7 @@ impl Api {
         }
     }
 
-    /// Something that needs no login, as often as one address may ask for such things.
+    /// Handles a request without login, within the rate limit of its address.
     async fn unauthenticated(
         &self,
         address: &str,
@@ -260,7 +259,7 @@ impl Api {
         }
     }
 
-    /// A resource-manager request.
+    /// Authenticates and dispatches a resource-manager request.
     async fn handle_arm(&self, request: Request, address: &str) -> Result<HandledRequest, DeniedRequest> {
         let (caller, remaining, header) = self.authenticate(&request, address)?;
         let id = caller.id.clone();
@@ -271,7 +270,7 @@ impl Api {
         Ok(HandledRequest { caller: id, operation, response })
     }
 
-    /// The stream of what changes: whoever may read nothing hears of nothing.
+    /// The event stream, filtered by what the caller may read.
     fn events(&self, request: &Request, address: &str) -> Result<Response, DeniedRequest> {
         let (caller, ..) = self.authenticate(request, address)?;
         let id = caller.id.clone();
@@ -279,7 +278,7 @@ impl Api {
         events::respond(&app, request).map_err(|error| DeniedRequest { caller: Some(id), error })
     }
 
-    /// What operators watch.
+    /// Prometheus metrics.
     fn metrics(&self, request: &Request, address: &str) -> Result<Response, DeniedRequest> {
         let (caller, ..) = self.authenticate(request, address)?;
         let id = caller.id.clone();
@@ -287,8 +286,8 @@ impl Api {
         health::metrics(&app, request.headers()).map_err(|error| DeniedRequest { caller: Some(id), error })
     }
 
-    /// Who asks: only with the token of a principal, and only so often. Also how many more times they may, and the header that
-    /// says so.
+    /// Authenticates the bearer token and applies the rate limit. Returns the caller, the requests left and the header that reports
+    /// them.
     fn authenticate(&self, request: &Request, address: &str) -> Result<(Caller, u32, &'static str), DeniedRequest> {
         let caller = match self.caller_of_token(request) {
             Ok(caller) => caller,
@@ -297,7 +296,7 @@ impl Api {
                 return Err(without_caller(error));
             }
         };
-        // Who reads is cut off with the token; what is changed stands, so it is also answered.
+        // Reads are aborted when the token is revoked; a change takes effect, so it is also answered.
         if let (&Method::GET, Some(auth)) = (request.method(), request.extensions().get::<RequestAuth>()) {
             auth.set_principal(&caller.by, caller.until);
         }
@@ -318,7 +317,7 @@ impl Api {
         Ok((caller, remaining, header))
     }
 
-    /// Whom the request's token stands for.
+    /// The caller of the request's bearer token.
     fn caller_of_token(&self, request: &Request) -> Result<Caller, ApiError> {
         let authorization = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let token = authorization.and_then(|value| value.strip_prefix("Bearer "));
@@ -332,7 +331,7 @@ impl Api {
         })
     }
 
-    /// An agent trades its join token for an identity; 204 when no cluster wants a node now.
+    /// Exchanges an agent's join token for a node credential; 204 when no cluster needs a node now.
     async fn join(&self, request: Request) -> Result<Response, ApiError> {
         check_protocol(&request)?;
         let body = arm_request::read_body(request.into_body(), 16 * 1024).await?;
@@ -347,7 +346,7 @@ impl Api {
         })
     }
 
-    /// A machine trades a join token for a host's credential.
+    /// Exchanges a machine's join token for a host credential.
     async fn join_host(&self, request: Request) -> Result<Response, ApiError> {
         check_protocol(&request)?;
         let body = arm_request::read_body(request.into_body(), 64 * 1024).await?;
@@ -356,7 +355,7 @@ impl Api {
         Ok(json_response(StatusCode::OK, &self.gateway.join_host(request).await?))
     }
 
-    /// A host says what it is, and hears what it should carry.
+    /// Handles a host's report and returns the nodes it should run.
     async fn host(&self, request: Request) -> Result<Response, ApiError> {
         check_protocol(&request)?;
         let header = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
@@ -368,7 +367,7 @@ impl Api {
         Ok(json_response(StatusCode::OK, &self.gateway.host_report(&credential, report).await?))
     }
 
-    /// The wheels that nodes offer to jobs: their list, or one of them.
+    /// Lists the wheels for nodes, or sends one.
     async fn wheels(&self, request: Request) -> Result<Response, ApiError> {
         self.node_credential(&request)?;
         let below = request.uri().path()[WHEELS_PATH.len()..].trim_start_matches('/');
@@ -382,7 +381,7 @@ impl Api {
         Ok(response)
     }
 
-    /// A node on another machine wants to mount a volume.
+    /// Issues a mount token to a node on another machine.
     async fn mount_token(&self, request: Request) -> Result<Response, ApiError> {
         let credential = self.node_credential(&request)?;
         let body = arm_request::read_body(request.into_body(), 16 * 1024).await?;
@@ -390,11 +389,11 @@ impl Api {
             corro_model::job_file::parse(&body).map_err(|problem| ApiError::bad_body(problem.to_string()))?;
         let app = self.app.clone();
         let given = tokio::task::spawn_blocking(move || app.pass(&credential.node, &asked)).await;
-        let pass = given.map_err(|_| ApiError::new(500, "InternalError", "The pass could not be made"))??;
+        let pass = given.map_err(|_| ApiError::new(500, "InternalError", "The mount token could not be issued"))??;
         Ok(json_response(StatusCode::OK, &pass))
     }
 
-    /// Which living node asks.
+    /// Checks the node credential of a request.
     fn node_credential(&self, request: &Request) -> Result<NodeCredential, ApiError> {
         let authorization = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let credential = authorization
@@ -404,22 +403,22 @@ impl Api {
         Ok(credential)
     }
 
-    /// A node's WebSocket.
+    /// Upgrades a node's connection to a WebSocket.
     async fn connect(&self, request: Request) -> Result<Response, ApiError> {
         let credential = self.node_credential(&request)?;
         check_protocol(&request)?;
         let (mut parts, _) = request.into_parts();
         let upgrade = WebSocketUpgrade::from_request_parts(&mut parts, &())
             .await
-            .map_err(|_| ApiError::new(400, "UpgradeRequired", "This address speaks WebSocket only"))?;
+            .map_err(|_| ApiError::new(400, "UpgradeRequired", "This endpoint requires a WebSocket upgrade"))?;
         let gateway = self.gateway.clone();
-        // Small buffers: there are many nodes, and each says little.
+        // Small buffers: there are many nodes with little traffic each.
         let upgrade = upgrade.max_message_size(MAX_MESSAGE_BYTES).read_buffer_size(4096).write_buffer_size(4096);
         Ok(upgrade.on_upgrade(move |socket| gateway.serve(credential, socket)))
     }
 }
 
-/// An agent and this server must understand each other.
+/// Checks the agent's protocol version.
 fn check_protocol(request: &Request) -> Result<(), ApiError> {
     let told = request.headers().get(PROTOCOL_HEADER).map(|value| value.to_str().unwrap_or("?"));
     understands(told)
@@ -441,7 +440,7 @@ fn too_many_requests(who: &str, flag: &str, wait: Duration) -> ApiError {
     ApiError::new(429, "TooManyRequests", message)
 }
 
-/// The library of the retired service names itself, also inside its command line.
+/// Recognises the retired service's client library, also inside its CLI, by its user agent.
 fn client_of(request: &Request, address: &str) -> Client {
     let agent = request.headers().get(header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     match agent.split_whitespace().any(|product| product.starts_with("azure-mgmt-batchai/")) {
@@ -450,14 +449,14 @@ fn client_of(request: &Request, address: &str) -> Client {
     }
 }
 
-/// Where the request comes from.
+/// The client's IP address.
 fn remote_address(request: &Request) -> String {
     let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
     peer.map_or_else(|| "unknown".to_owned(), |peer| peer.0.ip().to_canonical().to_string())
 }
 
-/// The storage account that a request is for: the host says it, or the first word of the path (`account`, or `account.blob` for
-/// its blobs). Words of the resource manager cannot be names of accounts.
+/// The storage account of a request, from its host or the first segment of its path (`account`, or `account.blob` for blobs).
+/// Path prefixes of the resource manager are not valid account names.
 fn account_of(request: &Request) -> Option<(String, AddressStyle)> {
     let in_path = || {
         let first = request.uri().path().split('/').nth(1).unwrap_or_default();

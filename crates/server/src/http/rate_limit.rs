@@ -1,6 +1,5 @@
-//! How much one caller may ask for: a bucket of requests for each principal, for each storage account and, for those who
-//! have not shown who they are, for each address. Pure but for its lock: time is an argument. Entered by `http` for every
-//! request.
+//! Rate limits: a token bucket per principal (reads and writes apart), per storage account, and per client address for requests
+//! without login. Time is an argument.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -8,36 +7,36 @@ use std::time::{Duration, Instant};
 
 use corro_file_service::RateLimiter;
 
-/// Requests a second. A bucket holds so many seconds' worth, for bursts.
+/// Requests per second. A bucket holds [`BURST_SECONDS`] worth of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Rates {
-    /// Of one principal, reads and writes each; of all who hold a key or a link of one storage account, together.
+    /// Per principal, reads and writes each; also per storage account, for all holders of its keys and SAS URLs together.
     pub per_principal: u32,
-    /// Of everybody at one address who has not logged in.
+    /// Per client address, for requests without login.
     pub per_address: u32,
 }
 
 impl Rates {
-    /// Enough for thousands of submits a second from one principal; strangers need one token each.
+    /// Enough for thousands of submits per second from one principal; a client without login needs one token only.
     pub const DEFAULT: Rates = Rates { per_principal: 20_000, per_address: 500 };
 }
 
-/// Seconds' worth of requests that a bucket holds.
+/// Capacity of a bucket in seconds' worth of requests.
 const BURST_SECONDS: u32 = 10;
-/// Callers that are remembered. A full bucket is one that nobody has asked from lately, so it may be forgotten.
+/// Maximum number of buckets. A full bucket was not used lately, so it may be dropped.
 const MAX_BUCKETS: usize = 10_000;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum RateKey {
     Reads(String),
     Writes(String),
-    /// Whoever signed for this storage account.
+    /// Requests signed for this storage account.
     Account(String),
-    /// Nobody knows who, but from where.
+    /// Requests without login from this address.
     Address(String),
 }
 
-/// What is left after a request was let through, or how long to wait.
+/// Result of a rate check: allowed with the requests left, or the time to wait.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Decision {
     Allowed { remaining: u32 },
@@ -60,7 +59,7 @@ impl RateLimits {
         RateLimits { rates, buckets: Mutex::new(HashMap::new()) }
     }
 
-    /// Takes one request out of the asker's bucket.
+    /// Takes one request from the bucket of `key`.
     pub fn acquire(&self, key: RateKey, now: Instant) -> Decision {
         let rate = match key {
             RateKey::Reads(_) | RateKey::Writes(_) | RateKey::Account(_) => self.rates.per_principal,
@@ -73,7 +72,7 @@ impl RateLimits {
             let refill_time = Duration::from_secs(u64::from(BURST_SECONDS));
             buckets.retain(|_, bucket| now.saturating_duration_since(bucket.at) < refill_time);
             if buckets.len() >= MAX_BUCKETS {
-                // So many at once are an attack; those who come first are served first.
+                // So many callers at once are an attack; those that came first are served.
                 return Decision::RetryAfter(Duration::from_secs(1));
             }
         }
@@ -129,7 +128,7 @@ mod tests {
         assert_eq!(limits.acquire(RateKey::Address("10.0.0.1".into()), start), Decision::Allowed { remaining: 9 });
         assert_eq!(limits.acquire(alice(), after(500)), Decision::Allowed { remaining: 0 });
         assert!(matches!(limits.acquire(alice(), after(501)), Decision::RetryAfter(_)));
-        // Long silence fills it, and no more than that.
+        // A long pause fills the bucket to its capacity only.
         assert_eq!(limits.acquire(alice(), after(3_600_000)), Decision::Allowed { remaining: 19 });
     }
 
@@ -141,7 +140,7 @@ mod tests {
             assert!(matches!(limits.acquire(RateKey::Address(number.to_string()), start), Decision::Allowed { .. }));
         }
         assert!(matches!(limits.acquire(RateKey::Address("late".into()), start), Decision::RetryAfter(_)));
-        // Those who were there go on, and a little later there is room.
+        // Known callers continue, and a little later there is space again.
         assert!(matches!(limits.acquire(RateKey::Address("0".into()), start), Decision::Allowed { .. }));
         let later = start + Duration::from_secs(u64::from(BURST_SECONDS) + 1);
         assert!(matches!(limits.acquire(RateKey::Address("late".into()), later), Decision::Allowed { .. }));

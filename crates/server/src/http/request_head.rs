@@ -1,12 +1,12 @@
-//! Request heads that two readers could understand differently are refused before anything looks at them: more or less than
-//! one `Host`, one that disagrees with an absolute target, a header with one value that is given twice, two ways to tell
-//! where the body ends. A proxy in front of the server, or a signature, may have gone by the other value.
+//! Refuses ambiguous request heads (request smuggling): missing or repeated `Host`, a `Host` that differs from an absolute target, a
+//! repeated single-valued header, two ways to determine the body's length. A proxy in front of the server, or a signature, may
+//! have used the other value.
 
 use corro_model::ApiError;
 use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use http::{HeaderMap, Uri, Version};
 
-/// Headers of which a request has one at most. So has it of every `x-ms-` and `x-corro-` header.
+/// Headers that may appear once, sorted. All `x-ms-` and `x-corro-` headers are single-valued too.
 const SINGLE_VALUED: &[&str] = &[
     "authorization",
     "client-request-id",
@@ -39,7 +39,7 @@ const SINGLE_VALUED: &[&str] = &[
     "x-identity-header",
 ];
 
-/// Refuses with 400 what is ambiguous.
+/// Checks a request head; ambiguous ones get 400.
 pub fn check_head(version: Version, target: &Uri, headers: &HeaderMap) -> Result<(), ApiError> {
     for name in headers.keys() {
         let is_service_header = name.as_str().starts_with("x-ms-") || name.as_str().starts_with("x-corro-");

@@ -1,5 +1,5 @@
-//! A request as a span of a trace: the caller's trace is taken up when it names one, and the answer says where in it the request
-//! stands. Nothing of a query, a header or a body is told: they hold signatures and secrets.
+//! Trace span of an HTTP request: continues the trace of the client's `traceparent` header, and returns its own position in the
+//! response. Never contains a query, header or body: they hold signatures and secrets.
 
 use std::sync::{Arc, OnceLock};
 
@@ -14,7 +14,7 @@ use crate::traces::Traces;
 use crate::traces::context::{Context, SpanId, TRACEPARENT, TraceId};
 use crate::traces::span::{AttributeValue, Span, SpanKind, UnixNanos};
 
-/// Filled in by whoever finds out who asks.
+/// The authenticated principal, set by the handler.
 #[derive(Clone, Default)]
 pub struct SpanPrincipal(Arc<OnceLock<String>>);
 
@@ -38,7 +38,7 @@ pub struct RequestSpan {
 }
 
 impl RequestSpan {
-    /// Nothing when there are no traces.
+    /// `None` when traces are off.
     pub fn begin(traces: &Traces, request: &mut Request) -> Option<RequestSpan> {
         let sampler = traces.sampler()?;
         let parent = request.headers().get(TRACEPARENT).and_then(|value| Context::parse(value.to_str().ok()?));
@@ -79,7 +79,7 @@ impl RequestSpan {
             ("client.address", self.address.into()),
         ];
         match self.account {
-            // Names of files are the users' own.
+            // File names are user data.
             Some(account) => attributes.push(("corro.account", account.into())),
             None => attributes.push(("url.path", self.path.into())),
         }
@@ -91,7 +91,7 @@ impl RequestSpan {
         Span { trace, id, parent: self.parent, name, kind, began: self.began, ended, attributes, failure }
     }
 
-    /// The place with names for what varies; there are few of them.
+    /// The route as a template with placeholders, so that there are few.
     fn route(&self, router: &Router) -> Option<String> {
         if self.account.is_some() {
             return Some("/{account}/{path}".to_owned());

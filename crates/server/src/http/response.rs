@@ -1,5 +1,5 @@
-//! How results are written: status, headers, JSON, the long-running headers, the error envelope. The one place where an
-//! error becomes an HTTP answer.
+//! Responses of the resource manager: status, headers, JSON, headers of long-running operations, error envelope. The only place
+//! where an error becomes an HTTP response.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -14,25 +14,25 @@ use sha2::{Digest, Sha256};
 
 use crate::app::guid;
 
-/// What an operation's handler gives back.
+/// Result of an operation's handler.
 pub enum ArmResponse<T> {
     Ok(T),
-    /// 200: how a long-running operation stands.
+    /// 200: status of a long-running operation.
     Polled(T),
     Created(T),
     /// 200, as comma-separated values.
     Csv(String),
-    /// 202: poll these addresses.
+    /// 202: poll these URLs.
     Accepted(PollUrls),
     /// 200 without a body.
     OkEmpty,
-    /// 204: there was nothing to do, or nothing to say.
+    /// 204: nothing to do or to return.
     NoContent,
     /// 404 without a body, for HEAD.
     NotFound,
 }
 
-/// Where a long-running operation can be asked about.
+/// URLs that return the status of a long-running operation.
 pub struct PollUrls {
     pub async_operation: Option<String>,
     pub location: String,
@@ -62,8 +62,8 @@ impl<T: Serialize> ArmResponse<T> {
     }
 }
 
-/// How long an operation's last answer was. BodySizeHint for the next is made at once: a page of a thousand jobs, 1.5 MB, would
-/// otherwise move a dozen times while it is written.
+/// Size of an operation's last response body, reserved for the next one: a page of a thousand jobs, 1.5 MB, would otherwise be
+/// reallocated a dozen times.
 #[derive(Default)]
 pub struct BodySizeHint(AtomicUsize);
 
@@ -82,7 +82,7 @@ impl BodySizeHint {
 
 fn accepted(poll: PollUrls) -> Response {
     let mut response = empty(StatusCode::ACCEPTED);
-    // Ask again at once: the poll itself is held while the operation goes on.
+    // Poll again at once: the server holds the poll while the operation is in progress.
     set(&mut response, header::RETRY_AFTER, "0");
     set(&mut response, header::LOCATION, &poll.location);
     if let Some(url) = &poll.async_operation {
@@ -106,7 +106,7 @@ fn json_body(status: StatusCode, body: Vec<u8>) -> Response {
     response
 }
 
-/// What a Batch AI resource's answer says of its version: a tag that changes with it, and when it last changed its state.
+/// ETag and Last-Modified of a Batch AI resource: a digest of the body, and its last state transition.
 fn etag_and_time(body: &[u8]) -> Option<(String, SystemTime)> {
     #[derive(Deserialize)]
     struct Resource {
@@ -119,7 +119,7 @@ fn etag_and_time(body: &[u8]) -> Option<(String, SystemTime)> {
         allocation_state_transition_time: Option<Timestamp>,
         execution_state_transition_time: Option<Timestamp>,
     }
-    // Lists, which may be long, begin otherwise and are not read again.
+    // Lists, which may be long, start differently and are not parsed again.
     if !body.starts_with(br#"{"id":"#) {
         return None;
     }
@@ -133,7 +133,7 @@ fn etag_and_time(body: &[u8]) -> Option<(String, SystemTime)> {
 
 pub fn error_response(error: &ApiError) -> Response {
     let status = StatusCode::from_u16(error.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    // The store tells of a full disk once, however many ask.
+    // The store logs a full disk once, however many requests fail.
     if status.is_server_error() && error.status != ApiError::INSUFFICIENT_STORAGE {
         tracing::error!(code = error.code, message = error.message, "a request failed");
     }
@@ -144,7 +144,7 @@ pub fn error_response(error: &ApiError) -> Response {
     if status == StatusCode::UNAUTHORIZED {
         set(&mut response, header::WWW_AUTHENTICATE, "Bearer");
     }
-    // The service's clients show the reason of a 404, so it says what is missing.
+    // The service's clients show the reason phrase of a 404, so it holds the message.
     if status == StatusCode::NOT_FOUND
         && let Ok(reason) = ReasonPhrase::try_from(error.message.as_bytes().to_vec())
     {
@@ -153,10 +153,10 @@ pub fn error_response(error: &ApiError) -> Response {
     response
 }
 
-/// How the caller itself calls its request.
+/// The client's own id of its request.
 pub const CLIENT_REQUEST_ID: HeaderName = HeaderName::from_static("x-ms-client-request-id");
 
-/// The caller's own id of its request, when it asks to have it back.
+/// The client's own request id, when it asks to have it returned.
 pub fn requested_client_id(headers: &HeaderMap) -> Option<HeaderValue> {
     let asked = headers.get("x-ms-return-client-request-id")?;
     asked.as_bytes().eq_ignore_ascii_case(b"true").then(|| headers.get(CLIENT_REQUEST_ID).cloned())?
@@ -177,7 +177,7 @@ fn empty(status: StatusCode) -> Response {
     response
 }
 
-/// Adds what the caller should know beside the answer.
+/// Adds `Warning` headers.
 pub fn warn(headers: &mut HeaderMap, warnings: impl IntoIterator<Item = String>) {
     for warning in warnings.into_iter().take(MAX_WARNINGS) {
         if let Ok(value) = HeaderValue::from_bytes(warnings::encode(&warning).as_bytes()) {
@@ -186,11 +186,11 @@ pub fn warn(headers: &mut HeaderMap, warnings: impl IntoIterator<Item = String>)
     }
 }
 
-/// Of one answer.
+/// Maximum number of warnings per response.
 const MAX_WARNINGS: usize = 20;
 
 fn set(response: &mut Response, name: HeaderName, value: &str) {
-    // A value that cannot be a header comes from an odd Host line; the answer goes without it.
+    // An invalid value comes from a malformed Host header; the response goes without it.
     if let Ok(value) = HeaderValue::from_str(value) {
         response.headers_mut().insert(name, value);
     }

@@ -1,5 +1,5 @@
-//! Finds the operation a request is for and hands it over, typed. The table is made of `model`'s operations; a path is
-//! never written here.
+//! Router of the resource manager: finds a request's operation, checks rights, and calls the typed handler. The routes come from
+//! `corro_model::ops`; no path is written here.
 
 use std::any::TypeId;
 use std::future::Future;
@@ -41,7 +41,7 @@ struct Route {
 }
 
 impl Router {
-    /// Adds the handler of `O`.
+    /// Adds the handler of operation `O`.
     pub fn on<O, F, A>(mut self, _operation: O, handler: F) -> Self
     where
         O: Operation,
@@ -79,13 +79,13 @@ impl Router {
         self.routes.iter().map(|route| route.id).collect()
     }
 
-    /// The path of the operation that such a request is for, with names for what varies.
+    /// Path template of the operation that a request is for.
     pub fn template(&self, method: &http::Method, path: &str) -> Option<&'static str> {
         let is_it = |route: &&Route| route.method == method.as_str() && match_path(route.template, path).is_some();
         self.routes.iter().find(is_it).map(|route| route.template)
     }
 
-    /// The answer, and the id of the operation that gave it.
+    /// Handles a request. Returns the operation's id and the response.
     pub async fn dispatch(&self, app: &App, request: Request) -> Result<(&'static str, Response), ApiError> {
         let (parts, body) = request.into_parts();
         let path = parts.uri.path();
@@ -96,9 +96,9 @@ impl Router {
             .collect();
         let Some((route, params)) = matching.iter().find(|(route, _)| route.method == parts.method.as_str()) else {
             return Err(match matching.is_empty() {
-                true => ApiError::new(404, "InvalidResourceType", format!("There is nothing at '{path}'")),
+                true => ApiError::new(404, "InvalidResourceType", format!("There is no resource at '{path}'")),
                 false => {
-                    let message = format!("{} is not possible on '{path}'", parts.method);
+                    let message = format!("{} is not allowed on '{path}'", parts.method);
                     ApiError::new(405, "MethodNotAllowed", message)
                 }
             });
@@ -116,8 +116,8 @@ impl Router {
     }
 }
 
-/// The one place where rights are checked, for every operation there is. Before anything is looked up: whoever may not
-/// see a thing does not learn whether it exists.
+/// Checks the caller's right; the only place for all operations. Before any lookup: a caller without the right does not learn
+/// whether the resource exists.
 fn authorize(app: &App, route: &Route, params: &[(&'static str, String)], path: &str) -> Result<(), ApiError> {
     let operation = || params.iter().find(|(name, _)| *name == "operation").map_or("", |(_, id)| id.as_str());
     let scope = match route.right {
@@ -139,7 +139,7 @@ fn authorize(app: &App, route: &Route, params: &[(&'static str, String)], path: 
     Err(ApiError::new(403, "AuthorizationFailed", message))
 }
 
-/// Every request names a version. Batch AI has one; the other services are asked with whatever a client was made with.
+/// Checks the `api-version`. Batch AI has one version; other services accept any.
 fn check_version(template: &str, query: &[(String, String)]) -> Result<(), ApiError> {
     let version = query.iter().find(|(name, _)| name.eq_ignore_ascii_case("api-version")).map(|(_, value)| value);
     let Some(version) = version.filter(|version| !version.is_empty()) else {
@@ -164,11 +164,11 @@ fn check_subscription(app: &App, params: &[(&'static str, String)]) -> Result<()
     }
 }
 
-/// What a body says, and the fields in it that nobody knows. Operations without a body get none, whatever was sent.
+/// Parses a body and lists its unknown fields. Operations without a body ignore what was sent.
 fn parse_body<R: Serialize + DeserializeOwned + 'static>(body: &[u8]) -> Result<(R, Vec<String>), ApiError> {
     let body = if TypeId::of::<R>() == TypeId::of::<NoBody>() { b"{}" } else { body };
     let read: R = job_file::parse(body).or_else(|problem| without_nulls(body).ok_or(problem)).map_err(|problem| {
-        let error = ApiError::bad_body(format!("The request's body cannot be used: {problem}"));
+        let error = ApiError::bad_body(format!("The request's body is invalid: {problem}"));
         match problem.field {
             Some(field) => error.about(field),
             None => error,
@@ -177,7 +177,7 @@ fn parse_body<R: Serialize + DeserializeOwned + 'static>(body: &[u8]) -> Result<
     let mut unknown = Vec::new();
     if let (Ok(given), Ok(known)) = (serde_json::from_slice(body), serde_json::to_value(&read)) {
         if let Some(field) = job_file::list_for_object("", &given, &known) {
-            let message = format!("The request's body cannot be used: field '{field}' is a list, expected an object");
+            let message = format!("The request's body is invalid: field '{field}' is a list, expected an object");
             return Err(ApiError::bad_body(message).about(field));
         }
         job_file::unknown_fields("", &given, &known, &mut unknown);
@@ -186,7 +186,7 @@ fn parse_body<R: Serialize + DeserializeOwned + 'static>(body: &[u8]) -> Result<
     Ok((read, unknown))
 }
 
-/// Clients of the service send these of what they were given, or its own examples have them.
+/// Unknown fields without a warning: the service's clients send them back, or its own examples have them.
 fn is_ignored_silently(field: &str) -> bool {
     let (parent, name) = field.rsplit_once('.').unwrap_or(("", field));
     match parent {
@@ -195,8 +195,8 @@ fn is_ignored_silently(field: &str) -> bool {
     }
 }
 
-/// The same body without its nulls: to the service they were as good as absent. Nothing when there are none, or when it
-/// cannot be read so either.
+/// Parses the body without its nulls, which the service treated as absent. `None` when there are none, or when it is still
+/// invalid.
 fn without_nulls<R: DeserializeOwned>(body: &[u8]) -> Option<R> {
     fn strip(value: &mut Value) -> bool {
         match value {

@@ -1,9 +1,8 @@
-//! On whose behalf every connection is used. When what its caller showed is no longer good - revoked, replaced, deleted,
-//! expired - the connection is cut, whatever happens on it: a poll that is held, an upload, a download whose client has
-//! stopped reading, a stream of events. Entered by the listener for each connection, by the doors once they know who asks,
-//! and by one task that looks whenever the store has changed. Costs a request one lock and no allocation.
+//! Revocation of open connections: when the credential of the request in progress is revoked, replaced, deleted or expires, the
+//! connection is aborted, whatever happens on it: a held poll, an upload, a download whose client has stopped reading, an event
+//! stream. One task checks all connections whenever the store changes. Costs a request one lock and no allocation.
 //!
-//! HTTP/1.1 has one request at a time on a connection, so there is one place to remember the caller in.
+//! HTTP/1.1 has one request at a time per connection, so each connection stores one credential.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -16,24 +15,24 @@ use corro_store::Store;
 use tokio::sync::{Notify, watch};
 use tokio::time::MissedTickBehavior;
 
-/// How soon what ends by itself is noticed. What is revoked is noticed with the change.
+/// Interval at which expiry is checked. Revocations take effect with the commit.
 const EXPIRY_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Says which credentials are good now.
+/// Validity of credentials now.
 pub trait CredentialCheck: Send + Sync + 'static {
-    /// Of a principal, as `app::tokens` marks it.
+    /// Whether a principal's login, identified as in access tokens, is valid.
     fn is_principal_valid(&self, principal: &str) -> bool;
-    /// Does the storage account have a key with this mark?
+    /// Whether the storage account has a key with this fingerprint.
     fn has_key(&self, account: &str, fingerprint: u64) -> bool;
 }
 
-/// Tells keys apart in this process, and says nothing about them.
+/// Fingerprint of a key: a keyed hash that is valid in this process only and reveals nothing about the key.
 pub fn key_fingerprint(key: &[u8]) -> u64 {
     static STATE: LazyLock<RandomState> = LazyLock::new(RandomState::new);
     STATE.hash_one(key)
 }
 
-/// Every connection there is; clones share them.
+/// All open connections. Clones share them.
 #[derive(Clone, Default)]
 pub struct ConnectionRegistry(Arc<Inner>);
 
@@ -51,45 +50,45 @@ pub struct ConnectionEntry {
     is_revoked: AtomicBool,
 }
 
-/// What the caller of the request in progress has shown. Empty parts ask for nothing.
+/// Credential of the request in progress. Empty parts are not checked.
 #[derive(Default)]
 struct ConnCredential {
     principal: String,
     account: String,
     key: u64,
-    /// Unix seconds at which it ends by itself.
+    /// Expiry in Unix seconds.
     until: Option<i64>,
 }
 
-/// Kept while the connection is; takes it off the list when it ends.
+/// Removes the connection from the registry when dropped.
 pub struct Registration {
     registry: ConnectionRegistry,
     number: u64,
     pub entry: Arc<ConnectionEntry>,
 }
 
-/// Put into the extensions of requests: where to say on whose behalf they are answered.
+/// Request extension by which handlers set the credential of the request.
 #[derive(Clone)]
 pub struct RequestAuth(pub Arc<ConnectionEntry>);
 
 #[cfg(test)]
 impl ConnectionRegistry {
-    /// Whether a request is in progress that was signed with a key of the account.
+    /// Whether a request is in progress that is signed with a key of the account.
     pub fn has_key_of(&self, account: &str) -> bool {
         self.entries().values().any(|entry| entry.credential().account == account)
     }
 }
 
 impl RequestAuth {
-    /// Of a principal, until its token ends. A stream that should go on longer must be asked for again.
+    /// Sets a principal's token with its expiry. Streams end with it; clients reconnect with a new token.
     pub fn set_principal(&self, principal: &str, until: i64) {
         let mut credential = self.0.credential();
         credential.principal.push_str(principal);
         credential.until = Some(until);
     }
 
-    /// Of somebody with the key of a storage account, or with a link signed with it and made for `principal`, if anybody. A link's
-    /// own end is not kept: what it opened in time may be read to its end.
+    /// Sets a storage key, or a SAS URL signed with it and issued to `principal`, if to one. The expiry of a SAS URL is not stored:
+    /// a download that started in time may finish.
     pub fn set_key(&self, account: &str, fingerprint: u64, principal: &str) {
         let mut credential = self.0.credential();
         credential.account.push_str(account);
@@ -105,7 +104,7 @@ impl CredentialSink for RequestAuth {
 }
 
 impl ConnectionEntry {
-    /// Before each request: nobody is known yet.
+    /// Clears the credential before each request.
     pub fn clear(&self) {
         let mut credential = self.credential();
         credential.principal.clear();
@@ -113,7 +112,7 @@ impl ConnectionEntry {
         credential.until = None;
     }
 
-    /// Returns when the connection has to end at once.
+    /// Completes when the connection must be aborted.
     pub async fn revoked(&self) {
         self.revocation.notified().await;
     }
@@ -151,7 +150,7 @@ impl ConnectionRegistry {
         Registration { registry: self.clone(), number, entry }
     }
 
-    /// Cuts what is no longer good, until the server stops.
+    /// Aborts connections with invalid credentials until the server stops.
     pub async fn run(
         self,
         store: Store,
@@ -163,7 +162,7 @@ impl ConnectionRegistry {
         let mut ticks = tokio::time::interval(EXPIRY_CHECK_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut seen = store.snapshot();
-        // A caller may have been let in just before a change and be written down just after it was looked for.
+        // A request may be authenticated just before a change and registered just after the check, so the next tick checks again.
         let mut recheck = false;
         loop {
             let is_tick = tokio::select! {
@@ -175,7 +174,7 @@ impl ConnectionRegistry {
                 _ = stop.wait_for(|stop| *stop) => return,
             };
             let state = store.snapshot();
-            // Tables share what did not change, so this looks at two addresses.
+            // Unchanged tables share their memory, so this compares two pointers.
             let changed = !state.principals.ptr_eq(&seen.principals) || !state.accounts.ptr_eq(&seen.accounts);
             seen = state;
             if changed || (is_tick && recheck) {

@@ -1,4 +1,4 @@
-//! Who may do what, and who did what: principals and the history. Only the table in `arm` leads here.
+//! Principals, history and usage.
 
 use corro_model::arm::*;
 use corro_model::batchai::Page;
@@ -84,7 +84,7 @@ pub async fn history(app: App, request: ArmRequest<NoBody>) -> Result<Page<Histo
     let before = Some(before as u64);
     let value = app.history(HistoryFilter { resource, kind, actor, since, before, after, limit }).await?;
     if after.is_some() {
-        // Whoever reads forward goes on after the last number.
+        // Forward readers continue after the last number.
         return Ok(ArmResponse::Ok(Page { value, next_link: None }));
     }
     let more = value.len() == limit;

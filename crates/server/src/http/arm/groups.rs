@@ -1,4 +1,4 @@
-//! Groups, with the filter of their list. Only the table in `arm` leads here.
+//! Resource groups and their tag filter.
 
 use corro_model::ApiError;
 use corro_model::arm::*;
@@ -33,7 +33,7 @@ pub async fn list_groups(app: App, request: ArmRequest<NoBody>) -> Result<Page<G
     Ok(ArmResponse::Ok(request.page(app.readable(app.groups(tag), |group| &group.id), |group| &group.name)?))
 }
 
-/// `tagname eq 'a' and tagvalue eq 'b'`; the second half may be missing. A quote inside a value is written twice.
+/// Parses `tagname eq 'a' and tagvalue eq 'b'`; the second half is optional. A quote inside a value is doubled.
 fn parse_tag_filter(filter: &str) -> std::result::Result<(String, Option<String>), ApiError> {
     let read = || {
         let (name, rest) = comparison(filter, "tagname")?;
@@ -44,12 +44,12 @@ fn parse_tag_filter(filter: &str) -> std::result::Result<(String, Option<String>
         rest.is_empty().then_some((name, Some(value)))
     };
     read().ok_or_else(|| {
-        let message = format!("'{filter}' is not a filter this server knows: use tagname eq 'A' and tagvalue eq 'B'");
+        let message = format!("'{filter}' is not a supported filter: use tagname eq 'A' and tagvalue eq 'B'");
         ApiError::new(400, "InvalidFilterInQueryString", message).about("$filter")
     })
 }
 
-/// `NAME eq 'VALUE'` at the beginning of `text`: the value, and what follows it.
+/// Parses `NAME eq 'VALUE'` at the start of `text`; returns the value and the rest.
 pub(super) fn comparison<'a>(text: &'a str, name: &str) -> Option<(String, &'a str)> {
     let text =
         text.trim_start().strip_prefix(name)?.trim_start().strip_prefix("eq")?.trim_start().strip_prefix('\'')?;

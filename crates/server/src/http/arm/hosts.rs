@@ -1,4 +1,4 @@
-//! Hosts and the tokens they join with: ours, beside the service's operations.
+//! Hosts and their join tokens (Corro's extension of the API).
 
 use corro_model::batchai::Page;
 use corro_model::host::*;

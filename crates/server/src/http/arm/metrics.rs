@@ -1,4 +1,4 @@
-//! The curves of a job's training: ours, beside the service's operations.
+//! Training curves of a job (Corro's extension of the API).
 
 use corro_metrics::query::{CurveQuery, RankSelection};
 use corro_model::ApiError;
@@ -8,7 +8,7 @@ use corro_model::ops::NoBody;
 use super::{ArmRequest, ArmResponse, Result, job_path};
 use crate::app::App;
 
-/// More of one curve is not drawn by anybody.
+/// Maximum number of points per curve.
 const MAX_POINTS: i64 = 10_000;
 
 pub async fn metrics(app: App, request: ArmRequest<NoBody>) -> Result<JobMetrics> {

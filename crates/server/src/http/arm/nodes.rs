@@ -1,4 +1,4 @@
-//! Single nodes and what runs on them: ours, beside the service's operations.
+//! Single nodes and their processes (Corro's extension of the API).
 
 use corro_model::batchai::*;
 use corro_model::explain::Explanation;
@@ -18,7 +18,7 @@ pub async fn preempt(app: App, request: ArmRequest<PreemptParameters>) -> Result
 }
 
 pub async fn processes(app: App, request: ArmRequest<NoBody>) -> Result<JobProcesses> {
-    // For those who look again and again: that it has ended is no error to them.
+    // For pages that poll: an ended job is not an error to them.
     let or_none = request.query("orNone") == Some("true");
     Ok(ArmResponse::Ok(app.job_processes(&job_path(&request), or_none).await?))
 }

@@ -1,4 +1,4 @@
-//! What there is in all workspaces together: ours, beside the service's operations. Only the table in `arm` leads here.
+//! Lists over all workspaces, and search (Corro's extension of the API).
 
 use corro_model::ApiError;
 use corro_model::batchai::*;
@@ -8,7 +8,7 @@ use super::{ArmRequest, ArmResponse, Result};
 use crate::app::App;
 use crate::app::overview::{JobOrder, JobsWanted};
 
-/// Marks of pages are numbers of jobs in the order of their submission.
+/// Page markers are sequence numbers of jobs by submission; this one is above all.
 const NO_MARKER: i64 = i64::MAX;
 
 pub async fn clusters(app: App, request: ArmRequest<NoBody>) -> Result<Page<Cluster>> {
@@ -35,7 +35,7 @@ pub async fn jobs(app: App, request: ArmRequest<NoBody>) -> Result<JobSummaries>
     Ok(ArmResponse::Ok(page))
 }
 
-/// What reads directories or the history has a thread of its own.
+/// Runs work that reads directories or the history on a blocking thread.
 async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> std::result::Result<T, ApiError> + Send + 'static,
 ) -> std::result::Result<T, ApiError> {

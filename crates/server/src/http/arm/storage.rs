@@ -1,4 +1,4 @@
-//! Storage accounts and their keys. Only the table in `arm` leads here.
+//! Storage accounts and their keys.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ pub async fn regenerate_key(app: App, request: ArmRequest<RegenerateKeyRequest>)
 pub async fn delete_account(app: App, request: ArmRequest<NoBody>) -> Result<NoBody> {
     Ok(match app.delete_account(request.param("group"), request.param("account")).await? {
         Some(operation) => {
-            // This operation has no polling: it is answered when the files are gone, unless there are very many.
+            // The API has no polling for this operation: the response waits until the files are removed, for a bounded time.
             app.operation_ends(&operation, ACCOUNT_DELETION_WAIT).await;
             ArmResponse::OkEmpty
         }

@@ -1,5 +1,4 @@
-//! What clients look at around their resources: tenants, subscriptions, regions, providers, and a list of everything. Only
-//! the table in `arm` leads here.
+//! Tenants, subscriptions, regions, providers, and the list of all resources.
 
 use corro_model::ApiError;
 use corro_model::arm::*;
@@ -35,7 +34,7 @@ pub async fn providers(app: App, _request: ArmRequest<NoBody>) -> Result<Page<Pr
     Ok(ArmResponse::Ok(Page::whole(corro_model::arm::providers(&app.subscription))))
 }
 
-/// Also the answer to who registers one: it is registered already.
+/// A provider; also the response to its registration, which always exists.
 pub async fn provider(app: App, request: ArmRequest<NoBody>) -> Result<Provider> {
     Ok(ArmResponse::Ok(find_provider(&app, &request.param("provider"))?))
 }
@@ -54,7 +53,7 @@ fn find_provider(app: &App, given: &str) -> std::result::Result<Provider, ApiErr
     found.ok_or_else(|| ApiError::new(404, "InvalidResourceNamespace", message))
 }
 
-/// What has a place of its own: workspaces and storage accounts. What is inside of them is listed there.
+/// Top-level resources: workspaces and storage accounts.
 pub async fn resources(app: App, request: ArmRequest<NoBody>) -> Result<Page<GenericResource>> {
     let filter = request.query("$filter").filter(|text| !text.trim().is_empty()).map(parse_filter).transpose()?;
     let group = request.param("group");
@@ -84,7 +83,7 @@ pub async fn resources(app: App, request: ArmRequest<NoBody>) -> Result<Page<Gen
     Ok(ArmResponse::Ok(request.page(found, |resource| &resource.id)?))
 }
 
-/// Everything that a resource has to be; what is not asked for is `None`.
+/// Conditions that a resource must meet; `None` accepts any.
 #[derive(Debug, Default, PartialEq)]
 struct Filter {
     group: Option<String>,
@@ -117,7 +116,7 @@ impl Filter {
     }
 }
 
-/// `resourceGroup eq 'g' and name eq 'n'`, in any order.
+/// Parses `resourceGroup eq 'g' and name eq 'n'`, in any order.
 fn parse_filter(filter: &str) -> std::result::Result<Filter, ApiError> {
     let read = || {
         let (mut found, mut rest) = (Filter::default(), filter.trim());
@@ -144,8 +143,7 @@ fn parse_filter(filter: &str) -> std::result::Result<Filter, ApiError> {
     };
     read().ok_or_else(|| {
         let fields = "resourceGroup, name, location, resourceType, tagname, tagvalue";
-        let message =
-            format!("'{filter}' is not a filter this server knows: use FIELD eq 'VALUE' and ..., of {fields}");
+        let message = format!("'{filter}' is not a supported filter: use FIELD eq 'VALUE' and ..., of {fields}");
         ApiError::new(400, "InvalidFilterInQueryString", message).about("$filter")
     })
 }

@@ -1,17 +1,17 @@
-//! The public documents of the login door: what clients read before they ask for a token. Pure; every address in them
-//! begins with the one the caller used.
+//! Public discovery documents that clients read before they request a token. Pure; every URL starts with the base URL that the
+//! client used.
 
 use serde_json::{Value, json};
 
-/// The clouds' documents are a list from this version on.
+/// The metadata document is a list from this version on.
 const FIRST_LIST_VERSION: &str = "2018";
 
-/// The authority that an address below this server's names: `adfs` of `https://HOST/adfs/oauth2/authorize`.
+/// The authority of an endpoint of this server: `adfs` of `https://HOST/adfs/oauth2/authorize`.
 pub fn authority_in<'a>(endpoint: &'a str, base_url: &str) -> Option<&'a str> {
     let (scheme, rest) = endpoint.split_once("://")?;
     let (host, path) = rest.split_once('/')?;
     let ours = base_url.split_once("://")?.1;
-    // Some clients leave the port out.
+    // Some clients omit the port.
     let is_ours = [ours, ours.rsplit_once(':').map_or(ours, |(name, _)| name)].contains(&host);
     (scheme == "https" && is_ours).then(|| path.split('/').next()).flatten()
 }
@@ -51,7 +51,7 @@ pub fn open_id(base_url: &str, authority: &str, tenant: &str, v2: bool) -> Value
     })
 }
 
-/// What `az cloud register` asks with one version, and later clients with another.
+/// Cloud metadata as `az cloud register` and later clients request it, by version.
 pub fn metadata(base_url: &str, tenant: &str, version: &str) -> Value {
     let host = base_url.split_once("://").map_or(base_url, |(_, host)| host);
     if version < FIRST_LIST_VERSION {

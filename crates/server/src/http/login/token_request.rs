@@ -1,4 +1,4 @@
-//! Who asks for a token, and with which secret: in the form, as HTTP Basic, or in the headers of a managed identity. Pure.
+//! Parses token requests: client id and secret from the form, HTTP Basic, or the headers of a managed identity. Pure.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -8,14 +8,14 @@ use http::{HeaderMap, header};
 
 use super::TokenRefusal;
 
-/// Which protocol is spoken.
+/// Token protocol of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenProtocol {
-    /// `/oauth2/token` of an authority: names a resource.
+    /// `/oauth2/token`: names a resource.
     V1,
     /// `/oauth2/v2.0/token`: names a scope.
     V2,
-    /// A managed identity's: no grant is named.
+    /// Managed identity: names no grant type.
     ManagedIdentity,
 }
 
@@ -26,7 +26,7 @@ pub struct TokenRequest {
     pub resource: String,
 }
 
-/// Headers in which clients on App Service show what their environment holds; ours is `ID:SECRET`.
+/// Headers of App Service managed identities, which hold a value from the environment; here it is `ID:SECRET`.
 const IDENTITY_HEADERS: [&str; 2] = ["secret", "x-identity-header"];
 
 pub fn parse(
@@ -35,7 +35,7 @@ pub fn parse(
     query: &str,
     headers: &HeaderMap,
 ) -> Result<TokenRequest, TokenRefusal> {
-    // A secret in a query would be in every log on the way: there only the resource may be.
+    // Secrets in a query would appear in logs, so the query may hold the resource only.
     let form = query_texts(form);
     let field = |name: &str| form.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value.as_str());
     match protocol {
@@ -81,7 +81,7 @@ pub fn parse(
                 return Ok(TokenRequest { client_id, secret, resource: field("resource").to_owned() });
             }
             let scopes = field("scope").split_whitespace();
-            // Libraries add these of their own.
+            // Client libraries add these by default.
             let mut scopes = scopes.filter(|scope| !["openid", "profile", "offline_access"].contains(scope));
             let Some(scope) = scopes.next() else { return Err(missing("scope")) };
             match (scope.strip_suffix("/.default"), scopes.next()) {
@@ -167,7 +167,7 @@ mod tests {
             (TokenProtocol::V2, format!("{grant}&scope=h%2F.default+openid"), "", &basic_auth, "id s3cret h"),
             (TokenProtocol::V2, format!("{grant}&scope=h%2Fread"), "", &basic_auth, "400 invalid_scope 1002012"),
             (TokenProtocol::V2, grant.to_owned(), "", &basic_auth, "400 invalid_request 900144"),
-            // A managed identity shows its secret, too, and not in the query.
+            // A managed identity needs a secret too, and not in the query.
             (TokenProtocol::ManagedIdentity, "resource=r".to_owned(), "", &basic_auth, "id s3cret r"),
             (
                 TokenProtocol::ManagedIdentity,

@@ -1,4 +1,4 @@
-//! What is noted though it changes nothing: keys that were shown, links that were given, logins that failed.
+//! Audit entries of requests that change nothing: disclosed keys, issued SAS URLs, failed logins.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use super::{RateLimits, Rates, TestServer, job};
 
 impl TestServer {
-    /// The lines of the audit log once there are as many as `n`; they are written in the background.
-    async fn noted(&self, n: usize) -> Vec<HistoryEntry> {
+    /// The audit entries once there are `n`; they are written in the background.
+    async fn audit_entries(&self, n: usize) -> Vec<HistoryEntry> {
         let filter = || HistoryFilter { kind: Some("request".to_owned()), ..HistoryFilter::newest(100) };
         let mut changes = self.app.store.changes();
         loop {
@@ -33,21 +33,21 @@ impl TestServer {
 }
 
 #[tokio::test]
-async fn keys_that_were_shown_are_noted_however_the_path_is_written() {
+async fn disclosed_keys_are_audited_for_every_spelling_of_the_path() {
     let test_server = TestServer::new().await;
     test_server.create_workspace_with_cluster("g", "w").await;
     let account = test_server.account("g", "someaccount").await;
     for ending in ["listKeys", "listKeys/", "LISTKEYS///", "list%4Beys"] {
-        let answer = test_server.ask("POST", &format!("{account}/{ending}"), Value::Null).await;
+        let answer = test_server.request("POST", &format!("{account}/{ending}"), Value::Null).await;
         assert!(matches!(answer.status, 200 | 404), "{ending}: {answer:?}");
     }
-    let lines = test_server.noted(3).await;
+    let lines = test_server.audit_entries(3).await;
     let granted = lines.iter().filter(|line| line.what == "request.granted" && line.resource == "g").count();
     assert!(granted >= 3, "{lines:?}");
 }
 
 #[tokio::test]
-async fn links_that_were_given_are_noted_once_for_a_while() {
+async fn issued_links_are_audited_once_per_period() {
     let test_server = TestServer::new().await;
     let own = test_server.create_workspace_with_cluster("g", "w").await;
     let path = format!("{own}/experiments/e/jobs/j");
@@ -58,25 +58,25 @@ async fn links_that_were_given_are_noted_once_for_a_while() {
         "accountName": "someaccount", "azureFileUrl": "https://someaccount.file.core.windows.net/myshare",
         "relativeMountPath": "x", "credentials": {"accountKey": "x"}
     }]});
-    test_server.ask("PUT", &path, wanted).await.is(202);
+    test_server.request("PUT", &path, wanted).await.is(202);
     for _ in 0..5 {
         let list = format!("{path}/listOutputFiles?outputdirectoryid=stdouterr");
-        test_server.ask("POST", &list, Value::Null).await.is(200);
+        test_server.request("POST", &list, Value::Null).await.is(200);
     }
-    test_server.ask("POST", &format!("{account}/listKeys"), Value::Null).await.is(200);
-    let lines = test_server.noted(2).await;
+    test_server.request("POST", &format!("{account}/listKeys"), Value::Null).await.is(200);
+    let lines = test_server.audit_entries(2).await;
     let given: Vec<_> = lines.iter().filter(|line| line.detail["path"].to_string().contains("listOutput")).collect();
     assert_eq!(given.len(), 1, "{lines:?}");
 }
 
 #[tokio::test]
-async fn failed_logins_are_noted_and_name_nobody_unknown() {
+async fn failed_logins_are_audited_without_unknown_names() {
     let test_server = TestServer::new().await;
     let form = |id: &str| format!("grant_type=client_credentials&client_id={id}&resource=x&client_secret=canary-wrong");
     let known = test_server.app.snapshot().principals.keys().next().expect("the administrator").clone();
     assert_eq!(test_server.log_in(form(&known)).await, 401);
     assert_eq!(test_server.log_in(form("canary-nobody")).await, 401);
-    let lines = test_server.noted(2).await;
+    let lines = test_server.audit_entries(2).await;
     let tried: Vec<&Value> = lines.iter().rev().map(|line| &line.detail["tried"]).collect();
     assert_eq!(tried, [&json!(known), &Value::Null]);
     assert!(lines.iter().all(|line| line.actor == "anonymous" && line.detail["code"] == "invalid_client"), "{lines:?}");
@@ -84,9 +84,9 @@ async fn failed_logins_are_noted_and_name_nobody_unknown() {
 }
 
 #[tokio::test]
-async fn nodes_without_a_good_credential_are_counted_as_strangers() {
+async fn nodes_with_invalid_credentials_are_rate_limited_by_address() {
     let mut test_server = TestServer::new().await;
-    // So few that also a slow machine asks for more.
+    // A limit so low that even a slow machine exceeds it.
     let rates = Rates { per_address: 1, ..Rates::DEFAULT };
     test_server.api.limits = Arc::new(RateLimits::new(rates));
     let connect = |credential: &str| {
@@ -103,11 +103,11 @@ async fn nodes_without_a_good_credential_are_counted_as_strangers() {
 }
 
 #[tokio::test]
-async fn a_key_that_was_made_anew_is_named_and_a_join_without_a_token_is_no_join() {
+async fn regenerated_keys_are_named_and_joins_need_a_token() {
     let test_server = TestServer::new().await;
     test_server.create_workspace_with_cluster("g", "w").await;
     let account = test_server.account("g", "someaccount").await;
-    test_server.ask("POST", &format!("{account}/regenerateKey"), json!({"keyName": "Key2"})).await.is(200);
+    test_server.request("POST", &format!("{account}/regenerateKey"), json!({"keyName": "Key2"})).await.is(200);
     let filter = HistoryFilter { kind: Some("key".to_owned()), ..HistoryFilter::newest(9) };
     let lines = test_server.app.history(filter).await.expect("a history");
     let told: Vec<_> = lines.iter().map(|line| (line.what.as_str(), line.resource.as_str())).collect();
@@ -115,5 +115,5 @@ async fn a_key_that_was_made_anew_is_named_and_a_join_without_a_token_is_no_join
     assert_eq!(lines[0].detail["key"], "key2");
     let join = Request::post(corro_model::node::JOIN_PATH).header(header::HOST, "localhost").body(Body::empty());
     test_server.send(join.expect("a request")).await.refused(401, "AuthenticationFailed");
-    assert!(test_server.noted(1).await.iter().any(|line| line.detail["status"] == 401));
+    assert!(test_server.audit_entries(1).await.iter().any(|line| line.detail["status"] == 401));
 }

@@ -1,5 +1,5 @@
-//! Every operation that changes something leaves a line in the history that says who did it. The table of operations is walked:
-//! one that is new and is neither tried here nor said to change nothing fails this test.
+//! Every operation that changes something writes a history entry with its caller. Walks the table of operations: a new one that is
+//! neither tested here nor listed as read-only fails the test.
 
 use corro_model::history::HistoryFilter;
 use corro_model::ops::{ALL, Method};
@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 use super::{TestServer, cluster, job};
 use crate::app::hosts::Front;
 
-/// Requests that are no GET, and change nothing.
+/// Operations other than GET that change nothing.
 const CHANGE_NOTHING: [&str; 9] = [
     "Providers_Register",
     "Providers_Unregister",
-    // That keys were shown and links given is noted all the same.
+    // Disclosed keys and SAS URLs are audited all the same.
     "StorageAccounts_ListKeys",
     "Corro_Shares_Link",
     "Jobs_ListOutputFiles",
@@ -26,7 +26,7 @@ const CHANGE_NOTHING: [&str; 9] = [
 ];
 
 #[tokio::test]
-async fn whatever_is_changed_is_noted_with_who_changed_it() {
+async fn every_change_is_in_the_history_with_its_caller() {
     let test_server = TestServer::new().await;
     let admin = test_server.app.caller_of(&test_server.token).expect("the administrator").id;
     let (group, ws) = (test_server.group("g"), test_server.workspace("g", "w"));
@@ -91,7 +91,7 @@ async fn whatever_is_changed_is_noted_with_who_changed_it() {
             put_node(&test_server, node.clone()).await;
         }
         let before = last_number(&test_server).await;
-        let answer = test_server.ask(method.as_str(), &path, body).await;
+        let answer = test_server.request(method.as_str(), &path, body).await;
         assert!(answer.status < 300, "{id}: {answer:?}");
         let filter = HistoryFilter { after: Some(before), ..HistoryFilter::newest(100) };
         let lines = test_server.app.history(filter).await.expect("a history");
@@ -109,7 +109,7 @@ async fn last_number(test_server: &TestServer) -> u64 {
     last.first().map_or(0, |entry| entry.number)
 }
 
-/// A token and a host that joined with it, at a server that takes hosts.
+/// Creates a join token and a host that joined with it.
 async fn put_host(test_server: &TestServer) {
     test_server.app.hosts.welcome(Front { url: "http://localhost:1".into(), ca_fingerprint: None });
     let now = Timestamp::from_millis(1);
@@ -125,7 +125,7 @@ async fn put_host(test_server: &TestServer) {
     commit.await.expect("committed");
 }
 
-/// As the server's own loops would.
+/// Creates a node as the reconciler would.
 async fn put_node(test_server: &TestServer, id: NodeId) {
     let commit = test_server.app.store.commit(move |txn| {
         let (key, now) = (GroupKey::new("g").workspace("w").cluster("c"), Timestamp::from_millis(1));

@@ -1,11 +1,11 @@
-//! Who may log in to the nodes of a cluster: nobody without a key or a password.
+//! Validation of cluster logins: a key or a password is required.
 
 use serde_json::json;
 
 use super::{TestServer, cluster};
 
 #[tokio::test]
-async fn a_cluster_without_a_way_in_is_refused() {
+async fn a_cluster_without_key_or_password_is_refused() {
     let test_server = TestServer::new().await;
     let own = test_server.create_workspace_with_cluster("g", "w").await;
     let account = "properties.userAccountSettings";
@@ -19,8 +19,8 @@ async fn a_cluster_without_a_way_in_is_refused() {
     ] {
         let mut wanted = cluster();
         wanted["properties"]["userAccountSettings"] = settings;
-        let answer = test_server.ask("PUT", &format!("{own}/clusters/open"), wanted).await.is(400);
+        let answer = test_server.request("PUT", &format!("{own}/clusters/open"), wanted).await.is(400);
         assert_eq!(answer.body["error"]["target"], target, "{answer:?}");
     }
-    test_server.ask("GET", &format!("{own}/clusters/open"), json!(null)).await.is(404);
+    test_server.request("GET", &format!("{own}/clusters/open"), json!(null)).await.is(404);
 }

@@ -1,4 +1,4 @@
-//! The stream of events, as its readers see it: what their rights allow, in order, from where they were.
+//! Event stream: in order, from a given event on, limited to what the reader may read.
 
 use std::time::Duration;
 
@@ -11,23 +11,23 @@ use tokio::sync::watch;
 
 use super::{TestServer, job};
 
-/// Too long for any machine; the test fails by it instead of hanging.
+/// Test timeout, longer than any machine needs.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-struct Listening {
+struct EventReader {
     body: BodyDataStream,
     text: String,
 }
 
 impl TestServer {
-    /// Events are told from now on, until what is returned is dropped.
-    fn tell_events(&self) -> watch::Sender<bool> {
+    /// Publishes events until the returned sender is dropped.
+    fn publish_events(&self) -> watch::Sender<bool> {
         let (stop, stopping) = watch::channel(false);
         tokio::spawn(self.app.events.clone().watch(self.app.clone(), stopping));
         stop
     }
 
-    async fn listen(&self, token: &str, target: &str, headers: &[(&str, &str)]) -> Listening {
+    async fn open_stream(&self, token: &str, target: &str, headers: &[(&str, &str)]) -> EventReader {
         let mut request = Request::get(target).header(header::HOST, "localhost");
         request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
         for (name, value) in headers {
@@ -35,16 +35,16 @@ impl TestServer {
         }
         let response = self.api.handle(request.body(Body::empty()).expect("a request")).await;
         assert_eq!(response.status(), 200);
-        Listening { body: response.into_body().into_data_stream(), text: String::new() }
+        EventReader { body: response.into_body().into_data_stream(), text: String::new() }
     }
 
-    async fn all_so_far(&self, token: &str) -> Vec<Value> {
-        self.listen(token, "/events?after=0&follow=false", &[]).await.rest().await
+    async fn events_so_far(&self, token: &str) -> Vec<Value> {
+        self.open_stream(token, "/events?after=0&follow=false", &[]).await.rest().await
     }
 }
 
-impl Listening {
-    /// The next line that is not empty; nothing when the stream is over.
+impl EventReader {
+    /// The next non-empty line; `None` at the end of the stream.
     async fn line(&mut self) -> Option<String> {
         tokio::time::timeout(DEADLINE, self.next_line()).await.expect("something in time")
     }
@@ -78,15 +78,15 @@ impl Listening {
 }
 
 #[tokio::test]
-async fn every_change_is_told_in_order_and_a_reader_goes_on_where_it_was() {
+async fn events_arrive_in_order_and_readers_resume() {
     let test_server = TestServer::new().await;
-    let stop = test_server.tell_events();
-    let mut live = test_server.listen(&test_server.token, "/events", &[]).await;
+    let stop = test_server.publish_events();
+    let mut live = test_server.open_stream(&test_server.token, "/events", &[]).await;
     let start = live.event().await;
     assert_eq!(start["kind"], "start");
     let at = test_server.create_workspace_with_cluster("G", "W").await;
-    test_server.ask("PUT", &format!("{at}/experiments/e/jobs/J1"), job(&format!("{at}/clusters/c"))).await.is(202);
-    test_server.ask("DELETE", &format!("{at}/experiments/e/jobs/J1"), Value::Null).await.is(202);
+    test_server.request("PUT", &format!("{at}/experiments/e/jobs/J1"), job(&format!("{at}/clusters/c"))).await.is(202);
+    test_server.request("DELETE", &format!("{at}/experiments/e/jobs/J1"), Value::Null).await.is(202);
     let mut seen = Vec::new();
     while seen.last().is_none_or(|event: &Value| event["kind"] != "job" || event["change"] != "changed") {
         seen.push(live.event().await);
@@ -99,25 +99,25 @@ async fn every_change_is_told_in_order_and_a_reader_goes_on_where_it_was() {
     assert_eq!((&made["name"], &made["state"], &made["cluster"]), (&json!("J1"), &json!("queued"), &json!("g/w/c")));
     let id = made["resourceId"].as_str().expect("an id");
     assert!(id.ends_with("/resourceGroups/g/providers/Microsoft.BatchAI/workspaces/w/experiments/e/jobs/j1"), "{id}");
-    // From the third on, by either name.
+    // Continue after the third event, by header or by query.
     let third = seen[2]["id"].as_str().expect("an id");
-    let mut again = test_server.listen(&test_server.token, &format!("/events?after={third}"), &[]).await;
+    let mut again = test_server.open_stream(&test_server.token, &format!("/events?after={third}"), &[]).await;
     assert_eq!((again.event().await["kind"].as_str(), again.event().await), (Some("start"), seen[3].clone()));
     let asked = [("accept", "text/event-stream"), ("last-event-id", third)];
-    let mut again = test_server.listen(&test_server.token, "/events?after=0", &asked).await;
+    let mut again = test_server.open_stream(&test_server.token, "/events?after=0", &asked).await;
     assert_eq!(again.line().await.as_deref(), Some("retry: 1000"));
     let texts = [again.line().await, again.line().await, again.line().await].map(|line| line.expect("a line"));
     assert_eq!(texts[2], format!("id: {}", seen[3]["id"].as_str().expect("an id")));
-    let all = test_server.all_so_far(&test_server.token).await;
+    let all = test_server.events_so_far(&test_server.token).await;
     assert_eq!(all[1..=seen.len()], seen[..]);
     drop(stop);
     assert_eq!(live.line().await, None, "a server that stops ends its streams");
 }
 
 #[tokio::test]
-async fn a_reader_hears_only_of_what_it_may_read() {
+async fn readers_get_only_events_they_may_read() {
     let test_server = TestServer::new().await;
-    let _stop = test_server.tell_events();
+    let _stop = test_server.publish_events();
     test_server.create_workspace_with_cluster("mine", "w").await;
     test_server.create_workspace_with_cluster("theirs", "w").await;
     test_server.account("theirs", "someaccount").await;
@@ -125,40 +125,40 @@ async fn a_reader_hears_only_of_what_it_may_read() {
     let token = test_server.principal("reader", "Reader", &[&own]).await;
     let principals = format!("{}/providers/Corro/principals", test_server.subscription());
     let without_role = json!({"displayName": "n", "role": "Reader", "skipAssignment": true});
-    let nobody = test_server.ask("POST", &principals, without_role).await.is(200).body;
-    let mut all = test_server.all_so_far(&test_server.token).await;
+    let nobody = test_server.request("POST", &principals, without_role).await.is(200).body;
+    let mut all = test_server.events_so_far(&test_server.token).await;
     while !all.iter().any(|event| event["kind"] == "account") {
         tokio::task::yield_now().await;
-        all = test_server.all_so_far(&test_server.token).await;
+        all = test_server.events_so_far(&test_server.token).await;
     }
     assert!(!all.iter().any(|event| event.to_string().contains("principal")), "{all:?}");
-    let heard = test_server.all_so_far(&token).await;
+    let heard = test_server.events_so_far(&token).await;
     let kinds: Vec<&str> = heard.iter().filter_map(|event| event["kind"].as_str()).collect();
     assert_eq!(kinds[..3], ["start", "workspace", "experiment"], "{heard:?}");
     assert!(heard.iter().skip(1).all(|event| event["resource"].as_str().is_some_and(|r| r.starts_with("mine/w"))));
     let secret = corro_model::Secret::new(nobody["password"].as_str().expect("text"));
     let token = test_server.app.issue_token(nobody["appId"].as_str().expect("text"), &secret, "x").expect("a token");
-    assert_eq!(test_server.all_so_far(token.access_token.expose()).await.len(), 1, "the start, and nothing else");
-    // Without a login there is no stream.
+    assert_eq!(test_server.events_so_far(token.access_token.expose()).await.len(), 1, "the start, and nothing else");
+    // The stream requires a login.
     let request = Request::get("/events").header(header::HOST, "localhost").body(Body::empty()).expect("a request");
     test_server.send(request).await.refused(401, "AuthenticationFailed");
-    test_server.ask("GET", "/events?follow=maybe", Value::Null).await.refused(400, "InvalidQueryParameterValue");
+    test_server.request("GET", "/events?follow=maybe", Value::Null).await.refused(400, "InvalidQueryParameterValue");
 }
 
 #[tokio::test]
-async fn whoever_was_away_for_too_long_is_told_so() {
+async fn a_reader_that_fell_behind_is_told_about_the_gap() {
     let test_server = TestServer::new().await;
-    let _stop = test_server.tell_events();
+    let _stop = test_server.publish_events();
     for unknown in ["1234-7", "nonsense", "-", "0-0"] {
-        let mut late = test_server.listen(&test_server.token, &format!("/events?after={unknown}"), &[]).await;
+        let mut late = test_server.open_stream(&test_server.token, &format!("/events?after={unknown}"), &[]).await;
         assert_eq!(late.event().await["kind"], "missed", "{unknown}");
     }
-    let mut slow = test_server.listen(&test_server.token, "/events", &[]).await;
+    let mut slow = test_server.open_stream(&test_server.token, "/events", &[]).await;
     assert_eq!(slow.event().await["kind"], "start");
     let group = test_server.group("g");
-    test_server.ask("PUT", &group, json!({"location": "eastus"})).await.is(201);
+    test_server.request("PUT", &group, json!({"location": "eastus"})).await.is(201);
     let first = slow.event().await["id"].as_str().expect("an id").to_owned();
-    // Many changes that nobody reads meanwhile: only the last are kept.
+    // More changes than the buffer holds: only the last ones remain.
     let commit = test_server.app.store.commit(|txn| {
         for number in 0..20_000 {
             let record = corro_store::GroupRecord {
@@ -174,8 +174,8 @@ async fn whoever_was_away_for_too_long_is_told_so() {
     });
     commit.await.expect("committed");
     assert_eq!(slow.event().await["kind"], "missed");
-    let mut late = test_server.listen(&test_server.token, &format!("/events?after={first}"), &[]).await;
+    let mut late = test_server.open_stream(&test_server.token, &format!("/events?after={first}"), &[]).await;
     assert_eq!(late.event().await["kind"], "missed");
-    let kept = test_server.all_so_far(&test_server.token).await.len();
+    let kept = test_server.events_so_far(&test_server.token).await.len();
     assert!(kept > 10_000 && kept < 20_000, "{kept}");
 }

@@ -1,4 +1,4 @@
-//! Work done through the file service, as the history tells it: who, where, how much.
+//! History entries of the file service: caller, address, amounts.
 
 use axum::body::Body;
 use axum::extract::Request;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::TestServer;
 
 impl TestServer {
-    /// A request of the file service, signed with one of the account's keys.
+    /// Sends a file request signed with one of the account's keys.
     async fn signed(&self, key: usize, method: &str, uri: &str, headers: &[(&str, &str)], body: &str) -> u16 {
         let keys = self.app.raw_account_keys("someaccount").expect("keys");
         self.signed_with(&keys[key], method, uri, headers, body).await
@@ -31,31 +31,31 @@ impl TestServer {
         self.api.handle(request).await.status().as_u16()
     }
 
-    /// The lines of a kind, oldest first, once there are as many as `n`; they are written in the background.
-    async fn lines(&self, kind: &str, n: usize) -> Vec<HistoryEntry> {
+    /// The entries of a kind, oldest first, once there are `n`; they are written in the background.
+    async fn history_entries(&self, kind: &str, n: usize) -> Vec<HistoryEntry> {
         let filter = || HistoryFilter { kind: Some(kind.to_owned()), ..HistoryFilter::newest(100) };
         let mut changes = self.app.store.changes();
         loop {
-            let mut lines = self.app.history(filter()).await.expect("a history");
-            if lines.len() >= n {
-                lines.reverse();
-                return lines;
+            let mut history_entries = self.app.history(filter()).await.expect("a history");
+            if history_entries.len() >= n {
+                history_entries.reverse();
+                return history_entries;
             }
             let more = tokio::time::timeout(std::time::Duration::from_secs(30), changes.changed()).await;
-            more.unwrap_or_else(|_| panic!("only {lines:?}")).expect("the store goes on");
+            more.unwrap_or_else(|_| panic!("only {history_entries:?}")).expect("the store goes on");
         }
     }
 }
 
 #[tokio::test]
-async fn shares_are_told_line_by_line_and_files_in_sums() {
+async fn share_changes_have_entries_and_file_changes_summaries() {
     let test_server = TestServer::new().await;
     test_server.create_workspace_with_cluster("g", "w").await;
     test_server.account("g", "someaccount").await;
     assert_eq!(test_server.signed(0, "PUT", "/data?restype=share", &[], "").await, 201);
-    test_server.lines("share", 1).await;
+    test_server.history_entries("share", 1).await;
     assert_eq!(test_server.signed(1, "PUT", "/data?restype=share&comp=snapshot", &[], "").await, 201);
-    test_server.lines("share", 2).await;
+    test_server.history_entries("share", 2).await;
     let file = [("x-ms-type", "file"), ("x-ms-content-length", "3")];
     let range = [("x-ms-write", "update"), ("x-ms-range", "bytes=0-2")];
     for name in ["a", "b"] {
@@ -66,27 +66,33 @@ async fn shares_are_told_line_by_line_and_files_in_sums() {
     assert_eq!(test_server.signed(0, "DELETE", "/data/nothere", &[], "").await, 404);
     test_server.files.flush_audit(false);
     test_server.files.flush_audit(true);
-    let lines = test_server.lines("share", 3).await;
-    let told: Vec<_> = lines.iter().map(|line| (line.what.as_str(), line.actor.as_str())).collect();
+    let history_entries = test_server.history_entries("share", 3).await;
+    let told: Vec<_> = history_entries.iter().map(|line| (line.what.as_str(), line.actor.as_str())).collect();
     let (one, two) = ("key:someaccount/key1", "key:someaccount/key2");
     assert_eq!(told, [("share.created", one), ("share.snapshot", two), ("share.written", one)]);
-    assert!(lines.iter().all(|line| line.resource == "g/someaccount/data" && line.detail["from"] == "unknown"));
-    let mut sums = lines[2].detail.clone();
+    assert!(
+        history_entries.iter().all(|line| line.resource == "g/someaccount/data" && line.detail["from"] == "unknown")
+    );
+    let mut sums = history_entries[2].detail.clone();
     sums.as_object_mut().expect("an object").remove("from");
     assert_eq!(sums, json!({"filesCreated": 2, "rangesWritten": 2, "paths": ["a", "b"]}));
 }
 
 #[tokio::test]
-async fn whoever_is_turned_away_is_noted_and_links_are_told_apart_without_their_signature() {
+async fn refused_requests_are_audited_and_links_identified_without_their_signature() {
     let test_server = TestServer::new().await;
     test_server.create_workspace_with_cluster("g", "w").await;
     test_server.account("g", "someaccount").await;
     assert_eq!(test_server.signed(0, "PUT", "/data?restype=share", &[], "").await, 201);
     let stranger = STANDARD.decode("AAAA").expect("base64");
     assert_eq!(test_server.signed_with(&stranger, "DELETE", "/data?restype=share", &[], "").await, 403);
-    let lines = test_server.lines("request", 1).await;
-    let detail = &lines[0].detail;
-    assert_eq!((lines[0].actor.as_str(), &detail["status"]), ("anonymous", &json!(403)), "{lines:?}");
+    let history_entries = test_server.history_entries("request", 1).await;
+    let detail = &history_entries[0].detail;
+    assert_eq!(
+        (history_entries[0].actor.as_str(), &detail["status"]),
+        ("anonymous", &json!(403)),
+        "{history_entries:?}"
+    );
     assert_eq!((&detail["path"], &detail["method"]), (&json!("/someaccount/data"), &json!("DELETE")));
 
     let keys = test_server.app.raw_account_keys("someaccount").expect("keys");
@@ -97,11 +103,11 @@ async fn whoever_is_turned_away_is_noted_and_links_are_told_apart_without_their_
     let request = Request::builder().method("PUT").uri(uri).header("x-ms-type", "file").header("content-length", "0");
     let refused = test_server.api.handle(request.body(Body::empty()).expect("a request")).await;
     assert_eq!(refused.status().as_u16(), 403);
-    let lines = test_server.lines("request", 2).await;
-    let actor = lines[1].actor.strip_prefix("link:").expect("a link").to_owned();
+    let history_entries = test_server.history_entries("request", 2).await;
+    let actor = history_entries[1].actor.strip_prefix("link:").expect("a link").to_owned();
     assert_eq!(actor.len(), 8);
     let everything = test_server.app.history(HistoryFilter::newest(100)).await.expect("a history");
     let signature = query.split("sig=").nth(1).expect("a signature").split('&').next().expect("text").to_owned();
     assert!(!serde_json::to_string(&everything).expect("plain").contains(&signature));
-    assert!(lines.iter().all(|line| line.detail["unsaid"] == Value::Null));
+    assert!(history_entries.iter().all(|line| line.detail["unsaid"] == Value::Null));
 }

@@ -1,4 +1,4 @@
-//! What watches the server: numbers for those who may read everything, health for anybody.
+//! Metrics for readers of the subscription; health and readiness for everybody.
 
 use axum::body::Body;
 use axum::extract::Request;
@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::TestServer;
 
 impl TestServer {
-    /// Status, media type and text.
-    async fn watched(&self, path: &str, headers: &[(&str, &str)]) -> (u16, String, String) {
+    /// Sends a GET; returns status, media type and text.
+    async fn get_text(&self, path: &str, headers: &[(&str, &str)]) -> (u16, String, String) {
         let mut request = Request::get(path).header(header::HOST, "localhost");
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -27,14 +27,14 @@ async fn metrics_are_for_readers_of_the_subscription() {
     let test_server = TestServer::new().await;
     let own = test_server.create_workspace_with_cluster("g", "w").await;
     let bearer = |token: &str| format!("Bearer {token}");
-    assert_eq!(test_server.watched("/metrics", &[]).await.0, 401);
+    assert_eq!(test_server.get_text("/metrics", &[]).await.0, 401);
     let part = bearer(&test_server.principal("part", "Owner", &[&own]).await);
-    let (status, _, text) = test_server.watched("/metrics", &[("authorization", &part)]).await;
+    let (status, _, text) = test_server.get_text("/metrics", &[("authorization", &part)]).await;
     assert_eq!(status, 403, "{text}");
-    // As Prometheus logs in: with HTTP Basic, and with what it was given for the form.
+    // As Prometheus logs in: HTTP Basic plus the configured form fields.
     let principals = format!("{}/providers/Corro/principals", test_server.subscription());
     let wanted = serde_json::json!({"displayName": "prometheus", "role": "Reader"});
-    let made = test_server.ask("POST", &principals, wanted).await.is(200).body;
+    let made = test_server.request("POST", &principals, wanted).await.is(200).body;
     let shown = format!("{}:{}", made["appId"].as_str().expect("text"), made["password"].as_str().expect("text"));
     let shown = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, shown);
     let login = Request::post("/adfs/oauth2/token")
@@ -45,8 +45,8 @@ async fn metrics_are_for_readers_of_the_subscription() {
     let token = test_server.send(login.expect("a request")).await.is(200).body;
     assert_eq!(token["token_type"], "Bearer");
     let reader = bearer(token["access_token"].as_str().expect("a token"));
-    test_server.ask("GET", &own, Value::Null).await.is(200);
-    let (status, media, text) = test_server.watched("/metrics", &[("authorization", &reader)]).await;
+    test_server.request("GET", &own, Value::Null).await.is(200);
+    let (status, media, text) = test_server.get_text("/metrics", &[("authorization", &reader)]).await;
     assert_eq!((status, media.as_str()), (200, "text/plain; version=0.0.4; charset=utf-8"));
     for line in [
         "corro_nodes{cluster=\"g/w/c\",state=\"idle\"} 0",
@@ -65,20 +65,20 @@ async fn metrics_are_for_readers_of_the_subscription() {
     assert!(number("corro_http_request_duration_seconds_count{route=\"write\"}") >= 5.0);
     assert!(!text.contains(made["password"].as_str().expect("text")));
     let open = [("authorization", reader.as_str()), ("accept", "application/openmetrics-text; version=1.0.0")];
-    let (_, media, text) = test_server.watched("/metrics", &open).await;
+    let (_, media, text) = test_server.get_text("/metrics", &open).await;
     assert!(media.starts_with("application/openmetrics-text") && text.ends_with("# EOF\n"), "{media}");
 }
 
 #[tokio::test]
-async fn anybody_may_ask_whether_the_server_is_there_and_ready() {
+async fn health_and_readiness_are_public() {
     let test_server = TestServer::new().await;
     let ok = (200, "ok\n".to_owned());
     let asked = |path: &'static str| async {
-        let (status, _, text) = test_server.watched(path, &[]).await;
+        let (status, _, text) = test_server.get_text(path, &[]).await;
         (status, text)
     };
     assert_eq!(asked("/healthz").await, ok);
-    // Nothing reconciles here.
+    // The fixture runs no reconciler.
     assert_eq!(asked("/readyz").await, (503, "not ready: starting\n".to_owned()));
     test_server.app.numbers.passed(test_server.app.now());
     assert_eq!(asked("/readyz").await, ok);

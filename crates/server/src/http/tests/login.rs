@@ -1,5 +1,4 @@
-//! The login door, as its clients come to it: endpoints of both kinds, the documents on the way, refusals in the
-//! directory's form, and how logins end.
+//! Token endpoints of both versions, discovery documents, errors in the directory's form, and the end of logins.
 
 use axum::body::Body;
 use axum::extract::Request;
@@ -30,12 +29,12 @@ impl Client {
 impl TestServer {
     async fn client(&self, body: Value) -> Client {
         let path = format!("{}/providers/Corro/principals", self.subscription());
-        let made = self.ask("POST", &path, body).await.is(200).body;
+        let made = self.request("POST", &path, body).await.is(200).body;
         let text = |name: &str| made[name].as_str().expect("text").to_owned();
         Client { id: text("appId"), secret: text("password") }
     }
 
-    async fn knock(&self, method: &str, target: &str, headers: &[(&str, &str)], form: String) -> TestResponse {
+    async fn post_login(&self, method: &str, target: &str, headers: &[(&str, &str)], form: String) -> TestResponse {
         let request = Request::builder().method(method).uri(target).header(header::HOST, "box:8470");
         let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
         self.send(request.body(Body::from(form)).expect("a request")).await
@@ -43,11 +42,11 @@ impl TestServer {
 }
 
 #[track_caller]
-fn opens(answer: TestResponse) -> String {
+fn access_token(answer: TestResponse) -> String {
     answer.is(200).body["access_token"].as_str().expect("a token").to_owned()
 }
 
-/// It must be refused in the directory's form.
+/// Asserts an error in the directory's form.
 #[track_caller]
 fn refused(answer: TestResponse, status: u16, error: &str, code: u32) {
     let body = &answer.body;
@@ -64,40 +63,41 @@ fn refused(answer: TestResponse, status: u16, error: &str, code: u32) {
 }
 
 #[tokio::test]
-async fn every_way_in_that_clients_know_asks_for_a_secret() {
+async fn every_token_endpoint_requires_a_secret() {
     let test_server = &TestServer::new().await;
     let alice = test_server.client(json!({"displayName": "alice", "role": "Reader"})).await;
     let (form, basic, tenant) = (alice.form(), alice.basic(), test_server.app.tenant.to_string());
     let groups = format!("{}/resourceGroups", test_server.subscription());
     for authority in ["adfs", "common", "organizations", &tenant, &tenant.to_uppercase()] {
         let first = format!("/{authority}/oauth2/token?api-version=1.0");
-        let token = opens(test_server.knock("POST", &first, &[], format!("{form}&resource=x")).await);
-        test_server.ask_as(&token, "GET", &groups, Value::Null).await.is(200);
+        let token = access_token(test_server.post_login("POST", &first, &[], format!("{form}&resource=x")).await);
+        test_server.request_as(&token, "GET", &groups, Value::Null).await.is(200);
         let second = format!("/{authority}/oauth2/v2.0/token");
         let scoped = format!("{form}&scope=https%3A%2F%2Fbox%2F.default");
-        let answer = test_server.knock("POST", &second, &[], scoped).await;
+        let answer = test_server.post_login("POST", &second, &[], scoped).await;
         assert_eq!((&answer.body["expires_in"], &answer.body["resource"]), (&json!(3600), &Value::Null));
-        opens(answer);
+        access_token(answer);
     }
     let grant = "grant_type=client_credentials&resource=x".to_owned();
-    opens(test_server.knock("POST", "/adfs/oauth2/token", &[("authorization", &basic)], grant).await);
+    access_token(test_server.post_login("POST", "/adfs/oauth2/token", &[("authorization", &basic)], grant).await);
     let by_name = Client { id: "http%3A%2F%2Falice".to_owned(), secret: alice.secret.clone() };
-    opens(test_server.knock("POST", "/adfs/oauth2/token", &[], by_name.form()).await);
+    access_token(test_server.post_login("POST", "/adfs/oauth2/token", &[], by_name.form()).await);
 
-    // The managed identity's.
+    // Managed identity.
     let resource = || "resource=x".to_owned();
     let metadata = ("metadata", "true");
-    let identity = test_server.knock("POST", "/oauth2/token", &[metadata, ("authorization", &basic)], resource()).await;
+    let identity =
+        test_server.post_login("POST", "/oauth2/token", &[metadata, ("authorization", &basic)], resource()).await;
     assert_eq!(identity.body["resource"], "x");
-    opens(identity);
+    access_token(identity);
     let header = format!("{}:{}", alice.id, alice.secret);
     let app_service = "/oauth2/token/?resource=x&api-version=2017-09-01";
-    opens(test_server.knock("GET", app_service, &[("secret", &header)], String::new()).await);
-    let none = test_server.knock("POST", "/oauth2/token", &[metadata], resource()).await;
+    access_token(test_server.post_login("GET", app_service, &[("secret", &header)], String::new()).await);
+    let none = test_server.post_login("POST", "/oauth2/token", &[metadata], resource()).await;
     refused(none, 401, "invalid_client", 7000218);
     let wrong = format!("{}:wrong", alice.id);
     refused(
-        test_server.knock("GET", app_service, &[("secret", &wrong)], String::new()).await,
+        test_server.post_login("GET", app_service, &[("secret", &wrong)], String::new()).await,
         401,
         "invalid_client",
         7000215,
@@ -105,10 +105,10 @@ async fn every_way_in_that_clients_know_asks_for_a_secret() {
 }
 
 #[tokio::test]
-async fn refusals_are_the_directorys_and_tell_nothing_of_who_there_is() {
+async fn errors_have_the_directorys_form_and_do_not_reveal_principals() {
     let test_server = &TestServer::new().await;
     let alice = test_server.client(json!({"displayName": "alice", "role": "Reader"})).await;
-    let ask = |target: &'static str, form: String| test_server.knock("POST", target, &[], form);
+    let ask = |target: &'static str, form: String| test_server.post_login("POST", target, &[], form);
     let wrong = Client { id: alice.id.clone(), secret: "wrong".to_owned() };
     refused(ask("/adfs/oauth2/token", wrong.form()).await, 401, "invalid_client", 7000215);
     let nobody = Client { id: "nobody".to_owned(), secret: "wrong".to_owned() };
@@ -121,18 +121,19 @@ async fn refusals_are_the_directorys_and_tell_nothing_of_who_there_is() {
     refused(ask("/adfs/oauth2/devicecode", String::new()).await, 400, "unauthorized_client", 700016);
     refused(ask("/some-tenant/oauth2/token", alice.form()).await, 400, "invalid_request", 90002);
     refused(ask("/adfs/oauth2/v2.0/token", alice.form()).await, 400, "invalid_request", 900144);
-    let authorize = test_server.knock("GET", "/adfs/oauth2/authorize?response_type=code", &[], String::new()).await;
+    let authorize =
+        test_server.post_login("GET", "/adfs/oauth2/authorize?response_type=code", &[], String::new()).await;
     refused(authorize, 400, "unauthorized_client", 700016);
-    test_server.knock("GET", "/adfs/oauth2/token", &[], String::new()).await.is(405);
+    test_server.post_login("GET", "/adfs/oauth2/token", &[], String::new()).await.is(405);
     let id = "10546a8d-e7c5-4824-b726-3b6a600a7305";
-    let told = test_server.knock("POST", "/adfs/oauth2/token", &[("client-request-id", id)], wrong.form()).await;
+    let told = test_server.post_login("POST", "/adfs/oauth2/token", &[("client-request-id", id)], wrong.form()).await;
     assert_eq!(told.body["correlation_id"], id);
 }
 
 #[tokio::test]
-async fn documents_on_the_way_to_a_token_are_public_and_lead_to_this_server() {
+async fn discovery_documents_are_public_and_point_to_this_server() {
     let test_server = &TestServer::new().await;
-    let get = |target: String| async move { test_server.knock("GET", &target, &[], String::new()).await };
+    let get = |target: String| async move { test_server.post_login("GET", &target, &[], String::new()).await };
     let tenant = test_server.app.tenant.to_string();
     let document = get(format!("/{tenant}/v2.0/.well-known/openid-configuration")).await.is(200).body;
     assert_eq!(document["token_endpoint"], format!("http://box:8470/{tenant}/oauth2/v2.0/token"));
@@ -150,24 +151,24 @@ async fn documents_on_the_way_to_a_token_are_public_and_lead_to_this_server() {
 }
 
 #[tokio::test]
-async fn a_login_ends_when_it_is_revoked_and_when_its_password_is_over() {
+async fn logins_end_by_revocation_and_password_expiry() {
     let test_server = &TestServer::new().await;
     let alice = test_server.client(json!({"displayName": "alice", "role": "Reader", "years": 1})).await;
-    let log_in = || test_server.knock("POST", "/adfs/oauth2/token", &[], alice.form());
+    let log_in = || test_server.post_login("POST", "/adfs/oauth2/token", &[], alice.form());
     let groups = format!("{}/resourceGroups", test_server.subscription());
     let principal = format!("{}/providers/Corro/principals/alice", test_server.subscription());
-    let old = opens(log_in().await);
-    test_server.ask_as(&old, "GET", &groups, Value::Null).await.is(200);
-    test_server.ask("POST", &format!("{principal}/revokeTokens"), Value::Null).await.is(200);
-    test_server.ask_as(&old, "GET", &groups, Value::Null).await.is(401);
-    let new = opens(log_in().await);
-    test_server.ask_as(&new, "GET", &groups, Value::Null).await.is(200);
-    // Whoever may not see it cannot end it either.
-    test_server.ask_as(&new, "POST", &format!("{principal}/revokeTokens"), Value::Null).await.is(403);
-    test_server.ask("POST", &principal.replace("alice", "nobody/revokeTokens"), Value::Null).await.is(404);
-    // One's own, too: the answer comes, the next one does not.
-    test_server.ask("POST", &principal.replace("alice", "administrator/revokeTokens"), Value::Null).await.is(200);
-    test_server.ask("GET", &groups, Value::Null).await.is(401);
+    let old = access_token(log_in().await);
+    test_server.request_as(&old, "GET", &groups, Value::Null).await.is(200);
+    test_server.request("POST", &format!("{principal}/revokeTokens"), Value::Null).await.is(200);
+    test_server.request_as(&old, "GET", &groups, Value::Null).await.is(401);
+    let new = access_token(log_in().await);
+    test_server.request_as(&new, "GET", &groups, Value::Null).await.is(200);
+    // A principal that may not see another cannot revoke its tokens.
+    test_server.request_as(&new, "POST", &format!("{principal}/revokeTokens"), Value::Null).await.is(403);
+    test_server.request("POST", &principal.replace("alice", "nobody/revokeTokens"), Value::Null).await.is(404);
+    // A principal may revoke its own tokens: this request is answered, the next is refused.
+    test_server.request("POST", &principal.replace("alice", "administrator/revokeTokens"), Value::Null).await.is(200);
+    test_server.request("GET", &groups, Value::Null).await.is(401);
 
     let id = alice.id.clone();
     let past = test_server.app.now();
@@ -179,7 +180,7 @@ async fn a_login_ends_when_it_is_revoked_and_when_its_password_is_over() {
         Ok::<_, corro_model::ApiError>(())
     });
     ended.await.expect("committed");
-    test_server.ask_as(&new, "GET", &groups, Value::Null).await.is(401);
+    test_server.request_as(&new, "GET", &groups, Value::Null).await.is(401);
     refused(log_in().await, 401, "invalid_client", 7000222);
 }
 
@@ -188,35 +189,35 @@ async fn principals_without_a_role_see_that_there_is_a_subscription() {
     let test_server = &TestServer::new().await;
     test_server.create_workspace_with_cluster("g", "w").await;
     let client = test_server.client(json!({"displayName": "guest", "role": "Reader", "skipAssignment": true})).await;
-    let token = opens(test_server.knock("POST", "/adfs/oauth2/token", &[], client.form()).await);
+    let token = access_token(test_server.post_login("POST", "/adfs/oauth2/token", &[], client.form()).await);
     let subscription = test_server.subscription();
     for path in
         ["/tenants".to_owned(), "/subscriptions".to_owned(), subscription.clone(), format!("{subscription}/locations")]
     {
-        test_server.ask_as(&token, "GET", &path, Value::Null).await.is(200);
+        test_server.request_as(&token, "GET", &path, Value::Null).await.is(200);
     }
     for path in [test_server.group("g"), format!("{subscription}/resourceGroups"), format!("{subscription}/resources")]
     {
-        test_server.ask_as(&token, "GET", &path, Value::Null).await.refused(403, "AuthorizationFailed");
+        test_server.request_as(&token, "GET", &path, Value::Null).await.refused(403, "AuthorizationFailed");
     }
     let principals = format!("{subscription}/providers/Corro/principals");
     let both =
         json!({"displayName": "x", "role": "Reader", "skipAssignment": true, "scopes": [test_server.group("g")]});
-    test_server.ask("POST", &principals, both).await.is(400);
+    test_server.request("POST", &principals, both).await.is(400);
     let years = json!({"displayName": "x", "role": "Reader", "years": 1000});
-    test_server.ask("POST", &principals, years).await.is(400);
+    test_server.request("POST", &principals, years).await.is(400);
 }
 
 #[tokio::test]
-async fn what_surrounds_resources_is_listed() {
+async fn tenants_locations_and_providers_are_listed() {
     let test_server = &TestServer::new().await;
     test_server.create_workspace_with_cluster("g", "w").await;
     test_server.account("g", "someaccount").await;
-    test_server.ask("PUT", &test_server.group("h"), json!({"location": "mylab"})).await.is(201);
+    test_server.request("PUT", &test_server.group("h"), json!({"location": "mylab"})).await.is(201);
     let subscription = test_server.subscription();
     let get = |below: String| {
         let path = format!("{subscription}{below}");
-        async move { test_server.ask("GET", &path, Value::Null).await.is(200).body }
+        async move { test_server.request("GET", &path, Value::Null).await.is(200).body }
     };
     let names = |list: &Value, field: &str| -> Vec<String> {
         let items = list["value"].as_array().expect("a list");
@@ -229,7 +230,7 @@ async fn what_surrounds_resources_is_listed() {
     let shown = get("/providers/microsoft.batchai".to_owned()).await;
     assert_eq!(shown["resourceTypes"][0]["apiVersions"], json!(["2018-05-01"]));
     test_server
-        .ask("POST", &format!("{subscription}/providers/microsoft.batchai/unregister"), Value::Null)
+        .request("POST", &format!("{subscription}/providers/microsoft.batchai/unregister"), Value::Null)
         .await
         .is(409);
     assert_eq!(names(&get("/resources".to_owned()).await, "name"), ["w", "someaccount"]);
@@ -239,9 +240,9 @@ async fn what_surrounds_resources_is_listed() {
     assert_eq!(get("/resources?$filter=resourceGroup%20eq%20'h'".to_owned()).await["value"], json!([]));
 }
 
-/// A path that nobody wrote a right for cannot be reached: operations and routes are the same, and each has one.
+/// Operations and routes are the same set, and each has a right, so no path is reachable without one.
 #[test]
-fn every_operation_has_a_route_and_no_route_is_outside_of_the_operations() {
+fn operations_and_routes_are_the_same() {
     let mut routes = crate::http::arm::routes().ids();
     let mut operations: Vec<&str> = ALL.iter().map(|(id, ..)| *id).collect();
     routes.sort_unstable();

@@ -1,4 +1,4 @@
-//! Curves of a job, read from what it wrote on its share, and told to whoever may read the job.
+//! Training curves of a job, parsed from its output on a share.
 
 use std::fs;
 use std::io::Write;
@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 
 use super::{TestServer, job};
 
-/// A job whose logs lie on a share, and the directory of its output.
-async fn furnished(test_server: &TestServer, more: Value) -> (String, PathBuf) {
+/// Creates a job whose logs lie on a share; returns its path and output directory.
+async fn create_job_with_logs(test_server: &TestServer, more: Value) -> (String, PathBuf) {
     let own = test_server.create_workspace_with_cluster("g", "w").await;
     test_server.account("g", "someaccount").await;
     test_server.app.shares.create_share("someaccount", "logs").expect("a share");
@@ -31,8 +31,8 @@ async fn furnished(test_server: &TestServer, more: Value) -> (String, PathBuf) {
         ),
     ]);
     properties.extend(more.as_object().cloned().unwrap_or_default());
-    test_server.ask("PUT", &path, wanted).await.is(202);
-    let shown = test_server.ask("GET", &path, Value::Null).await.is(200).body;
+    test_server.request("PUT", &path, wanted).await.is(202);
+    let shown = test_server.request("GET", &path, Value::Null).await.is(200).body;
     let segment = shown["properties"]["jobOutputDirectoryPathSegment"].as_str().expect("a path").to_owned();
     let directory = test_server.app.shares.host_path("someaccount", "logs").expect("a path").join(segment);
     fs::create_dir_all(directory.join("stdouterr")).expect("directories");
@@ -40,8 +40,8 @@ async fn furnished(test_server: &TestServer, more: Value) -> (String, PathBuf) {
     (path, directory)
 }
 
-/// Each as `name rank axis: step=value …`.
-fn told(answer: &Value) -> Vec<String> {
+/// Formats each series as `name rank axis: step=value …`.
+fn series_text(answer: &Value) -> Vec<String> {
     let point = |point: &Value| format!("{}={}", point[0], point[2]);
     let one = |series: &Value| {
         let points: Vec<String> = series["points"].as_array().expect("points").iter().map(point).collect();
@@ -52,11 +52,11 @@ fn told(answer: &Value) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_log_becomes_curves_that_grow() {
+async fn curves_grow_with_the_log() {
     let test_server = TestServer::new().await;
-    let (path, directory) = furnished(&test_server, json!({})).await;
+    let (path, directory) = create_job_with_logs(&test_server, json!({})).await;
     let url = format!("{path}/metrics");
-    let first = test_server.ask("GET", &url, Value::Null).await.is(200).body;
+    let first = test_server.request("GET", &url, Value::Null).await.is(200).body;
     assert_eq!((&first["series"], &first["whole"], &first["ended"]), (&json!([]), &json!(true), &json!(false)));
     let mut log = fs::File::create(directory.join("stdouterr/stdout.txt")).expect("a file");
     let keras = "Epoch 1/2\n1/4 [..] - loss: 4.0 - acc: 0.5\r4/4 [==] - 0s 20ms/step - loss: 3.0 - acc: 0.75\n";
@@ -64,29 +64,32 @@ async fn a_log_becomes_curves_that_grow() {
     fs::write(directory.join("outputs/run/metrics.jsonl"), "{\"epoch\":1,\"val_acc\":0.5}\n").expect("written");
     let read = test_server.wait_for_series(&url, 4).await;
     let expected = ["acc null step: 1.0=0.5 4.0=0.75", "loss null step: 1.0=4.0 4.0=3.0"];
-    assert_eq!(told(&read)[..2], expected);
-    assert_eq!(told(&read)[2..], ["steps_per_second null step: 4.0=50.0", "val_acc null epoch: 1.0=0.5"]);
+    assert_eq!(series_text(&read)[..2], expected);
+    assert_eq!(series_text(&read)[2..], ["steps_per_second null step: 4.0=50.0", "val_acc null epoch: 1.0=0.5"]);
 
-    // Only what is new, of what is wanted.
+    // Only new points of the requested curves.
     log.write_all(b"Epoch 2/2\n2/4 [..] - loss: 2.0 - acc: 0.8\n").expect("written");
     let next = read["next"].as_str().expect("a word");
     let news = test_server.wait_for_series(&format!("{url}?after={next}&names=loss,nothing"), 1).await;
-    assert_eq!((told(&news), &news["whole"]), (vec!["loss null step: 6.0=2.0".to_owned()], &json!(false)));
-    test_server.ask("GET", &format!("{url}?ranks=x"), Value::Null).await.refused(400, "InvalidQueryParameterValue");
-    test_server.ask("GET", &format!("{url}?points=1"), Value::Null).await.refused(400, "InvalidQueryParameterValue");
-    test_server.ask("GET", &url.replace("jobs/j", "jobs/none"), Value::Null).await.is(404);
+    assert_eq!((series_text(&news), &news["whole"]), (vec!["loss null step: 6.0=2.0".to_owned()], &json!(false)));
+    test_server.request("GET", &format!("{url}?ranks=x"), Value::Null).await.refused(400, "InvalidQueryParameterValue");
+    test_server
+        .request("GET", &format!("{url}?points=1"), Value::Null)
+        .await
+        .refused(400, "InvalidQueryParameterValue");
+    test_server.request("GET", &url.replace("jobs/j", "jobs/none"), Value::Null).await.is(404);
 
-    // A file that begins anew is read anew.
+    // A truncated file is parsed from the start.
     fs::write(directory.join("stdouterr/stdout.txt"), "step=1 loss=9\n").expect("written");
     let again = format!("{url}?after={next}&names=loss");
-    let anew = test_server.wait_for(&again, |body| told(body) == ["loss null step: 1.0=9.0"]).await;
+    let anew = test_server.wait_for(&again, |body| series_text(body) == ["loss null step: 1.0=9.0"]).await;
     assert_eq!(anew["whole"], json!(true));
 }
 
 #[tokio::test]
-async fn each_rank_with_a_log_of_its_own_has_its_curve() {
+async fn each_rank_log_has_its_curve() {
     let test_server = TestServer::new().await;
-    let (path, directory) = furnished(&test_server, json!({})).await;
+    let (path, directory) = create_job_with_logs(&test_server, json!({})).await;
     for (rank, loss) in [(0, 1.0), (1, 3.0)] {
         let log = directory.join(format!("stdouterr/stdout-{rank}.txt"));
         fs::write(log, format!("step=1 loss={loss}\n")).expect("written");
@@ -94,10 +97,10 @@ async fn each_rank_with_a_log_of_its_own_has_its_curve() {
     fs::write(directory.join("stdouterr/stdout-job_prep.txt"), "step=1 loss=7\n").expect("written");
     let url = format!("{path}/metrics");
     let read = test_server.wait_for_series(&url, 3).await;
-    assert_eq!(told(&read), ["loss null step: 1.0=2.0", "loss 0 step: 1.0=1.0", "loss 1 step: 1.0=3.0"]);
-    let table = test_server.table(&format!("{url}?ranks=1")).await;
+    assert_eq!(series_text(&read), ["loss null step: 1.0=2.0", "loss 0 step: 1.0=1.0", "loss 1 step: 1.0=3.0"]);
+    let get_csv = test_server.get_csv(&format!("{url}?ranks=1")).await;
     assert_eq!(
-        table,
+        get_csv,
         ("text/csv; charset=utf-8".into(), "name,rank,unit,axis,step,time,value\nloss,1,,step,1,,3\n".into())
     );
 }
@@ -106,7 +109,7 @@ impl TestServer {
     async fn wait_for(&self, url: &str, enough: impl Fn(&Value) -> bool) -> Value {
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
         loop {
-            let body = self.ask("GET", url, Value::Null).await.is(200).body;
+            let body = self.request("GET", url, Value::Null).await.is(200).body;
             if enough(&body) {
                 return body;
             }
@@ -119,7 +122,7 @@ impl TestServer {
         self.wait_for(url, |body| body["series"].as_array().is_some_and(|series| series.len() >= n)).await
     }
 
-    async fn table(&self, url: &str) -> (String, String) {
+    async fn get_csv(&self, url: &str) -> (String, String) {
         let request = Request::builder()
             .uri(format!("{url}&api-version=2018-05-01"))
             .header(header::HOST, "localhost")
@@ -133,14 +136,14 @@ impl TestServer {
 }
 
 #[tokio::test]
-async fn what_nodes_wrote_down_is_told_instead_of_the_logs() {
+async fn curve_files_of_nodes_replace_the_logs() {
     let test_server = TestServer::new().await;
-    let (path, directory) = furnished(&test_server, json!({})).await;
+    let (path, directory) = create_job_with_logs(&test_server, json!({})).await;
     let url = format!("{path}/metrics");
-    // Two ranks in one log, as it is read without a word from the nodes.
+    // Two ranks in one log, without metadata from the nodes.
     fs::write(directory.join("stdouterr/stdout.txt"), "step=1 loss=1\nstep=1 loss=3\n").expect("written");
-    let first = test_server.ask("GET", &url, Value::Null).await.is(200).body;
-    assert_eq!(told(&first).len(), 1, "{first:#}");
+    let first = test_server.request("GET", &url, Value::Null).await.is(200).body;
+    assert_eq!(series_text(&first).len(), 1, "{first:#}");
     let line = |rank: u32, step: u32, value: f64| {
         let points = json!([[step, 1_500_000_000_000_i64, value]]);
         json!({"name": "loss", "rank": rank, "axis": "step", "source": "log", "points": points, "count": 1}).to_string()
@@ -153,8 +156,8 @@ async fn what_nodes_wrote_down_is_told_instead_of_the_logs() {
     let expected = ["loss null step: 1.0=2.0 2.0=1.0", "loss 0 step: 1.0=1.0 2.0=0.5", "loss 1 step: 1.0=3.0 2.0=1.5"];
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
     loop {
-        let now = test_server.ask("GET", &url, Value::Null).await.is(200).body;
-        if told(&now) == expected {
+        let now = test_server.request("GET", &url, Value::Null).await.is(200).body;
+        if series_text(&now) == expected {
             break;
         }
         assert!(std::time::Instant::now() < deadline, "{now:#}");

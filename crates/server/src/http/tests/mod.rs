@@ -1,6 +1,5 @@
-//! The resource manager in one process: requests go straight into [`Api::answer`], as the administrator or as a principal
-//! of the test's making. Nothing reconciles, so what is begun stays begun. This file is the bench; the siblings are the
-//! tests.
+//! In-process tests of the HTTP API: requests go straight into [`Api::handle`], as the administrator or as a principal that the
+//! test creates. Nothing reconciles, so operations stay in progress. This file is the fixture; its submodules are the tests.
 
 mod audit;
 mod audit_changes;
@@ -49,7 +48,7 @@ pub struct TestServer {
     pub app: App,
     pub api: Api,
     pub files: FileService,
-    /// The administrator's.
+    /// The administrator's access token.
     pub token: String,
     _stop: watch::Sender<bool>,
     dir: TempDir,
@@ -63,14 +62,14 @@ pub struct TestResponse {
 }
 
 impl TestResponse {
-    /// It must have this status.
+    /// Asserts the status.
     #[track_caller]
     pub fn is(self, status: u16) -> Self {
         assert_eq!(self.status, status, "{self:?}");
         self
     }
 
-    /// It must be refused like this; gives the message.
+    /// Asserts status and error code; returns the message.
     #[track_caller]
     pub fn refused(self, status: u16, code: &str) -> String {
         let error = &self.body["error"];
@@ -80,7 +79,7 @@ impl TestResponse {
 }
 
 impl TestServer {
-    /// Where everything of this server lies.
+    /// The server's data directory.
     pub fn path(&self) -> &std::path::Path {
         self.dir.path()
     }
@@ -143,12 +142,12 @@ impl TestServer {
         format!("{}/providers/Microsoft.BatchAI/workspaces/{name}", self.group(group))
     }
 
-    /// A request of the administrator; `Null` is no body.
-    pub async fn ask(&self, method: &str, path: &str, body: Value) -> TestResponse {
-        self.ask_as(&self.token, method, path, body).await
+    /// Sends a request as the administrator; `Null` is no body.
+    pub async fn request(&self, method: &str, path: &str, body: Value) -> TestResponse {
+        self.request_as(&self.token, method, path, body).await
     }
 
-    pub async fn ask_as(&self, token: &str, method: &str, path: &str, body: Value) -> TestResponse {
+    pub async fn request_as(&self, token: &str, method: &str, path: &str, body: Value) -> TestResponse {
         let separator = if path.contains('?') { '&' } else { '?' };
         let body = if body.is_null() { Body::empty() } else { Body::from(body.to_string()) };
         let request = Request::builder()
@@ -168,28 +167,31 @@ impl TestServer {
         TestResponse { status: parts.status.as_u16(), headers: parts.headers, body }
     }
 
-    /// A group with a workspace, an experiment `e` and a cluster `c` in it.
+    /// Creates a group with a workspace, an experiment `e` and a cluster `c`.
     pub async fn create_workspace_with_cluster(&self, group: &str, workspace: &str) -> String {
         let at = self.workspace(group, workspace);
-        self.ask("PUT", &self.group(group), json!({"location": "eastus"})).await;
-        self.ask("PUT", &at, json!({"location": "eastus"})).await.is(200);
-        self.ask("PUT", &format!("{at}/experiments/e"), Value::Null).await;
-        self.ask("PUT", &format!("{at}/clusters/c"), cluster()).await.is(202);
+        self.request("PUT", &self.group(group), json!({"location": "eastus"})).await;
+        self.request("PUT", &at, json!({"location": "eastus"})).await.is(200);
+        self.request("PUT", &format!("{at}/experiments/e"), Value::Null).await;
+        self.request("PUT", &format!("{at}/clusters/c"), cluster()).await.is(202);
         at
     }
 
-    /// A new storage account.
+    /// Creates a storage account.
     pub async fn account(&self, group: &str, name: &str) -> String {
         let path = format!("{}/providers/Microsoft.Storage/storageAccounts/{name}", self.group(group));
-        self.ask("PUT", &path, json!({"location": "eastus", "sku": {"name": "Standard_LRS"}})).await.is(200);
+        self.request("PUT", &path, json!({"location": "eastus", "sku": {"name": "Standard_LRS"}})).await.is(200);
         path
     }
 
-    /// The token of a new principal with a role at some scopes.
+    /// Creates a principal with a role at some scopes; returns its access token.
     pub async fn principal(&self, name: &str, role: &str, scopes: &[&str]) -> String {
         let path = format!("{}/providers/Corro/principals", self.subscription());
-        let made =
-            self.ask("POST", &path, json!({"displayName": name, "role": role, "scopes": scopes})).await.is(200).body;
+        let made = self
+            .request("POST", &path, json!({"displayName": name, "role": role, "scopes": scopes}))
+            .await
+            .is(200)
+            .body;
         let text = |name: &str| made[name].as_str().expect("text").to_owned();
         let secret = corro_model::Secret::new(text("password"));
         let token = self.app.issue_token(&text("appId"), &secret, "x").expect("a token");
@@ -197,7 +199,7 @@ impl TestServer {
     }
 }
 
-/// One that can be asked for.
+/// A valid cluster.
 pub fn cluster() -> Value {
     json!({"properties": {
         "vmSize": "Standard_D1", "scaleSettings": {"manual": {"targetNodeCount": 1}},

@@ -1,4 +1,4 @@
-//! Single nodes: who sees them, and who takes which of them back.
+//! Single nodes: listing, preemption and processes, by role.
 
 use corro_model::node::{FromRecording, ToNode};
 use corro_model::{GroupKey, NodeId};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{TestServer, cluster};
 
 #[tokio::test]
-async fn nodes_are_shown_to_readers_and_taken_back_by_contributors() {
+async fn readers_list_nodes_and_contributors_preempt_them() {
     let test_server = TestServer::new().await;
     let (own, other) = (
         test_server.create_workspace_with_cluster("g", "w").await,
@@ -16,7 +16,7 @@ async fn nodes_are_shown_to_readers_and_taken_back_by_contributors() {
     );
     let mut low = cluster();
     low["properties"]["vmPriority"] = json!("lowpriority");
-    test_server.ask("PUT", &format!("{own}/clusters/low"), low).await.is(202);
+    test_server.request("PUT", &format!("{own}/clusters/low"), low).await.is(202);
     let (now, ids) = (test_server.app.now(), [1, 2, 3].map(|pool| NodeId::new(pool, 1, test_server.app.now())));
     let clusters =
         [("g", "low"), ("g", "c"), ("h", "c")].map(|(group, name)| GroupKey::new(group).workspace("w").cluster(name));
@@ -31,7 +31,7 @@ async fn nodes_are_shown_to_readers_and_taken_back_by_contributors() {
 
     let list = format!("{}/providers/Corro/nodes", test_server.subscription());
     let reader = test_server.principal("reader", "Reader", &[&own]).await;
-    let seen = test_server.ask_as(&reader, "GET", &list, Value::Null).await.is(200).body;
+    let seen = test_server.request_as(&reader, "GET", &list, Value::Null).await.is(200).body;
     let of = |field: &str| -> Vec<Value> {
         seen["value"].as_array().expect("a list").iter().map(|node| node[field].clone()).collect()
     };
@@ -43,37 +43,38 @@ async fn nodes_are_shown_to_readers_and_taken_back_by_contributors() {
 
     let path = |at: &str, cluster: &str, node: &NodeId| format!("{at}/clusters/{cluster}/nodes/{node}/preempt");
     let mine = path(&own, "low", &ids[0]);
-    test_server.ask_as(&reader, "POST", &mine, json!({})).await.refused(403, "AuthorizationFailed");
+    test_server.request_as(&reader, "POST", &mine, json!({})).await.refused(403, "AuthorizationFailed");
     let contributor = test_server.principal("contributor", "Contributor", &[&own]).await;
     let ask = |path: String, body: Value| {
         let (test_server, contributor) = (&test_server, &contributor);
-        async move { test_server.ask_as(contributor, "POST", &path, body).await }
+        async move { test_server.request_as(contributor, "POST", &path, body).await }
     };
     ask(path(&other, "c", &ids[2]), json!({})).await.refused(403, "AuthorizationFailed");
     let told = ask(mine.clone(), json!({"graceSeconds": -1})).await;
     assert!(told.status == 400, "{told:?}");
     let told = ask(path(&own, "c", &ids[1]), json!({})).await.refused(409, "NodeNotPreemptible");
     assert!(told.contains("belongs to the dedicated cluster c") && told.contains("resize the cluster"), "{told}");
-    // A node of another cluster is not one of this.
+    // A node of another cluster is not found in this one.
     ask(path(&own, "low", &ids[1]), json!({})).await.refused(404, "NodeNotFound");
     let taken = ask(mine.clone(), json!({"graceSeconds": 2.5})).await.is(200).body;
     assert_eq!((&taken["preempted"]["graceMs"], &taken["preempted"]["cause"]), (&json!(2500), &json!("asked")));
-    // Twice is once.
+    // A second preemption has no effect.
     assert_eq!(ask(mine, json!({"graceSeconds": 9})).await.is(200).body["preempted"], taken["preempted"]);
     let lines = test_server.app.history(corro_model::history::HistoryFilter::newest(100)).await.expect("a history");
     assert_eq!(lines.iter().filter(|line| line.what == "node.preempted").count(), 1);
 }
 
 #[tokio::test]
-async fn a_job_without_nodes_has_no_processes_and_one_without_agents_says_so() {
+async fn processes_need_nodes_and_connected_agents() {
     let test_server = TestServer::new().await;
     let own = test_server.create_workspace_with_cluster("g", "w").await;
     let path = format!("{own}/experiments/e/jobs/j");
-    test_server.ask("PUT", &path, super::job(&format!("{own}/clusters/c"))).await.is(202);
-    let told = test_server.ask("GET", &format!("{path}/processes"), Value::Null).await.refused(409, "JobNotRunning");
+    test_server.request("PUT", &path, super::job(&format!("{own}/clusters/c"))).await.is(202);
+    let told =
+        test_server.request("GET", &format!("{path}/processes"), Value::Null).await.refused(409, "JobNotRunning");
     assert!(told.starts_with("The job j is queued: it has no processes now"), "{told}");
-    // A page that looks again and again is not told of an error.
-    let told = test_server.ask("GET", &format!("{path}/processes?orNone=true"), Value::Null).await.is(200).body;
+    // A polling page gets no error.
+    let told = test_server.request("GET", &format!("{path}/processes?orNone=true"), Value::Null).await.is(200).body;
     assert_eq!(told, json!({"attempt": 0, "nodes": []}));
     let (now, node) = (test_server.app.now(), NodeId::new(1, 1, test_server.app.now()));
     let (key, id) = (GroupKey::new("g").workspace("w").experiment("e").job("j"), node.clone());
@@ -87,16 +88,16 @@ async fn a_job_without_nodes_has_no_processes_and_one_without_agents_says_so() {
         Ok::<_, StoreError>(())
     });
     commit.await.expect("it runs");
-    let told = test_server.ask("GET", &format!("{path}/processes"), Value::Null).await.is(200).body;
+    let told = test_server.request("GET", &format!("{path}/processes"), Value::Null).await.is(200).body;
     assert_eq!(told, json!({"attempt": 1, "nodes": [{"nodeId": node, "answered": false, "processes": []}]}));
 
-    // A timeline is recorded by the nodes, and put together when they have sent theirs.
+    // Nodes record a timeline; it is assembled when all have sent theirs.
     let (timeline, wanted) = (format!("{path}/timeline"), |seconds: f64| json!({"seconds": seconds}));
-    test_server.ask("GET", &timeline, Value::Null).await.refused(404, "TimelineNotFound");
-    test_server.ask("POST", &timeline, wanted(61.0)).await.is(400);
+    test_server.request("GET", &timeline, Value::Null).await.refused(404, "TimelineNotFound");
+    test_server.request("POST", &timeline, wanted(61.0)).await.is(400);
     let (_line, mut asked) = test_server.app.figures.attach(&node);
-    assert_eq!(test_server.ask("POST", &timeline, wanted(0.5)).await.is(200).body["state"], "recording");
-    test_server.ask("POST", &timeline, wanted(0.5)).await.refused(409, "TimelineIsRecording");
+    assert_eq!(test_server.request("POST", &timeline, wanted(0.5)).await.is(200).body["state"], "recording");
+    test_server.request("POST", &timeline, wanted(0.5)).await.refused(409, "TimelineIsRecording");
     let Some(ToNode::Record { number, millis: 500, .. }) = asked.recv().await else { panic!("not told to record") };
     let began = json!({"name": "process_name", "ph": "M", "pid": 0, "args": {"start_time_since_epoch_in_micros": 7}});
     let events =
@@ -105,7 +106,7 @@ async fn a_job_without_nodes_has_no_processes_and_one_without_agents_says_so() {
         test_server.app.timelines.told(&node, FromRecording { number, rank });
     }
     let done = loop {
-        let told = test_server.ask("GET", &timeline, Value::Null).await.is(200).body;
+        let told = test_server.request("GET", &timeline, Value::Null).await.is(200).body;
         if told["state"] == "done" {
             break told;
         }

@@ -1,4 +1,4 @@
-//! Output files of a job in a container: listed with links that read them, and open nothing else.
+//! Output files in a blob container: listed with SAS URLs that read these files and nothing else.
 
 use axum::body::Body;
 use axum::extract::Request;
@@ -31,12 +31,13 @@ async fn output_in_a_container_is_listed_and_read_by_its_links() {
         "accountName": "someaccount", "containerName": "data", "relativeMountPath": "blobs",
         "credentials": {"accountKey": "x"}
     }]});
-    test_server.ask("PUT", &path, wanted).await.is(202);
+    test_server.request("PUT", &path, wanted).await.is(202);
     let list = format!("{path}/listOutputFiles?outputdirectoryid=stdouterr");
-    assert_eq!(test_server.ask("POST", &list, Value::Null).await.is(200).body["value"], json!([]));
+    assert_eq!(test_server.request("POST", &list, Value::Null).await.is(200).body["value"], json!([]));
 
     let segment =
-        test_server.ask("GET", &path, Value::Null).await.body["properties"]["jobOutputDirectoryPathSegment"].clone();
+        test_server.request("GET", &path, Value::Null).await.body["properties"]["jobOutputDirectoryPathSegment"]
+            .clone();
     let directory = format!("logs/{}/stdouterr", segment.as_str().expect("text"));
     for (host, text) in [
         (test_server.app.shares.container_host_path("someaccount", "data"), "in the container"),
@@ -46,7 +47,7 @@ async fn output_in_a_container_is_listed_and_read_by_its_links() {
         std::fs::create_dir_all(&directory).expect("directories");
         std::fs::write(directory.join("stdout.txt"), text).expect("written");
     }
-    let listed = test_server.ask("POST", &list, Value::Null).await.is(200).body;
+    let listed = test_server.request("POST", &list, Value::Null).await.is(200).body;
     let link = listed["value"][0]["downloadUrl"].as_str().expect("a link").replace("http://localhost", "");
     assert!(link.starts_with("/someaccount/data/logs/") && link.contains("sr=b"), "{link}");
     let body = b"in the container".to_vec();
@@ -56,7 +57,7 @@ async fn output_in_a_container_is_listed_and_read_by_its_links() {
     let blob_host = [("host", "someaccount.blob.localhost")];
     assert_eq!(test_server.fetch("GET", by_host, &blob_host).await, (200, body));
 
-    // The link is for this file in this container, to be read.
+    // The SAS URL grants reading of this file only.
     let as_share = link.replace("sr=b", "sr=f");
     assert_eq!(test_server.fetch("GET", &as_share, &[]).await.0, 403);
     assert_eq!(test_server.fetch("GET", &link.replace("stdout.txt", "stderr.txt"), &[]).await.0, 403);
@@ -69,7 +70,7 @@ async fn output_in_a_container_is_listed_and_read_by_its_links() {
     assert_eq!(test_server.fetch("GET", &format!("/data/{inside}?{of_share}"), &blob_host).await.0, 403);
     let (status, body) = test_server.fetch("GET", &format!("/someaccount/data/{inside}?{of_share}"), &[]).await;
     assert_eq!((status, body), (200, b"on the share".to_vec()));
-    // Nor is it the source of a copy from the share.
+    // It is not accepted as the source of a copy from the share.
     let source = format!("http://localhost{link}");
     let write = corro_model::storage::sas::Sas {
         version: "2018-03-28".to_owned(),

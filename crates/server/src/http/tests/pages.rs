@@ -1,4 +1,4 @@
-//! A page of jobs says of each job what the job's own answer says, byte for byte, in whatever state it is.
+//! A page of jobs contains each job exactly as the job's own response, byte for byte, in every state.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::{TestServer, cluster, job};
 
-/// One job for each of these, in the order of their names.
+/// One job per name, sorted.
 const JOBS: [&str; 9] = [
     "deleting",
     "failed",
@@ -28,20 +28,20 @@ const JOBS: [&str; 9] = [
 ];
 
 #[tokio::test]
-async fn a_page_is_made_of_the_answers_for_its_jobs() {
+async fn a_page_consists_of_the_responses_for_its_jobs() {
     let test_server = TestServer::new().await;
     let own = test_server.create_workspace_with_cluster("g", "w").await;
-    test_server.ask("PUT", &format!("{own}/clusters/d"), cluster()).await.is(202);
+    test_server.request("PUT", &format!("{own}/clusters/d"), cluster()).await.is(202);
     for name in JOBS {
-        // Nobody waits for the one that is being stopped: when it ends is not known before.
+        // No job waits for the terminating one: its end is unknown.
         let mut wanted = job(&format!("{own}/clusters/{}", if name == "stopping" { "d" } else { "c" }));
         wanted["properties"]["nodeCount"] = json!(if name == "waits-too-large" { 3 } else { 1 });
         wanted["properties"]["environmentVariables"] = json!([{"name": "A", "value": "\"quoted\"\n\u{1F980}"}]);
         wanted["properties"]["secrets"] = json!([{"name": "S", "value": "918273"}]);
         wanted["properties"]["schedulingPriority"] = json!(if name == "waits-first" { "high" } else { "normal" });
-        test_server.ask("PUT", &format!("{own}/experiments/e/jobs/{name}"), wanted).await.is(202);
+        test_server.request("PUT", &format!("{own}/experiments/e/jobs/{name}"), wanted).await.is(202);
     }
-    let steps = |txn: &mut Txn| Ok::<_, StoreError>(bring_about(txn));
+    let steps = |txn: &mut Txn| Ok::<_, StoreError>(set_job_states(txn));
     test_server.app.store.commit(steps).await.expect("a commit").expect("every step is one that the state allows");
 
     let list = format!("{own}/experiments/e/jobs");
@@ -52,7 +52,7 @@ async fn a_page_is_made_of_the_answers_for_its_jobs() {
     }
     assert_eq!(page, format!(r#"{{"value":[{}]}}"#, each.join(",")));
 
-    // Read and written again by the type, it is the same: nothing is written that the type does not know.
+    // Parsing and serializing again gives the same text: no unknown fields are written.
     let read: Page<Job> = serde_json::from_str(&page).expect("a page of jobs");
     assert_eq!(serde_json::to_string(&read).expect("plain data"), page);
     let status = |job: &Job| serde_json::to_value(&job.properties.status).expect("plain data");
@@ -64,9 +64,9 @@ async fn a_page_is_made_of_the_answers_for_its_jobs() {
     assert_eq!(read.value.iter().map(|job| job.properties.status.lost_attempts.len()).sum::<usize>(), 1);
 }
 
-/// Brings each job to what its name says, one after another on a node of its cluster. The nodes are busy in the end, so
-/// that no answer depends on the moment it is made.
-fn bring_about(txn: &mut Txn) -> Result<(), Refused> {
+/// Brings each job into the state its name says, one after another on a node of its cluster. The nodes are busy in the end, so
+/// that no response depends on the time.
+fn set_job_states(txn: &mut Txn) -> Result<(), Refused> {
     let at = |seconds| Timestamp::from_millis(1_900_000_000_000).plus(Duration::from_secs(seconds));
     let workspace = GroupKey::new("g").workspace("w");
     let key = |name| workspace.experiment("e").job(name);
@@ -94,7 +94,7 @@ fn bring_about(txn: &mut Txn) -> Result<(), Refused> {
 }
 
 impl TestServer {
-    /// What a GET is answered with, as it was written.
+    /// The raw body of a GET.
     async fn text(&self, path: &str) -> String {
         let request = Request::builder()
             .uri(format!("{path}?api-version=2018-05-01"))

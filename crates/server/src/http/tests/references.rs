@@ -1,4 +1,4 @@
-//! What a request names beside its own path: only what its caller may use, and nothing is told of the rest.
+//! Resources that a request refers to: the caller needs rights to them, and errors do not reveal whether they exist.
 
 use serde_json::json;
 
@@ -13,14 +13,14 @@ async fn a_job_runs_only_on_clusters_that_its_submitter_may_use() {
     );
     let (job_path, other_cluster) = (format!("{own}/experiments/e/jobs/j"), format!("{other}/clusters/c"));
     let token = test_server.principal("p", "Contributor", &[&own]).await;
-    let message = test_server.ask_as(&token, "PUT", &job_path, job(&other_cluster)).await;
+    let message = test_server.request_as(&token, "PUT", &job_path, job(&other_cluster)).await;
     let message = message.refused(403, "LinkedAuthorizationFailed");
     assert!(message.contains(&other_cluster) && message.contains("properties.cluster.id"), "{message}");
-    // Nothing is told of what exists.
-    let missing = test_server.ask_as(&token, "PUT", &job_path, job(&format!("{other}/clusters/nothere"))).await;
+    // The error does not reveal whether the cluster exists.
+    let missing = test_server.request_as(&token, "PUT", &job_path, job(&format!("{other}/clusters/nothere"))).await;
     missing.refused(403, "LinkedAuthorizationFailed");
     let both = test_server.principal("both", "Contributor", &[&own, &other]).await;
-    test_server.ask_as(&both, "PUT", &job_path, job(&other_cluster)).await.is(202);
+    test_server.request_as(&both, "PUT", &job_path, job(&other_cluster)).await.is(202);
 }
 
 #[tokio::test]
@@ -34,7 +34,7 @@ async fn a_file_server_is_mounted_only_by_those_who_may_use_it() {
         "vmSize": "Standard_D1", "dataDisks": {"diskSizeInGB": 1, "diskCount": 1, "storageAccountType": "Standard_LRS"},
         "sshConfiguration": {"userAccountSettings": {"adminUserName": "me", "adminUserPassword": "secret"}}
     }});
-    test_server.ask("PUT", &format!("{other}/fileServers/f"), server).await.is(202);
+    test_server.request("PUT", &format!("{other}/fileServers/f"), server).await.is(202);
     let token = test_server.principal("p", "Contributor", &[&own]).await;
     for name in ["f", "nothere"] {
         let mounts = json!({"fileServers": [
@@ -42,18 +42,18 @@ async fn a_file_server_is_mounted_only_by_those_who_may_use_it() {
         ]});
         let mut wanted = cluster();
         wanted["properties"]["nodeSetup"] = json!({"mountVolumes": mounts});
-        let refused = test_server.ask_as(&token, "PUT", &format!("{own}/clusters/c2"), wanted).await;
+        let refused = test_server.request_as(&token, "PUT", &format!("{own}/clusters/c2"), wanted).await;
         refused.refused(403, "LinkedAuthorizationFailed");
         let mut wanted = job(&format!("{own}/clusters/c"));
         wanted["properties"]["mountVolumes"] = mounts;
-        let refused = test_server.ask_as(&token, "PUT", &format!("{own}/experiments/e/jobs/j"), wanted).await;
+        let refused = test_server.request_as(&token, "PUT", &format!("{own}/experiments/e/jobs/j"), wanted).await;
         refused.refused(403, "LinkedAuthorizationFailed");
     }
 }
 
-/// They run as the agent's user, outside of all isolation.
+/// Mount commands run as the agent's user without isolation.
 #[tokio::test]
-async fn mount_commands_of_clusters_are_given_by_owners_of_the_subscription() {
+async fn mount_commands_need_owners_of_the_subscription() {
     let test_server = TestServer::new().await;
     let own = test_server.create_workspace_with_cluster("g1", "w1").await;
     let mut wanted = cluster();
@@ -62,12 +62,15 @@ async fn mount_commands_of_clusters_are_given_by_owners_of_the_subscription() {
     let path = format!("{own}/clusters/mounts");
     for role in ["Contributor", "Owner"] {
         let token = test_server.principal(role, role, &[&own]).await;
-        let refused = test_server.ask_as(&token, "PUT", &path, wanted.clone()).await;
+        let refused = test_server.request_as(&token, "PUT", &path, wanted.clone()).await;
         let message = refused.refused(403, "AuthorizationFailed");
         assert!(message.contains("unmanagedFileSystems[0].mountCommand"), "{role}: {message}");
-        test_server.ask_as(&token, "PUT", &format!("{own}/clusters/{}", role.to_lowercase()), cluster()).await.is(202);
+        test_server
+            .request_as(&token, "PUT", &format!("{own}/clusters/{}", role.to_lowercase()), cluster())
+            .await
+            .is(202);
     }
-    test_server.ask("PUT", &path, wanted).await.is(202);
+    test_server.request("PUT", &path, wanted).await.is(202);
 }
 
 #[tokio::test]
@@ -78,15 +81,15 @@ async fn a_waiting_job_does_not_name_jobs_that_its_reader_may_not_read() {
         test_server.create_workspace_with_cluster("g2", "w2").await,
     );
     let shared = format!("{own}/clusters/c");
-    test_server.ask("PUT", &format!("{other}/experiments/e/jobs/confidential"), job(&shared)).await.is(202);
+    test_server.request("PUT", &format!("{other}/experiments/e/jobs/confidential"), job(&shared)).await.is(202);
     let second = format!("{own}/experiments/e/jobs/second");
-    test_server.ask("PUT", &second, job(&shared)).await.is(202);
+    test_server.request("PUT", &second, job(&shared)).await.is(202);
     let token = test_server.principal("p", "Reader", &[&own]).await;
     let list = format!("{own}/experiments/e/jobs");
     for path in [&second, &list] {
-        let text = test_server.ask_as(&token, "GET", path, json!(null)).await.is(200).body.to_string();
+        let text = test_server.request_as(&token, "GET", path, json!(null)).await.is(200).body.to_string();
         assert!(!text.contains("confidential") && text.contains("a job of another workspace"), "{text}");
     }
-    let text = test_server.ask("GET", &second, json!(null)).await.is(200).body.to_string();
+    let text = test_server.request("GET", &second, json!(null)).await.is(200).body.to_string();
     assert!(text.contains("confidential"), "{text}");
 }

@@ -1,5 +1,5 @@
-//! What is open ends with the credential that opened it. A real server on a socket, because what is cut is a connection:
-//! the client here asks for much more than fits between the two, reads a little of it and then waits.
+//! RunningServer connections end with their credential. Uses a real server on a socket, since connections are aborted: the client requests
+//! much more than fits into the socket buffers, reads a little and then waits.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -18,30 +18,30 @@ use crate::http::{HttpService, serve};
 use crate::tls::{Tls, TlsSource, tests::connector};
 use crate::unix_now;
 
-/// A file that is longer than everything that can be under way on a loopback connection.
+/// A file larger than all buffers of a loopback connection.
 const LENGTH: u64 = 4 << 30;
 
-/// Too long for any machine; the test fails by it instead of hanging.
+/// Test timeout, longer than any machine needs.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-struct Open {
+struct RunningServer {
     test_server: TestServer,
     address: std::net::SocketAddr,
     tls: Option<Tls>,
     _stop: watch::Sender<bool>,
 }
 
-/// A connection, secured or not.
-trait Wire: AsyncRead + AsyncWrite + Unpin {}
+/// A TCP or TLS connection.
+trait Connection: AsyncRead + AsyncWrite + Unpin {}
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Wire for S {}
+impl<S: AsyncRead + AsyncWrite + Unpin> Connection for S {}
 
-impl Open {
-    async fn new() -> Open {
-        Open::with(false).await
+impl RunningServer {
+    async fn new() -> RunningServer {
+        RunningServer::with(false).await
     }
 
-    async fn with(is_secured: bool) -> Open {
+    async fn with(is_secured: bool) -> RunningServer {
         let test_server = TestServer::new().await;
         test_server.create_workspace_with_cluster("g", "w").await;
         test_server.account("g", "someaccount").await;
@@ -59,21 +59,21 @@ impl Open {
         let source = TlsSource::OwnCa { dir: ca_dir.path().to_owned(), names: Vec::new() };
         let tls = is_secured.then(|| Tls::open(&source).expect("a certificate"));
         tokio::spawn(serve(listener, tls.clone(), test_server.api.clone(), stopping));
-        Open { test_server, address, tls, _stop: stop }
+        RunningServer { test_server, address, tls, _stop: stop }
     }
 
-    /// A new reader: app id and what its token is marked with.
+    /// Creates a reader; returns its app id and the login id of its token.
     async fn reader(&self, name: &str) -> (String, String) {
         let path = format!("{}/providers/Corro/principals", self.test_server.subscription());
         let made =
-            self.test_server.ask("POST", &path, json!({"displayName": name, "role": "Reader"})).await.is(200).body;
+            self.test_server.request("POST", &path, json!({"displayName": name, "role": "Reader"})).await.is(200).body;
         let text = |name: &str| made[name].as_str().expect("text").to_owned();
         let token =
             self.test_server.app.issue_token(&text("appId"), &Secret::new(text("password")), "x").expect("a token");
         (text("appId"), self.test_server.app.caller_of(token.access_token.expose()).expect("a caller").by)
     }
 
-    /// The path and query of a link that this server made for `by`.
+    /// Path and query of a SAS URL issued to `by`.
     fn link(&self, by: &str) -> String {
         let keys = self.test_server.app.raw_account_keys("someaccount").expect("keys");
         let (file, until) = (("someaccount", "data", "long"), unix_now() + 3600);
@@ -82,14 +82,14 @@ impl Open {
         format!("/someaccount/data/long?{query}")
     }
 
-    async fn connect(&self) -> Box<dyn Wire> {
+    async fn connect(&self) -> Box<dyn Connection> {
         let stream = TcpStream::connect(self.address).await.expect("a connection");
         let Some(tls) = &self.tls else { return Box::new(stream) };
         let name = ServerName::try_from("localhost").expect("a name");
         Box::new(connector(&tls.trusted).connect(name, stream).await.expect("a handshake"))
     }
 
-    async fn get(&self, target: &str) -> (Box<dyn Wire>, String) {
+    async fn get(&self, target: &str) -> (Box<dyn Connection>, String) {
         let mut stream = self.connect().await;
         let request = format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n");
         stream.write_all(request.as_bytes()).await.expect("sent");
@@ -99,8 +99,8 @@ impl Open {
     }
 }
 
-/// Reads until the connection ends; how much there was.
-async fn rest_of(mut stream: impl Wire) -> u64 {
+/// Reads to the end of the connection; returns the number of bytes.
+async fn rest_of(mut stream: impl Connection) -> u64 {
     let (mut piece, mut total) = (vec![0; 1 << 20], 0);
     let read = async {
         while let Ok(length @ 1..) = stream.read(&mut piece).await {
@@ -112,20 +112,20 @@ async fn rest_of(mut stream: impl Wire) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_read_over_tls_is_cut_as_well() {
-    let open = Open::with(true).await;
+async fn downloads_over_tls_are_aborted_too() {
+    let open = RunningServer::with(true).await;
     let (alice, of_alice) = open.reader("alice").await;
     let (taken, answer) = open.get(&open.link(&of_alice)).await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     let revoke = format!("{}/providers/Corro/principals/{alice}/revokeTokens", open.test_server.subscription());
-    open.test_server.ask("POST", &revoke, Value::Null).await.is(200);
+    open.test_server.request("POST", &revoke, Value::Null).await.is(200);
     assert!(rest_of(taken).await < LENGTH / 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upload_ends_with_the_key_it_was_signed_with_and_leaves_nothing() {
+async fn an_upload_is_aborted_with_its_key_and_leaves_nothing() {
     const PART: usize = 4 << 20;
-    let open = Open::new().await;
+    let open = RunningServer::new().await;
     let keys = open.test_server.app.raw_account_keys("someaccount").expect("keys");
     let (length, range) = (PART.to_string(), format!("bytes=0-{}", PART - 1));
     let date = httpdate::fmt_http_date(SystemTime::now());
@@ -151,7 +151,7 @@ async fn an_upload_ends_with_the_key_it_was_signed_with_and_leaves_nothing() {
     };
     tokio::time::timeout(DEADLINE, begun).await.expect("the upload begins");
     let account = format!("{}/providers/Microsoft.Storage/storageAccounts/someaccount", open.test_server.group("g"));
-    open.test_server.ask("POST", &format!("{account}/regenerateKey"), json!({"keyName": "key1"})).await.is(200);
+    open.test_server.request("POST", &format!("{account}/regenerateKey"), json!({"keyName": "key1"})).await.is(200);
     assert_eq!(rest_of(stream).await, 0, "nobody answers it");
     let file = open.test_server.app.shares.host_path("someaccount", "data").expect("the share").join("long");
     let mut first = [1; 16];
@@ -161,8 +161,8 @@ async fn an_upload_ends_with_the_key_it_was_signed_with_and_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_download_by_a_link_ends_with_the_login_it_was_made_for() {
-    let open = Open::new().await;
+async fn a_sas_download_ends_with_the_login_it_was_issued_for() {
+    let open = RunningServer::new().await;
     let (alice, of_alice) = open.reader("alice").await;
     let (_, of_bob) = open.reader("bob").await;
     let (by_alice, by_bob) = (open.link(&of_alice), open.link(&of_bob));
@@ -172,28 +172,28 @@ async fn a_download_by_a_link_ends_with_the_login_it_was_made_for() {
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 
     let revoke = format!("{}/providers/Corro/principals/{alice}/revokeTokens", open.test_server.subscription());
-    open.test_server.ask("POST", &revoke, Value::Null).await.is(200);
+    open.test_server.request("POST", &revoke, Value::Null).await.is(200);
     assert!(rest_of(taken).await < LENGTH / 2);
     let (_, answer) = open.get(&by_alice).await;
     assert!(answer.starts_with("HTTP/1.1 403") && answer.contains("AuthenticationFailed"), "{answer}");
-    // The other one goes on, for longer than what was on its way.
+    // The other download continues beyond what was in the buffers.
     let mut piece = vec![0; 64 << 20];
     tokio::time::timeout(DEADLINE, kept.read_exact(&mut piece)).await.expect("in time").expect("it goes on");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_new_key_ends_what_was_opened_with_the_old_one() {
-    let open = Open::new().await;
+async fn a_regenerated_key_aborts_downloads_of_the_old_one() {
+    let open = RunningServer::new().await;
     let link = open.link("");
     let (taken, answer) = open.get(&link).await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     let account = format!("{}/providers/Microsoft.Storage/storageAccounts/someaccount", open.test_server.group("g"));
     let regenerate = format!("{account}/regenerateKey");
-    open.test_server.ask("POST", &regenerate, json!({"keyName": "key2"})).await.is(200);
+    open.test_server.request("POST", &regenerate, json!({"keyName": "key2"})).await.is(200);
     let (mut still, _) = open.get(&link).await;
     let mut piece = vec![0; 64 << 20];
     tokio::time::timeout(DEADLINE, still.read_exact(&mut piece)).await.expect("in time").expect("the other key's");
-    open.test_server.ask("POST", &regenerate, json!({"keyName": "key1"})).await.is(200);
+    open.test_server.request("POST", &regenerate, json!({"keyName": "key1"})).await.is(200);
     assert!(rest_of(taken).await < LENGTH / 2);
     assert!(rest_of(still).await < LENGTH / 2);
     let (_, answer) = open.get(&link).await;
@@ -201,11 +201,11 @@ async fn a_new_key_ends_what_was_opened_with_the_old_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_of_events_ends_with_its_login() {
-    let open = Open::new().await;
+async fn an_event_stream_ends_with_its_login() {
+    let open = RunningServer::new().await;
     let path = format!("{}/providers/Corro/principals", open.test_server.subscription());
     let made =
-        open.test_server.ask("POST", &path, json!({"displayName": "alice", "role": "Reader"})).await.is(200).body;
+        open.test_server.request("POST", &path, json!({"displayName": "alice", "role": "Reader"})).await.is(200).body;
     let text = |name: &str| made[name].as_str().expect("text").to_owned();
     let token = open.test_server.app.issue_token(&text("appId"), &Secret::new(text("password")), "x").expect("a token");
     let mut stream = open.connect().await;
@@ -219,6 +219,6 @@ async fn a_stream_of_events_ends_with_its_login() {
     let answer = String::from_utf8_lossy(&first[..length]).into_owned();
     assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("application/x-ndjson"), "{answer}");
     let revoke = format!("{path}/{}/revokeTokens", text("appId"));
-    open.test_server.ask("POST", &revoke, Value::Null).await.is(200);
+    open.test_server.request("POST", &revoke, Value::Null).await.is(200);
     assert!(rest_of(stream).await < 4096);
 }

@@ -1,4 +1,4 @@
-//! What is said beside answers: fields that nobody knows, and nothing where there is nothing to say.
+//! Warning headers: unknown fields, and none for valid bodies.
 
 use corro_model::warnings;
 use serde_json::json;
@@ -11,7 +11,7 @@ fn warnings_of(answer: &TestResponse) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn fields_that_nobody_knows_are_told_and_ignored() {
+async fn unknown_fields_are_warned_about_and_ignored() {
     let test_server = TestServer::new().await;
     let own = test_server.create_workspace_with_cluster("g", "w").await;
     let path = format!("{own}/experiments/e/jobs/j");
@@ -19,7 +19,7 @@ async fn fields_that_nobody_knows_are_told_and_ignored() {
     body["properties"]["nodeCuont"] = json!(4);
     body["properties"]["customToolkitSettings"]["comandLine"] = json!("false");
     body["properties"]["containerSettings"] = json!(null);
-    let answer = test_server.ask("PUT", &path, body).await.is(202);
+    let answer = test_server.request("PUT", &path, body).await.is(202);
     assert_eq!(
         warnings_of(&answer),
         [
@@ -28,16 +28,16 @@ async fn fields_that_nobody_knows_are_told_and_ignored() {
         ]
     );
     let patch = json!({"properties": {"vmSize": "Standard_NC24", "scaleSettings": {"manual": {"targetNodeCount": 1}}}});
-    let answer = test_server.ask("PATCH", &format!("{own}/clusters/c"), patch).await.is(200);
+    let answer = test_server.request("PATCH", &format!("{own}/clusters/c"), patch).await.is(200);
     assert_eq!(warnings_of(&answer), ["the field 'properties.vmSize' is not known and is ignored"]);
 }
 
 #[tokio::test]
-async fn good_bodies_come_without_a_warning() {
+async fn valid_bodies_give_no_warning() {
     let test_server = TestServer::new().await;
     let own = test_server.create_workspace_with_cluster("g", "w").await;
     let mut body = job(&format!("{own}/clusters/c"));
-    // As clients of the service send it back, and as its examples have it.
+    // As the service's clients send resources back, and as its examples have them.
     body["$schema"] = json!("x");
     (body["id"], body["name"], body["type"]) = (json!("/x"), json!("j"), json!("t"));
     body["properties"]["outputDirectories"] =
@@ -45,9 +45,9 @@ async fn good_bodies_come_without_a_warning() {
     body["properties"]["secrets"] = json!([{"name": "TOKEN", "value": "not-a-secret"}]);
     body["properties"]["environmentVariables"] = json!([]);
     body["properties"]["constraints"] = json!({"maxWallClockTime": "PT1H"});
-    let answer = test_server.ask("PUT", &format!("{own}/experiments/e/jobs/j"), body).await.is(202);
+    let answer = test_server.request("PUT", &format!("{own}/experiments/e/jobs/j"), body).await.is(202);
     assert_eq!(warnings_of(&answer), Vec::<String>::new());
-    let answer = test_server.ask("PUT", &format!("{own}/clusters/d"), cluster()).await.is(202);
+    let answer = test_server.request("PUT", &format!("{own}/clusters/d"), cluster()).await.is(202);
     assert_eq!(warnings_of(&answer), Vec::<String>::new());
 }
 
@@ -60,11 +60,11 @@ async fn deleting_a_file_server_names_the_clusters_that_mount_it() {
         "vmSize": "Standard_D1", "dataDisks": {"diskSizeInGB": 10, "diskCount": 1, "storageAccountType": "Standard_LRS"},
         "sshConfiguration": {"userAccountSettings": {"adminUserName": "me", "adminUserPassword": "secret"}}
     }});
-    test_server.ask("PUT", &path, server).await.is(202);
+    test_server.request("PUT", &path, server).await.is(202);
     let mut mounting = cluster();
     mounting["properties"]["nodeSetup"] =
         json!({"mountVolumes": {"fileServers": [{"fileServer": {"id": path}, "relativeMountPath": "nfs"}]}});
-    test_server.ask("PUT", &format!("{own}/clusters/mounting"), mounting).await.is(202);
-    let answer = test_server.ask("DELETE", &path, json!(null)).await.is(202);
+    test_server.request("PUT", &format!("{own}/clusters/mounting"), mounting).await.is(202);
+    let answer = test_server.request("DELETE", &path, json!(null)).await.is(202);
     assert_eq!(warnings_of(&answer), ["the cluster \"mounting\" mounts this file server: its jobs lose what is on it"]);
 }
