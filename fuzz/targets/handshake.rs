@@ -4,12 +4,12 @@
 use std::io::{self, Read, Write};
 
 use corro_collectives::Launch;
-use corro_collectives::bootstrap::meet;
+use corro_collectives::auth::{Role, Secret, authenticate};
+use corro_collectives::bootstrap::rendezvous;
 use corro_collectives::coordinator::{
     ToCoordinator, ToWorker, decode_to_coordinator, decode_to_worker, encode_to_coordinator, encode_to_worker,
 };
 use corro_collectives::transport::peer_info::PeerInfo;
-use corro_collectives::trust::{Role, Secret, prove};
 
 /// The first byte says what the rest is.
 pub fn handshake(data: &[u8]) {
@@ -22,7 +22,7 @@ pub fn handshake(data: &[u8]) {
                 assert_eq!(PeerInfo::decode(&written), Some(introduction), "it reads back differently");
             }
         }
-        2 => meet::check_untrusted(data),
+        2 => rendezvous::check_untrusted_bytes(data),
         3 => frames(data),
         _ => variables(data),
     }
@@ -50,8 +50,8 @@ impl Write for Recorded<'_> {
 fn hello(data: &[u8]) {
     let secret = Secret::new("secret");
     for role in [Role::Dialer, Role::Listener] {
-        assert!(prove(Recorded(data), Some(&secret), b"", role).is_err(), "who does not know the secret got in");
-        let _ = prove(Recorded(data), None, b"", role);
+        assert!(authenticate(Recorded(data), Some(&secret), b"", role).is_err(), "who does not know the secret got in");
+        let _ = authenticate(Recorded(data), None, b"", role);
     }
 }
 
@@ -81,7 +81,7 @@ fn variables(data: &[u8]) {
     let pairs: Vec<(&str, &str)> = text.lines().filter_map(|line| line.split_once('=')).collect();
     let read = |name: &str| pairs.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
     match Launch::from_variables(read) {
-        Ok(launch) => assert!(launch.place.rank < launch.place.size, "{launch:?}"),
+        Ok(launch) => assert!(launch.rank_info.rank < launch.rank_info.size, "{launch:?}"),
         Err(error) => assert!(!error.to_string().is_empty()),
     }
 }

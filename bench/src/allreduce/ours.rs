@@ -1,7 +1,7 @@
 //! The engine as our rank calls it: each door of `corro-collectives` is a [`Way`]. Nothing is measured here.
 
 use anyhow::Result;
-use corro_collectives::bootstrap::place::Launch;
+use corro_collectives::bootstrap::launch_env::Launch;
 use corro_collectives::coordinator::{Kind, Request, SetId};
 use corro_collectives::engine::ops::Reduce;
 use corro_collectives::engine::submission::{OutputBuffer, TensorBuffers};
@@ -17,7 +17,7 @@ pub type Open = fn() -> Result<Box<dyn Way>>;
 pub const WAYS: [Open; 2] = [direct, negotiated];
 
 fn direct() -> Result<Box<dyn Way>> {
-    let world = World::connect(&Launch::from_environment()?, &Options::PLAIN)?;
+    let world = World::connect(&Launch::from_environment()?, &Options::DEFAULT)?;
     Ok(Box::new(Direct(world.communicator()?)))
 }
 

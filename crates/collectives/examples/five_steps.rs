@@ -9,7 +9,7 @@ use std::error::Error;
 use std::process::ExitCode;
 
 use corro_collectives::optimizer::{Config, DistributedOptimizer, broadcast_parameters, scale_learning_rate};
-use corro_collectives::{Engine, ReduceOp, cores};
+use corro_collectives::{Engine, ReduceOp, affinity};
 
 const SLOPE: [f32; 2] = [3.0, -2.0];
 const OFFSET: f32 = 0.5;
@@ -38,7 +38,7 @@ fn train() -> Result<(), Box<dyn Error>> {
     let (rank, size) = (engine.rank_info().rank, engine.rank_info().size);
 
     // 2. Pin: every rank computes on processors of its own; who has devices would take the one numbered `local_rank`.
-    cores::pin(engine.rank_info())?;
+    affinity::pin(engine.rank_info())?;
 
     // 3. Scale: more ranks make larger steps.
     let rate = scale_learning_rate(&engine, RATE * batch as f32, ReduceOp::Average);

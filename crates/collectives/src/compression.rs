@@ -18,7 +18,7 @@ pub enum Compression {
 
 impl Compression {
     /// What travels in their place, among so many ranks.
-    pub(crate) fn among(self, n_ranks: usize) -> Option<Dtype> {
+    pub(crate) fn wire_dtype(self, n_ranks: usize) -> Option<Dtype> {
         match self {
             _ if n_ranks == 1 => None,
             Compression::None => None,
@@ -47,7 +47,7 @@ mod tests {
     fn values_are_rounded_and_come_back() {
         let values = [1.0f32, 1.0 + 1.0 / 512.0, 1.0 + 1.0 / 4096.0, 1e6, -2.5];
         let check = |compression: Compression, expected: [f32; 5]| {
-            let dtype = compression.among(2).expect("it compresses");
+            let dtype = compression.wire_dtype(2).expect("it compresses");
             let (mut short, mut back) = (vec![7; 100], [0.0; 5]);
             narrow(&values, dtype, &mut short);
             assert_eq!(short.len(), 10);
@@ -61,7 +61,7 @@ mod tests {
     #[test]
     fn nobody_compresses_alone_or_unasked() {
         assert_eq!(
-            (Compression::None.among(4), Compression::Fp16.among(1), Compression::Bf16.among(1)),
+            (Compression::None.wire_dtype(4), Compression::Fp16.wire_dtype(1), Compression::Bf16.wire_dtype(1)),
             (None, None, None)
         );
     }

@@ -28,7 +28,7 @@ pub enum Error {
     Silent { peer: Peer, waited: Duration },
     /// Nothing was sent, and the communicator is as good as before.
     #[error(transparent)]
-    Refused(#[from] Refused),
+    InvalidArgument(#[from] InvalidArgument),
 }
 
 /// A rank as messages name it.
@@ -42,21 +42,21 @@ pub struct Peer {
 
 /// What the caller asked for cannot be done. Nothing was sent; the communicator is as good as before.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum InvalidArgument {
     #[error("the output holds {output} bytes, the input {input}: they must be of one length")]
-    Lengths { input: usize, output: usize },
+    LengthMismatch { input: usize, output: usize },
     #[error("{bytes} bytes are no whole number of {dtype} elements")]
-    Torn { bytes: usize, dtype: &'static str },
+    PartialElement { bytes: usize, dtype: &'static str },
     #[error("root rank {root} is not one of the {size} ranks")]
     Root { root: usize, size: usize },
     #[error("{given} counts for {size} ranks: give one for each")]
-    Counts { given: usize, size: usize },
+    CountsLength { given: usize, size: usize },
     #[error("the counts add up to {counted} bytes, the buffer holds {held}")]
-    Total { counted: usize, held: usize },
+    CountsSum { counted: usize, held: usize },
     #[error("all ranks together brought {n_bytes} bytes, for which there is no room")]
-    Room { n_bytes: usize },
+    TooLarge { n_bytes: usize },
     #[error("{op} is not defined for {dtype}")]
-    Undefined { op: &'static str, dtype: &'static str },
+    Unsupported { op: &'static str, dtype: &'static str },
     #[error("Adasum needs a power of two of ranks; there are {size}")]
     AdasumSize { size: usize },
 }

@@ -1,38 +1,37 @@
-//! Collective operations between the processes of a job: the engine under Corro's Horovod, and a Rust library of its own.
-//! Owns its threads, needs no server and no async runtime.
+//! Collective operations between the processes of a job: the engine of Corro's Horovod, also usable as a Rust library.
+//! Owns its threads; needs no server and no async runtime.
 //!
-//! A job is `size` processes, called ranks and numbered from 0. Each finds its place and the others from the variables of its launcher
-//! (`corro run`, Horovod's, `torchrun`, `mpirun`, `srun`); without any it is alone, as in the examples here. Ranks of one machine
-//! share memory, others talk over TCP. When a rank dies, what the others do and try next fails with its name and host.
+//! A job is `size` processes, called ranks and numbered from 0. Each reads its rank and the rendezvous from the variables of its launcher
+//! (`corro run`, Horovod's, `torchrun`, `mpirun`, `srun`); without any, the job has one rank, as in the examples here. Ranks of one machine
+//! communicate through shared memory, others over TCP. When a rank dies, all operations of the other ranks fail with its rank and host.
 //!
-//! # The direct door
+//! # The ordered API: `Communicator`
 //!
-//! All ranks call the same operations in the same order, and the calling thread does the work: the fastest way, for programs that know
-//! their order.
+//! All ranks call the same operations in the same order, and the calling thread does the work, as in MPI. This is the fastest API.
 //!
 //! ```
 //! use corro_collectives::{Launch, Options, ReduceOp, World};
 //!
-//! let world = World::connect(&Launch::from_environment()?, &Options::PLAIN)?;
+//! let world = World::connect(&Launch::from_environment()?, &Options::DEFAULT)?;
 //! let mut all = world.communicator()?;
 //! let mut mean = [1.0f32, 2.0, 3.0];
 //! all.allreduce(&mut mean, ReduceOp::Average)?;
-//! let everybody = all.allgather(&[world.rank() as i64])?;
-//! assert_eq!(everybody.len(), world.size());
+//! let ranks = all.allgather(&[world.rank() as i64])?;
+//! assert_eq!(ranks.len(), world.size());
 //! # assert_eq!(mean, [1.0, 2.0, 3.0]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # The negotiated door
+//! # The named API: `Engine`
 //!
-//! Operations have names, and each rank calls them in its own order, from any thread; what all ranks have asked for is done. Horovod's
-//! semantics, for gradients that become ready as they like.
+//! Operations have names. Each rank submits them in any order, from any thread, and an operation runs once all ranks have submitted it.
+//! These are Horovod's semantics, for gradients that become ready in a different order on each rank.
 //!
 //! ```
 //! use corro_collectives::{Engine, Reduce, SetId};
 //!
 //! let engine = Engine::start()?;
-//! // Handed over, and under way while this rank goes on.
+//! // Returns at once; the operation runs in the background.
 //! let sum = engine.allreduce_async("sum", vec![1i32, 2], Reduce::SUM);
 //! let mut weights = [0.5f32; 4];
 //! engine.broadcast("weights", &mut weights, 0, SetId::GLOBAL)?;
@@ -43,14 +42,14 @@
 //!
 //! # Training
 //!
-//! [`DistributedOptimizer`] lets any optimizer step with the gradients of all ranks. `examples/five_steps.rs` is a whole training.
+//! [`DistributedOptimizer`] steps any optimizer with the averaged gradients of all ranks. `examples/five_steps.rs` is a complete training.
 //!
 //! ```
 //! use corro_collectives::optimizer::{Config, DistributedOptimizer, broadcast_parameters, scale_learning_rate};
-//! use corro_collectives::{Engine, ReduceOp, cores};
+//! use corro_collectives::{Engine, ReduceOp, affinity};
 //!
 //! let engine = Engine::start()?;                                           // 1. init
-//! cores::pin(engine.rank_info())?;                                             // 2. pin
+//! affinity::pin(engine.rank_info())?;                                         // 2. pin
 //! let rate = scale_learning_rate(&engine, 0.1, ReduceOp::Average);         // 3. scale
 //! let descend = |_: usize, parameter: &mut [f32], gradient: &[f32]| {
 //!     parameter.iter_mut().zip(gradient).for_each(|(value, slope)| *value -= rate * slope);
@@ -60,7 +59,7 @@
 //! let (mut weight, mut bias) = ([0.0f32; 2], [0.0f32]);
 //! broadcast_parameters(&engine, &mut [&mut weight, &mut bias], 0)?;        // 5. broadcast
 //!
-//! // The backward pass: each gradient travels as soon as it is there.
+//! // The backward pass: each gradient is submitted as soon as it is computed.
 //! optimizer.submit(1, &[1.0])?;
 //! optimizer.submit(0, &[2.0, 3.0])?;
 //! optimizer.step(&mut [&mut weight, &mut bias])?;
@@ -71,34 +70,38 @@
 //!
 //! # Reading order
 //!
-//! [`dtype`] and [`op`] say what is reduced and how, [`reduce`] does it to the bytes of buffers, [`compression`]
-//! makes them shorter for the way. [`bootstrap`] finds the other ranks,
-//! [`trust`] lets them prove that they belong to the job, [`cores`] counts the processors they have. [`world`] connects them as [`options`] say;
-//! [`communicator`] is the direct door, which picks an [`algorithm`] over what [`transport`] offers; [`error`] is what can go wrong
-//! there, `fork` keeps their sockets out of forked children. [`coordinator`] is Horovod's agreement on what is performed when, [`engine`] the negotiated door built on both,
-//! [`optimizer`] stands before it. [`settings`] has every variable that turns the engine's behaviour, [`observe`] shows what it does.
+//! [`dtype`] and [`op`] define elements and reductions, [`reduce`] computes them on buffers, [`compression`] converts to half precision for
+//! transfer. [`bootstrap`] reads the launcher's variables and finds the other ranks, [`auth`] authenticates them, [`affinity`] counts and
+//! assigns cores. [`world`] connects the ranks as [`options`] say and keeps the connections in `world_state`. [`communicator`] is the
+//! ordered API: it selects an [`algorithm`] over [`transport`]; [`error`] has its errors, `close_on_fork` keeps its sockets out of forked
+//! children. [`coordinator`] is Horovod's negotiation, [`engine`] the named API on top of both, [`optimizer`] the training interface.
+//! [`settings`] lists the environment variables, [`observe`] has timeline, status and autotuning.
 
+pub mod affinity;
 pub mod algorithm;
+pub mod algorithm_override;
+pub mod auth;
 pub mod bootstrap;
+mod close_on_fork;
 pub mod communicator;
 pub mod compression;
 pub mod coordinator;
-pub mod cores;
 pub mod dtype;
 pub mod engine;
 pub mod error;
-mod fork;
 pub mod observe;
 pub mod op;
 pub mod optimizer;
 pub mod options;
+mod peer_process;
 pub mod reduce;
 pub mod settings;
 pub mod transport;
-pub mod trust;
 pub mod world;
+mod world_state;
 
-pub use bootstrap::place::{Launch, Place};
+pub use bootstrap::launch_env::Launch;
+pub use bootstrap::rank_info::RankInfo;
 pub use communicator::Communicator;
 pub use communicator::typed::Scale;
 pub use compression::Compression;
@@ -113,5 +116,5 @@ pub use op::{Combine, ReduceOp};
 pub use optimizer::DistributedOptimizer;
 pub use options::{DirectRead, Options, Transport};
 pub use settings::Settings;
-pub use transport::connect::ConnectError;
+pub use transport::connect::error::ConnectError;
 pub use world::World;

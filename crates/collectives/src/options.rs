@@ -1,35 +1,34 @@
-//! How a world is connected: what the variables say, and whether the ranks said what fits together. Whoever connects a world enters, or
-//! starts an engine. Pure.
+//! Options of a world, from settings, and the check that the options of all ranks are compatible. Pure.
 
 use std::time::Duration;
 
-use crate::algorithm::choice::Forced;
+use crate::algorithm_override::AlgorithmOverride;
 use crate::settings::{Settings, SettingsError, TransportChoice};
-use crate::transport::connect::ConnectError;
+use crate::transport::connect::error::ConnectError;
 use crate::transport::peer_info::PeerInfo;
 
-/// How ranks of one machine talk to each other.
+/// Transport between ranks of one machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
-    /// Shared memory where it can be, else TCP.
+    /// Shared memory where possible, else TCP.
     Auto,
-    /// Shared memory or nothing: a job that was meant for one machine and is not is told so.
+    /// Shared memory; connecting fails if a rank is on another machine.
     SharedMemory,
     /// TCP even within a machine.
     Tcp,
 }
 
-/// Whether ranks read each other's memory.
+/// Use of `process_vm_readv` between ranks of one machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DirectRead {
     Never,
-    /// Where the kernel lets them, and it is faster.
+    /// Where the kernel allows it and it is faster.
     Auto,
-    /// A kernel that does not let them is an error.
-    Insist,
+    /// Connecting fails if the kernel does not allow it.
+    Require,
 }
 
-/// How a world is connected. The same on every rank.
+/// Options of a world. The same on every rank.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Between ranks of one machine.
@@ -37,26 +36,26 @@ pub struct Options {
     /// TCP connections between two ranks of different hosts, for each communicator; at least 1.
     pub n_streams: usize,
     pub direct_read: DirectRead,
-    /// After how long a wait for others is talked about on standard error; `None`: never.
+    /// A wait for other ranks that is longer than this is reported on standard error; `None`: never.
     pub report_after: Option<Duration>,
-    /// Overrules the table of ways. Ranks that differ in it do not connect.
-    pub forced: Forced,
+    /// Overrides the algorithm selection. Connecting fails if ranks have different overrides.
+    pub algorithm_override: AlgorithmOverride,
 }
 
 impl Options {
-    /// What suits almost everybody: shared memory, 2 connections between hosts, a word after 10 s.
-    pub const PLAIN: Options = Options {
+    /// Shared memory where possible, 2 TCP connections between hosts, waits reported after 10 s.
+    pub const DEFAULT: Options = Options {
         transport: Transport::Auto,
         n_streams: 2,
         direct_read: DirectRead::Auto,
         report_after: Some(Duration::from_secs(10)),
-        forced: Forced { allreduce: None },
+        algorithm_override: AlgorithmOverride { allreduce: None },
     };
 
-    /// As the variables say.
-    pub fn of(settings: &Settings) -> Result<Options, SettingsError> {
-        let forced = settings.algorithm.as_deref().map(|text| {
-            Forced::parse(text).ok_or_else(|| SettingsError {
+    /// Options from the environment variables of [`crate::settings`].
+    pub fn from_settings(settings: &Settings) -> Result<Options, SettingsError> {
+        let algorithm_override = settings.algorithm.as_deref().map(|text| {
+            AlgorithmOverride::parse(text).ok_or_else(|| SettingsError {
                 variable: "CORRO_ALGORITHM",
                 value: text.to_owned(),
                 expected: "allreduce=flat, allreduce=staged, allreduce=staged:BYTES or allreduce=direct",
@@ -68,31 +67,31 @@ impl Options {
                 TransportChoice::SharedMemory => Transport::SharedMemory,
                 TransportChoice::Tcp => Transport::Tcp,
             },
-            n_streams: settings.streams.unwrap_or(Options::PLAIN.n_streams),
+            n_streams: settings.streams.unwrap_or(Options::DEFAULT.n_streams),
             direct_read: match settings.direct_read {
                 None => DirectRead::Auto,
                 Some(false) => DirectRead::Never,
-                Some(true) => DirectRead::Insist,
+                Some(true) => DirectRead::Require,
             },
             report_after: settings.stall_check,
-            forced: forced.transpose()?.unwrap_or_default(),
+            algorithm_override: algorithm_override.transpose()?.unwrap_or_default(),
         })
     }
 }
 
-/// Whether what all ranks (by rank) have said allows a world. All ranks hear the same, so all of them refuse what does not fit; only
-/// shared memory is asked for by each for itself.
-pub(crate) fn fit(transport: Transport, peer_infos: &[PeerInfo]) -> Result<(), ConnectError> {
+/// Checks that the peer infos of all ranks, by rank, are compatible. Every rank checks the same infos, so all of them fail together, except that
+/// `transport` is this rank's own option.
+pub(crate) fn check_compatible(transport: Transport, peer_infos: &[PeerInfo]) -> Result<(), ConnectError> {
     let first = &peer_infos[0];
     let mut peers = peer_infos.iter().enumerate();
-    if let Some((rank, odd)) = peers.find(|(_, peer)| peer.forced != first.forced) {
-        let (theirs, ours) = (odd.forced.to_string(), first.forced.to_string());
-        return Err(ConnectError::Algorithms { rank, host: odd.hostname.clone(), theirs, first: ours });
+    if let Some((rank, odd)) = peers.find(|(_, peer)| peer.algorithm_override != first.algorithm_override) {
+        let (theirs, first) = (odd.algorithm_override.to_string(), first.algorithm_override.to_string());
+        return Err(ConnectError::AlgorithmMismatch { rank, host: odd.hostname.clone(), theirs, first });
     }
     let mut peers = peer_infos.iter().enumerate();
     match peers.find(|(_, peer)| peer.machine != first.machine) {
-        Some((rank, far)) if transport == Transport::SharedMemory => {
-            Err(ConnectError::NotOneMachine { rank, host: far.hostname.clone() })
+        Some((rank, remote)) if transport == Transport::SharedMemory => {
+            Err(ConnectError::NotOneMachine { rank, host: remote.hostname.clone() })
         }
         _ => Ok(()),
     }
@@ -101,75 +100,79 @@ pub(crate) fn fit(transport: Transport, peer_infos: &[PeerInfo]) -> Result<(), C
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithm::choice::Way;
-    use crate::cores::Cores;
+    use crate::affinity::AllowedCores;
+    use crate::algorithm_override::Algorithm;
 
     fn options(variables: &[(&str, &str)]) -> Result<Options, SettingsError> {
         let read = |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).into());
-        Options::of(&Settings::from_variables(read).expect("the settings leave ways to the options"))
+        Options::from_settings(&Settings::from_variables(read).expect("the settings do not parse algorithms"))
     }
 
-    fn peer(rank: usize, machine: &str, forced: Forced) -> PeerInfo {
+    fn peer(rank: usize, machine: &str, algorithm_override: AlgorithmOverride) -> PeerInfo {
         PeerInfo {
             token: [0; 16],
             machine: machine.into(),
             hostname: format!("host{rank}"),
             pid: 1,
             pid_namespace: 0,
-            door: [0; 16],
-            cores: Cores { allowed: vec![0], quota: None },
-            forced,
+            local_socket: [0; 16],
+            cores: AllowedCores { allowed: vec![0], quota: None },
+            algorithm_override,
             addresses: Vec::new(),
         }
     }
 
     #[test]
-    fn options_are_what_the_variables_say() {
+    fn options_follow_the_variables() {
         let plain = options(&[]).expect("nothing is fine");
-        assert_eq!((plain.transport, plain.n_streams), (Transport::Auto, Options::PLAIN.n_streams));
-        assert_eq!((plain.direct_read, plain.forced), (DirectRead::Auto, Forced::default()));
-        let told = options(&[
+        assert_eq!((plain.transport, plain.n_streams), (Transport::Auto, Options::DEFAULT.n_streams));
+        assert_eq!((plain.direct_read, plain.algorithm_override), (DirectRead::Auto, AlgorithmOverride::default()));
+        let error = options(&[
             ("CORRO_TRANSPORT", "tcp"),
             ("CORRO_STREAMS", "5"),
             ("CORRO_DIRECT_READ", "0"),
             ("CORRO_ALGORITHM", "allreduce=staged:4096"),
         ])
         .expect("all are good");
-        assert_eq!((told.transport, told.n_streams, told.direct_read), (Transport::Tcp, 5, DirectRead::Never));
-        assert_eq!(told.forced, Forced { allreduce: Some(Way::Staged { chunk: 4096 }) });
-        let insists = options(&[("CORRO_TRANSPORT", "shm"), ("CORRO_DIRECT_READ", "1")]).expect("both are good");
-        assert_eq!((insists.transport, insists.direct_read), (Transport::SharedMemory, DirectRead::Insist));
+        assert_eq!((error.transport, error.n_streams, error.direct_read), (Transport::Tcp, 5, DirectRead::Never));
+        assert_eq!(
+            error.algorithm_override,
+            AlgorithmOverride { allreduce: Some(Algorithm::PipelinedShm { chunk: 4096 }) }
+        );
+        let required = options(&[("CORRO_TRANSPORT", "shm"), ("CORRO_DIRECT_READ", "1")]).expect("both are good");
+        assert_eq!((required.transport, required.direct_read), (Transport::SharedMemory, DirectRead::Require));
     }
 
     #[test]
-    fn an_unknown_algorithm_is_told_with_what_is_known() {
+    fn an_unknown_algorithm_is_refused_with_the_known_ones() {
         for bad in ["ring", "allreduce=ring", "allgather=flat", "allreduce=flat,allreduce=staged:many"] {
-            let told = options(&[("CORRO_ALGORITHM", bad)]).expect_err(bad);
-            assert_eq!((told.variable, told.value.as_str()), ("CORRO_ALGORITHM", bad));
-            assert!(told.to_string().contains("allreduce=staged:BYTES"), "{told}");
+            let error = options(&[("CORRO_ALGORITHM", bad)]).expect_err(bad);
+            assert_eq!((error.variable, error.value.as_str()), ("CORRO_ALGORITHM", bad));
+            assert!(error.to_string().contains("allreduce=staged:BYTES"), "{error}");
         }
     }
 
     #[test]
-    fn ranks_that_differ_in_the_algorithm_are_told_who() {
-        let [plain, flat] = ["", "allreduce=flat"].map(|text| Forced::parse(text).expect("a known way"));
+    fn the_rank_with_another_algorithm_is_named() {
+        let [plain, flat] =
+            ["", "allreduce=flat"].map(|text| AlgorithmOverride::parse(text).expect("a known algorithm"));
         let alike = [peer(0, "a", flat), peer(1, "a", flat)];
-        fit(Transport::Auto, &alike).expect("all say the same");
-        let told = fit(Transport::Auto, &[peer(0, "a", flat), peer(1, "a", flat), peer(2, "b", plain)]);
-        let told = told.expect_err("they would compute nonsense").to_string();
+        check_compatible(Transport::Auto, &alike).expect("all have the same");
+        let error = check_compatible(Transport::Auto, &[peer(0, "a", flat), peer(1, "a", flat), peer(2, "b", plain)]);
+        let error = error.expect_err("the algorithms differ").to_string();
         assert_eq!(
-            told,
+            error,
             "CORRO_ALGORITHM must be the same on all ranks: rank 2 on host host2 has none, rank 0 has allreduce=flat"
         );
     }
 
     #[test]
     fn shared_memory_needs_one_machine() {
-        let plain = Forced::default();
+        let plain = AlgorithmOverride::default();
         let (near, far) = ([peer(0, "a", plain), peer(1, "a", plain)], [peer(0, "a", plain), peer(1, "b", plain)]);
-        fit(Transport::SharedMemory, &near).expect("one machine");
-        fit(Transport::Auto, &far).expect("nobody asked for one");
-        let told = fit(Transport::SharedMemory, &far).expect_err("two machines");
-        assert!(matches!(&told, ConnectError::NotOneMachine { rank: 1, host } if host == "host1"), "{told}");
+        check_compatible(Transport::SharedMemory, &near).expect("one machine");
+        check_compatible(Transport::Auto, &far).expect("TCP is allowed");
+        let error = check_compatible(Transport::SharedMemory, &far).expect_err("two machines");
+        assert!(matches!(&error, ConnectError::NotOneMachine { rank: 1, host } if host == "host1"), "{error}");
     }
 }

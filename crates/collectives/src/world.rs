@@ -1,76 +1,56 @@
-//! All ranks of a job, connected. Made once, at the start; communicators are made from it. Who enters: whoever starts an engine or uses
-//! the direct door. Dropping it, and everything made from it, says goodbye.
+//! All ranks of a job, connected: rendezvous, shared memory within hosts, control connections, failure detection. Communicators and the
+//! engine are built on it. Dropping the world and everything made from it sends BYE to the other ranks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use crate::bootstrap::meet::{join, leave};
-use crate::bootstrap::place::{Launch, Meeting, Place};
+use crate::affinity::{AllowedCores, host_core_count};
+use crate::bootstrap::launch_env::Launch;
+use crate::bootstrap::rank_info::RankInfo;
+use crate::bootstrap::rendezvous::{clean_up, join};
+use crate::bootstrap::rendezvous_method::RendezvousMethod;
 use crate::communicator::Communicator;
-use crate::cores::Cores;
 use crate::error::Peer;
-use crate::options::{Options, Transport, fit};
-use crate::transport::connect::{ConnectError, Credentials};
-use crate::transport::connect_watch::ConnectWatch;
+use crate::options::{Options, Transport, check_compatible};
+use crate::transport::connect::credentials::WorldCredentials;
+use crate::transport::connect::error::ConnectError;
+use crate::transport::connect::startup_watch::StartupWatch;
 use crate::transport::control::connection::Wire;
 use crate::transport::control::failure_detector::FailureDetector;
-use crate::transport::control::peer_table::PeerTable;
 use crate::transport::peer_info::PeerInfo;
-use crate::transport::shm::handover::{self, Door};
-use crate::transport::shm::segment::Segment;
-use crate::transport::tcp::{self, CONTROL, Listening, own_addresses};
+use crate::transport::peer_table::PeerTable;
+use crate::transport::shm::handover::{self, LocalListener};
+use crate::transport::tcp::dial::connect_mesh;
+use crate::transport::tcp::interfaces::local_addresses;
+use crate::transport::tcp::listener::{CONTROL_COMM_ID, PeerListener};
 use crate::transport::wait_policy::WaitPolicy;
+use crate::world_state::WorldState;
 
 /// This rank's connections to all others. Cheap to keep; communicators outlive it.
 pub struct World {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<WorldState>,
 }
 
-/// What communicators need of their world.
-pub(crate) struct Shared {
-    pub place: Place,
-    pub peer_table: Arc<PeerTable>,
-    /// By rank.
-    pub peer_infos: Vec<PeerInfo>,
-    /// For each rank, the lowest rank of its machine.
-    pub lowest: Vec<usize>,
-    pub segment: Option<Segment>,
-    pub listening: Listening,
-    pub credentials: Credentials,
-    pub wait_policy: WaitPolicy,
-    /// Processors of this host that its ranks may use: the same number on all of them, whatever each is bound to.
-    pub n_cores: usize,
-    /// How often a stream is tried before we sleep.
-    pub spin_limit: u32,
-    pub options: Options,
-    pub timeout: Duration,
-    pub next_area: AtomicU64,
-    /// On rank 0: bytes of rooms that are taken. The others are told.
-    pub next_room: AtomicU64,
-    /// Says goodbye when the last communicator is gone.
-    pub failure_detector: FailureDetector,
-}
-
-/// Worlds made by this process: they meet apart from each other.
+/// Number of worlds that this process has connected. Part of the rendezvous keys, so that worlds do not mix.
 static ROUNDS: AtomicU64 = AtomicU64::new(0);
 
 impl World {
-    /// Returns when all ranks have come and are connected. Collective: a process that makes several worlds makes them in the same order
+    /// Connects all ranks; returns when all are connected. Collective: a process that connects several worlds does so in the same order
     /// on every rank.
     ///
     /// # Errors
-    /// When ranks are missing or unreachable after the launch's timeout, or one cannot prove that it belongs to the job.
+    /// When ranks are missing or unreachable after the launch's timeout, or one fails to authenticate.
     pub fn connect(launch: &Launch, options: &Options) -> Result<World, ConnectError> {
         World::connect_round(launch, options, ROUNDS.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// For ranks that are threads of one process: `round` must be the same for all, and new.
+    /// As [`World::connect`], for ranks that are threads of one process: `round` must be the same for all of them, and used for one world only.
     pub fn connect_round(launch: &Launch, options: &Options, round: u64) -> Result<World, ConnectError> {
         let deadline = Instant::now() + launch.timeout;
-        let rank = launch.place.rank;
-        let door = Door::open().map_err(ConnectError::Network)?;
+        let rank = launch.rank_info.rank;
+        let local_listener = LocalListener::open().map_err(ConnectError::Network)?;
         let interfaces: Vec<String> = launch
             .interface
             .iter()
@@ -78,155 +58,169 @@ impl World {
             .map(|name| name.trim().to_owned())
             .filter(|name| !name.is_empty())
             .collect();
-        let hosts = match launch.meeting {
-            // Nobody will come.
-            Meeting::Alone => vec![std::net::Ipv4Addr::LOCALHOST.into()],
-            _ => own_addresses(&interfaces)?,
+        let hosts = match launch.rendezvous {
+            // No other rank will connect.
+            RendezvousMethod::SingleProcess => vec![std::net::Ipv4Addr::LOCALHOST.into()],
+            _ => local_addresses(&interfaces)?,
         };
-        let listening = Listening::open(&hosts, launch.ports.as_ref())?;
+        let listener = PeerListener::open(&hosts, launch.ports.as_ref())?;
         let mut token = [0; 16];
         getrandom::fill(&mut token).map_err(|error| ConnectError::Network(std::io::Error::other(error)))?;
-        let mine = PeerInfo {
+        let own_info = PeerInfo {
             token,
             machine: match options.transport {
-                Transport::Auto | Transport::SharedMemory => machine(),
+                Transport::Auto | Transport::SharedMemory => machine_id(),
                 Transport::Tcp => format!("rank {rank}"),
             },
-            hostname: launch.place.hostname.clone(),
+            hostname: launch.rank_info.hostname.clone(),
             pid: std::process::id(),
             pid_namespace: pid_namespace(),
-            door: door.name,
-            cores: Cores::own(),
-            forced: options.forced,
-            addresses: listening.addresses.clone(),
+            local_socket: local_listener.name,
+            cores: AllowedCores::of_current_thread(),
+            algorithm_override: options.algorithm_override,
+            addresses: listener.addresses.clone(),
         };
-        let (met, session) = join(launch, round, &mine.encode(), deadline)?;
-        let read = |(rank, bytes): (usize, &Vec<u8>)| PeerInfo::decode(bytes).ok_or(ConnectError::PeerInfo { rank });
-        let peer_infos: Vec<PeerInfo> = met.iter().enumerate().map(read).collect::<Result<_, _>>()?;
-        let place = launch.place.clone().complete(&peer_infos.iter().map(|peer| &peer.hostname).collect::<Vec<_>>());
-        let lowest = lowest_of_machines(&peer_infos);
-        fit(options.transport, &peer_infos)?;
+        let (blobs, session) = join(launch, round, &own_info.encode(), deadline)?;
+        let decode = |(rank, bytes): (usize, &Vec<u8>)| PeerInfo::decode(bytes).ok_or(ConnectError::PeerInfo { rank });
+        let peer_infos: Vec<PeerInfo> = blobs.iter().enumerate().map(decode).collect::<Result<_, _>>()?;
+        let hostnames: Vec<_> = peer_infos.iter().map(|peer| &peer.hostname).collect();
+        let rank_info = launch.rank_info.clone().complete(&hostnames);
+        let lowest = lowest_rank_of_host(&peer_infos);
+        check_compatible(options.transport, &peer_infos)?;
         let peers = peer_infos.iter().enumerate();
         let peers = peers.map(|(rank, peer)| Peer { rank, host: peer.hostname.as_str().into() }).collect();
         let peer_table = Arc::new(PeerTable::new(peers));
         let watch =
-            ConnectWatch::start(session, rank, &peer_infos, peer_table.clone()).map_err(ConnectError::Thread)?;
-        let credentials = Credentials { secret: launch.secret.clone(), world: peer_infos[0].token };
-        let locals: Vec<usize> = (0..place.size).filter(|other| lowest[*other] == lowest[rank]).collect();
-        let (segment, mut ties) = if locals.len() > 1 {
-            let lowest_door = peer_infos[locals[0]].door;
-            let gathered = handover::gather(door, &lowest_door, &locals, rank, &credentials, &peer_table, deadline)
-                .map_err(|error| watch.explain(error, deadline))?;
-            let ties = gathered.watched.into_iter().map(|(rank, stream)| (rank, Wire::Unix(stream))).collect();
-            (Some(gathered.segment), ties)
+            StartupWatch::start(session, rank, &peer_infos, peer_table.clone()).map_err(ConnectError::Thread)?;
+        let credentials = WorldCredentials { secret: launch.secret.clone(), world: peer_infos[0].token };
+        let locals: Vec<usize> = (0..rank_info.size).filter(|other| lowest[*other] == lowest[rank]).collect();
+        let (segment, mut control_wires) = if locals.len() > 1 {
+            let lowest_name = peer_infos[locals[0]].local_socket;
+            let host_memory = handover::share_memory(
+                local_listener,
+                &lowest_name,
+                &locals,
+                rank,
+                &credentials,
+                &peer_table,
+                deadline,
+            )
+            .map_err(|error| watch.explain(error, deadline))?;
+            let sockets = host_memory.control_sockets.into_iter();
+            (Some(host_memory.segment), sockets.map(|(rank, stream)| (rank, Wire::Unix(stream))).collect())
         } else {
             (None, Vec::new())
         };
-        // The ranks of other machines are tied to rank 0.
-        let far: Vec<usize> = match rank {
-            0 => (1..place.size).filter(|other| lowest[*other] != 0).collect(),
+        // Ranks of other hosts have a control connection to rank 0.
+        let remote: Vec<usize> = match rank {
+            0 => (1..rank_info.size).filter(|other| lowest[*other] != 0).collect(),
             _ if lowest[rank] != 0 => vec![0],
             _ => Vec::new(),
         };
-        let far_peers: Vec<_> = far.iter().map(|other| (*other, peer_infos[*other].addresses.as_slice())).collect();
-        let wires = tcp::mesh(&listening, rank, &far_peers, CONTROL, 1, &credentials, &peer_table, deadline)
-            .map_err(|error| watch.explain(error, deadline))?;
-        ties.extend(far.iter().zip(wires).map(|(rank, mut wires)| (*rank, Wire::Tcp(wires.remove(0)))));
-        let failure_detector = FailureDetector::start(rank, ties, peer_table.clone(), options.report_after)
+        let remote_peers: Vec<_> =
+            remote.iter().map(|other| (*other, peer_infos[*other].addresses.as_slice())).collect();
+        let sockets =
+            connect_mesh(&listener, rank, &remote_peers, CONTROL_COMM_ID, 1, &credentials, &peer_table, deadline)
+                .map_err(|error| watch.explain(error, deadline))?;
+        let remote_wires = remote.iter().zip(sockets);
+        control_wires.extend(remote_wires.map(|(rank, mut sockets)| (*rank, Wire::Tcp(sockets.remove(0)))));
+        let failure_detector = FailureDetector::start(rank, control_wires, peer_table.clone(), options.report_after)
             .map_err(ConnectError::Thread)?;
-        let n_cores = Cores::together(locals.iter().map(|local| &peer_infos[*local].cores));
-        let wait_policy = WaitPolicy::of(locals.len(), n_cores);
-        // "Hosts" may be containers that share the cores of one kernel: then whoever we wait for needs ours. A yield would not do: on
-        // recent kernels it costs a thread its turn for milliseconds.
+        let n_cores = host_core_count(locals.iter().map(|local| &peer_infos[*local].cores));
+        let wait_policy = WaitPolicy::new(locals.len(), n_cores);
+        // Hosts may be containers that share the cores of one kernel; spinning would then keep the awaited rank from running. A yield is no
+        // alternative: on recent kernels it can cost a thread milliseconds.
         let kernel = |peer: &PeerInfo| peer.machine.split(' ').next().map(str::to_owned);
-        let n_beside = peer_infos.iter().filter(|peer| kernel(peer) == kernel(&peer_infos[rank])).count();
-        let spin_limit = if n_beside <= n_cores { 60 } else { 4 };
+        let n_on_kernel = peer_infos.iter().filter(|peer| kernel(peer) == kernel(&peer_infos[rank])).count();
+        let spin_limit = if n_on_kernel <= n_cores { 60 } else { 4 };
         let world = World {
-            shared: Arc::new(Shared {
-                place,
+            shared: Arc::new(WorldState {
+                rank_info,
                 peer_table,
                 peer_infos,
                 lowest,
                 segment,
-                listening,
+                listener,
                 credentials,
                 wait_policy,
                 n_cores,
                 spin_limit,
                 options: options.clone(),
                 timeout: launch.timeout,
-                next_area: AtomicU64::new(0),
-                next_room: AtomicU64::new(0),
-                failure_detector,
+                next_comm_id: AtomicU64::new(0),
+                shared_bytes_used: AtomicU64::new(0),
+                failure_detector: Arc::new(failure_detector),
             }),
         };
-        // All are connected when all have said so over the connections; then nobody needs the meeting place any more.
+        // After this barrier over the new connections no rank needs the rendezvous any more.
         let connected = world.communicator().and_then(|mut all| Ok(all.barrier()?));
-        // While the world is there: what the others are told with its end would be less than the reason.
+        // Explained before the world is dropped: its BYE frames would tell the others less than the error.
         connected.map_err(|error| watch.explain(error, deadline))?;
         watch.finish();
-        leave(launch, round, deadline)?;
+        clean_up(launch, round, deadline)?;
         Ok(world)
     }
 
-    /// Where this rank is: in the job, on its host, among the hosts.
-    pub fn place(&self) -> &Place {
-        &self.shared.place
+    /// Rank, local rank and cross rank of this process.
+    pub fn rank_info(&self) -> &RankInfo {
+        &self.shared.rank_info
     }
 
-    /// From 0.
+    /// The rank of this process, from 0.
     pub fn rank(&self) -> usize {
-        self.shared.place.rank
+        self.shared.rank_info.rank
     }
 
-    /// How many ranks there are.
+    /// The number of ranks.
     pub fn size(&self) -> usize {
-        self.shared.place.size
+        self.shared.rank_info.size
     }
 
-    /// A communicator of all ranks. Collective; every rank makes its communicators in the same order.
+    /// Creates a communicator of all ranks. Collective; every rank creates its communicators in the same order.
     ///
     /// # Errors
-    /// When memory or connections for it cannot be had, or a rank is gone.
+    /// When memory or connections for it cannot be had, or a rank has died or left.
     pub fn communicator(&self) -> Result<Communicator, ConnectError> {
         let all: Vec<usize> = (0..self.size()).collect();
         Ok(self.subset(&all)?.expect("this rank is one of all"))
     }
 
-    /// A communicator of some ranks, ascending; its own ranks count from 0 again. Collective over *all* ranks of the world; `None` for
-    /// those that are not in it.
+    /// Creates a communicator of some ranks, ascending; its own ranks count from 0 again. Collective over *all* ranks of the world; `None` for
+    /// ranks that are not members.
     ///
     /// # Errors
-    /// As [`World::communicator`], and when the ranks are not ascending or not there.
+    /// As [`World::communicator`], and when `ranks` is empty, not ascending, or names a rank that does not exist.
     pub fn subset(&self, ranks: &[usize]) -> Result<Option<Communicator>, ConnectError> {
-        let ascending = ranks.windows(2).all(|pair| pair[0] < pair[1]);
-        if ranks.is_empty() || !ascending || ranks.iter().any(|rank| *rank >= self.size()) {
-            return Err(ConnectError::Members { ranks: ranks.to_vec(), size: self.size() });
+        let is_ascending = ranks.windows(2).all(|pair| pair[0] < pair[1]);
+        if ranks.is_empty() || !is_ascending || ranks.iter().any(|rank| *rank >= self.size()) {
+            return Err(ConnectError::InvalidMembers { ranks: ranks.to_vec(), size: self.size() });
         }
-        // Everybody counts, member or not, so that no two communicators share an area.
-        let area = self.shared.next_area.fetch_add(1, Ordering::Relaxed);
+        // Counted on every rank, member or not, so that no two communicators get the same id.
+        let comm_id = self.shared.next_comm_id.fetch_add(1, Ordering::Relaxed);
         if !ranks.contains(&self.rank()) {
             return Ok(None);
         }
-        Communicator::connect(self.shared.clone(), ranks.to_vec(), area).map(Some)
+        Communicator::connect(self.shared.clone(), ranks.to_vec(), comm_id).map(Some)
     }
 }
 
+/// Inode of this process's PID namespace; 0 when it is not known.
 fn pid_namespace() -> u64 {
     std::fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| std::os::unix::fs::MetadataExt::ino(&namespace))
 }
 
-fn lowest_of_machines(peer_infos: &[PeerInfo]) -> Vec<usize> {
+/// For each rank, the lowest rank with the same machine id.
+fn lowest_rank_of_host(peer_infos: &[PeerInfo]) -> Vec<usize> {
     let mut first: BTreeMap<&str, usize> = BTreeMap::new();
-    let of = |(rank, peer)| {
+    let lowest = |(rank, peer)| {
         let peer: &PeerInfo = peer;
         *first.entry(peer.machine.as_str()).or_insert(rank)
     };
-    peer_infos.iter().enumerate().map(of).collect()
+    peer_infos.iter().enumerate().map(lowest).collect()
 }
 
-/// The kernel this process runs on, and the network it sees: sockets without a file are found only within one.
-fn machine() -> String {
+/// The boot id of the kernel and the network namespace: abstract Unix sockets are reachable only within one.
+fn machine_id() -> String {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let network = std::fs::read_link("/proc/self/ns/net").unwrap_or_default();
     format!("{} {}", boot.trim(), network.display())

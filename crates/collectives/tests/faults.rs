@@ -189,7 +189,7 @@ fn kill_on_the_way(variables: &[(&str, &str)], victim: usize, n_files: usize) {
         }
         // Rank 0 names the victim, and gives up. A rank that reaches it only after that, on a busy machine, misses rank 0. What ranks are told
         // that have joined before is tested apart (a_rank_that_dies_before_all_have_joined_is_named_to_all_who_have).
-        let came_late = ["rank 0 was not found at ", "rank 0 hung up during the meeting"];
+        let came_late = ["rank 0 was not found at ", "rank 0 closed the connection during the rendezvous"];
         let is_late = number != 0 && came_late.iter().any(|phrase| told.contains(phrase));
         let is_named = told.contains(&format!("rank {victim}")) || is_late;
         assert!(told.starts_with("fused") && is_named, "{told}");
@@ -215,7 +215,10 @@ fn joined(rank: usize, size: usize, job: &str, more: &[(&str, &str)]) -> Rank {
     until("one of them is refused", || both.iter().any(|rank| rank.has_said("refused")));
     let refused = both.iter().position(|rank| rank.has_said("refused")).expect("one of them is");
     let told = both[refused].says("refused");
-    assert!(told.contains(&format!("another process is already here as rank {rank} of the world of {size}")), "{told}");
+    assert!(
+        told.contains(&format!("another process has already joined as rank {rank} of the world of {size}")),
+        "{told}"
+    );
     let [one, other] = both;
     if refused == 0 { other } else { one }
 }

@@ -42,7 +42,7 @@ impl Held {
 
 fn one_round(rank: usize, identity: &str, round: u64, settings: &Settings) {
     let transport = if round.is_multiple_of(4) { Transport::Tcp } else { Transport::Auto };
-    let options = Options { transport, ..Options::PLAIN };
+    let options = Options { transport, ..Options::DEFAULT };
     let world = World::connect_round(&launch(rank, 2, identity), &options, round).expect("the ranks find each other");
     let mut data = vec![1.0f32; 100_000];
     if round.is_multiple_of(2) {

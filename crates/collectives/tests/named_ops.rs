@@ -24,7 +24,7 @@ fn settings(variables: &[(&str, &str)]) -> Settings {
 fn each(n: usize, variables: &[(&str, &str)], body: impl Fn(&Engine) + Sync) {
     for transport in [Transport::Auto, Transport::Tcp] {
         println!("{transport:?}, {n} ranks");
-        let options = Options { transport, ..Options::PLAIN };
+        let options = Options { transport, ..Options::DEFAULT };
         on_ranks(n, &options, |world| {
             let engine = Engine::in_world(world, &settings(variables)).expect("an engine");
             body(&engine);
@@ -261,7 +261,7 @@ fn what_is_wrong_here_is_refused_before_anybody_hears_of_it() {
 
 #[test]
 fn sixty_four_ranks_are_one_engine() {
-    on_ranks(64, &Options::PLAIN, |world| {
+    on_ranks(64, &Options::DEFAULT, |world| {
         let engine = Engine::in_world(world, &settings(&[])).expect("an engine");
         let mut sum = [rank(&engine) as i32; 100];
         engine.allreduce("sum", &mut sum, Reduce::SUM).expect("a sum");
@@ -377,7 +377,7 @@ fn adasum_needs_a_power_of_two_and_says_so_on_all_ranks() {
 
 #[test]
 fn the_end_of_one_rank_is_the_end_of_all() {
-    let ends = on_ranks(3, &Options::PLAIN, |world| {
+    let ends = on_ranks(3, &Options::DEFAULT, |world| {
         let engine = Engine::in_world(world, &settings(&[])).expect("an engine");
         engine.barrier(ALL).expect("all are there");
         if rank(&engine) == 1 {
@@ -424,7 +424,7 @@ fn a_name_in_flight_is_refused_before_anybody_is_asked() {
 
 #[test]
 fn shutting_down_frees_a_thread_that_waits() {
-    on_ranks(2, &Options::PLAIN, |world| {
+    on_ranks(2, &Options::DEFAULT, |world| {
         let engine = Engine::in_world(world, &settings(&[])).expect("an engine");
         let lonely = engine.allreduce_async(&format!("of {}", rank(&engine)), vec![1u8], Reduce::SUM);
         engine.barrier(ALL).expect("all are there");
@@ -471,7 +471,7 @@ fn a_timeline_shows_who_was_ready_when_and_what_was_done() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("timeline.json");
     let variables = [("HOROVOD_TIMELINE", path.to_str().expect("text")), ("HOROVOD_TIMELINE_MARK_CYCLES", "1")];
-    on_ranks(2, &Options::PLAIN, |world| {
+    on_ranks(2, &Options::DEFAULT, |world| {
         let engine = Engine::in_world(world, &settings(&variables)).expect("an engine");
         for _ in 0..3 {
             engine.allreduce("allreduce.test_allreduce", &mut [1.0f32; 3], Reduce::SUM).expect("a sum");
@@ -495,7 +495,7 @@ fn a_timeline_started_later_shows_the_first_negotiation_while_it_waits() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = |round: usize| directory.path().join(format!("timeline{round}.json"));
     let text = |round: usize| std::fs::read_to_string(path(round)).unwrap_or_default();
-    on_ranks(2, &Options::PLAIN, |world| {
+    on_ranks(2, &Options::DEFAULT, |world| {
         let rank = world.rank();
         let engine = Engine::in_world(world, &settings(&[("HOROVOD_TIMELINE", "DYNAMIC")])).expect("an engine");
         for round in 0..2 {
@@ -539,7 +539,7 @@ fn tuning_is_tried_and_written_down() {
         ("HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE", "2"),
         ("HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES", "3"),
     ];
-    on_ranks(2, &Options::PLAIN, |world| {
+    on_ranks(2, &Options::DEFAULT, |world| {
         let engine = Engine::in_world(world, &settings(&variables)).expect("an engine");
         for _ in 0..200 {
             for tensor in 0..4 {

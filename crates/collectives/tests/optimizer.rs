@@ -166,7 +166,7 @@ fn steps_that_are_shared_out_are_the_same_steps() {
     // Long enough for every way within a host, and one that does not divide evenly.
     for large in [70_001, 2_000_003] {
         for transport in [Transport::Auto, Transport::Tcp] {
-            let options = Options { transport, ..Options::PLAIN };
+            let options = Options { transport, ..Options::DEFAULT };
             on_ranks(3, &options, |world| {
                 let settings = Settings::from_variables(|_| None).expect("defaults");
                 let engine = Engine::in_world(world, &settings).expect("an engine");

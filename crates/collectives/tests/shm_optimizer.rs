@@ -166,7 +166,7 @@ fn all_begin_with_the_values_of_rank_0() {
 #[test]
 fn where_memory_is_not_shared_the_optimizer_comes_back() {
     each(&[1], |engine| assert!(ShmOptimizer::new(engine, momentum(), &PARAMETERS, FROM).is_err()));
-    let options = Options { transport: Transport::Tcp, ..Options::PLAIN };
+    let options = Options { transport: Transport::Tcp, ..Options::DEFAULT };
     on_ranks(2, &options, |world| {
         let settings = Settings::from_variables(|_| None).expect("defaults");
         let engine = Engine::in_world(world, &settings).expect("an engine");
@@ -178,7 +178,7 @@ fn where_memory_is_not_shared_the_optimizer_comes_back() {
 #[test]
 fn a_timeline_shows_gradients_so_they_travel() {
     let folder = tempfile::tempdir().expect("a folder");
-    on_ranks(2, &Options::PLAIN, |world| {
+    on_ranks(2, &Options::DEFAULT, |world| {
         let recorded = (world.rank() == 0).then(|| folder.path().join("timeline.json").display().to_string());
         let variable = |name: &str| recorded.clone().filter(|_| name == "HOROVOD_TIMELINE");
         let settings = Settings::from_variables(variable).expect("settings");
@@ -210,7 +210,7 @@ fn ranks_can_meet_without_any_parameters() {
 
 #[test]
 fn who_is_gone_is_named() {
-    on_ranks(3, &Options::PLAIN, |world| {
+    on_ranks(3, &Options::DEFAULT, |world| {
         let settings = Settings::from_variables(|_| None).expect("defaults");
         let engine = Engine::in_world(world, &settings).expect("an engine");
         let (mut optimizer, mut values) = (together(&engine), values());

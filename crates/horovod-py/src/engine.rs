@@ -8,7 +8,7 @@ use corro_collectives::coordinator::SubmitError;
 use corro_collectives::engine::handle::Outcome;
 use corro_collectives::engine::ops::Handle;
 use corro_collectives::settings::TimelineSetting;
-use corro_collectives::{Engine, EngineError, Launch, Place, SetId, Settings, StartError};
+use corro_collectives::{Engine, EngineError, Launch, RankInfo, SetId, Settings, StartError};
 use pyo3::prelude::*;
 
 use crate::{calls, errors, tensorflow, waiting};
@@ -90,32 +90,32 @@ pub fn is_initialized() -> bool {
 
 #[pyfunction]
 pub fn rank() -> PyResult<usize> {
-    place(|place| place.rank)
+    rank_info(|rank_info| rank_info.rank)
 }
 
 #[pyfunction]
 pub fn size() -> PyResult<usize> {
-    place(|place| place.size)
+    rank_info(|rank_info| rank_info.size)
 }
 
 #[pyfunction]
 pub fn local_rank() -> PyResult<usize> {
-    place(|place| place.local_rank)
+    rank_info(|rank_info| rank_info.local_rank)
 }
 
 #[pyfunction]
 pub fn local_size() -> PyResult<usize> {
-    place(|place| place.local_size)
+    rank_info(|rank_info| rank_info.local_size)
 }
 
 #[pyfunction]
 pub fn cross_rank() -> PyResult<usize> {
-    place(|place| place.cross_rank)
+    rank_info(|rank_info| rank_info.cross_rank)
 }
 
 #[pyfunction]
 pub fn cross_size() -> PyResult<usize> {
-    place(|place| place.cross_size)
+    rank_info(|rank_info| rank_info.cross_size)
 }
 
 #[pyfunction]
@@ -228,12 +228,12 @@ fn start(py: Python<'_>) -> PyResult<Running> {
     let failed = |error: StartError| errors::not_started(&error);
     let launch = Launch::from_environment().map_err(|error| failed(error.into()))?;
     let settings = Settings::from_environment().map_err(|error| failed(error.into()))?;
-    let place = format!("{:?} {:?}", launch.place, launch.meeting);
-    if launch.place.size > 1 && lock().parent.as_ref() == Some(&place) {
+    let place = format!("{:?} {:?}", launch.rank_info, launch.rendezvous);
+    if launch.rank_info.size > 1 && lock().parent.as_ref() == Some(&place) {
         return Err(errors::argument(format!(
             "Horovod initialization failed: this process was forked from rank {} and has no place of its own in the job; start ranks \
              with a launcher such as horovodrun, or give a child its own HOROVOD_RANK",
-            launch.place.rank
+            launch.rank_info.rank
         )));
     }
     let timeline = settings.timeline != TimelineSetting::Off;
@@ -303,7 +303,7 @@ fn timed() -> PyResult<Arc<Engine>> {
     Ok(running.engine)
 }
 
-fn place<T>(read: impl FnOnce(&Place) -> T) -> PyResult<T> {
+fn rank_info<T>(read: impl FnOnce(&RankInfo) -> T) -> PyResult<T> {
     Ok(read(needed()?.engine.rank_info()))
 }
 

@@ -7,8 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use corro_collectives::bootstrap::meet::{MeetError, exchange, leave};
-use corro_collectives::bootstrap::place::{Launch, Meeting};
+use corro_collectives::bootstrap::launch_env::Launch;
+use corro_collectives::bootstrap::rendezvous::error::RendezvousError;
+use corro_collectives::bootstrap::rendezvous::{clean_up, exchange};
+use corro_collectives::bootstrap::rendezvous_method::RendezvousMethod;
 use corro_collectives::{Engine, Reduce};
 use corro_launch::environment::{GangContext, for_rank};
 use corro_launch::gang::{self, GangSpec};
@@ -41,7 +43,7 @@ fn launches(server: &Rendezvous) -> Vec<Launch> {
     .collect()
 }
 
-type Outcome = Result<Vec<Vec<u8>>, MeetError>;
+type Outcome = Result<Vec<Vec<u8>>, RendezvousError>;
 
 /// Each rank in a thread, since the engine blocks.
 async fn meet(launches: &[Launch], round: u64, deadline: Instant) -> Vec<Outcome> {
@@ -49,7 +51,7 @@ async fn meet(launches: &[Launch], round: u64, deadline: Instant) -> Vec<Outcome
         .iter()
         .cloned()
         .map(|launch| {
-            let blob = format!("rank {} round {round}", launch.place.rank);
+            let blob = format!("rank {} round {round}", launch.rank_info.rank);
             tokio::task::spawn_blocking(move || exchange(&launch, round, blob.as_bytes(), deadline))
         })
         .collect();
@@ -74,7 +76,7 @@ async fn a_rank_believes_what_it_is_told() {
     assert_eq!(seen, [[0, 4, 0, 3, 0, 2], [1, 4, 1, 3, 0, 1], [2, 4, 2, 3, 0, 1], [3, 4, 0, 1, 1, 2]]);
     let port = server.addr().port();
     for launch in &launches {
-        assert_eq!(launch.meeting, Meeting::KeyValue { addr: "127.0.0.1".into(), port });
+        assert_eq!(launch.rendezvous, RendezvousMethod::KeyValue { addr: "127.0.0.1".into(), port });
         assert_eq!(launch.interface.as_deref(), Some("lo"));
         assert!(launch.secret.is_some());
     }
@@ -92,7 +94,7 @@ async fn ranks_meet_at_the_launchers_server_again_and_again() {
             assert_eq!(outcome.expect("all come"), expected);
         }
         let done = Arc::new(launches.clone());
-        tokio::task::spawn_blocking(move || done.iter().try_for_each(|launch| leave(launch, round, deadline)))
+        tokio::task::spawn_blocking(move || done.iter().try_for_each(|launch| clean_up(launch, round, deadline)))
             .await
             .expect("no rank panics")
             .expect("the server takes the keys back");
@@ -101,7 +103,7 @@ async fn ranks_meet_at_the_launchers_server_again_and_again() {
     let outcomes = meet(&launches[1..], 0, Instant::now() + Duration::from_secs(2)).await;
     for outcome in outcomes {
         let error = outcome.expect_err("rank 0 is not there");
-        assert!(matches!(&error, MeetError::Missing { ranks, .. } if ranks.0 == [0]), "{error:?}");
+        assert!(matches!(&error, RendezvousError::Missing { ranks, .. } if ranks.0 == [0]), "{error:?}");
     }
 }
 

@@ -92,17 +92,21 @@ fn follow(ends: &[End], causes: &[Option<Cause>], start: usize, is_certain: bool
 /// A phrase of the engine's errors that stands behind the number of a rank, and what it says about that rank.
 type Phrase = (&'static str, fn(usize) -> Cause);
 
-const PHRASES: [Phrase; 12] = [
+const PHRASES: [Phrase; 14] = [
     (" was the first to shut down or to exit", Cause::Ended),
     (" has died", Cause::Ended),
     (" has left while others still needed it", Cause::Ended),
     (" before all ranks had joined", Cause::Ended),
     (" ended, or gave up, before ", Cause::Ended),
+    (" closed the connection during the rendezvous", Cause::Ended),
+    // Engines of one version back.
     (" hung up during the meeting", Cause::Ended),
     (" could not begin; its own message says why", Cause::Ended),
     (" was lost", Cause::Unreachable),
     (" broke", Cause::Unreachable),
     (" has not answered for ", Cause::Unreachable),
+    (" did not join the rendezvous", Cause::Unreachable),
+    // Engines of one version back.
     (" did not come to the meeting", Cause::Unreachable),
     (" was not found at ", Cause::Unreachable),
 ];
@@ -156,7 +160,9 @@ mod tests {
                 "rank 0 called the meeting off: rank 2 ended, or gave up, before ranks 3, 4 had joined",
                 Some(Cause::Ended(2)),
             ),
+            ("rank 0 closed the connection during the rendezvous: it has most likely died", Some(Cause::Ended(0))),
             ("rank 0 hung up during the meeting: it died, most likely", Some(Cause::Ended(0))),
+            ("ranks 2, 3 did not join the rendezvous within 30.0s", Some(Cause::Unreachable(2))),
             ("ranks 2, 3 did not come to the meeting within 30.0s", Some(Cause::Unreachable(2))),
             ("rank 1 on host h has died\nrank 2 on host h has died\nbye\n", Some(Cause::Ended(2))),
         ] {

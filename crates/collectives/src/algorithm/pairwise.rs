@@ -9,16 +9,16 @@ use crate::transport::link::Endpoint;
 
 /// Bytes to or from one member, and how many of them have moved.
 #[derive(Clone, Copy, Debug)]
-pub struct Parcel {
+pub struct Transfer {
     pub member: usize,
     pub at: *mut u8,
     pub n_bytes: usize,
     pub done: usize,
 }
 
-impl Parcel {
-    pub fn new(member: usize, at: *const u8, n_bytes: usize) -> Parcel {
-        Parcel { member, at: at.cast_mut(), n_bytes, done: 0 }
+impl Transfer {
+    pub fn new(member: usize, at: *const u8, n_bytes: usize) -> Transfer {
+        Transfer { member, at: at.cast_mut(), n_bytes, done: 0 }
     }
 }
 
@@ -26,14 +26,18 @@ impl Parcel {
 ///
 /// # Safety
 /// What is sent must be readable, what is received writable and apart from it.
-pub unsafe fn exchange(road: &mut Endpoint<'_>, sent: &mut [Parcel], received: &mut [Parcel]) -> Result<(), Error> {
+pub unsafe fn exchange(
+    endpoint: &mut Endpoint<'_>,
+    sent: &mut [Transfer],
+    received: &mut [Transfer],
+) -> Result<(), Error> {
     loop {
         let (mut moved, mut whole) = (false, true);
         for parcel in &mut *received {
             let left = parcel.n_bytes - parcel.done;
             if left > 0 {
                 // SAFETY: the caller's.
-                let n = unsafe { road.receive(parcel.member, 0, parcel.at.add(parcel.done), left)? };
+                let n = unsafe { endpoint.receive(parcel.member, 0, parcel.at.add(parcel.done), left)? };
                 parcel.done += n;
                 moved |= n > 0;
                 whole &= n == left;
@@ -43,13 +47,13 @@ pub unsafe fn exchange(road: &mut Endpoint<'_>, sent: &mut [Parcel], received: &
             let left = parcel.n_bytes - parcel.done;
             if left > 0 {
                 // SAFETY: the caller's.
-                let n = unsafe { road.send(parcel.member, 0, parcel.at.add(parcel.done), left)? };
+                let n = unsafe { endpoint.send(parcel.member, 0, parcel.at.add(parcel.done), left)? };
                 parcel.done += n;
                 moved |= n > 0;
                 whole &= n == left;
             }
         }
-        road.after(moved || whole)?;
+        endpoint.after(moved || whole)?;
         if whole {
             return Ok(());
         }
@@ -62,8 +66,8 @@ pub unsafe fn exchange(road: &mut Endpoint<'_>, sent: &mut [Parcel], received: &
 ///
 /// # Safety
 /// `data` holds `n_bytes` of whole elements; `scratch` is at least as long.
-pub unsafe fn doubling(
-    road: &mut Endpoint<'_>,
+pub unsafe fn recursive_doubling(
+    endpoint: &mut Endpoint<'_>,
     Ring { members, me }: Ring<'_>,
     data: *mut u8,
     n_bytes: usize,
@@ -77,12 +81,12 @@ pub unsafe fn doubling(
     unsafe {
         if me >= even {
             let partner = members[me - even];
-            exchange(road, &mut [Parcel::new(partner, data, n_bytes)], &mut [])?;
-            return exchange(road, &mut [], &mut [Parcel::new(partner, data, n_bytes)]);
+            exchange(endpoint, &mut [Transfer::new(partner, data, n_bytes)], &mut [])?;
+            return exchange(endpoint, &mut [], &mut [Transfer::new(partner, data, n_bytes)]);
         }
         let extra = members.get(me + even);
         if let Some(extra) = extra {
-            exchange(road, &mut [], &mut [Parcel::new(*extra, other, n_bytes)])?;
+            exchange(endpoint, &mut [], &mut [Transfer::new(*extra, other, n_bytes)])?;
             reduce::combine_raw(reduction.dtype, reduction.combine, data, other, n_bytes);
         }
         let mut distance = 1;
@@ -90,8 +94,8 @@ pub unsafe fn doubling(
             let partner = me ^ distance;
             let member = members[partner];
             let (mut sent, mut received) =
-                ([Parcel::new(member, data, n_bytes)], [Parcel::new(member, other, n_bytes)]);
-            exchange(road, &mut sent, &mut received)?;
+                ([Transfer::new(member, data, n_bytes)], [Transfer::new(member, other, n_bytes)]);
+            exchange(endpoint, &mut sent, &mut received)?;
             let (low, high) = if me < partner {
                 (data.cast_const(), other.cast_const())
             } else {
@@ -100,9 +104,9 @@ pub unsafe fn doubling(
             reduce::fold_raw(reduction.dtype, reduction.combine, data, None, &[low, high], n_bytes);
             distance *= 2;
         }
-        reduction.finish(data, n_bytes);
+        reduction.apply_factor(data, n_bytes);
         if let Some(extra) = extra {
-            exchange(road, &mut [Parcel::new(*extra, data, n_bytes)], &mut [])?;
+            exchange(endpoint, &mut [Transfer::new(*extra, data, n_bytes)], &mut [])?;
         }
     }
     Ok(())

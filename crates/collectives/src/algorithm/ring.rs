@@ -10,8 +10,7 @@
 
 use std::ops::Range;
 
-use crate::algorithm::staged::Work;
-use crate::algorithm::{Reduction, parts};
+use crate::algorithm::{Collective, Reduction, partition};
 use crate::error::Error;
 use crate::reduce;
 use crate::transport::link::Endpoint;
@@ -43,7 +42,7 @@ impl Ring<'_> {
 
 /// What is kept between operations.
 #[derive(Default)]
-pub struct Stripes {
+pub struct RingScratch {
     stripes: Vec<Stripe>,
     scratch: Vec<u8>,
 }
@@ -68,36 +67,36 @@ const SCRATCH_BYTES: usize = 256 * 1024;
 
 /// What is to be done, the same on every member but for where.
 #[derive(Clone, Copy)]
-pub struct Task<'a> {
+pub struct RingTask<'a> {
     /// Those of the members in ring order.
     pub parts: &'a [Range<usize>],
     /// Bytes of one.
     pub element: usize,
-    pub work: Work,
+    pub work: Collective,
     pub n_stripes: usize,
 }
 
 /// # Safety
 /// `dst` must hold all parts and, but for what is folded, the own input already. Whole elements.
 pub unsafe fn run(
-    road: Endpoint<'_>,
+    endpoint: Endpoint<'_>,
     ring: Ring<'_>,
     dst: *mut u8,
-    task: Task<'_>,
-    kept: &mut Stripes,
+    task: RingTask<'_>,
+    kept: &mut RingScratch,
 ) -> Result<(), Error> {
-    let Task { work, n_stripes, .. } = task;
+    let RingTask { work, n_stripes, .. } = task;
     let n = ring.members.len();
     let (first, end, reduction) = match work {
-        Work::Fold(reduction) => (0, n - 1, Some(reduction)),
-        Work::Take => (n - 1, 2 * (n - 1), None),
-        Work::Both(reduction) => (0, 2 * (n - 1), Some(reduction)),
+        Collective::ReduceScatter(reduction) => (0, n - 1, Some(reduction)),
+        Collective::Allgather => (n - 1, 2 * (n - 1), None),
+        Collective::Allreduce(reduction) => (0, 2 * (n - 1), Some(reduction)),
     };
     let start = Position { step: first, offset: 0 };
     kept.stripes.clear();
     kept.stripes.resize(n_stripes, Stripe { sent: start, received: start, torn: 0 });
     kept.scratch.resize(n_stripes * SCRATCH_BYTES, 0);
-    let mut pass = Pass { road, ring, dst, task, first, end, reduction };
+    let mut pass = Pass { endpoint, ring, dst, task, first, end, reduction };
     loop {
         let mut moved = false;
         let mut whole = true;
@@ -110,7 +109,7 @@ pub unsafe fn run(
             }
             whole &= stripe.sent.step == end && stripe.received.step == end;
         }
-        pass.road.after(moved || whole)?;
+        pass.endpoint.after(moved || whole)?;
         if whole {
             return Ok(());
         }
@@ -118,10 +117,10 @@ pub unsafe fn run(
 }
 
 struct Pass<'a> {
-    road: Endpoint<'a>,
+    endpoint: Endpoint<'a>,
     ring: Ring<'a>,
     dst: *mut u8,
-    task: Task<'a>,
+    task: RingTask<'a>,
     first: usize,
     end: usize,
     reduction: Option<Reduction>,
@@ -134,7 +133,7 @@ impl Pass<'_> {
         if self.task.n_stripes == 1 {
             return part.clone();
         }
-        let within = parts::even(part.len(), self.task.n_stripes, self.task.element)(index);
+        let within = partition::split_even(part.len(), self.task.n_stripes, self.task.element)(index);
         part.start + within.start..part.start + within.end
     }
 
@@ -169,7 +168,7 @@ impl Pass<'_> {
             // SAFETY: within the part, which the buffer holds.
             let sent = unsafe {
                 let from = self.dst.add(bytes.start + offset);
-                self.road.send(ring.next(), index, from, ready - offset)?
+                self.endpoint.send(ring.next(), index, from, ready - offset)?
             };
             if sent == 0 {
                 return Ok(moved);
@@ -195,7 +194,7 @@ impl Pass<'_> {
             Some(reduction) if step < n - 1 => reduction,
             _ => {
                 // SAFETY: as above.
-                let received = unsafe { self.road.receive(ring.previous(), index, here, left)? };
+                let received = unsafe { self.endpoint.receive(ring.previous(), index, here, left)? };
                 stripe.received.offset += received;
                 self.settle(index, &mut stripe.received, |step| ring.received_part(step));
                 return Ok(received > 0);
@@ -205,7 +204,7 @@ impl Pass<'_> {
         // SAFETY: the scratch has that room.
         let received = unsafe {
             let to = scratch.as_mut_ptr().add(stripe.torn);
-            self.road.receive(ring.previous(), index, to, room)?
+            self.endpoint.receive(ring.previous(), index, to, room)?
         };
         let there = stripe.torn + received;
         let whole = there - there % self.task.element;
@@ -213,7 +212,7 @@ impl Pass<'_> {
         unsafe {
             reduce::combine_raw(reduction.dtype, reduction.combine, here, scratch.as_ptr(), whole);
             if step == n - 2 {
-                reduction.finish(here, whole);
+                reduction.apply_factor(here, whole);
             }
         }
         scratch.copy_within(whole..there, 0);

@@ -1,53 +1,60 @@
 //! What each launcher's variables say. Entered by [`super::place`], which knows the order to ask them in. Each answers `None`
 //! when it did not start this process. Pure.
 
-use super::place::{Host, Hosted, Meeting, Place};
-use super::slurm as lists;
+use super::rank_info::RankInfo;
+use super::rendezvous_method::{Rank0Host, Rank0Rendezvous, RendezvousMethod};
+use super::slurm_lists as lists;
 use super::variables::{LaunchError, Variables};
 
-type Found = Result<Option<(Place, Meeting)>, LaunchError>;
+type Found = Result<Option<(RankInfo, RendezvousMethod)>, LaunchError>;
 
 /// `corro run`, the agent, `horovodrun`: everything is told, and there is a key-value server.
 pub fn horovod(variables: &Variables) -> Found {
     let Some((rank, size)) = variables.pair("HOROVOD_RANK", "HOROVOD_SIZE")? else { return Ok(None) };
-    let mut place = Place::of(rank, size);
-    set_local(&mut place, variables.pair("HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE")?);
+    let mut rank_info = RankInfo::new(rank, size);
+    set_local(&mut rank_info, variables.pair("HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE")?);
     if let Some(cross) = variables.pair("HOROVOD_CROSS_RANK", "HOROVOD_CROSS_SIZE")? {
-        (place.cross_rank, place.cross_size) = cross;
-        place.cross_known = true;
+        (rank_info.cross_rank, rank_info.cross_size) = cross;
+        rank_info.cross_known = true;
     }
-    set_hostname(&mut place, variables.text("HOROVOD_HOSTNAME"));
+    set_hostname(&mut rank_info, variables.text("HOROVOD_HOSTNAME"));
     let Some(addr) = variables.text("HOROVOD_GLOO_RENDEZVOUS_ADDR") else {
-        return if size == 1 { Ok(Some((place, Meeting::Alone))) } else { Err(LaunchError::NoRendezvous { size }) };
+        return if size == 1 {
+            Ok(Some((rank_info, RendezvousMethod::SingleProcess)))
+        } else {
+            Err(LaunchError::NoRendezvous { size })
+        };
     };
     let port = variables.text("HOROVOD_GLOO_RENDEZVOUS_PORT").unwrap_or_default();
     let port = port.trim().parse().ok().filter(|port| *port != 0).ok_or(LaunchError::BadPort { value: port })?;
-    Ok(Some((place, Meeting::KeyValue { addr, port })))
+    Ok(Some((rank_info, RendezvousMethod::KeyValue { addr, port })))
 }
 
 pub fn torchrun(variables: &Variables) -> Found {
     let Some((rank, size)) = variables.pair("RANK", "WORLD_SIZE")? else { return Ok(None) };
-    let mut place = Place::of(rank, size);
-    set_local(&mut place, variables.pair("LOCAL_RANK", "LOCAL_WORLD_SIZE")?);
+    let mut rank_info = RankInfo::new(rank, size);
+    set_local(&mut rank_info, variables.pair("LOCAL_RANK", "LOCAL_WORLD_SIZE")?);
     let identity = ["TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT"];
     // `torchrun` without a rendezvous id says "none".
-    let names_run = variables.text("TORCHELASTIC_RUN_ID").is_some_and(|id| id.trim() != "none");
-    let identity = Identity { text: identity_of(variables, "torchrun", &identity), kin: None, names_run };
-    hosted("torchrun", variables, place, identity, Host::Perhaps(Vec::new()))
+    let has_unique_id = variables.text("TORCHELASTIC_RUN_ID").is_some_and(|id| id.trim() != "none");
+    let identity =
+        Identity { text: identity_of(variables, "torchrun", &identity), launcher_socket: None, has_unique_id };
+    hosted("torchrun", variables, rank_info, identity, Rank0Host::Candidates(Vec::new()))
 }
 
 pub fn open_mpi(variables: &Variables) -> Found {
     let Some((rank, size)) = variables.pair("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")? else { return Ok(None) };
-    let mut place = Place::of(rank, size);
-    set_local(&mut place, variables.pair("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE")?);
+    let mut rank_info = RankInfo::new(rank, size);
+    set_local(&mut rank_info, variables.pair("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE")?);
     let uri = ["OMPI_MCA_orte_hnp_uri", "PMIX_SERVER_URI2", "PMIX_SERVER_URI"];
     let addresses =
         uri.into_iter().find_map(|name| variables.text(name)).map(|uri| addresses(&uri)).unwrap_or_default();
     // Only what is the same on every host: PMIX_SERVER_URI, for one, is the host's own daemon.
     let identity = ["OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri", "PMIX_NAMESPACE"];
-    let names_run = identity.iter().any(|name| variables.is_set(name));
-    let identity = Identity { text: identity_of(variables, "open mpi", &identity), kin: None, names_run };
-    hosted("mpirun", variables, place, identity, Host::Perhaps(addresses))
+    let has_unique_id = identity.iter().any(|name| variables.is_set(name));
+    let identity =
+        Identity { text: identity_of(variables, "open mpi", &identity), launcher_socket: None, has_unique_id };
+    hosted("mpirun", variables, rank_info, identity, Rank0Host::Candidates(addresses))
 }
 
 /// MPICH's and Intel's `mpirun`. They name no job, but leave a socket to their proxy process behind.
@@ -62,12 +69,13 @@ pub fn hydra(variables: &Variables) -> Found {
 /// Any launcher that speaks PMI; also `srun --mpi=pmi2`, which is why it is asked last.
 pub fn bare_pmi(variables: &Variables) -> Found {
     let Some((rank, size)) = variables.pair("PMI_RANK", "PMI_SIZE")? else { return Ok(None) };
-    let mut place = Place::of(rank, size);
-    set_local(&mut place, variables.pair("MPI_LOCALRANKID", "MPI_LOCALNRANKS")?);
-    let kin = variables.number("PMI_FD")?.and_then(|descriptor| i32::try_from(descriptor).ok());
+    let mut rank_info = RankInfo::new(rank, size);
+    set_local(&mut rank_info, variables.pair("MPI_LOCALRANKID", "MPI_LOCALNRANKS")?);
+    let launcher_socket = variables.number("PMI_FD")?.and_then(|descriptor| i32::try_from(descriptor).ok());
     let text = identity_of(variables, "pmi", &["PMI_JOBID", "MASTER_ADDR", "MASTER_PORT"]);
-    let identity = Identity { text, kin, names_run: kin.is_some() || variables.is_set("PMI_JOBID") };
-    hosted("mpirun", variables, place, identity, Host::Perhaps(Vec::new()))
+    let identity =
+        Identity { text, launcher_socket, has_unique_id: launcher_socket.is_some() || variables.is_set("PMI_JOBID") };
+    hosted("mpirun", variables, rank_info, identity, Rank0Host::Candidates(Vec::new()))
 }
 
 /// A step of `srun`. A batch script or an interactive shell has most of the same variables, but is no rank.
@@ -84,30 +92,30 @@ pub fn slurm(variables: &Variables) -> Found {
         Some(list) => lists::hosts(&list).ok_or(LaunchError::BadHostList { variable: list_name, value: list })?,
         None => Vec::new(),
     };
-    let mut place = Place::of(rank, size);
+    let mut rank_info = RankInfo::new(rank, size);
     let node_idx = variables.number("SLURM_NODEID")?;
-    set_hostname(&mut place, variables.text("SLURMD_NODENAME").or_else(|| hosts.get(node_idx?).cloned()));
+    set_hostname(&mut rank_info, variables.text("SLURMD_NODENAME").or_else(|| hosts.get(node_idx?).cloned()));
     if let (Some(local_rank), Some(node_idx), Some(counts)) =
         (variables.number("SLURM_LOCALID")?, node_idx, tasks_per_node(variables, hosts.len())?)
         && counts.get(node_idx).is_some_and(|count| local_rank < *count)
     {
         let with_this_rank = |counts: &[usize]| counts.iter().filter(|count| **count > local_rank).count();
-        set_local(&mut place, Some((local_rank, counts[node_idx])));
-        (place.cross_rank, place.cross_size) = (with_this_rank(&counts[..node_idx]), with_this_rank(&counts));
-        place.cross_known = true;
+        set_local(&mut rank_info, Some((local_rank, counts[node_idx])));
+        (rank_info.cross_rank, rank_info.cross_size) = (with_this_rank(&counts[..node_idx]), with_this_rank(&counts));
+        rank_info.cross_known = true;
     }
     let text = identity_of(variables, "slurm", &["SLURM_CLUSTER_NAME", "SLURM_JOB_ID", "SLURM_STEP_ID"]);
-    let identity = Identity { text, kin: None, names_run: variables.is_set("SLURM_JOB_ID") };
+    let identity = Identity { text, launcher_socket: None, has_unique_id: variables.is_set("SLURM_JOB_ID") };
     let host = match hosts.as_slice() {
-        [_] => Host::Here,
+        [_] => Rank0Host::SameHost,
         // By a list of the user's own: rank 0 is on its first host, but we are told them sorted.
         _ if rank != 0 && variables.text("SLURM_DISTRIBUTION").is_some_and(|how| how.starts_with("arbitrary")) => {
-            Host::Perhaps(hosts)
+            Rank0Host::Candidates(hosts)
         }
-        [first, ..] => Host::At(first.clone()),
-        [] => Host::Perhaps(Vec::new()),
+        [first, ..] => Rank0Host::Address(first.clone()),
+        [] => Rank0Host::Candidates(Vec::new()),
     };
-    hosted("srun", variables, place, identity, host)
+    hosted("srun", variables, rank_info, identity, host)
 }
 
 /// Step numbers from here on stand for the batch script, an interactive shell and the like.
@@ -123,25 +131,34 @@ fn tasks_per_node(variables: &Variables, n_nodes: usize) -> Result<Option<Vec<us
 }
 
 /// A meeting at rank 0. The user's MASTER_ADDR outranks what the launcher lets us guess.
-fn hosted(launcher: &'static str, variables: &Variables, place: Place, identity: Identity, guess: Host) -> Found {
-    let on_one_host = place.size == 1 || (place.local_known && place.local_size == place.size);
+fn hosted(
+    launcher: &'static str,
+    variables: &Variables,
+    rank_info: RankInfo,
+    identity: Identity,
+    guess: Rank0Host,
+) -> Found {
+    let on_one_host = rank_info.size == 1 || (rank_info.local_known && rank_info.local_size == rank_info.size);
     let host = match (variables.text("MASTER_ADDR"), guess) {
-        _ if on_one_host => Host::Here,
-        (Some(addr), _) => Host::At(addr),
-        (None, Host::Perhaps(addresses)) if addresses.is_empty() => {
-            return Err(LaunchError::NoMaster { launcher, size: place.size });
+        _ if on_one_host => Rank0Host::SameHost,
+        (Some(addr), _) => Rank0Host::Address(addr),
+        (None, Rank0Host::Candidates(addresses)) if addresses.is_empty() => {
+            return Err(LaunchError::NoMaster { launcher, size: rank_info.size });
         }
         (None, guess) => guess,
     };
-    let Identity { text, kin, names_run } = identity;
-    Ok(Some((place, Meeting::Hosted(Hosted { identity: text, host, kin, names_run }))))
+    let Identity { text, launcher_socket, has_unique_id } = identity;
+    Ok(Some((
+        rank_info,
+        RendezvousMethod::Rank0(Rank0Rendezvous { job_id: text, host, launcher_socket, has_unique_id }),
+    )))
 }
 
 /// What tells one run from others, as far as its launcher says.
 struct Identity {
     text: String,
-    kin: Option<i32>,
-    names_run: bool,
+    launcher_socket: Option<i32>,
+    has_unique_id: bool,
 }
 
 fn identity_of(variables: &Variables, launcher: &str, names: &[&str]) -> String {
@@ -164,15 +181,15 @@ fn addresses(uri: &str) -> Vec<String> {
     addresses
 }
 
-fn set_local(place: &mut Place, local: Option<(usize, usize)>) {
+fn set_local(rank_info: &mut RankInfo, local: Option<(usize, usize)>) {
     if let Some((rank, size)) = local {
-        (place.local_rank, place.local_size, place.local_known) = (rank, size, true);
+        (rank_info.local_rank, rank_info.local_size, rank_info.local_known) = (rank, size, true);
     }
 }
 
-fn set_hostname(place: &mut Place, name: Option<String>) {
+fn set_hostname(rank_info: &mut RankInfo, name: Option<String>) {
     if let Some(name) = name {
-        place.hostname = name;
+        rank_info.hostname = name;
     }
 }
 

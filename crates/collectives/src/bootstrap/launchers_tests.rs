@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::bootstrap::place::Launch;
+use crate::bootstrap::launch_env::Launch;
 
 fn launch(variables: &str) -> Result<Launch, LaunchError> {
     let pairs: Vec<(&str, &str)> =
@@ -12,16 +12,23 @@ fn launch(variables: &str) -> Result<Launch, LaunchError> {
 }
 
 /// Rank, size, local rank, local size, cross rank, cross size; `None` where it is left to the exchange.
-fn place_of(variables: &str) -> [Option<usize>; 6] {
-    let place = launch(variables).unwrap_or_else(|error| panic!("{variables}: {error}")).place;
-    let (local, cross) = (|n| place.local_known.then_some(n), |n| place.cross_known.then_some(n));
-    let (rank, size) = (Some(place.rank), Some(place.size));
-    [rank, size, local(place.local_rank), local(place.local_size), cross(place.cross_rank), cross(place.cross_size)]
+fn numbers_of(variables: &str) -> [Option<usize>; 6] {
+    let rank_info = launch(variables).unwrap_or_else(|error| panic!("{variables}: {error}")).rank_info;
+    let (local, cross) = (|n| rank_info.local_known.then_some(n), |n| rank_info.cross_known.then_some(n));
+    let (rank, size) = (Some(rank_info.rank), Some(rank_info.size));
+    [
+        rank,
+        size,
+        local(rank_info.local_rank),
+        local(rank_info.local_size),
+        cross(rank_info.cross_rank),
+        cross(rank_info.cross_size),
+    ]
 }
 
-fn host_of(variables: &str) -> Host {
-    match launch(variables).unwrap().meeting {
-        Meeting::Hosted(hosted) => hosted.host,
+fn rank0_host_of(variables: &str) -> Rank0Host {
+    match launch(variables).unwrap().rendezvous {
+        RendezvousMethod::Rank0(rank0) => rank0.host,
         other => panic!("{other:?}"),
     }
 }
@@ -37,8 +44,8 @@ const HOROVOD: &str = "HOROVOD_RANK=3 HOROVOD_SIZE=4 HOROVOD_LOCAL_RANK=1 HOROVO
 #[test]
 fn alone_when_nothing_is_set() {
     let launch = launch("").unwrap();
-    assert_eq!((launch.meeting, launch.place.size), (Meeting::Alone, 1));
-    assert!(launch.place.local_known && launch.place.cross_known && launch.secret.is_none());
+    assert_eq!((launch.rendezvous, launch.rank_info.size), (RendezvousMethod::SingleProcess, 1));
+    assert!(launch.rank_info.local_known && launch.rank_info.cross_known && launch.secret.is_none());
     assert_eq!((launch.interface, launch.timeout), (None, Duration::from_secs(30)));
 }
 
@@ -48,23 +55,23 @@ fn horovods_launcher() {
         "{HOROVOD} RANK=0 WORLD_SIZE=2 CORRO_JOB_SECRET=s HOROVOD_GLOO_IFACE=eth0,lo HOROVOD_GLOO_TIMEOUT_SECONDS=2.5"
     );
     let launch = launch(&all).unwrap();
-    assert_eq!(launch.meeting, Meeting::KeyValue { addr: "10.0.0.1".into(), port: 4001 });
-    assert_eq!((launch.place.hostname.as_str(), launch.interface.as_deref()), ("b", Some("eth0,lo")));
+    assert_eq!(launch.rendezvous, RendezvousMethod::KeyValue { addr: "10.0.0.1".into(), port: 4001 });
+    assert_eq!((launch.rank_info.hostname.as_str(), launch.interface.as_deref()), ("b", Some("eth0,lo")));
     assert!(launch.secret.is_some());
     assert_eq!(launch.timeout, Duration::from_millis(2500));
-    assert_eq!(place_of(&all), [3, 4, 1, 2, 1, 2].map(Some));
-    assert_eq!(place_of("HOROVOD_RANK=0 HOROVOD_SIZE=1"), [0, 1, 0, 1, 0, 1].map(Some));
+    assert_eq!(numbers_of(&all), [3, 4, 1, 2, 1, 2].map(Some));
+    assert_eq!(numbers_of("HOROVOD_RANK=0 HOROVOD_SIZE=1"), [0, 1, 0, 1, 0, 1].map(Some));
     let bare = "HOROVOD_RANK=0 HOROVOD_SIZE=2 HOROVOD_GLOO_RENDEZVOUS_ADDR=h HOROVOD_GLOO_RENDEZVOUS_PORT=1";
-    assert_eq!(place_of(bare), [Some(0), Some(2), None, None, None, None]);
+    assert_eq!(numbers_of(bare), [Some(0), Some(2), None, None, None, None]);
 }
 
 #[test]
 fn torchrun_on_one_host_and_on_two() {
     let one = "RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500";
-    assert_eq!(place_of(one), [Some(1), Some(2), Some(1), Some(2), None, None]);
-    assert_eq!(host_of(one), Host::Here);
+    assert_eq!(numbers_of(one), [Some(1), Some(2), Some(1), Some(2), None, None]);
+    assert_eq!(rank0_host_of(one), Rank0Host::SameHost);
     let two = "RANK=2 WORLD_SIZE=4 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=n1 MASTER_PORT=29500";
-    assert_eq!(host_of(two), Host::At("n1".into()));
+    assert_eq!(rank0_host_of(two), Rank0Host::Address("n1".into()));
     refused("RANK=2 WORLD_SIZE=4", "set MASTER_ADDR");
 }
 
@@ -73,15 +80,15 @@ const SLURM: &str = "SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_PROCID=5 SLURM_NTASKS=
 
 #[test]
 fn a_step_of_slurm() {
-    assert_eq!(place_of(SLURM), [5, 7, 1, 2, 2, 3].map(Some));
-    assert_eq!(host_of(SLURM), Host::At("n1".into()));
-    assert_eq!(launch(SLURM).unwrap().place.hostname, "n3");
-    assert_eq!(host_of(&format!("{SLURM} MASTER_ADDR=x")), Host::At("x".into()));
+    assert_eq!(numbers_of(SLURM), [5, 7, 1, 2, 2, 3].map(Some));
+    assert_eq!(rank0_host_of(SLURM), Rank0Host::Address("n1".into()));
+    assert_eq!(launch(SLURM).unwrap().rank_info.hostname, "n3");
+    assert_eq!(rank0_host_of(&format!("{SLURM} MASTER_ADDR=x")), Rank0Host::Address("x".into()));
     let step = format!("SLURM_STEP_NODELIST=k1 SLURM_STEP_NUM_TASKS=6 SLURM_STEP_TASKS_PER_NODE=6 {SLURM}");
-    assert_eq!(host_of(&step), Host::Here);
+    assert_eq!(rank0_host_of(&step), Rank0Host::SameHost);
     let per_node = "SLURM_STEP_ID=1 SLURM_PROCID=3 SLURM_NTASKS=4 SLURM_LOCALID=1 SLURM_NODEID=1 \
          SLURM_NTASKS_PER_NODE=2 SLURM_NODELIST=n[1-2]";
-    assert_eq!(place_of(per_node), [3, 4, 1, 2, 1, 2].map(Some));
+    assert_eq!(numbers_of(per_node), [3, 4, 1, 2, 1, 2].map(Some));
 }
 
 /// Slurm 22.05's, less what says nothing of places: four tasks of a batch job on two nodes.
@@ -94,15 +101,15 @@ const SLURM_SEEN: &str = "SLURMD_NODENAME=n2 SLURM_CLUSTER_NAME=it SLURM_DISTRIB
 
 #[test]
 fn a_step_of_slurm_as_seen() {
-    assert_eq!(place_of(SLURM_SEEN), [3, 4, 1, 2, 1, 2].map(Some));
-    assert_eq!(host_of(SLURM_SEEN), Host::At("n1".into()));
-    assert_eq!(launch(SLURM_SEEN).unwrap().place.hostname, "n2");
+    assert_eq!(numbers_of(SLURM_SEEN), [3, 4, 1, 2, 1, 2].map(Some));
+    assert_eq!(rank0_host_of(SLURM_SEEN), Rank0Host::Address("n1".into()));
+    assert_eq!(launch(SLURM_SEEN).unwrap().rank_info.hostname, "n2");
     // `srun -N1 -n2 -r1` in the same job: the second node only.
     let part = "SLURMD_NODENAME=n2 SLURM_JOB_ID=6 SLURM_JOB_NODELIST=n[1-2] SLURM_LOCALID=1 SLURM_NODEID=0 \
          SLURM_NODELIST=n[1-2] SLURM_NTASKS=2 SLURM_NTASKS_PER_NODE=2 SLURM_PROCID=1 SLURM_STEP_ID=3 \
          SLURM_STEP_NODELIST=n2 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_TASKS_PER_NODE=2 SLURM_TASKS_PER_NODE=2";
-    assert_eq!(place_of(part), [1, 2, 1, 2, 0, 1].map(Some));
-    assert_eq!(host_of(part), Host::Here);
+    assert_eq!(numbers_of(part), [1, 2, 1, 2, 0, 1].map(Some));
+    assert_eq!(rank0_host_of(part), Rank0Host::SameHost);
 }
 
 /// `srun -m arbitrary` with the hosts n3, n1, n1, n3: rank 0 is not on the first node of the list.
@@ -111,13 +118,13 @@ fn a_step_of_slurm_laid_out_by_hand() {
     let all = "SLURM_CLUSTER_NAME=it SLURM_DISTRIBUTION=arbitrary SLURM_JOB_ID=14 SLURM_NODELIST=n[1,3] SLURM_NTASKS=4 \
          SLURM_STEP_ID=0 SLURM_STEP_NODELIST=n[1,3] SLURM_STEP_NUM_TASKS=4 SLURM_STEP_TASKS_PER_NODE=2(x2)";
     let first = format!("{all} SLURMD_NODENAME=n3 SLURM_LOCALID=0 SLURM_NODEID=1 SLURM_PROCID=0");
-    assert_eq!(place_of(&first), [0, 4, 0, 2, 1, 2].map(Some));
+    assert_eq!(numbers_of(&first), [0, 4, 0, 2, 1, 2].map(Some));
     let second = format!("{all} SLURMD_NODENAME=n1 SLURM_LOCALID=0 SLURM_NODEID=0 SLURM_PROCID=1");
-    assert_eq!(place_of(&second), [1, 4, 0, 2, 0, 2].map(Some));
-    assert_eq!(host_of(&second), Host::Perhaps(vec!["n1".into(), "n3".into()]));
-    assert_eq!(host_of(&format!("{second} MASTER_ADDR=x")), Host::At("x".into()));
+    assert_eq!(numbers_of(&second), [1, 4, 0, 2, 0, 2].map(Some));
+    assert_eq!(rank0_host_of(&second), Rank0Host::Candidates(vec!["n1".into(), "n3".into()]));
+    assert_eq!(rank0_host_of(&format!("{second} MASTER_ADDR=x")), Rank0Host::Address("x".into()));
     // It need not look for itself, and opens its doors whatever its name.
-    assert!(matches!(host_of(&first), Host::At(_)));
+    assert!(matches!(rank0_host_of(&first), Rank0Host::Address(_)));
 }
 
 #[test]
@@ -129,7 +136,7 @@ fn a_script_that_slurm_runs_is_no_rank() {
         "SLURM_JOB_ID=7 SLURM_STEP_ID=4294967290 SLURM_PROCID=0 SLURM_NTASKS=8",
         "SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_NTASKS=8",
     ] {
-        assert_eq!(launch(script).unwrap().meeting, Meeting::Alone, "{script}");
+        assert_eq!(launch(script).unwrap().rendezvous, RendezvousMethod::SingleProcess, "{script}");
     }
 }
 
@@ -137,31 +144,31 @@ fn a_script_that_slurm_runs_is_no_rank() {
 fn open_mpi_also_when_it_starts_its_daemons_through_slurm() {
     let one = "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=2 \
          OMPI_MCA_ess_base_jobid=180813825";
-    assert_eq!(host_of(one), Host::Here);
+    assert_eq!(rank0_host_of(one), Rank0Host::SameHost);
     let daemon = "SLURM_STEP_ID=0 SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_NODELIST=n[1-2]";
-    assert_eq!(place_of(&format!("{one} {daemon}"))[..2], [Some(1), Some(2)]);
+    assert_eq!(numbers_of(&format!("{one} {daemon}"))[..2], [Some(1), Some(2)]);
     let two = "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=0 OMPI_COMM_WORLD_LOCAL_SIZE=1";
     let uri = "OMPI_MCA_orte_hnp_uri=180813824.0;tcp://192.0.2.2,10.0.0.1:58193;tcp6://[fd00::2]:49961";
     let expected = ["192.0.2.2", "10.0.0.1", "fd00::2"].map(str::to_owned).to_vec();
-    assert_eq!(host_of(&format!("{two} {uri}")), Host::Perhaps(expected));
+    assert_eq!(rank0_host_of(&format!("{two} {uri}")), Rank0Host::Candidates(expected));
     refused(two, "set MASTER_ADDR");
 }
 
 #[test]
 fn mpich() {
     let variables = "PMI_RANK=1 PMI_SIZE=2 PMI_FD=8 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2";
-    assert_eq!(place_of(variables), [Some(1), Some(2), Some(1), Some(2), None, None]);
-    let Meeting::Hosted(hosted) = launch(variables).unwrap().meeting else { panic!("rank 0 is the host") };
-    assert_eq!((hosted.host, hosted.kin), (Host::Here, Some(8)));
+    assert_eq!(numbers_of(variables), [Some(1), Some(2), Some(1), Some(2), None, None]);
+    let RendezvousMethod::Rank0(hosted) = launch(variables).unwrap().rendezvous else { panic!("rank 0 is the host") };
+    assert_eq!((hosted.host, hosted.launcher_socket), (Rank0Host::SameHost, Some(8)));
     let under_slurm = format!("{variables} SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NTASKS=1 SLURM_NODELIST=n1");
-    assert_eq!(place_of(&under_slurm)[..2], [Some(1), Some(2)]);
-    assert_eq!(place_of(&format!("{SLURM} PMI_RANK=5 PMI_SIZE=7"))[4..], [Some(2), Some(3)], "srun --mpi=pmi2");
+    assert_eq!(numbers_of(&under_slurm)[..2], [Some(1), Some(2)]);
+    assert_eq!(numbers_of(&format!("{SLURM} PMI_RANK=5 PMI_SIZE=7"))[4..], [Some(2), Some(3)], "srun --mpi=pmi2");
 }
 
 #[test]
 fn jobs_differ_in_identity() {
-    let identity = |variables: &str| match launch(variables).unwrap().meeting {
-        Meeting::Hosted(hosted) => hosted.identity,
+    let identity = |variables: &str| match launch(variables).unwrap().rendezvous {
+        RendezvousMethod::Rank0(hosted) => hosted.job_id,
         other => panic!("{other:?}"),
     };
     let one = "RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=n1 MASTER_PORT=29500";

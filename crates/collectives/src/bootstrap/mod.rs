@@ -1,11 +1,12 @@
-//! How a process finds the others of its job. The engine and the communicator enter here at init: [`place`] reads from the
-//! environment which rank this is, [`meet`] swaps one opaque blob per rank with all others. Never opens the connections
-//! over which tensors travel, and never shares code with a launcher: the two meet in environment variables.
+//! Startup of a rank: [`launch_env`] reads its rank from the environment, [`rendezvous`] exchanges one opaque blob per rank with all others.
+//! Opens no connections for tensors, and shares no code with launchers: the interface is environment variables.
 
+pub mod launch_env;
 mod launchers;
-pub mod meet;
-pub mod place;
-mod slurm;
+pub mod rank_info;
+pub mod rendezvous;
+pub mod rendezvous_method;
+mod slurm_lists;
 mod variables;
 
 pub use variables::LaunchError;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::trust::Secret;
+use crate::auth::Secret;
 
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum LaunchError {
@@ -107,10 +107,10 @@ impl<'a> Variables<'a> {
     pub fn timeout(&self) -> Result<Duration, LaunchError> {
         let Some(value) = self.text("HOROVOD_GLOO_TIMEOUT_SECONDS") else { return Ok(Duration::from_secs(30)) };
         let seconds = value.trim().parse().ok().filter(|seconds: &f64| *seconds > 0.0);
-        let timeout = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds.min(LONGEST_SECONDS)).ok());
+        let timeout = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds.min(MAX_SECONDS)).ok());
         timeout.ok_or(LaunchError::BadTimeout { value })
     }
 }
 
 /// A year: far enough for anyone, and adding it to a clock does not overflow.
-const LONGEST_SECONDS: f64 = 365.0 * 24.0 * 3600.0;
+const MAX_SECONDS: f64 = 365.0 * 24.0 * 3600.0;

@@ -6,9 +6,9 @@
 
 use std::ops::Range;
 
-use crate::algorithm::{Buffers, Reduction, parts};
+use crate::algorithm::{Buffers, Reduction, partition};
 use crate::communicator::Communicator;
-use crate::communicator::typed::{Scale, after_each_other};
+use crate::communicator::typed::{Scale, contiguous_ranges};
 use crate::dtype::{Element, bytes_of, bytes_of_mut};
 use crate::error::Error;
 use crate::op::ReduceOp;
@@ -20,7 +20,7 @@ impl Communicator {
             return tensors.iter_mut().try_for_each(|tensor| self.allreduce(tensor, op));
         }
         let sizes: Vec<usize> = tensors.iter().map(|tensor| size_of_val(&**tensor)).collect();
-        self.in_runs(&sizes, |comm, run, fused| match &mut tensors[run] {
+        self.for_each_fused_run(&sizes, |comm, run, fused| match &mut tensors[run] {
             [one] => comm.allreduce(one, op),
             run => comm.allreduce_fused(run, op, fused),
         })
@@ -36,9 +36,9 @@ impl Communicator {
             (0..n_tensors).map(|tensor| theirs.iter().skip(tensor).step_by(n_tensors).copied().collect()).collect();
         let sizes: Vec<usize> = counts.iter().map(|counts| counts.iter().sum::<usize>() * size_of::<T>()).collect();
         let mut outputs = Vec::with_capacity(n_tensors);
-        self.in_runs(&sizes, |comm, run, fused| {
+        self.for_each_fused_run(&sizes, |comm, run, fused| {
             if let [one] = &tensors[run.clone()] {
-                outputs.push(comm.gather(one, &counts[run.start])?);
+                outputs.push(comm.allgather_counts(one, &counts[run.start])?);
                 return Ok(());
             }
             comm.allgather_fused(&tensors[run.clone()], &counts[run], fused, &mut outputs)
@@ -54,12 +54,12 @@ impl Communicator {
     ) -> Result<Vec<Vec<T>>, Error> {
         let reduction = self.reduction(T::DTYPE, op, 1.0)?;
         let shares: Vec<Vec<Range<usize>>> =
-            tensors.iter().map(|(tensor, row)| self.shares(tensor, *row)).collect::<Result<_, _>>()?;
+            tensors.iter().map(|(tensor, row)| self.row_ranges(tensor, *row)).collect::<Result<_, _>>()?;
         let sizes: Vec<usize> = tensors.iter().map(|(tensor, _)| size_of_val(*tensor)).collect();
         let mut outputs = Vec::with_capacity(tensors.len());
-        self.in_runs(&sizes, |comm, run, fused| {
+        self.for_each_fused_run(&sizes, |comm, run, fused| {
             if let [(one, _)] = &tensors[run.clone()] {
-                outputs.push(comm.scatter(one, &shares[run.start], reduction)?);
+                outputs.push(comm.reducescatter_ranges(one, &shares[run.start], reduction)?);
                 return Ok(());
             }
             comm.reducescatter_fused(&tensors[run.clone()], &shares[run], reduction, fused, &mut outputs)
@@ -68,7 +68,7 @@ impl Communicator {
     }
 
     /// Divides tensors of these sizes, in bytes, into runs that travel together, and lets each pass, with the buffer that is kept.
-    fn in_runs(
+    fn for_each_fused_run(
         &mut self,
         sizes: &[usize],
         mut pass: impl FnMut(&mut Communicator, Range<usize>, &mut Vec<u8>) -> Result<(), Error>,
@@ -77,7 +77,7 @@ impl Communicator {
         let mut outcome = Ok(());
         let mut start = 0;
         while start < sizes.len() && outcome.is_ok() {
-            let end = start + parts::run_length(sizes[start..].iter().copied());
+            let end = start + partition::fused_run_len(sizes[start..].iter().copied());
             outcome = pass(self, start..end, &mut fused);
             start = end;
         }
@@ -114,7 +114,7 @@ impl Communicator {
         outputs: &mut Vec<Vec<T>>,
     ) -> Result<(), Error> {
         let by_rank: Vec<usize> = (0..self.size()).map(|rank| counts.iter().map(|counts| counts[rank]).sum()).collect();
-        let parts = after_each_other(&by_rank, size_of::<T>());
+        let parts = contiguous_ranges(&by_rank, size_of::<T>());
         fused.resize(parts.last().map_or(0, |part| part.end), 0);
         let mut own = &mut fused[parts[self.rank()].clone()];
         for tensor in run {
@@ -133,7 +133,7 @@ impl Communicator {
                 &fused[start..*from]
             });
             // SAFETY: what was gathered are elements of `T`.
-            outputs.push(unsafe { joined(counts.iter().sum(), pieces) });
+            outputs.push(unsafe { concat_elements(counts.iter().sum(), pieces) });
         }
         Ok(())
     }
@@ -164,7 +164,7 @@ impl Communicator {
             let (share, after) = rest.split_at(shares[self.rank()].len());
             rest = after;
             // SAFETY: what was reduced are elements of `T`.
-            outputs.push(unsafe { joined(share.len() / size_of::<T>(), std::iter::once(share)) });
+            outputs.push(unsafe { concat_elements(share.len() / size_of::<T>(), std::iter::once(share)) });
         }
         Ok(())
     }
@@ -172,7 +172,7 @@ impl Communicator {
 
 /// # Safety
 /// The pieces must be so many elements of `T` together.
-unsafe fn joined<'p, T: Element>(n_elements: usize, pieces: impl Iterator<Item = &'p [u8]>) -> Vec<T> {
+unsafe fn concat_elements<'p, T: Element>(n_elements: usize, pieces: impl Iterator<Item = &'p [u8]>) -> Vec<T> {
     let mut elements: Vec<T> = Vec::with_capacity(n_elements);
     let mut at: *mut u8 = elements.as_mut_ptr().cast();
     // SAFETY: there is room for all of them, and they are what the caller says.

@@ -12,25 +12,25 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::algorithm::choice::Forced;
-use crate::algorithm::direct::Reader;
-use crate::algorithm::ring::Stripes;
-use crate::algorithm::staged::{self, Lists, Work};
-use crate::algorithm::{Buffers, flat};
+use crate::algorithm::cma_collectives::Reader;
+use crate::algorithm::pipelined_shm::{self, PipelineScratch};
+use crate::algorithm::ring::RingScratch;
+use crate::algorithm::{Buffers, Collective, one_shot};
+use crate::algorithm_override::AlgorithmOverride;
 use crate::communicator::topology::Topology;
 use crate::error::Error;
 use crate::options::DirectRead;
-use crate::transport::connect::ConnectError;
+use crate::transport::connect::error::ConnectError;
 use crate::transport::link::{Link, Links};
 use crate::transport::shm::cma::{self, Pid};
 use crate::transport::shm::step_sync::StepSync;
-use crate::transport::tcp;
-use crate::world::Shared;
+use crate::transport::tcp::dial::connect_mesh;
+use crate::world_state::WorldState;
 
 /// The direct door for some ranks, its members. What they can do together is in [`typed`] and [`grouped`].
 ///
 /// Belongs to one thread at a time. After an operation has failed, because a member died or left, all that follow fail too; what was
-/// merely [refused](crate::error::Refused) changes nothing.
+/// merely [refused](crate::error::InvalidArgument) changes nothing.
 pub struct Communicator {
     /// Members as ranks of the world, ascending.
     ranks: Vec<usize>,
@@ -41,33 +41,37 @@ pub struct Communicator {
     /// Where members may read each other's memory.
     reader: Option<Reader>,
     links: Links,
-    forced: Forced,
+    algorithm_override: AlgorithmOverride,
     n_cores: usize,
     /// What operations use again and again.
-    lists: Lists,
-    stripes: Stripes,
+    lists: PipelineScratch,
+    stripes: RingScratch,
     sources: Vec<*const u8>,
     parts: Vec<Range<usize>>,
     scratch: Vec<u8>,
     fused: Vec<u8>,
     /// Why nothing works any more.
     broken: Option<Error>,
-    world: Arc<Shared>,
+    world: Arc<WorldState>,
 }
 
 // SAFETY: the addresses in its lists mean nothing between operations, and operations need it whole.
 unsafe impl Send for Communicator {}
 
 impl Communicator {
-    pub(crate) fn connect(world: Arc<Shared>, ranks: Vec<usize>, area: u64) -> Result<Communicator, ConnectError> {
+    pub(crate) fn connect(
+        world: Arc<WorldState>,
+        ranks: Vec<usize>,
+        comm_id: u64,
+    ) -> Result<Communicator, ConnectError> {
         let deadline = Instant::now() + world.timeout;
-        let rank = world.place.rank;
+        let rank = world.rank_info.rank;
         let me = ranks.iter().position(|member| *member == rank).expect("the caller is a member");
-        let topology = Topology::of(&ranks.iter().map(|rank| world.lowest[*rank]).collect::<Vec<_>>(), me);
+        let topology = Topology::new(&ranks.iter().map(|rank| world.lowest[*rank]).collect::<Vec<_>>(), me);
         let locals = topology.locals().to_vec();
         let sync = match &world.segment {
             Some(segment) if locals.len() > 1 => {
-                let mapped = segment.area(area).map_err(ConnectError::Memory)?;
+                let mapped = segment.comm_region(comm_id).map_err(ConnectError::SharedMemory)?;
                 let local_ranks = locals.iter().map(|member| ranks[*member]).collect();
                 let peer_table = world.peer_table.clone();
                 Some(StepSync::new(Arc::new(mapped), local_ranks, topology.local_rank(), world.wait_policy, peer_table))
@@ -82,15 +86,16 @@ impl Communicator {
         let peers: Vec<_> = far.iter().map(addresses).collect();
         let n_streams = world.options.n_streams.max(1);
         let (credentials, peer_table) = (&world.credentials, &world.peer_table);
-        let streams = tcp::mesh(&world.listening, rank, &peers, area, n_streams, credentials, peer_table, deadline)?;
+        let streams =
+            connect_mesh(&world.listener, rank, &peers, comm_id, n_streams, credentials, peer_table, deadline)?;
         let mut links: Vec<Link> = ranks.iter().map(|_| Link::None).collect();
-        for (place, member) in locals.iter().enumerate().filter(|(_, member)| **member != me) {
-            links[*member] = Link::Ring(place);
+        for (rank_info, member) in locals.iter().enumerate().filter(|(_, member)| **member != me) {
+            links[*member] = Link::Ring(rank_info);
         }
         for (member, streams) in far.into_iter().zip(streams) {
             links[member] = Link::Tcp(streams);
         }
-        let forced = world.options.forced;
+        let algorithm_override = world.options.algorithm_override;
         let mut communicator = Communicator {
             links: Links::new(links, ranks.clone(), world.peer_table.clone(), world.spin_limit),
             ranks,
@@ -98,10 +103,10 @@ impl Communicator {
             topology,
             sync,
             reader: None,
-            forced,
+            algorithm_override,
             n_cores: world.n_cores,
-            lists: Lists::default(),
-            stripes: Stripes::default(),
+            lists: PipelineScratch::default(),
+            stripes: RingScratch::default(),
             sources: Vec::new(),
             parts: Vec::new(),
             scratch: Vec::new(),
@@ -109,7 +114,7 @@ impl Communicator {
             broken: None,
             world,
         };
-        communicator.reader = communicator.try_reading()?;
+        communicator.reader = communicator.probe_cma()?;
         Ok(communicator)
     }
 
@@ -138,10 +143,10 @@ impl Communicator {
     }
 
     /// Whether the members of this host may read each other: everybody tries everybody, and all must agree.
-    fn try_reading(&mut self) -> Result<Option<Reader>, ConnectError> {
+    fn probe_cma(&mut self) -> Result<Option<Reader>, ConnectError> {
         let Some(sync) = &mut self.sync else { return Ok(None) };
         let mut token = [0; 16];
-        getrandom::fill(&mut token).map_err(|error| ConnectError::Memory(std::io::Error::other(error)))?;
+        getrandom::fill(&mut token).map_err(|error| ConnectError::SharedMemory(std::io::Error::other(error)))?;
         let token = Box::new(u128::from_ne_bytes(token));
         let (n, me) = (sync.n(), sync.me());
         let mut shown = vec![[0u64; 4]; n];
@@ -150,7 +155,9 @@ impl Communicator {
         let everybody = shown.as_mut_ptr().cast::<u8>();
         let buffers = Buffers { src: everybody, dst: everybody };
         // SAFETY: an array of that many parts.
-        unsafe { staged::run(sync, buffers, &parts, Work::Take, StepSync::STAGE_BYTES, &mut self.lists)? };
+        unsafe {
+            pipelined_shm::run(sync, buffers, &parts, Collective::Allgather, StepSync::STAGE_BYTES, &mut self.lists)?
+        };
         let readable = |member: &[u64; 4]| {
             let token = u128::from(member[2]) | u128::from(member[3]) << 64;
             cma::works(Pid(member[0] as i32), member[1], token)
@@ -164,10 +171,10 @@ impl Communicator {
         };
         let buffers = Buffers { src: &raw const works, dst: &raw mut works };
         // SAFETY: one byte. The token lives until all have read it, which they have when they say what they saw.
-        unsafe { flat::allreduce(sync, buffers, 1, reduction, &mut self.sources)? };
+        unsafe { one_shot::allreduce(sync, buffers, 1, reduction, &mut self.sources)? };
         drop(token);
-        if works == 0 && wanted == DirectRead::Insist {
-            return Err(ConnectError::NotReadable);
+        if works == 0 && wanted == DirectRead::Require {
+            return Err(ConnectError::CmaUnavailable);
         }
         let pids = shown.iter().map(|member| Pid(member[0] as i32)).collect();
         Ok((works == 1).then(|| Reader::new(pids)))

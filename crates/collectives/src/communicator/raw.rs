@@ -3,11 +3,11 @@
 
 use std::ops::Range;
 
-use crate::algorithm::choice::{self, Case, Way};
-use crate::algorithm::pairwise::{self, Parcel};
-use crate::algorithm::ring::{self, Ring, Task};
-use crate::algorithm::staged::{self, Work};
-use crate::algorithm::{Buffers, Reduction, direct, flat, parts};
+use crate::algorithm::pairwise::{self, Transfer};
+use crate::algorithm::ring::{self, Ring, RingTask};
+use crate::algorithm::select::{self, SelectInput};
+use crate::algorithm::{Buffers, Collective, Reduction, cma_collectives, one_shot, partition, pipelined_shm};
+use crate::algorithm_override::Algorithm;
 use crate::communicator::Communicator;
 use crate::error::Error;
 use crate::reduce;
@@ -15,11 +15,11 @@ use crate::transport::link::Endpoint;
 use crate::transport::shm::step_sync::StepSync;
 
 /// From here on the ring's many rounds are worth the bytes it saves (measured with 4 hosts).
-const RING_FROM: usize = 256 * 1024;
+const RING_MIN_BYTES: usize = 256 * 1024;
 /// So much for each stream to a neighbour.
-const STRIPE_FROM: usize = 512 * 1024;
+const STRIPE_MIN_BYTES: usize = 512 * 1024;
 /// From here on it pays that several members of a host talk to other hosts at once.
-const RAILS_FROM: usize = 64 * 1024;
+const RAILS_MIN_BYTES: usize = 64 * 1024;
 
 impl Communicator {
     /// # Safety
@@ -30,51 +30,53 @@ impl Communicator {
         n_bytes: usize,
         reduction: Reduction,
     ) -> Result<(), Error> {
-        self.intact()?;
+        self.check_usable()?;
         if n_bytes == 0 {
             return Ok(());
         }
         // SAFETY: the caller's.
         let outcome = unsafe {
             if self.size() == 1 {
-                buffers.bring(n_bytes);
-                reduction.finish(buffers.dst, n_bytes);
+                buffers.copy_input_to_output(n_bytes);
+                reduction.apply_factor(buffers.dst, n_bytes);
                 Ok(())
             } else if self.topology.n_hosts() == 1 {
                 self.allreduce_local(buffers, n_bytes, reduction)
             } else {
-                self.allreduce_far(buffers, n_bytes, reduction)
+                self.allreduce_hierarchical(buffers, n_bytes, reduction)
             }
         };
-        self.remember(outcome)
+        self.record_failure(outcome)
     }
 
     unsafe fn allreduce_local(&mut self, buffers: Buffers, n_bytes: usize, reduction: Reduction) -> Result<(), Error> {
         let sync = self.sync.as_mut().expect("several members on one host share a sync");
-        let case = Case { n_bytes, n: sync.n(), n_cores: self.n_cores, direct: self.reader.is_some() };
-        let way = choice::allreduce(case, &self.forced);
-        if way == Way::Flat {
+        let input = SelectInput { n_bytes, n: sync.n(), n_cores: self.n_cores, has_cma: self.reader.is_some() };
+        let algorithm = select::select_allreduce(input, &self.algorithm_override);
+        if algorithm == Algorithm::OneShot {
             // SAFETY: the caller's, and it fits, says the table.
-            return unsafe { flat::allreduce(sync, buffers, n_bytes, reduction, &mut self.sources) };
+            return unsafe { one_shot::allreduce(sync, buffers, n_bytes, reduction, &mut self.sources) };
         }
-        let part = parts::even(n_bytes, sync.n(), reduction.dtype.size());
+        let part = partition::split_even(n_bytes, sync.n(), reduction.dtype.size());
         self.parts.clear();
         self.parts.extend((0..sync.n()).map(part));
-        let work = Work::Both(reduction);
+        let work = Collective::Allreduce(reduction);
         // SAFETY: the caller's.
-        unsafe { self.run_local(buffers, work, way) }
+        unsafe { self.run_local(buffers, work, algorithm) }
     }
 
     /// Work among the members of this host over `self.parts`.
-    unsafe fn run_local(&mut self, buffers: Buffers, work: Work, way: Way) -> Result<(), Error> {
+    unsafe fn run_local(&mut self, buffers: Buffers, work: Collective, algorithm: Algorithm) -> Result<(), Error> {
         let sync = self.sync.as_mut().expect("several members on one host share a sync");
         // SAFETY: the caller's.
         unsafe {
-            match (way, &mut self.reader) {
-                (Way::Direct, Some(reader)) => direct::run(sync, buffers, &self.parts, work, reader),
-                (Way::Staged { chunk }, _) => staged::run(sync, buffers, &self.parts, work, chunk, &mut self.lists),
-                (Way::Direct | Way::Flat, _) => {
-                    staged::run(sync, buffers, &self.parts, work, StepSync::STAGE_BYTES, &mut self.lists)
+            match (algorithm, &mut self.reader) {
+                (Algorithm::Cma, Some(reader)) => cma_collectives::run(sync, buffers, &self.parts, work, reader),
+                (Algorithm::PipelinedShm { chunk }, _) => {
+                    pipelined_shm::run(sync, buffers, &self.parts, work, chunk, &mut self.lists)
+                }
+                (Algorithm::Cma | Algorithm::OneShot, _) => {
+                    pipelined_shm::run(sync, buffers, &self.parts, work, StepSync::STAGE_BYTES, &mut self.lists)
                 }
             }
         }
@@ -82,10 +84,15 @@ impl Communicator {
 
     /// Between hosts: the members of each host fold their inputs into parts, each part goes around the hosts on its own rail, and
     /// everybody takes all parts.
-    unsafe fn allreduce_far(&mut self, buffers: Buffers, n_bytes: usize, reduction: Reduction) -> Result<(), Error> {
+    unsafe fn allreduce_hierarchical(
+        &mut self,
+        buffers: Buffers,
+        n_bytes: usize,
+        reduction: Reduction,
+    ) -> Result<(), Error> {
         let n_locals = self.topology.locals().len();
-        let n_rails = if n_bytes < RAILS_FROM { 1 } else { self.topology.n_rails() };
-        let part = parts::even(n_bytes, n_rails, reduction.dtype.size());
+        let n_rails = if n_bytes < RAILS_MIN_BYTES { 1 } else { self.topology.n_rails() };
+        let part = partition::split_even(n_bytes, n_rails, reduction.dtype.size());
         let own = if self.topology.local_rank() < n_rails { part(self.topology.local_rank()) } else { 0..0 };
         let plain = Reduction { factor: 1.0, ..reduction };
         // SAFETY: the caller's, throughout.
@@ -94,38 +101,38 @@ impl Communicator {
                 self.parts.clear();
                 let locals = (0..n_locals).map(|local| if local < n_rails { part(local) } else { n_bytes..n_bytes });
                 self.parts.extend(locals);
-                let way = self.local_way(n_bytes, n_locals);
-                self.run_local(buffers, Work::Fold(plain), way)?;
+                let algorithm = self.select_local(n_bytes, n_locals);
+                self.run_local(buffers, Collective::ReduceScatter(plain), algorithm)?;
             } else {
-                buffers.bring(n_bytes);
+                buffers.copy_input_to_output(n_bytes);
             }
             if !own.is_empty() {
                 let rail: Vec<usize> = self.topology.rail(self.topology.local_rank()).collect();
-                self.allreduce_rail(&rail, buffers.dst.add(own.start), own.len(), reduction)?;
+                self.allreduce_on_rail(&rail, buffers.dst.add(own.start), own.len(), reduction)?;
             }
             if n_locals > 1 {
                 // What the ring needed of the list is over.
                 self.parts.clear();
                 let locals = (0..n_locals).map(|local| if local < n_rails { part(local) } else { n_bytes..n_bytes });
                 self.parts.extend(locals);
-                let way = self.local_way(n_bytes, n_locals);
+                let algorithm = self.select_local(n_bytes, n_locals);
                 let taken = Buffers { src: buffers.dst, dst: buffers.dst };
-                self.run_local(taken, Work::Take, way)?;
+                self.run_local(taken, Collective::Allgather, algorithm)?;
             }
         }
         Ok(())
     }
 
-    fn local_way(&self, n_bytes: usize, n: usize) -> Way {
-        let case = Case { n_bytes, n, n_cores: self.n_cores, direct: self.reader.is_some() };
-        match choice::allreduce(case, &self.forced) {
-            Way::Flat => Way::Staged { chunk: StepSync::STAGE_BYTES },
-            way => way,
+    fn select_local(&self, n_bytes: usize, n: usize) -> Algorithm {
+        let input = SelectInput { n_bytes, n, n_cores: self.n_cores, has_cma: self.reader.is_some() };
+        match select::select_allreduce(input, &self.algorithm_override) {
+            Algorithm::OneShot => Algorithm::PipelinedShm { chunk: StepSync::STAGE_BYTES },
+            algorithm => algorithm,
         }
     }
 
     /// In place, among one member of each host.
-    unsafe fn allreduce_rail(
+    unsafe fn allreduce_on_rail(
         &mut self,
         rail: &[usize],
         data: *mut u8,
@@ -135,19 +142,19 @@ impl Communicator {
         let me = self.topology.host();
         let ring = Ring { members: rail, me };
         let n_stripes = self.n_stripes(n_bytes);
-        let mut road = Endpoint { links: &mut self.links, sync: self.sync.as_ref() };
+        let mut endpoint = Endpoint { links: &mut self.links, sync: self.sync.as_ref() };
         // SAFETY: the caller's.
         unsafe {
-            if n_bytes < RING_FROM {
+            if n_bytes < RING_MIN_BYTES {
                 self.scratch.resize(self.scratch.len().max(n_bytes), 0);
-                return pairwise::doubling(&mut road, ring, data, n_bytes, reduction, &mut self.scratch);
+                return pairwise::recursive_doubling(&mut endpoint, ring, data, n_bytes, reduction, &mut self.scratch);
             }
-            let part = parts::even(n_bytes, rail.len(), reduction.dtype.size());
+            let part = partition::split_even(n_bytes, rail.len(), reduction.dtype.size());
             self.parts.clear();
             self.parts.extend((0..rail.len()).map(part));
-            let (element, work) = (reduction.dtype.size(), Work::Both(reduction));
-            let task = Task { parts: &self.parts, element, work, n_stripes };
-            ring::run(road, ring, data, task, &mut self.stripes)
+            let (element, work) = (reduction.dtype.size(), Collective::Allreduce(reduction));
+            let task = RingTask { parts: &self.parts, element, work, n_stripes };
+            ring::run(endpoint, ring, data, task, &mut self.stripes)
         }
     }
 
@@ -156,7 +163,7 @@ impl Communicator {
     /// # Safety
     /// `dst` must hold all parts, `src` the own one at its place, in the same memory or apart.
     pub unsafe fn allgather_raw(&mut self, buffers: Buffers, parts: &[Range<usize>]) -> Result<(), Error> {
-        self.intact()?;
+        self.check_usable()?;
         let own = parts[self.me].clone();
         let longest = parts.iter().map(Range::len).max().unwrap_or(0);
         if longest == 0 {
@@ -165,20 +172,20 @@ impl Communicator {
         // SAFETY: the caller's.
         let outcome = unsafe {
             let here = Buffers { src: buffers.src.add(own.start), dst: buffers.dst.add(own.start) };
-            here.bring(own.len());
+            here.copy_input_to_output(own.len());
             let within = Buffers { src: buffers.dst, dst: buffers.dst };
             if self.size() == 1 {
                 Ok(())
             } else if self.topology.n_hosts() == 1 {
                 self.parts.clear();
                 self.parts.extend_from_slice(parts);
-                let way = choice::take(longest, self.reader.is_some());
-                self.run_local(within, Work::Take, way)
+                let algorithm = select::select_copy(longest, self.reader.is_some());
+                self.run_local(within, Collective::Allgather, algorithm)
             } else {
-                self.run_ring(within.dst, parts, 1, Work::Take)
+                self.run_ring(within.dst, parts, 1, Collective::Allgather)
             }
         };
-        self.remember(outcome)
+        self.record_failure(outcome)
     }
 
     /// # Safety
@@ -201,7 +208,7 @@ impl Communicator {
         parts: &[Range<usize>],
         reduction: Reduction,
     ) -> Result<(), Error> {
-        self.intact()?;
+        self.check_usable()?;
         let own = parts[self.me].clone();
         let n_bytes = parts.iter().map(|part| part.end).max().unwrap_or(0);
         if n_bytes == 0 {
@@ -211,26 +218,31 @@ impl Communicator {
         let outcome = unsafe {
             if self.size() == 1 {
                 std::ptr::copy_nonoverlapping(src.add(own.start), out, own.len());
-                reduction.finish(out, own.len());
+                reduction.apply_factor(out, own.len());
                 Ok(())
             } else if self.topology.n_hosts() == 1 {
                 self.parts.clear();
                 self.parts.extend_from_slice(parts);
-                let way = self.local_way(n_bytes, self.size());
+                let algorithm = self.select_local(n_bytes, self.size());
                 // Only the own part is written, so `out` may stand for the whole.
                 let buffers = Buffers { src, dst: out.wrapping_sub(own.start) };
-                self.run_local(buffers, Work::Fold(reduction), way)
+                self.run_local(buffers, Collective::ReduceScatter(reduction), algorithm)
             } else {
                 let mut scratch = std::mem::take(&mut self.scratch);
                 scratch.resize(scratch.len().max(n_bytes), 0);
                 std::ptr::copy_nonoverlapping(src, scratch.as_mut_ptr(), n_bytes);
-                let outcome = self.run_ring(scratch.as_mut_ptr(), parts, reduction.dtype.size(), Work::Fold(reduction));
+                let outcome = self.run_ring(
+                    scratch.as_mut_ptr(),
+                    parts,
+                    reduction.dtype.size(),
+                    Collective::ReduceScatter(reduction),
+                );
                 std::ptr::copy_nonoverlapping(scratch.as_ptr().add(own.start), out, own.len());
                 self.scratch = scratch;
                 outcome
             }
         };
-        self.remember(outcome)
+        self.record_failure(outcome)
     }
 
     /// Over all members, whatever lies between them.
@@ -239,22 +251,22 @@ impl Communicator {
         dst: *mut u8,
         parts: &[Range<usize>],
         element: usize,
-        work: Work,
+        work: Collective,
     ) -> Result<(), Error> {
         let members: Vec<usize> = (0..self.size()).collect();
         let ring = Ring { members: &members, me: self.me };
         // A ring through shared memory is one stream, and all must divide alike.
         let n_bytes = parts.iter().map(|part| part.end).max().unwrap_or(0);
-        let n_stripes = if self.topology.is_scattered() { self.n_stripes(n_bytes) } else { 1 };
-        let road = Endpoint { links: &mut self.links, sync: self.sync.as_ref() };
-        let task = Task { parts, element, work, n_stripes };
+        let n_stripes = if self.topology.is_one_per_host() { self.n_stripes(n_bytes) } else { 1 };
+        let endpoint = Endpoint { links: &mut self.links, sync: self.sync.as_ref() };
+        let task = RingTask { parts, element, work, n_stripes };
         // SAFETY: the caller's.
-        unsafe { ring::run(road, ring, dst, task, &mut self.stripes) }
+        unsafe { ring::run(endpoint, ring, dst, task, &mut self.stripes) }
     }
 
     /// Several streams are worth their system calls only with much to carry.
     fn n_stripes(&self, n_bytes: usize) -> usize {
-        (n_bytes / STRIPE_FROM).clamp(1, self.world.options.n_streams.max(1))
+        (n_bytes / STRIPE_MIN_BYTES).clamp(1, self.world.options.n_streams.max(1))
     }
 
     /// Part `i` of `src` goes to member `i`; part `i` of `dst` comes from it.
@@ -268,11 +280,12 @@ impl Communicator {
         dst: *mut u8,
         received: &[Range<usize>],
     ) -> Result<(), Error> {
-        self.intact()?;
-        let others = |parts: &[Range<usize>], at: *const u8| -> Vec<Parcel> {
+        self.check_usable()?;
+        let others = |parts: &[Range<usize>], at: *const u8| -> Vec<Transfer> {
             // Everybody begins with the member after itself, so that not all send to one.
             let order = (1..self.size()).map(|distance| (self.me + distance) % self.size());
-            let parcel = |member: usize| Parcel::new(member, at.wrapping_add(parts[member].start), parts[member].len());
+            let parcel =
+                |member: usize| Transfer::new(member, at.wrapping_add(parts[member].start), parts[member].len());
             order.map(parcel).collect()
         };
         let (mut outgoing, mut incoming) = (others(sent, src), others(received, dst));
@@ -280,20 +293,20 @@ impl Communicator {
         // SAFETY: the caller's.
         let outcome = unsafe {
             std::ptr::copy_nonoverlapping(src.add(from.start), dst.add(to.start), from.len().min(to.len()));
-            let mut road = Endpoint { links: &mut self.links, sync: self.sync.as_ref() };
-            pairwise::exchange(&mut road, &mut outgoing, &mut incoming)
+            let mut endpoint = Endpoint { links: &mut self.links, sync: self.sync.as_ref() };
+            pairwise::exchange(&mut endpoint, &mut outgoing, &mut incoming)
         };
-        self.remember(outcome)
+        self.record_failure(outcome)
     }
 
     pub fn barrier_raw(&mut self) -> Result<(), Error> {
-        self.intact()?;
+        self.check_usable()?;
         if self.size() == 1 {
             return Ok(());
         }
         if let (Some(sync), 1) = (&mut self.sync, self.topology.n_hosts()) {
-            let outcome = flat::barrier(sync);
-            return self.remember(outcome);
+            let outcome = one_shot::barrier(sync);
+            return self.record_failure(outcome);
         }
         let mut byte = 0u8;
         let reduction = Reduction { dtype: crate::Dtype::U8, combine: crate::Combine::Max, factor: 1.0 };
@@ -312,7 +325,7 @@ impl Communicator {
         tensors: &[Range<usize>],
         dtype: crate::Dtype,
     ) -> Result<(), Error> {
-        self.intact()?;
+        self.check_usable()?;
         let n_bytes = tensors.iter().map(|tensor| tensor.end).max().unwrap_or(0);
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.resize(scratch.len().max(n_bytes), 0);
@@ -320,11 +333,11 @@ impl Communicator {
         let mut distance = 1;
         while distance < self.size() && outcome.is_ok() {
             let partner = self.me ^ distance;
-            let mut sent = [Parcel::new(partner, data, n_bytes)];
-            let mut received = [Parcel::new(partner, scratch.as_ptr(), n_bytes)];
+            let mut sent = [Transfer::new(partner, data, n_bytes)];
+            let mut received = [Transfer::new(partner, scratch.as_ptr(), n_bytes)];
             // SAFETY: the caller's.
-            let mut road = Endpoint { links: &mut self.links, sync: self.sync.as_ref() };
-            outcome = unsafe { pairwise::exchange(&mut road, &mut sent, &mut received) };
+            let mut endpoint = Endpoint { links: &mut self.links, sync: self.sync.as_ref() };
+            outcome = unsafe { pairwise::exchange(&mut endpoint, &mut sent, &mut received) };
             if outcome.is_ok() {
                 for tensor in tensors {
                     // SAFETY: the caller's.
@@ -342,10 +355,10 @@ impl Communicator {
             distance *= 2;
         }
         self.scratch = scratch;
-        self.remember(outcome)
+        self.record_failure(outcome)
     }
 
-    fn intact(&self) -> Result<(), Error> {
+    fn check_usable(&self) -> Result<(), Error> {
         if let Some(error) = &self.broken {
             return Err(error.clone());
         }
@@ -354,7 +367,7 @@ impl Communicator {
     }
 
     /// After a failure the members no longer agree where they are, so nothing that follows could be right.
-    fn remember(&mut self, outcome: Result<(), Error>) -> Result<(), Error> {
+    fn record_failure(&mut self, outcome: Result<(), Error>) -> Result<(), Error> {
         if let Err(error) = &outcome {
             self.broken = Some(error.clone());
             // Nobody else need know of it yet, and all wait for us.

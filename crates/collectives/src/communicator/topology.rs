@@ -10,7 +10,7 @@ pub struct Topology {
 
 impl Topology {
     /// `host_of`: something that is equal for members of one host.
-    pub fn of(host_of: &[usize], me: usize) -> Topology {
+    pub fn new(host_of: &[usize], me: usize) -> Topology {
         let mut keys: Vec<usize> = Vec::new();
         let mut hosts: Vec<Vec<usize>> = Vec::new();
         for (member, key) in host_of.iter().enumerate() {
@@ -55,7 +55,7 @@ impl Topology {
     }
 
     /// Whether every member is alone on its host, so that all neighbours are far.
-    pub fn is_scattered(&self) -> bool {
+    pub fn is_one_per_host(&self) -> bool {
         self.hosts.iter().all(|host| host.len() == 1)
     }
 }
@@ -66,14 +66,14 @@ mod tests {
 
     #[test]
     fn members_are_found_on_their_hosts() {
-        let topology = Topology::of(&[0, 0, 2, 2, 2, 5], 4);
+        let topology = Topology::new(&[0, 0, 2, 2, 2, 5], 4);
         assert_eq!(topology.locals(), [2, 3, 4]);
         assert_eq!((topology.n_hosts(), topology.host(), topology.local_rank()), (3, 1, 2));
         assert_eq!(topology.n_rails(), 1);
         assert_eq!(topology.rail(0).collect::<Vec<_>>(), [0, 2, 5]);
-        assert!(!topology.is_scattered());
-        assert!(Topology::of(&[0, 1, 2], 1).is_scattered());
-        let mixed = Topology::of(&[0, 1, 0, 1], 3);
+        assert!(!topology.is_one_per_host());
+        assert!(Topology::new(&[0, 1, 2], 1).is_one_per_host());
+        let mixed = Topology::new(&[0, 1, 0, 1], 3);
         assert_eq!((mixed.n_rails(), mixed.rail(1).collect::<Vec<_>>()), (2, vec![2, 3]));
     }
 }

@@ -3,7 +3,7 @@
 //! Every operation is collective: all members call the same ones in the same order, with inputs that fit together, as the
 //! documentation of each says. Ranks and roots count within the communicator, lengths are in elements. What is empty is fine.
 //!
-//! Errors are the same for all of them. [`Error::Refused`]: this rank asked for something impossible; nothing was sent and the
+//! Errors are the same for all of them. [`Error::InvalidArgument`]: this rank asked for something impossible; nothing was sent and the
 //! communicator is as good as before (the others, unless they were refused too, now wait). Any other: a member died, left or broke
 //! its connection, this operation has no result, buffers hold anything, and the communicator is of no more use.
 //!
@@ -12,11 +12,11 @@
 
 use std::ops::Range;
 
-use crate::algorithm::{Buffers, Reduction, parts};
+use crate::algorithm::{Buffers, Reduction, partition};
 use crate::communicator::Communicator;
 use crate::compression::{Compression, narrow, widen};
 use crate::dtype::{Dtype, Element, bytes_of, bytes_of_mut};
-use crate::error::{Error, Refused};
+use crate::error::{Error, InvalidArgument};
 use crate::op::{Combine, ReduceOp};
 use crate::reduce;
 
@@ -52,7 +52,7 @@ impl Communicator {
     pub fn allreduce_into<T: Element>(&mut self, input: &[T], output: &mut [T], op: ReduceOp) -> Result<(), Error> {
         let (input, output) = (bytes_of(input), bytes_of_mut(output));
         if input.len() != output.len() {
-            return Err(Refused::Lengths { input: input.len(), output: output.len() }.into());
+            return Err(InvalidArgument::LengthMismatch { input: input.len(), output: output.len() }.into());
         }
         let buffers = Buffers { src: input.as_ptr(), dst: output.as_mut_ptr() };
         // SAFETY: slices of one length, apart.
@@ -67,7 +67,7 @@ impl Communicator {
         op: ReduceOp,
         compression: Compression,
     ) -> Result<(), Error> {
-        let Some(dtype) = compression.among(self.size()) else {
+        let Some(dtype) = compression.wire_dtype(self.size()) else {
             return self.allreduce(data, op);
         };
         let mut short = std::mem::take(&mut self.fused);
@@ -86,12 +86,12 @@ impl Communicator {
     /// Everybody's `data`, one after the other in the order of ranks. They may be of different lengths.
     pub fn allgather<T: Element>(&mut self, data: &[T]) -> Result<Vec<T>, Error> {
         let counts = self.all_counts(&[data.len()])?;
-        self.gather(data, &counts)
+        self.allgather_counts(data, &counts)
     }
 
     /// So many elements from each; `data` is ours.
-    pub(super) fn gather<T: Element>(&mut self, data: &[T], counts: &[usize]) -> Result<Vec<T>, Error> {
-        let parts = after_each_other(counts, size_of::<T>());
+    pub(super) fn allgather_counts<T: Element>(&mut self, data: &[T], counts: &[usize]) -> Result<Vec<T>, Error> {
+        let parts = contiguous_ranges(counts, size_of::<T>());
         let n_elements: usize = counts.iter().sum();
         let mut output: Vec<T> = Vec::with_capacity(n_elements);
         let dst: *mut u8 = output.as_mut_ptr().cast();
@@ -107,7 +107,7 @@ impl Communicator {
     /// Everybody gets `root`'s `data`. All members pass the same number of elements.
     pub fn broadcast<T: Element>(&mut self, data: &mut [T], root: usize) -> Result<(), Error> {
         if root >= self.size() {
-            return Err(Refused::Root { root, size: self.size() }.into());
+            return Err(InvalidArgument::Root { root, size: self.size() }.into());
         }
         let bytes = bytes_of_mut(data);
         // SAFETY: one slice.
@@ -118,22 +118,22 @@ impl Communicator {
     /// ranks, and how many elements from each. Counts need not agree between members.
     pub fn alltoall<T: Element>(&mut self, data: &[T], counts: &[usize]) -> Result<(Vec<T>, Vec<usize>), Error> {
         if counts.len() != self.size() {
-            return Err(Refused::Counts { given: counts.len(), size: self.size() }.into());
+            return Err(InvalidArgument::CountsLength { given: counts.len(), size: self.size() }.into());
         }
         let counted: usize = counts.iter().sum();
         if counted > data.len() {
             let counted = counted * size_of::<T>();
-            return Err(Refused::Total { counted, held: size_of_val(data) }.into());
+            return Err(InvalidArgument::CountsSum { counted, held: size_of_val(data) }.into());
         }
         let words: Vec<i64> = counts.iter().map(|count| *count as i64).collect();
         let mut theirs = vec![0i64; self.size()];
-        let each = after_each_other(&vec![1; self.size()], 8);
+        let each = contiguous_ranges(&vec![1; self.size()], 8);
         // SAFETY: one number for each member on both sides.
         unsafe { self.alltoall_raw(words.as_ptr().cast(), &each, theirs.as_mut_ptr().cast(), &each)? };
         let theirs: Vec<usize> = theirs.into_iter().map(|count| count as usize).collect();
         let n_elements = theirs.iter().sum();
         let mut output: Vec<T> = Vec::with_capacity(n_elements);
-        let (sent, received) = (after_each_other(counts, size_of::<T>()), after_each_other(&theirs, size_of::<T>()));
+        let (sent, received) = (contiguous_ranges(counts, size_of::<T>()), contiguous_ranges(&theirs, size_of::<T>()));
         // SAFETY: the input holds what is sent, the output has room for what comes, which are elements of `T`.
         unsafe {
             self.alltoall_raw(bytes_of(data).as_ptr(), &sent, output.as_mut_ptr().cast(), &received)?;
@@ -146,23 +146,23 @@ impl Communicator {
     /// they do not divide evenly. All members pass the same number of elements.
     pub fn reducescatter<T: Element>(&mut self, data: &[T], row: usize, op: ReduceOp) -> Result<Vec<T>, Error> {
         let reduction = self.reduction(T::DTYPE, op, 1.0)?;
-        let shares = self.shares(data, row)?;
-        self.scatter(data, &shares, reduction)
+        let shares = self.row_ranges(data, row)?;
+        self.reducescatter_ranges(data, &shares, reduction)
     }
 
     /// Which bytes each rank gets of so many rows.
-    pub(super) fn shares<T: Element>(&self, data: &[T], row: usize) -> Result<Vec<Range<usize>>, Refused> {
+    pub(super) fn row_ranges<T: Element>(&self, data: &[T], row: usize) -> Result<Vec<Range<usize>>, InvalidArgument> {
         let row_bytes = row * size_of::<T>();
         let n_rows = data.len().checked_div(row).unwrap_or(0);
         if n_rows * row != data.len() {
-            return Err(Refused::Total { counted: n_rows * row_bytes, held: size_of_val(data) });
+            return Err(InvalidArgument::CountsSum { counted: n_rows * row_bytes, held: size_of_val(data) });
         }
-        let rows = (0..self.size()).map(|rank| parts::rows(n_rows, self.size(), rank));
+        let rows = (0..self.size()).map(|rank| partition::split_rows(n_rows, self.size(), rank));
         Ok(rows.map(|rows| rows.start * row_bytes..rows.end * row_bytes).collect())
     }
 
     /// Everybody's share of `data`, in bytes.
-    pub(super) fn scatter<T: Element>(
+    pub(super) fn reducescatter_ranges<T: Element>(
         &mut self,
         data: &[T],
         parts: &[Range<usize>],
@@ -196,7 +196,7 @@ impl Communicator {
         scale: Scale,
     ) -> Result<(), Error> {
         if !n_bytes.is_multiple_of(dtype.size()) {
-            return Err(Refused::Torn { bytes: n_bytes, dtype: dtype.name() }.into());
+            return Err(InvalidArgument::PartialElement { bytes: n_bytes, dtype: dtype.name() }.into());
         }
         if op == ReduceOp::Adasum {
             self.check_adasum(dtype)?;
@@ -207,7 +207,7 @@ impl Communicator {
         // SAFETY: the caller's.
         unsafe {
             if scale.before != 1.0 {
-                buffers.bring(n_bytes);
+                buffers.copy_input_to_output(n_bytes);
                 buffers.src = buffers.dst;
                 let data = std::slice::from_raw_parts_mut(buffers.dst, n_bytes);
                 reduce::scale(dtype, scale.before, data).map_err(|_| unscalable(dtype))?;
@@ -216,7 +216,7 @@ impl Communicator {
                 let reduction = self.reduction(dtype, op, scale.after)?;
                 return self.allreduce_raw(buffers, n_bytes, reduction);
             }
-            buffers.bring(n_bytes);
+            buffers.copy_input_to_output(n_bytes);
             self.adasum_raw(buffers.dst, std::slice::from_ref(&(0..n_bytes)), dtype)?;
             let data = std::slice::from_raw_parts_mut(buffers.dst, n_bytes);
             Ok(reduce::scale(dtype, scale.after, data).map_err(|_| unscalable(dtype))?)
@@ -224,19 +224,20 @@ impl Communicator {
     }
 
     /// Whether Adasum can be done: floats only, and a power of two of members.
-    pub fn check_adasum(&self, dtype: Dtype) -> Result<(), Refused> {
+    pub fn check_adasum(&self, dtype: Dtype) -> Result<(), InvalidArgument> {
         if !dtype.is_float() {
-            return Err(Refused::Undefined { op: "Adasum", dtype: dtype.name() });
+            return Err(InvalidArgument::Unsupported { op: "Adasum", dtype: dtype.name() });
         }
         if !self.size().is_power_of_two() {
-            return Err(Refused::AdasumSize { size: self.size() });
+            return Err(InvalidArgument::AdasumSize { size: self.size() });
         }
         Ok(())
     }
 
     /// What is done to the elements for `op`, with the division of an average in it.
-    pub fn reduction(&self, dtype: Dtype, op: ReduceOp, after: f64) -> Result<Reduction, Refused> {
-        let combine: Combine = op.combine().ok_or(Refused::Undefined { op: "Adasum", dtype: dtype.name() })?;
+    pub fn reduction(&self, dtype: Dtype, op: ReduceOp, after: f64) -> Result<Reduction, InvalidArgument> {
+        let combine: Combine =
+            op.combine().ok_or(InvalidArgument::Unsupported { op: "Adasum", dtype: dtype.name() })?;
         let factor = if op == ReduceOp::Average { after / self.size() as f64 } else { after };
         if factor != 1.0 && dtype == Dtype::Bool {
             return Err(unscalable(dtype));
@@ -249,7 +250,7 @@ impl Communicator {
         let mut counts = vec![0u64; self.size() * mine.len()];
         let own = counts.iter_mut().skip(self.rank() * mine.len());
         own.zip(mine).for_each(|(count, mine)| *count = *mine as u64);
-        let parts = after_each_other(&vec![mine.len(); self.size()], 8);
+        let parts = contiguous_ranges(&vec![mine.len(); self.size()], 8);
         let at: *mut u8 = counts.as_mut_ptr().cast();
         // SAFETY: so many numbers for each member.
         unsafe { self.allgather_raw(Buffers { src: at, dst: at }, &parts)? };
@@ -257,12 +258,12 @@ impl Communicator {
     }
 }
 
-fn unscalable(dtype: Dtype) -> Refused {
-    Refused::Undefined { op: "scaling", dtype: dtype.name() }
+fn unscalable(dtype: Dtype) -> InvalidArgument {
+    InvalidArgument::Unsupported { op: "scaling", dtype: dtype.name() }
 }
 
 /// Ranges of so many elements each, without gaps.
-pub fn after_each_other(counts: &[usize], element: usize) -> Vec<Range<usize>> {
+pub fn contiguous_ranges(counts: &[usize], element: usize) -> Vec<Range<usize>> {
     let mut end = 0;
     let next = |count: &usize| {
         let start = end;

@@ -4,14 +4,14 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::algorithm::{Buffers, parts};
+use crate::algorithm::{Buffers, partition};
 use crate::communicator::Communicator;
-use crate::communicator::typed::after_each_other;
+use crate::communicator::typed::contiguous_ranges;
 use crate::coordinator::{FusionKey, Kind, NegotiatedTensor, SetId};
 use crate::engine::handle::{EngineError, Output};
 use crate::engine::progress::ProgressEngine;
 use crate::engine::submission::{OutputBuffer, TensorTableEntry};
-use crate::error::{Error, Refused};
+use crate::error::{Error, InvalidArgument};
 use crate::reduce;
 
 /// One tensor, ours or zeros.
@@ -57,7 +57,9 @@ impl ProgressEngine {
         match outcome {
             Ok(()) => {}
             // All ranks were refused alike, before anything moved.
-            Err(Error::Refused(refused)) => fail_all(ops, &Err(EngineError::Failed(refused.to_string().into()))),
+            Err(Error::InvalidArgument(refused)) => {
+                fail_all(ops, &Err(EngineError::Failed(refused.to_string().into())))
+            }
             Err(error) => {
                 let text: Arc<str> = self.world.shared.peer_table.death().unwrap_or(error).to_string().into();
                 fail_all(ops, &Err(EngineError::Failed(text.clone())));
@@ -110,7 +112,7 @@ fn allreduce(
     let reduction = communicator.reduction(key.dtype, key.op, key.postscale)?;
     let mut start = 0;
     while start < ops.len() {
-        let end = start + parts::run_length(ops[start..].iter().map(|op| op.n_bytes));
+        let end = start + partition::fused_run_len(ops[start..].iter().map(|op| op.n_bytes));
         let batch = &mut ops[start..end];
         let n_bytes = batch.iter().map(|op| op.n_bytes).sum();
         let buffers = match &*batch {
@@ -122,7 +124,7 @@ fn allreduce(
                 // SAFETY: the caller of the operation said that they hold so many bytes until it is done.
                 unsafe {
                     if key.prescale != 1.0 {
-                        buffers.bring(n_bytes);
+                        buffers.copy_input_to_output(n_bytes);
                         buffers.src = buffers.dst;
                         scale(key, std::slice::from_raw_parts_mut(buffers.dst, n_bytes))?;
                     }
@@ -202,7 +204,7 @@ unsafe fn input_bytes(entry: &TensorTableEntry, n_bytes: usize) -> &[u8] {
 }
 
 fn scale(key: FusionKey, data: &mut [u8]) -> Result<(), Error> {
-    let refused = |_| Refused::Undefined { op: "scaling", dtype: key.dtype.name() };
+    let refused = |_| InvalidArgument::Unsupported { op: "scaling", dtype: key.dtype.name() };
     Ok(reduce::scale(key.dtype, key.prescale, data).map_err(refused)?)
 }
 
@@ -216,7 +218,7 @@ fn adasum(
     pack_fusion_buffer(ops, fusion_buffer);
     scale(key, fusion_buffer)?;
     let lengths: Vec<usize> = ops.iter().map(|op| op.n_bytes).collect();
-    let ranges = after_each_other(&lengths, 1);
+    let ranges = contiguous_ranges(&lengths, 1);
     // SAFETY: one vector, divided by these ranges.
     unsafe { communicator.adasum_raw(fusion_buffer.as_mut_ptr(), &ranges, key.dtype)? };
     scale(FusionKey { prescale: key.postscale, ..key }, fusion_buffer)?;
@@ -245,7 +247,7 @@ fn allgather(communicator: &mut Communicator, key: FusionKey, op: &mut TensorOp<
     unsafe { communicator.allgather_raw(buffers, &parts)? };
     if !fits {
         // Only for this rank, which goes on with what was agreed after it.
-        let refused = EngineError::Failed(Refused::Room { n_bytes }.to_string().into());
+        let refused = EngineError::Failed(InvalidArgument::TooLarge { n_bytes }.to_string().into());
         fail_op(op, Err(refused));
         return Ok(());
     }
@@ -259,7 +261,7 @@ fn allgather(communicator: &mut Communicator, key: FusionKey, op: &mut TensorOp<
 
 fn broadcast(communicator: &mut Communicator, key: FusionKey, op: &mut TensorOp<'_>) -> Result<(), Error> {
     let root = communicator.world_ranks().iter().position(|rank| *rank == key.root as usize);
-    let root = root.ok_or(Refused::Root { root: key.root as usize, size: communicator.size() })?;
+    let root = root.ok_or(InvalidArgument::Root { root: key.root as usize, size: communicator.size() })?;
     let Some(entry) = &op.entry else { return Ok(()) };
     let n_bytes = op.n_bytes;
     let is_root = communicator.rank() == root;
@@ -274,7 +276,7 @@ fn broadcast(communicator: &mut Communicator, key: FusionKey, op: &mut TensorOp<
     // SAFETY: input and output hold so many bytes, said the caller of the operation, in the same place or apart.
     unsafe {
         if is_root {
-            Buffers { src: entry.buffers.input, dst }.bring(n_bytes);
+            Buffers { src: entry.buffers.input, dst }.copy_input_to_output(n_bytes);
         }
         communicator.broadcast_raw(dst, n_bytes, root)?;
     }
@@ -309,7 +311,7 @@ fn reducescatter(
     let response = op.tensor.response.clone();
     let row_bytes = row_bytes(&response.shape, key);
     let n_rows = response.shape.first().copied().unwrap_or(0) as usize;
-    let rows = |member| parts::rows(n_rows, communicator.size(), member);
+    let rows = |member| partition::split_rows(n_rows, communicator.size(), member);
     let parts: Vec<Range<usize>> =
         (0..communicator.size()).map(rows).map(|rows| rows.start * row_bytes..rows.end * row_bytes).collect();
     let own = rows(communicator.rank());
@@ -344,5 +346,5 @@ fn row_bytes(shape: &[u64], key: FusionKey) -> usize {
 
 fn row_parts(rows: &[u64], row_bytes: usize) -> Vec<Range<usize>> {
     let rows: Vec<usize> = rows.iter().map(|rows| *rows as usize).collect();
-    after_each_other(&rows, row_bytes)
+    contiguous_ranges(&rows, row_bytes)
 }

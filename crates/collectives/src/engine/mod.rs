@@ -19,7 +19,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::bootstrap::LaunchError;
-use crate::bootstrap::place::{Launch, Place};
+use crate::bootstrap::launch_env::Launch;
+use crate::bootstrap::rank_info::RankInfo;
 use crate::coordinator::{Config, Coordinator, SHUTDOWN_MESSAGE, SetId, StallLimits, Worker, WorkerConfig};
 use crate::engine::handle::{Completion, CompletionEvent, EngineError, Outcome};
 use crate::engine::in_flight::SubmissionTable;
@@ -30,9 +31,10 @@ use crate::observe::shm_step_stats::ShmStepStats;
 use crate::observe::timeline::Timeline;
 use crate::options::Options;
 use crate::settings::{LogLevel, Settings, SettingsError};
-use crate::transport::connect::ConnectError;
+use crate::transport::connect::error::ConnectError;
 use crate::transport::control::channel::{ControlChannel, Waker};
-use crate::world::{Shared, World};
+use crate::world::World;
+use crate::world_state::WorldState;
 
 /// Why an engine did not start.
 #[derive(Debug, thiserror::Error)]
@@ -61,12 +63,12 @@ pub struct Engine {
     thread: Mutex<Option<JoinHandle<()>>>,
     in_flight: Arc<SubmissionTable>,
     homogeneous: bool,
-    place: Place,
+    place: RankInfo,
     pub(crate) timeline: Arc<Timeline>,
     /// What is recorded on request from outside.
     pub(crate) recorded: Arc<Timeline>,
     pub(crate) shm_steps: Arc<ShmStepStats>,
-    pub(crate) world: Arc<Shared>,
+    pub(crate) world: Arc<WorldState>,
 }
 
 struct EngineState {
@@ -104,7 +106,7 @@ impl Engine {
     /// As [`Engine::start`], from what is given. `sets`: process sets to begin with, as global ranks, the same on every rank; their ids
     /// count from 1. Collective over all ranks.
     pub fn start_with(launch: &Launch, settings: &Settings, sets: &[Vec<u32>]) -> Result<Engine, StartError> {
-        let engine = Engine::in_world(World::connect(launch, &Options::of(settings)?)?, settings)?;
+        let engine = Engine::in_world(World::connect(launch, &Options::from_settings(settings)?)?, settings)?;
         if !sets.is_empty() {
             engine.synchronize(&engine.begin_register_sets(sets.to_vec())).map_err(StartError::Sets)?;
         }
@@ -114,15 +116,15 @@ impl Engine {
     /// Over ranks that are already connected. Collective over all ranks.
     pub fn in_world(world: World, settings: &Settings) -> Result<Engine, StartError> {
         let shared = &world.shared;
-        let place = shared.place.clone();
-        let area = shared.next_area.fetch_add(1, Ordering::Relaxed);
-        let control_channel = ControlChannel::open(shared.clone(), area).map_err(ConnectError::Memory)?;
+        let place = shared.rank_info.clone();
+        let comm_id = shared.next_comm_id.fetch_add(1, Ordering::Relaxed);
+        let control_channel = open_control_channel(shared, comm_id).map_err(ConnectError::SharedMemory)?;
         let mut global = world.communicator()?;
         global.limit_silence(Some(settings.timeout));
         let instrumentation = Instrumentation::new(settings, place.rank);
         let timeline = instrumentation.timeline.clone();
         let shared = shared.clone();
-        let Place { size, local_rank, local_size, hostname, .. } = &place;
+        let RankInfo { size, local_rank, local_size, hostname, .. } = &place;
         let here = format!("one of {size}, number {local_rank} of {local_size} on host {hostname}: all are connected");
         instrumentation.log(LogLevel::Info, &here);
         let worker = Worker::new(WorkerConfig {
@@ -173,7 +175,7 @@ impl Engine {
     }
 
     /// Where this rank is: in the job, on its host, among the hosts.
-    pub fn rank_info(&self) -> &Place {
+    pub fn rank_info(&self) -> &RankInfo {
         &self.place
     }
 
@@ -375,6 +377,12 @@ impl EngineState {
     }
 }
 
+fn open_control_channel(world: &WorldState, comm_id: u64) -> std::io::Result<ControlChannel> {
+    let RankInfo { rank, size, .. } = world.rank_info;
+    let locals: Vec<usize> = (0..size).filter(|other| world.lowest[*other] == world.lowest[rank]).collect();
+    ControlChannel::open(rank, size, &locals, world.segment.as_ref(), world.failure_detector.clone(), comm_id)
+}
+
 fn config(world: &World, settings: &Settings) -> Config {
     let shared = &world.shared;
     let hosts: Vec<String> = shared.peer_infos.iter().map(|peer| peer.hostname.clone()).collect();
@@ -382,7 +390,7 @@ fn config(world: &World, settings: &Settings) -> Config {
     Config {
         homogeneous: hosts.iter().all(|host| n_on(host) == n_on(&hosts[0])),
         fusion_threshold: settings.fusion_threshold as u64,
-        local_size: shared.place.local_size as u32,
+        local_size: shared.rank_info.local_size as u32,
         disable_group_fusion: settings.group_fusion_disabled,
         cache_capacity: settings.cache_capacity,
         stall: settings

@@ -181,7 +181,7 @@ mod tests {
         let steps = ShmStepStats::new(Instant::now());
         assert_eq!(steps.snapshot(Duration::ZERO), None);
         let segment = Segment::create(3).expect("a memory file");
-        let area = Arc::new(segment.area(0).expect("an area"));
+        let area = Arc::new(segment.comm_region(0).expect("an area"));
         steps.start_steps(5, 400, area.clone(), 3);
         assert_eq!(steps.oldest_incomplete(Duration::from_secs(1)), None, "nobody has begun");
         for _ in 0..3 {
@@ -210,7 +210,7 @@ mod tests {
     fn those_behind_the_furthest_are_awaited() {
         let steps = ShmStepStats::new(Instant::now());
         let segment = Segment::create(3).expect("a memory file");
-        let area = Arc::new(segment.area(0).expect("an area"));
+        let area = Arc::new(segment.comm_region(0).expect("an area"));
         steps.start_steps(1, 4, area.clone(), 3);
         let at = Duration::from_secs;
         area.slot(1).step.store(1, Ordering::Release);

@@ -42,7 +42,7 @@ impl GradientSlot {
             let factor = 1.0 / f64::from(config.backward_passes_per_step);
             reduce::scale(Dtype::F32, factor, bytes_of_mut(gradient)).expect("floats can be scaled");
         }
-        self.stage = match config.compression.among(engine.rank_info().size) {
+        self.stage = match config.compression.wire_dtype(engine.rank_info().size) {
             Some(dtype) => {
                 let mut compressed = std::mem::take(&mut self.compressed);
                 narrow(gradient, dtype, &mut compressed);

@@ -46,7 +46,7 @@ impl SharedParams {
     /// all share memory, are not of one mind, or somebody records a timeline, in which gradients are to be seen.
     pub fn open(engine: &Engine, sizes: &[usize], min_elements: usize) -> Option<(SharedParams, StepSync)> {
         let world = &engine.world;
-        let (rank, n_ranks) = (world.place.rank, world.place.size);
+        let (rank, n_ranks) = (world.rank_info.rank, world.rank_info.size);
         let (layouts, n_bytes) = layouts(sizes, min_elements, n_ranks);
         let proposal_words: Vec<i64> = [min_elements].iter().chain(sizes).map(|size| *size as i64).collect();
         let (area, region) = agree_on_region(engine, n_bytes, &proposal_words)?;
@@ -105,20 +105,20 @@ impl SharedParams {
 /// memory, and where a timeline is recorded.
 pub fn agree_on_region(engine: &Engine, n_bytes: usize, proposal_words: &[i64]) -> Option<(CommRegion, SharedRegion)> {
     let world = &engine.world;
-    let (rank, n_ranks) = (world.place.rank, world.place.size);
+    let (rank, n_ranks) = (world.rank_info.rank, world.rank_info.size);
     let segment = world.segment.as_ref().filter(|_| world.lowest.iter().all(|lowest| *lowest == 0))?;
     if n_ranks > MAX_RANKS {
         return None;
     }
     let first = match rank {
-        0 => world.next_room.fetch_add(segment.room_bytes(n_bytes), Ordering::Relaxed),
+        0 => world.shared_bytes_used.fetch_add(segment.shared_region_bytes(n_bytes), Ordering::Relaxed),
         _ => 0,
     };
     let proposal: Vec<i64> = [first as i64].iter().chain(proposal_words).copied().collect();
     let all = engine.allgather(AGREEMENT_NAME, &proposal, Reduce::AVERAGE.set).ok()?;
     let all_equal =
         all.len() == n_ranks * proposal.len() && all.chunks(proposal.len()).all(|row| row[1..] == proposal[1..]);
-    let opened = segment.room(all[0] as u64, n_bytes).ok().filter(|_| all_equal && !engine.timeline.is_on());
+    let opened = segment.shared_region(all[0] as u64, n_bytes).ok().filter(|_| all_equal && !engine.timeline.is_on());
     // What one of them cannot do, none does.
     let mut can = [u8::from(opened.is_some())];
     engine.allreduce(AGREEMENT_NAME, &mut can, Reduce { op: ReduceOp::Min, ..Reduce::SUM }).ok()?;

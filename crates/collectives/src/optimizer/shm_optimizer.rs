@@ -70,7 +70,7 @@ impl<'e, O: FusedStep> ShmOptimizer<'e, O> {
         engine.shm_steps.start_steps(
             sizes.len(),
             shared_params.gradient_bytes(),
-            sync.area().clone(),
+            sync.region().clone(),
             shared_params.n_ranks,
         );
         let trace = StepTrace { engine };

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::shared_params::agree_on_region;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::transport::control::peer_table::PeerTable;
+use crate::transport::peer_table::PeerTable;
 use crate::transport::shm::segment::SharedRegion;
 use crate::transport::wait_policy::WaitPolicy;
 
@@ -30,7 +30,7 @@ pub struct TaskPool {
 impl TaskPool {
     /// `n_bytes` for every rank. Collective. Nothing where the ranks do not all share memory, or do not want as much.
     pub(super) fn open(engine: &Engine, n_bytes: usize) -> Option<TaskPool> {
-        let (rank, n_ranks) = (engine.world.place.rank, engine.world.place.size);
+        let (rank, n_ranks) = (engine.world.rank_info.rank, engine.world.rank_info.size);
         let rank_bytes = QUEUE_BYTES + n_bytes.next_multiple_of(QUEUE_BYTES);
         let (_, region) = agree_on_region(engine, rank_bytes * n_ranks, &[rank_bytes as i64])?;
         let (wait_policy, peer_table) = (engine.world.wait_policy, engine.world.peer_table.clone());

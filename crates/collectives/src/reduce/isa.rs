@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 #[cfg(target_arch = "x86_64")]
-use super::isa_x86 as x86;
+use super::simd_x86 as x86;
 use super::{half_bits, number};
 
 /// An instruction set the kernels are compiled for.

@@ -6,21 +6,21 @@
 //! chosen in `isa`.
 
 mod adasum;
-mod compress;
+mod convert;
 mod float;
 mod fold;
 mod half_bits;
 mod isa;
-#[cfg(target_arch = "x86_64")]
-mod isa_x86;
 pub mod measure;
 mod number;
 mod scale;
+#[cfg(target_arch = "x86_64")]
+mod simd_x86;
 #[cfg(test)]
 mod tests;
 
 pub use adasum::{AdasumError, Dots, adasum_into, dots};
-pub use compress::{ConvertError, convert};
+pub use convert::{ConvertError, convert};
 pub use isa::Isa;
 pub use scale::{ScaleError, scale};
 

@@ -4,7 +4,7 @@
 use half::{bf16, f16};
 use proptest::prelude::*;
 
-use super::{adasum, compress, fold, isa::Isa, scale, *};
+use super::{adasum, convert, fold, isa::Isa, scale, *};
 
 /// The oracle: one element at a time, as the specification says it.
 fn combined(dtype: Dtype, op: Combine, a: &[u8], b: &[u8]) -> Vec<u8> {
@@ -208,7 +208,7 @@ proptest! {
             for isa in Isa::available() {
                 let mut dst = Buffer::new(seed, shift / 2, n_elements * to.size());
                 let data = &mut dst.memory[shift / 2..][..n_elements * to.size()];
-                compress::convert_with(*isa, from, to, source.bytes(n_elements * from.size()), data).expect("floats");
+                convert::convert_with(*isa, from, to, source.bytes(n_elements * from.size()), data).expect("floats");
                 // The payload of a NaN is kept as far as it goes, but may or may not be made quiet.
                 prop_assert_eq!(bits(to, from != to, data), bits(to, from != to, &expected), "{:?} {:?} {:?}", isa, from, to);
             }

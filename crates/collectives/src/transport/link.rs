@@ -2,7 +2,6 @@
 //! [`Links::wait_io`].
 
 use std::io;
-use std::net::TcpStream;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,11 +10,11 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::error::Error;
-use crate::fork::ForkClosed;
-use crate::transport::control::peer_table::PeerTable;
-use crate::transport::shm::segment::{CommRegion, FutexEvent, RING_BYTES};
-use crate::transport::shm::step_sync::{StepSync, sleep, wake};
-use crate::transport::tcp;
+use crate::transport::peer_table::PeerTable;
+use crate::transport::shm::byte_ring::{ring_read, ring_write};
+use crate::transport::shm::segment::RING_BYTES;
+use crate::transport::shm::step_sync::{StepSync, sleep};
+use crate::transport::tcp::socket::{Socket, is_unacknowledged};
 
 /// The streams of a communicator to one member.
 pub enum Link {
@@ -23,7 +22,7 @@ pub enum Link {
     None,
     /// A member of the communicator on this host.
     Ring(usize),
-    Tcp(Vec<ForkClosed<TcpStream>>),
+    Tcp(Vec<Socket>),
 }
 
 /// All links of a communicator, by member.
@@ -80,7 +79,7 @@ impl Links {
             // SAFETY: `from` is readable for `n_bytes` by the function's contract; only this rank writes to its ring.
             Link::Ring(to) => unsafe {
                 let sync = sync.expect("ring buffers are in the region of the step synchronisation");
-                ring_write(sync.area(), sync.me(), *to, from, n_bytes)
+                ring_write(sync.region(), sync.me(), *to, from, n_bytes)
             },
             Link::Tcp(streams) => {
                 // SAFETY: `from` is readable for `n_bytes` by the function's contract.
@@ -116,7 +115,7 @@ impl Links {
             // SAFETY: `to` is writable for `n_bytes` by the function's contract; only this rank reads this ring.
             Link::Ring(from) => unsafe {
                 let sync = sync.expect("ring buffers are in the region of the step synchronisation");
-                ring_read(sync.area(), sync.me(), *from, to, n_bytes)
+                ring_read(sync.region(), sync.me(), *from, to, n_bytes)
             },
             Link::Tcp(streams) => {
                 // SAFETY: `to` is writable for `n_bytes` by the function's contract.
@@ -167,7 +166,7 @@ impl Links {
     /// The first awaited member whose TCP connection is not acknowledged any more.
     fn cut_off(&self) -> Option<usize> {
         let is_cut = |&&(member, stream, _): &&(usize, usize, PollFlags)| match &self.links[member] {
-            Link::Tcp(streams) => tcp::is_cut_off(&streams[stream]),
+            Link::Tcp(streams) => is_unacknowledged(&streams[stream]),
             _ => false,
         };
         self.waiting.iter().find(is_cut).map(|(member, _, _)| *member)
@@ -198,7 +197,7 @@ impl Links {
         let rings = fds.len() < self.waiting.len();
         if rings && fds.is_empty() {
             let sync = sync.expect("ring buffers are in the region of the step synchronisation");
-            let event = sync.area().event(sync.me());
+            let event = sync.region().event(sync.me());
             let seen = event.count.load(Ordering::SeqCst);
             event.asleep.store(1, Ordering::SeqCst);
             if !self.waiting.iter().any(|(member, _, flags)| self.ring_ready(sync, *member, *flags)) {
@@ -216,7 +215,7 @@ impl Links {
     fn ring_ready(&self, sync: &StepSync, member: usize, flags: PollFlags) -> bool {
         let Link::Ring(other) = self.links[member] else { return false };
         let used = |from, to| {
-            let ends = sync.area().ring_ends(from, to);
+            let ends = sync.region().ring_ends(from, to);
             ends.written.load(Ordering::SeqCst).wrapping_sub(ends.read.load(Ordering::SeqCst)) as usize
         };
         if flags.contains(PollFlags::IN) { used(other, sync.me()) > 0 } else { used(sync.me(), other) < RING_BYTES }
@@ -276,60 +275,3 @@ impl Endpoint<'_> {
         self.links.wait_io(self.sync)
     }
 }
-
-/// Writes as many bytes as fit into the ring, and wakes its reader if it sleeps.
-///
-/// # Safety
-/// `from` must be readable for `n_bytes`, and nobody else writes to this ring.
-pub unsafe fn ring_write(area: &CommRegion, me: usize, to: usize, from: *const u8, n_bytes: usize) -> usize {
-    let (ends, ring) = (area.ring_ends(me, to), area.ring(me, to));
-    let written = ends.written.load(Ordering::Relaxed);
-    let room = RING_BYTES - written.wrapping_sub(ends.read.load(Ordering::Acquire)) as usize;
-    let n = n_bytes.min(room);
-    if n > 0 {
-        let at = written as usize % RING_BYTES;
-        let first = n.min(RING_BYTES - at);
-        // SAFETY: `from` is readable for `n_bytes`; the ring is free from `at` on, as the read position says.
-        unsafe {
-            std::ptr::copy_nonoverlapping(from, ring.add(at), first);
-            std::ptr::copy_nonoverlapping(from.add(first), ring, n - first);
-        }
-        ends.written.swap(written.wrapping_add(n as u32), Ordering::SeqCst);
-        wake_sleeper(area.event(to));
-    }
-    n
-}
-
-/// Reads the bytes that are in the ring, and wakes its writer if it sleeps.
-///
-/// # Safety
-/// `to` must be writable for `n_bytes`, and nobody else reads this ring.
-pub unsafe fn ring_read(area: &CommRegion, me: usize, from: usize, to: *mut u8, n_bytes: usize) -> usize {
-    let (ends, ring) = (area.ring_ends(from, me), area.ring(from, me));
-    let read = ends.read.load(Ordering::Relaxed);
-    let there = ends.written.load(Ordering::Acquire).wrapping_sub(read) as usize;
-    let n = n_bytes.min(there);
-    if n > 0 {
-        let at = read as usize % RING_BYTES;
-        let first = n.min(RING_BYTES - at);
-        // SAFETY: `to` is writable for `n_bytes`; the ring is filled from `at` on, as the write position says.
-        unsafe {
-            std::ptr::copy_nonoverlapping(ring.add(at), to, first);
-            std::ptr::copy_nonoverlapping(ring, to.add(first), n - first);
-        }
-        ends.read.swap(read.wrapping_add(n as u32), Ordering::SeqCst);
-        wake_sleeper(area.event(from));
-    }
-    n
-}
-
-/// Wakes the rank that sleeps on the futex, if it has announced its sleep.
-#[inline]
-pub fn wake_sleeper(event: &FutexEvent) {
-    if event.asleep.load(Ordering::SeqCst) != 0 {
-        event.count.fetch_add(1, Ordering::SeqCst);
-        wake(&event.count);
-    }
-}
-
-const _: () = assert!(RING_BYTES.is_power_of_two(), "positions wrap with their counter");

@@ -1,12 +1,10 @@
-//! Moves bytes between ranks, of one host (`shm`) and of several (`tcp`), and knows which ranks live (`control`). Knows no collective.
+//! Moves bytes between ranks, on one host (`shm`) and between hosts (`tcp`), and detects dead ranks (`control`). Implements no collective.
 
 pub mod connect;
-pub mod connect_watch;
 pub mod control;
-pub mod handshake_pool;
 pub mod link;
-pub mod peer;
 pub mod peer_info;
+pub mod peer_table;
 pub mod shm;
 pub mod tcp;
 pub mod wait_policy;

@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use crate::algorithm::choice::{Forced, Way};
-use crate::cores::Cores;
+use crate::affinity::AllowedCores;
+use crate::algorithm_override::{Algorithm, AlgorithmOverride};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerInfo {
@@ -17,11 +17,11 @@ pub struct PeerInfo {
     /// Inode of the PID namespace in which `pid` counts; 0 when it is not known.
     pub pid_namespace: u64,
     /// The abstract name of the socket for ranks of the same machine.
-    pub door: [u8; 16],
+    pub local_socket: [u8; 16],
     /// The cores of its host that it may use.
-    pub cores: Cores,
+    pub cores: AllowedCores,
     /// Algorithms that override the selection table.
-    pub forced: Forced,
+    pub algorithm_override: AlgorithmOverride,
     pub addresses: Vec<SocketAddr>,
 }
 
@@ -31,7 +31,7 @@ impl PeerInfo {
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![VERSION];
         bytes.extend_from_slice(&self.token);
-        bytes.extend_from_slice(&self.door);
+        bytes.extend_from_slice(&self.local_socket);
         bytes.extend_from_slice(&self.pid.to_le_bytes());
         bytes.extend_from_slice(&self.pid_namespace.to_le_bytes());
         for text in [&self.machine, &self.hostname] {
@@ -41,13 +41,13 @@ impl PeerInfo {
         bytes.extend_from_slice(&self.cores.quota.unwrap_or(0).to_le_bytes());
         bytes.extend_from_slice(&(self.cores.allowed.len() as u16).to_le_bytes());
         self.cores.allowed.iter().for_each(|core| bytes.extend_from_slice(&core.to_le_bytes()));
-        let (way, chunk) = match self.forced.allreduce {
+        let (algorithm, chunk) = match self.algorithm_override.allreduce {
             None => (0u8, 0),
-            Some(Way::Flat) => (1, 0),
-            Some(Way::Staged { chunk }) => (2, chunk as u64),
-            Some(Way::Direct) => (3, 0),
+            Some(Algorithm::OneShot) => (1, 0),
+            Some(Algorithm::PipelinedShm { chunk }) => (2, chunk as u64),
+            Some(Algorithm::Cma) => (3, 0),
         };
-        bytes.push(way);
+        bytes.push(algorithm);
         bytes.extend_from_slice(&chunk.to_le_bytes());
         for address in &self.addresses {
             match address.ip() {
@@ -65,42 +65,52 @@ impl PeerInfo {
         if *version != VERSION {
             return None;
         }
-        let token = take::<16>(&mut rest)?;
-        let door = take::<16>(&mut rest)?;
-        let pid = u32::from_le_bytes(take(&mut rest)?);
-        let pid_namespace = u64::from_le_bytes(take(&mut rest)?);
+        let token = split_bytes::<16>(&mut rest)?;
+        let local_socket = split_bytes::<16>(&mut rest)?;
+        let pid = u32::from_le_bytes(split_bytes(&mut rest)?);
+        let pid_namespace = u64::from_le_bytes(split_bytes(&mut rest)?);
         let mut text = || {
-            let length = u32::from_le_bytes(take(&mut rest)?) as usize;
+            let length = u32::from_le_bytes(split_bytes(&mut rest)?) as usize;
             let (text, after) = rest.split_at_checked(length)?;
             rest = after;
             String::from_utf8(text.to_vec()).ok()
         };
         let (machine, hostname) = (text()?, text()?);
-        let mut number = || take(&mut rest).map(u16::from_le_bytes);
+        let mut number = || split_bytes(&mut rest).map(u16::from_le_bytes);
         let quota = number()?;
         let n_allowed = number()?;
         let allowed: Vec<u16> = (0..n_allowed).map(|_| number()).collect::<Option<_>>()?;
-        let cores = Cores { allowed, quota: (quota > 0).then_some(quota) };
-        let [way] = take::<1>(&mut rest)?;
-        let chunk = usize::try_from(u64::from_le_bytes(take(&mut rest)?)).ok()?;
-        let allreduce = match way {
+        let cores = AllowedCores { allowed, quota: (quota > 0).then_some(quota) };
+        let [algorithm] = split_bytes::<1>(&mut rest)?;
+        let chunk = usize::try_from(u64::from_le_bytes(split_bytes(&mut rest)?)).ok()?;
+        let allreduce = match algorithm {
             0 => None,
-            1 => Some(Way::Flat),
-            2 => Some(Way::Staged { chunk }),
-            3 => Some(Way::Direct),
+            1 => Some(Algorithm::OneShot),
+            2 => Some(Algorithm::PipelinedShm { chunk }),
+            3 => Some(Algorithm::Cma),
             _ => return None,
         };
-        let forced = Forced { allreduce };
+        let algorithm_override = AlgorithmOverride { allreduce };
         let mut addresses = Vec::new();
         while !rest.is_empty() {
-            let ip = IpAddr::from(take::<16>(&mut rest)?).to_canonical();
-            addresses.push(SocketAddr::new(ip, u16::from_le_bytes(take(&mut rest)?)));
+            let ip = IpAddr::from(split_bytes::<16>(&mut rest)?).to_canonical();
+            addresses.push(SocketAddr::new(ip, u16::from_le_bytes(split_bytes(&mut rest)?)));
         }
-        Some(PeerInfo { token, machine, hostname, pid, pid_namespace, door, cores, forced, addresses })
+        Some(PeerInfo {
+            token,
+            machine,
+            hostname,
+            pid,
+            pid_namespace,
+            local_socket,
+            cores,
+            algorithm_override,
+            addresses,
+        })
     }
 }
 
-fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+fn split_bytes<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     let (taken, after) = rest.split_first_chunk::<N>()?;
     *rest = after;
     Some(*taken)
@@ -114,19 +124,19 @@ mod tests {
 
     #[test]
     fn an_introduction_comes_back_as_it_was() {
-        let mine = |forced| PeerInfo {
+        let mine = |algorithm_override| PeerInfo {
             token: [1; 16],
             machine: "b 4".into(),
             hostname: "nodeé".into(),
             pid: 77,
             pid_namespace: 4_026_531_836,
-            door: [2; 16],
-            cores: Cores { allowed: vec![0, 3, 700], quota: Some(2) },
-            forced,
+            local_socket: [2; 16],
+            cores: AllowedCores { allowed: vec![0, 3, 700], quota: Some(2) },
+            algorithm_override,
             addresses: vec!["10.0.0.1:5".parse().expect("v4"), "[2001:db8::1]:65535".parse().expect("v6")],
         };
         for text in ["", "allreduce=flat", "allreduce=staged:77", "allreduce=direct"] {
-            let mine = mine(Forced::parse(text).expect("a known way"));
+            let mine = mine(AlgorithmOverride::parse(text).expect("a known algorithm"));
             assert_eq!(PeerInfo::decode(&mine.encode()), Some(mine));
         }
     }

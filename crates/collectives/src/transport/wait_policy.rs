@@ -5,7 +5,7 @@ use std::hint::spin_loop;
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
-use crate::transport::control::peer_table::PeerTable;
+use crate::transport::peer_table::PeerTable;
 
 #[derive(Clone, Copy, Debug)]
 pub struct WaitPolicy {
@@ -24,7 +24,7 @@ const MAX_SLEEP: Duration = Duration::from_millis(50);
 const REPORT_AFTER: Duration = Duration::from_millis(200);
 
 impl WaitPolicy {
-    pub fn of(n_local: usize, n_cores: usize) -> WaitPolicy {
+    pub fn new(n_local: usize, n_cores: usize) -> WaitPolicy {
         // A few microseconds, though every rank has a core: with as many ranks as cores two of them easily share one for a while.
         let spins = if n_local <= n_cores { 200 } else { 0 };
         WaitPolicy { spins, yields: 200, limit: None }

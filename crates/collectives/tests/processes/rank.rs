@@ -4,7 +4,7 @@
 use std::error::Error;
 use std::io::BufRead;
 
-use corro_collectives::bootstrap::place::Launch;
+use corro_collectives::bootstrap::launch_env::Launch;
 use corro_collectives::coordinator::SetId;
 use corro_collectives::engine::ops::Reduce;
 use corro_collectives::settings::Settings;
@@ -105,13 +105,13 @@ impl Door {
             return Ok(Door::Negotiated(Engine::start()?));
         }
         let settings = Settings::from_environment()?;
-        let world = World::connect(&Launch::from_environment()?, &Options::of(&settings)?)?;
+        let world = World::connect(&Launch::from_environment()?, &Options::from_settings(&settings)?)?;
         Ok(Door::Direct(Box::new(world.communicator()?), world))
     }
 
-    fn place(&self) -> (usize, usize) {
+    fn rank_and_size(&self) -> (usize, usize) {
         let place = match self {
-            Door::Direct(_, world) => world.place(),
+            Door::Direct(_, world) => world.rank_info(),
             Door::Negotiated(engine) => engine.rank_info(),
         };
         (place.rank, place.size)
@@ -119,7 +119,7 @@ impl Door {
 
     /// A sum of `n` numbers, which is checked.
     fn reduce(&mut self, name: &str, n: usize) -> Outcome {
-        let (rank, size) = self.place();
+        let (rank, size) = self.rank_and_size();
         let mut data: Vec<f32> = (0..n).map(|index| (index % 1000 + rank) as f32).collect();
         match self {
             Door::Direct(communicator, _) => communicator.allreduce(&mut data, ReduceOp::Sum)?,
@@ -143,7 +143,7 @@ impl Door {
 
     /// Every collective, on little and on much, checked.
     fn all(&mut self, name: &str) -> Outcome {
-        let (rank, size) = self.place();
+        let (rank, size) = self.rank_and_size();
         for n in [1, 1000, 400_000] {
             self.reduce(&format!("{name} sum {n}"), n)?;
             let mine = vec![rank as i32; n + rank];

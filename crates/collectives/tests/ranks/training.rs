@@ -9,7 +9,7 @@ use super::on_ranks;
 
 pub fn each(sizes: &[usize], body: impl Fn(&Engine) + Sync) {
     for n in sizes {
-        on_ranks(*n, &Options::PLAIN, |world| {
+        on_ranks(*n, &Options::DEFAULT, |world| {
             let settings = Settings::from_variables(|_| None).expect("defaults");
             let engine = Engine::in_world(world, &settings).expect("an engine");
             body(&engine);

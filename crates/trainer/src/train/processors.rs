@@ -3,24 +3,25 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use corro_collectives::cores::{self, Cores};
-use corro_collectives::{Engine, Place, SetId};
+use corro_collectives::affinity::{self, AllowedCores};
+use corro_collectives::{Engine, RankInfo, SetId};
 
 use super::TrainError;
 
 /// Binds this rank, and the threads it starts from now on, to its share of the processors that it and others may use; returns how many
 /// threads have work there. Ranks that their launcher has bound apart keep what they have. Collective over all ranks.
 pub fn pin(engine: &Engine) -> Result<usize, TrainError> {
-    let own = Cores::own();
+    let own = AllowedCores::of_current_thread();
     let all = engine.allgather("processors", &[key(&own)?], SetId::GLOBAL).map_err(TrainError::Ranks)?;
     let (local_rank, local_size) = among(&all, engine.rank_info().rank);
-    let share = cores::pin(&Place { local_rank, local_size, ..engine.rank_info().clone() }).map_err(TrainError::Pin)?;
+    let share =
+        affinity::pin(&RankInfo { local_rank, local_size, ..engine.rank_info().clone() }).map_err(TrainError::Pin)?;
     let quota = own.quota.map_or(usize::MAX, |quota| usize::from(quota) / local_size);
     Ok(share.len().min(quota).max(1))
 }
 
 /// The same for ranks that may use the same processors of the same machine.
-fn key(cores: &Cores) -> Result<i64, TrainError> {
+fn key(cores: &AllowedCores) -> Result<i64, TrainError> {
     let machine = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(TrainError::Pin)?;
     let mut hasher = DefaultHasher::new();
     (machine, &cores.allowed).hash(&mut hasher);

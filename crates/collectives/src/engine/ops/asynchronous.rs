@@ -69,7 +69,7 @@ impl Engine {
         reduce: Reduce,
         compression: Compression,
     ) -> PendingResult<Vec<f32>> {
-        let Some(dtype) = compression.among(self.rank_info().size) else {
+        let Some(dtype) = compression.wire_dtype(self.rank_info().size) else {
             return self.allreduce_async(name, data, reduce);
         };
         let mut compressed = Vec::new();

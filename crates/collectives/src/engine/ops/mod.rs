@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::algorithm::parts;
+use crate::algorithm::partition;
 use crate::compression::{Compression, narrow, widen};
 use crate::coordinator::{ProcessSet, Request, SetId, SubmitError};
 use crate::dtype::{Element, bytes_of_mut};
@@ -104,7 +104,7 @@ impl Engine {
         reduce: Reduce,
         compression: Compression,
     ) -> Result<(), EngineError> {
-        let Some(dtype) = compression.among(self.rank_info().size) else {
+        let Some(dtype) = compression.wire_dtype(self.rank_info().size) else {
             return self.allreduce(name, data, reduce);
         };
         let mut compressed = Vec::new();
@@ -126,7 +126,7 @@ impl Engine {
 
     /// The elements of `n` that are this rank's when all ranks share them out: the first get one more when they do not divide evenly.
     pub fn shard(&self, n: usize) -> Range<usize> {
-        parts::rows(n, self.rank_info().size, self.rank_info().rank)
+        partition::split_rows(n, self.rank_info().size, self.rank_info().rank)
     }
 
     /// Everybody has its [`Engine::share`] of `data`, and gets all others' in their places. All ranks pass as many elements.

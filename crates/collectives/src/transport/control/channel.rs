@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::transport::link::{ring_read, ring_write, wake_sleeper};
-use crate::transport::shm::segment::{CommRegion, FutexEvent};
+use crate::transport::control::failure_detector::FailureDetector;
+use crate::transport::shm::byte_ring::{ring_read, ring_write, wake_sleeper};
+use crate::transport::shm::segment::{CommRegion, FutexEvent, Segment};
 use crate::transport::shm::step_sync::{sleep, wake};
-use crate::world::Shared;
 
 /// The futex on which the engine of this process sleeps. Woken by ranks of this host, by the failure detector's thread and by submitting threads.
 pub struct Waker {
-    area: Option<CommRegion>,
+    region: Option<CommRegion>,
     me: usize,
     /// The futex of a rank that shares memory with no other.
     alone: FutexEvent,
@@ -22,7 +22,7 @@ pub struct Waker {
 
 impl Waker {
     fn event(&self) -> &FutexEvent {
-        self.area.as_ref().map_or(&self.alone, |area| area.event(self.me))
+        self.region.as_ref().map_or(&self.alone, |region| region.event(self.me))
     }
 
     pub fn wake(&self) {
@@ -67,7 +67,7 @@ pub struct ControlChannel {
     far: Arc<Mutex<Inbox>>,
     /// The length of `far`, readable without its lock.
     n_far: Arc<AtomicU32>,
-    world: Arc<Shared>,
+    failure_detector: Arc<FailureDetector>,
 }
 
 /// Sender's rank and message.
@@ -86,30 +86,35 @@ struct ShmPeer {
 const MAX_MESSAGE_BYTES: usize = 256 << 20;
 
 impl ControlChannel {
-    /// Collective over all ranks. `area` must be used for nothing else.
-    pub(crate) fn open(world: Arc<Shared>, area: u64) -> io::Result<ControlChannel> {
-        let rank = world.place.rank;
-        let locals: Vec<usize> =
-            (0..world.place.size).filter(|other| world.lowest[*other] == world.lowest[rank]).collect();
-        let me = locals.iter().position(|other| *other == rank).expect("we are on our host");
-        let mapped = world.segment.as_ref().map(|segment| segment.area(area)).transpose()?;
+    /// Opens the channel of `rank` in a world of `size`; `locals` are the ranks of its host, ascending. Collective over all ranks. No
+    /// communicator may use the region `comm_id` of `segment`.
+    pub(crate) fn open(
+        rank: usize,
+        size: usize,
+        locals: &[usize],
+        segment: Option<&Segment>,
+        failure_detector: Arc<FailureDetector>,
+        comm_id: u64,
+    ) -> io::Result<ControlChannel> {
+        let me = locals.iter().position(|other| *other == rank).expect("this rank is on its host");
+        let region = segment.map(|segment| segment.comm_region(comm_id)).transpose()?;
         let shm_peers = match rank {
             0 => locals.iter().enumerate().skip(1).map(|(member, rank)| ShmPeer::new(*rank, member)).collect(),
             _ if locals[0] == 0 => vec![ShmPeer::new(0, 0)],
             _ => Vec::new(),
         };
-        let has_far = if rank == 0 { locals.len() < world.place.size } else { locals[0] != 0 };
+        let has_far = if rank == 0 { locals.len() < size } else { locals[0] != 0 };
         let alone = FutexEvent { count: AtomicU32::new(0), asleep: AtomicU32::new(0) };
-        let waker = Arc::new(Waker { area: mapped, me, alone });
+        let waker = Arc::new(Waker { region, me, alone });
         let far = Arc::new(Mutex::new(Inbox::new()));
         let n_far = Arc::new(AtomicU32::new(0));
         let (inbox, count, event) = (far.clone(), n_far.clone(), waker.clone());
-        world.failure_detector.on_message(Box::new(move |rank, message| {
+        failure_detector.on_message(Box::new(move |rank, message| {
             inbox.lock().unwrap_or_else(PoisonError::into_inner).push_back((rank, message));
             count.fetch_add(1, Ordering::SeqCst);
             event.wake();
         }));
-        Ok(ControlChannel { waker, shm_peers, has_far, far, n_far, world })
+        Ok(ControlChannel { waker, shm_peers, has_far, far, n_far, failure_detector })
     }
 
     pub fn waker(&self) -> &Arc<Waker> {
@@ -118,26 +123,26 @@ impl ControlChannel {
 
     pub fn send(&mut self, rank: usize, message: &[u8]) {
         let Some(near) = self.shm_peers.iter_mut().find(|near| near.rank == rank) else {
-            self.world.failure_detector.send(rank, message);
+            self.failure_detector.send(rank, message);
             return;
         };
         let length = (message.len() as u32).to_le_bytes();
-        let area = self.waker.area.as_ref().expect("near ranks share memory");
-        near.write(area, self.waker.me, &length);
-        near.write(area, self.waker.me, message);
+        let region = self.waker.region.as_ref().expect("near ranks share memory");
+        near.write(region, self.waker.me, &length);
+        near.write(region, self.waker.me, message);
     }
 
     /// Hands over complete messages and sends queued bytes. True when anything was received or sent.
     pub fn deliver(&mut self, mut take: impl FnMut(usize, &[u8])) -> bool {
         let mut moved = false;
-        if let Some(area) = self.waker.area.as_ref() {
+        if let Some(region) = self.waker.region.as_ref() {
             for near in &mut self.shm_peers {
-                moved |= near.flush(area, self.waker.me);
-                moved |= near.read(area, self.waker.me, &mut take);
+                moved |= near.flush(region, self.waker.me);
+                moved |= near.read(region, self.waker.me, &mut take);
             }
         }
         if self.has_far {
-            self.world.failure_detector.poll_messages();
+            self.failure_detector.poll_messages();
         }
         if self.n_far.load(Ordering::Acquire) > 0 {
             let messages = std::mem::take(&mut *self.far.lock().unwrap_or_else(PoisonError::into_inner));
@@ -152,20 +157,20 @@ impl ControlChannel {
 
     /// Whether no bytes are queued.
     pub fn is_sent(&mut self) -> bool {
-        let Some(area) = self.waker.area.as_ref() else { return true };
+        let Some(region) = self.waker.region.as_ref() else { return true };
         let me = self.waker.me;
         self.shm_peers.iter_mut().all(|near| {
-            near.flush(area, me);
+            near.flush(region, me);
             near.outgoing.is_empty()
         })
     }
 
     /// Whether messages wait to be delivered.
     pub fn is_pending(&self) -> bool {
-        let Some(area) = self.waker.area.as_ref() else { return self.n_far.load(Ordering::SeqCst) > 0 };
+        let Some(region) = self.waker.region.as_ref() else { return self.n_far.load(Ordering::SeqCst) > 0 };
         let me = self.waker.me;
         let there = |near: &ShmPeer| {
-            let ends = area.ring_ends(near.member, me);
+            let ends = region.ring_ends(near.member, me);
             ends.written.load(Ordering::SeqCst) != ends.read.load(Ordering::SeqCst)
         };
         self.n_far.load(Ordering::SeqCst) > 0 || self.shm_peers.iter().any(there)
@@ -177,21 +182,21 @@ impl ShmPeer {
         ShmPeer { rank, member, outgoing: VecDeque::new(), incoming: Vec::new() }
     }
 
-    fn write(&mut self, area: &CommRegion, me: usize, bytes: &[u8]) {
+    fn write(&mut self, region: &CommRegion, me: usize, bytes: &[u8]) {
         let mut sent = 0;
         if self.outgoing.is_empty() {
             // SAFETY: a slice; only this engine writes to this ring.
-            sent = unsafe { ring_write(area, me, self.member, bytes.as_ptr(), bytes.len()) };
+            sent = unsafe { ring_write(region, me, self.member, bytes.as_ptr(), bytes.len()) };
         }
         self.outgoing.extend(&bytes[sent..]);
     }
 
-    fn flush(&mut self, area: &CommRegion, me: usize) -> bool {
+    fn flush(&mut self, region: &CommRegion, me: usize) -> bool {
         let mut moved = false;
         while !self.outgoing.is_empty() {
             let (bytes, _) = self.outgoing.as_slices();
             // SAFETY: as above.
-            let sent = unsafe { ring_write(area, me, self.member, bytes.as_ptr(), bytes.len()) };
+            let sent = unsafe { ring_write(region, me, self.member, bytes.as_ptr(), bytes.len()) };
             if sent == 0 {
                 break;
             }
@@ -201,12 +206,12 @@ impl ShmPeer {
         moved
     }
 
-    fn read(&mut self, area: &CommRegion, me: usize, take: &mut impl FnMut(usize, &[u8])) -> bool {
+    fn read(&mut self, region: &CommRegion, me: usize, take: &mut impl FnMut(usize, &[u8])) -> bool {
         let mut buffer = [0; 4096];
         let mut moved = false;
         loop {
             // SAFETY: an array; only this engine reads this ring.
-            let n = unsafe { ring_read(area, me, self.member, buffer.as_mut_ptr(), buffer.len()) };
+            let n = unsafe { ring_read(region, me, self.member, buffer.as_mut_ptr(), buffer.len()) };
             if n == 0 {
                 return moved;
             }

@@ -9,12 +9,13 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::net::{RecvFlags, recv};
 
-use crate::fork::ForkClosed;
-use crate::transport::{peer, tcp};
+use crate::close_on_fork::CloseOnFork;
+use crate::peer_process;
+use crate::transport::tcp::socket::is_unacknowledged;
 
 pub enum Wire {
-    Unix(ForkClosed<UnixStream>),
-    Tcp(ForkClosed<TcpStream>),
+    Unix(CloseOnFork<UnixStream>),
+    Tcp(CloseOnFork<TcpStream>),
 }
 
 /// One socket and the rank at its other end.
@@ -22,7 +23,7 @@ pub struct ControlConnection {
     pub rank: usize,
     wire: Wire,
     /// Of the peer's process, where this kernel shows it.
-    pidfd: Option<ForkClosed<OwnedFd>>,
+    pidfd: Option<CloseOnFork<OwnedFd>>,
     writing: Mutex<()>,
 }
 
@@ -55,10 +56,15 @@ pub enum Disconnect {
 impl ControlConnection {
     pub fn new(rank: usize, wire: Wire) -> ControlConnection {
         let pid = match &wire {
-            Wire::Unix(stream) => peer::credentials(stream).and_then(|peer| peer.pid),
+            Wire::Unix(stream) => peer_process::credentials(stream).and_then(|peer| peer.pid),
             Wire::Tcp(_) => None,
         };
-        ControlConnection { rank, wire, pidfd: pid.and_then(|pid| peer::open_pidfd(pid).ok()), writing: Mutex::new(()) }
+        ControlConnection {
+            rank,
+            wire,
+            pidfd: pid.and_then(|pid| peer_process::open_pidfd(pid).ok()),
+            writing: Mutex::new(()),
+        }
     }
 
     /// Whether the peer is on another host.
@@ -108,7 +114,7 @@ impl ControlConnection {
 
     /// Whether sent bytes have not been acknowledged by the peer's kernel for too long (TCP_INFO).
     pub fn is_cut_off(&self) -> bool {
-        matches!(&self.wire, Wire::Tcp(stream) if tcp::is_cut_off(stream))
+        matches!(&self.wire, Wire::Tcp(stream) if is_unacknowledged(stream))
     }
 
     /// Shuts the socket down; a send of another thread ends too.

@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-use crate::fork::ForkClosed;
+use crate::close_on_fork::CloseOnFork;
 use crate::transport::control::connection::{
     BYE, ControlConnection, DIED, Disconnect, LEFT, LOST, MESSAGE, PING, PONG, Wire,
 };
-use crate::transport::control::peer_table::{PeerTable, Waiting};
+use crate::transport::peer_table::{PeerTable, Waiting};
 
 /// Receives a message of another rank; must not block.
 pub type OnMessage = Box<dyn Fn(usize, Vec<u8>) + Send + Sync>;
@@ -41,7 +41,7 @@ struct Shared {
     /// Whether rank 0 has answered the last PING.
     answered: AtomicBool,
     ending: AtomicBool,
-    wake: ForkClosed<OwnedFd>,
+    wake: CloseOnFork<OwnedFd>,
 }
 
 /// The longest poll: waits are reported and pings sent even if nothing happens.
@@ -69,7 +69,7 @@ impl FailureDetector {
             report_after,
             answered: AtomicBool::new(false),
             ending: AtomicBool::new(false),
-            wake: ForkClosed::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?),
+            wake: CloseOnFork::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?),
         });
         let thread = {
             let shared = shared.clone();
@@ -314,7 +314,7 @@ mod tests {
         let peers = (0..2).map(|rank| Peer { rank, host: "here".into() }).collect();
         let peer_table = Arc::new(PeerTable::new(peers));
         peer_table.set_agreeing(true);
-        let connections = vec![(0, Wire::Unix(ForkClosed::new(one)))];
+        let connections = vec![(0, Wire::Unix(CloseOnFork::new(one)))];
         let monitor =
             FailureDetector::start(1, connections, peer_table, Some(Duration::from_secs(60))).expect("a monitor");
         let mut n_pings = 0;

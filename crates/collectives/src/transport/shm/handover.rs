@@ -11,27 +11,28 @@ use std::time::{Duration, Instant};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, SendAncillaryBuffer, SendAncillaryMessage};
 use rustix::net::{RecvFlags, SendFlags, recvmsg, sendmsg};
 
-use crate::fork::ForkClosed;
-use crate::transport::connect::{ConnectError, Credentials, time_left};
-use crate::transport::control::peer_table::PeerTable;
-use crate::transport::handshake_pool::HandshakePool;
-use crate::transport::peer;
+use crate::auth::Role;
+use crate::close_on_fork::CloseOnFork;
+use crate::peer_process;
+use crate::transport::connect::credentials::{WorldCredentials, remaining_time};
+use crate::transport::connect::error::ConnectError;
+use crate::transport::connect::handshake_pool::HandshakePool;
+use crate::transport::peer_table::PeerTable;
 use crate::transport::shm::segment::Segment;
-use crate::trust::Role;
 
 /// The listening socket of a rank. Its abstract name is random and vanishes with it.
-pub struct Door {
-    listener: ForkClosed<UnixListener>,
+pub struct LocalListener {
+    socket: CloseOnFork<UnixListener>,
     pub name: [u8; 16],
 }
 
-impl Door {
-    pub fn open() -> io::Result<Door> {
+impl LocalListener {
+    pub fn open() -> io::Result<LocalListener> {
         let mut name = [0; 16];
         getrandom::fill(&mut name).map_err(io::Error::other)?;
-        let listener = ForkClosed::new(UnixListener::bind_addr(&address(&name)?)?);
-        listener.set_nonblocking(true)?;
-        Ok(Door { listener, name })
+        let socket = CloseOnFork::new(UnixListener::bind_addr(&address(&name)?)?);
+        socket.set_nonblocking(true)?;
+        Ok(LocalListener { socket, name })
     }
 }
 
@@ -41,63 +42,63 @@ fn address(name: &[u8; 16]) -> io::Result<SocketAddr> {
 }
 
 /// The shared memory, and the control sockets: to all ranks of the host on the lowest, to the lowest on the others.
-pub struct Gathered {
+pub struct HostMemory {
     pub segment: Segment,
-    pub watched: Vec<(usize, ForkClosed<UnixStream>)>,
+    pub control_sockets: Vec<(usize, CloseOnFork<UnixStream>)>,
 }
 
-/// `ranks`: those of this host, ascending; `door`: our own, `lowest`: that of the first of them.
-pub fn gather(
-    door: Door,
-    lowest: &[u8; 16],
+/// `ranks`: those of this host, ascending; `listener`: our own, `lowest`: that of the first of them.
+pub fn share_memory(
+    listener: LocalListener,
+    lowest_name: &[u8; 16],
     ranks: &[usize],
     rank: usize,
-    credentials: &Credentials,
+    credentials: &WorldCredentials,
     peer_table: &PeerTable,
     deadline: Instant,
-) -> Result<Gathered, ConnectError> {
+) -> Result<HostMemory, ConnectError> {
     if rank == ranks[0] {
-        receive_all(&door, ranks, credentials, peer_table, deadline)
+        receive_all(&listener, ranks, credentials, peer_table, deadline)
     } else {
-        join(lowest, ranks, rank, credentials, deadline)
+        join(lowest_name, ranks, rank, credentials, deadline)
     }
 }
 
 fn receive_all(
-    door: &Door,
+    listener: &LocalListener,
     ranks: &[usize],
-    credentials: &Credentials,
+    credentials: &WorldCredentials,
     peer_table: &PeerTable,
     deadline: Instant,
-) -> Result<Gathered, ConnectError> {
-    let segment = Segment::create(ranks.len()).map_err(ConnectError::Memory)?;
-    let handshake_pool = HandshakePool::open().map_err(ConnectError::Memory)?;
-    let mut watched: Vec<(usize, ForkClosed<UnixStream>)> = Vec::new();
+) -> Result<HostMemory, ConnectError> {
+    let segment = Segment::create(ranks.len()).map_err(ConnectError::SharedMemory)?;
+    let handshake_pool = HandshakePool::open().map_err(ConnectError::SharedMemory)?;
+    let mut control_sockets: Vec<(usize, CloseOnFork<UnixStream>)> = Vec::new();
     loop {
         peer_table.check_deaths()?;
         for (rank, stream) in handshake_pool.take_authenticated() {
-            if ranks[1..].contains(&rank) && watched.iter().all(|(seen, _)| *seen != rank) {
-                watched.push((rank, stream));
+            if ranks[1..].contains(&rank) && control_sockets.iter().all(|(seen, _)| *seen != rank) {
+                control_sockets.push((rank, stream));
             }
         }
-        if watched.len() + 1 == ranks.len() {
-            return Ok(Gathered { segment, watched });
+        if control_sockets.len() + 1 == ranks.len() {
+            return Ok(HostMemory { segment, control_sockets });
         }
-        let cause = match door.listener.accept() {
+        let cause = match listener.socket.accept() {
             Ok((stream, _)) => {
-                let file = segment.fd().try_clone_to_owned().map_err(ConnectError::Memory)?;
+                let file = segment.fd().try_clone_to_owned().map_err(ConnectError::SharedMemory)?;
                 let (lowest, credentials) = (ranks[0], credentials.clone());
-                let patience = deadline.min(Instant::now() + LONGEST_PROOF);
+                let handshake_deadline = deadline.min(Instant::now() + HANDSHAKE_TIMEOUT);
                 // A connection that fails to authenticate is dropped; the rank may still come.
-                let welcome = move |stream: ForkClosed<UnixStream>| {
-                    let rank = receive(&stream, &file, lowest, &credentials, patience).ok()?;
+                let handshake = move |stream: CloseOnFork<UnixStream>| {
+                    let rank = accept_rank(&stream, &file, lowest, &credentials, handshake_deadline).ok()?;
                     Some((rank, stream))
                 };
-                handshake_pool.admit(ForkClosed::new(stream), welcome).map_err(ConnectError::Thread)?;
+                handshake_pool.admit(CloseOnFork::new(stream), handshake).map_err(ConnectError::Thread)?;
                 continue;
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < deadline => {
-                handshake_pool.wait(&*door.listener, deadline).map_err(ConnectError::Memory)?;
+                handshake_pool.wait(&*listener.socket, deadline).map_err(ConnectError::SharedMemory)?;
                 continue;
             }
             Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) => {
@@ -106,54 +107,54 @@ fn receive_all(
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
             Err(error) => error,
         };
-        let missing = ranks[1..].iter().copied().filter(|rank| watched.iter().all(|(seen, _)| seen != rank));
+        let missing = ranks[1..].iter().copied().filter(|rank| control_sockets.iter().all(|(seen, _)| seen != rank));
         return Err(ConnectError::Missing { ranks: missing.collect(), cause });
     }
 }
 
-const LONGEST_PROOF: Duration = Duration::from_secs(5);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
-fn receive(
+fn accept_rank(
     mut stream: &UnixStream,
     memory: &OwnedFd,
     lowest: usize,
-    credentials: &Credentials,
+    credentials: &WorldCredentials,
     deadline: Instant,
 ) -> Result<usize, ConnectError> {
-    stream.set_nonblocking(false).map_err(ConnectError::Memory)?;
-    stream.set_read_timeout(Some(time_left(deadline))).map_err(ConnectError::Memory)?;
-    same_user(stream, credentials)?;
-    credentials.prove(stream, "local", lowest, Role::Listener)?;
+    stream.set_nonblocking(false).map_err(ConnectError::SharedMemory)?;
+    stream.set_read_timeout(Some(remaining_time(deadline))).map_err(ConnectError::SharedMemory)?;
+    check_same_user(stream, credentials)?;
+    credentials.authenticate(stream, "local", lowest, Role::Listener)?;
     let mut rank = [0; 4];
-    stream.read_exact(&mut rank).map_err(ConnectError::Memory)?;
+    stream.read_exact(&mut rank).map_err(ConnectError::SharedMemory)?;
     let files = [memory.as_fd()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut files_sent = SendAncillaryBuffer::new(&mut space);
     files_sent.push(SendAncillaryMessage::ScmRights(&files));
     sendmsg(stream.as_fd(), &[IoSlice::new(b"M")], &mut files_sent, SendFlags::NOSIGNAL)
-        .map_err(|error| ConnectError::Memory(error.into()))?;
-    stream.set_read_timeout(None).map_err(ConnectError::Memory)?;
+        .map_err(|error| ConnectError::SharedMemory(error.into()))?;
+    stream.set_read_timeout(None).map_err(ConnectError::SharedMemory)?;
     Ok(u32::from_le_bytes(rank) as usize)
 }
 
 fn join(
-    lowest: &[u8; 16],
+    lowest_name: &[u8; 16],
     ranks: &[usize],
     rank: usize,
-    credentials: &Credentials,
+    credentials: &WorldCredentials,
     deadline: Instant,
-) -> Result<Gathered, ConnectError> {
+) -> Result<HostMemory, ConnectError> {
     let first = ranks[0];
     let missing = |cause: io::Error| ConnectError::Missing { ranks: vec![first], cause };
-    let stream = address(lowest).and_then(|address| UnixStream::connect_addr(&address)).map_err(missing)?;
-    let stream = ForkClosed::new(stream);
-    stream.set_read_timeout(Some(time_left(deadline))).map_err(missing)?;
-    same_user(&stream, credentials)?;
-    credentials.prove(&*stream, "local", first, Role::Dialer)?;
+    let stream = address(lowest_name).and_then(|address| UnixStream::connect_addr(&address)).map_err(missing)?;
+    let stream = CloseOnFork::new(stream);
+    stream.set_read_timeout(Some(remaining_time(deadline))).map_err(missing)?;
+    check_same_user(&stream, credentials)?;
+    credentials.authenticate(&*stream, "local", first, Role::Dialer)?;
     (&*stream).write_all(&(rank as u32).to_le_bytes()).map_err(missing)?;
     let file = receive_file(&stream).map_err(missing)?;
     stream.set_read_timeout(None).map_err(missing)?;
-    Ok(Gathered { segment: Segment::received(file, ranks.len()), watched: vec![(first, stream)] })
+    Ok(HostMemory { segment: Segment::from_file(file, ranks.len()), control_sockets: vec![(first, stream)] })
 }
 
 fn receive_file(stream: &UnixStream) -> io::Result<OwnedFd> {
@@ -169,11 +170,11 @@ fn receive_file(stream: &UnixStream) -> io::Result<OwnedFd> {
 }
 
 /// Without a job secret, only processes of the same user are accepted.
-fn same_user(stream: &UnixStream, credentials: &Credentials) -> Result<(), ConnectError> {
+fn check_same_user(stream: &UnixStream, credentials: &WorldCredentials) -> Result<(), ConnectError> {
     if credentials.secret.is_some() {
         return Ok(());
     }
     let own = rustix::process::getuid().as_raw();
-    let same = peer::credentials(stream).is_some_and(|peer| peer.uid == own);
+    let same = peer_process::credentials(stream).is_some_and(|peer| peer.uid == own);
     if same { Ok(()) } else { Err(ConnectError::OtherUser) }
 }

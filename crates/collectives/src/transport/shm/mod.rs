@@ -1,6 +1,7 @@
 //! Communication of the ranks of one host through shared memory. `handover` passes the memory file on, `segment` is its layout, `step_sync` the
-//! synchronisation by step counters, `cma` the reading of another process's memory (cross-memory attach).
+//! synchronisation by step counters, `byte_ring` byte streams between two ranks, `cma` reads another process's memory (cross-memory attach).
 
+pub mod byte_ring;
 pub mod cma;
 pub mod handover;
 pub mod segment;

@@ -44,7 +44,7 @@ const _: () = assert!(size_of::<RankSlot>() == 128 && size_of::<FutexEvent>() ==
 
 /// Bytes of a slot for small operations, in which every rank reads the whole input of every other.
 pub const SMALL_BYTES: usize = 32 * 1024;
-/// Large operations pass through these; four, so that nobody waits for the slowest reader (`algorithm::staged`).
+/// Large operations pass through these; four, so that nobody waits for the slowest reader (`algorithm::pipelined_shm`).
 pub const STAGE_BYTES: usize = 1024 * 1024;
 pub const N_STAGES: usize = 4;
 pub const RING_BYTES: usize = 128 * 1024;
@@ -59,12 +59,12 @@ impl Segment {
     pub fn create(n_local: usize) -> io::Result<Segment> {
         let file = rustix::fs::memfd_create("corro", MemfdFlags::CLOEXEC)?;
         // A sparse size, not memory: more regions than any program makes.
-        rustix::fs::ftruncate(&file, (Layout::of(n_local).bytes as u64).saturating_mul(MOST_AREAS))?;
+        rustix::fs::ftruncate(&file, (Layout::of(n_local).bytes as u64).saturating_mul(MAX_REGIONS))?;
         Ok(Segment { file, n_local })
     }
 
     /// Opens the file that another rank of this host created.
-    pub fn received(file: OwnedFd, n_local: usize) -> Segment {
+    pub fn from_file(file: OwnedFd, n_local: usize) -> Segment {
         Segment { file, n_local }
     }
 
@@ -72,29 +72,29 @@ impl Segment {
         self.file.as_fd()
     }
 
-    pub fn area(&self, number: u64) -> io::Result<CommRegion> {
-        if number >= MOST_AREAS / 2 {
+    pub fn comm_region(&self, comm_id: u64) -> io::Result<CommRegion> {
+        if comm_id >= MAX_REGIONS / 2 {
             return Err(io::Error::other("too many communicators were made in this world"));
         }
         let layout = Layout::of(self.n_local);
-        let base = self.map(number * layout.bytes as u64, layout.bytes)?;
+        let base = self.map(comm_id * layout.bytes as u64, layout.bytes)?;
         Ok(CommRegion { base, layout })
     }
 
     /// A communicator's region and `n_bytes` of plain memory behind it, `first` bytes into the upper half of the file. The caller keeps account of the
-    /// [`Segment::room_bytes`] that it takes.
-    pub fn room(&self, first: u64, n_bytes: usize) -> io::Result<(CommRegion, SharedRegion)> {
+    /// [`Segment::shared_region_bytes`] that it takes.
+    pub fn shared_region(&self, first: u64, n_bytes: usize) -> io::Result<(CommRegion, SharedRegion)> {
         let layout = Layout::of(self.n_local);
-        let half = layout.bytes as u64 * (MOST_AREAS / 2);
-        if first.saturating_add(self.room_bytes(n_bytes)) > half {
+        let half = layout.bytes as u64 * (MAX_REGIONS / 2);
+        if first.saturating_add(self.shared_region_bytes(n_bytes)) > half {
             return Err(io::Error::other("too much memory was shared in this world"));
         }
-        let area = CommRegion { base: self.map(half + first, layout.bytes)?, layout };
+        let region = CommRegion { base: self.map(half + first, layout.bytes)?, layout };
         let base = self.map(half + first + layout.bytes as u64, n_bytes)?;
-        Ok((area, SharedRegion { base, n_bytes }))
+        Ok((region, SharedRegion { base, n_bytes }))
     }
 
-    pub fn room_bytes(&self, n_bytes: usize) -> u64 {
+    pub fn shared_region_bytes(&self, n_bytes: usize) -> u64 {
         Layout::of(self.n_local).bytes as u64 + page(n_bytes) as u64
     }
 
@@ -115,7 +115,7 @@ impl Segment {
 }
 
 /// The upper half is for shared regions.
-const MOST_AREAS: u64 = 1 << 20;
+const MAX_REGIONS: u64 = 1 << 20;
 
 /// Plain memory shared by all ranks of the host, zero at first. Its users synchronise access.
 #[derive(Debug)]
@@ -165,7 +165,7 @@ impl CommRegion {
     pub fn event(&self, member: usize) -> &FutexEvent {
         assert!(member < self.layout.n);
         // SAFETY: as above.
-        unsafe { &*self.at(self.layout.bells + member * size_of::<FutexEvent>()).cast::<FutexEvent>() }
+        unsafe { &*self.at(self.layout.events + member * size_of::<FutexEvent>()).cast::<FutexEvent>() }
     }
 
     pub fn ring_ends(&self, from: usize, to: usize) -> &RingEnds {
@@ -211,7 +211,7 @@ impl Drop for CommRegion {
 #[derive(Clone, Copy, Debug)]
 struct Layout {
     n: usize,
-    bells: usize,
+    events: usize,
     ring_ends: usize,
     smalls: usize,
     stages: usize,
@@ -221,12 +221,12 @@ struct Layout {
 
 impl Layout {
     fn of(n: usize) -> Layout {
-        let bells = page(n * size_of::<RankSlot>());
-        let ring_ends = page(bells + n * size_of::<FutexEvent>());
+        let events = page(n * size_of::<RankSlot>());
+        let ring_ends = page(events + n * size_of::<FutexEvent>());
         let smalls = page(ring_ends + n * n * size_of::<RingEnds>());
         let stages = page(smalls + n * 2 * SMALL_BYTES);
         let rings = page(stages + n * N_STAGES * STAGE_BYTES);
-        Layout { n, bells, ring_ends, smalls, stages, rings, bytes: page(rings + n * n * RING_BYTES) }
+        Layout { n, events, ring_ends, smalls, stages, rings, bytes: page(rings + n * n * RING_BYTES) }
     }
 }
 
@@ -244,7 +244,8 @@ mod tests {
     #[test]
     fn parts_do_not_overlap_and_two_mappings_see_the_same() {
         let segment = Segment::create(3).expect("a memory file");
-        let (one, other) = (segment.area(5).expect("an area"), segment.area(5).expect("the same area"));
+        let (one, other) =
+            (segment.comm_region(5).expect("a region"), segment.comm_region(5).expect("the same region"));
         one.slot(2).step.store(7, Ordering::Release);
         one.event(2).count.store(8, Ordering::Release);
         one.ring_ends(2, 2).read.store(9, Ordering::Release);
@@ -261,31 +262,31 @@ mod tests {
         assert_eq!(other.slot(2).step.load(Ordering::Acquire), 7);
         assert_eq!(other.event(2).count.load(Ordering::Acquire), 8);
         assert_eq!(other.ring_ends(2, 2).read.load(Ordering::Acquire), 9);
-        let elsewhere = segment.area(6).expect("another area");
+        let elsewhere = segment.comm_region(6).expect("another region");
         assert_eq!(elsewhere.slot(2).step.load(Ordering::Acquire), 0);
     }
 
     #[test]
-    fn rooms_are_apart_from_areas_and_from_each_other() {
+    fn shared_regions_overlap_neither_comm_regions_nor_each_other() {
         let segment = Segment::create(2).expect("a memory file");
-        let bytes = segment.room_bytes(100);
+        let bytes = segment.shared_region_bytes(100);
         let ((sync, one), (_, other)) =
-            (segment.room(0, 100).expect("a room"), segment.room(bytes, 100).expect("another"));
-        let (_, again) = segment.room(0, 100).expect("the first once more");
+            (segment.shared_region(0, 100).expect("a region"), segment.shared_region(bytes, 100).expect("another"));
+        let (_, again) = segment.shared_region(0, 100).expect("the first once more");
         sync.slot(1).step.store(7, Ordering::Release);
         // SAFETY: addresses of the mappings.
         unsafe {
             one.at(99, 1).write(3);
             assert_eq!((again.at(99, 1).read(), other.at(99, 1).read(), again.at(0, 1).read()), (3, 0, 0));
         }
-        let last = segment.area(MOST_AREAS / 2 - 1).expect("the last area");
+        let last = segment.comm_region(MAX_REGIONS / 2 - 1).expect("the last region");
         assert_eq!(last.slot(1).step.load(Ordering::Acquire), 0);
-        assert!(segment.area(MOST_AREAS / 2).is_err() && segment.room(u64::MAX, 100).is_err());
+        assert!(segment.comm_region(MAX_REGIONS / 2).is_err() && segment.shared_region(u64::MAX, 100).is_err());
     }
 
     #[test]
-    fn as_many_areas_as_are_promised_fit_into_a_file() {
-        assert!((Layout::of(256).bytes as u64).checked_mul(MOST_AREAS).is_some_and(|bytes| bytes < i64::MAX as u64));
+    fn max_regions_fit_into_a_file() {
+        assert!((Layout::of(256).bytes as u64).checked_mul(MAX_REGIONS).is_some_and(|bytes| bytes < i64::MAX as u64));
         assert!(Segment::create(256).is_ok());
     }
 }

@@ -11,12 +11,12 @@ use std::time::Duration;
 use rustix::thread::futex;
 
 use crate::error::Error;
-use crate::transport::control::peer_table::PeerTable;
+use crate::transport::peer_table::PeerTable;
 use crate::transport::shm::segment::{CommRegion, INLINE_BYTES, InlinePayload, N_STAGES, SMALL_BYTES, STAGE_BYTES};
 use crate::transport::wait_policy::WaitPolicy;
 
 pub struct StepSync {
-    area: Arc<CommRegion>,
+    region: Arc<CommRegion>,
     /// Members of the communicator on this host, as ranks of the world, ascending.
     ranks: Vec<usize>,
     me: usize,
@@ -35,14 +35,14 @@ pub struct StepSync {
 
 impl StepSync {
     pub fn new(
-        area: Arc<CommRegion>,
+        region: Arc<CommRegion>,
         ranks: Vec<usize>,
         me: usize,
         wait_policy: WaitPolicy,
         peer_table: Arc<PeerTable>,
     ) -> StepSync {
         StepSync {
-            area,
+            region,
             ranks,
             me,
             step: 0,
@@ -67,15 +67,15 @@ impl StepSync {
         self.step
     }
 
-    pub fn area(&self) -> &Arc<CommRegion> {
-        &self.area
+    pub fn region(&self) -> &Arc<CommRegion> {
+        &self.region
     }
 
     /// Publishes this rank's next step, and wakes ranks that sleep on it.
     #[inline]
     pub fn advance(&mut self) {
         self.step = self.step.wrapping_add(1);
-        let slot = self.area.slot(self.me);
+        let slot = self.region.slot(self.me);
         // A full barrier: either a sleeper sees the step, or this rank sees the sleeper.
         slot.step.swap(self.step, Ordering::SeqCst);
         if slot.sleepers.load(Ordering::SeqCst) != 0 {
@@ -92,7 +92,7 @@ impl StepSync {
     /// As [`StepSync::wait`]; calls `something` before each check.
     #[inline]
     fn wait_doing(&self, member: usize, step: u32, mut something: impl FnMut()) -> Result<(), Error> {
-        let slot = self.area.slot(member);
+        let slot = self.region.slot(member);
         let reached_it = || reached(slot.step.load(Ordering::Acquire), step);
         if reached_it() {
             return Ok(());
@@ -123,8 +123,8 @@ impl StepSync {
             return;
         }
         let here = rustix::thread::sched_getcpu() as u32 + 1;
-        self.area.slot(self.me).processor.store(here, Ordering::Relaxed);
-        let shared = (0..self.me).any(|lower| self.area.slot(lower).processor.load(Ordering::Relaxed) == here);
+        self.region.slot(self.me).processor.store(here, Ordering::Relaxed);
+        let shared = (0..self.me).any(|lower| self.region.slot(lower).processor.load(Ordering::Relaxed) == here);
         if shared && self.steps_aside.fetch_add(1, Ordering::Relaxed) % 16 == 15 {
             step_aside(here as usize - 1);
         }
@@ -142,7 +142,7 @@ impl StepSync {
 
     /// Whether all have reached `step`. Never blocks.
     pub fn all_reached(&self, step: u32) -> bool {
-        (0..self.n()).all(|member| reached(self.area.slot(member).step.load(Ordering::Acquire), step))
+        (0..self.n()).all(|member| reached(self.region.slot(member).step.load(Ordering::Acquire), step))
     }
 
     /// The slot, 0 or 1, of the next small operation.
@@ -158,7 +158,7 @@ impl StepSync {
     #[inline]
     pub unsafe fn write_inline(&mut self, turn: usize, bytes: *const u8, n_bytes: usize) {
         debug_assert!(n_bytes <= INLINE_BYTES);
-        let payload = (&raw const self.area.slot(self.me).inline[turn]).cast_mut().cast::<u8>();
+        let payload = (&raw const self.region.slot(self.me).inline[turn]).cast_mut().cast::<u8>();
         // SAFETY: `bytes` is readable for `n_bytes` by the function's contract. The payload belongs to this rank and is written before the step is
         // published; nobody reads this slot any more, because all have reached a later step since its last use.
         unsafe { std::ptr::copy_nonoverlapping(bytes, payload, n_bytes) };
@@ -167,12 +167,12 @@ impl StepSync {
     /// The inline payload of `member`, valid once its step has been waited for.
     #[inline]
     pub fn inline(&self, member: usize, turn: usize) -> *const InlinePayload {
-        &raw const self.area.slot(member).inline[turn]
+        &raw const self.region.slot(member).inline[turn]
     }
 
     #[inline]
     pub fn small(&self, member: usize, turn: usize) -> *mut u8 {
-        self.area.small(member, turn)
+        self.region.small(member, turn)
     }
 
     /// The next stage of this rank, once it may be written. `free_at` is the step by which all will have read it.
@@ -187,7 +187,7 @@ impl StepSync {
     }
 
     pub fn stage(&self, member: usize, turn: usize) -> *mut u8 {
-        self.area.stage(member, turn)
+        self.region.stage(member, turn)
     }
 
     pub fn limit_silence(&mut self, limit: Option<Duration>) {
@@ -246,8 +246,8 @@ mod tests {
         let peer_table = Arc::new(PeerTable::new(peers));
         let wait_policy = WaitPolicy { spins, yields: 2, limit: None };
         let sync = |me| {
-            let area = Arc::new(segment.area(0).expect("an area"));
-            StepSync::new(area, (0..n).collect(), me, wait_policy, peer_table.clone())
+            let region = Arc::new(segment.comm_region(0).expect("an region"));
+            StepSync::new(region, (0..n).collect(), me, wait_policy, peer_table.clone())
         };
         (0..n).map(sync).collect()
     }

@@ -1,0 +1,119 @@
+//! A client of a key-value server as Horovod's launcher runs it. Entered by [`super::key_value`]. All its requests can be
+//! repeated without harm, and are: a connection is tried until the deadline, a bad answer three times.
+
+use std::io::{self, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::http_reply::{HttpError, Reply, read_reply};
+use super::timed_stream::Stream;
+
+const MAX_ATTEMPTS: usize = 3;
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
+/// A host that does not answer at all must not keep us from the next address of its name.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+pub struct KvClient {
+    addr: String,
+    port: u16,
+    kept: Option<Stream>,
+}
+
+impl KvClient {
+    pub fn new(addr: &str, port: u16) -> KvClient {
+        // Resolvers want the address of an URL without its brackets.
+        KvClient { addr: addr.trim_matches(['[', ']']).to_owned(), port, kept: None }
+    }
+
+    pub fn put(&mut self, path: &str, value: &[u8], deadline: Instant) -> Result<(), HttpError> {
+        match self.request("PUT", path, value, deadline)? {
+            Reply { status: 200, .. } => Ok(()),
+            Reply { status, .. } => Err(HttpError::Status { method: "PUT", path: path.to_owned(), status }),
+        }
+    }
+
+    /// `None` when the key is not there.
+    pub fn get(&mut self, path: &str, deadline: Instant) -> Result<Option<Vec<u8>>, HttpError> {
+        let reply = self.request("GET", path, b"", deadline)?;
+        Ok((reply.status == 200).then_some(reply.body))
+    }
+
+    pub fn delete(&mut self, path: &str, deadline: Instant) -> Result<(), HttpError> {
+        self.request("DELETE", path, b"", deadline).map(drop)
+    }
+
+    /// The reply, whose status is 200 or 404.
+    fn request(
+        &mut self,
+        method: &'static str,
+        path: &str,
+        body: &[u8],
+        deadline: Instant,
+    ) -> Result<Reply, HttpError> {
+        let mut n_failures = 0;
+        loop {
+            // A server may have closed a connection that was idle; that says nothing about the next one.
+            let reused = self.kept.is_some();
+            let failure = match self.attempt(method, path, body, deadline) {
+                Ok(reply) if matches!(reply.status, 200 | 404) => return Ok(reply),
+                Ok(Reply { status, .. }) => HttpError::Status { method, path: path.to_owned(), status },
+                Err(HttpError::Io(_)) if reused && Instant::now() < deadline => continue,
+                Err(failure) => failure,
+            };
+            n_failures += 1;
+            if n_failures == MAX_ATTEMPTS || Instant::now() + RETRY_INTERVAL > deadline {
+                return Err(failure);
+            }
+            thread::sleep(RETRY_INTERVAL);
+        }
+    }
+
+    fn attempt(&mut self, method: &str, path: &str, body: &[u8], deadline: Instant) -> Result<Reply, HttpError> {
+        let stream = match self.kept.take() {
+            Some(stream) => stream,
+            None => self.connect(deadline)?,
+        };
+        let (addr, port, length) = (&self.addr, self.port, body.len());
+        let host = if addr.contains(':') { format!("[{addr}]:{port}") } else { format!("{addr}:{port}") };
+        let mut request =
+            format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {length}\r\n\r\n").into_bytes();
+        request.extend_from_slice(body);
+        stream.until(deadline).write_all(&request).map_err(HttpError::Io)?;
+        let reply = read_reply(&mut stream.until(deadline))?;
+        if reply.keep_alive {
+            self.kept = Some(stream);
+        }
+        Ok(reply)
+    }
+
+    fn connect(&self, deadline: Instant) -> Result<Stream, HttpError> {
+        let mut pause = Duration::from_millis(10);
+        loop {
+            let failure = match (self.addr.as_str(), self.port).to_socket_addrs() {
+                Err(error) => HttpError::Resolve(error),
+                Ok(addresses) => {
+                    let mut failure = io::ErrorKind::AddrNotAvailable.into();
+                    for address in addresses {
+                        let left = deadline.saturating_duration_since(Instant::now());
+                        let limit = left.min(CONNECT_TIMEOUT).max(Duration::from_millis(1));
+                        match TcpStream::connect_timeout(&address, limit) {
+                            Ok(stream) => {
+                                // Small requests must not wait for an acknowledgement; if this fails they are merely slower.
+                                let _ = stream.set_nodelay(true);
+                                return Ok(stream.into());
+                            }
+                            Err(error) => failure = error,
+                        }
+                    }
+                    HttpError::Connect(failure)
+                }
+            };
+            if Instant::now() + pause > deadline {
+                return Err(failure);
+            }
+            thread::sleep(pause);
+            pause = (pause * 2).min(RETRY_INTERVAL);
+        }
+    }
+}

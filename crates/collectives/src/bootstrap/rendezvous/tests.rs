@@ -1,0 +1,347 @@
+//! Meetings of threads that play ranks, at a key-value server with upstream's manners and at rank 0; what happens when
+//! someone does not come, is somebody else, or says nothing.
+
+mod kv_server;
+
+use std::error::Error;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::*;
+use crate::auth::Secret;
+use crate::bootstrap::rank_info::RankInfo;
+use crate::bootstrap::rendezvous_method::{Rank0Host, Rank0Rendezvous};
+use kv_server::KvServer;
+
+fn launch(rank: usize, size: usize, method: &RendezvousMethod, secret: Option<&str>) -> Launch {
+    Launch {
+        rank_info: RankInfo { rank, size, ..RankInfo::single() },
+        rendezvous: method.clone(),
+        secret: secret.map(Secret::new),
+        interface: None,
+        ports: None,
+        timeout: Duration::from_secs(30),
+    }
+}
+
+fn soon() -> Instant {
+    Instant::now() + Duration::from_secs(30)
+}
+
+fn shortly() -> Instant {
+    Instant::now() + Duration::from_secs(1)
+}
+
+fn blob(round: u64, rank: usize) -> Vec<u8> {
+    format!("round {round} rank {rank}").into_bytes()
+}
+
+/// A meeting no other test or process has.
+fn hosted(host: Rank0Host) -> RendezvousMethod {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let (pid, nth) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+    RendezvousMethod::Rank0(Rank0Rendezvous {
+        job_id: format!("test {pid} {nth}"),
+        host,
+        launcher_socket: None,
+        has_unique_id: true,
+    })
+}
+
+type Outcome = Result<Vec<Vec<u8>>, RendezvousError>;
+
+fn meet(launches: Vec<Launch>, round: u64, deadline: Instant) -> Vec<Outcome> {
+    std::thread::scope(|scope| {
+        let ranks: Vec<_> = launches
+            .iter()
+            .map(|launch| scope.spawn(move || exchange(launch, round, &blob(round, launch.rank_info.rank), deadline)))
+            .collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
+}
+
+/// All ranks meet, `n_rounds` times.
+fn check(size: usize, method: &RendezvousMethod, secret: Option<&str>, n_rounds: u64) {
+    let launches: Vec<Launch> = (0..size).map(|rank| launch(rank, size, method, secret)).collect();
+    for round in 0..n_rounds {
+        let expected: Vec<Vec<u8>> = (0..size).map(|rank| blob(round, rank)).collect();
+        for outcome in meet(launches.clone(), round, soon()) {
+            assert_eq!(outcome.unwrap(), expected);
+        }
+        for launch in &launches {
+            clean_up(launch, round, soon()).unwrap();
+        }
+    }
+}
+
+fn chain(error: &dyn Error) -> String {
+    error.source().map_or_else(|| error.to_string(), |source| format!("{error}: {}", chain(source)))
+}
+
+#[test]
+fn alone_one_meets_oneself() {
+    check(1, &RendezvousMethod::SingleProcess, None, 2);
+}
+
+#[test]
+fn at_a_server_of_upstreams_kind() {
+    let server = KvServer::start(false);
+    check(5, &server.rendezvous_method(), Some("s3"), 3);
+    check(2, &server.rendezvous_method(), None, 1);
+    assert_eq!(server.keys(), [""; 0], "everything is cleared away");
+}
+
+#[test]
+fn at_a_server_that_keeps_connections_and_waits() {
+    let server = KvServer::start(true);
+    check(5, &server.rendezvous_method(), Some("s3"), 3);
+    assert_eq!(server.keys(), [""; 0]);
+    assert!(server.n_connections() <= 3 * 5 * 2, "{} connections for three rounds", server.n_connections());
+}
+
+#[test]
+fn a_server_that_fails_is_asked_again() {
+    let server = KvServer::start(true);
+    server.fail_next(2);
+    check(2, &server.rendezvous_method(), None, 1);
+    server.fail_next(100);
+    let outcome = exchange(&launch(0, 2, &server.rendezvous_method(), None), 7, b"", soon());
+    let error = chain(&outcome.unwrap_err());
+    assert!(error.contains("PUT /corro_7/0 was answered with status 500"), "{error}");
+}
+
+#[test]
+fn who_is_missing_is_named_at_a_server_also_by_those_who_only_wait_for_rank_0() {
+    for waits in [false, true] {
+        let server = KvServer::start(waits);
+        let launches = [0, 2].map(|rank| launch(rank, 4, &server.rendezvous_method(), None)).to_vec();
+        for outcome in meet(launches, 0, shortly()) {
+            let error = outcome.unwrap_err();
+            assert!(matches!(&error, RendezvousError::Missing { ranks, .. } if ranks.0 == [1, 3]), "{error:?}");
+        }
+    }
+}
+
+#[test]
+fn who_has_not_the_secret_is_named_at_a_server() {
+    let server = KvServer::start(false);
+    let launches =
+        vec![launch(0, 2, &server.rendezvous_method(), Some("s3")), launch(1, 2, &server.rendezvous_method(), None)];
+    let outcomes = meet(launches, 0, soon());
+    assert!(matches!(outcomes[0], Err(RendezvousError::Unsigned { rank: 1 })), "{outcomes:?}");
+    assert!(matches!(outcomes[1], Err(RendezvousError::WithoutSecret { rank: 0 })), "{outcomes:?}");
+}
+
+#[test]
+fn a_server_that_is_not_there_is_named() {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let meeting = RendezvousMethod::KeyValue { addr: "127.0.0.1".to_owned(), port };
+    let error = exchange(&launch(1, 2, &meeting, None), 0, b"", shortly()).unwrap_err();
+    assert!(chain(&error).contains(&format!("key-value server at 127.0.0.1:{port}: no connection")), "{error:?}");
+}
+
+#[test]
+fn at_rank_0_on_one_host() {
+    check(2, &hosted(Rank0Host::SameHost), None, 20);
+    check(16, &hosted(Rank0Host::SameHost), Some("s3"), 2);
+}
+
+#[test]
+fn at_rank_0_by_address() {
+    for address in ["127.0.0.1", "localhost"] {
+        check(4, &hosted(Rank0Host::Address(address.to_owned())), Some("s3"), 3);
+    }
+    check(3, &hosted(Rank0Host::Candidates(vec!["127.0.0.1".to_owned()])), None, 1);
+}
+
+/// As under a Slurm whose nodes have addresses but no names: `srun` told `n[1-4]`, and nobody could resolve `n1`.
+#[test]
+fn at_rank_0_by_a_name_that_is_not_resolved() {
+    // Refused before anybody is asked, so that the test waits for no name server.
+    let meeting = hosted(Rank0Host::Address("no..name".to_owned()));
+    check(4, &meeting, Some("s3"), 2);
+    let error = chain(&exchange(&launch(1, 2, &meeting, None), 0, b"", shortly()).unwrap_err());
+    assert!(error.contains("cannot resolve the host name no..name: set MASTER_ADDR"), "{error}");
+}
+
+#[test]
+fn over_tcp_when_the_socket_is_out_of_reach() {
+    let RendezvousMethod::Rank0(here) = hosted(Rank0Host::Address("127.0.0.1".to_owned())) else {
+        unreachable!("it is hosted")
+    };
+    let address = rank0_address::Rank0Address::new(&here, 0, 2);
+    // Somebody is in our first port, and another visitor never says a word.
+    let _stranger = TcpListener::bind(("127.0.0.1", address.ports[0]));
+    std::thread::scope(|scope| {
+        let host = scope.spawn(|| rank0_server::receive_all(&address, None, b"zero".to_vec(), soon()));
+        let mut silent = Vec::new();
+        let deadline = soon();
+        let stream = loop {
+            assert!(Instant::now() < deadline, "nobody listens");
+            let reached = address.ports[1..].iter().find_map(|port| TcpStream::connect(("127.0.0.1", *port)).ok());
+            match reached {
+                Some(stream) if silent.is_empty() => silent.push(stream),
+                Some(stream) => break timed_stream::Stream::from(stream),
+                None => std::thread::yield_now(),
+            }
+        };
+        crate::auth::authenticate(stream.until(soon()), None, &address.context, crate::auth::Role::Dialer).unwrap();
+        let all = rank0_client::exchange_blobs(&stream, 2, 1, b"one", soon()).unwrap();
+        assert_eq!(all, [b"zero".to_vec(), b"one".to_vec()]);
+        assert_eq!(host.join().unwrap().unwrap().0, all);
+    });
+}
+
+#[test]
+fn two_jobs_on_one_machine_do_not_meet() {
+    let (one, other) = (hosted(Rank0Host::SameHost), hosted(Rank0Host::SameHost));
+    let launches = vec![launch(0, 2, &one, None), launch(1, 2, &other, None)];
+    let outcomes = meet(launches, 0, shortly());
+    assert!(matches!(&outcomes[0], Err(RendezvousError::Missing { ranks, .. }) if ranks.0 == [1]), "{outcomes:?}");
+    assert!(matches!(&outcomes[1], Err(RendezvousError::NoRank0 { .. })), "{outcomes:?}");
+}
+
+#[test]
+fn who_is_missing_at_rank_0_is_named_to_all() {
+    let method = hosted(Rank0Host::SameHost);
+    let launches = [0, 1, 3].map(|rank| launch(rank, 4, &method, None)).to_vec();
+    let outcomes = meet(launches, 0, shortly());
+    assert!(matches!(&outcomes[0], Err(RendezvousError::Missing { ranks, .. }) if ranks.0 == [2]), "{outcomes:?}");
+    for outcome in &outcomes[1..] {
+        let error = outcome.as_ref().unwrap_err().to_string();
+        assert!(error.contains("rank 2 did not join the rendezvous"), "{error}");
+    }
+}
+
+#[test]
+fn who_has_another_secret_does_not_get_in() {
+    let method = hosted(Rank0Host::SameHost);
+    let outcomes = meet(vec![launch(0, 2, &method, Some("a")), launch(1, 2, &method, Some("b"))], 0, shortly());
+    for outcome in outcomes {
+        let error = chain(&outcome.unwrap_err());
+        assert!(error.contains("the peer does not know the job's secret"), "{error}");
+    }
+}
+
+/// A connection on which everything but the blob is said.
+fn proven(address: &rank0_address::Rank0Address) -> timed_stream::Stream {
+    let deadline = soon();
+    let stream = loop {
+        assert!(Instant::now() < deadline, "nobody listens");
+        match UnixStream::connect_addr(&address.unix().unwrap()) {
+            Ok(stream) => break timed_stream::Stream::from(stream),
+            Err(_) => std::thread::yield_now(),
+        }
+    };
+    crate::auth::authenticate(stream.until(soon()), None, &address.context, crate::auth::Role::Dialer).unwrap();
+    stream
+}
+
+#[test]
+fn who_does_not_belong_is_refused_and_the_meeting_goes_on() {
+    let RendezvousMethod::Rank0(here) = hosted(Rank0Host::SameHost) else { unreachable!("it is hosted") };
+    let address = rank0_address::Rank0Address::new(&here, 0, 2);
+    std::thread::scope(|scope| {
+        let host = scope.spawn(|| rank0_server::receive_all(&address, None, b"zero".to_vec(), soon()));
+        for (rank, size, expected) in [
+            (
+                1,
+                3,
+                "another world of 2 ranks meets at the job's socket on this host, and this process is rank 1 of a world of 3",
+            ),
+            (2, 2, "rank 2 is out of range in a world of 2"),
+            (0, 2, "a world of 2 ranks already meets at the job's socket on this host"),
+        ] {
+            let error =
+                rank0_client::exchange_blobs(&proven(&address), size, rank, b"x", soon()).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+        let (all, _member) = rank0_client::join(&address, 1, None, b"one", soon()).unwrap();
+        assert_eq!(all, [b"zero".to_vec(), b"one".to_vec()]);
+        assert_eq!(host.join().unwrap().unwrap().0, all);
+    });
+}
+
+#[test]
+fn a_second_rank_0_is_told_that_the_place_is_taken() {
+    let method = hosted(Rank0Host::SameHost);
+    std::thread::scope(|scope| {
+        let ranks: Vec<_> =
+            (0..2).map(|_| scope.spawn(|| exchange(&launch(0, 2, &method, None), 0, &blob(0, 0), soon()))).collect();
+        until_refused(&ranks);
+        exchange(&launch(1, 2, &method, None), 0, &blob(0, 1), soon()).unwrap();
+        let outcomes: Vec<Outcome> = ranks.into_iter().map(|rank| rank.join().unwrap()).collect();
+        let refused: Vec<String> =
+            outcomes.iter().filter_map(|outcome| outcome.as_ref().err()).map(|e| chain(e)).collect();
+        assert!(refused.len() == 1 && refused[0].contains("choose another MASTER_PORT"), "{outcomes:?}");
+    });
+}
+
+fn until_refused(ranks: &[std::thread::ScopedJoinHandle<'_, Outcome>]) {
+    let deadline = soon();
+    while !ranks.iter().any(|rank| rank.is_finished()) {
+        assert!(Instant::now() < deadline, "none of them is refused");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn who_leaves_before_all_have_come_is_named_to_all() {
+    for _ in 0..100 {
+        let RendezvousMethod::Rank0(here) = hosted(Rank0Host::SameHost) else { unreachable!("it is hosted") };
+        let address = rank0_address::Rank0Address::new(&here, 0, 4);
+        let all_told = std::thread::scope(|scope| {
+            let host = scope.spawn(|| rank0_server::receive_all(&address, None, Vec::new(), soon()));
+            let waiting = scope.spawn(|| rank0_client::join(&address, 1, None, b"one", shortly()));
+            let leaving = rank0_client::exchange_blobs(
+                &proven(&address),
+                4,
+                3,
+                b"three",
+                Instant::now() + Duration::from_millis(50),
+            );
+            assert!(matches!(leaving, Err(RendezvousError::Rank0Lost(_))), "{leaving:?}");
+            let error = host.join().unwrap().err().expect("rank 3 has left");
+            let RendezvousError::Left { rank: 3, missing } = &error else { panic!("{error:?}") };
+            let told = waiting.join().unwrap().err().expect("rank 3 has left").to_string();
+            // It may have come too late to be told.
+            missing.0 == [2] && told.contains("rank 3 ended, or gave up, before rank 2 had joined")
+        });
+        if all_told {
+            return;
+        }
+    }
+    panic!("rank 1 was never told");
+}
+
+#[test]
+fn who_failed_is_named_at_a_server_at_once() {
+    let server = KvServer::start(true);
+    let (addr, port) = match server.rendezvous_method() {
+        RendezvousMethod::KeyValue { addr, port } => (addr, port),
+        other => panic!("{other:?}"),
+    };
+    std::thread::scope(|scope| {
+        let method = &server.rendezvous_method();
+        let ranks = [0, 1].map(|rank| {
+            let launch = launch(rank, 3, method, None);
+            scope.spawn(move || exchange(&launch, 0, b"", soon()))
+        });
+        let mut launcher = kv_client::KvClient::new(&addr, port);
+        launcher.put("/corro_0/failed", b"2 rank 2 on host n1 ended with exit code 1", soon()).unwrap();
+        for rank in ranks {
+            let error = rank.join().unwrap().unwrap_err();
+            assert!(matches!(&error, RendezvousError::PeerFailed { .. }), "{error:?}");
+            assert!(error.to_string().contains("rank 2 on host n1 ended with exit code 1"), "{error}");
+        }
+    });
+}
+
+#[test]
+fn rank_0_notices_that_it_is_not_where_the_launcher_is() {
+    let meeting = hosted(Rank0Host::Candidates(vec!["192.0.2.77".to_owned()]));
+    let error = exchange(&launch(0, 2, &meeting, None), 0, b"", soon()).unwrap_err().to_string();
+    assert!(error.contains("set MASTER_ADDR"), "{error}");
+}
