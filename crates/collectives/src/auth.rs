@@ -1,10 +1,9 @@
-//! Whether a peer belongs to this job. Everyone who opens a connection enters here before the first byte of anything else.
-//! Never reads more than two short messages of fixed length from a peer that has not proved itself, and never prints the
-//! secret.
+//! Mutual authentication of the two ends of a connection, before anything else is read from it. Reads at most two messages of fixed
+//! length from an unauthenticated peer, and never prints the secret.
 //!
-//! Each side sends a hello (version, role, what the connection is for, a fresh nonce), then the HMAC-SHA256 of both hellos
-//! under the job's secret. A recorded proof is worthless because the nonce of the other side is in it, and one's own proof
-//! sent back is worthless because the role is in it. Without a secret the hellos still tell strangers apart.
+//! Each side sends a hello (version, role, digest of the context, fresh nonce), then the HMAC-SHA256 of both hellos
+//! under the job's secret. A replayed MAC fails because it covers the nonce of the other side, and a reflected MAC fails because it covers
+//! the role. Without a secret the hellos are still compared, which excludes connections of other jobs and programs.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -13,7 +12,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
-/// What the ranks of one job know and nobody else does.
+/// The shared secret of the ranks of one job.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Vec<u8>);
 
@@ -22,12 +21,12 @@ impl Secret {
         Secret(bytes.into())
     }
 
-    /// The HMAC of the parts; lengths are mixed in, so that bytes cannot move from one part to the next.
+    /// HMAC-SHA256 over the parts and their lengths. The lengths keep bytes from moving between parts.
     pub fn sign(&self, parts: &[&[u8]]) -> [u8; MAC_BYTES] {
         self.mac(parts).finalize().into_bytes().into()
     }
 
-    /// Compares in constant time.
+    /// Verifies a signature of [`Secret::sign`] in constant time.
     pub fn is_signed(&self, parts: &[&[u8]], signature: &[u8]) -> bool {
         self.mac(parts).verify_slice(signature).is_ok()
     }
@@ -48,7 +47,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Which end of a connection this is.
+/// The end of a connection: the one that connected or the one that accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Role {
@@ -58,32 +57,30 @@ pub enum Role {
 
 #[derive(Debug, Error)]
 pub enum AuthError {
-    #[error("the connection broke while the peer was to prove that it belongs to the job")]
+    #[error("the connection broke during authentication")]
     Io(#[source] io::Error),
-    #[error("the peer hung up before it had proved that it belongs to the job")]
+    #[error("the peer closed the connection during authentication")]
     Closed,
     #[error("the peer does not speak Corro's protocol")]
     NotCorro,
-    #[error(
-        "the peer speaks version {theirs} of the protocol, this process version {VERSION}: use one build in all ranks"
-    )]
+    #[error("the peer uses protocol version {theirs}, this process version {VERSION}: use one build in all ranks")]
     Version { theirs: u8 },
-    #[error("the peer belongs to another job, or the connection to another purpose")]
+    #[error("the peer belongs to another job, or expects another kind of connection")]
     OtherJob,
     #[error("the peer claims to be the same end of the connection as this process")]
     SameRole,
-    #[error("the peer has no secret, but the job has one: hand CORRO_JOB_SECRET to every rank")]
+    #[error("the peer has no secret, but the job has one: pass CORRO_JOB_SECRET to every rank")]
     PeerWithoutSecret,
-    #[error("the peer wants the job's secret proved, but this process has none: hand CORRO_JOB_SECRET to every rank")]
+    #[error("the peer requires the job's secret, but this process has none: pass CORRO_JOB_SECRET to every rank")]
     WithoutSecret,
     #[error("the peer does not know the job's secret")]
     WrongMac,
-    #[error("the system gives no random bytes")]
+    #[error("cannot get random bytes from the system")]
     Random(#[source] getrandom::Error),
 }
 
-/// Proves this process to the peer and has the peer prove itself. `context` says who talks to whom for which purpose, and
-/// has to be the same bytes on both sides. The stream's own time limits hold; on an error it must be dropped.
+/// Authenticates both ends of a connection to each other. `context` identifies the purpose of the connection and
+/// must be equal on both sides. The time limits of the stream apply; after an error the stream must be dropped.
 pub fn authenticate(
     mut stream: impl Read + Write,
     secret: Option<&Secret>,
@@ -96,23 +93,23 @@ pub fn authenticate(
     let mine = mine.encode();
     send(&mut stream, &mine)?;
     let mut theirs = [0; HELLO_BYTES];
-    // The first bytes alone tell a stranger, who might never send as many as a hello has.
+    // Checked first, because a peer of another protocol may never send as many bytes as a hello has.
     receive(&mut stream, &mut theirs[..MAGIC.len() + 1])?;
     check_opening(&theirs)?;
     receive(&mut stream, &mut theirs[MAGIC.len() + 1..])?;
     check_hello(&mine, &theirs)?;
     let Some(secret) = secret else { return Ok(()) };
-    send(&mut stream, &secret.sign(&[PROOF_LABEL, &mine, &theirs]))?;
-    let mut proof = [0; MAC_BYTES];
-    receive(&mut stream, &mut proof)?;
-    // The peer signs its own hello first, so the two proofs of a connection are never the same bytes.
-    if secret.is_signed(&[PROOF_LABEL, &theirs, &mine], &proof) { Ok(()) } else { Err(AuthError::WrongMac) }
+    send(&mut stream, &secret.sign(&[MAC_LABEL, &mine, &theirs]))?;
+    let mut mac = [0; MAC_BYTES];
+    receive(&mut stream, &mut mac)?;
+    // Each side signs its own hello first, so the two MACs of a connection differ.
+    if secret.is_signed(&[MAC_LABEL, &theirs, &mine], &mac) { Ok(()) } else { Err(AuthError::WrongMac) }
 }
 
 pub const MAC_BYTES: usize = 32;
 const VERSION: u8 = 1;
 const MAGIC: &[u8; 7] = b"corro\r\n";
-const PROOF_LABEL: &[u8] = b"corro connection";
+const MAC_LABEL: &[u8] = b"corro connection";
 const NONCE_BYTES: usize = 32;
 const HELLO_BYTES: usize = MAGIC.len() + 3 + 32 + NONCE_BYTES;
 
@@ -160,15 +157,15 @@ fn check_hello(mine: &[u8; HELLO_BYTES], theirs: &[u8; HELLO_BYTES]) -> Result<(
 }
 
 fn send(stream: &mut impl Write, bytes: &[u8]) -> Result<(), AuthError> {
-    stream.write_all(bytes).and_then(|()| stream.flush()).map_err(broken)
+    stream.write_all(bytes).and_then(|()| stream.flush()).map_err(io_error)
 }
 
 fn receive(stream: &mut impl Read, bytes: &mut [u8]) -> Result<(), AuthError> {
-    stream.read_exact(bytes).map_err(broken)
+    stream.read_exact(bytes).map_err(io_error)
 }
 
-/// A peer that closes without having read everything resets the connection: also a way of hanging up.
-fn broken(error: io::Error) -> AuthError {
+/// A peer that closes the socket with unread bytes resets the connection, which counts as closing too.
+fn io_error(error: io::Error) -> AuthError {
     use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
     match error.kind() {
         UnexpectedEof | ConnectionReset | BrokenPipe => AuthError::Closed,
@@ -186,8 +183,8 @@ mod tests {
 
     type Outcome = Result<(), AuthError>;
 
-    /// What the two ends say, each with its own secret and context.
-    fn meet(dialer: (Option<&str>, &str), listener: (Option<&str>, &str)) -> (Outcome, Outcome) {
+    /// Authenticates two ends, each with its own secret and context. Returns the listener's outcome first.
+    fn authenticate_pair(dialer: (Option<&str>, &str), listener: (Option<&str>, &str)) -> (Outcome, Outcome) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let side = |stream, (secret, context): (Option<&str>, &str), role| {
             authenticate(stream, secret.map(Secret::new).as_ref(), context.as_bytes(), role)
@@ -199,15 +196,15 @@ mod tests {
     }
 
     #[test]
-    fn who_shares_the_secret_is_let_in() {
+    fn equal_secrets_authenticate() {
         for secret in [None, Some("s3")] {
-            let (listener, dialer) = meet((secret, "data 0 1"), (secret, "data 0 1"));
+            let (listener, dialer) = authenticate_pair((secret, "data 0 1"), (secret, "data 0 1"));
             assert!(listener.is_ok() && dialer.is_ok(), "{listener:?} {dialer:?}");
         }
     }
 
     #[test]
-    fn over_tcp_the_bytes_after_the_proof_are_the_callers() {
+    fn no_byte_after_the_mac_is_consumed() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let addr = listener.local_addr().unwrap();
         let secret = Secret::new("s3");
@@ -226,26 +223,27 @@ mod tests {
     }
 
     #[test]
-    fn strangers_are_told_why() {
-        let (listener, dialer) = meet((Some("right"), "x"), (Some("wrong"), "x"));
+    fn failures_are_told_apart() {
+        let (listener, dialer) = authenticate_pair((Some("right"), "x"), (Some("wrong"), "x"));
         assert!(matches!((listener, dialer), (Err(AuthError::WrongMac), Err(AuthError::WrongMac))));
-        let (listener, dialer) = meet((Some("s"), "job 1"), (Some("s"), "job 2"));
+        let (listener, dialer) = authenticate_pair((Some("s"), "job 1"), (Some("s"), "job 2"));
         assert!(matches!((listener, dialer), (Err(AuthError::OtherJob), Err(AuthError::OtherJob))));
-        let (listener, dialer) = meet((None, "x"), (Some("s"), "x"));
+        let (listener, dialer) = authenticate_pair((None, "x"), (Some("s"), "x"));
         assert!(matches!((listener, dialer), (Err(AuthError::PeerWithoutSecret), Err(AuthError::WithoutSecret))));
     }
 
-    /// What a listener with the secret `s` and the context `x` says to a peer that does `act` and then hangs up.
-    fn attacked(act: impl FnOnce(&mut UnixStream) + Send) -> AuthError {
+    /// The error of a listener with the secret `s` and the context `x` whose peer does `act` and then shuts down its side.
+    fn attack_error(act: impl FnOnce(&mut UnixStream) + Send) -> AuthError {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         thread::scope(|scope| {
             scope.spawn(move || {
                 act(&mut theirs);
                 theirs.shutdown(Shutdown::Write).unwrap();
-                // Closing with bytes unread would reset the connection before its other end has read ours.
+                // Closing with unread bytes would reset the connection before the listener has read the peer's.
                 let _ = theirs.read_to_end(&mut Vec::new());
             });
-            authenticate(ours, Some(&Secret::new("s")), b"x", Role::Listener).expect_err("an attacker is not let in")
+            authenticate(ours, Some(&Secret::new("s")), b"x", Role::Listener)
+                .expect_err("an attacker does not authenticate")
         })
     }
 
@@ -256,26 +254,26 @@ mod tests {
     }
 
     #[test]
-    fn a_reflected_hello_or_proof_is_refused() {
-        let error = attacked(|stream| {
+    fn a_reflected_hello_or_mac_is_refused() {
+        let error = attack_error(|stream| {
             let hello = hello_of(stream);
             stream.write_all(&hello).unwrap();
         });
         assert!(matches!(error, AuthError::SameRole), "{error:?}");
-        let error = attacked(|stream| {
+        let error = attack_error(|stream| {
             let mut hello = hello_of(stream);
             hello[MAGIC.len() + 1] = Role::Dialer as u8;
             stream.write_all(&hello).unwrap();
-            let mut proof = [0; MAC_BYTES];
-            stream.read_exact(&mut proof).unwrap();
-            stream.write_all(&proof).unwrap();
+            let mut mac = [0; MAC_BYTES];
+            stream.read_exact(&mut mac).unwrap();
+            stream.write_all(&mac).unwrap();
         });
         assert!(matches!(error, AuthError::WrongMac), "{error:?}");
     }
 
     #[test]
     fn a_recorded_conversation_is_refused() {
-        // An honest dialer's bytes, taken down by the listener's end.
+        // Records the bytes of a dialer that knows the secret.
         let (dialer, mut tap) = UnixStream::pair().unwrap();
         let (listener, mut forward) = UnixStream::pair().unwrap();
         let secret = Secret::new("s");
@@ -293,19 +291,19 @@ mod tests {
             }
             recorded
         });
-        let error = attacked(|stream| stream.write_all(&recorded).unwrap());
+        let error = attack_error(|stream| stream.write_all(&recorded).unwrap());
         assert!(matches!(error, AuthError::WrongMac), "{error:?}");
     }
 
     #[test]
     fn garbage_and_broken_messages_are_refused() {
-        let error = attacked(|stream| stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap());
+        let error = attack_error(|stream| stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap());
         assert!(matches!(error, AuthError::NotCorro), "{error:?}");
-        let error = attacked(|stream| stream.write_all(b"corro\r\n\x09").unwrap());
+        let error = attack_error(|stream| stream.write_all(b"corro\r\n\x09").unwrap());
         assert!(matches!(error, AuthError::Version { theirs: 9 }), "{error:?}");
         for n_bytes in [0, 4, 8, 20] {
             let hello = Hello { role: 1, has_secret: true, context: Sha256::digest(b"x").into(), nonce: [7; 32] };
-            let error = attacked(|stream| stream.write_all(&hello.encode()[..n_bytes]).unwrap());
+            let error = attack_error(|stream| stream.write_all(&hello.encode()[..n_bytes]).unwrap());
             assert!(matches!(error, AuthError::Closed), "{n_bytes}: {error:?}");
         }
     }

@@ -1,9 +1,9 @@
-//! Keeps the engine's descriptors out of forked children. A child that shared a rank's sockets (a worker of PyTorch's `DataLoader`, for
-//! one) would hold them open after the rank's death, and the other ranks would wait for an end of file that does not come.
+//! Keeps the engine's descriptors out of forked children. A child that inherited a rank's sockets (for example a worker of PyTorch's `DataLoader`)
+//! would hold them open after the rank's death, and the other ranks would never read end of file.
 //!
-//! Every descriptor lies in a table that a `pthread_atfork` handler walks in the child. The handler only loads atomics and calls `dup3`,
-//! both async-signal-safe; it never calls `shutdown`, which would end the parent's connection. Descriptors are replaced by a socket without a
-//! peer instead of being closed, so that their numbers are not given to a file which a stale owner in the child would later close.
+//! Descriptors are registered in a table that a `pthread_atfork` handler walks in the child. The handler only uses atomics and `dup3`,
+//! which are async-signal-safe; it never calls `shutdown`, which would end the parent's connection. Descriptors are replaced by a socket without a
+//! peer instead of being closed, so that their numbers are not reused for a file which a stale owner in the child would later close.
 
 use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, RawFd};
@@ -11,10 +11,10 @@ use std::os::unix::net::UnixStream;
 use std::sync::Once;
 use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 
-/// A descriptor that exists in this process only: a child made by `fork` finds a socket without a peer in its place.
+/// A descriptor of this process only: in a child made by `fork` it is a socket without a peer.
 #[derive(Debug)]
 pub struct CloseOnFork<T> {
-    // Dropped before the descriptor is closed, so that the table never names one that is somebody else's by now.
+    // Dropped before the descriptor is closed, so that the table never names a reused descriptor.
     _entry: Entry,
     descriptor: T,
 }
@@ -39,7 +39,7 @@ impl<T: AsFd> AsFd for CloseOnFork<T> {
     }
 }
 
-/// A slot of the table that holds `fd`.
+/// The table slot that holds `fd`.
 #[derive(Debug)]
 struct Entry {
     slot: &'static AtomicI32,
@@ -65,7 +65,7 @@ impl Entry {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        // In a forked child the slot may belong to an engine of the child's own by now.
+        // In a forked child the slot may already hold a descriptor of the child.
         let _ = self.slot.compare_exchange(self.fd, FREE, Ordering::AcqRel, Ordering::Relaxed);
     }
 }
@@ -73,7 +73,7 @@ impl Drop for Entry {
 const FREE: i32 = -1;
 const CHUNK_SLOTS: usize = 256;
 
-/// Part of the table. Chunks are added and never removed, so a handler walks them without a lock.
+/// Part of the table, a linked list. Chunks are added and never removed, so the handler walks them without a lock.
 struct Chunk {
     slots: [AtomicI32; CHUNK_SLOTS],
     next: AtomicPtr<Chunk>,
@@ -89,7 +89,7 @@ impl Chunk {
     }
 
     fn next(&self) -> Option<&'static Chunk> {
-        // SAFETY: null, or a chunk that was leaked by `next_or_append`.
+        // SAFETY: the pointer is null, or a chunk that `next_or_append` leaked and that is never freed.
         unsafe { self.next.load(Ordering::Acquire).as_ref() }
     }
 
@@ -101,22 +101,22 @@ impl Chunk {
         let appended =
             self.next.compare_exchange(std::ptr::null_mut(), added, Ordering::AcqRel, Ordering::Acquire).is_ok();
         if !appended {
-            // SAFETY: made above, and seen by no other thread.
+            // SAFETY: allocated above; the failed exchange published it to no other thread.
             drop(unsafe { Box::from_raw(added) });
         }
         self.next().expect("this thread or another has appended one")
     }
 }
 
-/// Registers the handler, once for this process and its children.
+/// Registers the fork handler, once for this process and its children.
 fn install() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
         if let Ok((inert, _closed)) = UnixStream::pair() {
             INERT.store(inert.into_raw_fd(), Ordering::Release);
         }
-        // SAFETY: the handler is a function of this program and async-signal-safe. An error means that memory is exhausted; then
-        // children share the descriptors, which costs the other ranks time after a death and nothing else.
+        // SAFETY: the handler is a static function and async-signal-safe. An error means that memory is exhausted; then
+        // children inherit the descriptors, and a death is only noticed later.
         unsafe { libc::pthread_atfork(None, None, Some(on_fork_in_child)) };
     });
 }
@@ -130,7 +130,7 @@ extern "C" fn on_fork_in_child() {
             if fd == FREE {
                 continue;
             }
-            // SAFETY: the child's own copies of descriptors which the engine had open when it forked; both calls are async-signal-safe.
+            // SAFETY: `fd` is the child's copy of a descriptor that the engine had open at the fork; both calls are async-signal-safe.
             unsafe {
                 if inert == FREE || libc::dup3(inert, fd, libc::O_CLOEXEC) < 0 {
                     libc::close(fd);
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_grows_and_forgets_closed_descriptors() {
+    fn the_table_grows_and_drops_closed_descriptors() {
         let pairs: Vec<_> = (0..CHUNK_SLOTS).map(|_| UnixStream::pair().expect("sockets")).collect();
         let held: Vec<CloseOnFork<UnixStream>> =
             pairs.into_iter().flat_map(|(one, other)| [CloseOnFork::new(one), CloseOnFork::new(other)]).collect();
@@ -158,20 +158,20 @@ mod tests {
         assert!(entries(&held));
         let slots: Vec<_> = held.iter().map(|socket| (socket._entry.slot, socket.as_raw_fd())).collect();
         drop(held);
-        // Another test may have taken a slot meanwhile, and even the number.
+        // Another test may have used a slot meanwhile, and even the same descriptor number.
         assert!(slots.iter().filter(|(slot, fd)| slot.load(Ordering::Relaxed) == *fd).count() < slots.len());
     }
 
-    /// The child says with its exit code what it found at the descriptor.
+    /// The child reports by its exit code whether the descriptor is at end of file.
     #[test]
-    fn a_child_finds_a_socket_without_a_peer_and_the_parent_keeps_its_own() {
+    fn a_child_has_a_socket_without_a_peer_and_the_parent_keeps_its_own() {
         let (ours, mut theirs) = UnixStream::pair().expect("sockets");
         let ours = CloseOnFork::new(ours);
-        // SAFETY: the child calls nothing but async-signal-safe functions before it ends.
+        // SAFETY: the child calls only async-signal-safe functions before `_exit`.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let mut byte = 0u8;
-            // SAFETY: as above; one byte is written to `byte`.
+            // SAFETY: `recv` writes at most one byte to `byte`; both calls are async-signal-safe.
             unsafe {
                 let read = libc::recv(ours.as_raw_fd(), (&raw mut byte).cast(), 1, libc::MSG_DONTWAIT);
                 libc::_exit(if read == 0 { 7 } else { 1 });

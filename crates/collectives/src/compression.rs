@@ -1,23 +1,22 @@
-//! Half precision for the way: `f32` values are made half as long, travel, and come back. Both doors and the optimizer enter. Never
-//! decides who compresses: all ranks must do alike.
+//! Compression of `f32` values to half precision for transfer. All ranks must use the same compression.
 
 use crate::dtype::{Dtype, bytes_of, bytes_of_mut};
 use crate::reduce;
 
-/// How `f32` values travel. Half precision halves the bytes; sums are then rounded to it too, as with Horovod's `Compression.fp16`. A
-/// rank alone compresses nothing.
+/// Format of `f32` values on the wire. Half precision halves the bytes; sums are rounded to it too, as with Horovod's `Compression.fp16`. A
+/// single rank compresses nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
-    /// As they are.
+    /// Unchanged.
     None,
-    /// Of 11 significant bits; overflows beyond 65504.
+    /// IEEE half precision: 11 significant bits, overflow beyond 65504.
     Fp16,
-    /// Of 8 significant bits, with the range of `f32`. Not in Horovod.
+    /// bfloat16: 8 significant bits, the range of `f32`. Not in Horovod.
     Bf16,
 }
 
 impl Compression {
-    /// What travels in their place, among so many ranks.
+    /// The dtype on the wire between `n_ranks` ranks; `None` if values are sent unchanged.
     pub(crate) fn wire_dtype(self, n_ranks: usize) -> Option<Dtype> {
         match self {
             _ if n_ranks == 1 => None,
@@ -28,13 +27,13 @@ impl Compression {
     }
 }
 
-/// Fills `short`, whose memory is used again, with the values as the half-precision `dtype`.
+/// Converts `values` to the half-precision `dtype` into `short`, whose allocation is reused.
 pub(crate) fn narrow(values: &[f32], dtype: Dtype, short: &mut Vec<u8>) {
     short.resize(values.len() * dtype.size(), 0);
     reduce::convert(Dtype::F32, dtype, bytes_of(values), short).expect("both are floats");
 }
 
-/// What [`narrow`] did, backwards.
+/// Converts back what [`narrow`] wrote.
 pub(crate) fn widen(short: &[u8], dtype: Dtype, values: &mut [f32]) {
     reduce::convert(dtype, Dtype::F32, short, bytes_of_mut(values)).expect("both are floats");
 }
@@ -44,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_rounded_and_come_back() {
+    fn values_are_rounded_and_converted_back() {
         let values = [1.0f32, 1.0 + 1.0 / 512.0, 1.0 + 1.0 / 4096.0, 1e6, -2.5];
         let check = |compression: Compression, expected: [f32; 5]| {
             let dtype = compression.wire_dtype(2).expect("it compresses");
@@ -59,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_compresses_alone_or_unasked() {
+    fn a_single_rank_and_no_compression_send_values_unchanged() {
         assert_eq!(
             (Compression::None.wire_dtype(4), Compression::Fp16.wire_dtype(1), Compression::Bf16.wire_dtype(1)),
             (None, None, None)

@@ -1,8 +1,8 @@
-//! What an element of a tensor is. Everyone enters here. The numbers are those of Horovod's engine, and travel.
+//! Element types of tensors. The numbers are those of Horovod's engine and are part of the wire format.
 
 use half::{bf16, f16};
 
-/// The types that the engine can reduce.
+/// Element types that the engine can reduce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Dtype {
@@ -21,7 +21,7 @@ pub enum Dtype {
 }
 
 impl Dtype {
-    /// By number.
+    /// All types, by number.
     pub const ALL: [Dtype; 11] = [
         Dtype::U8,
         Dtype::I8,
@@ -36,7 +36,7 @@ impl Dtype {
         Dtype::Bf16,
     ];
 
-    /// Bytes of one element.
+    /// Size of one element in bytes.
     pub const fn size(self) -> usize {
         match self {
             Dtype::U8 | Dtype::I8 | Dtype::Bool => 1,
@@ -46,7 +46,7 @@ impl Dtype {
         }
     }
 
-    /// As errors and timelines print it.
+    /// The NumPy name, as errors and timelines print it.
     pub const fn name(self) -> &'static str {
         match self {
             Dtype::U8 => "uint8",
@@ -63,32 +63,32 @@ impl Dtype {
         }
     }
 
-    /// Of any precision.
+    /// Whether it is a floating-point type of any precision.
     pub const fn is_float(self) -> bool {
         matches!(self, Dtype::F16 | Dtype::Bf16 | Dtype::F32 | Dtype::F64)
     }
 
-    /// `None` for what no dtype has.
+    /// `None` for an unknown number.
     pub fn from_number(number: u8) -> Option<Dtype> {
         Dtype::ALL.into_iter().find(|dtype| *dtype as u8 == number)
     }
 }
 
-/// A Rust type that can be an element. Sealed: the engine sees its bytes.
+/// A Rust type that can be an element. Sealed, because the engine accesses its bytes.
 pub trait Element: Copy + Send + Sync + 'static + sealed::Plain {
-    /// As the engine calls it.
+    /// The corresponding element type.
     const DTYPE: Dtype;
 }
 
 mod sealed {
     /// # Safety
-    /// No padding, and every value written by a kernel of the same [`super::Dtype`] is a value of the type.
+    /// The type has no padding, and every byte pattern that a kernel of the same [`super::Dtype`] writes is a valid value.
     pub unsafe trait Plain {}
 }
 
 macro_rules! elements {
     ($($rust:ty => $dtype:ident),* $(,)?) => {$(
-        // SAFETY: a number without padding; `bool` is reduced by logic only, which yields 0 and 1.
+        // SAFETY: a number without padding, for which all byte patterns are valid; kernels write only 0 and 1 for `bool`.
         unsafe impl sealed::Plain for $rust {}
         impl Element for $rust {
             const DTYPE: Dtype = Dtype::$dtype;
@@ -107,9 +107,9 @@ pub fn bytes_of<T: Element>(elements: &[T]) -> &[u8] {
     unsafe { std::slice::from_raw_parts(elements.as_ptr().cast(), size_of_val(elements)) }
 }
 
-/// The bytes of a slice of elements, to be written by operations of the same dtype only.
+/// The bytes of a slice of elements. Only operations of the same dtype may write them.
 pub fn bytes_of_mut<T: Element>(elements: &mut [T]) -> &mut [u8] {
-    // SAFETY: as above; kernels of the same dtype write values of the type.
+    // SAFETY: `Element` types have no padding, bytes need no alignment, and kernels of the same dtype write valid values.
     unsafe { std::slice::from_raw_parts_mut(elements.as_mut_ptr().cast(), size_of_val(elements)) }
 }
 
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_those_of_horovod_and_come_back() {
+    fn numbers_are_those_of_horovod_and_round_trip() {
         for (number, dtype) in Dtype::ALL.into_iter().enumerate() {
             assert_eq!(dtype as usize, number);
             assert_eq!(Dtype::from_number(number as u8), Some(dtype));

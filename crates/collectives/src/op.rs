@@ -1,34 +1,34 @@
-//! How elements are combined. The numbers are Horovod's constants, and travel.
+//! Reduction operations. The numbers are Horovod's constants and are part of the wire format.
 
-/// What a reduction computes over the ranks.
+/// Operation of a reduction over the ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ReduceOp {
-    /// The sum, scaled by one over the number of ranks; cut toward zero for integers.
+    /// The sum divided by the number of ranks; integers are truncated toward zero.
     Average = 0,
     /// Integers wrap.
     Sum = 1,
-    /// The adaptive sum: vectors that point the same way are averaged, orthogonal ones added. For floats, on a power of two of ranks.
+    /// The adaptive sum: parallel vectors are averaged, orthogonal ones added. For floats, on a power of two of ranks.
     Adasum = 2,
-    /// NaN if any is.
+    /// NaN if any input is.
     Min = 3,
-    /// NaN if any is.
+    /// NaN if any input is.
     Max = 4,
     /// Integers wrap.
     Product = 5,
 }
 
 impl ReduceOp {
-    /// By number.
+    /// All operations, by number.
     pub const ALL: [ReduceOp; 6] =
         [ReduceOp::Average, ReduceOp::Sum, ReduceOp::Adasum, ReduceOp::Min, ReduceOp::Max, ReduceOp::Product];
 
-    /// `None` for what no operation has.
+    /// `None` for an unknown number.
     pub fn from_number(number: u8) -> Option<ReduceOp> {
         ReduceOp::ALL.into_iter().find(|op| *op as u8 == number)
     }
 
-    /// What is done to two elements; `None` for Adasum, which looks at whole vectors.
+    /// The elementwise operation; `None` for Adasum, which works on whole vectors.
     pub const fn combine(self) -> Option<Combine> {
         match self {
             ReduceOp::Average | ReduceOp::Sum => Some(Combine::Sum),
@@ -40,7 +40,7 @@ impl ReduceOp {
     }
 }
 
-/// Element by element: what kernels know.
+/// Elementwise operation of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Combine {
     Sum,

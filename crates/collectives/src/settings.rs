@@ -1,39 +1,39 @@
-//! Every variable that turns the engine's behaviour, read once at init. The engine enters here and hands the parts to its
-//! rooms. Pure: the variables are handed in. Where a process is and whom it meets is [`crate::bootstrap`]'s.
+//! Environment variables that configure the engine, read once at init. Pure: the variables are passed in. Variables of launchers (rank,
+//! rendezvous) are read by [`crate::bootstrap`].
 //!
 //! | variable | default | meaning |
 //! | --- | --- | --- |
 //! | `HOROVOD_FUSION_THRESHOLD` | 134217728 | bytes fused into one operation; 0: no fusion |
-//! | `HOROVOD_CYCLE_TIME` | 1 | milliseconds; accepted and tuned, but no operation waits for a timer here |
-//! | `HOROVOD_CACHE_CAPACITY` | 1024 | responses remembered; 0: none |
+//! | `HOROVOD_CYCLE_TIME` | 1 | milliseconds; accepted and autotuned, but no operation waits for a timer |
+//! | `HOROVOD_CACHE_CAPACITY` | 1024 | responses in the cache; 0: no cache |
 //! | `HOROVOD_DISABLE_GROUP_FUSION` | 0 | 1: a group is fused only within itself |
-//! | `HOROVOD_DYNAMIC_PROCESS_SETS` | 0 | not 0: process sets may come and go after init |
-//! | `HOROVOD_HIERARCHICAL_ALLREDUCE` | | 1: within hosts first, 0: never; unset: the engine chooses |
-//! | `HOROVOD_HIERARCHICAL_ALLGATHER` | | the same |
+//! | `HOROVOD_DYNAMIC_PROCESS_SETS` | 0 | not 0: process sets may be added and removed after init |
+//! | `HOROVOD_HIERARCHICAL_ALLREDUCE` | | 1: reduce within hosts first, 0: never; unset: the engine chooses |
+//! | `HOROVOD_HIERARCHICAL_ALLGATHER` | | the same for allgather |
 //! | `HOROVOD_TORUS_ALLREDUCE` | | accepted; upstream's needs NCCL |
 //! | `HOROVOD_AUTOTUNE` | 0 | 1: tune fusion threshold and cycle time |
-//! | `HOROVOD_AUTOTUNE_LOG` | | file for what was tried, as CSV |
-//! | `HOROVOD_AUTOTUNE_WARMUP_SAMPLES` | 3 | samples dropped at first |
-//! | `HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE` | 10 | steps in a window |
-//! | `HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES` | 20 | samples until the best is kept |
-//! | `HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE` | 0.8 | how little a sample is believed |
-//! | `HOROVOD_TIMELINE` | | file, or `DYNAMIC`: started by a call |
-//! | `HOROVOD_TIMELINE_MARK_CYCLES` | 0 | 1: cycles too |
-//! | `HOROVOD_STALL_CHECK_DISABLE` | 0 | 1: nobody is told of stalls |
-//! | `HOROVOD_STALL_CHECK_TIME_SECONDS` | 10 | (upstream: 60) until a stall is reported; 0: never |
-//! | `HOROVOD_STALL_SHUTDOWN_TIME_SECONDS` | 0 | until a stall ends the job; 0: never |
+//! | `HOROVOD_AUTOTUNE_LOG` | | CSV file with one line per sample |
+//! | `HOROVOD_AUTOTUNE_WARMUP_SAMPLES` | 3 | samples discarded at the start |
+//! | `HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE` | 10 | steps per sample |
+//! | `HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES` | 20 | samples until the best setting is fixed |
+//! | `HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE` | 0.8 | noise of a sample, 0 to 1 |
+//! | `HOROVOD_TIMELINE` | | file, or `DYNAMIC`: started by an API call |
+//! | `HOROVOD_TIMELINE_MARK_CYCLES` | 0 | 1: record cycles too |
+//! | `HOROVOD_STALL_CHECK_DISABLE` | 0 | 1: do not report stalls |
+//! | `HOROVOD_STALL_CHECK_TIME_SECONDS` | 10 | seconds until a stall is reported (upstream: 60); 0: never |
+//! | `HOROVOD_STALL_SHUTDOWN_TIME_SECONDS` | 0 | seconds until a stall ends the job; 0: never |
 //! | `HOROVOD_LOG_LEVEL` | warning | trace, debug, info, warning, error or fatal; anything else: warning |
-//! | `HOROVOD_LOG_HIDE_TIME` | 0 | 1: lines without their time |
+//! | `HOROVOD_LOG_HIDE_TIME` | 0 | 1: log lines without a time stamp |
 //! | `HOROVOD_THREAD_AFFINITY` | | cores for the engine's thread, one per local rank, separated by commas |
-//! | `HOROVOD_GLOO_TIMEOUT_SECONDS` | 30 | for connecting, and for every wait on a peer |
-//! | `HOROVOD_CONTROLLER` | | `gloo` or `mpi`; the engine is its own in either case |
-//! | `CORRO_PORTS` | | `20000-20100`: on which ports a rank may listen for ranks of other hosts; unset: any |
-//! | `CORRO_TRANSPORT` | auto | `auto`, `shm` or `tcp`: how ranks of one host talk |
-//! | `CORRO_STREAMS` | | TCP connections between two hosts; unset: the engine chooses |
-//! | `CORRO_ALGORITHM` | | `collective=name,...`: overrules the table of algorithms; the same on all ranks |
-//! | `CORRO_DIRECT_READ` | | 0: never read a peer's memory directly, 1: insist; unset: where the kernel allows |
+//! | `HOROVOD_GLOO_TIMEOUT_SECONDS` | 30 | timeout of connecting, and of every wait on a peer |
+//! | `HOROVOD_CONTROLLER` | | `gloo` or `mpi`; accepted without effect |
+//! | `CORRO_PORTS` | | `20000-20100`: ports on which a rank may listen for ranks of other hosts; unset: any |
+//! | `CORRO_TRANSPORT` | auto | `auto`, `shm` or `tcp`: transport between ranks of one host |
+//! | `CORRO_STREAMS` | | TCP connections between two ranks of different hosts; unset: the engine chooses |
+//! | `CORRO_ALGORITHM` | | `collective=name,...`: overrides the algorithm selection; the same on all ranks |
+//! | `CORRO_DIRECT_READ` | | 0: never read a peer's memory directly, 1: require it; unset: where the kernel allows |
 //!
-//! Yes and no are whole numbers, as upstream has them: yes is above 0.
+//! Flags are integers, as upstream: true is above 0.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -42,32 +42,32 @@ use thiserror::Error;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Bytes; 0 turns fusion off.
+    /// In bytes; 0 turns fusion off.
     pub fusion_threshold: usize,
     pub cycle_time: Duration,
-    /// Entries; 0 turns the cache off.
+    /// In entries; 0 turns the cache off.
     pub cache_capacity: usize,
     pub group_fusion_disabled: bool,
     pub dynamic_process_sets: bool,
-    /// `None`: not said.
+    /// `None`: not set.
     pub hierarchical_allreduce: Option<bool>,
     pub hierarchical_allgather: Option<bool>,
     pub torus_allreduce: Option<bool>,
     pub autotune: AutotuneSettings,
     pub timeline: TimelineSetting,
     pub timeline_marks_cycles: bool,
-    /// `None`: stalls are not looked for.
+    /// `None`: stalls are not reported.
     pub stall_check: Option<Duration>,
     /// `None`: a stall never ends the job.
     pub stall_shutdown: Option<Duration>,
     pub log_level: LogLevel,
     pub log_hides_time: bool,
-    /// Cores by local rank; empty when not said.
+    /// Cores by local rank; empty when not set.
     pub thread_affinity: Vec<usize>,
     pub timeout: Duration,
     pub transport: TransportChoice,
     pub streams: Option<usize>,
-    /// As written; whoever owns the table of algorithms reads it.
+    /// Parsed by [`crate::algorithm_override`].
     pub algorithm: Option<String>,
     pub direct_read: Option<bool>,
 }
@@ -80,7 +80,7 @@ pub struct AutotuneSettings {
     pub steps_per_sample: usize,
     pub max_samples: usize,
     pub noise: f64,
-    /// Set by the user, and so not to be tuned.
+    /// Set by the user, and therefore not tuned.
     pub fusion_threshold_fixed: bool,
     pub cycle_time_fixed: bool,
     pub cache_capacity_fixed: bool,
@@ -89,7 +89,7 @@ pub struct AutotuneSettings {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TimelineSetting {
     Off,
-    /// Waits for a call to start it.
+    /// Started by an API call.
     Dynamic,
     File(PathBuf),
 }
@@ -120,7 +120,7 @@ pub struct SettingsError {
 }
 
 impl Settings {
-    /// From this process' environment.
+    /// Reads the environment of this process.
     pub fn from_environment() -> Result<Settings, SettingsError> {
         Settings::from_variables(|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
     }
@@ -135,40 +135,40 @@ impl Settings {
                 .unwrap_or(128 << 20),
             cycle_time: v.milliseconds("HOROVOD_CYCLE_TIME")?.unwrap_or(Duration::from_millis(1)),
             cache_capacity: v.number("HOROVOD_CACHE_CAPACITY", "a number of entries, 0 for no cache")?.unwrap_or(1024),
-            group_fusion_disabled: v.yes("HOROVOD_DISABLE_GROUP_FUSION")?.unwrap_or(false),
-            // Upstream takes a negative number for a yes here, and only here.
+            group_fusion_disabled: v.flag("HOROVOD_DISABLE_GROUP_FUSION")?.unwrap_or(false),
+            // Upstream treats a negative number as true here, and only here.
             dynamic_process_sets: v.integer("HOROVOD_DYNAMIC_PROCESS_SETS")?.unwrap_or(0) != 0,
-            hierarchical_allreduce: v.yes("HOROVOD_HIERARCHICAL_ALLREDUCE")?,
-            hierarchical_allgather: v.yes("HOROVOD_HIERARCHICAL_ALLGATHER")?,
-            torus_allreduce: v.yes("HOROVOD_TORUS_ALLREDUCE")?,
+            hierarchical_allreduce: v.flag("HOROVOD_HIERARCHICAL_ALLREDUCE")?,
+            hierarchical_allgather: v.flag("HOROVOD_HIERARCHICAL_ALLGATHER")?,
+            torus_allreduce: v.flag("HOROVOD_TORUS_ALLREDUCE")?,
             autotune: AutotuneSettings::read(&v)?,
             timeline: match v.text("HOROVOD_TIMELINE") {
                 None => TimelineSetting::Off,
                 Some(text) if text == "DYNAMIC" => TimelineSetting::Dynamic,
                 Some(path) => TimelineSetting::File(path.into()),
             },
-            timeline_marks_cycles: v.yes("HOROVOD_TIMELINE_MARK_CYCLES")?.unwrap_or(false),
-            stall_check: if v.yes("HOROVOD_STALL_CHECK_DISABLE")? == Some(true) {
+            timeline_marks_cycles: v.flag("HOROVOD_TIMELINE_MARK_CYCLES")?.unwrap_or(false),
+            stall_check: if v.flag("HOROVOD_STALL_CHECK_DISABLE")? == Some(true) {
                 None
             } else {
-                stall_check.or(Some(STALL_CHECK)).filter(|time| !time.is_zero())
+                stall_check.or(Some(DEFAULT_STALL_CHECK)).filter(|time| !time.is_zero())
             },
             stall_shutdown: v.seconds("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS")?.filter(|time| !time.is_zero()),
-            log_level: LogLevel::of(&v.text("HOROVOD_LOG_LEVEL").unwrap_or_default()),
-            log_hides_time: v.yes("HOROVOD_LOG_HIDE_TIME")?.unwrap_or(false),
+            log_level: LogLevel::parse(&v.text("HOROVOD_LOG_LEVEL").unwrap_or_default()),
+            log_hides_time: v.flag("HOROVOD_LOG_HIDE_TIME")?.unwrap_or(false),
             thread_affinity: v.cores("HOROVOD_THREAD_AFFINITY")?,
             timeout: match v.seconds("HOROVOD_GLOO_TIMEOUT_SECONDS")? {
                 Some(Duration::ZERO) => {
-                    return Err(v.bad("HOROVOD_GLOO_TIMEOUT_SECONDS", "a number of seconds above 0"));
+                    return Err(v.invalid("HOROVOD_GLOO_TIMEOUT_SECONDS", "a number of seconds above 0"));
                 }
                 given => given.unwrap_or(Duration::from_secs(30)),
             },
             transport: v
                 .one_of("CORRO_TRANSPORT", "`auto`, `shm` or `tcp`", &TRANSPORTS)?
                 .unwrap_or(TransportChoice::Auto),
-            streams: match v.number("CORRO_STREAMS", STREAMS)? {
-                Some(n_streams) if !(1..=MOST_STREAMS).contains(&n_streams) => {
-                    return Err(v.bad("CORRO_STREAMS", STREAMS));
+            streams: match v.number("CORRO_STREAMS", STREAMS_EXPECTED)? {
+                Some(n_streams) if !(1..=MAX_STREAMS).contains(&n_streams) => {
+                    return Err(v.invalid("CORRO_STREAMS", STREAMS_EXPECTED));
                 }
                 given => given,
             },
@@ -178,27 +178,27 @@ impl Settings {
     }
 }
 
-const STALL_CHECK: Duration = Duration::from_secs(10);
+const DEFAULT_STALL_CHECK: Duration = Duration::from_secs(10);
 const TRANSPORTS: [(&str, TransportChoice); 3] =
     [("auto", TransportChoice::Auto), ("shm", TransportChoice::SharedMemory), ("tcp", TransportChoice::Tcp)];
-const MOST_STREAMS: usize = 64;
-const STREAMS: &str = "a number of connections from 1 to 64";
+const MAX_STREAMS: usize = 64;
+const STREAMS_EXPECTED: &str = "a number of connections from 1 to 64";
 
 impl AutotuneSettings {
     fn read(v: &Reader) -> Result<AutotuneSettings, SettingsError> {
         let at_least_one = |variable, expected, default| match v.number(variable, expected)? {
-            Some(0) => Err(v.bad(variable, expected)),
+            Some(0) => Err(v.invalid(variable, expected)),
             given => Ok(given.unwrap_or(default)),
         };
         const NOISE: &str = "HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE";
         Ok(AutotuneSettings {
-            enabled: v.yes("HOROVOD_AUTOTUNE")?.unwrap_or(false),
+            enabled: v.flag("HOROVOD_AUTOTUNE")?.unwrap_or(false),
             log: v.text("HOROVOD_AUTOTUNE_LOG").map(PathBuf::from),
             warmup_samples: v.number("HOROVOD_AUTOTUNE_WARMUP_SAMPLES", "a number of samples")?.unwrap_or(3),
             steps_per_sample: at_least_one("HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE", "a number of steps above 0", 10)?,
             max_samples: at_least_one("HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES", "a number of samples above 0", 20)?,
             noise: match v.decimal(NOISE, "a number from 0 to 1")? {
-                Some(noise) if noise > 1.0 => return Err(v.bad(NOISE, "a number from 0 to 1")),
+                Some(noise) if noise > 1.0 => return Err(v.invalid(NOISE, "a number from 0 to 1")),
                 given => given.unwrap_or(0.8),
             },
             fusion_threshold_fixed: v.text("HOROVOD_FUSION_THRESHOLD").is_some(),
@@ -209,7 +209,7 @@ impl AutotuneSettings {
 }
 
 impl LogLevel {
-    fn of(text: &str) -> LogLevel {
+    fn parse(text: &str) -> LogLevel {
         match text.to_ascii_lowercase().as_str() {
             "trace" => LogLevel::Trace,
             "debug" => LogLevel::Debug,
@@ -226,12 +226,12 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Set and not empty.
+    /// The trimmed value; `None` when unset or empty.
     fn text(&self, variable: &str) -> Option<String> {
         (self.read)(variable).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
     }
 
-    fn bad(&self, variable: &'static str, expected: &'static str) -> SettingsError {
+    fn invalid(&self, variable: &'static str, expected: &'static str) -> SettingsError {
         SettingsError { variable, value: (self.read)(variable).unwrap_or_default(), expected }
     }
 
@@ -243,7 +243,7 @@ impl Reader<'_> {
         parse: impl Fn(&str) -> Option<T>,
     ) -> Result<Option<T>, SettingsError> {
         let Some(text) = self.text(variable) else { return Ok(None) };
-        parse(&text).map(Some).ok_or_else(|| self.bad(variable, expected))
+        parse(&text).map(Some).ok_or_else(|| self.invalid(variable, expected))
     }
 
     fn number(&self, variable: &'static str, expected: &'static str) -> Result<Option<usize>, SettingsError> {
@@ -254,7 +254,7 @@ impl Reader<'_> {
         self.parsed(variable, "0 or 1", |text| text.parse().ok())
     }
 
-    fn yes(&self, variable: &'static str) -> Result<Option<bool>, SettingsError> {
+    fn flag(&self, variable: &'static str) -> Result<Option<bool>, SettingsError> {
         Ok(self.integer(variable)?.map(|number| number > 0))
     }
 
@@ -267,12 +267,12 @@ impl Reader<'_> {
     fn seconds(&self, variable: &'static str) -> Result<Option<Duration>, SettingsError> {
         Ok(self
             .decimal(variable, "a number of seconds")?
-            .map(|seconds| Duration::from_secs_f64(seconds.min(LONGEST_SECONDS))))
+            .map(|seconds| Duration::from_secs_f64(seconds.min(MAX_SECONDS))))
     }
 
     fn milliseconds(&self, variable: &'static str) -> Result<Option<Duration>, SettingsError> {
         let given = self.decimal(variable, "a number of milliseconds")?;
-        Ok(given.map(|milliseconds| Duration::from_secs_f64((milliseconds / 1000.0).min(LONGEST_SECONDS))))
+        Ok(given.map(|milliseconds| Duration::from_secs_f64((milliseconds / 1000.0).min(MAX_SECONDS))))
     }
 
     fn cores(&self, variable: &'static str) -> Result<Vec<usize>, SettingsError> {
@@ -292,8 +292,8 @@ impl Reader<'_> {
     }
 }
 
-/// A year; adding it to a clock does not overflow.
-const LONGEST_SECONDS: f64 = 365.0 * 24.0 * 3600.0;
+/// One year. Adding it to a clock reading does not overflow.
+const MAX_SECONDS: f64 = 365.0 * 24.0 * 3600.0;
 
 #[cfg(test)]
 mod tests {
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_is_taken() {
+    fn set_variables_are_used() {
         let settings = settings(
             "HOROVOD_FUSION_THRESHOLD=0 HOROVOD_CYCLE_TIME=0.5 HOROVOD_CACHE_CAPACITY=0 HOROVOD_DYNAMIC_PROCESS_SETS=-1 \
              HOROVOD_DISABLE_GROUP_FUSION=-1 HOROVOD_HIERARCHICAL_ALLREDUCE=0 HOROVOD_AUTOTUNE=2 \
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn stalls_can_go_unwatched() {
+    fn the_stall_check_can_be_disabled() {
         for off in ["HOROVOD_STALL_CHECK_DISABLE=1", "HOROVOD_STALL_CHECK_TIME_SECONDS=0"] {
             assert_eq!(settings(off).unwrap().stall_check, None, "{off}");
         }

@@ -1,15 +1,14 @@
-//! What each launcher's variables say. Entered by [`super::place`], which knows the order to ask them in. Each answers `None`
-//! when it did not start this process. Pure.
+//! One detector per launcher: reads rank and rendezvous from its variables, or returns `None` when this launcher did not start the process. Pure.
 
 use super::rank_info::RankInfo;
 use super::rendezvous_method::{Rank0Host, Rank0Rendezvous, RendezvousMethod};
 use super::slurm_lists as lists;
 use super::variables::{LaunchError, Variables};
 
-type Found = Result<Option<(RankInfo, RendezvousMethod)>, LaunchError>;
+type Detected = Result<Option<(RankInfo, RendezvousMethod)>, LaunchError>;
 
-/// `corro run`, the agent, `horovodrun`: everything is told, and there is a key-value server.
-pub fn horovod(variables: &Variables) -> Found {
+/// `corro run`, the node agent, `horovodrun`: all ranks are set, and there is a key-value server.
+pub fn horovod(variables: &Variables) -> Detected {
     let Some((rank, size)) = variables.pair("HOROVOD_RANK", "HOROVOD_SIZE")? else { return Ok(None) };
     let mut rank_info = RankInfo::new(rank, size);
     set_local(&mut rank_info, variables.pair("HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE")?);
@@ -30,35 +29,35 @@ pub fn horovod(variables: &Variables) -> Found {
     Ok(Some((rank_info, RendezvousMethod::KeyValue { addr, port })))
 }
 
-pub fn torchrun(variables: &Variables) -> Found {
+pub fn torchrun(variables: &Variables) -> Detected {
     let Some((rank, size)) = variables.pair("RANK", "WORLD_SIZE")? else { return Ok(None) };
     let mut rank_info = RankInfo::new(rank, size);
     set_local(&mut rank_info, variables.pair("LOCAL_RANK", "LOCAL_WORLD_SIZE")?);
-    let identity = ["TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT"];
-    // `torchrun` without a rendezvous id says "none".
+    let variable_names = ["TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT"];
+    // `torchrun` without a rendezvous id sets "none".
     let has_unique_id = variables.text("TORCHELASTIC_RUN_ID").is_some_and(|id| id.trim() != "none");
-    let identity =
-        Identity { text: identity_of(variables, "torchrun", &identity), launcher_socket: None, has_unique_id };
-    hosted("torchrun", variables, rank_info, identity, Rank0Host::Candidates(Vec::new()))
+    let job_id =
+        JobId { text: job_id_text(variables, "torchrun", &variable_names), launcher_socket: None, has_unique_id };
+    at_rank0("torchrun", variables, rank_info, job_id, Rank0Host::Candidates(Vec::new()))
 }
 
-pub fn open_mpi(variables: &Variables) -> Found {
+pub fn open_mpi(variables: &Variables) -> Detected {
     let Some((rank, size)) = variables.pair("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")? else { return Ok(None) };
     let mut rank_info = RankInfo::new(rank, size);
     set_local(&mut rank_info, variables.pair("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE")?);
     let uri = ["OMPI_MCA_orte_hnp_uri", "PMIX_SERVER_URI2", "PMIX_SERVER_URI"];
     let addresses =
-        uri.into_iter().find_map(|name| variables.text(name)).map(|uri| addresses(&uri)).unwrap_or_default();
-    // Only what is the same on every host: PMIX_SERVER_URI, for one, is the host's own daemon.
-    let identity = ["OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri", "PMIX_NAMESPACE"];
-    let has_unique_id = identity.iter().any(|name| variables.is_set(name));
-    let identity =
-        Identity { text: identity_of(variables, "open mpi", &identity), launcher_socket: None, has_unique_id };
-    hosted("mpirun", variables, rank_info, identity, Rank0Host::Candidates(addresses))
+        uri.into_iter().find_map(|name| variables.text(name)).map(|uri| uri_addresses(&uri)).unwrap_or_default();
+    // Only variables with the same value on every host; PMIX_SERVER_URI names the daemon of the host.
+    let variable_names = ["OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri", "PMIX_NAMESPACE"];
+    let has_unique_id = variable_names.iter().any(|name| variables.is_set(name));
+    let job_id =
+        JobId { text: job_id_text(variables, "open mpi", &variable_names), launcher_socket: None, has_unique_id };
+    at_rank0("mpirun", variables, rank_info, job_id, Rank0Host::Candidates(addresses))
 }
 
-/// MPICH's and Intel's `mpirun`. They name no job, but leave a socket to their proxy process behind.
-pub fn hydra(variables: &Variables) -> Found {
+/// MPICH's and Intel's `mpirun`. They do not name jobs, but ranks inherit a socket to their proxy process.
+pub fn hydra(variables: &Variables) -> Detected {
     if variables.is_set("MPI_LOCALRANKID") || variables.is_set("MPI_LOCALNRANKS") {
         bare_pmi(variables)
     } else {
@@ -66,20 +65,20 @@ pub fn hydra(variables: &Variables) -> Found {
     }
 }
 
-/// Any launcher that speaks PMI; also `srun --mpi=pmi2`, which is why it is asked last.
-pub fn bare_pmi(variables: &Variables) -> Found {
+/// Any launcher that uses PMI. Tried last, because `srun --mpi=pmi2` sets these variables too.
+pub fn bare_pmi(variables: &Variables) -> Detected {
     let Some((rank, size)) = variables.pair("PMI_RANK", "PMI_SIZE")? else { return Ok(None) };
     let mut rank_info = RankInfo::new(rank, size);
     set_local(&mut rank_info, variables.pair("MPI_LOCALRANKID", "MPI_LOCALNRANKS")?);
     let launcher_socket = variables.number("PMI_FD")?.and_then(|descriptor| i32::try_from(descriptor).ok());
-    let text = identity_of(variables, "pmi", &["PMI_JOBID", "MASTER_ADDR", "MASTER_PORT"]);
-    let identity =
-        Identity { text, launcher_socket, has_unique_id: launcher_socket.is_some() || variables.is_set("PMI_JOBID") };
-    hosted("mpirun", variables, rank_info, identity, Rank0Host::Candidates(Vec::new()))
+    let text = job_id_text(variables, "pmi", &["PMI_JOBID", "MASTER_ADDR", "MASTER_PORT"]);
+    let job_id =
+        JobId { text, launcher_socket, has_unique_id: launcher_socket.is_some() || variables.is_set("PMI_JOBID") };
+    at_rank0("mpirun", variables, rank_info, job_id, Rank0Host::Candidates(Vec::new()))
 }
 
-/// A step of `srun`. A batch script or an interactive shell has most of the same variables, but is no rank.
-pub fn slurm(variables: &Variables) -> Found {
+/// A step of `srun`. A batch script or an interactive shell has most of the same variables, but is not a rank.
+pub fn slurm(variables: &Variables) -> Detected {
     let Some(step) = variables.number("SLURM_STEP_ID")? else { return Ok(None) };
     if step >= FIRST_SPECIAL_STEP || !variables.is_set("SLURM_PROCID") {
         return Ok(None);
@@ -104,21 +103,21 @@ pub fn slurm(variables: &Variables) -> Found {
         (rank_info.cross_rank, rank_info.cross_size) = (with_this_rank(&counts[..node_idx]), with_this_rank(&counts));
         rank_info.cross_known = true;
     }
-    let text = identity_of(variables, "slurm", &["SLURM_CLUSTER_NAME", "SLURM_JOB_ID", "SLURM_STEP_ID"]);
-    let identity = Identity { text, launcher_socket: None, has_unique_id: variables.is_set("SLURM_JOB_ID") };
+    let text = job_id_text(variables, "slurm", &["SLURM_CLUSTER_NAME", "SLURM_JOB_ID", "SLURM_STEP_ID"]);
+    let job_id = JobId { text, launcher_socket: None, has_unique_id: variables.is_set("SLURM_JOB_ID") };
     let host = match hosts.as_slice() {
         [_] => Rank0Host::SameHost,
-        // By a list of the user's own: rank 0 is on its first host, but we are told them sorted.
+        // With a host list of the user's, rank 0 is on its first host, but Slurm sets the list sorted.
         _ if rank != 0 && variables.text("SLURM_DISTRIBUTION").is_some_and(|how| how.starts_with("arbitrary")) => {
             Rank0Host::Candidates(hosts)
         }
         [first, ..] => Rank0Host::Address(first.clone()),
         [] => Rank0Host::Candidates(Vec::new()),
     };
-    hosted("srun", variables, rank_info, identity, host)
+    at_rank0("srun", variables, rank_info, job_id, host)
 }
 
-/// Step numbers from here on stand for the batch script, an interactive shell and the like.
+/// Step numbers from here on are Slurm's for the batch script, an interactive shell and the like.
 const FIRST_SPECIAL_STEP: usize = 0xffff_fff0;
 
 fn tasks_per_node(variables: &Variables, n_nodes: usize) -> Result<Option<Vec<usize>>, LaunchError> {
@@ -130,14 +129,14 @@ fn tasks_per_node(variables: &Variables, n_nodes: usize) -> Result<Option<Vec<us
     Ok(variables.number("SLURM_NTASKS_PER_NODE")?.map(|n_tasks| vec![n_tasks; n_nodes]))
 }
 
-/// A meeting at rank 0. The user's MASTER_ADDR outranks what the launcher lets us guess.
-fn hosted(
+/// A rendezvous at rank 0. The user's MASTER_ADDR takes precedence over `guess`, which is derived from the launcher's variables.
+fn at_rank0(
     launcher: &'static str,
     variables: &Variables,
     rank_info: RankInfo,
-    identity: Identity,
+    job_id: JobId,
     guess: Rank0Host,
-) -> Found {
+) -> Detected {
     let on_one_host = rank_info.size == 1 || (rank_info.local_known && rank_info.local_size == rank_info.size);
     let host = match (variables.text("MASTER_ADDR"), guess) {
         _ if on_one_host => Rank0Host::SameHost,
@@ -147,27 +146,27 @@ fn hosted(
         }
         (None, guess) => guess,
     };
-    let Identity { text, launcher_socket, has_unique_id } = identity;
+    let JobId { text, launcher_socket, has_unique_id } = job_id;
     Ok(Some((
         rank_info,
         RendezvousMethod::Rank0(Rank0Rendezvous { job_id: text, host, launcher_socket, has_unique_id }),
     )))
 }
 
-/// What tells one run from others, as far as its launcher says.
-struct Identity {
+/// Identification of a run, as far as its launcher gives one.
+struct JobId {
     text: String,
     launcher_socket: Option<i32>,
     has_unique_id: bool,
 }
 
-fn identity_of(variables: &Variables, launcher: &str, names: &[&str]) -> String {
+fn job_id_text(variables: &Variables, launcher: &str, names: &[&str]) -> String {
     let values = names.iter().map(|name| format!("{name}={}", variables.text(name).unwrap_or_default()));
     std::iter::once(launcher.to_owned()).chain(values).collect::<Vec<_>>().join("\n")
 }
 
-/// Of `jobid.0;tcp://10.0.0.1,172.17.0.1:41234;tcp6://[fd00::2]:49961`, without the ports.
-fn addresses(uri: &str) -> Vec<String> {
+/// The addresses in an Open MPI URI such as `jobid.0;tcp://10.0.0.1,172.17.0.1:41234;tcp6://[fd00::2]:49961`, without the ports.
+fn uri_addresses(uri: &str) -> Vec<String> {
     let mut addresses = Vec::new();
     for part in uri.split(';') {
         let part = part

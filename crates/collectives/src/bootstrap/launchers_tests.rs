@@ -1,4 +1,4 @@
-//! Every launcher's variables as the launchers set them, and every way to get them wrong.
+//! Variables as each launcher sets them, and wrong values.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ fn launch(variables: &str) -> Result<Launch, LaunchError> {
     Launch::from_variables(|name| pairs.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned()))
 }
 
-/// Rank, size, local rank, local size, cross rank, cross size; `None` where it is left to the exchange.
+/// Rank, size, local rank, local size, cross rank, cross size; `None` where they follow from the host names of all ranks.
 fn numbers_of(variables: &str) -> [Option<usize>; 6] {
     let rank_info = launch(variables).unwrap_or_else(|error| panic!("{variables}: {error}")).rank_info;
     let (local, cross) = (|n| rank_info.local_known.then_some(n), |n| rank_info.cross_known.then_some(n));
@@ -42,7 +42,7 @@ const HOROVOD: &str = "HOROVOD_RANK=3 HOROVOD_SIZE=4 HOROVOD_LOCAL_RANK=1 HOROVO
      HOROVOD_CROSS_SIZE=2 HOROVOD_HOSTNAME=b HOROVOD_GLOO_RENDEZVOUS_ADDR=10.0.0.1 HOROVOD_GLOO_RENDEZVOUS_PORT=4001";
 
 #[test]
-fn alone_when_nothing_is_set() {
+fn a_single_process_when_nothing_is_set() {
     let launch = launch("").unwrap();
     assert_eq!((launch.rendezvous, launch.rank_info.size), (RendezvousMethod::SingleProcess, 1));
     assert!(launch.rank_info.local_known && launch.rank_info.cross_known && launch.secret.is_none());
@@ -91,8 +91,8 @@ fn a_step_of_slurm() {
     assert_eq!(numbers_of(per_node), [3, 4, 1, 2, 1, 2].map(Some));
 }
 
-/// Slurm 22.05's, less what says nothing of places: four tasks of a batch job on two nodes.
-const SLURM_SEEN: &str = "SLURMD_NODENAME=n2 SLURM_CLUSTER_NAME=it SLURM_DISTRIBUTION=block SLURM_GTIDS=2,3 \
+/// Recorded from Slurm 22.05, without unrelated variables: four tasks of a batch job on two nodes.
+const SLURM_RECORDED: &str = "SLURMD_NODENAME=n2 SLURM_CLUSTER_NAME=it SLURM_DISTRIBUTION=block SLURM_GTIDS=2,3 \
      SLURM_JOBID=6 SLURM_JOB_ID=6 SLURM_JOB_NODELIST=n[1-2] SLURM_JOB_NUM_NODES=2 SLURM_LAUNCH_NODE_IPADDR=127.0.0.1 \
      SLURM_LOCALID=1 SLURM_NNODES=2 SLURM_NODEID=1 SLURM_NODELIST=n[1-2] SLURM_NPROCS=4 SLURM_NTASKS=4 \
      SLURM_NTASKS_PER_NODE=2 SLURM_PROCID=3 SLURM_STEPID=0 SLURM_STEP_ID=0 SLURM_STEP_NODELIST=n[1-2] \
@@ -100,10 +100,10 @@ const SLURM_SEEN: &str = "SLURMD_NODENAME=n2 SLURM_CLUSTER_NAME=it SLURM_DISTRIB
      SLURM_TOPOLOGY_ADDR=n2 SLURM_TOPOLOGY_ADDR_PATTERN=node SLURM_WORKING_CLUSTER=it:127.0.0.1:17817:9728:109";
 
 #[test]
-fn a_step_of_slurm_as_seen() {
-    assert_eq!(numbers_of(SLURM_SEEN), [3, 4, 1, 2, 1, 2].map(Some));
-    assert_eq!(rank0_host_of(SLURM_SEEN), Rank0Host::Address("n1".into()));
-    assert_eq!(launch(SLURM_SEEN).unwrap().rank_info.hostname, "n2");
+fn a_recorded_step_of_slurm() {
+    assert_eq!(numbers_of(SLURM_RECORDED), [3, 4, 1, 2, 1, 2].map(Some));
+    assert_eq!(rank0_host_of(SLURM_RECORDED), Rank0Host::Address("n1".into()));
+    assert_eq!(launch(SLURM_RECORDED).unwrap().rank_info.hostname, "n2");
     // `srun -N1 -n2 -r1` in the same job: the second node only.
     let part = "SLURMD_NODENAME=n2 SLURM_JOB_ID=6 SLURM_JOB_NODELIST=n[1-2] SLURM_LOCALID=1 SLURM_NODEID=0 \
          SLURM_NODELIST=n[1-2] SLURM_NTASKS=2 SLURM_NTASKS_PER_NODE=2 SLURM_PROCID=1 SLURM_STEP_ID=3 \
@@ -114,7 +114,7 @@ fn a_step_of_slurm_as_seen() {
 
 /// `srun -m arbitrary` with the hosts n3, n1, n1, n3: rank 0 is not on the first node of the list.
 #[test]
-fn a_step_of_slurm_laid_out_by_hand() {
+fn a_step_of_slurm_with_a_host_list() {
     let all = "SLURM_CLUSTER_NAME=it SLURM_DISTRIBUTION=arbitrary SLURM_JOB_ID=14 SLURM_NODELIST=n[1,3] SLURM_NTASKS=4 \
          SLURM_STEP_ID=0 SLURM_STEP_NODELIST=n[1,3] SLURM_STEP_NUM_TASKS=4 SLURM_STEP_TASKS_PER_NODE=2(x2)";
     let first = format!("{all} SLURMD_NODENAME=n3 SLURM_LOCALID=0 SLURM_NODEID=1 SLURM_PROCID=0");
@@ -123,12 +123,12 @@ fn a_step_of_slurm_laid_out_by_hand() {
     assert_eq!(numbers_of(&second), [1, 4, 0, 2, 0, 2].map(Some));
     assert_eq!(rank0_host_of(&second), Rank0Host::Candidates(vec!["n1".into(), "n3".into()]));
     assert_eq!(rank0_host_of(&format!("{second} MASTER_ADDR=x")), Rank0Host::Address("x".into()));
-    // It need not look for itself, and opens its doors whatever its name.
+    // Rank 0 needs no address of itself: it listens whatever the name is.
     assert!(matches!(rank0_host_of(&first), Rank0Host::Address(_)));
 }
 
 #[test]
-fn a_script_that_slurm_runs_is_no_rank() {
+fn a_batch_script_of_slurm_is_no_rank() {
     for script in [
         "SLURMD_NODENAME=n1 SLURM_JOB_ID=6 SLURM_LOCALID=0 SLURM_NODEID=0 SLURM_NODELIST=n[1-2] SLURM_NTASKS=4 \
          SLURM_NTASKS_PER_NODE=2 SLURM_PROCID=0 SLURM_TASKS_PER_NODE=2(x2)",
@@ -158,23 +158,23 @@ fn open_mpi_also_when_it_starts_its_daemons_through_slurm() {
 fn mpich() {
     let variables = "PMI_RANK=1 PMI_SIZE=2 PMI_FD=8 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2";
     assert_eq!(numbers_of(variables), [Some(1), Some(2), Some(1), Some(2), None, None]);
-    let RendezvousMethod::Rank0(hosted) = launch(variables).unwrap().rendezvous else { panic!("rank 0 is the host") };
-    assert_eq!((hosted.host, hosted.launcher_socket), (Rank0Host::SameHost, Some(8)));
+    let RendezvousMethod::Rank0(rank0) = launch(variables).unwrap().rendezvous else { panic!("not at rank 0") };
+    assert_eq!((rank0.host, rank0.launcher_socket), (Rank0Host::SameHost, Some(8)));
     let under_slurm = format!("{variables} SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NTASKS=1 SLURM_NODELIST=n1");
     assert_eq!(numbers_of(&under_slurm)[..2], [Some(1), Some(2)]);
     assert_eq!(numbers_of(&format!("{SLURM} PMI_RANK=5 PMI_SIZE=7"))[4..], [Some(2), Some(3)], "srun --mpi=pmi2");
 }
 
 #[test]
-fn jobs_differ_in_identity() {
-    let identity = |variables: &str| match launch(variables).unwrap().rendezvous {
-        RendezvousMethod::Rank0(hosted) => hosted.job_id,
+fn jobs_have_different_ids() {
+    let job_id = |variables: &str| match launch(variables).unwrap().rendezvous {
+        RendezvousMethod::Rank0(rank0) => rank0.job_id,
         other => panic!("{other:?}"),
     };
     let one = "RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=n1 MASTER_PORT=29500";
-    assert_eq!(identity(one), identity(&one.replace("RANK=0", "RANK=1")));
-    assert_ne!(identity(one), identity(&one.replace("29500", "29501")));
-    assert_ne!(identity(SLURM), identity(&SLURM.replace("STEP_ID=0", "STEP_ID=1")));
+    assert_eq!(job_id(one), job_id(&one.replace("RANK=0", "RANK=1")));
+    assert_ne!(job_id(one), job_id(&one.replace("29500", "29501")));
+    assert_ne!(job_id(SLURM), job_id(&SLURM.replace("STEP_ID=0", "STEP_ID=1")));
 }
 
 #[test]

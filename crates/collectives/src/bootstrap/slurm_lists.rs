@@ -1,9 +1,9 @@
-//! How Slurm writes lists: hosts as `n[01-03,7],m2`, counts as `2(x3),1`. Entered by [`super::launchers`]. Pure.
+//! Parsers of Slurm's compressed lists: hosts as `n[01-03,7],m2`, counts as `2(x3),1`. Pure.
 
-/// More is a mistake, and must not eat the memory.
+/// Longer lists are refused as malformed, so that they cannot exhaust memory.
 const MAX_HOSTS: usize = 100_000;
 
-/// All names of a list in order; `None` when it is malformed.
+/// Expands a list of hosts, in order; `None` when it is malformed.
 pub fn hosts(list: &str) -> Option<Vec<String>> {
     let mut hosts = Vec::new();
     for entry in entries(list)? {
@@ -12,7 +12,7 @@ pub fn hosts(list: &str) -> Option<Vec<String>> {
     Some(hosts)
 }
 
-/// The count of every host in order.
+/// Expands a list of counts, one per host; `None` when it is malformed.
 pub fn counts(list: &str) -> Option<Vec<usize>> {
     let mut counts = Vec::new();
     for entry in list.split(',') {
@@ -48,7 +48,7 @@ fn entries(list: &str) -> Option<Vec<&str>> {
     (!inside && entries.iter().all(|entry| !entry.is_empty())).then_some(entries)
 }
 
-/// Appends every name of one entry; its brackets are taken from left to right.
+/// Appends every name of one entry; its brackets are expanded from left to right.
 fn expand(entry: &str, prefix: String, hosts: &mut Vec<String>) -> Option<()> {
     let Some((before, rest)) = entry.split_once('[') else {
         hosts.push(prefix + entry);
@@ -62,7 +62,7 @@ fn expand(entry: &str, prefix: String, hosts: &mut Vec<String>) -> Option<()> {
             return None;
         }
         for number in low..=high {
-            // As many digits as the first number is written with.
+            // Zero-padded to the width of the first number.
             expand(after, format!("{prefix}{before}{number:0width$}", width = first.len()), hosts)?;
         }
     }

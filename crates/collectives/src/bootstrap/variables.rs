@@ -1,5 +1,4 @@
-//! Reading the variables of a launcher, and what can be wrong with them. Entered by [`super::launchers`] and
-//! [`super::place`]. Every complaint names the variable, what it says and what to do.
+//! Typed access to environment variables of launchers. Every error names the variable, its value and the fix.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -12,7 +11,7 @@ use crate::auth::Secret;
 pub enum LaunchError {
     #[error("{variable} is `{value}`, which is not a whole number: set it to one, or unset it")]
     NotANumber { variable: String, value: String },
-    #[error("{present} is set but {missing} is not: set both, or neither to run alone")]
+    #[error("{present} is set but {missing} is not: set both, or neither to run a single process")]
     HalfSet { present: String, missing: String },
     #[error("{variable} is {rank}, but {size_variable} is {size}: ranks count from 0 to {size_variable} - 1")]
     RankBeyondSize { variable: String, rank: usize, size_variable: String, size: usize },
@@ -26,7 +25,7 @@ pub enum LaunchError {
     #[error("HOROVOD_GLOO_RENDEZVOUS_PORT is `{value}`: set it to the port of the launcher's key-value server")]
     BadPort { value: String },
     #[error(
-        "{launcher} started {size} ranks on several hosts and does not say where rank 0 is: set MASTER_ADDR to its host"
+        "{launcher} started {size} ranks on several hosts and does not say on which rank 0 runs: set MASTER_ADDR to that host"
     )]
     NoMaster { launcher: &'static str, size: usize },
     #[error("{variable} is `{value}`, which is not a list of hosts as Slurm writes it, such as n[1-3,7],m2")]
@@ -37,11 +36,11 @@ pub enum LaunchError {
     BadTimeout { value: String },
     #[error("CORRO_PORTS is `{value}`: set it to the first and the last port, such as 20000-20100")]
     BadPorts { value: String },
-    #[error("CORRO_JOB_SECRET is empty: unset it, or hand every rank of the job the same secret")]
+    #[error("CORRO_JOB_SECRET is empty: unset it, or pass the same secret to every rank of the job")]
     EmptySecret,
 }
 
-/// The environment, however the caller has it.
+/// The environment, through a function that reads one variable.
 pub struct Variables<'a> {
     read: &'a dyn Fn(&str) -> Option<String>,
 }
@@ -51,7 +50,7 @@ impl<'a> Variables<'a> {
         Variables { read }
     }
 
-    /// Set and not empty; launchers' wrapper scripts leave empty ones behind.
+    /// The value; `None` when unset or empty, because wrapper scripts of launchers set empty variables.
     pub fn text(&self, name: &str) -> Option<String> {
         (self.read)(name).filter(|value| !value.trim().is_empty())
     }
@@ -66,7 +65,7 @@ impl<'a> Variables<'a> {
         number.map(Some).map_err(|_| LaunchError::NotANumber { variable: name.to_owned(), value })
     }
 
-    /// A rank and the number of ranks; both or neither.
+    /// A rank and the number of ranks. It is an error if only one of the variables is set.
     pub fn pair(&self, rank_name: &str, size_name: &str) -> Result<Option<(usize, usize)>, LaunchError> {
         let half = |present: &str, missing: &str| {
             Err(LaunchError::HalfSet { present: present.to_owned(), missing: missing.to_owned() })
@@ -89,13 +88,13 @@ impl<'a> Variables<'a> {
     pub fn secret(&self) -> Result<Option<Secret>, LaunchError> {
         match (self.read)("CORRO_JOB_SECRET") {
             None => Ok(None),
-            // Not "no secret": somebody meant to set one, and would believe the job protected.
+            // An error instead of no secret: the user meant to protect the job.
             Some(secret) if secret.is_empty() => Err(LaunchError::EmptySecret),
             Some(secret) => Ok(Some(Secret::new(secret))),
         }
     }
 
-    /// `20000-20100`, both included.
+    /// Parses `20000-20100`, both ends included.
     pub fn ports(&self) -> Result<Option<RangeInclusive<u16>>, LaunchError> {
         let Some(value) = self.text("CORRO_PORTS") else { return Ok(None) };
         let ends =
@@ -112,5 +111,5 @@ impl<'a> Variables<'a> {
     }
 }
 
-/// A year: far enough for anyone, and adding it to a clock does not overflow.
+/// One year. Adding it to a clock reading does not overflow.
 const MAX_SECONDS: f64 = 365.0 * 24.0 * 3600.0;

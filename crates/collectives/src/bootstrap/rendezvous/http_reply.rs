@@ -1,4 +1,4 @@
-//! One HTTP/1.x reply, read from a stream. Entered by [`super::client`]. Never trusts a length.
+//! Parser of one HTTP/1.x reply from a stream. All lengths are bounded.
 
 use std::io::{self, Read};
 
@@ -14,17 +14,17 @@ pub struct Reply {
 
 #[derive(Debug, Error)]
 pub enum HttpError {
-    #[error("the name was not resolved")]
+    #[error("cannot resolve the host name")]
     Resolve(#[source] io::Error),
-    #[error("no connection")]
+    #[error("cannot connect")]
     Connect(#[source] io::Error),
     #[error("the connection broke")]
     Io(#[source] io::Error),
-    #[error("the reply is not HTTP as a key-value server speaks it")]
+    #[error("the reply is not the HTTP of a key-value server")]
     NotHttp,
     #[error("the reply is longer than {MAX_BODY_BYTES} bytes")]
     TooLong,
-    #[error("{method} {path} was answered with status {status}")]
+    #[error("{method} {path} returned status {status}")]
     Status { method: &'static str, path: String, status: u16 },
 }
 
@@ -62,7 +62,7 @@ pub fn read_reply(stream: &mut impl Read) -> Result<Reply, HttpError> {
             break;
         }
     }
-    // Nothing was asked for yet that could be answered by more.
+    // More bytes would be the reply to a request that was not sent.
     if head.body_length.is_some_and(|length| body.len() > length) {
         return Err(HttpError::NotHttp);
     }
@@ -70,11 +70,11 @@ pub fn read_reply(stream: &mut impl Read) -> Result<Reply, HttpError> {
 }
 
 fn read_some(stream: &mut impl Read, buffer: &mut Vec<u8>) -> Result<usize, HttpError> {
-    let mut piece = [0; 8192];
+    let mut chunk = [0; 8192];
     loop {
-        match stream.read(&mut piece) {
+        match stream.read(&mut chunk) {
             Ok(n_bytes) => {
-                buffer.extend_from_slice(&piece[..n_bytes]);
+                buffer.extend_from_slice(&chunk[..n_bytes]);
                 return Ok(n_bytes);
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -85,7 +85,7 @@ fn read_some(stream: &mut impl Read, buffer: &mut Vec<u8>) -> Result<usize, Http
 
 struct Head {
     status: u16,
-    /// Without it the body ends with the connection.
+    /// `None`: the body ends with the connection.
     body_length: Option<usize>,
     keep_alive: bool,
 }

@@ -1,5 +1,5 @@
-//! A client of a key-value server as Horovod's launcher runs it. Entered by [`super::key_value`]. All its requests can be
-//! repeated without harm, and are: a connection is tried until the deadline, a bad answer three times.
+//! HTTP client of the key-value server of Horovod's launcher. All requests are idempotent and retried: connecting until the deadline, failed
+//! requests up to three times.
 
 use std::io::{self, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -11,19 +11,20 @@ use super::timed_stream::Stream;
 
 const MAX_ATTEMPTS: usize = 3;
 const RETRY_INTERVAL: Duration = Duration::from_millis(500);
-/// A host that does not answer at all must not keep us from the next address of its name.
+/// Time limit of one address, so that an address that does not answer does not delay the next one of the host name.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub struct KvClient {
     addr: String,
     port: u16,
-    kept: Option<Stream>,
+    /// The kept-alive connection.
+    idle: Option<Stream>,
 }
 
 impl KvClient {
     pub fn new(addr: &str, port: u16) -> KvClient {
-        // Resolvers want the address of an URL without its brackets.
-        KvClient { addr: addr.trim_matches(['[', ']']).to_owned(), port, kept: None }
+        // An IPv6 address of a URL has brackets, which resolvers do not accept.
+        KvClient { addr: addr.trim_matches(['[', ']']).to_owned(), port, idle: None }
     }
 
     pub fn put(&mut self, path: &str, value: &[u8], deadline: Instant) -> Result<(), HttpError> {
@@ -33,7 +34,7 @@ impl KvClient {
         }
     }
 
-    /// `None` when the key is not there.
+    /// `None` when the key does not exist.
     pub fn get(&mut self, path: &str, deadline: Instant) -> Result<Option<Vec<u8>>, HttpError> {
         let reply = self.request("GET", path, b"", deadline)?;
         Ok((reply.status == 200).then_some(reply.body))
@@ -43,7 +44,7 @@ impl KvClient {
         self.request("DELETE", path, b"", deadline).map(drop)
     }
 
-    /// The reply, whose status is 200 or 404.
+    /// Sends a request, with retries. Returns a reply with status 200 or 404.
     fn request(
         &mut self,
         method: &'static str,
@@ -53,12 +54,12 @@ impl KvClient {
     ) -> Result<Reply, HttpError> {
         let mut n_failures = 0;
         loop {
-            // A server may have closed a connection that was idle; that says nothing about the next one.
-            let reused = self.kept.is_some();
+            // A server may have closed an idle connection, so a failure on it does not count.
+            let is_reused = self.idle.is_some();
             let failure = match self.attempt(method, path, body, deadline) {
                 Ok(reply) if matches!(reply.status, 200 | 404) => return Ok(reply),
                 Ok(Reply { status, .. }) => HttpError::Status { method, path: path.to_owned(), status },
-                Err(HttpError::Io(_)) if reused && Instant::now() < deadline => continue,
+                Err(HttpError::Io(_)) if is_reused && Instant::now() < deadline => continue,
                 Err(failure) => failure,
             };
             n_failures += 1;
@@ -70,7 +71,7 @@ impl KvClient {
     }
 
     fn attempt(&mut self, method: &str, path: &str, body: &[u8], deadline: Instant) -> Result<Reply, HttpError> {
-        let stream = match self.kept.take() {
+        let stream = match self.idle.take() {
             Some(stream) => stream,
             None => self.connect(deadline)?,
         };
@@ -82,7 +83,7 @@ impl KvClient {
         stream.until(deadline).write_all(&request).map_err(HttpError::Io)?;
         let reply = read_reply(&mut stream.until(deadline))?;
         if reply.keep_alive {
-            self.kept = Some(stream);
+            self.idle = Some(stream);
         }
         Ok(reply)
     }
@@ -95,11 +96,11 @@ impl KvClient {
                 Ok(addresses) => {
                     let mut failure = io::ErrorKind::AddrNotAvailable.into();
                     for address in addresses {
-                        let left = deadline.saturating_duration_since(Instant::now());
-                        let limit = left.min(CONNECT_TIMEOUT).max(Duration::from_millis(1));
-                        match TcpStream::connect_timeout(&address, limit) {
+                        let remaining = deadline.saturating_duration_since(Instant::now());
+                        let timeout = remaining.min(CONNECT_TIMEOUT).max(Duration::from_millis(1));
+                        match TcpStream::connect_timeout(&address, timeout) {
                             Ok(stream) => {
-                                // Small requests must not wait for an acknowledgement; if this fails they are merely slower.
+                                // Without Nagle's delay for small requests. A failure only makes them slower.
                                 let _ = stream.set_nodelay(true);
                                 return Ok(stream.into());
                             }

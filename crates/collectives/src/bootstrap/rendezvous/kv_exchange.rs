@@ -1,6 +1,6 @@
-//! The meeting at a launcher's key-value server. Every rank leaves its blob under its number; rank 0 collects them and leaves
-//! all of them in one value, so that a job of n ranks makes some 3n requests instead of n². Relies on no more than Horovod's
-//! contract (an unknown scope loses the key that is deleted), and uses our server's `?wait=` where it is understood.
+//! Rendezvous at a launcher's key-value server. Every rank puts its blob under its rank; rank 0 collects them and puts
+//! all of them into one value, so that n ranks make some 3n requests instead of n². Needs only Horovod's
+//! contract (`DELETE` in an unknown scope deletes the key), and uses long polling (`?wait=`) if the server supports it.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,17 +11,20 @@ use super::kv_client::KvClient;
 use super::signed_blob::{pack, unpack};
 use crate::bootstrap::rank_info::RankInfo;
 
-const ALL: &str = "all";
-const FAILED: &str = "failed";
+/// Key of the value with the blobs of all ranks.
+const ALL_KEY: &str = "all";
+/// Key that says that the rendezvous has failed: a rank, a blank, and the reason. The launcher's server sets it as soon as a rank's process
+/// has ended.
+const FAILED_KEY: &str = "failed";
 const FAILURE_POLL: Duration = Duration::from_secs(1);
 const MAX_REASON_CHARS: usize = 1000;
-/// How many times a server that does not wait is asked for a key before it is asked for notices.
+/// Polls of a key between two checks of `FAILED_KEY`, at a server without long polling.
 const POLLS_PER_FAILURE_CHECK: usize = 50;
 const MIN_PAUSE: Duration = Duration::from_millis(1);
 const MAX_PAUSE: Duration = Duration::from_millis(10);
-/// Shorter than what our server grants, and than what proxies tolerate.
+/// Shorter than the limit of our server, and than the timeouts of proxies.
 const MAX_LONG_POLL: Duration = Duration::from_secs(10);
-/// After the deadline, to find out who is missing.
+/// Extra time after the deadline to find out which ranks are missing.
 const GRACE: Duration = Duration::from_secs(2);
 
 pub fn exchange(
@@ -29,79 +32,78 @@ pub fn exchange(
     port: u16,
     rank_info: &RankInfo,
     round: u64,
-    sealed: &[u8],
+    signed: &[u8],
     deadline: Instant,
 ) -> Result<(Vec<Vec<u8>>, FailureKey), RendezvousError> {
-    let mut table = Table { client: KvClient::new(addr, port), round, waits: false };
-    let all = table.exchange(rank_info, sealed, deadline).map_err(|failure| match failure {
-        Failure::Meet(error) => error,
+    let mut kv_round = KvRound { client: KvClient::new(addr, port), round, has_long_poll: false };
+    let all = kv_round.exchange(rank_info, signed, deadline).map_err(|failure| match failure {
+        Failure::Rendezvous(error) => error,
         Failure::Http(source) => RendezvousError::Server { server: format!("{addr}:{port}"), source },
     })?;
-    Ok((all, FailureKey { addr: addr.to_owned(), port, round, waits: table.waits }))
+    Ok((all, FailureKey { addr: addr.to_owned(), port, round, has_long_poll: kv_round.has_long_poll }))
 }
 
-/// The key of a round under which it is written that its ranks cannot come together: a rank's number, a blank, and why. The launcher's server
-/// answers with it as soon as a rank's process has ended.
+/// Access to [`FAILED_KEY`] of a round.
 #[derive(Clone, Debug)]
 pub struct FailureKey {
     addr: String,
     port: u16,
     round: u64,
-    waits: bool,
+    has_long_poll: bool,
 }
 
 impl FailureKey {
-    /// Waits for at most a second for a notice, and returns the rank it names.
+    /// Waits at most a second for a failure, and returns its rank.
     pub fn wait(&self) -> Option<usize> {
-        let mut table = self.table();
+        let mut kv_round = self.kv_round();
         let deadline = Instant::now() + FAILURE_POLL + GRACE;
-        let path = table.path(FAILED);
-        let found = if self.waits {
-            table.client.get(&format!("{path}?wait={:.3}", FAILURE_POLL.as_secs_f64()), deadline)
+        let path = kv_round.path(FAILED_KEY);
+        let found = if self.has_long_poll {
+            kv_round.client.get(&format!("{path}?wait={:.3}", FAILURE_POLL.as_secs_f64()), deadline)
         } else {
             thread::sleep(FAILURE_POLL / 5);
-            table.client.get(&path, deadline)
+            kv_round.client.get(&path, deadline)
         };
-        parse_notice(&found.ok()??).map(|(rank, _)| rank)
+        parse_failure(&found.ok()??).map(|(rank, _)| rank)
     }
 
-    /// Best effort.
+    /// Reports a failure. Best effort.
     pub fn put(&self, rank: usize, reason: &str) {
-        let mut table = self.table();
-        let path = table.path(FAILED);
-        let _ = table.client.put(&path, format!("{rank} {reason}").as_bytes(), Instant::now() + GRACE);
+        let mut kv_round = self.kv_round();
+        let path = kv_round.path(FAILED_KEY);
+        let _ = kv_round.client.put(&path, format!("{rank} {reason}").as_bytes(), Instant::now() + GRACE);
     }
 
-    fn table(&self) -> Table {
-        Table { client: KvClient::new(&self.addr, self.port), round: self.round, waits: self.waits }
+    fn kv_round(&self) -> KvRound {
+        KvRound { client: KvClient::new(&self.addr, self.port), round: self.round, has_long_poll: self.has_long_poll }
     }
 }
 
-/// The rank and the reason, as one line of bounded length.
-fn parse_notice(value: &[u8]) -> Option<(usize, String)> {
+/// The rank and the reason. Control characters are replaced, and the length is bounded.
+fn parse_failure(value: &[u8]) -> Option<(usize, String)> {
     let text = String::from_utf8_lossy(value);
     let (rank, reason) = text.split_once(' ')?;
-    let printable = reason.chars().map(|letter| if letter.is_control() { ' ' } else { letter });
+    let printable = reason.chars().map(|c| if c.is_control() { ' ' } else { c });
     Some((rank.parse().ok()?, printable.take(MAX_REASON_CHARS).collect()))
 }
 
-/// Deletes what this rank left.
+/// Deletes the keys that this rank has put.
 pub fn delete_keys(addr: &str, port: u16, rank: usize, round: u64, deadline: Instant) -> Result<(), RendezvousError> {
-    let mut table = Table { client: KvClient::new(addr, port), round, waits: false };
+    let mut kv_round = KvRound { client: KvClient::new(addr, port), round, has_long_poll: false };
     let failed = |source| RendezvousError::Server { server: format!("{addr}:{port}"), source };
     let mut delete = |key: &str| {
-        let path = table.path(key);
-        table.client.delete(&path, deadline).map_err(failed)
+        let path = kv_round.path(key);
+        kv_round.client.delete(&path, deadline).map_err(failed)
     };
     delete(&rank.to_string())?;
     if rank != 0 {
         return Ok(());
     }
-    delete(ALL)
+    delete(ALL_KEY)
 }
 
 enum Failure {
-    Meet(RendezvousError),
+    Rendezvous(RendezvousError),
     Http(HttpError),
 }
 
@@ -111,84 +113,84 @@ impl From<HttpError> for Failure {
     }
 }
 
-/// Where the blobs of one round lie.
-struct Table {
+/// The keys of one round.
+struct KvRound {
     client: KvClient,
     round: u64,
-    /// Whether the server answers `?wait=` when the key comes.
-    waits: bool,
+    /// Whether the server supports long polling (`?wait=`).
+    has_long_poll: bool,
 }
 
-impl Table {
-    fn exchange(&mut self, rank_info: &RankInfo, sealed: &[u8], deadline: Instant) -> Result<Vec<Vec<u8>>, Failure> {
+impl KvRound {
+    fn exchange(&mut self, rank_info: &RankInfo, signed: &[u8], deadline: Instant) -> Result<Vec<Vec<u8>>, Failure> {
         let started = Instant::now();
         let own = rank_info.rank.to_string();
-        self.client.put(&self.path(&own), sealed, deadline)?;
-        // The key is there; a server that does not know about queries takes this for another one.
-        self.waits = self.client.get(&format!("{}?wait=0", self.path(&own)), deadline)?.is_some();
+        self.client.put(&self.path(&own), signed, deadline)?;
+        // The key exists. A server without queries takes the whole target for a key, and does not find it.
+        self.has_long_poll = self.client.get(&format!("{}?wait=0", self.path(&own)), deadline)?.is_some();
         if rank_info.rank == 0 {
-            let mut all = vec![sealed.to_vec()];
+            let mut all = vec![signed.to_vec()];
             for rank in 1..rank_info.size {
                 match self.wait_for(&rank.to_string(), deadline)? {
                     Some(blob) => all.push(blob),
-                    None => return Err(self.missing(rank_info, started)),
+                    None => return Err(self.missing_error(rank_info, started)),
                 }
             }
-            self.client.put(&self.path(ALL), &pack(&all), deadline)?;
+            self.client.put(&self.path(ALL_KEY), &pack(&all), deadline)?;
             return Ok(all);
         }
-        let Some(all) = self.wait_for(ALL, deadline)? else {
-            return Err(self.missing(rank_info, started));
+        let Some(all) = self.wait_for(ALL_KEY, deadline)? else {
+            return Err(self.missing_error(rank_info, started));
         };
-        unpack(&all, rank_info.size).ok_or(Failure::Meet(RendezvousError::Malformed { rank: 0 }))
+        unpack(&all, rank_info.size).ok_or(Failure::Rendezvous(RendezvousError::Malformed { rank: 0 }))
     }
 
-    /// `None` when the key does not come in time. An error when it is known that it will not.
+    /// Waits for a key; `None` when it is not put in time. An error when the rendezvous has failed.
     fn wait_for(&mut self, key: &str, deadline: Instant) -> Result<Option<Vec<u8>>, Failure> {
-        let (path, failed) = (self.path(key), self.path(FAILED));
+        let (path, failed) = (self.path(key), self.path(FAILED_KEY));
         let mut pause = MIN_PAUSE;
-        for n_asked in 1.. {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+        for n_polls in 1.. {
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            if remaining.is_zero() {
                 return Ok(None);
             }
-            let wait = left.mul_f64(0.9).min(MAX_LONG_POLL);
-            let asked = if self.waits && wait > MAX_PAUSE {
+            let wait = remaining.mul_f64(0.9).min(MAX_LONG_POLL);
+            let value = if self.has_long_poll && wait > MAX_PAUSE {
                 self.client.get(&format!("{path}?wait={:.3}", wait.as_secs_f64()), deadline + GRACE)?
             } else {
                 self.client.get(&path, deadline + GRACE)?
             };
-            if asked.is_some() {
-                return Ok(asked);
+            if value.is_some() {
+                return Ok(value);
             }
-            if self.waits || n_asked % POLLS_PER_FAILURE_CHECK == 0 {
-                let notice = self.client.get(&failed, deadline + GRACE)?;
-                if let Some((_, reason)) = notice.as_deref().and_then(parse_notice) {
-                    return Err(Failure::Meet(RendezvousError::PeerFailed { reason }));
+            if self.has_long_poll || n_polls % POLLS_PER_FAILURE_CHECK == 0 {
+                let failure = self.client.get(&failed, deadline + GRACE)?;
+                if let Some((_, reason)) = failure.as_deref().and_then(parse_failure) {
+                    return Err(Failure::Rendezvous(RendezvousError::PeerFailed { reason }));
                 }
             }
-            thread::sleep(pause.min(left));
+            thread::sleep(pause.min(remaining));
             pause = (pause * 2).min(MAX_PAUSE);
         }
         unreachable!("the loop ends at the deadline")
     }
 
-    /// Who is not here yet. Everyone is when only rank 0's list is missing: then it is rank 0 that is late, or gone.
-    fn missing(&mut self, rank_info: &RankInfo, started: Instant) -> Failure {
+    /// The error that names the ranks without a blob. If all have one, rank 0 is missing, because it has not put all blobs.
+    fn missing_error(&mut self, rank_info: &RankInfo, started: Instant) -> Failure {
         let waited = started.elapsed();
         let until = Instant::now() + GRACE;
-        let mut absent = Vec::new();
+        let mut missing = Vec::new();
         for rank in 0..rank_info.size {
             match self.client.get(&self.path(&rank.to_string()), until) {
                 Ok(Some(_)) => {}
-                Ok(None) => absent.push(rank),
+                Ok(None) => missing.push(rank),
                 Err(error) => return Failure::Http(error),
             }
         }
-        if absent.is_empty() {
-            absent.push(0);
+        if missing.is_empty() {
+            missing.push(0);
         }
-        Failure::Meet(RendezvousError::Missing { ranks: RankList(absent), waited, refused: None })
+        Failure::Rendezvous(RendezvousError::Missing { ranks: RankList(missing), waited, refused: None })
     }
 
     fn path(&self, key: &str) -> String {
@@ -201,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn notices_name_a_rank_and_a_reason() {
+    fn failures_name_a_rank_and_a_reason() {
         let long = format!("2 {}", "x".repeat(5000));
         for (value, expected) in [
             (
@@ -214,7 +216,7 @@ mod tests {
             ("2", None),
             ("two 2", None),
         ] {
-            assert_eq!(parse_notice(value.as_bytes()), expected, "{value:?}");
+            assert_eq!(parse_failure(value.as_bytes()), expected, "{value:?}");
         }
     }
 }

@@ -1,13 +1,13 @@
-//! Where a process was started from: its parent, process group and session on which machine. Without a secret and without a launcher's
-//! name for the run, this is all that tells the ranks of two worlds apart which use one `MASTER_PORT`.
+//! Origin of a process: its parent, process group and session, and its machine. Without a secret and without a launcher's
+//! id for the run, only the origin distinguishes the ranks of two worlds that use the same `MASTER_PORT`.
 
 use sha2::{Digest, Sha256};
 
-/// Facts about a process that children of one launcher share. A number is 0 when the process it names is outside the PID namespace, as it
-/// is for the first processes of a container.
+/// Properties that children of one launcher have in common. A number is 0 when its process is outside the PID namespace, as
+/// for the first processes of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessOrigin {
-    /// Of the kernel and the PID namespace: only within one can the numbers be compared.
+    /// Digest of the kernel's boot id and the PID namespace. Process numbers can be compared only if it is equal.
     pub machine: [u8; 16],
     pub pid: u32,
     pub parent: u32,
@@ -18,12 +18,12 @@ pub struct ProcessOrigin {
 pub const ORIGIN_BYTES: usize = 32;
 
 impl ProcessOrigin {
-    /// Of this process.
+    /// The origin of this process.
     pub fn of_this_process() -> ProcessOrigin {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
         let digest = Sha256::digest(format!("{} {}", boot.trim(), namespace.display()));
-        // SAFETY: these take no pointers and cannot fail for the calling process. (rustix has no value for the group or session 0.)
+        // SAFETY: the calls take no pointers and cannot fail for the calling process. (rustix cannot represent group or session 0.)
         let [parent, group, session] =
             unsafe { [libc::getppid(), libc::getpgrp(), libc::getsid(0)] }.map(|pid| pid.max(0) as u32);
         ProcessOrigin {
@@ -35,13 +35,13 @@ impl ProcessOrigin {
         }
     }
 
-    /// Children of one parent. Orphans are adopted by a process that says nothing about them.
+    /// Whether both have the same parent. Parent 1 does not count, because init adopts orphans of all kinds.
     pub fn is_sibling(&self, other: &ProcessOrigin) -> bool {
         self.machine == other.machine && self.parent == other.parent && self.parent > 1
     }
 
-    /// Whether both may belong to one world: on one machine they have the parent, the process group or the session in common. Ranks of
-    /// other machines and containers cannot be judged, nor two whose group and session are both outside the PID namespace (0).
+    /// Whether both may belong to one world: on one machine they have the parent, the process group or the session in common. True for
+    /// ranks of other machines and containers, and if group and session are both outside the PID namespace (0), where nothing can be compared.
     pub fn may_share_world(&self, other: &ProcessOrigin) -> bool {
         self.machine != other.machine
             || self.is_sibling(other)
@@ -53,8 +53,8 @@ impl ProcessOrigin {
         let mut bytes = [0; ORIGIN_BYTES];
         bytes[..16].copy_from_slice(&self.machine);
         let numbers = [self.pid, self.parent, self.group, self.session];
-        for (place, number) in bytes[16..].chunks_exact_mut(4).zip(numbers) {
-            place.copy_from_slice(&number.to_le_bytes());
+        for (slot, number) in bytes[16..].chunks_exact_mut(4).zip(numbers) {
+            slot.copy_from_slice(&number.to_le_bytes());
         }
         bytes
     }
@@ -73,16 +73,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_origin_comes_back_as_it_was() {
+    fn an_origin_round_trips() {
         let own = ProcessOrigin::of_this_process();
         assert_eq!(ProcessOrigin::decode(&own.encode()), own);
         assert!(own.pid > 0 && own.may_share_world(&own), "{own:?}");
     }
 
-    /// A child that is the first process of a PID namespace: its parent, group and session are those of no process in it.
+    /// The first process of a PID namespace has a parent, group and session outside of it.
     #[test]
-    fn an_origin_is_known_in_a_pid_namespace_of_its_own() {
-        let test = "bootstrap::rendezvous::origin::tests::an_origin_comes_back_as_it_was";
+    fn an_origin_exists_in_a_pid_namespace_of_its_own() {
+        let test = "bootstrap::rendezvous::process_origin::tests::an_origin_round_trips";
         let mut child = std::process::Command::new("unshare");
         child
             .args(["--user", "--map-root-user", "--pid", "--fork"])

@@ -1,5 +1,5 @@
-//! Where a job without a key-value server meets: an abstract Unix socket and a few TCP ports, all derived from the job's
-//! job_id, so that nothing has to be told and nothing is left behind. Entered by [`super::host`] and [`super::guest`].
+//! Addresses of a rendezvous at rank 0: an abstract Unix socket and a few TCP ports, derived from the job id, so that no rank has to be
+//! told an address and no file is left behind.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
@@ -13,14 +13,15 @@ use crate::bootstrap::rendezvous_method::{Rank0Host, Rank0Rendezvous};
 use crate::peer_process;
 
 pub struct Rank0Address {
-    /// What the connections of this meeting are for; see [`crate::auth::prove`].
+    /// Authentication context of the connections; see [`crate::auth::authenticate`].
     pub context: Vec<u8>,
     pub host: Rank0Host,
     pub size: usize,
-    /// Whether another run may have the same job_id.
+    /// Whether another run may have the same job id.
     pub is_ambiguous: bool,
-    /// Best first; rank 0 listens on all that are free.
+    /// In the order in which they are tried; rank 0 listens on all that are free.
     pub ports: [u16; 4],
+    /// Name of the abstract Unix socket.
     name: String,
 }
 
@@ -32,12 +33,12 @@ impl Rank0Address {
         {
             job.push_str(&format!("\nlauncher={pid}"));
         }
-        // Not the size: worlds of different sizes that were told one place are to find out.
+        // Without the size, so that worlds of different sizes with the same job id notice each other.
         let context = format!("corro meeting 2, round {round}\n{job}").into_bytes();
         let uid = rustix::process::geteuid().as_raw();
         let digest = Sha256::digest([&context[..], &uid.to_le_bytes()].concat());
         let name = digest.iter().take(16).fold("corro-".to_owned(), |name, byte| format!("{name}{byte:02x}"));
-        // The same in every round: reusing what a firewall lets through is a virtue.
+        // The same ports in every round, because a firewall may allow only these.
         let digest = Sha256::digest(&job);
         let port = |nth: usize| FIRST_PORT + u16::from_le_bytes([digest[2 * nth], digest[2 * nth + 1]]) % N_PORTS;
         let (host, is_ambiguous) = (rank0.host.clone(), !rank0.has_unique_id);
@@ -48,7 +49,7 @@ impl Rank0Address {
         UnixAddr::from_abstract_name(&self.name)
     }
 
-    /// The addresses of rank 0's host; none when all ranks are on one.
+    /// IP addresses of rank 0's host; empty when all ranks are on one host.
     pub fn ip_addresses(&self) -> Result<Vec<IpAddr>, DialError> {
         let names = match &self.host {
             Rank0Host::SameHost => return Ok(Vec::new()),
@@ -66,7 +67,7 @@ impl Rank0Address {
         Ok(addresses)
     }
 
-    /// For messages.
+    /// Text for messages.
     pub fn describe(&self) -> String {
         let ports = self.ports.map(|port| port.to_string()).join(", ");
         match &self.host {
@@ -77,17 +78,17 @@ impl Rank0Address {
     }
 }
 
-/// Above what services use, below what the kernel hands out to clients.
+/// Above the ports of services, below the kernel's ephemeral ports.
 const FIRST_PORT: u16 = 20_000;
 const N_PORTS: u16 = 12_000;
 
-/// Whether the address is this host's: only then can a socket be bound to it.
+/// Whether the address belongs to this host, which is tested by binding a socket to it.
 pub fn is_local(address: IpAddr) -> bool {
     address.is_loopback() || TcpListener::bind(SocketAddr::new(address, 0)).is_ok()
 }
 
-/// The process that made the other end of an inherited socket pair: the launcher's on this host. `None` when the descriptor
-/// is something else.
+/// The pid of the process that created an inherited socket pair: the launcher's process on this host. `None` when the descriptor
+/// is not such a socket.
 fn launcher_pid(descriptor: i32) -> Option<i32> {
     peer_process::raw_credentials(descriptor)?.pid
 }
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_and_rounds_meet_apart() {
+    fn jobs_and_rounds_have_different_sockets() {
         let one = Rank0Address::new(&hosted("a"), 0, 2);
         assert_eq!(one.name, Rank0Address::new(&hosted("a"), 0, 2).name);
         assert_ne!(one.name, Rank0Address::new(&hosted("b"), 0, 2).name);
@@ -120,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_to_the_launcher_tells_jobs_apart() {
+    fn the_launchers_pid_distinguishes_jobs() {
         let (socket, _other) = UnixStream::pair().unwrap();
         assert_eq!(launcher_pid(socket.as_raw_fd()), Some(std::process::id() as i32));
         assert_eq!(launcher_pid(-1), None);
@@ -129,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn own_addresses_are_known() {
+    fn addresses_of_this_host_are_local() {
         assert!(is_local("127.0.0.1".parse().unwrap()));
         assert!(!is_local("192.0.2.77".parse().unwrap()), "an address nobody has");
     }

@@ -1,10 +1,9 @@
-//! How a blob travels: with the signature of its rank when the job has a secret, and several in one message. Entered by
-//! [`super::exchange`] and by whoever relays blobs. Pure.
+//! Encoding of blobs: signed with HMAC when the job has a secret, and several blobs in one message. Pure.
 
 use super::error::RendezvousError;
 use crate::auth::{MAC_BYTES, Secret};
 
-/// Signs for one round of one job.
+/// Signs and verifies the blobs of one round.
 pub struct BlobSigner<'a> {
     pub secret: Option<&'a Secret>,
     pub round: u64,
@@ -17,39 +16,39 @@ const SIGNED: u8 = 1;
 
 impl BlobSigner<'_> {
     pub fn sign(&self, rank: usize, blob: &[u8]) -> Vec<u8> {
-        let mut sealed = MAGIC.to_vec();
+        let mut signed = MAGIC.to_vec();
         match self.secret {
-            None => sealed.push(PLAIN),
+            None => signed.push(PLAIN),
             Some(secret) => {
-                sealed.push(SIGNED);
-                sealed.extend_from_slice(&secret.sign(&self.signed_parts(&self.numbers(rank), blob)));
+                signed.push(SIGNED);
+                signed.extend_from_slice(&secret.sign(&self.signed_parts(&self.numbers(rank), blob)));
             }
         }
-        sealed.extend_from_slice(blob);
-        sealed
+        signed.extend_from_slice(blob);
+        signed
     }
 
-    pub fn verify<'b>(&self, rank: usize, sealed: &'b [u8]) -> Result<&'b [u8], RendezvousError> {
+    pub fn verify<'b>(&self, rank: usize, signed: &'b [u8]) -> Result<&'b [u8], RendezvousError> {
         let (kind, rest) =
-            sealed.strip_prefix(MAGIC).and_then(<[u8]>::split_first).ok_or(RendezvousError::Malformed { rank })?;
+            signed.strip_prefix(MAGIC).and_then(<[u8]>::split_first).ok_or(RendezvousError::Malformed { rank })?;
         match (*kind, self.secret) {
             (PLAIN, None) => Ok(rest),
             (PLAIN, Some(_)) => Err(RendezvousError::Unsigned { rank }),
             (SIGNED, None) => Err(RendezvousError::WithoutSecret { rank }),
             (SIGNED, Some(secret)) => {
                 let (signature, blob) = rest.split_at_checked(MAC_BYTES).ok_or(RendezvousError::Malformed { rank })?;
-                let right = secret.is_signed(&self.signed_parts(&self.numbers(rank), blob), signature);
-                if right { Ok(blob) } else { Err(RendezvousError::WrongSignature { rank }) }
+                let is_valid = secret.is_signed(&self.signed_parts(&self.numbers(rank), blob), signature);
+                if is_valid { Ok(blob) } else { Err(RendezvousError::WrongSignature { rank }) }
             }
             _ => Err(RendezvousError::Malformed { rank }),
         }
     }
 
-    /// A blob of another rank or round is none of this one's.
+    /// Round, rank and size, which are signed too, so that a blob of another rank or round is refused.
     fn numbers(&self, rank: usize) -> [u8; 24] {
         let mut numbers = [0; 24];
-        for (place, number) in numbers.chunks_exact_mut(8).zip([self.round, rank as u64, self.size as u64]) {
-            place.copy_from_slice(&number.to_le_bytes());
+        for (slot, number) in numbers.chunks_exact_mut(8).zip([self.round, rank as u64, self.size as u64]) {
+            slot.copy_from_slice(&number.to_le_bytes());
         }
         numbers
     }
@@ -59,7 +58,7 @@ impl BlobSigner<'_> {
     }
 }
 
-/// All blobs in one message, each behind its length.
+/// Concatenates blobs, each after its length (u32, little-endian).
 pub fn pack(blobs: &[Vec<u8>]) -> Vec<u8> {
     let mut message = Vec::with_capacity(blobs.iter().map(|blob| blob.len() + 4).sum());
     for blob in blobs {
@@ -69,7 +68,7 @@ pub fn pack(blobs: &[Vec<u8>]) -> Vec<u8> {
     message
 }
 
-/// `None` when it is not the message of `n_blobs` blobs.
+/// Splits a message of [`pack`]; `None` when it does not hold exactly `n_blobs` blobs.
 pub fn unpack(mut message: &[u8], n_blobs: usize) -> Option<Vec<Vec<u8>>> {
     let mut blobs = Vec::new();
     for _ in 0..n_blobs {
@@ -87,9 +86,9 @@ mod tests {
 
     fn check(writer: Option<&str>, reader: Option<&str>, expected: Result<&str, &str>) {
         let (writer, reader) = (writer.map(Secret::new), reader.map(Secret::new));
-        let sealed = BlobSigner { secret: writer.as_ref(), round: 1, size: 4 }.sign(3, b"blob");
-        let envelope = BlobSigner { secret: reader.as_ref(), round: 1, size: 4 };
-        match (envelope.verify(3, &sealed), expected) {
+        let signed = BlobSigner { secret: writer.as_ref(), round: 1, size: 4 }.sign(3, b"blob");
+        let signer = BlobSigner { secret: reader.as_ref(), round: 1, size: 4 };
+        match (signer.verify(3, &signed), expected) {
             (Ok(blob), Ok(expected)) => assert_eq!(blob, expected.as_bytes()),
             (Err(error), Err(expected)) => assert!(error.to_string().contains(expected), "{error}"),
             (seen, expected) => panic!("{seen:?} instead of {expected:?}"),
@@ -97,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_has_the_secret_is_heard() {
+    fn only_signatures_with_the_same_secret_are_accepted() {
         check(None, None, Ok("blob"));
         check(Some("s"), Some("s"), Ok("blob"));
         check(None, Some("s"), Err("rank 3 joined the rendezvous without the job's secret"));
@@ -108,14 +107,14 @@ mod tests {
     #[test]
     fn a_blob_of_another_rank_or_round_is_refused() {
         let secret = Secret::new("s");
-        let envelope = BlobSigner { secret: Some(&secret), round: 1, size: 4 };
-        let sealed = envelope.sign(3, b"blob");
-        assert!(matches!(envelope.verify(2, &sealed), Err(RendezvousError::WrongSignature { rank: 2 })));
-        let later = BlobSigner { round: 2, ..envelope };
-        assert!(matches!(later.verify(3, &sealed), Err(RendezvousError::WrongSignature { rank: 3 })));
+        let signer = BlobSigner { secret: Some(&secret), round: 1, size: 4 };
+        let signed = signer.sign(3, b"blob");
+        assert!(matches!(signer.verify(2, &signed), Err(RendezvousError::WrongSignature { rank: 2 })));
+        let later = BlobSigner { round: 2, ..signer };
+        assert!(matches!(later.verify(3, &signed), Err(RendezvousError::WrongSignature { rank: 3 })));
         for n_bytes in 0..MAGIC.len() + 1 + MAC_BYTES {
             assert!(
-                matches!(later.verify(3, &sealed[..n_bytes]), Err(RendezvousError::Malformed { rank: 3 })),
+                matches!(later.verify(3, &signed[..n_bytes]), Err(RendezvousError::Malformed { rank: 3 })),
                 "{n_bytes}"
             );
         }
@@ -123,7 +122,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn what_is_packed_is_unpacked(blobs: Vec<Vec<u8>>, extra: u8) {
+        fn packed_blobs_round_trip(blobs: Vec<Vec<u8>>, extra: u8) {
             let mut message = pack(&blobs);
             proptest::prop_assert_eq!(unpack(&message, blobs.len()), Some(blobs.clone()));
             proptest::prop_assert_eq!(unpack(&message, blobs.len() + 1), None);

@@ -1,5 +1,4 @@
-//! Meetings of threads that play ranks, at a key-value server with upstream's manners and at rank 0; what happens when
-//! someone does not come, is somebody else, or says nothing.
+//! Rendezvous of ranks that are threads, at a key-value server and at rank 0, with missing, foreign and silent peers.
 
 mod kv_server;
 
@@ -38,8 +37,8 @@ fn blob(round: u64, rank: usize) -> Vec<u8> {
     format!("round {round} rank {rank}").into_bytes()
 }
 
-/// A meeting no other test or process has.
-fn hosted(host: Rank0Host) -> RendezvousMethod {
+/// A rendezvous at rank 0 with a job id of its own.
+fn at_rank0(host: Rank0Host) -> RendezvousMethod {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let (pid, nth) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
     RendezvousMethod::Rank0(Rank0Rendezvous {
@@ -52,7 +51,7 @@ fn hosted(host: Rank0Host) -> RendezvousMethod {
 
 type Outcome = Result<Vec<Vec<u8>>, RendezvousError>;
 
-fn meet(launches: Vec<Launch>, round: u64, deadline: Instant) -> Vec<Outcome> {
+fn exchange_all(launches: Vec<Launch>, round: u64, deadline: Instant) -> Vec<Outcome> {
     std::thread::scope(|scope| {
         let ranks: Vec<_> = launches
             .iter()
@@ -62,12 +61,12 @@ fn meet(launches: Vec<Launch>, round: u64, deadline: Instant) -> Vec<Outcome> {
     })
 }
 
-/// All ranks meet, `n_rounds` times.
+/// Checks `n_rounds` rendezvous of all ranks.
 fn check(size: usize, method: &RendezvousMethod, secret: Option<&str>, n_rounds: u64) {
     let launches: Vec<Launch> = (0..size).map(|rank| launch(rank, size, method, secret)).collect();
     for round in 0..n_rounds {
         let expected: Vec<Vec<u8>> = (0..size).map(|rank| blob(round, rank)).collect();
-        for outcome in meet(launches.clone(), round, soon()) {
+        for outcome in exchange_all(launches.clone(), round, soon()) {
             assert_eq!(outcome.unwrap(), expected);
         }
         for launch in &launches {
@@ -81,20 +80,20 @@ fn chain(error: &dyn Error) -> String {
 }
 
 #[test]
-fn alone_one_meets_oneself() {
+fn a_single_process_gets_its_own_blob() {
     check(1, &RendezvousMethod::SingleProcess, None, 2);
 }
 
 #[test]
-fn at_a_server_of_upstreams_kind() {
+fn at_a_server_like_upstreams() {
     let server = KvServer::start(false);
     check(5, &server.rendezvous_method(), Some("s3"), 3);
     check(2, &server.rendezvous_method(), None, 1);
-    assert_eq!(server.keys(), [""; 0], "everything is cleared away");
+    assert_eq!(server.keys(), [""; 0], "all keys are deleted");
 }
 
 #[test]
-fn at_a_server_that_keeps_connections_and_waits() {
+fn at_a_server_with_keep_alive_and_long_polling() {
     let server = KvServer::start(true);
     check(5, &server.rendezvous_method(), Some("s3"), 3);
     assert_eq!(server.keys(), [""; 0]);
@@ -102,22 +101,22 @@ fn at_a_server_that_keeps_connections_and_waits() {
 }
 
 #[test]
-fn a_server_that_fails_is_asked_again() {
+fn a_failed_request_is_retried() {
     let server = KvServer::start(true);
     server.fail_next(2);
     check(2, &server.rendezvous_method(), None, 1);
     server.fail_next(100);
     let outcome = exchange(&launch(0, 2, &server.rendezvous_method(), None), 7, b"", soon());
     let error = chain(&outcome.unwrap_err());
-    assert!(error.contains("PUT /corro_7/0 was answered with status 500"), "{error}");
+    assert!(error.contains("PUT /corro_7/0 returned status 500"), "{error}");
 }
 
 #[test]
-fn who_is_missing_is_named_at_a_server_also_by_those_who_only_wait_for_rank_0() {
+fn missing_ranks_are_named_by_all_ranks_at_a_server() {
     for waits in [false, true] {
         let server = KvServer::start(waits);
         let launches = [0, 2].map(|rank| launch(rank, 4, &server.rendezvous_method(), None)).to_vec();
-        for outcome in meet(launches, 0, shortly()) {
+        for outcome in exchange_all(launches, 0, shortly()) {
             let error = outcome.unwrap_err();
             assert!(matches!(&error, RendezvousError::Missing { ranks, .. } if ranks.0 == [1, 3]), "{error:?}");
         }
@@ -125,61 +124,61 @@ fn who_is_missing_is_named_at_a_server_also_by_those_who_only_wait_for_rank_0() 
 }
 
 #[test]
-fn who_has_not_the_secret_is_named_at_a_server() {
+fn a_rank_without_the_secret_is_named_at_a_server() {
     let server = KvServer::start(false);
     let launches =
         vec![launch(0, 2, &server.rendezvous_method(), Some("s3")), launch(1, 2, &server.rendezvous_method(), None)];
-    let outcomes = meet(launches, 0, soon());
+    let outcomes = exchange_all(launches, 0, soon());
     assert!(matches!(outcomes[0], Err(RendezvousError::Unsigned { rank: 1 })), "{outcomes:?}");
     assert!(matches!(outcomes[1], Err(RendezvousError::WithoutSecret { rank: 0 })), "{outcomes:?}");
 }
 
 #[test]
-fn a_server_that_is_not_there_is_named() {
+fn an_unreachable_server_is_named() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let meeting = RendezvousMethod::KeyValue { addr: "127.0.0.1".to_owned(), port };
     let error = exchange(&launch(1, 2, &meeting, None), 0, b"", shortly()).unwrap_err();
-    assert!(chain(&error).contains(&format!("key-value server at 127.0.0.1:{port}: no connection")), "{error:?}");
+    assert!(chain(&error).contains(&format!("key-value server at 127.0.0.1:{port}: cannot connect")), "{error:?}");
 }
 
 #[test]
 fn at_rank_0_on_one_host() {
-    check(2, &hosted(Rank0Host::SameHost), None, 20);
-    check(16, &hosted(Rank0Host::SameHost), Some("s3"), 2);
+    check(2, &at_rank0(Rank0Host::SameHost), None, 20);
+    check(16, &at_rank0(Rank0Host::SameHost), Some("s3"), 2);
 }
 
 #[test]
 fn at_rank_0_by_address() {
     for address in ["127.0.0.1", "localhost"] {
-        check(4, &hosted(Rank0Host::Address(address.to_owned())), Some("s3"), 3);
+        check(4, &at_rank0(Rank0Host::Address(address.to_owned())), Some("s3"), 3);
     }
-    check(3, &hosted(Rank0Host::Candidates(vec!["127.0.0.1".to_owned()])), None, 1);
+    check(3, &at_rank0(Rank0Host::Candidates(vec!["127.0.0.1".to_owned()])), None, 1);
 }
 
-/// As under a Slurm whose nodes have addresses but no names: `srun` told `n[1-4]`, and nobody could resolve `n1`.
+/// As under a Slurm whose nodes have addresses but no names: `srun` set `n[1-4]`, and `n1` could not be resolved.
 #[test]
 fn at_rank_0_by_a_name_that_is_not_resolved() {
-    // Refused before anybody is asked, so that the test waits for no name server.
-    let meeting = hosted(Rank0Host::Address("no..name".to_owned()));
+    // An invalid name, so that no name server is queried.
+    let meeting = at_rank0(Rank0Host::Address("no..name".to_owned()));
     check(4, &meeting, Some("s3"), 2);
     let error = chain(&exchange(&launch(1, 2, &meeting, None), 0, b"", shortly()).unwrap_err());
     assert!(error.contains("cannot resolve the host name no..name: set MASTER_ADDR"), "{error}");
 }
 
 #[test]
-fn over_tcp_when_the_socket_is_out_of_reach() {
-    let RendezvousMethod::Rank0(here) = hosted(Rank0Host::Address("127.0.0.1".to_owned())) else {
+fn over_tcp_when_the_unix_socket_is_unreachable() {
+    let RendezvousMethod::Rank0(here) = at_rank0(Rank0Host::Address("127.0.0.1".to_owned())) else {
         unreachable!("it is hosted")
     };
     let address = rank0_address::Rank0Address::new(&here, 0, 2);
-    // Somebody is in our first port, and another visitor never says a word.
+    // The first port is in use, and another peer connects and sends nothing.
     let _stranger = TcpListener::bind(("127.0.0.1", address.ports[0]));
     std::thread::scope(|scope| {
         let host = scope.spawn(|| rank0_server::receive_all(&address, None, b"zero".to_vec(), soon()));
         let mut silent = Vec::new();
         let deadline = soon();
         let stream = loop {
-            assert!(Instant::now() < deadline, "nobody listens");
+            assert!(Instant::now() < deadline, "rank 0 does not listen");
             let reached = address.ports[1..].iter().find_map(|port| TcpStream::connect(("127.0.0.1", *port)).ok());
             match reached {
                 Some(stream) if silent.is_empty() => silent.push(stream),
@@ -195,19 +194,19 @@ fn over_tcp_when_the_socket_is_out_of_reach() {
 }
 
 #[test]
-fn two_jobs_on_one_machine_do_not_meet() {
-    let (one, other) = (hosted(Rank0Host::SameHost), hosted(Rank0Host::SameHost));
+fn two_jobs_on_one_machine_do_not_mix() {
+    let (one, other) = (at_rank0(Rank0Host::SameHost), at_rank0(Rank0Host::SameHost));
     let launches = vec![launch(0, 2, &one, None), launch(1, 2, &other, None)];
-    let outcomes = meet(launches, 0, shortly());
+    let outcomes = exchange_all(launches, 0, shortly());
     assert!(matches!(&outcomes[0], Err(RendezvousError::Missing { ranks, .. }) if ranks.0 == [1]), "{outcomes:?}");
     assert!(matches!(&outcomes[1], Err(RendezvousError::NoRank0 { .. })), "{outcomes:?}");
 }
 
 #[test]
-fn who_is_missing_at_rank_0_is_named_to_all() {
-    let method = hosted(Rank0Host::SameHost);
+fn missing_ranks_are_named_to_all_ranks_at_rank_0() {
+    let method = at_rank0(Rank0Host::SameHost);
     let launches = [0, 1, 3].map(|rank| launch(rank, 4, &method, None)).to_vec();
-    let outcomes = meet(launches, 0, shortly());
+    let outcomes = exchange_all(launches, 0, shortly());
     assert!(matches!(&outcomes[0], Err(RendezvousError::Missing { ranks, .. }) if ranks.0 == [2]), "{outcomes:?}");
     for outcome in &outcomes[1..] {
         let error = outcome.as_ref().unwrap_err().to_string();
@@ -216,20 +215,20 @@ fn who_is_missing_at_rank_0_is_named_to_all() {
 }
 
 #[test]
-fn who_has_another_secret_does_not_get_in() {
-    let method = hosted(Rank0Host::SameHost);
-    let outcomes = meet(vec![launch(0, 2, &method, Some("a")), launch(1, 2, &method, Some("b"))], 0, shortly());
+fn a_rank_with_another_secret_is_refused() {
+    let method = at_rank0(Rank0Host::SameHost);
+    let outcomes = exchange_all(vec![launch(0, 2, &method, Some("a")), launch(1, 2, &method, Some("b"))], 0, shortly());
     for outcome in outcomes {
         let error = chain(&outcome.unwrap_err());
         assert!(error.contains("the peer does not know the job's secret"), "{error}");
     }
 }
 
-/// A connection on which everything but the blob is said.
-fn proven(address: &rank0_address::Rank0Address) -> timed_stream::Stream {
+/// An authenticated connection to rank 0.
+fn authenticated(address: &rank0_address::Rank0Address) -> timed_stream::Stream {
     let deadline = soon();
     let stream = loop {
-        assert!(Instant::now() < deadline, "nobody listens");
+        assert!(Instant::now() < deadline, "rank 0 does not listen");
         match UnixStream::connect_addr(&address.unix().unwrap()) {
             Ok(stream) => break timed_stream::Stream::from(stream),
             Err(_) => std::thread::yield_now(),
@@ -240,8 +239,8 @@ fn proven(address: &rank0_address::Rank0Address) -> timed_stream::Stream {
 }
 
 #[test]
-fn who_does_not_belong_is_refused_and_the_meeting_goes_on() {
-    let RendezvousMethod::Rank0(here) = hosted(Rank0Host::SameHost) else { unreachable!("it is hosted") };
+fn foreign_processes_are_refused_and_the_rendezvous_goes_on() {
+    let RendezvousMethod::Rank0(here) = at_rank0(Rank0Host::SameHost) else { unreachable!("it is at rank 0") };
     let address = rank0_address::Rank0Address::new(&here, 0, 2);
     std::thread::scope(|scope| {
         let host = scope.spawn(|| rank0_server::receive_all(&address, None, b"zero".to_vec(), soon()));
@@ -254,8 +253,9 @@ fn who_does_not_belong_is_refused_and_the_meeting_goes_on() {
             (2, 2, "rank 2 is out of range in a world of 2"),
             (0, 2, "a world of 2 ranks already meets at the job's socket on this host"),
         ] {
-            let error =
-                rank0_client::exchange_blobs(&proven(&address), size, rank, b"x", soon()).unwrap_err().to_string();
+            let error = rank0_client::exchange_blobs(&authenticated(&address), size, rank, b"x", soon())
+                .unwrap_err()
+                .to_string();
             assert!(error.contains(expected), "{error}");
         }
         let (all, _member) = rank0_client::join(&address, 1, None, b"one", soon()).unwrap();
@@ -265,12 +265,12 @@ fn who_does_not_belong_is_refused_and_the_meeting_goes_on() {
 }
 
 #[test]
-fn a_second_rank_0_is_told_that_the_place_is_taken() {
-    let method = hosted(Rank0Host::SameHost);
+fn a_second_rank_0_is_refused() {
+    let method = at_rank0(Rank0Host::SameHost);
     std::thread::scope(|scope| {
         let ranks: Vec<_> =
             (0..2).map(|_| scope.spawn(|| exchange(&launch(0, 2, &method, None), 0, &blob(0, 0), soon()))).collect();
-        until_refused(&ranks);
+        wait_until_one_is_refused(&ranks);
         exchange(&launch(1, 2, &method, None), 0, &blob(0, 1), soon()).unwrap();
         let outcomes: Vec<Outcome> = ranks.into_iter().map(|rank| rank.join().unwrap()).collect();
         let refused: Vec<String> =
@@ -279,7 +279,7 @@ fn a_second_rank_0_is_told_that_the_place_is_taken() {
     });
 }
 
-fn until_refused(ranks: &[std::thread::ScopedJoinHandle<'_, Outcome>]) {
+fn wait_until_one_is_refused(ranks: &[std::thread::ScopedJoinHandle<'_, Outcome>]) {
     let deadline = soon();
     while !ranks.iter().any(|rank| rank.is_finished()) {
         assert!(Instant::now() < deadline, "none of them is refused");
@@ -288,15 +288,15 @@ fn until_refused(ranks: &[std::thread::ScopedJoinHandle<'_, Outcome>]) {
 }
 
 #[test]
-fn who_leaves_before_all_have_come_is_named_to_all() {
+fn a_rank_that_leaves_early_is_named_to_all() {
     for _ in 0..100 {
-        let RendezvousMethod::Rank0(here) = hosted(Rank0Host::SameHost) else { unreachable!("it is hosted") };
+        let RendezvousMethod::Rank0(here) = at_rank0(Rank0Host::SameHost) else { unreachable!("it is at rank 0") };
         let address = rank0_address::Rank0Address::new(&here, 0, 4);
-        let all_told = std::thread::scope(|scope| {
+        let all_named = std::thread::scope(|scope| {
             let host = scope.spawn(|| rank0_server::receive_all(&address, None, Vec::new(), soon()));
             let waiting = scope.spawn(|| rank0_client::join(&address, 1, None, b"one", shortly()));
             let leaving = rank0_client::exchange_blobs(
-                &proven(&address),
+                &authenticated(&address),
                 4,
                 3,
                 b"three",
@@ -305,11 +305,11 @@ fn who_leaves_before_all_have_come_is_named_to_all() {
             assert!(matches!(leaving, Err(RendezvousError::Rank0Lost(_))), "{leaving:?}");
             let error = host.join().unwrap().err().expect("rank 3 has left");
             let RendezvousError::Left { rank: 3, missing } = &error else { panic!("{error:?}") };
-            let told = waiting.join().unwrap().err().expect("rank 3 has left").to_string();
-            // It may have come too late to be told.
-            missing.0 == [2] && told.contains("rank 3 ended, or gave up, before rank 2 had joined")
+            let error_1 = waiting.join().unwrap().err().expect("rank 3 has left").to_string();
+            // Rank 1 may have joined too late to be told.
+            missing.0 == [2] && error_1.contains("rank 3 ended, or gave up, before rank 2 had joined")
         });
-        if all_told {
+        if all_named {
             return;
         }
     }
@@ -317,7 +317,7 @@ fn who_leaves_before_all_have_come_is_named_to_all() {
 }
 
 #[test]
-fn who_failed_is_named_at_a_server_at_once() {
+fn a_failed_rank_is_named_at_once_at_a_server() {
     let server = KvServer::start(true);
     let (addr, port) = match server.rendezvous_method() {
         RendezvousMethod::KeyValue { addr, port } => (addr, port),
@@ -340,8 +340,8 @@ fn who_failed_is_named_at_a_server_at_once() {
 }
 
 #[test]
-fn rank_0_notices_that_it_is_not_where_the_launcher_is() {
-    let meeting = hosted(Rank0Host::Candidates(vec!["192.0.2.77".to_owned()]));
+fn rank_0_notices_that_it_is_not_on_the_launchers_host() {
+    let meeting = at_rank0(Rank0Host::Candidates(vec!["192.0.2.77".to_owned()]));
     let error = exchange(&launch(0, 2, &meeting, None), 0, b"", soon()).unwrap_err().to_string();
     assert!(error.contains("set MASTER_ADDR"), "{error}");
 }

@@ -1,5 +1,5 @@
-//! A connection to another process, over TCP or a Unix socket, whose every read and write ends at a deadline. Entered by the
-//! rooms of [`super`]. Never trusts a single time limit per call: a peer that sends a byte now and then would stretch it.
+//! A TCP or Unix stream whose reads and writes end at a deadline. The remaining time is set before every call, so a peer that sends a
+//! byte now and then cannot extend it.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -40,16 +40,16 @@ impl Stream {
         })
     }
 
-    /// Ends whatever waits on it, also in other threads.
+    /// Shuts down both directions, which ends blocked reads and writes of other threads.
     pub fn shut_down(&self) {
-        // It fails when the peer was faster.
+        // Fails if the peer has closed the connection already.
         let _ = match self {
             Stream::Tcp(stream) => stream.shutdown(Shutdown::Both),
             Stream::Unix(stream) => stream.shutdown(Shutdown::Both),
         };
     }
 
-    /// Whether the peer has closed its end and left nothing to read.
+    /// Whether the peer has closed its end and nothing is left to read.
     pub fn is_closed_by_peer(&self) -> bool {
         use rustix::net::{RecvFlags, recv};
         match recv(self.as_fd(), &mut [0u8; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
@@ -58,7 +58,7 @@ impl Stream {
         }
     }
 
-    /// Whether the other end is a process of the same user, as far as the kernel can tell; root may be anyone.
+    /// Whether the other end of a Unix socket is a process of the same user or of root. True for TCP, where the kernel cannot tell.
     pub fn is_same_user(&self) -> bool {
         let Stream::Unix(stream) = self else { return true };
         let own = rustix::process::geteuid().as_raw();
@@ -97,12 +97,12 @@ pub struct TimedStream<'a> {
 
 impl TimedStream<'_> {
     fn arm(&self) -> io::Result<()> {
-        let left = self.deadline.saturating_duration_since(Instant::now());
-        // Zero would mean "for ever" to the kernel, as would anything it rounds down to it.
-        if left < Duration::from_micros(10) {
+        let remaining = self.deadline.saturating_duration_since(Instant::now());
+        // The kernel takes zero, and anything it rounds down to zero, as no limit.
+        if remaining < Duration::from_micros(10) {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        self.stream.set_timeouts(left)
+        self.stream.set_timeouts(remaining)
     }
 }
 
@@ -132,7 +132,7 @@ impl Write for TimedStream<'_> {
     }
 }
 
-/// The kernel says "would block" when a time limit is over.
+/// The kernel returns EWOULDBLOCK when a socket timeout expires.
 fn timed_out(error: io::Error) -> io::Error {
     if error.kind() == io::ErrorKind::WouldBlock { io::ErrorKind::TimedOut.into() } else { error }
 }

@@ -190,7 +190,7 @@ impl Shared {
         for said in said {
             match said {
                 SessionMessage::Connected => return false,
-                SessionMessage::PeerFailure(notice) => self.on_notice(Some(rank), notice),
+                SessionMessage::Failure(notice) => self.on_notice(Some(rank), notice),
             }
         }
         true
@@ -242,7 +242,7 @@ impl Shared {
                 let host = &self.peer_table.peer(rank).host;
                 notices.put(rank, &format!("rank {rank} on host {host} was lost while the ranks connected"));
             }
-            None => self.send_all(from, &SessionMessage::PeerFailure(notice)),
+            None => self.send_all(from, &SessionMessage::Failure(notice)),
         }
     }
 

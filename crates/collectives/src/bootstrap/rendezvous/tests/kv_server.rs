@@ -1,5 +1,5 @@
-//! A key-value server for tests. As upstream's: HTTP/1.0, a connection per request, a key is the rest of the path with
-//! everything in it. Or as ours: connections are kept and `?wait=` is understood.
+//! A key-value server for tests. Behaves as upstream's (HTTP/1.0, one request per connection, the query is part of the key) or as ours
+//! (keep-alive, long polling by `?wait=`).
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -63,7 +63,7 @@ impl KvServer {
         self.shared.n_connections.load(Ordering::Relaxed)
     }
 
-    /// Answers as many requests with status 500.
+    /// Answers the next `n_requests` requests with status 500.
     pub fn fail_next(&self, n_requests: usize) {
         self.shared.n_failures_due.store(n_requests, Ordering::Relaxed);
     }
@@ -78,7 +78,7 @@ impl Drop for KvServer {
 }
 
 impl Shared {
-    /// One request; `None` when there is not to be another.
+    /// Serves one request; `None` when the connection is to be closed.
     fn serve(&self, stream: &TcpStream) -> Option<()> {
         let mut reader = BufReader::new(stream);
         let mut line = String::new();
