@@ -64,7 +64,7 @@ fn averages_and_factors_are_those_of_the_sum() {
             comm.allreduce(&mut data, ReduceOp::Average).expect("an average");
             assert!(data.iter().all(|mean| *mean == (n - 1.0) / 2.0), "{length}: {:?}", data.first());
             let mut data = vec![rank; length];
-            let scale = Scale { before: 0.5, after: 4.0 };
+            let scale = Scale { prescale: 0.5, postscale: 4.0 };
             comm.allreduce_scaled(&mut data, ReduceOp::Sum, scale).expect("a sum");
             assert!(data.iter().all(|sum| *sum == (n - 1.0) * n), "{length}");
         }

@@ -1,6 +1,6 @@
-//! Large operations within a host where ranks may read each other's memory: everybody says where its buffers are, folds its own
-//! part out of the others' buffers, and fetches the rest from those who folded it. Three steps whatever the size, so ranks that
-//! share a core change places three times and not once a piece.
+//! Collectives of large buffers within a host by cross-memory attach (`process_vm_readv`): every rank publishes the addresses of its buffers, reduces
+//! its own part from the buffers of the others, and reads the other parts from the ranks that reduced them. Three steps for any size, so ranks that
+//! share a core switch context three times and not once per chunk.
 
 use std::ops::Range;
 
@@ -10,64 +10,66 @@ use crate::reduce;
 use crate::transport::shm::cma::{self, Pid};
 use crate::transport::shm::step_sync::StepSync;
 
-/// What is kept between operations: the others' processes, and a place to read into that stays in the cache.
-pub struct Reader {
+/// The processes of the other members, and scratch buffers that are reused by all operations.
+pub struct CmaReader {
     pids: Vec<Pid>,
     scratch: Vec<u8>,
     sources: Vec<*const u8>,
-    theirs: Vec<[u64; 2]>,
+    /// Addresses of `src` and `dst` of each member.
+    addresses: Vec<[u64; 2]>,
 }
 
-/// For all members together, so that what is read is folded before it leaves the cache.
+/// Scratch of all members together, so that a block is reduced before it leaves the cache.
 const SCRATCH_BYTES: usize = 512 * 1024;
-/// Smaller reads are dominated by their system call.
+/// Smaller reads are dominated by the system call.
 const MIN_BLOCK_BYTES: usize = 32 * 1024;
 
-impl Reader {
-    pub fn new(pids: Vec<Pid>) -> Reader {
-        Reader { pids, scratch: Vec::new(), sources: Vec::new(), theirs: Vec::new() }
+impl CmaReader {
+    pub fn new(pids: Vec<Pid>) -> CmaReader {
+        CmaReader { pids, scratch: Vec::new(), sources: Vec::new(), addresses: Vec::new() }
     }
 }
 
-/// As `pipelined_shm::run`: the same work, the same parts on every member.
+/// Runs a collective. `collective` and `parts` must be equal on every member.
 ///
 /// # Safety
-/// As `pipelined_shm::run`.
+/// As [`crate::algorithm::pipelined_shm::run`].
 pub unsafe fn run(
     sync: &mut StepSync,
     buffers: Buffers,
     parts: &[Range<usize>],
-    work: Collective,
-    reader: &mut Reader,
+    collective: Collective,
+    reader: &mut CmaReader,
 ) -> Result<(), Error> {
     let turn = sync.next_small();
-    let mine = [buffers.src as u64, buffers.dst as u64];
-    // SAFETY: an array of 16 bytes.
-    unsafe { sync.write_inline(turn, mine.as_ptr().cast(), size_of_val(&mine)) };
+    let own = [buffers.src as u64, buffers.dst as u64];
+    // SAFETY: `own` is an array of 16 bytes, which fit into the inline payload.
+    unsafe { sync.write_inline(turn, own.as_ptr().cast(), size_of_val(&own)) };
     sync.advance();
     sync.wait_all(sync.step())?;
-    reader.theirs.clear();
-    reader.theirs.extend((0..sync.n()).map(|member| {
-        // SAFETY: its step was waited for, and it writes this turn again only after we have made two more.
-        let note = unsafe { *sync.inline(member, turn) };
-        [note[0], note[1]]
+    reader.addresses.clear();
+    reader.addresses.extend((0..sync.n()).map(|member| {
+        // SAFETY: the member's step was waited for, and it writes this turn again only after this rank has made two more steps.
+        let payload = unsafe { *sync.inline(member, turn) };
+        [payload[0], payload[1]]
     }));
     let me = sync.me();
-    match work {
+    match collective {
         Collective::ReduceScatter(reduction) | Collective::Allreduce(reduction) => {
-            // SAFETY: the caller's; the others write only their own parts until we have said that we are done with ours.
-            unsafe { fold(sync, buffers, parts[me].clone(), reduction, reader)? };
+            // SAFETY: `buffers` are valid by the function's contract; the others write only their own parts until this rank has published that its
+            // part is done.
+            unsafe { reduce_own_part(sync, buffers, parts[me].clone(), reduction, reader)? };
         }
-        // Only what is at home in `src` is read from `src`.
+        // The others read this rank's part from `dst`.
         Collective::Allgather if !std::ptr::eq(buffers.src, buffers.dst) => {
             let own = parts[me].clone();
-            // SAFETY: both hold the own part.
+            // SAFETY: both buffers are valid for the own part by the function's contract, and do not overlap because they are not equal.
             unsafe { std::ptr::copy_nonoverlapping(buffers.src.add(own.start), buffers.dst.add(own.start), own.len()) };
         }
         Collective::Allgather => {}
     }
     sync.advance();
-    if !matches!(work, Collective::ReduceScatter(_)) {
+    if !matches!(collective, Collective::ReduceScatter(_)) {
         for distance in 1..sync.n() {
             let member = (me + distance) % sync.n();
             let part = &parts[member];
@@ -75,26 +77,31 @@ pub unsafe fn run(
                 continue;
             }
             sync.wait(member, sync.step())?;
-            // SAFETY: `dst` holds all parts; the owner has finished this one, and leaves it alone until we have said that we are.
+            // SAFETY: `dst` is writable for all parts. The owner has finished this part, and does not write it until this rank has published its last
+            // step.
             let read = unsafe {
-                let theirs = reader.theirs[member][1] + part.start as u64;
-                cma::read(reader.pids[member], theirs, buffers.dst.add(part.start), part.len())
+                let address = reader.addresses[member][1] + part.start as u64;
+                cma::read(reader.pids[member], address, buffers.dst.add(part.start), part.len())
             };
-            read.map_err(|cause| unreadable(sync, member, cause))?;
+            read.map_err(|cause| read_error(sync, member, cause))?;
         }
     }
-    // Nobody goes on to change a buffer that another still reads.
+    // No rank returns, and may change its buffers, while another still reads them.
     let done = sync.step().wrapping_add(1);
     sync.advance();
     sync.wait_all(done)
 }
 
-unsafe fn fold(
+/// Reduces this rank's own part, block by block.
+///
+/// # Safety
+/// `buffers` must be valid for the range `own`, of whole elements; the other members' buffers must not be written in this range meanwhile.
+unsafe fn reduce_own_part(
     sync: &StepSync,
     buffers: Buffers,
     own: Range<usize>,
     reduction: Reduction,
-    reader: &mut Reader,
+    reader: &mut CmaReader,
 ) -> Result<(), Error> {
     let (n, me) = (sync.n(), sync.me());
     let block = (SCRATCH_BYTES / n.max(2) / 64 * 64).max(MIN_BLOCK_BYTES);
@@ -105,19 +112,19 @@ unsafe fn fold(
         let n_bytes = block.min(own.end - start);
         reader.sources.clear();
         for member in 0..n {
-            // SAFETY: the own part lies in `src`; the scratch holds a block for each member.
+            // SAFETY: `start..start + n_bytes` is in the own part, for which `src` is valid; the scratch holds a block for each member.
             unsafe {
                 if member == me {
                     reader.sources.push(buffers.src.add(start));
                     continue;
                 }
-                let place = scratch.add(member * block);
-                cma::read(reader.pids[member], reader.theirs[member][0] + start as u64, place, n_bytes)
-                    .map_err(|cause| unreadable(sync, member, cause))?;
-                reader.sources.push(place);
+                let slot = scratch.add(member * block);
+                cma::read(reader.pids[member], reader.addresses[member][0] + start as u64, slot, n_bytes)
+                    .map_err(|cause| read_error(sync, member, cause))?;
+                reader.sources.push(slot);
             }
         }
-        // SAFETY: as above.
+        // SAFETY: `dst` is valid for the own part; every source has `n_bytes`, in `src` or in the scratch.
         unsafe {
             let out = buffers.dst.add(start);
             reduce::fold_raw(reduction.dtype, reduction.combine, out, None, &reader.sources, n_bytes);
@@ -128,7 +135,7 @@ unsafe fn fold(
     Ok(())
 }
 
-/// A process that cannot be read any more has most likely ended.
-fn unreadable(sync: &StepSync, member: usize, cause: std::io::Error) -> Error {
+/// The error of a failed read: the process has most likely ended.
+fn read_error(sync: &StepSync, member: usize, cause: std::io::Error) -> Error {
     sync.peer_table().explain(sync.rank(member), cause)
 }

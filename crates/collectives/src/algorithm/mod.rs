@@ -1,5 +1,5 @@
-//! How a collective is done over what `transport` offers. Each file explains one way, and is tested alone; `choice` says which is
-//! taken. No algorithm allocates while it works.
+//! Algorithms of collectives over `transport`. Each file explains one algorithm; `select` chooses between them. No algorithm allocates per
+//! operation once its scratch buffers have grown.
 
 pub mod cma_collectives;
 pub mod one_shot;
@@ -13,26 +13,26 @@ use crate::dtype::Dtype;
 use crate::op::Combine;
 use crate::reduce;
 
-/// What is done to the elements.
+/// A reduction: element type, operation and factor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reduction {
     pub dtype: Dtype,
     pub combine: Combine,
-    /// What each result is multiplied with, by whoever finishes it: an average costs one rank's part of a pass, not a pass.
+    /// Factor of each result. The rank that computes the final result of a part applies it, so an average needs no extra pass.
     pub factor: f64,
 }
 
 impl Reduction {
-    /// Scales finished results.
+    /// Multiplies final results by the factor.
     ///
     /// # Safety
-    /// `at` must hold `n_bytes` of whole elements that nobody else looks at yet.
+    /// `at` must be valid for reads and writes of `n_bytes`, which are whole elements of the dtype, and not accessed by others during the call.
     #[inline]
     pub unsafe fn apply_factor(&self, at: *mut u8, n_bytes: usize) {
         if self.factor != 1.0 {
-            // SAFETY: the caller's.
+            // SAFETY: `at` is valid for `n_bytes` and accessed by no other, by the function's contract.
             let data = unsafe { std::slice::from_raw_parts_mut(at, n_bytes) };
-            reduce::scale(self.dtype, self.factor, data).expect("the door refused what cannot be scaled");
+            reduce::scale(self.dtype, self.factor, data).expect("the caller has checked that the dtype can be scaled");
         }
     }
 }
@@ -48,7 +48,7 @@ pub enum Collective {
     Allreduce(Reduction),
 }
 
-/// Where an operation reads and writes: raw, because in place they are the same memory.
+/// Input and output of an operation. Raw pointers, because they are equal for an operation in place.
 #[derive(Clone, Copy, Debug)]
 pub struct Buffers {
     pub src: *const u8,
@@ -56,13 +56,13 @@ pub struct Buffers {
 }
 
 impl Buffers {
-    /// Brings the input to where the output goes.
+    /// Copies the input to the output, unless they are the same memory.
     ///
     /// # Safety
-    /// Both must hold `n_bytes`, the same or apart.
+    /// `src` must be readable and `dst` writable for `n_bytes`; they are equal or do not overlap.
     pub unsafe fn copy_input_to_output(self, n_bytes: usize) {
         if !std::ptr::eq(self.src, self.dst) {
-            // SAFETY: the caller's.
+            // SAFETY: both are valid for `n_bytes`, and do not overlap because they are not equal, by the function's contract.
             unsafe { std::ptr::copy_nonoverlapping(self.src, self.dst, n_bytes) };
         }
     }

@@ -1,14 +1,16 @@
-//! Small reductions within a host: everybody shows its whole input and reads everybody else's. One step, so one message time;
-//! the work grows with the square of the ranks, which is nothing while inputs are small. All add in the order of ranks, so all
-//! get the same bits.
+//! One-shot allreduce within a host, for small inputs: every rank publishes its input in shared memory, and reduces the inputs of all ranks. One
+//! step of latency; the total work grows with the square of the ranks. All ranks reduce in rank order, so all get the same bits.
 
 use crate::algorithm::{Buffers, Reduction};
 use crate::error::Error;
 use crate::reduce;
 use crate::transport::shm::step_sync::StepSync;
 
+/// Allreduce of `n_bytes`. `sources` is scratch.
+///
 /// # Safety
-/// `buffers` must hold `n_bytes` of whole elements, at most [`StepSync::SMALL_BYTES`].
+/// `buffers` must be valid for `n_bytes` (`src` for reads, `dst` for writes), whole elements, at most [`StepSync::SMALL_BYTES`]; `src` and `dst` are
+/// equal or do not overlap.
 pub unsafe fn allreduce(
     sync: &mut StepSync,
     buffers: Buffers,
@@ -19,18 +21,19 @@ pub unsafe fn allreduce(
     let turn = sync.next_small();
     sources.clear();
     if n_bytes <= StepSync::INLINE_BYTES {
-        // SAFETY: the caller's for the source.
+        // SAFETY: `src` is readable for `n_bytes` by the function's contract, and they fit into the inline payload.
         unsafe { sync.write_inline(turn, buffers.src, n_bytes) };
         sync.advance();
         sources.extend((0..sync.n()).map(|member| sync.inline(member, turn).cast::<u8>()));
     } else {
-        // SAFETY: our own slot; nobody reads this turn any more, since all have made a step after they did.
+        // SAFETY: this rank's own slot. No rank reads this turn any more: all have made a step since they did. `src` is readable for `n_bytes`.
         unsafe { std::ptr::copy_nonoverlapping(buffers.src, sync.small(sync.me(), turn), n_bytes) };
         sync.advance();
         sources.extend((0..sync.n()).map(|member| sync.small(member, turn).cast_const()));
     }
     sync.wait_all(sync.step())?;
-    // SAFETY: every slot holds that many bytes of an input, and is not written until all have made another step.
+    // SAFETY: every slot holds `n_bytes` of an input, and its owner does not write it until all have made another step. `dst` is writable for
+    // `n_bytes` by the function's contract.
     unsafe {
         reduce::fold_raw(reduction.dtype, reduction.combine, buffers.dst, None, sources, n_bytes);
         reduction.apply_factor(buffers.dst, n_bytes);
@@ -38,7 +41,7 @@ pub unsafe fn allreduce(
     Ok(())
 }
 
-/// Until everybody has come.
+/// Returns when all members have called it.
 pub fn barrier(sync: &mut StepSync) -> Result<(), Error> {
     sync.next_small();
     sync.advance();

@@ -1,5 +1,4 @@
-//! Operations in which pairs of ranks exchange bytes: alltoall, and whatever halves or doubles its distance. Entered with lists of
-//! what goes where; all of it moves at once.
+//! Pairwise exchanges over links: alltoall and recursive doubling. All transfers of an exchange progress at the same time.
 
 use crate::algorithm::Reduction;
 use crate::algorithm::ring::Ring;
@@ -7,7 +6,7 @@ use crate::error::Error;
 use crate::reduce;
 use crate::transport::link::Endpoint;
 
-/// Bytes to or from one member, and how many of them have moved.
+/// Bytes to or from one member, and how many of them have been transferred.
 #[derive(Clone, Copy, Debug)]
 pub struct Transfer {
     pub member: usize,
@@ -22,50 +21,49 @@ impl Transfer {
     }
 }
 
-/// At most one parcel to and one from each member.
+/// Completes all transfers; at most one to and one from each member.
 ///
 /// # Safety
-/// What is sent must be readable, what is received writable and apart from it.
+/// `at` of each sent transfer must be readable and that of each received one writable for its `n_bytes`; none that is received overlaps another.
 pub unsafe fn exchange(
     endpoint: &mut Endpoint<'_>,
     sent: &mut [Transfer],
     received: &mut [Transfer],
 ) -> Result<(), Error> {
     loop {
-        let (mut moved, mut whole) = (false, true);
-        for parcel in &mut *received {
-            let left = parcel.n_bytes - parcel.done;
-            if left > 0 {
-                // SAFETY: the caller's.
-                let n = unsafe { endpoint.receive(parcel.member, 0, parcel.at.add(parcel.done), left)? };
-                parcel.done += n;
+        let (mut moved, mut is_complete) = (false, true);
+        for transfer in &mut *received {
+            let remaining = transfer.n_bytes - transfer.done;
+            if remaining > 0 {
+                // SAFETY: `at` is writable for `n_bytes` by the function's contract.
+                let n = unsafe { endpoint.receive(transfer.member, 0, transfer.at.add(transfer.done), remaining)? };
+                transfer.done += n;
                 moved |= n > 0;
-                whole &= n == left;
+                is_complete &= n == remaining;
             }
         }
-        for parcel in &mut *sent {
-            let left = parcel.n_bytes - parcel.done;
-            if left > 0 {
-                // SAFETY: the caller's.
-                let n = unsafe { endpoint.send(parcel.member, 0, parcel.at.add(parcel.done), left)? };
-                parcel.done += n;
+        for transfer in &mut *sent {
+            let remaining = transfer.n_bytes - transfer.done;
+            if remaining > 0 {
+                // SAFETY: `at` is readable for `n_bytes` by the function's contract.
+                let n = unsafe { endpoint.send(transfer.member, 0, transfer.at.add(transfer.done), remaining)? };
+                transfer.done += n;
                 moved |= n > 0;
-                whole &= n == left;
+                is_complete &= n == remaining;
             }
         }
-        endpoint.after(moved || whole)?;
-        if whole {
+        endpoint.end_round(moved || is_complete)?;
+        if is_complete {
             return Ok(());
         }
     }
 }
 
-/// Recursive doubling, for small reductions over links: after `k` rounds every rank has the result of `2^k` ranks. Ranks beyond
-/// the largest power of two hand theirs to a partner first, and get the result from it. All combine in the order of
-/// ranks, so all get the same bits.
+/// Allreduce in place by recursive doubling, for small reductions over links: after `k` rounds every rank has the result of `2^k` ranks. Ranks beyond
+/// the largest power of two send their input to a partner first, and receive the result from it. All combine in rank order, so all get the same bits.
 ///
 /// # Safety
-/// `data` holds `n_bytes` of whole elements; `scratch` is at least as long.
+/// `data` must be valid for reads and writes of `n_bytes`, whole elements; `scratch` must be at least as long.
 pub unsafe fn recursive_doubling(
     endpoint: &mut Endpoint<'_>,
     Ring { members, me }: Ring<'_>,
@@ -75,22 +73,22 @@ pub unsafe fn recursive_doubling(
     scratch: &mut [u8],
 ) -> Result<(), Error> {
     let n = members.len();
-    let even = 1 << n.ilog2();
+    let power_of_two = 1 << n.ilog2();
     let other = scratch.as_mut_ptr();
-    // SAFETY: the caller's, throughout.
+    // SAFETY: `data` and `scratch` are valid for `n_bytes` by the function's contract, and do not overlap.
     unsafe {
-        if me >= even {
-            let partner = members[me - even];
+        if me >= power_of_two {
+            let partner = members[me - power_of_two];
             exchange(endpoint, &mut [Transfer::new(partner, data, n_bytes)], &mut [])?;
             return exchange(endpoint, &mut [], &mut [Transfer::new(partner, data, n_bytes)]);
         }
-        let extra = members.get(me + even);
+        let extra = members.get(me + power_of_two);
         if let Some(extra) = extra {
             exchange(endpoint, &mut [], &mut [Transfer::new(*extra, other, n_bytes)])?;
             reduce::combine_raw(reduction.dtype, reduction.combine, data, other, n_bytes);
         }
         let mut distance = 1;
-        while distance < even {
+        while distance < power_of_two {
             let partner = me ^ distance;
             let member = members[partner];
             let (mut sent, mut received) =

@@ -1,46 +1,46 @@
-//! Who owns which part of a buffer. Pure arithmetic.
+//! Partition of buffers among ranks, and of tensors into fused runs. Pure.
 
 use std::ops::Range;
 
-/// Divides `n_bytes` of whole elements into `n` parts, as even as cache lines allow, so that no two ranks write one line.
+/// Divides `n_bytes` into `n` parts of whole elements, as even as cache lines allow, so that no two ranks write the same line.
 pub fn split_even(n_bytes: usize, n: usize, element: usize) -> impl Fn(usize) -> Range<usize> + Copy {
     const LINE: usize = 64;
-    // A line holds a whole number of elements of any size we know.
+    // A line holds a whole number of elements of every dtype.
     debug_assert!(LINE.is_multiple_of(element) && n_bytes.is_multiple_of(element));
     let n_lines = n_bytes.div_ceil(LINE);
     let start = move |part: usize| (n_lines * part / n * LINE).min(n_bytes);
     move |part| start(part)..start(part + 1)
 }
 
-/// Rows of a first dimension, as Horovod's reducescatter divides them: the first ranks get one more.
+/// The rows of `rank` in Horovod's reducescatter: the first ranks get one more if the rows do not divide evenly.
 pub fn split_rows(n_rows: usize, n: usize, rank: usize) -> Range<usize> {
     let (each, more) = (n_rows / n, n_rows % n);
     let start = each * rank + rank.min(more);
     start..start + each + usize::from(rank < more)
 }
 
-/// The `k`th piece of a part.
-pub fn chunk_range(part: &Range<usize>, piece_bytes: usize, k: usize) -> Range<usize> {
-    let start = (part.start + k * piece_bytes).min(part.end);
-    start..(start + piece_bytes).min(part.end)
+/// The `k`th chunk of a part; shorter or empty at its end.
+pub fn chunk_range(part: &Range<usize>, chunk_bytes: usize, k: usize) -> Range<usize> {
+    let start = (part.start + k * chunk_bytes).min(part.end);
+    start..(start + chunk_bytes).min(part.end)
 }
 
-/// Tensors are brought together in runs of at most this size, which stay in the cache.
-const RUN_BYTES: usize = 2 << 20;
-/// A tensor of this size gains nothing from company: it is reduced where it is.
-const LARGE_BYTES: usize = 512 << 10;
+/// Maximum bytes of a fused run. Runs of this size stay in the cache.
+const MAX_RUN_BYTES: usize = 2 << 20;
+/// Tensors of this size are reduced in place: fusion would only copy them.
+const UNFUSED_BYTES: usize = 512 << 10;
 
-/// How many of the next tensors (by their bytes, at least one) are reduced as one. The same on every rank.
+/// Number of tensors, from the first, that are fused into one operation; at least one. `sizes` are in bytes and equal on every rank.
 pub fn fused_run_len(sizes: impl IntoIterator<Item = usize>) -> usize {
     let mut total = 0;
     let mut n = 0;
     for size in sizes {
-        if n > 0 && (size >= LARGE_BYTES || total + size > RUN_BYTES) {
+        if n > 0 && (size >= UNFUSED_BYTES || total + size > MAX_RUN_BYTES) {
             break;
         }
         n += 1;
         total += size;
-        if size >= LARGE_BYTES {
+        if size >= UNFUSED_BYTES {
             break;
         }
     }
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_follow_each_other_and_cover_everything() {
+    fn parts_are_contiguous_and_cover_everything() {
         for n in [1, 2, 3, 7, 64] {
             for n_bytes in [0, 4, 60, 64, 68, 1000, 4096, 1_000_000] {
                 let part = split_even(n_bytes, n, 4);
@@ -76,16 +76,16 @@ mod tests {
     }
 
     #[test]
-    fn small_tensors_go_together_and_large_ones_alone() {
-        assert_eq!(fused_run_len([4, 4, LARGE_BYTES, 4]), 2);
-        assert_eq!(fused_run_len([LARGE_BYTES, 4]), 1);
-        assert_eq!(fused_run_len([RUN_BYTES / 5; 9]), 5);
+    fn small_tensors_are_fused_and_large_ones_are_not() {
+        assert_eq!(fused_run_len([4, 4, UNFUSED_BYTES, 4]), 2);
+        assert_eq!(fused_run_len([UNFUSED_BYTES, 4]), 1);
+        assert_eq!(fused_run_len([MAX_RUN_BYTES / 5; 9]), 5);
         assert_eq!(fused_run_len([0, 0]), 2);
         assert_eq!(fused_run_len([]), 1);
     }
 
     #[test]
-    fn pieces_end_with_their_part() {
+    fn chunks_end_with_their_part() {
         assert_eq!(
             [chunk_range(&(10..25), 10, 0), chunk_range(&(10..25), 10, 1), chunk_range(&(10..25), 10, 2)],
             [10..20, 20..25, 25..25]

@@ -1,12 +1,12 @@
-//! Large operations within a host, through stages of shared memory that fit into the caches. Works whatever the kernel allows.
+//! Pipelined collectives of large buffers within a host, through stages of shared memory that fit into the caches. Needs no kernel support.
 //!
-//! The buffer is divided into parts, one for each member. The work goes piece by piece: in round `k` everybody
-//! *shows* piece `k` of the parts that others want, *folds* piece `k` of its own part out of what everybody showed, shows the
-//! result, and *takes* the results of the others. A round's show is made one round ahead and its taking one round later, so that
-//! nobody stands still waiting for the last to come.
+//! The buffer is divided into parts, one for each member, and processed in rounds of one chunk per part. In round `k` every rank
+//! *publishes* chunk `k` of the parts of the others in its stage, *reduces* chunk `k` of its own part from the stages of all, publishes the
+//! result, and *copies* the results of the others. A round is published one round ahead and copied one round later, so that
+//! no rank waits for the slowest one in every round.
 //!
-//! Steps of `n` rounds with both fold and take: show 0, then for each round show `k + 1` and result `k`. With only one of them:
-//! show 0, show 1, ….
+//! Step numbers of an allreduce with `n` rounds: publish 0, then for each round publish `k + 1` and result `k`. Of a reduce-scatter or allgather:
+//! publish 0, publish 1, ….
 
 use std::ops::Range;
 
@@ -16,143 +16,154 @@ use crate::error::Error;
 use crate::reduce;
 use crate::transport::shm::step_sync::StepSync;
 
-/// Scratch that is kept between operations.
+/// Buffers that are reused by all operations.
 #[derive(Default)]
 pub struct PipelineScratch {
     sources: Vec<*const u8>,
+    /// Stage of each of the last four rounds.
     turns: [usize; 4],
 }
 
-/// `parts` must be the same on every member, `chunk` too: how many bytes of a stage a round uses.
+/// Runs a collective. `parts` and `chunk`, the bytes of a stage that a round uses, must be equal on every member.
 ///
 /// # Safety
-/// `src` and `dst` must hold all parts (with `Take`, `src` only the own one and with `Fold` `dst` only the own one), in whole
-/// elements. They may be the same memory.
+/// `src` must be readable and `dst` writable for all parts, which are whole elements; for an allgather `src` only for the own part, for a
+/// reduce-scatter `dst` only for the own part. They are equal or do not overlap.
 pub unsafe fn run(
     sync: &mut StepSync,
     buffers: Buffers,
     parts: &[Range<usize>],
-    work: Collective,
+    collective: Collective,
     chunk: usize,
-    lists: &mut PipelineScratch,
+    scratch: &mut PipelineScratch,
 ) -> Result<(), Error> {
     let chunk = chunk.min(StepSync::STAGE_BYTES);
-    // Everybody's piece of every part must fit when parts are folded; when they are only taken, each stage holds one.
-    let (slots, folds) = match work {
+    // A stage holds one chunk for every member in a reduction, and one chunk in an allgather.
+    let (slots, reduces) = match collective {
         Collective::Allgather => (1, false),
         Collective::ReduceScatter(_) | Collective::Allreduce(_) => (sync.n(), true),
     };
-    let piece_bytes = (chunk / slots / 64 * 64).max(64);
+    let chunk_bytes = (chunk / slots / 64 * 64).max(64);
     let longest = parts.iter().map(Range::len).max().unwrap_or(0);
-    let n_rounds = longest.div_ceil(piece_bytes).max(1);
-    let takes = !matches!(work, Collective::ReduceScatter(_));
-    let mut pass = Pass {
+    let n_rounds = longest.div_ceil(chunk_bytes).max(1);
+    let copies = !matches!(collective, Collective::ReduceScatter(_));
+    let mut run = PipelineRun {
         sync,
         buffers,
         parts,
-        reduction: match work {
+        reduction: match collective {
             Collective::ReduceScatter(reduction) | Collective::Allreduce(reduction) => Some(reduction),
             Collective::Allgather => None,
         },
-        takes,
-        slot_bytes: if folds { piece_bytes } else { 0 },
-        piece_bytes,
-        steps: Steps { both: folds && takes, n_rounds: n_rounds as u32, base: 0 },
-        lists,
+        copies,
+        slot_bytes: if reduces { chunk_bytes } else { 0 },
+        chunk_bytes,
+        steps: Steps { is_allreduce: reduces && copies, n_rounds: n_rounds as u32, base: 0 },
+        scratch,
     };
-    pass.steps.base = pass.sync.step();
-    // SAFETY: the caller's.
-    unsafe { pass.run(n_rounds) }
+    run.steps.base = run.sync.step();
+    // SAFETY: `buffers` are valid by the function's contract.
+    unsafe { run.run(n_rounds) }
 }
 
-struct Pass<'a> {
+struct PipelineRun<'a> {
     sync: &'a mut StepSync,
     buffers: Buffers,
     parts: &'a [Range<usize>],
     reduction: Option<Reduction>,
-    takes: bool,
-    /// Distance of the pieces in a stage.
+    /// Whether results of the others are copied.
+    copies: bool,
+    /// Distance of the chunks in a stage.
     slot_bytes: usize,
-    piece_bytes: usize,
+    chunk_bytes: usize,
     steps: Steps,
-    lists: &'a mut PipelineScratch,
+    scratch: &'a mut PipelineScratch,
 }
 
-/// The numbers of the steps; the same on every member.
+/// Step numbers of an operation; equal on every member.
 #[derive(Clone, Copy)]
 struct Steps {
-    both: bool,
+    is_allreduce: bool,
     n_rounds: u32,
     base: u32,
 }
 
 impl Steps {
-    fn show(self, k: u32) -> u32 {
-        self.base.wrapping_add(match (self.both, k) {
+    /// The step by which a member has published round `k`.
+    fn published(self, k: u32) -> u32 {
+        self.base.wrapping_add(match (self.is_allreduce, k) {
             (true, 1..) => 2 * k,
             (_, k) => k + 1,
         })
     }
 
-    fn result(self, k: u32) -> u32 {
-        debug_assert!(self.both);
+    /// The step by which a member has published its result of round `k`.
+    fn reduced(self, k: u32) -> u32 {
+        debug_assert!(self.is_allreduce);
         self.base.wrapping_add(if k + 1 < self.n_rounds { 2 * k + 3 } else { 2 * k + 2 })
     }
 
-    /// The step of a member that means it has read all that was shown for round `k`: it shows a later round only after that.
-    fn free(self, k: u32) -> u32 {
-        let later = k + if self.both { 3 } else { 2 };
-        let total = if self.both { 2 * self.n_rounds } else { self.n_rounds };
-        if later < self.n_rounds { self.show(later) } else { self.base.wrapping_add(total + 1) }
+    /// The step by which a member has read everything that was published for round `k`, because it publishes a later round only after that.
+    fn consumed(self, k: u32) -> u32 {
+        let later = k + if self.is_allreduce { 3 } else { 2 };
+        let total = if self.is_allreduce { 2 * self.n_rounds } else { self.n_rounds };
+        if later < self.n_rounds { self.published(later) } else { self.base.wrapping_add(total + 1) }
     }
 }
 
-impl Pass<'_> {
+impl PipelineRun<'_> {
+    /// Runs all rounds.
+    ///
+    /// # Safety
+    /// `buffers` must be valid as [`run`] requires.
     unsafe fn run(&mut self, n_rounds: usize) -> Result<(), Error> {
-        // SAFETY: the caller's, for every call here.
+        // SAFETY: `buffers` are valid by the function's contract; rounds are published, reduced and copied in the order that the steps require.
         unsafe {
-            self.show(0)?;
+            self.publish(0)?;
             for k in 0..n_rounds {
                 let last = k + 1 == n_rounds;
                 if self.reduction.is_some() {
-                    self.sync.wait_all(self.steps.show(k as u32))?;
+                    self.sync.wait_all(self.steps.published(k as u32))?;
                 }
                 if !last {
-                    self.show(k + 1)?;
+                    self.publish(k + 1)?;
                 }
                 match self.reduction {
                     Some(reduction) => {
-                        self.fold(k, reduction);
-                        if self.takes {
+                        self.reduce_own_part(k, reduction);
+                        if self.copies {
                             self.sync.advance();
                             if k > 0 {
-                                self.take(k - 1)?;
+                                self.copy_results(k - 1)?;
                             }
                         }
                     }
-                    None => self.take(k)?,
+                    None => self.copy_results(k)?,
                 }
             }
-            if self.reduction.is_some() && self.takes {
-                self.take(n_rounds - 1)?;
+            if self.reduction.is_some() && self.copies {
+                self.copy_results(n_rounds - 1)?;
             }
         }
         Ok(())
     }
 
-    /// Puts what others want of round `k` on our stage.
-    unsafe fn show(&mut self, k: usize) -> Result<(), Error> {
-        let turn = self.sync.next_stage(self.steps.free(k as u32))?;
-        self.lists.turns[k % 4] = turn;
+    /// Copies this rank's input chunks of round `k` into its stage.
+    ///
+    /// # Safety
+    /// `src` must be readable for the parts that are published.
+    unsafe fn publish(&mut self, k: usize) -> Result<(), Error> {
+        let turn = self.sync.next_stage(self.steps.consumed(k as u32))?;
+        self.scratch.turns[k % 4] = turn;
         let me = self.sync.me();
         let stage = self.sync.stage(me, turn);
         for (member, part) in self.parts.iter().enumerate() {
-            // Our own part stays with us when it is to be folded, and is all there is to show when it is not.
+            // A reduction publishes the parts of the others, an allgather only the own part.
             if (member == me) == self.reduction.is_some() {
                 continue;
             }
-            let bytes = chunk_range(part, self.piece_bytes, k);
-            // SAFETY: the buffer holds the part (the caller's); the stage is ours, and holds a piece in each slot.
+            let bytes = chunk_range(part, self.chunk_bytes, k);
+            // SAFETY: `src` is readable for the part by the function's contract; the stage is this rank's own, and every slot holds a chunk.
             unsafe {
                 let slot = stage.add(member * self.slot_bytes);
                 std::ptr::copy_nonoverlapping(self.buffers.src.add(bytes.start), slot, bytes.len());
@@ -162,18 +173,21 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Reduces our piece of round `k`, and leaves the result on our stage too when others take it.
-    unsafe fn fold(&mut self, k: usize, reduction: Reduction) {
+    /// Reduces this rank's chunk of round `k`, and also writes the result to its stage if others copy it.
+    ///
+    /// # Safety
+    /// `src` and `dst` must be valid for the own part; all members must have published round `k`.
+    unsafe fn reduce_own_part(&mut self, k: usize, reduction: Reduction) {
         let me = self.sync.me();
-        let bytes = chunk_range(&self.parts[me], self.piece_bytes, k);
+        let bytes = chunk_range(&self.parts[me], self.chunk_bytes, k);
         if bytes.is_empty() {
             return;
         }
-        let turn = self.lists.turns[k % 4];
+        let turn = self.scratch.turns[k % 4];
         let offset = me * self.slot_bytes;
-        let (sync, buffers, sources) = (&self.sync, self.buffers, &mut self.lists.sources);
+        let (sync, buffers, sources) = (&self.sync, self.buffers, &mut self.scratch.sources);
         sources.clear();
-        // SAFETY: as in `show`; the pieces of the others were waited for and stay until we make a later step.
+        // SAFETY: `src` and `dst` are valid for the own part; the chunks of the others are published, and stay until this rank makes a later step.
         unsafe {
             sources.extend((0..sync.n()).map(|member| {
                 if member == me {
@@ -182,7 +196,7 @@ impl Pass<'_> {
                     sync.stage(member, turn).add(offset).cast_const()
                 }
             }));
-            let also = self.takes.then(|| sync.stage(me, turn).add(offset));
+            let also = self.copies.then(|| sync.stage(me, turn).add(offset));
             let out = buffers.dst.add(bytes.start);
             if reduction.factor == 1.0 {
                 reduce::fold_raw(reduction.dtype, reduction.combine, out, also, sources, bytes.len());
@@ -196,20 +210,23 @@ impl Pass<'_> {
         }
     }
 
-    /// Copies the others' pieces of round `k`.
-    unsafe fn take(&mut self, k: usize) -> Result<(), Error> {
+    /// Copies the chunks of round `k` from the stages of the others.
+    ///
+    /// # Safety
+    /// `dst` must be writable for all parts.
+    unsafe fn copy_results(&mut self, k: usize) -> Result<(), Error> {
         let me = self.sync.me();
-        let turn = self.lists.turns[k % 4];
-        let step = if self.steps.both { self.steps.result(k as u32) } else { self.steps.show(k as u32) };
-        // Everybody begins with the next member, so that not all read one stage at once.
+        let turn = self.scratch.turns[k % 4];
+        let step = if self.steps.is_allreduce { self.steps.reduced(k as u32) } else { self.steps.published(k as u32) };
+        // Every rank begins with the next member, so that not all read the same stage at once.
         for distance in 1..self.sync.n() {
             let member = (me + distance) % self.sync.n();
-            let bytes = chunk_range(&self.parts[member], self.piece_bytes, k);
+            let bytes = chunk_range(&self.parts[member], self.chunk_bytes, k);
             if bytes.is_empty() {
                 continue;
             }
             self.sync.wait(member, step)?;
-            // SAFETY: as in `fold`.
+            // SAFETY: `dst` is writable for the part; the member's chunk was waited for, and stays until this rank makes a later step.
             unsafe {
                 let slot = self.sync.stage(member, turn).add(member * self.slot_bytes);
                 std::ptr::copy_nonoverlapping(slot, self.buffers.dst.add(bytes.start), bytes.len());

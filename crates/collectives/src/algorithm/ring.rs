@@ -1,12 +1,11 @@
-//! Operations over streams, in a ring: every rank sends to the next and receives from the one before. Moves no byte twice that need
-//! not, and needs nothing but two links.
+//! Ring algorithm over links: every rank sends to the next and receives from the previous one. Optimal in bytes, and needs only two links.
 //!
 //! The buffer is divided into parts, one for each member. In step `s` a rank sends part `me - s - 1` and receives part
-//! `me - s - 2`. During the first `n - 1` steps what comes is added to what is there, and each rank ends with its own part, whole.
-//! During the next `n - 1` steps what comes is the result. Bytes are passed on as soon as they are there, not when their part
-//! is whole, so that the steps overlap.
+//! `me - s - 2`. During the first `n - 1` steps (reduce-scatter) received bytes are combined with the local ones, and each rank ends with its own part
+//! reduced. During the next `n - 1` steps (allgather) received bytes are results. Bytes are forwarded as soon as they arrive, not when their part
+//! is complete, so the steps overlap.
 //!
-//! With several streams to a neighbour each carries its own stripe of every part, and they know nothing of each other.
+//! With several streams to a neighbour each carries its own stripe of every part; stripes progress independently.
 
 use std::ops::Range;
 
@@ -15,7 +14,7 @@ use crate::error::Error;
 use crate::reduce;
 use crate::transport::link::Endpoint;
 
-/// Members of the ring in their order, which is the same on all of them, and our place in it.
+/// Members of the ring in ring order, which is the same on all of them, and the index of this rank.
 #[derive(Clone, Copy)]
 pub struct Ring<'a> {
     pub members: &'a [usize],
@@ -40,20 +39,20 @@ impl Ring<'_> {
     }
 }
 
-/// What is kept between operations.
+/// Buffers that are reused by all operations.
 #[derive(Default)]
 pub struct RingScratch {
-    stripes: Vec<Stripe>,
-    scratch: Vec<u8>,
+    progress: Vec<StripeProgress>,
+    bytes: Vec<u8>,
 }
 
-/// How far a stripe has come.
+/// Positions of one stripe.
 #[derive(Clone, Copy, Debug)]
-struct Stripe {
+struct StripeProgress {
     sent: Position,
     received: Position,
-    /// Bytes in the scratch that make no whole element yet.
-    torn: usize,
+    /// Bytes in the scratch of an element that has not arrived completely.
+    partial_bytes: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,61 +61,64 @@ struct Position {
     offset: usize,
 }
 
-/// Of each stripe. As large as what a socket gives at once, small enough for the cache.
+/// Scratch of each stripe. As large as one read of a socket, small enough for the cache.
 const SCRATCH_BYTES: usize = 256 * 1024;
 
-/// What is to be done, the same on every member but for where.
+/// One operation. Equal on every member.
 #[derive(Clone, Copy)]
 pub struct RingTask<'a> {
-    /// Those of the members in ring order.
+    /// The parts of the members, in ring order.
     pub parts: &'a [Range<usize>],
-    /// Bytes of one.
+    /// Bytes of one element.
     pub element: usize,
-    pub work: Collective,
+    pub collective: Collective,
     pub n_stripes: usize,
 }
 
+/// Runs a collective in place.
+///
 /// # Safety
-/// `dst` must hold all parts and, but for what is folded, the own input already. Whole elements.
+/// `dst` must be valid for reads and writes of all parts, which are whole elements, and hold this rank's input: all parts for a reduction, its own
+/// part for an allgather.
 pub unsafe fn run(
     endpoint: Endpoint<'_>,
     ring: Ring<'_>,
     dst: *mut u8,
     task: RingTask<'_>,
-    kept: &mut RingScratch,
+    scratch: &mut RingScratch,
 ) -> Result<(), Error> {
-    let RingTask { work, n_stripes, .. } = task;
+    let RingTask { collective, n_stripes, .. } = task;
     let n = ring.members.len();
-    let (first, end, reduction) = match work {
+    let (first, end, reduction) = match collective {
         Collective::ReduceScatter(reduction) => (0, n - 1, Some(reduction)),
         Collective::Allgather => (n - 1, 2 * (n - 1), None),
         Collective::Allreduce(reduction) => (0, 2 * (n - 1), Some(reduction)),
     };
     let start = Position { step: first, offset: 0 };
-    kept.stripes.clear();
-    kept.stripes.resize(n_stripes, Stripe { sent: start, received: start, torn: 0 });
-    kept.scratch.resize(n_stripes * SCRATCH_BYTES, 0);
-    let mut pass = Pass { endpoint, ring, dst, task, first, end, reduction };
+    scratch.progress.clear();
+    scratch.progress.resize(n_stripes, StripeProgress { sent: start, received: start, partial_bytes: 0 });
+    scratch.bytes.resize(n_stripes * SCRATCH_BYTES, 0);
+    let mut run = RingRun { endpoint, ring, dst, task, first, end, reduction };
     loop {
         let mut moved = false;
-        let mut whole = true;
-        for (index, stripe) in kept.stripes.iter_mut().enumerate() {
-            let scratch = &mut kept.scratch[index * SCRATCH_BYTES..][..SCRATCH_BYTES];
-            // SAFETY: the caller's.
+        let mut is_complete = true;
+        for (index, stripe) in scratch.progress.iter_mut().enumerate() {
+            let bytes = &mut scratch.bytes[index * SCRATCH_BYTES..][..SCRATCH_BYTES];
+            // SAFETY: `dst` is valid for all parts by the function's contract.
             unsafe {
-                moved |= pass.receive(index, stripe, scratch)?;
-                moved |= pass.send(index, stripe)?;
+                moved |= run.receive(index, stripe, bytes)?;
+                moved |= run.send(index, stripe)?;
             }
-            whole &= stripe.sent.step == end && stripe.received.step == end;
+            is_complete &= stripe.sent.step == end && stripe.received.step == end;
         }
-        pass.endpoint.after(moved || whole)?;
-        if whole {
+        run.endpoint.end_round(moved || is_complete)?;
+        if is_complete {
             return Ok(());
         }
     }
 }
 
-struct Pass<'a> {
+struct RingRun<'a> {
     endpoint: Endpoint<'a>,
     ring: Ring<'a>,
     dst: *mut u8,
@@ -126,9 +128,9 @@ struct Pass<'a> {
     reduction: Option<Reduction>,
 }
 
-impl Pass<'_> {
-    /// The part of `part` that a stripe carries.
-    fn stripe(&self, part: usize, index: usize) -> Range<usize> {
+impl RingRun<'_> {
+    /// The bytes of a part that a stripe carries.
+    fn stripe_range(&self, part: usize, index: usize) -> Range<usize> {
         let part = &self.task.parts[part];
         if self.task.n_stripes == 1 {
             return part.clone();
@@ -137,24 +139,28 @@ impl Pass<'_> {
         part.start + within.start..part.start + within.end
     }
 
-    /// Passes over what is empty.
-    fn settle(&self, index: usize, position: &mut Position, part_of: impl Fn(usize) -> usize) {
-        while position.step < self.end && position.offset == self.stripe(part_of(position.step), index).len() {
+    /// Moves a position at the end of its part to the next part that is not empty.
+    fn skip_finished(&self, index: usize, position: &mut Position, part_of: impl Fn(usize) -> usize) {
+        while position.step < self.end && position.offset == self.stripe_range(part_of(position.step), index).len() {
             *position = Position { step: position.step + 1, offset: 0 };
         }
     }
 
-    unsafe fn send(&mut self, index: usize, stripe: &mut Stripe) -> Result<bool, Error> {
+    /// Sends what is ready. True if any byte was sent.
+    ///
+    /// # Safety
+    /// `dst` must be valid for reads of all parts.
+    unsafe fn send(&mut self, index: usize, stripe: &mut StripeProgress) -> Result<bool, Error> {
         let ring = self.ring;
         let mut moved = false;
         loop {
-            self.settle(index, &mut stripe.sent, |step| ring.sent_part(step));
+            self.skip_finished(index, &mut stripe.sent, |step| ring.sent_part(step));
             let Position { step, offset } = stripe.sent;
             if step == self.end {
                 return Ok(moved);
             }
-            let bytes = self.stripe(ring.sent_part(step), index);
-            // What we send in a step is what we received in the one before.
+            let bytes = self.stripe_range(ring.sent_part(step), index);
+            // The bytes that are sent in a step were received in the previous one.
             let ready = if step == self.first || stripe.received.step >= step {
                 bytes.len()
             } else if stripe.received.step + 1 == step {
@@ -165,7 +171,7 @@ impl Pass<'_> {
             if ready == offset {
                 return Ok(moved);
             }
-            // SAFETY: within the part, which the buffer holds.
+            // SAFETY: the range is in a part, for which `dst` is valid.
             let sent = unsafe {
                 let from = self.dst.add(bytes.start + offset);
                 self.endpoint.send(ring.next(), index, from, ready - offset)?
@@ -178,47 +184,51 @@ impl Pass<'_> {
         }
     }
 
-    unsafe fn receive(&mut self, index: usize, stripe: &mut Stripe, scratch: &mut [u8]) -> Result<bool, Error> {
+    /// Receives and reduces what has arrived. True if any byte was received.
+    ///
+    /// # Safety
+    /// `dst` must be valid for reads and writes of all parts.
+    unsafe fn receive(&mut self, index: usize, stripe: &mut StripeProgress, scratch: &mut [u8]) -> Result<bool, Error> {
         let ring = self.ring;
-        self.settle(index, &mut stripe.received, |step| ring.received_part(step));
+        self.skip_finished(index, &mut stripe.received, |step| ring.received_part(step));
         let Position { step, offset } = stripe.received;
         if step == self.end {
             return Ok(false);
         }
         let n = ring.members.len();
-        let bytes = self.stripe(ring.received_part(step), index);
-        let left = bytes.len() - offset;
-        // SAFETY: within the part, which the buffer holds.
+        let bytes = self.stripe_range(ring.received_part(step), index);
+        let remaining = bytes.len() - offset;
+        // SAFETY: the offset is in a part, for which `dst` is valid.
         let here = unsafe { self.dst.add(bytes.start + offset) };
         let reduction = match self.reduction {
             Some(reduction) if step < n - 1 => reduction,
             _ => {
-                // SAFETY: as above.
-                let received = unsafe { self.endpoint.receive(ring.previous(), index, here, left)? };
+                // SAFETY: `here` is writable for the rest of the stripe.
+                let received = unsafe { self.endpoint.receive(ring.previous(), index, here, remaining)? };
                 stripe.received.offset += received;
-                self.settle(index, &mut stripe.received, |step| ring.received_part(step));
+                self.skip_finished(index, &mut stripe.received, |step| ring.received_part(step));
                 return Ok(received > 0);
             }
         };
-        let room = scratch.len().min(left) - stripe.torn;
-        // SAFETY: the scratch has that room.
+        let room = scratch.len().min(remaining) - stripe.partial_bytes;
+        // SAFETY: the scratch has at least `room` bytes after the partial element.
         let received = unsafe {
-            let to = scratch.as_mut_ptr().add(stripe.torn);
+            let to = scratch.as_mut_ptr().add(stripe.partial_bytes);
             self.endpoint.receive(ring.previous(), index, to, room)?
         };
-        let there = stripe.torn + received;
-        let whole = there - there % self.task.element;
-        // SAFETY: as above; the reduced part of the scratch is whole elements.
+        let n_available = stripe.partial_bytes + received;
+        let whole = n_available - n_available % self.task.element;
+        // SAFETY: `here` is valid for `whole` bytes, and the scratch holds as many, which are whole elements.
         unsafe {
             reduce::combine_raw(reduction.dtype, reduction.combine, here, scratch.as_ptr(), whole);
             if step == n - 2 {
                 reduction.apply_factor(here, whole);
             }
         }
-        scratch.copy_within(whole..there, 0);
-        stripe.torn = there - whole;
+        scratch.copy_within(whole..n_available, 0);
+        stripe.partial_bytes = n_available - whole;
         stripe.received.offset += whole;
-        self.settle(index, &mut stripe.received, |step| ring.received_part(step));
+        self.skip_finished(index, &mut stripe.received, |step| ring.received_part(step));
         Ok(received > 0)
     }
 }
@@ -228,18 +238,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_travel_as_the_prose_says() {
+    fn parts_follow_the_ring() {
         for n in 2..6 {
             let members: Vec<usize> = (0..n).collect();
             let ring = |me| Ring { members: &members, me };
             for me in 0..n {
                 let next = ring((me + 1) % n);
                 for step in 0..2 * (n - 1) {
-                    assert_eq!(ring(me).sent_part(step), next.received_part(step), "what is sent is what is awaited");
-                    assert_eq!(ring(me).received_part(step), ring(me).sent_part(step + 1), "and is passed on");
+                    assert_eq!(
+                        ring(me).sent_part(step),
+                        next.received_part(step),
+                        "the sent part is the one that the next rank expects"
+                    );
+                    assert_eq!(
+                        ring(me).received_part(step),
+                        ring(me).sent_part(step + 1),
+                        "a received part is forwarded"
+                    );
                 }
-                assert_eq!(ring(me).received_part(n - 2), me, "the own part comes last");
-                assert_eq!(ring(me).sent_part(n - 1), me, "and is shared first");
+                assert_eq!(ring(me).received_part(n - 2), me, "the own part is reduced last");
+                assert_eq!(ring(me).sent_part(n - 1), me, "and sent first");
             }
         }
     }

@@ -1,8 +1,8 @@
-//! Groups of the direct door: several tensors of one type in one call, cheaper than one by one, with the same results. What holds for one
-//! tensor (see [`super::typed`]) holds for each of them; all members pass as many, in the same order.
+//! Grouped operations: several tensors of one type in one call, with the same results as separate calls. The rules of [`super::typed`]
+//! hold for each tensor; all members pass the same number of tensors, in the same order.
 //!
-//! Small tensors travel together, through a buffer that is kept; large ones gain nothing from company and go alone. All members see the same
-//! sizes, so they divide the group alike. What cannot be done is refused before the first tensor is sent.
+//! Small tensors are fused into one operation through a buffer that is reused; large ones are sent separately. All members know the same
+//! sizes, so they divide the group in the same way. Arguments are checked before the first tensor is sent.
 
 use std::ops::Range;
 
@@ -26,7 +26,7 @@ impl Communicator {
         })
     }
 
-    /// As [`Communicator::allgather`] of each tensor; the results in the same order. Members may bring different lengths of each.
+    /// As [`Communicator::allgather`] of each tensor; the results in the same order. Lengths may differ between members.
     pub fn grouped_allgather<T: Element>(&mut self, tensors: &[&[T]]) -> Result<Vec<Vec<T>>, Error> {
         let lengths: Vec<usize> = tensors.iter().map(|tensor| tensor.len()).collect();
         let n_tensors = tensors.len();
@@ -46,7 +46,7 @@ impl Communicator {
         Ok(outputs)
     }
 
-    /// As [`Communicator::reducescatter`] of each tensor, given with the elements of one row of it; this rank's shares in the same order.
+    /// As [`Communicator::reducescatter`] of each tensor, given with the elements of one of its rows; returns this rank's rows in the same order.
     pub fn grouped_reducescatter<T: Element>(
         &mut self,
         tensors: &[(&[T], usize)],
@@ -67,18 +67,18 @@ impl Communicator {
         Ok(outputs)
     }
 
-    /// Divides tensors of these sizes, in bytes, into runs that travel together, and lets each pass, with the buffer that is kept.
+    /// Divides tensors of these sizes, in bytes, into fused runs, and calls `run_operation` with each run and the reused fusion buffer.
     fn for_each_fused_run(
         &mut self,
         sizes: &[usize],
-        mut pass: impl FnMut(&mut Communicator, Range<usize>, &mut Vec<u8>) -> Result<(), Error>,
+        mut run_operation: impl FnMut(&mut Communicator, Range<usize>, &mut Vec<u8>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let mut fused = std::mem::take(&mut self.fused);
         let mut outcome = Ok(());
         let mut start = 0;
         while start < sizes.len() && outcome.is_ok() {
             let end = start + partition::fused_run_len(sizes[start..].iter().copied());
-            outcome = pass(self, start..end, &mut fused);
+            outcome = run_operation(self, start..end, &mut fused);
             start = end;
         }
         self.fused = fused;
@@ -94,7 +94,7 @@ impl Communicator {
         fused.clear();
         run.iter().for_each(|tensor| fused.extend_from_slice(bytes_of(tensor)));
         let at = fused.as_mut_ptr();
-        // SAFETY: one vector of whole elements.
+        // SAFETY: `at` is valid for the vector, which holds whole elements of `T`.
         unsafe { self.allreduce_checked(Buffers { src: at, dst: at }, fused.len(), T::DTYPE, op, Scale::NONE)? };
         let mut rest = fused.as_slice();
         for tensor in run {
@@ -105,7 +105,7 @@ impl Communicator {
         Ok(())
     }
 
-    /// Each rank's part of the buffer holds its tensors behind each other. `counts`: by tensor, then by rank.
+    /// Allgather of a run. Each rank's part of the buffer holds its tensors one after another. `counts`: by tensor, then by rank.
     fn allgather_fused<T: Element>(
         &mut self,
         run: &[&[T]],
@@ -123,22 +123,22 @@ impl Communicator {
             own = after;
         }
         let at = fused.as_mut_ptr();
-        // SAFETY: one vector that holds all parts.
+        // SAFETY: `at` is valid for the vector, which holds all parts.
         unsafe { self.allgather_raw(Buffers { src: at, dst: at }, &parts)? };
         let mut from: Vec<usize> = parts.into_iter().map(|part| part.start).collect();
         for counts in counts {
-            let pieces = counts.iter().zip(&mut from).map(|(count, from)| {
+            let chunks = counts.iter().zip(&mut from).map(|(count, from)| {
                 let start = *from;
                 *from += count * size_of::<T>();
                 &fused[start..*from]
             });
-            // SAFETY: what was gathered are elements of `T`.
-            outputs.push(unsafe { concat_elements(counts.iter().sum(), pieces) });
+            // SAFETY: the gathered chunks are `counts` elements of `T`, in byte form.
+            outputs.push(unsafe { concat_elements(counts.iter().sum(), chunks) });
         }
         Ok(())
     }
 
-    /// Each rank's part of the buffer holds its shares of all tensors behind each other. `shares`: by tensor, then by rank.
+    /// Reduce-scatter of a run. Each rank's part of the buffer holds its rows of all tensors one after another. `shares`: by tensor, then by rank.
     fn reducescatter_fused<T: Element>(
         &mut self,
         run: &[(&[T], usize)],
@@ -157,29 +157,31 @@ impl Communicator {
             parts.push(start..fused.len());
         }
         let mut own = vec![0; parts[self.rank()].len()];
-        // SAFETY: the buffer holds all parts, of whole elements, and the vector ours.
+        // SAFETY: the buffer holds all parts, of whole elements, and `own` has the length of the own part.
         unsafe { self.reducescatter_raw(fused.as_ptr(), own.as_mut_ptr(), &parts, reduction)? };
         let mut rest = own.as_slice();
         for shares in shares {
             let (share, after) = rest.split_at(shares[self.rank()].len());
             rest = after;
-            // SAFETY: what was reduced are elements of `T`.
+            // SAFETY: `share` holds whole reduced elements of `T`.
             outputs.push(unsafe { concat_elements(share.len() / size_of::<T>(), std::iter::once(share)) });
         }
         Ok(())
     }
 }
 
+/// Concatenates bytes into a vector of elements.
+///
 /// # Safety
-/// The pieces must be so many elements of `T` together.
-unsafe fn concat_elements<'p, T: Element>(n_elements: usize, pieces: impl Iterator<Item = &'p [u8]>) -> Vec<T> {
+/// `chunks` must together be exactly the bytes of `n_elements` valid elements of `T`.
+unsafe fn concat_elements<'p, T: Element>(n_elements: usize, chunks: impl Iterator<Item = &'p [u8]>) -> Vec<T> {
     let mut elements: Vec<T> = Vec::with_capacity(n_elements);
     let mut at: *mut u8 = elements.as_mut_ptr().cast();
-    // SAFETY: there is room for all of them, and they are what the caller says.
+    // SAFETY: the chunks have the bytes of `n_elements` elements, by the function's contract, for which there is capacity.
     unsafe {
-        for piece in pieces {
-            std::ptr::copy_nonoverlapping(piece.as_ptr(), at, piece.len());
-            at = at.add(piece.len());
+        for chunk in chunks {
+            std::ptr::copy_nonoverlapping(chunk.as_ptr(), at, chunk.len());
+            at = at.add(chunk.len());
         }
         elements.set_len(n_elements);
     }

@@ -1,7 +1,7 @@
-//! The direct door: all members call the same operations in the same order, and the calling thread does the work. No negotiation, no
-//! other thread. The negotiated door stands on it.
+//! The ordered API: all members call the same operations in the same order, as in MPI, and the calling thread does the work. No negotiation, no
+//! other thread. The named API ([`crate::engine`]) executes its operations with it.
 //!
-//! `raw` does operations over addresses, `typed` and `grouped` are what people call, [`topology`] says who is where.
+//! [`typed`] and [`grouped`] are the public operations on slices, [`raw`] operates on addresses, [`topology`] groups members by host.
 
 pub mod grouped;
 pub mod raw;
@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::algorithm::cma_collectives::Reader;
+use crate::algorithm::cma_collectives::CmaReader;
 use crate::algorithm::pipelined_shm::{self, PipelineScratch};
 use crate::algorithm::ring::RingScratch;
 use crate::algorithm::{Buffers, Collective, one_shot};
@@ -27,35 +27,35 @@ use crate::transport::shm::step_sync::StepSync;
 use crate::transport::tcp::dial::connect_mesh;
 use crate::world_state::WorldState;
 
-/// The direct door for some ranks, its members. What they can do together is in [`typed`] and [`grouped`].
+/// A group of ranks, its members, that perform collective operations. The operations are in [`typed`] and [`grouped`].
 ///
-/// Belongs to one thread at a time. After an operation has failed, because a member died or left, all that follow fail too; what was
-/// merely [refused](crate::error::InvalidArgument) changes nothing.
+/// Used by one thread at a time. After an operation has failed, because a member died or left, all later ones fail too;
+/// [invalid arguments](crate::error::InvalidArgument) change nothing.
 pub struct Communicator {
     /// Members as ranks of the world, ascending.
     ranks: Vec<usize>,
     me: usize,
     topology: Topology,
-    /// Shared with the members of this host, if there are others.
+    /// Synchronisation with the other members of this host; `None` if there are none.
     sync: Option<StepSync>,
-    /// Where members may read each other's memory.
-    reader: Option<Reader>,
+    /// `None` where members cannot read each other's memory.
+    reader: Option<CmaReader>,
     links: Links,
     algorithm_override: AlgorithmOverride,
     n_cores: usize,
-    /// What operations use again and again.
-    lists: PipelineScratch,
+    /// Buffers that are reused by all operations.
+    pipeline: PipelineScratch,
     stripes: RingScratch,
     sources: Vec<*const u8>,
     parts: Vec<Range<usize>>,
     scratch: Vec<u8>,
     fused: Vec<u8>,
-    /// Why nothing works any more.
+    /// The failure after which the communicator is unusable.
     broken: Option<Error>,
     world: Arc<WorldState>,
 }
 
-// SAFETY: the addresses in its lists mean nothing between operations, and operations need it whole.
+// SAFETY: the raw pointers in its scratch lists are used only within an operation, which borrows the communicator exclusively.
 unsafe impl Send for Communicator {}
 
 impl Communicator {
@@ -78,12 +78,12 @@ impl Communicator {
             }
             _ => None,
         };
-        let far: Vec<usize> = (0..ranks.len()).filter(|member| !locals.contains(member)).collect();
+        let remote: Vec<usize> = (0..ranks.len()).filter(|member| !locals.contains(member)).collect();
         let addresses = |member: &usize| {
             let rank = ranks[*member];
             (rank, world.peer_infos[rank].addresses.as_slice())
         };
-        let peers: Vec<_> = far.iter().map(addresses).collect();
+        let peers: Vec<_> = remote.iter().map(addresses).collect();
         let n_streams = world.options.n_streams.max(1);
         let (credentials, peer_table) = (&world.credentials, &world.peer_table);
         let streams =
@@ -92,7 +92,7 @@ impl Communicator {
         for (rank_info, member) in locals.iter().enumerate().filter(|(_, member)| **member != me) {
             links[*member] = Link::Ring(rank_info);
         }
-        for (member, streams) in far.into_iter().zip(streams) {
+        for (member, streams) in remote.into_iter().zip(streams) {
             links[member] = Link::Tcp(streams);
         }
         let algorithm_override = world.options.algorithm_override;
@@ -105,7 +105,7 @@ impl Communicator {
             reader: None,
             algorithm_override,
             n_cores: world.n_cores,
-            lists: PipelineScratch::default(),
+            pipeline: PipelineScratch::default(),
             stripes: RingScratch::default(),
             sources: Vec::new(),
             parts: Vec::new(),
@@ -118,12 +118,12 @@ impl Communicator {
         Ok(communicator)
     }
 
-    /// This process's number among the members, from 0.
+    /// Rank of this process among the members, from 0.
     pub fn rank(&self) -> usize {
         self.me
     }
 
-    /// How many members there are.
+    /// Number of members.
     pub fn size(&self) -> usize {
         self.ranks.len()
     }
@@ -133,8 +133,8 @@ impl Communicator {
         &self.ranks
     }
 
-    /// From now on an operation fails when a peer that it needs has been silent for so long. Only for operations that all members
-    /// are known to have begun: otherwise a rank that computes would be taken for one that hangs.
+    /// Limits the time that an operation waits for a peer without progress. Only for operations that all members
+    /// are known to have begun: otherwise a rank that still computes would be taken for one that hangs.
     pub fn limit_silence(&mut self, limit: Option<Duration>) {
         self.links.limit = limit;
         if let Some(sync) = &mut self.sync {
@@ -142,41 +142,41 @@ impl Communicator {
         }
     }
 
-    /// Whether the members of this host may read each other: everybody tries everybody, and all must agree.
-    fn probe_cma(&mut self) -> Result<Option<Reader>, ConnectError> {
+    /// Tests whether the members of this host can read each other's memory. Every member reads from every other, and all must succeed.
+    fn probe_cma(&mut self) -> Result<Option<CmaReader>, ConnectError> {
         let Some(sync) = &mut self.sync else { return Ok(None) };
         let mut token = [0; 16];
         getrandom::fill(&mut token).map_err(|error| ConnectError::SharedMemory(std::io::Error::other(error)))?;
         let token = Box::new(u128::from_ne_bytes(token));
         let (n, me) = (sync.n(), sync.me());
-        let mut shown = vec![[0u64; 4]; n];
-        shown[me] = [u64::from(std::process::id()), &raw const *token as u64, *token as u64, (*token >> 64) as u64];
+        let mut probes = vec![[0u64; 4]; n];
+        probes[me] = [u64::from(std::process::id()), &raw const *token as u64, *token as u64, (*token >> 64) as u64];
         let parts: Vec<Range<usize>> = (0..n).map(|member| member * 32..(member + 1) * 32).collect();
-        let everybody = shown.as_mut_ptr().cast::<u8>();
-        let buffers = Buffers { src: everybody, dst: everybody };
-        // SAFETY: an array of that many parts.
+        let all_probes = probes.as_mut_ptr().cast::<u8>();
+        let buffers = Buffers { src: all_probes, dst: all_probes };
+        // SAFETY: `probes` is an array of `n` parts of 32 bytes.
         unsafe {
-            pipelined_shm::run(sync, buffers, &parts, Collective::Allgather, StepSync::STAGE_BYTES, &mut self.lists)?
+            pipelined_shm::run(sync, buffers, &parts, Collective::Allgather, StepSync::STAGE_BYTES, &mut self.pipeline)?
         };
         let readable = |member: &[u64; 4]| {
             let token = u128::from(member[2]) | u128::from(member[3]) << 64;
             cma::works(Pid(member[0] as i32), member[1], token)
         };
-        let wanted = self.world.options.direct_read;
-        let mut works = u8::from(wanted != DirectRead::Never && shown.iter().all(readable));
+        let mode = self.world.options.direct_read;
+        let mut works = u8::from(mode != DirectRead::Never && probes.iter().all(readable));
         let reduction = crate::algorithm::Reduction {
             dtype: crate::dtype::Dtype::U8,
             combine: crate::op::Combine::Min,
             factor: 1.0,
         };
         let buffers = Buffers { src: &raw const works, dst: &raw mut works };
-        // SAFETY: one byte. The token lives until all have read it, which they have when they say what they saw.
+        // SAFETY: `works` is one byte. The token outlives all reads: every member has read it when it contributes to this allreduce.
         unsafe { one_shot::allreduce(sync, buffers, 1, reduction, &mut self.sources)? };
         drop(token);
-        if works == 0 && wanted == DirectRead::Require {
+        if works == 0 && mode == DirectRead::Require {
             return Err(ConnectError::CmaUnavailable);
         }
-        let pids = shown.iter().map(|member| Pid(member[0] as i32)).collect();
-        Ok((works == 1).then(|| Reader::new(pids)))
+        let pids = probes.iter().map(|member| Pid(member[0] as i32)).collect();
+        Ok((works == 1).then(|| CmaReader::new(pids)))
     }
 }

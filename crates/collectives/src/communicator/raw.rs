@@ -1,5 +1,4 @@
-//! Operations over addresses and bytes: picks a way, runs it, remembers what broke. The doors enter here, after they have checked
-//! what they were given.
+//! Operations on addresses and bytes: selects an algorithm, runs it, and records failures. Callers have checked the arguments.
 
 use std::ops::Range;
 
@@ -14,16 +13,18 @@ use crate::reduce;
 use crate::transport::link::Endpoint;
 use crate::transport::shm::step_sync::StepSync;
 
-/// From here on the ring's many rounds are worth the bytes it saves (measured with 4 hosts).
+/// From this size on the ring is faster than recursive doubling (measured with 4 hosts).
 const RING_MIN_BYTES: usize = 256 * 1024;
-/// So much for each stream to a neighbour.
+/// Minimum bytes per stream to a neighbour.
 const STRIPE_MIN_BYTES: usize = 512 * 1024;
-/// From here on it pays that several members of a host talk to other hosts at once.
+/// From this size on several members of a host exchange data with other hosts at the same time.
 const RAILS_MIN_BYTES: usize = 64 * 1024;
 
 impl Communicator {
+    /// Allreduce of `n_bytes`.
+    ///
     /// # Safety
-    /// `buffers` must hold `n_bytes` of whole elements, in the same memory or apart.
+    /// `src` must be readable and `dst` writable for `n_bytes`, whole elements; they are equal or do not overlap.
     pub unsafe fn allreduce_raw(
         &mut self,
         buffers: Buffers,
@@ -34,7 +35,7 @@ impl Communicator {
         if n_bytes == 0 {
             return Ok(());
         }
-        // SAFETY: the caller's.
+        // SAFETY: `buffers` are valid for `n_bytes` by the function's contract.
         let outcome = unsafe {
             if self.size() == 1 {
                 buffers.copy_input_to_output(n_bytes);
@@ -49,41 +50,60 @@ impl Communicator {
         self.record_failure(outcome)
     }
 
+    /// Allreduce among the members of one host.
+    ///
+    /// # Safety
+    /// As [`Communicator::allreduce_raw`].
     unsafe fn allreduce_local(&mut self, buffers: Buffers, n_bytes: usize, reduction: Reduction) -> Result<(), Error> {
-        let sync = self.sync.as_mut().expect("several members on one host share a sync");
+        let sync = self.sync.as_mut().expect("several members on one host have a step synchronisation");
         let input = SelectInput { n_bytes, n: sync.n(), n_cores: self.n_cores, has_cma: self.reader.is_some() };
         let algorithm = select::select_allreduce(input, &self.algorithm_override);
         if algorithm == Algorithm::OneShot {
-            // SAFETY: the caller's, and it fits, says the table.
+            // SAFETY: `buffers` are valid for `n_bytes`, and the selection has checked that they fit into a slot.
             return unsafe { one_shot::allreduce(sync, buffers, n_bytes, reduction, &mut self.sources) };
         }
         let part = partition::split_even(n_bytes, sync.n(), reduction.dtype.size());
         self.parts.clear();
         self.parts.extend((0..sync.n()).map(part));
-        let work = Collective::Allreduce(reduction);
-        // SAFETY: the caller's.
-        unsafe { self.run_local(buffers, work, algorithm) }
+        let collective = Collective::Allreduce(reduction);
+        // SAFETY: `buffers` are valid for `n_bytes` by the function's contract, which the parts cover.
+        unsafe { self.run_local(buffers, collective, algorithm) }
     }
 
-    /// Work among the members of this host over `self.parts`.
-    unsafe fn run_local(&mut self, buffers: Buffers, work: Collective, algorithm: Algorithm) -> Result<(), Error> {
-        let sync = self.sync.as_mut().expect("several members on one host share a sync");
-        // SAFETY: the caller's.
+    /// Runs a collective among the members of this host over `self.parts`.
+    ///
+    /// # Safety
+    /// As [`pipelined_shm::run`].
+    unsafe fn run_local(
+        &mut self,
+        buffers: Buffers,
+        collective: Collective,
+        algorithm: Algorithm,
+    ) -> Result<(), Error> {
+        let sync = self.sync.as_mut().expect("several members on one host have a step synchronisation");
+        // SAFETY: this function has the contract of the algorithms.
         unsafe {
             match (algorithm, &mut self.reader) {
-                (Algorithm::Cma, Some(reader)) => cma_collectives::run(sync, buffers, &self.parts, work, reader),
+                (Algorithm::Cma, Some(reader)) => cma_collectives::run(sync, buffers, &self.parts, collective, reader),
                 (Algorithm::PipelinedShm { chunk }, _) => {
-                    pipelined_shm::run(sync, buffers, &self.parts, work, chunk, &mut self.lists)
+                    pipelined_shm::run(sync, buffers, &self.parts, collective, chunk, &mut self.pipeline)
                 }
-                (Algorithm::Cma | Algorithm::OneShot, _) => {
-                    pipelined_shm::run(sync, buffers, &self.parts, work, StepSync::STAGE_BYTES, &mut self.lists)
-                }
+                (Algorithm::Cma | Algorithm::OneShot, _) => pipelined_shm::run(
+                    sync,
+                    buffers,
+                    &self.parts,
+                    collective,
+                    StepSync::STAGE_BYTES,
+                    &mut self.pipeline,
+                ),
             }
         }
     }
 
-    /// Between hosts: the members of each host fold their inputs into parts, each part goes around the hosts on its own rail, and
-    /// everybody takes all parts.
+    /// Allreduce between hosts: reduce-scatter within each host, allreduce of each part between the hosts on its own rail, allgather within each host.
+    ///
+    /// # Safety
+    /// As [`Communicator::allreduce_raw`].
     unsafe fn allreduce_hierarchical(
         &mut self,
         buffers: Buffers,
@@ -95,7 +115,7 @@ impl Communicator {
         let part = partition::split_even(n_bytes, n_rails, reduction.dtype.size());
         let own = if self.topology.local_rank() < n_rails { part(self.topology.local_rank()) } else { 0..0 };
         let plain = Reduction { factor: 1.0, ..reduction };
-        // SAFETY: the caller's, throughout.
+        // SAFETY: `buffers` are valid for `n_bytes` by the function's contract, and all parts are within them.
         unsafe {
             if n_locals > 1 {
                 self.parts.clear();
@@ -111,7 +131,7 @@ impl Communicator {
                 self.allreduce_on_rail(&rail, buffers.dst.add(own.start), own.len(), reduction)?;
             }
             if n_locals > 1 {
-                // What the ring needed of the list is over.
+                // The ring has replaced the list.
                 self.parts.clear();
                 let locals = (0..n_locals).map(|local| if local < n_rails { part(local) } else { n_bytes..n_bytes });
                 self.parts.extend(locals);
@@ -131,7 +151,10 @@ impl Communicator {
         }
     }
 
-    /// In place, among one member of each host.
+    /// Allreduce in place among the members of a rail.
+    ///
+    /// # Safety
+    /// `data` must be valid for reads and writes of `n_bytes`, whole elements.
     unsafe fn allreduce_on_rail(
         &mut self,
         rail: &[usize],
@@ -143,7 +166,7 @@ impl Communicator {
         let ring = Ring { members: rail, me };
         let n_stripes = self.n_stripes(n_bytes);
         let mut endpoint = Endpoint { links: &mut self.links, sync: self.sync.as_ref() };
-        // SAFETY: the caller's.
+        // SAFETY: `data` is valid for `n_bytes` by the function's contract, and the scratch is at least as long.
         unsafe {
             if n_bytes < RING_MIN_BYTES {
                 self.scratch.resize(self.scratch.len().max(n_bytes), 0);
@@ -152,16 +175,16 @@ impl Communicator {
             let part = partition::split_even(n_bytes, rail.len(), reduction.dtype.size());
             self.parts.clear();
             self.parts.extend((0..rail.len()).map(part));
-            let (element, work) = (reduction.dtype.size(), Collective::Allreduce(reduction));
-            let task = RingTask { parts: &self.parts, element, work, n_stripes };
+            let (element, collective) = (reduction.dtype.size(), Collective::Allreduce(reduction));
+            let task = RingTask { parts: &self.parts, element, collective, n_stripes };
             ring::run(endpoint, ring, data, task, &mut self.stripes)
         }
     }
 
-    /// Everybody ends with all parts; ours is in `src` at its place.
+    /// Allgather of parts. This rank's part is read from its range of `src`.
     ///
     /// # Safety
-    /// `dst` must hold all parts, `src` the own one at its place, in the same memory or apart.
+    /// `dst` must be writable for all parts and `src` readable for the own one; they are equal or do not overlap.
     pub unsafe fn allgather_raw(&mut self, buffers: Buffers, parts: &[Range<usize>]) -> Result<(), Error> {
         self.check_usable()?;
         let own = parts[self.me].clone();
@@ -169,7 +192,7 @@ impl Communicator {
         if longest == 0 {
             return Ok(());
         }
-        // SAFETY: the caller's.
+        // SAFETY: `src` is valid for the own part and `dst` for all parts, by the function's contract.
         let outcome = unsafe {
             let here = Buffers { src: buffers.src.add(own.start), dst: buffers.dst.add(own.start) };
             here.copy_input_to_output(own.len());
@@ -188,19 +211,22 @@ impl Communicator {
         self.record_failure(outcome)
     }
 
+    /// Broadcast: an allgather in which the root's part is everything.
+    ///
     /// # Safety
-    /// `data` must hold `n_bytes`.
+    /// `data` must be valid for reads and writes of `n_bytes`.
     pub unsafe fn broadcast_raw(&mut self, data: *mut u8, n_bytes: usize, root: usize) -> Result<(), Error> {
         let parts: Vec<Range<usize>> =
             (0..self.size()).map(|member| if member == root { 0..n_bytes } else { n_bytes..n_bytes }).collect();
-        // SAFETY: the caller's.
+        // SAFETY: `data` is valid for `n_bytes`, which all parts are within.
         unsafe { self.allgather_raw(Buffers { src: data, dst: data }, &parts) }
     }
 
-    /// Everybody ends with its own part in `out`.
+    /// Reduce-scatter of parts. This rank's reduced part is written to `out`.
     ///
     /// # Safety
-    /// `src` must hold all parts, `out` the own one, at its place in `src` or apart. Whole elements.
+    /// `src` must be readable for all parts, which are whole elements, and `out` writable for the own one; `out` is this rank's range of `src` or does
+    /// not overlap `src`.
     pub unsafe fn reducescatter_raw(
         &mut self,
         src: *const u8,
@@ -214,7 +240,7 @@ impl Communicator {
         if n_bytes == 0 {
             return Ok(());
         }
-        // SAFETY: the caller's.
+        // SAFETY: `src` is valid for all parts and `out` for the own one, by the function's contract.
         let outcome = unsafe {
             if self.size() == 1 {
                 std::ptr::copy_nonoverlapping(src.add(own.start), out, own.len());
@@ -224,7 +250,7 @@ impl Communicator {
                 self.parts.clear();
                 self.parts.extend_from_slice(parts);
                 let algorithm = self.select_local(n_bytes, self.size());
-                // Only the own part is written, so `out` may stand for the whole.
+                // Only the own part is written, so a pointer before `out` can stand for a buffer of all parts.
                 let buffers = Buffers { src, dst: out.wrapping_sub(own.start) };
                 self.run_local(buffers, Collective::ReduceScatter(reduction), algorithm)
             } else {
@@ -245,34 +271,37 @@ impl Communicator {
         self.record_failure(outcome)
     }
 
-    /// Over all members, whatever lies between them.
+    /// Runs a collective as a ring over all members, through shared memory and TCP.
+    ///
+    /// # Safety
+    /// As [`ring::run`].
     unsafe fn run_ring(
         &mut self,
         dst: *mut u8,
         parts: &[Range<usize>],
         element: usize,
-        work: Collective,
+        collective: Collective,
     ) -> Result<(), Error> {
         let members: Vec<usize> = (0..self.size()).collect();
         let ring = Ring { members: &members, me: self.me };
-        // A ring through shared memory is one stream, and all must divide alike.
+        // A link through shared memory has one stream, and all members must use the same number of stripes.
         let n_bytes = parts.iter().map(|part| part.end).max().unwrap_or(0);
         let n_stripes = if self.topology.is_one_per_host() { self.n_stripes(n_bytes) } else { 1 };
         let endpoint = Endpoint { links: &mut self.links, sync: self.sync.as_ref() };
-        let task = RingTask { parts, element, work, n_stripes };
-        // SAFETY: the caller's.
+        let task = RingTask { parts, element, collective, n_stripes };
+        // SAFETY: this function has the contract of `ring::run`.
         unsafe { ring::run(endpoint, ring, dst, task, &mut self.stripes) }
     }
 
-    /// Several streams are worth their system calls only with much to carry.
+    /// Number of stripes. More streams cost system calls, so small buffers use one.
     fn n_stripes(&self, n_bytes: usize) -> usize {
         (n_bytes / STRIPE_MIN_BYTES).clamp(1, self.world.options.n_streams.max(1))
     }
 
-    /// Part `i` of `src` goes to member `i`; part `i` of `dst` comes from it.
+    /// Alltoall: part `i` of `src` is sent to member `i`, part `i` of `dst` is received from it.
     ///
     /// # Safety
-    /// `src` must hold `sent`, `dst` `received`; apart from each other.
+    /// `src` must be readable for the ranges `sent` and `dst` writable for `received`; they do not overlap.
     pub unsafe fn alltoall_raw(
         &mut self,
         src: *const u8,
@@ -282,7 +311,7 @@ impl Communicator {
     ) -> Result<(), Error> {
         self.check_usable()?;
         let others = |parts: &[Range<usize>], at: *const u8| -> Vec<Transfer> {
-            // Everybody begins with the member after itself, so that not all send to one.
+            // Every rank begins with the next member, so that not all send to the same one.
             let order = (1..self.size()).map(|distance| (self.me + distance) % self.size());
             let parcel =
                 |member: usize| Transfer::new(member, at.wrapping_add(parts[member].start), parts[member].len());
@@ -290,7 +319,7 @@ impl Communicator {
         };
         let (mut outgoing, mut incoming) = (others(sent, src), others(received, dst));
         let (from, to) = (&sent[self.me], &received[self.me]);
-        // SAFETY: the caller's.
+        // SAFETY: `src` and `dst` are valid for the ranges, and do not overlap, by the function's contract.
         let outcome = unsafe {
             std::ptr::copy_nonoverlapping(src.add(from.start), dst.add(to.start), from.len().min(to.len()));
             let mut endpoint = Endpoint { links: &mut self.links, sync: self.sync.as_ref() };
@@ -311,14 +340,15 @@ impl Communicator {
         let mut byte = 0u8;
         let reduction = Reduction { dtype: crate::Dtype::U8, combine: crate::Combine::Max, factor: 1.0 };
         let buffers = Buffers { src: &raw const byte, dst: &raw mut byte };
-        // SAFETY: one byte.
+        // SAFETY: `buffers` point to one byte.
         unsafe { self.allreduce_raw(buffers, 1, reduction) }
     }
 
-    /// In place: pairs of growing distance exchange whole vectors and both compute the adaptive sum.
+    /// Adasum in place: pairs at doubling distances exchange whole vectors, and both compute the adaptive sum of each tensor.
     ///
     /// # Safety
-    /// `data` must hold `n_bytes` of whole elements of a floating type. The number of members is a power of two.
+    /// `data` must be valid for reads and writes of all `tensors`, which are whole elements of a floating-point type. The number of members must be a
+    /// power of two.
     pub unsafe fn adasum_raw(
         &mut self,
         data: *mut u8,
@@ -335,15 +365,15 @@ impl Communicator {
             let partner = self.me ^ distance;
             let mut sent = [Transfer::new(partner, data, n_bytes)];
             let mut received = [Transfer::new(partner, scratch.as_ptr(), n_bytes)];
-            // SAFETY: the caller's.
+            // SAFETY: `data` and the scratch are valid for `n_bytes`, and do not overlap.
             let mut endpoint = Endpoint { links: &mut self.links, sync: self.sync.as_ref() };
             outcome = unsafe { pairwise::exchange(&mut endpoint, &mut sent, &mut received) };
             if outcome.is_ok() {
                 for tensor in tensors {
-                    // SAFETY: the caller's.
+                    // SAFETY: `data` is valid for the tensor by the function's contract, and accessed by no other.
                     let mine = unsafe { std::slice::from_raw_parts_mut(data.add(tensor.start), tensor.len()) };
                     let theirs = &mut scratch[tensor.clone()];
-                    // Both sides compute the same, with the lower rank's vector first.
+                    // Both sides compute the same bits: the lower rank's vector comes first.
                     if self.me < partner {
                         adasum(dtype, mine, theirs);
                     } else {
@@ -362,15 +392,15 @@ impl Communicator {
         if let Some(error) = &self.broken {
             return Err(error.clone());
         }
-        // Who only sends would not notice for a while.
+        // A rank that only sends would notice a death late.
         self.world.peer_table.death().map_or(Ok(()), Err)
     }
 
-    /// After a failure the members no longer agree where they are, so nothing that follows could be right.
+    /// Records a failure. The members are then out of step, so all later operations must fail.
     fn record_failure(&mut self, outcome: Result<(), Error>) -> Result<(), Error> {
         if let Err(error) = &outcome {
             self.broken = Some(error.clone());
-            // Nobody else need know of it yet, and all wait for us.
+            // The other ranks may not know of it, and would wait for this rank.
             if let Error::Link { peer, .. } | Error::Silent { peer, .. } = error {
                 self.world.failure_detector.give_up(peer.rank);
             }
@@ -379,8 +409,8 @@ impl Communicator {
     }
 }
 
-/// `a` becomes the adaptive sum of both.
+/// Replaces `a` by the adaptive sum of `a` and `b`.
 fn adasum(dtype: crate::Dtype, a: &mut [u8], b: &[u8]) {
-    let dots = reduce::dots(dtype, a, b).expect("the door refused what is no floating type");
-    reduce::adasum_into(dtype, dots, a, b).expect("as above");
+    let dots = reduce::dots(dtype, a, b).expect("the caller has checked that the dtype is a float");
+    reduce::adasum_into(dtype, dots, a, b).expect("the dtype is a float");
 }

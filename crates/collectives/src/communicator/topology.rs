@@ -1,6 +1,6 @@
-//! Which members share a host, and how operations between hosts are divided among those of one host. Pure.
+//! Members of a communicator by host, and rails: rings of one member per host over which operations between hosts are divided. Pure.
 
-/// Members by host. Hosts in the order of their first member.
+/// Members by host. Hosts are in the order of their first member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topology {
     hosts: Vec<Vec<usize>>,
@@ -9,7 +9,7 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// `host_of`: something that is equal for members of one host.
+    /// `host_of`: for each member a key that is equal for members of one host.
     pub fn new(host_of: &[usize], me: usize) -> Topology {
         let mut keys: Vec<usize> = Vec::new();
         let mut hosts: Vec<Vec<usize>> = Vec::new();
@@ -21,8 +21,8 @@ impl Topology {
             });
             hosts[host].push(member);
         }
-        let host = keys.iter().position(|key| *key == host_of[me]).expect("everybody has a host");
-        let local_rank = hosts[host].iter().position(|member| *member == me).expect("we are on our host");
+        let host = keys.iter().position(|key| *key == host_of[me]).expect("every member has a host");
+        let local_rank = hosts[host].iter().position(|member| *member == me).expect("this member is on its host");
         Topology { hosts, host, local_rank }
     }
 
@@ -30,12 +30,12 @@ impl Topology {
         self.hosts.len()
     }
 
-    /// Our number among the hosts.
+    /// Index of this host.
     pub fn host(&self) -> usize {
         self.host
     }
 
-    /// The members of our host, ascending.
+    /// The members of this host, ascending.
     pub fn locals(&self) -> &[usize] {
         &self.hosts[self.host]
     }
@@ -44,17 +44,17 @@ impl Topology {
         self.local_rank
     }
 
-    /// How many members of each host can talk to their likes on all others at once.
+    /// Number of rails: of members on the smallest host.
     pub fn n_rails(&self) -> usize {
         self.hosts.iter().map(Vec::len).min().unwrap_or(1)
     }
 
-    /// The members on rail `rail`, one of each host.
+    /// The members of a rail, one of each host.
     pub fn rail(&self, rail: usize) -> impl Iterator<Item = usize> + '_ {
         self.hosts.iter().map(move |host| host[rail])
     }
 
-    /// Whether every member is alone on its host, so that all neighbours are far.
+    /// Whether every host has one member, so that all links are TCP.
     pub fn is_one_per_host(&self) -> bool {
         self.hosts.iter().all(|host| host.len() == 1)
     }

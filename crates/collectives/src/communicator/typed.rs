@@ -1,13 +1,13 @@
-//! What people call (groups are in [`super::grouped`]): slices of numbers in, slices of numbers out. Checks what it is given and refuses it before anything is sent.
+//! Operations on slices (groups are in [`super::grouped`]). Arguments are checked before anything is sent.
 //!
-//! Every operation is collective: all members call the same ones in the same order, with inputs that fit together, as the
-//! documentation of each says. Ranks and roots count within the communicator, lengths are in elements. What is empty is fine.
+//! Every operation is collective: all members call the same ones in the same order, with compatible inputs, as the
+//! documentation of each says. Ranks and roots count within the communicator, lengths are in elements. Inputs may be empty.
 //!
-//! Errors are the same for all of them. [`Error::InvalidArgument`]: this rank asked for something impossible; nothing was sent and the
-//! communicator is as good as before (the others, unless they were refused too, now wait). Any other: a member died, left or broke
-//! its connection, this operation has no result, buffers hold anything, and the communicator is of no more use.
+//! Errors are the same for all operations. [`Error::InvalidArgument`]: the arguments of this rank are invalid; nothing was sent and the
+//! communicator stays usable (members whose arguments are valid now wait). Any other error: a member died, left or broke
+//! its connection; the operation has no result, the content of the buffers is undefined, and the communicator is unusable.
 //!
-//! Integers wrap in sums and products, and averages of them are cut toward zero; `bool` is logic ("or" for sum and max, "and" for product
+//! Integers wrap in sums and products, and their averages are truncated toward zero; `bool` is logical ("or" for sum and max, "and" for product
 //! and min) and has no average. All ranks get the same bits.
 
 use std::ops::Range;
@@ -20,47 +20,46 @@ use crate::error::{Error, InvalidArgument};
 use crate::op::{Combine, ReduceOp};
 use crate::reduce;
 
-/// Factors around a reduction: every input is multiplied with `before`, every result with `after`.
+/// Horovod's scale factors of a reduction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scale {
-    /// Prescale: of each rank's input, before anything is combined.
-    pub before: f64,
-    /// Postscale: of the result, beside the division of an average.
-    pub after: f64,
+    /// Factor of each rank's input, before the reduction.
+    pub prescale: f64,
+    /// Factor of the result, in addition to the division of an average.
+    pub postscale: f64,
 }
 
 impl Scale {
-    /// Nothing is scaled.
-    pub const NONE: Scale = Scale { before: 1.0, after: 1.0 };
+    /// No scaling.
+    pub const NONE: Scale = Scale { prescale: 1.0, postscale: 1.0 };
 }
 
 impl Communicator {
-    /// Combines everybody's `data`, element by element, in place. All members pass the same number of elements.
+    /// Reduces the `data` of all members elementwise, in place. All members pass the same number of elements.
     pub fn allreduce<T: Element>(&mut self, data: &mut [T], op: ReduceOp) -> Result<(), Error> {
         self.allreduce_scaled(data, op, Scale::NONE)
     }
 
-    /// As [`Communicator::allreduce`], with factors. All members pass the same ones.
+    /// As [`Communicator::allreduce`], with scale factors. All members pass the same ones.
     pub fn allreduce_scaled<T: Element>(&mut self, data: &mut [T], op: ReduceOp, scale: Scale) -> Result<(), Error> {
         let bytes = bytes_of_mut(data);
         let at = bytes.as_mut_ptr();
-        // SAFETY: one slice, for both.
+        // SAFETY: `at` is valid for the bytes of the slice, as input and output.
         unsafe { self.allreduce_checked(Buffers { src: at, dst: at }, bytes.len(), T::DTYPE, op, scale) }
     }
 
-    /// As [`Communicator::allreduce`], leaving `input` as it is. `output` has its length.
+    /// As [`Communicator::allreduce`] with a separate `output` of the same length.
     pub fn allreduce_into<T: Element>(&mut self, input: &[T], output: &mut [T], op: ReduceOp) -> Result<(), Error> {
         let (input, output) = (bytes_of(input), bytes_of_mut(output));
         if input.len() != output.len() {
             return Err(InvalidArgument::LengthMismatch { input: input.len(), output: output.len() }.into());
         }
         let buffers = Buffers { src: input.as_ptr(), dst: output.as_mut_ptr() };
-        // SAFETY: slices of one length, apart.
+        // SAFETY: slices of the same length that do not overlap.
         unsafe { self.allreduce_checked(buffers, output.len(), T::DTYPE, op, Scale::NONE) }
     }
 
-    /// As [`Communicator::allreduce`], with values that travel in half precision, through a buffer that is kept. All members compress
-    /// alike.
+    /// As [`Communicator::allreduce`], with values that are sent in half precision. All members use the same compression.
     pub fn allreduce_compressed(
         &mut self,
         data: &mut [f32],
@@ -73,7 +72,7 @@ impl Communicator {
         let mut short = std::mem::take(&mut self.fused);
         narrow(data, dtype, &mut short);
         let at = short.as_mut_ptr();
-        // SAFETY: one vector, of elements of that type.
+        // SAFETY: `at` is valid for the vector, which holds whole elements of `dtype`.
         let outcome =
             unsafe { self.allreduce_checked(Buffers { src: at, dst: at }, short.len(), dtype, op, Scale::NONE) };
         if outcome.is_ok() {
@@ -83,20 +82,20 @@ impl Communicator {
         outcome
     }
 
-    /// Everybody's `data`, one after the other in the order of ranks. They may be of different lengths.
+    /// Concatenates the `data` of all members in rank order. Lengths may differ.
     pub fn allgather<T: Element>(&mut self, data: &[T]) -> Result<Vec<T>, Error> {
         let counts = self.all_counts(&[data.len()])?;
         self.allgather_counts(data, &counts)
     }
 
-    /// So many elements from each; `data` is ours.
+    /// Allgather with known element counts of all members; `data` is this rank's input.
     pub(super) fn allgather_counts<T: Element>(&mut self, data: &[T], counts: &[usize]) -> Result<Vec<T>, Error> {
         let parts = contiguous_ranges(counts, size_of::<T>());
         let n_elements: usize = counts.iter().sum();
         let mut output: Vec<T> = Vec::with_capacity(n_elements);
         let dst: *mut u8 = output.as_mut_ptr().cast();
         let src = bytes_of(data).as_ptr().wrapping_sub(parts[self.rank()].start);
-        // SAFETY: the output has room for all parts, the input is the own one, and what is gathered are elements of `T`.
+        // SAFETY: the output has capacity for all parts, `data` is the own part, and every gathered part holds valid elements of `T`.
         unsafe {
             self.allgather_raw(Buffers { src, dst }, &parts)?;
             output.set_len(n_elements);
@@ -104,18 +103,18 @@ impl Communicator {
         Ok(output)
     }
 
-    /// Everybody gets `root`'s `data`. All members pass the same number of elements.
+    /// Copies `root`'s `data` to all members. All members pass the same number of elements.
     pub fn broadcast<T: Element>(&mut self, data: &mut [T], root: usize) -> Result<(), Error> {
         if root >= self.size() {
             return Err(InvalidArgument::Root { root, size: self.size() }.into());
         }
         let bytes = bytes_of_mut(data);
-        // SAFETY: one slice.
+        // SAFETY: the pointer is valid for the bytes of the slice.
         unsafe { self.broadcast_raw(bytes.as_mut_ptr(), bytes.len(), root) }
     }
 
-    /// Sends `counts[i]` elements to member `i`, taken from `data` one after the other; returns what came, in the order of
-    /// ranks, and how many elements from each. Counts need not agree between members.
+    /// Sends `counts[i]` elements to member `i`, taken from `data` in order; returns the received elements in rank order,
+    /// and how many came from each member. Counts need not be equal on all members.
     pub fn alltoall<T: Element>(&mut self, data: &[T], counts: &[usize]) -> Result<(Vec<T>, Vec<usize>), Error> {
         if counts.len() != self.size() {
             return Err(InvalidArgument::CountsLength { given: counts.len(), size: self.size() }.into());
@@ -128,13 +127,13 @@ impl Communicator {
         let words: Vec<i64> = counts.iter().map(|count| *count as i64).collect();
         let mut theirs = vec![0i64; self.size()];
         let each = contiguous_ranges(&vec![1; self.size()], 8);
-        // SAFETY: one number for each member on both sides.
+        // SAFETY: both vectors have one 8-byte number for each member.
         unsafe { self.alltoall_raw(words.as_ptr().cast(), &each, theirs.as_mut_ptr().cast(), &each)? };
         let theirs: Vec<usize> = theirs.into_iter().map(|count| count as usize).collect();
         let n_elements = theirs.iter().sum();
         let mut output: Vec<T> = Vec::with_capacity(n_elements);
         let (sent, received) = (contiguous_ranges(counts, size_of::<T>()), contiguous_ranges(&theirs, size_of::<T>()));
-        // SAFETY: the input holds what is sent, the output has room for what comes, which are elements of `T`.
+        // SAFETY: `data` is valid for `sent`, the output has capacity for `received`, and received parts hold valid elements of `T`.
         unsafe {
             self.alltoall_raw(bytes_of(data).as_ptr(), &sent, output.as_mut_ptr().cast(), &received)?;
             output.set_len(n_elements);
@@ -142,15 +141,15 @@ impl Communicator {
         Ok((output, theirs))
     }
 
-    /// Combines everybody's `data` and gives each rank its rows, of `row` elements each: the first ranks get one more when
+    /// Reduces the `data` of all members and returns this rank's rows, of `row` elements each. The first ranks get one more row if
     /// they do not divide evenly. All members pass the same number of elements.
     pub fn reducescatter<T: Element>(&mut self, data: &[T], row: usize, op: ReduceOp) -> Result<Vec<T>, Error> {
         let reduction = self.reduction(T::DTYPE, op, 1.0)?;
-        let shares = self.row_ranges(data, row)?;
-        self.reducescatter_ranges(data, &shares, reduction)
+        let ranges = self.row_ranges(data, row)?;
+        self.reducescatter_ranges(data, &ranges, reduction)
     }
 
-    /// Which bytes each rank gets of so many rows.
+    /// The byte range of each rank's rows.
     pub(super) fn row_ranges<T: Element>(&self, data: &[T], row: usize) -> Result<Vec<Range<usize>>, InvalidArgument> {
         let row_bytes = row * size_of::<T>();
         let n_rows = data.len().checked_div(row).unwrap_or(0);
@@ -161,7 +160,7 @@ impl Communicator {
         Ok(rows.map(|rows| rows.start * row_bytes..rows.end * row_bytes).collect())
     }
 
-    /// Everybody's share of `data`, in bytes.
+    /// Reduce-scatter with given byte ranges of all members; returns this rank's.
     pub(super) fn reducescatter_ranges<T: Element>(
         &mut self,
         data: &[T],
@@ -170,7 +169,7 @@ impl Communicator {
     ) -> Result<Vec<T>, Error> {
         let n_elements = parts[self.rank()].len() / size_of::<T>();
         let mut output: Vec<T> = Vec::with_capacity(n_elements);
-        // SAFETY: the input holds all parts, the output has room for ours, which is elements of `T`.
+        // SAFETY: `data` is valid for all parts, the output has capacity for the own part, and reduced parts hold valid elements of `T`.
         unsafe {
             self.reducescatter_raw(bytes_of(data).as_ptr(), output.as_mut_ptr().cast(), parts, reduction)?;
             output.set_len(n_elements);
@@ -183,10 +182,10 @@ impl Communicator {
         self.barrier_raw()
     }
 
-    /// Allreduce of bytes that were not checked yet.
+    /// Allreduce of bytes. Checks length, dtype and operation.
     ///
     /// # Safety
-    /// `buffers` must hold `n_bytes`, in the same memory or apart.
+    /// `src` must be readable and `dst` writable for `n_bytes`; they are equal or do not overlap.
     pub unsafe fn allreduce_checked(
         &mut self,
         buffers: Buffers,
@@ -201,29 +200,29 @@ impl Communicator {
         if op == ReduceOp::Adasum {
             self.check_adasum(dtype)?;
         } else {
-            self.reduction(dtype, op, scale.after)?;
+            self.reduction(dtype, op, scale.postscale)?;
         }
         let mut buffers = buffers;
-        // SAFETY: the caller's.
+        // SAFETY: `buffers` are valid for `n_bytes`, by the function's contract, which are whole elements, as checked above.
         unsafe {
-            if scale.before != 1.0 {
+            if scale.prescale != 1.0 {
                 buffers.copy_input_to_output(n_bytes);
                 buffers.src = buffers.dst;
                 let data = std::slice::from_raw_parts_mut(buffers.dst, n_bytes);
-                reduce::scale(dtype, scale.before, data).map_err(|_| unscalable(dtype))?;
+                reduce::scale(dtype, scale.prescale, data).map_err(|_| unscalable(dtype))?;
             }
             if op != ReduceOp::Adasum {
-                let reduction = self.reduction(dtype, op, scale.after)?;
+                let reduction = self.reduction(dtype, op, scale.postscale)?;
                 return self.allreduce_raw(buffers, n_bytes, reduction);
             }
             buffers.copy_input_to_output(n_bytes);
             self.adasum_raw(buffers.dst, std::slice::from_ref(&(0..n_bytes)), dtype)?;
             let data = std::slice::from_raw_parts_mut(buffers.dst, n_bytes);
-            Ok(reduce::scale(dtype, scale.after, data).map_err(|_| unscalable(dtype))?)
+            Ok(reduce::scale(dtype, scale.postscale, data).map_err(|_| unscalable(dtype))?)
         }
     }
 
-    /// Whether Adasum can be done: floats only, and a power of two of members.
+    /// Checks that Adasum is possible: floats only, and a power of two of members.
     pub fn check_adasum(&self, dtype: Dtype) -> Result<(), InvalidArgument> {
         if !dtype.is_float() {
             return Err(InvalidArgument::Unsupported { op: "Adasum", dtype: dtype.name() });
@@ -234,25 +233,25 @@ impl Communicator {
         Ok(())
     }
 
-    /// What is done to the elements for `op`, with the division of an average in it.
-    pub fn reduction(&self, dtype: Dtype, op: ReduceOp, after: f64) -> Result<Reduction, InvalidArgument> {
+    /// The reduction of `op`, with the division of an average in its factor.
+    pub fn reduction(&self, dtype: Dtype, op: ReduceOp, postscale: f64) -> Result<Reduction, InvalidArgument> {
         let combine: Combine =
             op.combine().ok_or(InvalidArgument::Unsupported { op: "Adasum", dtype: dtype.name() })?;
-        let factor = if op == ReduceOp::Average { after / self.size() as f64 } else { after };
+        let factor = if op == ReduceOp::Average { postscale / self.size() as f64 } else { postscale };
         if factor != 1.0 && dtype == Dtype::Bool {
             return Err(unscalable(dtype));
         }
         Ok(Reduction { dtype, combine, factor })
     }
 
-    /// How many elements of each tensor everybody brings: by rank, then by tensor.
-    pub(super) fn all_counts(&mut self, mine: &[usize]) -> Result<Vec<usize>, Error> {
-        let mut counts = vec![0u64; self.size() * mine.len()];
-        let own = counts.iter_mut().skip(self.rank() * mine.len());
-        own.zip(mine).for_each(|(count, mine)| *count = *mine as u64);
-        let parts = contiguous_ranges(&vec![mine.len(); self.size()], 8);
+    /// Exchanges the element counts of all members: by rank, then by tensor.
+    pub(super) fn all_counts(&mut self, own_counts: &[usize]) -> Result<Vec<usize>, Error> {
+        let mut counts = vec![0u64; self.size() * own_counts.len()];
+        let own = counts.iter_mut().skip(self.rank() * own_counts.len());
+        own.zip(own_counts).for_each(|(count, own)| *count = *own as u64);
+        let parts = contiguous_ranges(&vec![own_counts.len(); self.size()], 8);
         let at: *mut u8 = counts.as_mut_ptr().cast();
-        // SAFETY: so many numbers for each member.
+        // SAFETY: the vector has `own_counts.len()` numbers for each member.
         unsafe { self.allgather_raw(Buffers { src: at, dst: at }, &parts)? };
         Ok(counts.into_iter().map(|count| count as usize).collect())
     }
@@ -262,7 +261,7 @@ fn unscalable(dtype: Dtype) -> InvalidArgument {
     InvalidArgument::Unsupported { op: "scaling", dtype: dtype.name() }
 }
 
-/// Ranges of so many elements each, without gaps.
+/// Consecutive byte ranges of `counts` elements each.
 pub fn contiguous_ranges(counts: &[usize], element: usize) -> Vec<Range<usize>> {
     let mut end = 0;
     let next = |count: &usize| {

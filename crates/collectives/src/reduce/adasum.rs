@@ -1,8 +1,7 @@
-//! The adaptive sum of two vectors: (1 − a·b/2‖a‖²)·a + (1 − a·b/2‖b‖²)·b. Vectors that point the same way are averaged,
-//! orthogonal ones are added. Entered by the Adasum algorithm, which adds up the dots of the ranks that share a vector.
+//! Adasum, the adaptive sum of two vectors: (1 − a·b/2‖a‖²)·a + (1 − a·b/2‖b‖²)·b. Parallel vectors are averaged, orthogonal ones are added.
 //!
-//! Dots are in f64, each in sixteen partial sums that are added in a fixed order, so that every machine gets the same.
-//! The result is computed in f64 for f32 and f64, in f32 for the halves.
+//! Dot products are computed in f64, in sixteen partial sums that are added in a fixed order, so that every machine gets the same bits.
+//! The result is computed in f64 for f32 and f64, in f32 for f16 and bf16.
 
 use std::{marker::PhantomData, ops::AddAssign};
 
@@ -10,11 +9,12 @@ use half::{bf16, f16};
 
 use super::{
     float::Float,
-    isa::{Isa, Kernel, Machine, dispatch},
+    isa::{Isa, dispatch},
+    simd_backend::{Kernel, SimdBackend},
 };
 use crate::Dtype;
 
-/// The dot products of two vectors, or the sum of those of their pieces.
+/// The dot products of two vectors, or sums over their parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Dots {
     pub ab: f64,
@@ -31,7 +31,7 @@ impl AddAssign for Dots {
 }
 
 impl Dots {
-    /// What a and b are multiplied with. One where a vector is so short that its square tells nothing.
+    /// The factors of a and b. 1 for a vector whose squared norm is too small to divide by.
     pub fn weights(self) -> (f64, f64) {
         let tiny = f64::MIN_POSITIVE.sqrt();
         let weight = |square: f64| if square < tiny { 1.0 } else { 1.0 - self.ab / (2.0 * square) };
@@ -53,7 +53,7 @@ pub fn dots(dtype: Dtype, a: &[u8], b: &[u8]) -> Result<Dots, AdasumError> {
     dots_with(Isa::best(), dtype, a, b)
 }
 
-/// `a` = the adaptive sum of `a` and `b`, whose dots (of the whole vectors, if these are pieces) are given.
+/// Replaces `a` by the adaptive sum of `a` and `b`. `dots` are those of the whole vectors, if `a` and `b` are parts.
 ///
 /// # Panics
 /// If the lengths differ.
@@ -64,10 +64,10 @@ pub fn adasum_into(dtype: Dtype, dots: Dots, a: &mut [u8], b: &[u8]) -> Result<(
 pub(super) fn dots_with(isa: Isa, dtype: Dtype, a: &[u8], b: &[u8]) -> Result<Dots, AdasumError> {
     assert_eq!(a.len(), b.len(), "vectors of different lengths");
     Ok(match dtype {
-        Dtype::F16 => dispatch(isa, Multiply::<f16>(a, b, PhantomData)),
-        Dtype::Bf16 => dispatch(isa, Multiply::<bf16>(a, b, PhantomData)),
-        Dtype::F32 => dispatch(isa, Multiply::<f32>(a, b, PhantomData)),
-        Dtype::F64 => dispatch(isa, Multiply::<f64>(a, b, PhantomData)),
+        Dtype::F16 => dispatch(isa, DotKernel::<f16>(a, b, PhantomData)),
+        Dtype::Bf16 => dispatch(isa, DotKernel::<bf16>(a, b, PhantomData)),
+        Dtype::F32 => dispatch(isa, DotKernel::<f32>(a, b, PhantomData)),
+        Dtype::F64 => dispatch(isa, DotKernel::<f64>(a, b, PhantomData)),
         other => return Err(AdasumError::NotFloat(other)),
     })
 }
@@ -76,10 +76,10 @@ pub(super) fn adasum_with(isa: Isa, dtype: Dtype, dots: Dots, a: &mut [u8], b: &
     assert_eq!(a.len(), b.len(), "vectors of different lengths");
     let weights = dots.weights();
     match dtype {
-        Dtype::F16 => dispatch(isa, Weigh::<f16>(weights, a, b, PhantomData)),
-        Dtype::Bf16 => dispatch(isa, Weigh::<bf16>(weights, a, b, PhantomData)),
-        Dtype::F32 => dispatch(isa, Weigh::<f32>(weights, a, b, PhantomData)),
-        Dtype::F64 => dispatch(isa, Weigh::<f64>(weights, a, b, PhantomData)),
+        Dtype::F16 => dispatch(isa, WeightedSumKernel::<f16>(weights, a, b, PhantomData)),
+        Dtype::Bf16 => dispatch(isa, WeightedSumKernel::<bf16>(weights, a, b, PhantomData)),
+        Dtype::F32 => dispatch(isa, WeightedSumKernel::<f32>(weights, a, b, PhantomData)),
+        Dtype::F64 => dispatch(isa, WeightedSumKernel::<f64>(weights, a, b, PhantomData)),
         other => return Err(AdasumError::NotFloat(other)),
     }
     Ok(())
@@ -87,21 +87,21 @@ pub(super) fn adasum_with(isa: Isa, dtype: Dtype, dots: Dots, a: &mut [u8], b: &
 
 const LANES: usize = 16;
 
-struct Multiply<'a, T>(&'a [u8], &'a [u8], PhantomData<T>);
+struct DotKernel<'a, T>(&'a [u8], &'a [u8], PhantomData<T>);
 
-impl<T: Float> Kernel for Multiply<'_, T> {
+impl<T: Float> Kernel for DotKernel<'_, T> {
     type Output = Dots;
 
     #[inline(always)]
-    fn run<M: Machine>(self, machine: M) -> Dots {
+    fn run<M: SimdBackend>(self, simd: M) -> Dots {
         let n_elements = self.0.len() / size_of::<T::Stored>();
         let (a, b) = (self.0.as_ptr().cast::<T::Stored>(), self.1.as_ptr().cast::<T::Stored>());
         let (mut ab, mut aa, mut bb) = ([0.0; LANES], [0.0; LANES], [0.0; LANES]);
         let mut at = 0;
         while at + LANES <= n_elements {
-            // SAFETY: the next elements are within both slices, which have the same length; no alignment is asked.
+            // SAFETY: the next `LANES` elements are within both slices, which have the same length; `read` needs no alignment.
             let (a, b) = unsafe { (read::<T, LANES>(a.add(at)), read::<T, LANES>(b.add(at))) };
-            let (a, b) = (T::to_f64::<M, LANES>(machine, a), T::to_f64::<M, LANES>(machine, b));
+            let (a, b) = (T::to_f64::<M, LANES>(simd, a), T::to_f64::<M, LANES>(simd, b));
             for lane in 0..LANES {
                 ab[lane] += a[lane] * b[lane];
                 aa[lane] += a[lane] * a[lane];
@@ -110,9 +110,9 @@ impl<T: Float> Kernel for Multiply<'_, T> {
             at += LANES;
         }
         for lane in 0..n_elements - at {
-            // SAFETY: as above, one element.
+            // SAFETY: the element is within both slices; `read` needs no alignment.
             let (a, b) = unsafe { (read::<T, 1>(a.add(at + lane)), read::<T, 1>(b.add(at + lane))) };
-            let ([a], [b]) = (T::to_f64::<M, 1>(machine, a), T::to_f64::<M, 1>(machine, b));
+            let ([a], [b]) = (T::to_f64::<M, 1>(simd, a), T::to_f64::<M, 1>(simd, b));
             ab[lane] += a * b;
             aa[lane] += a * a;
             bb[lane] += b * b;
@@ -122,14 +122,14 @@ impl<T: Float> Kernel for Multiply<'_, T> {
 }
 
 /// # Safety
-/// The elements, aligned or not, can be read.
+/// `elements` must be readable for `N` elements; it may be unaligned.
 #[inline(always)]
 unsafe fn read<T: Float, const N: usize>(elements: *const T::Stored) -> [T::Stored; N] {
-    // SAFETY: the caller's promise.
+    // SAFETY: readable for `N` elements by the function's contract; all byte patterns are valid.
     unsafe { elements.cast::<[T::Stored; N]>().read_unaligned() }
 }
 
-/// Adds the upper half of the lanes to the lower, until one is left.
+/// Sums the lanes as a tree: adds the upper half to the lower half until one lane is left.
 #[inline(always)]
 pub(super) fn total(mut lanes: [f64; LANES]) -> f64 {
     let mut half = LANES / 2;
@@ -142,24 +142,24 @@ pub(super) fn total(mut lanes: [f64; LANES]) -> f64 {
     lanes[0]
 }
 
-struct Weigh<'a, T>((f64, f64), &'a mut [u8], &'a [u8], PhantomData<T>);
+struct WeightedSumKernel<'a, T>((f64, f64), &'a mut [u8], &'a [u8], PhantomData<T>);
 
-impl<T: Float> Kernel for Weigh<'_, T> {
+impl<T: Float> Kernel for WeightedSumKernel<'_, T> {
     type Output = ();
 
     #[inline(always)]
-    fn run<M: Machine>(self, machine: M) {
+    fn run<M: SimdBackend>(self, simd: M) {
         let n_elements = self.1.len() / size_of::<T::Stored>();
         let (a, b) = (self.1.as_mut_ptr().cast::<T::Stored>(), self.2.as_ptr().cast::<T::Stored>());
         let mut at = 0;
         // SAFETY: each step stays within both slices, which have the same length.
         unsafe {
             while at + LANES <= n_elements {
-                weigh::<M, T, LANES>(machine, self.0, a.add(at).cast(), b.add(at).cast());
+                weighted_sum::<M, T, LANES>(simd, self.0, a.add(at).cast(), b.add(at).cast());
                 at += LANES;
             }
             while at < n_elements {
-                weigh::<M, T, 1>(machine, self.0, a.add(at).cast(), b.add(at).cast());
+                weighted_sum::<M, T, 1>(simd, self.0, a.add(at).cast(), b.add(at).cast());
                 at += 1;
             }
         }
@@ -167,16 +167,16 @@ impl<T: Float> Kernel for Weigh<'_, T> {
 }
 
 /// # Safety
-/// The elements, aligned or not, can be read at both and written at `a`.
+/// `a` must be readable and writable, and `b` readable, for `N` elements; they may be unaligned.
 #[inline(always)]
-unsafe fn weigh<M: Machine, T: Float, const N: usize>(
-    machine: M,
+unsafe fn weighted_sum<M: SimdBackend, T: Float, const N: usize>(
+    simd: M,
     weights: (f64, f64),
     a: *mut [T::Stored; N],
     b: *const [T::Stored; N],
 ) {
-    // SAFETY: the caller's promise.
-    unsafe { a.write_unaligned(T::weigh(machine, weights, a.read_unaligned(), b.read_unaligned())) }
+    // SAFETY: both are valid for `N` elements by the function's contract.
+    unsafe { a.write_unaligned(T::weighted_sum(simd, weights, a.read_unaligned(), b.read_unaligned())) }
 }
 
 #[cfg(test)]
@@ -194,12 +194,12 @@ mod tests {
     fn equal_vectors_are_averaged_and_orthogonal_ones_added() {
         assert_eq!(adasum(vec![2.0, 4.0], vec![2.0, 4.0]), [2.0, 4.0]);
         assert_eq!(adasum(vec![3.0, 0.0], vec![0.0, 5.0]), [3.0, 5.0]);
-        // a·b = 2, ‖a‖² = 1, ‖b‖² = 4: a is not counted at all, b for three quarters.
+        // a·b = 2, ‖a‖² = 1, ‖b‖² = 4: the factor of a is 0, that of b is 3/4.
         assert_eq!(adasum(vec![1.0, 0.0], vec![2.0, 0.0]), [1.5, 0.0]);
     }
 
     #[test]
-    fn a_vector_of_nothing_leaves_the_other_as_it_is() {
+    fn a_zero_vector_leaves_the_other_unchanged() {
         assert_eq!(adasum(vec![0.0, 0.0], vec![1.0, -2.0]), [1.0, -2.0]);
         assert_eq!(Dots { ab: 1.0, aa: 1e-160, bb: 1.0 }.weights(), (1.0, 0.5));
     }

@@ -1,6 +1,6 @@
-//! Converts between float dtypes: what makes a gradient half as long for the way, and back. Entered by the engine.
+//! Conversion between float dtypes, for gradient compression.
 //!
-//! All go by way of f32, so f64 to half precision rounds twice, as in PyTorch and TensorFlow.
+//! All conversions go through f32, so f64 to half precision rounds twice, as in PyTorch and TensorFlow.
 
 use std::marker::PhantomData;
 
@@ -8,17 +8,18 @@ use half::{bf16, f16};
 
 use super::{
     float::Float,
-    isa::{Isa, Kernel, Machine, dispatch},
+    isa::{Isa, dispatch},
+    simd_backend::{Kernel, SimdBackend},
 };
 use crate::Dtype;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConvertError {
-    #[error("elements of type {} are no floating-point numbers", .0.name())]
+    #[error("elements of type {} are not floating-point numbers", .0.name())]
     NotFloat(Dtype),
 }
 
-/// `dst` = `src`, element by element, to the nearest, ties to even.
+/// Converts every element of `src` into `dst`, rounding to nearest, ties to even.
 ///
 /// # Panics
 /// If the slices do not hold the same number of whole elements.
@@ -43,38 +44,38 @@ pub(super) fn convert_with(isa: Isa, from: Dtype, to: Dtype, src: &[u8], dst: &m
 
 fn convert_from<F: Float>(isa: Isa, to: Dtype, src: &[u8], dst: &mut [u8]) -> Result<(), ConvertError> {
     match to {
-        Dtype::F16 => dispatch(isa, Convert::<F, f16> { src, dst, types: PhantomData }),
-        Dtype::Bf16 => dispatch(isa, Convert::<F, bf16> { src, dst, types: PhantomData }),
-        Dtype::F32 => dispatch(isa, Convert::<F, f32> { src, dst, types: PhantomData }),
-        Dtype::F64 => dispatch(isa, Convert::<F, f64> { src, dst, types: PhantomData }),
+        Dtype::F16 => dispatch(isa, ConvertKernel::<F, f16> { src, dst, types: PhantomData }),
+        Dtype::Bf16 => dispatch(isa, ConvertKernel::<F, bf16> { src, dst, types: PhantomData }),
+        Dtype::F32 => dispatch(isa, ConvertKernel::<F, f32> { src, dst, types: PhantomData }),
+        Dtype::F64 => dispatch(isa, ConvertKernel::<F, f64> { src, dst, types: PhantomData }),
         other => return Err(ConvertError::NotFloat(other)),
     }
     Ok(())
 }
 
-struct Convert<'a, F, T> {
+struct ConvertKernel<'a, F, T> {
     src: &'a [u8],
     dst: &'a mut [u8],
     types: PhantomData<(F, T)>,
 }
 
-impl<F: Float, T: Float> Kernel for Convert<'_, F, T> {
+impl<F: Float, T: Float> Kernel for ConvertKernel<'_, F, T> {
     type Output = ();
 
     #[inline(always)]
-    fn run<M: Machine>(self, machine: M) {
+    fn run<M: SimdBackend>(self, simd: M) {
         const PACK: usize = 32;
         let n_elements = (self.src.len() / size_of::<F::Stored>()).min(self.dst.len() / size_of::<T::Stored>());
         let (src, dst) = (self.src.as_ptr().cast::<F::Stored>(), self.dst.as_mut_ptr().cast::<T::Stored>());
         let mut at = 0;
-        // SAFETY: each step stays within the elements that both slices have.
+        // SAFETY: each step is within `n_elements`, which both slices have.
         unsafe {
             while at + PACK <= n_elements {
-                step::<M, F, T, PACK>(machine, src.add(at).cast(), dst.add(at).cast());
+                step::<M, F, T, PACK>(simd, src.add(at).cast(), dst.add(at).cast());
                 at += PACK;
             }
             while at < n_elements {
-                step::<M, F, T, 1>(machine, src.add(at).cast(), dst.add(at).cast());
+                step::<M, F, T, 1>(simd, src.add(at).cast(), dst.add(at).cast());
                 at += 1;
             }
         }
@@ -82,15 +83,15 @@ impl<F: Float, T: Float> Kernel for Convert<'_, F, T> {
 }
 
 /// # Safety
-/// The elements, aligned or not, can be read at `src` and written at `dst`.
+/// `src` must be readable and `dst` writable for `N` elements; they may be unaligned.
 #[inline(always)]
-unsafe fn step<M: Machine, F: Float, T: Float, const N: usize>(
-    machine: M,
+unsafe fn step<M: SimdBackend, F: Float, T: Float, const N: usize>(
+    simd: M,
     src: *const [F::Stored; N],
     dst: *mut [T::Stored; N],
 ) {
-    // SAFETY: the caller's promise.
-    unsafe { dst.write_unaligned(T::from_f32(machine, F::to_f32(machine, src.read_unaligned()))) }
+    // SAFETY: both are valid for `N` elements by the function's contract.
+    unsafe { dst.write_unaligned(T::from_f32(simd, F::to_f32(simd, src.read_unaligned()))) }
 }
 
 #[cfg(test)]
@@ -105,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn halves_are_rounded_to_the_nearest_and_come_back() {
+    fn half_precision_is_rounded_to_nearest_and_converted_back() {
         let (one, next) = (f16::from_bits(0x3c00), f16::from_bits(0x3c01));
         check(&[1.0f32, 1.000_488_3, 1.000_488_4, 1e9], f16::ZERO, &[one, one, next, f16::INFINITY]);
         check(&[one, next], 0.0f64, &[1.0, 1.0 + 1.0 / 1024.0]);

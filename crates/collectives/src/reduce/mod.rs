@@ -1,9 +1,8 @@
-//! Arithmetic on buffers: combining, folding, scaling, converting, and Adasum's vectors. Entered by the algorithms and
-//! the engine with bytes and a [`Dtype`]; buffers need no alignment and hold whole elements.
+//! Arithmetic on buffers of bytes with a [`Dtype`]: reduction, scaling, conversion, and Adasum. Buffers need no alignment and hold whole
+//! elements.
 //!
-//! Never allocates, never waits, and gives the same bits on every machine and for every alignment (which NaN comes
-//! of two is the exception), so that all ranks agree. What combining means is said in `number`, instruction sets are
-//! chosen in `isa`.
+//! Never allocates, never blocks, and gives the same bits on every machine and for every alignment (except for the choice between two NaNs),
+//! so that all ranks agree. `number` defines the operations, `isa` selects the instruction set.
 
 mod adasum;
 mod convert;
@@ -14,6 +13,7 @@ mod isa;
 pub mod measure;
 mod number;
 mod scale;
+mod simd_backend;
 #[cfg(target_arch = "x86_64")]
 mod simd_x86;
 #[cfg(test)]
@@ -26,16 +26,15 @@ pub use scale::{ScaleError, scale};
 
 use crate::{Combine, Dtype};
 
-/// `out` = `sources[0]` op `sources[1]` op …, in exactly this order, in one pass; stored in `also` too if given.
+/// Computes `out` = `sources[0]` op `sources[1]` op …, in exactly this order, in one pass; also stored in `also` if given.
 /// A fold of one source is a copy.
 ///
 /// # Safety
-/// `n_bytes` (whole elements of `dtype`) can be read at each source and written at `out` and `also`, and nobody else
-/// writes at any of them meanwhile. `out` and `also` do not overlap each other. Either may be exactly the place of one
-/// source, and otherwise overlaps none.
+/// Each source must be readable, and `out` and `also` writable, for `n_bytes`, which are whole elements of `dtype`; no other thread or process writes
+/// to them during the call. `out` and `also` do not overlap. Each of them is equal to one source or overlaps none.
 ///
 /// # Panics
-/// Without sources.
+/// If `sources` is empty.
 #[inline]
 pub unsafe fn fold_raw(
     dtype: Dtype,
@@ -45,49 +44,49 @@ pub unsafe fn fold_raw(
     sources: &[*const u8],
     n_bytes: usize,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: this function has the contract of `fold::fold`.
     unsafe { fold::fold(Isa::best(), dtype, op, out, also, sources, n_bytes) }
 }
 
-/// `acc` = `acc` op `src`.
+/// Computes `acc` = `acc` op `src`.
 ///
 /// # Safety
-/// `n_bytes` (whole elements of `dtype`) can be read and written at `acc` and read at `src`, nobody else writes there
-/// meanwhile, and they do not overlap unless they are the same.
+/// `acc` must be readable and writable, and `src` readable, for `n_bytes`, which are whole elements of `dtype`; no other thread or process writes to
+/// them during the call. They are equal or do not overlap.
 #[inline]
 pub unsafe fn combine_raw(dtype: Dtype, op: Combine, acc: *mut u8, src: *const u8, n_bytes: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: `acc` is one of the sources, and otherwise this is the contract of `fold_raw`.
     unsafe { fold_raw(dtype, op, acc, None, &[acc, src], n_bytes) }
 }
 
-/// `out` = `a` op `b`. Reads nothing at `out`, which may be the place of `a` or of `b`.
+/// Computes `out` = `a` op `b`. `out` may be equal to `a` or `b`.
 ///
 /// # Safety
-/// As [`fold_raw`] of two.
+/// As [`fold_raw`] with two sources.
 #[inline]
 pub unsafe fn combine_into_raw(dtype: Dtype, op: Combine, out: *mut u8, a: *const u8, b: *const u8, n_bytes: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: this function has the contract of `fold_raw`.
     unsafe { fold_raw(dtype, op, out, None, &[a, b], n_bytes) }
 }
 
-/// `acc` = `acc` op `src`.
+/// Computes `acc` = `acc` op `src`.
 ///
 /// # Panics
 /// If the lengths differ or are not whole elements.
 pub fn combine(dtype: Dtype, op: Combine, acc: &mut [u8], src: &[u8]) {
     assert_whole(dtype, acc.len(), src.len());
-    // SAFETY: slices of the same length, one of them ours alone.
+    // SAFETY: slices of the same length, whole elements as checked; `acc` is borrowed exclusively.
     unsafe { combine_raw(dtype, op, acc.as_mut_ptr(), src.as_ptr(), src.len()) }
 }
 
-/// `out` = `a` op `b`.
+/// Computes `out` = `a` op `b`.
 ///
 /// # Panics
 /// If the lengths differ or are not whole elements.
 pub fn combine_into(dtype: Dtype, op: Combine, out: &mut [u8], a: &[u8], b: &[u8]) {
     assert_whole(dtype, a.len(), b.len());
     assert_eq!(out.len(), a.len(), "buffers of different lengths");
-    // SAFETY: slices of the same length, `out` ours alone.
+    // SAFETY: slices of the same length, whole elements as checked; `out` is borrowed exclusively.
     unsafe { combine_into_raw(dtype, op, out.as_mut_ptr(), a.as_ptr(), b.as_ptr(), a.len()) }
 }
 

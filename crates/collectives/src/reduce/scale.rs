@@ -1,8 +1,7 @@
-//! Multiplies a buffer by a number: prescale, postscale, and the division of an average. Entered by the engine before
-//! and after a reduction.
+//! Multiplication of a buffer by a factor: prescale, postscale, and the division of an average.
 //!
-//! Integers are multiplied in f64 and truncated toward zero (past the ends of the type they stay at its end); f16 and
-//! bf16 in f32, rounded to nearest even; f32 by the factor as f32; f64 as it is. A factor of exactly 1 does nothing.
+//! Integers are multiplied in f64, truncated toward zero and saturated; f16 and
+//! bf16 are multiplied in f32 and rounded to nearest even; f32 by the factor as f32; f64 by the factor. A factor of exactly 1 does nothing.
 
 use std::marker::PhantomData;
 
@@ -10,17 +9,18 @@ use half::{bf16, f16};
 
 use super::{
     float::Float,
-    isa::{Isa, Kernel, Machine, dispatch},
+    isa::{Isa, dispatch},
+    simd_backend::{Kernel, SimdBackend},
 };
 use crate::Dtype;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScaleError {
     #[error("elements of type {} cannot be scaled", .0.name())]
-    Refused(Dtype),
+    Unsupported(Dtype),
 }
 
-/// `data` = `data` · `factor`. Refused for bool.
+/// Computes `data` = `data` · `factor`. An error for bool.
 pub fn scale(dtype: Dtype, factor: f64, data: &mut [u8]) -> Result<(), ScaleError> {
     scale_with(Isa::best(), dtype, factor, data)
 }
@@ -30,31 +30,31 @@ pub(super) fn scale_with(isa: Isa, dtype: Dtype, factor: f64, data: &mut [u8]) -
         return Ok(());
     }
     match dtype {
-        Dtype::Bool => return Err(ScaleError::Refused(dtype)),
-        Dtype::U8 => dispatch(isa, Elements::<u8>(data, factor, PhantomData)),
-        Dtype::I8 => dispatch(isa, Elements::<i8>(data, factor, PhantomData)),
-        Dtype::U16 => dispatch(isa, Elements::<u16>(data, factor, PhantomData)),
-        Dtype::I16 => dispatch(isa, Elements::<i16>(data, factor, PhantomData)),
-        Dtype::I32 => dispatch(isa, Elements::<i32>(data, factor, PhantomData)),
-        Dtype::I64 => dispatch(isa, Elements::<i64>(data, factor, PhantomData)),
-        Dtype::F32 => dispatch(isa, Elements::<f32>(data, factor, PhantomData)),
-        Dtype::F64 => dispatch(isa, Elements::<f64>(data, factor, PhantomData)),
-        Dtype::F16 => dispatch(isa, Halves::<f16>(data, factor as f32, PhantomData)),
-        Dtype::Bf16 => dispatch(isa, Halves::<bf16>(data, factor as f32, PhantomData)),
+        Dtype::Bool => return Err(ScaleError::Unsupported(dtype)),
+        Dtype::U8 => dispatch(isa, ElementKernel::<u8>(data, factor, PhantomData)),
+        Dtype::I8 => dispatch(isa, ElementKernel::<i8>(data, factor, PhantomData)),
+        Dtype::U16 => dispatch(isa, ElementKernel::<u16>(data, factor, PhantomData)),
+        Dtype::I16 => dispatch(isa, ElementKernel::<i16>(data, factor, PhantomData)),
+        Dtype::I32 => dispatch(isa, ElementKernel::<i32>(data, factor, PhantomData)),
+        Dtype::I64 => dispatch(isa, ElementKernel::<i64>(data, factor, PhantomData)),
+        Dtype::F32 => dispatch(isa, ElementKernel::<f32>(data, factor, PhantomData)),
+        Dtype::F64 => dispatch(isa, ElementKernel::<f64>(data, factor, PhantomData)),
+        Dtype::F16 => dispatch(isa, HalfKernel::<f16>(data, factor as f32, PhantomData)),
+        Dtype::Bf16 => dispatch(isa, HalfKernel::<bf16>(data, factor as f32, PhantomData)),
     }
     Ok(())
 }
 
-/// Elements that are replaced one by one: a loop over one buffer, which compilers turn into vectors.
-struct Elements<'a, T>(&'a mut [u8], f64, PhantomData<T>);
+/// Scaling one element at a time: a loop that compilers vectorise.
+struct ElementKernel<'a, T>(&'a mut [u8], f64, PhantomData<T>);
 
 macro_rules! elements {
     ($($rust:ty: |$element:ident, $factor:ident| $product:expr;)*) => {$(
-        impl Kernel for Elements<'_, $rust> {
+        impl Kernel for ElementKernel<'_, $rust> {
             type Output = ();
 
             #[inline(always)]
-            fn run<M: Machine>(self, _: M) {
+            fn run<M: SimdBackend>(self, _: M) {
                 let $factor = self.1;
                 for bytes in self.0.as_chunks_mut::<{ size_of::<$rust>() }>().0 {
                     let $element = <$rust>::from_ne_bytes(*bytes);
@@ -76,61 +76,65 @@ elements! {
     f64: |x, factor| x * factor;
 }
 
-/// `product as T` for a type that i32 holds, in steps that compilers turn into vectors, which `as` itself is not.
+/// `product as T` for a type in the range of i32, in steps that compilers vectorise, unlike `as` itself.
 #[inline(always)]
 fn truncated(product: f64, min: i32, max: i32) -> i32 {
     let (min, max) = (f64::from(min), f64::from(max));
     let product = if product.is_nan() { 0.0 } else { product };
     let product = if product < min { min } else { product };
     let product = if product > max { max } else { product };
-    // SAFETY: a number between two i32.
+    // SAFETY: `product` is not NaN and between two i32.
     unsafe { product.to_int_unchecked() }
 }
 
-/// `product as i64`, likewise. The end of i64 is no f64: what is beyond the last one before it is chosen afterwards.
+/// `product as i64`, likewise. i64::MAX is not an f64, so values beyond the last f64 below it are saturated afterwards.
 #[inline(always)]
 fn truncated_long(product: f64) -> i64 {
     const END: f64 = i64::MAX as f64;
     let inside = if product.is_nan() { 0.0 } else { product };
     let inside = if inside < -END { -END } else { inside };
     let inside = if inside > END.next_down() { END.next_down() } else { inside };
-    // SAFETY: a number from -2^63 to the last f64 below 2^63.
+    // SAFETY: `inside` is not NaN, and from -2^63 to the last f64 below 2^63.
     let truncated = unsafe { inside.to_int_unchecked() };
     if product >= END { i64::MAX } else { truncated }
 }
 
-/// Elements of two bytes that are multiplied in f32.
-struct Halves<'a, T>(&'a mut [u8], f32, PhantomData<T>);
+/// Scaling of f16 and bf16, in f32.
+struct HalfKernel<'a, T>(&'a mut [u8], f32, PhantomData<T>);
 
-impl<T: Float<Stored = u16>> Kernel for Halves<'_, T> {
+impl<T: Float<Stored = u16>> Kernel for HalfKernel<'_, T> {
     type Output = ();
 
     #[inline(always)]
-    fn run<M: Machine>(self, machine: M) {
-        let Halves(data, factor, _) = self;
+    fn run<M: SimdBackend>(self, simd: M) {
+        let HalfKernel(data, factor, _) = self;
         let (packs, rest) = data.as_chunks_mut::<64>();
         for pack in packs {
-            // SAFETY: 32 elements of two bytes.
-            unsafe { multiply::<M, T, 32>(machine, factor, pack.as_mut_ptr().cast()) };
+            // SAFETY: the pack is 32 elements of two bytes.
+            unsafe { multiply::<M, T, 32>(simd, factor, pack.as_mut_ptr().cast()) };
         }
         for element in rest.as_chunks_mut::<2>().0 {
-            // SAFETY: one element of two bytes.
-            unsafe { multiply::<M, T, 1>(machine, factor, element.as_mut_ptr().cast()) };
+            // SAFETY: `element` has two bytes.
+            unsafe { multiply::<M, T, 1>(simd, factor, element.as_mut_ptr().cast()) };
         }
     }
 }
 
 /// # Safety
-/// The elements at `place`, aligned or not, can be read and written.
+/// `elements` must be readable and writable for `N` elements; it may be unaligned.
 #[inline(always)]
-unsafe fn multiply<M: Machine, T: Float<Stored = u16>, const N: usize>(machine: M, factor: f32, place: *mut [u16; N]) {
-    // SAFETY: the caller's promise.
-    let mut singles = T::to_f32(machine, unsafe { place.read_unaligned() });
+unsafe fn multiply<M: SimdBackend, T: Float<Stored = u16>, const N: usize>(
+    simd: M,
+    factor: f32,
+    elements: *mut [u16; N],
+) {
+    // SAFETY: readable for `N` elements by the function's contract.
+    let mut singles = T::to_f32(simd, unsafe { elements.read_unaligned() });
     for single in &mut singles {
         *single *= factor;
     }
-    // SAFETY: the caller's promise.
-    unsafe { place.write_unaligned(T::from_f32(machine, singles)) };
+    // SAFETY: writable for `N` elements by the function's contract.
+    unsafe { elements.write_unaligned(T::from_f32(simd, singles)) };
 }
 
 #[cfg(test)]
@@ -171,6 +175,6 @@ mod tests {
         assert_eq!(scale(Dtype::F32, 1.0, &mut data), Ok(()));
         assert_eq!(data, signalling);
         assert_eq!(scale(Dtype::Bool, 1.0, bytes_of_mut(&mut [true])), Ok(()));
-        assert_eq!(scale(Dtype::Bool, 0.5, bytes_of_mut(&mut [true])), Err(ScaleError::Refused(Dtype::Bool)));
+        assert_eq!(scale(Dtype::Bool, 0.5, bytes_of_mut(&mut [true])), Err(ScaleError::Unsupported(Dtype::Bool)));
     }
 }

@@ -1,13 +1,11 @@
-//! The instructions that compilers do not find by themselves, for x86. Entered by [`super::isa::dispatch`] only, which
-//! has asked the processor. Each gives, lane by lane, the bits of the plain functions in `half_bits` and `number`; lanes
-//! that do not fill a vector are left to those.
+//! SIMD backends for AVX2 and AVX-512. Each operation gives, lane by lane, the bits of the portable functions in `half_bits` and
+//! `simd_backend`, which also process lanes that do not fill a vector.
 
 use std::arch::x86_64::*;
 
 use super::{
     half_bits,
-    isa::{Kernel, Machine},
-    number,
+    simd_backend::{self, Kernel, SimdBackend},
 };
 
 #[inline(never)]
@@ -22,26 +20,26 @@ pub(super) fn with_avx512<K: Kernel>(kernel: K) -> K::Output {
     kernel.run(Avx512(()))
 }
 
-/// Made in [`with_avx2`] only: who holds one may use AVX2 and F16C.
+/// Created only in [`with_avx2`]: a value proves that AVX2 and F16C are available.
 #[derive(Clone, Copy)]
 pub(super) struct Avx2(());
 
-/// Made in [`with_avx512`] only: who holds one may use AVX-512 F, BW, DQ and VL, AVX2 and F16C.
+/// Created only in [`with_avx512`]: a value proves that AVX-512 F, BW, DQ and VL, AVX2 and F16C are available.
 #[derive(Clone, Copy)]
 pub(super) struct Avx512(());
 
-/// Nearest, ties to even, whatever the control register says.
+/// Round to nearest, ties to even, independent of the control register.
 const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT;
 
-/// Fills an array: `$wide` lanes at a time with `$vector`, which gets pointers to the lanes of the inputs and of the
-/// output, and what remains with `$one`.
+/// Computes an array: `$wide` lanes at a time with `$vector`, which gets the lane number and a pointer to the output, and the
+/// remaining lanes with `$one`.
 macro_rules! by_lanes {
     ($zero:expr, $wide:literal, |$lane:ident, $out:ident| $vector:expr, $one:expr) => {{
         let mut filled = [$zero; N];
         let mut $lane = 0;
         while $lane + $wide <= N {
-            // SAFETY: that many lanes from `lane` are within each of the arrays, which all have `N`; `self` proves
-            // that the processor has the instructions. The loads and stores ask for no alignment.
+            // SAFETY: `$wide` lanes from `lane` are within each of the arrays, which all have `N` lanes; `self` proves
+            // that the processor has the instructions. The loads and stores need no alignment.
             unsafe {
                 let $out = filled.as_mut_ptr().add($lane);
                 $vector
@@ -56,14 +54,14 @@ macro_rules! by_lanes {
     }};
 }
 
-impl Machine for Avx2 {
+impl SimdBackend for Avx2 {
     #[inline(always)]
     fn widen_f16<const N: usize>(self, halves: [u16; N]) -> [f32; N] {
         by_lanes!(
             0.0f32,
             8,
             |lane, out| _mm256_storeu_ps(out, _mm256_cvtph_ps(_mm_loadu_si128(halves.as_ptr().add(lane).cast()))),
-            half_bits::widen(halves[lane])
+            half_bits::widen_f16(halves[lane])
         )
     }
 
@@ -76,20 +74,20 @@ impl Machine for Avx2 {
                 let packed = _mm256_cvtps_ph::<NEAREST>(_mm256_loadu_ps(singles.as_ptr().add(lane)));
                 _mm_storeu_si128(out.cast(), packed);
             },
-            half_bits::narrow(singles[lane])
+            half_bits::narrow_f16(singles[lane])
         )
     }
 
     #[inline(always)]
-    fn widen_bf16<const N: usize>(self, brains: [u16; N]) -> [f32; N] {
+    fn widen_bf16<const N: usize>(self, bf16s: [u16; N]) -> [f32; N] {
         by_lanes!(
             0.0f32,
             8,
             |lane, out| {
-                let low = _mm256_cvtepu16_epi32(_mm_loadu_si128(brains.as_ptr().add(lane).cast()));
+                let low = _mm256_cvtepu16_epi32(_mm_loadu_si128(bf16s.as_ptr().add(lane).cast()));
                 _mm256_storeu_ps(out, _mm256_castsi256_ps(_mm256_slli_epi32::<16>(low)));
             },
-            half_bits::widen_brain(brains[lane])
+            half_bits::widen_bf16(bf16s[lane])
         )
     }
 
@@ -111,7 +109,7 @@ impl Machine for Avx2 {
                 let packed = _mm_packus_epi32(_mm256_castsi256_si128(chosen), _mm256_extracti128_si256::<1>(chosen));
                 _mm_storeu_si128(out.cast(), packed);
             },
-            half_bits::narrow_brain(singles[lane])
+            half_bits::narrow_bf16(singles[lane])
         )
     }
 
@@ -124,10 +122,10 @@ impl Machine for Avx2 {
                 let (left, right) =
                     (_mm256_loadu_ps(left.as_ptr().add(lane)), _mm256_loadu_ps(right.as_ptr().add(lane)));
                 let nan = _mm256_cmp_ps::<_CMP_UNORD_Q>(right, right);
-                // The second operand is the answer unless the first is less.
+                // min_ps returns the second operand unless the first is less.
                 _mm256_storeu_ps(out, _mm256_blendv_ps(_mm256_min_ps(right, left), right, nan));
             },
-            number::min_f32(left[lane], right[lane])
+            simd_backend::min_f32(left[lane], right[lane])
         )
     }
 
@@ -142,19 +140,19 @@ impl Machine for Avx2 {
                 let nan = _mm256_cmp_ps::<_CMP_UNORD_Q>(right, right);
                 _mm256_storeu_ps(out, _mm256_blendv_ps(_mm256_max_ps(right, left), right, nan));
             },
-            number::max_f32(left[lane], right[lane])
+            simd_backend::max_f32(left[lane], right[lane])
         )
     }
 }
 
-impl Machine for Avx512 {
+impl SimdBackend for Avx512 {
     #[inline(always)]
     fn widen_f16<const N: usize>(self, halves: [u16; N]) -> [f32; N] {
         by_lanes!(
             0.0f32,
             16,
             |lane, out| _mm512_storeu_ps(out, _mm512_cvtph_ps(_mm256_loadu_si256(halves.as_ptr().add(lane).cast()))),
-            half_bits::widen(halves[lane])
+            half_bits::widen_f16(halves[lane])
         )
     }
 
@@ -167,20 +165,20 @@ impl Machine for Avx512 {
                 let packed = _mm512_cvtps_ph::<NEAREST>(_mm512_loadu_ps(singles.as_ptr().add(lane)));
                 _mm256_storeu_si256(out.cast(), packed);
             },
-            half_bits::narrow(singles[lane])
+            half_bits::narrow_f16(singles[lane])
         )
     }
 
     #[inline(always)]
-    fn widen_bf16<const N: usize>(self, brains: [u16; N]) -> [f32; N] {
+    fn widen_bf16<const N: usize>(self, bf16s: [u16; N]) -> [f32; N] {
         by_lanes!(
             0.0f32,
             16,
             |lane, out| {
-                let low = _mm512_cvtepu16_epi32(_mm256_loadu_si256(brains.as_ptr().add(lane).cast()));
+                let low = _mm512_cvtepu16_epi32(_mm256_loadu_si256(bf16s.as_ptr().add(lane).cast()));
                 _mm512_storeu_ps(out, _mm512_castsi512_ps(_mm512_slli_epi32::<16>(low)));
             },
-            half_bits::widen_brain(brains[lane])
+            half_bits::widen_bf16(bf16s[lane])
         )
     }
 
@@ -200,7 +198,7 @@ impl Machine for Avx512 {
                 let chosen = _mm512_mask_or_epi32(rounded, nan, high, _mm512_set1_epi32(0x40));
                 _mm256_storeu_si256(out.cast(), _mm512_cvtepi32_epi16(chosen));
             },
-            half_bits::narrow_brain(singles[lane])
+            half_bits::narrow_bf16(singles[lane])
         )
     }
 
@@ -213,10 +211,10 @@ impl Machine for Avx512 {
                 let (left, right) =
                     (_mm512_loadu_ps(left.as_ptr().add(lane)), _mm512_loadu_ps(right.as_ptr().add(lane)));
                 let nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(right, right);
-                // The second operand is the answer unless the first is less.
+                // min_ps returns the second operand unless the first is less.
                 _mm512_storeu_ps(out, _mm512_mask_mov_ps(_mm512_min_ps(right, left), nan, right));
             },
-            number::min_f32(left[lane], right[lane])
+            simd_backend::min_f32(left[lane], right[lane])
         )
     }
 
@@ -231,7 +229,7 @@ impl Machine for Avx512 {
                 let nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(right, right);
                 _mm512_storeu_ps(out, _mm512_mask_mov_ps(_mm512_max_ps(right, left), nan, right));
             },
-            number::max_f32(left[lane], right[lane])
+            simd_backend::max_f32(left[lane], right[lane])
         )
     }
 }

@@ -1,12 +1,12 @@
-//! Every instruction set this machine has, against plain loops written without it, bit for bit: all dtypes, all
-//! operations, odd lengths, odd places. The one freedom is which NaN a sum or a product of NaNs is.
+//! Every instruction set of this machine against a scalar reference, bit for bit: all dtypes, all
+//! operations, odd lengths and alignments. Only the choice between two NaNs in a sum or product is free.
 
 use half::{bf16, f16};
 use proptest::prelude::*;
 
 use super::{adasum, convert, fold, isa::Isa, scale, *};
 
-/// The oracle: one element at a time, as the specification says it.
+/// The reference: one element at a time.
 fn combined(dtype: Dtype, op: Combine, a: &[u8], b: &[u8]) -> Vec<u8> {
     macro_rules! each {
         ($rust:ty, |$x:ident, $y:ident| $sum:expr, $product:expr, $less:expr) => {{
@@ -74,7 +74,7 @@ fn combined(dtype: Dtype, op: Combine, a: &[u8], b: &[u8]) -> Vec<u8> {
     }
 }
 
-/// The bits, except that all NaNs are one if `any_nan`.
+/// The bits of each element; all NaNs are equal if `any_nan`.
 fn bits(dtype: Dtype, any_nan: bool, bytes: &[u8]) -> Vec<u64> {
     let element = |bytes: &[u8]| {
         let mut padded = [0; 8];
@@ -92,7 +92,7 @@ fn bits(dtype: Dtype, any_nan: bool, bytes: &[u8]) -> Vec<u64> {
     elements.map(|bits| if any_nan && is_nan(bits) { u64::MAX } else { bits }).collect()
 }
 
-/// A buffer of arbitrary bits that begins `shift` bytes after an allocation.
+/// A buffer of pseudorandom bytes at an offset of `shift` bytes in its allocation.
 #[derive(Clone)]
 struct Buffer {
     memory: Vec<u8>,
@@ -101,7 +101,7 @@ struct Buffer {
 
 impl Buffer {
     fn new(seed: u64, shift: usize, n_bytes: usize) -> Buffer {
-        // Marsaglia's xorshift: any bits will do, all exponents and NaNs among them.
+        // Marsaglia's xorshift, which produces all exponents and NaNs.
         let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         let mut next = || {
             state ^= state << 13;
@@ -116,7 +116,7 @@ impl Buffer {
         &self.memory[self.shift..][..n_bytes]
     }
 
-    fn place(&mut self) -> *mut u8 {
+    fn ptr(&mut self) -> *mut u8 {
         self.memory[self.shift..].as_mut_ptr()
     }
 }
@@ -128,9 +128,9 @@ fn is_arithmetic(op: Combine) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// Also that nothing is written beyond the end, in place or not, with the second copy or without.
+    /// Also checks that no byte outside of the output is written, in place or not, with and without `also`.
     #[test]
-    fn folds_are_those_of_the_plain_loop(
+    fn folds_equal_the_reference(
         seed: u64, n_sources in 1..12usize, n_elements in 0..700usize, shifts in prop::array::uniform4(0..64usize),
         in_place in prop::option::of(0..12usize), with_also: bool,
     ) {
@@ -145,16 +145,16 @@ proptest! {
             for isa in Isa::available() {
                 let mut sources = sources.clone();
                 let (mut out, mut also) = (buffer(100), buffer(101));
-                let mut places: Vec<*const u8> = sources.iter_mut().map(|source| source.place().cast_const()).collect();
+                let mut pointers: Vec<*const u8> = sources.iter_mut().map(|source| source.ptr().cast_const()).collect();
                 if let Some(idx) = in_place {
                     let idx = idx % n_sources;
                     out = sources[idx].clone();
-                    places[idx] = out.place();
+                    pointers[idx] = out.ptr();
                 }
                 let before = out.memory.clone();
-                let second = with_also.then(|| also.place());
-                // SAFETY: buffers of `n_bytes` apart from each other, but for the one in place.
-                unsafe { fold::fold(*isa, dtype, op, out.place(), second, &places, n_bytes) };
+                let second = with_also.then(|| also.ptr());
+                // SAFETY: buffers of `n_bytes` that do not overlap, except that `out` may be a source.
+                unsafe { fold::fold(*isa, dtype, op, out.ptr(), second, &pointers, n_bytes) };
                 let any_nan = is_arithmetic(op);
                 let what = format!("{isa:?} {dtype:?} {op:?} of {n_sources}");
                 prop_assert_eq!(bits(dtype, any_nan, out.bytes(n_bytes)), bits(dtype, any_nan, &expected), "{}", what);
@@ -168,7 +168,7 @@ proptest! {
     }
 
     #[test]
-    fn scales_are_those_of_the_plain_loop(seed: u64, n_elements in 0..300usize, shift in 0..64usize, factor in -3.0..3.0f64) {
+    fn scales_equal_the_reference(seed: u64, n_elements in 0..300usize, shift in 0..64usize, factor in -3.0..3.0f64) {
         macro_rules! check {
             ($rust:ty, $dtype:expr, $product:expr) => {{
                 let n_bytes = n_elements * $dtype.size();
@@ -199,7 +199,7 @@ proptest! {
     }
 
     #[test]
-    fn conversions_are_those_of_the_plain_loop(seed: u64, n_elements in 0..300usize, shift in 0..64usize) {
+    fn conversions_equal_the_reference(seed: u64, n_elements in 0..300usize, shift in 0..64usize) {
         let floats = Dtype::ALL.into_iter().filter(|dtype| dtype.is_float());
         for (from, to) in floats.clone().flat_map(|from| floats.clone().map(move |to| (from, to))) {
             let source = Buffer::new(seed, shift, n_elements * from.size());
@@ -209,7 +209,7 @@ proptest! {
                 let mut dst = Buffer::new(seed, shift / 2, n_elements * to.size());
                 let data = &mut dst.memory[shift / 2..][..n_elements * to.size()];
                 convert::convert_with(*isa, from, to, source.bytes(n_elements * from.size()), data).expect("floats");
-                // The payload of a NaN is kept as far as it goes, but may or may not be made quiet.
+                // The payload of a NaN is kept as far as it fits; whether it becomes quiet is free.
                 prop_assert_eq!(bits(to, from != to, data), bits(to, from != to, &expected), "{:?} {:?} {:?}", isa, from, to);
             }
         }
@@ -219,7 +219,7 @@ proptest! {
     fn adasum_is_the_same_with_every_instruction_set(seed: u64, n_elements in 0..300usize, shift in 0..64usize) {
         for dtype in Dtype::ALL.into_iter().filter(|dtype| dtype.is_float()) {
             let n_bytes = n_elements * dtype.size();
-            let (a, b) = (gentle(dtype, seed, shift, n_elements), gentle(dtype, seed ^ 7, 3, n_elements));
+            let (a, b) = (gradient_like(dtype, seed, shift, n_elements), gradient_like(dtype, seed ^ 7, 3, n_elements));
             let numbers = |buffer: &Buffer| -> Vec<f64> {
                 let elements = buffer.bytes(n_bytes).chunks_exact(dtype.size());
                 let wide = elements.map(|x| converted(dtype, Dtype::F64, x).try_into().expect("eight bytes"));
@@ -252,7 +252,7 @@ proptest! {
     }
 }
 
-/// One float to another type, by way of f32.
+/// Converts one float to another type, through f32.
 fn converted(from: Dtype, to: Dtype, element: &[u8]) -> Vec<u8> {
     if from == to {
         return element.to_vec();
@@ -272,8 +272,8 @@ fn converted(from: Dtype, to: Dtype, element: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Numbers between -2 and 2, as gradients are.
-fn gentle(dtype: Dtype, seed: u64, shift: usize, n_elements: usize) -> Buffer {
+/// Numbers between -2 and 2, as typical of gradients.
+fn gradient_like(dtype: Dtype, seed: u64, shift: usize, n_elements: usize) -> Buffer {
     let mut buffer = Buffer::new(seed, shift, n_elements * dtype.size());
     let raw = Buffer::new(seed ^ 1, 0, n_elements * 2);
     for (idx, bytes) in raw.bytes(n_elements * 2).chunks_exact(2).enumerate() {
@@ -296,7 +296,7 @@ fn combining_slices_is_a_fold_of_two() {
 }
 
 #[test]
-fn a_nan_from_either_side_is_kept_by_min_and_max() {
+fn min_and_max_propagate_nan_from_either_side() {
     for op in [Combine::Min, Combine::Max] {
         let mut acc = [f32::NAN, 1.0, -0.0];
         combine(Dtype::F32, op, crate::dtype::bytes_of_mut(&mut acc), crate::dtype::bytes_of(&[1.0f32, f32::NAN, 0.0]));

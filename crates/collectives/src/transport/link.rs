@@ -34,8 +34,8 @@ pub struct Links {
     waiting: Vec<(usize, usize, PollFlags)>,
     idle: u32,
     idle_since: Option<Instant>,
-    /// A member that is waited for has left.
-    doubting: bool,
+    /// An awaited member has left; one more round of attempts follows.
+    is_last_round: bool,
     /// Attempts before the thread sleeps in `poll`.
     pub spin_limit: u32,
     /// The longest wait without any bytes sent or received.
@@ -56,7 +56,7 @@ impl Links {
             waiting: Vec::new(),
             idle: 0,
             idle_since: None,
-            doubting: false,
+            is_last_round: false,
             spin_limit,
             limit: None,
         }
@@ -91,10 +91,10 @@ impl Links {
                         libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT,
                     )
                 };
-                self.moved(member, sent)?
+                self.bytes_moved(member, sent)?
             }
         };
-        self.note(sent, member, stream, PollFlags::OUT);
+        self.record_attempt(sent, member, stream, PollFlags::OUT);
         Ok(sent)
     }
 
@@ -124,10 +124,10 @@ impl Links {
                 if received == 0 && n_bytes > 0 {
                     return Err(self.peer_table.explain(self.ranks[member], io::ErrorKind::UnexpectedEof.into()));
                 }
-                self.moved(member, received)?
+                self.bytes_moved(member, received)?
             }
         };
-        self.note(received, member, stream, PollFlags::IN);
+        self.record_attempt(received, member, stream, PollFlags::IN);
         Ok(received)
     }
 
@@ -147,8 +147,8 @@ impl Links {
         self.waiting.clear();
         match self.peer_table.check(self.ranks[first]) {
             // It may have sent the awaited bytes before it left, so there is one more round of attempts.
-            Err(Error::Left { .. }) if !self.doubting => self.doubting = true,
-            standing => standing?,
+            Err(Error::Left { .. }) if !self.is_last_round => self.is_last_round = true,
+            liveness => liveness?,
         }
         let waited = since.elapsed();
         if self.limit.is_some_and(|limit| waited > limit) {
@@ -173,16 +173,16 @@ impl Links {
     }
 
     /// Called after a round that moved bytes.
-    pub fn go_on(&mut self) {
+    pub fn reset_idle(&mut self) {
         self.waiting.clear();
         self.idle = 0;
-        self.doubting = false;
+        self.is_last_round = false;
         if self.idle_since.take().is_some_and(|since| since.elapsed() > REPORT_AFTER) {
             self.peer_table.end_waiting();
         }
     }
 
-    fn note(&mut self, moved: usize, member: usize, stream: usize, flags: PollFlags) {
+    fn record_attempt(&mut self, moved: usize, member: usize, stream: usize, flags: PollFlags) {
         if moved == 0 {
             self.waiting.push((member, stream, flags));
         }
@@ -221,7 +221,7 @@ impl Links {
         if flags.contains(PollFlags::IN) { used(other, sync.me()) > 0 } else { used(sync.me(), other) < RING_BYTES }
     }
 
-    fn moved(&self, member: usize, outcome: isize) -> Result<usize, Error> {
+    fn bytes_moved(&self, member: usize, outcome: isize) -> Result<usize, Error> {
         if outcome >= 0 {
             return Ok(outcome as usize);
         }
@@ -267,9 +267,9 @@ impl Endpoint<'_> {
     }
 
     /// Ends a round of attempts; `moved` says whether it sent or received anything.
-    pub fn after(&mut self, moved: bool) -> Result<(), Error> {
+    pub fn end_round(&mut self, moved: bool) -> Result<(), Error> {
         if moved {
-            self.links.go_on();
+            self.links.reset_idle();
             return Ok(());
         }
         self.links.wait_io(self.sync)

@@ -59,7 +59,7 @@ impl PeerInfo {
         bytes
     }
 
-    /// `None` for what another version wrote.
+    /// `None` for malformed bytes, or those of another version.
     pub fn decode(bytes: &[u8]) -> Option<PeerInfo> {
         let (version, mut rest) = bytes.split_first()?;
         if *version != VERSION {
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_introduction_comes_back_as_it_was() {
+    fn a_peer_info_round_trips() {
         let mine = |algorithm_override| PeerInfo {
             token: [1; 16],
             machine: "b 4".into(),
@@ -143,7 +143,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn anything_may_come(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = PeerInfo::decode(&bytes);
             let _ = PeerInfo::decode(&[&[VERSION][..], &bytes].concat());
         }

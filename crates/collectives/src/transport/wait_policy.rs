@@ -58,7 +58,7 @@ impl WaitPolicy {
             }
         }
         let began = Instant::now();
-        let mut told = false;
+        let mut is_reported = false;
         let outcome = loop {
             sleep(MAX_SLEEP);
             if ready() {
@@ -72,12 +72,12 @@ impl WaitPolicy {
             if self.limit.is_some_and(|limit| waited > limit) {
                 break Err(Error::Silent { peer: peer_table.peer(rank).clone(), waited });
             }
-            if waited > REPORT_AFTER && !told {
-                told = true;
+            if waited > REPORT_AFTER && !is_reported {
+                is_reported = true;
                 peer_table.begin_waiting(rank, began);
             }
         };
-        if told {
+        if is_reported {
             peer_table.end_waiting();
         }
         outcome

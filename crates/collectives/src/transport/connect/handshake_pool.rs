@@ -117,21 +117,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strangers_that_say_nothing_keep_no_rank_out() {
+    fn silent_peers_keep_no_rank_out() {
         let handshake_pool = HandshakePool::<u8>::open().expect("a handshake_pool");
         let admit = || {
             let (ours, theirs) = UnixStream::pair().expect("a pair");
-            let welcome = |mut stream: UnixStream| {
-                let mut said = [0];
-                stream.read_exact(&mut said).ok().map(|()| said[0])
+            let handshake = |mut stream: UnixStream| {
+                let mut byte = [0];
+                stream.read_exact(&mut byte).ok().map(|()| byte[0])
             };
-            handshake_pool.admit(ours, welcome).expect("a thread");
+            handshake_pool.admit(ours, handshake).expect("a thread");
             theirs
         };
         let mut strangers: Vec<UnixStream> = (0..MAX_PENDING).map(|_| admit()).collect();
         let mut rank = admit();
-        rank.write_all(&[7]).expect("heard");
-        assert_eq!(strangers[0].read(&mut [0]).expect("an end"), 0, "the oldest is hung up on");
+        rank.write_all(&[7]).expect("sent");
+        assert_eq!(strangers[0].read(&mut [0]).expect("an end"), 0, "the oldest is closed");
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let deadline = Instant::now() + Duration::from_secs(60);
         let known = loop {
