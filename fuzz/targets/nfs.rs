@@ -10,9 +10,10 @@ use std::task::{Context, Poll};
 
 use corro_model::GroupKey;
 use corro_model::batchai::{Provisioning, ProvisioningState};
+use corro_server::app::storage::exports::Exports;
 use corro_server::nfs::listener::{NfsLimits, converse};
 use corro_server::nfs::service::Service;
-use corro_server::nfs::{Exports, Vfs, export_service};
+use corro_server::nfs::{Vfs, export_service};
 use corro_store::{FileServerRecord, Store};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 

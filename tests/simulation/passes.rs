@@ -14,9 +14,8 @@ use corro_server::reconcile::dirty_tracking::{FollowUp, changed_jobs, follow_up_
 use corro_server::reconcile::pass;
 use corro_server::reconcile::pass_input::{GangAddresses, PassInput, PassScope};
 use corro_server::reconcile::publish::DesiredStateSink;
-use corro_server::reconcile::scaling::Rules;
 use corro_server::reconcile::steps::{Step, apply};
-use corro_server::{NewNode, Provider};
+use corro_server::{NewNode, Provider, SchedulingConfig};
 use corro_store::{NodeRecord, State, Timeline};
 
 use super::server::{Link, Server};
@@ -170,7 +169,7 @@ impl World {
     /// A machine that joined by itself needs a part of its lease to end what it runs.
     fn config(&self) -> ReconcileConfig {
         let lease = Duration::from_secs(if self.joined { 6 } else { 3 });
-        let rules = Rules { preemption_grace: Duration::from_secs(2), ..Rules::USUAL };
+        let scheduling = SchedulingConfig { preemption_grace: Duration::from_secs(2), ..SchedulingConfig::DEFAULT };
         let (shared_temp, strict_isolation, landmark) = ("/tmp".into(), None, None);
         let masks_secrets = true;
         ReconcileConfig {
@@ -180,7 +179,7 @@ impl World {
             masks_secrets,
             shared_temp,
             landmark,
-            rules,
+            scheduling,
         }
     }
 }

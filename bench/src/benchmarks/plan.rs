@@ -12,7 +12,7 @@ use corro_model::state::{JobEvent, NodeEvent};
 use corro_model::time::Span;
 use corro_model::{ClusterKey, GroupKey, JobKey, NodeId, Timestamp};
 use corro_sched::{Plan, Policy, Room, RunTimes, outlook, scale};
-use corro_server::reconcile::scaling;
+use corro_server::scheduler_view;
 use corro_store::{ClusterRecord, JobRecord, NewJob, NodeRecord, State, Timeline, Txn};
 use serde_json::json;
 
@@ -157,7 +157,7 @@ impl Site {
         self.now = self.now.plus(Duration::from_millis(500));
         let began = Instant::now();
         let clock = Timeline::starting(self.now);
-        let view = scaling::view(&self.state, &clock, Room::ENDLESS);
+        let view = scheduler_view::view(&self.state, &clock, Room::ENDLESS);
         let viewed = Instant::now();
         let plan = corro_sched::plan(&view, &Policy::STANDARD);
         let (planner, whole) = (viewed.elapsed(), began.elapsed());
@@ -202,7 +202,7 @@ impl Site {
             let Some((last, _)) = self.state.queued_jobs(key).last() else { continue };
             let began = Instant::now();
             let clock = Timeline::starting(self.now);
-            let view = scaling::cluster_view(&self.state, key, &self.state.clusters[key], &clock);
+            let view = scheduler_view::cluster_view(&self.state, key, &self.state.clusters[key], &clock);
             let scaling = scale::plan_scale(&view, self.now, &Policy::STANDARD);
             let wanted = HashSet::from([last]);
             let found: HashMap<_, _> =

@@ -5,17 +5,19 @@
 //!
 //! Reading order: [`app`], [`http`], [`gateway`], [`reconcile`].
 
+pub mod admin_login_file;
 pub mod app;
 mod connections;
 mod dashboard;
-mod ending;
-mod file_server;
+mod digest;
 pub mod gateway;
 pub mod http;
-pub mod kept;
 pub mod nfs;
 mod provider;
 pub mod reconcile;
+pub mod scheduler_view;
+mod shutdown;
+mod storage_service;
 #[cfg(test)]
 mod testing;
 pub mod tls;
@@ -37,23 +39,25 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-pub use app::instance::AdminCredential;
-pub use app::passes::LIFETIME as PASS_LIFE;
-pub use app::usages::Quotas;
+pub use app::access::installation::AdminCredential;
+pub use app::clusters::quotas::Quotas;
+pub use app::storage::mount_tokens::LIFETIME as MOUNT_TOKEN_LIFETIME;
 /// Copies of what a server keeps, for `corro admin`.
 pub use corro_store::backup;
 pub use corro_store::dir_lock;
-pub use file_server::{FileServer, FileServerConfig, new_account_key};
-pub use provider::{NewNode, Provider, Site};
-pub use reconcile::scaling::Rules;
+pub use provider::{NewNode, Provider, ServerAddress};
+pub use scheduler_view::SchedulingConfig;
+pub use storage_service::standalone::{FileServer, FileServerConfig, new_account_key};
 
-use app::audit::Audit;
-use app::file_lines::FileLines;
-use app::keyring::Keyring;
-use app::{App, instance};
+use app::access::installation;
+use app::history::audit::Audit;
+use app::storage::exports::Exports;
+use app::{App, AppConfig, Fleet, RequestContext, Storage, Telemetry};
 use gateway::Gateway;
 use http::HttpService;
 use reconcile::{ReconcileConfig, Reconciler};
+use storage_service::account_keys::Keyring;
+use storage_service::audit_log::FileLines;
 use traces::Traces;
 
 pub struct ServerConfig {
@@ -66,8 +70,8 @@ pub struct ServerConfig {
     pub rates: http::rate_limit::Rates,
     /// A node that is silent for longer is lost.
     pub lease: Duration,
-    /// How long a pass lasts with which a node on another machine mounts a volume.
-    pub pass_life: Duration,
+    /// Lifetime of the token with which a node on another machine mounts a volume.
+    pub mount_token_lifetime: Duration,
     /// Container jobs may run on the host.
     pub containers_on_host: bool,
     /// Whether jobs must be isolated, where the operator chose; else they must be once there is more than one principal.
@@ -79,7 +83,7 @@ pub struct ServerConfig {
     /// How much may be made.
     pub quotas: Quotas,
     /// How nodes are given to clusters and taken back.
-    pub rules: Rules,
+    pub scheduling: SchedulingConfig,
     /// Where Python wheels lie that every node offers to `pip`; it need not be there.
     pub wheels: PathBuf,
     /// Where file servers are exported over NFS, once there is one; nowhere without.
@@ -107,7 +111,10 @@ pub struct Server {
 
 impl Server {
     /// `provider` is made once it is known where the server listens and which one it is.
-    pub async fn start(config: ServerConfig, provider: impl FnOnce(Site) -> Arc<dyn Provider>) -> anyhow::Result<Self> {
+    pub async fn start(
+        config: ServerConfig,
+        provider: impl FnOnce(ServerAddress) -> Arc<dyn Provider>,
+    ) -> anyhow::Result<Self> {
         // The last word on these is here, whoever embeds the server. Without TLS nobody else may reach it.
         let reachable = config.listen.ip().is_loopback() || config.tls.is_some();
         ensure!(reachable, "{} is not a loopback address, and there is no TLS", config.listen);
@@ -117,17 +124,17 @@ impl Server {
         let address = listener.local_addr()?;
         let data = &config.data;
         let store = open_store(data).await?;
-        let (vault, identity) = instance::ensure_instance(&store, data).await?;
+        let installation = Arc::new(installation::ensure_installation(&store, data).await?);
         let shares = open_shares(data, store.clock().timeline().origin()).await?;
-        let exports_key = instance::keyed_digest(&identity.token_key, "nfs exports", b"");
+        let exports_key = digest::keyed_digest(&installation.token_key, "nfs exports", b"");
         let exports = open_exports(data, exports_key).await?;
         let job_shared = Arc::new(open_job_shared(data).await?);
         let shared_temp = data.join(JOB_SHARED_DIR).join(JOB_SHARED);
         std::fs::create_dir_all(&shared_temp).context("cannot create the directory that jobs share")?;
         let shared_temp = shared_temp.canonicalize().context("cannot find the directory that jobs share")?;
-        ending::clear_shared_temp(&shared_temp, || store.snapshot());
+        shutdown::clear_shared_temp(&shared_temp, || store.snapshot());
         let now = store.clock().now();
-        let admin = instance::ensure_administrator(&store, config.known_admin, now).await?;
+        let admin = installation::ensure_administrator(&store, config.known_admin, now).await?;
         let (traces, traces_leaving) = match config.traces {
             Some((settings, collector)) => {
                 let (traces, leaving) = Traces::start(settings, collector, now);
@@ -137,44 +144,31 @@ impl Server {
         };
         let app = App {
             store,
-            vault: Arc::new(vault),
-            shares: Arc::new(shares),
-            subscription: identity.subscription.clone().into(),
-            tenant: identity.tenant.clone().into(),
-            token_key: identity.token_key.into(),
-            caller: Arc::new(app::principals::Caller::server()),
-            doors: Default::default(),
-            expected_ends: Default::default(),
-            hosts: Default::default(),
-            figures: Default::default(),
-            timelines: Default::default(),
-            events: Default::default(),
-            metrics: Default::default(),
-            numbers: Default::default(),
-            missing: Default::default(),
-            quotas: config.quotas,
-            rules: config.rules,
-            pass_life: config.pass_life,
-            followers: Default::default(),
-            traces: traces.clone(),
-            client: Default::default(),
-            warnings: Default::default(),
-            provider: Default::default(),
-            exports: Arc::new(exports),
-            job_shared,
+            installation,
+            storage: Storage { shares: Arc::new(shares), exports: Arc::new(exports), job_shared },
+            config: Arc::new(AppConfig {
+                quotas: config.quotas,
+                scheduling: config.scheduling,
+                mount_token_lifetime: config.mount_token_lifetime,
+            }),
+            fleet: Fleet::default(),
+            telemetry: Telemetry { traces, ..Telemetry::default() },
+            request: RequestContext::server(),
         };
         let landmark = landmark(&app, data)?;
         let (stop, stopping) = watch::channel(false);
         let gateway = Gateway::new(app.clone(), config.open_join_token.as_ref(), stopping.clone());
         let gateway = gateway.with_wheels(&config.wheels);
         let limits = Arc::new(http::rate_limit::RateLimits::new(config.rates));
-        let files = FileService::new(app.shares.clone(), Arc::new(Keyring::new(app.clone())), limits.clone(), unix_now);
-        let audit = Audit::default();
         let files =
-            files.with_tree(FILE_SERVERS, app.exports.trees().clone()).with_tree(JOB_SHARED, app.job_shared.clone());
+            FileService::new(app.storage.shares.clone(), Arc::new(Keyring::new(app.clone())), limits.clone(), unix_now);
+        let audit = Audit::default();
+        let files = files
+            .with_tree(FILE_SERVERS, app.storage.exports.trees().clone())
+            .with_tree(JOB_SHARED, app.storage.job_shared.clone());
         let files = files.with_audit(Arc::new(FileLines { app: app.clone(), audit: audit.clone() }));
-        let provider = provider(Site { address, instance: app.tenant.to_string() });
-        let _ = app.provider.set(provider.clone());
+        let provider = provider(ServerAddress { address, instance: app.installation.tenant.to_string() });
+        let _ = app.fleet.provider.set(provider.clone());
         let api = http::Api::new(app.clone(), gateway.clone(), files.clone(), limits, audit);
         let reconcile = ReconcileConfig {
             lease: config.lease,
@@ -183,7 +177,7 @@ impl Server {
             masks_secrets: config.masks_secrets,
             shared_temp: shared_temp.clone(),
             landmark: Some(landmark),
-            rules: config.rules,
+            scheduling: config.scheduling,
         };
         let reconciler = Reconciler::new(app.clone(), gateway, provider.clone(), reconcile);
         let connections = api.connections();
@@ -193,21 +187,21 @@ impl Server {
             None => None,
         };
         let tasks = vec![
-            tokio::spawn(app.events.clone().watch(app.clone(), stopping.clone())),
+            tokio::spawn(app.telemetry.events.clone().watch(app.clone(), stopping.clone())),
             tokio::spawn(traces::jobs::record_committed_transitions(
-                app.traces.clone(),
+                app.telemetry.traces.clone(),
                 app.store.clone(),
                 stopping.clone(),
             )),
             tokio::spawn(nfs::keep_tidy(app.clone(), stopping.clone())),
-            tokio::spawn(ending::keep_shared_temp_clear(app.store.clone(), shared_temp.clone(), stopping.clone())),
+            tokio::spawn(shutdown::keep_shared_temp_clear(app.store.clone(), shared_temp.clone(), stopping.clone())),
             tokio::spawn(serve_nfs(nfs, stopping.clone())),
             tokio::spawn(connections.run(app.store.clone(), judge, unix_now, stopping.clone())),
             tokio::spawn(http::serve(listener, config.tls, api, stopping.clone())),
             tokio::spawn(reconciler.run(stopping.clone())),
             tokio::spawn(tell_about_files(files, stopping)),
         ];
-        let (subscription, tenant) = (identity.subscription, identity.tenant);
+        let (subscription, tenant) = (app.installation.subscription.clone(), app.installation.tenant.clone());
         Ok(Self { address, subscription, tenant, admin, app, provider, shared_temp, stop, tasks, traces_leaving })
     }
 
@@ -223,13 +217,14 @@ impl Server {
         self.halt().await;
         let nodes = self.nodes();
         let provider = self.provider.clone();
-        let left = tokio::task::spawn_blocking(move || ending::end_nodes(&*provider, nodes)).await?;
+        let left = tokio::task::spawn_blocking(move || shutdown::end_nodes(&*provider, nodes)).await?;
         let (now, before) = (self.app.now(), self.app.snapshot());
-        let requeued = self.app.store.commit_relief(move |txn| Ok::<_, ApiError>(ending::put_back(txn, now))).await;
+        let requeued =
+            self.app.store.commit_relief(move |txn| Ok::<_, ApiError>(shutdown::requeue_running(txn, now))).await;
         let ran = before.active_jobs().map(|(key, _)| key.clone());
-        self.app.traces.record_job_transitions(ran, &before, &self.app.snapshot());
+        self.app.telemetry.traces.record_job_transitions(ran, &before, &self.app.snapshot());
         self.last_words().await;
-        ending::clear_shared_temp(&self.shared_temp, || self.app.snapshot());
+        shutdown::clear_shared_temp(&self.shared_temp, || self.app.snapshot());
         self.close_store().await;
         Ok(Stopped { requeued: requeued?, left })
     }
@@ -237,7 +232,7 @@ impl Server {
     /// From now on machines may join as hosts: told how they reach this server.
     pub fn welcome_hosts(&self, url: &str, ca_fingerprint: Option<&str>) {
         let front = app::hosts::Front { url: url.to_owned(), ca_fingerprint: ca_fingerprint.map(str::to_owned) };
-        self.app.hosts.welcome(front);
+        self.app.fleet.hosts.welcome(front);
     }
 
     /// Does anybody but the administrator use the server?
@@ -263,7 +258,7 @@ impl Server {
     }
 
     async fn last_words(&mut self) {
-        self.app.traces.flush().await;
+        self.app.telemetry.traces.flush().await;
         if let Some(leaving) = self.traces_leaving.take() {
             leaving.abort();
         }
@@ -292,7 +287,7 @@ pub struct Stopped {
 
 /// A token nobody can guess, for machines that join by themselves.
 pub fn new_join_token() -> Secret {
-    Secret::new(instance::hex(&corro_store::seal::random::<32>()))
+    Secret::new(digest::hex(&corro_store::seal::random::<32>()))
 }
 
 /// What was done to files is told a minute at a time, and the rest when the server stops.
@@ -316,7 +311,7 @@ async fn serve_nfs(port: Option<nfs::NfsPort>, stopping: watch::Receiver<bool>) 
 
 async fn open_store(data: &Path) -> anyhow::Result<Store> {
     let data = data.to_owned();
-    let open = move || Store::open_checked(&data.join(backup::DATABASE), |state| instance::check_key(state, &data));
+    let open = move || Store::open_checked(&data.join(backup::DATABASE), |state| installation::check_key(state, &data));
     tokio::task::spawn_blocking(open).await?.context("cannot open the server's database")
 }
 
@@ -342,7 +337,7 @@ async fn open_job_shared(data: &Path) -> anyhow::Result<Shares> {
 
 /// By this file a node finds out whether it sees this server's directories. Nobody can guess what is in it.
 fn landmark(app: &App, data: &Path) -> anyhow::Result<Landmark> {
-    let content = instance::hex(&app.keyed_digest("landmark", b"")[..16]);
+    let content = digest::hex(&app.keyed_digest("landmark", b"")[..16]);
     let file = data.canonicalize().context("cannot find the data directory")?.join("landmark");
     // A full disk is no reason not to start.
     if std::fs::read_to_string(&file).ok().as_ref() != Some(&content) {
@@ -351,9 +346,9 @@ fn landmark(app: &App, data: &Path) -> anyhow::Result<Landmark> {
     Ok(Landmark { file, content })
 }
 
-async fn open_exports(data: &Path, key: [u8; 32]) -> anyhow::Result<nfs::Exports> {
+async fn open_exports(data: &Path, key: [u8; 32]) -> anyhow::Result<Exports> {
     let dir = data.join("file-servers");
-    let exports = tokio::task::spawn_blocking(move || nfs::Exports::open(&dir, key)).await?;
+    let exports = tokio::task::spawn_blocking(move || Exports::open(&dir, key)).await?;
     exports.context("cannot open the directory of file servers")
 }
 

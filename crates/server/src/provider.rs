@@ -10,7 +10,7 @@ use corro_model::vm_size::VmSize;
 use corro_model::{NodeId, Secret};
 
 /// The server for which nodes are to be made.
-pub struct Site {
+pub struct ServerAddress {
     /// Where it listens.
     pub address: SocketAddr,
     /// Tells it from every other server; the same after a restart.

@@ -18,7 +18,7 @@ use corro_client::Profile;
 use corro_model::Secret;
 use corro_server::http::rate_limit::Rates;
 use corro_server::tls::Tls;
-use corro_server::{AdminCredential, Provider, Quotas, Rules, Server, ServerConfig, Site};
+use corro_server::{AdminCredential, Provider, Quotas, SchedulingConfig, Server, ServerAddress, ServerConfig};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::commands::agent::{IsolationArg, IsolationArgs};
@@ -71,7 +71,7 @@ pub struct HostingArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
     lease: f64,
     /// Seconds for which nodes on other machines are admitted to a volume at a time
-    #[arg(long, value_name = "SECONDS", default_value_t = corro_server::PASS_LIFE.as_secs(), value_parser = clap::value_parser!(u64).range(3..=86_400), hide = true)]
+    #[arg(long, value_name = "SECONDS", default_value_t = corro_server::MOUNT_TOKEN_LIFETIME.as_secs(), value_parser = clap::value_parser!(u64).range(3..=86_400), hide = true)]
     pass_life: u64,
     /// Clusters that one region may have
     #[arg(long, default_value_t = Quotas::default().clusters, value_name = "N")]
@@ -261,7 +261,7 @@ pub async fn start(args: &HostingArgs, nodes: Nodes, data: DataDir) -> Result<Ho
         tls: tls.clone(),
         rates: Rates { per_principal: args.rate, per_address: args.anonymous_rate },
         lease: Duration::from_secs_f64(args.lease),
-        pass_life: Duration::from_secs(args.pass_life),
+        mount_token_lifetime: Duration::from_secs(args.pass_life),
         containers_on_host: args.no_containers,
         masks_secrets: args.mask_secrets,
         strict_isolation: args.isolation.isolation.map(|mode| mode == IsolationArg::Strict),
@@ -275,14 +275,14 @@ pub async fn start(args: &HostingArgs, nodes: Nodes, data: DataDir) -> Result<Ho
             low_priority_cores: args.max_low_priority_cores.unwrap_or(args.max_cores),
             ..Quotas::default()
         },
-        rules: rules(args),
+        scheduling: scheduling(args),
         traces: traces::wanted(),
     };
     let log = args.log;
     let nodes_dir = data.path().join("nodes");
     let url_file = data.url_file();
     let incarnation = own_incarnation(data.path())?;
-    let make_provider = |site: Site| -> Arc<dyn Provider> {
+    let make_provider = |site: ServerAddress| -> Arc<dyn Provider> {
         match nodes {
             Nodes::Local => {
                 let isolation = args.isolation.isolation;
@@ -361,8 +361,8 @@ fn own_incarnation(data: &Path) -> Result<Option<String>, Failure> {
 /// Written down by a server that had nodes before.
 const NO_INCARNATION: &str = "";
 
-fn rules(args: &HostingArgs) -> Rules {
-    let mut rules = Rules { cores: args.max_cores as u64, ..Rules::USUAL };
+fn scheduling(args: &HostingArgs) -> SchedulingConfig {
+    let mut rules = SchedulingConfig { cores: args.max_cores as u64, ..SchedulingConfig::DEFAULT };
     rules.preemption_grace = Duration::from_secs_f64(args.preemption_grace);
     rules.processes = args.max_processes;
     rules.policy.idle_before_leaving = Duration::from_secs_f64(args.scale_down_delay);

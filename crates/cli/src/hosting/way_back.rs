@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use corro_client::{Profile, profile};
 use corro_model::Secret;
-use corro_server::kept;
+use corro_server::admin_login_file;
 
 use super::data_dir::DataDir;
 use super::{HostingArgs, data_path};
@@ -45,7 +45,7 @@ pub fn hold(args: &HostingArgs) -> Result<Option<DataDir>, Failure> {
 /// Keeps the login for whoever comes back.
 pub fn keep(login: &Profile, data: &Path) -> Result<(), Failure> {
     let text = serde_json::to_string(login).map_err(|error| Failure::of(&error))?;
-    kept::keep(data, &Secret::new(text)).map_err(|error| Failure::of(&error))
+    admin_login_file::save(data, &Secret::new(text)).map_err(|error| Failure::of(&error))
 }
 
 /// The server of the usual data directory, if it answers.
@@ -75,7 +75,7 @@ fn log_in_again(data: &Path, config_dir: &Path) -> Result<Option<(PathBuf, Strin
 }
 
 fn kept_login(data: &Path) -> Option<Profile> {
-    serde_json::from_str(kept::kept(data)?.expose()).ok()
+    serde_json::from_str(admin_login_file::load(data)?.expose()).ok()
 }
 
 #[cfg(test)]

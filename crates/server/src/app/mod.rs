@@ -1,105 +1,125 @@
 //! The rules: what each request means, one file per resource. Entered by `http` with parsed values, by `reconcile` for
 //! shared look-ups. Draws ids and time; never sees an HTTP type.
 
-pub mod accounts;
-pub mod audit;
-mod cluster_history;
+pub mod access;
 pub mod clusters;
-pub mod conflict;
-pub mod events;
-pub mod expected_ends;
-pub mod experiments;
-pub mod exposition;
-pub mod figures;
-pub mod file_lines;
-pub mod file_servers;
-pub mod followers;
-pub mod groups;
-mod history;
-pub mod host_tokens;
+pub mod history;
 pub mod hosts;
-pub mod instance;
 pub mod jobs;
-pub mod keyring;
-pub mod metrics;
-pub mod missing;
-pub mod nodes;
-pub mod numbers;
-pub mod operations;
-pub mod operator_metrics;
-pub mod output_files;
+pub mod monitoring;
 pub mod overview;
-pub mod passes;
-pub mod principals;
-pub mod remote_login;
-mod search;
-pub mod secrets;
-mod share_links;
-pub mod timelines;
-pub mod tokens;
-pub mod usage;
-pub mod usages;
-pub mod volumes;
-mod waiting;
-pub mod warnings;
-mod why;
-pub mod workspaces;
+pub mod resources;
+pub mod storage;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use corro_model::batchai::{Provisioning, ProvisioningState};
 use corro_model::{ApiError, Timestamp};
 use corro_shares::Shares;
-use corro_store::{Sealed, State, Store, Timeline, Vault};
+use corro_store::{Sealed, State, Store, Timeline};
 
-/// What every rule works with; cheap to clone.
+use self::access::caller::{Caller, Client};
+use self::access::installation::Installation;
+use self::clusters::provisioning_issues::Missing;
+use self::clusters::quotas::Quotas;
+use self::clusters::ssh_endpoints::Doors;
+use self::history::events::Feed;
+use self::hosts::Hosts;
+use self::jobs::expected_ends::ExpectedEnds;
+use self::jobs::log_followers::Followers;
+use self::jobs::process_stats::Figures;
+use self::jobs::timelines::Timelines;
+use self::jobs::training_curves::Trackers;
+use self::monitoring::http_counters::Numbers;
+use self::resources::warnings::Warnings;
+use self::storage::exports::Exports;
+use crate::digest;
+use crate::provider::Provider;
+use crate::scheduler_view::SchedulingConfig;
+use crate::traces::Traces;
+
+/// Everything the rules work with. Cheap to clone; clones share everything but `request`.
 #[derive(Clone)]
 pub struct App {
     pub store: Store,
-    pub vault: Arc<Vault>,
+    pub installation: Arc<Installation>,
+    pub storage: Storage,
+    pub config: Arc<AppConfig>,
+    pub fleet: Fleet,
+    pub telemetry: Telemetry,
+    pub request: RequestContext,
+}
+
+/// Directories of this machine that hold users' files.
+#[derive(Clone)]
+pub struct Storage {
+    /// Shares and containers of storage accounts.
     pub shares: Arc<Shares>,
-    /// This installation's subscription and tenant.
-    pub subscription: Arc<str>,
-    pub tenant: Arc<str>,
-    pub token_key: Arc<[u8]>,
-    /// On whose behalf the rules are applied.
-    pub caller: Arc<principals::Caller>,
-    /// Where nodes can be logged in to, as their agents said.
-    pub doors: remote_login::Doors,
-    /// When their tasks may end, as their agents said.
-    pub expected_ends: expected_ends::ExpectedEnds,
-    /// What their agents say of processes, when asked.
-    pub figures: figures::Figures,
-    /// What was recorded of their ranks.
-    pub timelines: timelines::Timelines,
-    /// What changes, for whoever listens.
-    pub events: events::Feed,
-    /// What was read of the figures in their logs.
-    pub metrics: metrics::Trackers,
-    /// What is told to whoever traces.
-    pub traces: crate::traces::Traces,
-    /// What the doors count.
-    pub numbers: Arc<numbers::Numbers>,
-    /// Why nodes are not there yet.
-    pub missing: missing::Missing,
-    pub quotas: usages::Quotas,
-    /// How nodes are given to clusters and taken back.
-    pub rules: crate::reconcile::scaling::Rules,
-    /// How long a pass to a volume lasts.
-    pub pass_life: std::time::Duration,
-    pub followers: followers::Followers,
-    /// What the caller uses.
-    pub client: followers::Client,
-    /// Where file servers lie and are exported.
-    pub exports: Arc<crate::nfs::Exports>,
-    /// What machines that join need, and when they were heard.
-    pub hosts: hosts::Hosts,
-    /// What the nodes of a job share.
+    /// Directories of file servers and their NFS exports.
+    pub exports: Arc<Exports>,
+    /// One directory per attempt, which all nodes of a job share.
     pub job_shared: Arc<Shares>,
-    /// What whoever asks should know beside the answer; of one request.
-    pub warnings: warnings::Warnings,
-    /// Who makes nodes, for what is said about them; set when the server starts.
-    pub provider: Arc<std::sync::OnceLock<Arc<dyn crate::provider::Provider>>>,
+}
+
+/// The operator's settings.
+#[derive(Clone, Debug)]
+pub struct AppConfig {
+    pub quotas: Quotas,
+    pub scheduling: SchedulingConfig,
+    /// Lifetime of a mount token for a volume.
+    pub mount_token_lifetime: Duration,
+}
+
+/// Live facts about nodes and hosts, as agents and the provider report them. In memory only: agents report them again after
+/// each connect.
+#[derive(Clone, Default)]
+pub struct Fleet {
+    /// Address and port of each node's SSH server.
+    pub ssh_endpoints: Doors,
+    /// Estimated ends of running tasks.
+    pub expected_ends: ExpectedEnds,
+    /// Resource usage of job processes, measured on request.
+    pub process_stats: Figures,
+    /// Horovod timelines recorded by ranks.
+    pub timelines: Timelines,
+    /// Heartbeats of joined hosts and the address they join at.
+    pub hosts: Hosts,
+    /// Reasons why requested nodes are not there yet.
+    pub provisioning_issues: Missing,
+    /// Creates nodes; set when the server starts.
+    pub provider: Arc<OnceLock<Arc<dyn Provider>>>,
+}
+
+/// Events, metrics and traces for people and programs that observe the server.
+#[derive(Clone, Default)]
+pub struct Telemetry {
+    /// Stream of resource changes.
+    pub events: Feed,
+    /// Training curves read from the logs of jobs.
+    pub training_curves: Trackers,
+    /// OpenTelemetry spans.
+    pub traces: Traces,
+    /// Counters of HTTP requests and reconcile passes.
+    pub http_counters: Arc<Numbers>,
+    /// Clients that follow the logs of running jobs.
+    pub log_followers: Followers,
+}
+
+/// The request that the rules are applied for.
+#[derive(Clone)]
+pub struct RequestContext {
+    pub caller: Arc<Caller>,
+    pub client: Client,
+    /// Warnings to send beside the answer.
+    pub warnings: Warnings,
+}
+
+impl RequestContext {
+    /// Context of the server's own work.
+    pub fn server() -> Self {
+        Self { caller: Arc::new(Caller::server()), client: Client::default(), warnings: Warnings::default() }
+    }
 }
 
 impl App {
@@ -117,12 +137,12 @@ impl App {
     /// plain digest of a short one could be guessed.
     pub fn fingerprint<T: serde::Serialize>(&self, request: &T) -> String {
         let text = serde_json::to_vec(request).expect("requests are plain data");
-        instance::hex(&self.keyed_digest("fingerprint", &text)[..16])
+        digest::hex(&self.keyed_digest("fingerprint", &text)[..16])
     }
 
     /// HMAC-SHA256 under this installation's key; different for every purpose.
     pub fn keyed_digest(&self, purpose: &str, text: &[u8]) -> [u8; 32] {
-        instance::keyed_digest(&self.token_key, purpose, text)
+        digest::keyed_digest(&self.installation.token_key, purpose, text)
     }
 
     pub fn snapshot(&self) -> Arc<State> {
@@ -131,7 +151,7 @@ impl App {
 
     /// Opens a sealed value; a failure is the operator's problem, not the caller's.
     pub fn unseal(&self, purpose: &str, sealed: &Sealed) -> Result<corro_model::Secret, ApiError> {
-        self.vault.open_sealed(purpose, sealed).map_err(|error| {
+        self.installation.vault.open_sealed(purpose, sealed).map_err(|error| {
             tracing::error!(error = &error as &dyn std::error::Error, purpose, "a sealed value cannot be opened");
             ApiError::new(500, "InternalError", "The server cannot open a stored secret. See the server's log.")
         })
@@ -140,15 +160,6 @@ impl App {
 
 pub fn guid() -> String {
     uuid::Uuid::new_v4().to_string()
-}
-
-/// Refuses to touch what is on its way out.
-pub fn refuse_deleting(provisioning: &Provisioning, what: &str, name: &str) -> Result<(), ApiError> {
-    if provisioning.is_deleting() {
-        let message = format!("The {what} {name} is being deleted: wait until it is gone, then try again");
-        return Err(ApiError::conflict("ResourceBeingDeleted", message));
-    }
-    Ok(())
 }
 
 pub fn succeeded(now: Timestamp) -> Provisioning {

@@ -39,7 +39,7 @@ impl Gateway {
     pub async fn serve(self, credential: NodeCredential, mut socket: WebSocket) {
         let node = credential.node;
         let (serial, mut outbound) = self.attach(&node, credential.epoch);
-        let (ask, mut asked) = self.app.figures.attach(&node);
+        let (ask, mut asked) = self.app.fleet.process_stats.attach(&node);
         let mut stop = self.stop.clone();
         tracing::debug!(%node, "the node is connected");
         loop {
@@ -76,7 +76,7 @@ impl Gateway {
                 }
             }
         }
-        self.app.figures.detach(&node, &ask);
+        self.app.fleet.process_stats.detach(&node, &ask);
         self.detach(&node, serial);
         tracing::debug!(%node, "the node is disconnected");
     }
@@ -102,12 +102,12 @@ impl Gateway {
             FromNode::Heartbeat => return true,
             FromNode::Figures(figures) => {
                 drop(sessions);
-                self.app.figures.told(node, figures);
+                self.app.fleet.process_stats.told(node, figures);
                 return true;
             }
             FromNode::Recording(recording) => {
                 drop(sessions);
-                self.app.timelines.told(node, recording);
+                self.app.fleet.timelines.told(node, recording);
                 return true;
             }
         };
@@ -115,13 +115,13 @@ impl Gateway {
         // These differ in every message and do not count as a change.
         session.run_time =
             observed.task_run_ms.take().map(|reported| (Duration::from_millis(reported), Instant::now()));
-        self.app.expected_ends.set(node, observed.task_remaining_ms.take().map(Duration::from_millis));
+        self.app.fleet.expected_ends.set(node, observed.task_remaining_ms.take().map(Duration::from_millis));
         if session.observed != observed {
             let door = observed.login.clone();
             session.observed = observed;
             sessions.changed.nodes.insert(node.clone());
             drop(sessions);
-            self.app.doors.set(node, door);
+            self.app.fleet.ssh_endpoints.set(node, door);
             self.changed.notify_one();
         }
         true

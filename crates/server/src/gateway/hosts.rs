@@ -12,9 +12,10 @@ use corro_store::seal::{digest, random};
 use corro_store::{HostRecord, HostTokenRecord, NodeRecord, State};
 
 use super::Gateway;
-use crate::app::host_tokens::find_token;
-use crate::app::hosts::{key_of, nodes_on};
-use crate::app::instance::hex;
+use crate::app::hosts::capacity::nodes_on;
+use crate::app::hosts::join_tokens::find_token;
+use crate::app::hosts::key_of;
+use crate::digest::hex;
 
 const MAX_HOSTS: usize = 10_000;
 /// Interval at which a host's last report is written to its record.
@@ -25,7 +26,7 @@ impl Gateway {
         check_host_name(&request.name)?;
         check_inventory(&request.inventory)?;
         let (secret, now) = (Secret::new(hex(&random::<32>())), self.app.now());
-        let (instance, credential_digest) = (self.app.tenant.to_string(), digest(secret.expose()));
+        let (instance, credential_digest) = (self.app.installation.tenant.to_string(), digest(secret.expose()));
         let commit = self.app.store.commit(move |txn| {
             let HostJoinRequest { token, name, inventory } = request;
             let token = find_token(txn.state(), &token, now)?;
@@ -70,8 +71,8 @@ impl Gateway {
         let Some(record) = known else {
             return Err(ApiError::unauthorized("The host's credential is not valid: the host was removed"));
         };
-        let was_silent = !self.app.hosts.is_heard(&key);
-        self.app.hosts.hear(&key, now);
+        let was_silent = !self.app.fleet.hosts.is_heard(&key);
+        self.app.fleet.hosts.hear(&key, now);
         if record.inventory != report.inventory || self.app.timeline().age(record.heard) > HEARD_WRITE_INTERVAL {
             let (key, inventory) = (key.clone(), report.inventory.clone());
             let commit = self.app.store.commit(move |txn| {

@@ -9,7 +9,7 @@ use corro_store::seal::{digest, random};
 use corro_store::{NodeRecord, State, Txn};
 
 use super::{Gateway, invalid_credential};
-use crate::app::instance::hex;
+use crate::digest::hex;
 
 impl Gateway {
     /// Join token of `node`, for exactly one agent. It is an HMAC of the node's id, so that it stays valid over restarts of the server
@@ -34,7 +34,7 @@ impl Gateway {
             return Err(refused());
         }
         let secret = Secret::new(hex(&random::<32>()));
-        let instance = self.app.tenant.to_string();
+        let instance = self.app.installation.tenant.to_string();
         let (credential_digest, now) = (digest(secret.expose()), self.app.now());
         let commit = self.app.store.commit(move |txn| {
             let joined = assign_node(txn, node, credential_digest, now).map_err(|_| refused())?;

@@ -166,8 +166,8 @@ impl Gateway {
         if sessions.nodes.get(node).is_some_and(|session| session.epoch == epoch)
             && let Some(session) = sessions.nodes.remove(node)
         {
-            self.app.doors.set(node, None);
-            self.app.expected_ends.set(node, None);
+            self.app.fleet.ssh_endpoints.set(node, None);
+            self.app.fleet.expected_ends.set(node, None);
             sessions.changed.nodes.insert(node.clone());
             session.outbound.send_replace(Outbound::Fenced(reason.to_owned()));
         }

@@ -21,9 +21,9 @@ use super::arm_request::ArmRequest;
 use super::response::{ArmResponse, PollUrls};
 use super::router::Router;
 use crate::app::App;
-use crate::app::conflict::Put;
-use crate::app::jobs::JobPath;
-use crate::app::output_files::Listing;
+use crate::app::jobs::output_files::Listing;
+use crate::app::resources::idempotent_put::Put;
+use crate::app::resources::lookup::JobPath;
 
 /// A poll of an unfinished operation is held for this long, so that clients that poll at once neither spin nor lag.
 const POLL_HOLD_TIME: Duration = Duration::from_secs(1);
@@ -347,7 +347,7 @@ fn operation_by_location(app: &App, request: &ArmRequest<NoBody>, region: Option
 }
 
 fn poll(app: &App, base_url: &str, operation: &str, region: &str) -> PollUrls {
-    let values = [("subscription", &*app.subscription), ("location", region), ("operation", operation)];
+    let values = [("subscription", &*app.installation.subscription), ("location", region), ("operation", operation)];
     let url = |path: String| format!("{base_url}{path}?api-version={BATCHAI_VERSION}");
     PollUrls {
         async_operation: Some(url(path_of::<OperationResult>(&values))),

@@ -16,8 +16,8 @@ use futures_util::stream;
 use http::{HeaderValue, header};
 
 use crate::app::App;
-use crate::app::events::{Line, Reader};
-use crate::app::numbers::Numbers;
+use crate::app::history::events::{Line, Reader};
+use crate::app::monitoring::http_counters::Numbers;
 
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Server-sent `retry` field: milliseconds until a browser reconnects.
@@ -77,8 +77,13 @@ pub fn respond(app: &App, request: &Request) -> Result<Response, ApiError> {
         .or(query_param("after"));
     let ready =
         if format == StreamFormat::ServerSent { VecDeque::from([RETRY_HINT.to_owned()]) } else { VecDeque::new() };
-    let event_stream =
-        EventStream { reader: app.listen(after), format, follows, ready, _counter: StreamCounter::new(&app.numbers) };
+    let event_stream = EventStream {
+        reader: app.listen(after),
+        format,
+        follows,
+        ready,
+        _counter: StreamCounter::new(&app.telemetry.http_counters),
+    };
     let body = stream::unfold(event_stream, |mut event_stream| async {
         let chunk = event_stream.next().await?;
         Some((Ok::<_, std::convert::Infallible>(Bytes::from(chunk)), event_stream))

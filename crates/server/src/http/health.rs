@@ -11,8 +11,8 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 
 use super::login::LoginRoute;
 use crate::app::App;
-use crate::app::exposition::{OPEN_METRICS, TEXT, render};
-use crate::app::numbers::Route;
+use crate::app::monitoring::http_counters::Route;
+use crate::app::monitoring::prometheus_text::{OPEN_METRICS, TEXT, render};
 
 pub const METRICS_PATH: &str = "/metrics";
 pub const HEALTH_PATH: &str = "/healthz";

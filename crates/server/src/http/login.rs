@@ -18,9 +18,9 @@ use self::token_request::{TokenProtocol, TokenRequest};
 use super::Api;
 use super::arm_request::{base_url, read_body};
 use super::response::json_response;
-use crate::app::audit::Asked;
 use crate::app::guid;
-use crate::app::tokens::{LIFETIME_S, NoToken};
+use crate::app::history::audit::Asked;
+use crate::app::history::audit::Asked;
 
 /// Authorities that clients know by name; the tenant's id is one too.
 const AUTHORITIES: [&str; 3] = ["adfs", "common", "organizations"];
@@ -109,7 +109,8 @@ impl Api {
                     }
                     (LoginDoor::InstanceDiscovery, &Method::GET) => return Ok(self.discovery(&parts, address)),
                     (LoginDoor::OpenIdConfiguration { v2 }, &Method::GET) => {
-                        let document = documents::open_id(&base_url(&parts), authority, &self.app.tenant, *v2);
+                        let document =
+                            documents::open_id(&base_url(&parts), authority, &self.app.installation.tenant, *v2);
                         return Ok(json_response(StatusCode::OK, &document));
                     }
                     // Tokens are signed with a key that only the server has: no client can or needs to verify them.
@@ -162,7 +163,7 @@ impl Api {
     }
 
     fn is_authority(&self, name: &str) -> bool {
-        let mut known = AUTHORITIES.into_iter().chain([&*self.app.tenant]);
+        let mut known = AUTHORITIES.into_iter().chain([&*self.app.installation.tenant]);
         known.any(|known| known.eq_ignore_ascii_case(name))
     }
 
@@ -187,7 +188,7 @@ impl Api {
         let query = parts.uri.query().unwrap_or_default();
         let version = query_pairs(query).find(|(name, _)| name.eq_ignore_ascii_case("api-version"));
         let version = version.map_or_else(Cow::default, |(_, version)| version);
-        let document = documents::metadata(&base_url(parts), &self.app.tenant, &version);
+        let document = documents::metadata(&base_url(parts), &self.app.installation.tenant, &version);
         json_response(StatusCode::OK, &document)
     }
 }

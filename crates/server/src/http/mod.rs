@@ -47,9 +47,8 @@ use self::response::{error_response, json_response};
 use self::router::Router;
 use self::session_revocation::{ConnectionRegistry, RequestAuth};
 use crate::app::App;
-use crate::app::audit::{Asked, Audit};
-use crate::app::followers::Client;
-use crate::app::principals::Caller;
+use crate::app::access::caller::{Caller, Client};
+use crate::app::history::audit::{Asked, Audit};
 use crate::dashboard;
 use crate::gateway::{Gateway, MAX_MESSAGE_BYTES};
 
@@ -128,17 +127,17 @@ impl Api {
 
     /// Handles any request, and records its trace span when traces are on.
     pub async fn handle(&self, mut request: Request) -> Response {
-        let Some(span) = RequestSpan::begin(&self.app.traces, &mut request) else {
+        let Some(span) = RequestSpan::begin(&self.app.telemetry.traces, &mut request) else {
             return self.route_request(request).await;
         };
         let mut response = self.route_request(request).await;
-        span.end(&self.app.traces, &self.router, &mut response);
+        span.end(&self.app.telemetry.traces, &self.router, &mut response);
         response
     }
 
     async fn route_request(&self, request: Request) -> Response {
         if let Some((account, style)) = account_of(&request) {
-            let numbers = &self.app.numbers;
+            let numbers = &self.app.telemetry.http_counters;
             let since = numbers.file_asked(request.body().size_hint().exact().unwrap_or(0));
             let response = handle_file_request(&self.files, &account, style, request).await;
             let bytes = response.body().size_hint().exact().unwrap_or(0);
@@ -207,7 +206,8 @@ impl Api {
                 let mut response = error_response(&error);
                 if (path == CONNECT_PATH || path == HOST_PATH) && response.status() == StatusCode::UNAUTHORIZED {
                     // An agent gives up its node only if this very server, not another one at its address, rejects it.
-                    let instance = HeaderValue::from_str(&self.app.tenant).expect("a guid can be a header");
+                    let instance =
+                        HeaderValue::from_str(&self.app.installation.tenant).expect("a guid can be a header");
                     response.headers_mut().insert(INSTANCE_HEADER, instance);
                 }
                 response
@@ -219,7 +219,7 @@ impl Api {
         if let Some(id) = client_request_id {
             response.headers_mut().insert(response::CLIENT_REQUEST_ID, id);
         }
-        self.app.numbers.answered(route, response.status().as_u16(), began.elapsed());
+        self.app.telemetry.http_counters.answered(route, response.status().as_u16(), began.elapsed());
         ids.log(&method, &path, &address, &response, began);
         response
     }

@@ -9,7 +9,7 @@ use http::{HeaderValue, Method};
 
 use super::router::Router;
 use super::{account_of, health, remote_address};
-use crate::app::numbers::Route;
+use crate::app::monitoring::http_counters::Route;
 use crate::traces::Traces;
 use crate::traces::context::{Context, SpanId, TRACEPARENT, TraceId};
 use crate::traces::span::{AttributeValue, Span, SpanKind, UnixNanos};

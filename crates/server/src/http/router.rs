@@ -54,7 +54,7 @@ impl Router {
             Box::pin(async move {
                 let (body, unknown) = parse_body::<O::Request>(&request.body)?;
                 let ArmRequest { params, query, base_url, path, accept, .. } = request;
-                let warnings = app.warnings.clone();
+                let warnings = app.request.warnings.clone();
                 let request = ArmRequest { params, query, body, base_url, path, accept };
                 let mut response = handler(app, request).await?.into_response(&size_hint);
                 let unknown =
@@ -127,11 +127,11 @@ fn authorize(app: &App, route: &Route, params: &[(&'static str, String)], path: 
         },
         _ => Scope::of_path(path),
     };
-    if app.caller.may(route.right, &scope) {
+    if app.request.caller.may(route.right, &scope) {
         return Ok(());
     }
-    tracing::info!(caller = app.caller.id, operation = route.id, "a caller has no right to an operation");
-    let (id, action) = (&app.caller.id, action_of(route.verb, route.template));
+    tracing::info!(caller = app.request.caller.id, operation = route.id, "a caller has no right to an operation");
+    let (id, action) = (&app.request.caller.id, action_of(route.verb, route.template));
     let message = format!(
         "The client '{id}' with object id '{id}' does not have authorization to perform action '{action}' over scope '{}'.",
         path.trim_end_matches('/')
@@ -157,7 +157,7 @@ fn check_version(template: &str, query: &[(String, String)]) -> Result<(), ApiEr
 
 fn check_subscription(app: &App, params: &[(&'static str, String)]) -> Result<(), ApiError> {
     match params.iter().find(|(name, _)| *name == "subscription") {
-        Some((_, id)) if !id.eq_ignore_ascii_case(&app.subscription) => {
+        Some((_, id)) if !id.eq_ignore_ascii_case(&app.installation.subscription) => {
             Err(ApiError::new(404, "SubscriptionNotFound", format!("The subscription '{id}' could not be found.")))
         }
         _ => Ok(()),

@@ -1,9 +1,11 @@
 //! File servers in one process: what the protocol's crate would ask is asked directly.
 
 use std::os::unix::fs::symlink;
+use std::path::PathBuf;
 
 use corro_model::GroupKey;
 use corro_model::batchai::{Provisioning, ProvisioningState};
+use corro_store::FileServerRecord;
 use nfs3_server::nfs3_types::nfs3::{createverf3, nfsstat3, sattr3, set_size3, stable_how};
 use nfs3_server::vfs::{NextResult, NfsFileSystem, NfsReadFileSystem, ReadDirPlusIterator};
 use serde_json::json;
@@ -46,8 +48,8 @@ async fn mounted() -> Mounted {
     });
     keep.await.expect("it is kept");
     let vfs = Vfs(Arc::new(Trees::new(app.clone(), [3; 32])));
-    let root = vfs.lookup_by_path(&app.exports.path(&key(), &record)).await.expect("it can be mounted");
-    let directory = app.exports.directory(&key(), &record).expect("a directory");
+    let root = vfs.lookup_by_path(&app.storage.exports.path(&key(), &record)).await.expect("it can be mounted");
+    let directory = app.storage.exports.directory(&key(), &record).expect("a directory");
     Mounted { test_server, vfs, root, directory }
 }
 
@@ -134,17 +136,17 @@ async fn what_a_deleted_file_server_held_goes_and_the_next_of_its_name_is_empty(
     let Mounted { test_server, vfs, root, directory } = mounted().await;
     vfs.create(&root, &b"f"[..].into(), sattr3::default()).await.expect("a file");
     let app = test_server.app.clone();
-    app.exports.tidy(|| app.snapshot()).expect("nothing to do");
+    app.storage.exports.remove_orphans(|| app.snapshot()).expect("nothing to do");
     assert!(directory.join("f").exists());
     let remove = app.store.commit(|txn| {
         txn.remove::<FileServerRecord>(&key());
         Ok::<_, corro_model::ApiError>(())
     });
     remove.await.expect("gone");
-    app.exports.tidy(|| app.snapshot()).expect("removed");
+    app.storage.exports.remove_orphans(|| app.snapshot()).expect("removed");
     assert!(!directory.exists());
     assert_eq!(vfs.getattr(&root).await.err(), Some(nfsstat3::NFS3ERR_STALE));
     let mut next = record(&app);
     next.provisioning.creation_time = next.provisioning.creation_time.plus(std::time::Duration::from_secs(1));
-    assert_ne!(app.exports.directory(&key(), &next).expect("a directory"), directory);
+    assert_ne!(app.storage.exports.directory(&key(), &next).expect("a directory"), directory);
 }

@@ -21,9 +21,9 @@ use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 use sha2::Sha256;
 
-use super::Exports;
 #[cfg(test)]
 use crate::app::App;
+use crate::app::storage::exports::{Exports, MOUNT_POINT};
 
 type Outcome<T> = Result<T, nfsstat3>;
 
@@ -98,7 +98,7 @@ const RESOLVE: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLI
 impl Trees {
     #[cfg(test)]
     pub fn new(app: App, key: [u8; 32]) -> Self {
-        Trees::of(app.exports.clone(), app.store.clone(), key)
+        Trees::of(app.storage.exports.clone(), app.store.clone(), key)
     }
 
     pub fn of(exports: Arc<Exports>, store: Store, key: [u8; 32]) -> Self {
@@ -108,7 +108,7 @@ impl Trees {
     /// The directory that a path of a mount names: a file server's word, then names.
     pub fn mount(&self, path: &str) -> Outcome<Handle> {
         let mut names = path.split('/').filter(|name| !name.is_empty());
-        let word = names.next().filter(|first| Some(*first) == super::MOUNT_POINT.strip_prefix('/')).and(names.next());
+        let word = names.next().filter(|first| Some(*first) == MOUNT_POINT.strip_prefix('/')).and(names.next());
         let word = word.ok_or(nfsstat3::NFS3ERR_NOENT)?;
         let (key, record) = self.exports.find(&self.store.snapshot(), word).ok_or(nfsstat3::NFS3ERR_NOENT)?;
         let directory = self.exports.directory(&key, &record).map_err(|_| nfsstat3::NFS3ERR_IO)?;

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use corro_store::{AccountRecord, State, Timeline};
 
 use super::steps::Step;
-use crate::app::operations::KEPT;
+use crate::app::resources::operations::KEPT;
 
 /// Steps that remove what is no longer used. `emptied` are the accounts whose files are removed.
 pub fn decide(state: &State, emptied: &BTreeSet<String>, clock: &Timeline) -> Vec<Step> {

@@ -9,11 +9,11 @@ use corro_model::state::{NodeState, PreemptionCause};
 use corro_model::{NodeId, Timestamp};
 use corro_store::{Drain, HostRecord, NodeRecord, State};
 
-use super::scaling::Rules;
 use super::steps::Step;
-use crate::app::hosts::{free, need, nodes_on};
+use crate::app::hosts::capacity::{free, need, nodes_on};
+use crate::scheduler_view::SchedulingConfig;
 
-pub fn decide(state: &State, is_heard: impl Fn(&str) -> bool, rules: &Rules, now: Timestamp) -> Vec<Step> {
+pub fn decide(state: &State, is_heard: impl Fn(&str) -> bool, rules: &SchedulingConfig, now: Timestamp) -> Vec<Step> {
     let mut steps = Vec::new();
     if state.hosts.is_empty() {
         return steps;
@@ -58,7 +58,7 @@ fn choose<'a>(free_capacity: &BTreeMap<&'a str, Capacity>, need: &Capacity) -> O
 }
 
 /// Preempts the nodes of a drained host: idle ones at once, busy ones when their jobs have ended, or now if so requested.
-fn drain_steps(state: &State, key: &str, host: &HostRecord, rules: &Rules, now: Timestamp) -> Vec<Step> {
+fn drain_steps(state: &State, key: &str, host: &HostRecord, rules: &SchedulingConfig, now: Timestamp) -> Vec<Step> {
     let Some(drain) = host.draining else { return Vec::new() };
     let must_leave = |node: &NodeRecord| match node.state() {
         NodeState::Allocating | NodeState::Leaving => false,
@@ -68,12 +68,6 @@ fn drain_steps(state: &State, key: &str, host: &HostRecord, rules: &Rules, now: 
     let taken_back = rules.preemption(PreemptionCause::Drained, now);
     let nodes = nodes_on(state, key).filter(|(_, node)| node.preempted().is_none() && must_leave(node));
     nodes.map(|(id, _)| Step::Preempt(id.clone(), taken_back)).collect()
-}
-
-/// Does the host of this node let it take jobs?
-pub fn may_work(state: &State, node: &NodeId) -> bool {
-    let host = state.nodes.get(node).and_then(|node| state.hosts.get(node.host.as_ref()?));
-    host.is_none_or(|host| !host.cordoned)
 }
 
 fn is_low_priority(state: &State, node: &NodeRecord) -> bool {
@@ -89,6 +83,7 @@ mod tests {
     use corro_model::state::NodeEvent;
 
     use super::*;
+    use crate::app::hosts::capacity::may_work;
     use crate::testing::*;
 
     /// Adds a host. Nodes of the test state are Standard_D1: one core and 4 GiB.
@@ -115,7 +110,7 @@ mod tests {
     }
 
     fn decided(state: &State) -> Vec<Step> {
-        decide(state, |_| true, &Rules::USUAL, NOW)
+        decide(state, |_| true, &SchedulingConfig::DEFAULT, NOW)
     }
 
     fn on(index: u32, host: &str) -> Step {
@@ -129,7 +124,7 @@ mod tests {
         host(&mut state, "small", 2);
         (1..=4).for_each(|index| wait(&mut state, index));
         assert_eq!(decided(&state), [on(1, "small"), on(2, "small"), on(3, "large"), on(4, "large")]);
-        let silent = decide(&state, |host| host != "large", &Rules::USUAL, NOW);
+        let silent = decide(&state, |host| host != "large", &SchedulingConfig::DEFAULT, NOW);
         assert_eq!(silent, [on(1, "small"), on(2, "small")], "a silent host gets no nodes");
         change(&mut state, |txn| {
             txn.update::<NodeRecord>(&node_id(1), |node| node.host = Some("small".to_owned()));

@@ -38,6 +38,7 @@ use tokio::sync::watch;
 use crate::app::App;
 use crate::gateway::{Gateway, NodeObservation};
 use crate::provider::{NewNode, Provider};
+use crate::scheduler_view::SchedulingConfig;
 use background_work::BackgroundWork;
 use backoff::Backoff;
 use desired_state::DesiredStateBuilder;
@@ -74,7 +75,7 @@ pub struct ReconcileConfig {
     /// File by which nodes find out whether they share this machine's disk.
     pub landmark: Option<Landmark>,
     /// Scheduling policy and limits.
-    pub rules: scaling::Rules,
+    pub scheduling: SchedulingConfig,
 }
 
 pub struct Reconciler {
@@ -176,7 +177,7 @@ impl Reconciler {
         let changed_nodes = self.gateway.refresh(&mut self.observations, full);
         let (before, clock) = (self.app.snapshot(), self.app.timeline());
         let now = clock.now();
-        let mut pass_span = PassSpan::begin(&self.app.traces, full);
+        let mut pass_span = PassSpan::begin(&self.app.telemetry.traces, full);
         if let Some(pass_span) = &pass_span {
             pass_span.record_rank_starts(&changed_nodes.nodes, &self.observations, &before, now);
         }
@@ -205,8 +206,8 @@ impl Reconciler {
         if full {
             steps.extend(self.start_backoff.give_up_steps(&before, &*self.provider));
             if !self.provider.makes_nodes() {
-                let heard = |host: &str| self.app.hosts.is_heard(host);
-                steps.extend(hosts::decide(&before, heard, &self.config.rules, now));
+                let heard = |host: &str| self.app.fleet.hosts.is_heard(host);
+                steps.extend(hosts::decide(&before, heard, &self.config.scheduling, now));
             }
         }
         if !self.growth_backoff.remaining(Instant::now()).is_zero() {
@@ -239,10 +240,10 @@ impl Reconciler {
         let sole_writer = matches!(committed, Ok(fresh) if fresh) && state.revision == own_revision;
         self.dirty.finish_pass(before, state, follow_up, sole_writer);
         if full {
-            self.app.missing.tell(nodes::waiting_for_agent(&self.app.snapshot()), &*self.provider);
+            self.app.fleet.provisioning_issues.tell(nodes::waiting_for_agent(&self.app.snapshot()), &*self.provider);
             self.end_strays().await;
             self.last_full_pass = Some(Instant::now());
-            self.app.numbers.passed(now);
+            self.app.telemetry.http_counters.passed(now);
         }
         if let Some(pass_span) = pass_span {
             pass_span.end(committed.as_ref().err());
@@ -299,7 +300,7 @@ impl Reconciler {
             self.node_removals.start(node.clone(), move || provider.ensure_gone(&id, polite));
         }
         for account in garbage_collection::removable_accounts(state) {
-            let (shares, name) = (self.app.shares.clone(), account.clone());
+            let (shares, name) = (self.app.storage.shares.clone(), account.clone());
             self.account_removals.start(account.clone(), move || remove_account(&shares, &name));
         }
     }

@@ -36,11 +36,11 @@ pub fn decide<'a>(nodes: impl Iterator<Item = (&'a NodeId, &'a Arc<NodeRecord>)>
                 }
             }
             NodeState::Preparing | NodeState::Idle | NodeState::Running { .. } => {
-                let grace = config.rules.preemption_grace;
+                let grace = config.scheduling.preemption_grace;
                 let preemption_cause = || provider.takes_back(id, grace).filter(|_| node.preempted().is_none());
                 if let Some(cause) = preemption_cause() {
                     // The job is evicted before the node disappears, so that this does not count as a node loss.
-                    steps.push(Step::Preempt(id.clone(), config.rules.preemption(cause, clock.now())));
+                    steps.push(Step::Preempt(id.clone(), config.scheduling.preemption(cause, clock.now())));
                     continue;
                 }
                 // A node not heard yet has had time to connect since it joined, or since this server started.

@@ -15,8 +15,10 @@ use corro_store::{State, Timeline};
 
 use super::pass_input::{GangAddresses, PassInput, PassScope};
 use super::steps::{Step, apply};
-use super::{garbage_collection, hosts, jobs, nodes, scaling};
+use super::{garbage_collection, jobs, nodes, scaling};
+use crate::app::hosts::capacity::may_work;
 use crate::gateway::NodeObservation;
+use crate::scheduler_view;
 
 /// The steps to commit in a full pass. Nodes that a job frees are given to the next job in the same commit.
 pub fn decide(input: &PassInput, addresses: &mut GangAddresses) -> Vec<Step> {
@@ -53,7 +55,7 @@ pub fn decide_scoped(
     let is_fit = |id: &NodeId| {
         let is_usable =
             |observation: &NodeObservation| observation.is_available() && observation.observed.problem.is_none();
-        observations.get(id).is_some_and(is_usable) && hosts::may_work(state, id)
+        observations.get(id).is_some_and(is_usable) && may_work(state, id)
     };
     let nothing = steps.is_empty() && endings.is_empty() && emptied.is_empty();
     if let PassScope::Changed { state: false, nodes, .. } = scope
@@ -67,10 +69,10 @@ pub fn decide_scoped(
     // The plan assumes that the decided endings have happened, so that one commit does both. Other node events are planned for
     // after they are committed: a node's loss must be recorded before the node is replaced.
     let plan_steps = |state: &State| {
-        let rules = &input.config.rules;
+        let rules = &input.config.scheduling;
         let room = Room { cores: rules.cores, machines_join: !input.provider.makes_nodes() };
-        let mut view = scaling::view(state, clock, room);
-        scaling::withhold(&mut view, is_fit);
+        let mut view = scheduler_view::view(state, clock, room);
+        scheduler_view::withhold(&mut view, is_fit);
         scaling::decide(state, &corro_sched::plan(&view, &rules.policy), rules, now)
     };
     let placements = if endings.is_empty() { plan_steps(state) } else { plan_steps(&simulate(state, &endings, now)) };

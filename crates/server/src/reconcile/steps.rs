@@ -7,9 +7,10 @@ use corro_model::{ClusterKey, ExperimentKey, FileServerKey, GroupKey, JobKey, No
 use corro_sched::Target;
 use corro_store::*;
 
-use super::scaling;
-use crate::app::operations::{is_reached, is_undone};
-use crate::app::principals::{forget_scope, scope_of_key};
+use crate::app::access::caller::scope_of_key;
+use crate::app::access::principals::forget_scope;
+use crate::app::resources::operations::{is_reached, is_undone};
+use crate::scheduler_view;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
@@ -201,7 +202,7 @@ fn termination_cause(txn: &Txn, job: &JobKey) -> Termination {
 /// Places a job on all nodes or none: every node is checked to be idle first.
 fn place(txn: &mut Txn, job: &JobKey, nodes: Vec<NodeId>, target: Target, now: Timestamp) -> Result<(), Refused> {
     let cluster = txn.get::<JobRecord>(job).and_then(|job| txn.get::<ClusterRecord>(&job.cluster));
-    if cluster.is_none_or(|cluster| scaling::target(&cluster) != target) {
+    if cluster.is_none_or(|cluster| scheduler_view::target(&cluster) != target) {
         return Err(Refused { thing: "cluster", state: "resized", event: "placed" });
     }
     for id in &nodes {
@@ -215,7 +216,8 @@ fn place(txn: &mut Txn, job: &JobKey, nodes: Vec<NodeId>, target: Target, now: T
 }
 
 fn allocate(txn: &mut Txn, key: &ClusterKey, count: usize, target: Target, now: Timestamp) {
-    let Some(cluster) = txn.get::<ClusterRecord>(key).filter(|cluster| scaling::target(cluster) == target) else {
+    let Some(cluster) = txn.get::<ClusterRecord>(key).filter(|cluster| scheduler_view::target(cluster) == target)
+    else {
         return;
     };
     let addresses = free_addresses(txn.state(), count);

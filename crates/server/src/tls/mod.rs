@@ -116,7 +116,7 @@ fn provider() -> Arc<CryptoProvider> {
 }
 
 fn fingerprint(certificate: &[u8]) -> String {
-    crate::app::instance::hex(&Sha256::digest(certificate))
+    crate::digest::hex(&Sha256::digest(certificate))
 }
 
 fn read(path: &Path) -> Result<String, TlsError> {

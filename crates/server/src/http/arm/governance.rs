@@ -9,7 +9,7 @@ use corro_model::{ApiError, Timestamp};
 
 use super::Result;
 use crate::app::App;
-use crate::app::usage::Window;
+use crate::app::history::node_hours::Window;
 use crate::http::arm_request::ArmRequest;
 use crate::http::response::ArmResponse;
 

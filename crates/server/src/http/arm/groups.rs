@@ -69,7 +69,8 @@ pub(super) fn comparison<'a>(text: &'a str, name: &str) -> Option<(String, &'a s
 
 pub async fn delete_group(app: App, request: ArmRequest<NoBody>) -> Result<NoBody> {
     let operation = app.delete_group(request.param("group")).await?;
-    let path = path_of::<GroupOperation>(&[("subscription", &app.subscription), ("operation", &operation)]);
+    let path =
+        path_of::<GroupOperation>(&[("subscription", &app.installation.subscription), ("operation", &operation)]);
     let location = format!("{}{path}?api-version={GROUPS_VERSION}", request.base_url);
     Ok(ArmResponse::Accepted(PollUrls { async_operation: None, location }))
 }

@@ -6,7 +6,8 @@ use corro_model::ops::NoBody;
 
 use super::{ArmRequest, ArmResponse, Result};
 use crate::app::App;
-use crate::app::overview::{JobOrder, JobsWanted};
+use crate::app::overview::JobOrder;
+use crate::app::overview::JobsWanted;
 
 /// Page markers are sequence numbers of jobs by submission; this one is above all.
 const NO_MARKER: i64 = i64::MAX;

@@ -12,26 +12,27 @@ use crate::http::arm_request::ArmRequest;
 use crate::http::response::ArmResponse;
 
 pub async fn tenants(app: App, _request: ArmRequest<NoBody>) -> Result<Page<Tenant>> {
-    let tenant = Tenant { id: format!("/tenants/{}", app.tenant), tenant_id: app.tenant.to_string() };
+    let tenant =
+        Tenant { id: format!("/tenants/{}", app.installation.tenant), tenant_id: app.installation.tenant.to_string() };
     Ok(ArmResponse::Ok(Page::whole(vec![tenant])))
 }
 
 pub async fn list(app: App, _request: ArmRequest<NoBody>) -> Result<Page<Subscription>> {
-    Ok(ArmResponse::Ok(Page::whole(vec![Subscription::new(&app.subscription, &app.tenant)])))
+    Ok(ArmResponse::Ok(Page::whole(vec![Subscription::new(&app.installation.subscription, &app.installation.tenant)])))
 }
 
 pub async fn get(app: App, _request: ArmRequest<NoBody>) -> Result<Subscription> {
-    Ok(ArmResponse::Ok(Subscription::new(&app.subscription, &app.tenant)))
+    Ok(ArmResponse::Ok(Subscription::new(&app.installation.subscription, &app.installation.tenant)))
 }
 
 pub async fn locations(app: App, _request: ArmRequest<NoBody>) -> Result<Page<Location>> {
     let groups = app.readable(app.groups(None), |group| &group.id);
     let in_use = groups.iter().map(|group| group.location.as_str());
-    Ok(ArmResponse::Ok(Page::whole(corro_model::arm::locations(&app.subscription, in_use))))
+    Ok(ArmResponse::Ok(Page::whole(corro_model::arm::locations(&app.installation.subscription, in_use))))
 }
 
 pub async fn providers(app: App, _request: ArmRequest<NoBody>) -> Result<Page<Provider>> {
-    Ok(ArmResponse::Ok(Page::whole(corro_model::arm::providers(&app.subscription))))
+    Ok(ArmResponse::Ok(Page::whole(corro_model::arm::providers(&app.installation.subscription))))
 }
 
 /// A provider; also the response to its registration, which always exists.
@@ -46,7 +47,7 @@ pub async fn unregister_provider(app: App, request: ArmRequest<NoBody>) -> Resul
 }
 
 fn find_provider(app: &App, given: &str) -> std::result::Result<Provider, ApiError> {
-    let providers = corro_model::arm::providers(&app.subscription);
+    let providers = corro_model::arm::providers(&app.installation.subscription);
     let known: Vec<&str> = providers.iter().map(|provider| provider.namespace.as_str()).collect();
     let message = format!("The resource namespace '{given}' is invalid: this server has {}", known.join(", "));
     let found = providers.into_iter().find(|provider| provider.namespace.eq_ignore_ascii_case(given));

@@ -111,7 +111,7 @@ async fn last_number(test_server: &TestServer) -> u64 {
 
 /// Creates a join token and a host that joined with it.
 async fn put_host(test_server: &TestServer) {
-    test_server.app.hosts.welcome(Front { url: "http://localhost:1".into(), ca_fingerprint: None });
+    test_server.app.fleet.hosts.welcome(Front { url: "http://localhost:1".into(), ca_fingerprint: None });
     let now = Timestamp::from_millis(1);
     let token = HostTokenRecord { secret_digest: String::new(), created: now, expires: now, hosts: 1 };
     let host =

@@ -23,7 +23,7 @@ impl TestServer {
     /// Publishes events until the returned sender is dropped.
     fn publish_events(&self) -> watch::Sender<bool> {
         let (stop, stopping) = watch::channel(false);
-        tokio::spawn(self.app.events.clone().watch(self.app.clone(), stopping));
+        tokio::spawn(self.app.telemetry.events.clone().watch(self.app.clone(), stopping));
         stop
     }
 

@@ -43,7 +43,7 @@ async fn retired_clients_see_the_end_after_the_log_was_read_again() {
     let test_server = TestServer::new().await;
     let own = test_server.create_workspace_with_cluster("g", "w").await;
     test_server.account("g", "someaccount").await;
-    test_server.app.shares.create_share("someaccount", "data").expect("a share");
+    test_server.app.storage.shares.create_share("someaccount", "data").expect("a share");
     let path = format!("{own}/experiments/e/jobs/j");
     let mut wanted = job(&format!("{own}/clusters/c"));
     wanted["properties"]["stdOutErrPathPrefix"] = json!("$AZ_BATCHAI_JOB_MOUNT_ROOT/files");
@@ -55,8 +55,14 @@ async fn retired_clients_see_the_end_after_the_log_was_read_again() {
     test_server.apply_event(|at| JobEvent::Placed { nodes: vec![NodeId::new(1, 1, at)], at }).await;
     let running = test_server.request_with(AZ, "GET", &path).await;
     let segment = running["properties"]["jobOutputDirectoryPathSegment"].as_str().expect("text").to_owned();
-    let directory =
-        test_server.app.shares.host_path("someaccount", "data").expect("a path").join(&segment).join("stdouterr");
+    let directory = test_server
+        .app
+        .storage
+        .shares
+        .host_path("someaccount", "data")
+        .expect("a path")
+        .join(&segment)
+        .join("stdouterr");
     std::fs::create_dir_all(&directory).expect("directories");
     std::fs::write(directory.join("stdout.txt"), "one\n").expect("written");
     let list = format!("{path}/listOutputFiles?outputdirectoryid=stdouterr");
@@ -79,7 +85,7 @@ async fn retired_clients_see_the_end_after_the_log_was_read_again() {
     // Only later reads release it; those at the moment of the end do not count, since the end may be recorded late.
     let since = Timestamp::parse(ended["properties"]["executionStateTransitionTime"].as_str().expect("text"));
     let since = since.expect("a time");
-    while test_server.app.followers.hold_back(&segment, since, since.plus(Duration::from_secs(1))) {
+    while test_server.app.telemetry.log_followers.hold_back(&segment, since, since.plus(Duration::from_secs(1))) {
         assert_eq!(read(4).await, 416);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

@@ -66,7 +66,7 @@ fn refused(answer: TestResponse, status: u16, error: &str, code: u32) {
 async fn every_token_endpoint_requires_a_secret() {
     let test_server = &TestServer::new().await;
     let alice = test_server.client(json!({"displayName": "alice", "role": "Reader"})).await;
-    let (form, basic, tenant) = (alice.form(), alice.basic(), test_server.app.tenant.to_string());
+    let (form, basic, tenant) = (alice.form(), alice.basic(), test_server.app.installation.tenant.to_string());
     let groups = format!("{}/resourceGroups", test_server.subscription());
     for authority in ["adfs", "common", "organizations", &tenant, &tenant.to_uppercase()] {
         let first = format!("/{authority}/oauth2/token?api-version=1.0");
@@ -134,7 +134,7 @@ async fn errors_have_the_directorys_form_and_do_not_reveal_principals() {
 async fn discovery_documents_are_public_and_point_to_this_server() {
     let test_server = &TestServer::new().await;
     let get = |target: String| async move { test_server.post_login("GET", &target, &[], String::new()).await };
-    let tenant = test_server.app.tenant.to_string();
+    let tenant = test_server.app.installation.tenant.to_string();
     let document = get(format!("/{tenant}/v2.0/.well-known/openid-configuration")).await.is(200).body;
     assert_eq!(document["token_endpoint"], format!("http://box:8470/{tenant}/oauth2/v2.0/token"));
     get("/adfs/.well-known/openid-configuration".to_owned()).await.is(200);

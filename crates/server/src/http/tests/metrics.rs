@@ -16,7 +16,7 @@ use super::{TestServer, job};
 async fn create_job_with_logs(test_server: &TestServer, more: Value) -> (String, PathBuf) {
     let own = test_server.create_workspace_with_cluster("g", "w").await;
     test_server.account("g", "someaccount").await;
-    test_server.app.shares.create_share("someaccount", "logs").expect("a share");
+    test_server.app.storage.shares.create_share("someaccount", "logs").expect("a share");
     let path = format!("{own}/experiments/e/jobs/j");
     let mut wanted = job(&format!("{own}/clusters/c"));
     let properties = wanted["properties"].as_object_mut().expect("an object");
@@ -34,7 +34,7 @@ async fn create_job_with_logs(test_server: &TestServer, more: Value) -> (String,
     test_server.request("PUT", &path, wanted).await.is(202);
     let shown = test_server.request("GET", &path, Value::Null).await.is(200).body;
     let segment = shown["properties"]["jobOutputDirectoryPathSegment"].as_str().expect("a path").to_owned();
-    let directory = test_server.app.shares.host_path("someaccount", "logs").expect("a path").join(segment);
+    let directory = test_server.app.storage.shares.host_path("someaccount", "logs").expect("a path").join(segment);
     fs::create_dir_all(directory.join("stdouterr")).expect("directories");
     fs::create_dir_all(directory.join("outputs/run")).expect("directories");
     (path, directory)

@@ -36,12 +36,19 @@ use tokio::sync::watch;
 
 use super::Api;
 use super::rate_limit::{RateLimits, Rates};
-use crate::app::audit::Audit;
-use crate::app::file_lines::FileLines;
-use crate::app::keyring::Keyring;
-use crate::app::principals::Caller;
-use crate::app::{App, instance};
+use crate::app::App;
+use crate::app::AppConfig;
+use crate::app::Fleet;
+use crate::app::RequestContext;
+use crate::app::Storage;
+use crate::app::Telemetry;
+use crate::app::access::installation;
+use crate::app::history::audit::Audit;
+use crate::app::storage::exports::Exports;
 use crate::gateway::Gateway;
+use crate::scheduler_view::SchedulingConfig;
+use crate::storage_service::account_keys::Keyring;
+use crate::storage_service::audit_log::FileLines;
 use crate::unix_now;
 
 pub struct TestServer {
@@ -88,41 +95,31 @@ impl TestServer {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let path = |name: &str| dir.path().join(name);
         let store = Store::open(&path("corro.db")).expect("a store");
-        let (vault, identity) = instance::ensure_instance(&store, dir.path()).await.expect("an identity");
+        let installation = installation::ensure_installation(&store, dir.path()).await.expect("an identity");
         let now = std::time::SystemTime::now().into();
-        let admin = instance::ensure_administrator(&store, None, now).await.expect("an administrator");
+        let admin = installation::ensure_administrator(&store, None, now).await.expect("an administrator");
         let app = App {
             store,
-            vault: Arc::new(vault),
-            shares: Arc::new(Shares::open(path("shares")).expect("a directory of shares")),
-            subscription: identity.subscription.into(),
-            tenant: identity.tenant.into(),
-            token_key: identity.token_key.into(),
-            caller: Arc::new(Caller::server()),
-            doors: Default::default(),
-            expected_ends: Default::default(),
-            hosts: Default::default(),
-            figures: Default::default(),
-            timelines: Default::default(),
-            events: Default::default(),
-            metrics: Default::default(),
-            numbers: Default::default(),
-            missing: Default::default(),
-            quotas: Default::default(),
-            rules: crate::reconcile::scaling::Rules::USUAL,
-            pass_life: crate::PASS_LIFE,
-            followers: Default::default(),
-            traces: Default::default(),
-            client: Default::default(),
-            warnings: Default::default(),
-            provider: Default::default(),
-            exports: Arc::new(crate::nfs::Exports::open(&path("file-servers"), [7; 32]).expect("a directory")),
-            job_shared: Arc::new(corro_shares::Shares::open(path("job-shared")).expect("a directory")),
+            installation: Arc::new(installation),
+            storage: Storage {
+                shares: Arc::new(Shares::open(path("shares")).expect("a directory of shares")),
+                exports: Arc::new(Exports::open(&path("file-servers"), [7; 32]).expect("a directory")),
+                job_shared: Arc::new(Shares::open(path("job-shared")).expect("a directory")),
+            },
+            config: Arc::new(AppConfig {
+                quotas: Default::default(),
+                scheduling: SchedulingConfig::DEFAULT,
+                mount_token_lifetime: crate::MOUNT_TOKEN_LIFETIME,
+            }),
+            fleet: Fleet::default(),
+            telemetry: Telemetry::default(),
+            request: RequestContext::server(),
         };
         let (stop, stopping) = watch::channel(false);
         let gateway = Gateway::new(app.clone(), None, stopping);
         let limits = Arc::new(RateLimits::new(Rates::DEFAULT));
-        let files = FileService::new(app.shares.clone(), Arc::new(Keyring::new(app.clone())), limits.clone(), unix_now);
+        let files =
+            FileService::new(app.storage.shares.clone(), Arc::new(Keyring::new(app.clone())), limits.clone(), unix_now);
         let audit = Audit::default();
         let files = files.with_audit(Arc::new(FileLines { app: app.clone(), audit: audit.clone() }));
         let api = Api::new(app.clone(), gateway, files.clone(), limits, audit);
@@ -131,7 +128,7 @@ impl TestServer {
     }
 
     pub fn subscription(&self) -> String {
-        format!("/subscriptions/{}", self.app.subscription)
+        format!("/subscriptions/{}", self.app.installation.subscription)
     }
 
     pub fn group(&self, name: &str) -> String {

@@ -95,7 +95,7 @@ async fn processes_need_nodes_and_connected_agents() {
     let (timeline, wanted) = (format!("{path}/timeline"), |seconds: f64| json!({"seconds": seconds}));
     test_server.request("GET", &timeline, Value::Null).await.refused(404, "TimelineNotFound");
     test_server.request("POST", &timeline, wanted(61.0)).await.is(400);
-    let (_line, mut asked) = test_server.app.figures.attach(&node);
+    let (_line, mut asked) = test_server.app.fleet.process_stats.attach(&node);
     assert_eq!(test_server.request("POST", &timeline, wanted(0.5)).await.is(200).body["state"], "recording");
     test_server.request("POST", &timeline, wanted(0.5)).await.refused(409, "TimelineIsRecording");
     let Some(ToNode::Record { number, millis: 500, .. }) = asked.recv().await else { panic!("not told to record") };
@@ -103,7 +103,7 @@ async fn processes_need_nodes_and_connected_agents() {
     let events =
         [began, json!({"name": "ALLREDUCE", "ph": "B", "ts": 1, "pid": 1}), json!({"ph": "E", "ts": 5, "pid": 1})];
     for rank in [Some((3, json!(events).to_string())), None] {
-        test_server.app.timelines.told(&node, FromRecording { number, rank });
+        test_server.app.fleet.timelines.told(&node, FromRecording { number, rank });
     }
     let done = loop {
         let told = test_server.request("GET", &timeline, Value::Null).await.is(200).body;

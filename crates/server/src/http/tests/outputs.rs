@@ -22,8 +22,8 @@ async fn output_in_a_container_is_listed_and_read_by_its_links() {
     let test_server = TestServer::new().await;
     let own = test_server.create_workspace_with_cluster("g", "w").await;
     test_server.account("g", "someaccount").await;
-    test_server.app.shares.create_container("someaccount", "data").expect("a container");
-    test_server.app.shares.create_share("someaccount", "data").expect("a share of the same name");
+    test_server.app.storage.shares.create_container("someaccount", "data").expect("a container");
+    test_server.app.storage.shares.create_share("someaccount", "data").expect("a share of the same name");
     let path = format!("{own}/experiments/e/jobs/j");
     let mut wanted = job(&format!("{own}/clusters/c"));
     wanted["properties"]["stdOutErrPathPrefix"] = json!("$AZ_BATCHAI_JOB_MOUNT_ROOT/blobs/logs");
@@ -40,8 +40,8 @@ async fn output_in_a_container_is_listed_and_read_by_its_links() {
             .clone();
     let directory = format!("logs/{}/stdouterr", segment.as_str().expect("text"));
     for (host, text) in [
-        (test_server.app.shares.container_host_path("someaccount", "data"), "in the container"),
-        (test_server.app.shares.host_path("someaccount", "data"), "on the share"),
+        (test_server.app.storage.shares.container_host_path("someaccount", "data"), "in the container"),
+        (test_server.app.storage.shares.host_path("someaccount", "data"), "on the share"),
     ] {
         let directory = host.expect("a path").join(&directory);
         std::fs::create_dir_all(&directory).expect("directories");

@@ -45,7 +45,7 @@ impl RunningServer {
         let test_server = TestServer::new().await;
         test_server.create_workspace_with_cluster("g", "w").await;
         test_server.account("g", "someaccount").await;
-        let shares = test_server.app.shares.clone();
+        let shares = test_server.app.storage.shares.clone();
         shares.create_share("someaccount", "data").expect("a share");
         let path = corro_shares::SharePath::parse("long").expect("a path");
         shares.share("someaccount", "data").expect("the share").create_file(&path, LENGTH).expect("a sparse file");
@@ -153,7 +153,7 @@ async fn an_upload_is_aborted_with_its_key_and_leaves_nothing() {
     let account = format!("{}/providers/Microsoft.Storage/storageAccounts/someaccount", open.test_server.group("g"));
     open.test_server.request("POST", &format!("{account}/regenerateKey"), json!({"keyName": "key1"})).await.is(200);
     assert_eq!(rest_of(stream).await, 0, "nobody answers it");
-    let file = open.test_server.app.shares.host_path("someaccount", "data").expect("the share").join("long");
+    let file = open.test_server.app.storage.shares.host_path("someaccount", "data").expect("the share").join("long");
     let mut first = [1; 16];
     std::os::unix::fs::FileExt::read_exact_at(&std::fs::File::open(file).expect("the file"), &mut first, 0)
         .expect("its beginning");

@@ -17,10 +17,10 @@ use corro_store::{JobRecord, NodeRecord, State};
 use self::commands::layout;
 use super::ReconcileConfig;
 use crate::app::App;
-use crate::app::instance::hex;
 use crate::app::jobs::lost_attempt;
-use crate::app::secrets::Bag;
-use crate::app::volumes::volumes_of;
+use crate::app::resources::spec_secrets::Bag;
+use crate::app::storage::volumes::volumes_of;
+use crate::digest::hex;
 use crate::provider::Provider;
 
 /// Builds the desired states of one pass. The parts that the nodes of a cluster or gang have in common are built once: they need
@@ -172,7 +172,7 @@ fn gang_task_order(
         containers_on_host: config.containers_on_host,
         strict_isolation: strict_isolation(config, state),
         shows_secrets: !config.masks_secrets,
-        limits: vm.map(|vm| limits(vm, config.rules.processes)),
+        limits: vm.map(|vm| limits(vm, config.scheduling.processes)),
         counters: cluster.is_some_and(has_performance_counters),
         gpus: vm.map_or(0, |vm| vm.gpus),
         gang_secret: gang_secret(app, attempt),

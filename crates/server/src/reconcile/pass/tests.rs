@@ -43,7 +43,7 @@ fn decide_steps(state: &State, observations: &Observations, scope: PassScope) ->
         masks_secrets: true,
         shared_temp: std::path::PathBuf::new(),
         landmark: None,
-        rules: crate::reconcile::scaling::Rules::USUAL,
+        scheduling: crate::scheduler_view::SchedulingConfig::DEFAULT,
     };
     let (gone, emptied) = (BTreeSet::new(), BTreeSet::new());
     let (uptime, provider) = (Duration::from_secs(1), &AliveProvider);

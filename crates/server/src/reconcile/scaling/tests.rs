@@ -1,10 +1,15 @@
 //! Steps that follow from hand-made states: allocation, retirement, placement, preemption.
 
+use std::time::Duration;
+
 use corro_model::NodeId;
-use corro_store::State;
+use corro_model::batchai::VmPriority;
+use corro_sched::{Policy, Room, Target};
+use corro_store::{ClusterRecord, State, Timeline};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::scheduler_view::view;
 use crate::testing::*;
 
 fn steps(state: &State, now: Timestamp) -> Vec<Step> {
@@ -13,7 +18,7 @@ fn steps(state: &State, now: Timestamp) -> Vec<Step> {
 
 fn steps_by(state: &State, clock: &Timeline) -> Vec<Step> {
     let snapshot = view(state, clock, Room::ENDLESS);
-    decide(state, &corro_sched::plan(&snapshot, &Policy::STANDARD), &Rules::USUAL, clock.now())
+    decide(state, &corro_sched::plan(&snapshot, &Policy::STANDARD), &SchedulingConfig::DEFAULT, clock.now())
 }
 
 fn allocated(state: &State) -> usize {
@@ -134,7 +139,7 @@ fn low_priority(state: &mut State) {
 }
 
 fn preempt(state: &mut State, node: u32) {
-    let preemption = Rules::USUAL.preemption(PreemptionCause::Asked, NOW);
+    let preemption = SchedulingConfig::DEFAULT.preemption(PreemptionCause::Asked, NOW);
     change(state, |txn| assert!(txn.preempt(&node_id(node), preemption), "it was not taken back before"));
 }
 
@@ -166,7 +171,7 @@ fn a_preempted_node_is_replaced_and_its_job_evicted_with_grace() {
     assert_eq!(allocated(&state), 2);
     // A second preemption has no effect.
     change(&mut state, |txn| {
-        let again = Rules::USUAL.preemption(PreemptionCause::Dedicated, NOW);
+        let again = SchedulingConfig::DEFAULT.preemption(PreemptionCause::Dedicated, NOW);
         assert!(!txn.preempt(&node_id(3), again) && !txn.preempt(&NodeId::new(9, 9, NOW), again));
     });
 }

@@ -1,0 +1,64 @@
+//! One text kept in the data directory, sealed with its master key, for whoever can read both: how the administrator logs
+//! in. Entered by whoever hosts a server, after its start and when somebody has lost that login. Never by the server.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use corro_model::Secret;
+use corro_store::seal::SealError;
+use corro_store::{Sealed, Vault, backup};
+
+const FILE: &str = "administrator";
+const PURPOSE: &str = "administrator's login";
+
+#[derive(Debug, thiserror::Error)]
+pub enum SaveError {
+    #[error("cannot open the data directory's master key")]
+    Key(#[from] SealError),
+    #[error("the data directory's master key is not there any more: put it back")]
+    KeyMissing,
+    #[error("cannot write the administrator's login to the data directory")]
+    Write(#[from] io::Error),
+}
+
+pub fn save(data: &Path, login: &Secret) -> Result<(), SaveError> {
+    // The server has made it; another one would not open what the database holds.
+    let vault = Vault::read(&data.join(backup::MASTER_KEY))?.ok_or(SaveError::KeyMissing)?;
+    let sealed = serde_json::to_vec(&vault.seal(PURPOSE, login.expose())).map_err(io::Error::from)?;
+    // Whole or not at all: somebody may look at any moment.
+    let (path, draft) = (data.join(FILE), data.join("administrator.draft"));
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+    file.write_all(&sealed)?;
+    Ok(fs::rename(&draft, &path)?)
+}
+
+/// What was kept, if it is there and can be opened.
+pub fn load(data: &Path) -> Option<Secret> {
+    let sealed: Sealed = serde_json::from_slice(&fs::read(data.join(FILE)).ok()?).ok()?;
+    let vault = Vault::read(&data.join(backup::MASTER_KEY)).ok()??;
+    vault.open_sealed(PURPOSE, &sealed).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_is_sealed_and_comes_back_with_its_key_only() {
+        let dir = tempfile::tempdir().expect("a temp dir");
+        assert_eq!(load(dir.path()), None);
+        assert!(matches!(save(dir.path(), &Secret::new("hush")), Err(SaveError::KeyMissing)));
+        Vault::open(&dir.path().join(backup::MASTER_KEY)).expect("a key");
+        for login in ["hush one", "hush two"] {
+            save(dir.path(), &Secret::new(login)).expect("written");
+            assert_eq!(load(dir.path()), Some(Secret::new(login)));
+            let text = fs::read_to_string(dir.path().join(FILE)).expect("there");
+            assert!(!text.contains("hush"), "{text}");
+        }
+        fs::remove_file(dir.path().join(backup::MASTER_KEY)).expect("removed");
+        assert_eq!(load(dir.path()), None);
+        assert!(!dir.path().join(backup::MASTER_KEY).exists(), "looking makes no key");
+    }
+}

@@ -1,0 +1,228 @@
+//! What this installation is: its subscription, tenant, token key and administrator. Made on the first start.
+
+use std::path::{Path, PathBuf};
+
+use corro_model::{ApiError, Secret, Timestamp};
+use corro_store::backup::{DATABASE, MASTER_KEY};
+use corro_store::seal::{SealError, digest, random};
+use corro_store::{InstanceRecord, PrincipalRecord, State, Store, StoreError, Vault};
+
+use crate::app::access::caller::everything;
+use crate::app::guid;
+use crate::digest::hex;
+
+/// The name of the principal that the first start creates.
+pub const ADMINISTRATOR: &str = "administrator";
+
+/// How the administrator proves who they are.
+pub struct AdminCredential {
+    pub client_id: String,
+    pub client_secret: Secret,
+}
+
+/// Identity of this installation, with its keys opened.
+pub struct Installation {
+    pub subscription: String,
+    pub tenant: String,
+    /// Key of access tokens and of all keyed digests.
+    pub token_key: Vec<u8>,
+    /// Encrypts the secrets in the database.
+    pub vault: Vault,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum InstallationError {
+    #[error(
+        "the database {database} is there, but the master key {key} that opens its secrets is not: put the key back, or restore a backup with 'corro admin restore'"
+    )]
+    KeyMissing { database: PathBuf, key: PathBuf },
+    #[error(
+        "the master key {key} is not the one that belongs to the database {database}: put the right one there, or restore a backup with 'corro admin restore'"
+    )]
+    WrongKey { database: PathBuf, key: PathBuf, source: SealError },
+    #[error(
+        "the master key {key} is there, but the database {database} that belongs to it is missing or empty: put it back, or restore a backup with 'corro admin restore' (to begin anew, move {key} away)"
+    )]
+    DatabaseLost { database: PathBuf, key: PathBuf },
+    #[error("cannot use the master key {key}")]
+    Key { key: PathBuf, source: SealError },
+    #[error("cannot record what this installation is")]
+    Commit(#[from] ApiError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Refuses a database whose secrets the key beside it does not open, before anything is changed.
+pub fn check_key(state: &State, data: &Path) -> Result<(), InstallationError> {
+    let (key, database) = (data.join(MASTER_KEY), data.join(DATABASE));
+    let unusable = |source| InstallationError::Key { key: key.clone(), source };
+    match (state.this(), Vault::read(&key).map_err(unusable)?) {
+        (None, None) => Ok(()),
+        (None, Some(_)) => Err(InstallationError::DatabaseLost { database, key }),
+        (Some(record), Some(vault)) => match record.open_token_key(&vault) {
+            Ok(_) => Ok(()),
+            Err(source) => Err(InstallationError::WrongKey { database, key, source }),
+        },
+        (Some(record), None) => {
+            let draft = Vault::read_draft(&key).ok().flatten();
+            match draft.is_some_and(|vault| record.open_token_key(&vault).is_ok()) {
+                true => Ok(()),
+                false => Err(InstallationError::KeyMissing { database, key }),
+            }
+        }
+    }
+}
+
+/// Who this installation is, and the vault that its key opens. A key is made with the first record that needs it, and gets
+/// its name after that record is kept: whichever of the two is there alone was not left so by a start that was cut short.
+pub async fn ensure_installation(store: &Store, data: &Path) -> Result<Installation, InstallationError> {
+    let (key, database) = (data.join(MASTER_KEY), data.join(DATABASE));
+    let unusable = |source| InstallationError::Key { key: key.clone(), source };
+    let this = store.snapshot().this().cloned();
+    let (vault, record) = match (this, Vault::read(&key).map_err(unusable)?) {
+        (Some(record), Some(vault)) => (vault, record),
+        (None, Some(_)) => return Err(InstallationError::DatabaseLost { database, key }),
+        (Some(record), None) => {
+            let draft = Vault::read_draft(&key).ok().flatten();
+            let Some(vault) = draft.filter(|vault| record.open_token_key(vault).is_ok()) else {
+                return Err(InstallationError::KeyMissing { database, key });
+            };
+            Vault::keep_draft(&key).map_err(unusable)?;
+            (vault, record)
+        }
+        (None, None) => {
+            let vault = Vault::draft(&key).map_err(unusable)?;
+            let token_key = vault.seal(InstanceRecord::TOKEN_KEY, &hex(&random::<32>()));
+            let record = InstanceRecord { subscription: guid(), tenant: guid(), token_key };
+            let kept = record.clone();
+            let put = store.commit(move |txn| {
+                txn.put(corro_store::state::SELF.to_owned(), kept);
+                Ok::<_, ApiError>(())
+            });
+            put.await?;
+            Vault::keep_draft(&key).map_err(unusable)?;
+            (vault, record)
+        }
+    };
+    let token_key = record.open_token_key(&vault).map_err(|source| InstallationError::WrongKey {
+        database,
+        key: key.clone(),
+        source,
+    })?;
+    let InstanceRecord { subscription, tenant, .. } = record;
+    Ok(Installation { subscription, tenant, token_key: token_key.expose().as_bytes().to_vec(), vault })
+}
+
+/// Keeps `known` when it still opens the door; otherwise gives the administrator a new secret. Whoever can write to the
+/// data directory is the administrator anyway, so a lost secret is replaced rather than guarded.
+pub async fn ensure_administrator(
+    store: &Store,
+    known: Option<AdminCredential>,
+    now: Timestamp,
+) -> Result<AdminCredential, ApiError> {
+    let snapshot = store.snapshot();
+    let present = snapshot.principals.iter().find(|(_, principal)| principal.name == ADMINISTRATOR);
+    let is_whole = present.is_some_and(|(_, record)| !record.assignments.is_empty());
+    // The profile on this machine may be somebody else's by now.
+    let known = known.filter(|known| {
+        let is_administrator = present.is_some_and(|(id, _)| *id == known.client_id);
+        is_administrator && verify(&snapshot, &known.client_id, &known.client_secret)
+    });
+    if let Some(known) = known {
+        if is_whole {
+            return Ok(known);
+        }
+        return put_administrator(store, known, now).await;
+    }
+    let client_id = present.map_or_else(guid, |(id, _)| id.clone());
+    put_administrator(store, AdminCredential { client_id, client_secret: Secret::new(hex(&random::<32>())) }, now).await
+}
+
+async fn put_administrator(
+    store: &Store,
+    credential: AdminCredential,
+    now: Timestamp,
+) -> Result<AdminCredential, ApiError> {
+    let AdminCredential { client_id, client_secret } = credential;
+    let (created, revocations) =
+        store.snapshot().principals.get(&client_id).map_or((now, 0), |record| (record.created, record.revocations));
+    let record = PrincipalRecord {
+        name: ADMINISTRATOR.to_owned(),
+        secret_digest: digest(client_secret.expose()),
+        created,
+        assignments: vec![everything()],
+        expires: None,
+        revocations,
+    };
+    let id = client_id.clone();
+    let put = store.commit(move |txn| {
+        txn.put(id, record);
+        Ok::<_, ApiError>(())
+    });
+    put.await?;
+    Ok(AdminCredential { client_id, client_secret })
+}
+
+/// Does the secret belong to the client? Digests are compared, so the time taken tells nothing about the secret.
+pub fn verify(state: &corro_store::State, client_id: &str, secret: &Secret) -> bool {
+    let given = digest(secret.expose());
+    state.principals.get(client_id).is_some_and(|principal| principal.secret_digest == given)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    async fn start(data: &Path) -> Result<Installation, InstallationError> {
+        let store = Store::open_checked(&data.join(DATABASE), |state| check_key(state, data))?;
+        let instance = ensure_installation(&store, data).await;
+        store.close().await.expect("closes");
+        instance
+    }
+
+    #[tokio::test]
+    async fn a_start_finds_what_the_last_one_left_and_refuses_halves() {
+        let dir = tempfile::tempdir().expect("a temp dir");
+        let (key, database) = (dir.path().join(MASTER_KEY), dir.path().join(DATABASE));
+        let first = start(dir.path()).await.expect("a first start");
+        let again = start(dir.path()).await.expect("a second start");
+        assert_eq!((&again.subscription, &again.token_key), (&first.subscription, &first.token_key));
+        let right = fs::read(&key).expect("a key");
+
+        // Without its key nothing is made in its place.
+        fs::remove_file(&key).expect("removed");
+        assert!(matches!(start(dir.path()).await, Err(InstallationError::KeyMissing { .. })));
+        assert!(!key.exists() && !key.with_extension("draft").exists());
+        fs::write(&key, [7; 32]).expect("another key");
+        assert!(matches!(start(dir.path()).await, Err(InstallationError::WrongKey { .. })));
+        fs::write(&key, [7; 3]).expect("no key");
+        assert!(matches!(start(dir.path()).await, Err(InstallationError::Key { .. })));
+
+        // A start that was cut short before the key had its name.
+        fs::remove_file(&key).expect("removed");
+        fs::write(key.with_extension("draft"), &right).expect("a draft");
+        assert_eq!(start(dir.path()).await.expect("it goes on").subscription, first.subscription);
+        assert_eq!(fs::read(&key).expect("a key"), right);
+
+        // Without its database nothing is made in its place either.
+        let whole = fs::read(&database).expect("a database");
+        fs::write(&database, "").expect("emptied");
+        let is_lost = |error: &InstallationError| {
+            matches!(error, InstallationError::Store(StoreError::Refused(corro_store::Refusal::DatabaseLost { .. })))
+        };
+        assert!(start(dir.path()).await.is_err_and(|error| is_lost(&error)));
+        fs::remove_file(&database).expect("removed");
+        let error = start(dir.path()).await.err().expect("refused").to_string();
+        assert!(error.contains("corro.db") && error.contains("restore") && !database.exists(), "{error}");
+        fs::write(&database, whole).expect("put back");
+        start(dir.path()).await.expect("as before");
+
+        // A first start that was cut short before anything was recorded.
+        let other = tempfile::tempdir().expect("a temp dir");
+        Store::open(&other.path().join(DATABASE)).expect("a store").close().await.expect("closes");
+        fs::write(other.path().join(MASTER_KEY).with_extension("draft"), [1; 32]).expect("a draft");
+        start(other.path()).await.expect("it begins again");
+    }
+}

@@ -1,0 +1,156 @@
+//! How many nodes a cluster had and how many of them ran jobs, from the history: it is walked back from what is true now, so
+//! that a history that was cut short tells less but nothing wrong.
+
+use std::collections::{HashMap, HashSet};
+
+use corro_model::batchai::{ClusterHistory, ClusterPoint};
+use corro_model::history::{HistoryEntry, HistoryFilter};
+use corro_model::state::NodeState;
+use corro_model::{ApiError, Timestamp};
+use corro_store::State;
+
+use crate::app::App;
+use crate::app::resources::lookup::find_cluster;
+
+/// As many lines of the history are read, and as many points told.
+const MOST_LINES: usize = 20_000;
+const MOST_POINTS: usize = 400;
+
+/// What a line of the history changed in a cluster.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Change {
+    at: Timestamp,
+    nodes: i32,
+    busy: i32,
+}
+
+impl App {
+    /// Blocking: reads the history.
+    pub fn cluster_history(&self, names: (&str, &str, &str), hours: i64) -> Result<ClusterHistory, ApiError> {
+        let (group, workspace, cluster) = names;
+        let snapshot = self.snapshot();
+        let (key, _) = find_cluster(&snapshot, group, workspace, cluster)?;
+        let until = self.now();
+        let since = Timestamp::from_millis(until.millis() - hours * 3_600_000);
+        let read = |kind: &str, resource: Option<String>| {
+            let filter = HistoryFilter {
+                resource,
+                kind: Some(kind.to_owned()),
+                since: Some(since),
+                ..HistoryFilter::newest(MOST_LINES)
+            };
+            self.store.history(&filter).map_err(ApiError::from)
+        };
+        let mut changes = node_changes(&read("node", Some(key.as_str().to_owned()))?);
+        changes.extend(job_changes(&read("job", None)?, &snapshot, key.as_str(), since));
+        changes.sort_by_key(|change| change.at);
+        let counts = snapshot.nodes_of(&key).fold((0, 0), |(nodes, busy), (_, node)| {
+            (nodes + 1, busy + i32::from(matches!(node.state(), NodeState::Running { .. })))
+        });
+        Ok(ClusterHistory { since, until, points: thinned(points(&changes, counts, since), since, until) })
+    }
+}
+
+fn node_changes(entries: &[HistoryEntry]) -> Vec<Change> {
+    let of = |entry: &HistoryEntry| {
+        let nodes = match entry.what.as_str() {
+            "node.allocated" => 1,
+            "node.deleted" => -1,
+            _ => return None,
+        };
+        Some(Change { at: entry.time, nodes, busy: 0 })
+    };
+    entries.iter().filter_map(of).collect()
+}
+
+/// Jobs tell when they got nodes and when they gave them back; of which cluster is told by their record or their submission.
+fn job_changes(entries: &[HistoryEntry], state: &State, cluster: &str, since: Timestamp) -> Vec<Change> {
+    let mut known: HashMap<String, (bool, i32, bool)> = HashMap::new();
+    for (key, job) in &state.jobs {
+        let began_before = job.state().started().is_some_and(|start| start < since);
+        known.insert(key.as_str().to_owned(), (job.cluster.as_str() == cluster, job.spec.node_count, began_before));
+    }
+    let mut running: HashSet<&str> = HashSet::new();
+    let mut changes = Vec::new();
+    // Oldest first.
+    for entry in entries.iter().rev() {
+        let count = entry.detail["nodeCount"].as_i64().unwrap_or(0) as i32;
+        if entry.what == "job.submitted" && !known.contains_key(&entry.resource) {
+            known.insert(entry.resource.clone(), (entry.detail["cluster"] == cluster, count, false));
+        }
+        let Some(&(true, nodes, began_before)) = known.get(&entry.resource) else { continue };
+        match entry.what.as_str() {
+            "job.placed" => {
+                running.insert(&entry.resource);
+                changes.push(Change { at: entry.time, nodes: 0, busy: nodes });
+            }
+            "job.succeeded" | "job.failed" | "job.requeued"
+                if running.remove(entry.resource.as_str()) || began_before =>
+            {
+                changes.push(Change { at: entry.time, nodes: 0, busy: -nodes });
+            }
+            _ => {}
+        }
+    }
+    changes
+}
+
+/// From the changes, oldest first, and what they have led to.
+fn points(changes: &[Change], (nodes, busy): (i32, i32), since: Timestamp) -> Vec<ClusterPoint> {
+    let (all_nodes, all_busy) = changes.iter().fold((0, 0), |(n, b), change| (n + change.nodes, b + change.busy));
+    let mut point = ClusterPoint { time: since, nodes: nodes - all_nodes, busy: busy - all_busy };
+    let mut points = vec![point];
+    for change in changes {
+        point = ClusterPoint { time: change.at, nodes: point.nodes + change.nodes, busy: point.busy + change.busy };
+        points.push(point);
+    }
+    for point in &mut points {
+        point.nodes = point.nodes.max(0);
+        point.busy = point.busy.clamp(0, point.nodes);
+    }
+    points
+}
+
+/// Of points that lie together the last one is told, and the first of all.
+fn thinned(points: Vec<ClusterPoint>, since: Timestamp, until: Timestamp) -> Vec<ClusterPoint> {
+    let width = ((until.millis() - since.millis()) / MOST_POINTS as i64).max(1);
+    let slot = |point: &ClusterPoint| (point.time.millis() - since.millis()) / width;
+    let mut kept: Vec<ClusterPoint> = Vec::new();
+    for point in points {
+        match kept.len() > 1 && kept.last().is_some_and(|last| slot(last) == slot(&point)) {
+            true => *kept.last_mut().expect("there is one") = point,
+            false => kept.push(point),
+        }
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_millis(second * 1000)
+    }
+
+    #[test]
+    fn points_lead_to_what_is_true_now() {
+        let changes = [
+            Change { at: at(10), nodes: 2, busy: 0 },
+            Change { at: at(20), nodes: 0, busy: 2 },
+            Change { at: at(30), nodes: 0, busy: -2 },
+            Change { at: at(40), nodes: -1, busy: 0 },
+        ];
+        let told: Vec<_> = points(&changes, (2, 0), at(0)).iter().map(|p| (p.time, p.nodes, p.busy)).collect();
+        assert_eq!(told, [(at(0), 1, 0), (at(10), 3, 0), (at(20), 3, 2), (at(30), 3, 0), (at(40), 2, 0)]);
+        let quiet = points(&[], (3, 1), at(0));
+        assert_eq!(quiet, [ClusterPoint { time: at(0), nodes: 3, busy: 1 }]);
+    }
+
+    #[test]
+    fn many_points_become_few_and_the_last_stays() {
+        let many: Vec<_> = (0..10_000).map(|n| ClusterPoint { time: at(n), nodes: n as i32, busy: 0 }).collect();
+        let few = thinned(many, at(0), at(10_000));
+        assert!(few.len() <= MOST_POINTS + 1 && few.last().is_some_and(|last| last.nodes == 9_999), "{}", few.len());
+    }
+}

@@ -1,0 +1,97 @@
+//! Single nodes: listed for whoever may read their clusters, and taken back from low-priority ones. What follows from
+//! taking one back is decided by the reconcilers.
+
+use corro_model::batchai::{NodeSummary, PreemptParameters, VmPriority};
+use corro_model::rights::Right;
+use corro_model::state::{NodeState, Preemption, PreemptionCause};
+use corro_model::{ApiError, JobKey, NodeId};
+use corro_store::{NodeRecord, State};
+
+use crate::app::App;
+use crate::app::access::caller::scope_of_key;
+use crate::app::resources::lookup::{find_cluster, group_name};
+
+impl App {
+    /// All nodes, in the order of their ids.
+    pub fn nodes(&self) -> Vec<NodeSummary> {
+        let snapshot = self.snapshot();
+        let nodes = snapshot.nodes.iter().filter_map(|(id, node)| self.node_summary(&snapshot, id, node));
+        let mut nodes: Vec<NodeSummary> = nodes.collect();
+        nodes.sort_by(|one, other| one.node_id.as_str().cmp(other.node_id.as_str()));
+        nodes
+    }
+
+    /// Takes a low-priority node back. Its job gets a warning and the grace, then waits again.
+    pub async fn preempt_node(
+        &self,
+        (group, workspace, cluster): (String, String, String),
+        node: String,
+        body: PreemptParameters,
+    ) -> Result<NodeSummary, ApiError> {
+        let preemption = self.asked_preemption(&body)?;
+        let app = self.clone();
+        let commit = self.store.commit_relief(move |txn| {
+            let (key, record) = find_cluster(txn.state(), &group, &workspace, &cluster)?;
+            let missing = || {
+                let message = format!("The cluster {cluster} has no node {node}: see 'corro node list'");
+                ApiError::new(404, "NodeNotFound", message)
+            };
+            let id = NodeId::parse(&node).ok_or_else(missing)?;
+            let found = txn.get::<NodeRecord>(&id).filter(|node| node.cluster == key).ok_or_else(missing)?;
+            if record.spec.vm_priority != VmPriority::LowPriority {
+                let message = format!(
+                    "The node {node} belongs to the dedicated cluster {cluster}, whose nodes are not preempted: resize the cluster instead, or make it with --vm-priority lowpriority"
+                );
+                return Err(ApiError::conflict("NodeNotPreemptible", message));
+            }
+            if *found.state() == NodeState::Leaving {
+                return Err(ApiError::conflict("NodeLeaves", format!("The node {node} leaves its cluster already")));
+            }
+            // Twice is once.
+            txn.preempt(&id, preemption);
+            let now = txn.get::<NodeRecord>(&id).ok_or_else(missing)?;
+            app.node_summary(txn.state(), &id, &now).ok_or_else(missing)
+        });
+        commit.await
+    }
+
+    fn asked_preemption(&self, body: &PreemptParameters) -> Result<Preemption, ApiError> {
+        let usual = self.config.scheduling.preemption(PreemptionCause::Asked, self.now());
+        let Some(seconds) = body.grace_seconds else { return Ok(usual) };
+        let most = PreemptParameters::MOST_SECONDS;
+        if !(0.0..=most).contains(&seconds) {
+            let message = format!("the grace is {seconds}: use 0 to {most} seconds");
+            return Err(ApiError::invalid("graceSeconds", message));
+        }
+        Ok(Preemption { grace_ms: (seconds * 1_000.0) as u64, ..usual })
+    }
+
+    fn node_summary(&self, state: &State, id: &NodeId, node: &NodeRecord) -> Option<NodeSummary> {
+        let cluster = state.clusters.get(&node.cluster)?;
+        let workspace = node.cluster.workspace();
+        let job = match node.state() {
+            NodeState::Running { job, .. } => self.readable_name(state, job),
+            _ => None,
+        };
+        Some(NodeSummary {
+            node_id: id.clone(),
+            resource_group: group_name(state, &workspace.group()),
+            workspace: state.workspaces.get(&workspace)?.name.clone(),
+            cluster: cluster.name.clone(),
+            cluster_id: self.cluster_id(state, &node.cluster, &cluster.name),
+            vm_priority: cluster.spec.vm_priority,
+            state: node.state().name().to_owned(),
+            since: node.since(),
+            job,
+            preempted: node.preempted().copied(),
+        })
+    }
+
+    /// A cluster may run jobs of workspaces that the caller knows nothing of.
+    fn readable_name(&self, state: &State, key: &JobKey) -> Option<String> {
+        let known = self.request.caller.may(Right::Read, &scope_of_key(key.as_str()));
+        let job = state.jobs.get(key).filter(|_| known)?;
+        let experiment = state.experiments.get(&key.experiment())?;
+        Some(format!("{}/{}", experiment.name, job.name))
+    }
+}

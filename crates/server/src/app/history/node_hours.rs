@@ -1,0 +1,265 @@
+//! Node-hours: who had how many nodes for how long. Counted from the history, which keeps what was deleted, and from the jobs
+//! that run now; so a restart changes nothing. An attempt that lost its nodes counts as long as it had them. Not to be mixed
+//! up with `usages`, which are quotas.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use corro_model::history::{HistoryEntry, HistoryFilter};
+use corro_model::rights::Right;
+use corro_model::usage::{UsageBy, UsageReport, UsageRow};
+use corro_model::{ApiError, Timestamp};
+use corro_store::State;
+
+use crate::app::App;
+use crate::app::access::caller::{Caller, scope_of_key};
+
+/// Lines that are read at once; others may read between.
+const PAGE: usize = 10_000;
+/// Whose a job is when that is forgotten.
+const UNKNOWN: &str = "unknown";
+
+#[derive(Clone, Copy)]
+pub struct Window {
+    pub since: Timestamp,
+    pub until: Timestamp,
+}
+
+/// The hours of every job, as lines of the history come in.
+pub struct Meter {
+    window: Window,
+    jobs: HashMap<String, Job>,
+    spent: Vec<Spent>,
+    first: Option<Timestamp>,
+}
+
+#[derive(Clone)]
+struct Job {
+    user: String,
+    cluster: String,
+    /// Since when it has how many nodes.
+    placed: Option<(Timestamp, u64)>,
+    /// Tells jobs of the same name apart.
+    number: u64,
+}
+
+struct Spent {
+    job: String,
+    number: u64,
+    user: String,
+    cluster: String,
+    node_millis: i64,
+    is_running: bool,
+}
+
+impl Meter {
+    pub fn new(window: Window) -> Self {
+        Self { window, jobs: HashMap::new(), spent: Vec::new(), first: None }
+    }
+
+    /// The next line about a job, the oldest first.
+    pub fn read(&mut self, line: &HistoryEntry) {
+        self.first.get_or_insert(line.time);
+        let text = |name: &str| line.detail[name].as_str().unwrap_or_default().to_owned();
+        let known = self.jobs.get_mut(&line.resource);
+        match (line.what.as_str(), known) {
+            ("job.submitted", _) => {
+                let (user, cluster, number) = (line.actor.clone(), text("cluster"), line.number);
+                self.jobs.insert(line.resource.clone(), Job { user, cluster, placed: None, number });
+            }
+            ("job.placed", known) => {
+                let placed = Some((line.time, line.detail["nodeCount"].as_u64().unwrap_or(1)));
+                match known {
+                    Some(job) => job.placed = placed,
+                    None => {
+                        let (user, cluster, number) = (UNKNOWN.to_owned(), String::new(), line.number);
+                        self.jobs.insert(line.resource.clone(), Job { user, cluster, placed, number });
+                    }
+                }
+            }
+            ("job.requeued" | "job.succeeded" | "job.failed" | "job.deleted", Some(job)) => {
+                if let Some(placed) = job.placed.take() {
+                    let job = job.clone();
+                    self.spend(&line.resource, &job, placed, line.time, false);
+                }
+                if line.what == "job.deleted" {
+                    self.jobs.remove(&line.resource);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn spend(&mut self, name: &str, job: &Job, (from, nodes): (Timestamp, u64), to: Timestamp, is_running: bool) {
+        let from = from.max(self.window.since);
+        let millis = to.min(self.window.until).millis() - from.millis();
+        if millis > 0 {
+            let (user, cluster, number) = (job.user.clone(), job.cluster.clone(), job.number);
+            let node_millis = millis.saturating_mul(nodes as i64);
+            self.spent.push(Spent { job: name.to_owned(), number, user, cluster, node_millis, is_running });
+        }
+    }
+
+    /// What has nodes still goes on until `now`, also when the lines that say since when are forgotten.
+    pub fn finish(mut self, state: &State, now: Timestamp) -> Counted {
+        let active: HashMap<&str, _> = state.active_jobs().map(|(key, job)| (key.as_str(), job)).collect();
+        let jobs = std::mem::take(&mut self.jobs);
+        for (key, job) in &jobs {
+            // One that ended after the window has nodes as far as the lines go.
+            if let Some(placed) = job.placed {
+                self.spend(key, job, placed, now, active.contains_key(key.as_str()));
+            }
+        }
+        for (key, record) in active.into_iter().filter(|(key, _)| !jobs.contains_key(*key)) {
+            let (user, cluster) = (UNKNOWN.to_owned(), record.cluster.to_string());
+            let started = record.state().started().unwrap_or(record.since());
+            let placed = (started, record.state().nodes().len() as u64);
+            self.spend(key, &Job { user, cluster, placed: None, number: 0 }, placed, now, true);
+        }
+        Counted { window: self.window, spent: self.spent, first: self.first }
+    }
+}
+
+/// Every stretch of time for which a job had nodes.
+pub struct Counted {
+    window: Window,
+    spent: Vec<Spent>,
+    first: Option<Timestamp>,
+}
+
+impl Counted {
+    /// Summed up, of what the caller may read. `name` says what a user is called.
+    pub fn report(&self, by: UsageBy, caller: &Caller, name: impl Fn(&str) -> String) -> UsageReport {
+        struct Sum<'a> {
+            millis: i64,
+            jobs: HashSet<(&'a str, u64)>,
+            running: HashSet<&'a str>,
+        }
+        let mut sums: BTreeMap<&str, Sum<'_>> = BTreeMap::new();
+        for spent in self.spent.iter().filter(|spent| caller.may(Right::Read, &scope_of_key(&spent.job))) {
+            let key = match by {
+                UsageBy::User => &spent.user,
+                UsageBy::Cluster => &spent.cluster,
+                UsageBy::Job => &spent.job,
+                UsageBy::Experiment => spent.job.rsplit_once('/').map_or("", |(experiment, _)| experiment),
+            };
+            let empty = || Sum { millis: 0, jobs: HashSet::new(), running: HashSet::new() };
+            let sum = sums.entry(key).or_insert_with(empty);
+            sum.millis = sum.millis.saturating_add(spent.node_millis);
+            sum.jobs.insert((&spent.job, spent.number));
+            if spent.is_running {
+                sum.running.insert(&spent.job);
+            }
+        }
+        let hours = |millis: i64| millis as f64 / 3_600_000.0;
+        let total = sums.values().map(|sum| sum.millis).sum();
+        let row = |(key, sum): (&str, Sum<'_>)| UsageRow {
+            name: if by == UsageBy::User { name(key) } else { key.to_owned() },
+            user_id: (by == UsageBy::User).then(|| key.to_owned()),
+            node_hours: hours(sum.millis),
+            jobs: sum.jobs.len() as u64,
+            running: sum.running.len() as u64,
+        };
+        let mut rows: Vec<UsageRow> = sums.into_iter().map(row).collect();
+        rows.sort_by(|one, other| other.node_hours.total_cmp(&one.node_hours));
+        let Window { since, until } = self.window;
+        let known_since = self.first.filter(|first| *first > since);
+        UsageReport { since, until, by, known_since, rows, total_node_hours: hours(total) }
+    }
+}
+
+impl App {
+    /// Node-hours in a window, of jobs that the caller may read, as of `now`: one moment, or what runs would seem to end before it.
+    pub async fn node_hours(&self, window: Window, now: Timestamp, by: UsageBy) -> Result<UsageReport, ApiError> {
+        let (store, until) = (self.store.clone(), window.until);
+        let count = move || {
+            let mut meter = Meter::new(window);
+            let kind = Some("job".to_owned());
+            let mut filter = HistoryFilter { kind, after: Some(0), ..HistoryFilter::newest(PAGE) };
+            loop {
+                // Taken before the lines: what ends in between has its line.
+                let state = store.snapshot();
+                let lines = store.history(&filter)?;
+                lines.iter().filter(|line| line.time < until).for_each(|line| meter.read(line));
+                match lines.last() {
+                    Some(last) if lines.len() == PAGE => filter.after = Some(last.number),
+                    _ => return Ok::<_, ApiError>(meter.finish(&state, now)),
+                }
+            }
+        };
+        let counted = tokio::task::spawn_blocking(count).await;
+        let counted = counted.map_err(|_| ApiError::new(503, "ServerStopping", "The server is stopping"))??;
+        let snapshot = self.snapshot();
+        let name = |id: &str| snapshot.principals.get(id).map_or_else(|| id.to_owned(), |record| record.name.clone());
+        Ok(counted.report(by, &self.request.caller, name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::testing::*;
+
+    fn line(number: u64, minutes: u64, actor: &str, what: &str, resource: &str, detail: Value) -> HistoryEntry {
+        let (actor, what, resource) = (actor.to_owned(), what.to_owned(), resource.to_owned());
+        HistoryEntry { number, time: at(minutes * 60), actor, what, resource, detail }
+    }
+
+    fn report(
+        lines: &[HistoryEntry],
+        state: &State,
+        hours: (u64, u64),
+        now: u64,
+        by: UsageBy,
+    ) -> Vec<(String, f64, u64, u64)> {
+        let mut meter = Meter::new(Window { since: at(hours.0 * 3600), until: at(hours.1 * 3600) });
+        lines.iter().for_each(|line| meter.read(line));
+        let report = meter.finish(state, at(now * 60)).report(by, &Caller::server(), str::to_uppercase);
+        let total: f64 = report.rows.iter().map(|row| row.node_hours).sum();
+        assert!((total - report.total_node_hours).abs() < 1e-9);
+        report.rows.into_iter().map(|row| (row.name, row.node_hours, row.jobs, row.running)).collect()
+    }
+
+    #[test]
+    fn what_ended_was_lost_or_deleted_counts_and_only_inside_the_window() {
+        let cluster = || json!({"cluster": "g/w/c", "nodeCount": 2});
+        let lines = [
+            line(1, 0, "ada", "job.submitted", "g/w/e/a", cluster()),
+            line(2, 10, "corro", "job.placed", "g/w/e/a", json!({"attempt": 1, "nodeCount": 2})),
+            line(3, 40, "corro", "job.requeued", "g/w/e/a", json!({"attempt": 1})),
+            line(4, 60, "corro", "job.placed", "g/w/e/a", json!({"attempt": 2, "nodeCount": 2})),
+            line(5, 120, "corro", "job.succeeded", "g/w/e/a", Value::Null),
+            line(6, 121, "ada", "job.deleted", "g/w/e/a", Value::Null),
+            // The same name again, by somebody else.
+            line(7, 130, "bob", "job.submitted", "g/w/e/a", cluster()),
+            line(8, 150, "corro", "job.placed", "g/w/e/a", json!({"nodeCount": 1})),
+            line(9, 180, "corro", "job.failed", "g/w/e/a", Value::Null),
+            line(10, 181, "bob", "job.submitted", "g/w/f/b", cluster()),
+        ];
+        let none = State::default();
+        let all = |by| report(&lines, &none, (0, 9), 500, by);
+        assert_eq!(all(UsageBy::User), [("ADA".to_owned(), 3.0, 1, 0), ("BOB".to_owned(), 0.5, 1, 0)]);
+        assert_eq!(all(UsageBy::Job), [("g/w/e/a".to_owned(), 3.5, 2, 0)]);
+        assert_eq!(all(UsageBy::Experiment), [("g/w/e".to_owned(), 3.5, 2, 0)]);
+        assert_eq!(all(UsageBy::Cluster), [("g/w/c".to_owned(), 3.5, 2, 0)]);
+        assert_eq!(report(&lines, &none, (1, 2), 500, UsageBy::User), [("ADA".to_owned(), 2.0, 1, 0)]);
+        assert_eq!(report(&lines, &none, (4, 5), 500, UsageBy::User), []);
+    }
+
+    #[test]
+    fn what_runs_counts_until_now_also_when_its_beginning_is_forgotten() {
+        let mut state = state(manual(2), 2);
+        submit(&mut state, "a", 2, "PT9H");
+        start(&mut state, "a", &[1, 2]);
+        let job = key("a").to_string();
+        let lines = [
+            line(1, 0, "ada", "job.submitted", &job, json!({"cluster": "g/w/nc6"})),
+            line(2, 0, "corro", "job.placed", &job, json!({"nodeCount": 2})),
+        ];
+        assert_eq!(report(&lines, &state, (0, 9), 90, UsageBy::User), [("ADA".to_owned(), 3.0, 1, 1)]);
+        assert_eq!(report(&[], &state, (0, 9), 90, UsageBy::User), [("UNKNOWN".to_owned(), 3.0, 1, 1)]);
+        assert_eq!(report(&[], &state, (0, 9), 90, UsageBy::Cluster), [("g/w/nc6".to_owned(), 3.0, 1, 1)]);
+        assert_eq!(report(&lines, &state, (0, 1), 90, UsageBy::User), [("ADA".to_owned(), 2.0, 1, 1)], "and now");
+    }
+}

@@ -1,0 +1,108 @@
+//! Join tokens for hosts: drawn here, shown once in the answer, kept as a digest until they end or are revoked. A server that
+//! makes its nodes itself has none.
+
+use std::time::Duration;
+
+use corro_model::host::{HostToken, HostTokenCreated, HostTokenParameters, JoinToken};
+use corro_model::{ApiError, Secret, Timestamp};
+use corro_store::seal::{digest, random};
+use corro_store::{HostTokenRecord, State};
+
+use crate::app::App;
+use crate::digest::hex;
+
+const MAX_TOKENS: usize = 1000;
+
+impl App {
+    pub async fn create_host_token(&self, body: HostTokenParameters) -> Result<HostTokenCreated, ApiError> {
+        let front = self.fleet.hosts.front().ok_or_else(no_hosts)?;
+        let created = self.now();
+        let expires = created.plus(lifetime(body.ttl_seconds)?);
+        let server = match body.server {
+            Some(url) => check_url(url)?,
+            None => front.url.clone(),
+        };
+        let ca_fingerprint = front.ca_fingerprint.clone().filter(|_| server.starts_with("https://"));
+        let secret = Secret::new(hex(&random::<32>()));
+        let record = HostTokenRecord { secret_digest: digest(secret.expose()), created, expires, hosts: 0 };
+        let id = hex(&random::<4>());
+        let key = id.clone();
+        let commit = self.store.commit(move |txn| {
+            if txn.state().host_tokens.len() >= MAX_TOKENS {
+                let message = format!("There are {MAX_TOKENS} join tokens already: revoke some that are not used");
+                return Err(ApiError::conflict("TooManyHostTokens", message));
+            }
+            txn.put(key, record);
+            Ok(())
+        });
+        commit.await?;
+        let token = JoinToken { server: server.clone(), ca_fingerprint: ca_fingerprint.clone(), secret }.encode();
+        Ok(HostTokenCreated { id, token, server, ca_fingerprint, expires })
+    }
+
+    /// In the order of their ids.
+    pub fn host_tokens(&self) -> Vec<HostToken> {
+        let now = self.now();
+        let shown = |(id, record): (&String, &std::sync::Arc<HostTokenRecord>)| HostToken {
+            id: id.clone(),
+            created: record.created,
+            expires: record.expires,
+            expired: record.expires <= now,
+            hosts: record.hosts,
+        };
+        self.snapshot().host_tokens.iter().map(shown).collect()
+    }
+
+    /// `false` when there is none.
+    pub async fn revoke_host_token(&self, id: String) -> Result<bool, ApiError> {
+        let commit = self.store.commit_relief(move |txn| {
+            let known = txn.get::<HostTokenRecord>(&id).is_some();
+            txn.remove::<HostTokenRecord>(&id);
+            Ok::<_, ApiError>(known)
+        });
+        commit.await
+    }
+}
+
+/// The token that somebody holds, if it is good now.
+pub fn find_token(state: &State, secret: &Secret, now: Timestamp) -> Result<String, ApiError> {
+    let given = digest(secret.expose());
+    match state.host_tokens.iter().find(|(_, record)| record.secret_digest == given) {
+        Some((id, record)) if record.expires > now => Ok(id.clone()),
+        Some((id, record)) => Err(ApiError::unauthorized(format!(
+            "The join token {id} expired at {}: make a new one with 'corro host token'",
+            record.expires
+        ))),
+        None => Err(ApiError::unauthorized(
+            "The join token is not known to this server, or was revoked: make a new one with 'corro host token'",
+        )),
+    }
+}
+
+fn no_hosts() -> ApiError {
+    let message = "This server makes its nodes itself, so no machine can join it: machines join a 'corro server'";
+    ApiError::conflict("HostsNotTaken", message)
+}
+
+fn lifetime(seconds: Option<u64>) -> Result<Duration, ApiError> {
+    type P = HostTokenParameters;
+    let seconds = seconds.unwrap_or(P::USUAL_SECONDS);
+    if !(P::LEAST_SECONDS..=P::MOST_SECONDS).contains(&seconds) {
+        let message =
+            format!("the token would be good for {seconds} s: use {} to {} s", P::LEAST_SECONDS, P::MOST_SECONDS);
+        return Err(ApiError::invalid("ttlSeconds", message));
+    }
+    Ok(Duration::from_secs(seconds))
+}
+
+fn check_url(url: String) -> Result<String, ApiError> {
+    let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
+    let plain = |rest: &str| rest.len() <= 300 && rest.bytes().all(|byte| byte.is_ascii_graphic());
+    match rest.is_some_and(|rest| !rest.is_empty() && plain(rest)) {
+        true => Ok(url.trim_end_matches('/').to_owned()),
+        false => {
+            let message = format!("'{}' is not a server's URL: write it as https://gpu-box:8470", url.escape_debug());
+            Err(ApiError::invalid("server", message))
+        }
+    }
+}

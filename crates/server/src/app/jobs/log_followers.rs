@@ -1,0 +1,143 @@
+//! Who follows what jobs write, and when each has looked last. The retired service's command line reads a log, then asks
+//! for the job, and stops at the first end it sees: what was written between the two it would never show. So such a
+//! client is shown a job that has just ended as running until everybody who follows has looked once more. Our own
+//! client looks again by itself, and it and all others are shown the end at once.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use corro_model::Timestamp;
+
+/// An end is held back for no longer.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Whoever has not looked for so long before the end does not follow any more.
+const FOLLOWING: Duration = Duration::from_secs(5);
+/// The end is noted with the time at which its pass began; a look shortly after that may have missed the last bytes.
+const MARGIN: Duration = Duration::from_millis(250);
+const MAX_FOLLOWERS: usize = 1000;
+
+/// Whether the end of a job is not shown yet to a client that stops there, given when each of its followers looked last.
+fn is_held_back(ended: Timestamp, looks: impl IntoIterator<Item = Timestamp>, now: Timestamp) -> bool {
+    let is_fresh = now >= ended && now.since(ended) < PATIENCE;
+    let missed_it = |look: Timestamp| look.plus(FOLLOWING) >= ended && look <= ended.plus(MARGIN);
+    is_fresh && looks.into_iter().any(missed_it)
+}
+
+/// Cheap to clone; clones share everything.
+#[derive(Clone, Default)]
+pub struct Followers(Arc<Mutex<HashMap<Follower, Timestamp>>>);
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Follower {
+    /// A link and an address, or an address alone for one that looks for the file still.
+    reader: String,
+    path: String,
+}
+
+impl Followers {
+    /// Somebody begins to read what is new in a file.
+    pub fn reads(&self, reader: &str, address: &str, path: &str, now: Timestamp) {
+        let mut followers = self.lock();
+        // Whoever looked for the file has found it.
+        followers.retain(|follower, _| follower.reader != address || !is_inside(path, &follower.path));
+        let reader = format!("{reader} {address}");
+        note(&mut followers, Follower { reader, path: path.to_owned() }, now);
+    }
+
+    /// Somebody looks which files there are in the directory `segment` of a job.
+    pub fn lists(&self, address: &str, segment: &str, now: Timestamp) {
+        let follower = Follower { reader: address.to_owned(), path: segment.to_owned() };
+        note(&mut self.lock(), follower, now);
+    }
+
+    /// Whether the end of the job that writes to `segment` is kept from clients that stop there.
+    pub fn hold_back(&self, segment: &str, ended: Timestamp, now: Timestamp) -> bool {
+        let followers = self.lock();
+        let mine = followers.iter().filter(|(follower, _)| is_inside(&follower.path, segment));
+        is_held_back(ended, mine.map(|(_, look)| *look), now)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Follower, Timestamp>> {
+        self.0.lock().expect("nobody panics with it")
+    }
+}
+
+fn note(followers: &mut HashMap<Follower, Timestamp>, follower: Follower, now: Timestamp) {
+    if followers.len() >= MAX_FOLLOWERS {
+        followers.retain(|_, look| look.plus(FOLLOWING + PATIENCE) >= now);
+    }
+    // With that many at once, those that come last do without.
+    if followers.len() < MAX_FOLLOWERS || followers.contains_key(&follower) {
+        followers.insert(follower, now);
+    }
+}
+
+/// A job's segment is somewhere in the paths of its files, and in no others: it ends with an id that was drawn for it.
+fn is_inside(path: &str, segment: &str) -> bool {
+    format!("/{path}/").contains(&format!("/{segment}/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const END: i64 = 1_000_000;
+
+    fn at(millis: i64) -> Timestamp {
+        Timestamp::from_millis(END + millis)
+    }
+
+    #[test]
+    fn an_end_is_held_back_until_every_follower_has_looked_again() {
+        let check = |looks: &[i64], now: i64, expected: bool| {
+            let found = is_held_back(at(0), looks.iter().map(|look| at(*look)), at(now));
+            assert_eq!(found, expected, "looks {looks:?}, asked at {now}");
+        };
+        check(&[], 10, false);
+        check(&[-10], 10, true);
+        check(&[-10], 2_999, true);
+        check(&[-10], 3_000, false);
+        check(&[-5_000], 10, true);
+        check(&[-5_001], 10, false);
+        // The pass that ended it had begun already.
+        check(&[200], 300, true);
+        check(&[251], 300, false);
+        check(&[-10, 900], 1_000, true);
+        check(&[800, 900], 1_000, false);
+        // The clock was set back.
+        check(&[-10], -20, false);
+    }
+
+    #[test]
+    fn followers_belong_to_the_job_that_wrote_the_file() {
+        let followers = Followers::default();
+        let log = "logs/sub/group/jobs/one/guid/stdouterr/stdout.txt";
+        followers.reads("link:1", "10.0.0.1", log, at(-10));
+        assert!(followers.hold_back("sub/group/jobs/one/guid", at(0), at(10)));
+        assert!(!followers.hold_back("sub/group/jobs/one/gui", at(0), at(10)));
+        assert!(!followers.hold_back("sub/group/jobs/two/guid", at(0), at(10)));
+        followers.reads("link:1", "10.0.0.1", log, at(900));
+        assert!(!followers.hold_back("sub/group/jobs/one/guid", at(0), at(1_000)));
+    }
+
+    #[test]
+    fn whoever_looks_for_a_file_follows_until_it_is_read() {
+        let (followers, segment) = (Followers::default(), "sub/jobs/one/guid");
+        followers.lists("10.0.0.1", segment, at(-10));
+        assert!(followers.hold_back(segment, at(0), at(10)));
+        followers.reads("link:1", "10.0.0.1", "sub/jobs/one/guid/stdouterr/stdout.txt", at(900));
+        assert!(!followers.hold_back(segment, at(0), at(1_000)));
+    }
+
+    #[test]
+    fn only_so_many_are_remembered_and_old_ones_go_first() {
+        let followers = Followers::default();
+        for number in 0..2 * MAX_FOLLOWERS {
+            followers.lists("10.0.0.1", &format!("job{number}"), at(0));
+        }
+        assert_eq!(followers.lock().len(), MAX_FOLLOWERS);
+        followers.lists("10.0.0.1", "another", at(60_000));
+        assert_eq!(followers.lock().len(), 1);
+    }
+}

@@ -1,0 +1,256 @@
+//! Jobs: submitted, shown, terminated, deleted. Where and when they run is decided elsewhere.
+
+pub mod expected_ends;
+mod explanation;
+pub mod log_followers;
+pub mod output_files;
+pub mod process_stats;
+pub mod queue_status;
+pub mod timelines;
+pub mod training_curves;
+
+use std::sync::Arc;
+
+use corro_model::batchai::*;
+use corro_model::defaults::fill_job;
+use corro_model::ids::arm::{self, InWorkspace};
+use corro_model::names::{NameOf, check_name};
+use corro_model::state::{JobEvent, Refused};
+use corro_model::validate::{check_job, unsupported};
+use corro_model::{ApiError, ExperimentKey, GroupKey, JobKey, Timestamp};
+use corro_store::{JobRecord, NewJob, OperationGoal, State};
+
+use crate::app::access::caller::Client;
+use crate::app::jobs::queue_status::{Standing, Waits};
+use crate::app::resources::deletion::{mark_job_deleting, terminate_job};
+use crate::app::resources::idempotent_put::{Put, differs, is_same};
+use crate::app::resources::lookup::{
+    JobPath, find_cluster, find_experiment, find_job, find_workspace, group_name, refuse_deleting,
+};
+use crate::app::resources::{operations, spec_secrets};
+use crate::app::{App, guid, succeeded};
+
+impl App {
+    pub async fn create_job(&self, path: JobPath, body: JobCreateParameters) -> Result<Put<Job>, ApiError> {
+        check_name(NameOf::Job, &path.job)?;
+        check_job(&body.properties)?;
+        let fingerprint = self.fingerprint(&body);
+        let mut spec = body.properties;
+        fill_job(&mut spec);
+        let hopeless = unsupported(&spec);
+        let bag = spec_secrets::take_from_job(&mut spec);
+        self.warn_of_container(&spec).await;
+        let (app, now) = (self.clone(), self.now());
+        let commit = self.store.commit(move |txn| {
+            let (experiment_key, experiment) =
+                find_experiment(txn.state(), &path.group, &path.workspace, &path.experiment)?;
+            refuse_deleting(&experiment.provisioning, "experiment", &path.experiment)?;
+            let (_, workspace) = find_workspace(txn.state(), &path.group, &path.workspace)?;
+            let key = path.key();
+            if let Some(old) = txn.get::<JobRecord>(&key) {
+                refuse_deleting(&old.provisioning, "job", &path.job)?;
+                // Its cluster may be gone by now; the id is written in the server's way when it is not.
+                if let Ok((_, cluster_id)) = app.cluster_of(txn.state(), &spec) {
+                    spec.cluster = Some(ResourceId { id: cluster_id });
+                }
+                let same = is_same(&spec, &old.spec) && app.open_bag(old.secrets.as_ref())? == bag;
+                if old.fingerprint != fingerprint && !same {
+                    let way_out = "choose another name or delete it first";
+                    return Err(differs("job", &path.job, &spec, &old.spec, way_out));
+                }
+                return Ok(Put::Unchanged(Box::new(app.job_answer(txn.state(), &key, &old, now))));
+            }
+            let (cluster, cluster_id) = app.cluster_of(txn.state(), &spec)?;
+            spec.cluster = Some(ResourceId { id: cluster_id });
+            app.subnet_of(txn.state(), "properties.mountVolumes", spec.mount_volumes.as_ref())?;
+            let secrets = app.seal_bag(bag);
+            let guid = guid();
+            let segment = format!(
+                "{}/{}/workspaces/{}/experiments/{}/jobs/{}/{guid}",
+                app.installation.subscription,
+                group_name(txn.state(), &GroupKey::new(&path.group)),
+                workspace.name,
+                txn.state().experiments.get(&experiment_key).map_or(path.experiment.as_str(), |e| &e.name),
+                path.job,
+            );
+            let sequence = txn.next_sequence();
+            let provisioning = succeeded(now);
+            let name = path.job.clone();
+            #[rustfmt::skip]
+            let job = NewJob { name, guid, sequence, cluster, spec, secrets, fingerprint, segment, provisioning };
+            txn.put(key.clone(), JobRecord::queued(job, now));
+            if let Some(error) = hopeless {
+                // Accepted, as the service did, and at its end: it would only keep nodes from others.
+                let event = JobEvent::Failed { exit_code: None, errors: vec![error], at: now };
+                txn.job_event(&key, event, now).map_err(|refused| internal(&refused))?;
+            }
+            let operation =
+                operations::begin(&app, txn, OperationGoal::JobCreated(key), app.job_resource_id(&path), now);
+            Ok(Put::Begun { operation, location: workspace.location })
+        });
+        commit.await
+    }
+
+    pub fn job(&self, path: &JobPath) -> Result<Job, ApiError> {
+        let snapshot = self.snapshot();
+        let (key, record) = find_job(&snapshot, path)?;
+        Ok(self.job_answer(&snapshot, &key, &record, self.now()))
+    }
+
+    /// As many jobs as `limit` from the name `first` on, and the name of the one after them.
+    pub fn jobs(
+        &self,
+        (group, workspace, experiment): (&str, &str, &str),
+        first: &str,
+        limit: usize,
+    ) -> Result<(Vec<Job>, Option<String>), ApiError> {
+        let snapshot = self.snapshot();
+        let (key, _) = find_experiment(&snapshot, group, workspace, experiment)?;
+        let mut rest = snapshot.jobs_from(&key, first);
+        let page: Vec<_> = rest.by_ref().take(limit).collect();
+        let jobs = self.job_answers(&snapshot, &key, &page, self.now());
+        Ok((jobs, rest.next().map(|(_, job)| job.name.clone())))
+    }
+
+    /// The operation's id and location, or `None` when the job had ended already and nothing changes.
+    pub async fn terminate_job(&self, path: JobPath) -> Result<Option<(String, String)>, ApiError> {
+        let (app, now) = (self.clone(), self.now());
+        let commit = self.store.commit_relief(move |txn| {
+            let (key, record) = find_job(txn.state(), &path)?;
+            if record.state().is_terminal() {
+                return Ok(None);
+            }
+            terminate_job(txn, &key, now);
+            let (_, workspace) = find_workspace(txn.state(), &path.group, &path.workspace)?;
+            let id = app.job_resource_id(&path);
+            Ok(Some((operations::begin(&app, txn, OperationGoal::JobEnded(key), id, now), workspace.location)))
+        });
+        commit.await
+    }
+
+    /// The operation's id and location, or `None` when there is nothing to delete. Files on shares stay.
+    pub async fn delete_job(&self, path: JobPath) -> Result<Option<(String, String)>, ApiError> {
+        let (app, now) = (self.clone(), self.now());
+        let commit = self.store.commit_relief(move |txn| {
+            let Ok((key, _)) = find_job(txn.state(), &path) else { return Ok(None) };
+            mark_job_deleting(txn, &key, now);
+            let (_, workspace) = find_workspace(txn.state(), &path.group, &path.workspace)?;
+            let id = app.job_resource_id(&path);
+            Ok(Some((operations::begin(&app, txn, OperationGoal::JobGone(key), id, now), workspace.location)))
+        });
+        commit.await
+    }
+
+    fn job_answer(&self, state: &State, key: &JobKey, record: &JobRecord, now: Timestamp) -> Job {
+        let answers = self.job_answers(state, &key.experiment(), &[(key, record)], now);
+        answers.into_iter().next().expect("as many answers as jobs")
+    }
+
+    /// The answers for jobs of one experiment. What they have in common is looked up once, and so is the queue of each
+    /// cluster, however many of the jobs wait in it.
+    fn job_answers(
+        &self,
+        state: &State,
+        experiment: &ExperimentKey,
+        jobs: &[(&JobKey, &JobRecord)],
+        now: Timestamp,
+    ) -> Vec<Job> {
+        let name = state.experiments.get(experiment).map_or_else(|| experiment.to_string(), |e| e.name.clone());
+        let (id, name) = (self.experiment_id(state, experiment, &name), Arc::from(name));
+        let mut waits = Waits::of(
+            state,
+            &self.fleet.expected_ends,
+            &self.request.caller,
+            &self.config.scheduling,
+            &self.timeline(),
+            jobs.iter().copied(),
+        );
+        let answer = |(key, record): &(&JobKey, &JobRecord)| {
+            let mut job = job_answer(&id, &name, record, waits.take(key));
+            if self.is_end_held_back(record, now) {
+                show_as_running(&mut job.properties.status);
+            }
+            job
+        };
+        jobs.iter().map(answer).collect()
+    }
+
+    /// Whether this caller's client would stop here and miss what others wrote last.
+    fn is_end_held_back(&self, record: &JobRecord, now: Timestamp) -> bool {
+        let may_wait = matches!(self.request.client, Client::Retired(_)) && record.state().is_terminal();
+        may_wait && self.telemetry.log_followers.hold_back(&record.segment, record.since(), now)
+    }
+
+    /// The cluster a job asks for; it may be in another workspace or group.
+    fn cluster_of(&self, state: &State, spec: &JobSpec) -> Result<(corro_model::ClusterKey, String), ApiError> {
+        let field = "properties.cluster.id";
+        let id = spec.cluster.as_ref().map(|cluster| cluster.id.as_str()).unwrap_or_default();
+        if id.is_empty() {
+            return Err(ApiError::invalid(field, "no cluster is given: name the cluster that shall run the job"));
+        }
+        let Some(named) = arm::in_workspace(id, "clusters") else {
+            return Err(ApiError::invalid(field, format!("'{id}' is not the id of a cluster")));
+        };
+        self.own_subscription(field, named.subscription)?;
+        self.may_use(field, &named, "clusters")?;
+        let InWorkspace { group, workspace, name, .. } = named;
+        let (key, record) =
+            find_cluster(state, group, workspace, name).map_err(|_| ApiError::cluster_not_found(name).about(field))?;
+        refuse_deleting(&record.provisioning, "cluster", name)?;
+        let id = self.cluster_id(state, &key, &record.name);
+        Ok((key, id))
+    }
+
+    fn job_resource_id(&self, path: &JobPath) -> String {
+        let JobPath { group, workspace, experiment, job } = path;
+        format!("{}${group}${workspace}${experiment}${job}", self.installation.subscription)
+    }
+}
+
+fn job_answer(experiment_id: &str, experiment_name: &Arc<str>, record: &JobRecord, wait: Option<Standing>) -> Job {
+    let (waiting_for, waiting) = wait.map_or((None, None), |wait| (wait.why, Some(wait.standing)));
+    Job {
+        id: format!("{experiment_id}/jobs/{}", record.name),
+        name: record.name.clone(),
+        kind: JOB_TYPE.into(),
+        properties: JobProperties {
+            experiment_name: experiment_name.clone(),
+            job_output_directory_path_segment: record.segment.clone(),
+            tool_type: record.spec.toolkit().expect("only valid jobs are stored"),
+            spec: record.spec.clone(),
+            provisioning: record.provisioning.clone(),
+            status: JobStatus {
+                execution_state: record.state().execution_state(),
+                execution_state_transition_time: record.since(),
+                execution_info: record.state().execution_info(),
+                waiting_for,
+                waiting,
+                giving_way: record.eviction().filter(|_| !record.state().nodes().is_empty()).map(giving_way),
+                lost_attempts: record.lost_attempts.iter().map(lost_attempt).collect(),
+            },
+        },
+    }
+}
+
+/// A job that has ended, as it was before.
+fn show_as_running(status: &mut JobStatus) {
+    let Some(info) = status.execution_info.take() else { return };
+    status.execution_state = ExecutionState::Running;
+    status.execution_state_transition_time = info.start_time;
+    status.execution_info =
+        Some(ExecutionInfo { start_time: info.start_time, end_time: None, exit_code: None, errors: Vec::new() });
+}
+
+fn giving_way(evicted: &corro_store::Evicted) -> GivingWay {
+    let until = evicted.at.plus(std::time::Duration::from_millis(evicted.grace_ms));
+    GivingWay { until, reason: evicted.reason.clone() }
+}
+
+pub fn lost_attempt(lost: &corro_store::LostAttempt) -> LostAttempt {
+    LostAttempt { number: lost.number, end_time: lost.ended, reason: lost.reason.clone() }
+}
+
+fn internal(refused: &Refused) -> ApiError {
+    tracing::error!(%refused, "a new job cannot be ended");
+    ApiError::new(500, "InternalError", "The server could not record the job. See the server's log.")
+}

@@ -1,0 +1,159 @@
+//! The files a job wrote: found on the share or in the container they lie on, each with a link that opens it for a while.
+
+use corro_model::batchai::{FileProperties, FileType, MountVolumes, OutputFile, STDOUTERR};
+use corro_model::mount::{find_container, find_share};
+use corro_model::storage::sas;
+use corro_model::{ApiError, Timestamp};
+use corro_shares::{Kind, PageRequest, Share, ShareError, SharePath};
+use corro_store::{JobRecord, State};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+use crate::app::App;
+use crate::app::access::caller::Client;
+use crate::app::resources::lookup::{JobPath, find_job};
+
+/// What a caller may say about a listing.
+#[derive(Clone, Debug)]
+pub struct Listing {
+    pub output_directory_id: String,
+    /// Relative path inside the output directory.
+    pub directory: String,
+    pub link_expiry_minutes: i64,
+    pub max_results: usize,
+    /// The first name of the page; empty for the first page.
+    pub from: String,
+}
+
+const KEPT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
+
+impl App {
+    /// Blocking: reads a directory. A directory that is not there yet is an empty list. Also gives the name the next
+    /// page begins with.
+    pub fn output_files(
+        &self,
+        path: &JobPath,
+        listing: &Listing,
+        base_url: &str,
+    ) -> Result<(Vec<OutputFile>, Option<String>), ApiError> {
+        let snapshot = self.snapshot();
+        let (_, job) = find_job(&snapshot, path)?;
+        if let Client::Retired(address) = &self.request.client {
+            self.telemetry.log_followers.lists(address, &job.segment, self.now());
+        }
+        let id = listing.output_directory_id.as_str();
+        let tree = output_tree(&snapshot, &job, id).ok_or_else(|| {
+            let message = format!("The specified outputDirectoryId {id} is not present on a mount root");
+            ApiError::new(400, "OutputDirectoryNotOnMountRoot", message).about("outputdirectoryid")
+        })?;
+        let (account, share_name) = (tree.account, tree.name);
+        let text = clean(&format!("{}/{}", tree.inside, listing.directory));
+        let directory = SharePath::parse(&text).map_err(|error| {
+            ApiError::invalid("directory", format!("'{}' cannot be listed: {error}", listing.directory))
+        })?;
+        let page = PageRequest { prefix: "", from: &listing.from, limit: listing.max_results, described: false };
+        let page = match self.open_tree(&tree).and_then(|share| share.list_page(&directory, page)) {
+            Ok(page) => page,
+            Err(error) if is_missing(&error) => return Ok((Vec::new(), None)),
+            Err(error) => return Err(unreadable(&error)),
+        };
+        let Some(key) = self.raw_account_keys(account).and_then(|keys| keys.into_iter().next()) else {
+            return Ok((Vec::new(), None));
+        };
+        let expires = self.now().seconds() + listing.link_expiry_minutes * 60;
+        let file = |entry: &corro_shares::Entry| {
+            if entry.kind() == Kind::Directory {
+                return Ok(OutputFile {
+                    name: entry.name.clone(),
+                    file_type: FileType::Directory,
+                    download_url: None,
+                    properties: None,
+                });
+            }
+            let path = match directory.is_root() {
+                true => entry.name.clone(),
+                false => format!("{}/{}", directory.as_str(), entry.name),
+            };
+            let resource = if tree.is_container { sas::Resource::Blob } else { sas::Resource::File };
+            // Whoever asked stands behind the link: it ends with what they logged in with.
+            let query =
+                sas::link_query(resource, "rl", &key, (account, share_name, &path), expires, &self.request.caller.by)
+                    .map_err(|error| ApiError::invalid("linkexpiryinminutes", error.to_string()))?;
+            let url = format!("{base_url}/{account}/{share_name}/{}?{query}", utf8_percent_encode(&path, &KEPT));
+            let modified = Timestamp::from(entry.modified()).seconds() * 1000;
+            Ok(OutputFile {
+                name: entry.name.clone(),
+                file_type: FileType::File,
+                download_url: Some(url),
+                properties: Some(FileProperties {
+                    last_modified: Timestamp::from_millis(modified),
+                    content_length: entry.len(),
+                }),
+            })
+        };
+        // The API knows files and directories. A link that leads to no file of the share is neither.
+        let entries = page.entries.iter().filter(|entry| entry.kind() != Kind::Link);
+        let files = entries.map(file).collect::<Result<_, ApiError>>()?;
+        Ok((files, page.next))
+    }
+}
+
+impl App {
+    pub fn open_tree(&self, tree: &Tree) -> Result<Share, ShareError> {
+        match tree.is_container {
+            true => self.storage.shares.container(tree.account, tree.name),
+            false => self.storage.shares.share(tree.account, tree.name),
+        }
+    }
+}
+
+/// The share or container that a path lies on.
+pub struct Tree<'a> {
+    account: &'a str,
+    name: &'a str,
+    pub inside: String,
+    is_container: bool,
+}
+
+/// Where the output directory `id` of a job lies; `None` when it has no such directory, or has it on a node's own disk.
+pub fn output_tree<'a>(snapshot: &'a State, job: &'a JobRecord, id: &str) -> Option<Tree<'a>> {
+    let (prefix, below) = if id == STDOUTERR {
+        (job.spec.std_out_err_path_prefix.as_str(), format!("{}/stdouterr", job.segment))
+    } else {
+        let directory = job.spec.output_directories.iter().find(|directory| directory.id == id)?;
+        let suffix = directory.path_suffix.as_deref().unwrap_or_default();
+        (directory.path_prefix.as_str(), format!("{}/outputs/{suffix}", job.segment))
+    };
+    let cluster = snapshot.clusters.get(&job.cluster);
+    let volumes = cluster.and_then(|cluster| cluster.spec.node_setup.as_ref()?.mount_volumes.as_ref());
+    let tree = find_tree(prefix, volumes, job.spec.mount_volumes.as_ref())?;
+    Some(Tree { inside: clean(&format!("{}/{below}", tree.inside)), ..tree })
+}
+
+fn find_tree<'a>(path: &str, cluster: Option<&'a MountVolumes>, job: Option<&'a MountVolumes>) -> Option<Tree<'a>> {
+    if let Some(found) = find_share(path, cluster, job) {
+        let (account, name) = found.share.account().zip(found.share.share_name())?;
+        return Some(Tree { account, name, inside: found.inside, is_container: false });
+    }
+    let (container, inside) = find_container(path, cluster, job)?;
+    Some(Tree {
+        account: container.account_name.as_deref()?,
+        name: &container.container_name,
+        inside,
+        is_container: true,
+    })
+}
+
+/// Drops empty and `.` components; `..` stays and is refused by the path type.
+fn clean(path: &str) -> String {
+    path.split('/').filter(|part| !part.is_empty() && *part != ".").collect::<Vec<_>>().join("/")
+}
+
+/// What cannot be there, because its name is none, is missing too.
+fn is_missing(error: &ShareError) -> bool {
+    matches!(error.code(), "ResourceNotFound" | "ParentNotFound" | "ShareNotFound" | "InvalidResourceName")
+}
+
+fn unreadable(error: &ShareError) -> ApiError {
+    tracing::error!(error = error as &dyn std::error::Error, "a job's output directory cannot be read");
+    ApiError::new(500, "InternalError", "The server cannot read the job's output directory. See the server's log.")
+}

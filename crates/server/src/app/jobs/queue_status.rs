@@ -1,0 +1,341 @@
+//! How queued jobs stand, in plain words, from the same planner that places them. Asked for the jobs of one answer at a
+//! time: each cluster's queue is looked at once, and no further than the last of them.
+
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use corro_model::batchai::{DEFAULT_WALL_CLOCK_TIME, EstimateBasis, WaitReason, Waiting};
+use corro_model::rights::Right;
+use corro_model::time::Span;
+use corro_model::{ClusterKey, JobKey, Timestamp};
+use corro_sched::outlook::outlooks;
+use corro_sched::scale::{Scaling, plan_scale};
+use corro_sched::{Basis, ClusterView, NodeStanding, Outlook, Room, RunTimes, Target, Unblock, Wait, room};
+use corro_store::{ClusterRecord, JobRecord, State, Timeline};
+
+use crate::app::access::caller::{Caller, scope_of_key};
+use crate::app::hosts::capacity::shortage;
+use crate::app::jobs::expected_ends::ExpectedEnds;
+use crate::app::resources::lookup::cluster_arguments;
+use crate::scheduler_view::{self, RECENT_RUNS, SchedulingConfig};
+
+/// How the queued ones of some jobs stand.
+pub struct Waits<'a>(HashMap<&'a JobKey, Standing>);
+
+pub struct Standing {
+    /// `None` when it is about to start. Without times, so that it stays the same while nothing happens.
+    pub why: Option<String>,
+    pub standing: Waiting,
+}
+
+impl<'a> Waits<'a> {
+    /// What `caller` may know of them: jobs that it may not read come first too, but are not named.
+    pub fn of(
+        state: &State,
+        expected_ends: &ExpectedEnds,
+        caller: &Caller,
+        rules: &SchedulingConfig,
+        clock: &Timeline,
+        jobs: impl IntoIterator<Item = (&'a JobKey, &'a JobRecord)>,
+    ) -> Self {
+        let mut by_cluster: HashMap<&ClusterKey, HashSet<&'a JobKey>> = HashMap::new();
+        let queued = jobs.into_iter().filter(|(_, job)| job.state().name() == "queued");
+        queued.for_each(|(key, job)| _ = by_cluster.entry(&job.cluster).or_default().insert(key));
+        let (now, history) = (clock.now(), History { state, expected_ends, known: RefCell::default() });
+        let mut waits = Self(HashMap::with_capacity(by_cluster.values().map(HashSet::len).sum()));
+        for (key, wanted) in by_cluster {
+            let Some(cluster) = state.clusters.get(key) else { continue };
+            let view = scheduler_view::cluster_view(state, key, cluster, clock);
+            let mut scaling = plan_scale(&view, now, &rules.policy);
+            if scaling.allocate > 0 {
+                let granted = granted(state, key, rules, clock);
+                scaling.short = scaling.allocate.saturating_sub(granted);
+                scaling.allocate -= scaling.short;
+            }
+            let found = outlooks(&view, &scaling, now, &rules.policy, &history, &wanted);
+            let place = cluster_arguments(state, key, &cluster.name);
+            let words = Words {
+                state,
+                caller,
+                cluster,
+                rules,
+                place,
+                view: &view,
+                scaling: &scaling,
+                history: &history,
+                clock,
+            };
+            let standing = |key: &'a JobKey| Some((key, words.standing(key, found.get(key)?)));
+            waits.0.extend(wanted.iter().copied().filter_map(standing));
+        }
+        waits
+    }
+
+    /// How a job stands, for the one answer that says so; `None` when it does not wait.
+    pub fn take(&mut self, job: &JobKey) -> Option<Standing> {
+        self.0.remove(job)
+    }
+}
+
+/// How many of the nodes that the cluster wishes for there is room for, beside all others.
+fn granted(state: &State, key: &ClusterKey, rules: &SchedulingConfig, clock: &Timeline) -> usize {
+    let now = clock.now();
+    let all = scheduler_view::view(state, clock, Room { cores: rules.cores, machines_join: false });
+    let mut scalings: Vec<_> = all.clusters.iter().map(|cluster| plan_scale(cluster, now, &rules.policy)).collect();
+    room::share_out(&all, &mut scalings, &rules.policy);
+    let own = all.clusters.iter().zip(&scalings).find(|(cluster, _)| cluster.key == key);
+    own.map_or(0, |(_, scaling)| scaling.allocate)
+}
+
+/// What jobs of an experiment took: the median of its last ones that ended well; and how far the running ones are.
+struct History<'a> {
+    state: &'a State,
+    expected_ends: &'a ExpectedEnds,
+    known: RefCell<HashMap<String, Option<Duration>>>,
+}
+
+impl RunTimes for History<'_> {
+    fn usual(&self, job: &JobKey) -> Option<Duration> {
+        let (experiment, _) = job.as_str().rsplit_once('/')?;
+        if let Some(known) = self.known.borrow().get(experiment) {
+            return *known;
+        }
+        let mut times: Vec<Duration> = self.state.run_times(&job.experiment()).take(RECENT_RUNS).collect();
+        times.sort();
+        let median = times.get(times.len() / 2).copied();
+        self.known.borrow_mut().insert(experiment.to_owned(), median);
+        median
+    }
+
+    fn remaining(&self, job: &JobKey) -> Option<Duration> {
+        self.expected_ends.remaining(self.state.jobs.get(job)?.state().nodes())
+    }
+}
+
+struct Words<'a> {
+    state: &'a State,
+    caller: &'a Caller,
+    cluster: &'a ClusterRecord,
+    rules: &'a SchedulingConfig,
+    /// The arguments that name the cluster in a command line.
+    place: String,
+    view: &'a ClusterView<'a>,
+    scaling: &'a Scaling<'a>,
+    history: &'a History<'a>,
+    clock: &'a Timeline,
+}
+
+impl Words<'_> {
+    fn standing(&self, job: &JobKey, outlook: &Outlook) -> Standing {
+        let resize_to = outlook.unblock.iter().find_map(|way| match way {
+            Unblock::Resize { to } | Unblock::RaiseMaximum { to } => i32::try_from(*to).ok(),
+            _ => None,
+        });
+        let standing = Waiting {
+            reason: reason(outlook.wait),
+            position: i32::try_from(outlook.position).unwrap_or(i32::MAX),
+            nodes_needed: i32::try_from(outlook.needs).unwrap_or(i32::MAX),
+            estimated_start: outlook.estimate.map(|estimate| estimate.start),
+            estimate_basis: outlook.estimate.map(|estimate| basis(estimate.basis)),
+            unblocked_by: outlook.unblock.iter().filter_map(|way| self.way(job, way)).collect(),
+            resize_to,
+        };
+        Standing { why: outlook.wait.map(|wait| self.why(job, wait, outlook)), standing }
+    }
+
+    fn why(&self, job: &JobKey, wait: Wait, outlook: &Outlook) -> String {
+        let (cluster, needs) = (&self.cluster.name, count(outlook.needs, "node"));
+        match wait {
+            Wait::ClusterTooSmall { most } => {
+                let grow = self.grow(outlook.needs);
+                format!("the job needs {needs} and cluster {cluster} has at most {most}: {grow}, or delete the job")
+            }
+            Wait::NodesBusy { idle } => {
+                format!(
+                    "the job is next and needs {needs}: {idle} of cluster {cluster} are idle now{}",
+                    self.nodes_on_their_way()
+                )
+            }
+            Wait::Behind { first } => {
+                let ahead = match outlook.position.saturating_sub(1) {
+                    1 => format!("1 job of cluster {cluster} comes first:"),
+                    n => format!("{n} jobs of cluster {cluster} come first, and the first that waits is"),
+                };
+                format!("{ahead} {}", self.name(first, job))
+            }
+            Wait::WouldDelay { first, .. } => format!(
+                "cluster {cluster} has idle nodes, but the job could run until its limit of {} and delay {}, which comes first",
+                Span(self.limit(job)),
+                self.name(first, job)
+            ),
+        }
+    }
+
+    fn way(&self, job: &JobKey, way: &Unblock) -> Option<String> {
+        let cluster = &self.cluster.name;
+        Some(match way {
+            Unblock::NodesCome { nodes } => {
+                let come = format!("{} of cluster {cluster} being ready", count(*nodes, "more node"));
+                match shortage(self.state, self.view.key).pop() {
+                    Some(lack) => format!(
+                        "{come}: {lack}; let a larger machine join with 'corro agent join', or make a cluster of a smaller VM size"
+                    ),
+                    None => come,
+                }
+            }
+            Unblock::JobsEnd { nodes, jobs, more } => {
+                let named = jobs.iter().map(|(ends, by)| {
+                    format!("{} ends by {}{}", self.name(ends, job), when(*by), self.likely_end(ends))
+                });
+                let mut named: Vec<_> = named.collect();
+                if *more > 0 {
+                    named.push(format!("{} must end too", count(*more, "more job")));
+                }
+                format!("{}: {}", count(*nodes, "more idle node"), named.join(", "))
+            }
+            Unblock::FirstStarts { first, by } => {
+                let by = by.map_or_else(String::new, |by| format!(", by {} at the latest", when(by)));
+                format!("{} having started{by}", self.name(first, job))
+            }
+            Unblock::ShorterLimit { at_most } => {
+                let limit = Span(round_limit(*at_most)?);
+                format!(
+                    "a wall-clock limit that fits: submit the job again with constraints.maxWallClockTime set to what it needs, {limit} or less"
+                )
+            }
+            Unblock::NodesMended { nodes } => {
+                let see = format!("see 'corro batchai cluster show {}'", self.place);
+                format!("{} of cluster {cluster} being mended: {see}", count(*nodes, "unusable node"))
+            }
+            Unblock::CoresFree { nodes } => self.cores_free(*nodes),
+            Unblock::Resize { to } | Unblock::RaiseMaximum { to } => {
+                format!("{} for cluster {cluster}: {}", count(*to, "node"), self.grow(*to))
+            }
+        })
+    }
+
+    fn limit(&self, job: &JobKey) -> Duration {
+        self.state.jobs.get(job).map_or(DEFAULT_WALL_CLOCK_TIME, |job| job.spec.constraints.max_wall_clock_time.0)
+    }
+
+    /// When a running job may end by its own progress; else that it has taken longer than others of its experiment, and nobody knows when
+    /// it ends.
+    fn likely_end(&self, job: &JobKey) -> String {
+        if let Some(remaining) = self.history.remaining(job) {
+            return format!(" (by its epochs at about {})", when(self.clock.now().plus(remaining)));
+        }
+        let started = self.state.jobs.get(job).and_then(|job| job.state().started());
+        let ran = started.map(|started| self.clock.now().since(self.clock.rebase(started)));
+        match ran.zip(self.history.usual(job)) {
+            // Jobs of less than a second say nothing about others.
+            Some((ran, usual)) if ran >= usual && usual >= Duration::from_secs(1) => {
+                format!(" (it has run longer than jobs of its experiment usually do: {})", Span(whole_seconds(usual)))
+            }
+            _ => String::new(),
+        }
+    }
+
+    fn grow(&self, to: usize) -> String {
+        let place = &self.place;
+        match self.view.target {
+            Target::Auto { min, .. } => {
+                format!("raise its maximum with 'corro batchai cluster auto-scale {place} --min {min} --max {to}'")
+            }
+            Target::Manual { .. } | Target::Deleting => {
+                format!("resize it with 'corro batchai cluster resize {place} -t {to}'")
+            }
+        }
+    }
+
+    /// What keeps the nodes that are not idle from being so, where that is not a job.
+    fn nodes_on_their_way(&self) -> String {
+        let is =
+            |wanted: fn(&NodeStanding) -> bool| self.view.nodes.iter().filter(|node| wanted(&node.standing)).count();
+        let preparing = is(|standing| matches!(standing, NodeStanding::Preparing));
+        let unusable = is(|standing| matches!(standing, NodeStanding::Unusable));
+        let coming = is(|standing| matches!(standing, NodeStanding::Allocating)) + self.scaling.allocate;
+        let taken = self.view.nodes.iter().filter(|node| node.preempted).count();
+        let parts = [
+            (coming, "asked for and not there yet"),
+            (preparing, "being prepared"),
+            (unusable, "unusable"),
+            (taken, "being preempted"),
+            (self.scaling.short, "without cores to run on"),
+        ];
+        let parts = parts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}"));
+        let parts: Vec<String> = parts.chain(shortage(self.state, self.view.key)).collect();
+        if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(", ")) }
+    }
+
+    fn cores_free(&self, nodes: usize) -> String {
+        let (cores, region) = (self.rules.cores, self.view.region);
+        let first = if self.view.low_priority { ", and dedicated clusters come first" } else { "" };
+        format!(
+            "cores for {} in {region}: the {cores} that the server may give are in use{first}; make another cluster smaller, or start the server with a higher --max-cores",
+            count(nodes, "more node")
+        )
+    }
+
+    /// A job's name, with its experiment when that is another than that of `beside`.
+    fn name(&self, job: &JobKey, beside: &JobKey) -> String {
+        if !self.caller.may(Right::Read, &scope_of_key(job.as_str())) {
+            return "a job of another workspace".to_owned();
+        }
+        let name = self.state.jobs.get(job).map_or_else(|| job.to_string(), |job| job.name.clone());
+        let experiment = job.experiment();
+        match self.state.experiments.get(&experiment) {
+            Some(record) if experiment != beside.experiment() => format!("{name} of experiment {}", record.name),
+            _ => name,
+        }
+    }
+}
+
+fn reason(wait: Option<Wait>) -> WaitReason {
+    match wait {
+        None => WaitReason::Starting,
+        Some(Wait::ClusterTooSmall { .. }) => WaitReason::ClusterTooSmall,
+        Some(Wait::NodesBusy { .. }) => WaitReason::NodesBusy,
+        Some(Wait::Behind { .. }) => WaitReason::Behind,
+        Some(Wait::WouldDelay { .. }) => WaitReason::WouldDelay,
+    }
+}
+
+fn basis(basis: Basis) -> EstimateBasis {
+    match basis {
+        Basis::Nodes => EstimateBasis::Nodes,
+        Basis::History => EstimateBasis::History,
+        Basis::Limits => EstimateBasis::Limits,
+        Basis::HistoryAndLimits => EstimateBasis::HistoryAndLimits,
+    }
+}
+
+/// A limit that a person would write: whole days, hours or minutes. `None` when it is too short to be of use.
+fn round_limit(at_most: Duration) -> Option<Duration> {
+    const MINUTE: u64 = 60;
+    const HOUR: u64 = 60 * MINUTE;
+    const DAY: u64 = 24 * HOUR;
+    let seconds = at_most.as_secs();
+    let unit = match seconds {
+        0..MINUTE => return None,
+        MINUTE..HOUR => MINUTE,
+        HOUR..DAY => HOUR,
+        DAY.. => DAY,
+    };
+    Some(Duration::from_secs(seconds / unit * unit))
+}
+
+fn whole_seconds(span: Duration) -> Duration {
+    Duration::from_secs(span.as_secs())
+}
+
+fn count(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
+fn when(time: Timestamp) -> String {
+    time.whole_seconds()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,250 @@
+//! What queued jobs say, in a state made by hand.
+
+use corro_model::batchai::BatchAiError;
+use corro_model::state::{NodeEvent, PreemptionCause};
+use corro_store::NodeRecord;
+use serde_json::json;
+
+use super::*;
+use crate::testing::*;
+
+fn standing(state: &State, name: &str) -> Standing {
+    let key = key(name);
+    let mut waits = Waits::of(
+        state,
+        &ExpectedEnds::default(),
+        &Caller::server(),
+        &SchedulingConfig::DEFAULT,
+        &Timeline::starting(NOW),
+        [(&key, &*state.jobs[&key])],
+    );
+    waits.take(&key).expect("the job waits")
+}
+
+#[test]
+fn a_job_that_can_never_run_says_what_to_do() {
+    let mut state = state(manual(4), 4);
+    submit(&mut state, "big", 8, "PT1H");
+    let big = standing(&state, "big");
+    assert_eq!(
+        big.why.as_deref(),
+        Some(
+            "the job needs 8 nodes and cluster NC6 has at most 4: \
+             resize it with 'corro batchai cluster resize -g g -w w -n NC6 -t 8', or delete the job"
+        )
+    );
+    assert_eq!((big.standing.estimated_start, big.standing.resize_to), (None, Some(8)));
+    let mut state = crate::testing::state(json!({"autoScale": {"minimumNodeCount": 1, "maximumNodeCount": 4}}), 0);
+    submit(&mut state, "big", 8, "PT1H");
+    let why = standing(&state, "big").why.unwrap_or_default();
+    assert!(why.contains("with 'corro batchai cluster auto-scale -g g -w w -n NC6 --min 1 --max 8'"), "{why}");
+}
+
+#[test]
+fn the_first_in_line_and_those_behind_it_say_what_they_wait_for() {
+    let mut state = state(manual(3), 3);
+    submit(&mut state, "r", 2, "PT1H");
+    start(&mut state, "r", &[1, 2]);
+    submit(&mut state, "a", 3, "PT1H");
+    submit(&mut state, "b", 1, "PT2H");
+    submit(&mut state, "c", 2, "PT2H");
+    let a = standing(&state, "a");
+    assert_eq!(a.why.as_deref(), Some("the job is next and needs 3 nodes: 1 of cluster NC6 are idle now"));
+    assert_eq!(a.standing.reason, WaitReason::NodesBusy);
+    assert_eq!((a.standing.position, a.standing.nodes_needed, a.standing.resize_to), (1, 3, Some(5)));
+    assert_eq!(a.standing.estimated_start, Some(at(3600)));
+    assert_eq!(a.standing.estimate_basis, Some(EstimateBasis::Limits));
+    let by = when(at(3600));
+    assert_eq!(
+        a.standing.unblocked_by,
+        [
+            format!("2 more idle nodes: R ends by {by}"),
+            "5 nodes for cluster NC6: resize it with 'corro batchai cluster resize -g g -w w -n NC6 -t 5'".to_owned()
+        ]
+    );
+    let b = standing(&state, "b");
+    assert_eq!(b.standing.reason, WaitReason::WouldDelay);
+    assert_eq!(
+        b.why.as_deref(),
+        Some(
+            "cluster NC6 has idle nodes, but the job could run until its limit of PT2H and delay A, which comes first"
+        )
+    );
+    assert_eq!(b.standing.unblocked_by[0], format!("A having started, by {by} at the latest"));
+    assert_eq!(
+        b.standing.unblocked_by[1],
+        "a wall-clock limit that fits: submit the job again with constraints.maxWallClockTime set to what it needs, PT1H or less"
+    );
+    let c = standing(&state, "c");
+    assert_eq!(c.why.as_deref(), Some("2 jobs of cluster NC6 come first, and the first that waits is A"));
+    assert_eq!((c.standing.reason, c.standing.position), (WaitReason::Behind, 3));
+}
+
+#[test]
+fn a_job_about_to_start_waits_for_nothing() {
+    let mut state = state(manual(1), 1);
+    submit(&mut state, "a", 1, "PT1H");
+    let a = standing(&state, "a");
+    assert_eq!((a.why, a.standing.reason), (None, WaitReason::Starting));
+    assert_eq!((a.standing.estimated_start, a.standing.estimate_basis), (Some(NOW), Some(EstimateBasis::Nodes)));
+}
+
+#[test]
+fn what_jobs_of_the_experiment_took_makes_the_estimate() {
+    let mut state = state(manual(1), 1);
+    for (name, took) in [("x", 10), ("y", 300), ("z", 40)] {
+        submit(&mut state, name, 1, "PT1H");
+        start(&mut state, name, &[1]);
+        end(&mut state, name, at(took));
+    }
+    submit(&mut state, "r", 1, "P7D");
+    start(&mut state, "r", &[1]);
+    submit(&mut state, "a", 1, "P7D");
+    let a = standing(&state, "a").standing;
+    assert_eq!((a.estimated_start, a.estimate_basis), (Some(at(40)), Some(EstimateBasis::History)));
+}
+
+#[test]
+fn a_job_that_takes_longer_than_usual_is_told_and_not_guessed_at() {
+    let mut state = state(manual(1), 1);
+    submit(&mut state, "x", 1, "PT1H");
+    start(&mut state, "x", &[1]);
+    end(&mut state, "x", at(40));
+    submit(&mut state, "r", 1, "P7D");
+    start(&mut state, "r", &[1]);
+    submit(&mut state, "a", 1, "P7D");
+    let key = key("a");
+    let clock = Timeline::starting(at(60));
+    let mut waits = Waits::of(
+        &state,
+        &ExpectedEnds::default(),
+        &Caller::server(),
+        &SchedulingConfig::DEFAULT,
+        &clock,
+        [(&key, &*state.jobs[&key])],
+    );
+    let a = waits.take(&key).expect("the job waits").standing;
+    assert_eq!((a.estimated_start, a.estimate_basis), (Some(at(7 * 24 * 3600)), Some(EstimateBasis::Limits)));
+    let told = &a.unblocked_by[0];
+    assert!(told.ends_with("(it has run longer than jobs of its experiment usually do: PT40S)"), "{told}");
+}
+
+#[test]
+fn the_progress_of_the_running_job_makes_the_estimate() {
+    let mut state = state(manual(1), 1);
+    submit(&mut state, "x", 1, "PT1H");
+    start(&mut state, "x", &[1]);
+    end(&mut state, "x", at(40));
+    submit(&mut state, "r", 1, "P7D");
+    start(&mut state, "r", &[1]);
+    submit(&mut state, "a", 1, "P7D");
+    let (key, running) = (key("a"), key("r"));
+    let ends = ExpectedEnds::default();
+    ends.set(&state.jobs[&running].state().nodes()[0], Some(Duration::from_secs(3600)));
+    let clock = Timeline::starting(at(60));
+    let mut waits =
+        Waits::of(&state, &ends, &Caller::server(), &SchedulingConfig::DEFAULT, &clock, [(&key, &*state.jobs[&key])]);
+    let a = waits.take(&key).expect("the job waits").standing;
+    let start = a.estimated_start.expect("an estimate");
+    assert!(at(3600) < start && start <= at(3660), "{start}");
+    assert_eq!(a.estimate_basis, Some(EstimateBasis::History));
+    let told = &a.unblocked_by[0];
+    assert!(told.contains(" (by its epochs at about "), "{told}");
+}
+
+#[test]
+fn limits_are_advised_as_people_write_them() {
+    let rounded = |seconds| round_limit(Duration::from_secs(seconds)).map(|limit| Span(limit).to_string());
+    let six_days = 6 * 86_400 + 23 * 3600 + 50 * 60 + 53;
+    assert_eq!(
+        [59, 61, 3599, 7300, six_days].map(rounded),
+        [None, Some("PT1M".into()), Some("PT59M".into()), Some("PT2H".into()), Some("P6D".into())]
+    );
+}
+
+#[test]
+fn a_list_knows_of_all_and_of_those_that_wait_only() {
+    let mut state = state(manual(1), 1);
+    for name in ["r", "a", "b"] {
+        submit(&mut state, name, 1, "PT1H");
+    }
+    start(&mut state, "r", &[1]);
+    let jobs = state.jobs.iter().map(|(key, job)| (key, &**job));
+    let mut waits = Waits::of(
+        &state,
+        &ExpectedEnds::default(),
+        &Caller::server(),
+        &SchedulingConfig::DEFAULT,
+        &Timeline::starting(NOW),
+        jobs,
+    );
+    let positions = ["r", "a", "b"].map(|name| waits.take(&key(name)).map(|wait| wait.standing.position));
+    assert_eq!(positions, [None, Some(1), Some(2)]);
+}
+
+/// The second half of a table: what keeps the nodes of a cluster from being idle.
+#[test]
+fn nodes_that_are_not_ready_are_told_and_what_to_do_about_them() {
+    let waiting = |change_state: &dyn Fn(&mut State), rules: &SchedulingConfig| {
+        let mut state = state(manual(2), 1);
+        submit(&mut state, "a", 2, "PT1H");
+        change_state(&mut state);
+        let key = key("a");
+        let mut waits = Waits::of(
+            &state,
+            &ExpectedEnds::default(),
+            &Caller::server(),
+            rules,
+            &Timeline::starting(NOW),
+            [(&key, &*state.jobs[&key])],
+        );
+        let standing = waits.take(&key).expect("the job waits");
+        (standing.why.unwrap_or_default(), standing.standing.unblocked_by.join("; "))
+    };
+    let usual = SchedulingConfig::DEFAULT;
+    let (why, helps) = waiting(&|_| {}, &usual);
+    assert!(why.ends_with("1 of cluster NC6 are idle now (1 asked for and not there yet)"), "{why}");
+    assert!(helps.starts_with("1 more node of cluster NC6 being ready"), "{helps}");
+
+    let second = |state: &mut State, event: Option<NodeEvent>| {
+        change(state, |txn| {
+            txn.put(node_id(2), NodeRecord::allocating(cluster_key(), 2, String::new(), NOW));
+            txn.node_event(&node_id(2), NodeEvent::Joined, NOW).expect("it was allocating");
+            event.into_iter().for_each(|event| txn.node_event(&node_id(2), event, NOW).expect("it prepares"));
+        });
+    };
+    let (why, _) = waiting(&|state| second(state, None), &usual);
+    assert!(why.ends_with("(1 being prepared)"), "{why}");
+
+    let failed = || NodeEvent::Broken { error: BatchAiError::new("SetupTaskFailed", "it failed"), lost: false };
+    let (why, helps) = waiting(&|state| second(state, Some(failed())), &usual);
+    assert!(why.ends_with("(1 unusable)"), "{why}");
+    assert!(helps.contains("1 unusable node of cluster NC6 being mended: see 'corro batchai cluster show"), "{helps}");
+
+    // A node of this cluster has one core, and the region has no more.
+    let (why, helps) = waiting(&|_| {}, &SchedulingConfig { cores: 1, ..usual });
+    assert!(why.ends_with("(1 without cores to run on)"), "{why}");
+    assert!(helps.contains("cores for 1 more node in ") && helps.contains("a higher --max-cores"), "{helps}");
+    assert!(!helps.contains("resize it"), "a larger cluster would not help: {helps}");
+
+    let preempted = |state: &mut State| {
+        second(state, Some(NodeEvent::Ready));
+        let preemption = usual.preemption(PreemptionCause::Asked, NOW);
+        change(state, |txn| assert!(txn.preempt(&node_id(2), preemption)));
+    };
+    let (why, _) = waiting(&preempted, &usual);
+    assert!(why.contains("1 being preempted"), "{why}");
+}
+
+#[test]
+fn a_cluster_at_its_maximum_says_so() {
+    let mut state = state(json!({"autoScale": {"minimumNodeCount": 0, "maximumNodeCount": 1}}), 1);
+    submit(&mut state, "r", 1, "PT1H");
+    start(&mut state, "r", &[1]);
+    submit(&mut state, "a", 1, "PT1H");
+    let helps = standing(&state, "a").standing.unblocked_by.join("; ");
+    assert!(
+        helps.contains("raise its maximum with 'corro batchai cluster auto-scale -g g -w w -n NC6 --min 0 --max 2'"),
+        "{helps}"
+    );
+}

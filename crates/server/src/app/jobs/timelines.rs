@@ -1,0 +1,160 @@
+//! Timelines of running jobs, recorded when somebody asks: the agents of the job's nodes are told, their ranks record for some seconds, and what comes back is
+//! put together (`merge`). The last few are kept, in memory alone.
+
+mod merge;
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use corro_model::batchai::{JobTimeline, TimelineParameters, TimelineState};
+use corro_model::node::{FromRecording, ToNode};
+use corro_model::{ApiError, AttemptId, NodeId};
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+use crate::app::App;
+use crate::app::resources::lookup::{JobPath, find_job};
+use merge::Recorded;
+
+/// Of all ranks together.
+const MOST_BYTES: u64 = 32 << 20;
+/// After the recording has ended, for what was recorded to arrive.
+const PATIENCE: Duration = Duration::from_secs(10);
+const MOST_KEPT: usize = 4;
+
+#[derive(Clone, Default)]
+pub struct Timelines(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    /// The newest last.
+    kept: Mutex<Vec<Kept>>,
+    /// Rung when a node has sent all it has.
+    told: Notify,
+}
+
+struct Kept {
+    attempt: AttemptId,
+    number: u64,
+    timeline: Arc<JobTimeline>,
+    recorded: Vec<Recorded>,
+    /// Nodes that have not sent all yet.
+    awaited: BTreeSet<NodeId>,
+}
+
+impl Timelines {
+    /// A node sends what one of its ranks recorded, or that this was all.
+    pub fn told(&self, node: &NodeId, told: FromRecording) {
+        let mut kept = self.lock();
+        let Some(one) = kept.iter_mut().find(|one| one.number == told.number && one.awaited.contains(node)) else {
+            return;
+        };
+        let n_bytes = |all: &[Recorded]| all.iter().map(|one| one.text.len() as u64).sum::<u64>();
+        match told.rank {
+            Some((rank, text)) if n_bytes(&one.recorded) + text.len() as u64 <= 2 * MOST_BYTES => {
+                one.recorded.push(Recorded { node: node.clone(), rank, text });
+            }
+            Some(_) => {}
+            None => {
+                one.awaited.remove(node);
+            }
+        }
+        drop(kept);
+        self.0.told.notify_waiters();
+    }
+
+    pub fn of(&self, attempt: &AttemptId) -> Option<Arc<JobTimeline>> {
+        self.lock().iter().rev().find(|one| one.attempt == *attempt).map(|one| one.timeline.clone())
+    }
+
+    /// Waits until all nodes have sent theirs, and puts it together.
+    async fn gather(self, number: u64, recording: Duration) {
+        let all_told = async {
+            loop {
+                let told = self.0.told.notified();
+                tokio::pin!(told);
+                told.as_mut().enable();
+                if !self.lock().iter().any(|one| one.number == number && !one.awaited.is_empty()) {
+                    return;
+                }
+                told.await;
+            }
+        };
+        let _ = timeout(recording + PATIENCE, all_told).await;
+        let taken =
+            self.lock().iter_mut().find(|one| one.number == number).map(|one| std::mem::take(&mut one.recorded));
+        let Some(recorded) = taken else { return };
+        let ranks = recorded.len();
+        let Ok((trace_events, dropped)) = tokio::task::spawn_blocking(move || merge::merge(recorded)).await else {
+            return;
+        };
+        if let Some(one) = self.lock().iter_mut().find(|one| one.number == number) {
+            let silent = std::mem::take(&mut one.awaited).into_iter().collect();
+            let state = TimelineState::Done;
+            let known = (*one.timeline).clone();
+            one.timeline = Arc::new(JobTimeline { state, ranks, dropped, silent, trace_events, ..known });
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Kept>> {
+        self.0.kept.lock().expect("no one panics while holding the timelines")
+    }
+}
+
+impl App {
+    pub async fn record_timeline(&self, path: &JobPath, wanted: TimelineParameters) -> Result<JobTimeline, ApiError> {
+        let most = TimelineParameters::MOST_SECONDS;
+        if !(0.1..=most).contains(&wanted.seconds) {
+            let message = format!("seconds is {}: give 0.1 to {most}", wanted.seconds);
+            return Err(ApiError::invalid("seconds", message));
+        }
+        let (_, job) = find_job(&self.snapshot(), path)?;
+        let (attempt, nodes) = (job.attempt(), job.state().nodes().to_vec());
+        if nodes.is_empty() {
+            let message = format!("The job {} is {}: only a running job can be recorded", job.name, job.state().name());
+            return Err(ApiError::conflict("JobNotRunning", message));
+        }
+        // An engine takes a number that it has not seen; they rise with time, over restarts too.
+        let number = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_micros() as u64);
+        let timeline = JobTimeline {
+            state: TimelineState::Recording,
+            started: self.now(),
+            seconds: wanted.seconds,
+            attempt: attempt.number,
+            ranks: 0,
+            dropped: 0,
+            silent: Vec::new(),
+            trace_events: Vec::new(),
+        };
+        {
+            let mut kept = self.fleet.timelines.lock();
+            if kept.iter().any(|one| one.attempt == attempt && one.timeline.state == TimelineState::Recording) {
+                let message = format!("A timeline of the job {} is being recorded: wait for it", job.name);
+                return Err(ApiError::conflict("TimelineIsRecording", message));
+            }
+            kept.retain(|one| one.attempt != attempt);
+            let n_over = (kept.len() + 1).saturating_sub(MOST_KEPT);
+            kept.drain(..n_over);
+            let (timeline, awaited) = (Arc::new(timeline.clone()), nodes.iter().cloned().collect());
+            kept.push(Kept { attempt, number, timeline, recorded: Vec::new(), awaited });
+        }
+        let most_bytes = MOST_BYTES / nodes.len() as u64;
+        let recording = Duration::from_secs_f64(wanted.seconds);
+        let order = ToNode::Record { number, millis: recording.as_millis() as u64, most_bytes };
+        for node in &nodes {
+            self.fleet.process_stats.tell(node, order.clone());
+        }
+        tokio::spawn(self.fleet.timelines.clone().gather(number, recording));
+        Ok(timeline)
+    }
+
+    pub fn job_timeline(&self, path: &JobPath) -> Result<Arc<JobTimeline>, ApiError> {
+        let (_, job) = find_job(&self.snapshot(), path)?;
+        self.fleet.timelines.of(&job.attempt()).ok_or_else(|| {
+            let message =
+                format!("No timeline of the job {} was recorded: 'corro job timeline {}' does", job.name, job.name);
+            ApiError::new(404, "TimelineNotFound", message)
+        })
+    }
+}

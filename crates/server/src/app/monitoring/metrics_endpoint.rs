@@ -1,0 +1,231 @@
+//! Everything that operators watch, gathered when they ask: the state of jobs and nodes from the snapshot, counters of the doors
+//! and the store, and what this process uses. Only whoever may read the whole subscription gets it, for it names every cluster.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use corro_model::rights::{Right, Scope};
+use corro_model::vm_size;
+use corro_model::{ApiError, Timestamp};
+use corro_store::State;
+use corro_store::timings::BOUNDS;
+
+use crate::app::App;
+use crate::app::monitoring::http_counters::Route;
+use crate::app::monitoring::prometheus_text::{Family, Kind};
+
+/// The reconciler looks twice a second; a server whose reconciler is silent for so long is not ready.
+const SILENCE: Duration = Duration::from_secs(15);
+
+impl App {
+    pub fn operator_metrics(&self) -> Result<Vec<Family>, ApiError> {
+        if !self.request.caller.may(Right::Read, &Scope::Subscription) {
+            let id = &self.request.caller.id;
+            let message = format!(
+                "The client '{id}' with object id '{id}' does not have authorization to read the server's metrics: give it the role Reader on the subscription."
+            );
+            return Err(ApiError::new(403, "AuthorizationFailed", message));
+        }
+        let mut families = of_state(&self.snapshot(), self.now());
+        families.extend(self.of_doors());
+        families.extend(self.of_store());
+        families.extend(self.of_traces());
+        families.extend(of_process());
+        Ok(families)
+    }
+
+    /// Why the server cannot do its work now, in a word.
+    pub fn unreadiness(&self) -> Option<&'static str> {
+        if self.store.figures().is_failing.load(Ordering::Relaxed) {
+            return Some("database");
+        }
+        let last = self.telemetry.http_counters.last_pass();
+        match last == Timestamp::default() {
+            true => Some("starting"),
+            false => (self.timeline().age(last) > SILENCE).then_some("reconciler"),
+        }
+    }
+
+    fn of_doors(&self) -> Vec<Family> {
+        let numbers = &self.telemetry.http_counters;
+        let mut requests =
+            Family::new("corro_http_requests", Kind::Counter, "Requests by what they are for and status.");
+        let mut times =
+            Family::new("corro_http_request_duration_seconds", Kind::Histogram, "Time until the head of the answer.");
+        for route in Route::ALL {
+            for class in 1..=5 {
+                let count = numbers.requests(route, class);
+                if count > 0 {
+                    requests.add(&[("route", route.word()), ("code", &format!("{class}xx"))], count as f64);
+                }
+            }
+            let (counts, sum) = numbers.times[route as usize].read();
+            times.add_histogram(&[("route", route.word())], &BOUNDS, &counts, sum);
+        }
+        let files = numbers.files();
+        let failed: u64 = files.errors.iter().sum();
+        requests.add(&[("route", "files"), ("code", "2xx")], files.requests.saturating_sub(failed) as f64);
+        for (class, count) in files.errors.iter().enumerate().filter(|(_, count)| **count > 0) {
+            requests.add(&[("route", "files"), ("code", &format!("{}xx", class + 1))], *count as f64);
+        }
+        let (counts, sum) = numbers.file_times.read();
+        let mut sampled = Family::new(
+            "corro_file_request_duration_seconds",
+            Kind::Histogram,
+            "Time until the head of the answer, of one in 64 requests for files.",
+        );
+        sampled.add_histogram(&[], &BOUNDS, &counts, sum);
+        let bytes = Family::new("corro_file_bytes", Kind::Counter, "Bytes in and out of the file service.")
+            .with(&[("direction", "in")], files.bytes_in as f64)
+            .with(&[("direction", "out")], files.bytes_out as f64);
+        let agents = Family::new("corro_agents_connected", Kind::Gauge, "Nodes whose agents are connected.");
+        let streams = Family::new("corro_event_streams", Kind::Gauge, "Open streams of events.");
+        let passes = Family::new("corro_reconcile_passes", Kind::Counter, "Passes of the reconciler.");
+        vec![
+            requests,
+            times,
+            sampled,
+            bytes,
+            agents.with(&[], self.fleet.process_stats.connected() as f64),
+            streams.with(&[], numbers.event_streams.load(Ordering::Relaxed) as f64),
+            passes.with(&[], numbers.passes.load(Ordering::Relaxed) as f64),
+        ]
+    }
+
+    fn of_traces(&self) -> Option<Family> {
+        let counts = self.telemetry.traces.counts()?;
+        let spans = Family::new("corro_trace_spans", Kind::Counter, "Spans of traces by what became of them.");
+        let count = |number: &std::sync::atomic::AtomicU64| number.load(Ordering::Relaxed) as f64;
+        let spans = spans.with(&[("outcome", "sent")], count(&counts.sent));
+        Some(spans.with(&[("outcome", "dropped")], count(&counts.dropped)))
+    }
+
+    fn of_store(&self) -> Vec<Family> {
+        let figures = self.store.figures();
+        let count = |number: &std::sync::atomic::AtomicU64| number.load(Ordering::Relaxed) as f64;
+        let mut writes =
+            Family::new("corro_store_write_duration_seconds", Kind::Histogram, "Writes of commits to the disk.");
+        let (counts, sum) = figures.writes.read();
+        writes.add_histogram(&[], &BOUNDS, &counts, sum);
+        let commits = Family::new("corro_store_commits", Kind::Counter, "Transactions that changed something.");
+        let failures = Family::new("corro_store_write_failures", Kind::Counter, "Writes that failed.");
+        vec![commits.with(&[], count(&figures.changes)), writes, failures.with(&[], count(&figures.failures))]
+    }
+}
+
+/// Jobs, queues, nodes and cores. Pure.
+pub fn of_state(state: &State, now: Timestamp) -> Vec<Family> {
+    let mut jobs: BTreeMap<&str, u64> =
+        ["queued", "running", "terminating", "succeeded", "failed"].into_iter().map(|name| (name, 0)).collect();
+    for job in state.jobs.values() {
+        *jobs.entry(job.state().name()).or_default() += 1;
+    }
+    let mut by_state = Family::new("corro_jobs", Kind::Gauge, "Jobs by state, as far as they are not deleted.");
+    jobs.into_iter().for_each(|(name, count)| by_state.add(&[("state", name)], count as f64));
+    let mut queue = Family::new("corro_queue_length", Kind::Gauge, "Jobs that wait for a cluster.");
+    let mut wait = Family::new("corro_queue_oldest_wait_seconds", Kind::Gauge, "How long the oldest of them waits.");
+    let mut nodes = Family::new("corro_nodes", Kind::Gauge, "Nodes by cluster and state.");
+    let mut total = Family::new("corro_cores", Kind::Gauge, "Cores that the nodes of a cluster stand for.");
+    let mut used = Family::new("corro_cores_used", Kind::Gauge, "Those of nodes that run jobs.");
+    for (key, cluster) in &state.clusters {
+        let label = &[("cluster", key.as_str())];
+        queue.add(label, state.queue_length(key) as f64);
+        let oldest = state.queued_jobs(key).map(|(_, job)| job.since()).min();
+        wait.add(label, oldest.map_or(0.0, |since| now.since(since).as_secs_f64()));
+        let mut counts: BTreeMap<&str, u64> = ["allocating", "preparing", "idle", "running", "leaving", "unusable"]
+            .into_iter()
+            .map(|name| (name, 0))
+            .collect();
+        for (_, node) in state.nodes_of(key) {
+            *counts.entry(node.state().name()).or_default() += 1;
+        }
+        let cores = vm_size::find(&cluster.spec.vm_size).map_or(0, |size| u64::from(size.cores));
+        let there = ["preparing", "idle", "running"].map(|name| counts[name]).iter().sum::<u64>();
+        total.add(label, (there * cores) as f64);
+        used.add(label, (counts["running"] * cores) as f64);
+        for (name, count) in counts {
+            nodes.add(&[("cluster", key.as_str()), ("state", name)], count as f64);
+        }
+    }
+    vec![by_state, queue, wait, nodes, total, used]
+}
+
+/// By the names that Prometheus' own libraries use.
+fn of_process() -> Vec<Family> {
+    let build = Family::new("corro_build_info", Kind::Gauge, "Which version runs.");
+    let build = build.with(&[("version", env!("CARGO_PKG_VERSION"))], 1.0);
+    let mut families = vec![build];
+    let Some(process) = Process::read() else { return families };
+    let cpu = Family::new("process_cpu_seconds", Kind::Counter, "CPU time of this process.");
+    let memory = Family::new("process_resident_memory_bytes", Kind::Gauge, "Memory of this process.");
+    let files = Family::new("process_open_fds", Kind::Gauge, "Open files of this process.");
+    families.push(cpu.with(&[], process.cpu_seconds));
+    families.push(memory.with(&[], process.resident as f64));
+    families.push(files.with(&[], process.files as f64));
+    families
+}
+
+struct Process {
+    cpu_seconds: f64,
+    resident: u64,
+    files: usize,
+}
+
+/// What the kernel counts times in for programs, on every machine.
+const USER_HZ: f64 = 100.0;
+
+impl Process {
+    fn read() -> Option<Process> {
+        let ticks = ticks(&std::fs::read_to_string("/proc/self/stat").ok()?)?;
+        let status = std::fs::read_to_string("/proc/self/status").ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+        let kibibytes: u64 = line.split_whitespace().next()?.parse().ok()?;
+        let files = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+        Some(Process { cpu_seconds: ticks as f64 / USER_HZ, resident: kibibytes * 1024, files })
+    }
+}
+
+/// User and system time of `/proc/PID/stat`, whose second field may hold anything, also brackets and spaces.
+fn ticks(stat: &str) -> Option<u64> {
+    let fields: Vec<&str> = stat[stat.rfind(')')? + 1..].split_whitespace().collect();
+    let number = |idx: usize| fields.get(idx)?.parse::<u64>().ok();
+    Some(number(11)? + number(12)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::app::monitoring::prometheus_text::render;
+    use crate::testing::*;
+
+    #[test]
+    fn the_state_is_told_in_numbers() {
+        let mut state = state(manual(2), 2);
+        submit(&mut state, "a", 1, "PT1H");
+        submit(&mut state, "b", 2, "PT1H");
+        start(&mut state, "a", &[1]);
+        let text = render(&of_state(&state, at(90)), false);
+        for line in [
+            "corro_jobs{state=\"running\"} 1",
+            "corro_jobs{state=\"queued\"} 1",
+            "corro_jobs{state=\"failed\"} 0",
+            "corro_queue_length{cluster=\"g/w/nc6\"} 1",
+            "corro_queue_oldest_wait_seconds{cluster=\"g/w/nc6\"} 90",
+            "corro_nodes{cluster=\"g/w/nc6\",state=\"idle\"} 1",
+            "corro_nodes{cluster=\"g/w/nc6\",state=\"running\"} 1",
+            "corro_cores{cluster=\"g/w/nc6\"} 2",
+            "corro_cores_used{cluster=\"g/w/nc6\"} 1",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_process_is_read_whatever_its_name() {
+        let rest = (4..=52).map(|n| n.to_string()).collect::<Vec<_>>().join(" ");
+        assert_eq!(ticks(&format!("7 (a) b (c) R {rest}")), Some(14 + 15));
+        assert_eq!(ticks("nonsense"), None);
+        assert!(Process::read().is_some_and(|own| own.resident > 0 && own.files > 0));
+    }
+}

@@ -1,0 +1,6 @@
+//! Metrics of the server itself for operators: request counters, the Prometheus text format, and the `/metrics` and readiness
+//! rules.
+
+pub mod http_counters;
+pub mod metrics_endpoint;
+pub mod prometheus_text;

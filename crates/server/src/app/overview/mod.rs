@@ -1,0 +1,143 @@
+//! What there is in all workspaces together, cut to what the caller may read: for the dashboard's pages and its search.
+
+mod search;
+
+use std::cmp::Reverse;
+
+use corro_model::batchai::*;
+use corro_model::rights::Right;
+use corro_model::{JobKey, WorkspaceKey};
+use corro_store::{JobRecord, State};
+
+use crate::app::App;
+use crate::app::access::caller::scope_of_key;
+use crate::app::jobs::queue_status::{Standing, Waits};
+use crate::app::resources::lookup::group_name;
+
+/// Which jobs a page shall have.
+pub struct JobsWanted {
+    /// Empty for all.
+    pub states: Vec<ExecutionState>,
+    /// The id of a cluster.
+    pub cluster: Option<String>,
+    /// What the name of the job or of its experiment contains, in lower case.
+    pub text: String,
+    pub order: JobOrder,
+    pub limit: usize,
+}
+
+/// Which jobs come first, of more than a page has.
+#[derive(Clone, Copy)]
+pub enum JobOrder {
+    /// The newest of those that were submitted before the job of this number.
+    NewestBefore(u64),
+    /// As they wait: by priority, then the oldest. There is one page only.
+    Queue,
+}
+
+impl App {
+    /// In the order of their ids.
+    pub fn all_clusters(&self) -> Vec<Cluster> {
+        let snapshot = self.snapshot();
+        let clusters = snapshot.clusters.iter().map(|(key, record)| self.cluster_answer(&snapshot, key, record));
+        let mut clusters = self.readable(clusters.collect(), |cluster| &cluster.id);
+        clusters.sort_by_cached_key(|cluster| cluster.id.to_lowercase());
+        clusters
+    }
+
+    /// A page of jobs, and the number of its last one when another page follows.
+    pub fn all_jobs(&self, wanted: &JobsWanted) -> (JobSummaries, Option<u64>) {
+        let snapshot = self.snapshot();
+        let cluster = wanted.cluster.as_deref().map(str::to_lowercase);
+        let mut page = JobSummaries::default();
+        let mut found: Vec<(&JobKey, &JobRecord)> = Vec::new();
+        for (key, job) in self.readable_jobs(&snapshot) {
+            let id = job.spec.cluster.as_ref().map_or("", |cluster| &cluster.id);
+            if cluster.as_ref().is_some_and(|cluster| *cluster != id.to_lowercase()) || !has_text(key, &wanted.text) {
+                continue;
+            }
+            let state = job.state().execution_state();
+            page.counts.count(state);
+            let is_after = matches!(wanted.order, JobOrder::NewestBefore(number) if job.sequence >= number);
+            if (wanted.states.is_empty() || wanted.states.contains(&state)) && !is_after {
+                found.push((key, job));
+            }
+        }
+        let place = |(_, job): &(&JobKey, &JobRecord)| match wanted.order {
+            JobOrder::NewestBefore(_) => (None, u64::MAX - job.sequence),
+            JobOrder::Queue => (Some(Reverse(job.spec.scheduling_priority)), job.sequence),
+        };
+        let more = found.len() > wanted.limit;
+        if more {
+            found.select_nth_unstable_by_key(wanted.limit, place);
+            found.truncate(wanted.limit);
+        }
+        found.sort_unstable_by_key(place);
+        let is_paged = more && matches!(wanted.order, JobOrder::NewestBefore(_));
+        let last = found.last().filter(|_| is_paged).map(|(_, job)| job.sequence);
+        let mut waits = Waits::of(
+            &snapshot,
+            &self.fleet.expected_ends,
+            &self.request.caller,
+            &self.config.scheduling,
+            &self.timeline(),
+            found.iter().copied(),
+        );
+        page.value = found.iter().map(|(key, job)| self.job_summary(&snapshot, key, job, waits.take(key))).collect();
+        (page, last)
+    }
+
+    /// In the order of their keys, so that each workspace is asked about once.
+    pub fn readable_jobs<'a>(&self, state: &'a State) -> impl Iterator<Item = (&'a JobKey, &'a JobRecord)> {
+        let mut last: Option<(WorkspaceKey, bool)> = None;
+        state.jobs.iter().map(|(key, job)| (key, &**job)).filter(move |(key, _)| match &last {
+            Some((workspace, readable)) if is_inside(key, workspace) => *readable,
+            _ => {
+                let workspace = key.experiment().workspace();
+                let readable = self.request.caller.may(Right::Read, &scope_of_key(workspace.as_str()));
+                last = Some((workspace, readable));
+                readable
+            }
+        })
+    }
+
+    fn job_summary(&self, state: &State, key: &JobKey, job: &JobRecord, wait: Option<Standing>) -> JobSummary {
+        let experiment_key = key.experiment();
+        let workspace = experiment_key.workspace();
+        let experiment = state.experiments.get(&experiment_key).map_or_else(String::new, |e| e.name.clone());
+        let info = job.state().execution_info();
+        let error = info.as_ref().and_then(|info| info.errors.first()).map(|error| error.message.clone());
+        let (why, standing) = wait.map_or((None, None), |wait| (wait.why, Some(wait.standing)));
+        JobSummary {
+            id: format!("{}/jobs/{}", self.experiment_id(state, &experiment_key, &experiment), job.name),
+            name: job.name.clone(),
+            resource_group: group_name(state, &workspace.group()),
+            workspace: state.workspaces.get(&workspace).map_or_else(String::new, |w| w.name.clone()),
+            experiment,
+            cluster_id: job.spec.cluster.as_ref().map_or_else(String::new, |cluster| cluster.id.clone()),
+            tool_type: job.spec.toolkit().expect("only valid jobs are stored"),
+            priority: job.spec.scheduling_priority,
+            node_count: job.spec.node_count,
+            state: job.state().execution_state(),
+            since: job.since(),
+            creation_time: job.provisioning.creation_time,
+            start_time: info.as_ref().map(|info| info.start_time),
+            end_time: info.as_ref().and_then(|info| info.end_time),
+            exit_code: info.as_ref().and_then(|info| info.exit_code),
+            error,
+            waiting_for: why,
+            position: standing.as_ref().map(|standing| standing.position),
+            estimated_start: standing.as_ref().and_then(|standing| standing.estimated_start),
+            estimate_basis: standing.and_then(|standing| standing.estimate_basis),
+        }
+    }
+}
+
+fn is_inside(key: &JobKey, workspace: &WorkspaceKey) -> bool {
+    key.as_str().strip_prefix(workspace.as_str()).is_some_and(|rest| rest.starts_with('/'))
+}
+
+/// In the names of the experiment or of the job, as they are in the key.
+fn has_text(key: &JobKey, text: &str) -> bool {
+    text.is_empty() || key.as_str().rsplit('/').take(2).any(|name| name.contains(text))
+}

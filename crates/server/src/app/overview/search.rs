@@ -1,0 +1,93 @@
+//! Finds things by a part of their name, whatever they are: one question for the dashboard's search. What the caller may not
+//! read is not found.
+
+use corro_model::batchai::{Found, FoundKind};
+use corro_model::rights::Right;
+
+use crate::app::App;
+use crate::app::access::caller::scope_of_key;
+
+impl App {
+    /// The best `limit` finds: names that are the text, then those that begin with it, then those that have it. Blocking: shares
+    /// are looked up on the disk.
+    pub fn search(&self, text: &str, limit: usize) -> Vec<Found> {
+        if text.is_empty() {
+            return Vec::new();
+        }
+        let snapshot = self.snapshot();
+        let readable = |key: &str| self.request.caller.may(Right::Read, &scope_of_key(key));
+        let mut found: Vec<(Rank, Found)> = Vec::new();
+        let mut offer = |fresh: u64, found_one: Found| {
+            if let Some(fit) = fit(&found_one.name.to_lowercase(), text) {
+                found.push((Rank { fit, kind: found_one.kind, older: u64::MAX - fresh }, found_one));
+            }
+        };
+        for (key, cluster) in snapshot.clusters.iter().filter(|(key, _)| readable(key.as_str())) {
+            let place = snapshot.workspaces.get(&key.workspace()).map_or_else(String::new, |w| w.name.clone());
+            let (name, id) = (cluster.name.clone(), self.cluster_id(&snapshot, key, &cluster.name));
+            offer(0, Found { kind: FoundKind::Cluster, name, id, place, state: None });
+        }
+        for (key, experiment) in snapshot.experiments.iter().filter(|(key, _)| readable(key.as_str())) {
+            let place = snapshot.workspaces.get(&key.workspace()).map_or_else(String::new, |w| w.name.clone());
+            let (name, id) = (experiment.name.clone(), self.experiment_id(&snapshot, key, &experiment.name));
+            offer(0, Found { kind: FoundKind::Experiment, name, id, place, state: None });
+        }
+        for share in self.all_shares() {
+            let (name, id, place) = (share.name, share.account_id, share.account);
+            offer(0, Found { kind: FoundKind::Share, name, id, place, state: None });
+        }
+        for node in self.readable(self.nodes(), |node| &node.cluster_id) {
+            let (name, id) = (node.node_id.to_string(), node.cluster_id);
+            offer(0, Found { kind: FoundKind::Node, name, id, place: node.cluster, state: Some(node.state) });
+        }
+        for (key, job) in self.readable_jobs(&snapshot) {
+            // Most jobs are not meant: no texts are made for them.
+            if fit(&job.name.to_lowercase(), text).is_none() {
+                continue;
+            }
+            let experiment = snapshot.experiments.get(&key.experiment()).map_or_else(String::new, |e| e.name.clone());
+            let id = format!("{}/jobs/{}", self.experiment_id(&snapshot, &key.experiment(), &experiment), job.name);
+            let state = Some(job.state().name().to_owned());
+            offer(job.sequence, Found { kind: FoundKind::Job, name: job.name.clone(), id, place: experiment, state });
+        }
+        found.sort_by_cached_key(|(rank, found)| (*rank, found.name.to_lowercase()));
+        found.into_iter().take(limit).map(|(_, found)| found).collect()
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    fit: Fit,
+    kind: FoundKind,
+    /// Newer jobs come first.
+    older: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Fit {
+    Whole,
+    Beginning,
+    Inside,
+}
+
+fn fit(name: &str, text: &str) -> Option<Fit> {
+    match name.find(text)? {
+        0 if name.len() == text.len() => Some(Fit::Whole),
+        0 => Some(Fit::Beginning),
+        _ => Some(Fit::Inside),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_fit_better_come_first() {
+        assert_eq!(fit("train", "train"), Some(Fit::Whole));
+        assert_eq!(fit("train-2", "train"), Some(Fit::Beginning));
+        assert_eq!(fit("my-train", "train"), Some(Fit::Inside));
+        assert_eq!(fit("test", "train"), None);
+        assert!(Fit::Whole < Fit::Beginning && Fit::Beginning < Fit::Inside);
+    }
+}

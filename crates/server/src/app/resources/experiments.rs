@@ -1,0 +1,87 @@
+//! Experiments: jobs that are looked at together.
+
+use corro_model::batchai::{EXPERIMENT_TYPE, Experiment};
+use corro_model::names::{NameOf, check_name};
+use corro_model::{ApiError, ExperimentKey};
+use corro_store::{ExperimentRecord, OperationGoal, State};
+
+use crate::app::resources::deletion::mark_experiment_deleting;
+use crate::app::resources::lookup::{find_experiment, find_workspace, living_workspace, refuse_deleting};
+use crate::app::resources::operations;
+use crate::app::{App, succeeded};
+
+impl App {
+    pub async fn create_experiment(
+        &self,
+        group: String,
+        workspace: String,
+        name: String,
+    ) -> Result<Experiment, ApiError> {
+        check_name(NameOf::Experiment, &name)?;
+        let (app, now) = (self.clone(), self.now());
+        let commit = self.store.commit(move |txn| {
+            let (workspace_key, _) = living_workspace(txn.state(), &group, &workspace)?;
+            let key = workspace_key.experiment(&name);
+            if let Some(old) = txn.get::<ExperimentRecord>(&key) {
+                refuse_deleting(&old.provisioning, "experiment", &name)?;
+                return Ok(app.experiment_answer(txn.state(), &key, &old));
+            }
+            let record = ExperimentRecord { name, provisioning: succeeded(now) };
+            let answer = app.experiment_answer(txn.state(), &key, &record);
+            txn.put(key, record);
+            Ok(answer)
+        });
+        commit.await
+    }
+
+    pub fn experiment(&self, group: &str, workspace: &str, name: &str) -> Result<Experiment, ApiError> {
+        let snapshot = self.snapshot();
+        let (key, record) = find_experiment(&snapshot, group, workspace, name)?;
+        Ok(self.experiment_answer(&snapshot, &key, &record))
+    }
+
+    pub fn experiments(&self, group: &str, workspace: &str) -> Result<Vec<Experiment>, ApiError> {
+        let snapshot = self.snapshot();
+        let (key, _) = find_workspace(&snapshot, group, workspace)?;
+        let own = snapshot.experiments_of(&key);
+        Ok(own.map(|(key, record)| self.experiment_answer(&snapshot, key, record)).collect())
+    }
+
+    /// The operation's id and location, or `None` when there is nothing to delete.
+    pub async fn delete_experiment(
+        &self,
+        group: String,
+        workspace: String,
+        name: String,
+    ) -> Result<Option<(String, String)>, ApiError> {
+        let (app, now) = (self.clone(), self.now());
+        let commit = self.store.commit_relief(move |txn| {
+            let subscription = &app.installation.subscription;
+            let Ok((workspace_key, workspace_record)) = find_workspace(txn.state(), &group, &workspace) else {
+                return Ok(None);
+            };
+            let key = workspace_key.experiment(&name);
+            if txn.get::<ExperimentRecord>(&key).is_none() {
+                return Ok(None);
+            }
+            mark_experiment_deleting(txn, &key, now)?;
+            let id = format!("{subscription}${group}${workspace}${name}");
+            let operation = operations::begin(&app, txn, OperationGoal::ExperimentGone(key), id, now);
+            Ok(Some((operation, workspace_record.location)))
+        });
+        commit.await
+    }
+
+    fn experiment_answer(&self, state: &State, key: &ExperimentKey, record: &ExperimentRecord) -> Experiment {
+        Experiment {
+            id: self.experiment_id(state, key, &record.name),
+            name: record.name.clone(),
+            kind: EXPERIMENT_TYPE.to_owned(),
+            properties: record.provisioning.clone(),
+        }
+    }
+
+    pub fn experiment_id(&self, state: &State, key: &ExperimentKey, name: &str) -> String {
+        format!("{}/experiments/{name}", self.parent_id(state, &key.workspace()))
+    }
+}

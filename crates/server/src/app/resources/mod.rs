@@ -1,0 +1,12 @@
+//! Resource groups, workspaces and experiments, and what all resources share: lookups by name, idempotent PUTs,
+//! long-running operations, deletion marks, sealed secrets of specifications, and warnings beside an answer.
+
+pub mod deletion;
+pub mod experiments;
+pub mod groups;
+pub mod idempotent_put;
+pub mod lookup;
+pub mod operations;
+pub mod spec_secrets;
+pub mod warnings;
+pub mod workspaces;

@@ -1,0 +1,165 @@
+//! Long-running operations: begun with a goal, ended when the goal is true. Whether it is true is looked up in the state,
+//! never remembered, so a restart changes nothing.
+
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use corro_model::arm::{AsyncOperation, AsyncProperties, AsyncStatus};
+use corro_model::batchai::{Provisioning, ProvisioningState};
+use corro_model::{ApiError, Timestamp};
+use corro_store::{OperationGoal, OperationRecord, State, Txn};
+
+use crate::app::{App, guid};
+use crate::digest::hex;
+
+/// Begins an operation and returns its id. One whose goal is true already has no record: its id says all there is to know,
+/// so that submitting a job writes the job alone.
+pub fn begin(app: &App, txn: &mut Txn, goal: OperationGoal, resource_id: String, now: Timestamp) -> String {
+    if is_reached(txn.state(), &goal) {
+        return Reached { at: now, resource_id }.id(|text| app.operation_seal(text));
+    }
+    let id = guid();
+    let by = txn.actor().to_owned();
+    txn.put(id.clone(), OperationRecord { resource_id, goal, started: now, ended: None, undone: false, by });
+    id
+}
+
+/// Ended operations are answered for so long.
+pub const KEPT: Duration = Duration::from_secs(24 * 3600);
+
+/// An operation that had nothing left to do when it was begun. Its id is sealed, so that none can be made up.
+#[derive(Debug, PartialEq, Eq)]
+struct Reached {
+    at: Timestamp,
+    resource_id: String,
+}
+
+impl Reached {
+    fn id(&self, seal: impl Fn(&str) -> String) -> String {
+        let text = format!("{:x}-{}", self.at.millis(), URL_SAFE_NO_PAD.encode(&self.resource_id));
+        let seal = seal(&text);
+        format!("{text}.{seal}")
+    }
+
+    fn parse(id: &str, seal: impl Fn(&str) -> String) -> Option<Self> {
+        let (text, mark) = id.rsplit_once('.')?;
+        if seal(text) != mark {
+            return None;
+        }
+        let (at, resource_id) = text.split_once('-')?;
+        let at = Timestamp::from_millis(i64::from_str_radix(at, 16).ok()?);
+        let resource_id = String::from_utf8(URL_SAFE_NO_PAD.decode(resource_id).ok()?).ok()?;
+        Some(Self { at, resource_id })
+    }
+}
+
+/// Is what the operation was for true now?
+pub fn is_reached(state: &State, goal: &OperationGoal) -> bool {
+    match goal {
+        OperationGoal::ClusterCreated(key) => {
+            state.clusters.get(key).is_none_or(|c| c.provisioning.provisioning_state != ProvisioningState::Creating)
+        }
+        OperationGoal::ClusterGone(key) => !state.clusters.contains_key(key),
+        OperationGoal::FileServerCreated(key) => {
+            let made = |state| !matches!(state, ProvisioningState::Creating | ProvisioningState::Updating);
+            state.file_servers.get(key).is_none_or(|f| made(f.provisioning.provisioning_state))
+        }
+        OperationGoal::FileServerGone(key) => !state.file_servers.contains_key(key),
+        OperationGoal::JobCreated(_) => true,
+        OperationGoal::JobEnded(key) => state.jobs.get(key).is_none_or(|job| job.state().is_terminal()),
+        OperationGoal::JobGone(key) => !state.jobs.contains_key(key),
+        OperationGoal::ExperimentGone(key) => !state.experiments.contains_key(key),
+        OperationGoal::WorkspaceGone(key) => !state.workspaces.contains_key(key),
+        OperationGoal::AccountGone(name) => !state.accounts.contains_key(name),
+        OperationGoal::GroupGone(key) => !state.groups.contains_key(key),
+    }
+}
+
+/// Can the goal never be true? What was to be made was deleted before it was there.
+pub fn is_undone(state: &State, goal: &OperationGoal) -> bool {
+    let leaves = |made: &Provisioning| made.provisioning_state == ProvisioningState::Deleting;
+    match goal {
+        OperationGoal::ClusterCreated(key) => state.clusters.get(key).is_none_or(|c| leaves(&c.provisioning)),
+        OperationGoal::FileServerCreated(key) => state.file_servers.get(key).is_none_or(|f| leaves(&f.provisioning)),
+        _ => false,
+    }
+}
+
+impl App {
+    /// Waits until the operation has ended or is not known, for `patience` at most.
+    pub async fn operation_ends(&self, id: &str, patience: Duration) {
+        let mut changes = self.store.changes();
+        let goes_on = || {
+            let snapshot = self.snapshot();
+            let operation = snapshot.operations.get(id);
+            operation.is_some_and(|operation| operation.ended.is_none() && !is_reached(&snapshot, &operation.goal))
+        };
+        let ended = async { while goes_on() && changes.changed().await.is_ok() {} };
+        let _ = tokio::time::timeout(patience, ended).await;
+    }
+
+    fn operation_seal(&self, text: &str) -> String {
+        hex(&self.keyed_digest("operation", text.as_bytes())[..8])
+    }
+
+    /// The answer behind the operation's URL, which is `url` without its query.
+    pub fn operation(&self, id: &str, url: String) -> Result<AsyncOperation, ApiError> {
+        let snapshot = self.snapshot();
+        if let Some(Reached { at, resource_id }) = Reached::parse(id, |text| self.operation_seal(text))
+            && self.timeline().age(at) < KEPT
+        {
+            return Ok(AsyncOperation {
+                id: url,
+                name: id.to_owned(),
+                status: AsyncStatus::Succeeded,
+                start_time: at,
+                end_time: Some(at),
+                properties: Some(AsyncProperties { resource_id }),
+                error: None,
+            });
+        }
+        let missing = || ApiError::new(404, "OperationNotFound", format!("The operation {id} is not found"));
+        let record = snapshot.operations.get(id).ok_or_else(missing)?;
+        let ended = record.ended.or_else(|| is_reached(&snapshot, &record.goal).then(|| self.now()));
+        let undone = if record.ended.is_some() { record.undone } else { is_undone(&snapshot, &record.goal) };
+        let status = match ended {
+            _ if undone => AsyncStatus::Failed,
+            Some(_) => AsyncStatus::Succeeded,
+            None => AsyncStatus::InProgress,
+        };
+        let preempted = || {
+            let message = "What this operation was to create was deleted before it was there";
+            ApiError::conflict("OperationPreempted", message).envelope().error
+        };
+        let done = status == AsyncStatus::Succeeded;
+        Ok(AsyncOperation {
+            id: url,
+            name: id.to_owned(),
+            status,
+            start_time: record.started,
+            end_time: ended,
+            properties: done.then(|| AsyncProperties { resource_id: record.resource_id.clone() }),
+            error: undone.then(preempted),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_without_a_record_says_what_it_was_for_and_cannot_be_made_up() {
+        let seal = |text: &str| format!("{}", text.len() * 7);
+        let reached =
+            Reached { at: Timestamp::from_millis(1_532_000_000_123), resource_id: "s$g$w$Exp$j.1".to_owned() };
+        let id = reached.id(seal);
+        assert_eq!(Reached::parse(&id, seal), Some(reached));
+        let (text, _) = id.rsplit_once('.').expect("a seal");
+        let unsealed = format!("{text}.1");
+        for id in ["", "x", "-", "10546a8d-e7c5-4824-b726-3b6a600a7305", "zz-czE", "zz-czE.42", text, &unsealed] {
+            assert_eq!(Reached::parse(id, seal), None, "{id}");
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Secrets inside cluster and job specifications: taken out before anything is stored or answered, sealed as one bag,
+//! opened again only to give a node its orders. What is left in the specification can be shown to anyone.
+
+use std::collections::BTreeMap;
+
+use corro_model::batchai::{
+    ClusterSpec, JobSpec, KeyVaultSecretReference, MountVolumes, SecretVariable, StorageCredentials,
+};
+use corro_model::password::PasswordVerifier;
+use corro_model::{ApiError, Secret};
+use corro_store::Sealed;
+use corro_store::seal::random;
+use serde::{Deserialize, Serialize};
+
+use crate::app::App;
+
+const PURPOSE: &str = "specification";
+
+/// What was taken out of one specification.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Bag {
+    /// Account keys by the mount path of the share they open.
+    pub mounts: BTreeMap<String, Secret>,
+    /// Secret variables by name.
+    pub variables: BTreeMap<String, Secret>,
+    /// The password of the container registry.
+    pub registry: Option<Secret>,
+    /// Addresses in key vaults, by the place they were given at. Not opened; kept to tell requests apart.
+    #[serde(default)]
+    pub vault: BTreeMap<String, String>,
+    /// Where performance counters would be reported with it.
+    #[serde(default)]
+    pub instrumentation: Option<Secret>,
+    /// What proves the administrator's password; the password itself is not kept.
+    #[serde(default)]
+    pub admin: Option<PasswordVerifier>,
+}
+
+impl Bag {
+    fn take_reference(&mut self, place: String, reference: &mut Option<KeyVaultSecretReference>) {
+        self.vault.extend(reference.take().map(|reference| (place, reference.secret_url)));
+    }
+
+    fn take_variables(&mut self, variables: &mut [SecretVariable]) {
+        for variable in variables {
+            self.variables.extend(variable.value.take().map(|value| (variable.name.clone(), value)));
+            self.take_reference(format!("secrets/{}", variable.name), &mut variable.value_secret_reference);
+        }
+    }
+
+    fn take_mount_keys(&mut self, volumes: Option<&mut MountVolumes>) {
+        let Some(volumes) = volumes else { return };
+        let shares =
+            volumes.azure_file_shares.iter_mut().map(|share| (&share.relative_mount_path, &mut share.credentials));
+        let containers =
+            volumes.azure_blob_file_systems.iter_mut().map(|blob| (&blob.relative_mount_path, &mut blob.credentials));
+        for (path, credentials) in shares.chain(containers) {
+            // Answers show `{}` where credentials were given.
+            let credentials = credentials.get_or_insert_with(StorageCredentials::default);
+            self.mounts.extend(credentials.account_key.take().map(|key| (path.clone(), key)));
+            self.take_reference(format!("mounts/{path}"), &mut credentials.account_key_secret_reference);
+        }
+    }
+}
+
+pub fn take_from_job(spec: &mut JobSpec) -> Bag {
+    let mut bag = Bag::default();
+    bag.take_mount_keys(spec.mount_volumes.as_mut());
+    bag.take_variables(&mut spec.secrets);
+    let registry = spec.container_settings.as_mut().and_then(|c| c.image_source_registry.credentials.as_mut());
+    if let Some(credentials) = registry {
+        bag.registry = credentials.password.take();
+        bag.take_reference("registry".to_owned(), &mut credentials.password_secret_reference);
+    }
+    bag
+}
+
+/// The admin password is dropped for good: nodes need no more than what proves it.
+pub fn take_from_cluster(spec: &mut ClusterSpec) -> Bag {
+    spec.user_account_settings.admin_user_password = None;
+    let mut bag = Bag::default();
+    let Some(setup) = &mut spec.node_setup else { return bag };
+    bag.take_mount_keys(setup.mount_volumes.as_mut());
+    if let Some(task) = &mut setup.setup_task {
+        bag.take_variables(&mut task.secrets);
+    }
+    if let Some(counters) = &mut setup.performance_counters_settings {
+        let reference = &mut counters.app_insights_reference;
+        bag.instrumentation = reference.instrumentation_key.take();
+        bag.take_reference("insights".to_owned(), &mut reference.instrumentation_key_secret_reference);
+    }
+    bag
+}
+
+/// What proves the administrator's password, if there is one. Slow on purpose, so on a thread that may block.
+pub async fn admin_verifier(spec: &ClusterSpec) -> Option<PasswordVerifier> {
+    let password = spec.user_account_settings.password()?.clone();
+    tokio::task::spawn_blocking(move || PasswordVerifier::new(&password, random())).await.ok()
+}
+
+impl App {
+    /// `None` when there is nothing to keep.
+    pub fn seal_bag(&self, bag: Bag) -> Option<Sealed> {
+        if bag == Bag::default() {
+            return None;
+        }
+        Some(self.installation.vault.seal(PURPOSE, &serde_json::to_string(&bag).expect("a bag is plain data")))
+    }
+
+    pub fn open_bag(&self, sealed: Option<&Sealed>) -> Result<Bag, ApiError> {
+        let Some(sealed) = sealed else { return Ok(Bag::default()) };
+        let text = self.unseal(PURPOSE, sealed)?;
+        serde_json::from_str(text.expose())
+            .map_err(|_| ApiError::new(500, "InternalError", "A sealed specification does not read back"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_canary_is_left_in_a_job() {
+        let mut spec: JobSpec = serde_json::from_value(serde_json::json!({
+            "nodeCount": 1, "stdOutErrPathPrefix": "x",
+            "customToolkitSettings": {"commandLine": "true"},
+            "secrets": [{"name": "TOKEN", "value": "canary1"}],
+            "mountVolumes": {"azureFileShares": [{
+                "accountName": "a", "azureFileUrl": "https://a.b/s", "relativeMountPath": "s",
+                "credentials": {"accountKey": "canary2"}
+            }]},
+            "containerSettings": {"imageSourceRegistry": {
+                "image": "i", "credentials": {"username": "u", "password": "canary3"}
+            }}
+        }))
+        .expect("a literal");
+        let bag = take_from_job(&mut spec);
+        let left = serde_json::to_string(&spec).expect("plain data");
+        assert!(!left.contains("canary"), "{left}");
+        assert!(left.contains(r#""credentials":{}"#) && left.contains(r#""secrets":[{"name":"TOKEN"}]"#), "{left}");
+        assert_eq!(bag.mounts["s"].expose(), "canary2");
+        assert_eq!(bag.variables["TOKEN"].expose(), "canary1");
+        assert_eq!(bag.registry.expect("a password").expose(), "canary3");
+    }
+
+    #[test]
+    fn no_canary_is_left_in_a_cluster() {
+        let mut spec: ClusterSpec = serde_json::from_value(serde_json::json!({
+            "vmSize": "x", "userAccountSettings": {"adminUserName": "me", "adminUserPassword": "canary1"},
+            "nodeSetup": {
+                "mountVolumes": {"azureBlobFileSystems": [{
+                    "accountName": "a", "containerName": "c", "relativeMountPath": "b",
+                    "credentials": {"accountKeySecretReference": {"sourceVault": {"id": "v"}, "secretUrl": "canary2"}}
+                }]},
+                "setupTask": {"commandLine": "a", "stdOutErrPathPrefix": "x", "secrets": [{"name": "S", "value": "canary3"}]},
+                "performanceCountersSettings": {"appInsightsReference": {
+                    "component": {"id": "i"}, "instrumentationKey": "canary4"
+                }}
+            }
+        }))
+        .expect("a literal");
+        let bag = take_from_cluster(&mut spec);
+        let left = serde_json::to_string(&spec).expect("plain data");
+        assert!(!left.contains("canary"), "{left}");
+        assert_eq!(bag.vault["mounts/b"], "canary2");
+        assert_eq!(bag.instrumentation.expect("a key").expose(), "canary4");
+    }
+}

@@ -1,0 +1,132 @@
+//! Workspaces: the shelf that clusters, file servers and experiments stand on.
+
+use corro_model::batchai::{WORKSPACE_TYPE, Workspace, WorkspaceCreateParameters, WorkspaceUpdateParameters};
+use corro_model::names::{NameOf, check_location, check_name};
+use corro_model::validate::check_tags;
+use corro_model::{ApiError, GroupKey, WorkspaceKey, ids::arm};
+use corro_store::{OperationGoal, State, WorkspaceRecord};
+
+use crate::app::resources::deletion::mark_workspace_deleting;
+use crate::app::resources::lookup::{
+    elsewhere, find_workspace, group_name, living_group, living_workspace, refuse_deleting,
+};
+use crate::app::resources::operations;
+use crate::app::{App, succeeded};
+
+impl App {
+    pub async fn create_workspace(
+        &self,
+        group: String,
+        name: String,
+        body: WorkspaceCreateParameters,
+    ) -> Result<Workspace, ApiError> {
+        check_name(NameOf::Workspace, &name)?;
+        let location = check_location(&body.location)?;
+        check_tags(&body.tags)?;
+        let (app, now) = (self.clone(), self.now());
+        let commit = self.store.commit(move |txn| {
+            let (group_key, _) = living_group(txn, &group)?;
+            let key = group_key.workspace(&name);
+            if let Some(old) = txn.get::<WorkspaceRecord>(&key) {
+                refuse_deleting(&old.provisioning, "workspace", &name)?;
+                if old.location != location {
+                    return Err(elsewhere(&group, &name, &old.location, &location));
+                }
+                // A repeated PUT changes nothing but tags, when it gives some.
+                let tags = if body.tags.is_empty() { old.tags.clone() } else { body.tags };
+                let record = WorkspaceRecord { tags, ..(*old).clone() };
+                let answer = app.workspace_answer(txn.state(), &key, &record);
+                if record.tags != old.tags {
+                    txn.put(key, record);
+                }
+                return Ok(answer);
+            }
+            app.config.quotas.check_workspaces(txn.state(), &group_key)?;
+            let record = WorkspaceRecord { name, location, tags: body.tags, provisioning: succeeded(now) };
+            let answer = app.workspace_answer(txn.state(), &key, &record);
+            txn.put(key, record);
+            Ok(answer)
+        });
+        commit.await
+    }
+
+    pub async fn update_workspace(
+        &self,
+        group: String,
+        name: String,
+        body: WorkspaceUpdateParameters,
+    ) -> Result<Workspace, ApiError> {
+        body.tags.as_ref().map_or(Ok(()), check_tags)?;
+        let app = self.clone();
+        let commit = self.store.commit(move |txn| {
+            let (key, old) = living_workspace(txn.state(), &group, &name)?;
+            let tags = body.tags.unwrap_or_else(|| old.tags.clone());
+            let record = WorkspaceRecord { tags, ..old };
+            let answer = app.workspace_answer(txn.state(), &key, &record);
+            txn.put(key, record);
+            Ok(answer)
+        });
+        commit.await
+    }
+
+    pub fn workspace(&self, group: &str, name: &str) -> Result<Workspace, ApiError> {
+        let snapshot = self.snapshot();
+        let (key, record) = find_workspace(&snapshot, group, name)?;
+        Ok(self.workspace_answer(&snapshot, &key, &record))
+    }
+
+    /// All workspaces, or those of one group.
+    pub fn workspaces(&self, group: Option<&str>) -> Result<Vec<Workspace>, ApiError> {
+        let snapshot = self.snapshot();
+        let Some(group) = group else {
+            let all = snapshot.workspaces.iter();
+            return Ok(all.map(|(key, record)| self.workspace_answer(&snapshot, key, record)).collect());
+        };
+        let key = GroupKey::new(group);
+        if !snapshot.groups.contains_key(&key) {
+            return Err(ApiError::group_not_found(group));
+        }
+        let own = snapshot.workspaces_of(&key);
+        Ok(own.map(|(key, record)| self.workspace_answer(&snapshot, key, record)).collect())
+    }
+
+    /// The operation's id and location, or `None` when there is nothing to delete.
+    pub async fn delete_workspace(&self, group: String, name: String) -> Result<Option<(String, String)>, ApiError> {
+        let (app, now) = (self.clone(), self.now());
+        let commit = self.store.commit_relief(move |txn| {
+            let subscription = &app.installation.subscription;
+            let key = GroupKey::new(&group).workspace(&name);
+            let Some(record) = txn.get::<WorkspaceRecord>(&key) else { return Ok(None) };
+            mark_workspace_deleting(txn, &key, now)?;
+            let id = format!("{subscription}${group}${name}");
+            Ok(Some((
+                operations::begin(&app, txn, OperationGoal::WorkspaceGone(key), id, now),
+                record.location.clone(),
+            )))
+        });
+        commit.await
+    }
+
+    fn workspace_answer(&self, state: &State, key: &WorkspaceKey, record: &WorkspaceRecord) -> Workspace {
+        Workspace {
+            id: self.workspace_id(state, key, &record.name),
+            name: record.name.clone(),
+            kind: WORKSPACE_TYPE.to_owned(),
+            location: record.location.clone(),
+            tags: record.tags.clone(),
+            properties: record.provisioning.clone(),
+        }
+    }
+
+    /// The ARM id of the workspace that something stands in.
+    pub fn parent_id(&self, state: &State, key: &WorkspaceKey) -> String {
+        let name = state.workspaces.get(key).map_or_else(|| key.to_string(), |workspace| workspace.name.clone());
+        self.workspace_id(state, key, &name)
+    }
+
+    /// The ARM id of a workspace, with the names as created.
+    fn workspace_id(&self, state: &State, key: &WorkspaceKey, name: &str) -> String {
+        let group = group_name(state, &key.group());
+        arm::workspace(&self.installation.subscription, &group, name)
+    }
+}

@@ -1,0 +1,142 @@
+//! Directories of file servers on this machine, and the secret paths under which they are exported over NFS.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use corro_model::FileServerKey;
+/// All file servers' directories are trees of this account, in a root of their own.
+use corro_model::names::FILE_SERVERS as ACCOUNT;
+use corro_shares::{ShareError, Shares};
+use corro_store::{FileServerRecord, State};
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+use tokio::sync::watch;
+
+use crate::digest::hex;
+
+/// What the service reported; the beginning of the path of every export.
+pub const MOUNT_POINT: &str = "/data";
+
+/// Where file servers lie, and under which paths they are exported.
+#[derive(Debug)]
+pub struct Exports {
+    shares: Arc<Shares>,
+    key: [u8; 32],
+    /// Where the port is, once it is reserved.
+    address: OnceLock<SocketAddr>,
+    is_listening: watch::Sender<bool>,
+}
+
+impl Exports {
+    /// Blocks on the disk.
+    pub fn open(root: &Path, key: [u8; 32]) -> Result<Self, ShareError> {
+        Ok(Exports {
+            shares: Arc::new(Shares::open(root)?),
+            key,
+            address: OnceLock::new(),
+            is_listening: watch::Sender::new(false),
+        })
+    }
+
+    /// The name of the file server's tree, which is made when it is first asked for. Blocks on the disk.
+    pub fn tree(&self, key: &FileServerKey, record: &FileServerRecord) -> Result<String, ShareError> {
+        let name = self.name(key, record);
+        match self.shares.create_share(ACCOUNT, &name) {
+            Ok(_) | Err(ShareError::ShareAlreadyExists(_)) => Ok(name),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Where that lies. Blocks on the disk.
+    pub fn directory(&self, key: &FileServerKey, record: &FileServerRecord) -> Result<PathBuf, ShareError> {
+        self.shares.host_path(ACCOUNT, &self.tree(key, record)?)
+    }
+
+    /// All of them.
+    pub fn trees(&self) -> &Arc<Shares> {
+        &self.shares
+    }
+
+    /// Where the port is, if there is one.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.address.get().copied()
+    }
+
+    /// Records the address of the reserved port; the first call counts.
+    pub fn set_address(&self, address: SocketAddr) {
+        let _ = self.address.set(address);
+    }
+
+    /// Records whether the port accepts connections.
+    pub fn set_listening(&self, is_listening: bool) {
+        self.is_listening.send_replace(is_listening);
+    }
+
+    /// Returns when the port listens, which it does soon after a file server was made; at once where there is no port.
+    pub async fn wait_until_listening(&self) {
+        if self.address.get().is_some() {
+            let mut listening = self.is_listening.subscribe();
+            let _ = tokio::time::timeout(LISTENING_DEADLINE, listening.wait_for(|is| *is)).await;
+        }
+    }
+
+    /// The path that must be named to mount it. A secret: it is all that NFS asks for.
+    pub fn path(&self, key: &FileServerKey, record: &FileServerRecord) -> String {
+        format!("{MOUNT_POINT}/{}", self.word(&self.name(key, record)))
+    }
+
+    /// The file server whose path holds this word.
+    pub fn find(&self, state: &State, word: &str) -> Option<(FileServerKey, Arc<FileServerRecord>)> {
+        let mut living = state.file_servers.iter().filter(|(_, record)| !record.provisioning.is_deleting());
+        let found = living.find(|(key, record)| same(&self.word(&self.name(key, record)), word));
+        found.map(|(key, record)| (key.clone(), record.clone()))
+    }
+
+    /// Removes the directories of file servers that are no more. Blocks on the disk.
+    pub fn remove_orphans(&self, state: impl FnOnce() -> Arc<State>) -> Result<(), ShareError> {
+        // In this order: one that is made meanwhile is not among those that were found.
+        let found = self.shares.list_shares(ACCOUNT)?;
+        let state = state();
+        let wanted: Vec<String> = state.file_servers.iter().map(|(key, record)| self.name(key, record)).collect();
+        for tree in found.iter().filter(|tree| !wanted.contains(&tree.name)) {
+            let removed = self.shares.delete_share(ACCOUNT, &tree.name)?;
+            if let Some(error) = removed.left_behind {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(tree.name, error, "a file server left files behind; the next start removes them");
+            }
+        }
+        Ok(())
+    }
+
+    /// Of its directory: one that people can find, and another one when a file server is made again under its name.
+    fn name(&self, key: &FileServerKey, record: &FileServerRecord) -> String {
+        let name = record.name.to_lowercase();
+        let plain: String = name.chars().filter(char::is_ascii_alphanumeric).take(30).collect();
+        let made = record.provisioning.creation_time.to_string();
+        let digest = self.digest(&["directory", key.as_str(), &made]);
+        format!("f{plain}-{}", &hex(&digest)[..16])
+    }
+
+    fn word(&self, name: &str) -> String {
+        hex(&self.digest(&["export", name])[..16])
+    }
+
+    fn digest(&self, words: &[&str]) -> [u8; 32] {
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.key).expect("HMAC takes keys of any length");
+        for word in words {
+            mac.update(word.as_bytes());
+            mac.update(&[0]);
+        }
+        mac.finalize().into_bytes().into()
+    }
+}
+
+/// In a time that does not tell how much of it is right.
+fn same(a: &str, b: &str) -> bool {
+    a.len() == b.len() && a.bytes().zip(b.bytes()).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
+}
+
+/// For how long an answer that names the port waits for it.
+const LISTENING_DEADLINE: Duration = Duration::from_secs(5);

@@ -1,0 +1,109 @@
+//! Passes: with one a node on another machine mounts a volume of its cluster or of the job it runs. A pass is a signed link to one tree, to read
+//! or to write as was asked; it ends after a while, and at once with the node or with the attempt that it was given for. Nothing of it is kept.
+
+use std::time::Duration;
+
+use corro_model::node::{Pass, PassRequest};
+use corro_model::state::NodeState;
+use corro_model::storage::sas::{self, Resource};
+use corro_model::{ApiError, NodeId, Secret};
+
+use crate::app::App;
+use crate::app::access::tokens::NODE;
+use crate::app::storage::volumes::{Tree, Wanted, wanted};
+
+/// How long a pass lasts, unless the operator says otherwise. Nodes ask for the next one long before.
+pub const LIFETIME: Duration = Duration::from_secs(3600);
+const READS: &str = "rl";
+const WRITES: &str = "rcwdl";
+
+impl App {
+    /// Blocks on the disk.
+    pub fn pass(&self, node: &NodeId, asked: &PassRequest) -> Result<Pass, ApiError> {
+        let state = self.snapshot();
+        let record = state.nodes.get(node).ok_or_else(not_its)?;
+        let (tree, is_read_only) = match (&asked.attempt, asked.relative.as_deref()) {
+            (None, None) => return Err(not_its()),
+            (None, Some(relative)) => {
+                let cluster = state.clusters.get(&record.cluster).ok_or_else(not_its)?;
+                let volumes = cluster.spec.node_setup.as_ref().and_then(|setup| setup.mount_volumes.as_ref());
+                let bag = self.open_bag(cluster.secrets.as_ref())?;
+                find(wanted(self, &state, volumes, &bag), relative)?
+            }
+            (Some(attempt), relative) => {
+                let NodeState::Running { job, attempt: current } = record.state() else { return Err(not_its()) };
+                let job = state.jobs.get(job).filter(|_| current == attempt).ok_or_else(not_its)?;
+                match relative {
+                    None => (Tree::shared_by(self, attempt).map_err(|error| unavailable(&error.to_string()))?, false),
+                    Some(relative) => {
+                        let bag = self.open_bag(job.secrets.as_ref())?;
+                        find(wanted(self, &state, job.spec.mount_volumes.as_ref(), &bag), relative)?
+                    }
+                }
+            }
+        };
+        let attempt = asked.attempt.as_ref().map(ToString::to_string).unwrap_or_default();
+        let by = format!("{NODE}{node}:{}:{attempt}", record.epoch);
+        self.pass_to(tree, is_read_only, &by)
+    }
+
+    fn pass_to(&self, tree: Tree, is_read_only: bool, by: &str) -> Result<Pass, ApiError> {
+        let key = match tree.account.as_str() {
+            corro_model::names::FILE_SERVERS | corro_model::names::JOB_SHARED => Some(self.tree_key(&tree.account)),
+            account => self.raw_account_keys(account).and_then(|keys| keys.into_iter().next()),
+        };
+        let key = key.ok_or_else(|| unavailable("its storage account is gone"))?;
+        let resource = if tree.is_container { Resource::Container } else { Resource::Share };
+        let permissions = if is_read_only { READS } else { WRITES };
+        let lifetime_s = self.config.mount_token_lifetime.as_secs();
+        let expires = self.now().seconds() + lifetime_s as i64;
+        let place = (tree.account.as_str(), tree.name.as_str(), "");
+        let signature = sas::link_query(resource, permissions, &key, place, expires, by)
+            .map_err(|error| unavailable(&error.to_string()))?;
+        Ok(Pass {
+            account: tree.account,
+            share: tree.name,
+            directory: tree.inside,
+            signature: Secret::new(signature),
+            lifetime_s,
+        })
+    }
+
+    /// What signs passes to trees that belong to no account. Nobody has it but this server.
+    pub fn tree_key(&self, word: &str) -> Vec<u8> {
+        self.keyed_digest("trees", word.as_bytes()).to_vec()
+    }
+
+    /// Does the node live, and does the attempt still run on it? `by` is without its first word.
+    pub fn pass_stands(&self, by: &str) -> bool {
+        let mut words = by.splitn(3, ':');
+        let (Some(node), Some(epoch), Some(attempt)) = (words.next(), words.next(), words.next()) else { return false };
+        let Some(node) = NodeId::parse(node) else { return false };
+        self.snapshot().nodes.get(&node).is_some_and(|record| {
+            record.epoch.to_string() == epoch
+                && match record.state() {
+                    NodeState::Unusable { lost: true, .. } => false,
+                    NodeState::Running { attempt: current, .. } => attempt.is_empty() || current.to_string() == attempt,
+                    _ => attempt.is_empty(),
+                }
+        })
+    }
+}
+
+/// The tree of the volume that is mounted at `relative`, and whether it may only be read.
+fn find(volumes: Vec<Wanted>, relative: &str) -> Result<(Tree, bool), ApiError> {
+    let found = volumes.into_iter().find(|wanted| wanted.volume.relative == relative).ok_or_else(not_its)?;
+    match (found.tree, found.volume.source) {
+        (Some(tree), _) => Ok((tree, found.volume.read_only)),
+        (None, corro_model::node::VolumeSource::Unavailable { why }) => Err(unavailable(&why)),
+        (None, _) => Err(not_its()),
+    }
+}
+
+fn not_its() -> ApiError {
+    ApiError::new(404, "VolumeNotFound", "This node has no such volume to mount now")
+}
+
+fn unavailable(why: &str) -> ApiError {
+    ApiError::new(409, "VolumeUnavailable", why)
+}

@@ -1,0 +1,64 @@
+//! Shares of all accounts together, and links that open one of them: for pages, which hold no keys.
+
+use corro_model::batchai::{ShareLink, ShareSummary};
+use corro_model::ids::arm;
+use corro_model::rights::{Right, Scope};
+use corro_model::storage::sas::{Resource, Sas};
+use corro_model::{ApiError, Timestamp};
+
+use crate::app::App;
+use crate::app::resources::lookup::group_name;
+
+/// A page asks again long before.
+const LINK_SECONDS: i64 = 3600;
+const LINK_VERSION: &str = "2016-05-31";
+
+impl App {
+    /// In the order of accounts and names. Blocking: reads directories.
+    pub fn all_shares(&self) -> Vec<ShareSummary> {
+        let snapshot = self.snapshot();
+        let mut shares = Vec::new();
+        for (account, record) in &snapshot.accounts {
+            let scope = Scope::Group(record.group.as_str().to_owned());
+            if record.deleting || !self.request.caller.may(Right::Read, &scope) {
+                continue;
+            }
+            let group = arm::group(&self.installation.subscription, &group_name(&snapshot, &record.group));
+            let account_id = format!("{group}/providers/Microsoft.Storage/storageAccounts/{account}");
+            let listed = self.storage.shares.list_shares(account).unwrap_or_else(|error| {
+                tracing::warn!(account, error = &error as &dyn std::error::Error, "shares cannot be listed");
+                Vec::new()
+            });
+            shares.extend(listed.into_iter().map(|entry| ShareSummary {
+                name: entry.name,
+                account: account.clone(),
+                account_id: account_id.clone(),
+                modified: Timestamp::from(entry.modified),
+            }));
+        }
+        shares
+    }
+
+    /// A link to all of a share, which ends with what the caller logged in with. Blocking: looks whether the share is there.
+    pub fn share_link(&self, group: &str, account: &str, share: &str) -> Result<ShareLink, ApiError> {
+        // Says so when the account is not in this group.
+        self.account(group, account, "")?;
+        let account = account.to_lowercase();
+        let missing = || ApiError::new(404, "ShareNotFound", format!("The account {account} has no share '{share}'"));
+        if !self.storage.shares.exists(&account, share).unwrap_or(false) {
+            return Err(missing());
+        }
+        let key = self.raw_account_keys(&account).and_then(|keys| keys.into_iter().next()).ok_or_else(missing)?;
+        let expires = Timestamp::from_millis((self.now().seconds() + LINK_SECONDS) * 1000);
+        let sas = Sas {
+            version: LINK_VERSION.to_owned(),
+            resource: Resource::Share,
+            permissions: "rcwdl".to_owned(),
+            // Without fractions, as the service writes it.
+            expiry: expires.to_string().split('.').next().unwrap_or_default().trim_end_matches('Z').to_owned() + "Z",
+            by: self.request.caller.by.clone(),
+            ..Sas::default()
+        };
+        Ok(ShareLink { query: sas.signed_query(&key, &account, share, ""), expires })
+    }
+}

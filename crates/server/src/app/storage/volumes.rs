@@ -1,0 +1,219 @@
+//! Where the volumes of a cluster or job lie: which tree of this machine, which command, or why they cannot be mounted.
+//! Entered by `orders`, which tells nodes, and by `passes`, for nodes that do not see this machine's directories. Looks at disks, mounts nothing.
+
+use std::path::{Path, PathBuf};
+
+use corro_model::batchai::{
+    AzureBlobFileSystemReference, AzureFileShareReference, FileServerReference, MountVolumes,
+    UnmanagedFileSystemReference,
+};
+use corro_model::ids::arm;
+use corro_model::names::{FILE_SERVERS, JOB_SHARED};
+use corro_model::node::{Volume, VolumeKind, VolumeSource};
+use corro_model::{AttemptId, Secret, mount};
+use corro_shares::{Share, ShareError, SharePath};
+use corro_store::State;
+
+use crate::app::App;
+use crate::app::resources::lookup::find_file_server;
+use crate::app::resources::spec_secrets::Bag;
+
+/// A directory of this server's: a share, a container, a file server, or what the nodes of an attempt share; or one inside of those.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tree {
+    /// The storage account, or the word that stands for one.
+    pub account: String,
+    pub name: String,
+    pub inside: String,
+    pub is_container: bool,
+}
+
+/// A volume as it was asked for.
+pub struct Wanted {
+    pub volume: Volume,
+    /// For those that are a directory of this server's.
+    pub tree: Option<Tree>,
+}
+
+impl Tree {
+    /// Made when it is first asked for.
+    pub fn shared_by(app: &App, attempt: &AttemptId) -> Result<Tree, ShareError> {
+        let name = attempt.to_string();
+        match app.storage.job_shared.create_share(JOB_SHARED, &name) {
+            Ok(_) | Err(ShareError::ShareAlreadyExists(_)) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(Tree { account: JOB_SHARED.to_owned(), name, inside: String::new(), is_container: false })
+    }
+
+    fn root(&self, app: &App) -> Result<PathBuf, ShareError> {
+        match (self.account.as_str(), self.is_container) {
+            (FILE_SERVERS, _) => app.storage.exports.trees().host_path(FILE_SERVERS, &self.name),
+            (JOB_SHARED, _) => app.storage.job_shared.host_path(JOB_SHARED, &self.name),
+            (account, true) => app.storage.shares.container_host_path(account, &self.name),
+            (account, false) => app.storage.shares.host_path(account, &self.name),
+        }
+    }
+
+    fn open(&self, app: &App) -> Result<Share, ShareError> {
+        match (self.account.as_str(), self.is_container) {
+            (FILE_SERVERS, _) => app.storage.exports.trees().share(FILE_SERVERS, &self.name),
+            (JOB_SHARED, _) => app.storage.job_shared.share(JOB_SHARED, &self.name),
+            (account, true) => app.storage.shares.container(account, &self.name),
+            (account, false) => app.storage.shares.share(account, &self.name),
+        }
+    }
+
+    /// Where it lies on this machine, if there is such a directory. One inside the tree is looked for beneath the tree's handle.
+    fn location(&self, app: &App) -> Option<Location> {
+        let root = self.root(app).ok()?;
+        let inside = mount::inside_of(Path::new(""), &self.inside)?;
+        if inside.as_os_str().is_empty() {
+            return root.is_dir().then_some(Location { directory: root, beneath: None });
+        }
+        let path = SharePath::parse(inside.to_str()?).ok()?;
+        self.open(app).ok()?.stat_dir(&path).ok()?;
+        Some(Location { directory: root.join(inside), beneath: Some(root) })
+    }
+}
+
+/// A directory of this machine, and the tree that it must lie in when it is mounted.
+struct Location {
+    directory: PathBuf,
+    beneath: Option<PathBuf>,
+}
+
+/// What a volume is made from.
+struct Found {
+    source: VolumeSource,
+    beneath: Option<PathBuf>,
+    tree: Option<Tree>,
+}
+
+pub fn volumes_of(app: &App, state: &State, volumes: Option<&MountVolumes>, bag: &Bag) -> Vec<Volume> {
+    wanted(app, state, volumes, bag).into_iter().map(|wanted| wanted.volume).collect()
+}
+
+/// In the order in which the service mounted them.
+pub fn wanted(app: &App, state: &State, volumes: Option<&MountVolumes>, bag: &Bag) -> Vec<Wanted> {
+    let Some(volumes) = volumes else { return Vec::new() };
+    let shares = volumes.azure_file_shares.iter().map(|share| share_volume(app, share, bag));
+    let containers = volumes.azure_blob_file_systems.iter().map(|blob| container_volume(app, blob, bag));
+    let servers = volumes.file_servers.iter().map(|server| server_volume(app, state, server));
+    let unmanaged = volumes.unmanaged_file_systems.iter().map(unmanaged_volume);
+    shares.chain(containers).chain(servers).chain(unmanaged).collect()
+}
+
+/// `missing` says why, where there is no such directory.
+fn found(app: &App, tree: Result<Tree, String>, missing: impl FnOnce() -> String) -> Found {
+    let found = tree.and_then(|tree| match tree.location(app) {
+        Some(Location { directory, beneath }) => {
+            Ok(Found { source: VolumeSource::LocalDirectory(directory), beneath, tree: Some(tree) })
+        }
+        None => Err(missing()),
+    });
+    found.unwrap_or_else(|why| Found { source: VolumeSource::Unavailable { why }, beneath: None, tree: None })
+}
+
+fn unmanaged_volume(system: &UnmanagedFileSystemReference) -> Wanted {
+    let volume = Volume {
+        kind: VolumeKind::Unmanaged,
+        relative: system.relative_mount_path.clone(),
+        // Not its command: people put passwords there.
+        label: "the unmanaged file system".to_owned(),
+        source: VolumeSource::Command { command: system.mount_command.clone() },
+        read_only: false,
+        beneath: None,
+    };
+    Wanted { volume, tree: None }
+}
+
+fn server_volume(app: &App, state: &State, server: &FileServerReference) -> Wanted {
+    let named = arm::parse_file_server(&server.file_server.id);
+    let name = named.as_ref().map_or(server.file_server.id.as_str(), |named| named.name);
+    let inside = server.source_directory.as_deref().unwrap_or_default().trim_matches('/');
+    let missing = || format!("there is no directory '{inside}' on the file server");
+    let Found { source, beneath, tree } = found(app, server_tree(app, state, server, inside), missing);
+    let volume = Volume {
+        kind: VolumeKind::FileServer,
+        relative: server.relative_mount_path.clone(),
+        label: match server.source_directory.as_deref().unwrap_or_default() {
+            "" => format!("file server {name}"),
+            inside => format!("directory {inside} of file server {name}"),
+        },
+        read_only: mount::is_read_only(server.mount_options.as_deref().unwrap_or_default()),
+        source,
+        beneath,
+    };
+    Wanted { volume, tree }
+}
+
+fn server_tree(app: &App, state: &State, server: &FileServerReference, inside: &str) -> Result<Tree, String> {
+    let gone = || "the file server does not exist any more".to_owned();
+    let named = arm::parse_file_server(&server.file_server.id).ok_or_else(gone)?;
+    let (key, record) = find_file_server(state, named.group, named.workspace, named.name).map_err(|_| gone())?;
+    let name =
+        app.storage.exports.tree(&key, &record).map_err(|error| format!("its directory cannot be made: {error}"))?;
+    if mount::inside_of(Path::new("/"), inside).is_none() {
+        return Err(format!("sourceDirectory '{inside}' leads out of the file server"));
+    }
+    Ok(Tree { account: FILE_SERVERS.to_owned(), name, inside: inside.to_owned(), is_container: false })
+}
+
+fn container_volume(app: &App, blob: &AzureBlobFileSystemReference, bag: &Bag) -> Wanted {
+    let (account, name) = (blob.account_name.as_deref().unwrap_or_default(), &blob.container_name);
+    let key = check_key(app, account, bag.mounts.get(&blob.relative_mount_path));
+    let tree = key.map(|()| Tree {
+        account: account.to_owned(),
+        name: name.clone(),
+        inside: String::new(),
+        is_container: true,
+    });
+    let Found { source, beneath, tree } = found(app, tree, || format!("Azure Blob Container '{name}' doesn't exist"));
+    let label = format!("{name} container from {account} account");
+    let read_only = mount::is_read_only(blob.mount_options.as_deref().unwrap_or_default());
+    let (kind, relative) = (VolumeKind::Container, blob.relative_mount_path.clone());
+    Wanted { volume: Volume { kind, relative, label, source, read_only, beneath }, tree }
+}
+
+fn share_volume(app: &App, share: &AzureFileShareReference, bag: &Bag) -> Wanted {
+    let account = share.account().unwrap_or_default();
+    let name = share.share_name().unwrap_or_default();
+    let host =
+        share.azure_file_url.split_once("://").map_or("", |(_, rest)| rest).split('/').next().unwrap_or_default();
+    let key = check_key(app, account, bag.mounts.get(&share.relative_mount_path));
+    let tree = key.map(|()| Tree {
+        account: account.to_owned(),
+        name: name.to_owned(),
+        inside: String::new(),
+        is_container: false,
+    });
+    let missing = || {
+        format!(
+            "there is no share '{name}' in the account '{account}': create it with 'corro storage share create -n {name} --account-name {account}'"
+        )
+    };
+    let Found { source, beneath, tree } = found(app, tree, missing);
+    let label = format!("//{host}/{name}");
+    let read_only = mount::forbids_writing(&share.file_mode, &share.directory_mode);
+    let (kind, relative) = (VolumeKind::FileShare, share.relative_mount_path.clone());
+    Wanted { volume: Volume { kind, relative, label, source, read_only, beneath }, tree }
+}
+
+fn check_key(app: &App, account: &str, key: Option<&Secret>) -> Result<(), String> {
+    if app.raw_account_keys(account).is_none() {
+        return Err(format!(
+            "there is no storage account '{account}': create it with 'corro storage account create -g GROUP -n {account}'"
+        ));
+    }
+    match key {
+        None => Err(format!(
+            "no account key was given for '{account}': give accountKey in the mount's credentials (keys in key vaults \
+             cannot be fetched)"
+        )),
+        Some(key) if !app.is_account_key(account, key) => {
+            Err(format!("the account key given for '{account}' is not one of its keys"))
+        }
+        Some(_) => Ok(()),
+    }
+}

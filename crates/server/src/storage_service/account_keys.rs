@@ -1,0 +1,71 @@
+//! The keys of storage accounts, opened: what the file service checks every signature with. Sealed keys are opened once for each
+//! record and not for each request, for opening them takes longer than checking a signature. What was opened is good
+//! only as long as the account's record is the very one it came from, so a new key or a deletion counts at once.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use corro_file_service::AccountKeys;
+use corro_model::names::{FILE_SERVERS, JOB_SHARED};
+use corro_store::AccountRecord;
+
+use crate::app::App;
+use crate::app::resources::warnings::jobs_with_share;
+use crate::http::session_revocation::{CredentialCheck, key_fingerprint};
+
+/// Accounts that are remembered before all are forgotten.
+const REMEMBERED: usize = 1000;
+
+pub struct Keyring {
+    app: App,
+    opened: Mutex<HashMap<String, Opened>>,
+}
+
+struct Opened {
+    record: Arc<AccountRecord>,
+    keys: Arc<[Vec<u8>]>,
+}
+
+impl Keyring {
+    pub fn new(app: App) -> Self {
+        Self { app, opened: Mutex::default() }
+    }
+}
+
+impl AccountKeys for Keyring {
+    fn keys(&self, account: &str) -> Option<Arc<[Vec<u8>]>> {
+        if let FILE_SERVERS | JOB_SHARED = account {
+            return Some(Arc::from([self.app.tree_key(account)]));
+        }
+        let snapshot = self.app.snapshot();
+        let record = snapshot.accounts.get(account)?;
+        let mut opened = self.opened.lock().expect("no one panics while holding the keys");
+        if let Some(known) = opened.get(account).filter(|known| Arc::ptr_eq(&known.record, record)) {
+            return Some(known.keys.clone());
+        }
+        let keys: Arc<[_]> = self.app.keys_of(account, record)?.into();
+        if opened.len() >= REMEMBERED {
+            opened.clear();
+        }
+        opened.insert(account.to_owned(), Opened { record: record.clone(), keys: keys.clone() });
+        Some(keys)
+    }
+
+    fn is_login_valid(&self, by: &str) -> bool {
+        self.app.stands(by)
+    }
+
+    fn share_users(&self, account: &str, share: &str) -> Option<String> {
+        jobs_with_share(&self.app.snapshot(), account, share)
+    }
+}
+
+impl CredentialCheck for Keyring {
+    fn is_principal_valid(&self, by: &str) -> bool {
+        self.app.stands(by)
+    }
+
+    fn has_key(&self, account: &str, mark: u64) -> bool {
+        self.keys(account).is_some_and(|keys| keys.iter().any(|key| key_fingerprint(key) == mark))
+    }
+}

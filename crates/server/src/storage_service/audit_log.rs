@@ -1,0 +1,48 @@
+//! What is done through the file service, in the history: lines come from `corro-file-service`, which knows accounts and shares
+//! only; here they get the group that the account lies in, and are written in the background.
+
+use corro_file_service::{AuditEvent, AuditSink};
+use corro_model::ApiError;
+use futures_util::FutureExt;
+
+use crate::app::App;
+use crate::app::history::audit::{Asked, Audit};
+
+pub struct FileLines {
+    pub app: App,
+    pub audit: Audit,
+}
+
+impl AuditSink for FileLines {
+    fn record(&self, event: AuditEvent) {
+        let snapshot = self.app.snapshot();
+        let Some(account) = snapshot.accounts.get(&event.account) else { return };
+        let resource = format!("{}/{}/{}", account.group, event.account, event.share);
+        let store = self.app.store.acting_from(&event.actor, &event.address);
+        let mut noted = Box::pin(async move {
+            let noted = store.commit(move |txn| {
+                txn.note(event.action, &resource, event.detail);
+                Ok::<_, ApiError>(())
+            });
+            // The store tells of a full disk once.
+            if let Err(error) = noted.await
+                && error.status != ApiError::INSUFFICIENT_STORAGE
+            {
+                tracing::error!(%error, "a line about a share cannot be written");
+            }
+        });
+        // Handed to the store at once: what is told when the server stops must not be lost with its tasks.
+        if noted.as_mut().now_or_never().is_none() {
+            tokio::spawn(noted);
+        }
+    }
+
+    fn on_tail_read(&self, actor: &str, address: &str, path: &str) {
+        self.app.telemetry.log_followers.reads(actor, address, path, self.app.now());
+    }
+
+    fn record_refusal(&self, actor: Option<&str>, address: &str, method: &str, path: &str, status: u16, code: &str) {
+        let asked = Asked { caller: actor, address, method, path, status, code, tried: None };
+        self.audit.note(&self.app.store, &asked);
+    }
+}
