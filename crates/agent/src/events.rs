@@ -1,5 +1,5 @@
-//! What can happen to a node: the one queue that the driver reads. Filled by the connection, by the running task and by
-//! the cleaner. Never carries a decision.
+//! Events that the driver reads from one queue. Sent by the connection, the running task, the setup task and the
+//! cleaner. An event reports a fact and never carries a decision.
 
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -8,28 +8,29 @@ use corro_model::AttemptId;
 use corro_model::batchai::BatchAiError;
 use corro_model::node::{DesiredNode, RankExit, TaskPhase};
 
+/// One fact about the node or its task.
 #[derive(Debug)]
 pub enum Event {
-    /// The whole desired state, new or not.
+    /// The complete desired state, changed or not.
     Desired(Box<DesiredNode>),
-    /// The server no longer wants to hear of this node.
+    /// The server declared this node lost; the text is its reason.
     Fenced(String),
     Phase(AttemptId, TaskPhase),
     Exited(AttemptId, RankExit),
-    /// When the attempt may end, by the epochs that its processes print.
+    /// Estimated end of the attempt, from the epochs that its processes print.
     ExpectedEnd(AttemptId, Instant),
-    /// Processes of a task cannot be ended: this node must not be given another.
+    /// Processes or a container of a task cannot be ended. This node must get no further task.
     Stuck(Box<BatchAiError>),
     /// The setup task has ended.
     SetUp(Result<(), Box<BatchAiError>>),
-    /// Everything an attempt had on this node is removed.
+    /// Everything that an attempt had on this node has been removed.
     Cleaned(AttemptId),
 }
 
-/// Senders wait when the driver is behind; it never waits for them.
-pub const QUEUE: usize = 64;
+/// Capacity of the event queue. Senders wait when it is full; the driver never waits for them.
+pub const QUEUE_CAPACITY: usize = 64;
 
-/// A task's voice.
+/// Sends a task's events to the driver.
 #[derive(Clone, Debug)]
 pub struct Reporter {
     pub attempt: AttemptId,
@@ -38,7 +39,7 @@ pub struct Reporter {
 
 impl Reporter {
     pub async fn phase(&self, phase: TaskPhase) {
-        // The driver is gone only when the whole agent ends.
+        // Fails only when the driver is gone, which is when the whole agent ends.
         let _ = self.events.send(Event::Phase(self.attempt.clone(), phase)).await;
     }
 

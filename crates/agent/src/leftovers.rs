@@ -1,7 +1,7 @@
-//! What agents that are dead left on this machine: processes and containers that were started from a node's directory. Found by the
-//! directory's incarnation, in what only its own agents write: the tag in a process's environment, the node's control groups, the mount
-//! name space of its job, the label of a container. Entered by an agent that starts, and by a server or host when a node is gone.
-//! Never ends what another directory started, though its node may have the same id.
+//! Cleanup after dead agents: kills processes and removes containers that were started from a node's directory. They
+//! are found by the directory's incarnation, which only its own agents write: the tag in a process's environment, the
+//! node's cgroups, the mount namespace of its job, the label of a container. Never ends anything that another directory
+//! started, even if that one's node has the same id.
 
 use std::path::{Path, PathBuf};
 
@@ -15,13 +15,14 @@ use crate::limits;
 use crate::storage::directories;
 use crate::storage::tmp_dir;
 
-/// Kills every process that was started from `root`; gives their ids. Blocks until none is left, or can be killed.
+/// Kills every process that was started from `root` and returns the ids. Blocks until none is left or the rest cannot
+/// be killed.
 pub fn end_processes(root: &Path, owned: &OwnedIds) -> Vec<u32> {
     if owned.is_empty() {
         return Vec::new();
     }
     let mut killed = sweep_where(|tag| owned.has_tag(tag));
-    // These forgot their environment, and lost their guards.
+    // Processes that cleared their environment and lost their guard carry no tag.
     killed.extend(owned.iter().flat_map(|id| limits::kill_processes(tmp_dir::dir_name_of(id))));
     killed.extend(sweep_shown(&root.join(directories::JOBS)));
     killed.sort_unstable();
@@ -29,11 +30,11 @@ pub fn end_processes(root: &Path, owned: &OwnedIds) -> Vec<u32> {
     killed
 }
 
-/// The same for the directory of a node whose agent is dead, and also its containers, on whatever engine listens at `sockets`. An error says
-/// why it cannot be told whether containers are left.
+/// Kills the processes and removes the containers of the node in `root`, whose agent is dead. Containers are looked up
+/// on every engine that listens at `sockets`; the error says why that was not possible.
 pub fn end_all(root: &Path, node: &NodeId, sockets: &[PathBuf]) -> Result<EndedLeftovers, String> {
     if !root.exists() {
-        // Whoever has the same id was started elsewhere.
+        // A process with this node id was started from another directory.
         return Ok(EndedLeftovers::default());
     }
     let owned = incarnation::owned_ids(root);
@@ -44,14 +45,15 @@ pub fn end_all(root: &Path, node: &NodeId, sockets: &[PathBuf]) -> Result<EndedL
     Ok(EndedLeftovers { processes, containers: remove_owned_blocking(&owner, sockets)? })
 }
 
-/// What was ended.
+/// Leftovers that were ended: process ids and container ids.
 #[derive(Debug, Default)]
 pub struct EndedLeftovers {
     pub processes: Vec<u32>,
     pub containers: Vec<String>,
 }
 
-/// Agents of the last version wrote down no incarnation. Their processes carry the node's id, and paths in its directory; guards end by themselves.
+/// Kills processes of agents of the previous version, which recorded no incarnation. They are identified by the node's
+/// id in the tag together with a path below `root` in their environment. Guards end by themselves.
 pub fn end_unrecorded(root: &Path, node: &NodeId) -> Vec<u32> {
     let prefix = format!("{node}/");
     let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());

@@ -1,12 +1,13 @@
-//! Runs one node: keeps a connection to the server, mounts volumes, prepares jobs, starts their ranks, writes their logs
-//! and reports what it sees. `corro agent` enters here. Outlives the server; never acts on orders for another node.
+//! The node agent. Keeps one WebSocket connection to the server, mounts volumes, prepares jobs, starts their ranks,
+//! writes their logs and reports the node's state. Keeps running while the server is away. Never acts on orders for
+//! another node.
 //!
-//! Reading order: [`config`]; `identity` (who this node is), [`incarnation`] (what is its directory's own) and `address` (where); `connection` (what the server says, on a `line`; what it hears, as an `observation` and `news`);
-//! `reconcile` (what to do: pure) and `driver` (doing it), `lease` (for how long); `door` (the administrator's login); `setup` (before the first
-//! job); `figures` (what its processes use, when somebody asks); `place` (where they stand); `task` (one attempt) with `prepare`, `container`, `ranks`, `crew`, `meeting`, `ports`,
-//! `tensorflow`, `mpi` and `remote`; what a job
-//! stands on: `directories`, `tree`, `scratch`, `spare`, `mounts`, `confinement`, `limits`, `variables`, `expand`, `shell`, `python`, `wheels`; what it leaves: `logs`, `execution_log`,
-//! `counters`, `failure`; the machine around nodes: `host`, and what it can enforce: `enforcement`; what survives a crash: `memory`, `durable`, [`leftovers`].
+//! Reading order: [`config`]; `identity` (lock, credential, [`incarnation`], address); `node` (`reconcile` decides,
+//! `driver` acts, `setup` runs the cluster's setup task); `connection` and `state` (lease, attempt journal,
+//! observation); `task` (one attempt at a job: prepare, start ranks, remote execution); `storage` (directories and
+//! mounts), `isolation` (namespaces), `limits` (cgroups, CPU affinity, GPUs), `container` (Docker API), `output` (logs,
+//! curves, counters), `stats` (live process statistics), `ssh_server` (login and exec); [`host`] (a machine that
+//! carries nodes) and [`leftovers`] (cleanup after killed agents).
 
 mod config;
 mod connection;
@@ -63,18 +64,18 @@ pub use node::reconcile;
 pub use ports::PortRange;
 pub use task::remote_exec::ssh_shim;
 
-/// Why an agent ended. All are orderly ends.
+/// Reason why an agent ended. All variants are orderly ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AgentEnd {
-    /// The server asked for it; nothing is left of the node.
+    /// The server retired the node; everything of the node has been removed.
     Retired,
-    /// The server gave the node up; its credential is forgotten.
+    /// The server declared the node lost; the credential has been deleted.
     Fenced { reason: String },
-    /// By a signal. The next start goes on as the same node.
+    /// Stopped by a signal. The next start continues as the same node.
     Stopped,
 }
 
-/// The server should hear the last word, but an agent that is to end does end.
+/// Time limit for sending the final report. The agent ends even if the server does not take it.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Runs the node until the server retires or fences it, or SIGTERM, SIGINT or SIGHUP arrives.
@@ -92,7 +93,7 @@ pub async fn run(config: AgentConfig) -> anyhow::Result<AgentEnd> {
     run_until(config, shutdown).await
 }
 
-/// Like [`run`], but ends when `shutdown` resolves. One that is to rejoin ends only then.
+/// Like [`run`], but ends when `shutdown` resolves. With `rejoin` set it ends only then.
 pub async fn run_until(config: AgentConfig, shutdown: impl Future<Output = ()>) -> anyhow::Result<AgentEnd> {
     let mut shutdown = pin!(shutdown);
     loop {
@@ -104,12 +105,12 @@ pub async fn run_until(config: AgentConfig, shutdown: impl Future<Output = ()>) 
             AgentEnd::Fenced { reason } => format!("the server gave this node up ({reason})"),
             _ => "the server no longer needs this node".to_owned(),
         };
-        // Whoever read our stderr may be gone; that must not end the node.
+        // The reader of stderr may have closed it; a failed write must not end the node.
         let _ = writeln!(io::stderr(), "{reason}: everything it ran is ended, joining anew");
     }
 }
 
-/// One life as one node.
+/// Joins or resumes as one node and runs until that node is retired, fenced or stopped.
 async fn run_as_node(config: AgentConfig, shutdown: impl Future<Output = ()>) -> anyhow::Result<AgentEnd> {
     let mut shutdown = pin!(shutdown);
     connection::url(&config)?;
@@ -126,7 +127,7 @@ async fn run_as_node(config: AgentConfig, shutdown: impl Future<Output = ()>) ->
     let (context, record) = take_over(config, &credential, incarnation, address).await?;
     let (cgroups, fuse_mounts) = (Arc::clone(&context.cgroups), Arc::clone(&context.fuse_mounts));
     let (observed, observed_receiver) = watch::channel(observation::Observation::default());
-    let (sender, events) = mpsc::channel(events::QUEUE);
+    let (sender, events) = mpsc::channel(events::QUEUE_CAPACITY);
     let config = Arc::clone(&context.config);
     let (reached, last_reached) = watch::channel(Instant::now());
     let tags = context.tags.clone();
@@ -148,15 +149,15 @@ async fn run_as_node(config: AgentConfig, shutdown: impl Future<Output = ()>) ->
     }
     if end == AgentEnd::Retired {
         incarnation::forget(&config.root).context("cannot remove the node's incarnation")?;
-        // While it is still held, so that nobody can wait for a file that is about to go.
+        // Removed while the lock is still held, so that no other agent can be waiting on the deleted file.
         atomic_file::remove(&config.root.join(identity::LOCK_FILE)).context("cannot remove the node's lock")?;
     }
     drop(lock);
     Ok(end)
 }
 
-/// Removes a dead node's directory by handles: what is mounted there is taken away first, links are not followed, other
-/// file systems not entered.
+/// Removes the directory of a dead node through directory descriptors. Unmounts everything below it first, follows no
+/// symbolic link and enters no other file system.
 pub fn remove_node_directory(root: &Path) -> io::Result<()> {
     mounts::unmount_below(root)?;
     let (Some(parent), Some(name)) = (root.parent(), root.file_name().and_then(|name| name.to_str())) else {
@@ -171,8 +172,8 @@ pub fn remove_node_directory(root: &Path) -> io::Result<()> {
     }
 }
 
-/// The incarnation of the node's directory. A copy of another node's directory is no node yet: its credential and what it began are
-/// the other's, which may be running.
+/// Reads or creates the incarnation of the node's directory. In a copy of another node's directory the credential and
+/// the attempt journal are deleted: they belong to the original, which may be running.
 fn ensure_incarnation(root: &Path) -> anyhow::Result<Incarnation> {
     let failed = || format!("cannot write down which directory {} is", root.display());
     let incarnation = incarnation::ensure(root, Validity::Boot).with_context(failed)?;
@@ -185,7 +186,8 @@ fn ensure_incarnation(root: &Path) -> anyhow::Result<Incarnation> {
     Ok(incarnation)
 }
 
-/// Ends whatever an earlier agent of this node left: processes, mounts, job directories. Nothing is continued.
+/// Ends everything an earlier agent of this node left behind: processes, containers, mounts, job directories. No
+/// attempt is continued.
 async fn take_over(
     config: AgentConfig,
     credential: &NodeCredential,
@@ -193,11 +195,11 @@ async fn take_over(
     address: String,
 ) -> anyhow::Result<(task::node_context::NodeContext, Option<attempt_journal::AttemptRecord>)> {
     let node = credential.node.clone();
-    // A new node has had no agent, and its first job waits for this one.
+    // A new node has no containers; skipping the search lets its first job start sooner.
     if attempt_journal::AttemptJournal::exists(&config.root) {
         remove_containers(&incarnation, &config).await;
     }
-    // Before the node's control groups are used again: everything in them is ended.
+    // Runs before the node's cgroups are reused, since it kills every process in them.
     let (root, node_id, own) = (config.root.clone(), node.clone(), incarnation.clone());
     let killed = tokio::task::spawn_blocking(move || end_leftovers(&root, &node_id, &own)).await?;
     if !killed.is_empty() {
@@ -226,7 +228,7 @@ async fn take_over(
         (_, Ok(root)) => limits::Cgroups::make(&root),
     };
     config.guard = config.guard.in_groups(cgroups.procs_files());
-    // The first job need not wait for it; should it fail now, that job says so.
+    // Starts the fork server ahead of the first job. A failure is reported by the job that needs it.
     let _ = config.guard.warm_up().await;
     let (directories, (journal, record), isolation_support) =
         prepared.await?.context("cannot use the node's directory")?;
@@ -247,7 +249,8 @@ async fn take_over(
     Ok((context, record))
 }
 
-/// Processes of earlier agents of this directory, and what they had under names that the directory no longer has.
+/// Kills processes of earlier agents of this directory and removes temporary files and cgroups under names the
+/// directory no longer has. Returns the killed process ids.
 fn end_leftovers(root: &Path, node: &NodeId, incarnation: &Incarnation) -> Vec<u32> {
     let owned = incarnation.owned_ids();
     let killed = match incarnation.is_first() {

@@ -1,6 +1,6 @@
-//! Ports for processes that listen by themselves, from 2222 upwards as the service gave them, and for everybody where the operator gave a range. Taken while a node is
-//! prepared, so that the whole gang can be told. A port that is free, and that no other agent of this machine has taken for
-//! a job of its own: nodes may share an address.
+//! Port reservation for processes of a job that listen by themselves: from 2222 upwards as Batch AI did, or within the
+//! operator's range. Ports are reserved during preparation, so that the whole gang can be told. A reserved port is free
+//! and not reserved by another agent of this machine: nodes may share an address.
 
 use std::fmt;
 use std::io;
@@ -13,18 +13,19 @@ use thiserror::Error;
 
 const FIRST_PORT: u16 = 2222;
 
-/// What the operator's firewall lets through between nodes; both ends are in it.
+/// Inclusive range of ports that the operator's firewall lets through between nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortRange {
     first: u16,
     last: u16,
 }
 
+/// A text that is not a valid port range.
 #[derive(Debug, Error)]
 #[error("'{0}' is not a range of at least {MIN_RANGE} ports above 1023, such as 20000-20100")]
 pub struct BadPortRange(String);
 
-/// Three for a job's nodes, and one for each rank.
+/// Three ports for a job's nodes, and one for each of a few ranks.
 const MIN_RANGE: u16 = 8;
 
 impl FromStr for PortRange {
@@ -45,7 +46,7 @@ impl fmt::Display for PortRange {
     }
 }
 
-/// Taken ports. Given back when dropped, and when the agent ends in whatever way.
+/// Reserved ports. Released on drop and when the agent ends in any way.
 #[derive(Debug)]
 pub struct ReservedPorts {
     pub numbers: Vec<u16>,
@@ -53,7 +54,7 @@ pub struct ReservedPorts {
 }
 
 impl ReservedPorts {
-    /// The lowest that can be had on `address`.
+    /// Reserves the `count` lowest available ports on `address`.
     pub fn reserve(address: SocketAddr, count: usize, range: Option<PortRange>) -> io::Result<ReservedPorts> {
         let PortRange { first, last } = range.unwrap_or(PortRange { first: FIRST_PORT, last: u16::MAX });
         let mut ports = ReservedPorts { numbers: Vec::new(), _locks: Vec::new() };
@@ -70,7 +71,7 @@ impl ReservedPorts {
     }
 }
 
-/// A name in the kernel's own list, which exists exactly as long as its holder: nothing is left by a killed one.
+/// Reserves one port by an abstract Unix socket, which the kernel removes with its process however that ends.
 fn reserve_one(mut address: SocketAddr, number: u16) -> Option<UnixListener> {
     address.set_port(number);
     let lock = AbstractName::from_abstract_name(format!("corro/port/{address}")).ok()?;

@@ -1,13 +1,13 @@
-//! Turns a command line into the words of a process: users write for bash. Entered by `prepare`, `ranks` and the login door.
+//! Builds the argv that runs a user's command line in a shell. Command lines are written for bash.
 
 use std::path::Path;
 
-/// `bash -c LINE`, or `sh -c LINE` where no bash is on the job's own search path.
+/// `bash -c LINE`, or `/bin/sh -c LINE` if no directory of `search_path` has a bash.
 pub fn command(line: &str, search_path: Option<&str>) -> Vec<String> {
     [shell(search_path), "-c", line].map(str::to_owned).to_vec()
 }
 
-/// The shell of someone who logs in; on a terminal it is an interactive one.
+/// Login shell of an SSH session; interactive on a terminal.
 pub fn login(search_path: Option<&str>) -> Vec<String> {
     [shell(search_path), "-l"].map(str::to_owned).to_vec()
 }

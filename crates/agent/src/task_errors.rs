@@ -1,5 +1,5 @@
-//! The words in which a node's part of a job fails, with the service's codes where it has them. One file, so that every
-//! text a user can get from a node is found in one place. Never holds a secret's value.
+//! Errors of a job's task on a node, with Batch AI's error codes where it had them. Every error text that a user can
+//! get from a node is in this file. Never contains the value of a secret.
 
 use std::error::Error;
 use std::path::Path;
@@ -10,14 +10,16 @@ use corro_model::batchai::BatchAiError;
 use corro_model::node::{AGENT_RESTARTED, TaskFailure, Volume, VolumeKind};
 use corro_model::{NodeId, Timestamp};
 
-/// What the service showed where no process had an exit code.
+/// Exit code that Batch AI reported when no process had one.
 const NO_EXIT_CODE: i32 = -1;
 
+/// The current time as a timestamp.
 pub fn now() -> Timestamp {
     SystemTime::now().into()
 }
 
-/// A volume that cannot be mounted. `is_known`: the server knew, and what it says is all that there is to say of a container.
+/// A volume could not be mounted. `is_known`: the server already knew the cause, and its text is complete for a blob
+/// container.
 pub fn mount(volume: &Volume, at: &Path, node: &NodeId, why: &str, is_known: bool) -> BatchAiError {
     let (label, at) = (&volume.label, at.display());
     let (code, message, info) = match volume.kind {
@@ -48,7 +50,7 @@ pub fn mount(volume: &Volume, at: &Path, node: &NodeId, why: &str, is_known: boo
     BatchAiError::new(code, message).with("Info", info).with("Node", node.as_str())
 }
 
-/// A job whose volume cannot be mounted, with the exit code that the service gave for this kind.
+/// A job's volume could not be mounted. Uses the exit code that Batch AI reported for this kind of volume.
 pub fn job_mount(kind: VolumeKind, error: BatchAiError) -> TaskFailure {
     let exit_code = match kind {
         VolumeKind::FileShare | VolumeKind::JobShared => NO_EXIT_CODE,
@@ -57,6 +59,7 @@ pub fn job_mount(kind: VolumeKind, error: BatchAiError) -> TaskFailure {
     TaskFailure { exit_code: Some(exit_code), ..failed(error) }
 }
 
+/// The setup task failed.
 pub fn setup(node: &NodeId, exit: Exit, stderr: &[String], logs: &Path) -> TaskFailure {
     let error = BatchAiError::new("SetupTaskFailed", "Setup task failed with non-zero exit code");
     let error = ended(error.with("Node", node.as_str()), exit).with("StdErr", stderr.join("\n"));
@@ -67,14 +70,14 @@ pub fn setup(node: &NodeId, exit: Exit, stderr: &[String], logs: &Path) -> TaskF
     TaskFailure { exit_code: Some(exit.shell_code()), error: error.with("Info", info), at: now() }
 }
 
-/// `reason` is one word for programs.
+/// The job's container could not be started. `reason` is a single word for programs.
 pub fn container(image: &str, node: &NodeId, reason: &str, info: &str) -> TaskFailure {
     let error = BatchAiError::new("FailedStartingContainer", "unable to start docker container");
     let error = error.with("imageName", image).with("Node", node.as_str());
     failed(error.with("Reason", reason).with("Info", info))
 }
 
-/// What could be done was done.
+/// The container engine did not remove the job's container. The node gets no further jobs.
 pub fn container_left(node: &NodeId, what: &str) -> TaskFailure {
     let message = format!("The container of the job on node {node} did not end when it was told to");
     let info = format!(
@@ -84,7 +87,7 @@ pub fn container_left(node: &NodeId, what: &str) -> TaskFailure {
     failed(BatchAiError::new("ContainerNotRemoved", message).with("Node", node.as_str()).with("Info", info))
 }
 
-/// The operator wants no job to run beside others without walls.
+/// The job cannot be isolated, and the isolation mode is strict.
 pub fn isolation(node: &NodeId, why: &str) -> TaskFailure {
     let info = format!(
         "{why}. Let this machine's users make name spaces ('corro doctor' there says what is missing), run the job in a container, \
@@ -94,12 +97,13 @@ pub fn isolation(node: &NodeId, why: &str) -> TaskFailure {
     failed(error.with("Node", node.as_str()).with("Info", info))
 }
 
+/// The compatibility layer that the job asks for could not be installed.
 pub fn compatibility(node: &NodeId, why: &dyn Error) -> TaskFailure {
     let error = BatchAiError::new("CompatibilityFailed", "Unable to give the job the compatibility layer it asks for");
     failed(error.with("Node", node.as_str()).with("Variable", "CORRO_COMPAT").with("Info", chain(why)))
 }
 
-/// A launcher that the job asks for by name must be there.
+/// The `mpirun` that the job names in `CORRO_MPIRUN` cannot be used.
 pub fn mpirun(program: &str, why: &str, node: &NodeId) -> TaskFailure {
     let error = BatchAiError::new("MpirunFailed", "Unable to use the mpirun that the job asks for");
     let info = format!(
@@ -108,6 +112,7 @@ pub fn mpirun(program: &str, why: &str, node: &NodeId) -> TaskFailure {
     failed(error.with("Node", node.as_str()).with("Variable", "CORRO_MPIRUN").with("Info", info))
 }
 
+/// A directory of the job could not be created.
 pub fn directory(path: &Path, node: &NodeId, why: &dyn Error) -> TaskFailure {
     let error = BatchAiError::new("JobDirectoryFailed", "Unable to create a directory of the job")
         .with("Node", node.as_str())
@@ -116,7 +121,7 @@ pub fn directory(path: &Path, node: &NodeId, why: &dyn Error) -> TaskFailure {
     failed(error)
 }
 
-/// `met` are limits that its processes met, by the name of the detail that tells it.
+/// Job preparation failed. `met` holds the limits that its processes exceeded, by the name of the error detail.
 pub fn preparation(node: &NodeId, exit: Exit, met: [(&str, Option<String>); 2], stderr: &[String]) -> TaskFailure {
     let error = BatchAiError::new("JobPreparationFailed", "Job preparation task failed with non-zero exit code")
         .with("Node", node.as_str());
@@ -135,7 +140,7 @@ fn ended(error: BatchAiError, exit: Exit) -> BatchAiError {
     }
 }
 
-/// A process of the job could not be started, or could not be waited for.
+/// A process could not be started or waited for.
 pub fn process(what: &str, node: &NodeId, why: &dyn Error) -> TaskFailure {
     let error = BatchAiError::new("ProcessStartFailed", format!("Unable to run {what} on the node"))
         .with("Node", node.as_str())
@@ -143,6 +148,7 @@ pub fn process(what: &str, node: &NodeId, why: &dyn Error) -> TaskFailure {
     failed(error)
 }
 
+/// The node cannot listen for the other nodes of the gang.
 pub fn rendezvous(address: &str, node: &NodeId, why: &dyn Error) -> TaskFailure {
     let error = BatchAiError::new("RendezvousFailed", "Unable to open the meeting point of the ranks")
         .with("Node", node.as_str())
@@ -150,6 +156,7 @@ pub fn rendezvous(address: &str, node: &NodeId, why: &dyn Error) -> TaskFailure 
     failed(error)
 }
 
+/// Output could not be written to a log file.
 pub fn log_write(path: &Path, node: &NodeId, lost_bytes: u64, why: &dyn Error) -> TaskFailure {
     let error = BatchAiError::new("LogWriteFailed", "Unable to write a log file of the job")
         .with("Node", node.as_str())
@@ -158,14 +165,14 @@ pub fn log_write(path: &Path, node: &NodeId, lost_bytes: u64, why: &dyn Error) -
     failed(error)
 }
 
-/// The agent ended in the middle of the attempt, by accident or because it was told to.
+/// The agent ended during the attempt, by a crash or on request.
 pub fn agent_restarted(node: &NodeId) -> TaskFailure {
     let message =
         format!("The agent of node {node} was stopped while the job ran on it; its processes have been ended");
     failed(BatchAiError::new(AGENT_RESTARTED, message).with("Node", node.as_str()))
 }
 
-/// What could be done was done.
+/// Processes of the job survived SIGKILL. The node gets no further jobs.
 pub fn not_killed(node: &NodeId, left: &[u32]) -> TaskFailure {
     let message = format!("Processes of the job on node {node} did not end when they were killed");
     let left: Vec<String> = left.iter().map(u32::to_string).collect();
@@ -176,7 +183,7 @@ pub fn not_killed(node: &NodeId, left: &[u32]) -> TaskFailure {
     failed(BatchAiError::new("ProcessesNotKilled", message).with("Node", node.as_str()).with("Info", info))
 }
 
-/// The node's own disk does not work.
+/// The node's own directory cannot be used.
 pub fn node_storage(node: &NodeId, path: &Path, why: &dyn Error) -> TaskFailure {
     let error = BatchAiError::new("NodeStorageFailed", "The node cannot use its own directory")
         .with("Node", node.as_str())
@@ -185,18 +192,18 @@ pub fn node_storage(node: &NodeId, path: &Path, why: &dyn Error) -> TaskFailure 
     failed(error)
 }
 
-/// A bug: said plainly instead of leaving the job waiting.
+/// The agent panicked. Reported so that the job does not wait forever.
 pub fn agent_panicked(node: &NodeId) -> TaskFailure {
     let message = format!("The agent of node {node} met an internal error; its own log says more");
     failed(BatchAiError::new("AgentFailed", message).with("Node", node.as_str()))
 }
 
-/// An error that has no process behind it.
+/// A failure without an exit code of a process.
 pub fn failed(error: BatchAiError) -> TaskFailure {
     TaskFailure { exit_code: Some(NO_EXIT_CODE), error, at: now() }
 }
 
-/// An error with its causes: `cannot do this: because of that`.
+/// An error with its causes, joined by colons.
 pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

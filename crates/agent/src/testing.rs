@@ -1,22 +1,25 @@
-//! An order to build on, for the unit tests of several rooms.
+//! Sample orders for the unit tests of this crate.
 
 use corro_model::layout::{Layout, RankLogs, Ranks};
 use corro_model::node::{GangHost, TaskOrder};
 use corro_model::{AttemptId, NodeId, Secret};
 
+/// A node id.
 pub fn node(index: u32) -> NodeId {
     NodeId::parse(&format!("tvm-1_{index}-20180718t174802z-p")).expect("a valid id")
 }
 
+/// A layout of ranks with a common log.
 pub fn ranks(command: &str) -> Layout {
     Layout::Ranks(Ranks { command: command.into(), logs: RankLogs::Together, indexed: false, backend: None })
 }
 
+/// A layout of a single command.
 pub fn command(command: &str) -> Layout {
     Layout::Command { command: command.into() }
 }
 
-/// One rank on each of `n_nodes` nodes, seen from the first.
+/// An order with one rank on each of `n_nodes` nodes, as the first node gets it.
 pub fn order(n_nodes: u32) -> TaskOrder {
     let host = |idx: u32| GangHost { node: node(idx + 1), address: format!("127.0.0.{}", idx + 4), slots: 1 };
     TaskOrder {

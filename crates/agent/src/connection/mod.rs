@@ -1,5 +1,5 @@
-//! The one outbound WebSocket to the server. Tells what the node observes when that changes, hands what the server
-//! wants to the driver, and comes back for ever when the server is away. Never decides, never loses the last state.
+//! The node's one outbound WebSocket connection to the server. Reports the node's state when it changes, passes the
+//! desired state to the driver, and reconnects forever. Makes no decisions and never drops the latest state.
 
 mod report_batching;
 mod ws_stream;
@@ -40,10 +40,11 @@ use crate::stats::timeline_recording::{self, RecordRequest};
 const MIN_RECONNECT_DELAY: Duration = Duration::from_millis(50);
 const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(1);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// A server that takes nothing, or says nothing to our pings, for this long is gone.
+/// A server that accepts no data or answers no ping for this long is considered gone.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(10);
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Configuration error that prevents any connection.
 #[derive(Debug, Error)]
 pub enum ConnectionError {
     #[error("the server's URL '{url}' begins with neither http:// nor https://: give the one that `corro up` shows")]
@@ -54,7 +55,7 @@ pub enum ConnectionError {
     Credential,
 }
 
-/// A connection that is kept; dropping it ends it at once.
+/// Handle of the connection task. Dropping it aborts the task.
 #[derive(Debug)]
 pub struct Connection {
     closing: watch::Sender<bool>,
@@ -84,10 +85,10 @@ impl Connection {
         Ok(Connection { closing, task: tokio::spawn(task.run()) })
     }
 
-    /// Tells the last state and says goodbye, if that can be done within `patience`.
+    /// Sends the final state and closes the connection, waiting at most `limit`.
     pub async fn close(mut self, limit: Duration) {
         self.closing.send_replace(true);
-        // Too late is no error: the server finds out by the silence.
+        // A timeout is harmless: the server notices the silence.
         let _ = timeout(limit, &mut self.task).await;
     }
 }
@@ -98,7 +99,7 @@ impl Drop for Connection {
     }
 }
 
-/// Where to connect. Asked for before anything is sent, so that a mistyped URL is told at once.
+/// The WebSocket URL. Checked before anything is sent, so that a mistyped URL is reported at once.
 pub fn url(config: &AgentConfig) -> Result<String, ConnectionError> {
     config.ws_url(CONNECT_PATH).ok_or_else(|| ConnectionError::Url { url: config.present_server() })
 }
@@ -106,24 +107,25 @@ pub fn url(config: &AgentConfig) -> Result<String, ConnectionError> {
 struct ConnectionTask {
     config: AgentConfig,
     tls: TlsConnector,
-    /// Of the processes that are measured and recorded.
+    /// Tag prefix of the processes to sample and record.
     tags: TagPrefix,
     instance: String,
     authorization: HeaderValue,
     heartbeat: Duration,
     observed: watch::Receiver<Observation>,
     events: mpsc::Sender<Event>,
-    /// The last moment of which it is certain that the server heard of this node later, or was not there at all.
+    /// Latest time for which it is certain that the server heard from this node afterwards, or that no server was
+    /// running. Base of the lease.
     reached: watch::Sender<Instant>,
     closing: watch::Receiver<bool>,
 }
 
 type Socket = WebSocketStream<WsStream>;
 
-/// Why a conversation ended.
+/// Reason why a session ended.
 enum SessionEnd {
     Lost,
-    /// We said goodbye, or nobody listens to what the server says any more.
+    /// Closed by us, or the driver is gone.
     Closed,
     Fenced(String),
 }
@@ -139,8 +141,8 @@ impl ConnectionTask {
                     tracing::info!("connected to the server");
                     self.run_session(socket, &mut delay).await
                 }
-                // Only the installation that made this a node can take that back: another server may have come to
-                // listen where ours was.
+                // Only the installation that issued the credential may revoke it: another server may listen at the
+                // address now.
                 Ok(Err(tungstenite::Error::Http(answer)))
                     if answer.status() == StatusCode::UNAUTHORIZED
                         && answer
@@ -152,7 +154,8 @@ impl ConnectionTask {
                 }
                 Ok(Err(error)) => {
                     if is_connection_refused(&error) {
-                        // Its machine answers that no server runs there. One that starts gives every node its whole lease.
+                        // The machine answers that no server runs there. A server that starts gives every node a full
+                        // lease.
                         self.reached.send_replace(attempted_at);
                     }
                     self.log_permanent_error(&error);
@@ -162,7 +165,7 @@ impl ConnectionTask {
                 Err(_) => SessionEnd::Lost,
             };
             match end {
-                // Nobody is there to hear a last word.
+                // No server to send the final state to.
                 SessionEnd::Lost if *self.closing.borrow() => return,
                 SessionEnd::Lost => {}
                 SessionEnd::Closed => return,
@@ -176,7 +179,8 @@ impl ConnectionTask {
         }
     }
 
-    /// A certificate that is not trusted and a version that is not understood do not mend themselves: the operator must hear of it.
+    /// Logs an untrusted certificate or an unsupported protocol version as an error: retries will not help, so the
+    /// operator must see it.
     fn log_permanent_error(&self, error: &tungstenite::Error) {
         if let tungstenite::Error::Http(answer) = error
             && answer.status() == StatusCode::UPGRADE_REQUIRED
@@ -249,7 +253,7 @@ impl ConnectionTask {
                     if last_received.elapsed() > SILENCE_TIMEOUT {
                         return SessionEnd::Lost;
                     }
-                    // The ping makes the server answer, so that a dead line is noticed.
+                    // The ping makes the server answer, so that a dead connection is noticed.
                     send(&mut sink, [text(&FromNode::Heartbeat), Message::Ping(pings.next().into())]).await
                 }
                 Ok(()) = self.closing.changed() => Ok(()),
@@ -296,14 +300,14 @@ impl ConnectionTask {
         self.events.send(event).await.err().map(|_| SessionEnd::Closed)
     }
 
-    /// Measuring takes a moment, which nothing else waits for. Whoever looks again meanwhile sees the same.
+    /// Samples process statistics on a blocking thread. A request during a sample is answered by that sample.
     fn sample_stats(&self, stats_sender: mpsc::Sender<TaskFigures>) {
         let Ok(permit) = stats_sender.try_reserve_owned() else { return };
         let (tags, attempt) = self.running_task();
         tokio::task::spawn_blocking(move || permit.send(process_stats::sample(&tags, attempt)));
     }
 
-    /// For as long as it lasts; what was recorded is sent one rank after the other, and not at all when the connection is lost.
+    /// Records a timeline on a blocking thread. Results are sent rank by rank, and dropped when the connection is lost.
     fn record(&self, request: RecordRequest, recording_sender: mpsc::Sender<FromRecording>) {
         let (tags, attempt) = self.running_task();
         tokio::task::spawn_blocking(move || {
@@ -315,8 +319,8 @@ impl ConnectionTask {
         (self.tags.clone(), self.observed.borrow().node.task.as_ref().map(|task| task.attempt.clone()))
     }
 
-    /// The last state, then a close that waits for the other side: a connection cut with unread bytes in it may take the
-    /// last state with it.
+    /// Sends the final state and a close frame, then waits for the server's close: closing a socket with unread input
+    /// may discard data in flight.
     async fn close_gracefully(
         &mut self,
         mut sink: SplitSink<Socket, Message>,
@@ -331,7 +335,7 @@ impl ConnectionTask {
     }
 }
 
-/// When the pings that are not answered yet were sent, by number.
+/// Send times of unanswered pings by number.
 #[derive(Default)]
 struct PendingPings {
     last: u64,
@@ -345,7 +349,7 @@ impl PendingPings {
         self.last.to_be_bytes().to_vec()
     }
 
-    /// When the answered one was sent. Answers come in order, but not to every ping.
+    /// Send time of the ping that was answered. Answers come in order, but not every ping gets one.
     fn answered(&mut self, number: &[u8]) -> Option<Instant> {
         let number = u64::from_be_bytes(number.try_into().ok()?);
         let mut sent_at = None;
@@ -363,7 +367,7 @@ fn is_connection_refused(error: &tungstenite::Error) -> bool {
     matches!(error, tungstenite::Error::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
-/// Never, without a moment.
+/// Sleeps until `moment`; forever without one.
 async fn sleep_until_due(moment: Option<Instant>) {
     match moment {
         Some(moment) => sleep_until(moment).await,

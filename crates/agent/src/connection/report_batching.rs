@@ -1,6 +1,6 @@
-//! Which changes of a node the server must hear at once, and which may wait for company: a short job then is one message
-//! and not four. Only `connection` enters here. Pure but for the clock it is handed. Never holds back an end, a failure,
-//! or anything that others wait for.
+//! Decides which changes of the node are reported at once and which wait a moment, so that a short job causes one
+//! message instead of four. Pure: the time is an argument. Never delays an end, a failure or anything that other nodes
+//! wait for.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use tokio::time::Instant;
 
 use corro_model::node::{ObservedNode, RankExit, TaskPhase};
 
-/// People do not notice it, and most of what hurries has happened by then.
+/// Delay of changes that are not urgent. Short enough not to be noticed; most urgent changes follow within it.
 const BATCH_DELAY: Duration = Duration::from_millis(20);
 
-/// What was told last, and when what is new must be.
+/// The last report and the deadline for unreported changes.
 #[derive(Debug, Default)]
 pub struct ReportBatch {
     last_sent: Option<ObservedNode>,
@@ -19,7 +19,7 @@ pub struct ReportBatch {
 }
 
 impl ReportBatch {
-    /// Something has changed; true when it has to be told now.
+    /// Takes note of a change; true if it must be reported now.
     pub fn is_urgent(&mut self, now: &ObservedNode, at: Instant) -> bool {
         let waits = self.last_sent.as_ref().is_some_and(|last_sent| may_wait(last_sent, now));
         if waits {
@@ -28,7 +28,7 @@ impl ReportBatch {
         !waits
     }
 
-    /// When what waits is to be told at the latest.
+    /// Deadline for reporting the delayed changes.
     pub fn due(&self) -> Option<Instant> {
         self.due
     }
@@ -38,7 +38,8 @@ impl ReportBatch {
     }
 }
 
-/// The server does nothing else when it hears that a task prepares itself, runs, or has ranks that ended well.
+/// Whether the change only says that a task is preparing, is running, or has ranks that succeeded. The server takes no
+/// action on these.
 fn may_wait(last_sent: &ObservedNode, now: &ObservedNode) -> bool {
     let Some(task) = &now.task else { return false };
     let goes_on = matches!(task.phase, TaskPhase::Preparing | TaskPhase::Running);

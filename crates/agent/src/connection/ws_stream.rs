@@ -1,5 +1,4 @@
-//! The bytes below the WebSocket: TCP, and TLS on it when the server's URL says so. Entered by `connection` only. Never
-//! falls back to plain TCP.
+//! Byte stream below the WebSocket: TCP, or TLS over TCP for an `https://` server. Never falls back to plain TCP.
 
 use std::io;
 use std::pin::Pin;
@@ -17,18 +16,20 @@ use corro_client::{Trust, TrustError};
 
 use crate::config::AgentConfig;
 
+/// A connected stream, plain or encrypted.
 pub enum WsStream {
     Plain(TcpStream),
     Secure(Box<TlsStream<TcpStream>>),
 }
 
-/// How to speak TLS with the server. The system's authorities are not read unless they are needed.
+/// TLS configuration for the server. The system's root certificates are loaded only if they are needed.
 pub fn tls_for(config: &AgentConfig) -> Result<TlsConnector, TrustError> {
     let plain = config.present_server().starts_with("http://") && config.trust == Trust::System;
     let trust = if plain { Trust::nobody() } else { config.trust.clone() };
     Ok(TlsConnector::from(Arc::new(trust.client_config()?)))
 }
 
+/// Connects to the host and port of `uri`, with TLS for `wss`.
 pub async fn open(uri: &Uri, tls: &TlsConnector) -> io::Result<WsStream> {
     let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
     let secure = uri.scheme_str() == Some("wss");
@@ -42,7 +43,7 @@ pub async fn open(uri: &Uri, tls: &TlsConnector) -> io::Result<WsStream> {
     Ok(WsStream::Secure(Box::new(tls.connect(name, stream).await?)))
 }
 
-/// What was wrong with the server's certificate, if that was it.
+/// Reason why the server's certificate was rejected, if the error is of that kind.
 pub fn certificate_error(error: &tokio_tungstenite::tungstenite::Error) -> Option<String> {
     let tokio_tungstenite::tungstenite::Error::Io(error) = error else { return None };
     match error.get_ref()?.downcast_ref()? {

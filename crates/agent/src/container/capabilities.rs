@@ -1,4 +1,4 @@
-//! Looks at this machine and its engine for what a container can be given. Decides nothing.
+//! Probes the machine and its container engine for what a container can use. Makes no decisions.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,11 @@ use super::engine::Engine;
 use super::spec::{Capabilities, GpuSupport};
 use crate::limits::{Capacity, gpus, kernel_max_processes};
 
+/// Probes devices, capacity and the engine's GPU support.
 pub async fn probe(engine: &Engine) -> Capabilities {
     let found = spawn_blocking(probe_devices).await.unwrap_or_default();
     let is_root = geteuid().is_root();
-    // Asked only where it matters.
+    // The engine's information is needed only in these cases.
     if is_root && !found.has_gpus {
         return found;
     }
@@ -24,8 +25,8 @@ pub async fn probe(engine: &Engine) -> Capabilities {
     Capabilities { gpu_support, engine_is_more_privileged: !is_root && !is_rootless, ..found }
 }
 
-/// Podman takes runtimes from its own settings alone, whatever its clients ask for, and older ones no names either: they say yes, and
-/// give nothing. 4.3 was seen to do so, 5.4 to give what is named.
+/// How the engine provides GPUs. Podman uses only runtimes from its own configuration, and versions before 5.4 ignore
+/// CDI names without an error: observed with 4.3; 5.4 works.
 fn gpu_support(engine: &str, has_runtime: bool, has_cdi_spec: bool) -> GpuSupport {
     match engine.strip_prefix("Podman") {
         None if has_runtime => GpuSupport::Runtime,
@@ -38,7 +39,7 @@ fn gpu_support(engine: &str, has_runtime: bool, has_cdi_spec: bool) -> GpuSuppor
     }
 }
 
-/// Is there a description of the GPUs for engines that give devices by name (CDI)?
+/// Whether a CDI specification of the GPUs is installed.
 fn has_cdi_spec() -> bool {
     ["/etc/cdi", "/var/run/cdi"]
         .iter()

@@ -1,5 +1,5 @@
-//! The second net for containers, as `corro_launch::sweep` is for processes: finds those of a node's directory by their label and removes
-//! them. Entered by an agent that starts, and by the server's local nodes when one is lost or removed.
+//! Removal of leftover containers: finds those of a node's directory by their labels and removes them, as
+//! `corro_launch` does for processes.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -19,21 +19,22 @@ use super::spec::{INCARNATION_LABEL, NODE_LABEL};
 use crate::identity::incarnation::OwnedIds;
 
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
-/// An engine kills at once; a busy disk may take its time to remove.
+/// Time limit for removal. Engines kill at once, but a busy disk delays the removal.
 const REMOVE_TIMEOUT: Duration = Duration::from_secs(30);
 const NOT_FOUND: u16 = 404;
 
-/// Whose containers are meant. A node's id alone says nothing: a restored or copied server has nodes of the same ids.
+/// Selects containers. A node's id is not enough: a restored or copied server has nodes with the same ids.
 #[derive(Clone, Debug)]
 pub enum Owner {
-    /// Those that carry one of these.
+    /// Containers labelled with one of these incarnations.
     Incarnation(OwnedIds),
-    /// Those of agents of the last version, which carry none: of this node, with something of its directory mounted.
+    /// Containers of agents of the previous version, without an incarnation label: those of this node that mount
+    /// something below its directory.
     Directory { node: NodeId, root: PathBuf },
 }
 
-/// Removes the owner's containers, on whatever engine answers, and returns when none is left. Gives the ids of those that were
-/// there, or why it could not be seen to. Where no engine is, there is nothing.
+/// Removes the owner's containers on all engines that answer and returns their ids when none is left. The error says
+/// why that failed. Without an engine there is nothing to do.
 pub async fn remove_owned(owner: &Owner, sockets: &[PathBuf]) -> Result<Vec<String>, String> {
     let mut removed = Vec::new();
     for socket in sockets {
@@ -47,9 +48,9 @@ pub async fn remove_owned(owner: &Owner, sockets: &[PathBuf]) -> Result<Vec<Stri
     Ok(removed)
 }
 
-/// The same, for whoever may block and is in no runtime or in any.
+/// Like [`remove_owned`], for callers that may block, inside or outside of a runtime.
 pub fn remove_owned_blocking(owner: &Owner, sockets: &[PathBuf]) -> Result<Vec<String>, String> {
-    // Nothing listens where nothing is, and most machines have no engine.
+    // Most machines have no engine.
     if !sockets.iter().any(|socket| socket.exists()) {
         return Ok(Vec::new());
     }
@@ -90,13 +91,14 @@ fn has_no_incarnation(container: &ContainerSummary) -> bool {
     !container.labels.as_ref().is_some_and(|labels| labels.contains_key(INCARNATION_LABEL))
 }
 
-/// Whether something below `root` is mounted in it.
+/// Whether the container mounts something below `root`.
 fn mounts_below(container: &ContainerSummary, root: &Path) -> bool {
     let sources = container.mounts.iter().flatten().filter_map(|mount| mount.source.as_deref());
     sources.into_iter().any(|source| Path::new(source).starts_with(root))
 }
 
-/// Kills and removes it. An engine that is just removing it by itself may complain about that, which means nothing.
+/// Kills and removes a container, and waits until it is gone. Errors are retried: an engine that is already removing it
+/// reports a conflict.
 pub async fn remove_and_wait(docker: &Docker, id: &str) -> Result<(), String> {
     let mut last_error = String::new();
     let gone = async {

@@ -1,5 +1,5 @@
-//! Finds the container engine of this machine, Docker or Podman, by its socket. Entered by the rooms beside it and, for what
-//! it says about the machine, by `corro doctor`. Uses sockets only: an engine elsewhere would not see the node's paths.
+//! Finds the machine's container engine, Docker or Podman, by its Unix socket. Remote engines are not used, since they
+//! do not see the node's paths.
 
 use std::fmt;
 use std::io;
@@ -11,21 +11,21 @@ use thiserror::Error;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-/// For the first word of an answer. Making a container from a large image can take a while on a busy disk.
-const ANSWERED_WITHIN_S: u64 = 300;
-/// For saying what it is.
-const FOUND_WITHIN: Duration = Duration::from_secs(10);
+/// Request timeout in seconds. Creating a container from a large image takes time on a busy disk.
+const REQUEST_TIMEOUT_S: u64 = 300;
+/// Time limit for connecting and reading the version.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// An engine that answers.
+/// A container engine that answers.
 #[derive(Clone, Debug)]
 pub struct Engine {
     pub docker: Docker,
     pub socket: PathBuf,
-    /// `Docker 20.10.24`.
+    /// Name and version: `Docker 20.10.24`.
     pub name: String,
 }
 
-/// None answers, with what was found at each place that was looked at.
+/// No engine answers; holds the reason for each socket.
 #[derive(Debug, Error)]
 pub struct NoEngine {
     tried: Vec<(PathBuf, String)>,
@@ -41,7 +41,7 @@ impl fmt::Display for NoEngine {
     }
 }
 
-/// Where engines listen, as their own commands look for them; where `DOCKER_HOST` says, and nowhere else, if it is set.
+/// Sockets that the engines' own commands would use: the one in `DOCKER_HOST` alone if set, else the defaults.
 pub fn sockets(variable: impl Fn(&str) -> Option<String>) -> Vec<PathBuf> {
     if let Some(host) = variable("DOCKER_HOST").filter(|host| !host.is_empty()) {
         return host.strip_prefix("unix://").map(PathBuf::from).into_iter().collect();
@@ -51,11 +51,11 @@ pub fn sockets(variable: impl Fn(&str) -> Option<String>) -> Vec<PathBuf> {
     ["/var/run/docker.sock", "/run/podman/podman.sock"].into_iter().map(PathBuf::from).chain(own).collect()
 }
 
-/// The first that answers.
+/// The first engine that answers.
 pub async fn find(sockets: &[PathBuf]) -> Result<Engine, NoEngine> {
     let mut tried = Vec::new();
     for socket in sockets {
-        match timeout(FOUND_WITHIN, Engine::at(socket)).await {
+        match timeout(PROBE_TIMEOUT, Engine::at(socket)).await {
             Ok(Ok(engine)) => return Ok(engine),
             Ok(Err(why)) => tried.push((socket.clone(), why)),
             Err(_) => tried.push((socket.clone(), "it does not answer".to_owned())),
@@ -66,34 +66,35 @@ pub async fn find(sockets: &[PathBuf]) -> Result<Engine, NoEngine> {
 
 impl Engine {
     async fn at(socket: &Path) -> Result<Engine, String> {
-        UnixStream::connect(socket).await.map_err(|error| no_entry(&error))?;
+        UnixStream::connect(socket).await.map_err(|error| describe_connect_error(&error))?;
         let docker = connect(socket, API_DEFAULT_VERSION).map_err(|error| error.to_string())?;
         let docker = docker.negotiate_version().await.map_err(|error| error.to_string())?;
-        let told = docker.version().await.map_err(|error| error.to_string())?;
+        let version = docker.version().await.map_err(|error| error.to_string())?;
         let is_podman =
-            told.components.iter().flatten().any(|component| component.name.to_ascii_lowercase().contains("podman"));
+            version.components.iter().flatten().any(|component| component.name.to_ascii_lowercase().contains("podman"));
         let name = if is_podman { "Podman" } else { "Docker" };
-        let name = format!("{name} {}", told.version.unwrap_or_default());
+        let name = format!("{name} {}", version.version.unwrap_or_default());
         Ok(Engine { docker, socket: socket.to_owned(), name: name.trim_end().to_owned() })
     }
 
-    /// Of the API that both sides speak: `1.41`.
+    /// Negotiated API version: `1.41`.
     pub fn version(&self) -> String {
         self.docker.client_version().to_string()
     }
 }
 
+/// API client for the socket and API version.
 pub fn connect(socket: &Path, version: &ClientVersion) -> Result<Docker, bollard::errors::Error> {
-    Docker::connect_with_unix(&socket.to_string_lossy(), ANSWERED_WITHIN_S, version)
+    Docker::connect_with_unix(&socket.to_string_lossy(), REQUEST_TIMEOUT_S, version)
 }
 
-/// Reads [`Engine::version`].
+/// Parses [`Engine::version`].
 pub fn parse_version(text: &str) -> Option<ClientVersion> {
     let (major, minor) = text.split_once('.')?;
     Some(ClientVersion { major_version: major.parse().ok()?, minor_version: minor.parse().ok()? })
 }
 
-fn no_entry(error: &io::Error) -> String {
+fn describe_connect_error(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => "nothing is there".to_owned(),
         io::ErrorKind::ConnectionRefused => "nobody listens there".to_owned(),

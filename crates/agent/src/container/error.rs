@@ -1,11 +1,11 @@
-//! Why a container could not be started, as people and `corro job why` are told. Entered by the rooms beside it. Pure.
+//! Errors of starting a container, for the job's error and `corro job why`. Pure.
 
 use bollard::errors::Error;
 
 use super::engine::NoEngine;
 use crate::task_errors;
 
-/// What can be done about it differs.
+/// Class of the error; each has its own remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     NoEngine,
@@ -15,6 +15,7 @@ pub enum Reason {
     StartFailed,
 }
 
+/// Why a container could not be started.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ContainerError {
     pub reason: Reason,
@@ -22,7 +23,7 @@ pub struct ContainerError {
 }
 
 impl Reason {
-    /// One that the engine's words tell by themselves, whatever was attempted.
+    /// Class that follows from the engine's message alone, whatever was attempted.
     pub fn from_message(message: &str) -> Option<Reason> {
         let message = message.to_ascii_lowercase();
         if message.contains("no space left") || message.contains("disk quota exceeded") {
@@ -65,7 +66,7 @@ impl From<NoEngine> for ContainerError {
     }
 }
 
-/// What the engine said, without the words around it.
+/// The engine's own message without the client's context.
 pub fn engine_message(error: &Error) -> String {
     let message = match error {
         Error::DockerResponseServerError { message, .. } => message.clone(),

@@ -1,9 +1,10 @@
-//! One process of a job inside its container, seen from outside as a process like any other: a hidden word of the program
-//! (`corro container-exec`) that a guard starts in its place. It has the engine run the command, passes on what it writes and the
-//! signals it gets, and ends with its exit code. What it cannot see to, because it was killed, ends with the container.
+//! Runs one process of a job inside its container and represents it outside: the hidden subcommand `corro
+//! container-exec`, which a guard starts in place of the process. It starts the command by `docker exec`, forwards
+//! input, output and signals, and exits with its exit code. If the relay is killed, the process ends with the
+//! container.
 //!
-//! The job's variables come in variables of other names: they are meant for the process inside, and some of them (those of the
-//! loader) would decide what runs outside.
+//! The job's variables are passed under prefixed names: they are meant for the process inside, and some (`LD_PRELOAD`)
+//! would affect the relay.
 
 mod terminal;
 
@@ -34,27 +35,28 @@ use corro_launch::sweep::TAG_VARIABLE;
 use super::engine::{connect, parse_version};
 use super::error::engine_message;
 
-/// The hidden first argument.
+/// Hidden first argument of the program.
 pub const SUBCOMMAND: &str = "container-exec";
+/// Prefix of variables meant for the process inside.
 pub const INSIDE_ENV_PREFIX: &str = "CORRO_INSIDE_";
-/// As `docker exec` ends when it could not do its own part.
+/// Exit code if the relay itself fails, as of `docker exec`.
 const RELAY_FAILED: u8 = 125;
 
-/// Says its process id first of all, so that it can be sent signals; then becomes the command. Users write for bash, and not
-/// every image has it.
+/// Prints the process id on the first line, so that signals can be sent, then executes the command. Falls back to
+/// `/bin/sh` in images without bash.
 const ENTRY_SCRIPT: &str = r#"echo $$
 if [ "$1" = bash ] && ! command -v bash >/dev/null 2>&1; then shift; set -- /bin/sh "$@"; fi
 exec "$@""#;
-/// It leads a group, unless the engine is of another opinion.
+/// Signals the process group; engines that do not make the process a group leader need the second form.
 const SIGNAL_SCRIPT: &str = r#"kill -s "$1" -- "-$2" 2>/dev/null || kill -s "$1" "$2""#;
 
-/// For what a process left in the background and that holds its output open.
+/// Interval of checks whether the process has ended although background processes keep its output open.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
-/// Between two looks whether a process whose output has ended has ended too.
+/// First and longest delay between checks for the exit code after the output has ended.
 const EXIT_POLL_DELAYS: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(500));
 
-/// Where a process is to run.
+/// Container in which a process is executed.
 #[derive(Clone, Debug)]
 pub struct ContainerExec {
     pub socket: String,
@@ -63,7 +65,7 @@ pub struct ContainerExec {
 }
 
 impl ContainerExec {
-    /// The process as it is started outside.
+    /// The process that runs the relay outside in place of `spec`.
     pub fn wrap(&self, spec: ProcessSpec) -> ProcessSpec {
         let cwd = spec.cwd.to_string_lossy();
         let own = ["/proc/self/exe", SUBCOMMAND, &self.socket, &self.version, &self.container, &cwd];
@@ -72,7 +74,7 @@ impl ContainerExec {
             && shell == "/bin/sh"
             && option == "-c"
         {
-            // This machine may have no bash, and the image have one.
+            // The image may have bash even if this machine has not.
             *shell = "bash".to_owned();
         }
         let renamed = |(name, value): (&String, &String)| (format!("{INSIDE_ENV_PREFIX}{name}"), value.clone());
@@ -84,7 +86,7 @@ impl ContainerExec {
     }
 }
 
-/// `container-exec SOCKET VERSION CONTAINER DIRECTORY WORD…`.
+/// Arguments: `SOCKET VERSION CONTAINER DIRECTORY WORD…`.
 pub fn run(arguments: &[OsString]) -> ExitCode {
     let words: Option<Vec<String>> = arguments.iter().map(|word| word.clone().into_string().ok()).collect();
     let parts = words.as_deref().and_then(|words| words.split_first_chunk::<4>());
@@ -127,7 +129,7 @@ fn fail(why: &str) -> ExitCode {
     ExitCode::from(RELAY_FAILED)
 }
 
-/// The variables that are meant for the process, and the tag, by which it can be found from outside where it is ours.
+/// Variables for the process inside, and the tag by which it can be found from outside.
 fn inside_variables(own: impl Iterator<Item = (OsString, OsString)>) -> BTreeMap<String, String> {
     let text = own.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     text.filter_map(|(name, value)| match name.strip_prefix(INSIDE_ENV_PREFIX) {
@@ -140,9 +142,9 @@ fn inside_variables(own: impl Iterator<Item = (OsString, OsString)>) -> BTreeMap
 struct Relay {
     docker: Docker,
     container: String,
-    /// Inside the container.
+    /// Process id inside the container.
     pid: Option<u32>,
-    /// What was read of the line that says it.
+    /// Bytes of the first output line, which contains the process id.
     first_line: Vec<u8>,
 }
 
@@ -157,7 +159,7 @@ impl Relay {
             return Ok(RELAY_FAILED);
         };
         let _fed = forward_input(input)?;
-        // A guard's processes write to pipes, and somebody who reads slowly must not keep signals from being heard.
+        // Pipes are written asynchronously: a slow reader must not block the forwarding of signals.
         let [mut stdout, mut stderr] = outputs()?;
         if terminal::is_terminal() {
             terminal::resize(&self.docker, &exec).await;
@@ -196,7 +198,7 @@ impl Relay {
         self.wait_exit_code(&exec, &mut signals).await
     }
 
-    /// A process may close its output and go on.
+    /// Waits for the exit code: a process may close its output and continue.
     async fn wait_exit_code(
         &self,
         exec: &str,
@@ -227,7 +229,7 @@ impl Relay {
         }
     }
 
-    /// The first line is ours.
+    /// Removes the first output line, which contains the process id.
     fn without_first_line<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         if self.pid.is_some() {
             return bytes;
@@ -236,30 +238,30 @@ impl Relay {
         self.first_line.extend_from_slice(&bytes[..end.unwrap_or(bytes.len())]);
         let Some(end) = end else { return &[] };
         let pid = std::str::from_utf8(&self.first_line).ok().and_then(|first_line| first_line.trim().parse().ok());
-        // What does not begin like this has no process that could be told anything.
+        // Without a process id no signals can be sent.
         self.pid = Some(pid.unwrap_or(0));
         &bytes[end + 1..]
     }
 
-    /// By a process of its own inside: from outside nobody but root could.
+    /// Sends a signal by a `kill` inside the container; outside only root could.
     async fn send_signal(&self, name: &str) {
         let Some(pid) = self.pid.filter(|pid| *pid > 1) else { return };
         let command = ["/bin/sh", "-c", SIGNAL_SCRIPT, "sh", name, &pid.to_string()].map(str::to_owned);
         let config = ExecConfig { cmd: Some(command.to_vec()), user: Some("0:0".to_owned()), ..ExecConfig::default() };
         let options = StartExecOptions { detach: true, tty: false, output_capacity: None };
-        // A container that is gone has taken the process with it.
+        // If the container is gone, so is the process.
         if let Ok(exec) = self.docker.create_exec(&self.container, config).await {
             let _ = self.docker.start_exec(&exec.id, Some(options)).await;
         }
     }
 }
 
-/// Ranks read nothing; what another node has started here may.
+/// Whether standard input is a pipe. Ranks have none; commands started by other nodes do.
 fn has_input() -> bool {
     fstat(io::stdin()).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo)
 }
 
-/// A terminal is both.
+/// Standard output and error; with a terminal both are the terminal.
 fn outputs() -> io::Result<[Sender; 2]> {
     let own = [io::stdout().as_fd().try_clone_to_owned()?, io::stderr().as_fd().try_clone_to_owned()?];
     let [stdout, stderr] = own.map(|own| match terminal::is_terminal() {
@@ -269,7 +271,7 @@ fn outputs() -> io::Result<[Sender; 2]> {
     Ok([stdout?, stderr?])
 }
 
-/// Passes on what is to be read, if anything is, to its end. Without it the connection is held open all the same.
+/// Forwards standard input until its end. Without input, returns the stream, which keeps the connection open.
 fn forward_input(mut to: Pin<Box<dyn AsyncWrite + Send>>) -> io::Result<Option<Pin<Box<dyn AsyncWrite + Send>>>> {
     let stdin = io::stdin().as_fd().try_clone_to_owned()?;
     let mut from = match terminal::is_terminal() {
@@ -281,7 +283,7 @@ fn forward_input(mut to: Pin<Box<dyn AsyncWrite + Send>>) -> io::Result<Option<P
         false => return Ok(Some(to)),
     };
     tokio::spawn(async move {
-        // A process that has ended reads no more, which is told by its exit code.
+        // Writing fails if the process has ended; its exit code says so.
         let _ = tokio::io::copy(&mut from, &mut to).await;
         let _ = to.shutdown().await;
         std::future::pending::<()>().await;
@@ -289,7 +291,7 @@ fn forward_input(mut to: Pin<Box<dyn AsyncWrite + Send>>) -> io::Result<Option<P
     Ok(None)
 }
 
-/// Those that a guard or a person may send, by the names that `kill` knows.
+/// Signals to forward, by the names that `kill` accepts.
 fn signals() -> io::Result<mpsc::Receiver<&'static str>> {
     let (sender, receiver) = mpsc::channel(16);
     let known = [

@@ -1,5 +1,5 @@
-//! Has the job's image on this machine: looks whether it is there, else pulls it, with credentials where they are given, and
-//! tells the execution log how far it is. Never shows a password, whatever the engine says about it.
+//! Makes the job's image available: inspects it, else pulls it, with the job's credentials if given, and reports
+//! progress in the execution log. Never shows a password, even if the engine's message contains it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,19 +18,19 @@ use super::engine::Engine;
 use super::error::{ContainerError, Reason};
 use crate::output::execution_log::ExecutionLog;
 
-/// A large image takes minutes, and the log is read by people.
+/// Interval of progress lines while pulling.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 const NOT_FOUND: u16 = 404;
 
-/// What a container of it begins with.
+/// An image on this machine.
 #[derive(Debug, PartialEq)]
 pub struct Image {
-    /// What it is told by: the digest at its registry, else its own id.
+    /// Digest at the registry, else the image id.
     pub digest: String,
     pub variables: BTreeMap<String, String>,
 }
 
-/// The image, once it is there.
+/// Inspects the image, pulling it first if it is not present.
 pub async fn ensure(
     engine: &Engine,
     registry: &ImageSourceRegistry,
@@ -114,7 +114,7 @@ fn read(found: &ImageInspect) -> Image {
     }
 }
 
-/// How far a pull is, from the engine's many words.
+/// Progress of a pull, summed over the layers.
 #[derive(Debug, Default)]
 struct PullProgress {
     layers: BTreeMap<String, Layer>,
@@ -130,7 +130,7 @@ struct Layer {
 impl PullProgress {
     fn on(&mut self, update: &CreateImageInfo) {
         let (Some(id), Some(status)) = (&update.id, update.status.as_deref()) else { return };
-        // The first line has the tag where others have a layer, and the last ones have nothing.
+        // The first message has the tag in place of a layer id; the last ones have none.
         if id.is_empty() || status.starts_with("Pulling from") {
             return;
         }
@@ -187,7 +187,7 @@ mod tests {
         on("b", "Already exists", None);
         assert_eq!(on("a", "Downloading", Some((500_000, 2_000_000))), "1 of 2 layers, 0.5 of 2.0 MB");
         assert_eq!(on("a", "Download complete", None), "1 of 2 layers, 2.0 of 2.0 MB");
-        // Its progress is that of the disk.
+        // While extracting, the progress is that of the disk.
         assert_eq!(on("a", "Extracting", Some((1, 2_000_000))), "1 of 2 layers, 2.0 of 2.0 MB");
         assert_eq!(on("a", "Pull complete", None), "2 of 2 layers, 2.0 of 2.0 MB");
         assert_eq!(on("", "Digest: sha256:ff", None), "2 of 2 layers, 2.0 of 2.0 MB");

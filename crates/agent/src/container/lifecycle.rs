@@ -1,4 +1,4 @@
-//! A running container: made, held, asked about memory, ended. Entered by the room above and by `task`. Dropping one ends it.
+//! A running container: creation, attached input, OOM checks, removal. Dropping it ends the container.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,27 +24,28 @@ use super::{cleanup, error, oom, spec};
 use crate::limits::{Bounds, bounds, out_of_processes};
 use crate::output::execution_log::ExecutionLog;
 
-/// For many small files.
+/// Time limit for changing the owner of many files.
 const CHOWN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A running container of the job.
+/// The running container of a job.
 #[derive(Debug)]
 pub struct Container {
     engine: Engine,
     pub id: String,
     bounds: Bounds,
     vm_size: String,
-    /// Where the kernel counts whom it killed.
+    /// Cgroup file that counts OOM kills.
     oom_counter: Option<PathBuf>,
     max_processes: Option<u64>,
-    /// Where the kernel counts what it did not start.
+    /// Cgroup file that counts refused forks.
     refused_starts: Option<PathBuf>,
-    /// What root inside wrote and this agent could not remove, if root inside is root outside and the agent is not.
+    /// Paths with files that root inside wrote and this agent cannot remove. Set if root inside is root outside and the
+    /// agent is not root.
     pub paths_to_chown: Vec<PathBuf>,
     stdin: AttachedStdin,
 }
 
-/// Holds the container's input open. Dropping it ends the container.
+/// The container's attached standard input. Dropping it closes the input, which ends the container.
 #[derive(Debug)]
 struct AttachedStdin {
     task: AbortHandle,
@@ -57,7 +58,7 @@ impl Drop for AttachedStdin {
     }
 }
 
-/// Makes the container, takes hold of it, starts it.
+/// Creates, attaches and starts the container.
 pub async fn create_and_start(
     engine: &Engine,
     body: ContainerCreateBody,
@@ -66,7 +67,7 @@ pub async fn create_and_start(
 ) -> Result<Container, Error> {
     let docker = &engine.docker;
     let id = docker.create_container(None::<CreateContainerOptions>, body).await?.id;
-    // Before it starts: it must never live without somebody who holds it.
+    // Attached before the start: a container must never run without the agent holding its input.
     let options =
         AttachContainerOptions { stream: true, stdin: true, stdout: true, stderr: true, ..Default::default() };
     let stdin = AttachedStdin::new(docker.attach_container(&id, Some(options)).await?);
@@ -100,7 +101,7 @@ impl AttachedStdin {
 }
 
 impl Container {
-    /// Words about the limit of memory, if processes were killed for it.
+    /// Message with the memory limit if the OOM killer killed processes of the container.
     pub async fn out_of_memory(&self) -> Option<String> {
         let counted = match self.oom_counter.clone() {
             Some(counter) => spawn_blocking(move || oom::killed(&counter)).await.unwrap_or(0),
@@ -124,14 +125,14 @@ impl Container {
         })
     }
 
-    /// Words about the limit of processes, if some were not started because of it.
+    /// Message with the process limit if forks were refused.
     pub async fn out_of_processes(&self) -> Option<String> {
         let (max, counter) = self.max_processes.zip(self.refused_starts.clone())?;
         let refused = spawn_blocking(move || oom::refused_starts(&counter)).await.unwrap_or(0);
         (refused > 0).then(|| out_of_processes(max))
     }
 
-    /// Ends everything in it and waits until the engine has removed it; else says what is left.
+    /// Ends the container and waits until the engine has removed it. The error says what is left.
     pub async fn remove(self, log: &ExecutionLog) -> Result<(), String> {
         if self.stdin.over.load(Ordering::SeqCst) {
             log.line(format_args!("Container {} had ended before its job", short_id(&self.id)));
@@ -150,7 +151,7 @@ impl Container {
 }
 
 impl Container {
-    /// Only root can, and inside the job is root.
+    /// Changes the owner of the job's files to the agent's user, by a `chown` as root inside the container.
     async fn chown_to_agent(&self) -> Result<(), String> {
         if self.paths_to_chown.is_empty() {
             return Ok(());
@@ -183,6 +184,7 @@ impl Container {
     }
 }
 
+/// The first 12 digits of a container id, as engines print it.
 pub fn short_id(id: &str) -> &str {
     id.get(..12).unwrap_or(id)
 }

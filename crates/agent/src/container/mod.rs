@@ -1,10 +1,11 @@
-//! The container of a job on this node, through the Docker API: one for the whole attempt, in which job preparation and ranks run. Entered
-//! by `task` (`enter`, `Container::end`) and `prepare` (`Entry`). Where no engine answers, such a job fails and says so.
+//! Containers of jobs through the Docker API: one per attempt and node, in which job preparation and ranks run. Without
+//! an engine such a job fails.
 //!
-//! The container lives for as long as its input is open, and the agent alone holds that: whatever happens to the agent, the
-//! engine ends the container and removes it. What an engine or a moment without such luck leaves is found by its label.
+//! A container runs as long as its standard input is open, which only the agent holds: however the agent ends, the
+//! engine ends and removes the container. A container left by an engine failure is found by its label.
 //!
-//! Reading order: `engine`, `image`, `plan` (pure), this file, `life`, `relay` (a process inside), `oom`, `sweep`, `refusal` (words).
+//! Reading order: `engine`, `image`, `spec` (pure), `capabilities`, `lifecycle`, `exec_relay` (a process inside),
+//! `oom`, `cleanup`, `error`.
 
 pub(crate) mod capabilities;
 pub mod cleanup;
@@ -18,7 +19,7 @@ pub(crate) mod spec;
 
 use corro_model::node::TaskOrder;
 
-/// Does this order's job run in a container?
+/// Whether the order's job runs in a container.
 pub fn is_wanted(order: &TaskOrder) -> bool {
     order.container.is_some() && !order.containers_on_host
 }

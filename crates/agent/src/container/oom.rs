@@ -1,41 +1,42 @@
-//! Whether the kernel killed processes of a container for want of memory, or did not start any because there were too many: asked of the container's control group, as not
-//! every engine tells, and of the engine. Says yes only on evidence. Blocks on nothing but `/proc` and `/sys`.
+//! Detects OOM kills and refused forks in a container from its cgroup, since not every engine reports them. Reads
+//! `/proc` and `/sys` only. Reports an event only on evidence.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The file in which the kernel counts, while the container lives; `None` where it cannot be told.
+/// File that counts OOM kills while the container runs; `None` if it cannot be found.
 pub fn counter(pid: i64) -> Option<PathBuf> {
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
     counter_in(&groups, Path::new("/sys/fs/cgroup")).filter(|path| path.is_file())
 }
 
-/// The same for processes and threads that were not started.
+/// File that counts refused forks.
 pub fn refused_starts_file(pid: i64) -> Option<PathBuf> {
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
-    group_of(&groups, Path::new("/sys/fs/cgroup"), "pids")
+    cgroup_of(&groups, Path::new("/sys/fs/cgroup"), "pids")
         .map(|group| group.join("pids.events"))
         .filter(|path| path.is_file())
 }
 
-/// How many were not started so far.
+/// Number of refused forks so far.
 pub fn refused_starts(counter: &Path) -> u64 {
     fs::read_to_string(counter).map_or(0, |text| count(&text, "max "))
 }
 
-/// How many were killed so far.
+/// Number of OOM kills so far.
 pub fn killed(counter: &Path) -> u64 {
     fs::read_to_string(counter).map_or(0, |text| count(&text, "oom_kill "))
 }
 
 fn counter_in(groups: &str, root: &Path) -> Option<PathBuf> {
-    let group = group_of(groups, root, "memory")?;
+    let group = cgroup_of(groups, root, "memory")?;
     let is_version_one = group.starts_with(root.join("memory"));
     Some(group.join(if is_version_one { "memory.oom_control" } else { "memory.events" }))
 }
 
-/// One line a hierarchy: `4:memory:/docker/0123`, or `0::/docker/0123` where there is only one.
-fn group_of(groups: &str, root: &Path, controller: &str) -> Option<PathBuf> {
+/// Cgroup of a process in the hierarchy of `controller`. Lines are `4:memory:/docker/0123` with cgroup v1 and
+/// `0::/docker/0123` with v2.
+fn cgroup_of(groups: &str, root: &Path, controller: &str) -> Option<PathBuf> {
     let fields = |line: &str| {
         let mut fields = line.splitn(3, ':').skip(1).map(str::to_owned);
         Some((fields.next()?, fields.next()?.trim_start_matches('/').to_owned()))
@@ -49,7 +50,7 @@ fn group_of(groups: &str, root: &Path, controller: &str) -> Option<PathBuf> {
     Some(root.join(path))
 }
 
-/// Files of both versions have lines of a name and a number.
+/// A counter in a file of `NAME NUMBER` lines, the format of both versions.
 fn count(text: &str, name: &str) -> u64 {
     let number = text.lines().find_map(|line| line.strip_prefix(name));
     number.and_then(|number| number.trim().parse().ok()).unwrap_or(0)
@@ -69,7 +70,7 @@ mod tests {
             Some("/g/system.slice/a.scope/memory.events".into())
         );
         assert_eq!(counter_in("", root), None);
-        assert_eq!(group_of("8:pids:/docker/a\n4:memory:/\n", root, "pids"), Some("/g/pids/docker/a".into()));
+        assert_eq!(cgroup_of("8:pids:/docker/a\n4:memory:/\n", root, "pids"), Some("/g/pids/docker/a".into()));
         assert_eq!(count("oom_kill_disable 0\nunder_oom 0\noom_kill 3\n", "oom_kill "), 3);
         assert_eq!(count("low 0\noom 1\noom_kill 0\noom_group_kill 0\n", "oom_kill "), 0);
     }

@@ -1,7 +1,6 @@
-//! What the engine is asked for: one container for one attempt at a job on one node. Pure: what the machine has is handed in.
-//! Holds no variable and no secret; those go with each process that is started inside. Asks for nothing that an engine
-//! without special rights must refuse: no limits of open files or locked memory, no privileges, no order among victims of
-//! the kernel.
+//! Builds the request that creates the container of an attempt on one node. Pure: the machine's capabilities are an
+//! argument. Contains no variable and no secret; those are passed with each process. Requests nothing that an
+//! unprivileged engine must refuse: no ulimits, no capabilities, no OOM score.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -16,44 +15,46 @@ use crate::limits::{self, Capacity, bounds};
 use crate::storage::directories::Layout;
 use crate::storage::mounts;
 
-/// On every container of ours, with the node it is of.
+/// Label with the node's id.
 pub const NODE_LABEL: &str = "corro.node";
-/// On every container of ours, with the incarnation of the node's directory: what a crash left is found by it.
+/// Label with the incarnation of the node's directory, by which leftovers are found.
 pub const INCARNATION_LABEL: &str = "corro.incarnation";
 const ATTEMPT_LABEL: &str = "corro.attempt";
 
-/// Lives for as long as its input is open, and does nothing: the shell's own words, as an image may lack all others.
+/// Keeps the container running until its standard input is closed. Uses shell built-ins only, since an image may have
+/// no other programs.
 const KEEP_ALIVE_SCRIPT: &str = "while read -r line; do :; done";
 
-/// What this machine has.
+/// Resources and devices of this machine and features of its engine.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Capabilities {
     pub capacity: Capacity,
     pub has_gpus: bool,
-    /// `/dev/nvidiactl` and the others that every GPU needs.
+    /// `/dev/nvidiactl` and the other devices that every GPU needs.
     pub gpu_control_devices: Vec<PathBuf>,
     pub gpu_support: GpuSupport,
-    /// Its engine runs as root, and this agent does not.
+    /// The engine runs as root and this agent does not.
     pub engine_is_more_privileged: bool,
-    /// Processes that its kernel has for everybody.
+    /// System-wide limit of the kernel on processes.
     pub kernel_max_processes: u64,
-    /// Devices of InfiniBand.
+    /// InfiniBand devices.
     pub fabric_devices: Vec<PathBuf>,
 }
 
-/// How an engine gives GPUs, with the libraries they need.
+/// How the engine provides GPUs together with their libraries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GpuSupport {
-    /// It does not: devices can be mapped, for images that bring the libraries.
+    /// Not at all: devices are mapped, for images that contain the libraries.
     #[default]
     None,
-    /// By NVIDIA's runtime, which Docker knows.
+    /// By NVIDIA's container runtime (Docker).
     Runtime,
-    /// By the names of the Container Device Interface, which Podman knows.
+    /// By names of the Container Device Interface (Podman).
     Cdi,
 }
 
-/// The same paths inside as outside: the node's directories of jobs and mounts, and what the links in them lead to.
+/// Bind mounts, with the same paths inside as outside: the node's job and mount directories, and the targets of the
+/// symlinks in them.
 pub fn bind_mounts(
     layout: &Layout,
     wheels: &Path,
@@ -62,7 +63,8 @@ pub fn bind_mounts(
 ) -> BTreeMap<PathBuf, MountAccess> {
     let mut bind_mounts = BTreeMap::new();
     bind_mounts.insert(wheels.to_owned(), MountAccess::ReadOnly);
-    // Directories inside of trees are mounts below the node's own, or not shown at all: a path to one can be turned by others.
+    // Directories inside of volumes are bind mounts below the node's directory, or refused: their paths can be changed
+    // by others.
     let whole = cluster_volumes.iter().chain(&order.volumes).filter(|volume| volume.beneath.is_none());
     let targets = whole.filter_map(mounts::linked_directory);
     let shared = order.shared_temp.clone().filter(|_| order.hosts.len() > 1);
@@ -71,13 +73,14 @@ pub fn bind_mounts(
     bind_mounts
 }
 
+/// Access to a bind mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MountAccess {
     ReadOnly,
     ReadWrite,
 }
 
-/// The container as the engine is asked for it.
+/// Body of the request that creates the container.
 pub fn create_body(
     (node, incarnation): (&NodeId, &str),
     order: &TaskOrder,
@@ -114,7 +117,7 @@ pub fn create_body(
         attach_stdout: Some(true),
         attach_stderr: Some(true),
         open_stdin: Some(true),
-        // It ends when whoever holds its input is gone, however that went.
+        // The container ends when the holder of its input is gone.
         stdin_once: Some(true),
         tty: Some(false),
         host_config: Some(HostConfig {
@@ -123,13 +126,13 @@ pub fn create_body(
             auto_remove: Some(true),
             shm_size: shm_size.and_then(|bytes| i64::try_from(bytes).ok()),
             memory,
-            // The same, so that nothing is swapped instead.
+            // Equal to the memory limit, so that no swap is used.
             memory_swap: memory,
             pids_limit: max_processes(order, capabilities).and_then(|max| i64::try_from(max).ok()),
             nano_cpus: bounds.cores.map(|cores| i64::from(cores) * 1_000_000_000),
             device_requests: requests.map(|request| vec![request]),
             devices: (!devices.is_empty()).then_some(devices),
-            // Where files carry labels, those of the node's directories must not keep the container out.
+            // SELinux labels of the node's directories must not deny access.
             security_opt: Some(vec!["label=disable".to_owned()]),
             ..HostConfig::default()
         }),
@@ -137,12 +140,12 @@ pub fn create_body(
     }
 }
 
-/// How many processes and threads the container may have.
+/// Limit on processes and threads in the container.
 pub fn max_processes(order: &TaskOrder, capabilities: &Capabilities) -> Option<u64> {
     order.limits.as_ref().map(|limits| limits::max_processes(limits, capabilities.kernel_max_processes))
 }
 
-/// These GPUs and no others: by the engine where it can, else their devices alone; and the fabric.
+/// Requests exactly these GPUs, by the engine's mechanism or as plain devices, and the InfiniBand devices.
 fn devices(gpus: &[u16], capabilities: &Capabilities) -> (Option<DeviceRequest>, Vec<DeviceMapping>) {
     let device_request = |driver: &str, prefix: &str| DeviceRequest {
         driver: Some(driver.to_owned()),
@@ -169,7 +172,7 @@ fn devices(gpus: &[u16], capabilities: &Capabilities) -> (Option<DeviceRequest>,
     (request, mapped.into_iter().map(mapping).collect())
 }
 
-/// For the execution log: what was applied, and what was asked and is not there.
+/// Describes the container's limits for the execution log, including what could not be provided.
 pub fn describe(order: &TaskOrder, capabilities: &Capabilities, gpus: Option<&str>) -> String {
     let bounds = bounds(order.limits.as_ref(), capabilities.capacity);
     let mut parts = vec!["host network, root inside".to_owned()];

@@ -1,4 +1,5 @@
-//! Small files that must survive a crash whole: the credential and the begun attempt. Never readable by other users.
+//! Small JSON files that are written atomically and survive a crash: credentials, keys and records. Readable by their
+//! owner only.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -8,7 +9,7 @@ use std::path::Path;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Replaces the file in one step; afterwards it is on the disk.
+/// Replaces the file by rename, after fsync of the new content; then fsyncs the directory.
 pub fn write<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
     let fresh = path.with_extension("new");
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
@@ -21,7 +22,7 @@ pub fn write<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
     }
 }
 
-/// `None` when there is no such file.
+/// Reads the file; `None` if it does not exist.
 pub fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
     match std::fs::read(path) {
         Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
@@ -30,7 +31,7 @@ pub fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
     }
 }
 
-/// Removing what is not there is no error.
+/// Removes the file. No error if it does not exist.
 pub fn remove(path: &Path) -> io::Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

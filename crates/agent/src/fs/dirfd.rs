@@ -1,5 +1,6 @@
-//! Directories by handle: opening, making and removing beneath one, never through a symbolic link and never into another
-//! file system. A mount is a link to a share, and a job's script may leave any link it likes; what lies behind stays.
+//! File operations relative to directory descriptors: open, create and remove below one, never through a symbolic link
+//! and never into another file system. A job may leave any link and mount in its directories; their targets stay
+//! untouched.
 
 use std::ffi::CStr;
 use std::io;
@@ -10,20 +11,20 @@ use rustix::fs::{AtFlags, Dir, Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::fs::{fchmod, fstat, mkdirat, open, openat2, renameat_with, unlinkat};
 use rustix::io::Errno;
 
-/// Removes a file, a link or a whole tree; what is not there is no error.
+/// Removes a file, a link or a directory tree. No error if it does not exist.
 pub fn remove(parent: impl AsFd, name: &str) -> io::Result<()> {
     let parent = parent.as_fd();
     match unlinkat(parent, name, AtFlags::empty()) {
         Err(Errno::ISDIR) => {}
         other => return Ok(unless_missing(other)?),
     }
-    let top = enter(parent, name)?;
+    let top = open_for_removal(parent, name)?;
     empty(&top)?;
     Ok(unless_missing(unlinkat(parent, name, AtFlags::REMOVEDIR))?)
 }
 
-/// Removes everything in a directory. However deep the tree, few handles are open: what is found two levels down moves
-/// up, where the next round finds it.
+/// Removes everything in a directory. Uses few descriptors however deep the tree is: directories two levels down are
+/// renamed into `top`, where the next round removes them.
 pub fn empty(top: &OwnedFd) -> io::Result<()> {
     loop {
         let (mut n_removed, mut failure) = (0, None);
@@ -41,21 +42,21 @@ pub fn empty(top: &OwnedFd) -> io::Result<()> {
     }
 }
 
-/// Like `empty`, but the directories on the way to `kept` stay if they are that; what else is in them goes.
-pub fn empty_but(top: &OwnedFd, kept: &[&str]) -> io::Result<()> {
+/// Like [`empty`], but keeps the directories along the path `kept`. Their other entries are removed.
+pub fn empty_except(top: &OwnedFd, kept: &[&str]) -> io::Result<()> {
     let Some((first, rest)) = kept.split_first() else { return empty(top) };
     for name in names(top)? {
         match (name.to_str() == Ok(*first))
             .then(|| openat2(top, *first, OPEN, Mode::empty(), BENEATH | ResolveFlags::NO_XDEV))
         {
-            Some(Ok(inner)) => empty_but(&inner, rest)?,
+            Some(Ok(inner)) => empty_except(&inner, rest)?,
             _ => remove(top, &name.to_string_lossy())?,
         }
     }
     Ok(())
 }
 
-/// Opens the directory at `relative`, making what is missing.
+/// Opens the directory at `relative`, creating missing components.
 pub fn make_beneath(root: &OwnedFd, relative: &str) -> io::Result<OwnedFd> {
     if let Some(directory) = open_beneath(root, relative)? {
         return Ok(directory);
@@ -71,7 +72,7 @@ pub fn make_beneath(root: &OwnedFd, relative: &str) -> io::Result<OwnedFd> {
     Ok(directory)
 }
 
-/// Opens the directory at `relative`; `None` when there is none.
+/// Opens the directory at `relative`; `None` if it does not exist.
 pub fn open_beneath(root: &OwnedFd, relative: &str) -> io::Result<Option<OwnedFd>> {
     let relative = components(relative)?.join("/");
     let relative = if relative.is_empty() { "." } else { &relative };
@@ -82,12 +83,12 @@ pub fn open_beneath(root: &OwnedFd, relative: &str) -> io::Result<Option<OwnedFd
     }
 }
 
-/// Opens a directory by a path of ours, which is trusted.
+/// Opens a directory by a trusted path of the agent.
 pub fn open_directory(path: &std::path::Path) -> io::Result<OwnedFd> {
     Ok(open(path, OPEN, Mode::empty())?)
 }
 
-/// The names in a relative path; one that could climb is refused.
+/// Splits a relative path into its components. Refuses absolute paths and `..`.
 pub fn components(relative: &str) -> io::Result<Vec<&str>> {
     let names: Vec<&str> = relative.split('/').filter(|name| !name.is_empty() && *name != ".").collect();
     if relative.starts_with('/') || names.contains(&"..") || relative.contains('\0') {
@@ -100,13 +101,13 @@ pub fn components(relative: &str) -> io::Result<Vec<&str>> {
 const OPEN: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS);
 
-/// Removes one entry; the directories inside it move up to `top`.
+/// Removes one entry of `top`; the directories inside it are renamed into `top`.
 fn remove_level(top: &OwnedFd, name: &CStr) -> Result<(), Errno> {
     match unlinkat(top, name, AtFlags::empty()) {
         Err(Errno::ISDIR) => {}
         other => return unless_missing(other),
     }
-    let directory = enter(top, name)?;
+    let directory = open_for_removal(top, name)?;
     let mut failure = None;
     for inner in names(&directory)? {
         let removed = match unlinkat(&directory, &*inner, AtFlags::empty()) {
@@ -123,8 +124,8 @@ fn remove_level(top: &OwnedFd, name: &CStr) -> Result<(), Errno> {
 
 fn move_up(from: &OwnedFd, name: &CStr, top: &OwnedFd) -> Result<(), Errno> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    // Makes it writable, without which it cannot change its parent; refuses another file system.
-    enter(from, name)?;
+    // Makes the directory writable, which changing its parent requires, and refuses another file system.
+    open_for_removal(from, name)?;
     loop {
         let fresh = format!(".removed-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         match renameat_with(from, name, top, fresh.as_str(), RenameFlags::NOREPLACE) {
@@ -134,26 +135,26 @@ fn move_up(from: &OwnedFd, name: &CStr, top: &OwnedFd) -> Result<(), Errno> {
     }
 }
 
-/// Opens a directory to be emptied, giving its owner the rights that a job may have taken away.
-fn enter(parent: impl AsFd, name: impl rustix::path::Arg + Copy) -> Result<OwnedFd, Errno> {
+/// Opens a directory for removal of its content. Restores the owner's permissions, which a job may have removed.
+fn open_for_removal(parent: impl AsFd, name: impl rustix::path::Arg + Copy) -> Result<OwnedFd, Errno> {
     let resolve = BENEATH | ResolveFlags::NO_XDEV;
     let parent = parent.as_fd();
     let directory = match openat2(parent, name, OPEN, Mode::empty(), resolve) {
         Err(Errno::ACCESS) => {
-            // Nobody else works in this tree any more, so the name still means the directory that was just refused.
+            // No other process works in this tree any more, so the name still refers to the directory that was refused.
             rustix::fs::chmodat(parent, name, Mode::RWXU, AtFlags::empty())?;
             openat2(parent, name, OPEN, Mode::empty(), resolve)?
         }
         other => other?,
     };
     if !Mode::from_raw_mode(fstat(&directory)?.st_mode).contains(Mode::RWXU) {
-        // Fails for someone else's directory; then emptying it fails too, and is reported.
+        // Fails for a directory of another user; emptying it then fails too and is reported.
         let _ = fchmod(&directory, Mode::RWXU);
     }
     Ok(directory)
 }
 
-/// What is in a directory.
+/// Names of the directory's entries without `.` and `..`.
 pub fn names(directory: &OwnedFd) -> Result<Vec<Box<CStr>>, Errno> {
     let mut names = Vec::new();
     for entry in Dir::read_from(directory)? {

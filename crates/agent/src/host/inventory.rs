@@ -1,5 +1,4 @@
-//! What this machine has: cores and memory as the kernel and its control groups tell, GPUs through NVIDIA's library where it is,
-//! addresses of its interfaces.
+//! Inventory of this machine: cores, memory limited by cgroups, GPUs from NVML, addresses of its interfaces.
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
@@ -11,7 +10,7 @@ use corro_model::host::{Capacity, Inventory};
 use super::nvml;
 use crate::limits::gpus;
 
-/// Looks at the machine. `labels` and `offered` are the operator's words.
+/// Takes the inventory. `labels` and `offered` are set by the operator.
 pub fn find(labels: BTreeMap<String, String>, offered: Option<Capacity>) -> Inventory {
     let mut cards = nvml::gpus();
     cards.truncate(gpus::n_given().unwrap_or(cards.len()));
@@ -26,12 +25,12 @@ pub fn find(labels: BTreeMap<String, String>, offered: Option<Capacity>) -> Inve
     }
 }
 
-/// The variable that leaves agents no more than the first `count` GPUs. Which of those a node has is settled between the agents.
+/// Environment variable that restricts agents to the first `count` GPUs. The agents divide these among themselves.
 pub fn restrict_gpus(count: u32) -> Option<(&'static str, String)> {
     gpus::restrict_to_first(count, &gpus::inventory())
 }
 
-/// The machine's name, as it calls itself.
+/// The machine's host name.
 pub fn machine_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
@@ -40,16 +39,18 @@ fn memory() -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let kib = text.lines().find_map(|line| line.strip_prefix("MemTotal:")?.split_whitespace().next()?.parse().ok());
     let whole = kib.unwrap_or(0u64) * 1024;
-    // In a container the whole machine is not ours.
+    // In a container, memory is limited by its cgroup.
     let limit = fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|text| text.trim().parse().ok());
     limit.map_or(whole, |limit: u64| limit.min(whole))
 }
 
-/// Those at which others may reach it: not the loopback's, not those that hold on one link only.
+/// Addresses at which other machines may reach this one: no loopback, no link-local and no Docker bridge addresses.
 fn addresses() -> Vec<String> {
     let mut found: Vec<IpAddr> = Vec::new();
     let mut first: *mut libc::ifaddrs = std::ptr::null_mut();
-    // SAFETY: the list is made by the call, walked while it lives and given back once.
+    // SAFETY: `getifaddrs` succeeded, so `first` is a valid list until `freeifaddrs`, which is called once, after the
+    // last use. `ifa_name` is a C string, and `ifa_addr`, checked for null, is a socket address of the family that it
+    // names, as `ip_of` requires.
     unsafe {
         if libc::getifaddrs(&mut first) != 0 {
             return Vec::new();
@@ -78,10 +79,14 @@ fn addresses() -> Vec<String> {
     found.into_iter().map(|ip| ip.to_string()).collect()
 }
 
+/// IP address in a socket address; `None` for other address families.
+///
 /// # Safety
-/// `address` points at a socket address of the family it names.
+/// `address` must point to a socket address that is complete for the family in `sa_family` and stays valid during the
+/// call.
 unsafe fn ip_of(address: *const libc::sockaddr) -> Option<IpAddr> {
-    // SAFETY: as the caller promises.
+    // SAFETY: `address` points to a complete socket address of family `sa_family` (obligation of this function), so it
+    // may be read as the structure of that family.
     unsafe {
         match i32::from((*address).sa_family) {
             libc::AF_INET => {

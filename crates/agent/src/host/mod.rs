@@ -1,5 +1,5 @@
-//! The machine around nodes: what it has ([`inventory`]), and how it joins a server as a host and keeps in touch. Starting the
-//! agents of its nodes is the trade of whoever embeds this. Outbound connections only.
+//! A machine that joins a server as a host: its inventory ([`inventory`]), its credential and its reports. Starting the
+//! agents of its nodes is left to the caller. Opens outbound connections only.
 
 pub mod inventory;
 mod nvml;
@@ -24,13 +24,14 @@ use crate::identity::{self, IdentityError, RootLock};
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const CREDENTIAL: &str = "host.json";
 
+/// Errors of joining and reporting as a host.
 #[derive(Debug, Error)]
 pub enum HostError {
     #[error(transparent)]
     Identity(#[from] IdentityError),
     #[error("cannot read or write the host's credential in {}", path.display())]
     Credential { path: PathBuf, source: io::Error },
-    /// It will not change by asking again.
+    /// A refusal that a retry will not change.
     #[error("{message}")]
     Refused { status: u16, message: String },
     #[error("the server has removed this host")]
@@ -41,25 +42,25 @@ pub enum HostError {
     Unreachable { server: String, why: String },
 }
 
-/// The way to the server, and who this host is.
+/// Client of the server's host API, with this host's credential.
 pub struct HostClient {
     server: String,
     client: reqwest::Client,
     credential: HostCredential,
 }
 
-/// Keeps a second host out of the directory.
+/// Locks the host's directory against a second process.
 pub fn lock(root: &Path) -> Result<RootLock, HostError> {
     Ok(identity::lock(root)?)
 }
 
-/// The credential that an earlier run was given.
+/// Loads the credential that an earlier run stored.
 pub fn stored_credential(root: &Path) -> Result<Option<HostCredential>, HostError> {
     let path = root.join(CREDENTIAL);
     atomic_file::read(&path).map_err(|source| HostError::Credential { path, source })
 }
 
-/// Trades the secret of a join token for a credential, and keeps it.
+/// Exchanges the secret of a join token for a credential and stores it.
 pub async fn join(
     root: &Path,
     (server, trust): (&str, &Trust),
@@ -78,7 +79,7 @@ pub async fn join(
     Ok(credential)
 }
 
-/// The host is no more: the next start joins anew.
+/// Deletes the credential: the next start joins as a new host.
 pub fn forget(root: &Path) -> Result<(), HostError> {
     let path = root.join(CREDENTIAL);
     atomic_file::remove(&path).map_err(|source| HostError::Credential { path, source })
@@ -94,7 +95,7 @@ impl HostClient {
         &self.credential.name
     }
 
-    /// Says what the host is, and hears what it should carry.
+    /// Reports the host's state and returns the nodes that it should run.
     pub async fn report(&self, report: &HostReport) -> Result<DesiredHost, HostError> {
         let body = serde_json::to_vec(report).expect("a report is plain data");
         let request =
@@ -113,7 +114,8 @@ fn invalid_response(server: &str) -> HostError {
     }
 }
 
-/// A good answer. Only the installation that gave a credential can take it back: another server may have come to listen there.
+/// Sends a request and returns the body of a successful response. A 401 means removal only if it comes from the
+/// installation that issued the credential: another server may listen at the address now.
 async fn send(
     server: &str,
     request: reqwest::RequestBuilder,
@@ -149,7 +151,7 @@ fn root_cause(error: &dyn std::error::Error) -> String {
     error.to_string()
 }
 
-/// As the server will check it.
+/// Checks a host name by the server's rules.
 pub fn check_name(name: &str) -> Result<(), ApiError> {
     corro_model::host::check_host_name(name)
 }

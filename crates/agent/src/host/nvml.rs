@@ -1,5 +1,5 @@
-//! NVIDIA's management library, looked for at run time: a machine without it has no GPUs, and the program needs none to start.
-//! Only what an inventory needs.
+//! Binding to NVML, NVIDIA's management library, loaded with `dlopen`: the program starts without it, and a machine
+//! without it has no GPUs. Binds only the functions that the inventory needs.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 
@@ -27,12 +27,13 @@ struct Library {
     memory: unsafe extern "C" fn(Device, *mut Memory) -> c_int,
 }
 
-/// The GPUs of this machine in the library's order, which is that of their numbers.
+/// The GPUs of this machine, in the order of their NVML indices.
 pub fn gpus() -> Vec<Gpu> {
     let Some(library) = open() else { return Vec::new() };
     let mut found = Vec::new();
     let mut count = 0;
-    // SAFETY: the library was started, and each call gets room of the size it is told.
+    // SAFETY: `open` returns a library on which `nvmlInit_v2` succeeded, as `count` and `gpu` require. `count` is a
+    // valid `c_uint` for the result. The library is shut down after the last call.
     unsafe {
         if (library.count)(&mut count) == 0 {
             found.extend((0..count.min(MAX_GPUS)).filter_map(|index| gpu(&library, index)));
@@ -42,12 +43,16 @@ pub fn gpus() -> Vec<Gpu> {
     found
 }
 
+/// Name and memory of one GPU.
+///
 /// # Safety
-/// The library was started.
+/// `nvmlInit_v2` must have succeeded on `library`, and `nvmlShutdown` must not have been called since.
 unsafe fn gpu(library: &Library, index: c_uint) -> Option<Gpu> {
     let mut device: Device = std::ptr::null_mut();
     let (mut name, mut memory) = ([0 as c_char; NAME_BYTES], Memory::default());
-    // SAFETY: as the caller promises; `name` is zero where nothing was written, so it ends.
+    // SAFETY: the library is initialized (obligation of this function). `device` and `memory` are valid for the
+    // results; `name` has `NAME_BYTES` bytes and one less is passed, so the zeroed last byte terminates it even if the
+    // call wrote nothing.
     unsafe {
         if (library.device)(index, &mut device) != 0 {
             return None;
@@ -59,9 +64,10 @@ unsafe fn gpu(library: &Library, index: c_uint) -> Option<Gpu> {
     }
 }
 
-/// Loaded and started. It stays loaded: drivers do not like to be unloaded.
+/// Loads and initializes NVML. The library stays loaded: drivers do not support unloading.
 fn open() -> Option<Library> {
-    // SAFETY: the symbols are looked up by the names under which the library has had them, with these arguments, for many years.
+    // SAFETY: the library names and symbols are C strings. The signatures are those of NVML's documented C API, which
+    // is stable for the `_v2` names, so each transmute turns a symbol into a function pointer of its own type.
     unsafe {
         let handle =
             NAMES.iter().map(|name| libc::dlopen(name.as_ptr(), libc::RTLD_NOW)).find(|found| !found.is_null())?;

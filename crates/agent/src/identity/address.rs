@@ -1,5 +1,5 @@
-//! At which address other nodes reach this one: the one it was given, else the one by which it reaches the server. Asked once, when an
-//! agent starts; what it says is told to the server, which tells it to everybody else.
+//! The address at which other nodes reach this one: the configured address, else the local address of the route to the
+//! server. Determined once when an agent starts and reported to the server, which passes it on to the other nodes.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -15,8 +15,9 @@ use crate::config::AgentConfig;
 
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Waits for a way to the server where the address depends on it. On the server's own machine each node has a loopback address of its own, as those
-/// have that the server starts itself: launchers tell nodes apart by their addresses.
+/// Determines the node's address. Waits for a route to the server if none is configured. On the server's own machine
+/// each node gets a loopback address of its own, like the nodes that the server starts itself: launchers distinguish
+/// nodes by address.
 pub async fn node_address(config: &AgentConfig, node: &NodeId) -> String {
     if let Some(address) = &config.address {
         return address.clone();
@@ -33,13 +34,13 @@ pub async fn node_address(config: &AgentConfig, node: &NodeId) -> String {
     }
 }
 
-/// Beside those that servers give out, which begin with 127.0.
+/// A loopback address derived from the node's id, outside of 127.0.0.0/16, which servers assign from.
 fn loopback(node: &NodeId) -> Ipv4Addr {
     let digest = Sha256::digest(node.as_str());
     Ipv4Addr::new(127, 64 + digest[0] % 64, digest[1], 1 + digest[2] % 254)
 }
 
-/// Which address of this machine packets to the server come from. Sends none.
+/// Local address of the route to the server. Connects a UDP socket, which sends no packet.
 async fn local_address_towards(server: &str) -> io::Result<IpAddr> {
     let uri: Uri = server.parse().map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
     let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');

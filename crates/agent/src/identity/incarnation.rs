@@ -1,10 +1,10 @@
-//! The incarnation of a directory: a random id that says which processes, containers, control groups and temporary files of
-//! this machine were started from it. Node ids do not say that: a restored backup and a copied data directory have nodes of the
-//! same ids as the server they come from, which may be running on the same machine.
+//! The incarnation of a directory: a random id that identifies the processes, containers, cgroups and temporary files
+//! on this machine that were started from it. Node ids cannot serve for that: a restored backup and a copied data
+//! directory have nodes with the same ids as the original, which may be running on the same machine.
 //!
-//! The id lies in the directory, together with what identifies the directory itself (device, inode, time of birth) and where it
-//! was. A copy carries the record of the original and is another directory, so it gets a new id and owns nothing. A directory that
-//! was moved, and one on a machine that was rebooted, also gets a new id, and keeps the former one: what carries that is its own.
+//! The id is stored in the directory together with the directory's identity (device, inode, birth time) and its path. A
+//! copy carries the original's record but is another directory, so it gets a new id and owns nothing. A directory that
+//! was moved, or whose machine was rebooted, also gets a new id and keeps the former one as its own.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use corro_model::{AttemptId, NodeId};
 
 use crate::fs::atomic_file;
 
-/// The id that a directory has now, and the one it had before.
+/// The current id of a directory and the one before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Incarnation {
     pub id: Arc<str>,
@@ -25,54 +25,57 @@ pub struct Incarnation {
     origin: Origin,
 }
 
-/// What was found in the directory.
+/// Kind of record that the directory had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Origin {
-    /// No record: it is new, or in use since before there were records.
+    /// No record: the directory is new, or was last used by a version that wrote none.
     Unrecorded,
-    /// Its own record.
+    /// A record of this directory.
     Own,
-    /// The record of the directory that it was copied from.
+    /// The record of the directory from which this one was copied.
     Copied,
 }
 
-/// The ids whose processes, containers and control groups a directory may end. Empty for a copy, whose original may run.
+/// Ids whose processes, containers and cgroups a directory may end. Empty for a copy, since the original may be
+/// running.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OwnedIds(Vec<String>);
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Record {
     id: String,
-    /// The last other id of the same directory.
+    /// The id of the same directory before this one.
     #[serde(default)]
     former: Option<String>,
     directory: DirectoryIdentity,
     path: PathBuf,
-    /// The kernel's id of the boot in which this was written.
+    /// The kernel's boot id when the record was written.
     boot: String,
 }
 
-/// Tells a directory from every copy of it.
+/// Identity of a directory. Differs between a directory and every copy of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct DirectoryIdentity {
     device: (u32, u32),
     inode: u64,
-    /// Seconds and nanoseconds, where the file system knows it. Inode numbers are reused, also by a copy of a removed directory.
+    /// Birth time in seconds and nanoseconds, if the file system stores it. Inode numbers are reused, possibly by a
+    /// copy of a removed directory.
     birth: Option<(i64, u32)>,
 }
 
-/// How long a record is valid.
+/// Lifetime of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Validity {
-    /// For what lives on this machine: nothing of it survives a reboot.
+    /// Until reboot: for processes and containers, which do not survive one.
     Boot,
-    /// For what lives elsewhere, as jobs of Slurm and pods do.
+    /// Unlimited: for Slurm jobs and pods on other machines.
     Lasting,
 }
 
 const RECORD_FILE: &str = "incarnation";
 
-/// The incarnation of `directory`, made or renewed if need be and then on the disk. The caller holds the directory's lock.
+/// Returns the incarnation of `directory`, creating or renewing the record as needed. The record is on disk on return.
+/// The caller holds the directory's lock.
 pub fn ensure(directory: &Path, validity: Validity) -> io::Result<Incarnation> {
     let found = read(directory)?;
     let here = Record::of(directory, String::new())?;
@@ -89,46 +92,47 @@ pub fn ensure(directory: &Path, validity: Validity) -> io::Result<Incarnation> {
     Ok(Incarnation { id: record.id.into(), former, origin })
 }
 
-/// Gives the directory an id that nothing on any machine carries: what was started from it before is no longer its own.
+/// Gives the directory a new id and no former one: it no longer owns anything started from it before.
 pub fn renew(directory: &Path) -> io::Result<()> {
     atomic_file::write(&directory.join(RECORD_FILE), &Record::of(directory, random_id()?)?)
 }
 
-/// Writes down that `directory` goes by `id`, for one that was in use before directories had incarnations.
+/// Records `id` as the directory's incarnation, for a directory in use since before there were incarnations.
 pub fn adopt(directory: &Path, id: &str) -> io::Result<()> {
     atomic_file::write(&directory.join(RECORD_FILE), &Record::of(directory, id.to_owned())?)
 }
 
-/// Removes the record: nothing of what was started from the directory is left.
+/// Removes the record. Called when nothing that was started from the directory is left.
 pub fn forget(directory: &Path) -> io::Result<()> {
     atomic_file::remove(&directory.join(RECORD_FILE))
 }
 
-/// Whether there is a record, of this directory or of the one it was copied from.
+/// Whether a record exists, of this directory or of the one it was copied from.
 pub fn is_recorded(directory: &Path) -> bool {
     directory.join(RECORD_FILE).exists()
 }
 
-/// What the directory may end. Nothing if it has no record, or one of another directory.
+/// The ids that the directory owns. Empty if it has no record, or the record of another directory.
 pub fn owned_ids(directory: &Path) -> OwnedIds {
     let record = read(directory).ok().flatten().zip(Record::of(directory, String::new()).ok());
     let own = record.filter(|(record, here)| record.is_of(here)).map(|(record, _)| record);
     OwnedIds(own.into_iter().flat_map(|own| [Some(own.id), own.former]).flatten().collect())
 }
 
-/// The id that the directory has now; `None` if it has none of its own.
+/// The current id of the directory; `None` if it has no record of its own.
 pub fn current_id(directory: &Path) -> Option<String> {
     owned_ids(directory).0.into_iter().next()
 }
 
-/// Whether the directory was moved since an agent last started in it: what that agent was told about paths is no longer true.
+/// Whether the directory was moved since an agent last started in it. The paths that this agent was given are then
+/// wrong.
 pub fn was_moved(directory: &Path) -> bool {
     let here = directory.canonicalize();
     read(directory).ok().flatten().is_some_and(|record| here.is_ok_and(|here| here != record.path))
 }
 
 impl Incarnation {
-    /// Whether the directory was copied from another one, whose credential and attempts are not its own.
+    /// Whether the directory was copied from another one, to which its credential and attempts belong.
     pub fn is_copy(&self) -> bool {
         self.origin == Origin::Copied
     }
@@ -158,7 +162,7 @@ impl OwnedIds {
     }
 }
 
-/// What the tags of all processes of a node begin with: `NODE/INCARNATION/`.
+/// Prefix of the tags of all processes of a node: `NODE/INCARNATION/`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TagPrefix(Arc<str>);
 
@@ -167,23 +171,23 @@ impl TagPrefix {
         TagPrefix(format!("{node}/{incarnation}/").into())
     }
 
-    /// The tag of a process, or what those of several begin with.
+    /// The prefix followed by `rest`: the tag of one process, or the prefix of several.
     pub fn with(&self, rest: &str) -> String {
         format!("{}{rest}", self.0)
     }
 
-    /// What the tags of the processes of an attempt begin with.
+    /// Prefix of the tags of an attempt's processes.
     pub fn attempt_prefix(&self, attempt: &AttemptId) -> String {
         self.with(&format!("{attempt}/"))
     }
 }
 
-/// The incarnation in a tag; `None` for tags of agents from before there were incarnations (`NODE/ATTEMPT/PROCESS`).
+/// The incarnation in a tag; `None` for tags of agents older than incarnations (`NODE/ATTEMPT/PROCESS`).
 pub fn incarnation_in(tag: &str) -> Option<&str> {
     tag.split('/').nth(1).filter(|id| id.len() == ID_LENGTH && id.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
-/// Sixteen bytes: no two directories have the same by chance.
+/// Hexadecimal digits of 16 random bytes: collisions are practically impossible.
 const ID_LENGTH: usize = 32;
 
 fn random_id() -> io::Result<String> {
@@ -199,7 +203,7 @@ impl Record {
         Ok(Record { id, former: None, directory: DirectoryIdentity::of(&path)?, path, boot })
     }
 
-    /// Whether this is the record of the directory that `here` describes. Numbers of devices may change with a reboot.
+    /// Whether this is the record of the directory that `here` describes. Device numbers may change with a reboot.
     fn is_of(&self, here: &Record) -> bool {
         let (own, other) = (&self.directory, &here.directory);
         own.inode == other.inode && own.birth == other.birth && (own.device == other.device || self.boot != here.boot)
@@ -220,7 +224,7 @@ impl DirectoryIdentity {
     }
 }
 
-/// A record that cannot be read is none: then nothing is ended.
+/// Reads the record. A damaged record counts as none, so that nothing is ended because of it.
 fn read(directory: &Path) -> io::Result<Option<Record>> {
     match atomic_file::read(&directory.join(RECORD_FILE)) {
         Err(error) if error.kind() == io::ErrorKind::InvalidData || error.kind() == io::ErrorKind::UnexpectedEof => {
@@ -257,7 +261,7 @@ mod tests {
         assert!(second.owned_ids().iter().all(|id| *id != *first.id));
         assert_eq!(owned_ids(&twin), second.owned_ids());
         assert_eq!(owned_ids(&original), first.owned_ids(), "the original keeps its own");
-        // Once renewed, it is a directory like any other.
+        // After the renewal the copy is an ordinary directory.
         assert!(!ensure(&twin, Validity::Boot).expect("found").is_copy());
     }
 
@@ -273,7 +277,7 @@ mod tests {
         assert!(second.id != first.id && !second.is_copy() && !was_moved(&after));
         let prefix = TagPrefix::new(&crate::testing::node(1), &first.id);
         assert!(second.owned_ids().has_tag(&prefix.with("setup/task")));
-        // Whatever takes its place is another directory.
+        // A new directory at the same path is another directory.
         std::fs::create_dir(&before).expect("a directory");
         let other = ensure(&before, Validity::Boot).expect("made");
         assert!(!other.owned_ids().has_tag(&prefix.with("setup/task")));

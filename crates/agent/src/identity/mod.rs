@@ -1,5 +1,5 @@
-//! Who this node is: a lock that keeps a second agent out of its directory, and the credential that the server gave for a
-//! join token. Entered once at the start, and at the end to forget. Never prints a token or a secret.
+//! Identity of the node: the lock that keeps a second agent out of its directory, and the credential that the server
+//! issued for a join token. Never prints a token or a secret.
 
 pub mod address;
 pub mod incarnation;
@@ -22,10 +22,11 @@ use corro_model::node::{JOIN_PATH, JoinRequest, NodeCredential, PROTOCOL, PROTOC
 use crate::config::AgentConfig;
 use crate::fs::atomic_file;
 
-/// Between two questions whether a cluster wants a node.
+/// Time between two join requests while no cluster needs a node.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Errors of locking the node's directory and of joining.
 #[derive(Debug, Error)]
 pub enum IdentityError {
     #[error(
@@ -55,15 +56,16 @@ pub enum IdentityError {
     Answer { source: serde_json::Error },
 }
 
-/// Held as long as the agent lives; the kernel lets go of it however the agent ends. It is on the directory itself, which cannot
-/// be removed while it is in use, and on a file in it, which names the agent and is what older versions look at.
+/// Exclusive locks that an agent holds for its lifetime; the kernel releases them however the agent ends. One is on the
+/// directory itself, which works even if the lock file was removed. The other is on the lock file, which contains the
+/// agent's process id and which older versions check.
 #[derive(Debug)]
 pub struct RootLock {
     _directory: File,
     _file: File,
 }
 
-/// Makes the directory if need be and takes hold of it.
+/// Creates the directory if needed and locks it.
 pub fn lock(root: &Path) -> Result<RootLock, IdentityError> {
     let failed = |source| IdentityError::Root { root: root.to_owned(), source };
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(root).map_err(failed)?;
@@ -88,7 +90,8 @@ pub fn lock(root: &Path) -> Result<RootLock, IdentityError> {
     Ok(RootLock { _directory: directory, _file: file })
 }
 
-/// `false` when another process has the exclusive lock. [`holder`] has a shared one for a moment, which is waited for.
+/// Takes the exclusive lock; `false` if another process has it. [`holder`] takes a shared lock for a moment, which is
+/// waited for.
 fn try_exclusive(file: &File) -> io::Result<bool> {
     loop {
         match flock(file, FlockOperation::NonBlockingLockExclusive) {
@@ -100,20 +103,20 @@ fn try_exclusive(file: &File) -> io::Result<bool> {
     }
 }
 
-/// Takes and releases a shared lock.
+/// Tests by taking and releasing a shared lock.
 fn is_exclusively_locked(file: &File) -> bool {
     match flock(file, FlockOperation::NonBlockingLockShared) {
         Err(errno) => errno == Errno::WOULDBLOCK,
         Ok(()) => {
-            // It is released with the file in any case.
+            // A failure is harmless: closing the file releases the lock.
             let _ = flock(file, FlockOperation::Unlock);
             false
         }
     }
 }
 
-/// The process that runs the node in `root` now; 0 when there is one that cannot be named. Its lock says that it lives, and the
-/// file in it or the kernel names it.
+/// Process id of the agent that runs the node in `root`; 0 if there is one whose id cannot be determined. The lock
+/// proves that it is alive; the lock file or `/proc/locks` has its id.
 pub fn holder(root: &Path) -> Option<u32> {
     let directory = File::open(root).ok()?;
     let file = File::open(root.join(LOCK_FILE)).ok();
@@ -123,23 +126,24 @@ pub fn holder(root: &Path) -> Option<u32> {
     }
     let mut text = String::new();
     let named = file.and_then(|mut file| file.read_to_string(&mut text).ok()).and_then(|_| text.trim().parse().ok());
-    // Between taking the lock and naming itself an agent is there, but its file does not name it yet.
+    // An agent that has just taken the lock has not written its process id yet.
     named.or_else(|| locking_process(&directory)).or(Some(0))
 }
 
-/// The process that the kernel lists as the holder of the lock on `file`.
+/// Process id of the holder of the lock on `file` according to `/proc/locks`.
 fn locking_process(file: &File) -> Option<u32> {
     let meta = file.metadata().ok()?;
     let (major, minor) = (rustix::fs::major(meta.dev()), rustix::fs::minor(meta.dev()));
     let place = format!("{major:02x}:{minor:02x}:{}", meta.ino());
     let locks = std::fs::read_to_string("/proc/locks").ok()?;
-    // "1: FLOCK  ADVISORY  WRITE 4515 fe:00:5416292 0 EOF"; those that wait have an arrow in the second place.
+    // Format: "1: FLOCK  ADVISORY  WRITE 4515 fe:00:5416292 0 EOF". Waiting processes have "->" in the second column.
     let mut lines = locks.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let mine = lines.find(|words| words.get(1) == Some(&"FLOCK") && words.get(5) == Some(&place.as_str()))?;
     mine.get(4)?.parse().ok().filter(|pid| *pid > 0)
 }
 
-/// The stored credential, or a new one for the join token: waits until the server is there and a cluster wants a node.
+/// Loads the stored credential, or joins with the join token. Joining waits until the server answers and a cluster
+/// needs a node.
 pub async fn load_or_join(config: &AgentConfig) -> Result<NodeCredential, IdentityError> {
     let path = config.root.join(CREDENTIAL_FILE);
     let failed = |source| IdentityError::Credential { path: path.clone(), source };
@@ -162,20 +166,22 @@ pub fn has_joined(root: &Path) -> bool {
     root.join(CREDENTIAL_FILE).exists()
 }
 
-/// The node is no more: the next start joins anew.
+/// Deletes the credential: the next start joins as a new node.
 pub fn forget(root: &Path) -> Result<(), IdentityError> {
     let path = root.join(CREDENTIAL_FILE);
     atomic_file::remove(&path).map_err(|source| IdentityError::Credential { path, source })
 }
 
+/// Lock file in the node's directory; contains the agent's process id.
 pub(crate) const LOCK_FILE: &str = "lock";
 const CREDENTIAL_FILE: &str = "credential.json";
 
-/// For requests to the server. As the WebSocket: straight to it.
+/// HTTP client for requests to the server. Uses no proxy, like the WebSocket.
 pub fn client(config: &AgentConfig, timeout: Duration) -> Result<reqwest::Client, IdentityError> {
     client_for(&config.present_server(), &config.trust, timeout)
 }
 
+/// Like [`client`], for any server URL and trust.
 pub fn client_for(server: &str, trust: &Trust, timeout: Duration) -> Result<reqwest::Client, IdentityError> {
     let https = server.starts_with("https://");
     let trust = if https { trust.clone() } else { Trust::nobody() };
@@ -191,7 +197,7 @@ async fn join(config: &AgentConfig) -> Result<NodeCredential, IdentityError> {
     let mut reported = None;
     let mut report_once = |what: WaitReason, text: String| {
         if reported != Some(what) {
-            // Whoever read our stderr may be gone; that must not end the node.
+            // The reader of stderr may have closed it; a failed write must not end the node.
             let _ = writeln!(io::stderr(), "{text}");
             reported = Some(what);
         }
@@ -200,7 +206,7 @@ async fn join(config: &AgentConfig) -> Result<NodeCredential, IdentityError> {
         let request = client.post(config.http_url(JOIN_PATH)).header("content-type", "application/json");
         let request = request.header(PROTOCOL_HEADER, PROTOCOL);
         let answer = match request.body(body.clone()).send().await {
-            // An answer that was cut off is no answer.
+            // A truncated response counts as no response.
             Ok(response) => {
                 let status = response.status();
                 response.bytes().await.map(|bytes| (status, bytes))
@@ -236,7 +242,7 @@ async fn join(config: &AgentConfig) -> Result<NodeCredential, IdentityError> {
     }
 }
 
-/// What a server that refuses says.
+/// The error message in a server's JSON response, else its status.
 pub(crate) fn error_message(body: &[u8], status: StatusCode) -> String {
     let body = serde_json::from_slice::<serde_json::Value>(body).ok();
     let message = body.and_then(|body| Some(body["error"]["message"].as_str()?.to_owned()));

@@ -1,4 +1,5 @@
-//! What this machine can enforce on jobs, as the user of this process: each thing really tried, nothing left behind. For `corro doctor`.
+//! Probes what this machine can enforce on jobs with the rights of this process. Every feature is really tried, and
+//! nothing is left behind. Used by `corro doctor`.
 
 use std::io::ErrorKind;
 
@@ -8,29 +9,30 @@ use crate::config::Isolation;
 use crate::isolation;
 use crate::limits;
 
-/// One thing that was tried; an error says why it cannot be had.
+/// Result of one probe; the error says why the feature is not available.
 #[derive(Debug)]
 pub struct Probe {
     pub feature: Enforcement,
     pub result: Result<(), String>,
 }
 
+/// A feature that can be enforced on jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Enforcement {
-    /// The user and mount name spaces of a job with hidden directories, exactly as jobs get them.
+    /// User and mount namespaces with hidden directories, exactly as jobs get them.
     JobIsolation,
-    /// Settings of the machine that jobs cannot write.
+    /// `/proc/sys` and `/sys` read-only for jobs.
     ReadOnlySettings,
     Namespace(Kind),
-    /// A control of control groups by the kernel's name: `memory`, `cpu`, `pids`.
+    /// A cgroup controller by the kernel's name: `memory`, `cpu`, `pids`.
     ControlGroup(&'static str),
 }
 
-/// Tries everything. Blocks for some milliseconds.
+/// Probes everything. Blocks for some milliseconds.
 pub fn probe_all() -> Vec<Probe> {
     let namespace = |kind| {
         let result = try_kind(kind).map_err(|error| match error.kind() {
-            // As the kernel says it.
+            // ENOSPC: the limit on namespaces is reached.
             ErrorKind::StorageFull => "no more are allowed (sysctl user.max_user_namespaces)".to_owned(),
             _ => error.to_string(),
         });

@@ -1,6 +1,6 @@
-//! What the processes of a job on this node are kept from: what is wanted and possible is decided without acting, then done,
-//! then told in the execution log. Entered by `prepare` when the job's directories and volumes are there. A machine on which
-//! nothing of it can be had runs the job all the same, unless the operator wants none to run without.
+//! Isolation of a job's processes by user and mount namespaces: what is hidden from them and what they see. The mode
+//! and the machine's support are combined first, then the namespaces are created and described in the execution log. A
+//! machine without support runs jobs all the same, unless the mode is strict.
 
 pub mod enforcement;
 pub mod shared_userns;
@@ -17,17 +17,17 @@ use crate::storage::mounts;
 use crate::storage::tmp_dir;
 use crate::task_errors;
 
-/// What came of it.
+/// Outcome of isolating a job.
 #[derive(Debug)]
 pub struct IsolationResult {
     pub namespaces: Option<Namespaces>,
-    /// In words, for the execution log.
+    /// Text for the execution log.
     pub log_text: String,
-    /// Why the job must not run like this.
+    /// Reason why the job must not run, in strict mode.
     pub refusal: Option<String>,
 }
 
-/// Tries once, at the start of an agent, what every job needs; an error says why it cannot be had.
+/// Creates namespaces once, when an agent starts, to find out whether jobs can be isolated. The error says why not.
 pub fn probe_namespaces(isolation: &Isolation) -> Result<(), String> {
     if isolation.mode == Some(IsolationMode::Off) {
         return Ok(());
@@ -35,30 +35,30 @@ pub fn probe_namespaces(isolation: &Isolation) -> Result<(), String> {
     make_probe_namespaces().map(drop)
 }
 
-/// Tries whether settings of the machine can be kept from jobs; an error says why not.
+/// Probes whether `/proc/sys` and `/sys` can be made read-only for jobs. The error says why not.
 pub fn probe_read_only_settings() -> Result<(), String> {
     if !rustix::process::geteuid().is_root() {
-        // Files of root, whatever a job's name spaces are.
+        // They belong to root, so that jobs cannot write them anyway.
         return Ok(());
     }
     check_settings_read_only(&make_probe_namespaces()?)
 }
 
 fn make_probe_namespaces() -> Result<Namespaces, String> {
-    // Hiding an empty directory asks for the same rights as hiding a full one.
+    // Hiding an empty directory needs the same privileges as hiding a full one.
     let made = tmp_dir::base_path();
     let hidden = if made.is_dir() { made } else { std::env::temp_dir() };
     let hidden = hidden.canonicalize().unwrap_or(hidden);
     Namespaces::make(&View::new([hidden], []), None).map_err(|error| task_errors::chain(&error))
 }
 
-/// The error says which setting of the machine can be written from within. Strict isolation does without such name spaces.
+/// The error names a setting that processes in the namespaces can write. Strict mode refuses such namespaces.
 fn check_settings_read_only(namespaces: &Namespaces) -> Result<(), String> {
     let why = namespaces.left_writable();
     why.map_or(Ok(()), |why| Err(format!("settings of the machine stay writable: {why}")))
 }
 
-/// Builds the result around a job. Blocks for less than a millisecond.
+/// Creates the namespaces of a job as the mode and the machine's support allow. Blocks for less than a millisecond.
 pub fn create(isolation: &Isolation, support: &Result<(), String>, view: &View, order: &TaskOrder) -> IsolationResult {
     let mode = isolation.mode_for(order.strict_isolation);
     let why_not = match (mode, support) {
@@ -86,7 +86,7 @@ pub fn create(isolation: &Isolation, support: &Result<(), String>, view: &View, 
     IsolationResult { namespaces: None, log_text, refusal }
 }
 
-/// Why a job is isolated as it is, for people.
+/// Explains the mode for users.
 fn mode_reason(isolation: &Isolation, order: &TaskOrder) -> &'static str {
     match (isolation.mode, order.strict_isolation) {
         (Some(IsolationMode::Off), _) => "the operator chose --isolation off",
@@ -97,8 +97,8 @@ fn mode_reason(isolation: &Isolation, order: &TaskOrder) -> &'static str {
     }
 }
 
-/// What this node's processes see of what is hidden from them: their own directories, and the directories behind volumes.
-/// `hidden` are the operator's; the node's own directory, with its credential, is always among them.
+/// View of a job's processes: hidden are the operator's directories and the node's own directory, which contains its
+/// credential; visible in them are the job's directories and those behind its volumes.
 pub fn job_view(
     isolation: &Isolation,
     root: &Path,
@@ -115,8 +115,9 @@ pub fn job_view(
     View::new(hidden, shown.chain(shown_volumes(order.volumes.iter().chain(cluster_volumes))))
 }
 
-/// The directory in which the cluster's volumes appear, where the job can do without writing to it: a job leaves nothing there to the next
-/// one, and does not close it. `outputs` are the directories of the job's own files, which may lie beside the volumes.
+/// The directory of the cluster's volumes, if the job does not need to write to it: read-only, so that a job leaves
+/// nothing there for the next one and does not change its permissions. `outputs` are the directories of the job's own
+/// files, which may be beside the volumes.
 pub fn read_only_root(layout: &Layout, cluster_volumes: &[Volume], outputs: &[&Path]) -> Vec<PathBuf> {
     let root = &layout.mount_root;
     let is_on_volume = |path: &Path| {
@@ -127,7 +128,7 @@ pub fn read_only_root(layout: &Layout, cluster_volumes: &[Volume], outputs: &[&P
     root.into_iter().collect()
 }
 
-/// The same for the cluster's own processes: its setup task and those who log in.
+/// View of the cluster's own processes: setup task and SSH logins.
 fn cluster_view(isolation: &Isolation, directories: &Directories, home: &Path, volumes: &[Volume]) -> View {
     let real = |path: &Path| path.canonicalize().ok();
     let hidden = isolation.hidden.iter().filter_map(|path| real(path)).filter(|path| can_be_hidden(path));
@@ -136,7 +137,8 @@ fn cluster_view(isolation: &Isolation, directories: &Directories, home: &Path, v
     View::new(hidden, shown.chain(shown_volumes(volumes)))
 }
 
-/// Directories behind links. One inside a tree is resolved beneath it, and not again: links may have changed since.
+/// Directories behind symlinks. One inside a tree was resolved beneath it and is not resolved again, since links may
+/// have changed.
 fn shown_volumes<'a>(volumes: impl IntoIterator<Item = &'a Volume>) -> impl Iterator<Item = PathBuf> {
     volumes.into_iter().filter_map(|volume| {
         let directory = mounts::linked_directory(volume)?;
@@ -144,7 +146,8 @@ fn shown_volumes<'a>(volumes: impl IntoIterator<Item = &'a Volume>) -> impl Iter
     })
 }
 
-/// Namespaces of the cluster's own processes; the error says why they cannot be had. Blocks for less than a millisecond.
+/// Namespaces of the cluster's own processes; the error says why they cannot be created. Blocks for less than a
+/// millisecond.
 pub fn confine_cluster(
     isolation: &Isolation,
     support: &Result<(), String>,
@@ -159,7 +162,7 @@ pub fn confine_cluster(
     Ok(Confinement { namespaces: Some(namespaces), ..Confinement::default() })
 }
 
-/// Do the job's processes have less than the rights of the agent's user?
+/// Whether the job's processes have fewer rights than the agent's user.
 pub fn is_isolated(mode: IsolationMode, support: &Result<(), String>, in_container: bool) -> bool {
     match mode {
         IsolationMode::Off => false,
@@ -168,7 +171,8 @@ pub fn is_isolated(mode: IsolationMode, support: &Result<(), String>, in_contain
     }
 }
 
-/// Somebody may keep the configuration where they keep everything else; that cannot be taken away from jobs.
+/// Whether a directory can be hidden: not if it contains the home directory, `/` or the temporary directory, where an
+/// operator may keep the configuration.
 fn can_be_hidden(path: &Path) -> bool {
     let home = std::env::var_os("HOME").map(PathBuf::from);
     let common = [Some(PathBuf::from("/")), home, Some(std::env::temp_dir())];
@@ -240,7 +244,7 @@ mod tests {
         check((Some(IsolationMode::Auto), false), &unable, "the kernel says no", false);
         check((Some(IsolationMode::Strict), false), &unable, "the kernel says no", true);
         check((Some(IsolationMode::Off), false), &Ok(()), "--isolation off", false);
-        // Without a choice of the operator it is the server's; with one it is not.
+        // The server's order decides only if the operator made no choice.
         check((None, false), &unable, "the kernel says no", false);
         check((None, true), &unable, "the kernel says no", true);
         check((Some(IsolationMode::Auto), true), &unable, "the kernel says no", false);

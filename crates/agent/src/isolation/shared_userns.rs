@@ -1,4 +1,6 @@
-//! Sharing of one user namespace between the nodes of a job on one machine.
+//! Sharing of one user namespace between the nodes of a job on one machine. Ranks may read each other's memory
+//! (`process_vm_readv`) only within a user namespace. The first node publishes the address of its namespace in a file
+//! beside the job's shared directory.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -10,7 +12,7 @@ use corro_model::node::TaskOrder;
 
 use crate::fs::dirfd;
 
-/// Nodes of one job on one machine share a name space of users: only so may their ranks read each other's memory.
+/// Joins the user namespace of the job's other nodes on this machine, or creates and publishes one.
 pub fn join_or_create(view: &View, order: &TaskOrder) -> Result<Namespaces, NamespaceError> {
     if order.hosts.len() == 1 {
         return Namespaces::make(view, None);
@@ -18,7 +20,7 @@ pub fn join_or_create(view: &View, order: &TaskOrder) -> Result<Namespaces, Name
     let Some(directory) = order.shared_temp.as_deref().and_then(exchange_dir) else {
         return Namespaces::make(view, None);
     };
-    // Somebody may die between telling and being asked, so look again.
+    // Retries, since the publishing node may die before its namespace is opened.
     for _ in 0..3 {
         if let Ok(user) = read_address(&directory) {
             return Namespaces::make(view, Some(user));
@@ -30,7 +32,7 @@ pub fn join_or_create(view: &View, order: &TaskOrder) -> Result<Namespaces, Name
                     let _ = std::fs::remove_file(directory.join(ADDRESS_FILE));
                 }
             }
-            // Where nothing can be told, each node is on its own: slower, and no less closed.
+            // Without a published address each node has its own user namespace: slower, and just as isolated.
             _ => return Ok(made),
         }
     }
@@ -39,13 +41,13 @@ pub fn join_or_create(view: &View, order: &TaskOrder) -> Result<Namespaces, Name
 
 const ADDRESS_FILE: &str = "address";
 
-/// Beside the directory that the nodes share, where no job sees it.
+/// Directory for the address, beside the job's shared directory, where jobs do not see it.
 fn exchange_dir(shared_temp: &Path) -> Option<PathBuf> {
     let name = shared_temp.file_name()?.to_str()?;
     Some(shared_temp.with_file_name(format!("{name}.users")))
 }
 
-/// Removes what nodes told each other about a job.
+/// Removes the published address of a job.
 pub fn forget(shared_temp: &Path) -> io::Result<()> {
     let Some((parent, directory)) = shared_temp.parent().zip(exchange_dir(shared_temp)) else { return Ok(()) };
     match (dirfd::open_directory(parent), directory.file_name().and_then(|name| name.to_str())) {
@@ -58,7 +60,7 @@ fn read_address(directory: &Path) -> io::Result<Arc<OwnedFd>> {
     Namespaces::at(&std::fs::read_to_string(directory.join(ADDRESS_FILE))?)
 }
 
-/// Whole or not at all, and only the first.
+/// Publishes the address atomically; fails if there is one already.
 fn publish_address(directory: &Path, address: &str) -> io::Result<()> {
     std::fs::create_dir_all(directory)?;
     let staged = directory.join(format!("draft-{}", std::process::id()));

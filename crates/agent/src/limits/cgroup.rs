@@ -1,5 +1,5 @@
-//! One control group of a node, for one control: made, given limits, removed. Only `limits` enters here. Decides nothing; in
-//! version two the groups of both controls are the same one.
+//! One cgroup of a node for one controller: created, given a limit, removed. With cgroup v2 the cgroups of all
+//! controllers are the same directory. Makes no decisions.
 
 use std::fs;
 use std::io::{self, ErrorKind, Write};
@@ -9,10 +9,11 @@ use std::time::Duration;
 use super::cgroup_path::{CgroupParent, find_parent};
 use super::controller::{self, CgroupVersion, Controller};
 
-/// After its last process has ended a group can be removed; that takes milliseconds.
+/// Attempts to remove a cgroup. It can be removed once its last process is reaped, which takes milliseconds.
 const REMOVE_ATTEMPTS: u32 = 100;
 const REMOVE_RETRY_DELAY: Duration = Duration::from_millis(10);
 
+/// A cgroup that this agent created or reused.
 #[derive(Debug)]
 pub struct Cgroup {
     path: PathBuf,
@@ -21,7 +22,7 @@ pub struct Cgroup {
 }
 
 impl Cgroup {
-    /// Makes the group of that name, or finds the one that an earlier agent left. An error says why there is none.
+    /// Creates the cgroup, or reuses the one that an earlier agent left. The error says why that failed.
     pub fn make(name: &str, controller: Controller) -> Result<Cgroup, String> {
         Cgroup::make_at(parent_for(controller)?, name, controller)
     }
@@ -47,35 +48,38 @@ impl Cgroup {
         }
     }
 
-    /// Whoever writes a process's number there puts it into the group.
+    /// The file `cgroup.procs`: a process whose id is written there moves into the cgroup.
     pub fn procs_file(&self) -> PathBuf {
         self.path.join("cgroup.procs")
     }
 
-    /// Sets the limit, whatever it was: nobody knows what the last job did to it. An error says what was refused.
+    /// Sets the limit, or removes it with `None`. Always written, since a job as root may have changed it. The error
+    /// says what was refused.
     pub fn set(&self, limit: Option<u64>) -> Result<(), String> {
         self.write(limit).map_err(|error| format!("{} refused it: {error}", self.path.display()))
     }
 
-    /// How many of its processes the kernel has killed for want of memory.
+    /// Number of processes in it that the OOM killer has killed.
     pub fn oom_kills(&self) -> u64 {
         controller::oom_kills(
             &fs::read_to_string(self.path.join(controller::oom_kills_file(self.version))).unwrap_or_default(),
         )
     }
 
-    /// How many processes and threads were not started because of the limit.
+    /// Number of forks and clones that the limit refused.
     pub fn refused_starts(&self) -> u64 {
         let text = fs::read_to_string(self.path.join(controller::PIDS_EVENTS_FILE)).unwrap_or_default();
         controller::refused_starts(&text)
     }
 
-    /// Blocks until what was in it has ended. One that cannot be removed now is found by the node's next agent.
+    /// Removes the cgroup. Blocks until its processes have ended. A cgroup that cannot be removed is found by the
+    /// node's next agent.
     pub fn remove(&self) -> io::Result<()> {
         remove_empty(&self.path)
     }
 
-    /// In version two a group has those controls that the one above it gives out.
+    /// Enables the controller. With v2 a cgroup has only the controllers that its parent passes on in
+    /// `cgroup.subtree_control`.
     fn enable(&self, above: &Path) -> io::Result<()> {
         let (file, _) = self.controller.limit_file(self.version, None);
         match self.version == CgroupVersion::V1 || self.path.join(file).exists() {
@@ -86,18 +90,18 @@ impl Cgroup {
 
     fn write(&self, limit: Option<u64>) -> io::Result<()> {
         let (file, text) = self.controller.limit_file(self.version, limit);
-        // Must be there: elsewhere than in a group it would be made.
+        // Opened without `create`: outside of a cgroup file system it would create a plain file.
         let mut file = fs::OpenOptions::new().write(true).truncate(true).open(self.path.join(file))?;
         file.write_all(text.as_bytes())
     }
 }
 
-/// The directory of the group of that name, if there can be one.
+/// Path of the cgroup with this name, if cgroups can be created here.
 pub fn path(name: &str, controller: Controller) -> Option<PathBuf> {
     parent_for(controller).ok().map(|parent| parent.directory.join(name))
 }
 
-/// Removes the group of that name; none is none.
+/// Removes the cgroup with this name. No error if it does not exist.
 pub fn remove(name: &str, controller: Controller) -> io::Result<()> {
     match parent_for(controller) {
         Ok(parent) => remove_empty(&parent.directory.join(name)),
@@ -115,7 +119,7 @@ fn parent_for(controller: Controller) -> Result<CgroupParent, String> {
     }
 }
 
-/// Waits for the last of its processes, which is on its way out.
+/// Retries until the last process has been reaped.
 fn remove_empty(cgroup: &Path) -> io::Result<()> {
     for _ in 0..REMOVE_ATTEMPTS {
         match fs::remove_dir(cgroup) {

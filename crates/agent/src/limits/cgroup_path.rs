@@ -1,18 +1,20 @@
-//! Where this process may make control groups, from what the kernel says about it. Pure. Only `limits` enters here.
+//! Finds the directory in which this process may create cgroups, from `/proc/self/cgroup` and `/proc/self/mountinfo`.
+//! Pure.
 
 use std::path::{Path, PathBuf};
 
 use super::controller::{CgroupVersion, Controller};
 
+/// Directory in which cgroups are created, and the version of its hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CgroupParent {
     pub directory: PathBuf,
     pub version: CgroupVersion,
 }
 
-/// `cgroup` says in which groups a process is, `mountinfo` where groups are seen. Version one has a tree for each control, in
-/// which groups are made below one's own; a control without such a tree is version two's. There a group that holds
-/// processes cannot give limits to groups in it, so they are made beside one's own, unless that is the root.
+/// Parent directory for new cgroups of a controller. Cgroup v1 has a hierarchy for each controller, in which cgroups
+/// are created below the process's own. A controller without such a hierarchy belongs to v2. There a cgroup with
+/// processes cannot limit its children, so they are created beside the process's own cgroup, unless that is the root.
 pub fn find_parent(cgroup: &str, mountinfo: &str, controller: Controller) -> Option<CgroupParent> {
     let find = |matches: &dyn Fn(&str) -> bool| {
         let line = |line: &str| {
@@ -33,7 +35,7 @@ pub fn find_parent(cgroup: &str, mountinfo: &str, controller: Controller) -> Opt
     Some(CgroupParent { directory, version: CgroupVersion::V2 })
 }
 
-/// The path of a group in a tree of that kind. A mount may show only a part of the tree.
+/// Path of a cgroup below the mount of its hierarchy. A mount may show only a part of the hierarchy.
 fn mounted_path(mountinfo: &str, cgroup: &Path, kind: &str, options: impl Fn(&str) -> bool) -> Option<PathBuf> {
     mountinfo.lines().find_map(|line| {
         let (mount, system) = line.split_once(" - ")?;
@@ -63,7 +65,7 @@ mod tests {
         let own = "4:memory:/a/b\n3:cpuset:/\n1:cpu,cpuacct:/c\n0::/\n";
         check(Memory, own, hybrid, Some(("/sys/fs/cgroup/memory/a/b", CgroupVersion::V1)));
         check(Cpu, own, hybrid, Some(("/sys/fs/cgroup/cpu/c", CgroupVersion::V1)));
-        // Some machines have one control in each version.
+        // Some machines have one controller in each version.
         check(Cpu, "4:memory:/a/b\n0::/x/y\n", hybrid, Some(("/sys/fs/cgroup/unified/x", CgroupVersion::V2)));
         check(
             Memory,
@@ -76,7 +78,7 @@ mod tests {
         for controller in [Memory, Cpu] {
             check(controller, own, unified, Some(("/sys/fs/cgroup/user.slice/user-1000.slice", CgroupVersion::V2)));
             check(controller, "0::/\n", unified, Some(("/sys/fs/cgroup", CgroupVersion::V2)));
-            // A container that sees its own part only.
+            // A container that sees only its own part of the hierarchy.
             let part = "29 23 0:25 /docker/x /sys/fs/cgroup ro - cgroup2 cgroup2 rw\n";
             check(controller, "0::/docker/x/y/z\n", part, Some(("/sys/fs/cgroup/y", CgroupVersion::V2)));
             check(controller, "0::/elsewhere/y\n", part, None);

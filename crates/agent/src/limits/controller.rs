@@ -1,27 +1,29 @@
-//! What the kernel's two versions of control groups call the same thing: which file takes a limit, in which words. Pure.
+//! Cgroup controllers and the files and formats of their limits in cgroup v1 and v2. Pure.
 
-/// What a group can hold its processes to.
+/// A controller whose limit the agent sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Controller {
-    /// In bytes.
+    /// Limit in bytes.
     Memory,
-    /// Of processors; in processors.
+    /// Limit in CPUs.
     Cpu,
-    /// How many processes and threads.
+    /// Limit on the number of processes and threads.
     Pids,
 }
 
+/// Version of the kernel's cgroup interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CgroupVersion {
     V1,
     V2,
 }
 
-/// In microseconds: a group that has used its share of one waits for the next. The kernel's own value.
+/// Scheduling period of CPU quotas in microseconds; the kernel's default. A cgroup that has used its quota waits for
+/// the next period.
 const CFS_PERIOD_US: u64 = 100_000;
 
 impl Controller {
-    /// The kernel's name of it.
+    /// The kernel's name of the controller.
     pub fn name(self) -> &'static str {
         match self {
             Controller::Memory => "memory",
@@ -30,7 +32,7 @@ impl Controller {
         }
     }
 
-    /// The file that takes a limit, and what is written there.
+    /// File that takes the limit, and the text to write.
     pub fn limit_file(self, version: CgroupVersion, limit: Option<u64>) -> (&'static str, String) {
         let text = |none: &str, limit: Option<u64>| limit.map_or_else(|| none.to_owned(), |limit| limit.to_string());
         let quota = limit.map(|cpus| cpus.saturating_mul(CFS_PERIOD_US));
@@ -44,7 +46,7 @@ impl Controller {
     }
 }
 
-/// The file in which the kernel counts processes that it killed for want of memory.
+/// File that counts OOM kills.
 pub fn oom_kills_file(version: CgroupVersion) -> &'static str {
     match version {
         CgroupVersion::V1 => "memory.oom_control",
@@ -52,13 +54,15 @@ pub fn oom_kills_file(version: CgroupVersion) -> &'static str {
     }
 }
 
+/// Number of OOM kills in the text of [`oom_kills_file`].
 pub fn oom_kills(text: &str) -> u64 {
     counter(text, "oom_kill ")
 }
 
-/// The file in which the kernel counts processes and threads that were not started because of the limit; the same in both versions.
+/// File that counts refused forks; the same in both versions.
 pub const PIDS_EVENTS_FILE: &str = "pids.events";
 
+/// Number of refused forks in the text of [`PIDS_EVENTS_FILE`].
 pub fn refused_starts(text: &str) -> u64 {
     counter(text, "max ")
 }

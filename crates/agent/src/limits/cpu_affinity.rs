@@ -1,5 +1,6 @@
-//! Which processors a job's programs run on, so that those who count processors before they start threads count what the VM
-//! size has. Nodes of one machine take different ones; where not enough are left, a job is bound to none and shares all.
+//! CPUs that a job's programs are pinned to, so that programs that size their thread pools by the number of CPUs see
+//! those of the VM size. Nodes of one machine claim different CPUs. If too few are free, a job is not pinned and shares
+//! all of them.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -8,15 +9,15 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use corro_model::node::TaskOrder;
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-/// Held while the job runs. Whoever holds a processor has a socket of its name, which the kernel takes away however its
-/// holder ends, and which every user of the machine can see.
+/// Claim on numbered resources of the machine (CPUs, GPUs), held while the job runs. Each claimed number is an abstract
+/// Unix socket: visible to all users, and released by the kernel however its holder ends.
 #[derive(Debug)]
 pub struct ResourceClaim {
     pub numbers: Vec<u16>,
     _sockets: Vec<UnixDatagram>,
 }
 
-/// Takes the first `n` that are free, or none.
+/// Claims the first `n` free CPUs, or none.
 pub fn claim(n: u32) -> io::Result<ResourceClaim> {
     claim_of(&affinity()?, n, "corro-processor")
 }
@@ -29,7 +30,7 @@ fn claim_of(usable: &[u16], n: u32, name: &str) -> io::Result<ResourceClaim> {
     }
 }
 
-/// As many as are free, up to `wanted`. Whoever holds one of this name and number keeps it.
+/// Claims up to `wanted` free numbers under this name.
 pub fn claim_free(usable: &[u16], wanted: usize, name: &str) -> io::Result<ResourceClaim> {
     let (mut numbers, mut sockets) = (Vec::with_capacity(wanted), Vec::with_capacity(wanted));
     for number in usable {
@@ -48,8 +49,8 @@ pub fn claim_free(usable: &[u16], wanted: usize, name: &str) -> io::Result<Resou
     Ok(ResourceClaim { numbers, _sockets: sockets })
 }
 
-/// Whether all of the job's nodes on this machine can have processors of their own. If some could and some not, ranks would
-/// go at different paces and count different processors.
+/// Whether all of the job's nodes on this machine can be pinned. If only some were, ranks would run at different speeds
+/// and see different CPU counts.
 pub fn all_nodes_fit(order: &TaskOrder, cores: u32, usable: u32) -> bool {
     let Some(own) = order.hosts.get(order.host_idx) else { return false };
     let is_loopback = |address: &str| address.starts_with("127.");
@@ -77,7 +78,7 @@ mod tests {
         let second = claim(2).expect("enough are free");
         assert_eq!(second.numbers, [4, 6]);
         assert_eq!(claim(2).expect_err("one is left").to_string(), "only 1 of 5 are free");
-        // Whoever got too few keeps none.
+        // A claim that got too few releases them.
         assert_eq!(claim(1).expect("it is still free").numbers, [7]);
         drop(first);
         assert_eq!(claim(3).expect("enough are free").numbers, [0, 1, 7]);
@@ -87,7 +88,7 @@ mod tests {
     fn nodes_of_a_job_are_bound_together_or_not_at_all() {
         let mut order = testing::order(4);
         assert!(all_nodes_fit(&order, 2, 8) && !all_nodes_fit(&order, 3, 8));
-        // Two are on other machines.
+        // Two nodes are on other machines.
         let mut hosts = order.hosts.to_vec();
         hosts[2].address = "10.0.0.7".into();
         hosts[3].address = "10.0.0.8".into();

@@ -1,5 +1,5 @@
-//! Which GPUs of the machine a job has on this node: as many as its VM size, those that no other node's job holds. Nodes of one machine
-//! never share one; where too few are free, a job gets what there is, and the execution log says so.
+//! Assignment of the machine's GPUs to a job: as many as its VM size has, none that another node's job has claimed. If
+//! too few are free, a job gets those, and the execution log says so.
 
 use std::fs;
 use std::sync::{Mutex, PoisonError};
@@ -7,25 +7,25 @@ use std::time::{Duration, Instant};
 
 use super::cpu_affinity::{ResourceClaim, claim_free};
 
-/// What CUDA's programs are told; what an agent was started with is all that it has to give.
+/// Restricts CUDA programs to some GPUs. An agent that was started with it has only those to assign.
 pub const VISIBLE_DEVICES_VARIABLE: &str = "CUDA_VISIBLE_DEVICES";
-/// How CUDA's programs number them.
+/// How CUDA programs number the GPUs.
 pub const DEVICE_ORDER_VARIABLE: &str = "CUDA_DEVICE_ORDER";
-/// How long the device files that were found are not looked for again.
+/// How long a scan of the device files stays valid.
 const INVENTORY_TTL: Duration = Duration::from_secs(1);
 
-/// Held while the job runs.
+/// The GPUs of a job, claimed while it runs.
 #[derive(Debug, Default)]
 pub struct Gpus {
-    /// By the kernel's numbers.
+    /// The kernel's device numbers.
     pub numbers: Vec<u16>,
-    /// Of the machine; none where they are not told apart by numbers.
+    /// Number of GPUs that this agent may assign; 0 if they are not known by number.
     n_on_machine: usize,
     _claim: Option<ResourceClaim>,
 }
 
 impl Gpus {
-    /// As many of them as are free, up to what is wanted.
+    /// Claims up to `wanted` free GPUs.
     pub fn claim(wanted: u32, usable: &[u16]) -> Gpus {
         Self::claim_as(wanted, usable, "corro-gpu")
     }
@@ -38,17 +38,17 @@ impl Gpus {
         }
     }
 
-    /// What processes on the machine itself are told: only these. Nothing where there are none to tell apart.
+    /// Value of `CUDA_VISIBLE_DEVICES` for processes on the machine itself. `None` if the GPUs are not known by number.
     pub fn visible_devices(&self) -> Option<String> {
         (self.n_on_machine > 0).then(|| list(&self.numbers, ","))
     }
 
-    /// How many a job has that wants so many.
+    /// Number of GPUs that a job that wants `wanted` has.
     pub fn count(&self, wanted: u32) -> usize {
         if self.n_on_machine > 0 { self.numbers.len() } else { max_count(wanted) }
     }
 
-    /// For the execution log; a job that wants none is not told.
+    /// Text for the execution log; `None` for a job that wants none.
     pub fn describe(&self, wanted: u32) -> Option<String> {
         let numbers = list(&self.numbers, ", ");
         match (wanted as usize, self.n_on_machine, self.numbers.len()) {
@@ -63,28 +63,29 @@ impl Gpus {
     }
 }
 
-/// Of this machine, or of it what this process was given.
+/// Device numbers of the machine's GPUs that this process may use.
 pub fn inventory() -> Vec<u16> {
-    usable(cards(), std::env::var(VISIBLE_DEVICES_VARIABLE).ok().as_deref())
+    usable(device_numbers(), std::env::var(VISIBLE_DEVICES_VARIABLE).ok().as_deref())
 }
 
-/// Those with a device file. Every job asks several times, so what was found is used again for a moment.
-fn cards() -> Vec<u16> {
+/// Device numbers with a device file. Cached for a moment, since every job asks several times.
+fn device_numbers() -> Vec<u16> {
     static RECENT: Mutex<Option<(Instant, Vec<u16>)>> = Mutex::new(None);
     let mut recent = RECENT.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((found_at, cards)) = &*recent
+    if let Some((found_at, device_numbers)) = &*recent
         && found_at.elapsed() < INVENTORY_TTL
     {
-        return cards.clone();
+        return device_numbers.clone();
     }
     let entries = fs::read_dir("/dev").into_iter().flatten().flatten();
-    let mut cards: Vec<u16> = entries.filter_map(|entry| card(entry.file_name().to_str()?)).collect();
-    cards.sort_unstable();
-    *recent = Some((Instant::now(), cards.clone()));
-    cards
+    let mut device_numbers: Vec<u16> = entries.filter_map(|entry| device_number(entry.file_name().to_str()?)).collect();
+    device_numbers.sort_unstable();
+    *recent = Some((Instant::now(), device_numbers.clone()));
+    device_numbers
 }
 
-/// How many a job that wants so many can have here, if no other node's job holds any. Those with names are passed on as they are.
+/// Number of GPUs that a job that wants `wanted` can have here if no other job has claimed any. GPUs given by name are
+/// passed on as they are.
 pub fn max_count(wanted: u32) -> usize {
     let known = inventory().len();
     (wanted as usize).min(if known > 0 {
@@ -99,29 +100,30 @@ fn n_named(given: Option<&str>) -> usize {
     names.filter(|word| word.starts_with("GPU-") || word.starts_with("MIG-")).count()
 }
 
-/// What leaves an agent the first `count` of them; nothing where they are not told apart by numbers.
+/// Environment variable that restricts an agent to the first `count` GPUs; `None` if they are not known by number.
 pub fn restrict_to_first(count: u32, usable: &[u16]) -> Option<(&'static str, String)> {
     let first = &usable[..usable.len().min(count as usize)];
     (!usable.is_empty()).then(|| (VISIBLE_DEVICES_VARIABLE, list(first, ",")))
 }
 
-/// How many this process was given, by numbers or names, if not all.
+/// Number of GPUs, by number or name, that this process is restricted to; `None` without a restriction.
 pub fn n_given() -> Option<usize> {
     let given = std::env::var(VISIBLE_DEVICES_VARIABLE).ok()?;
     Some(given.split(',').filter(|word| !word.trim().is_empty()).count())
 }
 
 /// The number in `nvidia0`.
-fn card(name: &str) -> Option<u16> {
+fn device_number(name: &str) -> Option<u16> {
     name.strip_prefix("nvidia").filter(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()))?.parse().ok()
 }
 
-/// An agent that was given names instead of numbers passes them on as they are: none of them can be claimed.
-fn usable(cards: Vec<u16>, given: Option<&str>) -> Vec<u16> {
-    let Some(given) = given else { return cards };
+/// The device numbers that this process may use. If it was given names (`GPU-…`, `MIG-…`), these are passed on as they
+/// are and none can be claimed.
+fn usable(device_numbers: Vec<u16>, given: Option<&str>) -> Vec<u16> {
+    let Some(given) = given else { return device_numbers };
     let numbers = given.split(',').map(str::trim).filter(|word| !word.is_empty()).map(str::parse::<u16>);
     let numbers: Vec<u16> = numbers.collect::<Result<_, _>>().unwrap_or_default();
-    cards.into_iter().filter(|card| numbers.contains(card)).collect()
+    device_numbers.into_iter().filter(|number| numbers.contains(number)).collect()
 }
 
 fn list(numbers: &[u16], between: &str) -> String {
@@ -155,7 +157,7 @@ mod tests {
         assert!(third.describe(1).is_some_and(|text| text.starts_with("NONE of 1")));
         drop(first);
         assert_eq!(claim(1).numbers, [0]);
-        // A size without GPUs leaves them to the others.
+        // A VM size without GPUs sees none of them.
         assert_eq!((claim(0).visible_devices().as_deref(), claim(0).describe(0)), (Some(""), None));
         let none = Gpus::claim_as(1, &[], &name);
         assert_eq!(
@@ -167,7 +169,7 @@ mod tests {
     #[test]
     fn an_agent_gives_only_what_it_was_given() {
         assert_eq!(
-            [card("nvidia0"), card("nvidia12"), card("nvidiactl"), card("nvidia")],
+            [device_number("nvidia0"), device_number("nvidia12"), device_number("nvidiactl"), device_number("nvidia")],
             [Some(0), Some(12), None, None]
         );
         assert_eq!(usable(vec![0, 1, 2], None), [0, 1, 2]);

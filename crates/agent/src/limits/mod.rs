@@ -1,7 +1,7 @@
-//! What a node's processes may use together: the memory and the processors of its VM size, and how many they may be. Memory, time of
-//! processors and numbers of processes are held by control groups of the kernel's, made when the agent starts, so that everything its warden forks is born inside,
-//! and given a job's limits when the job begins. A machine that has no more than the VM size, or where no group can be made, has
-//! none: no job fails for it. What is decided is decided alike for both versions of control groups; `group` acts.
+//! Resource limits of a node's processes: memory and CPUs of the VM size, and the number of processes. Enforced by
+//! cgroups, which are created when the agent starts, so that everything the fork server starts is inside, and get the
+//! job's limits when a job begins. A machine with no more resources than the VM size, or without usable cgroups, has no
+//! limits; no job fails for that. Decisions are the same for cgroup v1 and v2.
 
 mod cgroup;
 mod cgroup_path;
@@ -25,17 +25,17 @@ use gpus::Gpus;
 
 const CONTROLLERS: [Controller; 3] = [Controller::Memory, Controller::Cpu, Controller::Pids];
 
-/// The groups of one node, or why there are none.
+/// The cgroups of one node, or why there are none.
 #[derive(Debug)]
 pub struct Cgroups {
     memory: Result<Cgroup, String>,
     cpu: Result<Cgroup, String>,
     pids: Result<Cgroup, String>,
-    /// Whether programs may be bound to processors.
+    /// Whether programs may be pinned to CPUs.
     pins_cpus: bool,
 }
 
-/// A job's limits while it runs.
+/// Limits of the running job.
 #[derive(Debug, Default)]
 pub struct AppliedLimits {
     memory: Option<MemoryLimit>,
@@ -46,7 +46,7 @@ pub struct AppliedLimits {
 
 #[derive(Debug)]
 struct MemoryLimit {
-    /// For people.
+    /// The limit as text for users.
     text: String,
     oom_kills_before: u64,
 }
@@ -57,28 +57,29 @@ struct ProcessLimit {
     refused_starts_before: u64,
 }
 
-/// What of the limits has an effect on a machine.
+/// Limits that have an effect on a machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bounds {
     pub memory_bytes: Option<u64>,
     pub cores: Option<u32>,
 }
 
-/// What a machine has for everybody on it.
+/// Resources of a machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capacity {
     pub memory_bytes: u64,
     pub cores: u32,
 }
 
-/// A limit at or above what the machine has is none.
+/// Drops limits that are not below what the machine has.
 pub fn bounds(limits: Option<&Limits>, machine: Capacity) -> Bounds {
     let memory_bytes = limits.map(|limits| limits.memory_bytes).filter(|bytes| *bytes < machine.memory_bytes);
     Bounds { memory_bytes, cores: limits.map(|limits| limits.cores).filter(|cores| *cores < machine.cores) }
 }
 
 impl Capacity {
-    /// Of this machine, or of what this process may use of it. Read once: neither changes while a process runs.
+    /// Capacity of this machine, or of the part that this process may use. Read once: it does not change while a
+    /// process runs.
     pub fn here() -> Capacity {
         static HERE: LazyLock<Capacity> = LazyLock::new(Capacity::read);
         *HERE
@@ -92,7 +93,7 @@ impl Capacity {
     }
 }
 
-/// What this machine has, in words: `2 cores, 23 GiB of memory and no GPU`.
+/// Description of this machine: `2 cores, 23 GiB of memory and no GPU`.
 pub fn describe_machine() -> String {
     let Capacity { memory_bytes, cores } = Capacity::here();
     let gpus = match gpus::inventory().len() {
@@ -104,7 +105,7 @@ pub fn describe_machine() -> String {
 }
 
 impl Cgroups {
-    /// Makes the groups of the node whose directory is `root`, or finds those that an earlier agent left.
+    /// Creates the cgroups of the node in `root`, or reuses those of an earlier agent.
     pub fn make(root: &Path) -> Cgroups {
         let name = cgroup_name(&tmp_dir::dir_name(root));
         let [memory, cpu, pids] = CONTROLLERS.map(|controller| Cgroup::make(&name, controller));
@@ -116,15 +117,14 @@ impl Cgroups {
         Cgroups { memory: none(), cpu: none(), pids: none(), pins_cpus: false }
     }
 
-    /// Whoever writes a process's number to all of these puts it into the groups.
+    /// The `cgroup.procs` files: a process that is written to all of them is in the cgroups.
     pub fn procs_files(&self) -> Vec<PathBuf> {
         let mut procs_files: Vec<PathBuf> = self.all().map(Cgroup::procs_file).collect();
         procs_files.dedup();
         procs_files
     }
 
-    /// Holds the node's processes to what the job's VM size has. For the execution log: what was done, of memory,
-    /// processors and processes.
+    /// Applies the limits of the job's VM size. The texts describe memory, CPUs and processes for the execution log.
     pub fn apply(&self, order: &TaskOrder, limits: Option<&Limits>, machine: Capacity) -> (AppliedLimits, [String; 3]) {
         let bounds = bounds(limits, machine);
         let (memory, memory_note) = self.apply_memory(limits, bounds.memory_bytes);
@@ -134,7 +134,7 @@ impl Cgroups {
     }
 
     fn apply_pids(&self, max: Option<u64>) -> (Option<ProcessLimit>, String) {
-        // The node's own guards are in the group too.
+        // The node's own guards are in the cgroup too.
         let written = max.map(|max| max + GUARD_ALLOWANCE);
         let set = self.pids.as_ref().map_err(String::clone).and_then(|cgroup| cgroup.set(written).map(|()| cgroup));
         match (max, set) {
@@ -185,7 +185,7 @@ impl Cgroups {
         (claim.ok(), description)
     }
 
-    /// Whether processes were killed for want of memory since the job began; the limit and what to do, in words.
+    /// Message with the limit and advice if the OOM killer killed a process since the job began.
     pub fn out_of_memory(&self, applied: &AppliedLimits) -> Option<String> {
         let (limit, cgroup) = applied.memory.as_ref().zip(self.memory.as_ref().ok())?;
         (cgroup.oom_kills() > limit.oom_kills_before).then(|| {
@@ -197,13 +197,14 @@ impl Cgroups {
         })
     }
 
-    /// Whether processes or threads were not started since the job began because there were too many; the limit and what to do, in words.
+    /// Message with the limit and advice if forks were refused since the job began.
     pub fn out_of_processes(&self, applied: &AppliedLimits) -> Option<String> {
         let (limit, cgroup) = applied.pids.as_ref().zip(self.pids.as_ref().ok())?;
         (cgroup.refused_starts() > limit.refused_starts_before).then(|| out_of_processes(limit.max))
     }
 
-    /// Blocks until what was in them has ended. One that cannot be removed now is found by the node's next agent.
+    /// Removes the cgroups. Blocks until their processes have ended. A cgroup that cannot be removed is found by the
+    /// node's next agent.
     pub fn remove(&self) -> io::Result<()> {
         self.all().try_for_each(Cgroup::remove)
     }
@@ -214,13 +215,13 @@ impl Cgroups {
 }
 
 impl AppliedLimits {
-    /// Those that the job's programs are bound to; empty means all.
+    /// CPUs that the job's programs are pinned to; empty means all.
     pub fn pinned_cpus(&self) -> Vec<u16> {
         self.claim.as_ref().map(|claim| claim.numbers.clone()).unwrap_or_default()
     }
 }
 
-/// What a job is told whose processes met the limit.
+/// Message for a job that reached its limit on processes.
 pub fn out_of_processes(max: u64) -> String {
     format!(
         "the job may have {max} processes and threads on this node, and the kernel refused to start more: start fewer (data loader \
@@ -228,14 +229,14 @@ pub fn out_of_processes(max: u64) -> String {
     )
 }
 
-/// How many processes and threads a job may have on a node: what the operator says, else enough for every program that is not
-/// mistaken, and never so many that the machine (`kernel`) has none left for others.
+/// Limit on the processes and threads of a job on a node: the operator's, else a number that correct programs do not
+/// reach, and at most half of what the kernel (`kernel`) allows, so that others can still fork.
 pub fn max_processes(limits: &Limits, kernel: u64) -> u64 {
     let by_size = 4096 + 1024 * u64::from(limits.cores);
     limits.processes.unwrap_or_else(|| by_size.min(kernel / 2)).max(1)
 }
 
-/// How many the kernel has for everybody, when this was first asked.
+/// The kernel's system-wide limit on processes and threads. Read once.
 pub fn kernel_max_processes() -> u64 {
     static MAX: LazyLock<u64> = LazyLock::new(read_kernel_processes);
     *MAX
@@ -247,10 +248,10 @@ fn read_kernel_processes() -> u64 {
     known.into_iter().flatten().min().unwrap_or(u64::MAX)
 }
 
-/// A warden, its guards that rest, and those of a job's processes, beyond which a node starts no ranks.
+/// Extra processes for the fork server, idle guards and the guards of a job's processes.
 const GUARD_ALLOWANCE: u64 = 64;
 
-/// What became of a limit of processors: whether the kernel holds to it, and which ones the programs are bound to.
+/// Describes the CPU limit: whether a quota is set, and which CPUs the programs are pinned to.
 fn describe_cpu_limit(set: &Result<(), String>, bound: Result<&[u16], &String>, cores: u32, limits: &Limits) -> String {
     let size = format!("as {} has", limits.vm_size);
     let list = |numbers: &[u16]| numbers.iter().map(u16::to_string).collect::<Vec<_>>().join(", ");
@@ -264,7 +265,8 @@ fn describe_cpu_limit(set: &Result<(), String>, bound: Result<&[u16], &String>, 
     }
 }
 
-/// Kills every process in the groups of a node whose agent is dead, and gives their ids. Blocks until none is left or can be killed.
+/// Kills every process in the cgroups of a node whose agent is dead and returns the ids. Blocks until none is left or
+/// the rest cannot be killed.
 pub fn kill_processes(node: &str) -> Vec<u32> {
     let mut cgroups: Vec<PathBuf> =
         CONTROLLERS.into_iter().filter_map(|controller| cgroup::path(&cgroup_name(node), controller)).collect();
@@ -275,18 +277,18 @@ pub fn kill_processes(node: &str) -> Vec<u32> {
     killed
 }
 
-/// Removes the groups of a node whose agent is dead; none is none. Blocks as [`Groups::remove`] does.
+/// Removes the cgroups of a node whose agent is dead. No error if there are none. Blocks like [`Cgroups::remove`].
 pub fn remove(root: &Path) -> io::Result<()> {
     remove_named(&tmp_dir::dir_name(root))
 }
 
-/// The same for a node of which only its short name is known.
+/// Like [`remove`], by the node's short name.
 pub fn remove_named(node: &str) -> io::Result<()> {
     CONTROLLERS.into_iter().try_for_each(|controller| cgroup::remove(&cgroup_name(node), controller))
 }
 
-/// Tries every control on this machine: makes a group, gives it a limit and removes it. The kernel's name of each control, and why it
-/// cannot be had.
+/// Probes each controller: creates a cgroup, sets a limit and removes it. Returns the controller's name and why it
+/// cannot be used.
 pub fn probe_controllers() -> Vec<(&'static str, Result<(), String>)> {
     let name = cgroup_name(&format!("trial-{}", std::process::id()));
     let tried = CONTROLLERS.map(|controller| {
@@ -297,7 +299,7 @@ pub fn probe_controllers() -> Vec<(&'static str, Result<(), String>)> {
     tried.into()
 }
 
-/// Of bytes, of processors: a number that every control takes.
+/// A value that every controller accepts, in bytes, CPUs or processes.
 const PROBE_LIMIT: u64 = 4096;
 
 fn cgroup_name(node: &str) -> String {

@@ -1,4 +1,4 @@
-//! Limits as they are decided, and written to directories that stand in place of control groups of both versions.
+//! Tests of the limits, written to plain directories in place of cgroups of both versions.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ fn limits(memory_bytes: u64, cores: u32) -> Limits {
     Limits { vm_size: "STANDARD_D1".into(), memory_bytes, cores, processes: None }
 }
 
-/// A group of each control in one directory, with the files that the kernel would make.
+/// A cgroup for each controller in one directory, with the files that the kernel would create.
 fn cgroups(base: &Path, version: CgroupVersion) -> Cgroups {
     let cgroups = CONTROLLERS.map(|controller| {
         std::fs::create_dir_all(base.join("n")).expect("a directory in place of a group");
@@ -56,7 +56,7 @@ fn a_limit_is_set_only_where_the_machine_has_more() {
         let why = cgroups.out_of_memory(&applied).expect("somebody was killed");
         assert!(why.contains("3.5 GiB") && why.contains("larger vmSize"), "{why}");
 
-        // The next job, in a container, is its engine's business.
+        // A job in a container is limited by its engine.
         let (_, description) = apply(None);
         assert_eq!((description, files()), (["no limit", "no limit"].map(String::from), none.map(String::from)));
     }

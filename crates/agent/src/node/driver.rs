@@ -1,5 +1,5 @@
-//! Carries out what `reconcile` decides, one event at a time. Owns the running task and the cleaner: nothing of a node
-//! outlives its driver. Never decides by itself what a job needs.
+//! Carries out the actions that `reconcile` decides, one event at a time. Owns the running task, the setup task, the
+//! SSH server and the cleaner: nothing of a node outlives its driver. Makes no decisions about jobs.
 
 use std::io;
 use std::pin::Pin;
@@ -32,25 +32,26 @@ use crate::task::control::TaskControl;
 use crate::task::node_context::NodeContext;
 use crate::task_errors;
 
-/// Processes that do not end when killed must not keep the agent from ending.
+/// How long the agent waits for a task when it ends. Processes that survive SIGKILL must not keep it from ending.
 const TASK_END_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// The node's control loop and everything that it owns.
 #[derive(Debug)]
 pub struct Driver {
     context: NodeContext,
     desired: Option<Arc<DesiredNode>>,
     local: LocalNode,
-    /// What the current task left or will leave on the disk.
+    /// Journal record of the current task: what it leaves on the disk.
     record: Option<AttemptRecord>,
     control: watch::Sender<TaskControl>,
     work: JoinSet<()>,
     ssh_server: Option<SshServer>,
     setup: Option<SetupTask>,
-    /// The server's, and whether it was found here.
+    /// The server's landmark file, and whether this machine sees it.
     landmark: Option<(Landmark, bool)>,
-    /// When this agent took up the task it has.
+    /// When this agent began the current task.
     task_began: Option<Instant>,
-    /// When it may end, as it estimates.
+    /// Estimated end of the current task.
     task_expected_end: Option<Instant>,
     observed: watch::Sender<Observation>,
     lease: Lease,
@@ -59,7 +60,8 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// A driver that goes on where an earlier agent ended: with nothing running, and with the end of its task to tell.
+    /// A driver that continues after an earlier agent: nothing is running, and the end of that agent's task is still to
+    /// be reported.
     pub fn new(
         context: NodeContext,
         record: Option<AttemptRecord>,
@@ -88,13 +90,13 @@ impl Driver {
         driver
     }
 
-    /// Until the node is retired or fenced, or `shutdown` resolves.
+    /// Runs until the node is retired or fenced, or `shutdown` resolves.
     pub async fn drive(mut self, mut shutdown: Pin<&mut impl Future<Output = ()>>) -> AgentEnd {
         loop {
             if let Some(length) = self.lease.expired() {
                 return self.on_lease_over(length).await;
             }
-            // Everything that has happened by now is told at once.
+            // Handles all pending events before reporting, so that they go into one report.
             while let Ok(event) = self.events.try_recv() {
                 if let Some(reason) = self.on_event(event) {
                     return self.on_fenced(reason).await;
@@ -116,7 +118,7 @@ impl Driver {
         }
     }
 
-    /// Acts until there is nothing to do but to wait.
+    /// Executes actions until there are none; returns the end if one of them is final.
     async fn apply_actions(&mut self) -> Option<AgentEnd> {
         if let Some(desired) = self.desired.clone() {
             while let Some(action) = next_action(&desired, &self.local) {
@@ -147,7 +149,7 @@ impl Driver {
         None
     }
 
-    /// Gives the reason when the node is fenced.
+    /// Handles an event; returns the reason if the node is fenced.
     fn on_event(&mut self, event: Event) -> Option<String> {
         match event {
             Event::Desired(desired) => {
@@ -190,7 +192,8 @@ impl Driver {
         None
     }
 
-    /// Are the server's directories here? A server that shows none is one from before that was asked, on this machine.
+    /// Whether this machine sees the server's directories. A server without a landmark is of a version that ran its
+    /// nodes on its own machine only.
     fn can_see_server_dirs(&mut self, landmark: Option<&Landmark>) -> bool {
         if self.context.config.remote_shares {
             return false;
@@ -217,7 +220,7 @@ impl Driver {
         }
     }
 
-    /// Task and cleaner tell their end by events; only one that broke has to be noticed here.
+    /// Task and cleaner report their end by events; only a panic is handled here.
     fn on_work_done(&mut self, joined: Result<(), JoinError>) {
         if joined.is_ok() {
             return;
@@ -243,20 +246,20 @@ impl Driver {
         self.end_task(Duration::ZERO).await;
         self.end_mounts().await;
         self.record = None;
-        // The shared directory stays: the job may go on elsewhere.
+        // The shared directory stays, since the job may continue elsewhere.
         self.run_on_disk(|context| context.directories.clean().and(AttemptJournal::remove(context.directories.root())))
             .await;
         AgentEnd::Fenced { reason }
     }
 
     async fn on_shutdown(&mut self) -> AgentEnd {
-        // Said first, so that the server has no new job for this node meanwhile.
+        // Published first, so that the server gives this node no new job meanwhile.
         self.local.ending = true;
         self.publish();
         self.end_all_but_task().await;
         let interrupted = self.local.task.as_ref().is_some_and(|task| !task.has_ended());
         self.end_task(UNWANTED_GRACE).await;
-        // What ended for a reason of its own keeps it, and what did not end is not said to have.
+        // A task that ended for a reason of its own keeps it; a task that did not end is not reported as ended.
         if interrupted && let Some(task) = self.local.task.as_mut().filter(|task| ended_by_stop(&task.observed)) {
             let failure = task_errors::agent_restarted(&self.context.node);
             task.observed.phase = TaskPhase::Ended { failure: Some(failure) };
@@ -283,7 +286,7 @@ impl Driver {
     async fn mount(&mut self, volumes: &[Volume]) {
         let (context, wanted) = (self.context.clone(), volumes.to_vec());
         let old = self.local.volumes.take().unwrap_or_default();
-        // A mount command may take its time.
+        // A mount command may take long.
         let mounting = spawn_blocking(move || {
             let (root, path) = (context.directories.mounts()?, context.directories.mount_root());
             for old in old.iter().filter(|old| !wanted.contains(old)) {
@@ -305,7 +308,7 @@ impl Driver {
         self.local.volumes = Some(volumes.to_vec());
     }
 
-    /// A door that cannot be opened is no reason to refuse jobs.
+    /// Starts or stops the SSH server. A failure is no reason to refuse jobs.
     async fn set_login(&mut self, login: Option<&Login>) {
         self.close_ssh_server().await;
         self.local.login = login.cloned();
@@ -331,7 +334,7 @@ impl Driver {
         }
     }
 
-    /// Everything but the task, which may need time.
+    /// Ends everything but the task, which may need time.
     async fn end_all_but_task(&mut self) {
         self.close_ssh_server().await;
         if let Some(setup) = self.setup.take() {
@@ -339,7 +342,7 @@ impl Driver {
         }
     }
 
-    /// Before anything else takes them away: they would be mounted again.
+    /// Ends the FUSE mounts before they are unmounted in other ways: their supervisors would mount them again.
     async fn end_mounts(&self) {
         let fuse_mounts = Arc::clone(&self.context.fuse_mounts);
         let _ = spawn_blocking(move || fuse_mounts.processes.unmount_all()).await;
@@ -348,7 +351,7 @@ impl Driver {
     fn begin(&mut self, order: &TaskOrder) {
         let record = AttemptRecord::new(order);
         if let Err(error) = self.context.journal.write_begin(&record) {
-            // Without a memory a crash could run the job twice.
+            // Without the journal a crash could run the attempt twice.
             let failure = self.storage_failure(&error);
             return self.set_task(order, TaskPhase::Ended { failure: Some(failure) });
         }
@@ -404,7 +407,7 @@ impl Driver {
         self.work.spawn(async move {
             let cleaned = spawn_blocking(move || match record {
                 Some(record) => {
-                    // What is left goes when the next job starts; the attempt itself is over.
+                    // What is left is removed when the next job starts; the attempt itself is over.
                     let cleaned = record.remove_directories(&context.directories);
                     context.journal.clear().and(cleaned)
                 }
@@ -417,7 +420,7 @@ impl Driver {
         });
     }
 
-    /// Stops the task, if one runs, and waits for its end.
+    /// Stops the running task, if there is one, and waits for its end.
     async fn end_task(&mut self, grace: Duration) {
         let running = |local: &LocalNode| local.task.as_ref().is_some_and(|task| !task.has_ended());
         if !running(&self.local) {

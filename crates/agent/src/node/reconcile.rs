@@ -1,5 +1,5 @@
-//! Decides what a node does next, from what the server wants and what is here. Called by the driver after every event,
-//! until it says nothing; the driver acts. Pure: never reads a clock, a disk or a process.
+//! Decides the node's next action from the desired and the local state. The driver calls it after every event until
+//! there is no action, and executes the actions. Pure: never reads a clock, a disk or a process.
 
 use std::time::Duration;
 
@@ -12,73 +12,76 @@ use corro_model::node::{
 
 use crate::node::setup::SetupProgress;
 
-/// What is on this node now.
+/// State of this node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LocalNode {
-    /// The cluster volumes as they were last mounted or tried.
+    /// The cluster's volumes as last mounted or attempted.
     pub volumes: Option<Vec<Volume>>,
     /// Why they could not be mounted.
     pub problem: Option<BatchAiError>,
     pub setup: SetupProgress,
-    /// Something runs here that cannot be ended.
+    /// Processes or a container here cannot be ended.
     pub stuck: Option<BatchAiError>,
-    /// Who may log in, as it was last done or tried.
+    /// The login as last applied or attempted.
     pub login: Option<Login>,
-    /// Where, if the door could be opened.
+    /// Endpoint of the SSH server, if it is running.
     pub ssh_endpoint: Option<LoginDoor>,
     pub task: Option<LocalTask>,
-    /// The last attempt that ended here and was cleaned up: it must never begin again.
+    /// The last attempt that ended here and was cleaned up. It must never begin again.
     pub last_cleaned: Option<AttemptId>,
-    /// The agent was told to end.
+    /// The agent is shutting down.
     pub ending: bool,
 }
 
+/// The task on this node, and the instructions that it has received.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LocalTask {
     pub observed: ObservedTask,
     /// The ranks have been told to start as soon as the node is prepared.
     pub gang_given: bool,
-    /// With how much grace it has been told to stop.
+    /// Grace of the stop that was requested.
     pub stopping: Option<Duration>,
-    /// What it left is being removed.
+    /// Its leftovers are being removed.
     pub cleaning: bool,
 }
 
+/// An action for the driver.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action<'a> {
     MountVolumes(&'a [Volume]),
     /// Run the cluster's setup task.
     SetUp(&'a SetupOrder),
-    /// Open the login door for this administrator, or close it.
+    /// Start the SSH server for this login, or stop it.
     SetLogin(Option<&'a Login>),
     /// Start preparing.
     Begin(&'a TaskOrder),
     /// Report the task as ended without starting anything.
     Decline(&'a TaskOrder, DeclineReason),
     Run(&'a GangAddress),
-    /// Start the ranks as soon as the node is prepared, wherever it says they meet.
+    /// Start the ranks as soon as the node is prepared, with the node's own rendezvous.
     RunAlone,
     Stop(Duration),
-    /// Remove what an ended task left.
+    /// Remove the leftovers of an ended task.
     Clean,
     Retire,
 }
 
+/// Why a task ends without being started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeclineReason {
-    /// It is to be stopped before it began.
+    /// It was stopped before it began.
     Stopped,
-    /// It is to run, but whoever prepared it is gone.
+    /// It should run, but the agent that prepared it is gone.
     Restarted,
-    /// The cluster's volumes are not there, or its setup task failed.
+    /// The cluster's volumes are not mounted, or its setup task failed.
     NotReady,
 }
 
-/// For a task that is no longer wanted at all.
+/// Grace for a task that is no longer wanted at all.
 pub const UNWANTED_GRACE: Duration = Duration::from_secs(1);
 
-/// The next thing to do; `None` when there is nothing but to wait. The same question gets the same answer, so a desired
-/// state that comes twice changes nothing.
+/// The next action; `None` if there is nothing to do but wait. Deterministic, so a repeated desired state changes
+/// nothing.
 pub fn next_action<'a>(desired: &'a DesiredNode, local: &LocalNode) -> Option<Action<'a>> {
     let wanted = desired.task.as_ref().filter(|_| !desired.retire);
     if !desired.retire && desired.login != local.login {
@@ -100,7 +103,7 @@ pub fn next_action<'a>(desired: &'a DesiredNode, local: &LocalNode) -> Option<Ac
     }
     match (&desired.setup, &local.setup) {
         (Some(setup), SetupProgress::NotBegun) if local.problem.is_none() => return Some(Action::SetUp(setup)),
-        // Jobs wait for it, unless they are not to run anyway.
+        // Jobs wait for the setup task, unless they are to be stopped anyway.
         (Some(_), SetupProgress::Running) => {
             let stopped = wanted.filter(|wanted| matches!(wanted.goal, Goal::Stop { .. }));
             return stopped.map(|wanted| begin(wanted, local));
@@ -117,7 +120,7 @@ fn remount<'a>(desired: &'a DesiredNode, local: &LocalNode) -> Option<Action<'a>
 fn begin<'a>(wanted: &'a DesiredTask, local: &LocalNode) -> Action<'a> {
     match wanted.goal {
         Goal::Stop { .. } => Action::Decline(&wanted.order, DeclineReason::Stopped),
-        // Ranks start only on nodes that said they are prepared, which this agent never did.
+        // Ranks start only on nodes that reported to be prepared, which this agent did not.
         Goal::Run { .. } => Action::Decline(&wanted.order, DeclineReason::Restarted),
         Goal::Prepare | Goal::PrepareAndRun if local.last_cleaned.as_ref() == Some(&wanted.order.attempt) => {
             Action::Decline(&wanted.order, DeclineReason::Restarted)
@@ -153,8 +156,8 @@ fn stop<'a>(task: &LocalTask, grace: Duration) -> Option<Action<'a>> {
     task.stopping.is_none_or(|given| grace < given).then_some(Action::Stop(grace))
 }
 
-/// Did a task that was told to stop end because of that? Nothing else then says why the job failed. Without an end of a rank
-/// there was none to run, or it never came to that.
+/// Whether a task that was told to stop ended because of it, so that nothing else explains the job's failure. Without
+/// rank exits there was no rank to run, or none was started.
 pub fn ended_by_stop(task: &ObservedTask) -> bool {
     let ended = task.phase == TaskPhase::Ended { failure: None };
     ended && (task.exits.is_empty() || task.exits.iter().any(|exit| exit.stopped))
@@ -171,7 +174,7 @@ impl LocalTask {
 }
 
 impl LocalNode {
-    /// Why this node can take no task, and never will.
+    /// Why this node can take no tasks, permanently.
     pub fn problem(&self) -> Option<&BatchAiError> {
         self.problem.as_ref().or(self.stuck.as_ref()).or(match &self.setup {
             SetupProgress::Failed(error) => Some(error),
@@ -179,7 +182,7 @@ impl LocalNode {
         })
     }
 
-    /// What the server is told, which wants a setup task or not. A task counts until nothing of it is left.
+    /// The report for the server. A task is included until nothing of it is left.
     pub fn observed(&self, wants_setup: bool) -> ObservedNode {
         let set_up = !wants_setup || self.setup == SetupProgress::Done;
         ObservedNode {

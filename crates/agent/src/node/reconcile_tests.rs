@@ -1,4 +1,4 @@
-//! The table of decisions: every stage of a local task against everything the server can want.
+//! Decision table: every stage of a local task against every desired state.
 
 use corro_model::Timestamp;
 use corro_model::layout::Role;
@@ -73,7 +73,7 @@ fn an_attempt_that_was_cleaned_up_never_begins_again() {
     assert_eq!(next_action(&next, &local), Some(Action::Begin(&order(2))));
 }
 
-/// What is done about a task that has been told nothing yet, for each thing the server can want.
+/// The action for a task that has received no instruction, for each desired state.
 #[test]
 fn every_stage_against_every_wish() {
     let stop = |grace| Some(Action::Stop(grace));
@@ -110,7 +110,7 @@ fn every_stage_against_every_wish() {
             retire(),
         ];
         for (request, expected) in wishes.iter().zip(expected) {
-            // Ranks run only after the gang was given.
+            // Ranks run only after the gang's address was given.
             let gang_given = phase == TaskPhase::Running;
             let local = ready(Some(LocalTask { gang_given, ..task(phase.clone()) }));
             assert_eq!(next_action(request, &local), expected, "{phase:?}, {request:?}");

@@ -1,6 +1,6 @@
-//! The cluster's setup task on this node: after the cluster's volumes are there, before the first job. Started by the
-//! driver once in an agent's life, so again after a reboot; hears nothing of jobs. Its processes are guarded: they end
-//! with the agent, or when the node is no longer wanted.
+//! The cluster's setup task on this node: runs after the cluster's volumes are mounted and before the first job, once
+//! for each agent, so again after a reboot. Its processes are guarded: they end with the agent, or when the node is no
+//! longer wanted.
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet, spawn_blocking};
@@ -27,7 +27,7 @@ use crate::task::node_context::NodeContext;
 use crate::task::processes::{ProcessOutput, TaskProcesses};
 use crate::task_errors;
 
-/// A setup task that runs. Dropping it kills it.
+/// A running setup task. Dropping it kills it.
 #[derive(Debug)]
 pub struct SetupTask {
     tag: String,
@@ -35,7 +35,7 @@ pub struct SetupTask {
 }
 
 impl SetupTask {
-    /// Tells its end by an event.
+    /// Starts the setup task; its end is reported by an event.
     pub fn start(context: &NodeContext, order: &SetupOrder, events: mpsc::Sender<Event>) -> SetupTask {
         let tag = context.tags.with("setup/");
         let (context, order, process_tag) = (context.clone(), order.clone(), format!("{tag}task"));
@@ -47,17 +47,17 @@ impl SetupTask {
                 Some(Ok(result)) => result,
                 _ => Err(task_errors::agent_panicked(&node)),
             };
-            // The driver is gone only when the whole agent ends.
+            // Fails only when the driver is gone, which is when the whole agent ends.
             let _ = events.send(Event::SetUp(result.map_err(|failure| Box::new(failure.error)))).await;
         });
         SetupTask { tag, work }
     }
 
-    /// Ends it and waits until nothing is left of it.
+    /// Kills it and waits until nothing is left of it.
     pub async fn cancel(self) {
         self.work.abort();
         let tag = self.tag.clone();
-        // Joining fails only when the runtime ends; then the guard sees to it.
+        // Joining fails only when the runtime ends; then the guard kills the processes.
         let _ = spawn_blocking(move || sweep(&tag)).await;
     }
 }
@@ -102,7 +102,7 @@ async fn run(context: &NodeContext, order: &SetupOrder, tag: String) -> Result<(
     let process = process.map_err(|error| task_errors::process("the setup task", node, &error))?;
     let mut processes = TaskProcesses::default();
     processes.add(0, process, output.clone(), None);
-    // Nobody stops it politely: a node that is not wanted ends it outright.
+    // It is never stopped gracefully: a node that is not wanted kills it.
     let (_keep, mut control) = watch::channel(TaskControl::default());
     let ended = processes.next(&mut control).await.expect("one process was added");
     let exit = ended.exit.map_err(|error| task_errors::process("the setup task", node, &error))?;
@@ -116,7 +116,7 @@ async fn run(context: &NodeContext, order: &SetupOrder, tag: String) -> Result<(
     }
 }
 
-/// How far the setup task has come.
+/// Progress of the setup task.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum SetupProgress {
     #[default]

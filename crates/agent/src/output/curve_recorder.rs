@@ -1,7 +1,7 @@
-//! What ranks tell of their training, written down as it comes: the node is the only one that knows which of several ranks wrote a line
-//! of a log that all share. Entered by `ranks`. A file for each node, in `curves/` beside the job's logs, made when the
-//! first figure is heard; the server reads those instead of the logs, which may be large. Never keeps a rank from writing: of
-//! very much output only a part is listened to, and a file that cannot be written is given up.
+//! Records the metrics that ranks print, by rank: only the node knows which of several ranks wrote a line of a shared
+//! log. One file per node in `curves/` beside the job's logs, created with the first metric; the server reads these
+//! instead of the logs, which may be large. Never slows a rank down: output above a rate limit is not parsed, and after
+//! a write error recording stops.
 
 use std::fs::File;
 use std::io::Write;
@@ -20,51 +20,51 @@ use crate::output::output_dir::OutputDir;
 use crate::output::progress_estimate::ProgressEstimate;
 use crate::task_errors::now;
 
-/// Figures are written down so often.
+/// Interval of writes to the file.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
-/// Of a node's output, in a second.
+/// Limit of parsed output of a node, in bytes per second.
 const MAX_BYTES_PER_S: usize = 4 * 1024 * 1024;
-/// An expected end is reported again when it has moved by this part of the time that remains.
+/// The expected end is reported again when it has moved by this fraction of the remaining time.
 const MIN_RELATIVE_CHANGE: f64 = 0.05;
 
-/// All ranks of this node. Clones share everything.
+/// Recorder for all ranks of this node. Clones share the state.
 #[derive(Clone, Debug)]
 pub struct Recorder(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
-    /// Beside the job's logs, if there can be such a directory.
+    /// Directory beside the job's logs, if it can be created.
     directory: Option<OutputDir>,
     name: String,
     file: Option<File>,
     given_up: bool,
     curves: Curves,
-    /// The last point that is written down.
+    /// Sequence number of the last point written.
     written: u64,
     bytes_this_second: usize,
     window_start: Instant,
-    /// Of each stream that reports its progress.
+    /// Progress of each tapped stream.
     estimates: Vec<ProgressEstimate>,
     reported_end: Option<Instant>,
 }
 
-/// One stream of one process.
+/// Parser of one output stream of a process.
 #[derive(Clone, Debug)]
 pub struct StreamTap {
     recorder: Recorder,
     stream: Arc<Mutex<MetricStream>>,
-    /// Its index in `Book::paces`.
+    /// Index in `State::estimates`.
     estimate_idx: usize,
 }
 
-/// Both streams of one process.
+/// Parsers of both output streams of a process.
 #[derive(Clone, Debug)]
 pub struct ProcessTap {
     pub stdout: StreamTap,
     pub stderr: StreamTap,
 }
 
-/// Writes down what was heard for as long as it lives.
+/// Background task that writes to the file until dropped.
 pub struct WriterTask(JoinHandle<()>);
 
 impl Recorder {
@@ -84,11 +84,11 @@ impl Recorder {
         Recorder(Arc::new(Mutex::new(state)))
     }
 
-    /// Whoever has figures of its own to tell; `n_places` are all processes of the job, on `n_nodes`.
+    /// Taps a process that may print metrics. The job has `n_places` processes on `n_nodes` nodes.
     pub fn tap_process(&self, place: &Place, n_places: usize, n_nodes: usize) -> Option<ProcessTap> {
         let (rank, shared) = match place.role {
             Role::ParameterServer => return None,
-            // What it starts elsewhere writes through it, and nobody says who.
+            // Processes on other nodes write through it, without saying which.
             Role::Mpirun => (None, true),
             Role::Command => (None, n_nodes > 1),
             Role::Rank | Role::Worker => {
@@ -104,7 +104,7 @@ impl Recorder {
         Some(ProcessTap { stdout: tap(), stderr: tap() })
     }
 
-    /// From now on, until what is given back is dropped. When the task may end is reported beside it.
+    /// Starts writing in the background until the result is dropped. Also reports the expected end of the task.
     pub fn start_writer(&self, reporter: Reporter) -> WriterTask {
         let recorder = self.clone();
         WriterTask(tokio::spawn(async move {
@@ -119,7 +119,7 @@ impl Recorder {
         }))
     }
 
-    /// What was heard so far. On a thread that may wait for the disk.
+    /// Writes the points recorded so far, on a blocking thread.
     pub async fn flush(&self) {
         if self.state().has_unwritten_points() {
             let recorder = self.clone();
@@ -156,7 +156,7 @@ impl StreamTap {
 }
 
 impl ProcessTap {
-    /// The process has ended: a last line may have no end.
+    /// Handles a last line without a newline, when the process has ended.
     pub fn finish(&self) {
         for tap in [&self.stdout, &self.stderr] {
             let mut state = tap.recorder.state();
@@ -174,7 +174,7 @@ impl State {
         !self.given_up && self.bytes_this_second <= MAX_BYTES_PER_S
     }
 
-    /// The end of the slowest stream, if it is another than was reported.
+    /// Expected end of the slowest stream, if it differs enough from the one last reported.
     fn new_expected_end(&mut self, now: Instant) -> Option<Instant> {
         let end = self.estimates.iter().filter_map(ProgressEstimate::expected_end).max()?;
         let change = |reported: Instant| end.max(reported) - end.min(reported);
@@ -191,7 +191,7 @@ impl State {
         let text = curve_file::encode_since(&self.curves, self.written);
         self.written = self.curves.seq();
         if let Err(error) = self.append(text.as_bytes()) {
-            // Logs are still there, and are read instead.
+            // The server reads the logs instead.
             tracing::warn!(%error, name = self.name, "the figures of a job cannot be written down");
             self.given_up = true;
         }

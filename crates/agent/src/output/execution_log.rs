@@ -1,7 +1,6 @@
-//! The node's own account of a job, `execution.log`: what was mounted, made, started and ended. Written by every room that
-//! acts for a job. Never holds a secret, also where a user wrote one into a command line. Lines come before the file can exist (it may lie on a
-//! volume that is still to be mounted) and are kept until then. A line that cannot be written is let go: this log alone
-//! fails no job.
+//! The node's log of a job, `execution.log`: what was mounted, created, started and ended. Secrets are masked, even if
+//! a user wrote one into a command line. Lines are buffered until the file can be opened, since it may be on a volume
+//! that is not mounted yet. A line that cannot be written is dropped: this log fails no job.
 
 use std::fmt::Display;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,6 +13,7 @@ use crate::output::log_file::LogFile;
 use crate::output::output_dir::OutputDir;
 use crate::task_errors::now;
 
+/// The execution log of a job. Clones write to the same file.
 #[derive(Clone, Debug)]
 pub struct ExecutionLog {
     state: Arc<Mutex<State>>,
@@ -24,7 +24,7 @@ pub struct ExecutionLog {
 enum State {
     Buffered(String),
     Open(Arc<LogFile>),
-    /// The file could not be opened, which has been reported; or what it lies on is about to go.
+    /// The file could not be opened, which has been reported, or has been closed before its volume is unmounted.
     Closed,
 }
 
@@ -33,12 +33,12 @@ impl ExecutionLog {
         ExecutionLog { state: Arc::new(Mutex::new(State::Buffered(String::new()))), secrets: Arc::default() }
     }
 
-    /// From here on no line shows these.
+    /// Masks these secrets in all further lines.
     pub fn redact(&self, secrets: Secrets) {
         *self.secrets.lock().unwrap_or_else(PoisonError::into_inner) = secrets;
     }
 
-    /// From here on lines go to the file, those kept so far first.
+    /// Opens the file and writes the buffered lines.
     pub fn open(&self, directory: &OutputDir, name: &str, node: &NodeId) -> Result<(), TaskFailure> {
         let opened = LogFile::open(directory, name, node);
         let mut state = self.state();
@@ -57,13 +57,13 @@ impl ExecutionLog {
         }
     }
 
-    /// Closes the file. What comes after this is let go.
+    /// Closes the file. Further lines are dropped.
     pub fn close(&self) {
         *self.state() = State::Closed;
     }
 
     pub fn line(&self, message: impl Display) {
-        // A message of several lines stays one entry: the rest is indented as a tool's output is.
+        // A message of several lines is one entry; the other lines are indented like a tool's output.
         let text = message.to_string();
         let mut lines = text.lines();
         let mut entry = format!("{} {}\n", now().whole_seconds(), lines.next().unwrap_or_default());
@@ -71,7 +71,7 @@ impl ExecutionLog {
         self.write(&entry);
     }
 
-    /// Output of a program that was run for the job.
+    /// Writes the output of a program that was run for the job.
     pub fn tool_output<'a>(&self, lines: impl IntoIterator<Item = &'a String>) {
         let mut entry = String::new();
         lines.into_iter().for_each(|line| push_tool_line(&mut entry, line));

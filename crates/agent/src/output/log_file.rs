@@ -1,6 +1,5 @@
-//! The files in a job's `stdouterr` directory and those of the setup task: their names, and appending to them from several nodes at once. Entered by
-//! `prepare`, `ranks` and `execution_log`. A log that cannot be written never stops the process that writes it: its output
-//! is read on, and the loss is reported when it has ended.
+//! Log files of a job and of the setup task, appended to by several nodes at once. A write error never stops the
+//! process that produces the output: its output is read on, and the loss is reported at the end.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
@@ -14,7 +13,7 @@ use corro_model::node::TaskFailure;
 use crate::output::output_dir::OutputDir;
 use crate::task_errors;
 
-/// One file, opened for appending: the kernel puts each block at the end as it is at that moment.
+/// A file opened with O_APPEND: the kernel puts each write at the current end.
 #[derive(Debug)]
 pub struct LogFile {
     path: PathBuf,
@@ -22,7 +21,7 @@ pub struct LogFile {
     loss: Mutex<Option<LostBytes>>,
 }
 
-/// What could not be written, and the first reason.
+/// Number of bytes that could not be written, and the first error.
 #[derive(Debug)]
 struct LostBytes {
     cause: io::Error,
@@ -30,8 +29,8 @@ struct LostBytes {
 }
 
 impl LogFile {
-    /// Opens the file, making it if need be; it stays open when the volume it lies on is unmounted. A link, pipe, device or
-    /// directory of that name is refused, and not waited for.
+    /// Opens or creates the file. It stays open if its volume is unmounted. A symlink, pipe, device or directory of
+    /// that name is refused without blocking.
     pub fn open(directory: &OutputDir, name: &str, node: &NodeId) -> Result<Arc<LogFile>, TaskFailure> {
         let path = directory.path().join(name);
         match directory.append(name) {
@@ -44,12 +43,12 @@ impl LogFile {
         &self.path
     }
 
-    /// Has nothing been written to it, by anybody?
+    /// Whether the file is empty.
     pub fn is_empty(&self) -> bool {
         self.file.metadata().is_ok_and(|file| file.len() == 0)
     }
 
-    /// Ends the line in the middle of which an earlier attempt was cut off. For files that one process writes to.
+    /// Terminates a line that an earlier attempt left incomplete. For files with a single writer.
     pub fn terminate_partial_line(&self) {
         let mut last = [b'\n'];
         let length = self.file.metadata().map_or(0, |file| file.len());
@@ -58,7 +57,7 @@ impl LogFile {
         }
     }
 
-    /// One block in one write, so that nobody else's block lands in its middle. Blocks on the disk.
+    /// Appends a block in one write, so that blocks of other writers do not interleave. Blocks on the disk.
     pub fn append(&self, block: &[u8]) {
         let mut rest = block;
         while !rest.is_empty() {
@@ -71,7 +70,7 @@ impl LogFile {
         }
     }
 
-    /// What is missing from the file so far.
+    /// The failure to report, if bytes are missing from the file.
     pub fn failure(&self, node: &NodeId) -> Option<TaskFailure> {
         self.loss().as_ref().map(|loss| task_errors::log_write(&self.path, node, loss.n_bytes, &loss.cause))
     }

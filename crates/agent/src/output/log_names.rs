@@ -3,7 +3,7 @@
 use corro_model::NodeId;
 use corro_model::node::TaskOrder;
 
-/// Names of the files this node writes.
+/// Names of a job's log files on this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogNames {
     pub execution: String,
@@ -12,7 +12,7 @@ pub struct LogNames {
 }
 
 impl LogNames {
-    /// With one node the names are plain; with several each node has its own.
+    /// With one node the names are plain; with several they contain the node's id.
     pub fn new(order: &TaskOrder, node: &NodeId) -> LogNames {
         let suffix = if order.hosts.len() > 1 { format!("-{node}") } else { String::new() };
         LogNames {
@@ -23,7 +23,7 @@ impl LogNames {
     }
 }
 
-/// Names of the files that this node's setup task leaves.
+/// Names of the log files of this node's setup task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetupLogNames {
     pub execution: String,

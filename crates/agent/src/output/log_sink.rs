@@ -11,13 +11,14 @@ use crate::output::execution_log::ExecutionLog;
 use crate::output::log_file::LogFile;
 use crate::state::lease::LeaseExpiry;
 
-/// Output that an agent reads when its lease is over, because it was frozen: the job may run elsewhere by then, and the next attempt write
-/// to the same files. Nothing of it is lost and nothing mixed: it goes to the execution log, in whole entries that say what they are.
+/// Destination of output that an agent reads after its lease is over, because it was frozen. The job may run elsewhere
+/// by then, and the next attempt may write to the same files. Such output goes to the execution log, in whole entries
+/// that name their source, so that nothing is lost or mixed.
 #[derive(Clone, Debug)]
 pub struct LateOutput {
     expiry: LeaseExpiry,
     execution: ExecutionLog,
-    /// Of whom, for people.
+    /// Process and attempt, for the entry's text.
     source: String,
 }
 
@@ -26,7 +27,7 @@ impl LateOutput {
         LateOutput { expiry, execution, source }
     }
 
-    /// For one of the streams of a process.
+    /// For one stream of the process.
     pub fn for_stream(&self, stream: &str) -> LateOutput {
         LateOutput { source: format!("{stream} of {}", self.source), ..self.clone() }
     }
@@ -38,6 +39,7 @@ impl LateOutput {
     }
 }
 
+/// Sink for one output stream of a process.
 pub struct LogSink {
     log: Arc<LogFile>,
     tap: Option<StreamTap>,
@@ -45,7 +47,7 @@ pub struct LogSink {
 }
 
 impl LogSink {
-    /// A destination for `lines::pump_into` that never fails; somebody may listen. What comes too late goes to `late`.
+    /// A sink for `lines::pump_into` that never fails. Output after the lease goes to `late`.
     pub fn new(log: &Arc<LogFile>, tap: Option<StreamTap>, late: Option<LateOutput>) -> LogSink {
         LogSink { log: Arc::clone(log), tap, late }
     }
@@ -59,7 +61,7 @@ impl Sink for LogSink {
     fn write(&mut self, block: &[u8]) -> impl Future<Output = io::Result<()>> + Send {
         let (log, tap, block) = (Arc::clone(&self.log), self.tap.clone(), block.to_vec());
         let late = self.late.clone();
-        // On a thread that may wait for the disk. Fails only when the runtime ends.
+        // On a blocking thread. Fails only when the runtime ends.
         let written = tokio::task::spawn_blocking(move || {
             match late.filter(|late| late.expiry.is_over()) {
                 Some(late) => return late.append(&block),
@@ -85,7 +87,7 @@ mod tests {
 
     const STDOUT: &str = "stdout.txt";
 
-    /// The process that writes must be able to go on, however full the disk is.
+    /// A full disk must not stop the process that writes.
     #[tokio::test]
     async fn output_is_read_to_its_end_though_nothing_can_be_written() {
         let file = File::options().append(true).open("/dev/full").expect("Linux has it");
@@ -97,7 +99,7 @@ mod tests {
         assert_eq!(log.n_lost_bytes(), Some(300_000));
     }
 
-    /// As of an agent that was frozen for longer than its lease.
+    /// As with an agent that was frozen for longer than its lease.
     #[tokio::test]
     async fn output_that_is_read_too_late_goes_to_the_execution_log() {
         let directory = tempfile::tempdir().expect("a temporary directory");

@@ -1,7 +1,7 @@
-//! The directories that an agent writes a job's or setup task's output to, as volumes and handles instead of paths. A path that the
-//! user's prefix expands to is matched with the volumes and directories of the job; what lies in none of them is refused. Every
-//! access is resolved again beneath the volume's handle ([`VolumeDir`]), so links that a job plants lead nowhere. No handle is kept
-//! open: a mount can be unmounted while an [`OutputDir`] exists.
+//! Output directories of a job or setup task, as volumes and descriptors instead of paths. The expanded path is matched
+//! with the job's volumes and directories; a path outside of them is refused. Every access is resolved beneath the
+//! volume's descriptor ([`VolumeDir`]), so symlinks planted by a job lead nowhere. No descriptor is kept open, so that
+//! volumes can be unmounted while an [`OutputDir`] exists.
 
 use std::fs::File;
 use std::io;
@@ -16,20 +16,20 @@ use crate::fs::dirfd;
 use crate::storage::directories::{Directories, JobDirectories, SHARED};
 use crate::storage::mounts;
 
-/// Where output may be written.
+/// Directories in which output may be written.
 #[derive(Debug)]
 pub struct OutputRoots(Vec<(PathBuf, Arc<Root>)>);
 
-/// How a directory is opened, beneath which output is written.
+/// How the root of an output directory is opened.
 #[derive(Debug)]
 enum Root {
-    /// A volume that lies on this machine. Not through the link that shows it, which a job can replace.
+    /// A volume on this machine. Not opened through its symlink, which a job can replace.
     LocalVolume(Volume),
-    /// Something mounted at `relative` beneath a directory of the agent's own.
+    /// A mount at `relative` below a directory of the agent.
     Mounted { parent: OwnedFd, relative: String },
-    /// A directory of the agent's own.
+    /// A directory of the agent.
     Directory(OwnedFd),
-    /// A directory of the server's on this machine, whose path no job can change.
+    /// A directory of the server on this machine, whose path no job can change.
     Path(PathBuf),
 }
 
@@ -57,7 +57,7 @@ impl OutputRoots {
         Ok(roots)
     }
 
-    /// Of a cluster's setup task, whose relative paths begin at `home`.
+    /// Roots of a cluster's setup task, whose relative paths begin at `home`.
     pub fn of_setup(node: &Directories, home: &Path, cluster_volumes: &[Volume]) -> io::Result<OutputRoots> {
         let mut roots = OutputRoots(Vec::new());
         roots.add(home, Root::Directory(dirfd::open_directory(home)?));
@@ -66,7 +66,7 @@ impl OutputRoots {
         Ok(roots)
     }
 
-    /// The directory at an absolute path as jobs see it. Need not exist yet.
+    /// The directory at an absolute path as jobs see it. It need not exist yet.
     pub fn locate(&self, path: &Path) -> io::Result<OutputDir> {
         let refused = |why: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         if path.components().any(|part| part == Component::ParentDir) {
@@ -119,7 +119,7 @@ impl Root {
     }
 }
 
-/// A directory for output. Clones are the same.
+/// An output directory. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct OutputDir {
     path: PathBuf,
@@ -128,29 +128,29 @@ pub struct OutputDir {
 }
 
 impl OutputDir {
-    /// As jobs see it.
+    /// Path as jobs see it.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Makes the directory and those above it, open to everybody less the agent's umask, as on the service's mounts.
+    /// Creates the directory and its parents with mode 0777 less the agent's umask, as on Batch AI's mounts.
     pub fn make(&self) -> io::Result<()> {
         self.root.open()?.make_dirs(&self.relative).map(drop)
     }
 
-    /// Opens a regular file for appending, making it if need be.
+    /// Opens or creates a regular file for appending.
     pub fn append(&self, name: &str) -> io::Result<File> {
         let relative = self.relative.child(name).map_err(io::Error::other)?;
         self.root.open()?.append_file(&relative)
     }
 
-    /// The directory of that name in this one.
+    /// A subdirectory.
     pub fn child(&self, name: &str) -> io::Result<OutputDir> {
         let relative = self.relative.child(name).map_err(io::Error::other)?;
         Ok(OutputDir { path: self.path.join(name), root: Arc::clone(&self.root), relative })
     }
 
-    /// The directory of that name beside this one.
+    /// A directory beside this one.
     pub fn sibling(&self, name: &str) -> io::Result<OutputDir> {
         let (parent, _) = self.relative.split().ok_or(io::ErrorKind::InvalidInput)?;
         let relative = parent.child(name).map_err(io::Error::other)?;
@@ -193,7 +193,7 @@ mod tests {
         order.volumes = vec![volume("logs")];
         let job = node.begin(&order).expect("directories of the job");
         let layout = job.layout.clone();
-        // What shows the cluster's volume was replaced by a job.
+        // A job replaced the symlink of the cluster's volume.
         symlink("/", layout.mount_root.join("external")).expect("a link");
         symlink("/", layout.job_mount_root.join("planted")).expect("a link");
         let roots = OutputRoots::of_job(&node, &job, &order, &[volume("external")]).expect("handles");

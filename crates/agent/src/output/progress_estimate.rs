@@ -1,16 +1,16 @@
-//! Estimates when a training ends from the progress that its output reports. Extrapolates linearly between the first and the last report, so
-//! what happened before the first one (imports, compilation, loading of data) is not counted.
+//! Estimates the end of a training from the progress in its output. Extrapolates linearly from the first and the last
+//! report, so that time before the first one (imports, compilation, loading of data) does not count.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Reports that are closer together say nothing.
+/// Reports closer together than this give no estimate.
 const MIN_OBSERVATION: Duration = Duration::from_secs(1);
-/// Estimates further away are none.
+/// Estimates further in the future are discarded.
 const MAX_ESTIMATE: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// The progress of one output stream: a part between 0 and 1, and when it was reported first and last.
+/// Progress of one output stream, as a fraction: the first and the last report.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProgressEstimate(Option<(ProgressReport, ProgressReport)>);
 
@@ -21,7 +21,7 @@ struct ProgressReport {
 }
 
 impl ProgressEstimate {
-    /// A report. One that is behind the last begins anew: another training has begun.
+    /// Adds a report. Progress below the last report means that another training has begun.
     pub fn report(&mut self, at: Instant, progress: f64) {
         let report = ProgressReport { at, progress };
         match &mut self.0 {
@@ -31,7 +31,7 @@ impl ProgressEstimate {
         }
     }
 
-    /// When the training ends if it goes on like this; it may have passed. `None` before there is anything to go by.
+    /// Expected end at the current rate, possibly in the past. `None` without enough reports.
     pub fn expected_end(&self) -> Option<Instant> {
         let (first, last) = self.0?;
         let (took, done) = (last.at.duration_since(first.at), last.progress - first.progress);
@@ -47,7 +47,7 @@ impl ProgressEstimate {
 mod tests {
     use super::*;
 
-    /// The expected end in seconds after the first of these reports.
+    /// Expected end in seconds after the first of these reports.
     fn end_after(reports: &[(u64, f64)]) -> Option<f64> {
         let start = Instant::now();
         let mut pace = ProgressEstimate::default();

@@ -1,5 +1,5 @@
-//! One connection to the login door: proves who is there and decides what may be asked for. Entered by the SSH library.
-//! Only lets through: the work itself is done by `session` and `forward`, in tasks that the door owns.
+//! One SSH connection: authentication, and which channels and requests are accepted. Called by the SSH library. The
+//! work is done by `session` and `forward`, in tasks that the server owns.
 
 use std::sync::Arc;
 
@@ -11,13 +11,14 @@ use tokio::task::spawn_blocking;
 
 use super::{SshContext, forward, session};
 
-/// Has the visitor proved who they are?
+/// Whether the client has authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuthState {
     Pending,
     Authenticated,
 }
 
+/// Handler of one SSH connection.
 pub struct SshConnection {
     context: Arc<SshContext>,
     auth: watch::Sender<AuthState>,
@@ -25,7 +26,7 @@ pub struct SshConnection {
     channel_permits: Arc<Semaphore>,
 }
 
-/// Something a visitor asked for and may have.
+/// A channel that was accepted.
 pub struct OpenedChannel {
     context: Arc<SshContext>,
     channel: Channel<Msg>,
@@ -62,19 +63,19 @@ impl SshConnection {
         if ours && user == self.context.login.user { Auth::Accept } else { self.reject() }
     }
 
-    /// Every method stays open for the next attempt: who tries a key first, or mistypes, may give a password.
+    /// Rejects an attempt. All methods stay available for the next one.
     fn reject(&self) -> Auth {
         Auth::Reject { proceed_with_methods: Some(self.context.methods()), partial_success: false }
     }
 
-    /// `None` when too much is open already.
+    /// A permit for a channel; `None` if too many are open.
     fn channel_permit(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.channel_permits).try_acquire_owned().ok()
     }
 
     async fn queue_channel(&self, channel: Channel<Msg>, kind: ChannelKind, channel_permit: OwnedSemaphorePermit) {
         let opened = OpenedChannel { context: Arc::clone(&self.context), channel, kind, _permit: channel_permit };
-        // The door is gone only when the connection is about to be cut.
+        // Fails only when the connection is about to be closed.
         let _ = self.channels.send(opened).await;
     }
 }
@@ -94,7 +95,7 @@ impl Handler for SshConnection {
         let (context, password) = (Arc::clone(&self.context), password.to_owned());
         let Some(verifier) = context.login.password.clone() else { return Ok(self.reject()) };
         let _permit = context.password_check.acquire().await;
-        // Checked even for a wrong name, so that the time does not tell which of the two was wrong.
+        // Checked even for a wrong user name, so that the time does not reveal which of the two was wrong.
         let right = spawn_blocking(move || verifier.accepts(&password)).await.unwrap_or(false);
         Ok(if right && user == context.login.user { Auth::Accept } else { self.reject() })
     }
@@ -121,7 +122,7 @@ impl Handler for SshConnection {
         Ok(())
     }
 
-    /// To any host that this node reaches: the visitor could start a program that goes there just as well.
+    /// Forwards to any host that this node reaches: the client could as well start a program that connects there.
     async fn channel_open_direct_tcpip(
         &mut self,
         channel: Channel<Msg>,
@@ -147,7 +148,7 @@ impl Handler for SshConnection {
         Ok(())
     }
 
-    // What follows only answers; `session` reads the same requests from its channel and acts.
+    // The following handlers only answer; `session` reads the same requests from its channel and acts.
 
     async fn pty_request(
         &mut self,

@@ -1,4 +1,4 @@
-//! A connection forwarded through the login door to somewhere the node can reach. Entered by `visitor` only.
+//! TCP forwarding through an SSH connection (`direct-tcpip`).
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use tokio::time::timeout;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Connects first: the visitor is told when nobody answers there.
+/// Connects before accepting, so that the client learns of a failure.
 pub async fn serve(channel: Channel<Msg>, host: &str, port: u16, reply: ChannelOpenHandle) {
     let Ok(Ok(mut there)) = timeout(CONNECT_TIMEOUT, TcpStream::connect((host, port))).await else {
         return reply.reject(ChannelOpenFailure::ConnectFailed).await;
     };
     reply.accept().await;
-    // Either side may leave at any time; that is how such a connection ends.
+    // Either side may close at any time.
     let _ = copy_bidirectional(&mut channel.into_stream(), &mut there).await;
 }

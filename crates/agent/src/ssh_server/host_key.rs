@@ -1,5 +1,5 @@
-//! The key by which a node proves that it is the same as last time. Made once per node, kept beside its credential, never
-//! readable by other users. Blocks on the disk.
+//! The SSH host key of a node: created once, stored beside the node's credential, readable by its owner only. Blocks on
+//! the disk.
 
 use std::io;
 use std::path::Path;
@@ -12,6 +12,7 @@ use crate::fs::atomic_file;
 
 const HOST_KEY_FILE: &str = "host_key.json";
 
+/// Loads the node's host key, creating an Ed25519 key the first time.
 pub fn load_or_create(root: &Path) -> io::Result<PrivateKey> {
     let path = root.join(HOST_KEY_FILE);
     if let Some(text) = atomic_file::read::<String>(&path)? {
@@ -25,7 +26,7 @@ pub fn load_or_create(root: &Path) -> io::Result<PrivateKey> {
     Ok(key)
 }
 
-/// The node is no more.
+/// Deletes the host key of a retired node.
 pub fn forget(root: &Path) -> io::Result<()> {
     atomic_file::remove(&root.join(HOST_KEY_FILE))
 }

@@ -1,9 +1,9 @@
-//! The login door: an SSH server through which the cluster's administrator reaches the node. Opened, moved and closed by
-//! the driver as the server wishes. Whoever comes in runs under guards like any rank: nothing of a visit outlives the
-//! door, however the door ends. Never holds a password, never starts anything before the visitor is known.
+//! The node's SSH server, by which the cluster's administrator logs in and `job exec` starts commands. Started and
+//! stopped by the driver as the server orders. Sessions run under guards like ranks: nothing outlives the server,
+//! however it ends. Never stores a password and starts nothing before authentication.
 //!
-//! Reading order: [`Door`]; `visitor` (who may come in, and what may be asked for); `session` (a command or a shell) with
-//! `terminal`; `forward` (a connection to somewhere the node can reach); `host_key`.
+//! Reading order: [`SshServer`]; `connection` (authentication and accepted requests); `session` (a command or a shell)
+//! with `terminal`; `forward` (TCP forwarding); `host_key`.
 
 mod connection;
 mod forward;
@@ -33,20 +33,21 @@ use crate::task::node_context::NodeContext;
 use connection::{AuthState, SshConnection};
 pub use host_key::forget as forget_host_key;
 
-/// How many ports are tried.
+/// Number of ports that are tried.
 const MAX_PORTS_TRIED: u16 = 1000;
-/// Connections at one time; beyond it the oldest that has not logged in gives way.
+/// Limit of connections; above it the oldest unauthenticated one is closed.
 const MAX_CONNECTIONS: usize = 32;
-/// Commands, shells and forwarded connections of one visit at one time.
+/// Limit of open channels of a connection: commands, shells and forwarded connections.
 const MAX_CHANNELS: usize = 64;
 const MAX_AUTH_ATTEMPTS: usize = 6;
-/// Whoever has not proved who they are by then is shown out.
+/// Time limit for authentication.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(30);
-/// A client that is silent for this long is asked whether it is still there; three times, then it is gone.
+/// Interval of keepalives to a silent client; after three without an answer the connection is closed.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
-/// For what a visitor ran, after the visitor has left.
+/// How long the end of a connection waits for its sessions.
 const SESSION_END_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Why the SSH server could not be started.
 #[derive(Debug, Error)]
 pub enum SshServerError {
     #[error("neither the administrator's key nor a password can be used: {0}")]
@@ -63,7 +64,7 @@ pub enum SshServerError {
     },
 }
 
-/// An open door; dropping it closes it at once.
+/// The running SSH server. Dropping it closes it at once.
 #[derive(Debug)]
 pub struct SshServer {
     pub endpoint: LoginDoor,
@@ -71,17 +72,17 @@ pub struct SshServer {
     task: JoinHandle<()>,
 }
 
-/// What every visitor of a door shares.
+/// Handles that all connections share.
 #[derive(Debug)]
 struct SshContext {
     node: NodeContext,
     login: Login,
     key: Option<russh::keys::PublicKey>,
     home: std::path::PathBuf,
-    /// Names the processes of this door's sessions.
+    /// Tag prefix of the sessions' processes.
     tag: String,
     n_sessions: AtomicU64,
-    /// Checking a password is slow on purpose, so one at a time.
+    /// One password check at a time, since a check is slow on purpose.
     password_check: Semaphore,
 }
 
@@ -114,11 +115,11 @@ impl SshServer {
         Ok(SshServer { endpoint: LoginDoor { address: address.to_string(), port }, tag, task })
     }
 
-    /// Closes the door and waits until nothing is left of those who came through it.
+    /// Stops the server and waits until nothing is left of its sessions.
     pub async fn close(self) {
         self.task.abort();
         let tag = self.tag.clone();
-        // Joining fails only when the runtime ends; then the guards see to it.
+        // Joining fails only when the runtime ends; then the guards kill the processes.
         let _ = spawn_blocking(move || sweep(&tag)).await;
     }
 }
@@ -130,7 +131,7 @@ impl Drop for SshServer {
 }
 
 impl SshContext {
-    /// How one may show who one is.
+    /// Available authentication methods.
     fn methods(&self) -> MethodSet {
         let mut methods = MethodSet::empty();
         if self.key.is_some() {
@@ -149,7 +150,7 @@ fn config(context: &SshContext, host_key: russh::keys::PrivateKey) -> Config {
         methods: context.methods(),
         keys: vec![host_key],
         max_auth_attempts: MAX_AUTH_ATTEMPTS,
-        // Clients ask first which methods there are; that is no attempt.
+        // The first request of a client only lists the methods; it is no failed attempt.
         auth_rejection_time_initial: Some(Duration::ZERO),
         inactivity_timeout: None,
         keepalive_interval: Some(KEEPALIVE_INTERVAL),
@@ -173,7 +174,7 @@ async fn bind_first_free(address: &str) -> io::Result<TcpListener> {
     }
 }
 
-/// Lets visitors in until it is aborted; all of them leave with it.
+/// Accepts connections until aborted, which closes all of them.
 async fn accept_connections(listener: TcpListener, config: Arc<Config>, context: Arc<SshContext>) {
     let mut connections = ConnectionSet::new(MAX_CONNECTIONS);
     loop {
@@ -193,12 +194,12 @@ async fn accept_connections(listener: TcpListener, config: Arc<Config>, context:
     }
 }
 
-/// Cuts a connection whatever anybody else still holds of it.
+/// Shuts the socket down on drop, whoever else still holds it.
 struct ShutdownOnDrop(std::net::TcpStream);
 
 impl Drop for ShutdownOnDrop {
     fn drop(&mut self) {
-        // It may be cut already.
+        // Fails if it is already shut down.
         let _ = self.0.shutdown(Shutdown::Both);
     }
 }
@@ -229,6 +230,6 @@ async fn serve_connection(stream: TcpStream, config: Arc<Config>, context: Arc<S
             Some(_) = work.join_next(), if !work.is_empty() => {}
         }
     }
-    // Those still at work notice by themselves that the visitor has left.
+    // Sessions notice by themselves that the connection is closed.
     let _ = timeout(SESSION_END_TIMEOUT, async { while work.join_next().await.is_some() {} }).await;
 }

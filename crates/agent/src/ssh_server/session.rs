@@ -1,5 +1,5 @@
-//! One command or shell of someone who logged in, from the request to the exit status. Entered by `visitor` only. Runs
-//! under a guard: when the visitor leaves, or the door closes, everything started here ends.
+//! One command or shell of an SSH session, from the request to the exit status. Runs under a guard: everything ends
+//! when the client disconnects or the server stops.
 
 use std::collections::BTreeMap;
 use std::mem::discriminant;
@@ -24,21 +24,21 @@ use crate::shell;
 use crate::task::exec_target::{ExecGuard, ExecRequest};
 use crate::task_errors;
 
-/// For a program whose visitor has left.
+/// Grace of a program whose client has disconnected.
 const GRACE: Duration = Duration::from_secs(1);
-/// A program that leaves its input unread for this long holds up its visitor's whole connection.
+/// A program that leaves its input unread for this long blocks the client's whole connection, so the session is closed.
 const STDIN_WRITE_TIMEOUT: Duration = Duration::from_secs(600);
-/// OpenSSH's number for "it was not the program that failed".
+/// Exit code of OpenSSH for its own failures.
 const EXIT_NOT_STARTED: u32 = 255;
 const STDERR: u32 = 1;
 const MAX_VARIABLES: usize = 64;
 
-/// What a visitor asked for before the command.
+/// Requests of the client before the command.
 #[derive(Default)]
 struct SessionOptions {
     terminal: Option<(String, TerminalSize)>,
     variables: BTreeMap<String, String>,
-    /// Beside the processes of a job, instead of at home.
+    /// Run in the environment of a job instead of the login's home.
     exec_request: Option<ExecRequest>,
 }
 
@@ -56,11 +56,12 @@ impl SessionOptions {
     }
 }
 
-/// A visitor's own language is welcome, and the wish to stand beside a job; anything else stays with the visitor.
+/// Locale variables and the request for a job's environment are accepted, other variables are not.
 pub fn is_accepted_variable(name: &str) -> bool {
     name == "LANG" || name.starts_with("LC_") || [JOB_VARIABLE, RANK_VARIABLE, SECRETS_VARIABLE].contains(&name)
 }
 
+/// Serves a session channel: reads its requests, runs the command or shell, and sends the exit status.
 pub async fn serve(context: &SshContext, channel: Channel<Msg>, handle: Handle) {
     let id = channel.id();
     let (mut requests, answers) = channel.split();
@@ -91,7 +92,7 @@ pub async fn serve(context: &SshContext, channel: Channel<Msg>, handle: Handle) 
     if let Some(exit) = end {
         send_exit(&handle, id, exit).await;
     }
-    // An error means that the visitor has left.
+    // An error means that the client has disconnected.
     let _ = handle.eof(id).await;
     let _ = handle.close(id).await;
 }
@@ -101,7 +102,7 @@ struct Running {
     stdin: Option<pipe::Sender>,
     pty_output: Option<PtyOutput>,
     resizer: Option<PtyResizer>,
-    /// Beside a job, whose place may be cleared.
+    /// Set for a session in a job's environment, which may be removed.
     exec_guard: Option<ExecGuard>,
 }
 
@@ -154,7 +155,7 @@ async fn start(context: &SshContext, options: SessionOptions, command: Option<St
     })
 }
 
-/// As after a login on any machine, and where the cluster's volumes are. Variables of jobs are not seen here.
+/// Environment of a login, with the path of the cluster's volumes. Variables of jobs are not included.
 fn environment(context: &SshContext) -> BTreeMap<String, String> {
     let mut env = inherited(std::env::vars_os());
     let home = context.home.to_string_lossy().into_owned();
@@ -170,7 +171,7 @@ fn environment(context: &SshContext) -> BTreeMap<String, String> {
 }
 
 impl Running {
-    /// Until the program has ended and all it wrote is sent; `None` when the visitor left first.
+    /// Runs until the program has ended and its output is sent; `None` if the client disconnected first.
     async fn run_to_end(mut self, requests: &mut ChannelReadHalf, answers: &ChannelWriteHalf<Msg>) -> Option<Exit> {
         let (stdout, stderr) = (self.process.stdout.take(), self.process.stderr.take());
         let stopper = self.process.stopper();
@@ -187,18 +188,18 @@ impl Running {
             () = forward_input(requests, self.stdin, self.resizer, &stopper) => (None, false),
             () = target_closing(&mut self.exec_guard) => (Some(Exit::Signal(Signal::TERM.as_raw())), true),
         };
-        // The terminal is closed by now, which programs hear as a hang-up.
+        // The terminal is closed by now, so programs get SIGHUP.
         stopper.terminate(GRACE).await;
         stopper.ended().await;
         if target_closed {
-            // An error means that the visitor has left.
+            // An error means that the client has disconnected.
             let _ = answers.make_writer_ext(Some(STDERR)).write_all(b"corro: the job has ended here\r\n").await;
         }
         exit
     }
 }
 
-/// Never, at home.
+/// Resolves when the job's environment is about to be removed; never for a login.
 async fn target_closing(exec_guard: &mut Option<ExecGuard>) {
     match exec_guard {
         Some(exec_guard) => exec_guard.closing().await,
@@ -210,12 +211,12 @@ async fn forward_output(from: Option<impl AsyncRead + Unpin>, answers: &ChannelW
     let Some(mut from) = from else { return };
     let mut to = answers.make_writer_ext(kind);
     if copy(&mut from, &mut to).await.is_err() {
-        // Nobody listens any more; the program must not wait for that.
+        // The client no longer reads; the program must not block on that.
         let _ = copy(&mut from, &mut tokio::io::sink()).await;
     }
 }
 
-/// Passes on what the visitor types and sends; returns when the visitor has left.
+/// Forwards input, window sizes and signals; returns when the client has disconnected.
 async fn forward_input(
     requests: &mut ChannelReadHalf,
     mut stdin: Option<pipe::Sender>,
@@ -228,13 +229,13 @@ async fn forward_input(
                 if let Some(to) = &mut stdin {
                     match timeout(STDIN_WRITE_TIMEOUT, to.write_all(&data)).await {
                         Ok(Ok(())) => {}
-                        // It does not read any more, but may still have something to say.
+                        // The program no longer reads, but may still write.
                         Ok(Err(_)) => stdin = None,
                         Err(_) => return,
                     }
                 }
             }
-            // A terminal has no end of input: that is what Ctrl-D is for.
+            // A terminal has no end of input; Ctrl-D takes its place.
             ChannelMsg::Eof if resizer.is_none() => stdin = None,
             ChannelMsg::WindowChange { col_width, row_height, pix_width, pix_height } => {
                 let size = TerminalSize { columns: col_width, rows: row_height, width: pix_width, height: pix_height };
@@ -252,7 +253,7 @@ async fn forward_input(
 }
 
 async fn send_exit(handle: &Handle, id: ChannelId, exit: Exit) {
-    // An error means that the visitor has left.
+    // An error means that the client has disconnected.
     let _ = match exit {
         Exit::Code(code) => handle.exit_status_request(id, code as u32).await,
         Exit::Signal(signal) => match ssh_signal_name(signal) {
@@ -262,7 +263,7 @@ async fn send_exit(handle: &Handle, id: ChannelId, exit: Exit) {
     };
 }
 
-/// The signals that SSH has names for.
+/// Signals with an SSH name.
 const SIGNALS: [(Sig, Signal); 12] = [
     (Sig::ABRT, Signal::ABORT),
     (Sig::ALRM, Signal::ALARM),

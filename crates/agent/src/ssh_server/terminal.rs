@@ -1,4 +1,4 @@
-//! A terminal for someone who logs in: our side of it as streams, the other side for the programs. Entered by `session`.
+//! A pseudo-terminal of an SSH session: the master side as async streams, the slave side for the programs.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -11,7 +11,8 @@ use rustix::termios::{Winsize, tcsetwinsize};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::unix::pipe;
 
-/// Characters and pixels, as a client tells them.
+/// Size in characters and pixels, as sent by the client.
+/// An open pseudo-terminal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TerminalSize {
     pub columns: u32,
@@ -22,19 +23,20 @@ pub struct TerminalSize {
 
 #[derive(Debug)]
 pub struct Terminal {
-    /// What is typed.
+    /// Writes to the programs' input.
     pub input: pipe::Sender,
     pub output: PtyOutput,
-    /// Changes its size.
+    /// Changes the window size.
     pub resizer: PtyResizer,
-    /// For the programs.
+    /// The slave side.
     pub child_side: OwnedFd,
 }
 
+/// Sets the window size of the terminal.
 #[derive(Debug)]
 pub struct PtyResizer(OwnedFd);
 
-/// What the programs show; ends when the last of them has closed its side.
+/// The programs' output; ends when the last of them has closed the slave side.
 #[derive(Debug)]
 pub struct PtyOutput(pipe::Receiver);
 
@@ -63,7 +65,7 @@ impl PtyResizer {
             ws_xpixel: clamp(size.width),
             ws_ypixel: clamp(size.height),
         };
-        // A terminal of the wrong size still works.
+        // A wrong size is harmless.
         let _ = tcsetwinsize(&self.0, size);
     }
 }
@@ -71,7 +73,7 @@ impl PtyResizer {
 impl AsyncRead for PtyOutput {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match Pin::new(&mut self.get_mut().0).poll_read(cx, buf) {
-            // The kernel's way to say that no program holds the terminal any more.
+            // EIO means that no program has the slave side open.
             Poll::Ready(Err(error)) if error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()) => {
                 Poll::Ready(Ok(()))
             }

@@ -1,10 +1,11 @@
-//! What an agent must know after a crash: which attempt it had begun, where its leftovers are, and how it ended. Written
-//! before anything of the attempt starts. Entered by the driver only.
+//! Journal of the current attempt, read after a crash: which attempt was begun, which directories it may have left, and
+//! how it ended. Written before anything of the attempt starts.
 //!
-//! One file is written over and over, because an overwritten block reaches the disk several times faster than a new file
-//! does. The begun attempt lies at its beginning and survives a power failure; the end lies behind it and survives the
-//! agent: after a power failure an end that nobody was told is an interruption. A record is its length, its check sum
-//! and its text. One that was cut short by a power failure does not check, and belongs to an attempt that never began.
+//! It is a single file that is overwritten in place, because an overwritten block reaches the disk several times faster
+//! than a new file. The begun attempt is at the start of the file and is synced, so it survives a power failure. The
+//! end is at a fixed offset and is not synced: it survives a crash of the agent. After a power failure an end that was
+//! not reported counts as an interruption. A record consists of its length, a checksum and JSON. A record torn by a
+//! power failure fails the checksum and belongs to an attempt that never began.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -21,13 +22,14 @@ use crate::fs::atomic_file;
 use crate::isolation::shared_userns;
 use crate::storage::directories::{Directories, JobName, remove_shared_temp};
 
+/// A begun attempt as the journal stores it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AttemptRecord {
     pub attempt: AttemptId,
     pub job: JobName,
-    /// To be removed with the job; only the master does.
+    /// Directory shared by the job's nodes, removed with the job. Set on the master only.
     pub shared_temp: Option<PathBuf>,
-    /// How it ended, so that the truth can be told again.
+    /// How the attempt ended, so that it can be reported again.
     #[serde(skip)]
     pub ended: Option<ObservedTask>,
 }
@@ -50,31 +52,31 @@ impl AttemptRecord {
     }
 }
 
-/// The open file.
+/// The open journal file.
 #[derive(Debug)]
 pub struct AttemptJournal {
     file: File,
 }
 
 const FILE: &str = "attempt";
-/// Where the end lies. Names and a path fit before it.
+/// Offset of the end record. The names and the path of the begin record fit before it.
 const END_OFFSET: u64 = 16 * 1024;
-/// Length and check sum.
+/// Length (4 bytes) and checksum (8 bytes) of a record.
 const HEADER_BYTES: usize = 12;
 
 impl AttemptJournal {
-    /// Has there been an agent of this node before?
+    /// Whether the journal exists, which is whether this node had an agent before.
     pub fn exists(root: &Path) -> bool {
         root.join(FILE).exists()
     }
 
-    /// With what an earlier agent of this node wrote down.
+    /// Opens the journal and returns the record of an earlier agent.
     pub fn open(root: &Path) -> io::Result<(AttemptJournal, Option<AttemptRecord>)> {
         let path = root.join(FILE);
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
         if file.metadata()?.len() < END_OFFSET {
-            // All of its blocks are there from now on, so that later writes change nothing but their content.
+            // Allocates all blocks now, so that later writes change content only.
             file.write_all_at(&vec![0; END_OFFSET as usize], 0)?;
             file.sync_all()?;
             File::open(root)?.sync_all()?;
@@ -88,7 +90,7 @@ impl AttemptJournal {
         Ok((journal, begun))
     }
 
-    /// Afterwards it is on the disk.
+    /// Writes the begin record and syncs it to disk.
     pub fn write_begin(&self, begun: &AttemptRecord) -> io::Result<()> {
         let encoded = encode_record(begun)?;
         if encoded.len() as u64 > END_OFFSET {
@@ -106,12 +108,12 @@ impl AttemptJournal {
         self.file.write_all_at(&[0; HEADER_BYTES], 0)
     }
 
-    /// The node is no more.
+    /// Deletes the journal of a retired node.
     pub fn remove(root: &Path) -> io::Result<()> {
         atomic_file::remove(&root.join(FILE))
     }
 
-    /// `None` when there is nothing, or nothing whole.
+    /// Reads a record; `None` if there is none or it is torn.
     fn read<T: DeserializeOwned>(&self, at: u64) -> io::Result<Option<T>> {
         let mut head = [0; HEADER_BYTES];
         if self.file.metadata()?.len() < at + HEADER_BYTES as u64 {
@@ -135,7 +137,7 @@ fn encode_record<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
     Ok([&length.to_le_bytes()[..], &checksum(&text), &text].concat())
 }
 
-/// FNV-1a: it tells a torn record from a whole one, nothing more.
+/// FNV-1a. Detects torn records only.
 fn checksum(text: &[u8]) -> [u8; 8] {
     let step = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     text.iter().fold(0xcbf2_9ce4_8422_2325, step).to_le_bytes()

@@ -1,6 +1,6 @@
-//! How long this node may run things without a word from the server. An agent that cannot reach it gives itself up in time to end everything before the
-//! job may start elsewhere; for one that is frozen meanwhile, the guards do. Only `driver` enters here. A node of the server's own machine has no lease: its
-//! provider ends it.
+//! The node's lease: how long it may run processes without contact to the server. An agent that cannot reach the server
+//! gives up in time to end everything before the job may start elsewhere. If the agent is frozen, the guards do it at
+//! their deadline. Nodes on the server's own machine have no lease, since their provider ends them.
 
 use std::future::pending;
 use std::time::Duration;
@@ -11,7 +11,8 @@ use tokio::time::{Instant, sleep_until};
 
 use corro_launch::process::Launcher;
 
-/// When this node's guards end everything, for whoever writes on behalf of a job: after that the job may run elsewhere. Clones are the same.
+/// Moment at which this node's guards kill everything. After it the job may run elsewhere, so code that writes for a
+/// job checks it. Clones share the value.
 #[derive(Clone, Debug, Default)]
 pub struct LeaseExpiry(watch::Sender<Option<Instant>>);
 
@@ -25,6 +26,7 @@ impl LeaseExpiry {
     }
 }
 
+/// The lease of this node. Renewed in the background until dropped.
 #[derive(Debug)]
 pub struct Lease {
     length: watch::Sender<Option<Duration>>,
@@ -35,7 +37,7 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// `reached` tells when the server was last reached for certain.
+    /// `reached` holds the time at which the server was last reached for certain.
     pub fn new(reached: watch::Receiver<Instant>, launcher: Launcher, expiry: LeaseExpiry) -> Lease {
         let (length, lengths) = watch::channel(None);
         let (over_sender, over) = watch::channel(None);
@@ -44,7 +46,7 @@ impl Lease {
         Lease { length, over, guards, reached, task }
     }
 
-    /// Guards of processes that are started after this know of it.
+    /// Sets the length of the lease. Guards of processes started after this call have the new deadline.
     pub fn set(&self, length: Option<Duration>) {
         if *self.length.borrow() == length {
             return;
@@ -54,13 +56,14 @@ impl Lease {
         self.length.send_replace(length);
     }
 
-    /// Its length, if it is over. To be asked before anything is told to the server: what guards ended is nobody's failure.
+    /// The lease's length if it has expired. Check it before reporting to the server: processes killed by guards are
+    /// not the job's failure.
     pub fn expired(&self) -> Option<Duration> {
         let length = *self.length.borrow();
         (*self.over.borrow()).or(length.filter(|_| self.guards.may_have_fired()))
     }
 
-    /// Resolves when it is over. May be cancelled and called again.
+    /// Resolves when the lease has expired. Cancel safe.
     pub async fn wait_expired(&mut self) -> Duration {
         match self.over.wait_for(Option::is_some).await.ok().and_then(|length| *length) {
             Some(length) => length,
@@ -75,7 +78,7 @@ impl Drop for Lease {
     }
 }
 
-/// In a task of its own, so that nothing slow keeps it from being renewed.
+/// Renews the guards' deadline. Runs in a task of its own so that slow work cannot delay a renewal.
 async fn run(
     mut reached: watch::Receiver<Instant>,
     mut lengths: watch::Receiver<Option<Duration>>,
@@ -85,18 +88,18 @@ async fn run(
     loop {
         let (length, last) = (*lengths.borrow_and_update(), *reached.borrow_and_update());
         let now = Instant::now();
-        let moments = length.map(|length| LeaseDeadlines::after(last, length));
-        // What guards were told last they may have done by now, whatever was heard since.
-        if let (Some(moments), Some(length)) = (moments, length)
-            && (guards.may_have_fired() || moments.give_up <= now)
+        let deadlines = length.map(|length| LeaseDeadlines::after(last, length));
+        // Guards may already have fired at the last deadline they got, even if the server was reached since.
+        if let (Some(deadlines), Some(length)) = (deadlines, length)
+            && (guards.may_have_fired() || deadlines.give_up <= now)
         {
             over.send_replace(Some(length));
             return;
         }
-        guards.renew(moments.map(|moments| moments.guards_end));
+        guards.renew(deadlines.map(|deadlines| deadlines.guards_end));
         let until = async {
-            match moments {
-                Some(moments) => sleep_until(moments.give_up).await,
+            match deadlines {
+                Some(deadlines) => sleep_until(deadlines.give_up).await,
                 None => pending().await,
             }
         };
@@ -112,7 +115,7 @@ async fn run(
 #[derive(Clone, Debug)]
 struct GuardDeadline {
     launcher: Launcher,
-    /// When they end everything, as they were told last.
+    /// Deadline last passed to the guards.
     expiry: LeaseExpiry,
 }
 
@@ -129,6 +132,7 @@ impl GuardDeadline {
     }
 }
 
+/// Deadlines that follow from the last contact with the server.
 #[derive(Clone, Copy)]
 struct LeaseDeadlines {
     give_up: Instant,
@@ -136,7 +140,8 @@ struct LeaseDeadlines {
 }
 
 impl LeaseDeadlines {
-    /// The agent itself first, which can say why; what is left is needed to end all that runs.
+    /// The agent gives up at 2/3 of the lease, so that it can log the reason; guards fire at 5/6, which leaves the rest
+    /// for killing everything.
     fn after(reached: Instant, length: Duration) -> LeaseDeadlines {
         LeaseDeadlines { give_up: reached + length * 2 / 3, guards_end: reached + length * 5 / 6 }
     }

@@ -1,24 +1,25 @@
-//! What a node tells the server about itself, together with the run time of its task and the estimate of its remaining time, by the
-//! monotonic clock. Both are filled in when a message is sent, so that they are right however long the connection was lost.
+//! The node's state as reported to the server, with the task's run time and estimated remaining time. Both are computed
+//! when a message is sent, so they are right after any loss of the connection.
 //!
-//! The clock is CLOCK_MONOTONIC, which stands still while the machine is suspended: time in which a job cannot run is not counted
-//! into its limit. An attempt ends with its agent, so its run time never has to outlive this process.
+//! The clock is CLOCK_MONOTONIC, which stops while the machine is suspended: time in which a job cannot run does not
+//! count toward its limit. An attempt ends with its agent, so its run time never has to outlive the process.
 
 use tokio::time::Instant;
 
 use corro_model::node::{FromNode, ObservedNode};
 
+/// The node's state and the times from which a report is computed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observation {
     pub node: ObservedNode,
-    /// When this agent took up the task; none for a task that an earlier agent took up.
+    /// Time at which this agent began the task; none for a task that an earlier agent began.
     pub task_began: Option<Instant>,
-    /// When the task may end, by the epochs that its processes print.
+    /// Estimated end of the task, from the epochs that its processes print.
     pub task_expected_end: Option<Instant>,
 }
 
 impl Observation {
-    /// As it is sent at `now`.
+    /// The report as sent at `now`.
     pub fn message(&self, now: Instant) -> FromNode {
         let ran = self.task_began.filter(|_| self.node.task.is_some());
         let task_run_ms = ran.map(|began| now.saturating_duration_since(began).as_millis() as u64);
@@ -58,7 +59,7 @@ mod tests {
         let late = Observation { node: busy.clone(), task_began: Some(began), task_expected_end: Some(began) };
         let FromNode::Observed(late) = late.message(began + Duration::from_secs(1)) else { panic!("another message") };
         assert_eq!(late.task_remaining_ms, None, "an estimate that has passed is none");
-        // Servers and agents of one version back: the field may be absent.
+        // Servers and agents of the previous version omit the field.
         let old: ObservedNode =
             serde_json::from_str(r#"{"ready": true, "problem": null, "task": null, "retired": false}"#).expect("reads");
         assert_eq!((old.task_run_ms, old.task_remaining_ms), (None, None));

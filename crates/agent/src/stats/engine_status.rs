@@ -1,6 +1,7 @@
-//! Reads what the collective engines of a task's processes show of themselves. An engine keeps a small file in memory among its open files
-//! (`collectives::observe::status::status_memfd` says what is in it), in whatever container or name space the process is. Entered by `figures`,
-//! when somebody looks. Trusts no process: only a file of memory whose size is sealed is taken for one, and nothing is waited for.
+//! Reads the status of the collective engines in a task's processes. An engine keeps a small memfd among its open files
+//! (`collectives::observe::status::status_memfd` defines its content), which is found under `/proc/PID/fd` whatever container or
+//! namespace the process is in. No process is trusted: only memfds with sealed size are read, and nothing is waited
+//! for.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -13,20 +14,22 @@ use serde::Deserialize;
 use corro_model::batchai::{Awaited, Collective, EngineFigures, EngineTotals};
 
 const STATUS_LINK: &str = "/memfd:corro-engine (deleted)";
+/// Size of the status page; requests to the engine follow after it.
 pub const PAGE_BYTES: usize = 4096;
-/// Reading is over in microseconds and writing happens ten times in a second: the second try finds it whole.
+/// Attempts to read a page between two writes. A read takes microseconds and a write happens ten times a second, so the
+/// second attempt succeeds.
 const MAX_READ_ATTEMPTS: usize = 5;
-/// A process that was never slow has few files open; one that hides its block among millions is not looked through.
+/// Open files of a process that are searched, at most. Engines open theirs early.
 const MAX_OPEN_FILES: usize = 65_536;
 
-/// What the engines in these processes show, by rank.
+/// Status of all engines in these processes, sorted by rank.
 pub fn read_all(pids: &[i32]) -> Vec<EngineFigures> {
     let mut engines: Vec<EngineFigures> = status_files(pids).iter().filter_map(read).collect();
     engines.sort_by_key(|engine| engine.rank);
     engines
 }
 
-/// Each once: what a process forks has the same files.
+/// The status files of these processes, without duplicates: forked children share them.
 pub fn status_files(pids: &[i32]) -> Vec<File> {
     let mut seen = BTreeSet::new();
     let files = pids.iter().flat_map(|pid| open_memfds(*pid, |link| (link == STATUS_LINK).then_some(())));
@@ -34,15 +37,15 @@ pub fn status_files(pids: &[i32]) -> Vec<File> {
     files.filter(|file| file.metadata().is_ok_and(|file| seen.insert((file.dev(), file.ino())))).collect()
 }
 
-/// The files of memory with a name that is `known` which a process has open, if their size is sealed.
+/// Memfds with sealed size that a process has open and whose name `parse_name` accepts.
 pub fn open_memfds<T>(pid: i32, parse_name: impl Fn(&str) -> Option<T>) -> impl Iterator<Item = (T, File)> {
     let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().take(MAX_OPEN_FILES).flatten();
     entries
         .map(|entry| entry.path())
         .filter_map(move |path| Some((parse_name(fs::read_link(&path).ok()?.to_str()?)?, path)))
         .filter_map(|(what, path)| {
-            // The process may have put something else there meanwhile, which may be a pipe or somebody's file. Only a file of
-            // memory can have seals, and only its owner sets them.
+            // The process may have replaced the file meanwhile by a pipe or any other file. Only memfds have seals, and
+            // only their owner sets them.
             let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32;
             let file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path).ok()?;
             let seals = fcntl_get_seals(&file).ok()?;
@@ -55,12 +58,12 @@ fn read(file: &File) -> Option<EngineFigures> {
     Some(to_engine_stats(page, SystemTime::now().duration_since(at).unwrap_or_default()))
 }
 
-/// The number of the engine's last recording, and whether it is done.
+/// Number of the engine's last recording, and whether it is finished.
 pub fn recording_status(file: &File) -> Option<(u64, bool)> {
     read_page(file)?.0.recording.map(|recording| (recording.number, recording.done))
 }
 
-/// What is written, and when it was.
+/// The status page and the time at which it was written.
 fn read_page(file: &File) -> Option<(StatusPage, SystemTime)> {
     for _ in 0..MAX_READ_ATTEMPTS {
         let mut page = [0; PAGE_BYTES];
@@ -73,7 +76,7 @@ fn read_page(file: &File) -> Option<(StatusPage, SystemTime)> {
     None
 }
 
-/// As the engine writes it: nanoseconds, moments as so many before it was written.
+/// Status page as the engine writes it: durations in nanoseconds, times as the age when written.
 #[derive(Deserialize)]
 struct StatusPage {
     seq: u64,
@@ -124,7 +127,7 @@ struct AwaitedStatus {
     count: usize,
 }
 
-/// `None` when it was caught half written, or is nothing of ours.
+/// Parses a page; `None` if it was read during a write or is not a status page.
 fn parse_page(page: &[u8]) -> Option<StatusPage> {
     serde_json::from_slice(page).ok().filter(|page: &StatusPage| page.seq == page.end)
 }

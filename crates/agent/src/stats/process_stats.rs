@@ -1,6 +1,5 @@
-//! What the processes of the running task use: processor, memory, threads, and since when they are quiet. Looked up in the
-//! process table when somebody asks, by the tags that every process of a task carries; nothing is counted otherwise.
-//! Entered by `connection`, and by `crew`, which hears what processes write.
+//! Statistics of the running task's processes: CPU, memory, threads, and time since their last output. Read from
+//! `/proc` on request, by the tags that every process of a task carries; nothing is collected otherwise.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -21,23 +20,23 @@ use corro_model::node::TaskFigures;
 use crate::identity::incarnation::TagPrefix;
 use crate::stats::engine_status;
 
-/// Between the two looks whose difference is the load.
+/// Time between the two samples from which the CPU load is computed.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(200);
 
-/// One look at one process.
+/// Fields of `/proc/PID/stat`.
 #[derive(Clone, Debug, PartialEq)]
 struct ProcessStat {
     state: char,
     parent: i32,
-    /// Processor time so far, in ticks.
+    /// CPU time so far, in clock ticks.
     ticks: u64,
     threads: u32,
-    /// When it began, in ticks since the machine did.
+    /// Start time in clock ticks since boot.
     started: u64,
     resident_pages: u64,
 }
 
-/// What the processes of `attempt` on this node use now. Blocks for a moment.
+/// Samples the processes of `attempt` on this node. Blocks for [`SAMPLE_INTERVAL`].
 pub fn sample(tags: &TagPrefix, attempt: Option<AttemptId>) -> TaskFigures {
     let Some(attempt) = attempt else { return TaskFigures::default() };
     let prefix = tags.attempt_prefix(&attempt);
@@ -55,12 +54,12 @@ pub fn sample(tags: &TagPrefix, attempt: Option<AttemptId>) -> TaskFigures {
     TaskFigures { attempt: Some(attempt), processes }
 }
 
-/// The processes of an attempt.
+/// Ids of all processes of an attempt.
 pub fn pids_of(tags: &TagPrefix, attempt: &AttemptId) -> Vec<i32> {
     pids_by_process(&tags.attempt_prefix(attempt)).into_values().flatten().collect()
 }
 
-/// The processes of each name below `prefix`.
+/// Process ids below `prefix`, grouped by the rest of their tag.
 fn pids_by_process(prefix: &str) -> BTreeMap<String, Vec<i32>> {
     let mut by_name: BTreeMap<String, Vec<i32>> = BTreeMap::new();
     for (pid, tag) in sweep::tags() {
@@ -77,7 +76,7 @@ fn stats_of(
     before: &HashMap<i32, u64>,
     over: Duration,
 ) -> Option<RankFigures> {
-    // The guard carries the same tag and is none of the job's; what it started is.
+    // The guard carries the same tag but is not the job's; its child is.
     let guard = stats.iter().map(|(pid, _)| *pid).find(|pid| is_guard(*pid));
     let stats: Vec<&(i32, ProcessStat)> = stats.iter().filter(|(pid, _)| Some(*pid) != guard).collect();
     let (pid, _) = stats.iter().min_by_key(|(pid, stat)| (Some(stat.parent) != guard, stat.started, *pid))?;
@@ -104,11 +103,12 @@ fn stat_of(pid: i32) -> Option<ProcessStat> {
     parse(&String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/stat")).ok()?))
 }
 
-/// The second field is the program's name in brackets and may hold anything; what counts begins after the last bracket.
+/// Parses `/proc/PID/stat`. The second field is the program's name in parentheses and may contain anything; the others
+/// begin after the last parenthesis.
 fn parse(stat: &str) -> Option<ProcessStat> {
     let (_, rest) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
-    // `man proc` counts from 1 and the state is its third.
+    // `man proc` counts fields from 1, and the state is field 3.
     let number = |nth: usize| fields.get(nth - 3)?.parse::<u64>().ok();
     Some(ProcessStat {
         state: fields.first()?.chars().next()?,
@@ -120,8 +120,8 @@ fn parse(stat: &str) -> Option<ProcessStat> {
     })
 }
 
-/// When processes that we started were last heard, by the ids of their guards. One for the program: an id is one process's on
-/// a machine.
+/// Time of the last output of each process, by the process id of its guard. One map per program: process ids are unique
+/// on a machine.
 static LAST_OUTPUT: LazyLock<Mutex<HashMap<u32, Arc<AtomicU64>>>> = LazyLock::new(Mutex::default);
 static CLOCK_START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
@@ -129,12 +129,12 @@ fn last_output() -> MutexGuard<'static, HashMap<u32, Arc<AtomicU64>>> {
     LAST_OUTPUT.lock().expect("no one panics while holding what was heard")
 }
 
-/// A process is heard by its guard's id.
+/// Whether the process id is that of a guard with tracked output.
 fn is_guard(pid: i32) -> bool {
     last_output().contains_key(&pid.unsigned_abs())
 }
 
-/// Is it the very process that a guard of ours started, and not one that it started itself?
+/// Whether the process is the direct child of a guard, not a descendant.
 pub fn is_guarded(pid: i32) -> bool {
     stat_of(pid).is_some_and(|stat| is_guard(stat.parent))
 }
@@ -144,12 +144,12 @@ fn silence_ms(pid: u32) -> Option<u64> {
     (last_output_ms > 0).then(|| clock_ms().saturating_sub(last_output_ms))
 }
 
-/// Never 0, which is for one that was never heard.
+/// Milliseconds since the program's start plus one: 0 means no output yet.
 fn clock_ms() -> u64 {
     CLOCK_START.elapsed().as_millis() as u64 + 1
 }
 
-/// The ear for one process, as long as it is held.
+/// Tracks the output of one process while it exists.
 #[derive(Debug)]
 pub struct OutputActivity {
     pid: u32,
@@ -163,7 +163,7 @@ impl OutputActivity {
         OutputActivity { pid, last_output_ms }
     }
 
-    /// The same stream; whatever comes through it is noticed.
+    /// Wraps a stream so that every read of data updates the time of the last output.
     pub fn watch<R>(&self, stream: R) -> ActivityReader<R> {
         ActivityReader { stream, last_output_ms: self.last_output_ms.clone() }
     }
@@ -178,6 +178,7 @@ impl Drop for OutputActivity {
     }
 }
 
+/// A stream that records when data was last read from it.
 #[derive(Debug)]
 pub struct ActivityReader<R> {
     stream: R,
@@ -214,7 +215,7 @@ mod tests {
             |state, ticks, started| ProcessStat { state, parent: 9, ticks, threads: 2, started, resident_pages: 10 };
         let ticks = rustix::param::clock_ticks_per_second();
         let stats = [(41, stat('R', 500 + ticks, 200)), (40, stat('S', 100, 100)), (42, stat('S', 70, 300))];
-        // The third began after the first look: what it spent before is not its load.
+        // The third process began after the first sample: CPU time before it does not count.
         let before = HashMap::from([(41, 500), (40, 100)]);
         let got = stats_of("rank-3", &stats, &before, Duration::from_secs(2)).expect("figures");
         assert_eq!((got.rank, got.pid, got.state.as_str()), (Some(3), 40, "R"));
@@ -222,7 +223,7 @@ mod tests {
         assert_eq!(got.memory_bytes, 30 * rustix::param::page_size() as u64);
         assert_eq!(stats_of("preparation", &stats, &before, Duration::from_secs(1)).and_then(|f| f.rank), None);
         assert_eq!(stats_of("rank-3", &[], &before, Duration::from_secs(1)), None);
-        // The one that is heard is the guard; what it started is the rank. No process has these ids.
+        // The process with tracked output is the guard; its child is the rank. No process has these ids.
         let guard = i32::MAX;
         let _ear = OutputActivity::track(guard.unsigned_abs());
         let rank = ProcessStat { parent: guard, ..stat('R', 7, 60) };

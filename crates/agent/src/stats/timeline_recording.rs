@@ -1,6 +1,6 @@
-//! Has the collective engines of a task's processes record a timeline, and reads what they recorded. They are asked through their blocks and
-//! keep the recording in memory (`collectives::observe::recorder`), sealed when it is done. Entered by `connection`. Blocks for as
-//! long as the recording lasts.
+//! Asks the collective engines of a task's processes to record a timeline, and reads the recordings. The request is
+//! written to the engines' status memfds; an engine puts its recording into another memfd
+//! (`collectives::observe::recorder`) and seals it when finished. Blocks while recording.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,13 +16,14 @@ use crate::stats::engine_status::{PAGE_BYTES, open_memfds, recording_status, sta
 use crate::stats::process_stats;
 
 const TIMELINE_LINK: &str = "/memfd:corro-timeline.";
-/// It is one message to the server, which has a limit.
+/// Limit per rank: a recording is one message to the server, which limits its size.
 const MAX_RANK_BYTES: u64 = 2 << 20;
-/// An engine looks ten times in a second, unless it is within an operation.
+/// Extra time for engines to begin and finish. They check for requests ten times a second, unless an operation is
+/// running.
 const RECORD_GRACE: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What is asked for; `most_bytes` of all ranks together.
+/// A recording request. `most_bytes` is the limit for all ranks together.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordRequest {
     pub number: u64,
@@ -30,7 +31,7 @@ pub struct RecordRequest {
     pub most_bytes: u64,
 }
 
-/// One message for each rank, and one that says that this was all.
+/// Records and sends one message for each rank, then one without a rank as the end.
 pub fn record(
     tags: &TagPrefix,
     attempt: Option<AttemptId>,
@@ -65,7 +66,7 @@ fn read_recordings(pids: &[i32], request: RecordRequest) -> BTreeMap<usize, Stri
     files.filter_map(|(rank, file)| Some((rank, read_recording(&file, request.most_bytes)?))).collect()
 }
 
-/// The engine ends with a few records beyond the size it was given.
+/// Reads a finished recording. The engine may exceed its limit by a few records.
 fn read_recording(file: &File, most_bytes: u64) -> Option<String> {
     let n_bytes = file.metadata().ok()?.len();
     if n_bytes > most_bytes + PAGE_BYTES as u64 {

@@ -1,9 +1,8 @@
-//! What one job leaves and the next one needs in the same form is kept instead of being removed and made again: the
-//! directory of a job that left it as it was made, and the links that are its mounts. Entered by `directories` and `mounts`.
-//! Never keeps anything that a job has changed, added to or replaced.
+//! Reuse of unchanged job directories and mount symlinks: instead of being removed and created again, they are renamed
+//! into a store and back. Nothing that a job has changed, added to or replaced is reused.
 //!
-//! Why: when ext4 makes a file it passes over those removed in the last seconds one by one. A node that ran hundreds of
-//! jobs a second spent half of its time there.
+//! Reason: when ext4 creates a file, it skips recently removed inodes one by one. A node that ran hundreds of jobs a
+//! second spent half of its time there.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,22 +14,23 @@ use rustix::fs::{fstat, openat, readlinkat, renameat_with, statat};
 
 use crate::fs::dirfd;
 
-/// A directory of the node beside those that jobs know of.
+/// Store of reusable entries: a directory of the node outside of those that jobs see.
 #[derive(Debug)]
 pub struct DirReuse {
     store: OwnedFd,
-    /// What directories and files made by this agent may be done with.
+    /// Permissions of directories that this agent creates.
     directory_mode: u32,
 }
 
+/// Name of the store in the node's directory.
 pub const STORE_DIR: &str = "spare";
 const JOB_ENTRY: &str = "job";
-/// In the directory of every job of one node: two directories and a file.
+/// Entries of the directory of a job on one node: two directories and a file.
 const JOB_SUBDIRS: [&str; 2] = ["mounts", "shared"];
 const JOB_FILE: &str = "hostfile";
 
 impl DirReuse {
-    /// Empty at first: what an earlier agent kept is not trusted.
+    /// Opens an empty store. Entries that an earlier agent stored are not trusted.
     pub fn open(root: &OwnedFd) -> io::Result<DirReuse> {
         dirfd::remove(root, STORE_DIR)?;
         let store = dirfd::make_beneath(root, STORE_DIR)?;
@@ -38,30 +38,30 @@ impl DirReuse {
         Ok(DirReuse { store, directory_mode })
     }
 
-    /// Keeps nothing any more.
+    /// Removes all stored entries.
     pub fn clear(&self) -> io::Result<()> {
         dirfd::empty(&self.store)
     }
 
-    /// Keeps the directory `name` if it is as a new one would be and none is kept yet; false when it has to be removed.
+    /// Stores the job directory `name` if it is unchanged and none is stored yet. If false, the caller removes it.
     pub fn store_job_dir(&self, parent: &OwnedFd, name: &str) -> bool {
         self.is_unchanged(parent, name).unwrap_or(false)
             && renameat_with(parent, name, &self.store, JOB_ENTRY, RenameFlags::NOREPLACE).is_ok()
     }
 
-    /// Puts the kept directory at `name`; false when there is none.
+    /// Moves the stored job directory to `name`; false if there is none.
     pub fn reuse_job_dir(&self, parent: &OwnedFd, name: &str) -> bool {
         renameat_with(&self.store, JOB_ENTRY, parent, name, RenameFlags::NOREPLACE).is_ok()
     }
 
-    /// Keeps the link; false when it has to be removed.
+    /// Stores the symlink. If false, the caller removes it.
     pub fn store_link(&self, parent: &OwnedFd, name: &str) -> bool {
         let Ok(target) = readlinkat(parent, name, Vec::new()) else { return false };
         let stored = link_name(target.as_bytes());
         renameat_with(parent, name, &self.store, stored.as_str(), RenameFlags::NOREPLACE).is_ok()
     }
 
-    /// Puts a kept link to `target` at `name`; false when there is none or the place is taken.
+    /// Moves a stored symlink to `target` to `name`; false if there is none or `name` exists.
     pub fn reuse_link(&self, target: &Path, parent: &OwnedFd, name: &str) -> bool {
         let target = target.as_os_str().as_bytes();
         let stored = link_name(target);
@@ -99,7 +99,7 @@ fn mode_of(stat: &Stat) -> u32 {
     stat.st_mode & 0o7777
 }
 
-/// Links to the same place share a name; one is enough.
+/// Name of a stored symlink, by its target. One symlink for each target is enough.
 fn link_name(target: &[u8]) -> String {
     let step = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     format!("link-{:016x}", target.iter().fold(0xcbf2_9ce4_8422_2325, step))
@@ -112,7 +112,7 @@ mod tests {
 
     use super::*;
 
-    /// A job's directory as new, changed by `change`: is it kept?
+    /// Changes a new job directory by `change` and checks whether it is stored.
     fn check(change: impl FnOnce(&Path), stored: bool) {
         let base = tempfile::tempdir().expect("a temporary directory");
         let root = dirfd::open_directory(base.path()).expect("the base");

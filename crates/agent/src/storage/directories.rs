@@ -1,5 +1,5 @@
-//! The directories of a node and of the job it runs, laid out as the service did. Entered by the driver (start, end) and
-//! by `prepare`. Removes by handle only: what a mount or any other link points at is never touched.
+//! Directories of a node and of its running job, laid out as Batch AI did. Removal works on directory descriptors, so
+//! the targets of mounts and symlinks are never touched.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -17,21 +17,21 @@ use crate::storage::dir_reuse::{DirReuse, STORE_DIR};
 use crate::storage::mounts;
 use crate::storage::tmp_dir::TmpDir;
 
-/// Where things lie, as the job is told. Pure.
+/// Paths of a job on this node, as the job sees them. Pure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layout {
     pub mount_root: PathBuf,
-    /// Parent of all jobs' directories; emptied when the next job starts.
+    /// Parent of all jobs' directories. Emptied when the next job starts.
     pub jobs: PathBuf,
     pub job_temp: PathBuf,
     pub job_mount_root: PathBuf,
     pub shared: PathBuf,
     pub hostfile: PathBuf,
-    /// Fresh for every job, as in a container of its own: start-up files must not reach the next job.
+    /// Home directory, new for every job, so that start-up files do not reach the next one.
     pub home: PathBuf,
-    /// Where the node keeps wheels for `pip`.
+    /// The node's Python wheels for `pip`.
     pub wheels: PathBuf,
-    /// For temporary files; outside of the node's directory, because its path must be short.
+    /// Temporary files. Outside of the node's directory, because the path must be short.
     pub tmp_dir: PathBuf,
 }
 
@@ -62,22 +62,23 @@ pub struct Directories {
     tmp_dir: TmpDir,
 }
 
-/// The handles of the running job.
+/// Descriptors of the running job's directories.
 #[derive(Debug)]
 pub struct JobDirectories {
     pub layout: Layout,
     pub job: OwnedFd,
-    /// Where the job's volumes appear.
+    /// Directory of the job's volumes.
     pub mounts: OwnedFd,
 }
 
 impl JobDirectories {
-    /// The job's own directory, for what the agent puts there when something of the job may run already.
+    /// The job's directory as a [`VolumeDir`], for files that the agent writes while processes of the job may run.
     pub fn job_dir(&self) -> io::Result<VolumeDir> {
         Ok(VolumeDir::from(self.job.try_clone()?))
     }
 
-    /// Writes a file of the job's own directory anew, making directories on the way. Follows no link to another file.
+    /// Writes a file below the job's directory, creating parent directories and replacing an existing file. Follows no
+    /// symlink to another file.
     pub fn write(&self, relative: &str, content: &[u8], mode: u32) -> io::Result<()> {
         let (job, path) = (self.job_dir()?, SharePath::parse(relative).map_err(io::Error::other)?);
         if let Some((parent, _)) = path.split() {
@@ -89,7 +90,7 @@ impl JobDirectories {
 
 impl Directories {
     pub fn open(root: &Path) -> io::Result<Directories> {
-        // Jobs are told absolute paths, and a link on the way must not move under them.
+        // Jobs get absolute paths; a symlink in the path must not change under them.
         let root = root.canonicalize()?;
         let handle = dirfd::open_directory(&root)?;
         for name in [MOUNTS, JOBS, HOME] {
@@ -108,27 +109,27 @@ impl Directories {
         &self.dir_reuse
     }
 
-    /// Where things of this job lie.
+    /// The paths of this job.
     pub fn layout(&self, order: &TaskOrder) -> Layout {
         Layout::new(&self.root, self.tmp_dir.path(), order)
     }
 
-    /// Where cluster volumes appear.
+    /// Directory of the cluster's volumes.
     pub fn mounts(&self) -> io::Result<OwnedFd> {
         dirfd::make_beneath(&self.handle, MOUNTS)
     }
 
-    /// The parent of all jobs' directories.
+    /// Parent of all jobs' directories.
     pub fn jobs(&self) -> io::Result<OwnedFd> {
         dirfd::make_beneath(&self.handle, JOBS)
     }
 
-    /// Removes what earlier jobs left and makes the directories of this one.
+    /// Removes what earlier jobs left and creates the directories of this job.
     pub fn begin(&self, order: &TaskOrder) -> io::Result<JobDirectories> {
         let name = JobName::from(order);
         let path = name.path()?;
         if let Err(error) = self.remove_earlier_jobs(&name) {
-            // A file that nobody can remove must not make this node fail every job from now on.
+            // A file that cannot be removed must not make every further job fail.
             tracing::warn!(%error, "not everything that an earlier job left could be removed");
         }
         let mut layout = self.layout(order);
@@ -139,7 +140,7 @@ impl Directories {
         let job = dirfd::make_beneath(&experiment, last)?;
         let mounts = dirfd::make_beneath(&job, MOUNTS)?;
         if alone {
-            // Nobody else has to see it.
+            // One node shares it with no other.
             dirfd::make_beneath(&job, SHARED)?;
         } else if let Some(shared) = &order.shared_temp {
             std::fs::create_dir_all(shared)?;
@@ -147,7 +148,7 @@ impl Directories {
         }
         write_hostfile(&job, hostfile(order).as_bytes(), as_new)?;
         if order.preparation.is_some() {
-            // Filled later, and seen by the job only if it is there from the beginning.
+            // Filled later, but visible in the job's mount namespace only if it exists now.
             self.wheels()?;
         }
         if let Err(error) = self.tmp_dir.make_empty() {
@@ -158,17 +159,17 @@ impl Directories {
         Ok(JobDirectories { layout, job, mounts })
     }
 
-    /// The directory of a begun job.
+    /// Directory of a begun job.
     pub fn job(&self, order: &TaskOrder) -> io::Result<Option<OwnedFd>> {
         dirfd::open_beneath(&self.handle, &JobName::from(order).path()?)
     }
 
-    /// Where the volumes of a begun job appear; `None` when it did not come that far.
+    /// Directory of a begun job's volumes; `None` if it was not created.
     pub fn job_mounts(&self, order: &TaskOrder) -> io::Result<Option<OwnedFd>> {
         dirfd::open_beneath(&self.handle, &format!("{}/{MOUNTS}", JobName::from(order).path()?))
     }
 
-    /// Removes the directory of a job. Logs that a job kept on the node's disk, beside it, stay until the next one.
+    /// Removes the directory of a job. Logs that a job wrote to the node's disk outside of it stay until the next job.
     pub fn remove_job(&self, name: &JobName) -> io::Result<()> {
         self.tmp_dir.empty()?;
         let path = name.path()?;
@@ -180,32 +181,33 @@ impl Directories {
         }
     }
 
-    /// Removes everything of earlier jobs but the directories that this one lies in.
+    /// Removes everything of earlier jobs except for the parent directories of this job.
     fn remove_earlier_jobs(&self, name: &JobName) -> io::Result<()> {
         let jobs = dirfd::make_beneath(&self.handle, JOBS);
-        if jobs.and_then(|jobs| dirfd::empty_but(&jobs, &[&name.workspace, &name.experiment])).is_err() {
+        if jobs.and_then(|jobs| dirfd::empty_except(&jobs, &[&name.workspace, &name.experiment])).is_err() {
             self.empty(&[JOBS])?;
         }
         self.empty(&[HOME])
     }
 
-    /// The home of those who log in. Not the jobs' one: that is emptied for each.
+    /// Home directory of SSH sessions. Not that of jobs, which is emptied for each.
     pub fn login_home(&self) -> io::Result<PathBuf> {
         dirfd::make_beneath(&self.handle, LOGIN)?;
         Ok(self.root.join(LOGIN))
     }
 
-    /// Where cluster volumes appear, as those who log in are told.
+    /// Path of the directory of the cluster's volumes.
     pub fn mount_root(&self) -> PathBuf {
         self.root.join(MOUNTS)
     }
 
-    /// Where the wheels lie that this node has fetched. They stay for the next job.
+    /// Descriptor and path of the fetched Python wheels. They stay for the next job.
     pub fn wheels(&self) -> io::Result<(OwnedFd, PathBuf)> {
         Ok((dirfd::make_beneath(&self.handle, WHEELS)?, self.root.join(WHEELS)))
     }
 
-    /// Removes everything a job or a mount can have left on this node. What is mounted goes first: it is somebody else's.
+    /// Removes everything that jobs and mounts may have left on this node. Unmounts first, since the content of mounts
+    /// belongs to others.
     pub fn clean(&self) -> io::Result<()> {
         let taken = mounts::unmount_below(&self.root);
         self.tmp_dir.remove()?;
@@ -214,7 +216,7 @@ impl Directories {
         taken.map(drop)
     }
 
-    /// Removes the directories themselves too: the node is no more.
+    /// Removes the node's directories themselves, when the node is retired.
     pub fn remove(&self) -> io::Result<()> {
         mounts::unmount_below(&self.root)?;
         self.tmp_dir.remove()?;
@@ -225,7 +227,7 @@ impl Directories {
 
     fn empty(&self, names: &[&str]) -> io::Result<()> {
         for name in names {
-            // A script may have put a link or a file in place of the directory.
+            // A job may have replaced the directory by a symlink or a file.
             if dirfd::make_beneath(&self.handle, name).and_then(|directory| dirfd::empty(&directory)).is_err() {
                 dirfd::remove(&self.handle, name)?;
                 dirfd::make_beneath(&self.handle, name)?;
@@ -235,7 +237,7 @@ impl Directories {
     }
 }
 
-/// A job's directory by its names.
+/// Names that identify a job's directory.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct JobName {
     pub workspace: String,
@@ -251,7 +253,7 @@ impl From<&TaskOrder> for JobName {
 }
 
 impl JobName {
-    /// Beneath the node's directory. A name that is more than one name is refused.
+    /// Path below the node's directory. Refuses a name that is not a single path component.
     fn path(&self) -> io::Result<String> {
         for name in [&self.workspace, &self.experiment, &self.job] {
             if dirfd::components(name)?.len() != 1 || name.contains('/') {
@@ -262,7 +264,7 @@ impl JobName {
     }
 }
 
-/// Removes the directory that all nodes of a job saw.
+/// Removes the directory that the job's nodes shared.
 pub fn remove_shared_temp(path: &Path) -> io::Result<()> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
         return Ok(());
@@ -274,8 +276,8 @@ pub fn remove_shared_temp(path: &Path) -> io::Result<()> {
     }
 }
 
-/// One that is there already is overwritten in place where it differs: a file that is cut to nothing and written again is
-/// brought to the disk by careful file systems.
+/// Writes the hostfile. An existing file is overwritten in place, and only if it differs: some file systems flush a
+/// file to disk that is truncated and rewritten.
 fn write_hostfile(job: &OwnedFd, text: &[u8], is_there: bool) -> io::Result<()> {
     let fresh = if is_there { OFlags::RDWR } else { OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL };
     let flags = fresh | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -291,8 +293,8 @@ fn write_hostfile(job: &OwnedFd, text: &[u8], is_there: bool) -> io::Result<()> 
     file.set_len(text.len() as u64)
 }
 
-/// In Open MPI's form. A node that runs no process of ours still offers a place to a launcher that the user's own
-/// command starts.
+/// The hostfile in Open MPI's format. A node without a process of the layout still has a slot for a launcher that the
+/// job's command starts.
 fn hostfile(order: &TaskOrder) -> String {
     let mut text = String::new();
     for (host, name) in order.hosts.iter().zip(order.launch_names()) {
@@ -303,10 +305,12 @@ fn hostfile(order: &TaskOrder) -> String {
 }
 
 const MOUNTS: &str = "mounts";
+/// Parent of the jobs' directories, in the node's directory.
 pub(crate) const JOBS: &str = "jobs";
 const HOME: &str = "home";
 const LOGIN: &str = "login";
 const WHEELS: &str = "wheels";
+/// Directory shared by the job's nodes, in the job's directory.
 pub const SHARED: &str = "shared";
 const HOSTFILE: &str = "hostfile";
 const TMP: &str = "tmp";
@@ -366,7 +370,7 @@ mod tests {
         fs::write(outside.path().join("key"), "secret").expect("a file");
         let directories = Directories::open(base.path()).expect("the node's directory");
         let job = directories.begin(&testing::order(1)).expect("directories of the job");
-        // An image's own shell runs before the agent writes these.
+        // The image's shell runs before the agent writes these files.
         symlink(outside.path().join("key"), job.layout.job_temp.join(".bashenv")).expect("a link");
         symlink(outside.path(), job.layout.job_temp.join(".compat")).expect("a link");
         job.write(".bashenv", b"echo", 0o644).expect("the link is replaced");

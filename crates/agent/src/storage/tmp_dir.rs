@@ -1,5 +1,5 @@
-//! The directory for temporary files of a node's jobs: a short path, because tools make sockets there, whose names must be short. Emptied
-//! between jobs and removed with the node. Never uses a directory that somebody else made.
+//! Directory for temporary files of a node's jobs. The path is short, because programs create Unix sockets there, whose
+//! paths are limited. Emptied between jobs and removed with the node. Never uses a directory that another user created.
 
 use std::ffi::OsStr;
 use std::io;
@@ -16,7 +16,7 @@ use corro_launch::sweep::tags;
 use crate::fs::dirfd;
 use crate::identity::incarnation;
 
-/// The directory for temporary files of one node; the same for every agent of that node. The node's incarnation is read once.
+/// The temporary directory of one node, the same for every agent of that node. The node's incarnation is read once.
 #[derive(Clone, Debug)]
 pub struct TmpDir {
     /// The node's own directory.
@@ -24,13 +24,14 @@ pub struct TmpDir {
     dir_name: String,
 }
 
-/// Of all nodes that this user runs on this machine.
+/// Parent of the temporary directories of all nodes that this user runs on this machine.
 pub fn base_path() -> PathBuf {
     std::env::temp_dir().join(format!("corro-{}", geteuid().as_raw()))
 }
 
 impl TmpDir {
-    /// Of the node whose own directory is `root`. The directory's incarnation does not change while an agent runs in it.
+    /// The temporary directory of the node in `root`. The directory's incarnation does not change while an agent runs
+    /// in it.
     pub fn new(root: &Path) -> TmpDir {
         TmpDir { root: root.to_owned(), dir_name: dir_name(root) }
     }
@@ -39,11 +40,11 @@ impl TmpDir {
         base_path().join(&self.dir_name)
     }
 
-    /// Makes it, or empties what is there.
+    /// Creates the directory, or empties an existing one.
     pub fn make_empty(&self) -> io::Result<()> {
         loop {
             match self.try_make_empty() {
-                // The last of the other nodes has just left.
+                // Another node has just removed the parent directory.
                 Err(error) if error.kind() == io::ErrorKind::NotFound && std::env::temp_dir().is_dir() => {}
                 made => return made,
             }
@@ -63,7 +64,8 @@ impl TmpDir {
         dirfd::empty(&dirfd::make_beneath(&base, &self.dir_name)?)
     }
 
-    /// Removes what is in it. It stays for the next job: making and removing directories hundreds of times a second is slow.
+    /// Removes the content. The directory stays for the next job: creating and removing directories hundreds of times a
+    /// second is slow.
     pub fn empty(&self) -> io::Result<()> {
         match open_base().and_then(|base| dirfd::open_beneath(&base, &self.dir_name)) {
             Ok(Some(directory)) => dirfd::empty(&directory),
@@ -73,12 +75,12 @@ impl TmpDir {
         }
     }
 
-    /// Removes it with everything in it; none is none.
+    /// Removes the directory and its content. No error if it does not exist.
     pub fn remove(&self) -> io::Result<()> {
         match open_base() {
             Ok(base) => {
                 remove_entry(&base, &self.dir_name)?;
-                // Who is not the last leaves it.
+                // Fails while other nodes use the parent directory.
                 let _ = std::fs::remove_dir(base_path());
                 Ok(())
             }
@@ -88,7 +90,8 @@ impl TmpDir {
     }
 }
 
-/// Removes the one of this name, if it is of the node in `root`: a copy of a node's directory knows names that are not its own.
+/// Removes the directory with this name if it belongs to the node in `root`: a copy of a node's directory knows names
+/// that are not its own.
 pub fn remove_named(root: &Path, dir_name: &str) -> io::Result<()> {
     let base = match open_base() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -101,7 +104,8 @@ pub fn remove_named(root: &Path, dir_name: &str) -> io::Result<()> {
     }
 }
 
-/// Removes what was left by nodes whose own directory is gone; gives their names. A node whose processes still run was moved, not removed.
+/// Removes the directories of nodes whose own directory is gone and returns their names. A node with running processes
+/// was moved, not removed.
 pub fn remove_orphans() -> io::Result<Vec<String>> {
     let base = match open_base() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -119,20 +123,21 @@ pub fn remove_orphans() -> io::Result<Vec<String>> {
     Ok(left)
 }
 
-/// The link goes last: by it the rest is found.
+/// The owner link is removed last, since it is needed to find the rest.
 fn remove_entry(base: &OwnedFd, dir_name: &str) -> io::Result<()> {
     dirfd::remove(base, dir_name)?;
     dirfd::remove(base, &owner_link(dir_name))
 }
 
-/// A link to the node's own directory.
+/// Name of the symlink to the node's own directory.
 fn owner_link(dir_name: &str) -> String {
     format!("{dir_name}{OWNER_SUFFIX}")
 }
 
 const OWNER_SUFFIX: &str = ".node";
 
-/// In a place where everybody may make directories, only one that is ours alone will do.
+/// Opens the parent directory. `/tmp` is writable for everyone, so the directory must belong to this user and be closed
+/// to others.
 fn open_base() -> io::Result<OwnedFd> {
     let path = base_path();
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -150,17 +155,18 @@ fn has_processes(dir_name: &str) -> bool {
     tags().iter().any(|(_, tag)| is_of(tag))
 }
 
-/// Short, and no other node's: it is of the directory's incarnation, as node ids and paths can be another's later.
+/// Name of a node's temporary directory: short, and derived from the directory's incarnation, since node ids and paths
+/// may later belong to another node.
 pub fn dir_name(root: &Path) -> String {
     incarnation::current_id(root).map_or_else(|| legacy_dir_name(root), |id| dir_name_of(&id).to_owned())
 }
 
-/// Of the node whose incarnation this is.
+/// Name for the node with this incarnation.
 pub fn dir_name_of(incarnation: &str) -> &str {
     incarnation.get(..16).unwrap_or(incarnation)
 }
 
-/// Agents of the last version know their node by the path of its directory.
+/// Agents of the previous version derive the name from the path of the node's directory.
 fn legacy_dir_name(root: &Path) -> String {
     let step = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     format!("{:016x}", root.as_os_str().as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, step))
@@ -187,11 +193,11 @@ mod tests {
         tmp_dir.empty().expect("none is empty");
         tmp_dir.remove().expect("twice is no error");
         assert!(!made.exists());
-        // One whose node was removed by somebody else is found.
+        // A directory whose node was removed by another program is found.
         tmp_dir.make_empty().expect("it can be made");
         assert!(!remove_orphans().expect("swept").contains(&dir_name(root.path())));
         root.close().expect("removed");
-        // By us or, on a busy machine, by an agent that has just started.
+        // Removed by this call or, on a busy machine, by an agent that has just started.
         remove_orphans().expect("swept");
         assert!(!made.exists());
     }

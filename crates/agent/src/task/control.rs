@@ -1,4 +1,4 @@
-//! How the driver steers a running task, and how a task aborts: the desired gang and stop deadline, and the reasons for an early end.
+//! Control of a running task by the driver, and the reasons for which a task aborts.
 
 use std::future::pending;
 use std::time::Duration;
@@ -7,19 +7,19 @@ use tokio::sync::watch;
 
 use corro_model::node::{GangAddress, TaskFailure};
 
-/// What the task is to do beyond preparing. Only ever gains.
+/// Instructions for the task beyond preparing. Fields are only ever set, never cleared.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TaskControl {
     pub gang: Option<GangAddress>,
-    /// This node is the whole gang: it need not wait for one.
+    /// This node is the whole gang and need not wait for an address.
     pub alone: bool,
-    /// Stop, with this much time for a polite end.
+    /// Stop; processes have this much time between SIGTERM and SIGKILL.
     pub stop: Option<Duration>,
-    /// The whole gang has ended: nobody needs the meeting point any more.
+    /// The whole gang has ended, so the rendezvous is no longer needed.
     pub gang_ended: bool,
 }
 
-/// Why a task ends before all its ranks have run to their end.
+/// Why a task ends before its ranks have run to completion.
 #[derive(Debug)]
 pub enum TaskAbort {
     Stopped,
@@ -32,7 +32,7 @@ impl From<TaskFailure> for TaskAbort {
     }
 }
 
-/// Resolves when a stop is wanted that is more urgent than the one under way. May be cancelled and called again.
+/// Resolves when a stop is requested with less grace than `under_way`. Cancel safe.
 pub async fn wait_for_stop(control: &mut watch::Receiver<TaskControl>, under_way: Option<Duration>) -> Duration {
     loop {
         if let Some(grace) = control.borrow_and_update().stop

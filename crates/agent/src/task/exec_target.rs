@@ -1,6 +1,5 @@
-//! Where the processes of the running task stand, for somebody who logs in and wants to stand beside them: directory,
-//! variables, how a process is started there. Told by `task` while there is such a place; asked by `door`. Whoever came in
-//! is out again before the place is cleared.
+//! The running task as a target of `job exec`: working directory, variables, and how a process is started there.
+//! Registered by the task while its environment exists. Sessions have ended before the environment is removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -20,10 +19,11 @@ use crate::identity::incarnation::TagPrefix;
 use crate::stats::process_stats;
 use crate::task::job_env::JobEnv;
 
-/// For visitors whose place is about to be cleared.
+/// How long the end of the registration waits for sessions.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// The place of the task that runs, if one does. Clones share it.
+/// The running task, if there is one. Clones share it.
+/// The running task's environment for further processes.
 #[derive(Clone, Debug, Default)]
 pub struct ExecTargets(Arc<Mutex<Option<Arc<ExecTarget>>>>);
 
@@ -31,17 +31,17 @@ pub struct ExecTargets(Arc<Mutex<Option<Arc<ExecTarget>>>>);
 pub struct ExecTarget {
     /// `WORKSPACE/EXPERIMENT/JOB`
     job: String,
-    /// What the tags of its processes begin with.
+    /// Tag prefix of the task's processes.
     tag: String,
     secrets: BTreeSet<String>,
     cwd: PathBuf,
     job_env: Arc<JobEnv>,
-    /// Held by those who came in.
+    /// Cloned by each [`ExecGuard`].
     guards: mpsc::Sender<()>,
     closing: watch::Receiver<bool>,
 }
 
-/// As long as the task holds it, others may come in.
+/// Registration of a task; sessions can start while it exists.
 #[derive(Debug)]
 pub struct Registration {
     targets: ExecTargets,
@@ -49,7 +49,7 @@ pub struct Registration {
     close: watch::Sender<bool>,
 }
 
-/// What somebody wants to stand beside.
+/// The job, and optionally the rank, whose environment is requested.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExecRequest {
     pub job: String,
@@ -57,7 +57,7 @@ pub struct ExecRequest {
     pub with_secrets: bool,
 }
 
-/// Somebody who came in; they are out when this is dropped.
+/// Held by a session; dropping it marks the session as ended.
 #[derive(Debug)]
 pub struct ExecGuard {
     _guard: mpsc::Sender<()>,
@@ -82,7 +82,7 @@ impl ExecTargets {
         Registration { targets: self.clone(), guards, close }
     }
 
-    /// The place of the job, if it is the one that runs here; otherwise what to say.
+    /// The target if this job runs here, else an error text.
     pub fn find(&self, request: &ExecRequest) -> Result<Arc<ExecTarget>, String> {
         match &*self.lock() {
             Some(target) if target.job.eq_ignore_ascii_case(&request.job) => Ok(Arc::clone(target)),
@@ -100,7 +100,7 @@ impl ExecTarget {
         ExecGuard { _guard: self.guards.clone(), closing: self.closing.clone() }
     }
 
-    /// A command line as a process of the job would run it. Blocks on the process table.
+    /// A command line as a process of the job would run it. Blocks on `/proc`.
     pub fn process_spec(
         &self,
         request: &ExecRequest,
@@ -118,17 +118,17 @@ impl ExecTarget {
         Ok(ProcessSpec { argv, env, cwd: self.cwd.clone(), tag, confinement: Confinement::default() })
     }
 
-    /// The same, started as every process of the job is: in its container, if it has one.
+    /// The process as started for the job: in its container, if it has one.
     pub fn wrap(&self, spec: ProcessSpec, request: &ExecRequest) -> ProcessSpec {
         let mut spec = self.job_env.wrap(spec);
         if request.with_secrets {
-            // Whoever asks for them may read them.
+            // The caller asked for the secrets, so they are not masked.
             spec.confinement.secrets = Default::default();
         }
         spec
     }
 
-    /// As the rank itself was started with them.
+    /// The variables with which the rank was started.
     fn rank_variables(&self, rank: usize) -> Result<BTreeMap<String, String>, String> {
         let tag = format!("{}rank-{rank}", self.tag);
         let mut rank_pids = sweep::tags().into_iter().filter(|(_, found)| *found == tag).map(|(pid, _)| pid);
@@ -137,10 +137,10 @@ impl ExecTarget {
         let variables = rank_pid.and_then(procfs::variables_of);
         let mut variables = variables.ok_or_else(|| format!("rank {rank} does not run on this node now"))?;
         if self.job_env.container.is_some() {
-            // The process on this side carries those of the one inside.
-            let guard_sender =
+            // The relay outside carries the variables of the process inside under prefixed names.
+            let inside =
                 variables.iter().filter_map(|(name, value)| Some((name.strip_prefix(INSIDE_ENV_PREFIX)?, value)));
-            variables = guard_sender.map(|(name, value)| (name.to_owned(), value.clone())).collect();
+            variables = inside.map(|(name, value)| (name.to_owned(), value.clone())).collect();
         }
         variables.remove(sweep::TAG_VARIABLE);
         Ok(variables)
@@ -148,15 +148,15 @@ impl ExecTarget {
 }
 
 impl ExecGuard {
-    /// Resolves when the place is about to be cleared.
+    /// Resolves when the target is about to be removed.
     pub async fn closing(&mut self) {
-        // An error means that it is.
+        // An error means that the registration is gone.
         let _ = self.closing.wait_for(|closing| *closing).await;
     }
 }
 
 impl Registration {
-    /// Nobody comes in any more, and whoever is in is asked out and waited for.
+    /// Refuses new sessions, asks the current ones to end and waits for them.
     pub async fn close(mut self) {
         *self.targets.lock() = None;
         self.close.send_replace(true);

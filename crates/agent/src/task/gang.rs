@@ -1,4 +1,5 @@
-//! What a task sets up for the other nodes of its gang: rendezvous, remote execution, reserved ports; and the wait for the gang's address.
+//! Preparation of a task for the other nodes of its gang: rendezvous, remote execution, reserved ports; and the wait
+//! for the gang's address.
 
 use std::sync::Arc;
 
@@ -19,8 +20,8 @@ impl Task {
         self.order.hosts.len() > 1 && self.order.layout.reaches_out()
     }
 
-    /// Gives the job what starts commands on its other nodes. Before anything of the job runs, so that nothing in its
-    /// directories can lead elsewhere.
+    /// Installs the `ssh` shim that starts commands on the job's other nodes. Runs before anything of the job, so that
+    /// no symlink of the job can redirect it.
     pub(super) fn install_ssh_shim(&self, job_env: &mut JobEnv) -> Result<(), TaskFailure> {
         if !self.has_remote_nodes() {
             return Ok(());
@@ -34,7 +35,7 @@ impl Task {
         let path = variables.get("PATH").map(String::as_str);
         let added = remote_exec::launcher_variables(&shim_dir, address, &self.order, path);
         for (name, value) in added {
-            // What somebody says about their launcher stays.
+            // Settings of the user's launcher take precedence.
             match name.contains("_MCA_") {
                 true => drop(variables.entry(name).or_insert(value)),
                 false => drop(variables.insert(name, value)),
@@ -43,7 +44,8 @@ impl Task {
         Ok(())
     }
 
-    /// What other nodes of the job reach here: commands that they start, and processes that listen by themselves.
+    /// Opens what other nodes of the job connect to: the remote execution server, and reserved ports for processes that
+    /// listen.
     pub(super) async fn open_listeners(&mut self, job_env: &Arc<JobEnv>) -> Result<(), TaskFailure> {
         let (address, node) = (self.context.address.clone(), self.context.node.clone());
         let failed = |error: &dyn std::error::Error| task_errors::rendezvous(&address, &node, error);
@@ -66,7 +68,7 @@ impl Task {
     }
 
     pub(super) async fn open_rendezvous(&self) -> Result<Option<RendezvousHost>, TaskFailure> {
-        // Without ranks there is nobody who could meet.
+        // Without ranks no rendezvous is needed.
         if !self.order.is_master() || self.order.layout.ranks().is_none() {
             return Ok(None);
         }
@@ -87,7 +89,7 @@ impl Task {
         Ok(Some(rendezvous))
     }
 
-    /// Where the gang meets, which the master says, and what this node has open for it.
+    /// The rendezvous, which the master provides, and this node's listeners.
     pub(super) fn gang_address(&self, mpirun: bool) -> Option<GangAddress> {
         let remote_exec = self.remote_exec.as_ref().map(|remote_exec| remote_exec.port);
         let tasks = self.ports.as_ref().map(|ports| ports.numbers.clone()).unwrap_or_default();
@@ -101,12 +103,12 @@ impl Task {
         Some(GangAddress { mpirun, ports, ..gang })
     }
 
-    /// The server says where to meet; to a node that is the whole gang it may say that it knows best.
+    /// Waits for the gang's address from the server. A node that is the whole gang uses its own.
     pub(super) async fn wait_for_gang(&mut self, own: Option<GangAddress>) -> Result<GangAddress, TaskAbort> {
         let is_decided = |control: &TaskControl| control.gang.is_some() || control.alone || control.stop.is_some();
         let decided = self.control.wait_for(is_decided).await;
         match decided.map(|control| control.clone()) {
-            // The driver is gone: so is everything that could still want this task.
+            // If the driver is gone, nothing needs this task any more.
             Ok(TaskControl { stop: Some(_), .. }) | Err(_) => Err(TaskAbort::Stopped),
             Ok(TaskControl { gang, .. }) => gang.or(own).ok_or(TaskAbort::Stopped),
         }

@@ -11,22 +11,22 @@ use crate::output::output_dir::OutputDir;
 use crate::storage::directories::JobDirectories;
 use crate::task::env_vars::Environment;
 
-/// What the job stands on.
+/// Environment of a job on this node.
 #[derive(Debug)]
 pub struct JobEnv {
     pub directories: JobDirectories,
     pub environment: Environment,
-    /// Where the job's logs are written.
+    /// Directory of the job's logs.
     pub logs: OutputDir,
     pub names: LogNames,
-    /// What every process of the job is kept from.
+    /// Confinement of every process of the job.
     pub confinement: Confinement,
-    /// Where the job's processes run, if not on the node itself.
+    /// The container in which the job's processes run, if it has one.
     pub container: Option<ContainerExec>,
 }
 
 impl JobEnv {
-    /// The process as it has to be started for this job. Everything that a job's command lines become goes through here.
+    /// The process as it must be started for this job. All command lines of a job go through here.
     pub fn wrap(&self, spec: ProcessSpec) -> ProcessSpec {
         let spec = ProcessSpec { confinement: self.confinement.clone(), ..spec };
         match &self.container {
@@ -36,7 +36,7 @@ impl JobEnv {
     }
 }
 
-/// For the execution log of a job or setup task that has secrets.
+/// Line of the execution log about masking, for a job or setup task with secrets.
 pub fn secret_masking_note(shows_secrets: bool) -> &'static str {
     match shows_secrets {
         true => "Values of secrets are shown in the output as they are: the server was started with --mask-secrets no",
@@ -46,7 +46,7 @@ pub fn secret_masking_note(shows_secrets: bool) -> &'static str {
     }
 }
 
-/// What must not be shown of this job: secrets as they were given, and as its processes see them.
+/// Secrets to mask: their values as given, and as expanded in the environment.
 pub fn job_secrets(order: &TaskOrder, environment: Option<&Environment>) -> Secrets {
     let given = order.secrets.iter().map(|secret| secret.value.expose());
     let seen = order.secrets.iter().filter_map(|secret| environment?.variables.get(&secret.name).map(String::as_str));

@@ -1,5 +1,8 @@
-//! One attempt at a job on this node, from the first directory to the last byte of its logs. Started by the driver, which
-//! steers it through [`Control`] and hears of it through events. Always reports an end; never starts a second attempt.
+//! One attempt at a job on this node, from its directories to the last byte of its logs. The driver steers it through
+//! [`TaskControl`] and receives its events. Always reports an end; never starts a second attempt.
+//!
+//! Reading order: [`control`], [`node_context`], [`job_env`] with [`env_vars`], [`prepare`], `gang` (with
+//! `rendezvous_host` and [`remote_exec`]), `resource_limits`, `ranks` with [`processes`], [`exec_target`].
 
 pub mod control;
 pub mod env_vars;
@@ -41,33 +44,34 @@ use ranks::mpirun;
 use remote_exec::RemoteExecServer;
 use rendezvous_host::RendezvousHost;
 
+/// State of an attempt.
 #[derive(Debug)]
 pub struct Task {
     pub context: NodeContext,
     pub order: Arc<TaskOrder>,
-    /// Of the node, for all its jobs.
+    /// The cluster's volumes on this node.
     pub cluster_volumes: Arc<[Volume]>,
     pub control: watch::Receiver<TaskControl>,
     pub reporter: Reporter,
     pub log: ExecutionLog,
     /// Open on the master only.
     pub rendezvous: Option<RendezvousHost>,
-    /// Written for clusters that ask for them.
+    /// Performance counters, for clusters that configure them.
     pub counters: Option<Counters>,
-    /// What its processes on this node are held to.
+    /// Limits of the task's processes on this node.
     pub applied_limits: AppliedLimits,
-    /// In which the job's processes run, if it has one.
+    /// The container of the job's processes, if it has one.
     pub container: Option<Container>,
-    /// Where the job's other nodes have commands started on this one, if the job may want that.
+    /// Server for commands of the job's other nodes, if there are any.
     pub remote_exec: Option<RemoteExecServer>,
-    /// For processes that listen by themselves.
+    /// Ports reserved for processes that listen.
     pub ports: Option<ReservedPorts>,
-    /// A process of it was killed, and perhaps its guard, which would have ended what it left.
+    /// A process was killed by SIGKILL, and possibly its guard with it, which would have ended its descendants.
     pub was_killed: bool,
 }
 
 impl Task {
-    /// Lives through the whole attempt. The volumes go whatever happened, and the log is complete before the end is told.
+    /// Runs the whole attempt. Volumes are unmounted in any case, and the log is complete before the end is reported.
     pub async fn run(mut self) {
         self.log.redact(job_env::job_secrets(&self.order, None));
         self.log.line(self.title());
@@ -99,12 +103,13 @@ impl Task {
         let _ = spawn_blocking(move || prepare::unmount_volumes(&context, &order, &log, &last_line)).await;
         self.reporter.phase(TaskPhase::Ended { failure }).await;
         if self.rendezvous.is_some() {
-            // Slower ranks on other nodes may still meet. A dropped control says the same.
+            // Slower ranks on other nodes may still need the rendezvous. A dropped control means the same as the gang's
+            // end.
             let _ = self.control.wait_for(|control| control.gang_ended).await;
         }
     }
 
-    /// Everything in it ends, before its volumes go.
+    /// Ends the container before its volumes are unmounted.
     async fn end_container(&mut self) -> Result<(), TaskFailure> {
         let Some(container) = self.container.take() else { return Ok(()) };
         let Err(left) = container.remove(&self.log).await else { return Ok(()) };
@@ -113,13 +118,12 @@ impl Task {
         Err(failure)
     }
 
-    /// Names a process of this task. Every one has its own: a sweep for one must not hit its siblings.
+    /// Tag of a process of this task. Tags are unique, so that a sweep for one does not hit its siblings.
     pub fn tag(&self, process: &str) -> String {
         format!("{}{process}", self.context.tags.attempt_prefix(&self.order.attempt))
     }
 
-    /// A stop comes to its end whatever the processes do: after the guards the agent itself strikes, and then it says that
-    /// this node cannot be used any more.
+    /// Enforces the end of a stop: if the guards fail, the agent kills by tag, and then declares the node unusable.
     async fn execute_or_give_up(&mut self) -> Result<(), TaskAbort> {
         let (control, tag, node) = (self.control.clone(), self.tag(""), self.context.node.clone());
         let events = self.reporter.events.clone();
@@ -140,7 +144,7 @@ impl Task {
         self.applied_limits = self.apply_limits();
         job_env.confinement.processors = self.applied_limits.pinned_cpus();
         self.set_gpu_variables(&mut job_env);
-        // For the ranks that a launcher starts on this node too, whoever it was that asked for them.
+        // Also for ranks that a launcher starts on this node at the request of another node.
         let ports = self.context.config.ports.map(|ports| ("CORRO_PORTS".to_owned(), ports.to_string()));
         job_env.environment.variables.extend(ports);
         if self.order.counters {
@@ -155,11 +159,11 @@ impl Task {
         if self.order.preparation.is_some() {
             wheels::add_to_pip(self, &mut job_env).await?;
             if job_env.container.is_none() {
-                // In a container of its own a job may install what it likes.
+                // In a container a job may install anything.
                 python_env::create(self, &mut job_env).await?;
             }
         }
-        // From here on somebody who logs in may stand beside the job, until its volumes go.
+        // From here until the volumes are unmounted, `job exec` can start sessions.
         let job_env = Arc::new(job_env);
         let registration = self.context.exec_targets.register(&self.context.tags, &self.order, &job_env);
         let end = self.run_job(&job_env).await;
@@ -167,7 +171,7 @@ impl Task {
         end
     }
 
-    /// Whatever runs of the job.
+    /// Everything that runs for the job: preparation, then ranks.
     async fn run_job(&mut self, job_env: &Arc<JobEnv>) -> Result<(), TaskAbort> {
         if let Some(line) = self.order.preparation.clone() {
             prepare::run_preparation(self, job_env, &line).await?;
@@ -205,7 +209,7 @@ impl Task {
     }
 }
 
-/// Resolves when a stop should have been over for long, with the processes that are left.
+/// Resolves with the remaining processes when a stop has taken much longer than its grace.
 async fn stop_overdue(mut control: watch::Receiver<TaskControl>, tag: String) -> Vec<u32> {
     let grace = wait_for_stop(&mut control, None).await;
     sleep(grace + GUARD_KILL_TIMEOUT).await;
@@ -216,8 +220,8 @@ async fn stop_overdue(mut control: watch::Receiver<TaskControl>, tag: String) ->
     spawn_blocking(move || processes_with_tag(&tag)).await.unwrap_or_default()
 }
 
-/// For what other nodes have started here, when the job is over on this one.
+/// Grace for commands of other nodes when the job has ended on this one.
 const REMOTE_EXEC_GRACE: Duration = Duration::from_secs(1);
-/// Guards give up after ten seconds.
+/// How long guards may take after the grace; they give up after 10 s.
 const GUARD_KILL_TIMEOUT: Duration = Duration::from_secs(12);
 const SWEEP_TIMEOUT: Duration = Duration::from_secs(5);

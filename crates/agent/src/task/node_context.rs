@@ -1,4 +1,5 @@
-//! Handles that every task of a node shares: configuration, identity, directories, journal, limits, mounts and exec targets.
+//! Handles that all tasks of a node share: configuration, identity, directories, journal, limits, mounts and exec
+//! targets.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,47 +19,47 @@ use crate::storage::directories::Directories;
 use crate::storage::mounts::{ClusterVolumes, FuseMounts, MountCommands, MountContext};
 use crate::task::exec_target::ExecTargets;
 
-/// What every task of a node shares.
+/// Shared handles of a node. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct NodeContext {
     pub config: Arc<AgentConfig>,
     pub node: NodeId,
-    /// Of the node's directory: marks everything that is started from it.
+    /// Incarnation of the node's directory, which marks everything started from it.
     pub incarnation: Incarnation,
-    /// What the tags of the node's processes begin with.
+    /// Tag prefix of the node's processes.
     pub tags: TagPrefix,
-    /// At which other nodes reach this one.
+    /// Address at which other nodes reach this one.
     pub address: Arc<str>,
-    /// For what is asked of the server beside the connection.
+    /// For requests to the server outside of the WebSocket.
     pub credential: Arc<NodeCredential>,
     pub directories: Arc<Directories>,
     pub journal: Arc<AttemptJournal>,
-    /// Whether jobs can be isolated on this machine, else why not.
+    /// Whether jobs can be isolated on this machine; the error says why not.
     pub isolation_support: Arc<Result<(), String>>,
-    /// Hold the node's processes to its VM size, else say why not.
+    /// Cgroups of the node, or why there are none.
     pub cgroups: Arc<Cgroups>,
-    /// Where the processes of the running task stand.
+    /// The running task as a target of `job exec`.
     pub exec_targets: ExecTargets,
-    /// When others may run what this node runs.
+    /// When the lease expires and the job may run elsewhere.
     pub lease_expiry: LeaseExpiry,
-    /// What is mounted from the server.
+    /// FUSE mounts from the server.
     pub fuse_mounts: Arc<FuseMounts>,
     /// The cluster's volumes that are mounted here.
     pub cluster_volumes: ClusterVolumes,
-    /// Whether the server orders the cluster's own processes to be isolated strictly.
+    /// Whether the server orders strict isolation of the cluster's own processes.
     pub strict_cluster: Arc<AtomicBool>,
 }
 
 impl NodeContext {
-    /// Where this node's volumes are mounted.
+    /// Handles for mounting the cluster's volumes.
     pub fn mount_context(&self) -> MountContext<'_> {
         let commands = MountCommands::Cluster;
         let (dir_reuse, fuse_mounts) = (self.directories.dir_reuse(), Some(&*self.fuse_mounts));
         MountContext { node: &self.node, tags: &self.tags, dir_reuse, fuse_mounts, commands }
     }
 
-    /// The confinement of the cluster's own processes where nothing may run without isolation, else none; the error says why it cannot be had.
-    /// Blocks for less than a millisecond.
+    /// Confinement of a process of the cluster (setup task, SSH login): namespaces in strict mode, else none. The error
+    /// says why they cannot be created. Blocks for less than a millisecond.
     pub fn confine_cluster_process(&self, home: &Path) -> Result<Confinement, String> {
         let isolation = &self.config.isolation;
         if isolation.mode_for(self.strict_cluster.load(Ordering::Relaxed)) != IsolationMode::Strict {

@@ -1,5 +1,5 @@
-//! The processes of one phase of a task on this node: their output goes to the logs, and they can be stopped together.
-//! Entered by `prepare` (a crew of one) and `ranks`. Dropping a crew kills it.
+//! The processes of one phase of a task on this node: copies their output to the logs and stops them together. Dropping
+//! it kills them.
 
 use std::io;
 use std::sync::Arc;
@@ -26,46 +26,47 @@ use crate::task_errors::now;
 const TAIL_LINES: usize = 20;
 const TAIL_BYTES: usize = 4 * 1024;
 
-/// A process that ended, with every byte it wrote in its log.
+/// A process that has ended, with all its output written.
 #[derive(Debug)]
 pub struct ProcessEnd {
     pub rank: usize,
     pub exit: io::Result<Exit>,
-    /// It had been told to stop before it ended.
+    /// A stop had been requested before it ended.
     pub stopped: bool,
     /// When it ended; its output may take longer.
     pub at: Timestamp,
     pub stderr: Vec<String>,
 }
 
-/// Where a process's output goes.
+/// Destination of a process's output.
 #[derive(Clone, Debug)]
 pub struct ProcessOutput {
     pub stdout: Arc<LogFile>,
     pub stderr: Arc<LogFile>,
     pub mode: Mode,
-    /// Where it goes when others may write to those files.
+    /// Destination once the lease is over and others may write to those files.
     pub late: Option<LateOutput>,
 }
 
+/// A set of supervised processes.
 #[derive(Debug, Default)]
 pub struct TaskProcesses {
     running: JoinSet<ProcessEnd>,
     stoppers: Vec<Stopper>,
     stopping: Arc<AtomicBool>,
-    /// Of the stop that is under way.
+    /// Grace of the stop in progress.
     grace: Option<Duration>,
     terminations: JoinSet<()>,
 }
 
 impl TaskProcesses {
-    /// `hearing` is for whoever listens to what it tells of itself.
+    /// Adds a started process. `tap` feeds its output to the training curves.
     pub fn add(&mut self, rank: usize, process: Process, output: ProcessOutput, tap: Option<ProcessTap>) {
         self.stoppers.push(process.stopper());
         self.running.spawn(supervise(rank, process, output, tap, Arc::clone(&self.stopping)));
     }
 
-    /// Asks all to end and kills what is left after `grace`. A second stop counts if it is more urgent.
+    /// Sends SIGTERM to all and SIGKILL after `grace`. A second stop has an effect only if its grace is shorter.
     pub fn stop(&mut self, grace: Duration) {
         if self.grace.is_some_and(|given| given <= grace) {
             return;
@@ -77,7 +78,7 @@ impl TaskProcesses {
         }
     }
 
-    /// The next process that ends; `None` when all have. Meanwhile does what `control` says about stopping.
+    /// The next process that ends; `None` when all have ended. Meanwhile obeys stops requested by `control`.
     pub async fn next(&mut self, control: &mut watch::Receiver<TaskControl>) -> Option<ProcessEnd> {
         loop {
             tokio::select! {
@@ -90,7 +91,7 @@ impl TaskProcesses {
     }
 }
 
-/// Reads while waiting: the wait also clears away leftovers that hold the pipes open.
+/// Reads the output while waiting: the wait also kills descendants that keep the pipes open.
 async fn supervise(
     rank: usize,
     mut process: Process,
@@ -104,7 +105,7 @@ async fn supervise(
     let mut tail = Tail::new(TAIL_LINES, TAIL_BYTES);
     let wait = async {
         let exit = process.wait().await;
-        // Asked at this moment, so that two ranks that fail by themselves together are both to blame.
+        // Read at the moment of the exit, so that two ranks that fail independently at once both count as causes.
         (exit, stopping.load(Ordering::SeqCst), now())
     };
     let late = |name: &str| output.late.as_ref().map(|late| late.for_stream(name));

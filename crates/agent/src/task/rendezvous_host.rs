@@ -1,5 +1,4 @@
-//! Where the ranks of a gang find each other. Opened by the master node during preparation; every node asks here for the
-//! network interface its ranks should use. Open until the whole gang has ended.
+//! The rendezvous server of a gang, which the master node runs during the job, and lookups of addresses and interfaces.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -13,7 +12,7 @@ use corro_model::node::{GangAddress, TaskOrder};
 
 use crate::ports::{PortRange, ReservedPorts};
 
-/// The open meeting point; dropping it closes it.
+/// The running rendezvous server. Dropping it stops it.
 #[derive(Debug)]
 pub struct RendezvousHost {
     pub gang: GangAddress,
@@ -21,6 +20,7 @@ pub struct RendezvousHost {
     _ports: Option<ReservedPorts>,
 }
 
+/// Why a listener of the gang could not be opened.
 #[derive(Debug, Error)]
 pub enum RendezvousHostError {
     #[error("'{address}' is not the address of this machine")]
@@ -58,12 +58,12 @@ impl RendezvousHost {
     }
 }
 
-/// The gang in the launcher's words. Nodes of one machine are hosts of their own, so they go by their ids.
+/// The gang's hosts for rank assignment. Nodes of one machine are separate hosts, so they are named by their ids.
 pub fn hosts(order: &TaskOrder) -> Vec<Host> {
     order.hosts.iter().map(|host| Host { name: host.node.to_string(), slots: host.slots }).collect()
 }
 
-/// The interface that holds `address`; `None` leaves the choice to the engine.
+/// Network interface of `address`; `None` leaves the choice to the engine.
 pub fn interface_of(address: &str) -> Option<String> {
     match address.parse().ok()? {
         ip if IpAddr::is_loopback(&ip) => Some("lo".to_owned()),
@@ -72,8 +72,8 @@ pub fn interface_of(address: &str) -> Option<String> {
     }
 }
 
-/// The interface whose own network `ip` lies in, by the kernel's routing table: numbers in hexadecimal, lowest byte
-/// first. Routes through a gateway lead to other machines.
+/// Interface whose network contains `ip`, from `/proc/net/route`: hexadecimal numbers, lowest byte first. Routes
+/// through a gateway lead to other machines.
 fn interface_in(routes: &str, ip: Ipv4Addr) -> Option<String> {
     let number = |text: &str| u32::from_str_radix(text, 16).ok().map(u32::swap_bytes);
     let direct = |line: &str| {
@@ -85,14 +85,14 @@ fn interface_in(routes: &str, ip: Ipv4Addr) -> Option<String> {
     routes.lines().skip(1).filter_map(direct).max_by_key(|(mask, _)| *mask).map(|(_, name)| name)
 }
 
-/// The socket address of a node's own address, with any port.
+/// Socket address of the node's own address with port 0.
 pub async fn resolve(address: &str) -> Result<SocketAddr, RendezvousHostError> {
     let failed = |source| RendezvousHostError::Address { address: address.to_owned(), source };
     let mut found = tokio::net::lookup_host((address, 0)).await.map_err(failed)?;
     found.next().ok_or_else(|| failed(io::ErrorKind::AddrNotAvailable.into()))
 }
 
-/// Free at this moment; rank 0 of a `torch.distributed` script binds it soon after.
+/// A port that is free now; rank 0 of a `torch.distributed` script binds it soon after.
 async fn free_port(mut bind: SocketAddr) -> io::Result<u16> {
     bind.set_port(0);
     Ok(TcpListener::bind(bind).await?.local_addr()?.port())

@@ -1,4 +1,4 @@
-//! Resource limits of a task: what its processes may use, the GPUs they see, and whether a limit was exceeded.
+//! Resource limits of a task: applies them, sets the GPU variables, and reports exceeded limits.
 
 use crate::limits::gpus::{self, Gpus};
 use crate::limits::{AppliedLimits, Capacity};
@@ -7,7 +7,7 @@ use crate::task::env_vars;
 use crate::task::job_env::JobEnv;
 
 impl Task {
-    /// Container engines hold what they run themselves.
+    /// Applies the job's limits and claims its GPUs. Container engines limit what they run themselves.
     pub(super) fn apply_limits(&self) -> AppliedLimits {
         let on_host = self.order.container.is_none() || self.order.containers_on_host;
         let limits = self.order.limits.as_ref().filter(|_| on_host);
@@ -25,7 +25,8 @@ impl Task {
         applied_limits
     }
 
-    /// Processes see the node's own GPUs only, unless the job says itself which it wants; engines show them to containers in their own way.
+    /// Restricts processes to the claimed GPUs, unless the job sets the variable itself. Container engines have their
+    /// own mechanism.
     pub(super) fn set_gpu_variables(&self, job_env: &mut JobEnv) {
         let is_set_by_job =
             self.order.environment.iter().any(|variable| variable.name == gpus::VISIBLE_DEVICES_VARIABLE)
@@ -38,7 +39,7 @@ impl Task {
         }
         if let Some(numbers) = self.applied_limits.gpus.visible_devices().filter(|_| !is_set_by_job) {
             job_env.environment.variables.insert(gpus::VISIBLE_DEVICES_VARIABLE.to_owned(), numbers);
-            // The numbers are the machine's, not those of the fastest first.
+            // The numbers are those of the PCI bus order, not of CUDA's default, fastest first.
             job_env
                 .environment
                 .variables
@@ -47,7 +48,7 @@ impl Task {
         }
     }
 
-    /// Why the kernel killed processes of this job, if it did.
+    /// Message if the OOM killer killed processes of this job.
     pub async fn out_of_memory(&self) -> Option<String> {
         let why = match &self.container {
             Some(container) => container.out_of_memory().await?,
@@ -57,7 +58,7 @@ impl Task {
         Some(why)
     }
 
-    /// The limit of processes, if some were not started because of it.
+    /// Message if the limit on processes refused forks.
     pub async fn out_of_processes(&self) -> Option<String> {
         let why = match &self.container {
             Some(container) => container.out_of_processes().await?,

@@ -1,5 +1,4 @@
-//! Our terminal while a process inside a container has one of its own: every key goes there as it is typed, and the size with it.
-//! Entered by `relay`, for whoever stands beside a job.
+//! The relay's own terminal while the process inside the container has another: raw mode and window size.
 
 use std::io::{self, IsTerminal};
 use std::os::fd::OwnedFd;
@@ -8,11 +7,13 @@ use bollard::Docker;
 use bollard::query_parameters::ResizeExecOptions;
 use rustix::termios::{OptionalActions, tcgetattr, tcgetwinsize, tcsetattr};
 
+/// Whether standard input is a terminal.
 pub fn is_terminal() -> bool {
     io::stdin().is_terminal()
 }
 
-/// Passes on every key, Ctrl-C too; it is the inner terminal that knows what they mean. Nobody uses ours afterwards.
+/// Puts the terminal into raw mode, so that every key including Ctrl-C goes to the inner terminal. Not restored:
+/// nothing uses it afterwards.
 pub fn make_raw(terminal: &OwnedFd) -> io::Result<()> {
     let mut raw = tcgetattr(terminal)?;
     raw.make_raw();
@@ -20,7 +21,7 @@ pub fn make_raw(terminal: &OwnedFd) -> io::Result<()> {
     Ok(rustix::io::ioctl_fionbio(terminal, true)?)
 }
 
-/// Makes the inner one as large as ours. One that has ended has no size.
+/// Copies the window size to the inner terminal. Fails harmlessly if the process has ended.
 pub async fn resize(docker: &Docker, exec: &str) {
     if let Ok(size) = tcgetwinsize(io::stdin())
         && size.ws_col > 0

@@ -1,4 +1,4 @@
-//! The GPUs of a node, asked for by NVIDIA's own tool. Only `counters` enters here.
+//! GPU counters from `nvidia-smi`.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -7,17 +7,19 @@ use std::time::Duration;
 use tokio::process::Command;
 use tokio::time::timeout;
 
+/// Header line of the GPU table.
 pub const HEADER: &str = "time,gpu,utilization_percent,memory_used_mib,memory_total_mib,power_watts\n";
 const QUERY: &str = "--query-gpu=index,utilization.gpu,memory.used,memory.total,power.draw";
-/// One that hangs is left out.
+/// A query that takes longer is dropped.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// The tool; `None` on machines without such GPUs.
+/// Path of `nvidia-smi`; `None` on machines without it.
 pub fn program() -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|directory| directory.join("nvidia-smi")).find(|tool| tool.is_file())
 }
 
+/// Output of `nvidia-smi`; `None` if it fails or takes too long.
 pub async fn query() -> Option<String> {
     let mut tool = Command::new(program()?);
     tool.args([QUERY, "--format=csv,noheader,nounits"]).stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
@@ -25,7 +27,7 @@ pub async fn query() -> Option<String> {
     answer.status.success().then(|| String::from_utf8_lossy(&answer.stdout).into_owned())
 }
 
-/// The answer has a line for each GPU.
+/// Lines of the table from the output, one for each GPU.
 pub fn lines(time: &str, answer: &str) -> String {
     let line = |line: &str| {
         let columns: Vec<&str> = line.split(',').map(str::trim).collect();

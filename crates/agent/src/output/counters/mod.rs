@@ -1,6 +1,6 @@
-//! Performance counters of a job on this node, for clusters that ask for them: a table of the machine and of the job's own
-//! processes, and one of its GPUs where there are any, in `counters` beside the job's logs. Entered by `task`. What cannot
-//! be read or written is left out; nothing here fails a job.
+//! Performance counters of a job on this node, for clusters that configure them: a CSV file of the machine and the
+//! job's processes, and one of the GPUs if there are any, in `counters` beside the job's logs. Values that cannot be
+//! read or written are left out; nothing here fails a job.
 
 mod gpus;
 mod reading;
@@ -19,14 +19,15 @@ use crate::output::output_dir::OutputDir;
 use crate::task_errors::now;
 use reading::CounterReading;
 
-/// Between two lines.
+/// Time between two lines.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(5);
-/// The last line must not hold up a job's end.
+/// Time limit of the last line, so that it does not delay the job's end.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Directory of the tables beside the job's logs.
 pub const DIRECTORY: &str = "counters";
 
-/// Written while this lives.
+/// Background task that writes the files until dropped.
 #[derive(Debug)]
 pub struct Counters {
     end: Option<oneshot::Sender<()>>,
@@ -36,12 +37,13 @@ pub struct Counters {
 struct CsvFiles {
     machine: Arc<LogFile>,
     gpus: Option<Arc<LogFile>>,
-    /// Of the job's processes.
+    /// Tag prefix of the job's processes.
     tag: String,
 }
 
 impl Counters {
-    /// `tag` is what the tags of the job's processes begin with. Blocks on the disk; `None` where nothing can be written.
+    /// Starts writing. `tag` is the prefix of the job's process tags. Blocks on the disk; `None` if nothing can be
+    /// written.
     pub fn start(logs: &OutputDir, node: &NodeId, tag: String) -> Option<Counters> {
         let directory = logs.child(DIRECTORY).and_then(|directory| directory.make().map(|()| directory));
         let directory = match directory {
@@ -53,7 +55,7 @@ impl Counters {
         };
         let table = |name: String, header: &str| {
             let file = LogFile::open(&directory, &name, node).ok()?;
-            // A later attempt at the job goes on where the last one ended.
+            // A later attempt at the job appends.
             if file.is_empty() {
                 file.append(header.as_bytes());
             }

@@ -1,5 +1,5 @@
-//! What the kernel counts, read once, and what two such readings say about the time between them. Only `counters` enters
-//! here. What is missing counts as nothing.
+//! One reading of the kernel's counters, and the line of the table that follows from two readings. Missing values count
+//! as 0.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,21 +9,23 @@ use std::time::Duration;
 
 use corro_launch::sweep::processes_with_tag;
 
+/// Header line of the machine's table.
 pub const HEADER: &str = "time,cpu_percent,memory_used_bytes,memory_total_bytes,disk_read_bytes_per_s,\
 disk_written_bytes_per_s,network_received_bytes_per_s,network_sent_bytes_per_s,job_processes,job_cpu_percent,\
 job_memory_bytes,job_read_bytes_per_s,job_written_bytes_per_s\n";
 
-/// Of a processor's second, as the kernel tells its users.
+/// Clock ticks per second (USER_HZ).
 const TICKS_PER_S: f64 = 100.0;
 const SECTOR_BYTES: u64 = 512;
 
+/// Counters of the machine and of the job's processes at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CounterReading {
-    /// Ticks of all processors: at work, and in all.
+    /// Ticks of all CPUs: busy, and in total.
     processors: (u64, u64),
     memory_used: u64,
     memory_total: u64,
-    /// Read and written by disks, received and sent by networks.
+    /// Bytes read and written by disks, received and sent by networks.
     disks: (u64, u64),
     networks: (u64, u64),
     processes: BTreeMap<u32, Process>,
@@ -38,7 +40,7 @@ struct Process {
 }
 
 impl CounterReading {
-    /// Blocks for as long as a look at the process table takes.
+    /// Reads the counters. Blocks while scanning `/proc`.
     pub fn read(tag: &str) -> CounterReading {
         let text = |path: &str| read_to_string(path).unwrap_or_default();
         let (memory_used, memory_total) = memory(&text("/proc/meminfo"));
@@ -54,7 +56,7 @@ impl CounterReading {
     }
 }
 
-/// A line of the table, but for its time.
+/// A line of the table without its time.
 pub fn line(before: &CounterReading, after: &CounterReading, time: Duration) -> String {
     let seconds = time.as_secs_f64().max(0.001);
     let rate = |before: u64, after: u64| (after.saturating_sub(before) as f64 / seconds).round();
@@ -62,7 +64,7 @@ pub fn line(before: &CounterReading, after: &CounterReading, time: Duration) -> 
         let all = all.saturating_sub(all_before).max(1);
         100.0 * work.saturating_sub(work_before) as f64 / all as f64
     };
-    // A process that is new brings all it has done; one that has ended takes its last part with it.
+    // A new process contributes everything; the last part of a process that has ended is missing.
     let of_job = |what: fn(&Process) -> u64| {
         let new =
             |(id, process): (&u32, &Process)| what(process).saturating_sub(before.processes.get(id).map_or(0, what));
@@ -91,14 +93,14 @@ pub fn line(before: &CounterReading, after: &CounterReading, time: Duration) -> 
 
 fn processors(stat: &str) -> (u64, u64) {
     let all = stat.lines().find_map(|line| line.strip_prefix("cpu ")).unwrap_or_default();
-    // User, nice, system, idle, waiting for disks, interrupts of two kinds, taken by other machines; the rest is in user.
+    // user, nice, system, idle, iowait, irq, softirq, steal; guest time is included in user.
     let ticks: Vec<u64> = all.split_whitespace().take(8).map(|ticks| ticks.parse().unwrap_or(0)).collect();
     let idle = ticks.iter().skip(3).take(2).sum::<u64>();
     let all = ticks.iter().sum::<u64>();
     (all - idle, all)
 }
 
-/// In use and in all, in bytes. What the kernel could give back at once is not in use.
+/// Used and total memory in bytes. Available memory does not count as used.
 fn memory(meminfo: &str) -> (u64, u64) {
     let of = |name: &str| kibibytes(meminfo, name);
     let total = of("MemTotal:");
@@ -110,7 +112,7 @@ fn kibibytes(text: &str, name: &str) -> u64 {
     number.unwrap_or(0) * 1024
 }
 
-/// Only whole disks: what is made of them (partitions, volumes) counts the same bytes again.
+/// Whole disks only: partitions and volumes on them count the same bytes again.
 fn disks(diskstats: &str, is_disk: impl Fn(&str) -> bool) -> (u64, u64) {
     let of = |line: &str| {
         let columns: Vec<&str> = line.split_whitespace().collect();
@@ -120,7 +122,7 @@ fn disks(diskstats: &str, is_disk: impl Fn(&str) -> bool) -> (u64, u64) {
     sum(diskstats.lines().filter_map(of))
 }
 
-/// But for what the machine sends to itself.
+/// All interfaces but the loopback.
 fn networks(dev: &str) -> (u64, u64) {
     let of = |line: &str| {
         let (name, counts) = line.split_once(':')?;
@@ -134,7 +136,7 @@ fn sum(pairs: impl Iterator<Item = (u64, u64)>) -> (u64, u64) {
     pairs.fold((0, 0), |(a, b), (c, d)| (a + c, b + d))
 }
 
-/// `None` for one that has ended meanwhile.
+/// Counters of a process; `None` if it has ended.
 fn process(id: u32) -> Option<Process> {
     let text = |name: &str| {
         let bytes = std::fs::read(format!("/proc/{id}/{name}")).ok()?;
@@ -150,7 +152,7 @@ fn process(id: u32) -> Option<Process> {
     })
 }
 
-/// User and system, counted from behind the name, which may hold anything.
+/// User and system time. Counted from after the program's name, which may contain anything.
 fn ticks(stat: &str) -> Option<u64> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut columns = rest.split_whitespace().skip(11).map(|ticks| ticks.parse::<u64>().ok());

@@ -1,5 +1,4 @@
-//! Mounts that the kernel makes for us, without a helper program: directories inside a tree, and those that may only be read. Entered
-//! by `mounts` only.
+//! Bind mounts made by system call: for directories inside a volume, and for read-only volumes.
 
 use std::path::Path;
 
@@ -9,13 +8,13 @@ use rustix::mount::{MountFlags, mount_bind, mount_remount};
 
 use super::{MountError, mountinfo, privilege_hint};
 
-/// Shows `source` at `at`. By its handle: its path may lead elsewhere by now.
+/// Mounts `source` at `at`. Uses the descriptor, because the path may lead elsewhere by now.
 pub fn bind(source: &VolumeDir, at: &Path) -> Result<(), MountError> {
     mount_bind(source.magic_path(), at)
         .map_err(|errno| MountError::Kernel { why: format!("it cannot be mounted: {errno}") })
 }
 
-/// Shows `source` at `at` so that nothing can be written through it.
+/// Mounts `source` at `at` read-only, without setuid and device files.
 pub fn bind_read_only(source: &VolumeDir, at: &Path) -> Result<(), MountError> {
     let failed = |errno: Errno| MountError::Kernel {
         why: format!(
@@ -26,7 +25,7 @@ pub fn bind_read_only(source: &VolumeDir, at: &Path) -> Result<(), MountError> {
     mount_bind(source.magic_path(), at).map_err(failed)?;
     let flags = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
     mount_remount(at, flags, c"").map_err(|errno| {
-        // Writable is not what was asked for.
+        // The mount must not stay writable.
         let _ = mountinfo::unmount_layers(at);
         failed(errno)
     })

@@ -1,5 +1,5 @@
-//! A mount command that the user wrote, run with the mount point behind it. What it starts and leaves running (the
-//! process behind a file system in user space) carries the node's tag, and ends with the mount or with the node.
+//! Runs a user's mount command, with the mount point appended. Processes that it leaves running, such as a FUSE daemon,
+//! carry the node's tag and end with the mount or with the node.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -18,14 +18,14 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use super::{MountError, mountinfo};
 use crate::shell;
 
-/// A server that does not answer keeps a mount waiting for longer than a job should.
+/// Time limit of a mount command. A server that does not answer would block it for longer than a job should wait.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(60);
-/// So much of what it prints is kept: from then on its writes fail.
+/// Limit of the captured output; further writes of the command fail.
 const MAX_OUTPUT_BYTES: u64 = 64 << 10;
-/// So much of the end of that is shown in an error.
+/// Limit of the output shown in an error: its last bytes.
 const MAX_ERROR_BYTES: usize = 2000;
 
-/// `printed` gets what the command prints.
+/// Runs the command and checks that something is mounted at `at`. Stores its output in `printed`.
 pub fn run(command: &str, at: &Path, tag: &str, printed: &mut String) -> Result<(), MountError> {
     let (ended, output) = execute(command, at, tag, COMMAND_TIMEOUT)?;
     *printed = output;
@@ -44,12 +44,12 @@ pub fn run(command: &str, at: &Path, tag: &str, printed: &mut String) -> Result<
     }
 }
 
-/// How it ended, unless it had to be killed, and what it said.
+/// Exit status, or `None` if it was killed at the time limit, and the output.
 fn execute(command: &str, at: &Path, tag: &str, limit: Duration) -> Result<(Option<ExitStatus>, String), MountError> {
     let variables = inherited(std::env::vars_os());
     let line = format!("{} {}", command.trim_end(), quoted(at));
     let argv = shell::command(&line, variables.get("PATH").map(String::as_str));
-    // Not a pipe: what stays running would keep it open.
+    // Output goes to a file, not a pipe: processes that stay running would keep a pipe open.
     let failed = |error: std::io::Error| MountError::Command {
         outcome: format!("cannot be run: {error}"),
         output: String::new(),
@@ -76,7 +76,7 @@ fn execute(command: &str, at: &Path, tag: &str, limit: Duration) -> Result<(Opti
     let status = match ended.recv_timeout(limit) {
         Ok(status) => Some(status.map_err(failed)?),
         Err(_) => {
-            // Not waited for yet, so the number is still its own.
+            // Not reaped yet, so the process id cannot have been reused.
             let _ = group.map(|group| kill_process_group(group, Signal::KILL));
             None
         }
@@ -85,12 +85,12 @@ fn execute(command: &str, at: &Path, tag: &str, limit: Duration) -> Result<(Opti
     let mut bytes = Vec::new();
     output_file.seek(SeekFrom::Start(0)).map_err(failed)?;
     output_file.take(MAX_OUTPUT_BYTES).read_to_end(&mut bytes).map_err(failed)?;
-    // What was not written is zeros.
+    // Unwritten bytes of the file are zero.
     let length = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     Ok((status, String::from_utf8_lossy(&bytes[..length]).trim().to_owned()))
 }
 
-/// A file in memory that does not grow beyond what is kept.
+/// A memfd of fixed size.
 fn bounded_file() -> std::io::Result<File> {
     let file = File::from(memfd_create("mount", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?);
     file.set_len(MAX_OUTPUT_BYTES)?;
@@ -98,13 +98,13 @@ fn bounded_file() -> std::io::Result<File> {
     Ok(file)
 }
 
-/// The last bytes of a text, from a whole character on.
+/// The last `max` bytes of a text, from a character boundary on.
 fn tail(text: &str, max: usize) -> &str {
     let start = (text.len().saturating_sub(max)..=text.len()).find(|at| text.is_char_boundary(*at));
     &text[start.unwrap_or(0)..]
 }
 
-/// One word to the shell, whatever is in it.
+/// Quotes a path as one word for the shell.
 fn quoted(path: &Path) -> String {
     format!("'{}'", path.display().to_string().replace('\'', r"'\''"))
 }
@@ -142,7 +142,7 @@ mod tests {
         let (status, output) = execute_for_test("sleep 600 & echo $!; wait #", Duration::from_millis(300));
         assert_eq!(status, None);
         let started = Pid::from_raw(output.parse().expect("a process id")).expect("a process id");
-        // Killed; its new parent may take a moment to notice.
+        // Killed; the new parent may take a moment to reap it.
         while rustix::process::test_kill_process(started).is_ok() && !is_dead(started) {
             thread::yield_now();
         }

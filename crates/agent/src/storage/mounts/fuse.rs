@@ -1,6 +1,7 @@
-//! Volumes that lie on the server, for a node that does not see the server's directories: each is a mount process (`corro_mount`), which lives as
-//! long as the agent holds its lifeline. One thread keeps each mount: it brings new passes before the old ones end, and mounts again when the
-//! mount process was killed. A pass goes from the server's answer into a pipe, and nowhere else.
+//! FUSE mounts of volumes that are stored on the server, for nodes that cannot see the server's directories. Each is
+//! served by a mount process (`corro_mount`), which ends when the agent closes its lifeline pipe. One supervisor thread
+//! per mount renews the access token before it expires and mounts again if the mount process was killed. A token goes
+//! from the server's response into a pipe and nowhere else.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -24,24 +25,24 @@ use crate::config::AgentConfig;
 use crate::identity;
 use crate::task_errors::chain;
 
-/// The program that is running, also when its file was replaced since.
+/// The running program, even if its file was replaced.
 const SELF_EXE: &str = "/proc/self/exe";
-/// How long programs wait for a server that is away: a job should outlive a restart of the server, also a slow one.
+/// How long file operations wait for an unreachable server. A job should survive a slow restart of the server.
 const SERVER_AWAY_TIMEOUT: Duration = Duration::from_secs(600);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// A server that restarts is waited for when something is to be mounted.
+/// How long a new mount waits for an unreachable server.
 const FIRST_MOUNT_TIMEOUT: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The mounts of this node, by their places.
+/// The FUSE mounts of this node.
 #[derive(Debug)]
 pub struct FuseMounts {
     tokens: TokenClient,
     pub processes: MountProcesses,
 }
 
-/// Who asks the server for passes.
+/// Requests access tokens from the server.
 #[derive(Clone, Debug)]
 struct TokenClient {
     config: Arc<AgentConfig>,
@@ -50,13 +51,13 @@ struct TokenClient {
 }
 
 impl FuseMounts {
-    /// Within a runtime.
+    /// Must be called within a Tokio runtime.
     pub fn new(config: Arc<AgentConfig>, credential: Arc<NodeCredential>) -> FuseMounts {
         let tokens = TokenClient { config, credential, runtime: Handle::current() };
         FuseMounts { tokens, processes: MountProcesses::default() }
     }
 
-    /// Returns when it is mounted. Blocks, and must not be called where others wait for the runtime.
+    /// Mounts and returns when the mount is ready. Blocks; must not be called on a thread of the runtime.
     pub(super) fn mount(&self, wanted: &PassRequest, at: &Path, is_read_only: bool) -> Result<(), MountError> {
         let (tokens, deadline) = (self.tokens.clone(), self.processes.deadline());
         let supervisor = MountSupervisor { tokens, wanted: wanted.clone(), at: at.to_owned(), is_read_only, deadline };
@@ -79,15 +80,16 @@ struct MountSupervisor {
 
 struct ServedMount {
     served: Served,
-    /// When the next pass is asked for.
+    /// When the next token is requested.
     renew_at: Instant,
 }
 
 impl MountSupervisor {
-    /// Jobs may run by now and have put links on the way to the mount point: nothing is mounted through one.
+    /// Starts the mount process. Jobs may have put symlinks into the path of the mount point; nothing is mounted
+    /// through one.
     fn start(&self, limit: Duration) -> Result<ServedMount, MountError> {
         let opened = openat2(CWD, &self.at, OFlags::PATH | OFlags::DIRECTORY, Mode::empty(), ResolveFlags::NO_SYMLINKS);
-        // A mount whose process was killed cannot be looked into, and is no link.
+        // A mount whose process was killed cannot be opened, but is no symlink.
         if let Err(Errno::LOOP | Errno::NOTDIR | Errno::NOENT) = opened {
             return Err(MountError::MountPoint(io::Error::other("a link or nothing is in its place")));
         }
@@ -130,7 +132,7 @@ impl MountSupervisor {
                 }
                 next_start = Instant::now() + RETRY_INTERVAL;
                 tracing::error!(%status, "the mount process of {at} ended; programs that had files open there get errors");
-                // Its watcher may have been killed with it.
+                // Its unmount watchdog may have been killed with it.
                 let _ = mountinfo::unmount_layers(&self.at);
                 match self.start(Duration::ZERO) {
                     Ok(again) => mount = again,
@@ -161,7 +163,7 @@ impl MountSupervisor {
     }
 }
 
-/// A third of its life is left for a server that is away.
+/// Renewal after two thirds of the lifetime leaves time for an unreachable server.
 fn renewal_time(lifetime_s: u64) -> Instant {
     Instant::now() + Duration::from_secs(lifetime_s) * 2 / 3
 }
@@ -177,7 +179,7 @@ struct ErrorMessage {
 }
 
 impl TokenClient {
-    /// Asks until the server answers, for as long as `patience`.
+    /// Requests a token; retries for at most `limit`.
     fn request_token(&self, wanted: &PassRequest, limit: Duration) -> Result<Pass, MountError> {
         let failed = |why: String| MountError::Remote { why };
         let client = identity::client(&self.config, REQUEST_TIMEOUT).map_err(|error| failed(chain(&error)))?;

@@ -1,7 +1,8 @@
-//! Makes volumes appear at their place below a mount root, and takes them away. Entered by the driver for cluster volumes
-//! and by `prepare` for those of a job. On the server's own machine a share, a container or a file server is a symbolic
-//! link to its directory (`link`); a directory inside of one, and what must be read-only or has a mount command of its own, is a mount of the kernel's
-//! (`kernel`, `command`); on other machines all that lies on the server comes over the file service (`remote`). `table` knows what is mounted: nothing below a node's directory outlives its node.
+//! Mounts and unmounts volumes below a mount root. On the server's own machine a share, a blob container or a file
+//! server is a symlink to its directory (`symlink`). A directory inside of one and a read-only volume are bind mounts
+//! (`bind`); unmanaged file systems use the user's mount command (`command`). On other machines volumes on the server
+//! are FUSE mounts (`fuse`). `mountinfo` reads the kernel's mount table: no mount below a node's directory outlives the
+//! node.
 
 mod bind;
 mod command;
@@ -31,34 +32,34 @@ pub use fuse::FuseMounts;
 pub use mountinfo::unmount_below;
 pub use source::{linked_directory, open_local};
 
-/// Where volumes are mounted.
+/// Handles that mounting needs.
 #[derive(Clone, Copy, Debug)]
 pub struct MountContext<'a> {
     pub node: &'a NodeId,
-    /// What the tags of the node's processes begin with.
+    /// Tag prefix of the node's processes.
     pub tags: &'a TagPrefix,
     pub dir_reuse: &'a DirReuse,
-    /// What is mounted from the server.
+    /// FUSE mounts from the server.
     pub fuse_mounts: Option<&'a FuseMounts>,
     pub commands: MountCommands,
 }
 
-/// Whose mount commands these are. They run as the agent's user, outside of every job's name spaces.
+/// Origin of mount commands. They run as the agent's user, outside of every job's namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MountCommands {
-    /// Of the cluster, whose owner is trusted with the node: their output is in the error.
+    /// Of the cluster, whose owner is trusted with the node. Their output is shown in the error.
     Cluster,
-    /// Of a job that is not isolated either: their output is for the job's execution log only.
+    /// Of a job that is not isolated. Their output goes to the job's execution log only.
     Job,
-    /// Of a job that is isolated: none runs.
+    /// Of an isolated job: none is run.
     Refused,
 }
 
-/// A volume that is mounted.
+/// A mounted volume.
 #[derive(Debug)]
 pub struct MountedVolume {
     pub at: PathBuf,
-    /// What its mount command printed, if it is for the execution log.
+    /// Output of its mount command for the execution log.
     pub output: String,
 }
 
@@ -66,11 +67,11 @@ pub struct MountedVolume {
 #[derive(Debug)]
 pub struct MountFailure {
     pub error: BatchAiError,
-    /// As in [`Mounted`].
+    /// As in [`MountedVolume`].
     pub output: String,
 }
 
-/// The cluster's volumes that this node has mounted, for those who need to know them. Clones share the list.
+/// The cluster's volumes that this node has mounted. Clones share the list.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterVolumes(Arc<Mutex<Arc<[Volume]>>>);
 
@@ -118,8 +119,8 @@ enum MountError {
     NothingMounted { output: String },
 }
 
-/// Mounts one volume below `root`, whose path is `root_path`; gives the mount point. Mounting it again is no change.
-/// Blocks: a mount command takes as long as it takes.
+/// Mounts a volume below `root`, whose path is `root_path`, and returns the mount point. Idempotent. Blocks for as long
+/// as a mount command runs.
 pub fn mount(
     root: &OwnedFd,
     root_path: &Path,
@@ -164,7 +165,7 @@ fn mount_source(
     }
 }
 
-/// A directory of this machine.
+/// Mounts a directory of this machine.
 fn mount_local(
     root: &OwnedFd,
     at: &Path,
@@ -183,16 +184,16 @@ fn mount_local(
     if volume.beneath.is_none() {
         return symlink::make(root, directory, &volume.relative, context.dir_reuse);
     }
-    // A mount stays on the directory that was opened, whatever becomes of its path. Where this user may not mount, a link shows the
-    // path as it is now, and name spaces show nothing else there (`View`).
+    // A bind mount stays on the opened directory whatever happens to its path. A user who may not mount gets a symlink
+    // to the current path; mount namespaces then show exactly that directory (`View`).
     if at_mount_point(root, at, volume, |at| bind::bind(&opened, at)).is_ok() {
         return Ok(());
     }
     symlink::make(root, &opened.path().map_err(MountError::MountPoint)?, &volume.relative, context.dir_reuse)
 }
 
-/// Makes the links of mounted volumes anew where somebody has replaced them: the directory that they lie in is writable to all jobs of
-/// the node, and what one leaves there must not be another's volume.
+/// Recreates the symlinks of mounted volumes that were replaced: all jobs of the node can write to their directory, and
+/// a job must not substitute another job's volume.
 pub fn restore_links(
     root: &OwnedFd,
     root_path: &Path,
@@ -215,7 +216,7 @@ pub fn restore_links(
         let parent = match dirfd::make_beneath(root, &parent) {
             Ok(parent) => parent,
             Err(_) => {
-                // Something else stands in the place of a directory on the way.
+                // A parent directory was replaced by something else.
                 dirfd::remove(root, dirfd::components(&volume.relative)?[0])?;
                 dirfd::make_beneath(root, &parent)?
             }
@@ -226,12 +227,12 @@ pub fn restore_links(
     Ok(())
 }
 
-/// Is a directory inside a tree shown by a link here, which an engine would follow in its own time?
+/// Whether a directory inside a volume is a symlink here. A container engine would follow it at a later time.
 pub fn is_symlinked_subdirectory(root_path: &Path, volume: &Volume) -> bool {
     volume.beneath.is_some() && root_path.join(volume.relative.trim_matches('/')).is_symlink()
 }
 
-/// Makes the empty directory that a mount needs, and removes it again when there is none.
+/// Creates the empty directory that a mount needs, and removes it if mounting fails.
 fn at_mount_point(
     root: &OwnedFd,
     at: &Path,
@@ -249,7 +250,7 @@ fn at_mount_point(
     drop(place);
     let mounted = mount(at);
     if mounted.is_err() {
-        // A command may have come half the way.
+        // A mount command may have mounted something before it failed.
         let _ = mountinfo::unmount_layers(at);
         if let Ok(Some(parent)) = dirfd::open_beneath(root, &parent) {
             let _ = rustix::fs::unlinkat(&parent, &*name, rustix::fs::AtFlags::REMOVEDIR);
@@ -258,7 +259,7 @@ fn at_mount_point(
     mounted
 }
 
-/// Takes the volume away; what it shows stays. True when it was mounted.
+/// Unmounts the volume; its content stays. True if it was mounted.
 pub fn unmount(root: &OwnedFd, root_path: &Path, volume: &Volume, context: MountContext<'_>) -> io::Result<bool> {
     let Some((parent, name)) = split(&volume.relative).map_err(io::Error::other)? else {
         return Ok(false);
@@ -278,14 +279,14 @@ pub fn unmount(root: &OwnedFd, root_path: &Path, volume: &Volume, context: Mount
     Ok(was_mounted)
 }
 
-/// The parent directories and the last name; `None` for the mount root itself.
+/// Parent path and last component; `None` for the mount root itself.
 fn split(relative: &str) -> Result<Option<(String, String)>, MountError> {
     let names = dirfd::components(relative.trim_matches('/')).map_err(MountError::MountPoint)?;
     Ok(names.split_last().map(|(name, parents)| (parents.join("/"), (*name).to_owned())))
 }
 
 impl MountError {
-    /// Takes out of the text what a mount command printed.
+    /// Removes a mount command's output from the error text.
     fn hide_output(&mut self) {
         if let MountError::Command { output, .. } | MountError::NothingMounted { output } = self
             && !output.is_empty()
@@ -299,7 +300,7 @@ fn output_suffix(output: &str) -> String {
     if output.is_empty() { String::new() } else { format!(": {output}") }
 }
 
-/// What most often stands in the way of a mount.
+/// Hint at the most frequent cause of a failed mount.
 fn privilege_hint() -> String {
     let user = rustix::process::geteuid();
     match user.is_root() {

@@ -1,5 +1,5 @@
-//! The mounts of a node that mount processes serve: who keeps each, and how they end. Several that end begin together, so that nobody waits for
-//! longer than for the slowest; those of a node that is given up have one deadline in all.
+//! Registry of the node's mount processes and how they end. Unmounts begin together, so that the total wait is that of
+//! the slowest. When the node is given up, all share one deadline.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -9,23 +9,24 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// More than a mount process takes to bring away what was written.
+/// Time limit of an unmount; longer than a mount process needs to write back its data.
 const UNMOUNT_TIMEOUT: Duration = Duration::from_secs(25);
 
+/// All mounts of this node that mount processes serve, by mount point.
 #[derive(Debug, Default)]
 pub struct MountProcesses {
     mounts: Mutex<HashMap<PathBuf, MountEntry>>,
     deadline: EndDeadline,
 }
 
-/// Dropping the sender begins to end the mount.
+/// A registered mount. Dropping `keep_alive` makes its supervisor unmount it.
 #[derive(Debug)]
 struct MountEntry {
     keep_alive: Option<Sender<()>>,
     supervisor: JoinHandle<()>,
 }
 
-/// By when all of them are to have ended; never before the node is given up.
+/// Common deadline of all unmounts, set when the node is given up.
 #[derive(Clone, Debug, Default)]
 pub struct EndDeadline(Arc<OnceLock<Instant>>);
 
@@ -34,7 +35,7 @@ impl MountProcesses {
         self.lock().insert(at.to_owned(), MountEntry { keep_alive: Some(keep_alive), supervisor });
     }
 
-    /// Is something of ours mounted in this directory?
+    /// Whether one of the mounts is below this directory.
     pub fn any_below(&self, directory: &Path) -> bool {
         self.lock().keys().any(|at| at.starts_with(directory))
     }
@@ -43,12 +44,12 @@ impl MountProcesses {
         self.deadline.clone()
     }
 
-    /// The node is given up: whatever is mounted has one deadline from now on, not one each.
+    /// Sets one deadline for all mounts, when the node is given up.
     pub fn set_final_deadline(&self) {
         let _ = self.deadline.0.set(Instant::now() + UNMOUNT_TIMEOUT);
     }
 
-    /// Begins to unmount at all these places; whoever then ends one after the other waits for the slowest only.
+    /// Begins to unmount all of these, so that ending them one by one waits for the slowest only.
     pub fn begin_unmount(&self, mount_points: &[PathBuf]) {
         let mut mounts = self.lock();
         for at in mount_points {
@@ -56,7 +57,7 @@ impl MountProcesses {
         }
     }
 
-    /// Unmounts, and returns when the mount process is gone. False when nothing of ours was mounted there.
+    /// Unmounts and returns when the mount process has ended. False if no mount is registered there.
     pub fn unmount(&self, at: &Path) -> bool {
         let mounts = self.lock().remove(at);
         let Some(MountEntry { keep_alive, supervisor }) = mounts else { return false };
@@ -67,10 +68,10 @@ impl MountProcesses {
 
     pub fn unmount_all(&self) {
         let all: Vec<MountEntry> = self.lock().drain().map(|(_, mounts)| mounts).collect();
-        // All at once, then each is waited for.
-        let keepers: Vec<_> =
+        // Begin all unmounts, then wait for each.
+        let supervisors: Vec<_> =
             all.into_iter().map(|MountEntry { keep_alive, supervisor }| (drop(keep_alive), supervisor).1).collect();
-        keepers.into_iter().for_each(|supervisor| drop(supervisor.join()));
+        supervisors.into_iter().for_each(|supervisor| drop(supervisor.join()));
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<PathBuf, MountEntry>> {
@@ -79,8 +80,8 @@ impl MountProcesses {
 }
 
 impl EndDeadline {
-    /// Waits until a mount process that was told to end has done so. What it could not bring to the server in time is lost;
-    /// its watcher unmounts.
+    /// Waits until a mount process that was told to end has ended, and kills it at the deadline. Data that it could not
+    /// write back by then is lost; its watchdog unmounts.
     pub fn wait_for(&self, child: &mut Child) {
         let own = Instant::now() + UNMOUNT_TIMEOUT;
         let deadline = || self.0.get().map_or(own, |all| own.min(*all));
@@ -108,7 +109,7 @@ mod tests {
             let ((keep_alive, closed), both) = (mpsc::channel::<()>(), Arc::clone(&both));
             let supervisor = thread::spawn(move || {
                 let _ = closed.recv();
-                // Neither ends before the other has begun to.
+                // Neither ends before both have begun.
                 both.wait();
             });
             processes.insert(at, keep_alive, supervisor);

@@ -1,5 +1,5 @@
-//! What is mounted, as the kernel tells it, and taking it away. Entered before any directory of a node is removed: what is
-//! mounted there belongs to somebody else.
+//! Reads the kernel's mount table and unmounts. Used before any directory of a node is removed, since the content of
+//! mounts belongs to others.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,11 +9,12 @@ use corro_launch::mountinfo::mount_points;
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 
+/// Whether something is mounted at this path.
 pub fn is_mounted(at: &Path) -> io::Result<bool> {
     Ok(mount_table()?.iter().any(|mounted| mounted == at))
 }
 
-/// Unmounts what is mounted at `at`, all layers of it. True when something was.
+/// Unmounts all layers at `at`. True if something was mounted.
 pub fn unmount_layers(at: &Path) -> io::Result<bool> {
     let layers = mount_table()?.iter().filter(|mounted| *mounted == at).count();
     for _ in 0..layers {
@@ -22,10 +23,10 @@ pub fn unmount_layers(at: &Path) -> io::Result<bool> {
     Ok(layers > 0)
 }
 
-/// Unmounts everything at or below `root`, the last first; gives how many they were. What cannot be unmounted is the error,
-/// after all others were.
+/// Unmounts everything at or below `root`, in reverse order of mounting, and returns the number of mounts. Continues
+/// after a failure and returns the last error.
 pub fn unmount_below(root: &Path) -> io::Result<usize> {
-    // As the kernel writes it; a directory that is gone has no mounts.
+    // The kernel lists canonical paths. A directory that does not exist has no mounts.
     let Ok(root) = root.canonicalize() else { return Ok(0) };
     let found: Vec<PathBuf> = mount_table()?.into_iter().filter(|mounted| mounted.starts_with(&root)).collect();
     let mut failure = None;
@@ -37,7 +38,7 @@ pub fn unmount_below(root: &Path) -> io::Result<usize> {
     failure.map_or(Ok(found.len()), Err)
 }
 
-/// Lazily if it is busy: whoever still holds a file of it keeps that file, and nobody finds it any more.
+/// Unmounts, lazily if busy: processes keep their open files, and the path is free.
 fn unmount_one(at: &Path) -> io::Result<()> {
     let plain = unmount(at, UnmountFlags::NOFOLLOW);
     let done = match plain {
@@ -45,9 +46,9 @@ fn unmount_one(at: &Path) -> io::Result<()> {
         other => other,
     };
     match done {
-        // Not ours any more, or nothing there.
+        // EINVAL and ENOENT: not a mount point any more.
         Ok(()) | Err(Errno::INVAL | Errno::NOENT) => Ok(()),
-        // A file system in user space is taken away with the helper that made it.
+        // FUSE mounts of unprivileged users are unmounted by `fusermount`.
         Err(Errno::PERM) => unmount_with_fusermount(at),
         Err(errno) => Err(errno.into()),
     }
@@ -69,7 +70,7 @@ fn unmount_with_fusermount(at: &Path) -> io::Result<()> {
     Err(Errno::PERM.into())
 }
 
-/// Every mount point that this process sees, in the order they were mounted.
+/// All mount points that this process sees, in the order of mounting.
 fn mount_table() -> io::Result<Vec<PathBuf>> {
     Ok(mount_points(&std::fs::read("/proc/self/mountinfo")?))
 }

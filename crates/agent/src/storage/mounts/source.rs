@@ -1,5 +1,5 @@
-//! The directory of this machine behind a volume. One inside a file server is resolved beneath that file server's own directory at
-//! the moment it is used: a path that jobs can put links into is never trusted.
+//! Source directory of a volume on this machine. A directory inside a file server is resolved beneath the file server's
+//! root each time it is used, since jobs can put symlinks into its path.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use corro_model::node::{Volume, VolumeSource};
 use corro_shares::{SharePath, VolumeDir};
 
-/// A handle on the directory; `None` for a volume that is no directory of this machine.
+/// Opens the source directory; `None` for a volume that is not a directory of this machine.
 pub fn open_local(volume: &Volume) -> Option<io::Result<VolumeDir>> {
     let VolumeSource::LocalDirectory(directory) = &volume.source else { return None };
     let Some(root) = &volume.beneath else { return Some(VolumeDir::open(directory)) };
@@ -17,8 +17,8 @@ pub fn open_local(volume: &Volume) -> Option<io::Result<VolumeDir>> {
     Some(inside.and_then(|inside| VolumeDir::open(root)?.open_dir(&inside)))
 }
 
-/// Where the link that shows a volume leads: a path without links for a directory inside a tree. `None` for a volume that has no link,
-/// or whose directory cannot be opened.
+/// Target of the symlink that represents a volume; free of symlinks for a directory inside a tree. `None` for a volume
+/// without a symlink, or whose directory cannot be opened.
 pub fn linked_directory(volume: &Volume) -> Option<PathBuf> {
     match &volume.source {
         VolumeSource::LocalDirectory(directory) if volume.is_linked() => match &volume.beneath {

@@ -1,4 +1,4 @@
-//! The cheapest of mounts: a symbolic link to a directory of this machine. Entered by `mounts` only.
+//! Volumes that are symlinks to directories of this machine: the cheapest form of a mount.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -11,6 +11,7 @@ use super::{MountError, split};
 use crate::fs::dirfd;
 use crate::storage::dir_reuse::DirReuse;
 
+/// Creates the symlink to `source`, or takes a stored one. Idempotent.
 pub fn make(root: &OwnedFd, source: &Path, relative: &str, dir_reuse: &DirReuse) -> Result<(), MountError> {
     let (parent, name) = split(relative)?.ok_or(MountError::EmptyPath)?;
     let parent = dirfd::make_beneath(root, &parent).map_err(MountError::MountPoint)?;
@@ -29,7 +30,7 @@ pub fn make(root: &OwnedFd, source: &Path, relative: &str, dir_reuse: &DirReuse)
     }
 }
 
-/// True when there was one.
+/// Removes the symlink; true if there was one.
 pub fn remove(parent: &OwnedFd, name: &str, dir_reuse: &DirReuse) -> io::Result<bool> {
     match statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink => {

@@ -1,4 +1,4 @@
-//! Volumes of every kind on a real disk; those that the kernel mounts only where this user may mount.
+//! Volumes of every kind on a real disk. Bind mounts are tested only if this user may mount.
 
 use std::fs;
 
@@ -62,7 +62,7 @@ fn info(error: &BatchAiError) -> &str {
     &error.details[0].value
 }
 
-/// Says so where it may not.
+/// Prints a note if this user may not mount.
 fn may_mount() -> bool {
     let directory = tempfile::tempdir().expect("a directory");
     let may = command::run("mount -t tmpfs tmpfs", directory.path(), "probe", &mut String::new()).is_ok();

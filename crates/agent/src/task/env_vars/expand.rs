@@ -1,17 +1,18 @@
-//! Replaces `$NAME` and `${NAME}` in paths and values as a shell would inside double quotes. No shell is started: nothing
-//! else in the text is special, so a value can run no command. Pure.
+//! Expands `$NAME` and `${NAME}` in paths and values like a shell inside double quotes. No shell is started and nothing
+//! else is special, so a value cannot run a command. Pure.
 
 use std::collections::BTreeMap;
 
-/// What becomes of a name that is not known.
+/// Treatment of unknown names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnknownName {
-    /// As in a shell: nothing.
+    /// As in a shell: replaced by nothing.
     Remove,
-    /// For secrets: a password may hold a dollar sign by chance.
+    /// Left as it is, for secrets: a password may contain a dollar sign.
     Keep,
 }
 
+/// Expands all references in `text`.
 pub fn expand(text: &str, known: &BTreeMap<String, String>, unknown: UnknownName) -> String {
     let mut expanded = String::with_capacity(text.len());
     let mut rest = text;
@@ -37,7 +38,7 @@ pub fn expand(text: &str, known: &BTreeMap<String, String>, unknown: UnknownName
     expanded
 }
 
-/// The name at the start of `reference`, and how long the whole reference is.
+/// The name at the start of `reference`, and the length of the whole reference.
 fn parse(reference: &str) -> Option<(&str, usize)> {
     let after = reference.strip_prefix('$')?;
     match after.strip_prefix('{') {

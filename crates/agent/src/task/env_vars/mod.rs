@@ -1,5 +1,5 @@
-//! The environment of a job's processes on this node, and the directories that follow from it. Entered by `prepare`,
-//! `ranks` and `setup`. Pure: what the node itself has set is handed in. Never prints a value.
+//! Composes the environment of a job's processes on this node, and the directories that follow from it. Pure: the
+//! node's own variables are an argument. Never prints a value.
 
 mod expand;
 
@@ -12,20 +12,20 @@ use corro_model::node::{SetupOrder, TaskOrder, TaskSecret};
 use crate::storage::directories::Layout;
 use crate::task::env_vars::expand::{UnknownName, expand};
 
-/// What job preparation sees; ranks get the variables of their place on top.
+/// Environment of job preparation. Ranks get further variables on top.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Environment {
     pub variables: BTreeMap<String, String>,
-    /// Where the job's logs go.
+    /// Directory of the job's logs.
     pub log_directory: PathBuf,
-    /// To be made before anything of the job starts.
+    /// Directories that must exist before anything of the job starts.
     pub output_directories: Vec<PathBuf>,
 }
 
-/// Each step may use what the steps before have set: the node's own variables, the service's, inputs and outputs, the
-/// user's variables, the user's secrets.
+/// Composes the environment in steps, each of which may refer to the variables of those before: the node's own
+/// variables, the service's, inputs and outputs, the user's variables, the user's secrets.
 ///
-/// `gpus`: those that the job has on this node, which may be fewer than its VM size names.
+/// `gpus` is the number of GPUs that the job has on this node, which may be fewer than its VM size has.
 pub fn compose(inherited: BTreeMap<String, String>, layout: &Layout, order: &TaskOrder, gpus: usize) -> Environment {
     let mut variables = inherited;
     variables.extend(service_variables(layout, order));
@@ -45,7 +45,7 @@ pub fn compose(inherited: BTreeMap<String, String>, layout: &Layout, order: &Tas
         let mut path = prefix.join(&order.segment).join("outputs");
         if let Some(suffix) = output.path_suffix.as_deref() {
             let suffix = expand(suffix, &variables, UnknownName::Remove);
-            // A suffix is a suffix, however it begins and whatever variables have put into it: nothing leads out.
+            // A suffix stays below its prefix, however it begins and whatever its variables contain.
             path.extend(suffix.split('/').filter(|part| !matches!(*part, "" | "." | "..")));
         }
         variables.insert(format!("AZ_BATCHAI_OUTPUT_{}", output.id), text(&path));
@@ -55,7 +55,7 @@ pub fn compose(inherited: BTreeMap<String, String>, layout: &Layout, order: &Tas
     Environment { variables, log_directory, output_directories }
 }
 
-/// What the setup task sees, and where its logs go.
+/// Environment of the setup task, and the directory of its logs.
 pub fn for_setup(
     inherited: BTreeMap<String, String>,
     mounts: &Path,
@@ -81,10 +81,11 @@ fn add_user_variables(variables: &mut BTreeMap<String, String>, plain: &[Environ
         let value = expand(secret.value.expose(), variables, UnknownName::Keep);
         variables.insert(secret.name.clone(), value);
     }
-    // What no process can be given would keep all of them from starting.
+    // Names and values that `execve` cannot pass would prevent every process from starting.
     variables.retain(|name, value| !name.is_empty() && !name.contains(['=', '\0']) && !value.contains('\0'));
 }
 
+/// Batch AI's variables with the number of GPUs.
 pub fn gpu_count_variables(gpus: usize) -> [(String, String); 2] {
     ["AZ_BATCHAI_NUM_GPUS", "AZ_BATCHAI_NUM_GPUS_PER_NODE"].map(|name| (name.to_owned(), gpus.to_string()))
 }
@@ -101,7 +102,7 @@ fn service_variables(layout: &Layout, order: &TaskOrder) -> Vec<(String, String)
         ("AZ_BATCHAI_MPI_HOST_FILE", text(&layout.hostfile)),
         ("AZ_BATCH_HOST_LIST", names.join(",")),
         ("HOME", text(&layout.home)),
-        // Recipes write their set-up there in job preparation and rely on it later.
+        // Recipes write their set-up there during job preparation and rely on it later.
         ("BASH_ENV", text(&layout.home.join(".bashrc"))),
     ];
     if order.layout.is_mpi() {
@@ -113,7 +114,7 @@ fn service_variables(layout: &Layout, order: &TaskOrder) -> Vec<(String, String)
     variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// A relative prefix is relative to where the commands run.
+/// Relative prefixes are relative to the working directory of commands.
 fn absolute(layout: &Layout, path: &str) -> PathBuf {
     layout.job_temp.join(path)
 }
@@ -122,7 +123,7 @@ fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// What Azure Batch put behind the master's address.
+/// Port that Azure Batch appended to the master's address.
 const BATCH_PORT: u16 = 6000;
 
 #[cfg(test)]
@@ -142,7 +143,7 @@ mod tests {
     #[test]
     fn a_job_of_two_nodes_sees_every_variable() {
         let mut order = testing::order(2);
-        // Of which the machine has three.
+        // The machine has three of the four.
         order.gpus = 4;
         order.input_directories =
             vec![InputDirectory { id: "SCRIPTS".into(), path: "$AZ_BATCHAI_JOB_MOUNT_ROOT/s".into() }];

@@ -1,4 +1,4 @@
-//! Starts the container of a job and makes the job's environment lead into it.
+//! Starts the container of a job and adapts the job's environment to it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,10 +18,10 @@ use crate::task::env_vars;
 use crate::task::job_env::{JobEnv, job_secrets};
 use crate::task_errors;
 
-/// Root's, whose the job's processes are.
+/// Default home directory: processes in the container run as root.
 const HOME: &str = "/root";
 
-/// Starts the job's container, if it has one, and lets the ground lead into it.
+/// Starts the job's container, if it has one, and makes the job's processes run in it.
 pub async fn enter(task: &mut Task, job_env: &mut JobEnv) -> Result<(), TaskAbort> {
     let Some(settings) = task.order.container.clone() else { return Ok(()) };
     let image = &settings.image_source_registry.image;
@@ -41,7 +41,7 @@ pub async fn enter(task: &mut Task, job_env: &mut JobEnv) -> Result<(), TaskAbor
         }
         Err(error) => error,
     };
-    // One that was made and not started would stay.
+    // Removes a container that was created and not started.
     let owner = cleanup::Owner::Incarnation(task.context.incarnation.owned_ids());
     if let Err(error) = cleanup::remove_owned(&owner, &task.context.config.engine_sockets).await {
         tracing::warn!(error, "a container that was not started could not be removed");
@@ -87,7 +87,7 @@ async fn start(task: &Task, job_env: &mut JobEnv) -> Result<Container, Container
     let gpus = task.applied_limits.gpus.count(order.gpus);
     job_env.environment =
         container_environment(job_env, order, gpus, image.variables).map_err(|error| storage_error(&error))?;
-    // Some of them may be made from variables of the image.
+    // Secrets may refer to variables of the image.
     let secrets = job_secrets(order, Some(&job_env.environment));
     log.redact(secrets.clone());
     job_env.confinement.secrets = if order.shows_secrets { Secrets::default() } else { secrets };
@@ -104,7 +104,8 @@ async fn start(task: &Task, job_env: &mut JobEnv) -> Result<Container, Container
     Ok(container)
 }
 
-/// The job's variables on top of the image's, which stand in the place of this machine's. The logs stay where they are.
+/// Environment in the container: the image's variables in place of this machine's, and the job's on top. The log
+/// directory stays the same.
 fn container_environment(
     job_env: &JobEnv,
     order: &TaskOrder,
@@ -120,7 +121,7 @@ fn container_environment(
     environment.variables.insert("AZ_BATCHAI_STDOUTERR_DIR".to_owned(), logs);
     if environment.variables.get("BASH_ENV") == Some(&service_bashrc) {
         let script = layout.job_temp.join(BASH_ENV);
-        // The image's shell runs already, and may have put something there.
+        // The image's shell already runs and may have put a symlink there.
         job_env.directories.write(BASH_ENV, BASH_ENV_TEXT.as_bytes(), 0o644)?;
         environment.variables.insert("BASH_ENV".to_owned(), script.to_string_lossy().into_owned());
     }
@@ -133,7 +134,8 @@ fn storage_error(error: &io::Error) -> ContainerError {
 }
 
 const BASH_ENV: &str = ".bashenv";
-/// What preparations add to root's start-up file counts, though images let shells that nobody types into skip it.
+/// Sources `~/.bashrc` in non-interactive shells too, so that additions by job preparation count. The `.bashrc` of many
+/// images returns early without a prompt.
 const BASH_ENV_TEXT: &str = "\
 if [ -r ~/.bashrc ]; then
     corro_bash_env=$BASH_ENV; unset BASH_ENV; PS1=${PS1-$ }

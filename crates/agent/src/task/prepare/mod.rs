@@ -1,5 +1,5 @@
-//! Makes a node ready for a job: directories, volumes, job preparation. Entered by `task` only.
-//! Starts nothing of the job but its preparation command.
+//! Prepares a node for a job: directories, volumes, isolation, the job preparation command; and unmounts the volumes at
+//! the end. Starts nothing of the job but its preparation.
 
 pub mod container_start;
 pub mod python_env;
@@ -37,7 +37,7 @@ use crate::task::node_context::NodeContext;
 use crate::task::processes::{ProcessOutput, TaskProcesses};
 use crate::task_errors;
 
-/// Directories, volumes, log and output directories, execution log. Blocks on the disk.
+/// Creates directories, mounts volumes, opens the execution log and isolates the job. Blocks on the disk.
 pub fn set_up_job(
     context: &NodeContext,
     order: &TaskOrder,
@@ -60,7 +60,7 @@ pub fn set_up_job(
     let commands = if is_isolated { MountCommands::Refused } else { MountCommands::Job };
     let mount_context = MountContext { commands, ..context.mount_context() };
     let mounted = mount_all(mount_context, &directories, &volumes, log);
-    // A container has the variables of its image instead.
+    // In a container the image's variables take their place.
     let mut node_variables = if in_container { BTreeMap::new() } else { inherited(std::env::vars_os()) };
     if !in_container {
         node_variables.insert("TMPDIR".to_owned(), directories.layout.tmp_dir.to_string_lossy().into_owned());
@@ -75,7 +75,7 @@ pub fn set_up_job(
         let made = roots.locate(path).and_then(|found| found.make().map(|()| found));
         made.map_err(|error| task_errors::directory(path, node, &error))
     };
-    // Also after a failed mount, so that the log tells of it wherever it can be written.
+    // Also after a failed mount, so that the log reports it if it can be written at all.
     let logs = make(&environment.log_directory).and_then(|logs| log.open(&logs, &names.execution, node).map(|()| logs));
     mounted?;
     let logs = logs?;
@@ -83,7 +83,7 @@ pub fn set_up_job(
         make(path)?;
         log.line(format_args!("Created output directory {}", path.display()));
     }
-    // Its walls are the engine's.
+    // A container is isolated by its engine.
     let confinement = match in_container {
         true => Confinement::default(),
         false => {
@@ -97,7 +97,7 @@ pub fn set_up_job(
     Ok(JobEnv { directories, environment, logs, names, confinement, container: None })
 }
 
-/// What is blanked in the output of its processes; that it is is said once, as the retired service showed secrets.
+/// Secrets to mask in the output of the job's processes. Logged, because Batch AI showed them.
 fn redacted_secrets(order: &TaskOrder, secrets: Secrets, log: &ExecutionLog) -> Secrets {
     if order.secrets.is_empty() {
         return secrets;
@@ -106,7 +106,7 @@ fn redacted_secrets(order: &TaskOrder, secrets: Secrets, log: &ExecutionLog) -> 
     if order.shows_secrets { Secrets::default() } else { secrets }
 }
 
-/// Says in one line what the job is kept from and what not.
+/// Isolates the job and describes the result in one line of the execution log.
 fn isolate(
     context: &NodeContext,
     layout: &Layout,
@@ -128,7 +128,7 @@ fn isolate(
     }
 }
 
-/// What the job's nodes share, where it has to be mounted.
+/// The directory shared by the job's nodes, as a volume, if it must be mounted.
 fn shared_volume(order: &TaskOrder) -> Option<Volume> {
     (order.hosts.len() > 1 && order.shared_temp.is_none()).then(|| Volume {
         kind: VolumeKind::JobShared,
@@ -140,7 +140,7 @@ fn shared_volume(order: &TaskOrder) -> Option<Volume> {
     })
 }
 
-/// The places of volumes that have no other below them, and can go in any order.
+/// Mount points without other volumes below them, which can be unmounted in any order.
 fn independent_mount_points(layout: &Layout, order: &TaskOrder) -> Vec<PathBuf> {
     let shared = shared_volume(order).map(|volume| layout.job_temp.join(volume.relative));
     let mount_points = order.volumes.iter().map(|volume| layout.job_mount_root.join(volume.relative.trim_matches('/')));
@@ -149,9 +149,9 @@ fn independent_mount_points(layout: &Layout, order: &TaskOrder) -> Vec<PathBuf> 
     mount_points.iter().filter(is_independent).cloned().collect()
 }
 
-/// Takes the job's volumes away again, and says the last words. Blocks on the disk.
+/// Unmounts the job's volumes and writes the last line of the log. Blocks on the disk.
 pub fn unmount_volumes(context: &NodeContext, order: &TaskOrder, log: &ExecutionLog, last_line: &str) {
-    // The log may lie on a mount that ends when its last file is closed: it has to be complete before.
+    // The log may be on a mount that ends when its last file is closed, so it must be complete before.
     let layout = context.directories.layout(order);
     if context.fuse_mounts.processes.any_below(&layout.job_mount_root) {
         let shared = shared_volume(order);
@@ -193,7 +193,7 @@ fn unmount_all(context: &NodeContext, order: &TaskOrder, log: &ExecutionLog) {
     order.volumes.iter().rev().for_each(|volume| unmount_all(&root, &layout.job_mount_root, volume));
 }
 
-/// What old scripts expect, where the job's variables ask for it.
+/// Installs the compatibility layer for old scripts if the job's variables ask for it.
 pub fn add_compatibility(context: &NodeContext, job_env: &mut JobEnv, log: &ExecutionLog) -> Result<(), TaskFailure> {
     let variables = &mut job_env.environment.variables;
     let Some(name) = variables.get(compat::VARIABLE).filter(|name| !name.is_empty()).cloned() else { return Ok(()) };

@@ -1,6 +1,6 @@
-//! A Python environment for one job: what its preparation installs with `pip` is seen by its ranks, and by nobody else.
-//! Entered by `task` before a job's preparation. Jobs without one get none. A node without Python, or with one that cannot
-//! make environments, is no failure: the job then has what the machine has.
+//! A Python virtual environment for each job with a preparation command: packages that preparation installs with `pip`
+//! are visible to the job's ranks only. If the node has no Python, or one that cannot create environments, the job uses
+//! the machine's packages.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -20,7 +20,7 @@ use crate::task::job_env::JobEnv;
 /// Ten times what a loaded machine needs.
 const CREATE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Makes the environment and puts it first on the job's search path.
+/// Creates the environment and puts it first in the job's `PATH`.
 pub async fn create(task: &mut Task, job_env: &mut JobEnv) -> Result<(), TaskAbort> {
     let directory = job_env.directories.layout.job_temp.join(VENV_DIR);
     let path = job_env.environment.variables.get("PATH").map_or("", String::as_str);
@@ -47,7 +47,7 @@ pub async fn create(task: &mut Task, job_env: &mut JobEnv) -> Result<(), TaskAbo
     Ok(())
 }
 
-/// Beneath the job's directory.
+/// Below the job's directory.
 const VENV_DIR: &str = ".venv";
 const MAKE_VENV_SCRIPT: &str = include_str!("make_venv.py");
 
@@ -66,7 +66,7 @@ async fn run_make_venv(task: &Task, job_env: &JobEnv, python: &Path, directory: 
     let (exit, _, words) = tokio::join!(process.wait(), read(stdout), read(stderr));
     match exit {
         Ok(exit) if exit.success() => Ok(()),
-        // Python's last line says what went wrong; those before it, where.
+        // The last line of a Python traceback has the error.
         Ok(exit) => Err(words.trim_end().lines().last().map_or_else(|| exit.to_string(), str::to_owned)),
         Err(error) => Err(crate::task_errors::chain(&error)),
     }
@@ -75,7 +75,7 @@ async fn run_make_venv(task: &Task, job_env: &JobEnv, python: &Path, directory: 
 async fn read(from: Option<impl AsyncRead + Unpin>) -> String {
     let mut bytes = Vec::new();
     if let Some(from) = from {
-        // What cannot be read is only missing from a message.
+        // Unread output is only missing from a message.
         let _ = from.take(MAX_OUTPUT_BYTES).read_to_end(&mut bytes).await;
     }
     String::from_utf8_lossy(&bytes).into_owned()
@@ -83,7 +83,7 @@ async fn read(from: Option<impl AsyncRead + Unpin>) -> String {
 
 const MAX_OUTPUT_BYTES: u64 = 64 * 1024;
 
-/// As an activated environment does.
+/// Sets the variables that `activate` would set.
 fn activate(variables: &mut BTreeMap<String, String>, directory: &Path) {
     let programs = directory.join("bin").to_string_lossy().into_owned();
     let path = match variables.get("PATH").filter(|path| !path.is_empty()) {
@@ -92,11 +92,11 @@ fn activate(variables: &mut BTreeMap<String, String>, directory: &Path) {
     };
     variables.insert("PATH".to_owned(), path);
     variables.insert("VIRTUAL_ENV".to_owned(), directory.to_string_lossy().into_owned());
-    // It would lead around the environment.
+    // It would bypass the environment.
     variables.remove("PYTHONHOME");
 }
 
-/// The Python that jobs get when they say `python`; many machines have only `python3`.
+/// The interpreter that `python` means for the job; many machines have only `python3`.
 fn find_python(path: &str) -> Option<PathBuf> {
     let is_program = |path: &PathBuf| {
         std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)

@@ -1,6 +1,6 @@
-//! The Python wheels that the server offers, kept on this node and shown to `pip`. Entered by `task` before a job's
-//! preparation. Fetches what is new, removes what is no longer offered; what cannot be had never fails a job, as most jobs
-//! need none. Never writes outside the node's own directory of wheels.
+//! Python wheels that the server offers, cached on this node and passed to `pip` as a link directory. Fetches new
+//! wheels and removes those that are no longer offered. Failures never fail a job, since most jobs need no wheels.
+//! Writes to the node's wheel directory only.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -24,9 +24,9 @@ use crate::task::job_env::JobEnv;
 use crate::task::node_context::NodeContext;
 
 const LIST_TIMEOUT: Duration = Duration::from_secs(10);
-/// For one wheel, over a slow line.
+/// Time limit for one wheel over a slow connection.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(300);
-/// More than the names of all wheels that can be offered.
+/// Limit of the list's size; more than the longest valid list.
 const MAX_LIST_BYTES: usize = 64 * 1024;
 
 #[derive(Debug, Error)]
@@ -43,7 +43,7 @@ enum WheelError {
     Disk(#[from] io::Error),
 }
 
-/// Makes `pip` look also among the server's wheels.
+/// Adds the server's wheels to the places where `pip` looks.
 pub async fn add_to_pip(task: &Task, job_env: &mut JobEnv) -> Result<(), TaskAbort> {
     let mut control = task.control.clone();
     let found = tokio::select! {
@@ -69,7 +69,7 @@ pub async fn add_to_pip(task: &Task, job_env: &mut JobEnv) -> Result<(), TaskAbo
 
 const FIND_LINKS: &str = "PIP_FIND_LINKS";
 
-/// What `pip` knew already stays. It takes words, so the directory is written without spaces.
+/// Value of `PIP_FIND_LINKS`: existing entries, then the directory as a URL, since entries are separated by spaces.
 fn find_links(directory: &Path, existing: Option<&str>) -> String {
     let own = directory.to_string_lossy().replace('%', "%25").replace(' ', "%20");
     match existing.map(str::trim).filter(|existing| !existing.is_empty()) {
@@ -78,7 +78,7 @@ fn find_links(directory: &Path, existing: Option<&str>) -> String {
     }
 }
 
-/// The wheels that are offered, all of which are now on this node, and where they lie.
+/// Fetches missing wheels; returns the offered wheels, all present now, and their directory.
 async fn sync_wheels(context: &NodeContext) -> Result<(Vec<Wheel>, PathBuf), WheelError> {
     let client = identity::client(&context.config, FETCH_TIMEOUT)?;
     let request =
@@ -86,7 +86,7 @@ async fn sync_wheels(context: &NodeContext) -> Result<(Vec<Wheel>, PathBuf), Whe
     let response = request(WHEELS_PATH).timeout(LIST_TIMEOUT).send().await?;
     match response.status() {
         StatusCode::OK => {}
-        // A server that knows of no wheels.
+        // The server offers no wheels.
         StatusCode::NOT_FOUND => return Ok(Default::default()),
         status => return Err(WheelError::Refused(status)),
     }
@@ -121,7 +121,7 @@ async fn sync_wheels(context: &NodeContext) -> Result<(Vec<Wheel>, PathBuf), Whe
     Ok((offered, path))
 }
 
-/// Removes what is not offered any more, and says what is missing.
+/// Removes wheels that are no longer offered or have changed; returns those to fetch.
 fn remove_stale(directory: &OwnedFd, offered: &[Wheel]) -> io::Result<Vec<Wheel>> {
     let is_there = |wheel: &&Wheel| {
         statat(directory, &wheel.name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| {
@@ -139,7 +139,7 @@ fn remove_stale(directory: &OwnedFd, offered: &[Wheel]) -> io::Result<Vec<Wheel>
     Ok(offered.iter().filter(|wheel| !there.contains(&wheel.name.as_str())).cloned().collect())
 }
 
-/// A wheel on its way: seen by nobody until it is whole.
+/// A wheel being downloaded; renamed to its name when complete.
 struct PartialWheel<'a> {
     directory: &'a OwnedFd,
     wheel: &'a Wheel,
@@ -166,7 +166,7 @@ impl<'a> PartialWheel<'a> {
         if self.n_missing > 0 {
             return Err(WheelError::BadResponse);
         }
-        // The time tells this one from the next of the same name.
+        // The modification time distinguishes versions with the same name.
         self.file.set_modified(UNIX_EPOCH + Duration::from_nanos(self.wheel.modified))?;
         Ok(renameat(self.directory, PARTIAL_FILE, self.directory, &self.wheel.name).map_err(io::Error::from)?)
     }

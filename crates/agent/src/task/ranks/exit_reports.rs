@@ -1,4 +1,4 @@
-//! Order in which the exits of this node's processes are reported to the server.
+//! Reports the exits of this node's processes to the server, root cause first.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use corro_model::root_cause::{Cause, cause_in};
 
 use crate::events::Reporter;
 
-/// How long a rank that others name as the cause of their failure may take to end by itself.
+/// How long an exit caused by another rank is delayed for that rank to end by itself.
 const ROOT_CAUSE_WAIT: Duration = Duration::from_millis(500);
 
-/// The ends of this node's processes on their way to the server. One that fails because of another rank is held for a moment: the server
-/// stops the whole gang when it hears of a failure, and the rank that caused it, here or on another node, is to end by itself before.
+/// Exits to be reported. An exit caused by another rank is delayed for a moment: the server stops the whole gang at the
+/// first failure, and the rank that caused it, on any node, should end by itself before.
 #[derive(Default)]
 pub struct ExitReports {
     ended: Vec<usize>,
@@ -26,7 +26,7 @@ impl ExitReports {
         self.release_at.filter(|_| !self.delayed.is_empty())
     }
 
-    /// Takes the end of a process. True when its siblings have to be stopped now.
+    /// Records and reports an exit. True if the siblings must be stopped now.
     pub async fn record_exit(&mut self, reporter: &Reporter, exit: RankExit) -> bool {
         self.ended.push(exit.rank);
         let has_failed = !exit.succeeded() && !exit.stopped;
@@ -42,7 +42,7 @@ impl ExitReports {
         has_failed
     }
 
-    /// Whether the last lines of a rank that failed say that it did so because of another, which has not ended or failed because of a third.
+    /// Whether the stderr of a failed rank blames another rank that has not ended yet, or whose own exit is delayed.
     fn waits_for_root_cause(&self, stderr: &str) -> bool {
         let is_held = |rank| self.delayed.iter().any(|delayed| delayed.rank == rank);
         match cause_in(stderr).map(Cause::rank) {

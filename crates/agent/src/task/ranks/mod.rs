@@ -1,5 +1,5 @@
-//! Runs this node's processes of a job: all start, their output goes into the files that the layout names, and one that
-//! fails takes its siblings down. Entered by `task` only. Never decides what a failure means for the job.
+//! Runs this node's processes of a job: starts all of them, copies their output into the files that the layout names,
+//! and stops all if one fails. Never decides what a failure means for the job.
 
 mod exit_reports;
 pub mod mpirun;
@@ -34,10 +34,10 @@ use exit_reports::ExitReports;
 use mpirun::Mpirun;
 use rank_launch::RankLaunch;
 
-/// For the siblings of a rank that failed.
+/// Grace for the siblings of a failed rank.
 const SIBLING_GRACE: Duration = Duration::from_secs(1);
 
-/// Runs the processes to their end and reports each one's. An error is a failure beside them.
+/// Runs the processes to completion and reports each exit. The error is a failure outside of them.
 pub async fn run(
     task: &mut Task,
     job_env: &JobEnv,
@@ -50,7 +50,7 @@ pub async fn run(
     if here.is_empty() {
         task.log.line("No process of the job runs on this node by itself");
         task.reporter.phase(TaskPhase::Running).await;
-        // The job's command may reach this node in its own way, so everything stays as prepared until the job is over.
+        // The job's command may use this node by its own means, so the environment stays until the job is over.
         wait_for_stop(&mut task.control, None).await;
         return Ok(());
     }
@@ -119,7 +119,7 @@ pub async fn run(
     }
 }
 
-/// The files of this node's processes, by their numbers. One that all write to is opened once.
+/// Output files of this node's processes by process number. A shared file is opened once.
 fn open_outputs(
     places: &[Place],
     here: &[&Place],
@@ -173,7 +173,8 @@ async fn start(
     Ok(())
 }
 
-/// Ranks that wait for each other are told that they wait in vain. In the background: the server may be gone, or not needed any more.
+/// Tells the rendezvous that a rank has ended, so that others do not wait for it in vain. In the background, since the
+/// rendezvous may be gone.
 fn report_to_rendezvous(order: &TaskOrder, gang: &GangAddress, place: &Place<'_>, exit: Exit) {
     let (address, port, rank) = (gang.address.clone(), gang.rendezvous_port, place.number);
     let host = order.hosts.get(place.host_idx).map(|host| host.node.to_string()).unwrap_or_default();
@@ -200,7 +201,7 @@ async fn exit_report(task: &Task, place: &Place<'_>, ended: ProcessEnd) -> RankE
     let stderr_tail = ended.stderr.join("\n");
     let failed = exit_code != Some(0) && !stopped;
     let out_of_memory = if failed { task.out_of_memory().await } else { None };
-    // One that went on all the same is to see it in its execution log.
+    // A job that survived a refused fork should see it in its execution log.
     let must_check = failed || (!stopped && task.container.is_none());
     let out_of_processes = if must_check { task.out_of_processes().await.filter(|_| failed) } else { None };
     #[rustfmt::skip]
@@ -210,7 +211,7 @@ async fn exit_report(task: &Task, place: &Place<'_>, ended: ProcessEnd) -> RankE
     exit
 }
 
-/// With the capital that a line begins with; a program's name stays as it is.
+/// Capitalizes the beginning of a log line; the name of a program stays as it is.
 fn capitalize(name: String) -> String {
     match name.strip_prefix(|first: char| "rwpt".contains(first)) {
         Some(rest) => format!("{}{rest}", name[..1].to_uppercase()),

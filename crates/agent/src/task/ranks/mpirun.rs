@@ -1,5 +1,5 @@
-//! The `mpirun` that a job finds on its master: which one it is, and how it is told to start the job's ranks on all nodes.
-//! Entered by `task` (to look) and `ranks` (to run). A job that finds none has its ranks started by the nodes.
+//! Detection of the `mpirun` on a job's master, and its command line for starting the ranks on all nodes. Without one
+//! the nodes start the ranks themselves.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -18,18 +18,20 @@ use crate::task::control::{TaskAbort, wait_for_stop};
 use crate::task::job_env::JobEnv;
 use crate::task_errors;
 
-/// Among a job's variables or the agent's: the launcher to use, or `none` for the nodes themselves.
+/// Variable of the job or the agent: the launcher to use, or `none`.
 pub const VARIABLE: &str = "CORRO_MPIRUN";
 
 const VERSION_TIMEOUT: Duration = Duration::from_secs(60);
 const MAX_OUTPUT_BYTES: u64 = 64 << 10;
 
+/// A launcher that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mpirun {
     pub program: String,
     pub flavour: Flavour,
 }
 
+/// Kind of launcher; they differ in their options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flavour {
     OpenMpi,
@@ -37,7 +39,8 @@ pub enum Flavour {
     Hydra,
 }
 
-/// Looks for it as the job's own commands would: after its preparation, in its container, with its shell's start-up file.
+/// Looks for `mpirun` as the job's own commands would: after preparation, in the container, with the shell's start-up
+/// file.
 pub async fn find(task: &mut Task, job_env: &JobEnv) -> Result<Option<Mpirun>, TaskAbort> {
     if !task.order.is_master() || !matches!(task.order.layout, Layout::Mpi(_)) {
         return Ok(None);
@@ -90,7 +93,7 @@ async fn query_version(task: &Task, job_env: &JobEnv, program: &str) -> Result<S
     let read = async |from: Option<_>| {
         let mut bytes = Vec::new();
         if let Some(from) = from {
-            // What cannot be read is only missing from a message.
+            // Unread output is only missing from a message.
             let _ = AsyncReadExt::take(from, MAX_OUTPUT_BYTES).read_to_end(&mut bytes).await;
         }
         String::from_utf8_lossy(&bytes).into_owned()
@@ -104,7 +107,7 @@ async fn query_version(task: &Task, job_env: &JobEnv, program: &str) -> Result<S
     }
 }
 
-/// Where it is, and what it is, from what it says.
+/// Path and kind of the launcher from its version output.
 fn parse_version(answer: &str) -> Option<(String, Flavour)> {
     let (program, version) = answer.split_once('\n')?;
     let contains = |word: &str| version.to_lowercase().contains(word);
@@ -116,7 +119,7 @@ fn parse_version(answer: &str) -> Option<(String, Flavour)> {
     Some((program.to_owned(), flavour))
 }
 
-/// What the master runs: a shell that reads its start-up file, then becomes the launcher.
+/// Command line of the master: a shell that reads its start-up file and then executes the launcher.
 pub fn command(
     mpirun: &Mpirun,
     order: &TaskOrder,
@@ -124,7 +127,7 @@ pub fn command(
     exports: &[(String, String)],
     search_path: Option<&str>,
 ) -> Vec<String> {
-    // Launchers take an address like 127.0.0.4 for another machine's, and then ask for a way there.
+    // Launchers take an address such as 127.0.0.4 for another machine and would use `ssh`.
     let names = if order.hosts.len() == 1 { vec!["localhost".to_owned()] } else { order.launch_names() };
     let hosts = order.hosts.iter().zip(&names).filter(|(host, _)| host.slots > 0);
     let places: Vec<String> = hosts.map(|(host, name)| format!("{name}:{}", host.slots)).collect();
@@ -132,18 +135,18 @@ pub fn command(
     let mut argv = shell::command("exec \"$0\" \"$@\"", search_path);
     argv.push(mpirun.program.clone());
     let mut push = |words: &[&str]| argv.extend(words.iter().map(|word| (*word).to_owned()));
-    // The directory that it is in may be hidden on other nodes; ranks go to that of the job by themselves.
+    // The launcher's working directory may be hidden on other nodes; ranks change to the job's directory themselves.
     push(&["-np", &n_ranks.to_string(), "-wdir", "/"]);
     match mpirun.flavour {
         Flavour::OpenMpi => push(&["--allow-run-as-root", "--host", &places.join(",")]),
-        // Every node has the job's variables as they are there: those of the master must not come over them.
+        // Every node has its own variables of the job; the master's must not override them.
         Flavour::Hydra => push(&["-genvnone", "-localhost", &names[0], "-hosts", &places.join(",")]),
     }
     argv.extend(shell::command(&rank_script(ranks, exports), search_path));
     argv
 }
 
-/// What each rank runs: the job's line, where other launchers' scripts find their place too.
+/// Script of each rank: the job's command line, with the variables of other launchers set.
 fn rank_script(ranks: &Ranks, exports: &[(String, String)]) -> String {
     let mut script = "cd \"$AZ_BATCHAI_JOB_TEMP\"\n\
         export RANK=\"${OMPI_COMM_WORLD_RANK-${PMI_RANK-}}\" WORLD_SIZE=\"${OMPI_COMM_WORLD_SIZE-${PMI_SIZE-}}\" \

@@ -16,13 +16,13 @@ use crate::task::ranks::tensorflow::{self, Cluster};
 use crate::task::remote_exec;
 use crate::task::rendezvous_host::{hosts, interface_of};
 
-/// What the words and variables of this node's processes are made from.
+/// Everything from which the command lines and environments of this node's processes are built.
 pub struct RankLaunch<'a> {
     order: &'a TaskOrder,
     gang: &'a GangAddress,
-    /// What all of them see.
+    /// Variables of all processes.
     variables: BTreeMap<String, String>,
-    /// Of all ranks, in order, and who tells them of each other.
+    /// Assignment of all ranks in rank order, and the rendezvous they use.
     ranks: Vec<RankPlace>,
     context: GangContext,
     cluster: Option<Cluster>,
@@ -56,7 +56,7 @@ impl<'a> RankLaunch<'a> {
         RankLaunch { order, gang, variables, ranks, context, cluster }
     }
 
-    /// The words and the variables of one process.
+    /// Command line and environment of one process.
     pub fn command_and_env(&self, mpirun: Option<&Mpirun>, own: &Place) -> (Vec<String>, BTreeMap<String, String>) {
         let mut env = self.variables.clone();
         let path = self.variables.get("PATH").map(String::as_str);
@@ -80,7 +80,7 @@ impl<'a> RankLaunch<'a> {
         (shell::command(own.command, path), env)
     }
 
-    /// What ranks under an `mpirun` must be told on every node, where no agent of ours starts them.
+    /// Variables that ranks under `mpirun` need on every node, where no agent starts them.
     fn exports_for_mpirun(&self, ranks: &Ranks) -> Vec<(String, String)> {
         let (address, port) = (self.gang.address.clone(), self.gang.master_port.to_string());
         let mut exports = vec![("MASTER_ADDR".to_owned(), address), ("MASTER_PORT".to_owned(), port)];
@@ -89,8 +89,8 @@ impl<'a> RankLaunch<'a> {
     }
 }
 
-/// How processes of `torch.distributed` meet: by a file that all nodes see, as the service did it, or at the master. The file's locks hold within
-/// one machine, whose nodes have loopback addresses.
+/// Initialization of `torch.distributed`: by a shared file, as Batch AI did, or by TCP at the master. File locks work
+/// only within one machine, whose nodes have loopback addresses.
 fn torch_variables(ranks: &Ranks, gang: &GangAddress, shared: &str) -> Vec<(String, String)> {
     let Some(backend) = &ranks.backend else { return Vec::new() };
     let method = match backend.as_str() {

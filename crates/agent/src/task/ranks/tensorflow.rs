@@ -1,4 +1,4 @@
-//! What the tasks of a TensorFlow cluster are told: who listens where, and which of them each is. Entered by `ranks`. Pure.
+//! Cluster configuration of TensorFlow jobs: addresses of all tasks, and the variables of each task. Pure.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use serde::Serialize;
 use corro_model::layout::{Place, Role};
 use corro_model::node::{GangAddress, TaskOrder};
 
-/// Who listens where.
+/// Addresses of the cluster's tasks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Cluster {
     ps: Vec<String>,
     worker: Vec<String>,
 }
 
-/// How many tasks of the job listen on its `host_idx`th node; none in a job of one process.
+/// Number of tasks that listen on the node `host_idx`; 0 in a job with a single process.
 pub fn n_listeners(order: &TaskOrder, host_idx: usize) -> usize {
     let places = order.places(false);
     match places.iter().any(|place| place.role == Role::ParameterServer) {
@@ -23,7 +23,7 @@ pub fn n_listeners(order: &TaskOrder, host_idx: usize) -> usize {
     }
 }
 
-/// `None` where nobody listens. Parameter servers have the first ports of their nodes.
+/// Addresses of all tasks; `None` if none listens. Parameter servers have the first ports of their nodes.
 pub fn cluster(order: &TaskOrder, places: &[Place], gang: &GangAddress) -> Option<Cluster> {
     let mut taken = vec![0; order.hosts.len()];
     let mut of_role = |role: Role| {
@@ -39,7 +39,7 @@ pub fn cluster(order: &TaskOrder, places: &[Place], gang: &GangAddress) -> Optio
     Some(Cluster { ps, worker: of_role(Role::Worker)? })
 }
 
-/// The variables of one task.
+/// Variables of one task.
 pub fn variables(cluster: Option<&Cluster>, place: &Place) -> BTreeMap<String, String> {
     let mut variables = vec![("AZ_BATCHAI_TASK_INDEX", place.index.to_string()), ("PYTHONUNBUFFERED", "1".to_owned())];
     if let Some(cluster) = cluster {
@@ -52,7 +52,7 @@ pub fn variables(cluster: Option<&Cluster>, place: &Place) -> BTreeMap<String, S
     variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// `TF_CONFIG`, in the order in which it was documented.
+/// `TF_CONFIG`, with its fields in the documented order.
 #[derive(Serialize)]
 struct Config<'a> {
     cluster: &'a Cluster,

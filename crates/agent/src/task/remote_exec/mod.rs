@@ -1,10 +1,10 @@
-//! Lets a job's processes on one node start commands on another, without SSH: `mpirun` starts its daemons so, and a custom
-//! job's own command whatever it likes. Each node listens while the job is there; a helper that stands where `ssh` would
-//! connects, both prove the job's secret, and the command runs under a guard of that node, with the job's environment.
-//! Opened by `task`; nothing that was started here outlives it.
+//! Remote execution between the nodes of a job without SSH: `mpirun` starts its daemons with it, and a custom job's
+//! command anything. Each node listens while the job runs. A shim named `ssh` connects, both sides prove knowledge of
+//! the job's secret, and the command runs under a guard of that node with the job's environment. Nothing started here
+//! outlives the task.
 //!
-//! Reading order: `wire` (what is said), `session` (the agent's side of one command), `helper` (the other side),
-//! `program` (the helper as a file).
+//! Reading order: `wire` (protocol), `session` (the agent's side of a command), [`ssh_shim`] (the client),
+//! `ssh_shim_install`.
 
 mod session;
 pub mod ssh_shim;
@@ -31,13 +31,13 @@ use crate::task::rendezvous_host::{RendezvousHostError, interface_of, resolve};
 
 pub use ssh_shim_install::install;
 
-/// Where the job's nodes are: `NODE=ADDRESS:PORT`, parted by commas.
+/// Variable with the addresses of the job's nodes: `NODE=ADDRESS:PORT`, separated by commas.
 pub const NODES_VARIABLE: &str = "CORRO_REMOTE_NODES";
 
-/// Of commands on this node that were started from others.
+/// Limit of concurrent commands from other nodes.
 const MAX_SESSIONS: usize = 1024;
 
-/// What a session needs to know.
+/// Handles that a session needs.
 #[derive(Debug)]
 pub struct RemoteExecContext {
     pub node: NodeContext,
@@ -45,7 +45,7 @@ pub struct RemoteExecContext {
     pub job_env: Arc<JobEnv>,
 }
 
-/// The open listener. Dropping it kills what was started here.
+/// The listening server. Dropping it kills the commands that it runs.
 #[derive(Debug)]
 pub struct RemoteExecServer {
     pub port: u16,
@@ -68,7 +68,7 @@ impl RemoteExecServer {
         Ok(RemoteExecServer { port, stop, work, _ports: ports })
     }
 
-    /// Ends everything that was started here and waits for it.
+    /// Ends all commands and waits for them.
     pub async fn close(mut self, grace: Duration) {
         self.stop.send_replace(Some(grace));
         while self.work.join_next().await.is_some() {}
@@ -82,7 +82,7 @@ async fn serve(listener: TcpListener, context: Arc<RemoteExecContext>, stopped: 
     loop {
         let has_space = sessions.has_space();
         tokio::select! {
-            // An error is the other side's, or passes: the next one may come through.
+            // Errors of `accept` concern one connection or are temporary.
             Ok((stream, _)) = listener.accept(), if has_space => {
                 number += 1;
                 let (context, stopped) = (Arc::clone(&context), stopped.clone());
@@ -96,10 +96,10 @@ async fn serve(listener: TcpListener, context: Arc<RemoteExecContext>, stopped: 
     sessions.finish().await;
 }
 
-/// Where programs are looked for in a container whose image says nothing about it: what container engines take then.
+/// Default `PATH` of container engines, for images that set none.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// What makes `ssh`, Open MPI and the launchers of the MPICH family start things through the helper.
+/// Variables that make `ssh`, Open MPI and the launchers of the MPICH family use the shim.
 pub fn launcher_variables(
     shim_dir: &Path,
     address: &str,
@@ -110,9 +110,9 @@ pub fn launcher_variables(
     let program = shim_dir.join("ssh").to_string_lossy().into_owned();
     let mut variables = vec![
         (SECRET_VARIABLE, order.gang_secret.expose().to_owned()),
-        // By its name, which every node finds on its own path: launchers hand this on to their daemons.
+        // By name, which every node finds in its own `PATH`: launchers pass the value on to their daemons.
         ("OMPI_MCA_plm_rsh_agent", "ssh".to_owned()),
-        // Its daemons stay where we can see them, and are all started from the master.
+        // Daemons stay in the foreground under our guards, and are all started from the master.
         ("OMPI_MCA_orte_leave_session_attached", "1".to_owned()),
         ("OMPI_MCA_plm_rsh_no_tree_spawn", "1".to_owned()),
         ("PRTE_MCA_plm_ssh_agent", "ssh".to_owned()),
@@ -131,10 +131,10 @@ pub fn launcher_variables(
     variables.push(("PATH", format!("{directory}:{path}")));
     let interface = interface_of(address);
     if order.shares_machines() || interface.as_deref() == Some("lo") {
-        // Nodes of one machine: each would be bound to the machine's first processors.
+        // Nodes of one machine would all be bound to the machine's first CPUs.
         variables.push(("OMPI_MCA_hwloc_base_binding_policy", "none".to_owned()));
         variables.push(("PRTE_MCA_hwloc_default_binding_policy", "none".to_owned()));
-        // Ranks of two such nodes would give their shared memory the same name, and write over each other's.
+        // Ranks of two nodes on one machine would use the same names of shared memory and overwrite each other's.
         variables.push(("OMPI_MCA_btl", "^vader,sm".to_owned()));
     }
     for name in ["OMPI_MCA_oob_tcp_if_include", "OMPI_MCA_btl_tcp_if_include", "PRTE_MCA_prte_if_include"] {
@@ -143,7 +143,7 @@ pub fn launcher_variables(
     variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// Where every node of the job listens; nothing when none does.
+/// Addresses of the job's listening nodes; `None` if there are none.
 pub fn node_addresses(order: &TaskOrder, gang: &GangAddress) -> Option<String> {
     let names = order.launch_names();
     let at =

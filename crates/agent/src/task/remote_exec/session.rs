@@ -1,5 +1,5 @@
-//! The agent's side of one command that a process on another node started here: under a guard of this node, with the
-//! job's environment, for as long as whoever asked for it is there. Entered by the listener only.
+//! The agent's side of one command from another node: handshake, process under a guard, forwarding of input, output and
+//! signals. The command ends when its client disconnects.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,13 +21,14 @@ use super::{NODES_VARIABLE, RemoteExecContext};
 use crate::shell;
 use crate::task_errors;
 
-/// For a stranger to prove that it is none.
+/// Time limit of the handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// For a command that nobody waits for any more.
+/// Grace of a command whose client has disconnected.
 const GRACE: Duration = Duration::from_secs(1);
-/// What `ssh` ends with when it was not the command that failed.
+/// Exit code of `ssh` for its own failures.
 const EXIT_NOT_STARTED: i32 = 255;
 
+/// Serves one connection: handshake, command, exit code.
 pub async fn serve(
     mut stream: TcpStream,
     context: &Arc<RemoteExecContext>,
@@ -39,7 +40,7 @@ pub async fn serve(
     if getrandom::fill(&mut nonce).is_err() {
         return;
     }
-    // Small pieces are passed on as they come.
+    // Small frames are sent at once.
     let _ = stream.set_nodelay(true);
     let secret = context.order.gang_secret.expose();
     let handshake = tokio::select! {
@@ -63,7 +64,7 @@ pub async fn serve(
     };
     if let Some(code) = code {
         let mut to = to.lock().await;
-        // An error means that nobody waits for it.
+        // An error means that the client has disconnected.
         let _ = wire::write_frame(&mut *to, &Frame::Exited(code)).await;
         let _ = to.shutdown().await;
     }
@@ -85,7 +86,7 @@ async fn start(context: &RemoteExecContext, request: &Request, number: u64) -> R
     process.map_err(|error| task_errors::chain(&error))
 }
 
-/// Until the command has ended and all it wrote is sent; `None` when whoever asked for it left first.
+/// Runs until the command has ended and its output is sent; `None` if the client disconnected first.
 async fn run_to_end(
     mut process: Process,
     mut from: OwnedReadHalf,
@@ -103,7 +104,7 @@ async fn run_to_end(
         grace = stopped.wait_for(Option::is_some) => Some(grace.map_or(None, |grace| *grace).unwrap_or(GRACE)),
     };
     let (exit, ()) = tokio::join!(ended, stopper.terminate(grace.unwrap_or(GRACE)));
-    // Stopped with the job, and there is still somebody to tell.
+    // Stopped with the job; the client is still connected.
     grace.map(|_| exit.map_or(EXIT_NOT_STARTED, |exit| exit.shell_code()))
 }
 
@@ -114,7 +115,7 @@ async fn forward_output(from: Option<impl AsyncRead + Unpin>, number: u8, to: &M
     while let Ok(length) = from.read(&mut buffer).await
         && length > 0
     {
-        // The command must not wait for somebody who has left.
+        // The command must not block on a client that has disconnected.
         is_connected = is_connected && {
             let frame = Frame::Data(number, buffer[..length].to_vec());
             wire::write_frame(&mut *to.lock().await, &frame).await.is_ok()
@@ -122,12 +123,12 @@ async fn forward_output(from: Option<impl AsyncRead + Unpin>, number: u8, to: &M
     }
 }
 
-/// Passes on what comes for the command; returns when the other side has left.
+/// Forwards input and signals to the command; returns when the client disconnects.
 async fn forward_input(from: &mut OwnedReadHalf, mut stdin: Option<pipe::Sender>, stopper: &Stopper) {
     loop {
         match wire::read_frame(from).await {
             Ok(Frame::Data(0, bytes)) => {
-                // One that does not read any more may still have something to say.
+                // A command that no longer reads may still write.
                 if let Some(to) = &mut stdin
                     && to.write_all(&bytes).await.is_err()
                 {

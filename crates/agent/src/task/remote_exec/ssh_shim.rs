@@ -1,5 +1,5 @@
-//! What a job finds as `ssh`: starts a command on another node of the same job and passes everything through, from the
-//! input to the exit code. Runs as a process of the job; knows the job's nodes and secret from its environment.
+//! The `ssh` that a job's processes find: runs a command on another node of the job and forwards input, output, signals
+//! and exit code. Runs as a process of the job and reads the job's nodes and secret from its environment.
 
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -16,19 +16,19 @@ use corro_launch::environment::SECRET_VARIABLE;
 use super::NODES_VARIABLE;
 use super::wire::{self, Frame, MAX_FRAME_BYTES, Request};
 
-/// What `ssh` ends with when it was not the command that failed.
+/// Exit code of `ssh` for its own failures.
 const EXIT_FAILED: i32 = 255;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Options of `ssh` that take a word of their own. All others are flags; none of them means anything here.
+/// Options of `ssh` with a value. All others are flags; all are ignored.
 const OPTIONS_WITH_VALUE: &str = "BbcDEeFIiJLlmOopQRSWw";
 
-/// Whether this program was started under the helper's name.
+/// Whether the program was started under the name `ssh`.
 pub fn is_invoked_as_ssh(program: &Path) -> bool {
     program.file_name().is_some_and(|name| name == "ssh")
 }
 
-/// `[options] HOST COMMAND…`: runs the command there and gives its exit code.
+/// Parses `[options] HOST COMMAND…`, runs the command there and returns its exit code.
 pub async fn run(words: Vec<String>) -> i32 {
     match connect_and_run(words).await {
         Ok(code) => code,
@@ -67,7 +67,7 @@ async fn relay(stream: TcpStream) -> io::Result<i32> {
     forward_signals(&frames)?;
     loop {
         match wire::read_frame(&mut from).await? {
-            // Whoever read our output may be gone; the command goes on until it notices by itself.
+            // A closed stdout or stderr is ignored: the command continues until it notices.
             Frame::Data(1, bytes) => drop(write(io::stdout(), &bytes)),
             Frame::Data(2, bytes) => drop(write(io::stderr(), &bytes)),
             Frame::Exited(code) => return Ok(code),
@@ -76,7 +76,7 @@ async fn relay(stream: TcpStream) -> io::Result<i32> {
     }
 }
 
-/// Waits for whoever reads: the command waits with us.
+/// Blocks while the reader is slow, which slows down the command as well.
 fn write(mut to: impl Write, bytes: &[u8]) -> io::Result<()> {
     to.write_all(bytes)?;
     to.flush()
@@ -86,11 +86,11 @@ async fn send_frames(mut to: OwnedWriteHalf, mut frames: mpsc::Receiver<Frame>) 
     while let Some(frame) = frames.recv().await
         && wire::write_frame(&mut to, &frame).await.is_ok()
     {}
-    // The other side must not think that we have left.
+    // Keeps the connection open: closing it would end the command.
     std::future::pending::<()>().await;
 }
 
-/// On a thread of its own, which nobody waits for: the end of the command is the end of this process.
+/// On a thread that is never joined: the process exits when the command has ended.
 fn forward_input(frames: mpsc::Sender<Frame>) {
     std::thread::spawn(move || {
         let mut buffer = vec![0; MAX_FRAME_BYTES / 4];
@@ -105,7 +105,7 @@ fn forward_input(frames: mpsc::Sender<Frame>) {
     });
 }
 
-/// A launcher that ends its helpers means what they started.
+/// A launcher that signals the shim means the remote command.
 fn forward_signals(frames: &mpsc::Sender<Frame>) -> io::Result<()> {
     for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
         let (mut arrivals, frames) = (signal(kind)?, frames.clone());
@@ -118,7 +118,7 @@ fn forward_signals(frames: &mpsc::Sender<Frame>) -> io::Result<()> {
     Ok(())
 }
 
-/// The host and the command's words, joined as `ssh` does.
+/// The host, and the command's words joined by spaces as `ssh` does.
 fn parse(words: Vec<String>) -> Result<(String, String), String> {
     let mut words = words.into_iter();
     let host = loop {
@@ -126,7 +126,7 @@ fn parse(words: Vec<String>) -> Result<(String, String), String> {
         match word.strip_prefix('-') {
             Some(flags) if !flags.is_empty() && flags != "-" => {
                 let takes_value = flags.chars().position(|flag| OPTIONS_WITH_VALUE.contains(flag));
-                // The value is the rest of the word, or the next one.
+                // The value is the rest of the word or the next word.
                 if takes_value.is_some_and(|at| at + 1 == flags.len()) {
                     words.next();
                 }
@@ -136,7 +136,7 @@ fn parse(words: Vec<String>) -> Result<(String, String), String> {
         }
     };
     let host = host.rsplit_once('@').map_or(host.as_str(), |(_, host)| host).to_owned();
-    // Options may come after the host too.
+    // Options may also follow the host.
     let rest: Vec<String> = words.skip_while(|word| matches!(word.as_str(), "-n" | "-x" | "-q" | "-T")).collect();
     if rest.is_empty() {
         return Err(format!(
@@ -146,7 +146,7 @@ fn parse(words: Vec<String>) -> Result<(String, String), String> {
     Ok((host, rest.join(" ")))
 }
 
-/// By the node's id, its address as the job knows it, or that at which it listens.
+/// Address of a node, given its id, its launch name or its address.
 fn find_node(nodes: &str, host: &str) -> Result<String, String> {
     let known = || nodes.split(',').filter_map(|node| node.split_once('='));
     let address = |at: &str| at.rsplit_once(':').map(|(address, _)| address.trim_matches(['[', ']']).to_owned());

@@ -1,6 +1,6 @@
-//! The helper as a file that a job's processes find as `ssh`. On the node it is a link to this program. In a container nothing
-//! but a shell can be counted on, and its C library may be older than ours or another: there the program lies in the job's
-//! directory with its own loader and libraries, and a small script starts it with those.
+//! Installs the `ssh` shim in the job's directory. On the node it is a symlink to this program. In a container only a
+//! shell can be relied on, and the C library may be older or different: there the program is copied with its loader and
+//! libraries, and a script starts it with these.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -11,7 +11,8 @@ use corro_shares::{SharePath, VolumeDir};
 
 use crate::storage::directories::JobDirectories;
 
-/// Puts the helper below a job's directory, beneath its handle: in a container something of the image runs by now. Returns where.
+/// Installs the shim below the job's directory and returns its directory. Works on the directory's descriptor, since
+/// processes of the image may already run in a container.
 pub fn install(directories: &JobDirectories, in_container: bool) -> io::Result<PathBuf> {
     let (job, directory) = (directories.job_dir()?, directories.layout.job_temp.join(SHIM_DIR));
     let program = std::env::current_exe()?;
@@ -22,11 +23,11 @@ pub fn install(directories: &JobDirectories, in_container: bool) -> io::Result<P
     }
     let mapped_libraries = mapped_libraries(&fs::read_to_string("/proc/self/maps")?);
     let Some(loader) = mapped_libraries.iter().find(|path| is_loader(path)) else {
-        // It needs none.
+        // A static program needs no loader.
         copy(&program, &job, SHIM_FILE)?;
         return Ok(directory);
     };
-    // Under the name by which it knows what it is.
+    // The name `ssh` selects the shim's behaviour.
     copy(&program, &job, &format!("{SHIM_DIR}/program/ssh"))?;
     copy(loader, &job, &format!("{SHIM_DIR}/program/loader"))?;
     for library in mapped_libraries.iter().filter(|path| !is_loader(path)) {
@@ -41,7 +42,7 @@ pub fn install(directories: &JobDirectories, in_container: bool) -> io::Result<P
 const SHIM_DIR: &str = ".remote";
 const SHIM_FILE: &str = ".remote/ssh";
 
-/// Paths are the same inside as outside. What the image preloads is not for this program.
+/// Paths are the same inside and outside. Preloaded libraries of the image must not affect the shim.
 fn loader_script(directory: &Path) -> String {
     let at = directory.display();
     format!(
@@ -50,7 +51,7 @@ fn loader_script(directory: &Path) -> String {
     )
 }
 
-/// The libraries of a running program and their loader, from its map of memory.
+/// Shared libraries of the running program and their loader, from `/proc/self/maps`.
 fn mapped_libraries(maps: &str) -> BTreeSet<PathBuf> {
     let path = |line: &str| {
         let path = Path::new(line.get(line.find('/')?..)?);
@@ -64,7 +65,7 @@ fn is_loader(library: &Path) -> bool {
     library.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("ld-"))
 }
 
-/// A library is looked for by a name that may be a link to it.
+/// Names under which a library may be looked up, including symlinks to it.
 fn link_names(library: &Path) -> io::Result<BTreeSet<std::ffi::OsString>> {
     let (Some(directory), Some(name)) = (library.parent(), library.file_name()) else { return Ok(BTreeSet::new()) };
     let mut link_names = BTreeSet::from([name.to_owned()]);

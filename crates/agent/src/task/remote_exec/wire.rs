@@ -1,6 +1,5 @@
-//! What a helper and an agent say to each other when a command is started on another node: first both prove that they know
-//! the job's secret, the request's every byte with it, then frames. Pure but for reading and writing a stream; never says
-//! the secret itself.
+//! Wire protocol of remote execution. Handshake: both sides prove knowledge of the job's secret by HMAC-SHA256 over
+//! nonces, the client's also over every byte of its request. Then frames. The secret itself is never sent.
 
 use std::io;
 
@@ -9,34 +8,36 @@ use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
+/// Size of the server's nonce.
 pub const NONCE_BYTES: usize = 32;
 const MAC_BYTES: usize = 32;
 const MAX_REQUEST_BYTES: usize = 1 << 20;
+/// Limit of a frame's payload.
 pub const MAX_FRAME_BYTES: usize = 64 << 10;
 
-/// What to start.
+/// A command to start.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Request {
-    /// A shell line, as `ssh` takes it.
+    /// Command line for a shell, as `ssh` takes it.
     pub command: String,
-    /// Where the job's nodes are, for what the command starts in turn.
+    /// Addresses of the job's nodes, for commands that this one starts in turn.
     pub nodes: String,
-    /// Which helper asks: its answer is for nobody else.
+    /// The client's nonce, which binds the server's proof to this client.
     pub nonce: String,
 }
 
-/// One piece of what goes on: `Data` on stream 0 to the command's input, from it on 1 and 2.
+/// A message after the handshake. `Data` on stream 0 is the command's input, on 1 and 2 its output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
     Data(u8, Vec<u8>),
-    /// Nothing more comes on the input.
+    /// End of the command's input.
     EndOfInput,
     Signal(u8),
-    /// As a shell reports it.
+    /// Exit code as a shell reports it.
     Exited(i32),
 }
 
-/// The helper's side: proves itself to whoever sent `theirs`, and believes only who proves itself in turn.
+/// Client side: authenticates to the server and verifies the server's proof.
 pub async fn client_handshake(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     secret: &str,
@@ -58,7 +59,7 @@ pub async fn client_handshake(
     verified.map_err(|_| io::Error::new(io::ErrorKind::PermissionDenied, "whoever listens there is not of this job"))
 }
 
-/// The agent's side. An error says nothing to the other side but that it is over.
+/// Server side. On an error the client learns nothing but the end of the connection.
 pub async fn server_handshake(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     secret: &str,
@@ -81,6 +82,7 @@ pub async fn server_handshake(
     Ok(request)
 }
 
+/// Writes a frame: tag, length as 32-bit big-endian, payload.
 pub async fn write_frame(stream: &mut (impl AsyncWrite + Unpin), frame: &Frame) -> io::Result<()> {
     let (tag, payload): (u8, &[u8]) = match frame {
         Frame::Data(number, bytes) => (*number, bytes),
@@ -94,7 +96,7 @@ pub async fn write_frame(stream: &mut (impl AsyncWrite + Unpin), frame: &Frame) 
     stream.write_all(&bytes).await
 }
 
-/// The next frame; an error when there is none, or none that makes sense. Not to be cancelled.
+/// Reads the next frame; an error at the end of the stream or for an invalid frame. Not cancel safe.
 pub async fn read_frame(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Frame> {
     let tag = stream.read_u8().await?;
     let length = stream.read_u32().await? as usize;
@@ -165,7 +167,7 @@ mod tests {
         let (asked, heard) = tokio::join!(helper, agent);
         assert_eq!(heard.expect_err("refused").kind(), io::ErrorKind::PermissionDenied);
         assert_eq!(asked.expect_err("no answer").kind(), io::ErrorKind::UnexpectedEof);
-        // An impostor who answers with something.
+        // A server without the secret that answers with something.
         let (mut here, mut there) = duplex(1 << 16);
         there.write_all(&[0; NONCE_BYTES + MAC_BYTES]).await.expect("room");
         let asked = client_handshake(&mut here, "s3", &request).await;
