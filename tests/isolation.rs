@@ -57,11 +57,11 @@ fn a_job_cannot_read_what_is_anothers_or_the_servers() {
     let (stdout, stderr) = (site.log("curious", "stdout.txt"), site.log("curious", "stderr.txt"));
     let execution = site.log("curious", "execution.log");
     assert!(execution.contains("Isolation: own process group and directories, temporary files in "), "{execution}");
-    if execution.contains("NO name spaces") {
+    if execution.contains("NO namespaces") {
         skip::unsupported_machine(format_args!("this machine allows no namespaces: {execution}"));
         return;
     }
-    assert!(execution.contains("user and mount name spaces of its own"), "{execution}");
+    assert!(execution.contains("user and mount namespaces of its own"), "{execution}");
     for canary in
         ["file-canary-71", "variable-canary-72", "CORRO_CONFIG_DIR=", "client_secret", "clientSecret", "SQLite"]
     {
@@ -120,7 +120,7 @@ fn a_killed_agent_leaves_nothing_outside_of_its_directory() {
 #[test]
 fn the_operator_says_how_far_jobs_are_kept_apart() {
     for (mode, says) in
-        [("off", "the operator started this node with --isolation off"), ("strict", "name spaces of its own")]
+        [("off", "the operator started this node with --isolation off"), ("strict", "namespaces of its own")]
     {
         let site = Site::start_with(&["--no-containers", "--isolation", mode]);
         site.prepare(1);
@@ -287,7 +287,7 @@ fn from_the_second_principal_on_jobs_are_isolated_strictly() {
         (refused, site.log(name, "execution.log"))
     };
     let (refused, log) = told("alone");
-    let possible = !log.contains("NO name spaces");
+    let possible = !log.contains("NO namespaces");
     assert!(!refused, "{log}");
     assert!(!possible || log.contains("--isolation auto, as the server has one principal"), "{log}");
     let strictly = "jobs that start from now on run with --isolation strict";
@@ -316,7 +316,7 @@ fn jobs_that_cannot_be_isolated_run_for_one_principal_or_by_the_operators_choice
             site.submit_custom("alone", 1, "true");
             let ended = site.wait_for_end("alone");
             assert_eq!(ended["executionState"], "succeeded", "{ended}");
-            assert!(site.log("alone", "execution.log").contains("NO name spaces of its own"));
+            assert!(site.log("alone", "execution.log").contains("NO namespaces of its own"));
         }
         site.corro("ad sp create-for-rbac -n bob --role Reader").ok();
         site.submit_custom("beside", 1, "true");

@@ -100,5 +100,5 @@ fn reach_each_other(site: &Site, name: &str, image: &str) {
     assert_eq!((*words, *more), ("words", "words"));
     assert!(first.starts_with("yes in /") && second.starts_with("yes in /") && first != second, "{stdout}");
     assert_eq!(rest, ["code 9", "code 255"], "{stderr}");
-    assert!(stderr.contains("'192.0.2.1' is no node of this job"), "{stderr}");
+    assert!(stderr.contains("'192.0.2.1' is not a node of this job"), "{stderr}");
 }

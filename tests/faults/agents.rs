@@ -153,7 +153,7 @@ fn an_orphan_without_environment_and_guard_is_found_and_ended() {
     assert_ne!(second.node, first.node);
     // The node is gone before its job runs again.
     let isolation = site.job_file("job1", "execution.log");
-    if isolation.contains("NO name spaces") && isolation.contains("Processes for this job on this node: NO limit") {
+    if isolation.contains("NO namespaces") && isolation.contains("Processes for this job on this node: NO limit") {
         skip::unsupported_machine(format_args!(
             "this machine allows neither control groups nor namespaces: {isolation}"
         ));
@@ -227,6 +227,9 @@ fn what_a_thawed_machine_reads_too_late_is_kept_apart() {
     wait_for("the first machine's agent to end", || first.ended().is_some());
     assert_eq!(site.job_file("job1", "stdout.txt"), before, "nothing is mixed into the second attempt");
     let told = site.job_file("job1", "execution.log");
-    assert!(told.contains("Read from stdout of rank 0 in attempt 1 after the lease of this node was over:"), "{told}");
+    assert!(
+        told.contains("Read from stdout of rank 0 in attempt 1 after the lease of this node had expired:"),
+        "{told}"
+    );
     assert_eq!(lines_of(&told, ">>>   ", rank.pid), 200, "{told}");
 }

@@ -54,7 +54,7 @@ fn jobs_on_a_host_do_not_see_its_users_profile() {
     site.submit_custom("curious", 1, &command);
     let ended = site.wait_for_end("curious");
     assert_eq!(ended["executionState"], "succeeded", "{ended}");
-    if site.log("curious", "execution.log").contains("NO name spaces") {
+    if site.log("curious", "execution.log").contains("NO namespaces") {
         return skip::unsupported_machine("this machine allows no namespaces");
     }
     assert_eq!(site.log("curious", "stdout.txt"), "looked\n", "{}", site.log("curious", "stderr.txt"));

@@ -102,7 +102,7 @@ fn a_jobs_mount_command_does_not_run_beside_its_isolation() {
             continue;
         }
         if mode == "off" {
-            assert!(info.contains("ended with exit status: 7: the execution log has what it printed"), "{info}");
+            assert!(info.contains("ended with exit status: 7: its output is in the execution log"), "{info}");
             assert!(log.contains(">>>   the-key-42\n"), "{log}");
         } else {
             assert!(!ran.exists() && info.contains("its mountCommand is not run for a job"), "{mode}: {info}");

@@ -155,6 +155,6 @@ fn a_custom_job_reaches_its_other_nodes() {
     assert_eq!((*words, *more), ("words", "words"));
     assert_eq!(rest, ["code 9", "over two", "code 255", "code 255"], "{stderr}");
     assert_eq!(stderr.matches("warned\n").count(), 2, "{stderr}");
-    assert!(stderr.contains("'192.0.2.1' is no node of this job"), "{stderr}");
+    assert!(stderr.contains("'192.0.2.1' is not a node of this job"), "{stderr}");
     wait_for("nothing to be left", || site.node_processes().is_empty());
 }

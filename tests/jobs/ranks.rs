@@ -116,7 +116,7 @@ fn a_custom_job_runs_once_on_the_master(site: &Site, first: &str, second: &str) 
     assert_eq!(site.file_names("once"), names);
     let idle = agents.iter().find(|(node, _)| node != lines[3]).expect("the other node");
     let log = site.log("once", &format!("execution-{}.log", idle.0));
-    assert!(log.contains("No process of the job runs on this node"), "{log}");
+    assert!(log.contains("The job starts no process on this node"), "{log}");
 }
 
 /// Ranks meet over HTTP, and the meeting point stays for the slower rank after the first has ended.

@@ -102,11 +102,11 @@ pub async fn run_until(config: AgentConfig, shutdown: impl Future<Output = ()>) 
             return Ok(end);
         }
         let reason = match end {
-            AgentEnd::Fenced { reason } => format!("the server gave this node up ({reason})"),
+            AgentEnd::Fenced { reason } => format!("the server declared this node lost ({reason})"),
             _ => "the server no longer needs this node".to_owned(),
         };
         // The reader of stderr may have closed it; a failed write must not end the node.
-        let _ = writeln!(io::stderr(), "{reason}: everything it ran is ended, joining anew");
+        let _ = writeln!(io::stderr(), "{reason}: all its processes have been ended, joining as a new node");
     }
 }
 
@@ -137,12 +137,12 @@ async fn run_as_node(config: AgentConfig, shutdown: impl Future<Output = ()>) ->
     let _ = tokio::task::spawn_blocking(move || fuse_mounts.processes.unmount_all()).await;
     connection.close(CLOSE_TIMEOUT).await;
     if let Err(error) = config.root.canonicalize().and_then(|root| TmpDir::new(&root).remove()) {
-        tracing::warn!(%error, "the directory for temporary files could not be removed");
+        tracing::warn!(%error, "cannot remove the node's temporary directory");
     }
     config.guard.rest().await;
     let removed = tokio::task::spawn_blocking(move || cgroups.remove());
     if let Ok(Err(error)) = removed.await {
-        tracing::warn!(%error, "the node's control groups could not be removed");
+        tracing::warn!(%error, "cannot remove the node's cgroups");
     }
     if let AgentEnd::Retired | AgentEnd::Fenced { .. } = end {
         identity::forget(&config.root)?;
@@ -175,13 +175,13 @@ pub fn remove_node_directory(root: &Path) -> io::Result<()> {
 /// Reads or creates the incarnation of the node's directory. In a copy of another node's directory the credential and
 /// the attempt journal are deleted: they belong to the original, which may be running.
 fn ensure_incarnation(root: &Path) -> anyhow::Result<Incarnation> {
-    let failed = || format!("cannot write down which directory {} is", root.display());
+    let failed = || format!("cannot record the incarnation of directory {}", root.display());
     let incarnation = incarnation::ensure(root, Validity::Boot).with_context(failed)?;
     if incarnation.is_copy() {
         tracing::warn!(root = %root.display(), "the node's directory is a copy of another one: this agent joins as a new node");
         identity::forget(root)?;
         attempt_journal::AttemptJournal::remove(root)
-            .context("cannot forget what the original of the node's directory began")?;
+            .context("cannot delete the attempt journal copied from another node's directory")?;
     }
     Ok(incarnation)
 }
@@ -262,7 +262,7 @@ fn end_leftovers(root: &Path, node: &NodeId, incarnation: &Incarnation) -> Vec<u
         for former in owned.iter().skip(1).map(tmp_dir::dir_name_of) {
             let removed = tmp_dir::remove_named(&root, former).and(limits::remove_named(former));
             if let Err(error) = removed {
-                tracing::warn!(%error, "temporary files of the time before the node was moved or its machine rebooted stay");
+                tracing::warn!(%error, "temporary files from before the node was moved or its machine rebooted could not be removed");
             }
         }
     }
@@ -276,6 +276,6 @@ async fn remove_containers(incarnation: &Incarnation, config: &AgentConfig) {
         Ok(removed) => {
             tracing::warn!(?removed, "containers of an earlier agent were still there and have been removed")
         }
-        Err(error) => tracing::warn!(error, "whether an earlier agent left containers could not be seen to"),
+        Err(error) => tracing::warn!(error, "cannot check for containers of an earlier agent"),
     }
 }

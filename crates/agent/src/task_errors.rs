@@ -38,7 +38,7 @@ pub fn mount(volume: &Volume, at: &Path, node: &NodeId, why: &str, is_known: boo
         }
         VolumeKind::JobShared => (
             "SharedDirectoryMountError",
-            "Unable to mount the directory that the nodes of the job share",
+            "Unable to mount the shared directory of the job's nodes",
             format!("Could not mount {label} at {at}: {why}"),
         ),
         VolumeKind::Unmanaged => (
@@ -63,10 +63,8 @@ pub fn job_mount(kind: VolumeKind, error: BatchAiError) -> TaskFailure {
 pub fn setup(node: &NodeId, exit: Exit, stderr: &[String], logs: &Path) -> TaskFailure {
     let error = BatchAiError::new("SetupTaskFailed", "Setup task failed with non-zero exit code");
     let error = ended(error.with("Node", node.as_str()), exit).with("StdErr", stderr.join("\n"));
-    let info = format!(
-        "Its output is in {}. Mend the task or what it needs, then resize the cluster to 0 nodes and back",
-        logs.display()
-    );
+    let info =
+        format!("Its output is in {}. Fix the task, then resize the cluster to 0 nodes and back", logs.display());
     TaskFailure { exit_code: Some(exit.shell_code()), error: error.with("Info", info), at: now() }
 }
 
@@ -79,9 +77,9 @@ pub fn container(image: &str, node: &NodeId, reason: &str, info: &str) -> TaskFa
 
 /// The container engine did not remove the job's container. The node gets no further jobs.
 pub fn container_left(node: &NodeId, what: &str) -> TaskFailure {
-    let message = format!("The container of the job on node {node} did not end when it was told to");
+    let message = format!("The container of the job on node {node} did not end when it was stopped");
     let info = format!(
-        "The engine says: {what}. The node is not used any more. Look at its engine ('docker ps', 'docker rm -f'), then \
+        "The engine says: {what}. The node is no longer used. Look at its engine ('docker ps', 'docker rm -f'), then \
          resize the cluster"
     );
     failed(BatchAiError::new("ContainerNotRemoved", message).with("Node", node.as_str()).with("Info", info))
@@ -90,7 +88,7 @@ pub fn container_left(node: &NodeId, what: &str) -> TaskFailure {
 /// The job cannot be isolated, and the isolation mode is strict.
 pub fn isolation(node: &NodeId, why: &str) -> TaskFailure {
     let info = format!(
-        "{why}. Let this machine's users make name spaces ('corro doctor' there says what is missing), run the job in a container, \
+        "{why}. Allow user namespaces on this machine ('corro doctor' there says what is missing), run the job in a container, \
          or start 'corro up', 'corro server' or 'corro agent' with --isolation auto to run jobs without"
     );
     let error = BatchAiError::new("IsolationFailed", "The job cannot be isolated from others on the node");
@@ -150,7 +148,7 @@ pub fn process(what: &str, node: &NodeId, why: &dyn Error) -> TaskFailure {
 
 /// The node cannot listen for the other nodes of the gang.
 pub fn rendezvous(address: &str, node: &NodeId, why: &dyn Error) -> TaskFailure {
-    let error = BatchAiError::new("RendezvousFailed", "Unable to open the meeting point of the ranks")
+    let error = BatchAiError::new("RendezvousFailed", "Unable to start the rendezvous of the ranks")
         .with("Node", node.as_str())
         .with("Info", format!("The node cannot listen on its address {address}: {}", chain(why)));
     failed(error)
@@ -177,8 +175,8 @@ pub fn not_killed(node: &NodeId, left: &[u32]) -> TaskFailure {
     let message = format!("Processes of the job on node {node} did not end when they were killed");
     let left: Vec<String> = left.iter().map(u32::to_string).collect();
     let info = format!(
-        "The node is not used any more. Look at its processes ({}), or restart its machine, then resize the cluster",
-        if left.is_empty() { "they are not seen any more".to_owned() } else { left.join(", ") }
+        "The node is no longer used. Look at its processes ({}), or restart its machine, then resize the cluster",
+        if left.is_empty() { "they are no longer listed".to_owned() } else { left.join(", ") }
     );
     failed(BatchAiError::new("ProcessesNotKilled", message).with("Node", node.as_str()).with("Info", info))
 }
@@ -194,7 +192,7 @@ pub fn node_storage(node: &NodeId, path: &Path, why: &dyn Error) -> TaskFailure 
 
 /// The agent panicked. Reported so that the job does not wait forever.
 pub fn agent_panicked(node: &NodeId) -> TaskFailure {
-    let message = format!("The agent of node {node} met an internal error; its own log says more");
+    let message = format!("The agent of node {node} had an internal error; see the agent's log");
     failed(BatchAiError::new("AgentFailed", message).with("Node", node.as_str()))
 }
 

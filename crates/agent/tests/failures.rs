@@ -187,7 +187,7 @@ async fn a_container_is_refused_unless_the_operator_allowed_the_host() {
     assert_eq!(detail(&error, "imageName"), "tensorflow/tensorflow:1.8.0");
     assert_eq!((detail(&error, "Node"), detail(&error, "Reason")), (world.node.id.as_str(), "NoEngine"));
     let info = detail(&error, "Info");
-    assert!(info.contains("no-engine.sock: nothing is there") && info.contains("`corro up --no-containers`"), "{info}");
+    assert!(info.contains("no-engine.sock: no such socket") && info.contains("`corro up --no-containers`"), "{info}");
     world.node.until_free().await;
 
     order.containers_on_host = true;

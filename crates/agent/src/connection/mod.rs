@@ -150,7 +150,7 @@ impl ConnectionTask {
                             .get(INSTANCE_HEADER)
                             .is_some_and(|instance| instance == self.instance.as_str()) =>
                 {
-                    SessionEnd::Fenced("the server does not know this node any more".to_owned())
+                    SessionEnd::Fenced("the server no longer knows this node".to_owned())
                 }
                 Ok(Err(error)) => {
                     if is_connection_refused(&error) {
@@ -293,7 +293,7 @@ impl ConnectionTask {
                 return None;
             }
             Err(error) => {
-                tracing::warn!(%error, "a message of the server cannot be understood: is it of another version?");
+                tracing::warn!(%error, "invalid message from the server: does it have another version?");
                 return None;
             }
         };

@@ -96,10 +96,10 @@ pub fn parse_version(text: &str) -> Option<ClientVersion> {
 
 fn describe_connect_error(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::NotFound => "nothing is there".to_owned(),
-        io::ErrorKind::ConnectionRefused => "nobody listens there".to_owned(),
+        io::ErrorKind::NotFound => "no such socket".to_owned(),
+        io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
         io::ErrorKind::PermissionDenied => {
-            "this user may not use it: add it to the engine's group, often 'docker', and start Corro again".to_owned()
+            "permission denied: add this user to the engine's group, often 'docker', and restart Corro".to_owned()
         }
         _ => error.to_string(),
     }
@@ -134,7 +134,7 @@ mod tests {
         let dead = base.path().join("dead");
         drop(std::os::unix::net::UnixListener::bind(&dead).expect("a socket"));
         let why = find(&[base.path().join("none"), dead]).await.expect_err("there is none").to_string();
-        assert!(why.contains("none: nothing is there; ") && why.contains("dead: nobody listens there"), "{why}");
+        assert!(why.contains("none: no such socket; ") && why.contains("dead: connection refused"), "{why}");
         assert!(find(&[]).await.expect_err("there is none").to_string().contains("DOCKER_HOST"));
     }
 }

@@ -50,7 +50,7 @@ impl ContainerError {
         let reason = Reason::from_message(&message).unwrap_or(Reason::StartFailed);
         let info = match reason {
             Reason::NoShell => format!("The image has no shell at /bin/sh, which command lines need: {message}"),
-            _ => format!("The engine does not start it: {message}"),
+            _ => format!("The container engine could not start it: {message}"),
         };
         ContainerError { reason, info }
     }
@@ -89,7 +89,7 @@ mod tests {
         check("manifest for x:1 not found: manifest unknown", None);
         let error = Error::DockerResponseServerError { status_code: 500, message: "error setting rlimits\n".into() };
         let failed = ContainerError::from_start(&error);
-        assert_eq!(failed.info, "The engine does not start it: error setting rlimits");
+        assert_eq!(failed.info, "The container engine could not start it: error setting rlimits");
         assert_eq!(failed.reason, Reason::StartFailed);
     }
 }

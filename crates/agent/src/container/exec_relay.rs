@@ -92,14 +92,14 @@ pub fn run(arguments: &[OsString]) -> ExitCode {
     let parts = words.as_deref().and_then(|words| words.split_first_chunk::<4>());
     let Some(([socket, version, container, directory], command)) = parts.filter(|(_, command)| !command.is_empty())
     else {
-        return fail("it is started by nodes only");
+        return fail("for internal use by nodes");
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(error) => return fail(&error.to_string()),
     };
-    let Some(version) = parse_version(version) else { return fail("it is started by nodes only") };
+    let Some(version) = parse_version(version) else { return fail("for internal use by nodes") };
     let variables = inside_variables(std::env::vars_os());
     let config = ExecConfig {
         tty: Some(terminal::is_terminal()),

@@ -101,7 +101,7 @@ fn pull_error(registry: &ImageSourceRegistry, error: &Error) -> ContainerError {
         None => String::new(),
     };
     let reason = Reason::from_message(&message).unwrap_or(Reason::PullFailed);
-    ContainerError { reason, info: format!("The image {} cannot be had{from}: {message}", registry.image) }
+    ContainerError { reason, info: format!("Could not pull the image {}{from}: {message}", registry.image) }
 }
 
 fn read(found: &ImageInspect) -> Image {
@@ -207,7 +207,10 @@ mod tests {
         };
         let error = Error::DockerStreamError { error: "unauthorized: me:canary".into() };
         let failed = pull_error(&registry, &error);
-        assert_eq!(failed.info, "The image demo.azurecr.io/i cannot be had from demo.azurecr.io: unauthorized: me:***");
+        assert_eq!(
+            failed.info,
+            "Could not pull the image demo.azurecr.io/i from demo.azurecr.io: unauthorized: me:***"
+        );
         assert_eq!(failed.reason, Reason::PullFailed);
         let sent = credentials(&registry).expect("some");
         assert_eq!(

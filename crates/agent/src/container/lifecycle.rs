@@ -144,7 +144,7 @@ impl Container {
         drop(stdin);
         cleanup::remove_and_wait(&engine.docker, &id)
             .await
-            .map_err(|why| format!("{} does not remove container {}: {why}", engine.name, short_id(&id)))?;
+            .map_err(|why| format!("{} did not remove container {}: {why}", engine.name, short_id(&id)))?;
         log.line(format_args!("Removed container {}", short_id(&id)));
         Ok(())
     }

@@ -110,7 +110,7 @@ impl HostClient {
 fn invalid_response(server: &str) -> HostError {
     HostError::Unreachable {
         server: server.to_owned(),
-        why: "its answer cannot be understood: is it of another version?".into(),
+        why: "its response is invalid: does it have another version?".into(),
     }
 }
 

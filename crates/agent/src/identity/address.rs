@@ -27,7 +27,7 @@ pub async fn node_address(config: &AgentConfig, node: &NodeId) -> String {
             Ok(address) if address.is_loopback() => return loopback(node).to_string(),
             Ok(address) => return address.to_string(),
             Err(error) => {
-                tracing::debug!(%error, "there is no way to the server yet");
+                tracing::debug!(%error, "no route to the server yet");
                 sleep(RETRY_INTERVAL).await;
             }
         }

@@ -38,7 +38,7 @@ pub enum IdentityError {
     Root { root: PathBuf, source: io::Error },
     #[error("cannot read or write the node's credential in {}", path.display())]
     Credential { path: PathBuf, source: io::Error },
-    #[error("the node id '{node}' is not one that this system gives out, so nothing is done in its name")]
+    #[error("the node id '{node}' in the credential is not valid")]
     NodeId { node: String },
     #[error("cannot prepare requests to the server")]
     Client { source: reqwest::Error },
@@ -52,7 +52,7 @@ pub enum IdentityError {
     TokenRefused { status: StatusCode },
     #[error("{message}")]
     Version { message: String },
-    #[error("the server's answer to the join token cannot be understood: is it of another version?")]
+    #[error("the server's response to the join request is invalid: does it have another version?")]
     Answer { source: serde_json::Error },
 }
 
@@ -221,20 +221,20 @@ async fn join(config: &AgentConfig) -> Result<NodeCredential, IdentityError> {
                 return Ok(credential);
             }
             Ok((StatusCode::NO_CONTENT | StatusCode::ACCEPTED | StatusCode::CONFLICT, _)) => {
-                report_once(WaitReason::Cluster, "waiting until a cluster wants a node".to_owned());
+                report_once(WaitReason::Cluster, "waiting until a cluster needs a node".to_owned());
             }
             Ok((StatusCode::UPGRADE_REQUIRED, bytes)) => {
                 return Err(IdentityError::Version { message: error_message(&bytes, StatusCode::UPGRADE_REQUIRED) });
             }
             Ok((status, _)) if status.is_client_error() => return Err(IdentityError::TokenRefused { status }),
-            Ok((status, _)) => report_once(WaitReason::Server, format!("the server answered {status}: asking again")),
+            Ok((status, _)) => report_once(WaitReason::Server, format!("the server answered {status}: retrying")),
             Err(error) => {
                 if let Some(source) = tls_error(&error) {
                     return Err(IdentityError::Untrusted { server: config.present_server(), source: source.clone() });
                 }
                 report_once(
                     WaitReason::Server,
-                    format!("cannot reach {} yet ({error}): asking again", config.present_server()),
+                    format!("cannot reach {} yet ({error}): retrying", config.present_server()),
                 );
             }
         }

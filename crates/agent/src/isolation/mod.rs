@@ -55,7 +55,7 @@ fn make_probe_namespaces() -> Result<Namespaces, String> {
 /// The error names a setting that processes in the namespaces can write. Strict mode refuses such namespaces.
 fn check_settings_read_only(namespaces: &Namespaces) -> Result<(), String> {
     let why = namespaces.left_writable();
-    why.map_or(Ok(()), |why| Err(format!("settings of the machine stay writable: {why}")))
+    why.map_or(Ok(()), |why| Err(format!("settings of the machine (/proc/sys, /sys) stay writable: {why}")))
 }
 
 /// Creates the namespaces of a job as the mode and the machine's support allow. Blocks for less than a millisecond.
@@ -68,7 +68,7 @@ pub fn create(isolation: &Isolation, support: &Result<(), String>, view: &View, 
             Ok(namespaces) => {
                 let hidden: Vec<String> = view.hidden.iter().map(|path| path.display().to_string()).collect();
                 let mut log_text = format!(
-                    "user and mount name spaces of its own, in which {} {} hidden but for what is this job's ({})",
+                    "user and mount namespaces of its own, in which {} {} hidden except for this job's parts ({})",
                     hidden.join(", "),
                     if hidden.len() == 1 { "is" } else { "are" },
                     mode_reason(isolation, order)
@@ -81,7 +81,7 @@ pub fn create(isolation: &Isolation, support: &Result<(), String>, view: &View, 
             Err(error) => task_errors::chain(&error),
         },
     };
-    let log_text = format!("NO name spaces of its own, so jobs of the same account can read its files: {why_not}");
+    let log_text = format!("NO namespaces of its own, so jobs of the same account can read its files: {why_not}");
     let refusal = (mode == IsolationMode::Strict).then(|| format!("{why_not} ({})", mode_reason(isolation, order)));
     IsolationResult { namespaces: None, log_text, refusal }
 }

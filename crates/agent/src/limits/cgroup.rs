@@ -33,7 +33,7 @@ impl Cgroup {
         let is_new = match fs::create_dir(&path) {
             Ok(()) => true,
             Err(error) if error.kind() == ErrorKind::AlreadyExists => false,
-            Err(error) => return Err(format!("no control group can be made in {}: {error}", directory.display())),
+            Err(error) => return Err(format!("cannot create a cgroup in {}: {error}", directory.display())),
         };
         let cgroup = Cgroup { path, version, controller };
         match cgroup.enable(&directory).and_then(|()| cgroup.write(None)) {
@@ -43,7 +43,7 @@ impl Cgroup {
                     let _ = fs::remove_dir(&cgroup.path);
                 }
                 let (path, name) = (cgroup.path.display(), controller.name());
-                Err(format!("the control group {path} takes no limit ({name}): {error}"))
+                Err(format!("cannot set a limit in cgroup {path} ({name}): {error}"))
             }
         }
     }
@@ -56,7 +56,7 @@ impl Cgroup {
     /// Sets the limit, or removes it with `None`. Always written, since a job as root may have changed it. The error
     /// says what was refused.
     pub fn set(&self, limit: Option<u64>) -> Result<(), String> {
-        self.write(limit).map_err(|error| format!("{} refused it: {error}", self.path.display()))
+        self.write(limit).map_err(|error| format!("cannot write the limit to {}: {error}", self.path.display()))
     }
 
     /// Number of processes in it that the OOM killer has killed.
@@ -112,10 +112,10 @@ pub fn remove(name: &str, controller: Controller) -> io::Result<()> {
 fn parent_for(controller: Controller) -> Result<CgroupParent, String> {
     let read = |name: &str| fs::read_to_string(format!("/proc/self/{name}")).map_err(|error| error.to_string());
     let parent = find_parent(&read("cgroup")?, &read("mountinfo")?, controller);
-    let parent = parent.ok_or_else(|| format!("this machine has no control groups for it ({})", controller.name()))?;
+    let parent = parent.ok_or_else(|| format!("this machine has no cgroup controller '{}'", controller.name()))?;
     match parent.directory.is_dir() {
         true => Ok(parent),
-        false => Err(format!("the control group {} is not seen here", parent.directory.display())),
+        false => Err(format!("the cgroup {} is not visible here", parent.directory.display())),
     }
 }
 

@@ -55,10 +55,10 @@ impl Gpus {
             (0, ..) => None,
             (_, 0, _) => Some("none, as the machine has none".to_owned()),
             (wanted, _, got) if got == wanted => Some(format!("number {numbers}")),
-            (wanted, all, 0) => Some(format!("NONE of {wanted}: jobs of other nodes hold all {all} of this machine")),
-            (wanted, ..) => {
-                Some(format!("number {numbers}, ONLY so many of {wanted}: the others are held by jobs of other nodes"))
-            }
+            (wanted, all, 0) => Some(format!("NONE of {wanted}: jobs of other nodes use all {all} of this machine")),
+            (wanted, ..) => Some(format!(
+                "number {numbers}, FEWER than the requested {wanted}: the others are in use by jobs of other nodes"
+            )),
         }
     }
 }
@@ -151,7 +151,7 @@ mod tests {
         );
         let second = claim(3);
         assert_eq!((second.numbers.as_slice(), second.count(3)), (&[2, 5][..], 2), "what is left");
-        assert!(second.describe(3).is_some_and(|text| text.contains("ONLY so many of 3")));
+        assert!(second.describe(3).is_some_and(|text| text.contains("FEWER than the requested 3")));
         let third = claim(1);
         assert_eq!(third.visible_devices().as_deref(), Some(""), "it sees none of the others'");
         assert!(third.describe(1).is_some_and(|text| text.starts_with("NONE of 1")));

@@ -259,9 +259,9 @@ fn describe_cpu_limit(set: &Result<(), String>, bound: Result<&[u16], &String>, 
         (Ok(()), Ok(numbers)) => format!("at most {cores}, {size}: number {}", list(numbers)),
         (Ok(()), Err(_)) => format!("at most the time of {cores}, {size}, on any of the machine's"),
         (Err(why), Ok(numbers)) => {
-            format!("{cores}, {size}: number {}, unless a program binds itself to others, as {why}", list(numbers))
+            format!("{cores}, {size}: number {}, unless a program pins itself to others, as {why}", list(numbers))
         }
-        (Err(why), Err(not_bound)) => format!("NO limit: {why}; bound to none, as {not_bound}"),
+        (Err(why), Err(not_bound)) => format!("NO limit: {why}; not pinned, as {not_bound}"),
     }
 }
 

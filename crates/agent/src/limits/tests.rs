@@ -70,14 +70,15 @@ fn a_group_without_a_control_holds_the_other() {
     let parent = || CgroupParent { directory: base.path().to_owned(), version: CgroupVersion::V2 };
     let [memory, cpu, pids] = CONTROLLERS.map(|controller| Cgroup::make_at(parent(), "n", controller));
     let why = cpu.as_ref().expect_err("there is no cpu.max").clone();
-    assert!(why.contains("takes no limit (cpu)"), "{why}");
+    assert!(why.contains("cannot set a limit in cgroup"), "{why}");
     assert_eq!(fs::read_to_string(base.path().join("cgroup.subtree_control")).ok().as_deref(), Some("+pids"));
     assert!(pids.is_err());
     let cgroups = Cgroups { memory, cpu, pids, pins_cpus: false };
     assert_eq!(cgroups.procs_files(), [base.path().join("n/cgroup.procs")]);
     let (_, description) = cgroups.apply(&testing::order(1), Some(&limits(1 << 30, 2)), MACHINE);
     assert!(
-        description[0].starts_with("at most 1 GiB") && description[1].starts_with("NO limit: the control group "),
+        description[0].starts_with("at most 1 GiB")
+            && description[1].starts_with("NO limit: cannot set a limit in cgroup "),
         "{description:?}"
     );
 }
@@ -115,10 +116,10 @@ fn people_are_told_what_holds() {
     assert_eq!(describe(Ok(()), Ok(&[0, 3])), "at most 2, as STANDARD_D1 has: number 0, 3");
     assert_eq!(describe(Ok(()), Err("…")), "at most the time of 2, as STANDARD_D1 has, on any of the machine's");
     let bound = describe(Err("there is no group"), Ok(&[0, 3]));
-    assert!(bound.ends_with("unless a program binds itself to others, as there is no group"), "{bound}");
+    assert!(bound.ends_with("unless a program pins itself to others, as there is no group"), "{bound}");
     assert_eq!(
         describe(Err("there is no group"), Err("all are taken")),
-        "NO limit: there is no group; bound to none, as all are taken"
+        "NO limit: there is no group; not pinned, as all are taken"
     );
 }
 

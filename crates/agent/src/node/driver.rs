@@ -323,7 +323,7 @@ impl Driver {
                 self.local.ssh_endpoint = Some(ssh_server.endpoint.clone());
                 self.ssh_server = Some(ssh_server);
             }
-            Err(error) => tracing::warn!(error = task_errors::chain(&error), "nobody can log in to this node"),
+            Err(error) => tracing::warn!(error = task_errors::chain(&error), "the SSH server could not be started"),
         }
     }
 
@@ -444,7 +444,7 @@ impl Driver {
         if let (Some(record), Some(task)) = (&mut self.record, &self.local.task) {
             record.ended = Some(task.observed.clone());
             if let Err(error) = self.context.journal.write_end(&task.observed) {
-                tracing::warn!(%error, "the end of a task could not be written down");
+                tracing::warn!(%error, "cannot write the end of a task to the journal");
             }
         }
     }

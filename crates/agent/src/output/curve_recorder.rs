@@ -192,7 +192,7 @@ impl State {
         self.written = self.curves.seq();
         if let Err(error) = self.append(text.as_bytes()) {
             // The server reads the logs instead.
-            tracing::warn!(%error, name = self.name, "the figures of a job cannot be written down");
+            tracing::warn!(%error, name = self.name, "cannot write a job's training curves");
             self.given_up = true;
         }
     }

@@ -35,7 +35,7 @@ impl LateOutput {
     fn append(&self, block: &[u8]) {
         let text = String::from_utf8_lossy(block);
         let source = &self.source;
-        self.execution.line(format_args!("Read from {source} after the lease of this node was over:\n{text}"));
+        self.execution.line(format_args!("Read from {source} after the lease of this node had expired:\n{text}"));
     }
 }
 
@@ -118,7 +118,7 @@ mod tests {
         let told = read("execution.log");
         let lines: Vec<&str> = told.lines().collect();
         assert!(
-            lines[0].ends_with("Read from stdout of rank 3 in attempt 1 after the lease of this node was over:"),
+            lines[0].ends_with("Read from stdout of rank 3 in attempt 1 after the lease of this node had expired:"),
             "{told}"
         );
         assert_eq!(lines[1..], [">>>   too", ">>>   late"]);

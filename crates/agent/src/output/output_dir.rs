@@ -70,11 +70,11 @@ impl OutputRoots {
     pub fn locate(&self, path: &Path) -> io::Result<OutputDir> {
         let refused = |why: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         if path.components().any(|part| part == Component::ParentDir) {
-            return refused("it leads out of its directory by '..'");
+            return refused("the path contains '..'");
         }
         let around = self.0.iter().filter(|(at, _)| path.starts_with(at));
         let Some((at, root)) = around.max_by_key(|(at, _)| at.components().count()) else {
-            return refused("it lies in no volume and in no directory of the job");
+            return refused("the path is in no volume and no directory of the job");
         };
         let names = path.strip_prefix(at).unwrap_or(Path::new("")).components();
         let names: Option<Vec<&str>> = names.map(|name| name.as_os_str().to_str()).collect();
@@ -82,7 +82,7 @@ impl OutputRoots {
         match relative {
             Some(Ok(relative)) => Ok(OutputDir { path: path.to_owned(), root: Arc::clone(root), relative }),
             Some(Err(error)) => refused(&error.to_string()),
-            None => refused("it is not text"),
+            None => refused("the path is not valid UTF-8"),
         }
     }
 

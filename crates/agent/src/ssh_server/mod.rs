@@ -52,9 +52,9 @@ const SESSION_END_TIMEOUT: Duration = Duration::from_secs(5);
 pub enum SshServerError {
     #[error("neither the administrator's key nor a password can be used: {0}")]
     Key(russh::keys::ssh_key::Error),
-    #[error("the node's host key cannot be read or made")]
+    #[error("cannot load or create the node's SSH host key")]
     HostKey(#[source] io::Error),
-    #[error("the directory of those who log in cannot be made")]
+    #[error("cannot create the home directory for logins")]
     Home(#[source] io::Error),
     #[error("no port of {address} from {FIRST_LOGIN_PORT} on is free")]
     Port {
@@ -92,7 +92,7 @@ impl SshServer {
         let key = match (key, &login.password) {
             (Ok(key), _) => key,
             (Err(error), Some(_)) => {
-                tracing::warn!(%error, "the administrator's key cannot be read; only the password opens the login door");
+                tracing::warn!(%error, "the administrator's public key is invalid; only the password can be used to log in");
                 None
             }
             (Err(error), None) => return Err(SshServerError::Key(error)),
@@ -185,7 +185,7 @@ async fn accept_connections(listener: TcpListener, config: Arc<Config>, context:
                     connections.spawn(|proof| serve_connection(stream, Arc::clone(&config), Arc::clone(&context), proof));
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "the login door cannot take a connection");
+                    tracing::warn!(%error, "the SSH server cannot accept a connection");
                     sleep(Duration::from_secs(1)).await;
                 }
             },

@@ -94,7 +94,10 @@ impl AttemptJournal {
     pub fn write_begin(&self, begun: &AttemptRecord) -> io::Result<()> {
         let encoded = encode_record(begun)?;
         if encoded.len() as u64 > END_OFFSET {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the names of the job are too long to write down"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "the names of the job are too long for the journal",
+            ));
         }
         self.file.write_all_at(&encoded, 0)?;
         self.file.sync_data()

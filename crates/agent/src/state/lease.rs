@@ -123,7 +123,7 @@ impl GuardDeadline {
     fn renew(&self, at: Option<Instant>) {
         match self.launcher.lease_ends(at.map(Instant::into_std)) {
             Ok(()) => self.expiry.set(at),
-            Err(error) => tracing::warn!(%error, "guards cannot be told until when this node may run things"),
+            Err(error) => tracing::warn!(%error, "cannot set the lease deadline of the guards"),
         }
     }
 

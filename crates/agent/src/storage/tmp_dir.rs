@@ -144,7 +144,7 @@ fn open_base() -> io::Result<OwnedFd> {
     let base = open(&path, flags, Mode::empty())?;
     let found = fstat(&base)?;
     if found.st_uid != geteuid().as_raw() || found.st_mode & 0o077 != 0 {
-        let text = format!("{} belongs to somebody else, or is open to others", path.display());
+        let text = format!("{} belongs to another user or is accessible to others", path.display());
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
     }
     Ok(base)

@@ -86,7 +86,7 @@ impl ExecTargets {
     pub fn find(&self, request: &ExecRequest) -> Result<Arc<ExecTarget>, String> {
         match &*self.lock() {
             Some(target) if target.job.eq_ignore_ascii_case(&request.job) => Ok(Arc::clone(target)),
-            _ => Err(format!("the job {} does not run here now", request.job)),
+            _ => Err(format!("the job {} is not running on this node", request.job)),
         }
     }
 
@@ -135,7 +135,7 @@ impl ExecTarget {
         // Its guard and its children carry the same tag.
         let rank_pid = rank_pids.find(|pid| process_stats::is_guarded(*pid));
         let variables = rank_pid.and_then(procfs::variables_of);
-        let mut variables = variables.ok_or_else(|| format!("rank {rank} does not run on this node now"))?;
+        let mut variables = variables.ok_or_else(|| format!("rank {rank} is not running on this node"))?;
         if self.job_env.container.is_some() {
             // The relay outside carries the variables of the process inside under prefixed names.
             let inside =
@@ -162,7 +162,7 @@ impl Registration {
         self.close.send_replace(true);
         let left = timeout(CLOSE_TIMEOUT, async { while self.guards.recv().await.is_some() {} }).await;
         if left.is_err() {
-            tracing::warn!("somebody who logged in does not leave the job's directory");
+            tracing::warn!("an exec session did not end before the job's directory is removed");
         }
     }
 }

@@ -76,7 +76,7 @@ impl Task {
         let rendezvous = RendezvousHost::open(address, &self.order, self.context.config.ports).await;
         let rendezvous = rendezvous.map_err(|error| task_errors::rendezvous(address, &self.context.node, &error))?;
         let port = rendezvous.gang.rendezvous_port;
-        self.log.line(format_args!("The ranks of this job meet at {address}:{port}"));
+        self.log.line(format_args!("Rendezvous of this job's ranks at {address}:{port}"));
         for host in self.order.hosts.iter() {
             self.log.line(format_args!(
                 "Node {} at {} runs {} rank{}",

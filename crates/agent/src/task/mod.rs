@@ -213,7 +213,7 @@ impl Task {
 async fn stop_overdue(mut control: watch::Receiver<TaskControl>, tag: String) -> Vec<u32> {
     let grace = wait_for_stop(&mut control, None).await;
     sleep(grace + GUARD_KILL_TIMEOUT).await;
-    tracing::warn!(tag, "a task did not end in time: everything that carries its name is killed");
+    tracing::warn!(tag, "a task did not end in time: killing all processes with its tag");
     let swept = tag.clone();
     let _ = spawn_blocking(move || sweep(&swept)).await;
     sleep(SWEEP_TIMEOUT).await;

@@ -219,7 +219,7 @@ fn farewell(end: &AgentEnd) -> String {
         AgentEnd::Retired => "the server no longer needs this node: everything it left here is removed".to_owned(),
         AgentEnd::Fenced { reason } => {
             format!(
-                "the server gave this node up ({reason}): its tasks are ended and its credential is removed. Start it again to join anew"
+                "the server declared this node lost ({reason}): its tasks are ended and its credential is removed. Start it again to join anew"
             )
         }
         AgentEnd::Stopped => {

@@ -159,6 +159,6 @@ mod tests {
         let mut printed = String::new();
         let error = run("echo done #", directory.path(), "tag", &mut printed).expect_err("nothing is mounted");
         assert_eq!(printed, "done");
-        assert_eq!(error.to_string(), "the mount command ended well, but nothing is mounted: done");
+        assert_eq!(error.to_string(), "the mount command succeeded, but nothing is mounted: done");
     }
 }

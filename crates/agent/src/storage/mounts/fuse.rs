@@ -91,7 +91,9 @@ impl MountSupervisor {
         let opened = openat2(CWD, &self.at, OFlags::PATH | OFlags::DIRECTORY, Mode::empty(), ResolveFlags::NO_SYMLINKS);
         // A mount whose process was killed cannot be opened, but is no symlink.
         if let Err(Errno::LOOP | Errno::NOTDIR | Errno::NOENT) = opened {
-            return Err(MountError::MountPoint(io::Error::other("a link or nothing is in its place")));
+            return Err(MountError::MountPoint(io::Error::other(
+                "the mount point is missing or was replaced by a symbolic link",
+            )));
         }
         let (pass, config) = (self.tokens.request_token(&self.wanted, limit)?, &self.tokens.config);
         let settings = Settings {
@@ -116,7 +118,7 @@ impl MountSupervisor {
         if !mountinfo::is_mounted(&self.at).map_err(MountError::MountPoint)? {
             self.end(served);
             return Err(MountError::MountPoint(io::Error::other(
-                "it was mounted elsewhere, through a link in its place",
+                "the mount point was replaced by a symbolic link while mounting",
             )));
         }
         Ok(ServedMount { served, renew_at: renewal_time(pass.lifetime_s) })
@@ -145,7 +147,7 @@ impl MountSupervisor {
                         renewal_time(pass.lifetime_s)
                     }
                     Err(error) => {
-                        tracing::debug!(error = chain(&error), "there is no new pass for {at} yet");
+                        tracing::debug!(error = chain(&error), "cannot renew the access token for {at} yet");
                         Instant::now() + RETRY_INTERVAL
                     }
                 };
@@ -195,9 +197,8 @@ impl TokenClient {
             });
             match answer {
                 Ok((status, bytes)) if status.is_success() => {
-                    return serde_json::from_slice(&bytes).map_err(|_| {
-                        failed("the server's answer cannot be understood: is it of another version?".into())
-                    });
+                    return serde_json::from_slice(&bytes)
+                        .map_err(|_| failed("the server's response is invalid: does it have another version?".into()));
                 }
                 Ok((status, bytes)) if !status.is_server_error() => {
                     let message = serde_json::from_slice::<ErrorBody>(&bytes).map(|refusal| refusal.error.message);

@@ -99,9 +99,9 @@ enum MountError {
     },
     #[error("the relative mount path is empty")]
     EmptyPath,
-    #[error("something else is there already")]
+    #[error("the mount point exists and is not empty")]
     Occupied,
-    #[error("the mount point cannot be made")]
+    #[error("cannot create the mount point")]
     MountPoint(#[source] io::Error),
     #[error("{why}")]
     Kernel { why: String },
@@ -109,13 +109,13 @@ enum MountError {
     Remote { why: String },
     #[error(
         "its mountCommand is not run for a job that is isolated from others: it would run on the node as the agent's user, \
-         outside of the job's name spaces. Put the file system into nodeSetup.mountVolumes.unmanagedFileSystems of the cluster, or \
+         outside of the job's namespaces. Put the file system into nodeSetup.mountVolumes.unmanagedFileSystems of the cluster, or \
          have the operator start the node with --isolation off"
     )]
     CommandRefused,
     #[error("the mount command {outcome}{}{}", output_suffix(.output), privilege_hint())]
     Command { outcome: String, output: String },
-    #[error("the mount command ended well, but nothing is mounted{}", output_suffix(.output))]
+    #[error("the mount command succeeded, but nothing is mounted{}", output_suffix(.output))]
     NothingMounted { output: String },
 }
 
@@ -211,7 +211,7 @@ pub fn restore_links(
         }
         tracing::warn!(
             volume = volume.label,
-            "a job has replaced the link to a volume of the cluster: it is made anew"
+            "a job replaced the symbolic link to a volume of the cluster; it has been recreated"
         );
         let parent = match dirfd::make_beneath(root, &parent) {
             Ok(parent) => parent,
@@ -291,7 +291,7 @@ impl MountError {
         if let MountError::Command { output, .. } | MountError::NothingMounted { output } = self
             && !output.is_empty()
         {
-            *output = "the execution log has what it printed".to_owned();
+            *output = "its output is in the execution log".to_owned();
         }
     }
 }

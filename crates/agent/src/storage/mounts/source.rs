@@ -11,7 +11,7 @@ use corro_shares::{SharePath, VolumeDir};
 pub fn open_local(volume: &Volume) -> Option<io::Result<VolumeDir>> {
     let VolumeSource::LocalDirectory(directory) = &volume.source else { return None };
     let Some(root) = &volume.beneath else { return Some(VolumeDir::open(directory)) };
-    let outside = || io::Error::new(io::ErrorKind::InvalidInput, "it does not lie in the tree that it should be of");
+    let outside = || io::Error::new(io::ErrorKind::InvalidInput, "it is outside of the file server's directory");
     let inside = directory.strip_prefix(root).ok().and_then(|inside| inside.to_str());
     let inside = inside.and_then(|inside| SharePath::parse(inside).ok()).ok_or_else(outside);
     Some(inside.and_then(|inside| VolumeDir::open(root)?.open_dir(&inside)))

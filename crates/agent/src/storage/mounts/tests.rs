@@ -112,7 +112,7 @@ fn refusals_say_what_and_why_and_where() {
     check(command("echo out of order; exit 3 #"), "UnmanagedMountError", "ended with exit status: 3: out of order");
     assert!(!bench.root.path().join("deep/u").exists(), "nothing is left of a mount that failed");
     fs::create_dir(&at).expect("a directory in the way");
-    check(volume("logs", bench.here()), "AZFMountError", "something else is there already");
+    check(volume("logs", bench.here()), "AZFMountError", "the mount point exists and is not empty");
 }
 
 #[test]
@@ -130,7 +130,11 @@ fn a_jobs_mount_command_is_refused_or_its_output_kept_apart() {
     }
     let ran = tried(MountCommands::Job);
     assert!(made.exists() && !format!("{:?}", ran.error).contains("the key"), "{:?}", ran.error);
-    assert!(info(&ran.error).contains("ended with exit status: 3: the execution log has"), "{}", info(&ran.error));
+    assert!(
+        info(&ran.error).contains("ended with exit status: 3: its output is in the execution log"),
+        "{}",
+        info(&ran.error)
+    );
     assert_eq!(ran.output, "the key");
 }
 

@@ -133,7 +133,7 @@ fn shared_volume(order: &TaskOrder) -> Option<Volume> {
     (order.hosts.len() > 1 && order.shared_temp.is_none()).then(|| Volume {
         kind: VolumeKind::JobShared,
         relative: SHARED.to_owned(),
-        label: "the directory that the nodes of the job share".to_owned(),
+        label: "the shared directory of the job's nodes".to_owned(),
         source: VolumeSource::Remote(PassRequest { attempt: Some(order.attempt.clone()), relative: None }),
         read_only: false,
         beneath: None,
@@ -264,7 +264,7 @@ fn mount_all(
                 VolumeKind::Container => "Mounting blob file systems",
                 VolumeKind::FileServer => "Mounting file servers",
                 VolumeKind::Unmanaged => "Mounting unmanaged file systems",
-                VolumeKind::JobShared => "Mounting what the nodes of the job share",
+                VolumeKind::JobShared => "Mounting the shared directory of the job's nodes",
             });
         }
         let (root, path) = match volume.kind {

@@ -36,12 +36,13 @@ pub async fn create(task: &mut Task, job_env: &mut JobEnv) -> Result<(), TaskAbo
     let python = python.display();
     match made.unwrap_or_else(|_| Err("it took too long".to_owned())) {
         Ok(()) => {
-            task.log.line(format_args!("Made a Python environment of this job's own, from {python}"));
+            task.log.line(format_args!("Created a Python virtual environment for this job with {python}"));
             activate(&mut job_env.environment.variables, &directory);
         }
         Err(reason) => {
-            task.log
-                .line(format_args!("Could not make a Python environment of this job's own, from {python}: {reason}"));
+            task.log.line(format_args!(
+                "Could not create a Python virtual environment for this job with {python}: {reason}"
+            ));
         }
     }
     Ok(())

@@ -33,11 +33,11 @@ const MAX_LIST_BYTES: usize = 64 * 1024;
 enum WheelError {
     #[error(transparent)]
     Client(#[from] IdentityError),
-    #[error("the server did not give them")]
+    #[error("the request failed")]
     Request(#[from] reqwest::Error),
     #[error("the server answered {0}")]
     Refused(StatusCode),
-    #[error("the server's answer cannot be understood: is it of another version?")]
+    #[error("the server's response is invalid: does it have another version?")]
     BadResponse,
     #[error("cannot write into the node's directory")]
     Disk(#[from] io::Error),
@@ -60,8 +60,10 @@ pub async fn add_to_pip(task: &Task, job_env: &mut JobEnv) -> Result<(), TaskAbo
             job_env.environment.variables.insert(FIND_LINKS.to_owned(), links);
         }
         Err(error) => {
-            task.log
-                .line(format_args!("The server's Python wheels are not there: {}", crate::task_errors::chain(&error)));
+            task.log.line(format_args!(
+                "Could not fetch the server's Python wheels: {}",
+                crate::task_errors::chain(&error)
+            ));
         }
     }
     Ok(())

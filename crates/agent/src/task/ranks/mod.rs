@@ -48,7 +48,7 @@ pub async fn run(
     let places = order.places(gang.mpirun);
     let here: Vec<&Place> = places.iter().filter(|place| place.host_idx == order.host_idx).collect();
     if here.is_empty() {
-        task.log.line("No process of the job runs on this node by itself");
+        task.log.line("The job starts no process on this node by itself");
         task.reporter.phase(TaskPhase::Running).await;
         // The job's command may use this node by its own means, so the environment stays until the job is over.
         wait_for_stop(&mut task.control, None).await;
@@ -192,10 +192,10 @@ async fn exit_report(task: &Task, place: &Place<'_>, ended: ProcessEnd) -> RankE
         Err(_) => (Some(-1), None),
     };
     let name = capitalize(place.role.name(place.index));
-    let why = if ended.stopped { ", as it was told to stop" } else { "" };
+    let why = if ended.stopped { " after a stop request" } else { "" };
     match &ended.exit {
         Ok(exit) => task.log.line(format_args!("{name} ended with {exit}{why}")),
-        Err(error) => task.log.line(format_args!("{name} could not be waited for: {error}")),
+        Err(error) => task.log.line(format_args!("Could not wait for {name}: {error}")),
     }
     let (rank, role, index, stopped) = (place.number, place.role, place.index, ended.stopped);
     let stderr_tail = ended.stderr.join("\n");

@@ -57,14 +57,15 @@ pub async fn find(task: &mut Task, job_env: &JobEnv) -> Result<Option<Mpirun>, T
         answer = timeout(VERSION_TIMEOUT, query_version(task, job_env, &program)) => answer,
         _ = wait_for_stop(&mut control, None) => return Err(TaskAbort::Stopped),
     };
-    let answer = answer.unwrap_or_else(|_| Err("it did not say its version".to_owned()));
-    let found =
-        answer.and_then(|answer| parse_version(&answer).ok_or_else(|| "it is none that is known here".to_owned()));
+    let answer = answer.unwrap_or_else(|_| Err("it printed no version in time".to_owned()));
+    let found = answer.and_then(|answer| {
+        parse_version(&answer).ok_or_else(|| "it is neither Open MPI nor of the MPICH family".to_owned())
+    });
     match (found, configured) {
         (Ok((program, flavour)), _) => {
             let name = match flavour {
                 Flavour::OpenMpi => "Open MPI",
-                Flavour::Hydra => "MPICH or its kind",
+                Flavour::Hydra => "MPICH family",
             };
             task.log.line(format_args!("The ranks are started by {program} ({name})"));
             Ok(Some(Mpirun { program, flavour }))
@@ -101,7 +102,7 @@ async fn query_version(task: &Task, job_env: &JobEnv, program: &str) -> Result<S
     let (exit, stdout, stderr) = tokio::join!(process.wait(), read(stdout), read(stderr));
     match exit {
         Ok(exit) if exit.success() => Ok(stdout),
-        Ok(_) if stdout.is_empty() => Err(format!("{program} is not on the job's search path")),
+        Ok(_) if stdout.is_empty() => Err(format!("{program} is not in the job's PATH")),
         Ok(exit) => Err(stderr.trim_end().lines().last().map_or_else(|| exit.to_string(), str::to_owned)),
         Err(error) => Err(task_errors::chain(&error)),
     }

@@ -48,7 +48,7 @@ pub async fn serve(
         _ = stopped.wait_for(Option::is_some) => return,
     };
     let Ok(Ok(request)) = handshake else {
-        tracing::warn!(node = %context.node.node, "a command was asked for without the job's secret, and refused");
+        tracing::warn!(node = %context.node.node, "refused a remote command: authentication with the job's secret failed");
         return;
     };
     proof.give();

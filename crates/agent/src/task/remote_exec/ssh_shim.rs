@@ -43,7 +43,7 @@ async fn connect_and_run(words: Vec<String>) -> Result<i32, String> {
     let (host, command) = parse(words)?;
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let (Some(nodes), Some(secret)) = (variable(NODES_VARIABLE), variable(SECRET_VARIABLE)) else {
-        return Err("this is no process of a job with other nodes: use a job of several nodes".to_owned());
+        return Err("not a process of a job with several nodes".to_owned());
     };
     let address = find_node(&nodes, &host)?;
     let failed = |error: io::Error| format!("cannot start a command on {host} ({address}): {error}");
@@ -122,7 +122,7 @@ fn forward_signals(frames: &mpsc::Sender<Frame>) -> io::Result<()> {
 fn parse(words: Vec<String>) -> Result<(String, String), String> {
     let mut words = words.into_iter();
     let host = loop {
-        let word = words.next().ok_or("which node? Give its address or its name, then a command")?;
+        let word = words.next().ok_or("missing host: give a node's address or name, then a command")?;
         match word.strip_prefix('-') {
             Some(flags) if !flags.is_empty() && flags != "-" => {
                 let takes_value = flags.chars().position(|flag| OPTIONS_WITH_VALUE.contains(flag));
@@ -140,7 +140,7 @@ fn parse(words: Vec<String>) -> Result<(String, String), String> {
     let rest: Vec<String> = words.skip_while(|word| matches!(word.as_str(), "-n" | "-x" | "-q" | "-T")).collect();
     if rest.is_empty() {
         return Err(format!(
-            "which command on {host}? There are no shells here: 'corro batchai cluster node exec' has them"
+            "missing command for {host}: interactive shells are not supported here, use 'corro batchai cluster node exec'"
         ));
     }
     Ok((host, rest.join(" ")))
@@ -156,7 +156,7 @@ fn find_node(nodes: &str, host: &str) -> Result<String, String> {
         return Ok(at.to_owned());
     }
     let names: Vec<String> = known().filter_map(|(_, at)| address(at)).collect();
-    Err(format!("'{host}' is no node of this job: its nodes are {}", names.join(", ")))
+    Err(format!("'{host}' is not a node of this job; its nodes are {}", names.join(", ")))
 }
 
 #[cfg(test)]
@@ -187,6 +187,6 @@ mod tests {
         assert_eq!(find_node(nodes, "127.0.0.5").as_deref(), Ok("127.0.0.5:8"));
         assert_eq!(find_node(nodes, "tvm-1").as_deref(), Ok("127.0.0.4:7"));
         let error = find_node(nodes, "example.org").expect_err("not ours");
-        assert_eq!(error, "'example.org' is no node of this job: its nodes are 127.0.0.4, 127.0.0.5, 10.0.0.9");
+        assert_eq!(error, "'example.org' is not a node of this job; its nodes are 127.0.0.4, 127.0.0.5, 10.0.0.9");
     }
 }

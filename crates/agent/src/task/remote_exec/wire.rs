@@ -56,7 +56,9 @@ pub async fn client_handshake(
     let mut answer = [0; MAC_BYTES];
     stream.read_exact(&mut answer).await?;
     let verified = handshake_mac(secret, b"agent", &[&theirs, request.nonce.as_bytes()]).verify_slice(&answer);
-    verified.map_err(|_| io::Error::new(io::ErrorKind::PermissionDenied, "whoever listens there is not of this job"))
+    verified.map_err(|_| {
+        io::Error::new(io::ErrorKind::PermissionDenied, "the server could not prove that it belongs to this job")
+    })
 }
 
 /// Server side. On an error the client learns nothing but the end of the connection.
