@@ -1,6 +1,6 @@
-//! What is told about work done through the file service: shares and containers line by line; files and directories, of
-//! which there may be thousands a second, summed for a minute by account, share, caller and address. Pure but for its
-//! lock: time is an argument. Entered by [`super::FileService`]; whoever keeps the lines implements [`AuditSink`].
+//! Audit events of the file service. Operations on shares and containers are one event each. Operations on files and
+//! directories, of which there can be thousands a second, are summed for a minute by account, share, caller and
+//! address. Pure except for a lock: time is an argument.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
@@ -10,29 +10,30 @@ use serde_json::{Value, json};
 
 use crate::protocol::operation::Operation;
 
-/// Keeps counter is told.
+/// Receives the audit events. Implemented by the embedding server.
 pub trait AuditSink: Send + Sync + 'static {
     fn record(&self, event: AuditEvent);
-    /// Somebody with a link is about to read a file from some byte to its end, as one does key follows counter is written.
+    /// A caller with a SAS is about to read a file from some offset to its end, as a client does that follows a growing
+    /// log.
     fn on_tail_read(&self, actor: &str, address: &str, path: &str);
-    /// A caller was turned away; `actor` is `None` for one that nobody knows.
+    /// A request was rejected with 401 or 403. `actor` is `None` for an unauthenticated caller.
     fn record_refusal(&self, actor: Option<&str>, address: &str, method: &str, path: &str, status: u16, code: &str);
 }
 
-/// One line for the history.
+/// One event of the history.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AuditEvent {
-    /// `key:ACCOUNT/key1`, or `link:` and the beginning of a digest of the link's signature.
+    /// `key:ACCOUNT/key1`, or `link:` and the first digits of the SHA-256 of the SAS signature.
     pub actor: String,
     pub address: String,
     pub account: String,
     pub share: String,
-    /// `share.created`
+    /// For example `share.created`.
     pub action: &'static str,
     pub detail: Value,
 }
 
-/// What is summed under.
+/// Operations with the same key are summed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SumKey {
     pub account: String,
@@ -52,18 +53,18 @@ struct EventSum {
 
 const SUM_INTERVAL: Duration = Duration::from_secs(60);
 const MAX_PATHS: usize = 8;
-/// Longer ones are cut.
+/// Longer paths are cut.
 const MAX_PATH_CHARS: usize = 200;
-/// EventSums that are kept at once; with more, all are told early.
+/// Sums held at once. When one more is needed, all are reported early.
 const MAX_SUMS: usize = 1000;
 
-/// How an operation that changed something is told.
+/// How a successful operation is reported.
 pub(crate) enum EventKind {
     Single(&'static str),
     Counted(&'static str),
 }
 
-/// `None` for one that only looks.
+/// `None` for operations that change nothing.
 pub(crate) fn event_kind(operation: Operation, of_snapshot: bool) -> Option<EventKind> {
     use Operation as O;
     Some(match operation {
@@ -98,7 +99,7 @@ pub(crate) fn event_kind(operation: Operation, of_snapshot: bool) -> Option<Even
 }
 
 impl EventSums {
-    /// Counts one change; gives counter is due to be told.
+    /// Counts one operation. Returns events that became due because there were too many sums.
     pub fn add(&self, key: SumKey, counter: &'static str, path: &str, now: Instant) -> Vec<AuditEvent> {
         let mut sums = self.0.lock().expect("no one panics while holding the sums");
         let mut due = Vec::new();
@@ -115,7 +116,7 @@ impl EventSums {
         due
     }
 
-    /// What has been summed for a minute; all of it when the service ends.
+    /// Removes and returns the sums that are a minute old, or all sums when `now` is `None`.
     pub fn take_due(&self, now: Option<Instant>) -> Vec<AuditEvent> {
         let mut sums = self.0.lock().expect("no one panics while holding the sums");
         let is_due = |sum: &EventSum| now.is_none_or(|now| now.saturating_duration_since(sum.since) >= SUM_INTERVAL);
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_minute_of_work_is_one_line_for_each_caller() {
+    fn a_minute_of_work_is_one_event_per_caller() {
         let (sums, start) = (EventSums::default(), Instant::now());
         for number in 0..100 {
             assert_eq!(sums.add(key("a"), "filesCreated", &format!("f{number}"), start), []);
@@ -162,13 +163,13 @@ mod tests {
     }
 
     #[test]
-    fn many_callers_do_not_fill_the_memory_and_none_is_lost() {
+    fn the_number_of_sums_is_bounded_and_no_event_is_lost() {
         let (sums, start) = (EventSums::default(), Instant::now());
-        let mut told = 0;
+        let mut reported = 0;
         for number in 0..3 * MAX_SUMS {
-            told += sums.add(key(&number.to_string()), "filesCreated", "f", start).len();
+            reported += sums.add(key(&number.to_string()), "filesCreated", "f", start).len();
             assert!(sums.0.lock().expect("free").len() <= MAX_SUMS);
         }
-        assert_eq!(told + sums.take_due(None).len(), 3 * MAX_SUMS);
+        assert_eq!(reported + sums.take_due(None).len(), 3 * MAX_SUMS);
     }
 }

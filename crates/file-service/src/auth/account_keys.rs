@@ -2,17 +2,18 @@
 
 use std::sync::Arc;
 
-/// Where the keys of storage accounts come from.
+/// Keys of storage accounts. Implemented by the embedding server.
 pub trait AccountKeys: Send + Sync + 'static {
-    /// The decoded keys of an account; None when there is no such account.
+    /// Decoded keys of an account; `None` when the account does not exist.
     fn keys(&self, account: &str) -> Option<Arc<[Vec<u8>]>>;
 
-    /// Whether the one a link was made for may still use it. Where nobody makes such links, nobody may.
+    /// Whether the login that a SAS was made for (its `by` parameter) is still valid. The default is for servers that
+    /// make no such SAS.
     fn is_login_valid(&self, _by: &str) -> bool {
         false
     }
 
-    /// SumKey loses something with a share that is deleted, in words.
+    /// Users of a share, as a sentence for the warning when it is deleted.
     fn share_users(&self, _account: &str, _share: &str) -> Option<String> {
         None
     }

@@ -1,6 +1,6 @@
-//! SumKey may do what: checks the Shared Key signature or the shared access signature of a request.
-//! Entered first for every request; nothing is looked up before it agrees. Never says whether an
-//! account exists: a request for one that does not is checked against a key that nobody has.
+//! Authentication by Shared Key or shared access signature (SAS), and authorization of the operation. Never reveals
+//! whether an account exists: a request for an unknown account is checked against a decoy key, with the same amount of
+//! work.
 
 mod account_keys;
 pub(crate) mod requirement;
@@ -26,24 +26,24 @@ pub use self::account_keys::{AccountKeys, CredentialSink};
 /// Begins the `by` parameter of the SAS URLs that the server gives to nodes for their mounts: `node:NODE:…`.
 pub const NODE_PREFIX: &str = "node:";
 
-/// How far the date of a signed request may be from our clock, as the service has it.
+/// Maximum difference between the date of a Shared Key request and the server's clock, as in Azure.
 const MAX_SKEW_SECONDS: i64 = 15 * 60;
 
 #[derive(Debug)]
 pub(crate) enum Grant {
-    /// Holds this one of the account's keys, counted from 0: everything.
+    /// Signed with this key of the account, counted from 0. Permits everything.
     AccountKey(usize),
-    /// Holds a link to a file or share: what the link says.
+    /// Service SAS: a file, share, blob or container, with the permissions that it lists.
     Sas(Arc<Sas>),
-    /// Holds a link to the account: what that says.
+    /// Account SAS, with the services, resource types and permissions that it lists.
     AccountSas(Box<AccountSas>),
 }
 
-/// What a signature has proven, and with which of the account's keys.
+/// Result of the signature check, with the index of the account key that signed.
 #[derive(Debug)]
 pub(crate) enum Authenticated {
     Granted(Grant, usize),
-    /// A link that is signed well, whose terms lie in a policy of its share.
+    /// The signature is valid, but the terms are in a stored access policy of the share.
     NeedsPolicy(Box<Sas>, usize),
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn authenticate(
         let signer = check_shared_key(request, authorization, keys, known, now)?;
         return Ok(Authenticated::Granted(Grant::AccountKey(signer), signer));
     }
-    let admission = match sas_cache::get(request, keys) {
+    let authenticated = match sas_cache::get(request, keys) {
         Some((sas, signer)) => {
             sas.check_own_terms(request.bearer(), now).map_err(sas_error)?;
             Authenticated::Granted(Grant::Sas(sas), signer)
@@ -74,19 +74,19 @@ pub(crate) fn authenticate(
             checked
         }
     };
-    // What the host says must be what the link is for.
-    let resource = match &admission {
+    // A SAS for files is not valid on the host of the blob service.
+    let resource = match &authenticated {
         Authenticated::Granted(Grant::Sas(sas), _) => Some(sas.resource),
         Authenticated::NeedsPolicy(sas, _) => Some(sas.resource),
         Authenticated::Granted(..) => None,
     };
     match request.is_blob_service && resource.is_some_and(|resource| !resource.is_of_blobs()) {
         true => Err(StorageError::authentication_failed()),
-        false => Ok(admission),
+        false => Ok(authenticated),
     }
 }
 
-/// Checks the link in a query of a request or of a URL; None when there is none.
+/// Checks the SAS in the query of a request or of a source URL; `None` when the query has none.
 pub(crate) fn check_sas(
     query: &str,
     keys: Option<&[Vec<u8>]>,
@@ -122,24 +122,24 @@ pub(crate) fn check_sas(
     })
 }
 
-/// Signed for a person and not by the account: such links name that person's object.
+/// User delegation SAS carry the object id of the user (`skoid`). They are not supported.
 fn is_user_delegation_sas(query: &str) -> bool {
     corro_model::storage::query_pairs(query).any(|(name, _)| name == "skoid")
 }
 
-/// The end of the check of a link whose terms lie in a policy.
+/// Completes the check of a SAS whose terms are in a stored access policy.
 pub(crate) fn apply_policy(sas: Sas, policy: Option<&Policy>, bearer: Bearer, now: i64) -> Result<Grant, StorageError> {
     sas.check_terms(policy, bearer, now).map(|sas| Grant::Sas(Arc::new(sas))).map_err(sas_error)
 }
 
-/// As much work for an unknown account as for a known one.
+/// Decoy keys make the check of an unknown account cost as much as that of a known one.
 fn keys_or_decoys(keys: Option<&[Vec<u8>]>) -> (&[Vec<u8>], bool) {
     static DECOYS: LazyLock<[Vec<u8>; 2]> = LazyLock::new(|| [vec![0; 64], vec![0; 64]]);
     (keys.unwrap_or(&*DECOYS), keys.is_some())
 }
 
 impl Grant {
-    /// `of_blobs`: the request is one to the blob service, whatever it asks for.
+    /// Checks that the operation is permitted. `is_blob_service`: the request was sent to the host of the blob service.
     pub fn authorize(&self, operation: Operation, is_blob_service: bool) -> Result<(), StorageError> {
         let requirement = operation.requirement();
         let service = if is_blob_service { 'b' } else { operation.service_letter() };
@@ -167,7 +167,7 @@ impl Grant {
         Err(StorageError::new(code))
     }
 
-    /// Whether what is there may be replaced: with the right to create alone it may not.
+    /// Whether an existing file may be overwritten. The Create permission alone does not allow it.
     pub fn may_replace(&self) -> bool {
         match self {
             Grant::AccountKey(_) => true,
@@ -176,7 +176,8 @@ impl Grant {
         }
     }
 
-    /// SumKey this is in the history: a key by its name, a link by a part of a digest, which opens nothing.
+    /// Name of the caller in the history: the name of the key, or a prefix of a digest of the SAS signature, which
+    /// cannot be used to sign in.
     pub fn actor(&self, account: &str) -> String {
         let link = |signature: &str| format!("link:{}", &hex(&Sha256::digest(signature))[..8]);
         match self {
@@ -189,7 +190,7 @@ impl Grant {
         }
     }
 
-    /// For whom this server made the link, if it did.
+    /// Login that the server made this SAS for (its `by` parameter), if any.
     pub fn on_behalf_of(&self) -> Option<&str> {
         match self {
             Grant::Sas(sas) if !sas.by.is_empty() => Some(&sas.by),
@@ -197,23 +198,23 @@ impl Grant {
         }
     }
 
-    /// The pass of a node, which mounts with it.
+    /// Whether this is the mount token of a node.
     pub fn is_node(&self) -> bool {
         self.on_behalf_of().is_some_and(|by| by.starts_with(NODE_PREFIX))
     }
 
-    /// A link to a container or to something in one.
+    /// A SAS for a container or a blob in it.
     pub fn is_container_sas(&self) -> bool {
         matches!(self, Grant::Sas(sas) if sas.resource.is_of_blobs())
     }
 
-    /// The links that this server makes to output in containers lead to the file service's address, and so do the passes of nodes, to which a
-    /// container is a directory like others.
+    /// A container SAS that is used at the address of the file service. The server makes such URLs for job output in
+    /// containers, and nodes mount containers with them.
     pub fn uses_file_address(&self, request: &StorageRequest) -> bool {
         self.is_container_sas() && !request.is_blob_service
     }
 
-    /// Response headers chosen by the maker of a link.
+    /// Response headers that the SAS overrides.
     pub fn header_overrides(&self) -> Option<&Overrides> {
         match self {
             Grant::AccountKey(_) | Grant::AccountSas(_) => None,
@@ -222,7 +223,7 @@ impl Grant {
     }
 }
 
-/// Which of the keys has signed.
+/// Index of the account key that made the signature.
 fn check_shared_key(
     request: &StorageRequest,
     authorization: &str,
@@ -242,7 +243,7 @@ fn check_shared_key(
     let signer = shared_key::verify(signed, headers, keys, credential);
     let signer = signer.filter(|_| known && credential.account == request.account);
     let signer = signer.ok_or_else(StorageError::authentication_failed)?;
-    // Only now: the date is part of what was signed, and a forger requirement not know our clock.
+    // Checked after the signature: the date is signed too, and a forger must not learn the server's time.
     let date = request.header("x-ms-date").or(request.header("date")).ok_or(StorageError::authentication_failed())?;
     let date = httpdate::parse_http_date(date).map_err(|_| StorageError::authentication_failed())?;
     let date = corro_model::Timestamp::from(date).seconds();
@@ -254,14 +255,14 @@ fn check_shared_key(
     }
 }
 
-pub(crate) fn sas_error(refused: Refused) -> StorageError {
-    let refusal = StorageError::authentication_failed();
-    match refused {
-        Refused::Signature | Refused::Malformed => refusal,
-        Refused::Expired => refusal.with_message("The shared access signature has expired. Ask for a new link."),
-        Refused::NotYet => refusal.with_message("The shared access signature is not valid yet."),
-        Refused::Policy => refusal.with_message(
-            "The share keeps no access policy of the name that the shared access signature gives (si), or both say the same thing.",
+pub(crate) fn sas_error(failure: Refused) -> StorageError {
+    let error = StorageError::authentication_failed();
+    match failure {
+        Refused::Signature | Refused::Malformed => error,
+        Refused::Expired => error.with_message("The shared access signature has expired. Ask for a new link."),
+        Refused::NotYet => error.with_message("The shared access signature is not valid yet."),
+        Refused::Policy => error.with_message(
+            "The share has no stored access policy with the identifier of the shared access signature (si), or both set the same field.",
         ),
         Refused::Address => StorageError::new("AuthorizationSourceIPMismatch"),
         Refused::Protocol => StorageError::new("AuthorizationProtocolMismatch"),

@@ -4,20 +4,20 @@ use corro_model::storage::sas::{Permission, ResourceType};
 
 use crate::protocol::operation::Operation;
 
-/// What a shared access signature needs for an operation: one of these permissions, for the right kind of thing.
+/// What an operation requires of a SAS: one of the listed permissions, on the right resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Requirement {
-    /// Only the account's key will do.
+    /// No SAS is enough; the request must be signed with the account key.
     AccountKey,
-    /// On the account itself: only a link to the account opens it.
+    /// On the account itself: an account SAS.
     OnService(&'static [Permission]),
-    /// On the share or container itself: likewise.
+    /// On the share or container itself: an account SAS.
     OnShare(&'static [Permission]),
-    /// A list of what is in the share: a link to the share will do too.
+    /// Listing of a share or directory: an account SAS, or a SAS for the share.
     Listing(&'static [Permission]),
-    /// On a directory: likewise.
+    /// On a directory: an account SAS, or a SAS for the share.
     InShare(&'static [Permission]),
-    /// On a file: a link to that file will do too.
+    /// On a file: also a SAS for that file.
     OnFile(&'static [Permission]),
 }
 
@@ -33,7 +33,7 @@ impl Requirement {
         }
     }
 
-    /// What a link to the account must be for.
+    /// Resource type that an account SAS must include.
     pub fn resource_type(self) -> Option<ResourceType> {
         match self {
             Requirement::AccountKey => None,
@@ -48,7 +48,7 @@ impl Operation {
     pub fn requirement(self) -> Requirement {
         use Permission as P;
         match self {
-            // SumKey may change policies may give rights away.
+            // A caller that can change policies can grant itself permissions.
             Self::ShareAcl | Self::SetShareAcl => Requirement::AccountKey,
             Self::ServiceProperties => Requirement::OnService(&[P::Read]),
             Self::SetServiceProperties => Requirement::OnService(&[P::Write]),
@@ -67,7 +67,8 @@ impl Operation {
             }
             Self::CreatePermission => Requirement::OnShare(&[P::Create, P::Write]),
             Self::DeleteShare | Self::DeleteContainer => Requirement::OnShare(&[P::Delete]),
-            // CreateFile a directory never replaces one. CreateFile a file with the right to create alone does not either.
+            // Creating a directory never replaces one. Creating a file with the Create permission alone does not
+            // either.
             Self::CreateDirectory => Requirement::InShare(&[P::Create, P::Write]),
             Self::DirectoryProperties => Requirement::InShare(&[P::Read]),
             Self::SetDirectory | Self::RenameDirectory => Requirement::InShare(&[P::Write]),

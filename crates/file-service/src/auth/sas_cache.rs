@@ -1,6 +1,6 @@
-//! LinkView whose signature was found right: one that is used again and again, as every mount and every follower of a log does, is not worked out anew
-//! for each request. Entered by `access`, which still asks each time whether the link's terms hold. Every thread remembers by itself. What is proven stands for
-//! these very keys: with new ones it is forgotten.
+//! Per-thread cache of SAS URLs with a verified signature, so that mounts and log followers do not cost an HMAC per
+//! request. The terms (time, address, protocol) are still checked on each request. An entry is valid for the account
+//! keys it was verified with, so it misses after a key rotation.
 
 use std::cell::RefCell;
 use std::hash::{BuildHasher, RandomState};
@@ -10,12 +10,12 @@ use corro_model::storage::sas::Sas;
 
 use crate::protocol::request::{StorageRequest, Target};
 
-/// LinkView that one thread remembers, of less than a kB each.
+/// Entries per thread, less than 1 kB each.
 const CACHE_SLOTS: usize = 512;
 
 struct VerifiedSas {
     hash: u64,
-    /// Kept, so that no other keys can take their location in memory.
+    /// Owned, so that a new allocation with other keys cannot have the same address.
     keys: Arc<[Vec<u8>]>,
     account: String,
     target: Target,
@@ -26,7 +26,7 @@ struct VerifiedSas {
 
 #[derive(Default)]
 struct SasCache {
-    /// Unknown to everybody: whoever guesses at signatures cannot learn from the time it takes how near a guess came.
+    /// Randomly seeded: the timing of a lookup must not reveal how close a guessed signature is.
     hasher: RandomState,
     slots: Vec<Option<VerifiedSas>>,
 }
@@ -35,7 +35,7 @@ thread_local! {
     static CACHE: RefCell<SasCache> = RefCell::default();
 }
 
-/// The link of a request and the key that it was made with, if that is known.
+/// The verified SAS of a request, and the index of the key that signed it.
 pub(crate) fn get(request: &StorageRequest, keys: Option<&Arc<[Vec<u8>]>>) -> Option<(Arc<Sas>, usize)> {
     let (keys, target) = (keys?, request.target.as_ref().ok()?);
     CACHE.with_borrow(|cache| {
@@ -49,7 +49,7 @@ pub(crate) fn get(request: &StorageRequest, keys: Option<&Arc<[Vec<u8>]>>) -> Op
     })
 }
 
-/// Remembers a link that has just been found right.
+/// Inserts a SAS whose signature was just verified.
 pub(crate) fn insert(request: &StorageRequest, keys: Option<&Arc<[Vec<u8>]>>, sas: &Arc<Sas>, signer: usize) {
     let (Some(keys), Ok(target)) = (keys, &request.target) else { return };
     CACHE.with_borrow_mut(|cache| {
@@ -77,7 +77,7 @@ fn slot_of(hash: u64) -> usize {
     (hash % CACHE_SLOTS as u64) as usize
 }
 
-/// How many links this thread remembers.
+/// Number of entries of this thread.
 #[cfg(test)]
 pub(crate) fn cached_count() -> usize {
     CACHE.with_borrow(|cache| cache.slots.iter().flatten().count())

@@ -1,5 +1,5 @@
-//! Grant policies that a share keeps, for links that name one of them (`si`): at most five, each with a name of
-//! its own. Whoever removes or changes one revokes or changes every link that names it.
+//! Stored access policies of a share or container, named by the `si` parameter of a SAS. At most five, kept among the
+//! properties. Removing or changing a policy revokes or changes each SAS that names it. Pure.
 
 use std::fmt::Write;
 
@@ -14,22 +14,22 @@ use crate::protocol::error::StorageError;
 use crate::protocol::{xml, xml_parse};
 
 const MAX_POLICIES: usize = 5;
-/// The service's limit for a name, in characters.
+/// Azure's limit.
 const MAX_ID_CHARS: usize = 64;
 
 pub(crate) type Policies = Vec<(String, Policy)>;
 
-/// What the share keeps under that name.
+/// Policy with that identifier.
 pub(crate) fn find(properties: &Properties, id: &str) -> Option<Policy> {
     load(properties).into_iter().find(|(name, _)| name == id).map(|(_, policy)| policy)
 }
 
-/// A snapshot has none: links to it go through the share's.
+/// Removes all policies. Snapshots have none: a SAS for a snapshot names a policy of the share.
 pub(crate) fn clear(properties: &mut Properties) {
     properties.retain(|name| !name.starts_with(PROPERTY_PREFIX));
 }
 
-/// Kept as `acl-1` to `acl-5`, each written like a query.
+/// The policies are stored as `acl-1` to `acl-5`, each in the format of a query string.
 const PROPERTY_PREFIX: &str = "acl-";
 
 pub(crate) fn store(properties: &mut Properties, policies: &Policies) {
@@ -77,7 +77,7 @@ pub(crate) fn document(policies: &Policies) -> String {
     text
 }
 
-/// An empty body is no policies.
+/// Parses the body of a `comp=acl` request. An empty body means no policies.
 pub(crate) fn parse(body: &[u8]) -> Result<Policies, StorageError> {
     if body.is_empty() {
         return Ok(Policies::new());
@@ -87,7 +87,8 @@ pub(crate) fn parse(body: &[u8]) -> Result<Policies, StorageError> {
     let mut policies = Policies::new();
     for element in &root.children {
         if element.name != "SignedIdentifier" {
-            return Err(StorageError::new("UnsupportedXmlNode").with_message(format!("{} is no policy.", element.name)));
+            return Err(StorageError::new("UnsupportedXmlNode")
+                .with_message(format!("The element {} is not allowed in SignedIdentifiers.", element.name)));
         }
         let id = element.child_text("Id").to_owned();
         let field =
@@ -101,7 +102,10 @@ pub(crate) fn parse(body: &[u8]) -> Result<Policies, StorageError> {
         policies.push((id, policy));
     }
     match policies.len() > MAX_POLICIES {
-        true => Err(StorageError::new("InvalidXmlDocument").with_message("A share keeps 5 access policies at most.")),
+        true => {
+            Err(StorageError::new("InvalidXmlDocument")
+                .with_message("A share can have at most 5 stored access policies."))
+        }
         false => Ok(policies),
     }
 }
@@ -116,7 +120,9 @@ fn check(id: &str, policy: &Policy, others: &Policies) -> Result<(), StorageErro
     }
     for (element, time) in [("Start", &policy.start), ("Expiry", &policy.expiry)] {
         if !time.is_empty() && !is_time(time) {
-            return wrong(format!("The {element} of the access policy '{id}' is not a time as 2018-06-07T22:21:55Z."));
+            return wrong(format!(
+                "The {element} of the access policy '{id}' must be a time such as 2018-06-07T22:21:55Z."
+            ));
         }
     }
     match policy.permissions.chars().all(|letter| "rcwdl".contains(letter)) {
@@ -130,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn policies_come_back_as_they_were_kept() {
+    fn stored_policies_are_loaded_unchanged() {
         let policy = |start: &str, expiry: &str, permissions: &str| Policy {
             start: start.to_owned(),
             expiry: expiry.to_owned(),

@@ -16,14 +16,14 @@ use crate::protocol::listing::{self, page_limit};
 use crate::protocol::request::StorageRequest;
 use crate::protocol::{response, time_format, xml};
 
-/// A whole blob in one request.
+/// Uploads a whole blob in one request.
 pub(crate) async fn put(context: OperationContext<'_>, body: Body) -> Result<Response, StorageError> {
     let params = check_type(context.request).and_then(|()| {
         let publication = BlobPublication::parse(&context)?;
         Ok((publication, parse_body_length(context.request)?, parse_content_md5(context.request)?))
     });
     let ((mut publication, len, sent), body) = request_body::or_drain(params, body).await?;
-    // The service tells the digest of what it took, and keeps it unless another is said.
+    // Azure returns the MD5 of the body, and stores it unless the request sets another one.
     let StagedBody { draft, md5 } = stage_body(&context, body, len, true).await?;
     if sent.is_some() && sent != md5 {
         return Err(StorageError::new("Md5Mismatch"));
@@ -38,7 +38,7 @@ pub(crate) async fn put(context: OperationContext<'_>, body: Body) -> Result<Res
     Ok(response)
 }
 
-/// Also forgets blocks that wait for a blob of this name.
+/// Also discards uncommitted blocks of this name.
 pub(crate) async fn delete(context: OperationContext<'_>) -> Result<Response, StorageError> {
     let preconditions = Preconditions::parse(context.request, (context.state.now)())?;
     context
@@ -100,7 +100,7 @@ fn document(
     text.push_str("<Blobs>");
     for item in &page.items {
         match item {
-            // To others such a name would be another one.
+            // A client that does not know encoded names would take it for another name.
             Flat::File { name, .. } | Flat::Prefix(name) if !params.encodes_names && !xml::is_representable(name) => {}
             Flat::File { name, stat, link, properties } => {
                 push_blob(&mut text, name, (stat, link.as_deref()), properties, with_metadata);
@@ -132,7 +132,7 @@ fn push_blob(
          <Content-Length>{}</Content-Length>",
         time_format::http_date(stat.created),
         time_format::http_date(stat.modified),
-        // Without its quotes, as the service lists it.
+        // Azure lists ETags without quotes.
         stat.etag.trim_matches('"'),
         stat.len,
     );

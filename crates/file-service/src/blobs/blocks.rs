@@ -1,6 +1,6 @@
-//! Blobs in parts: blocks come in any order, under ids that the client makes up, and a list says which of them are the
-//! blob. The list may also name parts of the blob as it is, if they are known: they are kept with it as long as they are few,
-//! and forgotten when somebody else changes its length.
+//! Block blobs uploaded in blocks. Blocks arrive in any order under ids that the client chooses, and a block list says
+//! which of them make up the blob. The list can also name committed blocks of the existing blob: their ids and lengths
+//! are stored among its properties as long as they are few, and ignored when another writer changed the blob's length.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -19,15 +19,15 @@ use crate::protocol::error::StorageError;
 use crate::protocol::request::StorageRequest;
 use crate::protocol::{response, xml, xml_parse};
 
-/// The service's limits.
+/// Azure's limits.
 const MAX_BLOCKS: usize = 50_000;
 const MAX_ID_BYTES: usize = 64;
-/// 50,000 ids of 64 bytes, created_response in XML.
+/// Enough for 50,000 ids of 64 bytes in XML.
 const MAX_LIST_BYTES: u64 = 8 << 20;
 
-/// The name under which the parts of a blob are kept with it: `id:length`, one after the other. Never a header.
+/// Property that holds the committed blocks as `id:length` words. Never sent as a header.
 const BLOCKS_PROPERTY: &str = "blocks";
-/// With more, they are not kept.
+/// Longer lists are not stored.
 const MAX_BLOCKS_PROPERTY: usize = 6000;
 
 pub(crate) async fn put(context: OperationContext<'_>, body: Body) -> Result<Response, StorageError> {
@@ -55,7 +55,7 @@ pub(crate) async fn put(context: OperationContext<'_>, body: Body) -> Result<Res
     Ok(response)
 }
 
-/// Makes the blob out of what the list names.
+/// Creates the blob from the blocks in the list.
 pub(crate) async fn commit(context: OperationContext<'_>, body: Body) -> Result<Response, StorageError> {
     let body = request_body::read_whole(context.request, body, MAX_LIST_BYTES).await?;
     let listed = parse(&body)?;
@@ -63,7 +63,7 @@ pub(crate) async fn commit(context: OperationContext<'_>, body: Body) -> Result<
     let stat = context
         .try_on_disk(move |shares, location| {
             let container = location.open(shares)?;
-            let mut sources = BlockSources::of(&container, location)?;
+            let mut sources = BlockSources::open(&container, location)?;
             let mut draft = shares.draft(&location.account, &location.share)?;
             let mut parts = String::new();
             for entry in &listed {
@@ -130,17 +130,17 @@ pub(crate) async fn list(context: OperationContext<'_>) -> Result<Response, Stor
     Ok(response)
 }
 
-/// Where the bytes of a block are.
+/// Finds the bytes of the blocks that a block list names.
 struct BlockSources {
-    /// The blob as it is, and where its parts lie in it.
+    /// The existing blob, and offset and length of its committed blocks by id.
     blob: Option<File>,
     parts: HashMap<String, (u64, u64)>,
-    /// The block that was found last.
+    /// Uncommitted block that was found last.
     open: Option<File>,
 }
 
 impl BlockSources {
-    fn of(container: &Share, location: &Location) -> Result<Self, ShareError> {
+    fn open(container: &Share, location: &Location) -> Result<Self, ShareError> {
         let (mut parts, mut blob) = (HashMap::new(), None);
         if let Some((stat, kept)) = describe_blob(container, &location.path)? {
             let mut start = 0;
@@ -153,7 +153,7 @@ impl BlockSources {
         Ok(BlockSources { blob, parts, open: None })
     }
 
-    /// The file, the first byte and how many; `None` when there is no such block.
+    /// File, offset and length of a block; `None` when there is no such block.
     fn find(
         &mut self,
         shares: &Shares,
@@ -176,7 +176,7 @@ impl BlockSources {
 enum BlockState {
     Committed,
     Uncommitted,
-    /// Those that wait first.
+    /// The uncommitted block if there is one, else the committed one.
     Latest,
 }
 
@@ -197,7 +197,10 @@ fn parse(body: &[u8]) -> Result<Vec<BlockRef>, StorageError> {
             "Committed" => BlockState::Committed,
             "Uncommitted" => BlockState::Uncommitted,
             "Latest" => BlockState::Latest,
-            name => return Err(StorageError::new("UnsupportedXmlNode").with_message(format!("{name} names no block."))),
+            name => {
+                return Err(StorageError::new("UnsupportedXmlNode")
+                    .with_message(format!("The element {name} is not allowed in a block list.")));
+            }
         };
         Ok(BlockRef { state, id: decode_id(element.text.trim())? })
     });
@@ -208,20 +211,20 @@ fn parse_block_id(request: &StorageRequest) -> Result<String, StorageError> {
     decode_id(request.parameter("blockid"))
 }
 
-/// An id in hexadecimal, which can be a file's name.
+/// Block id in hexadecimal, which is a valid file name.
 fn decode_id(text: &str) -> Result<String, StorageError> {
     let bytes = STANDARD.decode(text).ok().filter(|bytes| (1..=MAX_ID_BYTES).contains(&bytes.len()));
     Ok(hex(&bytes.ok_or(StorageError::new("InvalidBlockId"))?))
 }
 
-/// An id as the client wrote it.
+/// Block id as the client sent it, in base64.
 fn encode_id(id: &str) -> String {
     let bytes: Vec<u8> =
         (0..id.len() / 2).filter_map(|at| u8::from_str_radix(&id[2 * at..2 * at + 2], 16).ok()).collect();
     STANDARD.encode(bytes)
 }
 
-/// The blob, if there is one.
+/// The blob, if it exists.
 fn describe_blob(container: &Share, path: &SharePath) -> Result<Option<(corro_shares::Stat, Properties)>, ShareError> {
     match container.stat_file(path).and_then(|_| container.describe(path)) {
         Ok(describe_blob) => Ok(Some(describe_blob)),
@@ -230,7 +233,7 @@ fn describe_blob(container: &Share, path: &SharePath) -> Result<Option<(corro_sh
     }
 }
 
-/// The parts of a blob of that length; none if they do not add up to it.
+/// Committed blocks of a blob of that length; empty if their lengths do not add up to it.
 fn load_blocks(properties: &Properties, len: u64) -> Vec<Block> {
     let words = properties.get(BLOCKS_PROPERTY).unwrap_or_default().split_whitespace();
     let block = |word: &str| {
@@ -246,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_of_blocks_are_read_and_bad_ones_named() {
+    fn block_lists_are_parsed_and_invalid_ones_rejected() {
         let text = "<?xml version=\"1.0\"?><BlockList><Latest>QUE=</Latest><Committed>QUI=</Committed>\
                     <Uncommitted> QUM= </Uncommitted></BlockList>";
         let listed = parse(text.as_bytes()).expect("a list");
@@ -263,13 +266,13 @@ mod tests {
             ("<BlockList><Latest>no!</Latest></BlockList>", "InvalidBlockId"),
             ("<BlockList><Latest></Latest></BlockList>", "InvalidBlockId"),
         ] {
-            assert_eq!(parse(text.as_bytes()).map_err(|refusal| refusal.code), Err(code), "{text}");
+            assert_eq!(parse(text.as_bytes()).map_err(|error| error.code), Err(code), "{text}");
         }
         assert_eq!(parse(b"<BlockList/>"), Ok(Vec::new()));
     }
 
     #[test]
-    fn parts_that_do_not_add_up_are_none() {
+    fn stored_blocks_that_do_not_add_up_are_ignored() {
         let mut properties = Properties::default();
         assert!(properties.set(BLOCKS_PROPERTY, "41:3 42:4"));
         assert_eq!(load_blocks(&properties, 7).len(), 2);

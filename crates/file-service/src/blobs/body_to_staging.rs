@@ -1,5 +1,4 @@
-//! Takes a body of any length to the disk as it comes, into a draft. A mebibyte of it is in memory; its room there is
-//! counted with those of all other uploads.
+//! Streams a request body of any length into a staging file. At most 1 MiB is in memory, counted by the upload permits.
 
 use std::{io::IoSlice, time::Instant};
 
@@ -14,18 +13,18 @@ use crate::context::OperationContext;
 use crate::limits::request_body::{READ_TIMEOUT, is_too_slow};
 use crate::protocol::error::StorageError;
 
-/// What is batched before the disk is bothered.
+/// Bytes collected before a write to disk.
 const WRITE_BATCH_BYTES: usize = 1 << 20;
-/// Crumbs are written early: each is an allocation of its own.
+/// Many small chunks are written early, since each is an allocation of its own.
 const MAX_CHUNKS: usize = 256;
 
 pub struct StagedBody {
     pub draft: Draft,
-    /// If it was asked for.
+    /// If it was requested.
     pub md5: Option<[u8; 16]>,
 }
 
-/// Exactly `len` bytes, or a refusal. The container must be there.
+/// Reads exactly `len` bytes or fails. Fails early if the container does not exist.
 pub async fn stage_body(
     context: &OperationContext<'_>,
     body: Body,

@@ -1,4 +1,4 @@
-//! Requests about blob containers: making, finding, listing and deleting them. What is in one is `blobs`'.
+//! Requests about blob containers: create, properties, metadata, listing, deletion.
 
 use std::fmt::Write;
 
@@ -22,7 +22,7 @@ pub(crate) async fn list(context: OperationContext<'_>) -> Result<Response, Stor
     Ok(response::xml_document(document(&params, &entries, with_metadata, next.as_deref())))
 }
 
-/// What clients ask to find out what they talk to.
+/// Get Account Information: clients call it to find out what they are connected to.
 pub(crate) fn account() -> Response {
     let mut response = response::empty(200);
     response::set_header(response.headers_mut(), "x-ms-sku-name", "Standard_LRS");
@@ -32,7 +32,7 @@ pub(crate) fn account() -> Response {
 
 pub(crate) async fn create(context: OperationContext<'_>) -> Result<Response, StorageError> {
     let metadata = metadata_headers::parse_metadata(context.request)?;
-    // Nothing is shown to those who show nothing.
+    // Anonymous access does not exist here.
     if context.request.headers.contains_key("x-ms-blob-public-access") {
         return Err(StorageError::new("PublicAccessNotPermitted"));
     }
@@ -50,7 +50,7 @@ pub(crate) async fn properties(context: OperationContext<'_>) -> Result<Response
         .await?;
     let mut response = described(200, &stat);
     metadata_headers::set_headers(response.headers_mut(), &properties);
-    // A container cannot be leased.
+    // Containers cannot be leased here.
     response::set_header(response.headers_mut(), "x-ms-lease-status", "unlocked");
     response::set_header(response.headers_mut(), "x-ms-lease-state", "available");
     response::set_header(response.headers_mut(), "x-ms-has-immutability-policy", "false");

@@ -1,7 +1,7 @@
-//! Requests about blobs, which are the files of a container: what the blob service has and the file service has not.
-//! Whole blobs in (`put`), in blocks (`blocks`), listings, deletion. Reading, properties and metadata are those of files.
+//! Operations of the blob service that the file service does not have. A blob is a file of a container. Reads,
+//! properties and metadata are those of files.
 //!
-//! A blob takes its name when all of it is there, in one step: an upload that breaks off changes nothing.
+//! A blob gets its name when it is complete, in one rename: an interrupted upload changes nothing.
 
 pub(crate) mod blob_ops;
 pub(crate) mod blocks;

@@ -11,12 +11,12 @@ use crate::protocol::error::StorageError;
 use crate::protocol::request::StorageRequest;
 use crate::protocol::{metadata_headers, response};
 
-/// How a draft becomes a blob: what is kept with it, and what must hold.
+/// Properties and preconditions of a staged file that is to become a blob.
 pub(crate) struct BlobPublication {
     pub properties: Properties,
     preconditions: Preconditions,
     may_replace: bool,
-    /// Only if there is none of the name.
+    /// Fail if the blob exists (`If-None-Match: *`).
     must_not_exist: bool,
 }
 
@@ -25,7 +25,7 @@ impl BlobPublication {
         let request = context.request;
         let must_not_exist = request.header("if-none-match").is_some_and(|tags| tags.trim() == "*");
         let preconditions = Preconditions::parse(request, (context.state.now)())?;
-        // Said by the step that makes it, so that of two who ask at once one is refused.
+        // The rename itself fails if the blob exists, so that only one of two concurrent uploads succeeds.
         let preconditions = if must_not_exist { preconditions.without_conditions() } else { preconditions };
         Ok(BlobPublication {
             properties: metadata_headers::parse_properties(request)?,
@@ -38,9 +38,9 @@ impl BlobPublication {
     pub fn publish(self, shares: &Shares, location: &Location, draft: Draft) -> Result<Stat, StorageError> {
         let BlobPublication { mut properties, preconditions, may_replace, must_not_exist } = self;
         let container = location.open(shares)?;
-        // A directory is no blob: whether it can make room for one is seen when it must.
+        // A directory is not a blob. An empty one makes way for the blob when it is published.
         match preconditions.check_write(&container, &location.path) {
-            Err(refusal) if refusal.code == "ResourceNotFound" => {}
+            Err(error) if error.code == "ResourceNotFound" => {}
             checked => checked?,
         }
         if let Ok((_, before)) = container.describe(&location.path) {
@@ -52,7 +52,7 @@ impl BlobPublication {
     }
 }
 
-/// The answer to one that was created_response.
+/// Response to a successful upload.
 pub(crate) fn created_response(stat: &Stat) -> Response {
     let mut response = response::empty(201);
     response::set_etag_and_modified(response.headers_mut(), stat);
@@ -69,5 +69,5 @@ pub(crate) fn parse_body_length(request: &StorageRequest) -> Result<u64, Storage
     }
 }
 
-/// The service's largest body of one request: 5000 MiB.
+/// Azure's limit for the body of one request: 5000 MiB.
 const MAX_BODY_BYTES: u64 = 5000 << 20;

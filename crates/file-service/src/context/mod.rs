@@ -1,4 +1,4 @@
-//! OperationContext of one authorized operation: the service's state, the request, and the location on disk that it is about.
+//! Context of one authorized operation: the service's state, the request, and the location on disk that it is about.
 
 pub(crate) mod recent_appends;
 pub(crate) mod running_copies;
@@ -16,10 +16,10 @@ use crate::limits::upload_permits::UploadPermit;
 use crate::protocol::error::StorageError;
 use crate::protocol::request::StorageRequest;
 
-/// How long a range waits until there is room for it.
+/// Time that a request waits for an upload permit before it fails with `ServerBusy`.
 const UPLOAD_PERMIT_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What an authorised operation works with.
+/// An authorized operation.
 pub(crate) struct OperationContext<'a> {
     pub state: &'a Arc<ServiceState>,
     pub request: &'a StorageRequest,
@@ -27,12 +27,12 @@ pub(crate) struct OperationContext<'a> {
     pub path: SharePath,
     pub snapshot: Option<SnapshotId>,
     pub in_container: bool,
-    /// Whether the caller may replace what is there.
+    /// Whether an existing file may be overwritten.
     pub may_replace: bool,
 }
 
 impl OperationContext<'_> {
-    /// UploadPermit for the bytes of a request, as long as it is held.
+    /// Waits for a permit to hold the body of an upload in memory. Hold the result until the body is written.
     pub async fn acquire_upload_permit(&self) -> Result<UploadPermit, StorageError> {
         let permit = timeout(UPLOAD_PERMIT_TIMEOUT, self.state.upload_permits.acquire(&self.request.account)).await;
         permit.map_err(|_| StorageError::new("ServerBusy"))
@@ -48,12 +48,12 @@ impl OperationContext<'_> {
         }
     }
 
-    /// For work that outlives the answer.
+    /// For work that continues after the response.
     pub fn state_handle(&self) -> Arc<ServiceState> {
         self.state.clone()
     }
 
-    /// Runs disk work on a blocking thread, with the account's name, the share's and the path.
+    /// Runs disk work on a blocking thread.
     pub async fn on_disk<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Shares, &Location) -> Result<T, ShareError> + Send + 'static,
@@ -61,7 +61,7 @@ impl OperationContext<'_> {
         self.try_on_disk(|shares, location| work(shares, location).map_err(StorageError::from)).await
     }
 
-    /// The same for work that may refuse what was asked after it has looked.
+    /// Like [`on_disk`](Self::on_disk), for work that can fail with an error of the protocol.
     pub async fn try_on_disk<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Shares, &Location) -> Result<T, StorageError> + Send + 'static,
@@ -70,12 +70,12 @@ impl OperationContext<'_> {
         let location = self.location();
         match spawn_blocking(move || work(&shares, &location)).await {
             Ok(result) => result,
-            Err(_) => Err(StorageError::internal()), // the work panicked, and the panic was reported
+            Err(_) => Err(StorageError::internal()), // a panic, which the panic hook has reported
         }
     }
 }
 
-/// The thing on disk that a request is about.
+/// The share or container and the path that a request is about.
 pub(crate) struct Location {
     pub account: String,
     pub share: String,

@@ -1,15 +1,15 @@
-//! Last block that each writer appended, so that a retried append writes nothing twice. In memory only.
+//! Last block that each writer appended, so that a retried append does not write twice. In memory only.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Mutex;
 
-/// The last block that each writer appended, so that asking again after a broken connection appends nothing twice.
+/// Recent appends by writer, for a bounded number of writers.
 #[derive(Default)]
 pub(crate) struct RecentAppends(Mutex<Writers>);
 
 #[derive(Default)]
 struct Writers {
-    /// By writer: the number of the block, and where it begins.
+    /// Per writer: number of the last block, and its offset.
     last: HashMap<String, (u64, u64)>,
     order: VecDeque<String>,
 }

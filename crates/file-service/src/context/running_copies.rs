@@ -1,4 +1,5 @@
-//! RunningCopies in progress. In memory only, so a copy that a crash interrupted is told from one that still runs.
+//! Registry of the copies in progress. In memory only, so a copy interrupted by a crash can be distinguished from one that still
+//! runs.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
@@ -12,7 +13,7 @@ pub(crate) const COPY_STATUS: &str = "x-ms-copy-status";
 
 pub(crate) const COPY_STATUS_DESCRIPTION: &str = "x-ms-copy-status-description";
 
-/// RunningCopies under way, by id; the flag says that they shall go on.
+/// Copies in progress by id. Clearing the flag aborts the copy.
 #[derive(Default)]
 pub(crate) struct RunningCopies(Mutex<HashMap<String, Arc<AtomicBool>>>);
 
@@ -27,7 +28,7 @@ impl RunningCopies {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// A copy that no one is making any more did not succeed.
+    /// Marks a pending copy as failed if it is not in progress in this process.
     pub fn fail_if_interrupted(&self, properties: &mut Properties) {
         if is_pending(properties) && !properties.get(COPY_ID).is_some_and(|id| self.running().contains_key(id)) {
             set_property(properties, COPY_STATUS, "failed");
@@ -40,12 +41,12 @@ impl RunningCopies {
     }
 }
 
-/// Whether something is a copy that may still be made.
+/// Whether these are the properties of a copy in progress or of an interrupted one.
 pub(crate) fn is_pending(properties: &Properties) -> bool {
     properties.get(COPY_STATUS) == Some("pending")
 }
 
 pub(crate) fn set_property(properties: &mut Properties, name: &str, value: &str) {
-    // Made here or printable ASCII from a header; one that is not is left out.
+    // Values are made here or come from a header, so they are printable; another one is left out.
     let _ = properties.set(name, value);
 }

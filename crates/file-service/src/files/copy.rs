@@ -1,7 +1,7 @@
-//! Copying a file on this server: `x-ms-copy-source` on a PUT. What may be a source is said in `sources`.
+//! Copies a file within this server (`x-ms-copy-source` on a PUT).
 //!
-//! A copy that takes long goes on after the answer: its state is `pending` until it has ended. What is under way is in
-//! memory only, so a copy that a crash cut off is told apart from one that is still running, and is `failed`.
+//! A long copy continues after the response: its status is `pending` until it ends. The registry of running copies is
+//! in memory only, so a copy interrupted by a crash is reported as `failed`.
 
 use std::{
     sync::{
@@ -29,7 +29,7 @@ use crate::protocol::{metadata_headers, response};
 use crate::shares::permissions;
 use crate::shares::quota::check_quota;
 
-/// How long an answer waits for the end of its copy.
+/// Time that the response waits for the copy to finish.
 const RESPONSE_WAIT: Duration = Duration::from_secs(10);
 
 pub(crate) async fn start(context: OperationContext<'_>, grant: &Grant) -> Result<Response, StorageError> {
@@ -41,7 +41,7 @@ pub(crate) async fn start(context: OperationContext<'_>, grant: &Grant) -> Resul
     let ignores_read_only = request.flag("x-ms-file-copy-ignore-readonly")?;
     let preconditions = Preconditions::parse(request, (context.state.now)())?.ignoring_read_only(ignores_read_only);
     let may_replace = context.may_replace;
-    // Before anything is begun: what stands against the copy is said at once.
+    // Checked before the copy starts, so that the response can report it.
     smb = context
         .try_on_disk(move |shares, location| {
             let share = location.open(shares)?;
@@ -64,8 +64,8 @@ pub(crate) async fn start(context: OperationContext<'_>, grant: &Grant) -> Resul
     });
     let (status, stat) = match timeout(RESPONSE_WAIT, &mut copying).await {
         Ok(Ok(Ok(stat))) => ("success", Some(stat)),
-        Ok(Ok(Err(refusal))) => return Err(as_source_not_found(refusal)),
-        Ok(Err(_)) => return Err(StorageError::internal()), // it panicked, and the panic was reported
+        Ok(Ok(Err(error))) => return Err(as_source_not_found(error)),
+        Ok(Err(_)) => return Err(StorageError::internal()), // a panic, which the panic hook has reported
         Err(_) => ("pending", None),
     };
     let mut response = response::empty(202);
@@ -137,10 +137,10 @@ impl CopyTask {
         let status = match &copied {
             Ok(_) => "success",
             Err(ShareError::CopyStopped(_)) => "aborted",
-            Err(_) => return Ok(copied?), // nothing is there to describe
+            Err(_) => return Ok(copied?), // the destination does not exist
         };
         let moved = copied.as_ref().map_or(0, |stat| stat.len);
-        let written = smb_properties::SmbProperties::of(&stat, &source.describe_content(&target.path)?.1).written;
+        let written = smb_properties::SmbProperties::load(&stat, &source.describe_content(&target.path)?.1).written;
         let ended = destination.note_properties(&location.path, |kept, stat| {
             smb_properties::keep_last_write_time(kept, &written, stat);
             self.smb.apply_to_new(kept, stat);
@@ -154,12 +154,12 @@ impl CopyTask {
     }
 }
 
-/// A destination that is missing says so itself; what is not found is the source.
-fn as_source_not_found(refusal: StorageError) -> StorageError {
-    match refusal.code {
+/// A missing destination has error codes of its own, so `ResourceNotFound` means the source.
+fn as_source_not_found(error: StorageError) -> StorageError {
+    match error.code {
         "ResourceNotFound" | "ResourceTypeMismatch" => {
             StorageError::new("ResourceNotFound").with_message("The file to be copied does not exist.")
         }
-        _ => refusal,
+        _ => error,
     }
 }

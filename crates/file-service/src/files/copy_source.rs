@@ -1,6 +1,6 @@
-//! Sources that a header names by URL: of copies, of ranges, of renames. A source is a URL of this server (its own
-//! address, or `{account}.file.…`); nothing is ever fetched from elsewhere. A caller with the account's key may use
-//! what is in the account; any other source must carry a shared grant signature that permits it.
+//! Resolves and authorizes sources that a header names by URL, for copies, ranges and renames. The URL must be one of
+//! this server (its address, or `{account}.file.…`); nothing is fetched from other servers. A caller with the account
+//! key may use all files of the account. Every other source URL must carry a SAS with the needed permission.
 
 use corro_model::storage::sas::Permission;
 use corro_shares::{SharePath, SnapshotId};
@@ -16,11 +16,11 @@ pub(crate) struct Source {
     pub account: String,
     pub target: Target,
     pub snapshot: Option<SnapshotId>,
-    /// The URL without its query: a signature is not to be kept.
+    /// URL without its query, because the signature must not be stored.
     pub url: String,
 }
 
-/// Finds the source in the header, and whether the caller may do this with it.
+/// Resolves the source URL in the header and checks that the caller has the permission on it.
 pub(crate) async fn resolve(
     context: &OperationContext<'_>,
     grant: &Grant,
@@ -32,7 +32,7 @@ pub(crate) async fn resolve(
     let (address, query) = url.split_once('?').unwrap_or((url, ""));
     let (account, style, raw_path) = parse_url(request, address).ok_or_else(|| {
         StorageError::new("CannotVerifyCopySource")
-            .with_message("The source is not a file of this server, and no other is asked.")
+            .with_message("The source is not a file on this server. Copies from other servers are not supported.")
     })?;
     let mut target = Target::parse(raw_path, style, &account).map_err(|_| StorageError::invalid_header(header))?;
     if request.header("x-ms-source-allow-trailing-dot").is_some_and(|text| text.eq_ignore_ascii_case("false")) {
@@ -48,7 +48,7 @@ pub(crate) async fn resolve(
     Ok(Source { account, target, snapshot, url: address.to_owned() })
 }
 
-/// Account, style and raw path of a URL of this server.
+/// Account, address style and raw path of a URL of this server.
 fn parse_url<'u>(request: &StorageRequest, address: &'u str) -> Option<(String, AddressStyle, &'u str)> {
     let rest = address.strip_prefix("http://").or(address.strip_prefix("https://"))?;
     let at = rest.find('/')?;
@@ -73,9 +73,9 @@ async fn authorize_by_sas(
     let (request, service, now) = (context.request, context.state, (context.state.now)());
     let unverified = || StorageError::new("CannotVerifyCopySource");
     let keys = service.keys.keys(account);
-    let admission =
+    let authenticated =
         auth::check_sas(query, keys.as_deref(), account, Ok(target), request.bearer(), now).ok_or_else(unverified)?;
-    let grant = match admission.map_err(|_| unverified())? {
+    let grant = match authenticated.map_err(|_| unverified())? {
         Authenticated::Granted(grant, _) => grant,
         Authenticated::NeedsPolicy(sas, _) => {
             let (owner, share) = (account.to_owned(), target.share.clone());
@@ -91,7 +91,7 @@ async fn authorize_by_sas(
         Permission::Read => Operation::ReadFile,
         _ => Operation::SetFile,
     };
-    // A link to something in a container opens no share of the same name. What a node renames stays where it is.
+    // A SAS for a container is not valid for a share of the same name. A rename by a node stays inside its container.
     let stays = context.in_container && permission == Permission::Write;
     match grant.is_container_sas() && !stays {
         true => Err(unverified()),

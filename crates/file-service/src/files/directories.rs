@@ -1,4 +1,4 @@
-//! Requests about directories.
+//! Requests about directories: create, properties, metadata, listing, deletion.
 
 use axum::response::Response;
 use corro_shares::{Kind, PageRequest, Properties, ShareError, Stat};
@@ -50,7 +50,7 @@ pub(crate) async fn properties(context: OperationContext<'_>) -> Result<Response
     Ok(response)
 }
 
-/// `comp=metadata` replaces the metadata, `comp=properties` what SMB knows of the directory.
+/// `comp=metadata` replaces the metadata, `comp=properties` the SMB properties.
 pub(crate) async fn set(context: OperationContext<'_>) -> Result<Response, StorageError> {
     let metadata = metadata_headers::parse_metadata(context.request)?;
     let only_metadata = context.request.parameter("comp").eq_ignore_ascii_case("metadata");
@@ -82,7 +82,7 @@ pub(crate) async fn list(context: OperationContext<'_>) -> Result<Response, Stor
     let (from, prefix) = parse_marker(marker);
     let prefix = prefix.unwrap_or_else(|| request.parameter("prefix").to_owned());
     let asked_prefix = prefix.clone();
-    let details = Details::of(request.parameter("include"), request.flag("x-ms-file-extended-info")?);
+    let details = Details::parse(request.parameter("include"), request.flag("x-ms-file-extended-info")?);
     let described = details.needs_properties();
     let (page, stat) = context
         .on_disk(move |shares, location| {

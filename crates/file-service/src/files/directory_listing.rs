@@ -9,20 +9,20 @@ use crate::protocol::smb_properties::SmbProperties;
 use crate::protocol::time_format::{http_date, smb_time};
 use crate::protocol::xml::{DECLARATION, escape, is_representable, push_link, push_name};
 
-/// What a listing says about each entry besides name and length.
+/// Optional elements of a listing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Details {
     timestamps: bool,
     etag: bool,
     attributes: bool,
     permission_key: bool,
-    /// The ids of entries and directory.
+    /// Ids of the entries and of the directory.
     ids: bool,
 }
 
 impl Details {
-    /// `include` is a list of words; any of them asks for the ids too.
-    pub fn of(include: &str, extended: bool) -> Self {
+    /// `include` is a comma-separated list; any item also selects the ids.
+    pub fn parse(include: &str, extended: bool) -> Self {
         let wants = |what: &str| include.split(',').any(|word| word.trim().eq_ignore_ascii_case(what));
         Details {
             timestamps: wants("timestamps"),
@@ -33,13 +33,13 @@ impl Details {
         }
     }
 
-    /// Whether some of it must be looked for beside the entries.
+    /// Whether the stored properties of the entries must be read.
     pub fn needs_properties(self) -> bool {
         self.timestamps || self.attributes || self.permission_key
     }
 }
 
-/// The directory that is listed.
+/// The listed directory.
 pub(crate) struct Directory<'a> {
     pub share: &'a str,
     pub path: &'a str,
@@ -58,7 +58,7 @@ pub(crate) fn document(params: &ListingParams, directory: Directory<'_>, page: &
         let _ = write!(xml, "<DirectoryId>{}</DirectoryId>", directory.stat.id);
     }
     xml.push_str("<Entries>");
-    // To others such a name would be another one.
+    // A client that does not know encoded names would take it for another name.
     for entry in page.entries.iter().filter(|entry| params.encodes_names || is_representable(&entry.name)) {
         push_entry(&mut xml, entry, details);
     }
@@ -69,7 +69,8 @@ pub(crate) fn document(params: &ListingParams, directory: Directory<'_>, page: &
 
 fn push_entry(xml: &mut String, entry: &Entry, details: Details) {
     let element = match entry.kind() {
-        // The service of that time knows no third kind. Never a directory: clients would descend into it.
+        // The emulated versions know only files and directories. A link is never a directory: clients would descend
+        // into it.
         Kind::File | Kind::Link => "File",
         Kind::Directory => "Directory",
     };
@@ -83,7 +84,7 @@ fn push_entry(xml: &mut String, entry: &Entry, details: Details) {
         let _ = write!(xml, "<Content-Length>{}</Content-Length>", entry.len());
     }
     push_link(xml, entry.link.as_ref(), &entry.stat);
-    let smb = details.needs_properties().then(|| SmbProperties::of(&entry.stat, &entry.properties));
+    let smb = details.needs_properties().then(|| SmbProperties::load(&entry.stat, &entry.properties));
     if let Some(SmbProperties { created, written, changed, .. }) = smb.as_ref().filter(|_| details.timestamps) {
         let _ = write!(
             xml,

@@ -1,7 +1,6 @@
-//! Bytes out: a whole file or a range of it, read in pieces by offset while the client takes
-//! them. At most two pieces of a download are in memory, and no thread waits for a slow client.
-//! Little that lies in the kernel's caches is answered at once; what may need the disk is read on
-//! another thread.
+//! Reads a whole file or a range of it. Content is read in chunks while the client receives it: at most two chunks of a
+//! download are in memory, and no thread waits for a slow client. Small reads from the page cache are answered on the
+//! connection's thread; reads that may need the disk run on a blocking thread.
 
 use std::{
     fs::File,
@@ -32,15 +31,15 @@ use crate::protocol::range::{self, ByteRange, RangeSpec};
 use crate::protocol::request::StorageRequest;
 use crate::protocol::response;
 
-/// As much is read together with the rest that is spec of a file.
+/// Content up to this size is read together with the file's attributes.
 const INLINE_BYTES: u64 = 64 << 10;
 
-/// A file that was written to clip this time may be written to again.
+/// A file modified within this time is assumed to be still growing.
 const RECENT_WRITE: Duration = Duration::from_secs(10);
-/// So much of the end of a file tells whether it is a text.
+/// Bytes at the end of a file that are checked for being text.
 const TEXT_TAIL_BYTES: u64 = 1024;
 
-/// A link, and everything from some byte on: so `job file stream` asks for what is new.
+/// A read with a SAS from some offset to the end of the file: `job file stream` polls a log this way.
 pub(crate) fn is_tail_read(request: &StorageRequest, grant: &Grant) -> bool {
     matches!(grant, Grant::Sas(_)) && matches!(range::parse_read_range(request), Ok(Some(RangeSpec::From(_))))
 }
@@ -53,7 +52,7 @@ pub(crate) async fn read(context: OperationContext<'_>, grant: &Grant) -> Result
         None => {
             let found = context.on_disk(move |shares, location| open_blocking(shares, location, spec)).await;
             let (file, described, content) = found.map_err(StorageError::type_mismatch_as_not_found)?;
-            OpenedFile { file, described: Arc::new(DescribedFile::of(&context, described)), content }
+            OpenedFile { file, described: Arc::new(DescribedFile::new(&context, described)), content }
         }
     };
     let stat = &described.described.stat;
@@ -84,14 +83,14 @@ pub(crate) async fn read(context: OperationContext<'_>, grant: &Grant) -> Result
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_LENGTH, HeaderValue::from(range.end - range.start));
     if spec.is_some() {
-        // LeaseTarget a range, the digest of the whole goes by another name.
+        // On a range, Azure sends the MD5 of the whole file under another name.
         if let Some(whole) = headers.remove("content-md5") {
             headers.insert(if request.is_blob_service { "x-ms-blob-content-md5" } else { "x-ms-content-md5" }, whole);
         }
         if let Some(md5) = md5 {
             response::set_header(headers, "content-md5", &md5);
         }
-        let last = range.end - 1; // a range that was spec for is never empty
+        let last = range.end - 1; // a clipped range is never empty
         response::set_header(headers, "content-range", &format!("bytes {}-{last}/{len}", range.start));
         *response.status_mut() = StatusCode::PARTIAL_CONTENT;
     }
@@ -101,14 +100,15 @@ pub(crate) async fn read(context: OperationContext<'_>, grant: &Grant) -> Result
     Ok(response)
 }
 
-/// A file that is there, with what is spec of it if that is little.
+/// An open file with its response headers, and its content if that is small.
 struct OpenedFile {
     file: File,
     described: Arc<DescribedFile>,
     content: Option<Bytes>,
 }
 
-/// Never waits, so it may be done on the thread that serves connections.
+/// Opens and describes a file without blocking on the disk; `None` if that is not possible. Runs on the connection's
+/// thread.
 fn open_nonblocking(context: &OperationContext<'_>, spec: Option<RangeSpec>) -> Option<OpenedFile> {
     if context.snapshot.is_some() || context.in_container {
         return None;
@@ -120,9 +120,9 @@ fn open_nonblocking(context: &OperationContext<'_>, spec: Option<RangeSpec>) -> 
         let (stat, properties) = shares.describe_cached(&cached)?;
         let parent = match context.request.supports_smb_headers() {
             true => shares.parent_cached(account, share, &context.path)?,
-            false => 0, // which is told to nobody
+            false => 0, // no header carries it
         };
-        Some(DescribedFile::of(context, FileDescription { stat, properties, parent }))
+        Some(DescribedFile::new(context, FileDescription { stat, properties, parent }))
     })?;
     let content = match resolve_range(spec, described.described.stat.len).filter(ByteRange::is_small) {
         Some(range) => Some(read_cached(&cached.file, range.start..range.end)?.into()),
@@ -143,13 +143,13 @@ fn open_blocking(
         Kind::File | Kind::Directory => share.properties_of(&file),
     };
     let range = resolve_range(spec, stat.len).filter(ByteRange::is_small);
-    // What cannot be read fails as the stream_body of the answer.
+    // A read error is reported by the body stream.
     let content = range.and_then(|range| read_chunk(&file, range.start, (range.end - range.start) as usize).ok());
     let parent = parent_id(&share, &location.path);
     Ok((file, FileDescription { stat, properties, parent }, content))
 }
 
-/// None when the file has nothing of what is spec for.
+/// `None` when the range lies beyond the end of the file.
 fn resolve_range(spec: Option<RangeSpec>, len: u64) -> Option<ByteRange> {
     match spec {
         None => Some(ByteRange { start: 0, end: len }),
@@ -163,8 +163,8 @@ impl ByteRange {
     }
 }
 
-/// A range of a file as a stream_body. A file that has become shorter meanwhile ends it with an error,
-/// which closes the connection: the length was promised.
+/// Streams a range of a file. If the file is truncated meanwhile, the stream ends with an error and the connection is
+/// closed, because `Content-Length` was already sent.
 fn stream_body(file: File, range: ByteRange) -> Body {
     let file = Arc::new(file);
     let first = ReadAhead::start(&file, range);
@@ -176,21 +176,21 @@ fn stream_body(file: File, range: ByteRange) -> Body {
                 Ok(chunk) => chunk,
                 Err(_) => Err(io::Error::other("reading the file panicked")),
             };
-            // The next chunk is read while this one is being sent.
+            // The next chunk is read while this one is sent.
             let next = chunk.is_ok().then(|| ReadAhead::start(&file, rest)).flatten();
             Some((chunk, next))
         }
     }))
 }
 
-/// A chunk that is being read, and what is_tail_read it.
+/// A chunk being read, and the range after it.
 struct ReadAhead {
     chunk: JoinHandle<io::Result<Bytes>>,
     rest: ByteRange,
 }
 
 impl ReadAhead {
-    /// None when nothing is left.
+    /// `None` at the end of the range.
     fn start(file: &Arc<File>, range: ByteRange) -> Option<Self> {
         if range.start >= range.end {
             return None;
@@ -202,8 +202,8 @@ impl ReadAhead {
     }
 }
 
-/// The retired service's command line is_tail_read a log with this library and makes text of each range by itself: half a
-/// character is its end.
+/// The Batch AI command line follows a log with python-requests and decodes each response on its own, so a response
+/// must not end inside a UTF-8 character.
 fn decodes_each_response(request: &StorageRequest) -> bool {
     request.header("user-agent").is_some_and(|agent| agent.starts_with("python-requests/"))
 }
@@ -212,7 +212,7 @@ fn is_growing(modified: SystemTime, now: SystemTime) -> bool {
     now.duration_since(modified).is_ok_and(|quiet| quiet < RECENT_WRITE)
 }
 
-/// How many bytes at the end of a range of a growing text are the beginning of a character.
+/// Bytes at the end of a range of a growing text file that are an incomplete UTF-8 character.
 async fn partial_character_len(file: &File, range: ByteRange) -> Result<u64, StorageError> {
     let file = file.try_clone().map_err(|_| StorageError::internal())?;
     let tail = ByteRange { start: range.start.max(range.end.saturating_sub(TEXT_TAIL_BYTES)), end: range.end };
@@ -224,8 +224,8 @@ async fn partial_character_len(file: &File, range: ByteRange) -> Result<u64, Sto
     }
 }
 
-/// The length of the partial_utf8_len character at the end of a text; 0 for what is no text. `is_cut` says that it may begin
-/// inside a character too.
+/// Length of the incomplete UTF-8 character at the end; 0 if the bytes are not text. `is_cut`: the bytes may also begin
+/// inside a character.
 fn partial_utf8_len(bytes: &[u8], is_cut: bool) -> usize {
     let is_inside = |byte: &u8| byte & 0b1100_0000 == 0b1000_0000;
     let skipped = bytes.iter().take(3).take_while(|byte| is_cut && is_inside(byte)).count();
@@ -236,7 +236,7 @@ fn partial_utf8_len(bytes: &[u8], is_cut: bool) -> usize {
     }
 }
 
-/// A small range, read whole, with its `Content-MD5`.
+/// Reads a small range, with its `Content-MD5`.
 async fn read_with_md5(file: File, range: ByteRange) -> Result<(Body, Option<String>), StorageError> {
     let read = spawn_blocking(move || {
         let bytes = read_chunk(&file, range.start, (range.end - range.start) as usize)?;
@@ -244,7 +244,7 @@ async fn read_with_md5(file: File, range: ByteRange) -> Result<(Body, Option<Str
     });
     match read.await {
         Ok(Ok((md5, bytes))) => Ok((Body::from(bytes), Some(md5))),
-        // Shrunk since it was opened: for this caller the range is gone.
+        // Truncated since it was opened.
         Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => Err(StorageError::new("InvalidRange")),
         _ => Err(StorageError::internal()),
     }
@@ -269,7 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_character_that_is_not_finished_is_left_for_the_next_read() {
+    fn an_incomplete_utf8_character_is_left_for_the_next_read() {
         let check = |bytes: &[u8], is_cut: bool, expected: usize| {
             assert_eq!(partial_utf8_len(bytes, is_cut), expected, "{bytes:?} {is_cut}");
         };
@@ -281,10 +281,10 @@ mod tests {
         check(&[b"10 ", &euro[..1]].concat(), false, 1);
         check(&euro[..2], false, 2);
         check(&"🎉".as_bytes()[..3], false, 3);
-        // Cut out of the middle, as the end of a long text is.
+        // Cut out of the middle of a long text.
         check(&[&euro[1..], b" and ", &euro[..1]].concat(), true, 1);
         check(&[&euro[1..], b" and "].concat(), true, 0);
-        // No text: a model, say, must come whole.
+        // Not text, for example a model file: sent whole.
         check(&[0, 1, 2, 0xe2], false, 0);
         check(&[0xff, b'a', 0xe2], false, 0);
         check(&[&euro[1..], b" and ", &euro[..1]].concat(), false, 0);

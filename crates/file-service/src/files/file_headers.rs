@@ -10,17 +10,17 @@ use crate::protocol::request::StorageRequest;
 use crate::protocol::response::{self, header_name};
 use crate::protocol::time_format::http_date;
 
-/// What an answer says about a file.
+/// Attributes of a file that response headers describe.
 pub(crate) struct FileDescription {
     pub stat: Stat,
     pub properties: Properties,
     pub parent: u64,
 }
 
-/// The headers that describe a file, for HEAD and GET.
+/// Sets the headers that describe a file, for HEAD and GET.
 pub(crate) fn set_file_headers(headers: &mut HeaderMap, request: &StorageRequest, file: &FileDescription, now: i64) {
     let FileDescription { stat, properties, parent } = file;
-    // Growing step by step costs more than all that is put in.
+    // Reserving once is cheaper than growing the map step by step.
     headers.reserve(FILE_HEADER_COUNT);
     response::set_etag_and_modified(headers, stat);
     response::set_smb_headers(headers, request, (stat, properties), *parent);
@@ -30,7 +30,8 @@ pub(crate) fn set_file_headers(headers: &mut HeaderMap, request: &StorageRequest
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     metadata_headers::set_headers(headers, properties);
     if stat.kind == Kind::Link {
-        // As shares with links of their own (NFS) say it in later versions of the service: the content is the text of the link.
+        // As later versions of the service describe symbolic links on NFS shares: the content is the link's target
+        // path.
         headers.insert(header_name!("x-ms-file-file-type"), HeaderValue::from_static("SymLink"));
     }
     headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
@@ -44,11 +45,10 @@ pub(crate) fn set_file_headers(headers: &mut HeaderMap, request: &StorageRequest
     headers.insert(header_name!("x-ms-server-encrypted"), HeaderValue::from_static("true"));
 }
 
-/// On an answer about a file, with those that all answers have.
+/// Headers of a response about a file, including those that all responses have.
 const FILE_HEADER_COUNT: usize = 24;
 
-/// The id of the directory that holds `path`; 0 for the root, as the service has it, and for one
-/// that has just gone.
+/// Id of the parent directory. 0 for the root, as in Azure, and if the parent was just removed.
 pub(crate) fn parent_id(share: &Share, path: &SharePath) -> u64 {
     let parent = path.split().map(|(parent, _)| share.stat(&parent));
     parent.and_then(Result::<Stat, ShareError>::ok).map(|stat| stat.id).unwrap_or_default()

@@ -1,5 +1,4 @@
-//! Requests about files that move none of their bytes: create, properties, resizing, ranges,
-//! deleting. Bytes in: `upload`. Bytes out: `download`.
+//! Requests about files that transfer no content: create, properties, resize, list of ranges, deletion.
 
 use std::fmt::Write;
 
@@ -18,7 +17,7 @@ use crate::protocol::{metadata_headers, mount_headers, range, response};
 use crate::shares::permissions;
 use crate::shares::quota::check_quota;
 
-/// The service's largest file: 4 TiB.
+/// Azure's limit: 4 TiB.
 pub(crate) const MAX_FILE_BYTES: u64 = 1 << 42;
 
 pub(crate) async fn create(context: OperationContext<'_>) -> Result<Response, StorageError> {
@@ -34,7 +33,7 @@ pub(crate) async fn create(context: OperationContext<'_>) -> Result<Response, St
     Ok(changed_response(201, request, &file))
 }
 
-/// A file that is to be made.
+/// Parsed request to create a file.
 pub(crate) struct CreateFile {
     properties: Properties,
     smb: SmbSettings,
@@ -58,7 +57,7 @@ impl CreateFile {
         })
     }
 
-    /// On the disk.
+    /// Creates the file on disk.
     pub(crate) fn execute(
         mut self,
         shares: &Shares,
@@ -81,7 +80,7 @@ impl CreateFile {
     }
 }
 
-/// SumKey may only make new files is not to know more of those that are there.
+/// A caller that may only create files does not learn that the file exists.
 pub(crate) fn creation_error(error: ShareError, may_replace: bool) -> StorageError {
     match error {
         ShareError::AlreadyExists(_) if !may_replace => StorageError::new("AuthorizationPermissionMismatch"),
@@ -89,7 +88,7 @@ pub(crate) fn creation_error(error: ShareError, may_replace: bool) -> StorageErr
     }
 }
 
-/// The answer to a change of a file.
+/// Response to a successful change.
 fn changed_response(
     status: u16,
     request: &StorageRequest,
@@ -123,8 +122,8 @@ pub(crate) async fn properties(context: OperationContext<'_>) -> Result<Response
     Ok(response)
 }
 
-/// `comp=metadata` replaces the metadata. `comp=properties` resizes if a length is given, says what SMB knows of the
-/// file, and replaces all content settings unless the length is all it says.
+/// `comp=metadata` replaces the metadata. `comp=properties` resizes if a length is given, sets the SMB properties, and
+/// replaces all content settings unless the length is the only setting.
 pub(crate) async fn set(context: OperationContext<'_>) -> Result<Response, StorageError> {
     let request = context.request;
     let only_metadata = request.parameter("comp").eq_ignore_ascii_case("metadata");
@@ -137,7 +136,7 @@ pub(crate) async fn set(context: OperationContext<'_>) -> Result<Response, Stora
     let mut smb = if only_metadata { SmbSettings::default() } else { SmbSettings::parse(request, Kind::File)? };
     let preserves_last_write_time =
         request.header("x-ms-file-last-write-time").is_some_and(|word| word.eq_ignore_ascii_case("preserve"));
-    // SumKey takes the read-only attribute away may not be kept from it by it.
+    // The read-only attribute must not prevent its own removal.
     let preconditions = Preconditions::parse(request, (context.state.now)())?.ignoring_read_only(len.is_none());
     let file = context
         .try_on_disk(move |shares, location| {
@@ -150,7 +149,7 @@ pub(crate) async fn set(context: OperationContext<'_>) -> Result<Response, Stora
                 let (before, kept) = share.describe(&location.path)?;
                 share.resize(&location.path, len)?;
                 if preserves_last_write_time {
-                    let written = SmbProperties::of(&before, &kept).written;
+                    let written = SmbProperties::load(&before, &kept).written;
                     share.note_properties(&location.path, |kept, stat| {
                         smb_properties::keep_last_write_time(kept, &written, stat);
                         Ok::<_, StorageError>(())
@@ -175,7 +174,7 @@ pub(crate) async fn set(context: OperationContext<'_>) -> Result<Response, Stora
     Ok(changed_response(200, request, &file))
 }
 
-/// Where the file has data; with `prevsharesnapshot`, what is different from that snapshot.
+/// Lists the ranges that have data; with `prevsharesnapshot`, the ranges that differ from that snapshot.
 pub(crate) async fn ranges(context: OperationContext<'_>) -> Result<Response, StorageError> {
     let spec = range::parse_read_range(context.request)?;
     let since = request::parse_snapshot_parameter(&context.request.raw_query, "prevsharesnapshot")?;

@@ -1,5 +1,5 @@
-//! Handles that SMB clients hold open. There is no SMB here, so there are none: a list of them is empty, and
-//! closing them closes none. Both still say whether the thing they ask about is there.
+//! List and force-close of SMB handles. The server does not speak SMB, so the list is empty and closing closes none.
+//! Both requests still fail if the path does not exist.
 
 use axum::response::Response;
 

@@ -1,5 +1,5 @@
-//! What was found out about small files that are read again and again: what is kept with each, and the headers that describe it. Entered by
-//! `download`. It is good as long as the file has the same [`Mark`]. Every thread remembers by itself, so nobody waits for anybody.
+//! Per-thread cache of attributes and response headers of small files that are read repeatedly. An entry is valid as
+//! long as the file has the same [`Mark`].
 
 use std::{cell::RefCell, sync::Arc};
 
@@ -12,17 +12,17 @@ use crate::files::file_headers::{FileDescription, set_file_headers};
 use crate::preconditions::{lease, lease_headers};
 use crate::protocol::request::StorageRequest;
 
-/// Files that one thread remembers, of a few kB each.
+/// Entries per thread, a few kB each.
 const CACHE_SLOTS: usize = 512;
 
-/// A file, and what every answer about it says.
+/// A file with its response headers.
 pub(crate) struct DescribedFile {
     pub described: FileDescription,
     headers: HeaderMap,
 }
 
 impl DescribedFile {
-    pub fn of(context: &OperationContext<'_>, mut described: FileDescription) -> Self {
+    pub fn new(context: &OperationContext<'_>, mut described: FileDescription) -> Self {
         context.state.copies.fail_if_interrupted(&mut described.properties);
         let mut headers = HeaderMap::new();
         set_file_headers(&mut headers, context.request, &described, (context.state.now)());
@@ -36,13 +36,13 @@ impl DescribedFile {
         }
     }
 
-    /// Leases and copies end by themselves, and the file stays as it is.
+    /// Leases and copies can end without a change of the file.
     fn is_cacheable(&self) -> bool {
         !lease::has_lease(&self.described.properties) && !is_pending(&self.described.properties)
     }
 }
 
-/// What the headers depend on besides the file.
+/// Properties of the request that the headers depend on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct HeaderVariant {
     is_blob_service: bool,
@@ -60,7 +60,7 @@ thread_local! {
     static CACHE: RefCell<Vec<Option<CacheEntry>>> = RefCell::new((0..CACHE_SLOTS).map(|_| None).collect());
 }
 
-/// What is file of the file with this version, or else what `load` finds out. One without a version is not cached_count.
+/// Returns the cached file, or loads and caches it. Without a version it is not cached.
 pub(crate) fn get_or_load(
     request: &StorageRequest,
     version: Option<Mark>,
@@ -73,7 +73,7 @@ pub(crate) fn get_or_load(
         supports_smb_headers,
         reports_leases: lease_headers::reports_file_leases(request),
     };
-    // Files that were made together have numbers next to each other.
+    // Files created together have consecutive inode numbers.
     let slot = (version.id() % CACHE_SLOTS as u64) as usize;
     CACHE.with_borrow_mut(|cache| {
         if let Some(entry) = cache[slot].as_ref().filter(|entry| entry.version == version && entry.variant == variant) {
@@ -85,7 +85,7 @@ pub(crate) fn get_or_load(
     })
 }
 
-/// How many files this thread remembers.
+/// Number of entries of this thread.
 #[cfg(test)]
 pub(crate) fn cached_count() -> usize {
     CACHE.with_borrow(|cache| cache.iter().flatten().count())

@@ -1,5 +1,5 @@
-//! Bytes in, from another file of this server instead of from a body: one range of a file (`x-ms-copy-source` and
-//! `x-ms-source-range`), copied before the to_response.
+//! Writes one range of a file from another file of this server (`x-ms-copy-source` and `x-ms-source-range`). The bytes
+//! are copied before the response.
 
 use axum::response::Response;
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -35,7 +35,7 @@ pub(crate) async fn write(context: OperationContext<'_>, grant: &Grant) -> Resul
     if matches!(request.number("content-length")?, Some(1..)) {
         return Err(StorageError::invalid_header("content-length"));
     }
-    let checks = SourceChecks::of(request)?;
+    let checks = SourceChecks::parse(request)?;
     let source = copy_source::resolve(&context, grant, "x-ms-copy-source", Permission::Read).await?;
     let write_op = WriteOp::parse(request, (context.state.now)())?;
     let _permit = context.acquire_upload_permit().await?;
@@ -64,7 +64,7 @@ pub(crate) async fn write(context: OperationContext<'_>, grant: &Grant) -> Resul
     Ok(response)
 }
 
-/// What a request says about the bytes of its source.
+/// CRC-64 conditions on the source bytes.
 struct SourceChecks {
     content: Option<u64>,
     matches: Option<u64>,
@@ -72,7 +72,7 @@ struct SourceChecks {
 }
 
 impl SourceChecks {
-    fn of(request: &StorageRequest) -> Result<Self, StorageError> {
+    fn parse(request: &StorageRequest) -> Result<Self, StorageError> {
         let crc = |name: &'static str| {
             let Some(value) = request.headers.get(name) else { return Ok(None) };
             let bytes = STANDARD.decode(value.as_bytes()).ok().and_then(|bytes| bytes.try_into().ok());

@@ -1,5 +1,5 @@
-//! Bytes in: one range of a file. The body is collected whole (4 MiB at most) before the first
-//! byte is result, so an upload that breaks off in the middle writes nothing of its range.
+//! Writes or clears one range of a file. The body, at most 4 MiB, is read completely before the first byte is written,
+//! so an interrupted upload writes nothing.
 
 use std::io::IoSlice;
 
@@ -64,14 +64,14 @@ pub(crate) async fn write(context: OperationContext<'_>, body: Body) -> Result<R
     .map_err(StorageError::type_mismatch_as_not_found)?;
     let mut response = result.to_response(context.request);
     if let Some(md5) = md5_header {
-        // Only when the client sent one: hashing every byte of every upload would cost half the
-        // throughput, for a value that clients which sent none do not look at.
+        // Only if the client sent one. Hashing all uploads would halve the throughput, and clients that send no MD5 do
+        // not look at it.
         response::set_header(response.headers_mut(), "content-md5", &md5);
     }
     Ok(response)
 }
 
-/// What the headers ask for. Pure.
+/// Parses the headers. Pure.
 fn parse_change(request: &StorageRequest) -> Result<RangeChange, StorageError> {
     let (offset, len) = range::parse_write_range(request)?;
     let body = request.number("content-length")?.ok_or(StorageError::new("MissingContentLengthHeader"));

@@ -1,5 +1,5 @@
-//! Renaming files and directories within a share (`comp=rename`). The request is for the new name; a header has the
-//! URL of what is to be renamed.
+//! Renames files and directories within a share (`comp=rename`). The request URL is the new name; a header has the URL
+//! of the source.
 
 use axum::response::Response;
 use corro_model::storage::sas;
@@ -26,7 +26,7 @@ pub(crate) async fn rename(context: OperationContext<'_>, grant: &Grant, kind: K
             .with_message("A file or directory can only be renamed within its share."));
     }
     let replace = request.flag("x-ms-file-rename-replace-if-exists")?;
-    // Ours: as a disk renames, which is no change of the thing.
+    // Extension for mounts: rename like a local disk, without touching the properties.
     let plain = request.flag("x-corro-plain")?;
     let ignore_read_only = request.flag("x-ms-file-rename-ignore-readonly")?;
     if replace && !grant.may_replace() {
@@ -51,7 +51,7 @@ pub(crate) async fn rename(context: OperationContext<'_>, grant: &Grant, kind: K
                 of_target.check_entry(&share, &location.path)?;
             }
             let moved = share.rename(&from.path, &location.path, kind, replace)?;
-            // A link has no properties that could be set, and those of what it leads to are none of this request's.
+            // A symbolic link has no properties, and those of its target do not belong to this request.
             if plain || moved.kind == Kind::Link {
                 return Ok((moved, Properties::default(), 0));
             }

@@ -1,5 +1,5 @@
-//! Requests that make and read symbolic links (`restype=symboliclink`), as the service has them for NFS shares from version 2025-07-05 on.
-//! The text of a link travels percent-encoded in the header `x-ms-link-text` and is never resolved here.
+//! Creates and reads symbolic links (`restype=symboliclink`), as the service does for NFS shares since version
+//! 2025-07-05. The target path travels percent-encoded in `x-ms-link-text` and is never resolved here.
 
 use axum::response::Response;
 use http::HeaderValue;
@@ -10,7 +10,7 @@ use crate::protocol::error::StorageError;
 use crate::protocol::response::{self, header_name};
 
 const TEXT: &str = "x-ms-link-text";
-/// Only what a header cannot say: most texts can be read by clients that decode nothing.
+/// Encodes only what a header cannot carry, so that clients without decoding can read most targets.
 const ENCODED: &AsciiSet = &CONTROLS.add(b' ').add(b'%');
 
 pub(crate) async fn create(context: OperationContext<'_>) -> Result<Response, StorageError> {

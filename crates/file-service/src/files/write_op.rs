@@ -1,5 +1,4 @@
-//! What writing to a file needs besides the bytes: that nothing stands against it, and that the time of the last write
-//! is what the request wants it to be.
+//! Common part of all writes to a file: preconditions, and the last write time that the request asks for.
 
 use axum::response::Response;
 use corro_shares::{Properties, Share, Stat};
@@ -13,7 +12,7 @@ use crate::protocol::smb_properties::{self, SmbProperties};
 
 pub(crate) struct WriteOp {
     preconditions: Preconditions,
-    /// The time of the last write stays what it was.
+    /// `x-ms-file-last-write-time: preserve`
     preserves_last_write_time: bool,
 }
 
@@ -45,7 +44,7 @@ impl WriteOp {
             true => share
                 .describe(&location.path)
                 .ok()
-                .map(|(stat, properties)| SmbProperties::of(&stat, &properties).written),
+                .map(|(stat, properties)| SmbProperties::load(&stat, &properties).written),
             false => None,
         };
         let mut stat = write(share, location)?;
@@ -67,7 +66,7 @@ impl WriteResult {
         response::set_etag_and_modified(headers, &self.stat);
         response::set_header(headers, "x-ms-request-server-encrypted", "true");
         if request.supports_smb_headers() {
-            let smb = SmbProperties::of(&self.stat, &self.properties);
+            let smb = SmbProperties::load(&self.stat, &self.properties);
             response::set_header(headers, "x-ms-file-last-write-time", &smb.written);
         }
         response

@@ -1,5 +1,5 @@
-//! Pieces of files in memory. What a large chunk was read into is pool for the next one: it is filled on one thread and let go on another, and an
-//! allocator holds such memory for the thread that asked first, of which there may be hundreds.
+//! Chunks of files in memory, in pooled buffers. A buffer is filled on a blocking thread and freed on another, and an
+//! allocator would keep the memory for each of the blocking threads, of which there can be hundreds.
 
 use std::fs::File;
 use std::io;
@@ -8,15 +8,15 @@ use std::sync::Mutex;
 use bytes::Bytes;
 use rustix::{buffer::spare_capacity, io::Errno, io::pread};
 
-/// The most bytes a chunk of a download has: large enough that the hop to a blocking thread is lost in the copying, small enough to stay in
-/// the processor's cache on the way to the socket.
+/// Maximum chunk of a download: large enough to make the hop to a blocking thread cheap, small enough to stay in the
+/// CPU cache on its way to the socket.
 pub const CHUNK_BYTES: usize = 512 << 10;
-/// Less comes from the allocator.
+/// Smaller chunks come from the allocator.
 const MIN_POOLED_BYTES: usize = 64 << 10;
-/// So many buffers are pool when nobody reads.
+/// Buffers kept while no download runs.
 const MAX_POOLED_BUFFERS: usize = 16;
 
-/// `len` bytes of a file, or an error when there are not so many.
+/// Reads exactly `len` bytes of a file; fails with `UnexpectedEof` if there are fewer.
 pub fn read_chunk(file: &File, offset: u64, len: usize) -> io::Result<Bytes> {
     if !(MIN_POOLED_BYTES..=CHUNK_BYTES).contains(&len) {
         let mut chunk = Vec::with_capacity(len);
@@ -37,7 +37,7 @@ fn fill(chunk: &mut Vec<u8>, file: &File, offset: u64, len: usize) -> io::Result
             Err(errno) => return Err(errno.into()),
         }
     }
-    chunk.truncate(len); // there may be more room than was asked for
+    chunk.truncate(len); // the capacity can be larger than `len`
     Ok(())
 }
 
@@ -48,7 +48,7 @@ fn take_buffer() -> Vec<u8> {
     pool.unwrap_or_else(|| Vec::with_capacity(CHUNK_BYTES))
 }
 
-/// A buffer that goes back when the last who reads it is done.
+/// Returns its buffer to the pool on drop.
 struct PooledBuffer(Vec<u8>);
 
 impl AsRef<[u8]> for PooledBuffer {
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_piece_is_what_the_file_has_whatever_its_memory_held_before() {
+    fn a_reused_buffer_holds_only_what_was_read() {
         let mut file = tempfile::tempfile().expect("a file");
         let content: Vec<u8> = (0..2 * CHUNK_BYTES).map(|at| (at % 251) as u8).collect();
         file.write_all(&content).expect("written");

@@ -1,4 +1,4 @@
-//! Reads request bodies: bounded in length, in time without progress and in the rate that must be kept up.
+//! Reads request bodies, bounded in length, in the pause between two chunks and in the minimum rate.
 
 use std::time::{Duration, Instant};
 
@@ -11,22 +11,22 @@ use tokio::time::timeout;
 use crate::protocol::error::StorageError;
 use crate::protocol::request::StorageRequest;
 
-/// The service's limit for one range.
+/// Azure's limit for one range.
 pub(crate) const MAX_RANGE_BYTES: u64 = 4 << 20;
 
-/// The longest pause between two chunks of a body.
+/// Maximum pause between two chunks of a body.
 pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A body that trickles must not keep its room: after a while it has come at so many bytes a second at least.
+/// Minimum average rate after a grace period, so that a slow client cannot keep its upload permit.
 const MIN_BYTES_PER_SECOND: u64 = 32 << 10;
 
 const RATE_GRACE: Duration = Duration::from_secs(10);
 
-/// Pieces that are kept as they came. A client that sends merged must not make us keep one
-/// allocation for each; and the kernel takes no more than this in one write.
+/// Chunks kept as they arrived. A client that sends tiny chunks must not cost one allocation each, and the kernel takes
+/// no more slices than this in one write.
 const MAX_CHUNKS: usize = 1024;
 
-/// A small body, whole; at most `max` bytes.
+/// Reads a small body of at most `max` bytes.
 pub(crate) async fn read_whole(request: &StorageRequest, body: Body, max: u64) -> Result<Vec<u8>, StorageError> {
     let len = request.number("content-length")?.unwrap_or(0);
     if len > max {
@@ -45,7 +45,7 @@ pub(crate) fn parse_content_md5(request: &StorageRequest) -> Result<Option<[u8; 
     decoded.map(Some).ok_or(StorageError::invalid_header("content-md5"))
 }
 
-/// What is parsed, with the body that belongs to it; one that nobody wants is read to its end first.
+/// Passes on the parsed headers and the body. If the headers are invalid, reads the body to its end first.
 pub(crate) async fn or_drain<T>(parsed: Result<T, StorageError>, body: Body) -> Result<(T, Body), StorageError> {
     match parsed {
         Ok(parsed) => Ok((parsed, body)),
@@ -56,7 +56,7 @@ pub(crate) async fn or_drain<T>(parsed: Result<T, StorageError>, body: Body) -> 
     }
 }
 
-/// The body in the chunks it came in, without copying them; exactly `len` bytes, or a error.
+/// Reads exactly `len` bytes in the chunks they arrive in, without copying.
 pub(crate) async fn collect(body: Body, len: u64, read_timeout: Duration) -> Result<Vec<Bytes>, StorageError> {
     let mut stream = body.into_data_stream();
     let mut chunks: Vec<Bytes> = Vec::new();
@@ -99,8 +99,8 @@ pub(crate) fn is_too_slow(received: u64, elapsed: Duration) -> bool {
     (received as f64) < counted * MIN_BYTES_PER_SECOND as f64
 }
 
-/// Reads a refused body to its end, within reason: a client that is still sending would otherwise
-/// see its connection break instead of our answer.
+/// Reads a rejected body to its end, within limits. A client that is still sending would otherwise see a connection
+/// reset instead of the response.
 pub(crate) async fn drain(body: Body) {
     let mut left = 2 * MAX_RANGE_BYTES;
     let mut stream = body.into_data_stream();
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_body_that_trickles_is_told_from_one_that_is_slow() {
+    fn a_body_below_the_minimum_rate_is_rejected_after_the_grace_period() {
         let check = |received: u64, seconds: u64, slow: bool| {
             assert_eq!(is_too_slow(received, Duration::from_secs(seconds)), slow, "{received} bytes in {seconds} s");
         };
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_that_stands_still_is_given_up() {
+    async fn a_stalled_body_times_out() {
         let first = stream::iter([Ok::<_, std::io::Error>(Bytes::from_static(b"XXXXX"))]);
         let stuck = Body::from_stream(first.chain(stream::pending()));
         let error = collect(stuck, 10, Duration::from_millis(1)).await.expect_err("half of it never comes");

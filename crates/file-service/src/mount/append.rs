@@ -1,4 +1,5 @@
-//! Atomic append of one block at the end of a file (`comp=corro-append`), safe to retry.
+//! Atomic append of one block at the end of a file (`comp=corro-append`). Safe to retry: the block has a writer and a
+//! number.
 
 use std::io::{IoSlice, Read, Seek, SeekFrom};
 
@@ -14,10 +15,10 @@ use crate::protocol::error::StorageError;
 use crate::protocol::request::StorageRequest;
 use crate::shares::quota::check_quota;
 
-/// How far back a block is looked for that an earlier server may have recent_appends.
+/// How far back from the end a block is searched that was appended before a server restart.
 const MAX_SEARCH_BYTES: u64 = 64 << 20;
 
-/// Appends the body as one block at the end as it is at that moment, and says where that was.
+/// Appends the body at the current end of the file and returns the offset.
 pub(crate) async fn append(context: OperationContext<'_>, body: Body) -> Result<Response, StorageError> {
     let request = context.request;
     let parsed =
@@ -34,7 +35,7 @@ pub(crate) async fn append(context: OperationContext<'_>, body: Body) -> Result<
             let start = match block.retry_from {
                 Some(after) => match state.recent_appends.find_offset(&block.writer, block.number) {
                     Some(start) => Some(start),
-                    // Its memory begins later than the first try: only the file can tell.
+                    // The first attempt may have been before a restart, so the content of the file decides.
                     None if !state.recent_appends.has_writer(&block.writer) => {
                         find_block(&share, &location.path, after, &chunks)
                     }
@@ -64,7 +65,7 @@ pub(crate) async fn append(context: OperationContext<'_>, body: Body) -> Result<
 struct AppendBlock {
     writer: String,
     number: u64,
-    /// This was parsed before; the block lies nowhere before this offset.
+    /// Set on a retry: the end of the file before the first attempt.
     retry_from: Option<u64>,
 }
 
@@ -83,7 +84,7 @@ fn parse_append(request: &StorageRequest) -> Result<(AppendBlock, u64), StorageE
     }
 }
 
-/// Where the block lies, at or after `after`.
+/// Offset of the block at or after `after`.
 fn find_block(share: &Share, path: &SharePath, after: u64, chunks: &[Bytes]) -> Option<u64> {
     let (mut file, stat) = share.open_file(path).ok()?;
     let block = chunks.concat();

@@ -1,6 +1,4 @@
-//! What a mount on another machine needs and the service has no request for: the state of whatever lies at a path, short
-//! listings, appending in one step, the time of the last change, waiting for the disk, the space_usage that is left. Ours alone: `comp=corro-…` and
-//! headers `x-corro-…`, signed and permitted as all others. `crates/mount` is who asks.
+//! Requests of mounts about existing entries: stat, compact listing, modification time, fsync, space usage.
 
 use std::{
     fmt::Write as _,
@@ -50,7 +48,8 @@ pub(crate) fn entry_response(status: u16, stat: &Stat) -> Response {
     response
 }
 
-/// A page of a directory: for each entry kind, length, time in nanoseconds and name, with a zero byte after it.
+/// Lists a page of a directory. Each entry is kind, length, modification time in nanoseconds and name, ended by a NUL
+/// byte.
 pub(crate) async fn list(context: OperationContext<'_>) -> Result<Response, StorageError> {
     let limit = page_limit(context.request)?;
     let links = LinkView::parse(context.request)?;
@@ -71,7 +70,7 @@ pub(crate) async fn list(context: OperationContext<'_>) -> Result<Response, Stor
         let _ = write!(text, "{kind} {} {} {}\0", stat.len, unix_nanos(stat.modified), entry.name);
     }
     if let Some(next) = page.next {
-        // The last one has no kind: it is where the next page begins.
+        // The last record without a kind is the marker of the next page.
         let _ = write!(text, "{next}");
     }
     let mut response = Response::new(Body::from(text));
@@ -96,13 +95,13 @@ pub(crate) async fn set_modified(context: OperationContext<'_>) -> Result<Respon
     Ok(entry_with_link_kind(200, &stat, links))
 }
 
-/// Answers when what was written before is on the disk.
+/// Returns after all earlier writes are on disk (fsync).
 pub(crate) async fn sync(context: OperationContext<'_>) -> Result<Response, StorageError> {
     let stat = context.on_disk(|shares, location| location.open(shares)?.sync(&location.path)).await?;
     Ok(entry_response(200, &stat))
 }
 
-/// How much the share holds and may hold.
+/// Used bytes and quota of the share.
 pub(crate) async fn space_usage(context: OperationContext<'_>) -> Result<Response, StorageError> {
     let (used, quota) = context
         .on_disk(|shares, location| {

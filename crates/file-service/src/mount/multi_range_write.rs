@@ -1,7 +1,7 @@
-//! Bytes in: many ranges of one file in one request, as a mount has them of a program that writes here and there. Ours alone (`comp=corro-ranges`),
-//! signed and permitted as the write_op of one range is. The body has first, for each range, its offset and its length (8 bytes each, the
-//! greatest first), then the content of all of them in that order. Asking twice writes the same bytes to the same places. With
-//! `x-corro-exclusive` the file is made first, and one that is there is left alone.
+//! Writes many ranges of one file in one request (`comp=corro-ranges`), for the random writes of programs on a mount.
+//! The body begins with a table of offset and length of each range (8 bytes each, big-endian), followed by their
+//! content in the same order. Idempotent. With `x-corro-exclusive` the file is created first; the request fails if it
+//! exists.
 
 use std::io::IoSlice;
 
@@ -17,10 +17,10 @@ use crate::protocol::mount_headers;
 use crate::protocol::request::StorageRequest;
 use crate::shares::quota::check_quota;
 
-/// How many there are.
+/// Number of ranges.
 const RANGE_COUNT_HEADER: &str = "x-corro-ranges";
 const MAX_RANGES: u64 = 1024;
-/// What is said of one in front of all content.
+/// Offset and length of one range.
 const TABLE_ENTRY_BYTES: u64 = 16;
 
 pub(crate) async fn write(context: OperationContext<'_>, body: Body) -> Result<Response, StorageError> {
@@ -52,7 +52,7 @@ pub(crate) async fn write(context: OperationContext<'_>, body: Body) -> Result<R
     Ok(result.to_response(request))
 }
 
-/// How many ranges, in how many bytes.
+/// Number of ranges and length of the body.
 fn parse_headers(request: &StorageRequest) -> Result<(u64, u64), StorageError> {
     let count = request.number(RANGE_COUNT_HEADER)?.ok_or(StorageError::missing_header(RANGE_COUNT_HEADER))?;
     if count == 0 || count > MAX_RANGES {
@@ -72,10 +72,10 @@ struct Range {
     content: Vec<Bytes>,
 }
 
-/// The ranges of a body that came in chunks, without copying their content.
+/// Parses a body that arrived in chunks, without copying the content.
 fn parse_ranges(chunks: Vec<Bytes>, count: u64) -> Result<Vec<Range>, StorageError> {
     let invalid = |why: &str| {
-        StorageError::new("InvalidInput").with_message(format!("The ranges of the body are invalid: {why}."))
+        StorageError::new("InvalidInput").with_message(format!("The ranges in the body are invalid: {why}."))
     };
     let mut body = ChunkQueue(chunks.into());
     let mut table = Bytes::from(body.take(count * TABLE_ENTRY_BYTES).concat());
@@ -83,23 +83,23 @@ fn parse_ranges(chunks: Vec<Bytes>, count: u64) -> Result<Vec<Range>, StorageErr
     for _ in 0..count {
         let (offset, len) = (table.get_u64(), table.get_u64());
         if offset.checked_add(len).is_none_or(|end| len == 0 || end > MAX_FILE_BYTES) {
-            return Err(invalid("one is empty or ends beyond the largest file"));
+            return Err(invalid("a range is empty or ends beyond the maximum file size"));
         }
         ranges.push(Range { offset, len, content: Vec::new() });
     }
     for range in &mut ranges {
         range.content = body.take(range.len);
         if range.content.iter().map(|chunk| chunk.len() as u64).sum::<u64>() < range.len {
-            return Err(invalid("there is less content than they say"));
+            return Err(invalid("the body is too short"));
         }
     }
-    if body.take(1).is_empty() { Ok(ranges) } else { Err(invalid("there is more content than they say")) }
+    if body.take(1).is_empty() { Ok(ranges) } else { Err(invalid("the body is too long")) }
 }
 
 struct ChunkQueue(std::collections::VecDeque<Bytes>);
 
 impl ChunkQueue {
-    /// The next bytes; fewer at the end.
+    /// Removes the next `len` bytes; fewer at the end.
     fn take(&mut self, mut len: u64) -> Vec<Bytes> {
         let mut front = Vec::with_capacity(1);
         while len > 0
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_found_however_the_body_came() {
+    fn ranges_are_parsed_from_chunks_of_any_size() {
         let body = body(&[(7, 3), (100, 2), (0, 4)], b"abcdefghi");
         for size in 1..body.len() {
             let chunks = body.chunks(size).map(Bytes::copy_from_slice).collect();
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn invalid_tables_and_lengths_are_rejected() {
         for (ranges, content) in [
             (&[(0, 3)][..], &b"ab"[..]),
             (&[(0, 3)], b"abcd"),
@@ -147,8 +147,8 @@ mod tests {
             (&[(0, u64::MAX)], b"abc"),
         ] {
             let body = Bytes::from(body(ranges, content));
-            let refusal = parse_ranges(vec![body], ranges.len() as u64).expect_err("invalid");
-            assert_eq!(refusal.code, "InvalidInput", "{ranges:?}");
+            let error = parse_ranges(vec![body], ranges.len() as u64).expect_err("invalid");
+            assert_eq!(error.code, "InvalidInput", "{ranges:?}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! ConditionalHeaders of a request: `If-Match`, `If-None-Match` and the two dates, as HTTP has them. Pure. Looked at for files
-//! only, as the file service does; to pass over one that stands on a write would be worse than to keep it.
+//! Conditional headers of a request: `If-Match`, `If-None-Match`, `If-Modified-Since` and `If-Unmodified-Since`. Pure.
+//! Applied to files. The file service ignores some of them on writes; to honour a condition is safer than to ignore it.
 
 use std::time::{Duration, SystemTime};
 
@@ -28,17 +28,17 @@ impl ConditionalHeaders {
         }
     }
 
-    /// Refuses a read that its own conditions rule out: 412, or 304 when the caller has it already.
+    /// Checks a read: 412, or 304 if the client has the current version.
     pub fn check_read(&self, stat: &Stat) -> Result<(), StorageError> {
         self.check(stat, "NotModified")
     }
 
-    /// The same for a write, which is never answered with 304.
+    /// Checks a write: 412.
     pub fn check_write(&self, stat: &Stat) -> Result<(), StorageError> {
         self.check(stat, "ConditionNotMet")
     }
 
-    /// For something that is not there yet: nothing matches it.
+    /// Checks a write to a file that does not exist: no ETag matches.
     pub fn check_absent(&self) -> Result<(), StorageError> {
         match self.matches {
             Some(_) => Err(StorageError::new("ConditionNotMet")),
@@ -48,7 +48,7 @@ impl ConditionalHeaders {
 
     fn check(&self, stat: &Stat, unchanged: &'static str) -> Result<(), StorageError> {
         let matches = |list: &str| list.split(',').map(str::trim).any(|tag| tag == "*" || tag == stat.etag);
-        // Dates in headers have whole seconds.
+        // Dates in headers have a resolution of one second.
         let newer = |than: SystemTime| stat.modified >= than + Duration::from_secs(1);
         let fails = match &self.matches {
             Some(list) => !matches(list),

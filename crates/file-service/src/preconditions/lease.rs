@@ -1,13 +1,12 @@
-//! What a lease can be and how it moves on. Pure: time and new ids are arguments. A lease is kept with
-//! the properties of the file or share it is on, so it outlives the server; one that has run out is
-//! noticed when it is next looked at.
+//! State machine of leases. Pure: time and new ids are arguments. A lease is stored among the properties of its file or
+//! share, so it survives a restart. Expiry is noticed when the lease is loaded.
 
 use corro_shares::Properties;
 
-/// The name it is kept under. Never a header: its id is a secret of whoever holds it.
+/// Property name. Never sent as a header: the lease id is known to its holder only.
 const LEASE_PROPERTY: &str = "lease";
 
-/// Whether something is known of a lease at all.
+/// Whether the properties hold a lease in any state.
 pub(crate) fn has_lease(properties: &Properties) -> bool {
     properties.get(LEASE_PROPERTY).is_some()
 }
@@ -19,7 +18,7 @@ pub(crate) enum Lease {
         id: String,
         term: Term,
     },
-    /// Held until then, and by nobody else before.
+    /// Still held until then, and not available to others before.
     Breaking {
         id: String,
         until: i64,
@@ -41,7 +40,7 @@ pub(crate) enum Term {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// For so many seconds, or for ever.
+    /// For a number of seconds; `None` is infinite.
     Acquire {
         proposed: String,
         seconds: Option<i64>,
@@ -56,17 +55,17 @@ pub(crate) enum Action {
     Release {
         id: String,
     },
-    /// After so many seconds at the latest.
+    /// After at most so many seconds.
     Break {
         after: Option<i64>,
     },
 }
 
-/// The code of the refusal.
+/// Error code of the REST API.
 type ErrorCode = &'static str;
 
 impl Lease {
-    /// What it is at `now`. What cannot be read is no lease: a job could have put it there.
+    /// State at `now`. An unreadable value counts as no lease, because a job can write any value.
     pub fn load(properties: &Properties, now: i64) -> Self {
         let words: Vec<&str> = properties.get(LEASE_PROPERTY).unwrap_or_default().split(' ').collect();
         let number = |text: &str| text.parse::<i64>().ok();
@@ -109,7 +108,7 @@ impl Lease {
         debug_assert!(kept, "ids and numbers are printable");
     }
 
-    /// Takes the lease of a thing along when all else that is kept with it is replaced.
+    /// Keeps the lease when all other properties are replaced.
     pub fn copy(from: &Properties, to: &mut Properties) {
         to.remove(LEASE_PROPERTY);
         if let Some(text) = from.get(LEASE_PROPERTY) {
@@ -118,7 +117,7 @@ impl Lease {
         }
     }
 
-    /// The table of the service: every state with every action.
+    /// Azure's transition table: every state with every action.
     pub fn apply(self, action: Action, now: i64) -> Result<Lease, ErrorCode> {
         use Action as A;
         use Lease as L;
@@ -141,7 +140,7 @@ impl Lease {
             }
             (_, A::Renew { .. }) => return Err("LeaseIdMismatchWithLeaseOperation"),
 
-            // Said twice it is as good as said once.
+            // A repeated change succeeds.
             (L::Leased { id, term }, A::Change { id: own, proposed }) if id == own || id == proposed => {
                 L::Leased { id: proposed, term }
             }
@@ -180,7 +179,7 @@ impl Lease {
         }
     }
 
-    /// Seconds until somebody else can have it, once it is being broken.
+    /// Seconds until a breaking lease becomes available.
     pub fn seconds_left(&self, now: i64) -> i64 {
         match self {
             Lease::Breaking { until, .. } => (until - now).max(0),
@@ -208,7 +207,7 @@ impl Lease {
         if self.is_held() { "locked" } else { "unlocked" }
     }
 
-    /// `x-ms-lease-duration`, of one that is held.
+    /// `x-ms-lease-duration` of a lease that is held.
     pub fn duration(&self) -> Option<&'static str> {
         match self {
             Lease::Leased { term: Term::Infinite, .. } => Some("infinite"),
@@ -234,11 +233,11 @@ impl Term {
     }
 }
 
-/// Azure lets nobody wait longer for a lease that is being broken.
+/// Azure's limit for the break period.
 const MAX_BREAK_SECONDS: i64 = 60;
 
-/// Is the end of something that lasts `length` seconds still to come? One that is further away than that was written down before the
-/// clock was set back: nothing lasts longer than it was to.
+/// Whether a term of `length` seconds that ends at `until` has not ended. An end further away than `length` was stored
+/// before the clock was set back, and counts as past.
 fn is_in_future(until: i64, length: i64, now: i64) -> bool {
     until > now && until - now <= length
 }

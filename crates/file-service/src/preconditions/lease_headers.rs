@@ -13,10 +13,10 @@ pub(crate) enum LeaseTarget {
     Share,
 }
 
-/// Since this version answers about shares tell of leases; older clients take them for a mistake.
+/// First API version in which responses about shares have lease headers. Older clients fail on them.
 const SHARE_LEASE_VERSION: &str = "2020-02-10";
 
-/// The same for files.
+/// First API version in which responses about files have lease headers.
 const FILE_LEASE_VERSION: &str = "2019-02-02";
 
 pub(crate) fn reports_share_leases(request: &StorageRequest) -> bool {
@@ -27,7 +27,7 @@ pub(crate) fn reports_file_leases(request: &StorageRequest) -> bool {
     request.version.as_str() >= FILE_LEASE_VERSION
 }
 
-/// State, status and duration of a lease, for whoever asks about its thing.
+/// Sets state, status and duration of a lease.
 pub(crate) fn set_lease_headers(headers: &mut HeaderMap, lease: &Lease) {
     response::set_header(headers, "x-ms-lease-status", lease.status());
     response::set_header(headers, "x-ms-lease-state", lease.state());
@@ -36,7 +36,7 @@ pub(crate) fn set_lease_headers(headers: &mut HeaderMap, lease: &Lease) {
     }
 }
 
-/// Ids are GUIDs, in one spelling.
+/// Parses a lease id, a GUID, into its canonical form.
 pub(crate) fn lease_id(request: &StorageRequest, header: &'static str) -> Result<Option<String>, StorageError> {
     if !request.headers.contains_key(header) {
         return Ok(None);

@@ -1,5 +1,5 @@
-//! Requests that take, keep and give back leases: target files, for ever, and target shares, for ever or for 15 to
-//! 60 seconds. What a lease keeps others from is `preconditions`'s.
+//! Lease requests: acquire, renew, change, release, break. Leases of files are infinite; those of shares are infinite
+//! or last 15 to 60 seconds.
 
 use axum::response::Response;
 use corro_shares::SharePath;
@@ -69,7 +69,7 @@ fn parse_action(request: &StorageRequest, target: LeaseTarget) -> Result<Action,
     })
 }
 
-/// None is for ever, which is all that a file can be leased for.
+/// `None` is infinite, the only duration for files.
 fn parse_duration(request: &StorageRequest, target: LeaseTarget) -> Result<Option<i64>, StorageError> {
     const HEADER: &str = "x-ms-lease-duration";
     match (request.header(HEADER).map(|text| text.trim().parse::<i64>()), target) {

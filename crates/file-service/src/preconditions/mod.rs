@@ -1,5 +1,5 @@
-//! What must hold before a thing is changed or read: its lease, its read-only attribute and the conditions of the
-//! request. Entered by every room that changes a file, on the disk's thread, just before the change.
+//! Preconditions of a request on a file or share: its lease, its read-only attribute and the conditional headers.
+//! Checked on the blocking thread immediately before the operation.
 
 pub(crate) mod conditional_headers;
 pub(crate) mod lease;
@@ -27,7 +27,7 @@ impl Preconditions {
         Self::parse_with_lease_header(request, "x-ms-lease-id", now)
     }
 
-    /// For requests about two things, whose leases have headers of their own.
+    /// For requests about two files, each with a lease header of its own.
     pub fn parse_with_lease_header(
         request: &StorageRequest,
         header: &'static str,
@@ -45,11 +45,11 @@ impl Preconditions {
         Preconditions { conditions: ConditionalHeaders::default(), ..self }
     }
 
-    /// Before a file is changed, replaced, moved or removed. One that is not there yet is nobody's.
+    /// Before a file is changed, replaced, renamed or removed. A file that does not exist has no lease.
     pub fn check_write(&self, share: &Share, path: &SharePath) -> Result<(), StorageError> {
         let (stat, properties) = match share.describe(path) {
             Err(ShareError::NotFound(_)) => return self.check_new(),
-            // LeaseTarget a file that the server may not read nobody holds a lease. Whether it may be changed the disk says.
+            // A file that the server cannot read has no lease. The file system decides whether it can be changed.
             Err(ShareError::PermissionDenied { .. }) => (share.stat(path)?, Properties::default()),
             described => described?,
         };
@@ -60,8 +60,8 @@ impl Preconditions {
         self.conditions.check_write(&stat)
     }
 
-    /// Before a name is taken away, moved or given to something else. A link has neither lease nor attributes, whatever it leads to; what a
-    /// read of it gives meets the conditions.
+    /// Before a directory entry is removed, renamed or replaced. A symbolic link has neither lease nor attributes,
+    /// whatever its target has; conditional headers apply to what a read of it returns.
     pub fn check_entry(&self, share: &Share, path: &SharePath) -> Result<(), StorageError> {
         match share.lstat(path) {
             Ok(entry) if entry.kind == Kind::Link => match self.lease_id {
@@ -99,7 +99,7 @@ impl Preconditions {
             (own @ Some(_), LeaseTarget::File) if !lease.is_held() && own == lease.id() => "LeaseLost",
             (Some(_), LeaseTarget::File) if lease.is_held() => "LeaseIdMismatchWithFileOperation",
             (Some(_), LeaseTarget::File) => "LeaseNotPresentWithFileOperation",
-            // The service has the words of blob containers for shares.
+            // Azure uses the container codes for shares.
             (Some(_), LeaseTarget::Share) if lease.is_held() => "LeaseIdMismatchWithContainerOperation",
             (Some(_), LeaseTarget::Share) => "LeaseNotPresentWithContainerOperation",
         };

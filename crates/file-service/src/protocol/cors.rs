@@ -1,6 +1,5 @@
-//! Rules for browsers: which pages of other origins may use an account's files, as the settings of its service say
-//! (`Cors`). A question before the request (`OPTIONS`) is answered without a signature, for browsers send none; it says
-//! what may be asked, and nothing else. Pure but for the settings it is given.
+//! CORS: which origins may use an account's files from a browser, by the `Cors` rules of its service properties.
+//! Preflight requests (`OPTIONS`) are answered without a signature, because browsers do not sign them. Pure.
 
 use axum::response::Response;
 use http::{HeaderMap, Method};
@@ -10,12 +9,12 @@ use crate::protocol::request::StorageRequest;
 use crate::protocol::response;
 use crate::protocol::xml_parse::Element;
 
-/// Whether a request is such a question: browsers always say where they come from.
+/// Browsers always send `Origin`.
 pub(crate) fn is_preflight(request: &StorageRequest) -> bool {
     request.method == Method::OPTIONS && request.headers.contains_key("origin")
 }
 
-/// The answer to such a question. `cors` is the part of the settings, if there is one.
+/// Answers a preflight request. `cors` is the `Cors` element of the service properties, if set.
 pub(crate) fn preflight(request: &StorageRequest, cors: Option<&Element>) -> Result<Response, StorageError> {
     const METHOD: &str = "access-control-request-method";
     let origin = request.header("origin").ok_or(StorageError::invalid_header("origin"))?;
@@ -39,7 +38,7 @@ pub(crate) fn preflight(request: &StorageRequest, cors: Option<&Element>) -> Res
     Ok(response)
 }
 
-/// Lets the page read an answer, if a rule does.
+/// Sets the CORS headers of a response if a rule matches.
 pub(crate) fn set_headers(headers: &mut HeaderMap, request: &StorageRequest, cors: Option<&Element>) {
     let Some(origin) = request.header("origin") else { return };
     let fitting = |rule: &&Element| allows_origin(rule, origin) && allows_method(rule, request.method.as_str());
@@ -67,7 +66,7 @@ fn allows_method(rule: &Element, method: &str) -> bool {
     list_items(rule, "AllowedMethods").any(|allowed| allowed.eq_ignore_ascii_case(method))
 }
 
-/// A rule for all origins says so; any other repeats the one that asked.
+/// `*` if the rule allows all origins, else the origin of the request.
 fn set_origin(headers: &mut HeaderMap, rule: &Element, origin: &str) {
     let is_open = list_items(rule, "AllowedOrigins").any(|allowed| allowed == "*");
     response::set_header(headers, "access-control-allow-origin", if is_open { "*" } else { origin });
@@ -78,7 +77,7 @@ fn list_items<'r>(rule: &'r Element, name: &str) -> impl Iterator<Item = &'r str
     rule.child_text(name).split(',').map(str::trim).filter(|word| !word.is_empty())
 }
 
-/// A name, or the beginning of some with a star.
+/// A name, or a prefix followed by `*`. Ignores case.
 fn matches_pattern(pattern: &str, name: &str) -> bool {
     let (pattern, name) = (pattern.to_ascii_lowercase(), name.to_ascii_lowercase());
     match pattern.strip_suffix('*') {

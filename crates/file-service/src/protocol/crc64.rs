@@ -1,6 +1,6 @@
-//! The checksum that the service has for ranges taken from a URL: CRC-64 as NVMe has it. Pure.
+//! CRC-64/NVME, the checksum of Azure Storage. Pure.
 
-/// Its polynomial, reflected.
+/// Reflected polynomial.
 const POLYNOMIAL: u64 = 0x9A6C_9329_AC4B_C9B5;
 
 const TABLE: [u64; 256] = table();
@@ -27,9 +27,9 @@ const fn table() -> [u64; 256] {
 
 #[cfg(test)]
 mod tests {
-    /// The check value of the catalogue of parametrised CRC algorithms.
+    /// Check value of the catalogue of parametrised CRC algorithms.
     #[test]
-    fn the_known_value() {
+    fn check_value() {
         assert_eq!(super::checksum(b"123456789"), 0xAE8B_1486_0A79_9888);
         assert_eq!(super::checksum(b""), 0);
     }

@@ -1,5 +1,5 @@
-//! Every error of the file service: code, status, message. The one location that maps them. The
-//! user gets code and message; the operator's detail (the disk's own error) goes to the log.
+//! Error of the file and blob services: code, message and details. The client gets code and message; the cause (an I/O
+//! error) goes to the log only.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -12,11 +12,11 @@ use crate::protocol::error_codes::status_and_message;
 pub(crate) struct StorageError {
     pub code: &'static str,
     pub(super) message: Cow<'static, str>,
-    /// For 416: how long the file is.
+    /// For 416: length of the file.
     pub(super) file_length: Option<u64>,
-    /// For 503: when to come again.
+    /// For 503: time to wait before a retry.
     pub(super) retry_after: Duration,
-    /// The header that is missing or wrong.
+    /// Name of the missing or invalid header.
     pub(super) header: Option<&'static str>,
     /// For the log only.
     pub(super) cause: Option<String>,
@@ -38,39 +38,39 @@ impl StorageError {
         Self::new("AuthenticationFailed")
     }
 
-    /// A link that was made for somebody whose login was ended since.
+    /// The login that the SAS was made for has ended.
     pub fn login_ended() -> Self {
         Self::authentication_failed()
-            .with_message("The one this link was made for is not logged in any more. Ask for a new link.")
+            .with_message("The login that this link was made for has ended. Ask for a new link.")
     }
 
     pub fn internal() -> Self {
         Self::new("InternalError")
     }
 
-    /// The header has a value that cannot be used.
+    /// The header has an invalid value.
     pub fn invalid_header(name: &'static str) -> Self {
         let error = StorageError { header: Some(name), ..Self::new("InvalidHeaderValue") };
-        error.with_message(format!("The value of the header {name} is not one that can be used."))
+        error.with_message(format!("The value of the header {name} is invalid."))
     }
 
     pub fn missing_header(name: &'static str) -> Self {
         let error = StorageError { header: Some(name), ..Self::new("MissingRequiredHeader") };
-        error.with_message(format!("The request needs the header {name}."))
+        error.with_message(format!("The request requires the header {name}."))
     }
 
     pub fn range_not_satisfiable(file_length: u64) -> Self {
         StorageError { file_length: Some(file_length), ..Self::new("InvalidRange") }
     }
 
-    /// More requests than are allowed; `who` goes after "requests".
+    /// `who` continues the sentence "Too many requests …".
     pub fn rate_limited(who: &str, retry_after: Duration) -> Self {
         let error = StorageError { retry_after, ..Self::new("ServerBusy") };
         let seconds = error.retry_after_seconds();
-        error.with_message(format!("More requests {who} came than the server allows: try again after {seconds} s."))
+        error.with_message(format!("Too many requests {who}. Retry after {seconds} s."))
     }
 
-    /// Whole, and at least one: a client that comes back at once finds the server as busy.
+    /// Whole seconds, at least one.
     pub(super) fn retry_after_seconds(&self) -> u64 {
         (self.retry_after.as_secs_f64().ceil() as u64).max(1)
     }
@@ -79,7 +79,7 @@ impl StorageError {
         StorageError { message: message.into(), ..self }
     }
 
-    /// For reads: something of the other kind is, to the asker, not there.
+    /// For reads: an entry of the other type does not exist for the caller.
     pub fn type_mismatch_as_not_found(self) -> Self {
         match self.code {
             "ResourceTypeMismatch" => Self::new("ResourceNotFound"),
@@ -87,7 +87,7 @@ impl StorageError {
         }
     }
 
-    /// The same in the words of the blob service.
+    /// Translates the error into a code of the blob service.
     pub fn into_blob_error(self) -> Self {
         let code = match self.code {
             "ResourceNotFound" | "ParentNotFound" => "BlobNotFound",
@@ -96,8 +96,8 @@ impl StorageError {
             "LeaseNotPresentWithFileOperation" => "LeaseNotPresentWithBlobOperation",
             "InvalidFileOrDirectoryPathName" => "InvalidResourceName",
             "ResourceTypeMismatch" => {
-                let message = "A blob cannot be kept under this name here, where blobs are files in directories: \
-                               another one lies below it, or it lies below another one.";
+                let message = "The blob name conflicts with another one, because blobs are stored as files in directories: \
+                               another blob's name is a directory of this one, or this name is a directory of another.";
                 return StorageError { code: "BlobPathConflict", ..self }.with_message(message);
             }
             _ => return self,
@@ -111,9 +111,9 @@ impl From<ShareError> for StorageError {
         let code = error.code();
         let cause = std::error::Error::source(&error).map(|source| format!("{error}: {source}"));
         let message = match &error {
-            // Where the cause is the operator's, the message is the code's own.
+            // The cause is for the operator, so the client gets the default message.
             ShareError::Io { .. } | ShareError::ShareIo { .. } => return StorageError { cause, ..Self::new(code) },
-            // The service's sentence is what tools and people know; ours says the path.
+            // Tools and people know Azure's message; ours would add only the path.
             ShareError::ShareNotFound(_)
             | ShareError::ShareAlreadyExists(_)
             | ShareError::ContainerNotFound(_)

@@ -2,8 +2,7 @@
 
 use http::StatusCode;
 
-/// Status and message of a code. 5xx only for what a later try may mend: clients repeat those with
-/// long pauses.
+/// Status and default message of a code. 5xx only if a retry can succeed, because clients retry those.
 pub(crate) fn status_and_message(code: &str) -> (StatusCode, &'static str) {
     let (status, message) = match code {
         "NoAuthenticationInformation" => {
@@ -39,12 +38,12 @@ pub(crate) fn status_and_message(code: &str) -> (StatusCode, &'static str) {
         "ResourceNotFound" => (404, "The specified resource does not exist."),
         "BlobNotFound" => (404, "The specified blob does not exist."),
         "BlobAlreadyExists" => (409, "The specified blob already exists."),
-        "BlobPathConflict" => (409, "A blob cannot be kept under this name."),
-        "InvalidBlobType" => (409, "The blob type is invalid for this operation: only block blobs are kept here."),
+        "BlobPathConflict" => (409, "The blob name conflicts with another blob."),
+        "InvalidBlobType" => (409, "The blob type is invalid for this operation: only block blobs are supported."),
         "PublicAccessNotPermitted" => {
             (409, "Public access is not permitted on this storage account. Leave it out, and give out links instead.")
         }
-        "FeatureNotSupported" => (409, "This cannot be had here."),
+        "FeatureNotSupported" => (409, "This feature is not supported."),
         "InvalidBlobOrBlock" => (400, "The specified blob or block content is invalid."),
         "InvalidBlockId" => (400, "The specified block ID is invalid. The block ID must be Base64-encoded."),
         "InvalidBlockList" => (400, "The specified block list is invalid: one of its blocks was not uploaded."),
@@ -96,7 +95,7 @@ pub(crate) fn status_and_message(code: &str) -> (StatusCode, &'static str) {
         "RequestBodyTooLarge" => {
             (413, "The size of the request body exceeds the maximum size permitted, which is 4 MiB for one range.")
         }
-        "NotModified" => (304, "The resource is as the caller knows it."),
+        "NotModified" => (304, "The resource has not been modified."),
         "ConditionNotMet" => (412, "The condition specified using HTTP conditional header(s) is not met."),
         "InvalidRange" => (416, "The range specified is invalid for the current size of the resource."),
         "InternalError" => (500, "The server encountered an internal error. Please retry the request."),

@@ -22,7 +22,7 @@ impl StorageError {
             false => Body::from(self.document(request, now)),
         });
         *response.status_mut() = status;
-        // LeaseTarget an answer without a body, clients show the reason.
+        // Clients show the reason phrase of a response without a body.
         let reason = self.message.lines().next().unwrap_or_default().as_bytes().to_vec();
         if let Ok(reason) = ReasonPhrase::try_from(reason) {
             response.extensions_mut().insert(reason);

@@ -8,14 +8,14 @@ use crate::protocol::error::StorageError;
 use crate::protocol::request::StorageRequest;
 use crate::protocol::xml::{escape, is_representable, push_name};
 
-/// How many entries a listing may have: as params, and as we do.
+/// Page size of a listing: as requested, and as applied.
 #[derive(Clone, Copy)]
 pub(crate) struct PageLimit {
     pub requested: Option<usize>,
     pub effective: usize,
 }
 
-/// The service's own limit and default.
+/// Azure's limit and default.
 const MAX_PAGE_ENTRIES: usize = 5000;
 
 pub(crate) fn page_limit(request: &StorageRequest) -> Result<PageLimit, StorageError> {
@@ -29,13 +29,13 @@ pub(crate) fn page_limit(request: &StorageRequest) -> Result<PageLimit, StorageE
     }
 }
 
-/// What a listing was params for, repeated in its answer.
+/// Parameters of a listing, which its document repeats.
 pub(crate) struct ListingParams<'a> {
     pub endpoint: String,
     pub prefix: &'a str,
     pub marker: &'a str,
     pub limit: Option<usize>,
-    /// The reader knows names that are written encoded, because XML cannot say them.
+    /// The client understands percent-encoded names, used for characters that XML cannot represent.
     pub encodes_names: bool,
 }
 
@@ -65,8 +65,8 @@ pub(crate) fn close_listing(mut xml: String, next: Option<&str>) -> String {
     xml
 }
 
-/// Where the next page begins: a name, or, when that does not do, a slash, which is in no name, before name and prefix.
-/// The SDKs of these versions repeat the prefix wrongly when they ask for the next page, so the marker carries it.
+/// Marker of the next page: a plain name if possible, else `/`, encoded name, `/`, encoded prefix. SDKs of these
+/// versions repeat the prefix wrongly on the next request, so the marker carries it.
 pub(crate) fn next_marker(name: &str, params: &ListingParams) -> String {
     match is_representable(name) && (params.prefix.is_empty() || !params.encodes_names) {
         true => name.to_owned(),
@@ -77,12 +77,12 @@ pub(crate) fn next_marker(name: &str, params: &ListingParams) -> String {
     }
 }
 
-/// A marker for a name that may hold anything; [`parse_marker`] reads it.
+/// Marker for an arbitrary name; read by [`parse_marker`].
 pub(crate) fn encoded_marker(name: &str) -> String {
     format!("/{}/", utf8_percent_encode(name, NON_ALPHANUMERIC))
 }
 
-/// The name that a marker stands for, and the prefix if it carries one.
+/// Name in a marker, and the prefix if the marker carries one.
 pub(crate) fn parse_marker(marker: &str) -> (String, Option<String>) {
     let decode = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
     match marker.strip_prefix('/').and_then(|both| both.split_once('/')) {

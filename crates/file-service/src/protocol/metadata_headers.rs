@@ -1,5 +1,5 @@
-//! What a request says about a thing besides its content, and the same on the way back: metadata and content settings.
-//! Pure. The names under which they are kept are those of the answer's headers.
+//! Metadata (`x-ms-meta-…`) and content settings (`Content-Type` and others) in request and response headers. Stored
+//! under the names of the response headers. Pure.
 
 use corro_shares::{MAX_PROPERTIES, Properties};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -8,10 +8,10 @@ use crate::protocol::error::StorageError;
 use crate::protocol::request::StorageRequest;
 
 const METADATA: &str = "x-ms-meta-";
-/// The service's limit for names and values together.
+/// Azure's limit for names and values together, in bytes.
 const MAX_METADATA: usize = 8 << 10;
 
-/// The header of a request, that of one about a blob, and the name it is kept and answered under.
+/// Request header of the file service, request header of the blob service, stored and response name.
 const CONTENT: [(&str, &str, &str); 6] = [
     ("x-ms-content-type", "x-ms-blob-content-type", "content-type"),
     ("x-ms-content-encoding", "x-ms-blob-content-encoding", "content-encoding"),
@@ -21,25 +21,25 @@ const CONTENT: [(&str, &str, &str); 6] = [
     ("x-ms-cache-control", "x-ms-blob-cache-control", "cache-control"),
 ];
 
-/// Header and name of each, as the service that is asked calls them.
+/// Request header and stored name of each content setting, for the service that is addressed.
 fn content_header_names(request: &StorageRequest) -> impl Iterator<Item = (&'static str, &'static str)> {
     let is_blob_service = request.is_blob_service;
     CONTENT.into_iter().map(move |(of_files, of_blob, name)| (if is_blob_service { of_blob } else { of_files }, name))
 }
 
-/// Everything the request says.
+/// Metadata and content settings of the request.
 pub(crate) fn parse_properties(request: &StorageRequest) -> Result<Properties, StorageError> {
     let mut properties = parse_metadata(request)?;
     set_content(request, &mut properties)?;
     Ok(properties)
 }
 
-/// The metadata alone.
+/// Metadata of the request.
 pub(crate) fn parse_metadata(request: &StorageRequest) -> Result<Properties, StorageError> {
     let mut metadata = Properties::default();
     for (name, value) in &request.headers {
         let Some(key) = name.as_str().strip_prefix(METADATA) else { continue };
-        // Each becomes an element of a listing.
+        // The name becomes an XML element in listings.
         let is_element = key.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
         let value = value.to_str().map_err(|_| invalid_metadata(key))?;
         if !is_element || !metadata.set(name.as_str(), value.trim()) {
@@ -52,7 +52,7 @@ pub(crate) fn parse_metadata(request: &StorageRequest) -> Result<Properties, Sto
     }
 }
 
-/// `new` takes the location of all content settings that were kept.
+/// Replaces all content settings.
 pub(crate) fn replace_content(properties: &mut Properties, new: &Properties) {
     for (.., name) in CONTENT {
         properties.remove(name);
@@ -85,7 +85,7 @@ pub(crate) fn has_content_settings(request: &StorageRequest) -> bool {
     content_header_names(request).any(|(header, _)| request.headers.contains_key(header))
 }
 
-/// `new` takes the location of all metadata that was kept.
+/// Replaces all metadata.
 pub(crate) fn replace_metadata(properties: &mut Properties, new: &Properties) {
     properties.retain(|name| !name.starts_with(METADATA));
     for (name, value) in new.iter() {
@@ -94,12 +94,12 @@ pub(crate) fn replace_metadata(properties: &mut Properties, new: &Properties) {
     }
 }
 
-/// Name and value of each piece of metadata, without the prefix.
+/// Name, without its prefix, and value of each metadata entry.
 pub(crate) fn metadata_entries(properties: &Properties) -> impl Iterator<Item = (&str, &str)> {
     properties.iter().filter_map(|(name, value)| Some((name.strip_prefix(METADATA)?, value)))
 }
 
-/// Puts what is kept on an answer. Only known names: a job could have kept any.
+/// Sets stored properties as response headers. Known names only, because a job can store any.
 pub(crate) fn set_headers(headers: &mut HeaderMap, properties: &Properties) {
     for (name, value) in properties.iter() {
         let known = name.starts_with(METADATA)
@@ -113,6 +113,6 @@ pub(crate) fn set_headers(headers: &mut HeaderMap, properties: &Properties) {
 
 fn invalid_metadata(key: &str) -> StorageError {
     StorageError::new("InvalidMetadata").with_message(format!(
-        "The metadata '{key}' cannot be kept: a name is letters, digits, '_' and '-', a value printable ASCII."
+        "The metadata '{key}' is invalid: a name is letters, digits, '_' and '-', a value printable ASCII."
     ))
 }

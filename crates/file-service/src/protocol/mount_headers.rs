@@ -3,25 +3,25 @@
 use crate::protocol::error::StorageError;
 use crate::protocol::request::StorageRequest;
 
-/// On a `comp=range`: the file grows_file where it is too short.
+/// On `comp=range`: extend the file if the range lies beyond its end.
 pub(crate) fn grows_file(request: &StorageRequest) -> Result<bool, StorageError> {
     request.flag("x-corro-grow")
 }
 
-/// On the making of a file: one that is there is left alone.
+/// On creation: fail if the file exists.
 pub(crate) fn is_exclusive(request: &StorageRequest) -> Result<bool, StorageError> {
     request.flag("x-corro-exclusive")
 }
 
-/// How a mount wants to see links, by its header `x-corro-links`.
+/// How a mount wants symbolic links reported (`x-corro-links`).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LinkView {
-    /// As links (`true`): the kernel of the mounting machine resolves them.
+    /// `true`: as links. The kernel of the mounting host resolves them.
     AsLinks,
-    /// As what they lead to (`false`), for the directory that is mounted.
+    /// `false`: as their target. For the root directory of a mount.
     Followed,
-    /// Without the header: earlier mounts know only files and directories. A link that leads to no file of the share is a file with the
-    /// link's text for them, so that they cannot descend into it either.
+    /// No header: mounts of the previous version know only files and directories. A link whose target is not a file of
+    /// the share is reported as a file whose content is the target path, so that the mount does not descend into it.
     AsFiles,
 }
 

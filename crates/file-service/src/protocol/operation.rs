@@ -1,6 +1,5 @@
-//! The table of requests: verb, what the URL points at, `restype` and `comp` name one operation.
-//! What is not in the table is refused. Pure; also says what a shared access signature must
-//! permit for each.
+//! Table of operations: method, kind of target, `restype` and `comp` select one. All other combinations are rejected.
+//! Pure.
 
 use http::Method;
 
@@ -53,12 +52,12 @@ pub(crate) enum Operation {
     WriteRange,
     WriteRangeFromUrl,
     ReadFile,
-    /// LeaseTarget the service's later versions, for shares with links.
+    /// From later versions of the service, for NFS shares.
     CreateLink,
     ReadLink,
     ListHandles,
     CloseHandles,
-    /// This and the following are not the service's: mounts on other machines need them.
+    /// From here on: extensions for mounts.
     Stat,
     ListCompact,
     Append,
@@ -81,7 +80,7 @@ impl Operation {
         use Operation as O;
         use TargetKind::{Account, Path, ShareRoot};
         Ok(match signature {
-            // In path style `restype` tells containers from shares, as the host does otherwise.
+            // With path-style URLs `restype` distinguishes containers from shares; with host-style URLs the host does.
             (&GET, Account, "container", "list") => O::ListContainers,
             (&GET, Account, "", "list") if request.is_blob_service => O::ListContainers,
             (&PUT, ShareRoot, "container", "") => O::CreateContainer,
@@ -172,7 +171,7 @@ impl Operation {
         })
     }
 
-    /// The service that a link to the account must be for.
+    /// Service that an account SAS must include.
     pub fn service_letter(self) -> char {
         match self {
             Self::ListContainers | Self::CreateContainer | Self::ContainerProperties => 'b',
@@ -181,12 +180,12 @@ impl Operation {
         }
     }
 
-    /// Only the blob service has it, also where the address does not say which of the two is meant.
+    /// Whether only the blob service has the operation, whatever address it was sent to.
     pub fn is_blob_operation(self) -> bool {
         self.service_letter() == 'b'
     }
 
-    /// A snapshot can be read, and deleted whole.
+    /// Snapshots can be read, and deleted as a whole.
     pub fn works_on_snapshots(self) -> bool {
         match self {
             Self::ShareProperties | Self::ShareStats | Self::DeleteShare => true,
@@ -208,9 +207,9 @@ impl Operation {
     }
 }
 
-/// What the real blob service has and this one does not.
+/// A feature of Azure's blob service that is not implemented.
 fn unsupported(what: &str) -> StorageError {
-    StorageError::new("FeatureNotSupported").with_message(format!("Of the blob service, {what} cannot be had here."))
+    StorageError::new("FeatureNotSupported").with_message(format!("This server does not support {what}."))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,10 +1,9 @@
-//! Byte ranges: what `x-ms-range` and `Range` ask for, and what of it a file of some length has.
-//! Pure.
+//! Byte ranges of `x-ms-range` and `Range`, and their intersection with a file. Pure.
 
 use crate::protocol::error::StorageError;
 use crate::protocol::request::StorageRequest;
 
-/// A range as spec; `last` included.
+/// Range in a header; `last` is inclusive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RangeSpec {
     /// `bytes=first-last`
@@ -15,15 +14,15 @@ pub(crate) enum RangeSpec {
     Last(u64),
 }
 
-/// The bytes of a file that answer a request; `end` excluded.
+/// Bytes of a file; `end` is exclusive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ByteRange {
     pub start: u64,
     pub end: u64,
 }
 
-/// The range of a read; None means the whole file. `x-ms-range` wins and must be right; a plain
-/// `Range` that makes no sense is ignored, as HTTP wants it.
+/// Range of a read; `None` is the whole file. `x-ms-range` has priority and must be valid; an invalid `Range` is
+/// ignored, as RFC 9110 requires.
 pub(crate) fn parse_read_range(request: &StorageRequest) -> Result<Option<RangeSpec>, StorageError> {
     if request.headers.contains_key("x-ms-range") {
         let spec = request.header("x-ms-range").and_then(parse);
@@ -32,7 +31,7 @@ pub(crate) fn parse_read_range(request: &StorageRequest) -> Result<Option<RangeS
     Ok(request.header("range").and_then(parse))
 }
 
-/// The range of a write, which must have both ends: first byte and how many.
+/// Offset and length of a write. Both ends are required.
 pub(crate) fn parse_write_range(request: &StorageRequest) -> Result<(u64, u64), StorageError> {
     let text = request.header("x-ms-range").or(request.header("range"));
     match parse(text.ok_or(StorageError::missing_header("x-ms-range"))?) {
@@ -41,7 +40,7 @@ pub(crate) fn parse_write_range(request: &StorageRequest) -> Result<(u64, u64), 
     }
 }
 
-/// The range of the source of a write.
+/// Offset and length of the source of a write.
 pub(crate) fn parse_source_range(request: &StorageRequest) -> Result<(u64, u64), StorageError> {
     const HEADER: &str = "x-ms-source-range";
     match parse(request.header(HEADER).ok_or(StorageError::missing_header(HEADER))?) {
@@ -67,7 +66,7 @@ pub(crate) fn parse(text: &str) -> Option<RangeSpec> {
 }
 
 impl RangeSpec {
-    /// Clipped to the file; None when the file has none of it.
+    /// Clips the range to a file; `None` if nothing remains.
     pub fn clip(self, len: u64) -> Option<ByteRange> {
         let (start, end) = match self {
             RangeSpec::Closed { first, last } => (first, last.saturating_add(1).min(len)),

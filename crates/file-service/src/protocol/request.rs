@@ -1,6 +1,6 @@
-//! A request taken apart: which share and path, which parameters and headers. Pure. The path is
-//! percent-decoded exactly once and then split, because newer SDKs send nested directories as one
-//! segment with `%2F`; a name that still looks encoded afterwards is only a name.
+//! Parsed request: account, share, path, parameters, headers. Pure. The path is percent-decoded exactly once and then
+//! split, because newer SDKs send nested directories as one segment with `%2F`. A name that looks encoded afterwards is
+//! taken literally.
 
 use std::{
     borrow::Cow,
@@ -19,7 +19,7 @@ use percent_encoding::percent_decode_str;
 
 use crate::protocol::error::StorageError;
 
-/// How the account was named in the request.
+/// How the URL names the account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AddressStyle {
     /// `http://{account}.file.{suffix}/{share}/…`
@@ -32,9 +32,8 @@ pub enum AddressStyle {
     BlobPath,
 }
 
-/// Put into the extensions of requests that came over TLS. Without it a shared access signature
-/// limited to https is refused. One limited to addresses needs
-/// `axum::extract::ConnectInfo<std::net::SocketAddr>` there.
+/// Request extension: the request came over TLS. Without it a SAS with `spr=https` is rejected. A SAS with an address
+/// range needs the extension `axum::extract::ConnectInfo<std::net::SocketAddr>`.
 #[derive(Debug, Clone, Copy)]
 pub struct OverTls;
 
@@ -42,22 +41,22 @@ pub(crate) struct StorageRequest {
     pub account: String,
     pub method: Method,
     pub headers: HeaderMap,
-    /// As on the request line.
+    /// As received.
     pub raw_path: String,
     pub raw_query: String,
     pub target: Result<Target, StorageError>,
-    /// The `x-ms-version` that the answer is written for.
+    /// API version (`x-ms-version`) of the response.
     pub version: String,
     pub request_id: String,
     pub address: Option<std::net::IpAddr>,
     pub over_tls: bool,
-    /// The host said that the blob service is meant.
+    /// The request was addressed to the blob service.
     pub is_blob_service: bool,
     style: AddressStyle,
     parameters: Vec<(String, String)>,
 }
 
-/// What a URL points at. An empty share name is the account itself.
+/// Resource that a URL names. An empty share name is the account itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Target {
     pub share: String,
@@ -70,34 +69,34 @@ impl AddressStyle {
     }
 }
 
-/// The snapshot that a query names, if it names one.
+/// Snapshot named in a query.
 pub(crate) fn parse_snapshot(query: &str) -> Result<Option<SnapshotId>, StorageError> {
     parse_snapshot_parameter(query, SNAPSHOT)
 }
 
 const SNAPSHOT: &str = "sharesnapshot";
 
-/// The same in another parameter.
+/// Like [`parse_snapshot`], for another parameter.
 pub(crate) fn parse_snapshot_parameter(query: &str, parameter: &str) -> Result<Option<SnapshotId>, StorageError> {
     let named = query_pairs(query).find(|(name, value)| name.eq_ignore_ascii_case(parameter) && !value.is_empty());
     match named {
         None => Ok(None),
         Some((_, text)) => SnapshotId::parse(&text).map(Some).ok_or_else(|| {
             StorageError::new("InvalidQueryParameterValue")
-                .with_message(format!("The parameter {parameter} is not a time as 2018-06-07T22:21:55.0000000Z."))
+                .with_message(format!("The parameter {parameter} must be a time such as 2018-06-07T22:21:55.0000000Z."))
         }),
     }
 }
 
-/// Spoken to callers that name no version, or none that is one.
+/// For requests without a valid `x-ms-version`.
 const DEFAULT_VERSION: &str = "2018-03-28";
-/// From this version on, answers about files and directories carry their SMB properties.
+/// First API version with SMB properties in responses about files and directories.
 const SMB_VERSION: &str = "2019-02-02";
-/// From this version on, names that XML cannot say are written encoded.
+/// First API version with percent-encoded names in listings.
 const ENCODED_VERSION: &str = "2021-12-02";
 
 impl StorageRequest {
-    /// Where the request comes from, in one spelling.
+    /// Canonical text of the client's IP address.
     pub fn client_address(&self) -> String {
         self.address.map_or_else(|| "unknown".to_owned(), |address| address.to_canonical().to_string())
     }
@@ -108,7 +107,7 @@ impl StorageRequest {
         let over_tls = parts.extensions.get::<OverTls>().is_some();
         let address = parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip());
         let version = header_text(&parts.headers, "x-ms-version").filter(|v| is_version(v));
-        // Names are as they are given; only who asks for it gets the old way, in which "a." is "a".
+        // Names are taken literally. A client can ask for the old rule that "a." is "a".
         let trims =
             header_text(&parts.headers, "x-ms-allow-trailing-dot").is_some_and(|v| v.eq_ignore_ascii_case("false"));
         let target = Target::parse(&raw_path, style, account);
@@ -130,7 +129,7 @@ impl StorageRequest {
         }
     }
 
-    /// The base of all URLs of this account, as the caller reached it.
+    /// Base URL of the account, as the client addressed it.
     pub fn endpoint(&self) -> String {
         let (scheme, account) = (if self.over_tls { "https" } else { "http" }, &self.account);
         let host = self.header("host").unwrap_or_default();
@@ -141,27 +140,27 @@ impl StorageRequest {
         }
     }
 
-    /// The snapshot that is asked about, if one is.
+    /// Snapshot that the request is about.
     pub fn snapshot(&self) -> Result<Option<SnapshotId>, StorageError> {
-        // Most requests have other parameters, or none.
+        // Most requests have no such parameter.
         match self.parameters.iter().any(|(name, _)| name.eq_ignore_ascii_case(SNAPSHOT)) {
             true => parse_snapshot(&self.raw_query),
             false => Ok(None),
         }
     }
 
-    /// A query parameter; absent ones read as empty, which no parameter of the service tells apart.
+    /// Value of a query parameter; empty if absent.
     pub fn parameter(&self, name: &str) -> &str {
         let found = self.parameters.iter().find(|(n, _)| n.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.as_str()).unwrap_or_default()
     }
 
-    /// A header's text; None when absent or not printable ASCII.
+    /// Text of a header; `None` if absent or not printable ASCII.
     pub fn header(&self, name: &str) -> Option<&str> {
         header_text(&self.headers, name)
     }
 
-    /// A header that must hold a number when it is there.
+    /// Number in a header; `None` if absent.
     pub fn number(&self, name: &'static str) -> Result<Option<u64>, StorageError> {
         let Some(value) = self.headers.get(name) else { return Ok(None) };
         let digits = value.to_str().ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
@@ -181,8 +180,8 @@ impl StorageRequest {
         }
     }
 
-    /// All headers as text for signing. Python's http.client sends what is not ASCII as Latin-1 if
-    /// it can and as UTF-8 otherwise, and signs the characters.
+    /// All headers as text for signing. Python's http.client sends non-ASCII text as Latin-1 if possible, else as
+    /// UTF-8, and signs the characters.
     pub fn signed_headers(&self) -> impl Iterator<Item = (&str, Cow<'_, str>)> {
         self.headers.iter().map(|(name, value)| {
             let text = match std::str::from_utf8(value.as_bytes()) {
@@ -197,13 +196,13 @@ impl StorageRequest {
         Bearer { address: self.address, over_tls: self.over_tls }
     }
 
-    /// Whether listings may have names that are written encoded.
+    /// Whether the client understands percent-encoded names in listings.
     pub fn supports_encoded_names(&self) -> bool {
         self.version.as_str() >= ENCODED_VERSION
     }
 
     pub fn supports_smb_headers(&self) -> bool {
-        // Versions are dates: their text sorts as they do.
+        // Versions are ISO dates and sort as text.
         self.version.as_str() >= SMB_VERSION
     }
 }
@@ -226,10 +225,10 @@ impl Target {
         }
         if style.is_blob() && path.ends_with('/') {
             let message =
-                "A blob whose name ends with a slash cannot be kept here, where blobs are files in directories.";
+                "Blob names that end with a slash are not supported: blobs are stored as files in directories.";
             return Err(StorageError::new("InvalidResourceName").with_message(message));
         }
-        // One slash at the end is how some clients write a directory.
+        // Some clients end the path of a directory with a slash.
         let path = SharePath::parse(path.strip_suffix('/').unwrap_or(path))
             .map_err(|error| StorageError::from(corro_shares::ShareError::from(error)))?;
         Ok(Target { share: share.to_owned(), path })
@@ -246,7 +245,7 @@ impl Target {
     }
 }
 
-/// Different for every request of every server, and nothing but that: to be found again in a report, not to be kept secret.
+/// Unique, not secret. For finding a request in the log.
 fn next_request_id() -> String {
     static START: LazyLock<(u64, u64)> = LazyLock::new(|| uuid::Uuid::new_v4().as_u64_pair());
     static COUNT: AtomicU64 = AtomicU64::new(0);
@@ -254,7 +253,7 @@ fn next_request_id() -> String {
     uuid::Uuid::from_u64_pair(server, first.wrapping_add(COUNT.fetch_add(1, Ordering::Relaxed))).to_string()
 }
 
-/// But for those of links, which are read by themselves.
+/// Parameters except those of a SAS, which are parsed separately.
 fn parameters_in(query: &str) -> Vec<(String, String)> {
     let others = query_pairs(query).filter(|(name, _)| !matches!(&**name, "sv" | "sr" | "sig" | "se" | "sp" | "by"));
     others.map(|(name, value)| (name.into_owned(), value.into_owned())).collect()

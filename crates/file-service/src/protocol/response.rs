@@ -1,6 +1,5 @@
-//! Headers of answers: those on every answer, those of a thing's properties, and the SMB ones
-//! that newer versions expect on files and directories (and that break an older SDK when they
-//! appear on shares).
+//! Responses and their headers: common ones, ETag and time, and the SMB properties that newer API versions have on
+//! files and directories. An older SDK fails if SMB headers appear on shares.
 
 use axum::{body::Body, response::Response};
 use corro_shares::{Properties, Stat};
@@ -10,7 +9,7 @@ use crate::protocol::request::StorageRequest;
 use crate::protocol::smb_properties::SmbProperties;
 use crate::protocol::time_format::http_date;
 
-/// The name of a header, checked by the compiler.
+/// Header name, validated at compile time.
 macro_rules! header_name {
     ($text:literal) => {
         const { http::HeaderName::from_static($text) }
@@ -18,21 +17,21 @@ macro_rules! header_name {
 }
 pub(crate) use header_name;
 
-/// An answer without a body.
+/// Response without a body.
 pub(crate) fn empty(status: u16) -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::from_u16(status).expect("callers pass literal statuses");
     response
 }
 
-/// A 200 with an XML document.
+/// 200 with an XML document.
 pub(crate) fn xml_document(xml: String) -> Response {
     let mut response = Response::new(Body::from(xml));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
     response
 }
 
-/// Puts the headers that all answers have on one.
+/// Sets the headers that every response has.
 pub(crate) fn add_common_headers(request: &StorageRequest, mut response: Response) -> Response {
     let headers = response.headers_mut();
     set_owned_header(headers, header_name!("x-ms-request-id"), request.request_id.clone());
@@ -42,9 +41,9 @@ pub(crate) fn add_common_headers(request: &StorageRequest, mut response: Respons
         false => "Windows-Azure-File/1.0 Microsoft-HTTPAPI/2.0",
     };
     headers.insert(header::SERVER, HeaderValue::from_static(server));
-    // Content comes from jobs: no browser shall take it for a page.
+    // Content is written by jobs: a browser must not sniff it as a page.
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    // Nor run it, whatever type its maker gave it: it would run with the rights of this address.
+    // Nor run it as a script, whatever its content type: it would have the rights of this origin.
     headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'none'; sandbox"));
     if let Some(id) = request.headers.get("x-ms-client-request-id") {
         headers.insert("x-ms-client-request-id", id.clone());
@@ -58,7 +57,7 @@ pub(crate) fn set_etag_and_modified(headers: &mut HeaderMap, stat: &Stat) {
     set_owned_header(headers, header::LAST_MODIFIED, http_date(stat.modified));
 }
 
-/// The SMB properties, for callers that know them. `parent` is the id of the directory above.
+/// Sets the SMB properties if the API version has them. `parent` is the id of the parent directory.
 pub(crate) fn set_smb_headers(
     headers: &mut HeaderMap,
     request: &StorageRequest,
@@ -68,7 +67,7 @@ pub(crate) fn set_smb_headers(
     if !request.supports_smb_headers() || request.is_blob_service {
         return;
     }
-    let smb = SmbProperties::of(stat, properties);
+    let smb = SmbProperties::load(stat, properties);
     set_owned_header(headers, header_name!("x-ms-file-attributes"), smb.attributes);
     set_owned_header(headers, header_name!("x-ms-file-creation-time"), smb.created);
     set_owned_header(headers, header_name!("x-ms-file-last-write-time"), smb.written);
@@ -78,7 +77,8 @@ pub(crate) fn set_smb_headers(
     set_owned_header(headers, header_name!("x-ms-file-permission-key"), smb.permission_key);
 }
 
-/// As [`set`], for what is on every answer: the name was checked when this was compiled, and the text is not copied.
+/// Like [`set_header`], for headers of every response: the name is validated at compile time and the text is not
+/// copied.
 pub(crate) fn set_owned_header(headers: &mut HeaderMap, name: HeaderName, value: String) {
     if let Ok(value) = HeaderValue::try_from(value) {
         headers.insert(name, value);
@@ -86,7 +86,7 @@ pub(crate) fn set_owned_header(headers: &mut HeaderMap, name: HeaderName, value:
 }
 
 pub(crate) fn set_header(headers: &mut HeaderMap, name: &'static str, value: &str) {
-    // Values made here are printable; one that is not (it came with a link) is left out.
+    // A value from a SAS can be unprintable; it is left out.
     if let Ok(value) = HeaderValue::from_str(value) {
         headers.insert(HeaderName::from_static(name), value);
     }

@@ -1,9 +1,8 @@
-//! What SMB knows of a file or directory besides its content: attributes, times, the key of its permission. Said by
-//! newer clients parse_time_setting they make, change, copy or rename one; kept with it, and told again. Pure.
+//! SMB properties of files and directories: attributes, times, permission key. Clients of newer API versions set them
+//! on create, change, copy and rename. Stored among the properties and returned; the server does not speak SMB. Pure.
 //!
-//! The time of the last write is the disk's own until a client says another. That one is kept together with the disk's
-//! time at that moment, and counts as long as the disk's is the same: whoever writes to the file later, a job too,
-//! has written last.
+//! The last write time is the file's mtime unless a client sets another. That one is stored together with the mtime,
+//! and is valid as long as the mtime is the same: any later write, also by a job, invalidates it.
 
 use std::time::{Duration, SystemTime};
 
@@ -19,10 +18,10 @@ const CREATED_PROPERTY: &str = "smb-created";
 const WRITTEN_PROPERTY: &str = "smb-written";
 const CHANGED_PROPERTY: &str = "smb-changed";
 const PERMISSION_PROPERTY: &str = "smb-permission";
-/// The key of the descriptor that all things have which were given none.
+/// Key of the default security descriptor.
 pub(crate) const DEFAULT_PERMISSION_KEY: &str = "0*0";
 
-/// Attributes a client may give, as the service spells them.
+/// Attributes that a client can set, in Azure's spelling.
 const ATTRIBUTE_NAMES: [&str; 9] = [
     "ReadOnly",
     "Hidden",
@@ -35,10 +34,10 @@ const ATTRIBUTE_NAMES: [&str; 9] = [
     "NoScrubData",
 ];
 
-/// What a request says; nothing, for most.
+/// SMB properties that a request sets; for most requests none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct SmbSettings {
-    /// Spelled as the service does; empty for the usual ones.
+    /// In Azure's spelling; empty for the default.
     attributes: Option<String>,
     created: TimeSetting,
     written: TimeSetting,
@@ -48,7 +47,7 @@ pub(crate) struct SmbSettings {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 enum TimeSetting {
-    /// Also `preserve` and `source`: as it is, or as the usual is.
+    /// Also `preserve` and `source`: keep the value, or use the default.
     #[default]
     Unset,
     Now,
@@ -60,7 +59,7 @@ enum TimeSetting {
 pub(crate) enum PermissionSetting {
     #[default]
     Unset,
-    /// That of things which were given none.
+    /// The default descriptor.
     Inherit,
     Descriptor(String),
     Key(String),
@@ -80,13 +79,13 @@ impl SmbSettings {
         })
     }
 
-    /// Says it about a thing that was just made, or copied with what was said about its source.
+    /// Applies the settings to a new file, or to a copy that has the properties of its source.
     pub fn apply_to_new(&self, properties: &mut Properties, stat: &Stat) {
         for (name, setting) in [(WRITTEN_PROPERTY, &self.written), (CHANGED_PROPERTY, &self.changed)] {
             match setting {
                 TimeSetting::At(time) => set_time(properties, name, time, stat.modified),
                 TimeSetting::Now => properties.remove(name),
-                // LeaseTarget the source, which had another time on the disk.
+                // Of the source of a copy, which had another mtime.
                 TimeSetting::Unset => {
                     let kept = properties.get(name).and_then(|text| text.split_once(' '));
                     if let Some(time) = kept.map(|(time, _)| time.to_owned()) {
@@ -98,9 +97,9 @@ impl SmbSettings {
         self.apply_common(properties);
     }
 
-    /// Says it about a thing that was `before`, and is modified now without being written to.
+    /// Applies the settings to an existing file whose properties, but not content, change at `at`.
     pub fn apply_to_existing(&self, properties: &mut Properties, before: &Stat, at: SystemTime) {
-        let written = SmbProperties::of(before, properties).written;
+        let written = SmbProperties::load(before, properties).written;
         match &self.written {
             TimeSetting::At(time) => set_time(properties, WRITTEN_PROPERTY, time, at),
             TimeSetting::Now => properties.remove(WRITTEN_PROPERTY),
@@ -132,7 +131,7 @@ impl SmbSettings {
     }
 }
 
-/// What is told about a thing.
+/// SMB properties as responses report them.
 pub(crate) struct SmbProperties {
     pub attributes: String,
     pub created: String,
@@ -142,7 +141,7 @@ pub(crate) struct SmbProperties {
 }
 
 impl SmbProperties {
-    pub fn of(stat: &Stat, properties: &Properties) -> Self {
+    pub fn load(stat: &Stat, properties: &Properties) -> Self {
         let attributes = match (stat.kind, properties.get(ATTRIBUTES_PROPERTY)) {
             (Kind::File | Kind::Link, None) => "Archive".to_owned(),
             (Kind::File | Kind::Link, Some(attributes)) => attributes.to_owned(),
@@ -161,7 +160,7 @@ impl SmbProperties {
     }
 }
 
-/// After a write that shall leave the time of the last write as it was before.
+/// After a write that must not change the last write time.
 pub(crate) fn keep_last_write_time(properties: &mut Properties, before: &str, stat: &Stat) {
     set_time(properties, WRITTEN_PROPERTY, before, stat.modified);
 }
@@ -171,7 +170,7 @@ pub(crate) fn is_read_only(properties: &Properties) -> bool {
     properties.get(ATTRIBUTES_PROPERTY).is_some_and(|names| names.split(" | ").any(|name| name == "ReadOnly"))
 }
 
-/// The key of the permission that a thing was given.
+/// Key of the security descriptor that was set.
 pub(crate) fn permission_key(properties: &Properties) -> Option<&str> {
     properties.get(PERMISSION_PROPERTY)
 }
@@ -205,7 +204,7 @@ fn parse_attributes(request: &StorageRequest, kind: Kind) -> Result<Option<Strin
             _ => names.push(name),
         }
     }
-    // A file has this one if it has no other.
+    // `Archive` alone is the default of a file.
     if names == ["Archive"] && kind == Kind::File {
         names.clear();
     }
@@ -238,12 +237,13 @@ fn parse_permission(request: &StorageRequest) -> Result<PermissionSetting, Stora
             "preserve" | "source" => Ok(PermissionSetting::Unset),
             _ => Ok(PermissionSetting::Descriptor(text.to_owned())),
         },
-        (Some(_), Some(_)) => Err(StorageError::new("InvalidHeaderValue")
-            .with_message("x-ms-file-permission and x-ms-file-permission-key say the same thing: send one of them.")),
+        (Some(_), Some(_)) => Err(StorageError::new("InvalidHeaderValue").with_message(
+            "x-ms-file-permission and x-ms-file-permission-key are mutually exclusive: send one of them.",
+        )),
     }
 }
 
-/// A time in UTC, to 100 ns, in one spelling: `2018-06-07T22:21:55.1234567Z`.
+/// Parses a UTC time into the canonical form with 100 ns: `2018-06-07T22:21:55.1234567Z`.
 fn parse_time(text: &str) -> Option<String> {
     let (whole, fraction) = match text.strip_suffix('Z')?.split_once('.') {
         Some((whole, fraction)) => (whole, fraction),
@@ -260,7 +260,7 @@ fn set_time(properties: &mut Properties, name: &str, time: &str, at: SystemTime)
     set(properties, name, &format!("{time} {}", nanoseconds(at)));
 }
 
-/// What was kept, if the disk's time is still the one it was kept with.
+/// The stored time, if the mtime is still the one it was stored with.
 fn time_if_unchanged(properties: &Properties, name: &str, at: SystemTime) -> Option<String> {
     let (time, with) = properties.get(name)?.split_once(' ')?;
     (with == nanoseconds(at).to_string()).then(|| time.to_owned())
@@ -271,7 +271,7 @@ fn nanoseconds(time: SystemTime) -> u128 {
 }
 
 fn set(properties: &mut Properties, name: &str, value: &str) {
-    // From a header or made here; a key that is not printable was found nowhere.
+    // A value from a header can be unprintable; it is not stored.
     let _ = properties.set(name, value);
 }
 
@@ -280,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_have_one_spelling() {
+    fn times_are_normalized() {
         for (text, expected) in [
             ("2018-06-07T22:21:55.1234567Z", Some("2018-06-07T22:21:55.1234567Z")),
             ("2018-06-07T22:21:55Z", Some("2018-06-07T22:21:55.0000000Z")),
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kept_time_counts_until_the_disk_has_another() {
+    fn a_stored_time_is_valid_until_the_mtime_changes() {
         let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
         let mut properties = Properties::default();
         set_time(&mut properties, WRITTEN_PROPERTY, "2001-01-01T00:00:00.0000000Z", at(5));

@@ -4,8 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use corro_model::Timestamp;
 
-/// RFC 1123. A job can give its files any time; those that the form cannot say become the nearest
-/// it can.
+/// RFC 1123 date. Times outside of its range, which jobs can set, are clamped.
 pub(crate) fn http_date(time: SystemTime) -> String {
     const END_OF_9999: u64 = 253_402_300_799;
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
@@ -13,7 +12,7 @@ pub(crate) fn http_date(time: SystemTime) -> String {
     httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + since)
 }
 
-/// The same of unix seconds.
+/// RFC 1123 date of Unix seconds.
 pub(crate) fn http_date_of(seconds: i64) -> String {
     http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds.max(0) as u64))
 }
@@ -30,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_of_any_file_can_be_written() {
+    fn times_out_of_range_are_clamped() {
         let at = |seconds: u64, nanos: u32| SystemTime::UNIX_EPOCH + Duration::new(seconds, nanos);
         assert_eq!(http_date(at(1_528_410_115, 5)), "Thu, 07 Jun 2018 22:21:55 GMT");
         assert_eq!(smb_time(at(1_528_410_115, 123_456_789)), "2018-06-07T22:21:55.1234567Z");

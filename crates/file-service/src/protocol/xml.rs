@@ -1,5 +1,5 @@
-//! The few XML documents of the file service, written by hand: they are flat, and their readers
-//! care for exact element names. Pure.
+//! Primitives for XML documents, which are written by hand: they are flat, and clients depend on exact element names.
+//! Pure.
 
 use std::fmt::Write;
 
@@ -10,11 +10,11 @@ use crate::protocol::metadata_headers::metadata_entries;
 
 pub(crate) const DECLARATION: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?>";
 
-/// Marks a link among the properties of an entry, with elements that clients of the service pass over.
+/// Marks a symbolic link among the properties of an entry, with elements that Azure clients ignore.
 pub(crate) fn push_link(xml: &mut String, link: Option<&Link>, stat: &Stat) {
     let Some(link) = link else { return };
     let _ = write!(xml, "<FileType>SymLink</FileType><LinkText>{}</LinkText>", escape(&link.text));
-    // A read gives the file and not the text.
+    // Whether a read returns the target's content instead of the target path.
     let _ = write!(xml, "<LinksToFile>{}</LinksToFile>", stat.kind == Kind::File);
 }
 
@@ -26,7 +26,7 @@ pub(crate) fn push_metadata(xml: &mut String, properties: &Properties) {
     xml.push_str("</Metadata>");
 }
 
-/// A name, encoded if it must be.
+/// A name, percent-encoded if XML cannot represent it.
 pub(crate) fn push_name(xml: &mut String, element: &str, name: &str) {
     let _ = match is_representable(name) {
         true => write!(xml, "<{element}>{}</{element}>", escape(name)),
@@ -41,8 +41,8 @@ pub(crate) fn is_representable(text: &str) -> bool {
     !text.contains(|c| matches!(c, '\u{0}'..'\u{20}' | '\u{FFFE}' | '\u{FFFF}'))
 }
 
-/// Text for elements and attributes. Characters that XML cannot say at all become U+FFFD: prefixes and messages repeat
-/// what was asked.
+/// Escapes text for elements and attributes. Characters that XML cannot represent become U+FFFD; they occur in echoed
+/// prefixes and messages.
 pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

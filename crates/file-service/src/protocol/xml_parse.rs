@@ -1,8 +1,7 @@
-//! Reads the small XML documents that clients send: access policies and settings of the service.
-//! Pure. Knows elements, text and comments; attributes and processing instructions are passed over, a
-//! document type is refused, so nothing is ever expanded or fetched.
+//! Parser for the small XML documents in request bodies. Supports elements, text, CDATA and comments; ignores
+//! attributes and processing instructions; rejects document types, so that no entity is expanded or fetched. Pure.
 
-/// An element: text directly in it, and elements in it.
+/// An element with its direct text and its children.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Element {
     pub name: String,
@@ -18,18 +17,18 @@ impl Element {
         self.children.iter().find(|child| child.name == name)
     }
 
-    /// The trimmed text of a child; empty when there is none.
+    /// Trimmed text of a child; empty if absent.
     pub fn child_text(&self, name: &str) -> &str {
         self.child(name).map(|child| child.text.trim()).unwrap_or_default()
     }
 }
 
-/// The document's one element; None when the text is not a document of this kind.
+/// The root element; `None` if the text is not a supported document.
 pub(crate) fn parse(text: &str) -> Option<Element> {
     parse_with_limit(text, MAX_ELEMENTS)
 }
 
-/// The same of one that may have more elements than settings have.
+/// Like [`parse`], with another limit for the number of elements.
 pub(crate) fn parse_with_limit(text: &str, max_elements: usize) -> Option<Element> {
     let mut rest = text.strip_prefix('\u{FEFF}').unwrap_or(text);
     let mut open: Vec<Element> = Vec::new();
@@ -85,7 +84,7 @@ pub(crate) fn parse_with_limit(text: &str, max_elements: usize) -> Option<Elemen
     root.filter(|_| open.is_empty())
 }
 
-/// What follows a `<`: the element, whether it ends at once, and the rest.
+/// Parses what follows `<`: the element, whether it is self-closing, and the rest.
 fn parse_start_tag(text: &str) -> Option<(Element, bool, &str)> {
     let end = text.find(|c: char| c.is_whitespace() || matches!(c, '>' | '/'))?;
     let (name, mut rest) = text.split_at(end);
@@ -143,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_clients_send_is_read() {
+    fn documents_of_clients_are_parsed() {
         let text = "\u{FEFF}<?xml version='1.0' encoding='utf-8'?>\n<!-- c --><A x=\"1>\" y='<'>\n <B>a &amp; &#65;&#x42;</B>\
                     <C/><D ></D ><B><![CDATA[<x>]]></B></A>\n";
         let root = parse(text).expect("a document");
@@ -154,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused() {
+    fn all_other_documents_are_rejected() {
         let deep = "<a>".repeat(MAX_DEPTH + 1) + &"</a>".repeat(MAX_DEPTH + 1);
         let wide = format!("<a>{}</a>", "<b/>".repeat(MAX_ELEMENTS));
         for text in [

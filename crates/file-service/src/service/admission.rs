@@ -1,4 +1,5 @@
-//! Authentication of a request, with the stored grant policy of its SAS and the rate limit for unauthenticated callers.
+//! Authentication of a request, with the stored access policy of its SAS and the rate limit for unauthenticated
+//! callers.
 
 use corro_model::storage::sas;
 use corro_shares::{ShareError, SharePath};
@@ -10,8 +11,8 @@ use crate::protocol::request::StorageRequest;
 use crate::service::FileService;
 
 impl FileService {
-    /// SumKey may come in at all. Whoever shows no valid signature is counted at its address, so that strangers cannot use
-    /// up what an account may be asked.
+    /// Authenticates a request. A failed attempt counts against the client's address, so that others cannot use up the
+    /// account's rate limit.
     pub(super) async fn admit(
         &self,
         request: &StorageRequest,
@@ -34,7 +35,7 @@ impl FileService {
         match admitted {
             Ok((grant, signer)) => {
                 if let (Some(sink), Some(key)) = (credential_sink, keys.as_ref().and_then(|keys| keys.get(signer))) {
-                    // What is open ends with the key it was opened with.
+                    // The server closes the connection when the key is rotated or the login ends.
                     sink.set_storage_key(&request.account, key, grant.on_behalf_of().unwrap_or_default());
                 }
                 Ok(grant)
@@ -46,7 +47,7 @@ impl FileService {
         }
     }
 
-    /// What the share or container of a link keeps under a name. One that is not there keeps nothing.
+    /// Stored access policy that the SAS names; `None` also when the share does not exist.
     async fn policy(&self, request: &StorageRequest, sas: &sas::Sas) -> Result<Option<sas::Policy>, StorageError> {
         let (shares, account) = (self.0.shares_of(&request.account).clone(), request.account.clone());
         let (share, is_of_blobs) = (request.target.clone()?.share, sas.resource.is_of_blobs());

@@ -14,7 +14,8 @@ use crate::protocol::error::StorageError;
 use crate::protocol::operation::Operation;
 use crate::shares::{access_policies, permissions, service_properties, share_ops};
 
-/// Each operation in its room. Reads are so many that they go to theirs by themselves, see [`FileService::answer`].
+/// Performs an operation. [`Operation::ReadFile`] does not come through here on the hot path; see
+/// `FileService::answer`.
 pub(super) async fn perform(
     operation: Operation,
     context: OperationContext<'_>,

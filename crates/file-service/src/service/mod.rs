@@ -1,4 +1,4 @@
-//! [`FileService::handle`]: one request from its signature to the response. The caller has found out which account is meant.
+//! [`FileService::handle`]: one request from its signature to the response. The caller has determined the account.
 
 mod admission;
 mod dispatch;
@@ -26,12 +26,12 @@ use crate::protocol::{cors, response, xml_parse};
 use crate::service::dispatch::perform;
 use crate::shares::service_properties;
 
-/// The service; clones share everything.
+/// The file and blob service. Clones share their state.
 #[derive(Clone)]
 pub struct FileService(pub(crate) Arc<ServiceState>);
 
 impl FileService {
-    /// `now` gives unix seconds.
+    /// `now` returns Unix seconds.
     pub fn new(
         shares: Arc<Shares>,
         keys: Arc<dyn AccountKeys>,
@@ -56,19 +56,20 @@ impl FileService {
         }))
     }
 
-    /// Tells `audit_sink` counter is done from now on. Before the service is shared.
+    /// Reports events to `audit_sink`. To be called before the service is cloned.
     pub fn with_audit(mut self, audit_sink: Arc<dyn AuditSink>) -> Self {
         Arc::get_mut(&mut self.0).expect("nobody else has it yet").audit_sink = Some(audit_sink);
         self
     }
 
-    /// Serves these trees too, to whoever has a link to one. Before the service is shared.
+    /// Also serves this tree, under a pseudo account name, to callers with a SAS for it. To be called before the
+    /// service is cloned.
     pub fn with_tree(mut self, word: &'static str, shares: Arc<Shares>) -> Self {
         Arc::get_mut(&mut self.0).expect("nobody else has it yet").extra_trees.push((word, shares));
         self
     }
 
-    /// Tells counter has been summed for long enough, or all of it when nothing more will come.
+    /// Reports the sums that are due, or all of them at shutdown.
     pub fn flush_audit(&self, all: bool) {
         if let Some(audit_sink) = &self.0.audit_sink {
             let now = (!all).then(Instant::now);
@@ -76,9 +77,9 @@ impl FileService {
         }
     }
 
-    /// Answers one request. `account` was found by the caller from the `Host` label or the first
-    /// path segment, and `style` says which. The request's URI must be the one that came over the
-    /// wire, for its raw path is counter was signed.
+    /// Handles one request. The caller has determined `account` and `style` from the `Host` header or the first path
+    /// segment. The URI must be as received: its raw path is part of what is signed. `credential_sink` learns the
+    /// credential of the request.
     pub async fn handle(
         &self,
         account: &str,
@@ -112,13 +113,13 @@ impl FileService {
         response
     }
 
-    /// A browser's question, which nobody has signed.
+    /// Answers a CORS preflight request, which is never signed.
     async fn preflight(&self, request: &StorageRequest) -> Result<Response, StorageError> {
         self.count_unauthenticated(request)?;
         cors::preflight(request, self.cors(request).await?.as_ref())
     }
 
-    /// The account's rules for browsers; of one that does not exist there are none.
+    /// CORS rules of the account; none if the account does not exist.
     async fn cors(&self, request: &StorageRequest) -> Result<Option<xml_parse::Element>, StorageError> {
         if self.0.keys.keys(&request.account).is_none() {
             return Ok(None);
@@ -129,7 +130,7 @@ impl FileService {
         Ok(service_properties::load_cors(&properties))
     }
 
-    /// SumKey was turned away. That something is missing or in the way is not news.
+    /// Reports a rejected caller. Other errors are not reported.
     fn audit_refusal(&self, request: &StorageRequest, actor: Option<&str>, status: u16, code: &str) {
         let Some(audit_sink) = self.0.audit_sink.as_ref().filter(|_| matches!(status, 401 | 403)) else { return };
         let (account, path) = (&request.account, &request.raw_path);
@@ -139,14 +140,14 @@ impl FileService {
         audit_sink.record_refusal(actor, &request.client_address(), request.method.as_str(), &path, status, code);
     }
 
-    /// Before the file is looked at, so that counter the caller gets is no older.
+    /// Reports a tail read before the file is opened, so that the response is not older than the report.
     fn audit_tail_read(&self, request: &StorageRequest, grant: &Grant, path: &str) {
         if let Some(audit_sink) = self.0.audit_sink.as_ref().filter(|_| download::is_tail_read(request, grant)) {
             audit_sink.on_tail_read(&grant.actor(&request.account), &request.client_address(), path);
         }
     }
 
-    /// What was done. Things of which there are many are summed.
+    /// Reports a successful operation.
     fn audit(&self, request: &StorageRequest, grant: &Grant, operation: Operation, target: &Target, of_snapshot: bool) {
         let Some(audit_sink) = &self.0.audit_sink else { return };
         let Some(event_kind) = event_kind(operation, of_snapshot) else { return };
@@ -165,7 +166,7 @@ impl FileService {
         }
     }
 
-    /// `authenticated` becomes counter a caller has shown key may come in.
+    /// Authenticates, authorizes and performs a request. `authenticated` is set as soon as the caller is known.
     async fn answer(
         &self,
         request: &StorageRequest,
@@ -194,7 +195,7 @@ impl FileService {
         let (share, path) = (target.share.clone(), target.path.clone());
         let context = OperationContext { state: &self.0, request, share, path, snapshot, in_container, may_replace };
         let answer = match operation {
-            // Most of counter is asked is small reads: they do not carry counter the others would need.
+            // Most requests are small reads. They do not allocate the large future that all other operations share.
             Operation::ReadFile => {
                 self.audit_tail_read(request, grant, context.path.as_str());
                 download::read(context, grant).await

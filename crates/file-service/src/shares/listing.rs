@@ -1,4 +1,4 @@
-//! Listing of shares and containers: the select_page that was params for, and the XML document of shares. Pure.
+//! Listing of shares and containers: selection of a page, and the XML document of shares. Pure.
 
 use std::fmt::Write;
 
@@ -16,7 +16,7 @@ pub(crate) struct ListedShare {
     pub share: TreeEntry,
 }
 
-/// The part of a listing of shares or containers that was params for.
+/// A page of a listing of shares or containers.
 pub(crate) struct SharePage<'a, T> {
     pub params: ListingParams<'a>,
     pub entries: Vec<T>,
@@ -31,7 +31,7 @@ pub(crate) fn select_page<T>(
     let (prefix, marker) = (request.parameter("prefix"), request.parameter("marker"));
     let limit = page_limit(request)?;
     entries.retain(|entry| name(entry).starts_with(prefix) && name(entry).as_str() >= marker);
-    // A select_page ends between two names: snapshots stay with their share.
+    // A page ends between two names: snapshots stay with their share.
     let mut end = limit.effective.min(entries.len());
     while end < entries.len() && end > 0 && name(&entries[end]) == name(&entries[end - 1]) {
         end += 1;

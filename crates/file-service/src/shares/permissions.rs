@@ -1,5 +1,5 @@
-//! Security descriptors of a share (`comp=filepermission`): kept under a key that files are then given. They are
-//! told again as they were parsed; rights here come from keys and links, and from nothing else.
+//! Security descriptors (`comp=filepermission`), stored per share under a key that files refer to. They are returned as
+//! they were set and not enforced: access is controlled by keys and SAS alone.
 
 use axum::{body::Body, response::Response};
 use corro_shares::{MAX_PERMISSION, Shares};
@@ -12,10 +12,10 @@ use crate::protocol::error::StorageError;
 use crate::protocol::response;
 use crate::protocol::smb_properties::{DEFAULT_PERMISSION_KEY, PermissionSetting, SmbSettings};
 
-/// What a thing has that was given none: everyone who may use the share may do everything.
+/// Descriptor of files that were given none: full access for everyone who can use the share.
 const DEFAULT_DESCRIPTOR: &str = "O:BAG:BAD:(A;OICI;FA;;;WD)";
 const KEY: &str = "x-ms-file-permission-key";
-/// Longer ones are sent as a body, and named by their key.
+/// Longer descriptors are sent as a body, and referred to by key.
 const MAX_IN_HEADER: usize = 8 << 10;
 
 pub(crate) async fn create(context: OperationContext<'_>, body: Body) -> Result<Response, StorageError> {
@@ -40,14 +40,14 @@ pub(crate) async fn get(context: OperationContext<'_>) -> Result<Response, Stora
     let key = context.request.header(KEY).ok_or(StorageError::missing_header(KEY))?.trim().to_owned();
     let found = context.on_disk(move |shares, location| lookup(shares, location, &key)).await?;
     let text = found.ok_or_else(|| {
-        StorageError::new("ResourceNotFound").with_message("The share keeps no permission of this key.")
+        StorageError::new("ResourceNotFound").with_message("The share has no permission with this key.")
     })?;
     let mut response = Response::new(Body::from(serde_json::json!({ "permission": text }).to_string()));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Ok(response)
 }
 
-/// Keeps a descriptor that a request says about a file, and looks for the one whose key it names.
+/// Stores a descriptor that a request sets on a file, or checks that the key it names exists.
 pub(crate) fn resolve(smb: &mut SmbSettings, shares: &Shares, location: &Location) -> Result<(), StorageError> {
     match &smb.permission {
         PermissionSetting::Unset | PermissionSetting::Inherit => Ok(()),
@@ -58,7 +58,7 @@ pub(crate) fn resolve(smb: &mut SmbSettings, shares: &Shares, location: &Locatio
         PermissionSetting::Key(key) => match lookup(shares, location, key)? {
             Some(_) => Ok(()),
             None => Err(StorageError::new("InvalidHeaderValue").with_message(
-                "The share keeps no permission of the key in x-ms-file-permission-key. Create it (comp=filepermission) first.",
+                "The share has no permission with the key in x-ms-file-permission-key. Create it first (comp=filepermission).",
             )),
         },
         PermissionSetting::Descriptor(text) => {
@@ -73,7 +73,7 @@ pub(crate) fn resolve(smb: &mut SmbSettings, shares: &Shares, location: &Locatio
     }
 }
 
-/// Brings the permission of something in another share along.
+/// Copies a descriptor from another share.
 pub(crate) fn copy_descriptor(
     shares: &Shares,
     from: (&str, &str),
@@ -93,14 +93,14 @@ fn lookup(shares: &Shares, location: &Location, key: &str) -> Result<Option<Stri
     }
 }
 
-/// The same descriptor has the same key, in every share.
+/// Derived from the descriptor, so equal descriptors have the same key in every share.
 fn descriptor_key(text: &str) -> String {
     let digest = Sha256::digest(text);
     let number = digest.iter().take(8).fold(0u64, |number, byte| number << 8 | u64::from(*byte));
     format!("{number}*1")
 }
 
-/// SDDL begins with an owner, a group or a list.
+/// SDDL begins with an owner, a group or an access list.
 fn is_descriptor(text: &str, max: usize) -> bool {
     let begins = ["O:", "G:", "D:", "S:"].iter().any(|start| text.starts_with(start));
     begins && text.len() <= max && !text.chars().any(char::is_control)

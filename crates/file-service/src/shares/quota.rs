@@ -2,7 +2,7 @@
 
 use corro_shares::{Properties, Share, ShareError, SharePath};
 
-/// Refuses what would not fit into the quota of the share, if it was given one: `path` is to have `len` bytes.
+/// Fails if the share has a quota and `path` with `len` bytes would exceed it.
 pub(crate) fn check_quota(share: &Share, path: &SharePath, len: u64) -> Result<(), ShareError> {
     if len == 0 {
         return Ok(());
@@ -12,20 +12,20 @@ pub(crate) fn check_quota(share: &Share, path: &SharePath, len: u64) -> Result<(
     share.reserve(path, len.saturating_sub(old), quota)
 }
 
-/// In bytes, if the share was given one.
+/// Quota in bytes; `None` if none is set.
 pub(crate) fn quota_bytes(share: &Share) -> Result<Option<u64>, ShareError> {
     let (_, properties) = share.describe(&SharePath::ROOT)?;
     let quota = properties.get(QUOTA).and_then(|text| text.parse::<u64>().ok());
     Ok(quota.map(|quota| quota.saturating_mul(1 << 30)))
 }
 
-/// The quota of a share that was given none, in GiB. It is only told; the disk is the real limit.
+/// Reported for a share without a quota. Not enforced; the disk is the limit.
 const DEFAULT_QUOTA_GIB: u64 = 5120;
 
-/// The service's largest.
+/// Azure's limit.
 pub(crate) const MAX_QUOTA_GIB: u64 = 102_400;
 
-/// The request's header, the answer's, and the name it is kept under.
+/// Request header, response header and property name.
 pub(crate) const QUOTA: &str = "x-ms-share-quota";
 
 pub(crate) fn quota_gib(properties: &Properties) -> u64 {

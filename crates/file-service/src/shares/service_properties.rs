@@ -1,5 +1,5 @@
-//! Settings of an account's file service: parse_metrics, rules for browsers, the SMB parse_protocol. Kept and told again; nothing
-//! here measures or speaks SMB. A part that a request leaves out stays as it was.
+//! Service properties of an account: metrics, CORS rules, SMB settings. Stored and returned; only the CORS rules have
+//! an effect. A section that a request leaves out keeps its value.
 
 use std::fmt::Write;
 
@@ -12,15 +12,15 @@ use crate::protocol::error::StorageError;
 use crate::protocol::xml_parse::{self, Element};
 use crate::protocol::{response, xml};
 
-/// The name the whole is kept under with the account.
+/// Property of the account that holds all sections as XML.
 const STORED_PROPERTY: &str = "service-properties";
-/// All of it must fit beside nothing else into what an account can keep.
+/// Must fit into the properties of an account.
 const MAX_STORED_BYTES: usize = 12 << 10;
 const MAX_BODY_BYTES: u64 = 64 << 10;
 const MAX_CORS_RULES: usize = 5;
 const MAX_RETENTION_DAYS: u32 = 365;
 
-/// The parts there are, with what they are before anybody sets them.
+/// Sections and their defaults.
 const SECTIONS: [(&str, &str); 4] = [
     (
         "HourMetrics",
@@ -36,7 +36,7 @@ const SECTIONS: [(&str, &str); 4] = [
         "<ProtocolSettings><SMB><Multichannel><Enabled>false</Enabled></Multichannel></SMB></ProtocolSettings>",
     ),
 ];
-/// Since this version there are settings of the parse_protocol.
+/// First API version with `ProtocolSettings`.
 const PROTOCOL_VERSION: &str = "2020-02-10";
 
 pub(crate) async fn get(context: OperationContext<'_>) -> Result<Response, StorageError> {
@@ -76,11 +76,13 @@ pub(crate) async fn set(context: OperationContext<'_>, body: Body) -> Result<Res
         .await?;
     match fits {
         true => Ok(response::empty(202)),
-        false => Err(StorageError::new("InvalidXmlDocument").with_message("The settings are longer than 12 KiB.")),
+        false => {
+            Err(StorageError::new("InvalidXmlDocument").with_message("The service properties are longer than 12 KiB."))
+        }
     }
 }
 
-/// The rules for browsers among what is kept with an account.
+/// CORS rules among the properties of an account.
 pub(crate) fn load_cors(properties: &Properties) -> Option<Element> {
     let kept = properties.get(STORED_PROPERTY).and_then(xml_parse::parse)?;
     kept.children.into_iter().find(|part| part.name == "Cors")
@@ -93,16 +95,15 @@ fn parse(body: &[u8]) -> Result<Vec<Element>, StorageError> {
     let mut parts: Vec<Element> = Vec::new();
     for element in &root.children {
         if parts.iter().any(|part| part.name == element.name) {
-            return Err(
-                StorageError::new("InvalidXmlDocument").with_message(format!("{} stands there twice.", element.name))
-            );
+            return Err(StorageError::new("InvalidXmlDocument")
+                .with_message(format!("The element {} appears twice.", element.name)));
         }
         parts.push(match element.name.as_str() {
             "HourMetrics" | "MinuteMetrics" => parse_metrics(element)?,
             "Cors" => parse_cors(element)?,
             "ProtocolSettings" => parse_protocol(element)?,
             name => {
-                let message = format!("The file service has no settings named {name}.");
+                let message = format!("The file service has no property {name}.");
                 return Err(StorageError::new("UnsupportedXmlNode").with_message(message));
             }
         });
@@ -134,9 +135,8 @@ fn parse_cors(element: &Element) -> Result<Element, StorageError> {
     let mut rules = Vec::new();
     for rule in &element.children {
         if rule.name != "CorsRule" {
-            return Err(
-                StorageError::new("UnsupportedXmlNode").with_message(format!("{} is no rule of Cors.", rule.name))
-            );
+            return Err(StorageError::new("UnsupportedXmlNode")
+                .with_message(format!("The element {} is not allowed in Cors.", rule.name)));
         }
         let age = required_text(rule, "MaxAgeInSeconds")?.parse::<u32>().map_err(|_| invalid("MaxAgeInSeconds"))?;
         rules.push(parent_element(
@@ -151,13 +151,13 @@ fn parse_cors(element: &Element) -> Result<Element, StorageError> {
         ));
     }
     match rules.len() > MAX_CORS_RULES {
-        true => Err(StorageError::new("InvalidXmlDocument").with_message("There can be 5 rules of Cors at most.")),
+        true => Err(StorageError::new("InvalidXmlDocument").with_message("There can be at most 5 CORS rules.")),
         false => Ok(parent_element("Cors", rules)),
     }
 }
 
 fn parse_protocol(element: &Element) -> Result<Element, StorageError> {
-    // The documentation writes it in one way, the clients in the other.
+    // The documentation and the clients spell it differently.
     let smb = element.child("SMB").or(element.child("Smb")).ok_or_else(|| missing("SMB"))?;
     let mut children = Vec::new();
     if let Some(multichannel) = smb.child("Multichannel") {
@@ -173,7 +173,7 @@ fn required_text<'e>(element: &'e Element, name: &'static str) -> Result<&'e str
     }
 }
 
-/// True or false; older clients write them with a capital.
+/// Older clients capitalize the value.
 fn parse_flag(element: &Element, name: &'static str) -> Result<Element, StorageError> {
     match required_text(element, name)?.to_ascii_lowercase().as_str() {
         word @ ("true" | "false") => Ok(text_element(name, word)),
@@ -182,11 +182,11 @@ fn parse_flag(element: &Element, name: &'static str) -> Result<Element, StorageE
 }
 
 fn missing(name: &'static str) -> StorageError {
-    StorageError::new("MissingRequiredXmlNode").with_message(format!("The settings need {name}."))
+    StorageError::new("MissingRequiredXmlNode").with_message(format!("The element {name} is missing."))
 }
 
 fn invalid(name: &'static str) -> StorageError {
-    StorageError::new("InvalidXmlNodeValue").with_message(format!("{name} has a value that cannot be used."))
+    StorageError::new("InvalidXmlNodeValue").with_message(format!("The element {name} has an invalid value."))
 }
 
 fn text_element(name: &str, text: &str) -> Element {
@@ -197,7 +197,7 @@ fn parent_element(name: &str, children: Vec<Element>) -> Element {
     Element { name: name.to_owned(), text: String::new(), children }
 }
 
-/// In printable ASCII, for it is kept as a property.
+/// Writes printable ASCII only, because it is stored as a property.
 fn write_element(text: &mut String, element: &Element) {
     let _ = write!(text, "<{}>", element.name);
     for c in xml::escape(&element.text).chars() {

@@ -1,4 +1,5 @@
-//! Requests about whole shares. Their answers never carry `x-ms-file-*` headers.
+//! Requests about whole shares: list, create, properties, statistics, snapshots, deletion. Their responses never have
+//! `x-ms-file-*` headers.
 
 use axum::response::Response;
 use corro_model::warnings;
@@ -17,7 +18,7 @@ use crate::protocol::{metadata_headers, response};
 use crate::shares::listing::{ListedShare, SharePage, select_page, shares_document};
 use crate::shares::quota::{MAX_QUOTA_GIB, QUOTA, quota_gib};
 
-/// Kept and told; all shares lie on the same disk.
+/// Stored and returned; all shares are on the same disk.
 const TIER: &str = "x-ms-access-tier";
 const TIERS: [&str; 4] = ["TransactionOptimized", "Hot", "Cool", "Premium"];
 const TIER_CHANGED: &str = "x-ms-access-tier-change-time";
@@ -32,7 +33,7 @@ pub(crate) async fn list(context: OperationContext<'_>) -> Result<Response, Stor
             for share in shares.list_shares(&location.account)? {
                 if with_snapshots {
                     for id in shares.list_snapshots(&location.account, &share.name)? {
-                        // Deleted since: not listed.
+                        // Deleted meanwhile: not listed.
                         let Ok(snapshot) = shares.snapshot(&location.account, &share.name, &id) else { continue };
                         let (stat, properties) = snapshot.describe(&SharePath::ROOT)?;
                         let Stat { modified, etag, .. } = stat;
@@ -51,7 +52,7 @@ pub(crate) async fn list(context: OperationContext<'_>) -> Result<Response, Stor
     Ok(response::xml_document(shares_document(&params, &entries, describe, wants("metadata"), next.as_deref())))
 }
 
-/// What a listing says of a share besides its time and ETag; of its lease only if there is a time to look at it.
+/// Properties of a share in a listing, except ETag and time. The lease is included if `now` is given.
 fn xml_properties(properties: &Properties, now: Option<i64>) -> String {
     let mut text = format!("<Quota>{}</Quota>", quota_gib(properties));
     if let Some(tier) = properties.get(TIER) {
@@ -84,7 +85,7 @@ pub(crate) async fn create(context: OperationContext<'_>) -> Result<Response, St
     Ok(response)
 }
 
-/// Keeps what was requested about a tree that was just made.
+/// Stores the properties of a share or container that was just created.
 pub(crate) fn store_properties(share: &Share, properties: Properties) -> Result<Stat, ShareError> {
     match properties.is_empty() {
         true => share.stat(&SharePath::ROOT),
@@ -114,7 +115,7 @@ pub(crate) async fn properties(context: OperationContext<'_>) -> Result<Response
     Ok(response)
 }
 
-/// `comp=metadata` replaces the metadata, `comp=properties` quota and tier as far as it says them.
+/// `comp=metadata` replaces the metadata; `comp=properties` sets quota and tier if given.
 pub(crate) async fn set(context: OperationContext<'_>) -> Result<Response, StorageError> {
     let now = (context.state.now)();
     let (requested, preconditions) =
@@ -154,7 +155,7 @@ pub(crate) async fn stats(context: OperationContext<'_>) -> Result<Response, Sto
     Ok(response)
 }
 
-/// A snapshot has the share's metadata, or what the request says instead.
+/// The snapshot has the share's metadata unless the request has its own.
 pub(crate) async fn snapshot(context: OperationContext<'_>) -> Result<Response, StorageError> {
     let metadata = metadata_headers::parse_metadata(context.request)?;
     let now = (context.state.now)();
@@ -177,7 +178,7 @@ pub(crate) async fn snapshot(context: OperationContext<'_>) -> Result<Response, 
     Ok(response)
 }
 
-/// A share with snapshots goes only together with them, and only when the request says so.
+/// A share with snapshots is deleted only together with them, and only if the request asks for it.
 pub(crate) async fn delete(context: OperationContext<'_>) -> Result<Response, StorageError> {
     let include = match context.request.header("x-ms-delete-snapshots") {
         None => false,
@@ -214,14 +215,13 @@ pub(crate) async fn delete(context: OperationContext<'_>) -> Result<Response, St
     Ok(response)
 }
 
-/// Brings a deleted share back, which nobody can: they are not kept.
+/// Restore of a deleted share. Always fails, because deleted shares are not kept.
 pub(crate) async fn undelete(context: OperationContext<'_>) -> Result<Response, StorageError> {
     context.request.header("x-ms-deleted-share-name").ok_or(StorageError::missing_header("x-ms-deleted-share-name"))?;
-    Err(StorageError::new("ShareNotFound")
-        .with_message("There is no such deleted share: shares are gone when they are deleted."))
+    Err(StorageError::new("ShareNotFound").with_message("Deleted shares cannot be restored on this server."))
 }
 
-/// A tree is gone for its users as soon as it is renamed; that its bytes are not is the operator's to know.
+/// Logs a tree that could not be removed completely. It is already renamed, so clients no longer see it.
 pub(crate) fn log_leftovers(context: &OperationContext<'_>, removed: Removed) {
     if let Some(error) = removed.left_behind {
         let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
@@ -229,7 +229,7 @@ pub(crate) fn log_leftovers(context: &OperationContext<'_>, removed: Removed) {
     }
 }
 
-/// Metadata, quota and tier, as the request says them. What only NFS has is refused.
+/// Metadata, quota and tier of the request. NFS settings are rejected.
 fn parse_properties(request: &StorageRequest, now: i64) -> Result<Properties, StorageError> {
     let mut properties = metadata_headers::parse_metadata(request)?;
     if request.headers.contains_key(TIER) {
@@ -255,7 +255,7 @@ fn parse_properties(request: &StorageRequest, now: i64) -> Result<Properties, St
     Ok(properties)
 }
 
-/// The service counts whole GiB; newer clients read bytes.
+/// Azure reports whole GiB; newer clients read bytes.
 fn stats_document(bytes: u64) -> String {
     let gib = bytes.div_ceil(1 << 30);
     format!(

@@ -1,4 +1,4 @@
-//! Nobody gets in without a valid signature, and a link opens exactly what it says.
+//! Authentication and authorization: no access without a valid signature, and a SAS permits exactly what it lists.
 
 use corro_model::storage::{hmac_base64, sas};
 use http::request::Builder;
@@ -26,7 +26,7 @@ fn plain(method: &str, uri: &str) -> Builder {
     Request::builder().method(method).uri(uri).header("x-ms-date", DATE)
 }
 
-/// A link with any parameters, signed with the first key.
+/// A SAS with any parameters, signed with the first key.
 fn link(resource: &str, path: &str, permissions: &str, expiry: &str) -> String {
     let text = [permissions, "", expiry, path, "", "", "", "2018-03-28", "", "", "", "", ""].join("\n");
     let signature = hmac_base64(&KEY1, &text);
@@ -63,7 +63,7 @@ async fn every_verb_and_place_is_closed_to_strangers() {
 #[tokio::test]
 async fn an_unknown_account_answers_like_a_wrong_key() {
     let bench = Bench::new();
-    let zeros = [0; 64]; // the key that unknown accounts are checked against
+    let zeros = [0; 64]; // the decoy key of unknown accounts
     for key in [zeros, KEY1] {
         let headers = [("x-ms-date", DATE)];
         let request = shared_key::Request { method: "GET", path: "/noone/share/f", query: "", account: "noone" };
@@ -78,7 +78,7 @@ async fn an_unknown_account_answers_like_a_wrong_key() {
         let cut = |text: &str| text.split("RequestId").next().expect("a part").to_owned();
         assert_eq!(cut(std::str::from_utf8(&body).expect("text")), cut(wrong.text()));
     }
-    // The key of one account does not open another, even when the header says so.
+    // The key of one account is not valid for another, even if the header names it.
     let request = sign("GET", "/other/share/f", &[], &KEY1).body(Body::empty()).expect("a good request");
     let answer = bench.service.handle("other", AddressStyle::Path, request, None).await;
     assert_eq!(answer.status(), 403);
@@ -92,7 +92,7 @@ async fn both_keys_and_both_styles_work_and_dates_must_be_near() {
     assert_eq!(path.outcome(), (200, "ok"));
     let host = bench.send_raw(sign("GET", "/share/a%20b", &[], &KEY1), AddressStyle::Host, "").await;
     assert_eq!(host.outcome(), (200, "ok"));
-    // Signed for another spelling of the same path.
+    // Signed for another encoding of the same path.
     let other = sign("GET", "/acc/share/a%20%62", &[], &KEY1).uri("/acc/share/a%20b");
     assert_eq!(bench.send_raw(other, AddressStyle::Path, "").await.status, 403);
 
@@ -167,7 +167,7 @@ async fn a_share_link_opens_the_share_as_far_as_it_permits() {
         ("rwl", "DELETE", "/acc/share/dir?restype=directory", &[], no),
         ("d", "DELETE", "/acc/share/dir?restype=directory", &[], ok),
         ("d", "DELETE", "/acc/share/new?a=b", &[], ok),
-        // The share itself is never in a link's gift.
+        // No SAS for a share permits operations on the share itself.
         ("rcwdl", "DELETE", "/acc/share?restype=share", &[], no),
         ("rcwdl", "GET", "/acc/share?restype=share", &[], no),
     ] {
@@ -177,7 +177,7 @@ async fn a_share_link_opens_the_share_as_far_as_it_permits() {
         let answer = bench.send_raw(builder, AddressStyle::Path, "").await;
         assert_eq!(answer.outcome().1, expected, "{permissions} {method} {uri}");
     }
-    // A link for one name does not list the directory of that name.
+    // A SAS for a file does not list a directory of the same name.
     bench.send("PUT", "/share/d?restype=directory", &[], "").await;
     let query = link("f", "/file/acc/share/d", "rl", day);
     let builder = Request::builder().uri(format!("/acc/share/d?restype=directory&comp=list&{query}"));
@@ -185,9 +185,9 @@ async fn a_share_link_opens_the_share_as_far_as_it_permits() {
 }
 
 #[tokio::test]
-async fn an_account_that_asks_too_often_is_told_when_to_come_again() {
+async fn rate_limited_requests_get_503_with_retry_after() {
     let bench = Bench::limited(10);
-    // Strangers are many, and use up nothing but their own address.
+    // Unauthenticated requests use up the limit of their address only.
     let mut strangers = Vec::new();
     for _ in 0..30 {
         let wrong = sign("GET", "/acc?comp=list", &[], &[9; 64]);
@@ -209,5 +209,8 @@ async fn an_account_that_asks_too_often_is_told_when_to_come_again() {
     assert_eq!(granted, 10);
     assert_eq!(busy.outcome(), (503, "ServerBusy"));
     assert_eq!(busy.header("retry-after"), "1");
-    assert!(busy.text().contains("<Error><Code>ServerBusy</Code><Message>More requests for this account"), "{busy:?}");
+    assert!(
+        busy.text().contains("<Error><Code>ServerBusy</Code><Message>Too many requests for this account"),
+        "{busy:?}"
+    );
 }

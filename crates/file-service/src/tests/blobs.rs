@@ -1,4 +1,4 @@
-//! Blobs: whole, in blocks, listed, described, by links.
+//! Blobs: whole uploads, blocks, listing, properties, SAS.
 
 use corro_model::storage::sas::{Resource, Sas};
 use http::Request;
@@ -17,7 +17,7 @@ impl Blobs {
         blobs
     }
 
-    /// In path style; `uri` begins after `/acc.blob`.
+    /// Path style; `uri` begins after `/acc.blob`.
     async fn send(&self, method: &str, uri: &str, headers: &[(&str, &str)], body: impl Into<bytes::Bytes>) -> Answer {
         let body = body.into();
         let length = body.len().to_string();
@@ -82,7 +82,7 @@ async fn a_blob_is_put_read_described_and_deleted() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_is_refused_and_changes_nothing() {
+async fn invalid_uploads_are_rejected_and_change_nothing() {
     let blobs = Blobs::new().await;
     assert_eq!(blobs.put("a/b", "old").await.status, 201);
     let wrong = md5(b"other");
@@ -110,7 +110,7 @@ async fn what_cannot_be_is_refused_and_changes_nothing() {
     assert_eq!(blobs.names("").await, "a/b");
     let drafts = blobs.0.dir.path().join("root/acc/.drafts/con");
     assert_eq!(std::fs::read_dir(drafts).expect("a directory").count(), 0, "nothing is left of what was refused");
-    // A directory that is empty, as jobs leave them, is in nobody's way.
+    // An empty directory, as jobs leave them, does not block a blob.
     std::fs::create_dir_all(blobs.0.dir.path().join("root/acc/.containers/con/out/deep")).expect("made");
     assert_eq!(blobs.put("out", "a blob").await.outcome(), (201, "ok"));
 }
@@ -155,7 +155,7 @@ async fn listings_are_sorted_by_whole_names_and_come_in_pages() {
     }
     let tree = blobs.0.dir.path().join("root/acc/.containers/con");
     std::fs::create_dir_all(tree.join("hollow/deep")).expect("made");
-    // A link is one blob, whatever it leads to.
+    // A symbolic link is listed as one blob, whatever its target.
     std::os::unix::fs::symlink("..", tree.join("a/circle")).expect("a link");
     assert_eq!(blobs.names("").await, "a-b a/circle a/x a/y/deep/er a/y/z a0 b");
     assert_eq!(blobs.names("&prefix=a/circle/").await, "");

@@ -1,4 +1,4 @@
-//! Containers of the blob service, beside shares of the same name.
+//! Containers of the blob service, also with the same name as a share.
 
 use super::{AddressStyle, Bench, KEY2, sign};
 

@@ -1,4 +1,4 @@
-//! Files: every row of the table, and the edges of ranges.
+//! Files: every operation, and the edge cases of ranges.
 
 use super::*;
 
@@ -78,7 +78,7 @@ async fn properties_of_a_file() {
     assert_eq!(smb.header("x-ms-file-attributes"), "Archive");
     let root = bench.get("/share?restype=directory", &[("x-ms-version", "2019-02-02")]).await;
     assert_eq!(smb.header("x-ms-file-parent-id"), root.header("x-ms-file-id"));
-    // Reading changes no ETag; writing does.
+    // Reading keeps the ETag; writing changes it.
     let read = bench.get("/share/f", &[("x-ms-client-request-id", "abc-1")]).await;
     assert_eq!(read.header("etag"), head.header("etag"));
     assert_eq!(read.header("x-ms-client-request-id"), "abc-1");
@@ -170,7 +170,7 @@ async fn ranges_of_a_write() {
             (400, "InvalidHeaderValue")
         );
     }
-    // Nobody says how long it is.
+    // Without a Content-Length.
     let headers = [("x-ms-write", "update"), ("x-ms-range", "bytes=3-3")];
     let request = sign("PUT", "/acc/share/f?comp=range", &headers, &KEY1);
     let answer = bench.send_raw(request, AddressStyle::Path, "x").await;

@@ -1,4 +1,4 @@
-//! Shares and directories: every row of the table.
+//! Shares and directories: every operation.
 
 use super::*;
 
@@ -27,7 +27,7 @@ async fn shares() {
         let answer = bench.send(method, uri, &[("x-ms-version", "2023-11-03")], "").await;
         assert_eq!(answer.outcome(), expected, "{method} {uri}");
         assert_eq!(answer.header("x-ms-version"), "2023-11-03");
-        // An older SDK takes these for a file's and fails.
+        // An older SDK would take these headers for a file's and fail.
         assert!(answer.headers.keys().all(|name| !name.as_str().starts_with("x-ms-file")), "{answer:?}");
         if matches!(answer.status, 200 | 201) {
             assert!(answer.header("etag").starts_with("\"0x8D"), "{answer:?}");
@@ -168,7 +168,7 @@ async fn directory_listing() {
     assert!(details.text().contains("<LastWriteTime>") && details.text().contains("<Etag>"));
     let wrong = bench.send("PUT", "/share/d/f", &[("x-ms-type", "blob")], "").await;
     assert!(wrong.text().contains("</Message><HeaderName>x-ms-type</HeaderName></Error>"), "{wrong:?}");
-    // What was asked comes back as text, not as elements.
+    // Echoed parameters are escaped.
     let odd = list("&prefix=%3CEntries%3E%00").await;
     assert!(odd.text().contains("<Prefix>&lt;Entries&gt;\u{FFFD}</Prefix><Entries></Entries>"), "{odd:?}");
 }
@@ -192,7 +192,7 @@ async fn names_that_xml_cannot_say_are_listed_encoded() {
     let second = list("2021-12-02", "&maxresults=1&marker=/a%25EF%25BF%25BF2/").await;
     assert!(second.contains(">a%EF%BF%BF2</Name>") && second.contains("<NextMarker>b</NextMarker>"), "{second}");
     assert_eq!(bench.get("/share/a%EF%BF%BF2", &[]).await.text(), "x");
-    // The SDK garbles the prefix of all pages but the first; the marker knows it.
+    // The SDK garbles the prefix of all pages after the first; the marker carries it.
     bench.upload("/share/bb", b"x").await;
     bench.upload("/share/c", b"x").await;
     let first = list("2021-12-02", "&maxresults=1&prefix=b").await;

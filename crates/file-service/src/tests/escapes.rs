@@ -1,4 +1,4 @@
-//! No spelling of a path reaches anything outside its share.
+//! Path traversal: no spelling of a path reaches anything outside of its share.
 
 use std::{fs, os::unix::fs::symlink};
 
@@ -53,7 +53,7 @@ async fn spellings() {
     let made = bench.send("PUT", "/share/%252e%252e?restype=directory", &[], "").await;
     assert_eq!(made.status, 201);
     assert!(bench.host().join("%2e%2e").is_dir());
-    // Nor does a share's name climb.
+    // Share names cannot climb either.
     for share in ["..", "%2e%2e", ".", "..%2f..", "acc%2f..", "%2e%2e%5c", "share%5c..", ".trash-1-1"] {
         for query in ["restype=share", "restype=directory&comp=list"] {
             let answer = bench.get(&format!("/{share}?{query}"), &[]).await;
@@ -82,7 +82,8 @@ async fn links() {
             let answer = bench.send(method, &format!("/share/{path}{query}"), headers, "").await;
             assert_eq!(answer.outcome(), (404, "ResourceNotFound"), "{method} {path}{query}");
         }
-        // A read of a link that leads out gives its text; a path that goes through one leads nowhere.
+        // A read of a link that leads out of the share returns its target path; a path through such a link does not
+        // exist.
         let read = bench.get(&format!("/share/{path}"), &[]).await;
         match fs::read_link(bench.host().join(path)) {
             Ok(text) => assert_eq!((read.status, read.text()), (200, text.to_str().expect("UTF-8")), "{path}"),
@@ -97,7 +98,7 @@ async fn links() {
     assert!(!listing.text().contains("<Directory>"), "{listing:?}");
     assert_eq!(fs::read_dir(&outside).expect("there").count(), 1);
     assert_eq!(fs::read(outside.join("secret")).expect("there"), b"secret");
-    // A link that stays inside is as good as what it leads to.
+    // A link inside the share works like its target.
     bench.upload("/share/real", b"inside").await;
     symlink("real", bench.host().join("inside")).expect("linked");
     assert_eq!(bench.get("/share/inside", &[]).await.text(), "inside");

@@ -1,4 +1,4 @@
-//! Leases of files and shares: who holds one may write, others may look.
+//! Leases of files and shares: the holder may write, others may read.
 
 use super::*;
 
@@ -54,7 +54,7 @@ async fn a_leased_file_is_changed_by_its_holder_alone() {
         let held = bench.send(method, uri, &[headers, &[own, source]].concat(), body).await;
         assert!(held.status < 300, "{method} {uri} {held:?}");
         if uri.ends_with("rename") {
-            // The lease went with the file; back again.
+            // The lease moved with the file; rename it back.
             let back = [NEW, host, ("x-ms-file-rename-source", "http://h/acc/share/h"), source];
             assert_eq!(bench.send("PUT", "/share/f?comp=rename", &back, "").await.outcome(), (200, "ok"));
         }
@@ -128,7 +128,7 @@ async fn a_leased_share_is_deleted_by_its_holder_alone() {
     };
     assert_eq!(delete(None).await, "LeaseIdMissing");
     assert_eq!(delete(Some(OTHER)).await, "LeaseIdMismatchWithContainerOperation");
-    // A lease keeps nobody from the files.
+    // A lease of the share does not protect its files.
     bench.upload("/share/f", b"abc").await;
     let set = bench.send("PUT", "/share?restype=share&comp=metadata", &[("x-ms-lease-id", OTHER)], "").await;
     assert_eq!(set.outcome(), (412, "LeaseIdMismatchWithContainerOperation"));
@@ -136,7 +136,7 @@ async fn a_leased_share_is_deleted_by_its_holder_alone() {
     assert_eq!((broken.outcome(), broken.header("x-ms-lease-time")), ((202, "ok"), "7"));
     assert_eq!(delete(None).await, "LeaseIdMissing", "it is held until it is broken");
     assert_eq!(lease(&bench, uri, "release", &[("x-ms-lease-id", ID)]).await.outcome(), (200, "ok"));
-    // A snapshot is not leased, whoever holds the share.
+    // A snapshot is not leased, even if the share is.
     lease(&bench, uri, "acquire", &taken).await;
     let made = bench.send("PUT", "/share?restype=share&comp=snapshot", &[], "").await;
     let snapshot = format!("/share?restype=share&sharesnapshot={}", made.header("x-ms-snapshot"));

@@ -1,18 +1,18 @@
-//! The file service in one process: requests go straight into `handle`, signed as clients sign
-//! them. This file is the bench; the siblings are the tests.
+//! Tests of the file service in one process: requests go directly into `handle`, signed as clients sign them. This file
+//! is the fixture.
 
 mod access;
 mod blobs;
+mod caching;
 mod containers;
 mod content;
-mod described;
 mod directories;
 mod escapes;
 mod leases;
-mod links;
-mod mounted;
-mod moves;
-mod remembered;
+mod mount;
+mod properties;
+mod rename_and_ranges;
+mod sas;
 mod smb;
 mod snapshots;
 mod stream;
@@ -51,7 +51,7 @@ impl AccountKeys for OneAccount {
     }
 }
 
-/// Lets each account and each address make so many requests, and no more.
+/// Rate limiter with a fixed number of requests per account and address.
 struct FixedBudget {
     per_caller: u32,
     used: Mutex<HashMap<String, u32>>,
@@ -113,12 +113,12 @@ impl Bench {
         Bench { dir, service }
     }
 
-    /// Where the share lies, for looking at it behind the service's back.
+    /// Path of the share on disk.
     pub fn host(&self) -> PathBuf {
         self.dir.path().join("root/acc/share")
     }
 
-    /// A request in path style, signed with the first key. `uri` begins after `/acc`.
+    /// A path-style request, signed with the first key. `uri` begins after `/acc`.
     pub async fn send(&self, method: &str, uri: &str, headers: &[(&str, &str)], body: impl Into<Bytes>) -> Answer {
         let body = body.into();
         let length = body.len().to_string();
@@ -146,7 +146,7 @@ impl Bench {
         Answer { status: parts.status.as_u16(), headers: parts.headers, body }
     }
 
-    /// A file as an SDK uploads it: made, then written range by range.
+    /// Uploads a file as an SDK does: created, then written range by range.
     pub async fn upload(&self, uri: &str, content: &[u8]) {
         let length = content.len().to_string();
         let made = self.send("PUT", uri, &[("x-ms-type", "file"), ("x-ms-content-length", &length)], "").await;
@@ -188,7 +188,7 @@ impl Answer {
         std::str::from_utf8(&self.body).expect("text")
     }
 
-    /// Status and the service's code; `ok` for success. Checks what every answer must have.
+    /// Status and error code; `ok` for success. Checks the headers that every response must have.
     pub fn outcome(&self) -> (u16, &str) {
         assert!(!self.header("x-ms-request-id").is_empty(), "{self:?}");
         assert!(!self.header("x-ms-version").is_empty(), "{self:?}");

@@ -1,4 +1,4 @@
-//! What SMB knows of files and directories, permissions, settings of the service, handles.
+//! SMB properties, permissions, service properties, handles.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ const CREATE: [(&str, &str); 3] = [NEW, ("x-ms-type", "file"), ("x-ms-content-le
 const LONG_AGO: &str = "2001-02-03T04:05:06.7000000Z";
 
 #[tokio::test]
-async fn attributes_and_times_are_kept_until_somebody_writes() {
+async fn attributes_and_times_are_stored_until_a_write() {
     let bench = Bench::new();
     let said = [
         ("x-ms-file-attributes", "hidden|NotContentIndexed"),
@@ -32,7 +32,7 @@ async fn attributes_and_times_are_kept_until_somebody_writes() {
     check(&bench.send("PUT", "/share/f", &[&CREATE[..], &said].concat(), "").await, &expected);
     let head = async || bench.send("HEAD", "/share/f", &[NEW], "").await;
     check(&head().await, &expected);
-    // What is said about it later leaves the time of the last write alone; the time of change moves.
+    // New metadata keeps the last write time and moves the change time.
     bench.send("PUT", "/share/f?comp=metadata", &[NEW, ("x-ms-meta-a", "1")], "").await;
     check(&head().await, &expected[..3]);
     assert_ne!(head().await.header("x-ms-file-change-time"), LONG_AGO);
@@ -43,7 +43,7 @@ async fn attributes_and_times_are_kept_until_somebody_writes() {
     check(&head().await, &expected[..3]);
     let resize = [NEW, ("x-ms-content-length", "5"), ("x-ms-file-last-write-time", "preserve")];
     check(&bench.send("PUT", "/share/f?comp=properties", &resize, "").await, &expected[..3]);
-    // A job that writes has written last.
+    // A write by a job updates the last write time.
     fs::write(bench.host().join("f"), "job").expect("written");
     assert_ne!(head().await.header("x-ms-file-last-write-time"), LONG_AGO);
     check(&head().await, &expected[..2]);
@@ -93,7 +93,7 @@ async fn a_read_only_file_is_not_written_to() {
 }
 
 #[tokio::test]
-async fn permissions_are_kept_by_share_and_named_by_a_key() {
+async fn permissions_are_stored_per_share_under_a_key() {
     let bench = Bench::new();
     let sddl = "O:S-1-5-21-1G:S-1-5-21-2D:AI(A;;FA;;;SY)";
     let body = format!("{{\"permission\": \"{sddl}\"}}");
@@ -116,14 +116,14 @@ async fn permissions_are_kept_by_share_and_named_by_a_key() {
     assert_eq!(bench.send("PUT", "/share/a", &named, "").await.header("x-ms-file-permission-key"), key);
     let written = [&CREATE[..], &[("x-ms-file-permission", sddl)]].concat();
     assert_eq!(bench.send("PUT", "/share/b", &written, "").await.header("x-ms-file-permission-key"), key);
-    // A share of the same name that is made later knows nothing of it.
+    // A share created later with the same name does not have it.
     bench.send("DELETE", "/share?restype=share", &[], "").await;
     bench.send("PUT", "/share?restype=share", &[], "").await;
     assert_eq!(read(&key).await.status, 404);
 }
 
 #[tokio::test]
-async fn listings_say_what_is_asked_for_and_no_more() {
+async fn listings_include_only_requested_details() {
     let bench = Bench::new();
     let hidden = [&CREATE[..], &[("x-ms-file-attributes", "Hidden"), ("x-ms-file-last-write-time", LONG_AGO)]].concat();
     bench.send("PUT", "/share/f", &hidden, "").await;
@@ -196,7 +196,7 @@ async fn the_service_keeps_its_settings() {
 }
 
 #[tokio::test]
-async fn browsers_may_do_what_a_rule_lets_them() {
+async fn cors_rules_decide_what_browsers_may_do() {
     let bench = Bench::new();
     bench.upload("/share/f", b"abc").await;
     let page = ("origin", "http://page.example");
@@ -237,7 +237,7 @@ async fn browsers_may_do_what_a_rule_lets_them() {
 }
 
 #[tokio::test]
-async fn there_are_no_handles_and_shares_say_what_they_are() {
+async fn handle_lists_are_empty_and_shares_report_smb() {
     let bench = Bench::new();
     bench.upload("/share/f", b"abc").await;
     for uri in ["/share?comp=listhandles", "/share/f?comp=listhandles&maxresults=5"] {

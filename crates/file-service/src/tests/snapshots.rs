@@ -53,7 +53,7 @@ async fn a_snapshot_is_read_by_its_time_and_never_written() {
 }
 
 #[tokio::test]
-async fn a_file_is_copied_with_all_that_is_said_about_it() {
+async fn a_file_is_copied_with_its_properties() {
     let bench = Bench::new();
     let create = [("x-ms-type", "file"), ("x-ms-content-length", "3")];
     bench
@@ -105,11 +105,11 @@ async fn a_file_is_copied_with_all_that_is_said_about_it() {
 }
 
 #[tokio::test]
-async fn a_link_copies_only_what_another_link_lets_it_read() {
+async fn a_sas_copies_only_sources_with_a_read_sas() {
     let bench = Bench::new();
     bench.upload("/share/f", b"abc").await;
     bench.upload("/share/to", b"").await;
-    // A link that may write one file, made as the SDKs make them.
+    // A SAS with write permission on one file, made as the SDKs make them.
     let expiry = "2018-06-08T00:00:00Z";
     let text = format!("w\n\n{expiry}\n/file/acc/share/to\n\n\n\n2018-03-28\n\n\n\n\n");
     let signature = corro_model::storage::hmac_base64(&KEY1, &text).replace('+', "%2B").replace('=', "%3D");

@@ -1,4 +1,4 @@
-//! Bodies in pieces: many, tiny, broken off, and of files that change under the reader.
+//! Streamed bodies: many chunks, tiny chunks, interrupted, and of files that change during the read.
 
 use std::{io, sync::Arc};
 
@@ -38,7 +38,7 @@ async fn ranges_may_come_in_any_order_at_once_and_in_crumbs() {
             let headers =
                 [("x-ms-write", "update"), ("x-ms-range", range.as_str()), ("content-length", length.as_str())];
             let request = sign("PUT", "/acc/share/f?comp=range", &headers, &KEY1);
-            // More crumbs than are kept one by one.
+            // More chunks than are kept separately.
             let crumbs = piece.chunks(5).map(|crumb| Ok::<_, io::Error>(Bytes::copy_from_slice(crumb)));
             let crumbs: Vec<_> = crumbs.collect();
             assert!(crumbs.len() > 1024);
@@ -110,12 +110,12 @@ async fn a_reader_that_decodes_each_part_gets_no_half_character_of_a_growing_tex
     let part = read(az, "bytes=0-").await;
     assert_eq!((part.status, part.text(), part.header("content-range")), (206, "10 ", "bytes 0-2/5"));
     assert_eq!(read(az, "bytes=3-").await.status, 416);
-    // Others get all there is, and so does this one when it says how much it wants.
+    // Other clients get all bytes, and so does this one if it asks for a closed range.
     assert_eq!(read("corro/1", "bytes=0-").await.body.len(), 5);
     assert_eq!(read(az, "bytes=0-4").await.body.len(), 5);
     bench.upload("/share/log", "10 €\n".as_bytes()).await;
     assert_eq!(read(az, "bytes=3-").await.text(), "€\n");
-    // Nothing was added for a while: what is there is all there will be.
+    // Without a recent write the file is complete.
     bench.upload("/share/log", b"10 \xe2\x82").await;
     let file = std::fs::File::options().write(true).open(bench.host().join("log")).expect("there");
     file.set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(60)).expect("set");

@@ -1,4 +1,4 @@
-//! Links over REST: no client, however old, takes one for a directory, and whatever is done to it is done to the link.
+//! Symbolic links over REST: no client takes one for a directory, and every operation applies to the link itself.
 
 use std::{fs, os::unix::fs::symlink, path::PathBuf};
 
@@ -26,7 +26,8 @@ fn text(answer: &Answer, header: &str) -> String {
     answer.headers.get(header).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
 }
 
-/// As an unmodified client deletes a tree: what is listed as a file is deleted as one, directories are descended into.
+/// As an unmodified client deletes a tree: entries listed as files are deleted as files, directories are descended
+/// into.
 #[tokio::test]
 async fn a_recursive_deletion_by_a_client_of_2018_spares_what_links_lead_to() {
     let bench = bench_with_links().await;
@@ -55,7 +56,7 @@ async fn a_link_that_is_deleted_as_a_directory_is_deleted_alone() {
     assert!(best(&bench).exists() && !bench.host().join("old/latest").is_symlink());
 }
 
-/// Every file of a listing can be read, with the length that the listing says: a batch download does not stop at a link.
+/// Every listed file can be read with the listed length: a batch download does not stop at a link.
 #[tokio::test]
 async fn a_link_to_a_directory_reads_as_its_text_and_one_to_a_file_as_the_file() {
     let bench = bench_with_links().await;
@@ -69,7 +70,7 @@ async fn a_link_to_a_directory_reads_as_its_text_and_one_to_a_file_as_the_file()
         let part = bench.get(&path, &[("x-ms-range", "bytes=1-3")]).await;
         assert_eq!((part.status, part.text()), (206, &content[1..4]));
     }
-    // A named path is resolved through links that stay in the share, also to list it.
+    // A named path is resolved through links that stay in the share, also for a listing.
     assert_eq!(bench.get("/share/old/latest/best.h5", &[]).await.text(), "weights");
     assert!(bench.get(&format!("/share/old/latest{LIST}"), &[]).await.text().contains("best.h5"));
     let source = [("x-ms-copy-source", "http://localhost/acc/share/old/latest"), ("host", "localhost")];
@@ -116,7 +117,7 @@ async fn links_are_made_and_read_as_later_versions_of_the_service_do() {
     );
 }
 
-/// A mount that shows links says so; to an earlier one they are files.
+/// A mount that supports links says so; earlier mounts see files.
 #[tokio::test]
 async fn mounts_are_shown_links_if_they_know_them() {
     let bench = bench_with_links().await;
@@ -132,7 +133,7 @@ async fn mounts_are_shown_links_if_they_know_them() {
         let about = bench.get(&format!("/share/old/{name}?comp=corro-about"), headers).await;
         assert_eq!((text(&about, "x-corro-kind"), text(&about, "x-corro-length")), (kind.into(), length.into()));
         if kind == "directory" {
-            continue; // Of the directory that is mounted itself: nobody lists so.
+            continue; // only for the root of a mount, which is never listed this way
         }
         let listing = bench.get("/share/old?comp=corro-list", headers).await;
         let line = listing.text().split('\0').find(|line| line.ends_with(&format!(" {name}"))).map(str::to_owned);

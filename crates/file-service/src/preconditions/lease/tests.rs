@@ -1,4 +1,4 @@
-//! Every state with every action, as the service's documentation has the table.
+//! Every state with every action, as in the table of the service's documentation.
 
 use super::*;
 
@@ -136,7 +136,7 @@ fn every_state_and_every_action() {
 }
 
 #[test]
-fn a_lease_comes_back_as_it_was_kept_and_runs_out() {
+fn a_lease_is_loaded_as_stored_and_expires() {
     for state in states() {
         let mut properties = Properties::default();
         state.store(&mut properties);
@@ -150,7 +150,7 @@ fn a_lease_comes_back_as_it_was_kept_and_runs_out() {
             other => other.state(),
         };
         assert_eq!(Lease::load(&properties, NOW + 100).state(), later);
-        // The clock was set back: nobody waits for the time it showed.
+        // The clock was set back: the stored end does not count.
         assert_eq!(Lease::load(&properties, NOW - 100_000).state(), later);
     }
     for text in ["leased", "leased a", "leased a x y", "breaking a soon", "broken", "what a b", ""] {

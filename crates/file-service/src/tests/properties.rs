@@ -1,4 +1,4 @@
-//! What is kept beside content: metadata, content settings, quota, statistics; conditions on reads.
+//! Stored properties: metadata, content settings, quota, statistics; conditional reads.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use super::{Bench, md5};
 const CREATE: [(&str, &str); 2] = [("x-ms-type", "file"), ("x-ms-content-length", "5")];
 
 #[tokio::test]
-async fn what_is_said_about_a_file_comes_back_with_it() {
+async fn metadata_and_content_settings_are_returned() {
     let bench = Bench::new();
     let digest = md5(b"hello");
     let about = [
@@ -39,7 +39,8 @@ async fn what_is_said_about_a_file_comes_back_with_it() {
     let part = bench.get("/share/f", &[("x-ms-range", "bytes=0-1")]).await;
     assert_eq!((part.header("content-md5"), part.header("x-ms-content-md5")), ("", digest.as_str()));
 
-    // A new length keeps the settings; settings replace all settings and no metadata; metadata the reverse.
+    // A new length keeps the content settings. New settings replace all settings and no metadata. New metadata replaces
+    // all metadata and no settings.
     let set = async |comp: &str, headers: &[(&str, &str)]| {
         let before = bench.get("/share/f", &[]).await.header("etag").to_owned();
         let answer = bench.send("PUT", &format!("/share/f?comp={comp}"), headers, "").await;
@@ -55,14 +56,14 @@ async fn what_is_said_about_a_file_comes_back_with_it() {
     let renamed = set("metadata", &[("x-ms-meta-b", "2")]).await;
     assert_eq!((renamed.header("x-ms-meta-b"), renamed.header("content-type")), ("2", "a/b"));
     assert!(!renamed.headers.contains_key("x-ms-meta-owner"));
-    // Made anew, it has what it is made with.
+    // Created again, it has the properties of the new request only.
     bench.upload("/share/f", b"x").await;
     let anew = bench.send("HEAD", "/share/f", &[], "").await;
     assert_eq!((anew.header("content-type"), anew.header("x-ms-meta-b")), ("application/octet-stream", ""));
 }
 
 #[tokio::test]
-async fn metadata_that_cannot_be_kept_is_refused_and_nothing_made() {
+async fn invalid_metadata_is_rejected_and_nothing_created() {
     let bench = Bench::new();
     let long = "x".repeat(8200);
     for (name, value, code) in [
@@ -109,7 +110,7 @@ async fn directories_and_shares_keep_metadata_too() {
 }
 
 #[tokio::test]
-async fn a_quota_is_kept_and_counted() {
+async fn a_quota_is_stored_and_enforced() {
     let bench = Bench::new();
     bench.send("PUT", "/share?restype=share&comp=properties", &[("x-ms-share-quota", "1")], "").await;
     let create = async |name: &str, length: &str| {

@@ -1,4 +1,4 @@
-//! Renames, ranges taken from other files, what has changed since a snapshot, and names with dots at their end.
+//! Renames, ranges copied from other files, changes since a snapshot, and names that end with dots.
 
 use base64::engine::general_purpose::STANDARD;
 use corro_model::storage::sas::{Resource, Sas};
@@ -52,7 +52,7 @@ async fn files_and_directories_are_renamed_within_a_share() {
     let elsewhere = [HOST, ("x-ms-file-rename-source", "http://example.com/acc/share/there")];
     assert_eq!(bench.send("PUT", "/share/x?comp=rename", &elsewhere, "").await.outcome().1, "CannotVerifyCopySource");
 
-    // With a link, the source must have one that lets it be written.
+    // With a SAS, the source URL needs a SAS with write permission.
     let link = |permissions: &str| {
         let text = |text: &str| text.to_owned();
         let (version, expiry) = (text("2018-03-28"), text("2018-06-08"));
@@ -106,7 +106,7 @@ async fn a_range_is_taken_from_another_file() {
 }
 
 #[tokio::test]
-async fn what_has_changed_since_a_snapshot_is_listed() {
+async fn ranges_changed_since_a_snapshot_are_listed() {
     let bench = Bench::new();
     bench.upload("/share/f", &vec![1; 40 << 10]).await;
     let made = bench.send("PUT", "/share?restype=share&comp=snapshot", &[], "").await;
@@ -117,7 +117,7 @@ async fn what_has_changed_since_a_snapshot_is_listed() {
         assert_eq!(bench.send("PUT", "/share/f?comp=range", &headers, body).await.status, 201);
     };
     write("bytes=5000-5001", "update", vec![2; 2]).await;
-    write("bytes=8192-8193", "update", vec![1; 2]).await; // as it was
+    write("bytes=8192-8193", "update", vec![1; 2]).await; // unchanged content
     write("bytes=16384-24575", "clear", Vec::new()).await;
     let uri = |name: &str| format!("/share/{name}?comp=rangelist&prevsharesnapshot={id}");
     let changed = bench.get(&uri("f"), &[]).await;
@@ -133,7 +133,7 @@ async fn what_has_changed_since_a_snapshot_is_listed() {
     let missing = "/share/f?comp=rangelist&prevsharesnapshot=2001-01-01T00:00:00.0000000Z";
     assert_eq!(bench.get(missing, &[]).await.outcome(), (404, "ShareSnapshotNotFound"));
     assert_eq!(bench.get("/share/f?comp=rangelist&prevsharesnapshot=x", &[]).await.status, 400);
-    // What is cleared gives its space back.
+    // Cleared ranges free disk space.
     use std::os::unix::fs::MetadataExt;
     let blocks = std::fs::metadata(bench.host().join("f")).expect("there").blocks();
     assert!(blocks * 512 <= 32 << 10, "{blocks} blocks");

@@ -1,4 +1,4 @@
-//! What is read again is answered from memory, and never with what is no longer so.
+//! Caches of headers and verified SAS: repeated reads hit them, and stale entries are never used.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -10,7 +10,8 @@ use super::{AccountKeys, AddressStyle, Answer, Bench, KEY1, KEY2, NOW};
 use crate::auth::sas_cache;
 use crate::files::header_cache;
 
-/// Reads until the file is remembered, which it is not before it has been left alone for some seconds. False where the disk has no such files.
+/// Reads until the file is cached, which takes some seconds without a change. False if the file system does not support
+/// non-blocking reads.
 async fn remember(bench: &Bench, uri: &str) -> bool {
     let deadline = Instant::now() + Duration::from_secs(20);
     while header_cache::cached_count() == 0 {
@@ -25,7 +26,7 @@ async fn remember(bench: &Bench, uri: &str) -> bool {
 }
 
 #[tokio::test]
-async fn a_file_that_is_remembered_is_told_as_it_is_now() {
+async fn cached_headers_are_never_stale() {
     let bench = Bench::new();
     bench.upload("/share/f", b"hello").await;
     if !remember(&bench, "/share/f").await {
@@ -38,7 +39,7 @@ async fn a_file_that_is_remembered_is_told_as_it_is_now() {
     let newer = [("x-ms-version", "2023-11-03")];
     let older = shown(&bench.get("/share/f", &[]).await);
     assert_eq!(older, shown(&bench.get("/share/f", &[]).await));
-    // Another version of the service is told more of the same file.
+    // Another API version gets more headers of the same file.
     let parent = bench.get("/share/f", &newer).await.header("x-ms-file-parent-id").to_owned();
     assert_eq!((older.0[4].as_str(), parent.is_empty()), ("", false));
     let part = bench.get("/share/f", &[("x-ms-range", "bytes=1-2")]).await;
@@ -58,7 +59,7 @@ async fn a_file_that_is_remembered_is_told_as_it_is_now() {
     assert_eq!(bench.get("/share/f", &[]).await.status, 404);
 }
 
-/// An account whose keys can be made new.
+/// An account whose keys can be rotated.
 #[derive(Default)]
 struct Renewed(Mutex<Option<Arc<[Vec<u8>]>>>);
 
@@ -69,7 +70,7 @@ impl AccountKeys for Renewed {
 }
 
 #[tokio::test]
-async fn a_link_that_is_remembered_opens_what_it_did_and_ends_when_it_did() {
+async fn a_cached_sas_keeps_its_terms_and_misses_after_key_rotation() {
     let keys = Arc::new(Renewed::default());
     let set = |key: [u8; 64]| *keys.0.lock().expect("free") = Some([key.to_vec()].into());
     set(KEY1);

@@ -1,4 +1,4 @@
-//! Links of every kind: to a share under a policy, to a whole account; and the shorter of the two key signatures.
+//! SAS of every kind: for a share with a stored policy, for an account; and Shared Key Lite.
 
 use corro_model::storage::{
     hmac_base64,
@@ -23,7 +23,7 @@ fn account_link(services: &str, resource_types: &str, permissions: &str) -> Acco
     }
 }
 
-/// Without a key, and whatever the query carries.
+/// Unsigned request; the query may carry a SAS.
 async fn send(bench: &Bench, method: &str, uri: &str, headers: &[(&str, &str)]) -> Answer {
     let builder = Request::builder().method(method).uri(format!("/acc{uri}")).header("content-length", "0");
     let builder = headers.iter().fold(builder, |builder, (name, value)| builder.header(*name, *value));
@@ -35,7 +35,7 @@ fn with(uri: &str, query: &str) -> String {
 }
 
 #[tokio::test]
-async fn an_account_link_opens_what_it_is_for() {
+async fn an_account_sas_permits_its_services_types_and_permissions() {
     let bench = Bench::new();
     bench.upload("/share/f", b"x").await;
     let (ok, permission) = ("ok", "AuthorizationPermissionMismatch");
@@ -60,7 +60,7 @@ async fn an_account_link_opens_what_it_is_for() {
         (("f", "c", "r"), "GET", "/share/f", &[], kind),
         (("f", "o", "w"), "PUT", "/share/f?comp=metadata", &[], ok),
         (("f", "o", "r"), "PUT", "/share/f?comp=metadata", &[], permission),
-        // With the right to create alone nothing is replaced.
+        // The Create permission alone replaces nothing.
         (("f", "o", "c"), "PUT", "/share/new", &CREATE, ok),
         (("f", "o", "c"), "PUT", "/share/new", &CREATE, permission),
         (("f", "o", "w"), "PUT", "/share/new", &CREATE, ok),
@@ -71,7 +71,7 @@ async fn an_account_link_opens_what_it_is_for() {
         let answer = send(&bench, method, &with(uri, &query), headers).await;
         assert_eq!(answer.outcome().1, expected, "{link:?} {method} {uri}");
     }
-    // At the host of the blob service it must be for that one.
+    // At the host of the blob service the SAS must be for blobs.
     bench.send("PUT", "/boxes?restype=container", &[], "").await;
     let host = bench.service.0.shares.container_host_path("acc", "boxes").expect("a path");
     std::fs::write(host.join("blob"), "x").expect("written");
@@ -143,7 +143,7 @@ async fn a_policy_gives_its_links_rights_and_takes_them_away() {
     assert_eq!(read(link("a & b", "w")).await, 403);
     let write = send(&bench, "PUT", &format!("{}&comp=metadata", link("mine", "")), &[]).await;
     assert_eq!(write.outcome(), (403, "AuthorizationPermissionMismatch"));
-    // Metadata and policies do not know of each other.
+    // Metadata and policies are independent.
     bench.send("PUT", "/share?restype=share&comp=metadata", &[("x-ms-meta-a", "1")], "").await;
     assert_eq!(read(link("mine", "")).await, 200);
     assert_eq!(acl("").await.status, 200);

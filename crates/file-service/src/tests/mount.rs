@@ -1,4 +1,4 @@
-//! The requests that only mounts make.
+//! Requests that only mounts make.
 
 use std::fs;
 
@@ -60,7 +60,7 @@ async fn a_write_may_grow_and_a_file_may_have_to_be_new() {
     let grows = [range[0], range[1], ("x-corro-grow", "true")];
     assert_eq!(bench.send("PUT", "/share/f?comp=range", &grows, "abc").await.status, 201);
     assert_eq!(fs::read(bench.host().join("f")).expect("there"), b"\0\0\0abc");
-    // A plain rename is no change of the file.
+    // A plain rename does not change the mtime.
     let before = fs::metadata(bench.host().join("f")).expect("there").modified().expect("a time");
     let headers =
         [("x-ms-file-rename-source", "http://localhost/acc/share/f"), ("x-corro-plain", "true"), ("host", "localhost")];
@@ -90,7 +90,7 @@ async fn many_ranges_are_written_at_once() {
     for count in ["0", "2", "4", "1025", "x", ""] {
         assert_eq!(write("f", count, ranges.clone()).await, 400, "{count}");
     }
-    // A new file, and never over one that is there.
+    // Creates a new file, and never replaces one.
     let make = |path: &'static str, count: &'static str| {
         let (path, ranges, bench) = (format!("/share/{path}?comp=corro-ranges"), ranges.clone(), &bench);
         let headers = [("x-corro-ranges", count), ("x-corro-exclusive", "true")];
@@ -121,7 +121,7 @@ async fn a_block_is_appended_once() {
         (one.status, text(&one, "x-corro-offset"), text(&one, "x-corro-length")),
         (201, "6".into(), "10".into())
     );
-    // The answer was lost on its way.
+    // The response was lost; the client retries.
     assert_eq!(text(&append("1", Some("6"), "one\n").await, "x-corro-offset"), "6");
     assert_eq!(text(&append("2", None, "two\n").await, "x-corro-offset"), "10");
     assert_eq!(
@@ -130,7 +130,7 @@ async fn a_block_is_appended_once() {
         "the same again is another block"
     );
     assert_eq!(fs::read_to_string(bench.host().join("log")).expect("there"), "start\none\ntwo\ntwo\n");
-    // A server that knows nothing of the writer looks into the file.
+    // A server without a record of the writer searches the file.
     let headers = [("x-corro-writer", "w-2"), ("x-corro-block", "9"), ("x-corro-again", "6")];
     let found = bench.send("PUT", "/share/log?comp=corro-append", &headers, "one\n").await;
     assert_eq!(text(&found, "x-corro-offset"), "6");
