@@ -319,7 +319,7 @@ async fn open_shares(data: &Path, now: Timestamp) -> anyhow::Result<Shares> {
     let (dir, now) = (data.join("shares"), UNIX_EPOCH + Duration::from_millis(now.millis().max(0) as u64));
     let shares = tokio::task::spawn_blocking(move || Shares::open_at(dir, now)).await?;
     let shares = shares.context("cannot open the directory of shares")?;
-    for error in shares.unswept() {
+    for error in shares.leftovers() {
         let error = error as &dyn std::error::Error;
         tracing::warn!(error, "what a deleted share left behind cannot be removed");
     }

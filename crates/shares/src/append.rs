@@ -21,7 +21,7 @@ impl Share {
     /// Opens for appending; makes the file if it is not there, but not its directory.
     pub fn appender(&self, path: &SharePath) -> Result<Appender, ShareError> {
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE;
-        let (file, _) = beneath::open_file(&self.root, path, flags).map_err(|error| error.making(path))?;
+        let (file, _) = beneath::open_file(&self.root, path, flags).map_err(|error| error.for_creation(path))?;
         Ok(Appender { file, path: path.clone() })
     }
 

@@ -44,17 +44,18 @@ fn open_with(
 
 /// A file, from a path that holds no `..`. Through no link at all, for one could lead to another share. `None` as well when the
 /// kernel would have to ask the disk about anything on the way.
-pub(crate) fn open_cached(root: impl AsFd, path: &str) -> Option<File> {
-    openat2(root.as_fd(), path, careful(OFlags::RDONLY), Mode::empty(), RESOLVE_CACHED).ok().map(File::from)
+pub(crate) fn open_nonblocking(root: impl AsFd, path: &str) -> Option<File> {
+    openat2(root.as_fd(), path, careful(OFlags::RDONLY), Mode::empty(), RESOLVE_NONBLOCKING).ok().map(File::from)
 }
 
 /// A directory to be asked about, likewise.
-pub(crate) fn open_dir_cached(root: impl AsFd, path: &str) -> Option<File> {
+pub(crate) fn open_dir_nonblocking(root: impl AsFd, path: &str) -> Option<File> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    openat2(root.as_fd(), path, flags, Mode::empty(), RESOLVE_CACHED).ok().map(File::from)
+    openat2(root.as_fd(), path, flags, Mode::empty(), RESOLVE_NONBLOCKING).ok().map(File::from)
 }
 
-const RESOLVE_CACHED: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::CACHED);
+const RESOLVE_NONBLOCKING: ResolveFlags =
+    ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::CACHED);
 const RESOLVE: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
 const MAX_TRIES: u32 = 128;
 
@@ -70,13 +71,13 @@ fn careful(flags: OFlags) -> OFlags {
     }
 }
 
-/// Opens a directory to be listed.
+/// Opens a directory to be list_entry.
 pub(crate) fn open_dir(root: impl AsFd, path: &SharePath) -> Result<File, ShareError> {
     open(root, path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())
         .map_err(|errno| ShareError::at("open the directory", path, errno))
 }
 
-/// Opens a directory to be listed by a walk: one that is reached through no link. A directory that was replaced by a link since the walk
+/// Opens a directory to be list_entry by a walk: one that is reached through no link. A directory that was replaced by a link since the walk
 /// came across its name is not found.
 pub(crate) fn open_real_dir(root: impl AsFd, path: &SharePath) -> Result<File, ShareError> {
     let resolve = RESOLVE.union(ResolveFlags::NO_SYMLINKS);
@@ -105,7 +106,7 @@ pub(crate) fn open_file(root: impl AsFd, path: &SharePath, flags: OFlags) -> Res
         false => Mode::empty(),
     };
     let file = open(root, path, flags, mode).map_err(|errno| ShareError::at("open the file", path, errno))?;
-    let stat = Stat::of_handle(&file, path)?;
+    let stat = Stat::from_file(&file, path)?;
     match stat.kind {
         Kind::File => Ok((file, stat)),
         Kind::Directory | Kind::Link => Err(ShareError::WrongKind(path.clone())),

@@ -14,11 +14,11 @@ use rustix::{
 use crate::{Properties, Share, ShareError, SharePath, Stat, beneath};
 
 /// Between two looks at whether the copy is still wanted.
-const STEP: u64 = 16 << 20;
+const COPY_STEP_BYTES: u64 = 16 << 20;
 
 impl Share {
     /// Makes `path`, or replaces its content, with that of `source` as a read of it gives (see [`Share::open_content`]). `properties` are
-    /// kept before the first byte is copied. `go_on` is asked now and then; when it says no, an empty
+    /// kept before the first byte is copied. `keep_going` is asked now and then; when it says no, an empty
     /// file stays. When the copy fails the destination is removed: what is there is neither the old
     /// file nor the new one.
     pub fn copy_file(
@@ -26,17 +26,17 @@ impl Share {
         path: &SharePath,
         (source, source_path): (&Share, &SharePath),
         properties: &Properties,
-        go_on: &dyn Fn() -> bool,
+        keep_going: &dyn Fn() -> bool,
     ) -> Result<Stat, ShareError> {
         let (from, from_stat) = source.open_content(source_path)?;
-        let (to, _) =
-            beneath::open_file(&self.root, path, OFlags::RDWR | OFlags::CREATE).map_err(|error| error.making(path))?;
-        self.keep(&to, path, properties)?;
+        let (to, _) = beneath::open_file(&self.root, path, OFlags::RDWR | OFlags::CREATE)
+            .map_err(|error| error.for_creation(path))?;
+        self.write_properties(&to, path, properties)?;
         if is_same(&from, &to) {
-            return Stat::of_handle(&to, path);
+            return Stat::from_file(&to, path);
         }
-        match ftruncate(&to, 0).and_then(|()| copy_bytes(&from, &to, from_stat.len, go_on)) {
-            Ok(()) => Stat::of_handle(&to, path),
+        match ftruncate(&to, 0).and_then(|()| copy_bytes(&from, &to, from_stat.len, keep_going)) {
+            Ok(()) => Stat::from_file(&to, path),
             Err(Errno::CANCELED) => {
                 let _ = ftruncate(&to, 0);
                 Err(ShareError::CopyStopped(path.clone()))
@@ -50,7 +50,7 @@ impl Share {
 }
 
 /// Fills the empty file `to` with the first `len` bytes of `from`.
-pub(crate) fn copy_bytes(from: &File, to: &File, len: u64, go_on: &dyn Fn() -> bool) -> Result<(), Errno> {
+pub(crate) fn copy_bytes(from: &File, to: &File, len: u64, keep_going: &dyn Fn() -> bool) -> Result<(), Errno> {
     if ioctl_ficlone(to, from).is_ok() {
         return ftruncate(to, len);
     }
@@ -68,10 +68,10 @@ pub(crate) fn copy_bytes(from: &File, to: &File, len: u64, go_on: &dyn Fn() -> b
         };
         position = start;
         while position < end {
-            if !go_on() {
+            if !keep_going() {
                 return Err(Errno::CANCELED);
             }
-            match copy_step(from, position, to, position, STEP.min(end - position))? {
+            match copy_step(from, position, to, position, COPY_STEP_BYTES.min(end - position))? {
                 0 => return ftruncate(to, len), // shrunk meanwhile: the rest reads as zero
                 n => position += n,
             }
@@ -84,7 +84,7 @@ pub(crate) fn copy_bytes(from: &File, to: &File, len: u64, go_on: &dyn Fn() -> b
 pub(crate) fn copy_range(from: &File, from_at: u64, to: &File, to_at: u64, len: u64) -> Result<u64, Errno> {
     let mut done = 0;
     while done < len {
-        match copy_step(from, from_at + done, to, to_at + done, STEP.min(len - done))? {
+        match copy_step(from, from_at + done, to, to_at + done, COPY_STEP_BYTES.min(len - done))? {
             0 => break,
             n => done += n,
         }
@@ -103,10 +103,10 @@ fn copy_step(from: &File, from_start: u64, to: &File, to_start: u64, len: u64) -
             Err(errno) => return Err(errno),
         }
     }
-    let mut piece = vec![0; (len as usize).min(1 << 20)];
+    let mut chunk = vec![0; (len as usize).min(1 << 20)];
     let of_io = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
-    let n = from.read_at(&mut piece, from_start).map_err(of_io)?;
-    to.write_all_at(&piece[..n], to_start).map_err(of_io)?;
+    let n = from.read_at(&mut chunk, from_start).map_err(of_io)?;
+    to.write_all_at(&chunk[..n], to_start).map_err(of_io)?;
     Ok(n as u64)
 }
 

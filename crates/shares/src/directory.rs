@@ -1,5 +1,5 @@
-//! Directories of a share: making, removing, listing. What is listed can be asked for by the same
-//! name; pipes, sockets, devices and unspeakable names are not listed. A link is listed as a link, never as the directory it leads to.
+//! Directories of a share: making, removing, listing. What is list_entry can be asked for by the same
+//! name; pipes, sockets, devices and unspeakable names are not list_entry. A link is list_entry as a link, never as the directory it leads to.
 
 use std::time::SystemTime;
 
@@ -8,7 +8,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{Kind, Link, Properties, Share, ShareError, SharePath, Stat, beneath, root::names_in};
+use crate::{Kind, Link, Properties, Share, ShareError, SharePath, Stat, beneath, dirs::names_in};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
@@ -80,7 +80,7 @@ impl Share {
         self.stat_dir(path).map(|_| ())
     }
 
-    /// Removes an empty directory. Of a link, as a client knows one that listed it before it was a link, the link and never what it leads to.
+    /// Removes an empty directory. Of a link, as a client knows one that list_entry it before it was a link, the link and never what it leads to.
     pub fn delete_dir(&self, path: &SharePath) -> Result<(), ShareError> {
         let (parent, name) = beneath::open_parent(&self.root, path)?;
         match unlinkat(&parent, name, AtFlags::REMOVEDIR) {
@@ -105,8 +105,8 @@ impl Share {
         let mut shown = names.into_iter().filter_map(|name| {
             // Through the share's root, not through `directory`: a link may lead to a sibling.
             let child = path.child(&name).ok()?;
-            let (stat, link) = self.listed(&child)?;
-            // One that may not be read is listed without them.
+            let (stat, link) = self.list_entry(&child)?;
+            // One that may not be read is list_entry without them.
             let is_described = page.described && stat.kind != Kind::Link;
             let properties = is_described.then(|| self.describe(&child).ok()).flatten();
             let properties = properties.map(|(_, properties)| properties).unwrap_or_default();
@@ -118,8 +118,8 @@ impl Share {
     }
 
     fn mkdir(&self, path: &SharePath) -> Result<(), ShareError> {
-        let (parent, name) = beneath::open_parent(&self.root, path).map_err(|error| error.making(path))?;
+        let (parent, name) = beneath::open_parent(&self.root, path).map_err(|error| error.for_creation(path))?;
         mkdirat(&parent, name, Mode::from_raw_mode(0o777))
-            .map_err(|errno| ShareError::at("make the directory", path, errno).making(path))
+            .map_err(|errno| ShareError::at("make the directory", path, errno).for_creation(path))
     }
 }

@@ -103,7 +103,7 @@ impl ShareError {
     }
 
     /// The same for something that is to be made: what is missing is its directory.
-    pub(crate) fn making(self, path: &SharePath) -> Self {
+    pub(crate) fn for_creation(self, path: &SharePath) -> Self {
         match self {
             Self::NotFound(_) => Self::ParentNotFound(path.clone()),
             other => other,

@@ -15,9 +15,9 @@ use crate::{Kind, Properties, Share, ShareError, SharePath, Stat, beneath};
 const MAX_RANGES: usize = 100_000;
 /// The kernel's limit for one vectored write.
 const MAX_SLICES: usize = 1024;
-/// How much is written at once. The kernel keeps what comes at once in one piece of memory, all of which ext4 looks through for every small write
+/// How much is written at once. The kernel keeps what comes at once in one chunk of memory, all of which ext4 looks through for every small write
 /// into it later: after writes of 4 MiB one of 4 KiB takes six times as long as after these, which are no slower themselves.
-const AT_ONCE: usize = 128 << 10;
+const WRITE_CHUNK_BYTES: usize = 128 << 10;
 
 impl Share {
     /// Makes a file of `len` zero bytes (without using space for them) or replaces one's content.
@@ -41,23 +41,23 @@ impl Share {
     ) -> Result<Stat, ShareError> {
         let flags = OFlags::RDWR | OFlags::CREATE;
         let flags = if replace { flags } else { flags | OFlags::EXCL };
-        let (file, old) = beneath::open_file(&self.root, path, flags).map_err(|error| error.making(path))?;
+        let (file, old) = beneath::open_file(&self.root, path, flags).map_err(|error| error.for_creation(path))?;
         if !replace && len == 0 {
             // Nothing is known of it yet, so there is nothing to cut or to forget.
             let properties = describe(&Properties::default(), &old);
             if !properties.is_empty() {
-                let _turn = self.common.turns.take(&file);
-                self.keep(&file, path, &properties)?;
+                let _lock = self.common.inode_locks.lock(&file);
+                self.write_properties(&file, path, &properties)?;
             }
             return Ok(old);
         }
-        let _turn = self.common.turns.take(&file);
+        let _lock = self.common.inode_locks.lock(&file);
         if old.len > 0 {
             set_len(&file, path, 0)?;
         }
         set_len(&file, path, len)?;
-        let stat = Stat::of_handle(&file, path)?;
-        self.keep(&file, path, &describe(&self.properties_of(&file), &stat))?;
+        let stat = Stat::from_file(&file, path)?;
+        self.write_properties(&file, path, &describe(&self.read_properties(&file), &stat))?;
         Ok(stat)
     }
 
@@ -77,7 +77,7 @@ impl Share {
         let len = buffers.iter().map(|buffer| buffer.len() as u64).sum();
         check_within(path, offset, len, stat.len)?;
         write_all_at(&file, offset, buffers).map_err(|errno| ShareError::at("write to", path, errno))?;
-        Stat::of_handle(&file, path)
+        Stat::from_file(&file, path)
     }
 
     /// As [`Share::write_range_vectored`], and a file that is too short grows.
@@ -89,26 +89,22 @@ impl Share {
     ) -> Result<Stat, ShareError> {
         let (file, _) = beneath::open_file(&self.root, path, OFlags::WRONLY)?;
         write_all_at(&file, offset, buffers).map_err(|errno| ShareError::at("write to", path, errno))?;
-        Stat::of_handle(&file, path)
+        Stat::from_file(&file, path)
     }
 
     /// As [`Share::write_growing`], in several places.
-    pub fn write_scattered(
-        &self,
-        path: &SharePath,
-        ranges: &mut [(u64, Vec<IoSlice<'_>>)],
-    ) -> Result<Stat, ShareError> {
+    pub fn write_ranges(&self, path: &SharePath, ranges: &mut [(u64, Vec<IoSlice<'_>>)]) -> Result<Stat, ShareError> {
         let (file, _) = beneath::open_file(&self.root, path, OFlags::WRONLY)?;
         for (offset, buffers) in ranges {
             write_all_at(&file, *offset, buffers).map_err(|errno| ShareError::at("write to", path, errno))?;
         }
-        Stat::of_handle(&file, path)
+        Stat::from_file(&file, path)
     }
 
     /// Returns when the content of a file, or the names in a directory, are on the disk.
     pub fn sync(&self, path: &SharePath) -> Result<Stat, ShareError> {
-        let (thing, stat) = self.open_to_settle(path)?;
-        thing.sync_all().map_err(|source| ShareError::Io { attempt: "flush", path: path.clone(), source })?;
+        let (handle, stat) = self.open_for_sync(path)?;
+        handle.sync_all().map_err(|source| ShareError::Io { attempt: "flush", path: path.clone(), source })?;
         if let (Kind::File, Some((parent, _))) = (stat.kind, path.split()) {
             // A file whose name is lost is lost too.
             let _ = beneath::open_dir(&self.root, &parent).and_then(|parent| {
@@ -120,20 +116,20 @@ impl Share {
 
     /// Sets the time of the last modification.
     pub fn set_modified(&self, path: &SharePath, modified: SystemTime) -> Result<Stat, ShareError> {
-        let (thing, _) = self.open_to_settle(path)?;
-        thing.set_modified(modified).map_err(|source| ShareError::Io {
+        let (handle, _) = self.open_for_sync(path)?;
+        handle.set_modified(modified).map_err(|source| ShareError::Io {
             attempt: "set the time of",
             path: path.clone(),
             source,
         })?;
-        Stat::of_handle(&thing, path)
+        Stat::from_file(&handle, path)
     }
 
-    fn open_to_settle(&self, path: &SharePath) -> Result<(File, Stat), ShareError> {
-        let thing = beneath::open(&self.root, path, OFlags::RDONLY, Mode::empty())
+    fn open_for_sync(&self, path: &SharePath) -> Result<(File, Stat), ShareError> {
+        let handle = beneath::open(&self.root, path, OFlags::RDONLY, Mode::empty())
             .map_err(|errno| ShareError::at("open", path, errno))?;
-        let stat = Stat::of_handle(&thing, path)?;
-        Ok((thing, stat))
+        let stat = Stat::from_file(&handle, path)?;
+        Ok((handle, stat))
     }
 
     /// Sets bytes within the file's length to zero and gives their space back.
@@ -148,7 +144,7 @@ impl Share {
             }
             .map_err(|errno| ShareError::at("clear a range of", path, errno))?;
         }
-        Stat::of_handle(&file, path)
+        Stat::from_file(&file, path)
     }
 
     /// A handle to read from by offset, and the properties it had when opened.
@@ -159,7 +155,7 @@ impl Share {
     pub fn resize(&self, path: &SharePath, len: u64) -> Result<Stat, ShareError> {
         let (file, _) = beneath::open_file(&self.root, path, OFlags::RDWR)?;
         set_len(&file, path, len)?;
-        Stat::of_handle(&file, path)
+        Stat::from_file(&file, path)
     }
 
     /// Where the file holds data, as first and last byte; what lies between reads as zero. Of a link, that of what a read of it gives.
@@ -211,7 +207,11 @@ fn set_len(file: &File, path: &SharePath, len: u64) -> Result<(), ShareError> {
 fn write_all_at(file: &File, mut offset: u64, mut buffers: &mut [IoSlice<'_>]) -> Result<(), Errno> {
     IoSlice::advance_slices(&mut buffers, 0); // skips empty ones
     while !buffers.is_empty() {
-        let written = pwritev(file, &beginning(buffers, AT_ONCE - (offset % AT_ONCE as u64) as usize), offset);
+        let written = pwritev(
+            file,
+            &first_bytes(buffers, WRITE_CHUNK_BYTES - (offset % WRITE_CHUNK_BYTES as u64) as usize),
+            offset,
+        );
         match written {
             Ok(0) => return Err(Errno::IO),
             Ok(written) => {
@@ -226,7 +226,7 @@ fn write_all_at(file: &File, mut offset: u64, mut buffers: &mut [IoSlice<'_>]) -
 }
 
 /// The first bytes of all of them.
-fn beginning<'a>(buffers: &'a [IoSlice<'_>], mut bytes: usize) -> Vec<IoSlice<'a>> {
+fn first_bytes<'a>(buffers: &'a [IoSlice<'_>], mut bytes: usize) -> Vec<IoSlice<'a>> {
     let mut slices = Vec::with_capacity(buffers.len().min(8));
     for buffer in buffers.iter().take(MAX_SLICES) {
         let part = &buffer[..buffer.len().min(bytes)];
@@ -242,10 +242,10 @@ fn beginning<'a>(buffers: &'a [IoSlice<'_>], mut bytes: usize) -> Vec<IoSlice<'a
 fn write_zeros(file: &File, mut offset: u64, mut len: u64) -> Result<(), Errno> {
     static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
     while len > 0 {
-        let piece = len.min(ZEROS.len() as u64);
-        write_all_at(file, offset, &mut [IoSlice::new(&ZEROS[..piece as usize])])?;
-        offset += piece;
-        len -= piece;
+        let chunk = len.min(ZEROS.len() as u64);
+        write_all_at(file, offset, &mut [IoSlice::new(&ZEROS[..chunk as usize])])?;
+        offset += chunk;
+        len -= chunk;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Symbolic links of a share. A link is an entry of its own: it is listed, moved and deleted as the link, and walks never descend into it.
+//! Symbolic links of a share. A link is an entry of its own: it is list_entry, moved and deleted as the link, and walks never descend into it.
 //! A named path is still resolved through links beneath the share's root, and a read of a link that leads to a regular file of the share
 //! gives that file. A read of any other link (to a directory, to nothing, out of the share) gives the text of the link, so that every
 //! entry that a listing shows as a file can be read with the length that the listing says.
@@ -37,7 +37,7 @@ impl Share {
     /// Properties of what lies at `path` itself: a link in the last component is not followed.
     pub fn lstat(&self, path: &SharePath) -> Result<Stat, ShareError> {
         let entry = beneath::open_entry(&self.root, path).map_err(|errno| ShareError::at("find", path, errno))?;
-        Stat::of_handle(&entry, path)
+        Stat::from_file(&entry, path)
     }
 
     /// The text of a link, as it was written; anything else is refused.
@@ -51,9 +51,9 @@ impl Share {
         if text.is_empty() || text.len() > MAX_LINK_TEXT || text.contains(&0) {
             return Err(ShareError::LinkText(path.clone()));
         }
-        let (parent, name) = beneath::open_parent(&self.root, path).map_err(|error| error.making(path))?;
+        let (parent, name) = beneath::open_parent(&self.root, path).map_err(|error| error.for_creation(path))?;
         symlinkat(std::ffi::OsStr::from_bytes(text), &parent, name)
-            .map_err(|errno| ShareError::at("make the link", path, errno).making(path))?;
+            .map_err(|errno| ShareError::at("make the link", path, errno).for_creation(path))?;
         self.lstat(path)
     }
 
@@ -63,7 +63,7 @@ impl Share {
         match self.open_file(path) {
             Err(error) if error.may_be_link() => {
                 let Ok((text, stat)) = self.read_link_at(path) else { return Err(error) };
-                let file = in_memory(&text).map_err(|errno| ShareError::at("read the link", path, errno))?;
+                let file = memfd_with(&text).map_err(|errno| ShareError::at("read the link", path, errno))?;
                 Ok((file, stat))
             }
             opened => opened,
@@ -75,7 +75,7 @@ impl Share {
         let (file, stat) = self.open_content(path)?;
         let properties = match stat.kind {
             Kind::Link => Properties::default(),
-            Kind::File | Kind::Directory => self.properties_of(&file),
+            Kind::File | Kind::Directory => self.read_properties(&file),
         };
         Ok((stat, properties))
     }
@@ -98,7 +98,7 @@ impl Share {
 
     /// An entry as listings show it: what a read of it gives, and the link if it is one. None when it has just gone, and for pipes, sockets
     /// and devices.
-    pub(crate) fn listed(&self, path: &SharePath) -> Option<(Stat, Option<Link>)> {
+    pub(crate) fn list_entry(&self, path: &SharePath) -> Option<(Stat, Option<Link>)> {
         let stat = self.lstat(path).ok()?;
         if stat.kind != Kind::Link {
             return Some((stat, None));
@@ -111,7 +111,7 @@ impl Share {
     fn read_link_at(&self, path: &SharePath) -> Result<(Vec<u8>, Stat), ShareError> {
         let failed = |errno| ShareError::at("read the link", path, errno);
         let entry = beneath::open_entry(&self.root, path).map_err(failed)?;
-        let stat = Stat::of_handle(&entry, path)?;
+        let stat = Stat::from_file(&entry, path)?;
         if stat.kind != Kind::Link {
             return Err(ShareError::WrongKind(path.clone()));
         }
@@ -128,7 +128,7 @@ impl ShareError {
     }
 }
 
-fn in_memory(text: &[u8]) -> Result<File, Errno> {
+fn memfd_with(text: &[u8]) -> Result<File, Errno> {
     let file = File::from(memfd_create("corro-link", MemfdFlags::CLOEXEC)?);
     file.write_all_at(text, 0).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
     Ok(file)

@@ -14,9 +14,9 @@ use rustix::{
 };
 
 use crate::{
-    Properties, ShareError, Shares, keeping, removal,
-    root::{check_account, open_child, share_io},
-    trees::{PERMISSIONS, check_names, ensure_dir},
+    Properties, ShareError, Shares,
+    dirs::{PERMISSIONS, check_account, check_names, ensure_dir, open_child, share_io},
+    property_store, removal,
 };
 
 /// The longest descriptor, as the service has it for a body.
@@ -27,7 +27,7 @@ impl Shares {
     pub fn account_properties(&self, account: &str) -> Result<Properties, ShareError> {
         check_account(account)?;
         match open_child(&self.common.root, account) {
-            Ok(directory) => Ok(keeping::read(&self.common, &directory)),
+            Ok(directory) => Ok(property_store::read(&self.common, &directory)),
             Err(Errno::NOENT) => Ok(Properties::default()),
             Err(errno) => Err(share_io("open the account", account, errno)),
         }
@@ -42,10 +42,10 @@ impl Shares {
         let failed = |errno| share_io("open the account", account, errno);
         ensure_dir(&self.common.root, account).map_err(failed)?;
         let directory = open_child(&self.common.root, account).map_err(failed)?;
-        let _turn = self.common.turns.take(&directory);
-        let mut properties = keeping::read(&self.common, &directory);
+        let _lock = self.common.inode_locks.lock(&directory);
+        let mut properties = property_store::read(&self.common, &directory);
         change(&mut properties);
-        keeping::write(&self.common, &directory, &properties).map_err(|source| ShareError::ShareIo {
+        property_store::write(&self.common, &directory, &properties).map_err(|source| ShareError::ShareIo {
             attempt: "keep the settings of the account",
             name: account.to_owned(),
             source,
@@ -53,18 +53,18 @@ impl Shares {
     }
 
     /// Keeps a descriptor of a share under `key`, which is digits and `*`.
-    pub fn keep_permission(&self, account: &str, share: &str, key: &str, text: &str) -> Result<(), ShareError> {
+    pub fn store_permission(&self, account: &str, share: &str, key: &str, text: &str) -> Result<(), ShareError> {
         self.share(account, share)?;
         let failed = |errno| share_io("keep a permission of", share, errno);
-        let shelf = self.make_permissions(account, share).map_err(failed)?;
+        let dir = self.ensure_permissions(account, share).map_err(failed)?;
         if !is_key(key) {
             return Err(failed(Errno::INVAL));
         }
-        let draft = removal::fresh_name();
-        let written = open_in(&shelf, &draft, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL).and_then(|mut file| {
+        let temporary = removal::temporary_name();
+        let written = open_in(&dir, &temporary, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL).and_then(|mut file| {
             file.write_all(text.as_bytes()).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
         });
-        written.and_then(|()| renameat(&shelf, &draft, &shelf, key)).map_err(failed)
+        written.and_then(|()| renameat(&dir, &temporary, &dir, key)).map_err(failed)
     }
 
     /// The descriptor of that key, if the share has one.
@@ -73,8 +73,8 @@ impl Shares {
         let opened = match is_key(key) {
             true => open_child(&self.common.root, account)
                 .and_then(|account| open_child(account, PERMISSIONS))
-                .and_then(|shelves| open_child(shelves, share))
-                .and_then(|shelf| open_in(&shelf, key, OFlags::RDONLY)),
+                .and_then(|permissions| open_child(permissions, share))
+                .and_then(|dir| open_in(&dir, key, OFlags::RDONLY)),
             false => Err(Errno::NOENT),
         };
         match opened {
@@ -95,20 +95,20 @@ impl Shares {
 
     /// Those of a share that is gone; none is no error.
     pub(crate) fn delete_permissions(&self, account: &str, share: &str) -> Result<Option<Errno>, Errno> {
-        let shelves = open_child(&self.common.root, account).and_then(|account| open_child(account, PERMISSIONS));
-        match shelves.and_then(|shelves| removal::rename_and_remove(&shelves, share)) {
+        let permissions = open_child(&self.common.root, account).and_then(|account| open_child(account, PERMISSIONS));
+        match permissions.and_then(|permissions| removal::rename_and_remove(&permissions, share)) {
             Err(Errno::NOENT) => Ok(None),
             other => other,
         }
     }
 
-    fn make_permissions(&self, account: &str, share: &str) -> Result<File, Errno> {
+    fn ensure_permissions(&self, account: &str, share: &str) -> Result<File, Errno> {
         check_names(account, share).map_err(|_| Errno::INVAL)?;
         let account = open_child(&self.common.root, account)?;
         ensure_dir(&account, PERMISSIONS)?;
-        let shelves = open_child(account, PERMISSIONS)?;
-        ensure_dir(&shelves, share)?;
-        open_child(shelves, share)
+        let permissions = open_child(account, PERMISSIONS)?;
+        ensure_dir(&permissions, share)?;
+        open_child(permissions, share)
     }
 }
 

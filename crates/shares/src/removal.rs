@@ -18,28 +18,28 @@ use rustix::{
     io::Errno,
 };
 
-use crate::root::names_in;
+use crate::dirs::names_in;
 
 const TRASH: &str = ".trash-";
 
 /// Renames `name` away and removes it. `Err`: nothing happened. `Ok(Some(_))`: it is gone, but
 /// some of its bytes still lie in the trash.
 pub(crate) fn rename_and_remove(parent: &File, name: &str) -> Result<Option<Errno>, Errno> {
-    let trash = move_to_fresh_name(parent, name, parent)?;
+    let trash = move_to_temporary_name(parent, name, parent)?;
     Ok(remove_tree(parent, &trash).err())
 }
 
-/// Removes the trash of earlier deletions; what cannot be removed is named and left.
-pub(crate) fn sweep(directory: &File) -> Result<Vec<(String, Errno)>, Errno> {
-    let mut left = Vec::new();
+/// Removes the trash of earlier deletions; what cannot be removed is named and leftovers.
+pub(crate) fn remove_leftovers(directory: &File) -> Result<Vec<(String, Errno)>, Errno> {
+    let mut leftovers = Vec::new();
     for name in names_in(directory)? {
         if name.starts_with(TRASH)
             && let Err(errno) = remove_tree(directory, &name)
         {
-            left.push((name, errno));
+            leftovers.push((name, errno));
         }
     }
-    Ok(left)
+    Ok(leftovers)
 }
 
 /// Takes a tree apart with three handles open at most, however deep it is: directories found
@@ -95,29 +95,29 @@ fn remove_entry(top: &File, name: &CStr) -> Result<(), Errno> {
 }
 
 fn move_up(from: &File, name: &CStr, top: &File) -> Result<(), Errno> {
-    match move_to_fresh_name(from, name, top) {
+    match move_to_temporary_name(from, name, top) {
         // A directory must be writable itself to change its parent.
         Err(Errno::ACCESS) => {
             open_dir(from, name)?;
-            move_to_fresh_name(from, name, top).map(|_| ())
+            move_to_temporary_name(from, name, top).map(|_| ())
         }
         other => other.map(|_| ()),
     }
 }
 
-fn move_to_fresh_name(from: &File, name: impl rustix::path::Arg + Copy, to: &File) -> Result<String, Errno> {
+fn move_to_temporary_name(from: &File, name: impl rustix::path::Arg + Copy, to: &File) -> Result<String, Errno> {
     loop {
-        let fresh = fresh_name();
+        let fresh = temporary_name();
         match renameat_with(from, name, to, fresh.as_str(), RenameFlags::NOREPLACE) {
             Ok(()) => return Ok(fresh),
-            Err(Errno::EXIST) => {} // left by an earlier process with our number
+            Err(Errno::EXIST) => {} // leftovers by an earlier process with our number
             Err(errno) => return Err(errno),
         }
     }
 }
 
-/// A name for what shall not outlive a crash: [`sweep`] removes it.
-pub(crate) fn fresh_name() -> String {
+/// A name for what shall not outlive a crash: [`remove_leftovers`] removes it.
+pub(crate) fn temporary_name() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     format!("{TRASH}{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }

@@ -16,7 +16,7 @@ impl Share {
         if (self.lstat(from)?.kind == Kind::Directory) != (kind == Kind::Directory) {
             return Err(ShareError::WrongKind(from.clone()));
         }
-        let (target, new_name) = beneath::open_parent(&self.root, to).map_err(|error| error.making(to))?;
+        let (target, new_name) = beneath::open_parent(&self.root, to).map_err(|error| error.for_creation(to))?;
         let flags = if replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
         renameat_with(&source, name, &target, new_name, flags).map_err(|errno| match errno {
             Errno::NOTDIR => ShareError::WrongKind(to.clone()),

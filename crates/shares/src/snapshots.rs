@@ -14,10 +14,10 @@ use rustix::{
 };
 
 use crate::{
-    Properties, Removed, Share, ShareError, SharePath, Shares, Stat, beneath, copy, removal,
-    root::{names_in, open_child, removed, share_io},
-    trees::{SNAPSHOTS, check_names, ensure_dir},
-    walk::Found,
+    Properties, Removal, Share, ShareError, SharePath, Shares, Stat, beneath, copy,
+    dirs::{SNAPSHOTS, check_names, ensure_dir, names_in, open_child, share_io},
+    removal,
+    walk::WalkEntry,
 };
 
 /// The moment a snapshot was made, which is its name: `2018-06-07T22:21:55.0000000Z`.
@@ -61,16 +61,16 @@ impl Shares {
     ) -> Result<SnapshotId, ShareError> {
         let source = self.share(account, share)?;
         let failed = |errno| share_io("make the snapshot of", share, errno);
-        let shelf = self.make_snapshots(account, share).map_err(failed)?;
+        let dir = self.ensure_snapshots(account, share).map_err(failed)?;
         // Under a name that is swept away should we die before it is complete.
-        let draft = removal::fresh_name();
-        ensure_dir(&shelf, &draft).map_err(failed)?;
-        let root = open_child(&shelf, &draft).map_err(failed)?;
+        let temporary = removal::temporary_name();
+        ensure_dir(&dir, &temporary).map_err(failed)?;
+        let root = open_child(&dir, &temporary).map_err(failed)?;
         let copied = copy_tree(&source, &Share { root, common: self.common.clone() }, properties);
         let named = copied.and_then(|()| {
             for tick in 0.. {
                 let id = SnapshotId::at(now, tick);
-                match renameat_with(&shelf, &draft, &shelf, id.as_str(), RenameFlags::NOREPLACE) {
+                match renameat_with(&dir, &temporary, &dir, id.as_str(), RenameFlags::NOREPLACE) {
                     Ok(()) => return Ok(id),
                     Err(Errno::EXIST) => {}
                     Err(errno) => return Err(failed(errno)),
@@ -79,7 +79,7 @@ impl Shares {
             Err(failed(Errno::EXIST))
         });
         if named.is_err() {
-            let _ = removal::rename_and_remove(&shelf, &draft);
+            let _ = removal::rename_and_remove(&dir, &temporary);
         }
         named
     }
@@ -87,7 +87,7 @@ impl Shares {
     /// The snapshot, to read from.
     pub fn snapshot(&self, account: &str, share: &str, id: &SnapshotId) -> Result<Share, ShareError> {
         check_names(account, share)?;
-        match self.open_snapshots(account, share).and_then(|shelf| open_child(shelf, id.as_str())) {
+        match self.open_snapshots(account, share).and_then(|dir| open_child(dir, id.as_str())) {
             Ok(root) => Ok(Share { root, common: self.common.clone() }),
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Err(not_found(id)),
             Err(errno) => Err(share_io("open a snapshot of", share, errno)),
@@ -98,33 +98,33 @@ impl Shares {
     pub fn list_snapshots(&self, account: &str, share: &str) -> Result<Vec<SnapshotId>, ShareError> {
         check_names(account, share)?;
         let failed = |errno| share_io("list the snapshots of", share, errno);
-        let shelf = match self.open_snapshots(account, share) {
+        let dir = match self.open_snapshots(account, share) {
             Err(Errno::NOENT) => return Ok(Vec::new()),
             opened => opened.map_err(failed)?,
         };
-        let names = names_in(&shelf).map_err(failed)?;
+        let names = names_in(&dir).map_err(failed)?;
         let mut ids: Vec<_> = names.iter().filter_map(|name| SnapshotId::parse(name)).collect();
         ids.sort_unstable();
         Ok(ids)
     }
 
-    pub fn delete_snapshot(&self, account: &str, share: &str, id: &SnapshotId) -> Result<Removed, ShareError> {
+    pub fn delete_snapshot(&self, account: &str, share: &str, id: &SnapshotId) -> Result<Removal, ShareError> {
         check_names(account, share)?;
-        let shelf = self.open_snapshots(account, share);
-        match shelf.and_then(|shelf| removal::rename_and_remove(&shelf, id.as_str())) {
-            Ok(left) => Ok(removed(share, left)),
+        let dir = self.open_snapshots(account, share);
+        match dir.and_then(|dir| removal::rename_and_remove(&dir, id.as_str())) {
+            Ok(left) => Ok(Removal::new(share, left)),
             Err(Errno::NOENT) => Err(not_found(id)),
             Err(errno) => Err(share_io("delete a snapshot of", share, errno)),
         }
     }
 
     /// All snapshots of a share; none is no error.
-    pub fn delete_snapshots(&self, account: &str, share: &str) -> Result<Removed, ShareError> {
+    pub fn delete_snapshots(&self, account: &str, share: &str) -> Result<Removal, ShareError> {
         check_names(account, share)?;
-        let shelves = open_child(&self.common.root, account).and_then(|account| open_child(account, SNAPSHOTS));
-        match shelves.and_then(|shelves| removal::rename_and_remove(&shelves, share)) {
-            Ok(left) => Ok(removed(share, left)),
-            Err(Errno::NOENT) => Ok(Removed { left_behind: None }),
+        let snapshots = open_child(&self.common.root, account).and_then(|account| open_child(account, SNAPSHOTS));
+        match snapshots.and_then(|snapshots| removal::rename_and_remove(&snapshots, share)) {
+            Ok(left) => Ok(Removal::new(share, left)),
+            Err(Errno::NOENT) => Ok(Removal { leftover: None }),
             Err(errno) => Err(share_io("delete the snapshots of", share, errno)),
         }
     }
@@ -133,12 +133,12 @@ impl Shares {
         open_child(open_child(open_child(&self.common.root, account)?, SNAPSHOTS)?, share)
     }
 
-    fn make_snapshots(&self, account: &str, share: &str) -> Result<File, Errno> {
+    fn ensure_snapshots(&self, account: &str, share: &str) -> Result<File, Errno> {
         let account = open_child(&self.common.root, account)?;
         ensure_dir(&account, SNAPSHOTS)?;
-        let shelves = open_child(account, SNAPSHOTS)?;
-        ensure_dir(&shelves, share)?;
-        open_child(shelves, share)
+        let snapshots = open_child(account, SNAPSHOTS)?;
+        ensure_dir(&snapshots, share)?;
+        open_child(snapshots, share)
     }
 }
 
@@ -147,15 +147,15 @@ fn copy_tree(from: &Share, to: &Share, of_root: &Properties) -> Result<(), Share
     let mut directories = vec![(SharePath::ROOT, from.stat(&SharePath::ROOT)?)];
     let copied = from.walk(|path, found| {
         let copied = match found {
-            Found::Directory(stat) => {
+            WalkEntry::Directory(stat) => {
                 directories.push((path.clone(), stat.clone()));
                 to.create_dir(path).map(drop)
             }
-            Found::File(stat) => copy_entry(from, to, path, stat),
-            Found::Link => copy_link(from, to, path),
+            WalkEntry::File(stat) => copy_entry(from, to, path, stat),
+            WalkEntry::Link => copy_link(from, to, path),
         };
         match copied {
-            // Deleted since it was listed.
+            // Deleted since it was list_entry.
             Err(ShareError::NotFound(gone)) if gone == *path => Ok(()),
             other => other,
         }
@@ -166,9 +166,11 @@ fn copy_tree(from: &Share, to: &Share, of_root: &Properties) -> Result<(), Share
     for (path, stat) in directories.iter().rev() {
         let target = beneath::open_dir(&to.root, path)?;
         match path.is_root() {
-            true => to.keep(&target, path, of_root)?,
+            true => to.write_properties(&target, path, of_root)?,
             // Gone by now: what was copied of it stays.
-            false => to.keep(&target, path, &from.describe(path).map(|(_, kept)| kept).unwrap_or_default())?,
+            false => {
+                to.write_properties(&target, path, &from.describe(path).map(|(_, kept)| kept).unwrap_or_default())?
+            }
         }
         finish(&target, path, stat, 0o555)?;
     }
@@ -179,16 +181,16 @@ fn copy_entry(from: &Share, to: &Share, path: &SharePath, stat: &Stat) -> Result
     let (source, _) = from.open_file(path)?;
     let (target, _) = beneath::open_file(&to.root, path, OFlags::RDWR | OFlags::CREATE)?;
     copy::copy_bytes(&source, &target, stat.len, &|| true).map_err(|errno| ShareError::at("copy", path, errno))?;
-    to.keep(&target, path, &from.properties_of(&source))?;
+    to.write_properties(&target, path, &from.read_properties(&source))?;
     finish(&target, path, stat, 0o444)
 }
 
 fn copy_link(from: &Share, to: &Share, path: &SharePath) -> Result<(), ShareError> {
     let (source, name) = beneath::open_parent(&from.root, path)?;
     let failed = |errno| ShareError::at("copy the link", path, errno);
-    let leads_to = readlinkat(&source, name, Vec::new()).map_err(failed)?;
+    let link_target = readlinkat(&source, name, Vec::new()).map_err(failed)?;
     let (target, name) = beneath::open_parent(&to.root, path)?;
-    symlinkat(leads_to.as_c_str(), &target, name).map_err(failed)
+    symlinkat(link_target.as_c_str(), &target, name).map_err(failed)
 }
 
 fn finish(target: &File, path: &SharePath, stat: &Stat, mode: u32) -> Result<(), ShareError> {

@@ -32,7 +32,7 @@ pub enum Kind {
 
 impl Stat {
     /// None for pipes, sockets and devices, which a share does not show.
-    pub(crate) fn of(metadata: &Metadata) -> Option<Self> {
+    pub(crate) fn from_metadata(metadata: &Metadata) -> Option<Self> {
         let kind = match metadata.file_type() {
             t if t.is_file() => Kind::File,
             t if t.is_dir() => Kind::Directory,
@@ -51,13 +51,13 @@ impl Stat {
         })
     }
 
-    pub(crate) fn of_handle(file: &File, path: &SharePath) -> Result<Self, ShareError> {
+    pub(crate) fn from_file(file: &File, path: &SharePath) -> Result<Self, ShareError> {
         let metadata = file.metadata().map_err(|source| ShareError::Io {
             attempt: "read the properties of",
             path: path.clone(),
             source,
         })?;
-        Self::of(&metadata).ok_or_else(|| ShareError::WrongKind(path.clone()))
+        Self::from_metadata(&metadata).ok_or_else(|| ShareError::WrongKind(path.clone()))
     }
 }
 

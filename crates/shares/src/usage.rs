@@ -9,26 +9,26 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{Share, ShareError, SharePath, walk::Found};
+use crate::{Share, ShareError, SharePath, walk::WalkEntry};
 
 /// Walking a large tree for every new file would cost more than a quota is worth.
-const FRESH: Duration = Duration::from_secs(30);
+const USAGE_TTL: Duration = Duration::from_secs(30);
 
 /// Sizes of shares as last measured.
 #[derive(Debug, Default)]
-pub(crate) struct Measured(Mutex<HashMap<Key, Size>>);
+pub(crate) struct UsageCache(Mutex<HashMap<ShareKey, Measurement>>);
 
 /// Device and inode of a share's root.
-type Key = (u64, u64);
+type ShareKey = (u64, u64);
 /// When it was measured, and how many bytes it had.
-type Size = (Instant, u64);
+type Measurement = (Instant, u64);
 
 impl Share {
     /// Bytes in all files of the share, by their lengths. Links are not followed.
     pub fn usage(&self) -> Result<u64, ShareError> {
         let mut bytes = 0u64;
         self.walk(|_, found| {
-            if let Found::File(stat) = found {
+            if let WalkEntry::File(stat) = found {
                 bytes = bytes.saturating_add(stat.len);
             }
             Ok(())
@@ -37,34 +37,34 @@ impl Share {
     }
 
     /// As [`Share::usage`], but what was measured or counted lately will do.
-    pub fn usage_lately(&self) -> Result<u64, ShareError> {
-        let (key, known) = self.measured()?;
-        if let Some((_, used)) = known.filter(|(at, _)| at.elapsed() < FRESH) {
+    pub fn cached_usage(&self) -> Result<u64, ShareError> {
+        let (key, known) = self.cached_entry()?;
+        if let Some((_, used)) = known.filter(|(at, _)| at.elapsed() < USAGE_TTL) {
             return Ok(used);
         }
         let used = self.usage()?;
-        if let Ok(mut measured) = self.common.measured.0.lock() {
+        if let Ok(mut measured) = self.common.usage_cache.0.lock() {
             measured.insert(key, (Instant::now(), used));
         }
         Ok(used)
     }
 
     /// This share among those that were measured, and what was found, if it was.
-    fn measured(&self) -> Result<(Key, Option<Size>), ShareError> {
+    fn cached_entry(&self) -> Result<(ShareKey, Option<Measurement>), ShareError> {
         let failed = |source| ShareError::Io { attempt: "measure", path: SharePath::ROOT, source };
         let root = self.root.metadata().map_err(failed)?;
         let key = (root.dev(), root.ino());
-        Ok((key, self.common.measured.0.lock().ok().and_then(|measured| measured.get(&key).copied())))
+        Ok((key, self.common.usage_cache.0.lock().ok().and_then(|measured| measured.get(&key).copied())))
     }
 
     /// Refuses what would make the share larger than `quota` bytes, and counts what it lets pass.
-    pub fn reserve(&self, path: &SharePath, more: u64, quota: u64) -> Result<(), ShareError> {
+    pub fn reserve_quota(&self, path: &SharePath, more: u64, quota: u64) -> Result<(), ShareError> {
         if more == 0 {
             return Ok(());
         }
-        let (key, known) = self.measured()?;
+        let (key, known) = self.cached_entry()?;
         let (at, used) = match known {
-            Some((at, used)) if at.elapsed() < FRESH && used.saturating_add(more) <= quota => (at, used),
+            Some((at, used)) if at.elapsed() < USAGE_TTL && used.saturating_add(more) <= quota => (at, used),
             // Too old, or full: files may have been deleted since.
             _ => (Instant::now(), self.usage()?),
         };
@@ -72,8 +72,8 @@ impl Share {
         if wanted > quota {
             return Err(ShareError::QuotaReached { path: path.clone(), used, quota });
         }
-        if let Ok(mut measured) = self.common.measured.0.lock() {
-            measured.retain(|_, (at, _)| at.elapsed() < FRESH);
+        if let Ok(mut measured) = self.common.usage_cache.0.lock() {
+            measured.retain(|_, (at, _)| at.elapsed() < USAGE_TTL);
             measured.insert(key, (at, wanted));
         }
         Ok(())

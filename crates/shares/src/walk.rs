@@ -1,11 +1,11 @@
 //! Every entry of a share, parents before children. Entered by `usage` and `snapshots`. Never follows
 //! a link, so it ends; what has vanished meanwhile is passed over.
 
-use crate::{Kind, Share, ShareError, SharePath, Stat, beneath, root::names_in};
+use crate::{Kind, Share, ShareError, SharePath, Stat, beneath, dirs::names_in};
 
 /// What a walk comes across. Pipes, sockets and devices are passed over.
 #[derive(Debug)]
-pub(crate) enum Found {
+pub(crate) enum WalkEntry {
     File(Stat),
     Directory(Stat),
     Link,
@@ -14,13 +14,13 @@ pub(crate) enum Found {
 impl Share {
     pub(crate) fn walk(
         &self,
-        mut visit: impl FnMut(&SharePath, &Found) -> Result<(), ShareError>,
+        mut visit: impl FnMut(&SharePath, &WalkEntry) -> Result<(), ShareError>,
     ) -> Result<(), ShareError> {
         let mut unvisited = vec![SharePath::ROOT];
         while let Some(path) = unvisited.pop() {
             for (child, found) in self.children(&path)? {
                 visit(&child, &found)?;
-                if matches!(found, Found::Directory(_)) {
+                if matches!(found, WalkEntry::Directory(_)) {
                     unvisited.push(child);
                 }
             }
@@ -29,7 +29,7 @@ impl Share {
     }
 
     /// What lies directly in a directory; nothing when the directory has just gone.
-    fn children(&self, path: &SharePath) -> Result<Vec<(SharePath, Found)>, ShareError> {
+    fn children(&self, path: &SharePath) -> Result<Vec<(SharePath, WalkEntry)>, ShareError> {
         let directory = match beneath::open_real_dir(&self.root, path) {
             Err(ShareError::NotFound(_)) if !path.is_root() => return Ok(Vec::new()),
             opened => opened?,
@@ -39,9 +39,9 @@ impl Share {
             let child = path.child(&name).ok()?;
             let stat = self.lstat(&child).ok()?;
             let found = match stat.kind {
-                Kind::File => Found::File(stat),
-                Kind::Directory => Found::Directory(stat),
-                Kind::Link => Found::Link,
+                Kind::File => WalkEntry::File(stat),
+                Kind::Directory => WalkEntry::Directory(stat),
+                Kind::Link => WalkEntry::Link,
             };
             Some((child, found))
         });

@@ -35,7 +35,7 @@ fn check_refused(bench: &Bench, path: &str) {
         ("append below", code(share.append(below, b"x"))),
         ("rename below", code(share.rename(below, &p("taken"), Kind::File, true))),
         ("rename to below", code(share.rename(&p("kept"), below, Kind::File, true))),
-        ("note", code(share.note_properties(path, |_, _| Ok::<_, ShareError>(())))),
+        ("note", code(share.change_properties_keep_mtime(path, |_, _| Ok::<_, ShareError>(())))),
     ] {
         assert!(matches!(result, "ResourceNotFound" | "ParentNotFound"), "{operation}: {result}");
     }
@@ -72,8 +72,8 @@ fn links_out_of_the_share_are_refused() {
             check_refused(&bench, &link);
         }
         // Listed as the link that it is: nothing is said of what it leads to.
-        let listed = bench.share.list(&p("")).expect("listed");
-        let link = listed.iter().find(|entry| entry.name == format!("link{n}")).expect("listed");
+        let list_entry = bench.share.list(&p("")).expect("list_entry");
+        let link = list_entry.iter().find(|entry| entry.name == format!("link{n}")).expect("list_entry");
         assert_eq!((link.kind(), link.len()), (Kind::Link, target.len() as u64), "{target}");
         // The link itself can be moved and removed, which is how a user gets rid of it.
         bench.share.rename(&p(&format!("link{n}")), &p("moved"), Kind::File, false).expect("moved");
@@ -96,7 +96,7 @@ fn links_inside_the_share_work() {
     symlink("../7/log", bench.host().join("runs/7/again")).expect("linked");
     assert_eq!(share.stat(&p("latest/log")).expect("followed").len, 5);
     assert_eq!(share.stat(&p("latest/again")).expect("followed").len, 5);
-    let names: Vec<_> = share.list(&p("latest")).expect("listed").into_iter().map(|e| e.name).collect();
+    let names: Vec<_> = share.list(&p("latest")).expect("list_entry").into_iter().map(|e| e.name).collect();
     assert_eq!(names, ["again", "log"]);
     share.create_file(&p("latest/new"), 1).expect("created");
     assert!(bench.host().join("runs/7/new").is_file());
@@ -112,11 +112,11 @@ fn a_share_or_account_that_is_a_link_is_none() {
     symlink(&outside, bench.dir.path().join("root/linked")).expect("linked");
     assert_eq!(code(bench.shares.share("acc", "evil")), "ShareNotFound");
     assert_eq!(code(bench.shares.share("linked", "evil")), "ShareNotFound");
-    assert_eq!(bench.shares.list_shares("acc").expect("listed").len(), 1);
+    assert_eq!(bench.shares.list_shares("acc").expect("list_entry").len(), 1);
     assert!(bench.shares.list_shares("linked").is_err());
     // Deleting the name removes the link and nothing behind it.
-    assert!(bench.shares.delete_account("linked").expect("deleted").left_behind.is_none());
-    assert!(bench.shares.delete_share("acc", "evil").expect("deleted").left_behind.is_none());
+    assert!(bench.shares.delete_account("linked").expect("deleted").leftover.is_none());
+    assert!(bench.shares.delete_share("acc", "evil").expect("deleted").leftover.is_none());
     assert!(outside.join("evil/keep").exists());
 }
 

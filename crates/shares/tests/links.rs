@@ -1,4 +1,4 @@
-//! Links are entries of their own: listed, moved and deleted as links, never descended into.
+//! Links are entries of their own: list_entry, moved and deleted as links, never descended into.
 
 mod common;
 
@@ -10,7 +10,7 @@ use std::{
 };
 
 use common::{Bench, code, p};
-use corro_shares::{Flat, FlatRequest, Kind, Properties};
+use corro_shares::{FlatEntry, FlatRequest, Kind, Properties};
 
 /// `checkpoints/best.h5`, and `old/` with links to the directory, to the file, to nothing, out of the share and to itself.
 fn share_with_links() -> Bench {
@@ -37,12 +37,12 @@ fn is_link(path: &Path) -> bool {
 #[test]
 fn links_are_listed_as_links_and_read_with_the_length_that_the_listing_says() {
     let bench = share_with_links();
-    let listed: Vec<_> = (bench.share.list(&p("old")).expect("listed").into_iter())
+    let list_entry: Vec<_> = (bench.share.list(&p("old")).expect("list_entry").into_iter())
         .map(|entry| (entry.name.clone(), entry.kind(), entry.len(), entry.link.map(|link| link.text)))
         .collect();
     let link = |name: &str, kind, len, text: &str| (name.to_owned(), kind, len, Some(text.to_owned()));
     assert_eq!(
-        listed,
+        list_entry,
         [
             link("dangling", Kind::Link, 7, "nowhere"),
             link("latest", Kind::Link, 14, "../checkpoints"),
@@ -96,9 +96,9 @@ fn walks_and_flat_listings_do_not_descend_into_links() {
     let bench = share_with_links();
     let names = |prefix: &str, delimiter: &str| -> Vec<String> {
         let request = FlatRequest { prefix, from: "", delimiter, limit: usize::MAX };
-        let items = bench.share.list_flat(request).expect("listed").items;
-        let name = |item: Flat| match item {
-            Flat::File { name, .. } | Flat::Prefix(name) => name,
+        let items = bench.share.list_flat(request).expect("list_entry").items;
+        let name = |item: FlatEntry| match item {
+            FlatEntry::File { name, .. } | FlatEntry::Prefix(name) => name,
         };
         items.into_iter().map(name).collect()
     };
@@ -110,7 +110,7 @@ fn walks_and_flat_listings_do_not_descend_into_links() {
     let id = bench.shares.create_snapshot("acc", "myshare", &Properties::default(), 1_500_000_000).expect("made");
     let snapshot = bench.shares.snapshot("acc", "myshare", &id).expect("there");
     assert_eq!(snapshot.read_link(&p("old/latest")).expect("a link"), b"../checkpoints");
-    assert_eq!(snapshot.list(&p("old")).expect("listed").len(), links.len());
+    assert_eq!(snapshot.list(&p("old")).expect("list_entry").len(), links.len());
 }
 
 /// What is written in place of a link replaces the link, and directories behind links are not cleared away for it.

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use axum::{body::Body, response::Response};
 use base64::{Engine, engine::general_purpose::STANDARD};
-use corro_shares::{Flat, FlatPage, FlatRequest, Link, Properties, Stat};
+use corro_shares::{FlatEntry, FlatPage, FlatRequest, Link, Properties, Stat};
 
 use crate::blobs::body_to_staging::{StagedBody, stage_body};
 use crate::blobs::publication::{BlobPublication, created_response, parse_body_length};
@@ -24,7 +24,7 @@ pub(crate) async fn put(context: OperationContext<'_>, body: Body) -> Result<Res
     });
     let ((mut publication, len, sent), body) = request_body::or_drain(params, body).await?;
     // Azure returns the MD5 of the body, and stores it unless the request sets another one.
-    let StagedBody { draft, md5 } = stage_body(&context, body, len, true).await?;
+    let StagedBody { staged, md5 } = stage_body(&context, body, len, true).await?;
     if sent.is_some() && sent != md5 {
         return Err(StorageError::new("Md5Mismatch"));
     }
@@ -32,7 +32,7 @@ pub(crate) async fn put(context: OperationContext<'_>, body: Body) -> Result<Res
     if publication.properties.get("content-md5").is_none() {
         assert!(publication.properties.set("content-md5", &md5), "base64 is printable");
     }
-    let stat = context.try_on_disk(move |shares, location| publication.publish(shares, location, draft)).await?;
+    let stat = context.try_on_disk(move |shares, location| publication.publish(shares, location, staged)).await?;
     let mut response = created_response(&stat);
     response::set_header(response.headers_mut(), "content-md5", &md5);
     Ok(response)
@@ -46,7 +46,7 @@ pub(crate) async fn delete(context: OperationContext<'_>) -> Result<Response, St
             let container = location.open(shares)?;
             preconditions.check_entry(&container, &location.path)?;
             container.delete_file(&location.path)?;
-            Ok(shares.forget_blocks(&location.account, &location.share, &location.path)?)
+            Ok(shares.discard_blocks(&location.account, &location.share, &location.path)?)
         })
         .await
         .map_err(StorageError::type_mismatch_as_not_found)?;
@@ -101,11 +101,12 @@ fn document(
     for item in &page.items {
         match item {
             // A client that does not know encoded names would take it for another name.
-            Flat::File { name, .. } | Flat::Prefix(name) if !params.encodes_names && !xml::is_representable(name) => {}
-            Flat::File { name, stat, link, properties } => {
+            FlatEntry::File { name, .. } | FlatEntry::Prefix(name)
+                if !params.encodes_names && !xml::is_representable(name) => {}
+            FlatEntry::File { name, stat, link, properties } => {
                 push_blob(&mut text, name, (stat, link.as_deref()), properties, with_metadata);
             }
-            Flat::Prefix(name) => {
+            FlatEntry::Prefix(name) => {
                 text.push_str("<BlobPrefix>");
                 xml::push_name(&mut text, "Name", name);
                 text.push_str("</BlobPrefix>");

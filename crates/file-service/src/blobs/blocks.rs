@@ -38,13 +38,13 @@ pub(crate) async fn put(context: OperationContext<'_>, body: Body) -> Result<Res
     if len == 0 {
         return Err(StorageError::invalid_header("content-length").with_message("A block has at least one byte."));
     }
-    let StagedBody { draft, md5 } = stage_body(&context, body, len, sent.is_some()).await?;
+    let StagedBody { staged, md5 } = stage_body(&context, body, len, sent.is_some()).await?;
     if sent != md5 {
         return Err(StorageError::new("Md5Mismatch"));
     }
     context
         .on_disk(move |shares, location| {
-            shares.keep_block((&location.account, &location.share), &location.path, &id, draft)
+            shares.store_block((&location.account, &location.share), &location.path, &id, staged)
         })
         .await?;
     let mut response = response::empty(201);
@@ -64,13 +64,13 @@ pub(crate) async fn commit(context: OperationContext<'_>, body: Body) -> Result<
         .try_on_disk(move |shares, location| {
             let container = location.open(shares)?;
             let mut sources = BlockSources::open(&container, location)?;
-            let mut draft = shares.draft(&location.account, &location.share)?;
+            let mut staged = shares.stage_file(&location.account, &location.share)?;
             let mut parts = String::new();
             for entry in &listed {
                 let Some((file, start, len)) = sources.find(shares, location, entry)? else {
                     return Err(StorageError::new("InvalidBlockList"));
                 };
-                if !draft.append_from(file, start, len)? {
+                if !staged.append_from(file, start, len)? {
                     return Err(StorageError::new("InvalidBlockList"));
                 }
                 let _ = write!(parts, "{}:{len} ", entry.id);
@@ -79,8 +79,8 @@ pub(crate) async fn commit(context: OperationContext<'_>, body: Body) -> Result<
             if !parts.is_empty() && parts.len() <= MAX_BLOCKS_PROPERTY {
                 assert!(publication.properties.set(BLOCKS_PROPERTY, parts.trim_end()), "digits are printable");
             }
-            let stat = publication.publish(shares, location, draft)?;
-            shares.forget_blocks(&location.account, &location.share, &location.path)?;
+            let stat = publication.publish(shares, location, staged)?;
+            shares.discard_blocks(&location.account, &location.share, &location.path)?;
             Ok(stat)
         })
         .await?;
@@ -99,7 +99,7 @@ pub(crate) async fn list(context: OperationContext<'_>) -> Result<Response, Stor
     let (found, committed, uncommitted) = context
         .on_disk(|shares, location| {
             let container = location.open(shares)?;
-            let uncommitted = shares.blocks(&location.account, &location.share, &location.path)?;
+            let uncommitted = shares.list_blocks(&location.account, &location.share, &location.path)?;
             let found = describe_blob(&container, &location.path)?;
             let committed = found.as_ref().map(|(stat, kept)| load_blocks(kept, stat.len)).unwrap_or_default();
             Ok((found, committed, uncommitted))

@@ -4,7 +4,7 @@ use std::{io::IoSlice, time::Instant};
 
 use axum::body::Body;
 use bytes::Bytes;
-use corro_shares::Draft;
+use corro_shares::StagedFile;
 use futures_util::StreamExt;
 use md5::{Digest, Md5};
 use tokio::{task::spawn_blocking, time::timeout};
@@ -19,7 +19,7 @@ const WRITE_BATCH_BYTES: usize = 1 << 20;
 const MAX_CHUNKS: usize = 256;
 
 pub struct StagedBody {
-    pub draft: Draft,
+    pub staged: StagedFile,
     /// If it was requested.
     pub md5: Option<[u8; 16]>,
 }
@@ -34,9 +34,9 @@ pub async fn stage_body(
     let _permit = context.acquire_upload_permit().await?;
     let begun = context.on_disk(|shares, location| {
         shares.container(&location.account, &location.share)?;
-        shares.draft(&location.account, &location.share)
+        shares.stage_file(&location.account, &location.share)
     });
-    let mut writer = StagingWriter { draft: begun.await?, md5: with_md5.then(Md5::new) };
+    let mut writer = StagingWriter { staged: begun.await?, md5: with_md5.then(Md5::new) };
     let mut stream = body.into_data_stream();
     let (mut received, start) = (0u64, Instant::now());
     let mut chunks: Vec<Bytes> = Vec::new();
@@ -65,12 +65,12 @@ pub async fn stage_body(
     if received != len {
         return Err(StorageError::new("InvalidInput"));
     }
-    let StagingWriter { draft, md5 } = writer.write(chunks).await?;
-    Ok(StagedBody { draft, md5: md5.map(|md5| md5.finalize().into()) })
+    let StagingWriter { staged, md5 } = writer.write(chunks).await?;
+    Ok(StagedBody { staged, md5: md5.map(|md5| md5.finalize().into()) })
 }
 
 struct StagingWriter {
-    draft: Draft,
+    staged: StagedFile,
     md5: Option<Md5>,
 }
 
@@ -81,7 +81,7 @@ impl StagingWriter {
                 chunks.iter().for_each(|chunk| md5.update(chunk));
             }
             let mut slices: Vec<_> = chunks.iter().map(|chunk| IoSlice::new(chunk)).collect();
-            self.draft.append(&mut slices)?;
+            self.staged.append(&mut slices)?;
             Ok::<_, corro_shares::ShareError>(self)
         });
         Ok(done.await.map_err(|_| StorageError::internal())??)

@@ -1,7 +1,7 @@
 //! Publishes a staged file as a blob, in one step.
 
 use axum::response::Response;
-use corro_shares::{Draft, Properties, Shares, Stat};
+use corro_shares::{Properties, Shares, StagedFile, Stat};
 
 use crate::context::{Location, OperationContext};
 use crate::files::file_ops::creation_error;
@@ -35,7 +35,7 @@ impl BlobPublication {
         })
     }
 
-    pub fn publish(self, shares: &Shares, location: &Location, draft: Draft) -> Result<Stat, StorageError> {
+    pub fn publish(self, shares: &Shares, location: &Location, staged: StagedFile) -> Result<Stat, StorageError> {
         let BlobPublication { mut properties, preconditions, may_replace, must_not_exist } = self;
         let container = location.open(shares)?;
         // A directory is not a blob. An empty one makes way for the blob when it is published.
@@ -47,7 +47,7 @@ impl BlobPublication {
             Lease::copy(&before, &mut properties);
         }
         let replace = may_replace && !must_not_exist;
-        let published = draft.publish(&container, &location.path, replace, &properties);
+        let published = staged.publish(&container, &location.path, replace, &properties);
         published.map_err(|error| if must_not_exist { error.into() } else { creation_error(error, may_replace) })
     }
 }

@@ -141,7 +141,7 @@ impl CopyTask {
         };
         let moved = copied.as_ref().map_or(0, |stat| stat.len);
         let written = smb_properties::SmbProperties::load(&stat, &source.describe_content(&target.path)?.1).written;
-        let ended = destination.note_properties(&location.path, |kept, stat| {
+        let ended = destination.change_properties_keep_mtime(&location.path, |kept, stat| {
             smb_properties::keep_last_write_time(kept, &written, stat);
             self.smb.apply_to_new(kept, stat);
             set_property(kept, COPY_STATUS, status);

@@ -23,7 +23,7 @@ pub(crate) async fn create(context: OperationContext<'_>) -> Result<Response, St
             let stat = share.create_dir(&location.path)?;
             smb.apply_to_new(&mut properties, &stat);
             if !properties.is_empty() {
-                share.note_properties(&location.path, |kept, _| {
+                share.change_properties_keep_mtime(&location.path, |kept, _| {
                     kept.clone_from(&properties);
                     Ok::<_, ShareError>(())
                 })?;
@@ -61,7 +61,7 @@ pub(crate) async fn set(context: OperationContext<'_>) -> Result<Response, Stora
             let share = location.open(shares)?;
             share.stat_dir(&location.path)?;
             permissions::resolve(&mut smb, shares, location)?;
-            share.change_properties_at(&location.path, |kept, before, at| {
+            share.change_properties_with(&location.path, |kept, before, at| {
                 if only_metadata {
                     metadata_headers::replace_metadata(kept, &metadata);
                 }

@@ -13,7 +13,7 @@ use axum::{body::Body, response::Response};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use corro_model::storage::sas::Overrides;
-use corro_shares::{Kind, Properties, ShareError, Shares, read_cached};
+use corro_shares::{Kind, Properties, ShareError, Shares, read_nonblocking};
 use futures_util::stream;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use md5::{Digest, Md5};
@@ -115,17 +115,17 @@ fn open_nonblocking(context: &OperationContext<'_>, spec: Option<RangeSpec>) -> 
     }
     let (account, share) = (&context.request.account, &context.share);
     let shares = context.state.shares_of(account);
-    let cached = shares.open_cached(account, share, &context.path)?;
-    let described = header_cache::get_or_load(context.request, shares.mark_of(&cached), || {
-        let (stat, properties) = shares.describe_cached(&cached)?;
+    let cached = shares.open_nonblocking(account, share, &context.path)?;
+    let described = header_cache::get_or_load(context.request, shares.version_of(&cached), || {
+        let (stat, properties) = shares.describe_nonblocking(&cached)?;
         let parent = match context.request.supports_smb_headers() {
-            true => shares.parent_cached(account, share, &context.path)?,
+            true => shares.parent_id_nonblocking(account, share, &context.path)?,
             false => 0, // no header carries it
         };
         Some(DescribedFile::new(context, FileDescription { stat, properties, parent }))
     })?;
     let content = match resolve_range(spec, described.described.stat.len).filter(ByteRange::is_small) {
-        Some(range) => Some(read_cached(&cached.file, range.start..range.end)?.into()),
+        Some(range) => Some(read_nonblocking(&cached.file, range.start..range.end)?.into()),
         None => None,
     };
     Some(OpenedFile { file: cached.file, described, content })
@@ -140,7 +140,7 @@ fn open_blocking(
     let (file, stat) = share.open_content(&location.path)?;
     let properties = match stat.kind {
         Kind::Link => Properties::default(),
-        Kind::File | Kind::Directory => share.properties_of(&file),
+        Kind::File | Kind::Directory => share.read_properties(&file),
     };
     let range = resolve_range(spec, stat.len).filter(ByteRange::is_small);
     // A read error is reported by the body stream.

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use axum::response::Response;
-use corro_shares::{Difference, Kind, Properties, ShareError, Shares};
+use corro_shares::{Kind, Properties, ShareError, Shares, SnapshotDiff};
 
 use crate::context::{Location, OperationContext};
 use crate::files::file_headers::{FileDescription, parent_id, set_file_headers};
@@ -150,14 +150,14 @@ pub(crate) async fn set(context: OperationContext<'_>) -> Result<Response, Stora
                 share.resize(&location.path, len)?;
                 if preserves_last_write_time {
                     let written = SmbProperties::load(&before, &kept).written;
-                    share.note_properties(&location.path, |kept, stat| {
+                    share.change_properties_keep_mtime(&location.path, |kept, stat| {
                         smb_properties::keep_last_write_time(kept, &written, stat);
                         Ok::<_, StorageError>(())
                     })?;
                 }
             }
             if !only_length || smb != SmbSettings::default() {
-                share.change_properties_at(&location.path, |kept, before, at| {
+                share.change_properties_with(&location.path, |kept, before, at| {
                     match (only_metadata, only_length) {
                         (true, _) => metadata_headers::replace_metadata(kept, &requested),
                         (false, false) => metadata_headers::replace_content(kept, &requested),
@@ -187,11 +187,11 @@ pub(crate) async fn ranges(context: OperationContext<'_>) -> Result<Response, St
             Ok(match since {
                 None => {
                     let (written, stat) = share.data_ranges(&location.path)?;
-                    (corro_shares::Difference { written, cleared: Vec::new() }, stat)
+                    (corro_shares::SnapshotDiff { written, cleared: Vec::new() }, stat)
                 }
                 Some(id) => {
                     let earlier = shares.snapshot(&location.account, &location.share, &id)?;
-                    share.changes_since(&location.path, &earlier)?
+                    share.diff_since(&location.path, &earlier)?
                 }
             })
         })
@@ -232,7 +232,7 @@ fn requested_length(request: &StorageRequest) -> Result<Option<u64>, StorageErro
     }
 }
 
-fn ranges_document(difference: &Difference) -> String {
+fn ranges_document(difference: &SnapshotDiff) -> String {
     let written = difference.written.iter().map(|range| ("Range", range));
     let mut all: Vec<_> = written.chain(difference.cleared.iter().map(|range| ("ClearRange", range))).collect();
     all.sort_by_key(|(_, range)| **range);

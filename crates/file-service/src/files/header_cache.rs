@@ -1,9 +1,9 @@
 //! Per-thread cache of attributes and response headers of small files that are read repeatedly. An entry is valid as
-//! long as the file has the same [`Mark`].
+//! long as the file has the same [`FileVersion`].
 
 use std::{cell::RefCell, sync::Arc};
 
-use corro_shares::Mark;
+use corro_shares::FileVersion;
 use http::HeaderMap;
 
 use crate::context::OperationContext;
@@ -51,7 +51,7 @@ struct HeaderVariant {
 }
 
 struct CacheEntry {
-    version: Mark,
+    version: FileVersion,
     variant: HeaderVariant,
     file: Arc<DescribedFile>,
 }
@@ -63,7 +63,7 @@ thread_local! {
 /// Returns the cached file, or loads and caches it. Without a version it is not cached.
 pub(crate) fn get_or_load(
     request: &StorageRequest,
-    version: Option<Mark>,
+    version: Option<FileVersion>,
     load: impl FnOnce() -> Option<DescribedFile>,
 ) -> Option<Arc<DescribedFile>> {
     let Some(version) = version else { return load().map(Arc::new) };

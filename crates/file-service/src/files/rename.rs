@@ -55,7 +55,7 @@ pub(crate) async fn rename(context: OperationContext<'_>, grant: &Grant, kind: K
             if plain || moved.kind == Kind::Link {
                 return Ok((moved, Properties::default(), 0));
             }
-            let stat = share.change_properties_at(&location.path, |kept, before, at| {
+            let stat = share.change_properties_with(&location.path, |kept, before, at| {
                 if !metadata.is_empty() {
                     metadata_headers::replace_metadata(kept, &metadata);
                 }

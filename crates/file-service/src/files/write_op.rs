@@ -50,7 +50,7 @@ impl WriteOp {
         let mut stat = write(share, location)?;
         let mut properties = Properties::default();
         if let Some(before) = before {
-            (stat, properties) = share.note_properties(&location.path, |kept, stat| {
+            (stat, properties) = share.change_properties_keep_mtime(&location.path, |kept, stat| {
                 smb_properties::keep_last_write_time(kept, &before, stat);
                 Ok::<_, StorageError>(kept.clone())
             })?;

@@ -106,7 +106,7 @@ pub(crate) async fn space_usage(context: OperationContext<'_>) -> Result<Respons
     let (used, quota) = context
         .on_disk(|shares, location| {
             let share = location.open(shares)?;
-            Ok((share.usage_lately()?, quota_bytes(&share)?))
+            Ok((share.cached_usage()?, quota_bytes(&share)?))
         })
         .await?;
     let mut response = response::empty(200);

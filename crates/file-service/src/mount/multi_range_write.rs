@@ -44,7 +44,7 @@ pub(crate) async fn write(context: OperationContext<'_>, body: Body) -> Result<R
                 let mut slices: Vec<(u64, Vec<IoSlice>)> = (ranges.iter())
                     .map(|range| (range.offset, range.content.iter().map(|chunk| IoSlice::new(chunk)).collect()))
                     .collect();
-                Ok(share.write_scattered(&location.path, &mut slices)?)
+                Ok(share.write_ranges(&location.path, &mut slices)?)
             })
         })
         .await

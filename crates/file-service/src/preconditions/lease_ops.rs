@@ -30,7 +30,7 @@ pub(crate) async fn handle(context: OperationContext<'_>, target: LeaseTarget) -
                 }
                 LeaseTarget::Share => &SharePath::ROOT,
             };
-            share.note_properties(path, |kept, _| {
+            share.change_properties_keep_mtime(path, |kept, _| {
                 let lease = Lease::load(kept, now).apply(action, now).map_err(StorageError::new)?;
                 lease.store(kept);
                 Ok::<_, StorageError>(lease)

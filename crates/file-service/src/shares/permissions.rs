@@ -29,7 +29,7 @@ pub(crate) async fn create(context: OperationContext<'_>, body: Body) -> Result<
     let (key, text) = (descriptor_key(text), text.to_owned());
     let kept = key.clone();
     context
-        .on_disk(move |shares, location| shares.keep_permission(&location.account, &location.share, &kept, &text))
+        .on_disk(move |shares, location| shares.store_permission(&location.account, &location.share, &kept, &text))
         .await?;
     let mut response = response::empty(201);
     response::set_header(response.headers_mut(), KEY, &key);
@@ -66,7 +66,7 @@ pub(crate) fn resolve(smb: &mut SmbSettings, shares: &Shares, location: &Locatio
                 return Err(StorageError::invalid_header("x-ms-file-permission"));
             }
             let key = descriptor_key(text);
-            shares.keep_permission(&location.account, &location.share, &key, text)?;
+            shares.store_permission(&location.account, &location.share, &key, text)?;
             smb.permission = PermissionSetting::Key(key);
             Ok(())
         }
@@ -81,7 +81,7 @@ pub(crate) fn copy_descriptor(
     key: &str,
 ) -> Result<(), StorageError> {
     if let Some(text) = shares.permission(from.0, from.1, key)? {
-        shares.keep_permission(&to.account, &to.share, key, &text)?;
+        shares.store_permission(&to.account, &to.share, key, &text)?;
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ pub(crate) fn check_quota(share: &Share, path: &SharePath, len: u64) -> Result<(
     }
     let Some(quota) = quota_bytes(share)? else { return Ok(()) };
     let old = share.stat(path).map_or(0, |stat| stat.len);
-    share.reserve(path, len.saturating_sub(old), quota)
+    share.reserve_quota(path, len.saturating_sub(old), quota)
 }
 
 /// Quota in bytes; `None` if none is set.

@@ -3,7 +3,7 @@
 
 use axum::response::Response;
 use corro_model::warnings;
-use corro_shares::{Properties, Removed, Share, ShareError, SharePath, Stat, TreeEntry};
+use corro_shares::{Properties, Removal, Share, ShareError, SharePath, Stat, TreeEntry};
 use http::{HeaderValue, header};
 
 use crate::auth::stored_policies;
@@ -222,8 +222,8 @@ pub(crate) async fn undelete(context: OperationContext<'_>) -> Result<Response, 
 }
 
 /// Logs a tree that could not be removed completely. It is already renamed, so clients no longer see it.
-pub(crate) fn log_leftovers(context: &OperationContext<'_>, removed: Removed) {
-    if let Some(error) = removed.left_behind {
+pub(crate) fn log_leftovers(context: &OperationContext<'_>, removed: Removal) {
+    if let Some(error) = removed.leftover {
         let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
         tracing::warn!(account = context.request.account, share = context.share, "{error}: {cause}");
     }

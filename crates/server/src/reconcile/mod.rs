@@ -351,7 +351,7 @@ fn new_node(state: &State, id: NodeId, record: &NodeRecord) -> Option<NewNode> {
 fn remove_account(shares: &Shares, name: &str) -> bool {
     match shares.delete_account(name) {
         Ok(removed) => {
-            if let Some(error) = removed.left_behind {
+            if let Some(error) = removed.leftover {
                 let error = &error as &dyn std::error::Error;
                 tracing::warn!(
                     name,

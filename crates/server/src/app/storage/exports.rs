@@ -102,7 +102,7 @@ impl Exports {
         let wanted: Vec<String> = state.file_servers.iter().map(|(key, record)| self.name(key, record)).collect();
         for tree in found.iter().filter(|tree| !wanted.contains(&tree.name)) {
             let removed = self.shares.delete_share(ACCOUNT, &tree.name)?;
-            if let Some(error) = removed.left_behind {
+            if let Some(error) = removed.leftover {
                 let error = &error as &dyn std::error::Error;
                 tracing::warn!(tree.name, error, "a file server left files behind; the next start removes them");
             }

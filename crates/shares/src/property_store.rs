@@ -1,7 +1,7 @@
-//! Where properties lie: in an extended attribute of the thing itself, so that they move and vanish
+//! Where properties lie: in an extended attribute of the file itself, so that they move and vanish
 //! with it whoever moves or deletes it, and nothing can disagree with the directory. Where the disk
-//! has no such attributes, or no room in them, in a file beside the accounts, named after the thing's
-//! inode and birth, so that a thing made later in the same place does not inherit them.
+//! has no such attributes, or no room in them, in a file beside the accounts, named after the file's
+//! inode and birth, so that a file made later in the same place does not inherit them.
 
 use std::{
     fs::File,
@@ -19,36 +19,24 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{
-    Properties,
-    properties::MAX_PROPERTIES,
-    root::{Common, open_child},
-};
+use crate::{Properties, PropertyStorage, common::Common, dirs::open_child, properties::MAX_PROPERTIES};
 
 const ATTRIBUTE: &str = "user.corro.properties";
 /// Beside the accounts, none of which can have a dot in its name.
 const SIDECARS: &str = ".properties";
-const FEW_BYTES: usize = 512;
-
-/// Whether extended attributes may be used at all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Keeping {
-    Attributes,
-    /// For disks that take attributes and lose them.
-    SidecarsOnly,
-}
+const TYPICAL_BYTES: usize = 512;
 
 /// What was kept with the open file or directory; nothing when that cannot be found out.
-pub(crate) fn read(common: &Common, thing: &File) -> Properties {
-    read_attribute(thing, common.keeping)
-        .or_else(|| read_sidecar(&common.root, thing).ok())
+pub(crate) fn read(common: &Common, file: &File) -> Properties {
+    read_attribute(file, common.property_storage)
+        .or_else(|| read_sidecar(&common.root, file).ok())
         .map(|bytes| Properties::from_bytes(&bytes))
         .unwrap_or_default()
 }
 
 /// The same of what needs no disk; `None` when there might be something that does.
-pub(crate) fn read_cached(common: &Common, thing: &File) -> Option<Properties> {
-    match read_attribute(thing, common.keeping) {
+pub(crate) fn read_nonblocking(common: &Common, file: &File) -> Option<Properties> {
+    match read_attribute(file, common.property_storage) {
         Some(bytes) => Some(Properties::from_bytes(&bytes)),
         None => (!common.has_sidecars.load(Ordering::Acquire)).then(Properties::default),
     }
@@ -59,16 +47,16 @@ pub(crate) fn has_sidecars(root: &File) -> bool {
     !matches!(statat(root, SIDECARS, AtFlags::SYMLINK_NOFOLLOW), Err(Errno::NOENT))
 }
 
-fn read_attribute(thing: &File, keeping: Keeping) -> Option<Vec<u8>> {
-    if keeping == Keeping::SidecarsOnly {
+fn read_attribute(file: &File, storage: PropertyStorage) -> Option<Vec<u8>> {
+    if storage == PropertyStorage::SidecarsOnly {
         return None;
     }
     // Few have more, and large buffers are costly.
-    let mut bytes = Vec::with_capacity(FEW_BYTES);
-    match fgetxattr(thing, ATTRIBUTE, rustix::buffer::spare_capacity(&mut bytes)) {
+    let mut bytes = Vec::with_capacity(TYPICAL_BYTES);
+    match fgetxattr(file, ATTRIBUTE, rustix::buffer::spare_capacity(&mut bytes)) {
         Err(Errno::RANGE) => {
             bytes = Vec::with_capacity(MAX_PROPERTIES * 2);
-            fgetxattr(thing, ATTRIBUTE, rustix::buffer::spare_capacity(&mut bytes)).ok()?;
+            fgetxattr(file, ATTRIBUTE, rustix::buffer::spare_capacity(&mut bytes)).ok()?;
         }
         read => {
             read.ok()?;
@@ -78,29 +66,29 @@ fn read_attribute(thing: &File, keeping: Keeping) -> Option<Vec<u8>> {
 }
 
 /// Replaces what was kept with the open file or directory.
-pub(crate) fn write(common: &Common, thing: &File, properties: &Properties) -> io::Result<()> {
+pub(crate) fn write(common: &Common, file: &File, properties: &Properties) -> io::Result<()> {
     let root = &common.root;
     let mut in_attribute = false;
-    if common.keeping == Keeping::Attributes {
+    if common.property_storage == PropertyStorage::ExtendedAttributes {
         in_attribute = match properties.is_empty() {
             true => {
-                forgive_absence(fremovexattr(thing, ATTRIBUTE))?;
+                ignore_absent(fremovexattr(file, ATTRIBUTE))?;
                 true
             }
-            false => match fsetxattr(thing, ATTRIBUTE, &properties.to_bytes(), XattrFlags::empty()) {
+            false => match fsetxattr(file, ATTRIBUTE, &properties.to_bytes(), XattrFlags::empty()) {
                 Ok(()) => true,
                 // No attributes here, or no room for this one.
                 Err(Errno::OPNOTSUPP | Errno::TOOBIG | Errno::NOSPC | Errno::RANGE) => {
-                    forgive_absence(fremovexattr(thing, ATTRIBUTE))?;
+                    ignore_absent(fremovexattr(file, ATTRIBUTE))?;
                     false
                 }
                 Err(errno) => return Err(errno.into()),
             },
         };
     }
-    let name = sidecar_name(thing)?;
+    let name = sidecar_name(file)?;
     match (in_attribute || properties.is_empty(), open_child(root, SIDECARS)) {
-        (true, Ok(sidecars)) => forgive_absence(unlinkat(&sidecars, &name, AtFlags::empty())),
+        (true, Ok(sidecars)) => ignore_absent(unlinkat(&sidecars, &name, AtFlags::empty())),
         (true, Err(_)) => Ok(()),
         (false, _) => {
             common.has_sidecars.store(true, Ordering::Release);
@@ -109,9 +97,9 @@ pub(crate) fn write(common: &Common, thing: &File, properties: &Properties) -> i
     }
 }
 
-fn read_sidecar(root: &File, thing: &File) -> io::Result<Vec<u8>> {
+fn read_sidecar(root: &File, file: &File) -> io::Result<Vec<u8>> {
     let sidecars = open_child(root, SIDECARS)?;
-    let file = open_in(&sidecars, &sidecar_name(thing)?, OFlags::RDONLY)?;
+    let file = open_in(&sidecars, &sidecar_name(file)?, OFlags::RDONLY)?;
     let mut bytes = Vec::new();
     file.take(MAX_PROPERTIES as u64 * 2).read_to_end(&mut bytes)?;
     Ok(bytes)
@@ -123,11 +111,11 @@ fn write_sidecar(root: &File, name: &str, bytes: &[u8]) -> io::Result<()> {
         Err(errno) => return Err(errno.into()),
     }
     let sidecars = open_child(root, SIDECARS)?;
-    // Two writers of the same thing: the last one wins, as it does with an attribute.
-    let draft = format!("{name}.{:?}", std::thread::current().id());
-    let mut file = open_in(&sidecars, &draft, OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC)?;
+    // Two writers of the same file: the last one wins, as it does with an attribute.
+    let temporary = format!("{name}.{:?}", std::thread::current().id());
+    let mut file = open_in(&sidecars, &temporary, OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC)?;
     file.write_all(bytes)?;
-    Ok(renameat(&sidecars, &draft, &sidecars, name)?)
+    Ok(renameat(&sidecars, &temporary, &sidecars, name)?)
 }
 
 fn open_in(directory: &File, name: &str, flags: OFlags) -> Result<File, Errno> {
@@ -136,14 +124,14 @@ fn open_in(directory: &File, name: &str, flags: OFlags) -> Result<File, Errno> {
     openat2(directory.as_fd(), name, flags | OFlags::CLOEXEC, mode, resolve).map(File::from)
 }
 
-fn sidecar_name(thing: &File) -> io::Result<String> {
-    let metadata = thing.metadata()?;
+fn sidecar_name(file: &File) -> io::Result<String> {
+    let metadata = file.metadata()?;
     let born = metadata.created().unwrap_or(SystemTime::UNIX_EPOCH);
     let born = born.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
     Ok(format!("{:x}-{:x}-{born:x}", metadata.dev(), metadata.ino()))
 }
 
-fn forgive_absence(result: Result<(), Errno>) -> io::Result<()> {
+fn ignore_absent(result: Result<(), Errno>) -> io::Result<()> {
     match result {
         Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOENT) => Ok(()),
         Err(errno) => Err(errno.into()),

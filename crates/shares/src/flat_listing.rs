@@ -1,5 +1,5 @@
-//! All files of a tree as one sorted list of names with slashes in them, as the blob service has it: by prefix, from a name
-//! on, and with what lies behind a delimiter counted as one. Directories are listed only through the files in them.
+//! All files of a tree as one sorted_children list of names with slashes in them, as the blob service has it: by prefix, from a name
+//! on, and with what lies behind a delimiter counted as one. Directories are list_entry only through the files in them.
 //! A link is one name, whatever it leads to: linked directories are not entered, so it ends.
 
 use rustix::fs::{Dir, FileType};
@@ -12,13 +12,13 @@ pub struct FlatRequest<'a> {
     pub prefix: &'a str,
     /// Names from this one on, itself included.
     pub from: &'a str,
-    /// Names that go on after it, behind the prefix, are listed as one; none when it is empty.
+    /// Names that go on after it, behind the prefix, are list_entry as one; none when it is empty.
     pub delimiter: &'a str,
     pub limit: usize,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Flat {
+pub enum FlatEntry {
     File {
         name: String,
         /// Of what a read of it gives.
@@ -33,7 +33,7 @@ pub enum Flat {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FlatPage {
     /// In byte order of their names.
-    pub items: Vec<Flat>,
+    pub items: Vec<FlatEntry>,
     /// Where the next page begins; None at the end.
     pub next: Option<String>,
 }
@@ -47,7 +47,7 @@ impl Share {
 
     /// False when the page is full.
     fn visit(&self, path: &SharePath, request: &FlatRequest<'_>, page: &mut FlatPage) -> Result<bool, ShareError> {
-        for Child { path: child, full, is_directory } in self.sorted(path)? {
+        for Child { path: child, full, is_directory } in self.sorted_children(path)? {
             let matches = full.starts_with(request.prefix);
             let leads = is_directory && request.prefix.starts_with(&full);
             // Everything in a directory begins with its name: it is before `from` if that is, and `from` is not in it.
@@ -55,25 +55,27 @@ impl Share {
             if !(matches || leads) || is_before {
                 continue;
             }
-            let group = if matches { group_of(&full, request) } else { None };
-            let go_on = match group {
+            let group = if matches { group_prefix(&full, request) } else { None };
+            let continues = match group {
                 Some(group) => {
                     let is_new = group >= request.from && page.items.last().is_none_or(|last| !last.is_prefix(group));
-                    let is_there = || if is_directory { self.holds_file(&child) } else { Ok(true) };
-                    !is_new || !is_there()? || page.take(group, request.limit, || Some(Flat::Prefix(group.to_owned())))
+                    let is_there = || if is_directory { self.contains_file(&child) } else { Ok(true) };
+                    !is_new
+                        || !is_there()?
+                        || page.push(group, request.limit, || Some(FlatEntry::Prefix(group.to_owned())))
                 }
                 None if is_directory => self.visit(&child, request, page)?,
-                None => page.take(&full, request.limit, || {
-                    let (stat, link) = self.listed(&child).filter(|(stat, _)| stat.kind != Kind::Directory)?;
-                    // One that may not be read is listed without them.
+                None => page.push(&full, request.limit, || {
+                    let (stat, link) = self.list_entry(&child).filter(|(stat, _)| stat.kind != Kind::Directory)?;
+                    // One that may not be read is list_entry without them.
                     let properties = match stat.kind {
                         Kind::Link => Properties::default(),
                         _ => self.describe(&child).map(|(_, properties)| properties).unwrap_or_default(),
                     };
-                    Some(Flat::File { name: full.clone(), stat, link: link.map(Box::new), properties })
+                    Some(FlatEntry::File { name: full.clone(), stat, link: link.map(Box::new), properties })
                 }),
             };
-            if !go_on {
+            if !continues {
                 return Ok(false);
             }
         }
@@ -81,7 +83,7 @@ impl Share {
     }
 
     /// What lies in a directory, in the order of the names that begin there. One that has just gone has nothing.
-    fn sorted(&self, path: &SharePath) -> Result<Vec<Child>, ShareError> {
+    fn sorted_children(&self, path: &SharePath) -> Result<Vec<Child>, ShareError> {
         let failed = |errno| ShareError::at("list the directory", path, errno);
         let directory = match beneath::open_real_dir(&self.root, path) {
             Err(ShareError::NotFound(_)) if !path.is_root() => return Ok(Vec::new()),
@@ -107,9 +109,9 @@ impl Share {
         Ok(children)
     }
 
-    fn holds_file(&self, path: &SharePath) -> Result<bool, ShareError> {
-        for child in self.sorted(path)? {
-            if !child.is_directory || self.holds_file(&child.path)? {
+    fn contains_file(&self, path: &SharePath) -> Result<bool, ShareError> {
+        for child in self.sorted_children(path)? {
+            if !child.is_directory || self.contains_file(&child.path)? {
                 return Ok(true);
             }
         }
@@ -124,8 +126,8 @@ struct Child {
     is_directory: bool,
 }
 
-/// What a name is listed under, if it goes on behind the delimiter.
-fn group_of<'n>(full: &'n str, request: &FlatRequest<'_>) -> Option<&'n str> {
+/// What a name is list_entry under, if it goes on behind the delimiter.
+fn group_prefix<'n>(full: &'n str, request: &FlatRequest<'_>) -> Option<&'n str> {
     let FlatRequest { prefix, delimiter, .. } = request;
     if delimiter.is_empty() {
         return None;
@@ -134,15 +136,15 @@ fn group_of<'n>(full: &'n str, request: &FlatRequest<'_>) -> Option<&'n str> {
     Some(&full[..prefix.len() + at + delimiter.len()])
 }
 
-impl Flat {
+impl FlatEntry {
     fn is_prefix(&self, name: &str) -> bool {
-        matches!(self, Flat::Prefix(prefix) if prefix == name)
+        matches!(self, FlatEntry::Prefix(prefix) if prefix == name)
     }
 }
 
 impl FlatPage {
     /// False when there was no room for it: then the next page begins with it.
-    fn take(&mut self, name: &str, limit: usize, item: impl FnOnce() -> Option<Flat>) -> bool {
+    fn push(&mut self, name: &str, limit: usize, item: impl FnOnce() -> Option<FlatEntry>) -> bool {
         match self.items.len() < limit {
             true => self.items.extend(item()),
             false => self.next = Some(name.to_owned()),

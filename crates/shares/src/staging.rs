@@ -1,4 +1,4 @@
-//! Content that comes in pieces and must appear whole: it is written beside the container, in `ACCOUNT/.drafts/CONTAINER/`,
+//! Content that comes in buffers and must appear whole: it is written beside the container, in `ACCOUNT/.staging/CONTAINER/`,
 //! and takes its name in one step of the disk. Whoever looks sees what was there before or all that is there now. Also
 //! keeps blocks, which wait for a list that says in which order they are a blob. Entered by the blob service.
 
@@ -16,21 +16,18 @@ use rustix::{
 use crate::{
     Kind, Properties, Share, ShareError, SharePath, Shares, Stat, beneath,
     copy::copy_range,
-    removal::{self, fresh_name},
-    root::{names_in, open_child, share_io},
-    trees::{check_names, ensure_dir},
+    dirs::{STAGING, check_names, ensure_dir, names_in, open_child, share_io},
+    removal::{self, temporary_name},
 };
 
-/// Where an account keeps them. No share can have a name with a dot.
-pub(crate) const DRAFTS: &str = ".drafts";
-const BLOCKS: &str = "blocks-";
+const BLOCKS_PREFIX: &str = "blocks-";
 /// As long as the service keeps blocks that nobody makes a blob of.
-const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
+const BLOCK_RETENTION: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// Removed when it is dropped before it has a name.
+/// Removal when it is dropped before it has a name.
 #[derive(Debug)]
-pub struct Draft {
-    shelf: File,
+pub struct StagedFile {
+    dir: File,
     name: String,
     file: File,
     len: u64,
@@ -45,44 +42,44 @@ pub struct Block {
 }
 
 impl Shares {
-    /// An empty draft for something in a container.
-    pub fn draft(&self, account: &str, container: &str) -> Result<Draft, ShareError> {
-        let failed = |errno| share_io("make a draft for", container, errno);
-        let shelf = self.drafts_of(account, container).map_err(failed)?;
+    /// An empty stage_file for something in a container.
+    pub fn stage_file(&self, account: &str, container: &str) -> Result<StagedFile, ShareError> {
+        let failed = |errno| share_io("create a staging file for", container, errno);
+        let dir = self.ensure_staging(account, container).map_err(failed)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         loop {
-            let name = fresh_name();
-            match openat(&shelf, name.as_str(), flags, Mode::from_raw_mode(0o666)) {
-                Ok(file) => return Ok(Draft { shelf, name, file: file.into(), len: 0 }),
+            let name = temporary_name();
+            match openat(&dir, name.as_str(), flags, Mode::from_raw_mode(0o666)) {
+                Ok(file) => return Ok(StagedFile { dir, name, file: file.into(), len: 0 }),
                 Err(Errno::EXIST) => {} // left by an earlier process with our number
                 Err(errno) => return Err(failed(errno)),
             }
         }
     }
 
-    /// Keeps a draft as a block of the blob at `path`; one of the same id is replaced.
-    pub fn keep_block(
+    /// Keeps a stage_file as a block of the blob at `path`; one of the same id is replaced.
+    pub fn store_block(
         &self,
         (account, container): (&str, &str),
         path: &SharePath,
         id: &str,
-        draft: Draft,
+        staged: StagedFile,
     ) -> Result<(), ShareError> {
         let failed = |errno| ShareError::at("keep a block of", path, errno);
-        let shelf = self.drafts_of(account, container).map_err(failed)?;
-        let name = blocks_of(path);
-        ensure_dir(&shelf, &name).map_err(failed)?;
-        let blocks = open_child(&shelf, &name).map_err(failed)?;
-        renameat_with(&draft.shelf, draft.name.as_str(), &blocks, id, RenameFlags::empty()).map_err(failed)
+        let dir = self.ensure_staging(account, container).map_err(failed)?;
+        let name = blocks_dir_name(path);
+        ensure_dir(&dir, &name).map_err(failed)?;
+        let blocks = open_child(&dir, &name).map_err(failed)?;
+        renameat_with(&staged.dir, staged.name.as_str(), &blocks, id, RenameFlags::empty()).map_err(failed)
     }
 
     /// The blocks that wait for the blob at `path`, in the order of their ids.
-    pub fn blocks(&self, account: &str, container: &str, path: &SharePath) -> Result<Vec<Block>, ShareError> {
+    pub fn list_blocks(&self, account: &str, container: &str, path: &SharePath) -> Result<Vec<Block>, ShareError> {
         let failed = |errno| ShareError::at("list the blocks of", path, errno);
         let Some(blocks) = self.open_blocks(account, container, path).map_err(failed)? else { return Ok(Vec::new()) };
         let mut found = Vec::new();
         for id in names_in(&blocks).map_err(failed)? {
-            let Ok(file) = openat(&blocks, id.as_str(), READ, Mode::empty()) else { continue };
+            let Ok(file) = openat(&blocks, id.as_str(), READ_FLAGS, Mode::empty()) else { continue };
             let len = File::from(file).metadata().map_or(0, |metadata| metadata.len());
             found.push(Block { id, len });
         }
@@ -99,7 +96,7 @@ impl Shares {
     ) -> Result<Option<File>, ShareError> {
         let failed = |errno| ShareError::at("open a block of", path, errno);
         let Some(blocks) = self.open_blocks(account, container, path).map_err(failed)? else { return Ok(None) };
-        match openat(&blocks, id, READ, Mode::empty()) {
+        match openat(&blocks, id, READ_FLAGS, Mode::empty()) {
             Ok(file) => Ok(Some(file.into())),
             Err(Errno::NOENT) => Ok(None),
             Err(errno) => Err(failed(errno)),
@@ -107,88 +104,88 @@ impl Shares {
     }
 
     /// Forgets the blocks of a blob that has its content or is no more.
-    pub fn forget_blocks(&self, account: &str, container: &str, path: &SharePath) -> Result<(), ShareError> {
+    pub fn discard_blocks(&self, account: &str, container: &str, path: &SharePath) -> Result<(), ShareError> {
         let failed = |errno| ShareError::at("forget the blocks of", path, errno);
-        let shelf = match self.open_drafts(account, container) {
+        let dir = match self.open_staging(account, container) {
             Err(Errno::NOENT) => return Ok(()),
             opened => opened.map_err(failed)?,
         };
-        match removal::rename_and_remove(&shelf, &blocks_of(path)) {
+        match removal::rename_and_remove(&dir, &blocks_dir_name(path)) {
             // What could not be removed is tried again at the next start.
             Ok(_) | Err(Errno::NOENT) => Ok(()),
             Err(errno) => Err(failed(errno)),
         }
     }
 
-    /// All drafts and blocks of a container that is gone.
-    pub(crate) fn delete_drafts(&self, account: &str, container: &str) {
+    /// All staging and blocks of a container that is gone.
+    pub(crate) fn delete_staging(&self, account: &str, container: &str) {
         let account = open_child(&self.common.root, account);
-        if let Ok(drafts) = account.and_then(|account| open_child(account, DRAFTS)) {
-            let _ = removal::rename_and_remove(&drafts, container);
+        if let Ok(staging) = account.and_then(|account| open_child(account, STAGING)) {
+            let _ = removal::rename_and_remove(&staging, container);
         }
     }
 
     fn open_blocks(&self, account: &str, container: &str, path: &SharePath) -> Result<Option<File>, Errno> {
-        match self.open_drafts(account, container).and_then(|shelf| open_child(shelf, &blocks_of(path))) {
+        match self.open_staging(account, container).and_then(|dir| open_child(dir, &blocks_dir_name(path))) {
             Ok(blocks) => Ok(Some(blocks)),
             Err(Errno::NOENT) => Ok(None),
             Err(errno) => Err(errno),
         }
     }
 
-    fn open_drafts(&self, account: &str, container: &str) -> Result<File, Errno> {
+    fn open_staging(&self, account: &str, container: &str) -> Result<File, Errno> {
         check_names(account, container).map_err(|_| Errno::NOENT)?;
         let account = open_child(&self.common.root, account)?;
-        open_child(open_child(account, DRAFTS)?, container)
+        open_child(open_child(account, STAGING)?, container)
     }
 
-    fn drafts_of(&self, account: &str, container: &str) -> Result<File, Errno> {
+    fn ensure_staging(&self, account: &str, container: &str) -> Result<File, Errno> {
         check_names(account, container).map_err(|_| Errno::NOENT)?;
         let account = open_child(&self.common.root, account)?;
-        ensure_dir(&account, DRAFTS)?;
-        let drafts = open_child(account, DRAFTS)?;
-        ensure_dir(&drafts, container)?;
-        open_child(drafts, container)
+        ensure_dir(&account, STAGING)?;
+        let staging = open_child(account, STAGING)?;
+        ensure_dir(&staging, container)?;
+        open_child(staging, container)
     }
 }
 
-const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
+const READ_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
 
 /// Forgets blocks that nobody has asked for in a week.
-pub(crate) fn sweep_blocks(of_container: &File, now: SystemTime) -> Result<(), Errno> {
-    for name in names_in(of_container)?.iter().filter(|name| name.starts_with(BLOCKS)) {
-        let Ok(blocks) = open_child(of_container, name) else { continue };
+pub(crate) fn remove_stale_blocks(container_dir: &File, now: SystemTime) -> Result<(), Errno> {
+    for name in names_in(container_dir)?.iter().filter(|name| name.starts_with(BLOCKS_PREFIX)) {
+        let Ok(blocks) = open_child(container_dir, name) else { continue };
         let modified = blocks.metadata().and_then(|metadata| metadata.modified()).unwrap_or(now);
-        if now.duration_since(modified).is_ok_and(|age| age > KEPT) {
-            let _ = removal::rename_and_remove(of_container, name);
+        if now.duration_since(modified).is_ok_and(|age| age > BLOCK_RETENTION) {
+            let _ = removal::rename_and_remove(container_dir, name);
         }
     }
     Ok(())
 }
 
 /// One directory for each blob. Two paths that share one would share blocks, so the whole digest is in the name.
-fn blocks_of(path: &SharePath) -> String {
+fn blocks_dir_name(path: &SharePath) -> String {
     // FNV with 128 bits: paths are no secret, and whoever writes here may write there too.
     let step = |sum: u128, byte: u8| (sum ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013B);
     let sum = path.as_str().bytes().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, step);
-    format!("{BLOCKS}{sum:032x}")
+    format!("{BLOCKS_PREFIX}{sum:032x}")
 }
 
-impl Draft {
-    pub fn append(&mut self, pieces: &mut [IoSlice<'_>]) -> Result<(), ShareError> {
+impl StagedFile {
+    pub fn append(&mut self, buffers: &mut [IoSlice<'_>]) -> Result<(), ShareError> {
         let failed =
             |source| ShareError::at("write to", &SharePath::ROOT, Errno::from_io_error(&source).unwrap_or(Errno::IO));
-        let mut pieces = pieces;
-        IoSlice::advance_slices(&mut pieces, 0);
-        while !pieces.is_empty() {
-            let written = match (&self.file).write_vectored(pieces) {
+        let mut buffers = buffers;
+        IoSlice::advance_slices(&mut buffers, 0);
+        while !buffers.is_empty() {
+            let written = match (&self.file).write_vectored(buffers) {
                 Ok(0) => return Err(failed(std::io::ErrorKind::WriteZero.into())),
                 Ok(written) => written,
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(failed(error)),
             };
             self.len += written as u64;
-            IoSlice::advance_slices(&mut pieces, written);
+            IoSlice::advance_slices(&mut buffers, written);
         }
         Ok(())
     }
@@ -218,42 +215,42 @@ impl Draft {
         replace: bool,
         properties: &Properties,
     ) -> Result<Stat, ShareError> {
-        share.keep(&self.file, path, properties)?;
+        share.write_properties(&self.file, path, properties)?;
         if let Some((parent, _)) = path.split() {
-            share.make_dirs(&parent).map_err(|error| in_the_way(error, path))?;
+            share.make_dirs(&parent).map_err(|error| as_path_conflict(error, path))?;
         }
         let (parent, name) = beneath::open_parent(&share.root, path)?;
         let flags = if replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
-        let rename = || renameat_with(&self.shelf, self.name.as_str(), &parent, name, flags);
+        let rename = || renameat_with(&self.dir, self.name.as_str(), &parent, name, flags);
         let renamed = match rename() {
             Err(Errno::ISDIR | Errno::EXIST | Errno::NOTEMPTY) if share.lstat(path).is_ok_and(is_directory) => {
-                share.remove_hollow(path).map_err(|_| ShareError::WrongKind(path.clone()))?;
+                share.remove_empty_tree(path).map_err(|_| ShareError::WrongKind(path.clone()))?;
                 rename()
             }
             other => other,
         };
         renamed.map_err(|errno| ShareError::at("write", path, errno))?;
-        Stat::of_handle(&self.file, path)
+        Stat::from_file(&self.file, path)
     }
 }
 
-impl Drop for Draft {
+impl Drop for StagedFile {
     fn drop(&mut self) {
         // Gone already when it was published.
-        let _ = unlinkat(&self.shelf, self.name.as_str(), AtFlags::empty());
+        let _ = unlinkat(&self.dir, self.name.as_str(), AtFlags::empty());
     }
 }
 
 impl Share {
     /// Removes a directory in which there are nothing but directories; a link is none.
-    fn remove_hollow(&self, path: &SharePath) -> Result<(), ShareError> {
+    fn remove_empty_tree(&self, path: &SharePath) -> Result<(), ShareError> {
         let directory = beneath::open_dir(&self.root, path)?;
         for name in names_in(&directory).map_err(|errno| ShareError::at("list", path, errno))? {
             let child = path.child(&name)?;
             if !self.lstat(&child).is_ok_and(is_directory) {
                 return Err(ShareError::WrongKind(child));
             }
-            self.remove_hollow(&child)?;
+            self.remove_empty_tree(&child)?;
         }
         self.delete_dir(path)
     }
@@ -264,7 +261,7 @@ fn is_directory(stat: Stat) -> bool {
 }
 
 /// A file where a directory should be.
-fn in_the_way(error: ShareError, path: &SharePath) -> ShareError {
+fn as_path_conflict(error: ShareError, path: &SharePath) -> ShareError {
     match error {
         ShareError::NotFound(_) | ShareError::ParentNotFound(_) | ShareError::WrongKind(_) => {
             ShareError::WrongKind(path.clone())

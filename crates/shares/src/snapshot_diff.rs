@@ -6,13 +6,13 @@ use std::{fs::File, os::unix::fs::FileExt};
 use crate::{Share, ShareError, SharePath, Stat};
 
 /// Smaller differences are rounded up to this.
-const BLOCK: u64 = 4 << 10;
+const BLOCK_BYTES: u64 = 4 << 10;
 /// How much is compared in one step.
-const PIECE: usize = 1 << 20;
+const COMPARE_BYTES: usize = 1 << 20;
 
 /// Ranges as first and last byte.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Difference {
+pub struct SnapshotDiff {
     /// What was written since.
     pub written: Vec<(u64, u64)>,
     /// What was data and is a hole now.
@@ -21,23 +21,23 @@ pub struct Difference {
 
 impl Share {
     /// How `path` differs here from what it is in `earlier`; one that is not there was all written since.
-    pub fn changes_since(&self, path: &SharePath, earlier: &Share) -> Result<(Difference, Stat), ShareError> {
+    pub fn diff_since(&self, path: &SharePath, earlier: &Share) -> Result<(SnapshotDiff, Stat), ShareError> {
         let (now, stat) = self.data_ranges(path)?;
         let before = match earlier.data_ranges(path) {
             Ok((before, _)) => before,
             Err(ShareError::NotFound(_) | ShareError::WrongKind(_)) => {
-                return Ok((Difference { written: now, cleared: Vec::new() }, stat));
+                return Ok((SnapshotDiff { written: now, cleared: Vec::new() }, stat));
             }
             Err(error) => return Err(error),
         };
         let (file, _) = self.open_content(path)?;
         let (old, _) = earlier.open_content(path)?;
         let failed = |source| ShareError::Io { attempt: "compare", path: path.clone(), source };
-        let mut difference = Difference::default();
+        let mut difference = SnapshotDiff::default();
         for (first, last) in merged(&now, &before) {
             let mut start = first;
             while start <= last && start < stat.len {
-                let end = (start + PIECE as u64).min(last + 1).min(stat.len);
+                let end = (start + COMPARE_BYTES as u64).min(last + 1).min(stat.len);
                 compare(&file, &old, (start, end), &now, &mut difference).map_err(failed)?;
                 start = end;
             }
@@ -51,19 +51,19 @@ fn compare(
     old: &File,
     (start, end): (u64, u64),
     data: &[(u64, u64)],
-    difference: &mut Difference,
+    difference: &mut SnapshotDiff,
 ) -> std::io::Result<()> {
     let (mut ours, mut theirs) = (vec![0; (end - start) as usize], vec![0; (end - start) as usize]);
     fill(file, &mut ours, start)?;
     fill(old, &mut theirs, start)?;
     let mut block = start;
     while block < end {
-        let next = (block + BLOCK).min(end);
+        let next = (block + BLOCK_BYTES).min(end);
         let at = (block - start) as usize..(next - start) as usize;
         if ours[at.clone()] != theirs[at] {
             let is_data = data.iter().any(|(first, last)| *first < next && *last >= block);
             let list = if is_data { &mut difference.written } else { &mut difference.cleared };
-            push(list, block, next - 1);
+            push_range(list, block, next - 1);
         }
         block = next;
     }
@@ -84,7 +84,7 @@ fn fill(file: &File, buffer: &mut [u8], start: u64) -> std::io::Result<()> {
     Ok(())
 }
 
-fn push(list: &mut Vec<(u64, u64)>, first: u64, last: u64) {
+fn push_range(list: &mut Vec<(u64, u64)>, first: u64, last: u64) {
     match list.last_mut() {
         Some((_, end)) if *end + 1 == first => *end = last,
         _ => list.push((first, last)),
@@ -93,7 +93,8 @@ fn push(list: &mut Vec<(u64, u64)>, first: u64, last: u64) {
 
 /// All that is in one of two sorted lists, in whole blocks, in order and without overlaps.
 fn merged(a: &[(u64, u64)], b: &[(u64, u64)]) -> Vec<(u64, u64)> {
-    let mut all: Vec<_> = a.iter().chain(b).map(|(first, last)| (first / BLOCK * BLOCK, last | (BLOCK - 1))).collect();
+    let mut all: Vec<_> =
+        a.iter().chain(b).map(|(first, last)| (first / BLOCK_BYTES * BLOCK_BYTES, last | (BLOCK_BYTES - 1))).collect();
     all.sort_unstable();
     let mut merged: Vec<(u64, u64)> = Vec::new();
     for (first, last) in all {

@@ -5,7 +5,7 @@ mod common;
 use std::{fs, os::unix::fs::PermissionsExt};
 
 use common::{Bench, code, p};
-use corro_shares::{Keeping, Properties, Share, SharePath, Shares, SnapshotId};
+use corro_shares::{Properties, PropertyStorage, Share, SharePath, Shares, SnapshotId};
 
 fn properties(pairs: &[(&str, &str)]) -> Properties {
     let mut properties = Properties::default();
@@ -36,7 +36,7 @@ fn changes_at_the_same_time_are_all_kept() {
             scope.spawn(move || {
                 for number in 0..25 {
                     let name = format!("x-{thread}-{number}");
-                    let noted = share.note_properties(&p("f"), |kept, _| {
+                    let noted = share.change_properties_keep_mtime(&p("f"), |kept, _| {
                         assert!(kept.set(&name, "1"));
                         Ok::<_, corro_shares::ShareError>(())
                     });
@@ -56,20 +56,20 @@ fn what_an_account_and_a_share_keep_lies_beside_the_trees() {
     assert_eq!(shares.account_properties("acc").expect("none").iter().count(), 0);
     shares.change_account_properties("acc", |kept| assert!(kept.set("a", "1"))).expect("kept");
     assert_eq!(shares.account_properties("acc").expect("kept").get("a"), Some("1"));
-    assert_eq!(code(shares.keep_permission("acc", "myshare", "1*1", "D:")), "ShareNotFound");
+    assert_eq!(code(shares.store_permission("acc", "myshare", "1*1", "D:")), "ShareNotFound");
     shares.create_share("acc", "myshare").expect("a share");
-    shares.keep_permission("acc", "myshare", "1*1", "D:").expect("kept");
+    shares.store_permission("acc", "myshare", "1*1", "D:").expect("kept");
     let found = |key: &str| shares.permission("acc", "myshare", key).expect("looked for");
     assert_eq!((found("1*1").as_deref(), found("2*1"), found("../x")), (Some("D:"), None, None));
-    assert_eq!(code(shares.keep_permission("acc", "myshare", "../x", "D:")), "InternalError");
-    assert!(shares.delete_share("acc", "myshare").expect("deleted").left_behind.is_none());
+    assert_eq!(code(shares.store_permission("acc", "myshare", "../x", "D:")), "InternalError");
+    assert!(shares.delete_share("acc", "myshare").expect("deleted").leftover.is_none());
     shares.create_share("acc", "myshare").expect("a share");
     assert_eq!(found("1*1"), None, "gone with its share");
 }
 
 #[test]
 fn properties_stay_with_their_file_wherever_they_lie() {
-    for keeping in [Keeping::Attributes, Keeping::SidecarsOnly] {
+    for keeping in [PropertyStorage::ExtendedAttributes, PropertyStorage::SidecarsOnly] {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let shares = Shares::open_with(dir.path(), keeping).expect("a root");
         let share = shares.create_share("acc", "myshare").expect("a share");
@@ -102,7 +102,7 @@ fn properties_stay_with_their_file_wherever_they_lie() {
             share.change_properties(&p(path), |about| assert!(about.set("x-ms-meta-a", "1"))).expect("changed");
             assert_eq!(kept(&share, path).len(), 1, "{path}");
         }
-        assert_eq!(shares.list_shares("acc").expect("listed")[0].properties.get("x-ms-meta-a"), Some("1"));
+        assert_eq!(shares.list_shares("acc").expect("list_entry")[0].properties.get("x-ms-meta-a"), Some("1"));
     }
 }
 
@@ -137,12 +137,12 @@ fn a_quota_counts_what_is_there() {
     share.create_file(&p("d/f"), 600).expect("made");
     std::os::unix::fs::symlink("f", bench.host().join("d/link")).expect("linked");
     assert_eq!(share.usage().expect("measured"), 600);
-    assert_eq!(code(share.reserve(&p("x"), 400, 1000)), "ok");
+    assert_eq!(code(share.reserve_quota(&p("x"), 400, 1000)), "ok");
     // Refused by what the tree holds now, not by what was reserved before and never came.
-    assert_eq!(code(share.reserve(&p("y"), 500, 1000)), "ShareSizeLimitReached");
-    assert_eq!(code(share.reserve(&p("y"), 0, 1)), "ok");
+    assert_eq!(code(share.reserve_quota(&p("y"), 500, 1000)), "ShareSizeLimitReached");
+    assert_eq!(code(share.reserve_quota(&p("y"), 0, 1)), "ok");
     share.delete_file(&p("d/f")).expect("deleted");
-    assert_eq!(code(share.reserve(&p("y"), 1000, 1000)), "ok");
+    assert_eq!(code(share.reserve_quota(&p("y"), 1000, 1000)), "ok");
 }
 
 #[test]
@@ -182,7 +182,7 @@ fn a_snapshot_stays_as_it_was() {
     let first = shares.create_snapshot("acc", "myshare", &properties(&[("x", "y")]), 1_528_410_115).expect("made");
     let second = shares.create_snapshot("acc", "myshare", &properties(&[("x", "y")]), 1_528_410_115).expect("made");
     assert_eq!(first.as_str(), "2018-06-07T22:21:55.0000000Z");
-    assert_eq!(shares.list_snapshots("acc", "myshare").expect("listed"), [first.clone(), second.clone()]);
+    assert_eq!(shares.list_snapshots("acc", "myshare").expect("list_entry"), [first.clone(), second.clone()]);
 
     share.write_range(&p("d/f"), 0, b"new").expect("written");
     share.create_file(&p("later"), 0).expect("made");
@@ -195,12 +195,12 @@ fn a_snapshot_stays_as_it_was() {
     let host = bench.dir.path().join("root/acc/.snapshots/myshare").join(first.as_str()).join("d/f");
     assert_eq!(fs::metadata(host).expect("there").permissions().mode() & 0o222, 0);
 
-    assert!(shares.delete_snapshot("acc", "myshare", &first).expect("deleted").left_behind.is_none());
+    assert!(shares.delete_snapshot("acc", "myshare", &first).expect("deleted").leftover.is_none());
     assert_eq!(code(shares.snapshot("acc", "myshare", &first)), "ShareSnapshotNotFound");
     assert_eq!(code(shares.delete_snapshot("acc", "myshare", &first)), "ShareSnapshotNotFound");
-    assert!(shares.delete_snapshots("acc", "myshare").expect("deleted").left_behind.is_none());
-    assert_eq!(shares.list_snapshots("acc", "myshare").expect("listed"), []);
-    assert!(shares.list_shares("acc").expect("listed").len() == 1 && share.stat(&SharePath::ROOT).is_ok());
+    assert!(shares.delete_snapshots("acc", "myshare").expect("deleted").leftover.is_none());
+    assert_eq!(shares.list_snapshots("acc", "myshare").expect("list_entry"), []);
+    assert!(shares.list_shares("acc").expect("list_entry").len() == 1 && share.stat(&SharePath::ROOT).is_ok());
     assert_eq!(SnapshotId::parse("../../x"), None);
 }
 
@@ -211,5 +211,5 @@ fn half_a_snapshot_is_swept_away() {
     fs::create_dir_all(&left).expect("made");
     let shares = Shares::open(bench.dir.path().join("root")).expect("a root");
     assert!(!left.exists());
-    assert_eq!(shares.list_snapshots("acc", "myshare").expect("listed"), []);
+    assert_eq!(shares.list_snapshots("acc", "myshare").expect("list_entry"), []);
 }

@@ -25,18 +25,18 @@ fn shares_come_go_and_are_listed() {
     fs::write(dir.path().join("root/acc/afile"), "not a share").expect("written");
     fs::create_dir(dir.path().join("root/acc/.hidden")).expect("made");
     let names = |account| -> Vec<String> {
-        let shares = shares.list_shares(account).expect("listed");
+        let shares = shares.list_shares(account).expect("list_entry");
         shares.into_iter().map(|share| share.name).collect()
     };
     assert_eq!(names("acc"), ["abc", "myshare"]);
     assert!(names("nobody").is_empty());
 
     let removed = shares.delete_share("acc", "abc").expect("deleted");
-    assert!(removed.left_behind.is_none());
+    assert!(removed.leftover.is_none());
     assert_eq!(names("acc"), ["myshare"]);
     assert_eq!(code(shares.delete_share("acc", "abc")), "ShareNotFound");
     assert_eq!(code(shares.delete_share("nobody", "abc")), "ShareNotFound");
-    assert!(shares.delete_account("acc").expect("deleted").left_behind.is_none());
+    assert!(shares.delete_account("acc").expect("deleted").leftover.is_none());
     assert!(names("acc").is_empty());
     assert!(shares.delete_account("acc").is_ok());
     assert_eq!(fs::read_dir(dir.path().join("root")).expect("there").count(), 0);
@@ -47,7 +47,7 @@ fn a_reopened_root_has_the_same_shares() {
     let bench = Bench::new();
     bench.share.append(&p("log"), b"x").expect("appended");
     let again = Shares::open(bench.dir.path().join("root")).expect("opened again");
-    assert!(again.unswept().is_empty());
+    assert!(again.leftovers().is_empty());
     let share = again.share("acc", "myshare").expect("still there");
     assert_eq!(share.stat(&p("log")).expect("still there").len, 1);
 }
@@ -97,7 +97,7 @@ fn listings_are_sorted_paged_and_can_be_asked_for() {
 
     let names =
         |entries: &[corro_shares::Entry]| -> Vec<String> { entries.iter().map(|entry| entry.name.clone()).collect() };
-    let all = share.list(&p("")).expect("listed");
+    let all = share.list(&p("")).expect("list_entry");
     assert_eq!(names(&all), ["B", "a0", "a1", "a10", "b", "é"]);
     assert_eq!((all[1].kind(), all[1].len()), (Kind::Directory, 0));
     assert_eq!((all[3].kind(), all[3].len()), (Kind::File, 3));
@@ -106,7 +106,7 @@ fn listings_are_sorted_paged_and_can_be_asked_for() {
     }
 
     let page = |prefix, from, limit| {
-        let page = share.list_page(&p(""), PageRequest { prefix, from, limit, described: false }).expect("listed");
+        let page = share.list_page(&p(""), PageRequest { prefix, from, limit, described: false }).expect("list_entry");
         (names(&page.entries), page.next)
     };
     let some = |name: &str| Some(name.to_owned());
@@ -239,11 +239,11 @@ fn containers_are_trees_in_a_namespace_of_their_own() {
     container.create_dir(&p("d")).expect("made");
     let host = bench.shares.container_host_path("acc", "myshare").expect("good names");
     assert!(host.join("d").is_dir() && !bench.host().join("d").exists());
-    assert_eq!(bench.shares.list_containers("acc").expect("listed").len(), 1);
-    assert_eq!(bench.shares.list_shares("acc").expect("listed").len(), 1);
-    assert_eq!(bench.shares.list_containers("other").expect("listed"), []);
+    assert_eq!(bench.shares.list_containers("acc").expect("list_entry").len(), 1);
+    assert_eq!(bench.shares.list_shares("acc").expect("list_entry").len(), 1);
+    assert_eq!(bench.shares.list_containers("other").expect("list_entry"), []);
     assert_eq!(code(bench.shares.container_host_path("acc", "..")), "InvalidResourceName");
-    assert!(bench.shares.delete_container("acc", "myshare").expect("deleted").left_behind.is_none());
+    assert!(bench.shares.delete_container("acc", "myshare").expect("deleted").leftover.is_none());
     assert_eq!(code(bench.shares.container("acc", "myshare")), "ContainerNotFound");
     assert_eq!(code(bench.shares.delete_container("none", "myshare")), "ContainerNotFound");
     assert!(bench.host().is_dir(), "the share stays");

@@ -40,7 +40,7 @@ fn a_tree_with_links_goes_and_what_they_lead_to_stays() {
     }
 
     let removed = bench.shares.delete_share("acc", "myshare").expect("deleted");
-    assert!(removed.left_behind.is_none(), "{removed:?}");
+    assert!(removed.leftover.is_none(), "{removed:?}");
     assert!(entries(&bench.dir.path().join("root/acc")).is_empty());
     assert_eq!(entries(&outside), ["keep"]);
 }
@@ -59,7 +59,7 @@ fn a_tree_deeper_than_there_are_handles_or_stack() {
     }
     fs::rename(&tip, bench.host().join("deep")).expect("moved");
     let removed = bench.shares.delete_share("acc", "myshare").expect("deleted");
-    assert!(removed.left_behind.is_none(), "{removed:?}");
+    assert!(removed.leftover.is_none(), "{removed:?}");
     assert!(entries(&bench.dir.path().join("root/acc")).is_empty());
 }
 
@@ -73,7 +73,7 @@ fn leftovers_of_a_crash_go_when_the_root_is_opened() {
     }
     fs::create_dir(root.join("acc/.other")).expect("made");
     let again = Shares::open(&root).expect("opened again");
-    assert!(again.unswept().is_empty());
+    assert!(again.leftovers().is_empty());
     assert_eq!(entries(&root), ["acc"]);
     assert_eq!(entries(&root.join("acc")), [".other", "myshare"]);
 }
@@ -86,7 +86,7 @@ fn a_trash_name_that_is_taken_is_passed_over() {
     for name in &taken {
         fs::create_dir(acc.join(name)).expect("made");
     }
-    assert!(bench.shares.delete_share("acc", "myshare").expect("deleted").left_behind.is_none());
+    assert!(bench.shares.delete_share("acc", "myshare").expect("deleted").leftover.is_none());
     assert_eq!(entries(&acc).len(), taken.len());
 }
 
@@ -101,5 +101,5 @@ fn a_handle_on_a_deleted_share_harms_nobody() {
     appender.append(b"y").expect("into the void");
     assert!(old.append(&p("log"), b"x").is_err());
     assert!(old.create_dir(&p("d")).is_err());
-    assert!(new.list(&p("")).expect("listed").is_empty());
+    assert!(new.list(&p("")).expect("list_entry").is_empty());
 }

@@ -6,7 +6,7 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::{Bench, p};
-use corro_shares::{Mark, Properties, SharePath, read_cached};
+use corro_shares::{FileVersion, Properties, SharePath, read_nonblocking};
 
 #[test]
 fn a_file_is_the_same_with_and_without_waiting() {
@@ -22,17 +22,17 @@ fn a_file_is_the_same_with_and_without_waiting() {
         let (parent, _) = place.split().expect("not the root");
         let parent = share.stat(&parent).expect("there").id;
         let (stat, described) = share.describe(&place).expect("there");
-        let Some(cached) = shares.open_cached("acc", "myshare", &place) else { continue };
-        let found = shares.describe_cached(&cached);
+        let Some(cached) = shares.open_nonblocking("acc", "myshare", &place) else { continue };
+        let found = shares.describe_nonblocking(&cached);
         assert!(found.is_none_or(|found| found == (stat, described)), "{}", place.as_str());
         assert!(
-            shares.parent_cached("acc", "myshare", &place).is_none_or(|above| above == parent),
+            shares.parent_id_nonblocking("acc", "myshare", &place).is_none_or(|above| above == parent),
             "{}",
             place.as_str()
         );
-        assert!(read_cached(&cached.file, 1..4).is_none_or(|bytes| bytes == b"ell"));
-        assert!(read_cached(&cached.file, 0..0).is_none_or(|bytes| bytes.is_empty()));
-        assert_eq!(read_cached(&cached.file, 3..9), None, "the file does not have them");
+        assert!(read_nonblocking(&cached.file, 1..4).is_none_or(|bytes| bytes == b"ell"));
+        assert!(read_nonblocking(&cached.file, 0..0).is_none_or(|bytes| bytes.is_empty()));
+        assert_eq!(read_nonblocking(&cached.file, 3..9), None, "the file does not have them");
     }
 }
 
@@ -49,11 +49,11 @@ fn nothing_leads_out_of_a_share() {
     // So that everything lies in the caches.
     let _ = std::fs::read_dir(&root).expect("there").count();
     for place in ["absolute", "relative", "directory", "directory/above/secret", "missing"] {
-        assert!(shares.open_cached("acc", "myshare", &p(place)).is_none(), "{place}");
+        assert!(shares.open_nonblocking("acc", "myshare", &p(place)).is_none(), "{place}");
     }
     std::fs::write(root.join("file"), "x").expect("written");
     for (account, name) in [("other", "myshare"), ("acc", ".."), ("..", "myshare"), ("acc", "missing")] {
-        assert!(shares.open_cached(account, name, &p("file")).is_none(), "{account}/{name}");
+        assert!(shares.open_nonblocking(account, name, &p("file")).is_none(), "{account}/{name}");
     }
 }
 
@@ -61,12 +61,12 @@ fn nothing_leads_out_of_a_share() {
 fn what_is_changed_loses_its_mark() {
     let bench = Bench::new();
     let (shares, share) = (&bench.shares, &bench.share);
-    let mark = |place: &SharePath| shares.mark_of(&shares.open_cached("acc", "myshare", place)?);
+    let mark = |place: &SharePath| shares.version_of(&shares.open_nonblocking("acc", "myshare", place)?);
     // A file that has just been changed has none.
-    let settled = |place: &SharePath| -> Option<Mark> {
+    let settled = |place: &SharePath| -> Option<FileVersion> {
         assert_eq!(mark(place), None, "{}", place.as_str());
         let deadline = Instant::now() + Duration::from_secs(20);
-        while shares.open_cached("acc", "myshare", place).is_some() && Instant::now() < deadline {
+        while shares.open_nonblocking("acc", "myshare", place).is_some() && Instant::now() < deadline {
             if let Some(mark) = mark(place) {
                 return Some(mark);
             }
@@ -84,7 +84,7 @@ fn what_is_changed_loses_its_mark() {
         kept.clone_from(&properties);
         Ok::<_, corro_shares::ShareError>(())
     };
-    share.note_properties(&place, keep).expect("kept");
+    share.change_properties_keep_mtime(&place, keep).expect("kept");
     let second = settled(&place);
     assert_ne!(second, Some(first), "something else is kept");
     std::fs::rename(bench.host().join("file"), bench.host().join("other")).expect("renamed");
