@@ -1,5 +1,5 @@
-//! Appending, for logs that several processes write whole lines to. The kernel puts each block at
-//! the end of the file as it is at that moment; nothing here reads the length first.
+//! Append to files, for logs that several processes write whole lines to. Uses `O_APPEND`: the kernel writes each block
+//! at the current end of the file; the length is never read first.
 
 use std::{fs::File, io::IoSlice};
 
@@ -10,7 +10,7 @@ use rustix::{
 
 use crate::{Share, ShareError, SharePath, beneath};
 
-/// A file opened once for appending.
+/// A file opened for appending.
 #[derive(Debug)]
 pub struct Appender {
     file: File,
@@ -18,22 +18,22 @@ pub struct Appender {
 }
 
 impl Share {
-    /// Opens for appending; makes the file if it is not there, but not its directory.
+    /// Opens for appending. Creates the file, but not its directory.
     pub fn appender(&self, path: &SharePath) -> Result<Appender, ShareError> {
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE;
         let (file, _) = beneath::open_file(&self.root, path, flags).map_err(|error| error.for_creation(path))?;
         Ok(Appender { file, path: path.clone() })
     }
 
-    /// Appends once; for more than a few blocks hold an [`Appender`].
+    /// Appends once. For more than a few blocks use an [`Appender`].
     pub fn append(&self, path: &SharePath, bytes: &[u8]) -> Result<(), ShareError> {
         self.appender(path)?.append(bytes)
     }
 }
 
 impl Appender {
-    /// Appends `bytes` as one block: nobody else's block lands in its middle, as long as the disk
-    /// is local (not NFS) and has room for all of it.
+    /// Appends `bytes` as one block: blocks of other writers do not interleave, provided that the disk is local (not
+    /// NFS) and has space for all of it.
     pub fn append(&self, mut bytes: &[u8]) -> Result<(), ShareError> {
         while !bytes.is_empty() {
             match write(&self.file, bytes) {
@@ -46,7 +46,7 @@ impl Appender {
         Ok(())
     }
 
-    /// Appends from several buffers with one call, as one block; where it begins.
+    /// Appends several buffers with one `writev`, as one block. Returns its offset.
     pub fn append_at_end(&self, buffers: &[IoSlice<'_>]) -> Result<u64, ShareError> {
         let wanted: usize = buffers.iter().map(|buffer| buffer.len()).sum();
         let fail = |errno| ShareError::at("append to", &self.path, errno);
@@ -58,7 +58,7 @@ impl Appender {
         };
         let end = tell(&self.file).map_err(fail)?;
         if written < wanted {
-            // The disk is full: half a block is worse than none, unless another one follows it already.
+            // The disk is full. Part of a block is worse than none, unless another block already follows it.
             let start = end - written as u64;
             if self.file.metadata().is_ok_and(|metadata| metadata.len() == end) {
                 let _ = ftruncate(&self.file, start);
@@ -68,7 +68,7 @@ impl Appender {
         Ok(end - written as u64)
     }
 
-    /// Returns when all that was appended is on the disk.
+    /// Returns when all appended data is on disk.
     pub fn sync(&self) -> Result<(), ShareError> {
         self.file.sync_data().map_err(|source| ShareError::Io { attempt: "flush", path: self.path.clone(), source })
     }

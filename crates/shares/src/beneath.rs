@@ -1,7 +1,6 @@
-//! The one way from a [`SharePath`] to a file handle. The kernel walks the path beneath the
-//! share's directory (`openat2`), so neither a symbolic link nor a directory that is moved away
-//! in the middle of the walk leads out. Links that stay inside work. Must never fall back to
-//! another way of opening.
+//! Opens a [`SharePath`] beneath a directory handle. The only way to a file. The kernel resolves the path (`openat2`
+//! with `RESOLVE_BENEATH`), so neither a symbolic link nor a directory moved during the resolution leads out of the
+//! share. Links that stay inside work. Never falls back to another way of opening.
 
 use std::{fs::File, os::fd::AsFd};
 
@@ -12,12 +11,12 @@ use rustix::{
 
 use crate::{Kind, ShareError, SharePath, Stat};
 
-/// Opens `path` beneath `root`. `mode` only matters with `OFlags::CREATE`.
+/// Opens `path` beneath `root`. `mode` matters only with `OFlags::CREATE`.
 pub(crate) fn open(root: impl AsFd, path: &SharePath, flags: OFlags, mode: Mode) -> Result<File, Errno> {
     open_with(root, path, flags, mode, RESOLVE)
 }
 
-/// Opens what lies at `path` itself, to be asked about: a link in the last component is not followed.
+/// Opens the entry itself for `fstat`: a symbolic link in the last component is not followed.
 pub(crate) fn open_entry(root: impl AsFd, path: &SharePath) -> Result<File, Errno> {
     open(root, path, OFlags::PATH | OFlags::NOFOLLOW, Mode::empty())
 }
@@ -34,21 +33,21 @@ fn open_with(
         match openat2(root.as_fd(), relative(path), careful(flags), mode, resolve) {
             Ok(fd) => return Ok(File::from(fd)),
             Err(Errno::INTR) => {}
-            // Something was renamed during a walk that went through `..` of a link: the kernel
-            // cannot vouch for it and asks to try again.
+            // A rename raced with the resolution of `..` in a link. The kernel cannot guarantee the result and asks for
+            // a retry.
             Err(Errno::AGAIN) if tries < MAX_TRIES => tries += 1,
             Err(errno) => return Err(errno),
         }
     }
 }
 
-/// A file, from a path that holds no `..`. Through no link at all, for one could lead to another share. `None` as well when the
-/// kernel would have to ask the disk about anything on the way.
+/// Opens a file by a path without `..`, without following any link, since a link could lead to another share. `None`
+/// also if the kernel would have to read from disk.
 pub(crate) fn open_nonblocking(root: impl AsFd, path: &str) -> Option<File> {
     openat2(root.as_fd(), path, careful(OFlags::RDONLY), Mode::empty(), RESOLVE_NONBLOCKING).ok().map(File::from)
 }
 
-/// A directory to be asked about, likewise.
+/// Like [`open_nonblocking`], for the attributes of a directory.
 pub(crate) fn open_dir_nonblocking(root: impl AsFd, path: &str) -> Option<File> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     openat2(root.as_fd(), path, flags, Mode::empty(), RESOLVE_NONBLOCKING).ok().map(File::from)
@@ -63,22 +62,22 @@ fn relative(path: &SharePath) -> &str {
     if path.is_root() { "." } else { path.as_str() }
 }
 
-/// Without NONBLOCK, opening a pipe that a job left in the share would wait for its other end.
+/// Without `O_NONBLOCK`, opening a FIFO that a job left in the share would wait for its other end.
 fn careful(flags: OFlags) -> OFlags {
     match flags.contains(OFlags::PATH) {
-        true => flags | OFlags::CLOEXEC, // openat2 refuses the combination
+        true => flags | OFlags::CLOEXEC, // openat2 rejects other flags with O_PATH
         false => flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK,
     }
 }
 
-/// Opens a directory to be list_entry.
+/// Opens a directory for listing.
 pub(crate) fn open_dir(root: impl AsFd, path: &SharePath) -> Result<File, ShareError> {
     open(root, path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())
         .map_err(|errno| ShareError::at("open the directory", path, errno))
 }
 
-/// Opens a directory to be list_entry by a walk: one that is reached through no link. A directory that was replaced by a link since the walk
-/// came across its name is not found.
+/// Opens a directory for a walk, without following links. A directory that was replaced by a link during the walk is
+/// not found.
 pub(crate) fn open_real_dir(root: impl AsFd, path: &SharePath) -> Result<File, ShareError> {
     let resolve = RESOLVE.union(ResolveFlags::NO_SYMLINKS);
     open_with(root, path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty(), resolve).map_err(|errno| match errno {
@@ -87,16 +86,16 @@ pub(crate) fn open_real_dir(root: impl AsFd, path: &SharePath) -> Result<File, S
     })
 }
 
-/// The directory that holds `path`, opened, and the last name.
+/// The parent directory of `path`, and the last component.
 pub(crate) fn open_parent(root: impl AsFd, path: &SharePath) -> Result<(File, &str), ShareError> {
     let (parent, name) = path.split().ok_or(ShareError::Root)?;
-    // Only a place to stand on: making and removing names needs no right to read the others.
+    // `O_PATH`: creating and removing entries needs no read permission on the directory.
     let parent = open(root, &parent, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())
         .map_err(|errno| ShareError::at("open the directory of", path, errno))?;
     Ok((parent, name))
 }
 
-/// Opens a regular file; anything else is refused before a byte of it is touched.
+/// Opens a regular file. Everything else is rejected before any byte is read or written.
 pub(crate) fn open_file(root: impl AsFd, path: &SharePath, flags: OFlags) -> Result<(File, Stat), ShareError> {
     if path.is_root() {
         return Err(ShareError::WrongKind(SharePath::ROOT));

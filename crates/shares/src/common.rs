@@ -1,25 +1,25 @@
-//! State that all handles of one root share.
+//! State shared by all handles of one root.
 
 use std::{fs::File, sync::atomic::AtomicBool};
 
 use crate::{inode_locks::InodeLocks, usage::UsageCache};
 
-/// What all handles share.
+/// Shared by a [`crate::Shares`] and all its [`crate::Share`]s.
 #[derive(Debug)]
 pub(crate) struct Common {
-    /// The directory that holds the accounts.
+    /// Directory that holds the accounts.
     pub root: File,
     pub property_storage: PropertyStorage,
-    /// Whether anything was ever kept beside the accounts. Only ever gains.
+    /// Whether sidecar files of properties may exist. Never reset.
     pub has_sidecars: AtomicBool,
     pub usage_cache: UsageCache,
     pub inode_locks: InodeLocks,
 }
 
-/// Whether extended attributes may be used at all.
+/// Storage of properties.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PropertyStorage {
     ExtendedAttributes,
-    /// For disks that take attributes and lose them.
+    /// For file systems that accept extended attributes and lose them.
     SidecarsOnly,
 }

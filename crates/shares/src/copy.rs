@@ -1,5 +1,5 @@
-//! Copying a file inside the server, without its bytes passing through a client. The disk shares the
-//! blocks between the two where it can (a reflink); otherwise the kernel copies, and holes stay holes.
+//! Copies a file on the server, without its content passing through a client. Uses a reflink if the file system
+//! supports it, else `copy_file_range`; holes are preserved.
 
 use std::{
     fs::File,
@@ -13,14 +13,13 @@ use rustix::{
 
 use crate::{Properties, Share, ShareError, SharePath, Stat, beneath};
 
-/// Between two looks at whether the copy is still wanted.
+/// Bytes copied between two checks for cancellation.
 const COPY_STEP_BYTES: u64 = 16 << 20;
 
 impl Share {
-    /// Makes `path`, or replaces its content, with that of `source` as a read of it gives (see [`Share::open_content`]). `properties` are
-    /// kept before the first byte is copied. `keep_going` is asked now and then; when it says no, an empty
-    /// file stays. When the copy fails the destination is removed: what is there is neither the old
-    /// file nor the new one.
+    /// Creates `path`, or replaces its content, with the content of `source` (see [`Share::open_content`]).
+    /// `properties` are written before the first byte. If `keep_going` returns false, an empty file remains. If the
+    /// copy fails, the destination is removed, since it is neither the old file nor the new one.
     pub fn copy_file(
         &self,
         path: &SharePath,
@@ -63,7 +62,7 @@ pub(crate) fn copy_bytes(from: &File, to: &File, len: u64, keep_going: &dyn Fn()
         };
         let end = match seek(from, SeekFrom::Hole(start)) {
             Ok(end) => end.min(len),
-            Err(Errno::NXIO) => break, // shrunk meanwhile
+            Err(Errno::NXIO) => break, // truncated meanwhile
             Err(errno) => return Err(errno),
         };
         position = start;
@@ -72,7 +71,7 @@ pub(crate) fn copy_bytes(from: &File, to: &File, len: u64, keep_going: &dyn Fn()
                 return Err(Errno::CANCELED);
             }
             match copy_step(from, position, to, position, COPY_STEP_BYTES.min(end - position))? {
-                0 => return ftruncate(to, len), // shrunk meanwhile: the rest reads as zero
+                0 => return ftruncate(to, len), // truncated meanwhile: the rest reads as zero
                 n => position += n,
             }
         }
@@ -80,7 +79,7 @@ pub(crate) fn copy_bytes(from: &File, to: &File, len: u64, keep_going: &dyn Fn()
     ftruncate(to, len)
 }
 
-/// Copies `len` bytes to a place of their own; gives how many there were.
+/// Copies `len` bytes to another offset. Returns the number of bytes that the source had.
 pub(crate) fn copy_range(from: &File, from_at: u64, to: &File, to_at: u64, len: u64) -> Result<u64, Errno> {
     let mut done = 0;
     while done < len {
@@ -98,7 +97,7 @@ fn copy_step(from: &File, from_start: u64, to: &File, to_start: u64, len: u64) -
         match copy_file_range(from, Some(&mut from_at), to, Some(&mut to_at), len as usize) {
             Ok(n) => return Ok(n as u64),
             Err(Errno::INTR) => {}
-            // Between two disks, or on one that cannot.
+            // Different file systems, or not supported.
             Err(Errno::XDEV | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => break,
             Err(errno) => return Err(errno),
         }

@@ -1,5 +1,5 @@
-//! Directories of a share: making, removing, listing. What is list_entry can be asked for by the same
-//! name; pipes, sockets, devices and unspeakable names are not list_entry. A link is list_entry as a link, never as the directory it leads to.
+//! Directories of a share: create, remove, list. Every listed name can be opened. FIFOs, sockets, devices and names
+//! that are no valid paths are not listed. A symbolic link is listed as a link, never as the directory it leads to.
 
 use std::time::SystemTime;
 
@@ -13,15 +13,15 @@ use crate::{Kind, Link, Properties, Share, ShareError, SharePath, Stat, beneath,
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     pub name: String,
-    /// Of what a read of it gives: for a link to a file of the share that file, for any other link the link itself.
+    /// Of the content: for a link to a file of the share that file, for any other link the link itself.
     pub stat: Stat,
     pub link: Option<Link>,
-    /// Only if they were asked for.
+    /// Only if requested.
     pub properties: Properties,
 }
 
 impl Entry {
-    /// [`Kind::Link`] for a link that leads to no file of the share.
+    /// [`Kind::Link`] for a link that does not lead to a file of the share.
     pub fn kind(&self) -> Kind {
         self.stat.kind
     }
@@ -39,16 +39,16 @@ impl Entry {
     }
 }
 
-/// Which part of a listing is wanted.
+/// Page of a listing.
 #[derive(Debug, Clone, Copy)]
 pub struct PageRequest<'a> {
-    /// Only names that begin so.
+    /// Only names with this prefix.
     pub prefix: &'a str,
-    /// Only names from this one on, itself included.
+    /// Only names from this one on, inclusive.
     pub from: &'a str,
-    /// At most so many names.
+    /// Maximum number of names.
     pub limit: usize,
-    /// With what is kept with each, which costs an opening of each.
+    /// Include the stored properties, which opens each file.
     pub described: bool,
 }
 
@@ -56,7 +56,7 @@ pub struct PageRequest<'a> {
 pub struct Page {
     /// In byte order of their names.
     pub entries: Vec<Entry>,
-    /// Where the next page begins; None at the end.
+    /// First name of the next page; `None` at the end.
     pub next: Option<String>,
 }
 
@@ -69,7 +69,7 @@ impl Share {
         self.stat_dir(path)
     }
 
-    /// Makes a directory and those above it; one that is there already is no error.
+    /// Creates a directory and its parents; existing ones are no error.
     pub fn make_dirs(&self, path: &SharePath) -> Result<(), ShareError> {
         for prefix in path.prefixes() {
             match self.mkdir(&prefix) {
@@ -80,7 +80,8 @@ impl Share {
         self.stat_dir(path).map(|_| ())
     }
 
-    /// Removes an empty directory. Of a link, as a client knows one that list_entry it before it was a link, the link and never what it leads to.
+    /// Removes an empty directory. If it was replaced by a link since a client listed it, removes the link and never
+    /// its target.
     pub fn delete_dir(&self, path: &SharePath) -> Result<(), ShareError> {
         let (parent, name) = beneath::open_parent(&self.root, path)?;
         match unlinkat(&parent, name, AtFlags::REMOVEDIR) {
@@ -96,30 +97,30 @@ impl Share {
         Ok(self.list_page(path, all)?.entries)
     }
 
-    /// One page; only the entries on it are looked at more closely than by name.
+    /// One page. Only the entries on the page are opened.
     pub fn list_page(&self, path: &SharePath, page: PageRequest) -> Result<Page, ShareError> {
         let directory = beneath::open_dir(&self.root, path)?;
         let mut names = names_in(&directory).map_err(|errno| ShareError::at("list the directory", path, errno))?;
         names.retain(|name| name.starts_with(page.prefix) && name.as_str() >= page.from);
         names.sort_unstable();
-        let mut shown = names.into_iter().filter_map(|name| {
-            // Through the share's root, not through `directory`: a link may lead to a sibling.
+        let mut listed = names.into_iter().filter_map(|name| {
+            // Resolved from the share's root, not from `directory`: a link may lead to a sibling.
             let child = path.child(&name).ok()?;
             let (stat, link) = self.list_entry(&child)?;
-            // One that may not be read is list_entry without them.
+            // An unreadable file is listed without properties.
             let is_described = page.described && stat.kind != Kind::Link;
             let properties = is_described.then(|| self.describe(&child).ok()).flatten();
             let properties = properties.map(|(_, properties)| properties).unwrap_or_default();
             Some(Entry { name, stat, link, properties })
         });
-        // A page is as long as wanted though some names are not shown, and the next begins with one that is.
-        let entries = shown.by_ref().take(page.limit).collect();
-        Ok(Page { entries, next: shown.next().map(|entry| entry.name) })
+        // Skipped names do not shorten a page, and the next page begins with a listed name.
+        let entries = listed.by_ref().take(page.limit).collect();
+        Ok(Page { entries, next: listed.next().map(|entry| entry.name) })
     }
 
     fn mkdir(&self, path: &SharePath) -> Result<(), ShareError> {
         let (parent, name) = beneath::open_parent(&self.root, path).map_err(|error| error.for_creation(path))?;
         mkdirat(&parent, name, Mode::from_raw_mode(0o777))
-            .map_err(|errno| ShareError::at("make the directory", path, errno).for_creation(path))
+            .map_err(|errno| ShareError::at("create the directory", path, errno).for_creation(path))
     }
 }

@@ -1,5 +1,5 @@
-//! Directory handles below the root of all shares: layout of an account's directory, checked names, opening and listing without following
-//! symbolic links.
+//! Directory handles below the root of all shares: layout of an account's directory, validated names, open and list
+//! without following symbolic links.
 
 use std::{fs::File, io, os::fd::AsFd};
 
@@ -10,18 +10,18 @@ use rustix::{
 
 use crate::{ShareError, is_account_name, is_share_name};
 
-/// Where an account keeps its containers. No share can have a name with a dot.
+/// Directory of an account's containers. No share can have a name with a dot.
 pub(crate) const CONTAINERS: &str = ".containers";
 
-/// Where it keeps the snapshots of its shares.
+/// Directory of the snapshots of an account's shares.
 pub(crate) const SNAPSHOTS: &str = ".snapshots";
 
-/// And the security descriptors that files of a share name.
+/// Directory of the security descriptors of an account's shares.
 pub(crate) const PERMISSIONS: &str = ".permissions";
 
 pub(crate) const DIR_MODE: Mode = Mode::from_raw_mode(0o777);
 
-/// Where an account keeps them. No share can have a name with a dot.
+/// Directory of staging files and uncommitted blocks of an account's containers.
 pub(crate) const STAGING: &str = ".drafts";
 
 pub(crate) fn check_account(account: &str) -> Result<(), ShareError> {
@@ -31,15 +31,15 @@ pub(crate) fn check_account(account: &str) -> Result<(), ShareError> {
     }
 }
 
-/// Opens a checked name as a directory, not through a link.
+/// Opens a validated name as a directory, without following links.
 pub(crate) fn open_child(parent: impl AsFd, name: &str) -> Result<File, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
     openat2(parent.as_fd(), name, flags, Mode::empty(), resolve).map(File::from)
 }
 
-/// Names in a directory, unsorted; those that are not UTF-8 are left out, for they can be
-/// neither asked for nor written into a listing.
+/// Names in a directory, unsorted. Names that are not UTF-8 are left out, because they can be neither requested nor
+/// listed.
 pub(crate) fn names_in(directory: impl AsFd) -> Result<Vec<String>, Errno> {
     let mut names = Vec::new();
     for entry in Dir::read_from(directory)? {

@@ -1,5 +1,5 @@
-//! Everything that can be wrong with an access to a share, and the service's word for it. Paths in
-//! messages are paths inside the share; where shares lie on the disk is never told.
+//! Errors of operations on shares, with the error code of the REST API. Messages have paths inside the share; the
+//! location on disk is never revealed.
 
 use std::io;
 
@@ -9,9 +9,9 @@ use crate::{MAX_LINK_TEXT, PathError, SharePath};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ShareError {
-    #[error("the account name {0:?} is not 3 to 24 lower-case letters and digits")]
+    #[error("the account name {0:?} must have 3 to 24 lower-case letters and digits")]
     AccountName(String),
-    #[error("the share name {0:?} is not 3 to 63 lower-case letters, digits and single dashes")]
+    #[error("the share name {0:?} must have 3 to 63 lower-case letters, digits and single dashes")]
     ShareName(String),
     #[error(transparent)]
     Path(#[from] PathError),
@@ -23,35 +23,35 @@ pub enum ShareError {
     ContainerNotFound(String),
     #[error("the container {0:?} already exists")]
     ContainerAlreadyExists(String),
-    #[error("the share has no snapshot of {0}")]
+    #[error("the share has no snapshot {0}")]
     SnapshotNotFound(String),
     #[error("the copy to {0} was stopped")]
     CopyStopped(SharePath),
-    #[error("{path} would make the share larger than its quota of {quota} bytes: it holds {used}")]
+    #[error("{path} would exceed the quota of the share: {used} of {quota} bytes are used")]
     QuotaReached { path: SharePath, used: u64, quota: u64 },
     #[error("{0} does not exist in the share")]
     NotFound(SharePath),
-    #[error("the directory that should hold {0} does not exist")]
+    #[error("the parent directory of {0} does not exist")]
     ParentNotFound(SharePath),
     #[error("{0} already exists")]
     AlreadyExists(SharePath),
     #[error("the directory {0} is not empty")]
     DirectoryNotEmpty(SharePath),
-    #[error("{0} is of another kind: a file was expected and a directory found, or the reverse")]
+    #[error("{0} has another type: expected a file and found a directory, or the reverse")]
     WrongKind(SharePath),
     #[error("{0} leads out of the share through a symbolic link")]
     LeavesShare(SharePath),
-    #[error("the text of the link {0} is empty, longer than {MAX_LINK_TEXT} bytes or has a zero byte")]
+    #[error("the target of the link {0} is empty, longer than {MAX_LINK_TEXT} bytes or has a NUL byte")]
     LinkText(SharePath),
     #[error("a directory cannot be moved into itself, to {0}")]
     IntoItself(SharePath),
-    #[error("the root of a share can be neither made nor removed as a directory or file")]
+    #[error("the root of a share cannot be created or deleted as a directory or file")]
     Root,
-    #[error("bytes {start} to {end} do not lie within {path}, which has {len}")]
+    #[error("bytes {start} to {end} are outside of {path}, which has {len} bytes")]
     OutOfRange { path: SharePath, start: u64, end: u64, len: u64 },
-    #[error("no space is left on the share's disk for {path}")]
+    #[error("no space left on the share's disk for {path}")]
     DiskFull { path: SharePath, source: io::Error },
-    #[error("the server's account may not touch {path}")]
+    #[error("the server has no permission to access {path}")]
     PermissionDenied { path: SharePath, source: io::Error },
     #[error("could not {attempt} {path}")]
     Io { attempt: &'static str, path: SharePath, source: io::Error },
@@ -60,7 +60,7 @@ pub enum ShareError {
 }
 
 impl ShareError {
-    /// The file service's error code.
+    /// Error code of the REST API.
     pub fn code(&self) -> &'static str {
         match self {
             Self::AccountName(_) | Self::ShareName(_) => "InvalidResourceName",
@@ -69,7 +69,7 @@ impl ShareError {
             Self::ShareAlreadyExists(_) => "ShareAlreadyExists",
             Self::ContainerNotFound(_) => "ContainerNotFound",
             Self::ContainerAlreadyExists(_) => "ContainerAlreadyExists",
-            // A link that leads out is, seen from inside, nothing.
+            // A link that leads out of the share does not exist for clients.
             Self::NotFound(_) | Self::LeavesShare(_) => "ResourceNotFound",
             Self::ParentNotFound(_) => "ParentNotFound",
             Self::AlreadyExists(_) => "ResourceAlreadyExists",
@@ -85,7 +85,7 @@ impl ShareError {
         }
     }
 
-    /// What an errno means for an access to `path`.
+    /// Error of an operation on `path` that failed with `errno`.
     pub(crate) fn at(attempt: &'static str, path: &SharePath, errno: Errno) -> Self {
         let path = path.clone();
         let source = io::Error::from(errno);
@@ -94,7 +94,7 @@ impl ShareError {
             Errno::XDEV | Errno::LOOP => Self::LeavesShare(path),
             Errno::EXIST => Self::AlreadyExists(path),
             Errno::NOTEMPTY => Self::DirectoryNotEmpty(path),
-            // ENXIO: a pipe or socket that nobody reads.
+            // ENXIO: a FIFO or socket without a reader.
             Errno::ISDIR | Errno::NXIO => Self::WrongKind(path),
             Errno::NOSPC | Errno::DQUOT => Self::DiskFull { path, source },
             Errno::ACCESS | Errno::PERM | Errno::ROFS => Self::PermissionDenied { path, source },
@@ -102,7 +102,7 @@ impl ShareError {
         }
     }
 
-    /// The same for something that is to be made: what is missing is its directory.
+    /// For an entry to be created: `NotFound` means that its parent is missing.
     pub(crate) fn for_creation(self, path: &SharePath) -> Self {
         match self {
             Self::NotFound(_) => Self::ParentNotFound(path.clone()),
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_errno_that_users_meet_has_a_code_of_its_own() {
+    fn errnos_map_to_error_codes() {
         let path = SharePath::parse("out/model.h5").expect("a good path");
         for (errno, code, keeps_cause) in [
             (Errno::NOENT, "ResourceNotFound", false),

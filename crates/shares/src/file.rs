@@ -1,5 +1,5 @@
-//! Files of a share: content by offset. Writers go through here; readers take the open handle
-//! from [`Share::open_file`] and read it by offset, so a reader never holds up a writer.
+//! Files of a share: create, write, resize, data ranges, deletion. Readers use the handle from [`Share::open_file`] and
+//! `pread`, so a reader never blocks a writer.
 
 use std::{fs::File, io::IoSlice, time::SystemTime};
 
@@ -10,28 +10,29 @@ use rustix::{
 
 use crate::{Kind, Properties, Share, ShareError, SharePath, Stat, beneath};
 
-/// More holes than this and the rest of the file counts as data: a listing of ranges may say too
-/// much, and must not grow without bound.
+/// After this many ranges the rest of the file counts as data: a list of ranges may include too much but must be
+/// bounded.
 const MAX_RANGES: usize = 100_000;
-/// The kernel's limit for one vectored write.
+/// `IOV_MAX` of the kernel.
 const MAX_SLICES: usize = 1024;
-/// How much is written at once. The kernel keeps what comes at once in one chunk of memory, all of which ext4 looks through for every small write
-/// into it later: after writes of 4 MiB one of 4 KiB takes six times as long as after these, which are no slower themselves.
+/// Bytes per write. The page cache keeps the data of one write in one large folio, and ext4 scans the whole folio on
+/// each small write into it later: after writes of 4 MiB a write of 4 KiB takes six times as long as after these, which
+/// are not slower themselves.
 const WRITE_CHUNK_BYTES: usize = 128 << 10;
 
 impl Share {
-    /// Makes a file of `len` zero bytes (without using space for them) or replaces one's content.
+    /// Creates a sparse file of `len` zero bytes, or replaces an existing file's content.
     pub fn create_file(&self, path: &SharePath, len: u64) -> Result<Stat, ShareError> {
         self.create_file_with(path, len, &Properties::default())
     }
 
-    /// As [`Share::create_file`], keeping `properties` with it and nothing else.
+    /// Like [`Share::create_file`], with these properties.
     pub fn create_file_with(&self, path: &SharePath, len: u64, properties: &Properties) -> Result<Stat, ShareError> {
         self.create_file_as(path, len, true, |_, _| properties.clone())
     }
 
-    /// As [`Share::create_file`], and one that is there is left alone unless `replace` allows it. `describe` is given
-    /// what was kept with the file before and what the file is now, and says what is kept from now on.
+    /// Like [`Share::create_file`]; fails if the file exists unless `replace`. `describe` gets the old properties and
+    /// the new attributes, and returns the new properties.
     pub fn create_file_as(
         &self,
         path: &SharePath,
@@ -43,7 +44,7 @@ impl Share {
         let flags = if replace { flags } else { flags | OFlags::EXCL };
         let (file, old) = beneath::open_file(&self.root, path, flags).map_err(|error| error.for_creation(path))?;
         if !replace && len == 0 {
-            // Nothing is known of it yet, so there is nothing to cut or to forget.
+            // A new, empty file has no content to truncate and no properties to remove.
             let properties = describe(&Properties::default(), &old);
             if !properties.is_empty() {
                 let _lock = self.common.inode_locks.lock(&file);
@@ -61,12 +62,12 @@ impl Share {
         Ok(stat)
     }
 
-    /// Writes within the file's length; the file does not grow.
+    /// Writes within the file's length; never extends the file.
     pub fn write_range(&self, path: &SharePath, offset: u64, bytes: &[u8]) -> Result<Stat, ShareError> {
         self.write_range_vectored(path, offset, &mut [IoSlice::new(bytes)])
     }
 
-    /// As [`Share::write_range`], from several buffers, which are used up.
+    /// Like [`Share::write_range`], from several buffers, which are consumed.
     pub fn write_range_vectored(
         &self,
         path: &SharePath,
@@ -80,7 +81,7 @@ impl Share {
         Stat::from_file(&file, path)
     }
 
-    /// As [`Share::write_range_vectored`], and a file that is too short grows.
+    /// Like [`Share::write_range_vectored`], but extends the file if needed.
     pub fn write_growing(
         &self,
         path: &SharePath,
@@ -92,7 +93,7 @@ impl Share {
         Stat::from_file(&file, path)
     }
 
-    /// As [`Share::write_growing`], in several places.
+    /// Like [`Share::write_growing`], for several ranges.
     pub fn write_ranges(&self, path: &SharePath, ranges: &mut [(u64, Vec<IoSlice<'_>>)]) -> Result<Stat, ShareError> {
         let (file, _) = beneath::open_file(&self.root, path, OFlags::WRONLY)?;
         for (offset, buffers) in ranges {
@@ -101,12 +102,12 @@ impl Share {
         Stat::from_file(&file, path)
     }
 
-    /// Returns when the content of a file, or the names in a directory, are on the disk.
+    /// Returns when the content of a file, or the entries of a directory, are on disk (`fsync`).
     pub fn sync(&self, path: &SharePath) -> Result<Stat, ShareError> {
         let (handle, stat) = self.open_for_sync(path)?;
         handle.sync_all().map_err(|source| ShareError::Io { attempt: "flush", path: path.clone(), source })?;
         if let (Kind::File, Some((parent, _))) = (stat.kind, path.split()) {
-            // A file whose name is lost is lost too.
+            // The directory entry must survive a crash too.
             let _ = beneath::open_dir(&self.root, &parent).and_then(|parent| {
                 parent.sync_all().map_err(|source| ShareError::Io { attempt: "flush", path: path.clone(), source })
             });
@@ -114,7 +115,7 @@ impl Share {
         Ok(stat)
     }
 
-    /// Sets the time of the last modification.
+    /// Sets the mtime.
     pub fn set_modified(&self, path: &SharePath, modified: SystemTime) -> Result<Stat, ShareError> {
         let (handle, _) = self.open_for_sync(path)?;
         handle.set_modified(modified).map_err(|source| ShareError::Io {
@@ -132,7 +133,7 @@ impl Share {
         Ok((handle, stat))
     }
 
-    /// Sets bytes within the file's length to zero and gives their space back.
+    /// Zeroes bytes within the file's length and frees their space (`FALLOC_FL_PUNCH_HOLE`).
     pub fn clear_range(&self, path: &SharePath, offset: u64, len: u64) -> Result<Stat, ShareError> {
         let (file, stat) = beneath::open_file(&self.root, path, OFlags::RDWR)?;
         check_within(path, offset, len, stat.len)?;
@@ -147,7 +148,7 @@ impl Share {
         Stat::from_file(&file, path)
     }
 
-    /// A handle to read from by offset, and the properties it had when opened.
+    /// A handle for reading by offset, and the attributes at the time of opening.
     pub fn open_file(&self, path: &SharePath) -> Result<(File, Stat), ShareError> {
         beneath::open_file(&self.root, path, OFlags::RDONLY)
     }
@@ -158,7 +159,8 @@ impl Share {
         Stat::from_file(&file, path)
     }
 
-    /// Where the file holds data, as first and last byte; what lies between reads as zero. Of a link, that of what a read of it gives.
+    /// Ranges that have data, as first and last byte; the rest reads as zero. For a link, those of its content (see
+    /// [`Share::open_content`]).
     pub fn data_ranges(&self, path: &SharePath) -> Result<(Vec<(u64, u64)>, Stat), ShareError> {
         let (file, stat) = self.open_content(path)?;
         let mut ranges = Vec::new();
@@ -172,7 +174,7 @@ impl Share {
             let end = match seek(&file, SeekFrom::Hole(start)) {
                 _ if ranges.len() + 1 == MAX_RANGES => stat.len,
                 Ok(end) => end.min(stat.len),
-                Err(Errno::NXIO) => break, // shrunk meanwhile
+                Err(Errno::NXIO) => break, // truncated meanwhile
                 Err(errno) => return Err(ShareError::at("find the data of", path, errno)),
             };
             ranges.push((start, end - 1));
@@ -181,7 +183,7 @@ impl Share {
         Ok((ranges, stat))
     }
 
-    /// Removes a file; of a symbolic link, the link and not what it leads to.
+    /// Removes a file; for a symbolic link the link, not its target.
     pub fn delete_file(&self, path: &SharePath) -> Result<(), ShareError> {
         let (parent, name) = beneath::open_parent(&self.root, path)?;
         unlinkat(&parent, name, AtFlags::empty()).map_err(|errno| ShareError::at("delete the file", path, errno))
@@ -205,7 +207,7 @@ fn set_len(file: &File, path: &SharePath, len: u64) -> Result<(), ShareError> {
 }
 
 fn write_all_at(file: &File, mut offset: u64, mut buffers: &mut [IoSlice<'_>]) -> Result<(), Errno> {
-    IoSlice::advance_slices(&mut buffers, 0); // skips empty ones
+    IoSlice::advance_slices(&mut buffers, 0); // skips empty buffers
     while !buffers.is_empty() {
         let written = pwritev(
             file,
@@ -225,7 +227,7 @@ fn write_all_at(file: &File, mut offset: u64, mut buffers: &mut [IoSlice<'_>]) -
     Ok(())
 }
 
-/// The first bytes of all of them.
+/// The first `bytes` bytes of the buffers.
 fn first_bytes<'a>(buffers: &'a [IoSlice<'_>], mut bytes: usize) -> Vec<IoSlice<'a>> {
     let mut slices = Vec::with_capacity(buffers.len().min(8));
     for buffer in buffers.iter().take(MAX_SLICES) {

@@ -1,18 +1,18 @@
-//! All files of a tree as one sorted_children list of names with slashes in them, as the blob service has it: by prefix, from a name
-//! on, and with what lies behind a delimiter counted as one. Directories are list_entry only through the files in them.
-//! A link is one name, whatever it leads to: linked directories are not entered, so it ends.
+//! Flat listing of a tree as in the blob service: all files as one sorted list of names with slashes, by prefix, from a
+//! marker on, with names behind a delimiter grouped. Directories appear only through their files. A symbolic link is
+//! one name; linked directories are not descended into, so the listing ends.
 
 use rustix::fs::{Dir, FileType};
 
 use crate::{Kind, Link, Properties, Share, ShareError, SharePath, Stat, beneath};
 
-/// Which part of a listing is wanted.
+/// Page of a flat listing.
 #[derive(Debug, Clone, Copy)]
 pub struct FlatRequest<'a> {
     pub prefix: &'a str,
-    /// Names from this one on, itself included.
+    /// Only names from this one on, inclusive.
     pub from: &'a str,
-    /// Names that go on after it, behind the prefix, are list_entry as one; none when it is empty.
+    /// Names that continue after the delimiter are grouped under one prefix. Empty: no grouping.
     pub delimiter: &'a str,
     pub limit: usize,
 }
@@ -21,12 +21,12 @@ pub struct FlatRequest<'a> {
 pub enum FlatEntry {
     File {
         name: String,
-        /// Of what a read of it gives.
+        /// Of the content.
         stat: Stat,
         link: Option<Box<Link>>,
         properties: Properties,
     },
-    /// The common beginning of at least one name, up to the delimiter.
+    /// Common prefix, up to the delimiter, of at least one name.
     Prefix(String),
 }
 
@@ -34,7 +34,7 @@ pub enum FlatEntry {
 pub struct FlatPage {
     /// In byte order of their names.
     pub items: Vec<FlatEntry>,
-    /// Where the next page begins; None at the end.
+    /// First name of the next page; `None` at the end.
     pub next: Option<String>,
 }
 
@@ -50,7 +50,8 @@ impl Share {
         for Child { path: child, full, is_directory } in self.sorted_children(path)? {
             let matches = full.starts_with(request.prefix);
             let leads = is_directory && request.prefix.starts_with(&full);
-            // Everything in a directory begins with its name: it is before `from` if that is, and `from` is not in it.
+            // All names in a directory begin with its name: they are before `from` if the directory is, unless `from`
+            // is inside it.
             let is_before = full.as_str() < request.from && !(is_directory && request.from.starts_with(&full));
             if !(matches || leads) || is_before {
                 continue;
@@ -67,7 +68,7 @@ impl Share {
                 None if is_directory => self.visit(&child, request, page)?,
                 None => page.push(&full, request.limit, || {
                     let (stat, link) = self.list_entry(&child).filter(|(stat, _)| stat.kind != Kind::Directory)?;
-                    // One that may not be read is list_entry without them.
+                    // An unreadable file is listed without properties.
                     let properties = match stat.kind {
                         Kind::Link => Properties::default(),
                         _ => self.describe(&child).map(|(_, properties)| properties).unwrap_or_default(),
@@ -82,7 +83,7 @@ impl Share {
         Ok(true)
     }
 
-    /// What lies in a directory, in the order of the names that begin there. One that has just gone has nothing.
+    /// Entries of a directory in the order of their full names. Empty if the directory was just removed.
     fn sorted_children(&self, path: &SharePath) -> Result<Vec<Child>, ShareError> {
         let failed = |errno| ShareError::at("list the directory", path, errno);
         let directory = match beneath::open_real_dir(&self.root, path) {
@@ -121,12 +122,12 @@ impl Share {
 
 struct Child {
     path: SharePath,
-    /// As it stands in names: of a directory with its slash.
+    /// Full name; for a directory with a slash at the end.
     full: String,
     is_directory: bool,
 }
 
-/// What a name is list_entry under, if it goes on behind the delimiter.
+/// The prefix that a name is grouped under, if it continues behind the delimiter.
 fn group_prefix<'n>(full: &'n str, request: &FlatRequest<'_>) -> Option<&'n str> {
     let FlatRequest { prefix, delimiter, .. } = request;
     if delimiter.is_empty() {
@@ -143,7 +144,7 @@ impl FlatEntry {
 }
 
 impl FlatPage {
-    /// False when there was no room for it: then the next page begins with it.
+    /// False when the page is full; then the next page begins with this name.
     fn push(&mut self, name: &str, limit: usize, item: impl FnOnce() -> Option<FlatEntry>) -> bool {
         match self.items.len() < limit {
             true => self.items.extend(item()),

@@ -1,5 +1,5 @@
-//! Whose turn it is to change what is kept with a file. Properties are read, changed and written
-//! back; two who do that to the same file at once would lose one of the changes.
+//! Locks for changes of properties. Properties are read, changed and written back; two concurrent changes of the same
+//! file would lose one of them.
 
 use std::{
     array,
@@ -8,7 +8,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-/// Locks, by inode number: different things may share one, the same file never has two.
+/// Striped locks by inode number: two files may share a lock, one file never has two.
 #[derive(Debug)]
 pub(crate) struct InodeLocks([Mutex<()>; LOCK_COUNT]);
 
@@ -21,9 +21,9 @@ impl Default for InodeLocks {
 }
 
 impl InodeLocks {
-    /// Waits for the turn; it ends with the guard. Nobody takes a second one meanwhile.
+    /// Waits for the lock. A thread must not lock a second file meanwhile.
     pub fn lock(&self, file: &File) -> MutexGuard<'_, ()> {
-        // A file whose number cannot be read is about to fail anyway.
+        // If `fstat` fails, the operation is about to fail anyway.
         let inode = file.metadata().map_or(0, |metadata| metadata.ino());
         self.0[inode as usize % LOCK_COUNT].lock().unwrap_or_else(PoisonError::into_inner)
     }

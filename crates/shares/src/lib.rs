@@ -1,16 +1,19 @@
-//! Share trees on disk: `ROOT/{account}/{share}/...` are real directories that a human can look
-//! into; blob containers are trees of the same kind in `ROOT/{account}/.containers/`. Entered by the file service, by the job API (listing output) and by the agent (appending
-//! logs). Everything here is synchronous; callers choose the thread.
+//! Share trees on disk: `ROOT/{account}/{share}/…` are plain directories. Blob containers are trees of the same kind in
+//! `ROOT/{account}/.containers/`. All functions are synchronous; callers choose the thread.
 //!
-//! The rule of the house: a path inside a share is a [`SharePath`], and it is resolved by the
-//! kernel beneath the share's directory handle. No file is ever reached by joining strings, so a
-//! path or a symbolic link that leads out of a share is refused and not followed. Links are entries of their own (`links`): only
-//! the resolution of a named path follows them, never a listing, a walk or a deletion.
+//! Safety rule: a path inside a share is a [`SharePath`], and the kernel resolves it beneath the share's directory
+//! handle. Paths are never built by joining strings, so a path or symbolic link that leads out of a share is rejected.
+//! Symbolic links are entries of their own (`links`): only the resolution of a named path follows them, never a
+//! listing, a walk or a deletion.
 //!
-//! Reading order: `path`, `beneath` (the one way in), `root` and `trees` (whole shares and containers), then what can be done
-//! inside one: `directory`, `links`, `listing`, `file`, `cached`, `append`, `copy`, `rename`, `drafts`; what is kept beside the content: `properties`,
-//! `keeping`, `turns`, `described`, `permissions`; `walk` with `usage`, `snapshots` and `difference`; last `removal`. `volume_dir` is what agents use to write a job's
-//! output into a volume.
+//! Reading order:
+//! - `path`, `beneath` (the only way to open a file), `dirs`, `common`
+//! - `root` and `share_admin`: whole shares and containers
+//! - `directory`, `links`, `flat_listing`, `file`, `nonblocking`, `append`, `copy`, `rename`, `staging`: operations
+//!   inside a share
+//! - `properties`, `property_store`, `inode_locks`, `property_ops`, `permissions`: what is stored beside the content
+//! - `walk` with `usage`, `snapshots`, `snapshot_diff`; last `removal`
+//! - `volume_dir`: for agents, which write job output into volumes
 
 mod append;
 mod beneath;

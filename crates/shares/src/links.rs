@@ -1,9 +1,9 @@
-//! Symbolic links of a share. A link is an entry of its own: it is list_entry, moved and deleted as the link, and walks never descend into it.
-//! A named path is still resolved through links beneath the share's root, and a read of a link that leads to a regular file of the share
-//! gives that file. A read of any other link (to a directory, to nothing, out of the share) gives the text of the link, so that every
-//! entry that a listing shows as a file can be read with the length that the listing says.
+//! Symbolic links of a share. A link is an entry of its own: it is listed, renamed and deleted as a link, and walks
+//! never descend into it. A named path is resolved through links beneath the share's root, and a read of a link to a
+//! regular file of the share returns that file. A read of any other link (to a directory, dangling, out of the share)
+//! returns its target path, so that every entry listed as a file can be read with the listed length.
 //!
-//! Links have no properties of their own: no metadata, no lease, no attributes.
+//! Links have no properties: no metadata, no lease, no attributes.
 
 use std::{
     fs::File,
@@ -21,44 +21,44 @@ use rustix::{
 
 use crate::{Kind, Properties, Share, ShareError, SharePath, Stat, beneath};
 
-/// The kernel's limit (`PATH_MAX` without the terminating zero byte).
+/// The kernel's limit (`PATH_MAX` without the terminating NUL).
 pub const MAX_LINK_TEXT: usize = 4095;
 
-/// A symbolic link as a listing shows it.
+/// A symbolic link in a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
-    /// Of the link itself: its kind is [`Kind::Link`] and its length that of the text.
+    /// Of the link itself: kind [`Kind::Link`], length of the target path.
     pub stat: Stat,
-    /// Not resolved; bytes that are not UTF-8 are replaced.
+    /// Target path, not resolved. Bytes that are not UTF-8 are replaced.
     pub text: String,
 }
 
 impl Share {
-    /// Properties of what lies at `path` itself: a link in the last component is not followed.
+    /// Attributes of the entry itself: a link in the last component is not followed.
     pub fn lstat(&self, path: &SharePath) -> Result<Stat, ShareError> {
         let entry = beneath::open_entry(&self.root, path).map_err(|errno| ShareError::at("find", path, errno))?;
         Stat::from_file(&entry, path)
     }
 
-    /// The text of a link, as it was written; anything else is refused.
+    /// Target path of a link, unchanged; fails for any other entry.
     pub fn read_link(&self, path: &SharePath) -> Result<Vec<u8>, ShareError> {
         Ok(self.read_link_at(path)?.0)
     }
 
-    /// Makes a link with this text, which is stored as it is. It may lead anywhere: whether a path through it may be used is decided when
-    /// that path is resolved.
+    /// Creates a link with this target path, which may be anything: whether a path through it is allowed is decided
+    /// when that path is resolved.
     pub fn create_link(&self, path: &SharePath, text: &[u8]) -> Result<Stat, ShareError> {
         if text.is_empty() || text.len() > MAX_LINK_TEXT || text.contains(&0) {
             return Err(ShareError::LinkText(path.clone()));
         }
         let (parent, name) = beneath::open_parent(&self.root, path).map_err(|error| error.for_creation(path))?;
         symlinkat(std::ffi::OsStr::from_bytes(text), &parent, name)
-            .map_err(|errno| ShareError::at("make the link", path, errno).for_creation(path))?;
+            .map_err(|errno| ShareError::at("create the link", path, errno).for_creation(path))?;
         self.lstat(path)
     }
 
-    /// Opens what a read of `path` gives: a file, the file of the share that a link leads to, or the text of another link (in memory; the
-    /// kind of its properties is [`Kind::Link`]).
+    /// Opens the content of an entry: a file, the file of the share that a link leads to, or the target path of another
+    /// link (in a memfd; its kind is [`Kind::Link`]).
     pub fn open_content(&self, path: &SharePath) -> Result<(File, Stat), ShareError> {
         match self.open_file(path) {
             Err(error) if error.may_be_link() => {
@@ -70,7 +70,7 @@ impl Share {
         }
     }
 
-    /// Properties of what a read of `path` gives, see [`Share::open_content`].
+    /// Attributes and properties of the content; see [`Share::open_content`].
     pub fn describe_content(&self, path: &SharePath) -> Result<(Stat, Properties), ShareError> {
         let (file, stat) = self.open_content(path)?;
         let properties = match stat.kind {
@@ -80,7 +80,7 @@ impl Share {
         Ok((stat, properties))
     }
 
-    /// Sets the time of the last modification; of a link that of the link.
+    /// Sets the mtime; for a link that of the link itself.
     pub fn set_entry_modified(&self, path: &SharePath, modified: SystemTime) -> Result<Stat, ShareError> {
         if self.lstat(path)?.kind != Kind::Link {
             return self.set_modified(path, modified);
@@ -96,8 +96,8 @@ impl Share {
         self.lstat(path)
     }
 
-    /// An entry as listings show it: what a read of it gives, and the link if it is one. None when it has just gone, and for pipes, sockets
-    /// and devices.
+    /// An entry for a listing: attributes of its content, and the link if it is one. `None` if it was just removed, and
+    /// for FIFOs, sockets and devices.
     pub(crate) fn list_entry(&self, path: &SharePath) -> Option<(Stat, Option<Link>)> {
         let stat = self.lstat(path).ok()?;
         if stat.kind != Kind::Link {
@@ -115,14 +115,14 @@ impl Share {
         if stat.kind != Kind::Link {
             return Err(ShareError::WrongKind(path.clone()));
         }
-        // An empty path: the link that the handle is open on.
+        // An empty path reads the link that the handle refers to.
         let text = readlinkat(entry.as_fd(), "", Vec::new()).map_err(failed)?;
         Ok((text.into_bytes(), stat))
     }
 }
 
 impl ShareError {
-    /// Whether a file that could not be opened for this reason may be a link that leads to no file of the share.
+    /// Whether an open that failed with this error may have met a link that does not lead to a file of the share.
     fn may_be_link(&self) -> bool {
         matches!(self, Self::NotFound(_) | Self::LeavesShare(_) | Self::WrongKind(_))
     }

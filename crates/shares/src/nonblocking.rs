@@ -1,6 +1,6 @@
-//! Small files without waiting: everything that is asked of the kernel here it answers from its caches or not at all
-//! (`RESOLVE_CACHED`, `RWF_NOWAIT`). Entered by the file service on threads that must not wait for a disk. Whoever gets `None` asks
-//! again the usual way, where there is time: nothing can be concluded from it, not even that a file is missing.
+//! Reads of small files that never wait for a disk: the kernel answers from its caches or not at all (`RESOLVE_CACHED`,
+//! `RWF_NOWAIT`). For threads that serve connections. `None` means unknown, not even that a file is missing; the caller
+//! repeats the operation on a blocking thread.
 
 use std::{
     fs::{File, Metadata},
@@ -18,18 +18,19 @@ use rustix::{
 
 use crate::{Kind, Properties, SharePath, Shares, Stat, beneath, dirs::check_names, property_store};
 
-/// Times of changes are not told more exactly than this by any disk: a file that was changed longer ago has another time after the next change.
+/// Upper bound of the granularity of ctime on any file system: a file changed longer ago gets another ctime with the
+/// next change.
 const TIMESTAMP_GRANULARITY: Duration = Duration::from_secs(2);
 
-/// An open file that was looked at once.
+/// An open file with its attributes.
 #[derive(Debug)]
 pub struct CachedFile {
     pub file: File,
     metadata: Metadata,
 }
 
-/// Which file, and how long unchanged. Two looks that gave the same mark saw the same: content by its time and length, what is kept with it,
-/// and the directory it lies in.
+/// Version of a file: inode, length, mtime and ctime. Equal versions have equal content, equal properties and the same
+/// parent directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileVersion {
     device: u64,
@@ -40,15 +41,15 @@ pub struct FileVersion {
 }
 
 impl Shares {
-    /// A file of a share. One that is reached through a link is left to the usual way.
+    /// Opens a file of a share. `None` also for a path through a link.
     pub fn open_nonblocking(&self, account: &str, share: &str, path: &SharePath) -> Option<CachedFile> {
         let file = beneath::open_nonblocking(&self.common.root, &full_path(account, share, path)?)?;
         let metadata = file.metadata().ok().filter(Metadata::is_file)?;
         Some(CachedFile { file, metadata })
     }
 
-    /// What the marks of a file stand for. None where something could change and the mark would not: it has just been changed, has
-    /// other names in other directories, or what is kept with files here lies elsewhere.
+    /// Version of a file. `None` if a change might not show in it: the file was just changed, has hard links, or this
+    /// root has sidecar files of properties.
     pub fn version_of(&self, CachedFile { metadata, .. }: &CachedFile) -> Option<FileVersion> {
         let changed = UNIX_EPOCH + Duration::from_secs(u64::try_from(metadata.ctime()).ok()?);
         let is_settled = SystemTime::now().duration_since(changed).is_ok_and(|since| since > TIMESTAMP_GRANULARITY);
@@ -62,13 +63,13 @@ impl Shares {
         })
     }
 
-    /// What is known of a file, and what is kept with it.
+    /// Attributes and properties of a file.
     pub fn describe_nonblocking(&self, CachedFile { file, metadata }: &CachedFile) -> Option<(Stat, Properties)> {
         let stat = Stat::from_metadata(metadata).filter(|stat| stat.kind == Kind::File)?;
         Some((stat, property_store::read_nonblocking(&self.common, file)?))
     }
 
-    /// The id of the directory that holds something.
+    /// Inode number of the parent directory.
     pub fn parent_id_nonblocking(&self, account: &str, share: &str, path: &SharePath) -> Option<u64> {
         let (above, _) = path.split()?;
         let directory = beneath::open_dir_nonblocking(&self.common.root, &full_path(account, share, &above)?)?;
@@ -77,13 +78,13 @@ impl Shares {
 }
 
 impl FileVersion {
-    /// Distinct on a disk as long as the file exists.
+    /// Inode number.
     pub fn id(&self) -> u64 {
         self.id
     }
 }
 
-/// From the root of all shares. One walk is enough: none of the names is `..`, and no link is followed.
+/// Path from the root of all shares. Safe to resolve at once: no component is `..` and no link is followed.
 fn full_path(account: &str, share: &str, path: &SharePath) -> Option<String> {
     check_names(account, share).ok()?;
     Some(match path.is_root() {
@@ -92,7 +93,7 @@ fn full_path(account: &str, share: &str, path: &SharePath) -> Option<String> {
     })
 }
 
-/// All bytes of a range, which the file must have.
+/// All bytes of a range, which must lie within the file.
 pub fn read_nonblocking(file: &File, range: Range<u64>) -> Option<Vec<u8>> {
     let mut bytes = vec![0; usize::try_from(range.end - range.start).ok()?];
     let read = preadv2(file, &mut [IoSliceMut::new(&mut bytes)], range.start, ReadWriteFlags::NOWAIT);

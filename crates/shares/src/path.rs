@@ -1,6 +1,5 @@
-//! The one path type. Whoever holds a [`SharePath`] holds names that cannot climb: no empty, `.`
-//! or `..` component, nothing a terminal or another operating system would read differently.
-//! Entered with text that was already percent-decoded exactly once; must never decode again.
+//! [`SharePath`], a path inside a share that cannot climb: no empty, `.` or `..` component, no backslash, no control
+//! character. Parsed from text that was percent-decoded exactly once; never decodes again.
 
 use std::fmt;
 
@@ -8,9 +7,9 @@ use std::fmt;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct SharePath(String);
 
-/// Longest component, as Azure and Linux have it.
+/// Maximum bytes of a component, in Azure and Linux.
 const MAX_COMPONENT: usize = 255;
-/// Longest path, slashes included.
+/// Maximum bytes of a path, with slashes.
 const MAX_PATH: usize = 2048;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -42,7 +41,7 @@ impl SharePath {
         Ok(SharePath(text.to_owned()))
     }
 
-    /// The path of `name` in this directory.
+    /// Path of `name` in this directory.
     pub fn child(&self, name: &str) -> Result<Self, PathError> {
         check_component(name)?;
         match self.is_root() {
@@ -55,7 +54,7 @@ impl SharePath {
         self.0.is_empty()
     }
 
-    /// Directory and last name; None for the root.
+    /// Parent directory and last component; `None` for the root.
     pub fn split(&self) -> Option<(SharePath, &str)> {
         match self.0.rsplit_once('/') {
             Some((parent, name)) => Some((SharePath(parent.to_owned()), name)),
@@ -64,7 +63,7 @@ impl SharePath {
         }
     }
 
-    /// Every directory on the way, from the outermost to the path itself; without the root.
+    /// All prefixes from the first component to the path itself; without the root.
     pub(crate) fn prefixes(&self) -> impl Iterator<Item = SharePath> {
         let ends = self.0.match_indices('/').map(|(idx, _)| idx);
         let last = (!self.is_root()).then_some(self.0.len());
@@ -84,11 +83,11 @@ impl fmt::Display for SharePath {
 }
 
 fn check_component(name: &str) -> Result<(), PathError> {
-    let refused = |c: char| c.is_control() || matches!(c, '/' | '\\');
+    let is_forbidden = |c: char| c.is_control() || matches!(c, '/' | '\\');
     match name {
         "" => Err(PathError::Empty),
         "." | ".." => Err(PathError::Dots),
-        _ if name.contains(refused) => Err(PathError::Character),
+        _ if name.contains(is_forbidden) => Err(PathError::Character),
         _ if name.len() > MAX_COMPONENT => Err(PathError::ComponentTooLong),
         _ => Ok(()),
     }
@@ -110,9 +109,9 @@ mod tests {
             ("", Ok(())),
             ("a", Ok(())),
             ("a/b c+d%25/é", Ok(())),
-            ("%2e%2e/x", Ok(())), // a name that looks encoded is only a name
+            ("%2e%2e/x", Ok(())), // a name that looks encoded is taken literally
             (".hidden/..more/...", Ok(())),
-            ("a\u{FFFE}\u{FFFF}", Ok(())), // odd, and the service has them
+            ("a\u{FFFE}\u{FFFF}", Ok(())), // odd, but valid in Azure
             (&long, Ok(())),
             (&deep, Ok(())),
             ("/", Err(PathError::Empty)),
@@ -150,7 +149,7 @@ mod tests {
     }
 
     proptest! {
-        /// Walking the components one by one never goes above where it began.
+        /// Walking the components one by one never goes above the start.
         #[test]
         fn no_accepted_path_climbs(text in "[./\\\\a-c%\\x00-\\x20é]{0,24}") {
             if let Ok(path) = SharePath::parse(&text) {

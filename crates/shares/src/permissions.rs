@@ -1,6 +1,5 @@
-//! What an account and its shares keep that belongs to no file: settings of the account, and the
-//! security descriptors that files of a share name by a key. The descriptors lie in
-//! `ROOT/{account}/.permissions/{share}/` and go with their share. Nobody is refused anything by them.
+//! Properties of accounts, and security descriptors that the files of a share refer to by key. Descriptors are in
+//! `ROOT/{account}/.permissions/{share}/` and are deleted with their share. They are not enforced.
 
 use std::{
     fs::File,
@@ -19,11 +18,11 @@ use crate::{
     property_store, removal,
 };
 
-/// The longest descriptor, as the service has it for a body.
+/// Azure's limit for a descriptor, in bytes.
 pub const MAX_PERMISSION: usize = 64 << 10;
 
 impl Shares {
-    /// What is kept with the account itself.
+    /// Properties of the account itself.
     pub fn account_properties(&self, account: &str) -> Result<Properties, ShareError> {
         check_account(account)?;
         match open_child(&self.common.root, account) {
@@ -46,16 +45,16 @@ impl Shares {
         let mut properties = property_store::read(&self.common, &directory);
         change(&mut properties);
         property_store::write(&self.common, &directory, &properties).map_err(|source| ShareError::ShareIo {
-            attempt: "keep the settings of the account",
+            attempt: "store the properties of the account",
             name: account.to_owned(),
             source,
         })
     }
 
-    /// Keeps a descriptor of a share under `key`, which is digits and `*`.
+    /// Stores a descriptor of a share under `key`, which has digits and `*`.
     pub fn store_permission(&self, account: &str, share: &str, key: &str, text: &str) -> Result<(), ShareError> {
         self.share(account, share)?;
-        let failed = |errno| share_io("keep a permission of", share, errno);
+        let failed = |errno| share_io("store a permission of", share, errno);
         let dir = self.ensure_permissions(account, share).map_err(failed)?;
         if !is_key(key) {
             return Err(failed(Errno::INVAL));
@@ -67,7 +66,7 @@ impl Shares {
         written.and_then(|()| renameat(&dir, &temporary, &dir, key)).map_err(failed)
     }
 
-    /// The descriptor of that key, if the share has one.
+    /// Descriptor with that key, if the share has one.
     pub fn permission(&self, account: &str, share: &str, key: &str) -> Result<Option<String>, ShareError> {
         self.share(account, share)?;
         let opened = match is_key(key) {
@@ -93,7 +92,7 @@ impl Shares {
         }
     }
 
-    /// Those of a share that is gone; none is no error.
+    /// Descriptors of a deleted share; none is no error.
     pub(crate) fn delete_permissions(&self, account: &str, share: &str) -> Result<Option<Errno>, Errno> {
         let permissions = open_child(&self.common.root, account).and_then(|account| open_child(account, PERMISSIONS));
         match permissions.and_then(|permissions| removal::rename_and_remove(&permissions, share)) {

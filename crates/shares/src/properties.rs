@@ -1,19 +1,17 @@
-//! What callers keep beside a file, a directory or a whole share: names and values such as
-//! `content-type` and `x-ms-meta-owner`. Entered by the file service, which knows what they mean;
-//! here they are only text that fits into a header. Where they lie on the disk is `keeping`'s.
+//! Properties of a file, directory or share: names and values such as `content-type` and `x-ms-meta-owner`. Here they
+//! are text that fits into a header; the file service knows their meaning. Storage is in `property_store`.
 
 use std::{collections::BTreeMap, io::Write};
 
-/// The most that can be kept with one thing, names and values together.
+/// Maximum bytes of the properties of one entry, names and values together.
 pub const MAX_PROPERTIES: usize = 16 << 10;
 
-/// Names in lower case with their values, in byte order.
+/// Lower-case names with their values, in byte order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Properties(BTreeMap<String, String>);
 
 impl Properties {
-    /// False, and nothing kept, when the two could not be told apart from their neighbours again
-    /// or could not be sent as a header.
+    /// False, and nothing is set, if the pair cannot be stored unambiguously or sent as a header.
     #[must_use]
     pub fn set(&mut self, name: &str, value: &str) -> bool {
         let fits = is_name(name) && is_value(value);
@@ -43,12 +41,12 @@ impl Properties {
         self.0.is_empty()
     }
 
-    /// Names and values together.
+    /// Bytes of names and values together.
     pub fn size(&self) -> usize {
         self.0.iter().map(|(name, value)| name.len() + value.len()).sum()
     }
 
-    /// `name: value` a line, so that a human with `getfattr` can read them.
+    /// One `name: value` per line, readable with `getfattr`.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut text = Vec::new();
         for (name, value) in &self.0 {
@@ -57,7 +55,7 @@ impl Properties {
         text
     }
 
-    /// Whatever a job may have put there: lines that say nothing are skipped.
+    /// Skips invalid lines: a job can write any bytes.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Self {
         let mut properties = Properties::default();
         for line in bytes.split(|byte| *byte == b'\n') {
@@ -86,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_a_header_is_not_kept() {
+    fn properties_that_cannot_be_headers_are_rejected() {
         let mut properties = Properties::default();
         for (name, value) in [("", "v"), ("A", "v"), ("a b", "v"), ("a:", "v"), ("a", "x\ny"), ("a", "é"), ("a", " v")]
         {
@@ -100,13 +98,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_kept_comes_back(pairs in proptest::collection::btree_map("[a-z0-9_-]{1,12}", "([!-~]([ -~]{0,12}[!-~])?)?", 0..8)) {
+        fn properties_round_trip(pairs in proptest::collection::btree_map("[a-z0-9_-]{1,12}", "([!-~]([ -~]{0,12}[!-~])?)?", 0..8)) {
             let properties = Properties(pairs);
             prop_assert_eq!(Properties::from_bytes(&properties.to_bytes()), properties);
         }
 
         #[test]
-        fn anything_can_be_read(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn any_bytes_can_be_parsed(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let read = Properties::from_bytes(&bytes);
             prop_assert_eq!(Properties::from_bytes(&read.to_bytes()), read);
         }

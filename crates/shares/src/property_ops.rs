@@ -1,5 +1,5 @@
-//! Properties of things in a share: read and set through the same door as their content. Setting
-//! them is a modification like any other: time and ETag move on. Noting one is not.
+//! Reads and changes properties of entries by path. A change updates mtime and ETag, like a change of the content,
+//! unless the function says otherwise.
 
 use std::{fs::File, time::SystemTime};
 
@@ -8,18 +8,18 @@ use rustix::fs::{Mode, OFlags};
 use crate::{Properties, Share, ShareError, SharePath, Stat, beneath, property_store};
 
 impl Share {
-    /// What is known of a file or directory, and what was kept with it.
+    /// Attributes and properties of a file or directory.
     pub fn describe(&self, path: &SharePath) -> Result<(Stat, Properties), ShareError> {
         let handle = self.open_any(path)?;
         Ok((Stat::from_file(&handle, path)?, self.read_properties(&handle)))
     }
 
-    /// What was kept with a file or directory opened from this share.
+    /// Properties of an open file or directory of this share.
     pub fn read_properties(&self, handle: &File) -> Properties {
         property_store::read(&self.common, handle)
     }
 
-    /// Changes what is kept with a file or directory.
+    /// Changes properties, and updates the mtime.
     pub fn change_properties(
         &self,
         path: &SharePath,
@@ -28,8 +28,7 @@ impl Share {
         self.change_properties_with(path, |kept, _, _| change(kept))
     }
 
-    /// As [`Share::change_properties`]. The change is told what the handle was before, and the time of modification that
-    /// it will have.
+    /// Like [`Share::change_properties`]. `change` also gets the old attributes and the new mtime.
     pub fn change_properties_with(
         &self,
         path: &SharePath,
@@ -40,13 +39,13 @@ impl Share {
         let (mut properties, at) = (self.read_properties(&handle), SystemTime::now());
         change(&mut properties, &Stat::from_file(&handle, path)?, at);
         self.write_properties(&handle, path, &properties)?;
-        // For a handle that is someone else's and only writable to us this is not allowed; then its
-        // ETag stays, which is the lesser harm.
+        // Not permitted for a file of another user that is only writable. The ETag stays the same then, which is the
+        // lesser harm.
         let _ = handle.set_modified(at);
         Stat::from_file(&handle, path)
     }
 
-    /// Changes what is kept, if `change` agrees; times and ETag stay.
+    /// Changes properties if `change` succeeds. Keeps mtime and ETag.
     pub fn change_properties_keep_mtime<T, E: From<ShareError>>(
         &self,
         path: &SharePath,
@@ -60,7 +59,7 @@ impl Share {
         Ok((stat, changed))
     }
 
-    /// Replaces what is kept; the handle's times stay.
+    /// Replaces all properties. Keeps the mtime.
     pub(crate) fn write_properties(
         &self,
         handle: &File,
@@ -68,7 +67,7 @@ impl Share {
         properties: &Properties,
     ) -> Result<(), ShareError> {
         property_store::write(&self.common, handle, properties).map_err(|source| ShareError::Io {
-            attempt: "keep the properties of",
+            attempt: "write the properties of",
             path: path.clone(),
             source,
         })

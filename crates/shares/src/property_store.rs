@@ -1,7 +1,7 @@
-//! Where properties lie: in an extended attribute of the file itself, so that they move and vanish
-//! with it whoever moves or deletes it, and nothing can disagree with the directory. Where the disk
-//! has no such attributes, or no room in them, in a file beside the accounts, named after the file's
-//! inode and birth, so that a file made later in the same place does not inherit them.
+//! Storage of properties: in an extended attribute of the file, so that they move and disappear with it, whatever
+//! program moves or deletes it. If the file system has no extended attributes, or no space in them, in a sidecar file
+//! beside the accounts, named by device, inode and birth time, so that a later file at the same path does not inherit
+//! them.
 
 use std::{
     fs::File,
@@ -22,11 +22,11 @@ use rustix::{
 use crate::{Properties, PropertyStorage, common::Common, dirs::open_child, properties::MAX_PROPERTIES};
 
 const ATTRIBUTE: &str = "user.corro.properties";
-/// Beside the accounts, none of which can have a dot in its name.
+/// Beside the accounts, which cannot have a dot in their name.
 const SIDECARS: &str = ".properties";
 const TYPICAL_BYTES: usize = 512;
 
-/// What was kept with the open file or directory; nothing when that cannot be found out.
+/// Properties of an open file or directory; empty if they cannot be read.
 pub(crate) fn read(common: &Common, file: &File) -> Properties {
     read_attribute(file, common.property_storage)
         .or_else(|| read_sidecar(&common.root, file).ok())
@@ -34,7 +34,7 @@ pub(crate) fn read(common: &Common, file: &File) -> Properties {
         .unwrap_or_default()
 }
 
-/// The same of what needs no disk; `None` when there might be something that does.
+/// Like [`read`], without waiting for a disk; `None` if there may be a sidecar file.
 pub(crate) fn read_nonblocking(common: &Common, file: &File) -> Option<Properties> {
     match read_attribute(file, common.property_storage) {
         Some(bytes) => Some(Properties::from_bytes(&bytes)),
@@ -42,7 +42,7 @@ pub(crate) fn read_nonblocking(common: &Common, file: &File) -> Option<Propertie
     }
 }
 
-/// Whether anything may be kept beside the accounts of a root.
+/// Whether a root may have sidecar files.
 pub(crate) fn has_sidecars(root: &File) -> bool {
     !matches!(statat(root, SIDECARS, AtFlags::SYMLINK_NOFOLLOW), Err(Errno::NOENT))
 }
@@ -51,7 +51,7 @@ fn read_attribute(file: &File, storage: PropertyStorage) -> Option<Vec<u8>> {
     if storage == PropertyStorage::SidecarsOnly {
         return None;
     }
-    // Few have more, and large buffers are costly.
+    // Most are small, and large buffers are costly.
     let mut bytes = Vec::with_capacity(TYPICAL_BYTES);
     match fgetxattr(file, ATTRIBUTE, rustix::buffer::spare_capacity(&mut bytes)) {
         Err(Errno::RANGE) => {
@@ -65,7 +65,7 @@ fn read_attribute(file: &File, storage: PropertyStorage) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Replaces what was kept with the open file or directory.
+/// Replaces the properties of an open file or directory.
 pub(crate) fn write(common: &Common, file: &File, properties: &Properties) -> io::Result<()> {
     let root = &common.root;
     let mut in_attribute = false;
@@ -77,7 +77,7 @@ pub(crate) fn write(common: &Common, file: &File, properties: &Properties) -> io
             }
             false => match fsetxattr(file, ATTRIBUTE, &properties.to_bytes(), XattrFlags::empty()) {
                 Ok(()) => true,
-                // No attributes here, or no room for this one.
+                // No extended attributes, or no space for this one.
                 Err(Errno::OPNOTSUPP | Errno::TOOBIG | Errno::NOSPC | Errno::RANGE) => {
                     ignore_absent(fremovexattr(file, ATTRIBUTE))?;
                     false
@@ -111,7 +111,7 @@ fn write_sidecar(root: &File, name: &str, bytes: &[u8]) -> io::Result<()> {
         Err(errno) => return Err(errno.into()),
     }
     let sidecars = open_child(root, SIDECARS)?;
-    // Two writers of the same file: the last one wins, as it does with an attribute.
+    // Two concurrent writers: the last one wins, as with an attribute.
     let temporary = format!("{name}.{:?}", std::thread::current().id());
     let mut file = open_in(&sidecars, &temporary, OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC)?;
     file.write_all(bytes)?;

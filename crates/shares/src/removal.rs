@@ -1,7 +1,6 @@
-//! Deleting whole trees. Entered by [`crate::Shares`] only. A tree is first renamed to a hidden
-//! name in the same directory, which is the moment it is gone; then it is taken apart by directory
-//! handles. Never follows a symbolic link and never enters another mounted file system: what is
-//! bound into a share from elsewhere stays.
+//! Deletes whole trees. A tree is first renamed to a hidden name in the same directory, which makes it invisible
+//! atomically; then it is removed through directory handles. Never follows a symbolic link and never crosses into
+//! another mounted file system.
 
 use std::{
     ffi::CStr,
@@ -22,14 +21,14 @@ use crate::dirs::names_in;
 
 const TRASH: &str = ".trash-";
 
-/// Renames `name` away and removes it. `Err`: nothing happened. `Ok(Some(_))`: it is gone, but
-/// some of its bytes still lie in the trash.
+/// Renames `name` away and removes it. `Err`: nothing changed. `Ok(Some(_))`: it is invisible, but not completely
+/// removed.
 pub(crate) fn rename_and_remove(parent: &File, name: &str) -> Result<Option<Errno>, Errno> {
     let trash = move_to_temporary_name(parent, name, parent)?;
     Ok(remove_tree(parent, &trash).err())
 }
 
-/// Removes the trash of earlier deletions; what cannot be removed is named and leftovers.
+/// Removes leftovers of earlier deletions. Returns those that could not be removed.
 pub(crate) fn remove_leftovers(directory: &File) -> Result<Vec<(String, Errno)>, Errno> {
     let mut leftovers = Vec::new();
     for name in names_in(directory)? {
@@ -42,9 +41,8 @@ pub(crate) fn remove_leftovers(directory: &File) -> Result<Vec<(String, Errno)>,
     Ok(leftovers)
 }
 
-/// Takes a tree apart with three handles open at most, however deep it is: directories found
-/// below the top are moved up to the top, where the next pass finds them. Another process that
-/// does the same at the same time is no harm.
+/// Removes a tree of any depth with at most three open handles: nested directories are moved up to the top, where the
+/// next pass finds them. Safe against a concurrent removal by another process.
 fn remove_tree(parent: &File, name: &str) -> Result<(), Errno> {
     let top = match open_dir(parent, name) {
         Ok(top) => top,
@@ -70,7 +68,7 @@ fn remove_tree(parent: &File, name: &str) -> Result<(), Errno> {
     ignore_missing(unlinkat(parent, name, AtFlags::REMOVEDIR))
 }
 
-/// Removes one entry of the top directory; a directory's own directories move up.
+/// Removes one entry of the top directory; its subdirectories are moved up.
 fn remove_entry(top: &File, name: &CStr) -> Result<(), Errno> {
     match unlinkat(top, name, AtFlags::empty()) {
         Err(Errno::ISDIR) => {}
@@ -110,20 +108,19 @@ fn move_to_temporary_name(from: &File, name: impl rustix::path::Arg + Copy, to: 
         let fresh = temporary_name();
         match renameat_with(from, name, to, fresh.as_str(), RenameFlags::NOREPLACE) {
             Ok(()) => return Ok(fresh),
-            Err(Errno::EXIST) => {} // leftovers by an earlier process with our number
+            Err(Errno::EXIST) => {} // from an earlier process with the same pid
             Err(errno) => return Err(errno),
         }
     }
 }
 
-/// A name for what shall not outlive a crash: [`remove_leftovers`] removes it.
+/// Name for something that must not survive a crash: [`remove_leftovers`] removes it.
 pub(crate) fn temporary_name() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     format!("{TRASH}{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Opens a directory for emptying and makes it writable for its owner, which read-only package
-/// caches in job output are not.
+/// Opens a directory and makes it writable for its owner: read-only package caches in job output are not.
 fn open_dir(parent: &File, name: impl rustix::path::Arg) -> Result<File, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
@@ -131,7 +128,7 @@ fn open_dir(parent: &File, name: impl rustix::path::Arg) -> Result<File, Errno> 
     if let Ok(metadata) = directory.metadata()
         && metadata.mode() & 0o700 != 0o700
     {
-        // Fails for a directory of someone else; then emptying it fails too, and is reported.
+        // Fails for a directory of another user; then the removal fails too, and is reported.
         let _ = directory.set_permissions(PermissionsExt::from_mode(0o700));
     }
     Ok(directory)

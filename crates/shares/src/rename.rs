@@ -1,5 +1,4 @@
-//! Moving files and directories within a share. One step of the disk: whoever looks sees the thing at
-//! its old place or at its new one, with all that is kept with it.
+//! Renames files and directories within a share, atomically and with their properties.
 
 use rustix::{
     fs::{RenameFlags, renameat_with},
@@ -9,8 +8,8 @@ use rustix::{
 use crate::{Kind, Share, ShareError, SharePath, Stat, beneath};
 
 impl Share {
-    /// Moves what is at `from`, which must be of that kind, to `to`. Of a link, which is of the kind of files here, the link is moved. With `replace` a file takes the place of a file that
-    /// is there, and a directory that of an empty one.
+    /// Renames `from`, which must be of that kind, to `to`. A symbolic link counts as a file and is renamed itself.
+    /// With `replace` a file replaces a file and a directory replaces an empty one.
     pub fn rename(&self, from: &SharePath, to: &SharePath, kind: Kind, replace: bool) -> Result<Stat, ShareError> {
         let (source, name) = beneath::open_parent(&self.root, from)?;
         if (self.lstat(from)?.kind == Kind::Directory) != (kind == Kind::Directory) {

@@ -1,5 +1,5 @@
-//! The root that holds all accounts, and the handle on one share or container. Entered by everything
-//! that touches one, through `trees`. Must never follow a symbolic link in place of an account.
+//! The root that holds all accounts, and handles on single shares and containers. Never follows a symbolic link in
+//! place of an account.
 
 use std::{
     fs::{DirBuilder, File},
@@ -30,18 +30,18 @@ pub struct Shares {
     leftovers: Vec<ShareError>,
 }
 
-/// A handle on one share or container; it stays on that tree even if that is renamed or deleted.
+/// Handle on one share or container; it stays valid if the tree is renamed or deleted.
 #[derive(Debug)]
 pub struct Share {
     pub(crate) root: File,
     pub(crate) common: Arc<Common>,
 }
 
-/// A share or account that is gone for every caller.
+/// Result of deleting a share or account, which no caller can see any more.
 #[derive(Debug)]
 #[must_use]
 pub struct Removal {
-    /// What kept some of its bytes on the disk; they are tried again when the root is next opened.
+    /// Error that left some of it on disk. The removal is retried when the root is opened next.
     pub leftover: Option<ShareError>,
 }
 
@@ -52,19 +52,18 @@ impl Removal {
 }
 
 impl Shares {
-    /// Opens the root, makes it (mode 0700) if it is not there, and removes what a crash in the
-    /// middle of a deletion left.
+    /// Opens the root. Creates it (mode 0700) if missing, and removes leftovers of interrupted deletions.
     pub fn open(root: impl AsRef<Path>) -> Result<Self, ShareError> {
         Self::open_with(root, PropertyStorage::ExtendedAttributes)
     }
 
-    /// As [`Shares::open`], by a clock that is known to be no further ahead than `now`: blocks of blobs that were never
-    /// completed are removed by their age.
+    /// Like [`Shares::open`], with the current time for the age of uncommitted blocks. `now` must not be ahead of the
+    /// real time.
     pub fn open_at(root: impl AsRef<Path>, now: SystemTime) -> Result<Self, ShareError> {
         Self::open_with_storage(root, PropertyStorage::ExtendedAttributes, now)
     }
 
-    /// As [`Shares::open`], with a choice where properties are kept.
+    /// Like [`Shares::open`], with a choice of the storage of properties.
     pub fn open_with(root: impl AsRef<Path>, property_storage: PropertyStorage) -> Result<Self, ShareError> {
         Self::open_with_storage(root, property_storage, SystemTime::now())
     }
@@ -76,7 +75,7 @@ impl Shares {
     ) -> Result<Self, ShareError> {
         let failed = |attempt| move |source| ShareError::ShareIo { attempt, name: String::new(), source };
         let root = root.as_ref();
-        DirBuilder::new().recursive(true).mode(0o700).create(root).map_err(failed("make"))?;
+        DirBuilder::new().recursive(true).mode(0o700).create(root).map_err(failed("create"))?;
         let path = root.canonicalize().map_err(failed("find"))?;
         let handle = File::open(&path).map_err(failed("open"))?;
         let has_sidecars = AtomicBool::new(property_store::has_sidecars(&handle));
@@ -87,12 +86,12 @@ impl Shares {
         Ok(shares)
     }
 
-    /// What could not be removed of earlier deletions when the root was opened.
+    /// Leftovers that could not be removed when the root was opened.
     pub fn leftovers(&self) -> &[ShareError] {
         &self.leftovers
     }
 
-    /// Deletes every share and container of an account; one that has none is no error.
+    /// Deletes every share and container of an account; none is no error.
     pub fn delete_account(&self, account: &str) -> Result<Removal, ShareError> {
         check_account(account)?;
         match removal::rename_and_remove(&self.common.root, account) {
@@ -130,19 +129,19 @@ impl Shares {
 }
 
 impl Share {
-    /// Properties of a file or directory; a link that stays inside is followed.
+    /// Attributes of a file or directory; a link inside the share is followed.
     pub fn stat(&self, path: &SharePath) -> Result<Stat, ShareError> {
         let file = beneath::open(&self.root, path, OFlags::PATH, Mode::empty())
             .map_err(|errno| ShareError::at("find", path, errno))?;
         Stat::from_file(&file, path)
     }
 
-    /// As [`Share::stat`], for a directory only.
+    /// Like [`Share::stat`], for a directory only.
     pub fn stat_dir(&self, path: &SharePath) -> Result<Stat, ShareError> {
         self.stat_kind(path, Kind::Directory)
     }
 
-    /// As [`Share::stat`], for a file only.
+    /// Like [`Share::stat`], for a file only.
     pub fn stat_file(&self, path: &SharePath) -> Result<Stat, ShareError> {
         self.stat_kind(path, Kind::File)
     }

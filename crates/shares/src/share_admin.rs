@@ -1,7 +1,5 @@
-//! Whole shares and whole containers of an account: making, finding, listing and deleting them. A
-//! container is a tree like a share in a namespace of its own, so both may have the same name.
-//! Entered by the file service and by whoever mounts one. Must never follow a symbolic link in place
-//! of a tree.
+//! Creates, opens, lists and deletes whole shares and containers. Containers are trees like shares in a namespace of
+//! their own, so a share and a container can have the same name. Never follows a symbolic link in place of a tree.
 
 use std::{fs::File, path::PathBuf, time::SystemTime};
 
@@ -40,23 +38,23 @@ impl Shares {
         }
     }
 
-    /// Where a share lies on this machine, for mounts. Opens nothing.
+    /// Path of a share on this host, for mounts. Does not check that it exists.
     pub fn host_path(&self, account: &str, share: &str) -> Result<PathBuf, ShareError> {
         check_names(account, share)?;
         Ok(self.path.join(account).join(share))
     }
 
-    /// In byte order; empty for an account that never had a share.
+    /// In byte order; empty for an account without shares.
     pub fn list_shares(&self, account: &str) -> Result<Vec<TreeEntry>, ShareError> {
         self.list_trees(Namespace::Shares, account)
     }
 
-    /// The share is gone as soon as it is renamed; then its tree is removed.
+    /// The share is invisible after a rename; then its tree is removed.
     pub fn delete_share(&self, account: &str, share: &str) -> Result<Removal, ShareError> {
         let share_tree = self.delete_tree(Namespace::Shares, account, share)?;
         match self.delete_permissions(account, share) {
             Ok(left) if share_tree.leftover.is_none() => Ok(Removal::new(share, left)),
-            // The share is gone, and that is what was asked for.
+            // The share is deleted; leftovers are already reported.
             Ok(_) => Ok(share_tree),
             Err(errno) => Ok(Removal::new(share, Some(errno))),
         }
@@ -66,23 +64,23 @@ impl Shares {
         self.create_tree(Namespace::Containers, account, container)
     }
 
-    /// The container, or `ContainerNotFound`. Its tree is used as a share's is.
+    /// The container, or `ContainerNotFound`. Used like a share.
     pub fn container(&self, account: &str, container: &str) -> Result<Share, ShareError> {
         self.tree(Namespace::Containers, account, container)
     }
 
-    /// Where a container lies on this machine, for mounts. Opens nothing.
+    /// Path of a container on this host, for mounts. Does not check that it exists.
     pub fn container_host_path(&self, account: &str, container: &str) -> Result<PathBuf, ShareError> {
         check_names(account, container)?;
         Ok(self.path.join(account).join(CONTAINERS).join(container))
     }
 
-    /// In byte order; empty for an account that never had a container.
+    /// In byte order; empty for an account without containers.
     pub fn list_containers(&self, account: &str) -> Result<Vec<TreeEntry>, ShareError> {
         self.list_trees(Namespace::Containers, account)
     }
 
-    /// As [`Shares::delete_share`].
+    /// Like [`Shares::delete_share`].
     pub fn delete_container(&self, account: &str, container: &str) -> Result<Removal, ShareError> {
         let removed = self.delete_tree(Namespace::Containers, account, container)?;
         self.delete_staging(account, container);
@@ -91,12 +89,13 @@ impl Shares {
 
     fn create_tree(&self, namespace: Namespace, account: &str, name: &str) -> Result<Share, ShareError> {
         check_names(account, name)?;
-        let namespace_dir =
-            self.ensure_namespace(namespace, account).map_err(|errno| share_io("make the account of", name, errno))?;
+        let namespace_dir = self
+            .ensure_namespace(namespace, account)
+            .map_err(|errno| share_io("create the account of", name, errno))?;
         match mkdirat(&namespace_dir, name, DIR_MODE) {
             Ok(()) => {}
             Err(Errno::EXIST) => return Err(namespace.already_exists(name)),
-            Err(errno) => return Err(share_io("make", name, errno)),
+            Err(errno) => return Err(share_io("create", name, errno)),
         }
         let root = open_child(&namespace_dir, name).map_err(|errno| share_io("open", name, errno))?;
         Ok(Share { root, common: self.common.clone() })
@@ -113,7 +112,7 @@ impl Shares {
 
     fn list_trees(&self, namespace: Namespace, account: &str) -> Result<Vec<TreeEntry>, ShareError> {
         check_account(account)?;
-        let failed = |errno| share_io("list the shares beside", account, errno);
+        let failed = |errno| share_io("list the shares of the account", account, errno);
         let namespace_dir = match self.open_namespace(namespace, account) {
             Err(Errno::NOENT) => return Ok(Vec::new()),
             opened => opened.map_err(failed)?,
@@ -123,7 +122,7 @@ impl Shares {
             if !is_share_name(&name) {
                 continue;
             }
-            // Deleted meanwhile, or not a directory: not a share.
+            // Deleted meanwhile, or not a directory.
             let Ok(share) = open_child(&namespace_dir, &name) else { continue };
             let stat = Stat::from_file(&share, &SharePath::ROOT)?;
             let properties = property_store::read(&self.common, &share);

@@ -1,26 +1,26 @@
-//! What is different between a file now and the same file in a snapshot, block by block. Entered by
-//! the file service for lists of ranges. Reads only where one of the two has data.
+//! Block-wise difference between a file and its version in a snapshot. Reads only ranges in which one of the two has
+//! data.
 
 use std::{fs::File, os::unix::fs::FileExt};
 
 use crate::{Share, ShareError, SharePath, Stat};
 
-/// Smaller differences are rounded up to this.
+/// Granularity of differences.
 const BLOCK_BYTES: u64 = 4 << 10;
-/// How much is compared in one step.
+/// Bytes compared per step.
 const COMPARE_BYTES: usize = 1 << 20;
 
 /// Ranges as first and last byte.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct SnapshotDiff {
-    /// What was written since.
+    /// Changed data.
     pub written: Vec<(u64, u64)>,
-    /// What was data and is a hole now.
+    /// Data that became a hole.
     pub cleared: Vec<(u64, u64)>,
 }
 
 impl Share {
-    /// How `path` differs here from what it is in `earlier`; one that is not there was all written since.
+    /// Difference of `path` from its version in `earlier`. If it did not exist there, all of it is changed data.
     pub fn diff_since(&self, path: &SharePath, earlier: &Share) -> Result<(SnapshotDiff, Stat), ShareError> {
         let (now, stat) = self.data_ranges(path)?;
         let before = match earlier.data_ranges(path) {
@@ -70,7 +70,7 @@ fn compare(
     Ok(())
 }
 
-/// What lies beyond the end reads as zero.
+/// Bytes beyond the end read as zero.
 fn fill(file: &File, buffer: &mut [u8], start: u64) -> std::io::Result<()> {
     let mut filled = 0;
     while filled < buffer.len() {
@@ -91,7 +91,7 @@ fn push_range(list: &mut Vec<(u64, u64)>, first: u64, last: u64) {
     }
 }
 
-/// All that is in one of two sorted lists, in whole blocks, in order and without overlaps.
+/// Union of two sorted lists, in whole blocks, sorted and without overlaps.
 fn merged(a: &[(u64, u64)], b: &[(u64, u64)]) -> Vec<(u64, u64)> {
     let mut all: Vec<_> =
         a.iter().chain(b).map(|(first, last)| (first / BLOCK_BYTES * BLOCK_BYTES, last | (BLOCK_BYTES - 1))).collect();
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_are_merged_in_whole_blocks() {
+    fn ranges_are_merged_in_whole_blocks() {
         let check = |a: &[(u64, u64)], b: &[(u64, u64)], expected: &[(u64, u64)]| assert_eq!(merged(a, b), expected);
         check(&[], &[], &[]);
         check(&[(0, 10)], &[(5, 4095)], &[(0, 4095)]);

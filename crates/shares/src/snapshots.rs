@@ -1,6 +1,5 @@
-//! Snapshots of shares: whole copies that nobody writes to, in `ROOT/{account}/.snapshots/{share}/`,
-//! named after the moment they were made. Where the disk can share blocks a snapshot costs no space.
-//! A file that is being written is copied as it is at that moment; the share is not held still.
+//! Snapshots of shares: read-only copies in `ROOT/{account}/.snapshots/{share}/`, named by their time. With reflinks a
+//! snapshot takes no space. Not atomic: a file that is being written is copied as it is at that moment.
 
 use std::{
     fs::{File, Permissions},
@@ -20,12 +19,12 @@ use crate::{
     walk::WalkEntry,
 };
 
-/// The moment a snapshot was made, which is its name: `2018-06-07T22:21:55.0000000Z`.
+/// Name of a snapshot, the time of its creation: `2018-06-07T22:21:55.0000000Z`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SnapshotId(String);
 
 impl SnapshotId {
-    /// None when it is not written as the service writes it.
+    /// `None` unless the text has Azure's format.
     pub fn parse(text: &str) -> Option<Self> {
         let shape = |(idx, byte): (usize, u8)| match idx {
             4 | 7 => byte == b'-',
@@ -50,8 +49,7 @@ impl SnapshotId {
 }
 
 impl Shares {
-    /// Copies the share as it is; `properties` are kept with the snapshot itself. `now` is in unix
-    /// seconds.
+    /// Copies the share. `properties` are those of the snapshot itself; `now` is in Unix seconds.
     pub fn create_snapshot(
         &self,
         account: &str,
@@ -60,9 +58,9 @@ impl Shares {
         now: i64,
     ) -> Result<SnapshotId, ShareError> {
         let source = self.share(account, share)?;
-        let failed = |errno| share_io("make the snapshot of", share, errno);
+        let failed = |errno| share_io("create the snapshot of", share, errno);
         let dir = self.ensure_snapshots(account, share).map_err(failed)?;
-        // Under a name that is swept away should we die before it is complete.
+        // Under a name that is removed at the next start if this process dies before the copy is complete.
         let temporary = removal::temporary_name();
         ensure_dir(&dir, &temporary).map_err(failed)?;
         let root = open_child(&dir, &temporary).map_err(failed)?;
@@ -84,7 +82,7 @@ impl Shares {
         named
     }
 
-    /// The snapshot, to read from.
+    /// The snapshot, for reading.
     pub fn snapshot(&self, account: &str, share: &str, id: &SnapshotId) -> Result<Share, ShareError> {
         check_names(account, share)?;
         match self.open_snapshots(account, share).and_then(|dir| open_child(dir, id.as_str())) {
@@ -118,7 +116,7 @@ impl Shares {
         }
     }
 
-    /// All snapshots of a share; none is no error.
+    /// Deletes all snapshots of a share; none is no error.
     pub fn delete_snapshots(&self, account: &str, share: &str) -> Result<Removal, ShareError> {
         check_names(account, share)?;
         let snapshots = open_child(&self.common.root, account).and_then(|account| open_child(account, SNAPSHOTS));
@@ -142,7 +140,7 @@ impl Shares {
     }
 }
 
-/// Copies everything a share shows, with properties and times, and takes the right to write away.
+/// Copies all entries with properties and times, and makes them read-only.
 fn copy_tree(from: &Share, to: &Share, of_root: &Properties) -> Result<(), ShareError> {
     let mut directories = vec![(SharePath::ROOT, from.stat(&SharePath::ROOT)?)];
     let copied = from.walk(|path, found| {
@@ -155,19 +153,19 @@ fn copy_tree(from: &Share, to: &Share, of_root: &Properties) -> Result<(), Share
             WalkEntry::Link => copy_link(from, to, path),
         };
         match copied {
-            // Deleted since it was list_entry.
+            // Deleted since it was listed.
             Err(ShareError::NotFound(gone)) if gone == *path => Ok(()),
             other => other,
         }
     });
     copied?;
-    // Last, for each new entry would move the time of its directory; innermost first, for a directory
-    // without the right to write takes no more changes below it.
+    // Last, because each new entry changes the mtime of its directory; innermost first, because a read-only directory
+    // accepts no more changes below it.
     for (path, stat) in directories.iter().rev() {
         let target = beneath::open_dir(&to.root, path)?;
         match path.is_root() {
             true => to.write_properties(&target, path, of_root)?,
-            // Gone by now: what was copied of it stays.
+            // Deleted meanwhile: the copy stays.
             false => {
                 to.write_properties(&target, path, &from.describe(path).map(|(_, kept)| kept).unwrap_or_default())?
             }
@@ -207,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_snapshot_is_named_by_a_moment_and_nothing_else() {
+    fn snapshot_ids_are_times_in_one_format() {
         assert_eq!(SnapshotId::at(1_528_410_115, 3).as_str(), "2018-06-07T22:21:55.0000003Z");
         assert!(SnapshotId::parse("2018-06-07T22:21:55.0000003Z").is_some());
         for text in ["", "..", "2018-06-07T22:21:55Z", "2018-06-07T22:21:55.000000/Z", "2018/06-07T22:21:55.0000003Z"] {

@@ -1,6 +1,6 @@
-//! Content that comes in buffers and must appear whole: it is written beside the container, in `ACCOUNT/.staging/CONTAINER/`,
-//! and takes its name in one step of the disk. Whoever looks sees what was there before or all that is there now. Also
-//! keeps blocks, which wait for a list that says in which order they are a blob. Entered by the blob service.
+//! Staging files: content that must appear atomically. It is written to `ACCOUNT/.drafts/CONTAINER/` and renamed into
+//! place when complete, so readers see the old content or all of the new. Also holds uncommitted blocks of blobs until
+//! a block list commits them.
 
 use std::{
     fs::File,
@@ -21,10 +21,10 @@ use crate::{
 };
 
 const BLOCKS_PREFIX: &str = "blocks-";
-/// As long as the service keeps blocks that nobody makes a blob of.
+/// Retention of uncommitted blocks, as in Azure.
 const BLOCK_RETENTION: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// Removal when it is dropped before it has a name.
+/// A file that is being written. Removed on drop unless it was published.
 #[derive(Debug)]
 pub struct StagedFile {
     dir: File,
@@ -33,16 +33,16 @@ pub struct StagedFile {
     len: u64,
 }
 
-/// A block that waits for its list.
+/// An uncommitted block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block {
-    /// In hexadecimal, as all ids here.
+    /// In hexadecimal.
     pub id: String,
     pub len: u64,
 }
 
 impl Shares {
-    /// An empty stage_file for something in a container.
+    /// Creates an empty staging file for a container.
     pub fn stage_file(&self, account: &str, container: &str) -> Result<StagedFile, ShareError> {
         let failed = |errno| share_io("create a staging file for", container, errno);
         let dir = self.ensure_staging(account, container).map_err(failed)?;
@@ -51,13 +51,13 @@ impl Shares {
             let name = temporary_name();
             match openat(&dir, name.as_str(), flags, Mode::from_raw_mode(0o666)) {
                 Ok(file) => return Ok(StagedFile { dir, name, file: file.into(), len: 0 }),
-                Err(Errno::EXIST) => {} // left by an earlier process with our number
+                Err(Errno::EXIST) => {} // from an earlier process with the same pid
                 Err(errno) => return Err(failed(errno)),
             }
         }
     }
 
-    /// Keeps a stage_file as a block of the blob at `path`; one of the same id is replaced.
+    /// Stores a staging file as a block of the blob at `path`; replaces one with the same id.
     pub fn store_block(
         &self,
         (account, container): (&str, &str),
@@ -65,7 +65,7 @@ impl Shares {
         id: &str,
         staged: StagedFile,
     ) -> Result<(), ShareError> {
-        let failed = |errno| ShareError::at("keep a block of", path, errno);
+        let failed = |errno| ShareError::at("store a block of", path, errno);
         let dir = self.ensure_staging(account, container).map_err(failed)?;
         let name = blocks_dir_name(path);
         ensure_dir(&dir, &name).map_err(failed)?;
@@ -73,7 +73,7 @@ impl Shares {
         renameat_with(&staged.dir, staged.name.as_str(), &blocks, id, RenameFlags::empty()).map_err(failed)
     }
 
-    /// The blocks that wait for the blob at `path`, in the order of their ids.
+    /// Uncommitted blocks of the blob at `path`, sorted by id.
     pub fn list_blocks(&self, account: &str, container: &str, path: &SharePath) -> Result<Vec<Block>, ShareError> {
         let failed = |errno| ShareError::at("list the blocks of", path, errno);
         let Some(blocks) = self.open_blocks(account, container, path).map_err(failed)? else { return Ok(Vec::new()) };
@@ -87,7 +87,7 @@ impl Shares {
         Ok(found)
     }
 
-    /// One of them, to be read; `None` when there is none of that id.
+    /// Opens an uncommitted block; `None` if there is none with that id.
     pub fn open_block(
         &self,
         (account, container): (&str, &str),
@@ -103,21 +103,21 @@ impl Shares {
         }
     }
 
-    /// Forgets the blocks of a blob that has its content or is no more.
+    /// Removes the uncommitted blocks of a blob that was committed or deleted.
     pub fn discard_blocks(&self, account: &str, container: &str, path: &SharePath) -> Result<(), ShareError> {
-        let failed = |errno| ShareError::at("forget the blocks of", path, errno);
+        let failed = |errno| ShareError::at("discard the blocks of", path, errno);
         let dir = match self.open_staging(account, container) {
             Err(Errno::NOENT) => return Ok(()),
             opened => opened.map_err(failed)?,
         };
         match removal::rename_and_remove(&dir, &blocks_dir_name(path)) {
-            // What could not be removed is tried again at the next start.
+            // Leftovers are removed at the next start.
             Ok(_) | Err(Errno::NOENT) => Ok(()),
             Err(errno) => Err(failed(errno)),
         }
     }
 
-    /// All staging and blocks of a container that is gone.
+    /// Removes all staging files and blocks of a deleted container.
     pub(crate) fn delete_staging(&self, account: &str, container: &str) {
         let account = open_child(&self.common.root, account);
         if let Ok(staging) = account.and_then(|account| open_child(account, STAGING)) {
@@ -151,7 +151,7 @@ impl Shares {
 
 const READ_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
 
-/// Forgets blocks that nobody has asked for in a week.
+/// Removes uncommitted blocks that are a week old.
 pub(crate) fn remove_stale_blocks(container_dir: &File, now: SystemTime) -> Result<(), Errno> {
     for name in names_in(container_dir)?.iter().filter(|name| name.starts_with(BLOCKS_PREFIX)) {
         let Ok(blocks) = open_child(container_dir, name) else { continue };
@@ -163,9 +163,11 @@ pub(crate) fn remove_stale_blocks(container_dir: &File, now: SystemTime) -> Resu
     Ok(())
 }
 
-/// One directory for each blob. Two paths that share one would share blocks, so the whole digest is in the name.
+/// Name of the directory with the blocks of one blob. Two paths with the same name would share blocks, so it holds the
+/// whole digest.
 fn blocks_dir_name(path: &SharePath) -> String {
-    // FNV with 128 bits: paths are no secret, and whoever writes here may write there too.
+    // 128-bit FNV. Not cryptographic: paths are no secret, and a caller that can write one blob of a container can
+    // write the others too.
     let step = |sum: u128, byte: u8| (sum ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013B);
     let sum = path.as_str().bytes().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, step);
     format!("{BLOCKS_PREFIX}{sum:032x}")
@@ -190,7 +192,7 @@ impl StagedFile {
         Ok(())
     }
 
-    /// `len` bytes of a file, from `start` on; `false` when it has fewer.
+    /// Appends `len` bytes of a file from `start` on; `false` if it has fewer.
     pub fn append_from(&mut self, file: &File, start: u64, len: u64) -> Result<bool, ShareError> {
         let copied = copy_range(file, start, &self.file, self.len, len)
             .map_err(|errno| ShareError::at("copy to", &SharePath::ROOT, errno))?;
@@ -206,8 +208,8 @@ impl StagedFile {
         self.len == 0
     }
 
-    /// Gives it its name, with the directories on the way and with what is kept with it. What is there is replaced, if
-    /// `replace` allows it; a directory only if there is no file in it.
+    /// Renames the file into place with its properties, and creates missing parent directories. With `replace` an
+    /// existing file is replaced; a directory only if it contains no files.
     pub fn publish(
         self,
         share: &Share,
@@ -236,13 +238,13 @@ impl StagedFile {
 
 impl Drop for StagedFile {
     fn drop(&mut self) {
-        // Gone already when it was published.
+        // Fails if it was published.
         let _ = unlinkat(&self.dir, self.name.as_str(), AtFlags::empty());
     }
 }
 
 impl Share {
-    /// Removes a directory in which there are nothing but directories; a link is none.
+    /// Removes a directory that contains only directories; a link is not one.
     fn remove_empty_tree(&self, path: &SharePath) -> Result<(), ShareError> {
         let directory = beneath::open_dir(&self.root, path)?;
         for name in names_in(&directory).map_err(|errno| ShareError::at("list", path, errno))? {
@@ -260,7 +262,7 @@ fn is_directory(stat: Stat) -> bool {
     stat.kind == Kind::Directory
 }
 
-/// A file where a directory should be.
+/// A file is in the place of a directory.
 fn as_path_conflict(error: ShareError, path: &SharePath) -> ShareError {
     match error {
         ShareError::NotFound(_) | ShareError::ParentNotFound(_) | ShareError::WrongKind(_) => {

@@ -1,4 +1,4 @@
-//! What is known of a file, directory or link without reading it, and the ETag made from it.
+//! Attributes of a file, directory or link, and its ETag.
 
 use std::{
     fs::{File, Metadata},
@@ -11,14 +11,14 @@ use crate::{ShareError, SharePath};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stat {
     pub kind: Kind,
-    /// 0 for a directory; of a link that of its text.
+    /// 0 for a directory; for a link the length of its target path.
     pub len: u64,
     pub modified: SystemTime,
-    /// The time of the last modification where the disk does not record creation.
+    /// The mtime if the file system records no birth time.
     pub created: SystemTime,
-    /// Quoted; the same until the content is modified, also across restarts.
+    /// Quoted. Stays the same until the content is modified, also across restarts.
     pub etag: String,
-    /// Inode number: distinct within a share as long as the thing exists.
+    /// Inode number: unique within a share as long as the file exists.
     pub id: u64,
 }
 
@@ -31,7 +31,7 @@ pub enum Kind {
 }
 
 impl Stat {
-    /// None for pipes, sockets and devices, which a share does not show.
+    /// `None` for FIFOs, sockets and devices, which shares do not show.
     pub(crate) fn from_metadata(metadata: &Metadata) -> Option<Self> {
         let kind = match metadata.file_type() {
             t if t.is_file() => Kind::File,
@@ -61,12 +61,12 @@ impl Stat {
     }
 }
 
-/// `"0x8D…"`: 64 bits mixed from what changes when content changes. Not the change time: that
-/// moves with permissions and links too, and a downloader would take it for new content.
+/// `"0x8D…"`: 64-bit hash of inode, mtime and length. The ctime is not included: it also changes with permissions and
+/// links, and a downloader would take that for new content.
 fn etag(inode: u64, mtime: i64, mtime_nsec: i64, len: u64) -> String {
     let mut hash = 0u64;
     for word in [inode, mtime as u64, mtime_nsec as u64, len] {
-        // The finaliser of SplitMix64: fixed forever, unlike the standard library's hasher.
+        // The finalizer of SplitMix64: stable forever, unlike the standard library's hasher.
         hash = (hash ^ word).wrapping_add(0x9E37_79B9_7F4A_7C15);
         hash = (hash ^ (hash >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         hash = (hash ^ (hash >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn etags_differ_in_every_word_and_have_the_services_form() {
+    fn etags_depend_on_each_attribute_and_have_azures_format() {
         let first = etag(1, 2, 3, 4);
         assert_eq!(first, etag(1, 2, 3, 4));
         for other in [etag(2, 2, 3, 4), etag(1, 3, 3, 4), etag(1, 2, 4, 4), etag(1, 2, 3, 5)] {

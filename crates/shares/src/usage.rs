@@ -1,6 +1,5 @@
-//! How much a share holds, and whether more fits into its quota. Entered for statistics and before a
-//! file is made longer through the file service. What jobs write through their mounts is seen when
-//! the share is next measured, so a quota is kept to within that time.
+//! Disk usage of a share, and its quota. Writes of jobs through mounts are seen at the next measurement, so a quota is
+//! exact only to within that time.
 
 use std::{
     collections::HashMap,
@@ -11,20 +10,20 @@ use std::{
 
 use crate::{Share, ShareError, SharePath, walk::WalkEntry};
 
-/// Walking a large tree for every new file would cost more than a quota is worth.
+/// Lifetime of a measurement. Walking a large tree for each new file would cost more than a quota is worth.
 const USAGE_TTL: Duration = Duration::from_secs(30);
 
-/// Sizes of shares as last measured.
+/// Last measured usage of shares.
 #[derive(Debug, Default)]
 pub(crate) struct UsageCache(Mutex<HashMap<ShareKey, Measurement>>);
 
 /// Device and inode of a share's root.
 type ShareKey = (u64, u64);
-/// When it was measured, and how many bytes it had.
+/// Time of the measurement, and bytes.
 type Measurement = (Instant, u64);
 
 impl Share {
-    /// Bytes in all files of the share, by their lengths. Links are not followed.
+    /// Sum of the lengths of all files. Links are not followed.
     pub fn usage(&self) -> Result<u64, ShareError> {
         let mut bytes = 0u64;
         self.walk(|_, found| {
@@ -36,7 +35,7 @@ impl Share {
         Ok(bytes)
     }
 
-    /// As [`Share::usage`], but what was measured or counted lately will do.
+    /// Like [`Share::usage`], from the last measurement if it is recent.
     pub fn cached_usage(&self) -> Result<u64, ShareError> {
         let (key, known) = self.cached_entry()?;
         if let Some((_, used)) = known.filter(|(at, _)| at.elapsed() < USAGE_TTL) {
@@ -49,7 +48,7 @@ impl Share {
         Ok(used)
     }
 
-    /// This share among those that were measured, and what was found, if it was.
+    /// Key of this share in the cache, and its last measurement.
     fn cached_entry(&self) -> Result<(ShareKey, Option<Measurement>), ShareError> {
         let failed = |source| ShareError::Io { attempt: "measure", path: SharePath::ROOT, source };
         let root = self.root.metadata().map_err(failed)?;
@@ -57,7 +56,7 @@ impl Share {
         Ok((key, self.common.usage_cache.0.lock().ok().and_then(|measured| measured.get(&key).copied())))
     }
 
-    /// Refuses what would make the share larger than `quota` bytes, and counts what it lets pass.
+    /// Fails if `more` bytes would exceed the quota, else adds them to the cached usage.
     pub fn reserve_quota(&self, path: &SharePath, more: u64, quota: u64) -> Result<(), ShareError> {
         if more == 0 {
             return Ok(());
@@ -65,7 +64,7 @@ impl Share {
         let (key, known) = self.cached_entry()?;
         let (at, used) = match known {
             Some((at, used)) if at.elapsed() < USAGE_TTL && used.saturating_add(more) <= quota => (at, used),
-            // Too old, or full: files may have been deleted since.
+            // Expired, or full: files may have been deleted since.
             _ => (Instant::now(), self.usage()?),
         };
         let wanted = used.saturating_add(more);

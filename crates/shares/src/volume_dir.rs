@@ -1,7 +1,8 @@
-//! A directory handle of a volume that untrusted programs write to, and the file operations that an agent performs beneath it on behalf
-//! of a job. The kernel resolves every path beneath the handle (`openat2` with `RESOLVE_BENEATH` and `RESOLVE_NO_MAGICLINKS`): a
-//! symbolic link that stays inside the volume works as a directory, one that leads out is an error. The last component of a file is
-//! never a link: a file that is opened is a regular file, or an error. Never blocks on a FIFO, never removes through a link.
+//! Directory handle of a volume that untrusted programs write to, and the file operations that an agent performs
+//! beneath it on behalf of a job. The kernel resolves every path beneath the handle (`openat2` with `RESOLVE_BENEATH`
+//! and `RESOLVE_NO_MAGICLINKS`): a symbolic link that stays inside the volume works as a directory, one that leads out
+//! is an error. The last component of a file is never a link: an opened file is a regular file, or an error. Never
+//! blocks on a FIFO, never removes through a link.
 
 use std::fs::File;
 use std::io;
@@ -32,13 +33,14 @@ impl VolumeDir {
         Ok(VolumeDir { root: opened.map_err(|errno| explain(errno, path))?.into() })
     }
 
-    /// The directory at `path`; those that are missing are made, open to everybody less the umask.
+    /// The directory at `path`. Missing directories are created with mode 0777 less the umask.
     pub fn make_dirs(&self, path: &SharePath) -> io::Result<VolumeDir> {
         match self.open_dir(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             opened => return opened,
         }
-        // Each from the volume's handle, not from its parent's: a link in the middle may lead to a sibling of its parent.
+        // Each from the volume's handle, not from its parent's: a link in the middle may lead to a sibling of its
+        // parent.
         for prefix in path.prefixes() {
             let (parent, name) = prefix.split().expect("a prefix has a last name");
             match mkdirat(&self.open_dir(&parent)?, name, Mode::from_raw_mode(0o777)) {
@@ -49,35 +51,35 @@ impl VolumeDir {
         self.open_dir(path)
     }
 
-    /// Opens a regular file for appending; makes it if it is not there, but not its directory.
+    /// Opens a regular file for appending. Creates the file, but not its directory.
     pub fn append_file(&self, path: &SharePath) -> io::Result<File> {
         self.open_regular(path, OFlags::RDWR | OFlags::APPEND | OFlags::CREATE, 0o666)
     }
 
-    /// Makes a new file at `path` in place of whatever is there, which must not be a directory with something in it.
+    /// Creates a new file at `path`. Replaces any existing entry except a directory that is not empty.
     pub fn replace_file(&self, path: &SharePath, mode: u32) -> io::Result<File> {
         self.remove_entry(path)?;
         self.open_regular(path, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, mode)
     }
 
-    /// Makes a symbolic link to `target` at `path` in place of whatever is there, as [`VolumeDir::replace_file`] does.
+    /// Creates a symbolic link to `target` at `path`. Replaces an existing entry like [`VolumeDir::replace_file`].
     pub fn replace_link(&self, target: &Path, path: &SharePath) -> io::Result<()> {
         self.remove_entry(path)?;
         let (parent, name) = path.split().ok_or(io::ErrorKind::InvalidInput)?;
         symlinkat(target, &self.open_dir(&parent)?, name).map_err(|errno| explain(errno, path))
     }
 
-    /// Where the directory lies now, without links.
+    /// Current path of the directory, without links.
     pub fn path(&self) -> io::Result<PathBuf> {
         std::fs::read_link(self.magic_path())
     }
 
-    /// A path by which this process reaches the directory itself, wherever it is moved.
+    /// Path of the handle in `/proc`, valid in this process even if the directory is moved.
     pub fn magic_path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.root.as_raw_fd()))
     }
 
-    /// Removes a file, a link or an empty directory; what is not there is no error.
+    /// Removes a file, a link or an empty directory; a missing entry is no error.
     fn remove_entry(&self, path: &SharePath) -> io::Result<()> {
         let (parent, name) = path.split().ok_or(io::ErrorKind::InvalidInput)?;
         let parent = self.open_dir(&parent)?;
@@ -118,7 +120,7 @@ impl AsFd for VolumeDir {
     }
 }
 
-/// Only a place to resolve paths from: needs no right to list the directory.
+/// `O_PATH`: resolving paths needs no permission to list the directory.
 const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 const NOT_A_FILE: &str = "it is not a regular file (a pipe, a socket or a device has its name): remove it";
 
@@ -150,7 +152,7 @@ mod tests {
         SharePath::parse(text).expect("a good path")
     }
 
-    /// A volume, and a directory beside it that must stay as it is.
+    /// A volume, and a directory beside it that must not change.
     fn volume() -> (TempDir, VolumeDir, TempDir) {
         let (inside, outside) = (tempfile::tempdir().expect("a volume"), tempfile::tempdir().expect("a directory"));
         fs::write(outside.path().join("key"), "secret").expect("a file");
@@ -196,22 +198,22 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_a_regular_file_or_refused_at_once() {
+    fn only_regular_files_are_opened() {
         let (inside, volume, outside) = volume();
         symlink(outside.path().join("key"), inside.path().join("link")).expect("a link");
         symlink("plain", inside.path().join("inner")).expect("a link");
         fs::write(inside.path().join("plain"), "x").expect("a file");
         fs::create_dir(inside.path().join("directory")).expect("a directory");
         mknodat(CWD, inside.path().join("pipe"), FileType::Fifo, Mode::RWXU, 0).expect("a pipe");
-        // Open at its other end, so that opening it for writing succeeds at once.
-        mknodat(CWD, inside.path().join("heard"), FileType::Fifo, Mode::RWXU, 0).expect("a pipe");
-        let _reader = fs::File::options().read(true).write(true).open(inside.path().join("heard")).expect("opened");
+        // Has a reader, so that opening it for writing succeeds at once.
+        mknodat(CWD, inside.path().join("open-pipe"), FileType::Fifo, Mode::RWXU, 0).expect("a pipe");
+        let _reader = fs::File::options().read(true).write(true).open(inside.path().join("open-pipe")).expect("opened");
         for (name, why) in [
             ("link", "symbolic link"),
             ("inner", "symbolic link"),
             ("directory", "directory"),
             ("pipe", "regular file"),
-            ("heard", "regular file"),
+            ("open-pipe", "regular file"),
         ] {
             let error = volume.append_file(&path(name)).expect_err(name);
             assert!(error.to_string().contains(why), "{name}: {error}");
@@ -220,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_replaced_was_the_name_and_not_what_it_led_to() {
+    fn replacing_a_link_keeps_its_target() {
         let (inside, volume, outside) = volume();
         symlink(outside.path().join("key"), inside.path().join("script")).expect("a link");
         let mut file = volume.replace_file(&path("script"), 0o600).expect("made");

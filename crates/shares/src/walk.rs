@@ -1,9 +1,9 @@
-//! Every entry of a share, parents before children. Entered by `usage` and `snapshots`. Never follows
-//! a link, so it ends; what has vanished meanwhile is passed over.
+//! Walks all entries of a share, parents before children. Never follows a link, so it ends. Entries removed meanwhile
+//! are skipped.
 
 use crate::{Kind, Share, ShareError, SharePath, Stat, beneath, dirs::names_in};
 
-/// What a walk comes across. Pipes, sockets and devices are passed over.
+/// An entry of a walk. FIFOs, sockets and devices are skipped.
 #[derive(Debug)]
 pub(crate) enum WalkEntry {
     File(Stat),
@@ -28,7 +28,7 @@ impl Share {
         Ok(())
     }
 
-    /// What lies directly in a directory; nothing when the directory has just gone.
+    /// Entries of a directory; empty if it was just removed.
     fn children(&self, path: &SharePath) -> Result<Vec<(SharePath, WalkEntry)>, ShareError> {
         let directory = match beneath::open_real_dir(&self.root, path) {
             Err(ShareError::NotFound(_)) if !path.is_root() => return Ok(Vec::new()),

@@ -1,4 +1,4 @@
-//! Several writers, one log: whole lines, none lost.
+//! Concurrent appends to one log: lines stay whole, none is lost.
 
 mod common;
 
@@ -7,7 +7,7 @@ use std::{collections::HashMap, fs};
 use common::{Bench, code, p};
 
 #[test]
-fn lines_of_eight_threads_never_tear() {
+fn concurrent_appends_keep_lines_whole() {
     const LINES: usize = 2000;
     let bench = Bench::new();
     bench.share.make_dirs(&p("job/stdouterr")).expect("made");
@@ -39,7 +39,7 @@ fn lines_of_eight_threads_never_tear() {
 }
 
 #[test]
-fn appending_makes_the_file_but_not_its_directory() {
+fn append_creates_the_file_but_not_its_directory() {
     let share = &Bench::new().share;
     assert_eq!(code(share.append(&p("a/b"), b"x")), "ParentNotFound");
     share.append(&p("b"), b"one").expect("appended");

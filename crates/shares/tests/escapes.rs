@@ -1,5 +1,4 @@
-//! Nothing inside a share leads out of it: not by name, not by link, not by a link that is
-//! swapped in while a path is being walked.
+//! Nothing inside a share leads out of it: no name, no link, no link swapped in during the resolution of a path.
 
 mod common;
 
@@ -13,7 +12,7 @@ use common::{Bench, code, p};
 use corro_shares::{Kind, ShareError, SharePath};
 use proptest::prelude::*;
 
-/// Every operation on a path that leads out; none may succeed, and none may touch the secret.
+/// Every operation on a path that leads out: none may succeed, and none may touch the secret.
 fn check_refused(bench: &Bench, path: &str) {
     let share = &bench.share;
     share.create_file(&p("kept"), 1).expect("made");
@@ -71,11 +70,11 @@ fn links_out_of_the_share_are_refused() {
             symlink(target, bench.host().join(&link)).expect("linked");
             check_refused(&bench, &link);
         }
-        // Listed as the link that it is: nothing is said of what it leads to.
-        let list_entry = bench.share.list(&p("")).expect("list_entry");
-        let link = list_entry.iter().find(|entry| entry.name == format!("link{n}")).expect("list_entry");
+        // Listed as a link: nothing is revealed about its target.
+        let listed = bench.share.list(&p("")).expect("listed");
+        let link = listed.iter().find(|entry| entry.name == format!("link{n}")).expect("listed");
         assert_eq!((link.kind(), link.len()), (Kind::Link, target.len() as u64), "{target}");
-        // The link itself can be moved and removed, which is how a user gets rid of it.
+        // The link itself can be renamed and removed; this is how a user gets rid of it.
         bench.share.rename(&p(&format!("link{n}")), &p("moved"), Kind::File, false).expect("moved");
         bench.share.rename(&p("moved"), &p(&format!("link{n}")), Kind::File, false).expect("moved back");
         bench.share.delete_file(&p(&format!("link{n}"))).expect("deleted");
@@ -96,14 +95,14 @@ fn links_inside_the_share_work() {
     symlink("../7/log", bench.host().join("runs/7/again")).expect("linked");
     assert_eq!(share.stat(&p("latest/log")).expect("followed").len, 5);
     assert_eq!(share.stat(&p("latest/again")).expect("followed").len, 5);
-    let names: Vec<_> = share.list(&p("latest")).expect("list_entry").into_iter().map(|e| e.name).collect();
+    let names: Vec<_> = share.list(&p("latest")).expect("listed").into_iter().map(|e| e.name).collect();
     assert_eq!(names, ["again", "log"]);
     share.create_file(&p("latest/new"), 1).expect("created");
     assert!(bench.host().join("runs/7/new").is_file());
 }
 
 #[test]
-fn a_share_or_account_that_is_a_link_is_none() {
+fn a_link_in_place_of_a_share_or_account_is_not_found() {
     let bench = Bench::new();
     let outside = bench.dir.path().join("outside");
     fs::create_dir_all(outside.join("evil")).expect("made");
@@ -112,16 +111,15 @@ fn a_share_or_account_that_is_a_link_is_none() {
     symlink(&outside, bench.dir.path().join("root/linked")).expect("linked");
     assert_eq!(code(bench.shares.share("acc", "evil")), "ShareNotFound");
     assert_eq!(code(bench.shares.share("linked", "evil")), "ShareNotFound");
-    assert_eq!(bench.shares.list_shares("acc").expect("list_entry").len(), 1);
+    assert_eq!(bench.shares.list_shares("acc").expect("listed").len(), 1);
     assert!(bench.shares.list_shares("linked").is_err());
-    // Deleting the name removes the link and nothing behind it.
+    // Deletion removes the link and not its target.
     assert!(bench.shares.delete_account("linked").expect("deleted").leftover.is_none());
     assert!(bench.shares.delete_share("acc", "evil").expect("deleted").leftover.is_none());
     assert!(outside.join("evil/keep").exists());
 }
 
-/// One thread swaps a directory for a link to the outside and back; whatever a reader gets while
-/// that goes on, it is never the outside.
+/// One thread swaps a directory for a link to the outside and back; a reader never gets anything from the outside.
 #[test]
 fn a_link_swapped_in_during_the_walk_leads_nowhere() {
     let bench = Bench::new();
@@ -164,7 +162,7 @@ fn a_link_swapped_in_during_the_walk_leads_nowhere() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-    /// Whatever text becomes a path, what it makes lies in the share.
+    /// Whatever text becomes a path, what it creates is in the share.
     #[test]
     fn nothing_is_ever_made_outside(texts in prop::collection::vec("(\\.\\.|[./\\\\%a2eA~é]|\\x00){0,10}", 20)) {
         let bench = Bench::new();

@@ -1,4 +1,4 @@
-//! Links are entries of their own: list_entry, moved and deleted as links, never descended into.
+//! Symbolic links are entries of their own: listed, renamed and deleted as links, never descended into.
 
 mod common;
 
@@ -12,7 +12,8 @@ use std::{
 use common::{Bench, code, p};
 use corro_shares::{FlatEntry, FlatRequest, Kind, Properties};
 
-/// `checkpoints/best.h5`, and `old/` with links to the directory, to the file, to nothing, out of the share and to itself.
+/// `checkpoints/best.h5`, and `old/` with links to the directory, to the file, to nothing, out of the share and to
+/// itself.
 fn share_with_links() -> Bench {
     let bench = Bench::new();
     bench.share.make_dirs(&p("checkpoints")).expect("made");
@@ -37,12 +38,12 @@ fn is_link(path: &Path) -> bool {
 #[test]
 fn links_are_listed_as_links_and_read_with_the_length_that_the_listing_says() {
     let bench = share_with_links();
-    let list_entry: Vec<_> = (bench.share.list(&p("old")).expect("list_entry").into_iter())
+    let listed: Vec<_> = (bench.share.list(&p("old")).expect("listed").into_iter())
         .map(|entry| (entry.name.clone(), entry.kind(), entry.len(), entry.link.map(|link| link.text)))
         .collect();
     let link = |name: &str, kind, len, text: &str| (name.to_owned(), kind, len, Some(text.to_owned()));
     assert_eq!(
-        list_entry,
+        listed,
         [
             link("dangling", Kind::Link, 7, "nowhere"),
             link("latest", Kind::Link, 14, "../checkpoints"),
@@ -59,17 +60,17 @@ fn links_are_listed_as_links_and_read_with_the_length_that_the_listing_says() {
         assert_eq!(bench.share.describe_content(&path).expect("described"), (stat, Properties::default()));
         assert_eq!(bench.share.data_ranges(&path).expect("asked").0, [(0, content.len() as u64 - 1)]);
     }
-    // A path that names something behind a link is resolved as before.
+    // A named path is resolved through links.
     assert_eq!(bench.share.stat(&p("old/latest/best.h5")).expect("followed").len, 7);
     assert_eq!(code(bench.share.open_content(&p("checkpoints"))), "ResourceTypeMismatch");
 }
 
 #[test]
-fn deleting_a_link_leaves_what_it_leads_to() {
+fn deleting_a_link_keeps_its_target() {
     let bench = share_with_links();
     for (index, name) in ["latest", "model.h5", "dangling", "outside", "loop"].into_iter().enumerate() {
         let path = p(&format!("old/{name}"));
-        // Also when it is taken for a directory.
+        // Also when it is deleted as a directory.
         let deleted = if index % 2 == 0 { bench.share.delete_dir(&path) } else { bench.share.delete_file(&path) };
         assert_eq!(code(deleted), "ok", "{name}");
     }
@@ -78,14 +79,14 @@ fn deleting_a_link_leaves_what_it_leads_to() {
 }
 
 #[test]
-fn moving_a_link_moves_the_link() {
+fn renaming_a_link_renames_the_link() {
     let bench = share_with_links();
     let rename = |from: &str, to: &str, kind| code(bench.share.rename(&p(from), &p(to), kind, true));
     assert_eq!(rename("old/latest", "latest", Kind::Directory), "ResourceTypeMismatch");
     assert_eq!(rename("old/latest", "latest", Kind::File), "ok");
     assert!(is_link(&bench.host().join("latest")), "though its text leads nowhere from there");
     assert!(bench.host().join("checkpoints/best.h5").exists());
-    // Whatever is moved to its place replaces the link.
+    // A rename to its path replaces the link.
     bench.share.append(&p("new"), b"new").expect("written");
     assert_eq!(rename("new", "old/model.h5", Kind::File), "ok");
     assert_eq!(fs::read(bench.host().join("checkpoints/best.h5")).expect("there"), b"weights");
@@ -96,7 +97,7 @@ fn walks_and_flat_listings_do_not_descend_into_links() {
     let bench = share_with_links();
     let names = |prefix: &str, delimiter: &str| -> Vec<String> {
         let request = FlatRequest { prefix, from: "", delimiter, limit: usize::MAX };
-        let items = bench.share.list_flat(request).expect("list_entry").items;
+        let items = bench.share.list_flat(request).expect("listed").items;
         let name = |item: FlatEntry| match item {
             FlatEntry::File { name, .. } | FlatEntry::Prefix(name) => name,
         };
@@ -110,12 +111,12 @@ fn walks_and_flat_listings_do_not_descend_into_links() {
     let id = bench.shares.create_snapshot("acc", "myshare", &Properties::default(), 1_500_000_000).expect("made");
     let snapshot = bench.shares.snapshot("acc", "myshare", &id).expect("there");
     assert_eq!(snapshot.read_link(&p("old/latest")).expect("a link"), b"../checkpoints");
-    assert_eq!(snapshot.list(&p("old")).expect("list_entry").len(), links.len());
+    assert_eq!(snapshot.list(&p("old")).expect("listed").len(), links.len());
 }
 
-/// What is written in place of a link replaces the link, and directories behind links are not cleared away for it.
+/// Publishing at the path of a link replaces the link; directories behind links are not removed for it.
 #[test]
-fn a_draft_takes_the_place_of_a_link_and_not_of_what_it_leads_to() {
+fn a_published_file_replaces_a_link_and_not_its_target() {
     let bench = share_with_links();
     let container = bench.shares.create_container("acc", "con").expect("made");
     let host = bench.shares.container_host_path("acc", "con").expect("good names");
@@ -124,8 +125,8 @@ fn a_draft_takes_the_place_of_a_link_and_not_of_what_it_leads_to() {
     symlink("real", host.join("link")).expect("linked");
     symlink("../real", host.join("place/link")).expect("linked");
     let publish = |path: &str, replace| {
-        let draft = bench.shares.draft("acc", "con").expect("a draft");
-        code(draft.publish(&container, &p(path), replace, &Properties::default()))
+        let staged = bench.shares.stage_file("acc", "con").expect("a staging file");
+        code(staged.publish(&container, &p(path), replace, &Properties::default()))
     };
     assert_eq!(publish("link", false), "ResourceAlreadyExists");
     assert_eq!(publish("place", true), "ResourceTypeMismatch", "a directory with a link in it is not empty");
@@ -152,9 +153,9 @@ fn links_can_be_made_and_have_a_time_of_their_own() {
     assert_eq!(code(share.read_link(&p("checkpoints"))), "ResourceTypeMismatch");
 }
 
-/// A copy inside the server reads a link as a download does.
+/// A copy on the server reads a link as a download does.
 #[test]
-fn a_copy_of_a_link_is_what_a_read_of_it_gives() {
+fn a_copy_of_a_link_copies_its_content() {
     let bench = share_with_links();
     for (from, content) in [("old/model.h5", "weights"), ("old/latest", "../checkpoints")] {
         let source = (&bench.share, &p(from));

@@ -1,5 +1,5 @@
-//! What is read without waiting is what is read the usual way. Whether the kernel can do without the disk is its own affair: nothing here depends on
-//! it, and `None` is an answer that every file may get.
+//! Non-blocking reads return the same as blocking ones. Whether the kernel can answer without the disk is not tested:
+//! `None` is valid for every file.
 
 mod common;
 
@@ -9,26 +9,26 @@ use common::{Bench, p};
 use corro_shares::{FileVersion, Properties, SharePath, read_nonblocking};
 
 #[test]
-fn a_file_is_the_same_with_and_without_waiting() {
+fn nonblocking_reads_equal_blocking_ones() {
     let bench = Bench::new();
     let (shares, share) = (&bench.shares, &bench.share);
     share.make_dirs(&p("d/e")).expect("made");
     let mut properties = Properties::default();
     assert!(properties.set("content-type", "text/plain"));
-    for (place, kept) in [("top", &properties), ("d/e/deep", &properties), ("plain", &Properties::default())] {
-        let place = p(place);
-        share.create_file_with(&place, 5, kept).expect("made");
-        share.write_range(&place, 0, b"hello").expect("written");
-        let (parent, _) = place.split().expect("not the root");
+    for (path, stored) in [("top", &properties), ("d/e/deep", &properties), ("plain", &Properties::default())] {
+        let path = p(path);
+        share.create_file_with(&path, 5, stored).expect("made");
+        share.write_range(&path, 0, b"hello").expect("written");
+        let (parent, _) = path.split().expect("not the root");
         let parent = share.stat(&parent).expect("there").id;
-        let (stat, described) = share.describe(&place).expect("there");
-        let Some(cached) = shares.open_nonblocking("acc", "myshare", &place) else { continue };
+        let (stat, described) = share.describe(&path).expect("there");
+        let Some(cached) = shares.open_nonblocking("acc", "myshare", &path) else { continue };
         let found = shares.describe_nonblocking(&cached);
-        assert!(found.is_none_or(|found| found == (stat, described)), "{}", place.as_str());
+        assert!(found.is_none_or(|found| found == (stat, described)), "{}", path.as_str());
         assert!(
-            shares.parent_id_nonblocking("acc", "myshare", &place).is_none_or(|above| above == parent),
+            shares.parent_id_nonblocking("acc", "myshare", &path).is_none_or(|above| above == parent),
             "{}",
-            place.as_str()
+            path.as_str()
         );
         assert!(read_nonblocking(&cached.file, 1..4).is_none_or(|bytes| bytes == b"ell"));
         assert!(read_nonblocking(&cached.file, 0..0).is_none_or(|bytes| bytes.is_empty()));
@@ -46,10 +46,10 @@ fn nothing_leads_out_of_a_share() {
     std::os::unix::fs::symlink("acc", dir.path().join("root/other")).expect("linked");
     std::fs::create_dir(root.join("directory")).expect("made");
     std::os::unix::fs::symlink("../../../..", root.join("directory/above")).expect("linked");
-    // So that everything lies in the caches.
+    // So that everything is in the caches.
     let _ = std::fs::read_dir(&root).expect("there").count();
-    for place in ["absolute", "relative", "directory", "directory/above/secret", "missing"] {
-        assert!(shares.open_nonblocking("acc", "myshare", &p(place)).is_none(), "{place}");
+    for path in ["absolute", "relative", "directory", "directory/above/secret", "missing"] {
+        assert!(shares.open_nonblocking("acc", "myshare", &p(path)).is_none(), "{path}");
     }
     std::fs::write(root.join("file"), "x").expect("written");
     for (account, name) in [("other", "myshare"), ("acc", ".."), ("..", "myshare"), ("acc", "missing")] {
@@ -58,35 +58,35 @@ fn nothing_leads_out_of_a_share() {
 }
 
 #[test]
-fn what_is_changed_loses_its_mark() {
+fn a_changed_file_has_another_version() {
     let bench = Bench::new();
     let (shares, share) = (&bench.shares, &bench.share);
-    let mark = |place: &SharePath| shares.version_of(&shares.open_nonblocking("acc", "myshare", place)?);
-    // A file that has just been changed has none.
-    let settled = |place: &SharePath| -> Option<FileVersion> {
-        assert_eq!(mark(place), None, "{}", place.as_str());
+    let mark = |path: &SharePath| shares.version_of(&shares.open_nonblocking("acc", "myshare", path)?);
+    // A file that was just changed has no version.
+    let settled = |path: &SharePath| -> Option<FileVersion> {
+        assert_eq!(mark(path), None, "{}", path.as_str());
         let deadline = Instant::now() + Duration::from_secs(20);
-        while shares.open_nonblocking("acc", "myshare", place).is_some() && Instant::now() < deadline {
-            if let Some(mark) = mark(place) {
+        while shares.open_nonblocking("acc", "myshare", path).is_some() && Instant::now() < deadline {
+            if let Some(mark) = mark(path) {
                 return Some(mark);
             }
             std::thread::sleep(Duration::from_millis(50));
         }
         None
     };
-    let (place, other) = (p("file"), p("other"));
-    share.create_file_with(&place, 5, &Properties::default()).expect("made");
-    let Some(first) = settled(&place) else { return };
-    assert_eq!(mark(&place), Some(first), "nothing has changed");
+    let (path, other) = (p("file"), p("other"));
+    share.create_file_with(&path, 5, &Properties::default()).expect("made");
+    let Some(first) = settled(&path) else { return };
+    assert_eq!(mark(&path), Some(first), "nothing has changed");
     let mut properties = Properties::default();
     assert!(properties.set("content-type", "text/plain"));
-    let keep = |kept: &mut Properties, _: &_| {
-        kept.clone_from(&properties);
+    let set = |props: &mut Properties, _: &_| {
+        props.clone_from(&properties);
         Ok::<_, corro_shares::ShareError>(())
     };
-    share.change_properties_keep_mtime(&place, keep).expect("kept");
-    let second = settled(&place);
-    assert_ne!(second, Some(first), "something else is kept");
+    share.change_properties_keep_mtime(&path, set).expect("stored");
+    let second = settled(&path);
+    assert_ne!(second, Some(first), "other properties are stored");
     std::fs::rename(bench.host().join("file"), bench.host().join("other")).expect("renamed");
     let third = settled(&other);
     assert_ne!(third, second, "another name");

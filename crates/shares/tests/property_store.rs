@@ -1,4 +1,4 @@
-//! What is kept beside content: properties, in attributes and in sidecars; quota; copies and snapshots.
+//! Properties in extended attributes and in sidecar files; quota; copies and snapshots.
 
 mod common;
 
@@ -13,7 +13,7 @@ fn properties(pairs: &[(&str, &str)]) -> Properties {
     properties
 }
 
-fn kept(share: &Share, path: &str) -> Vec<(String, String)> {
+fn stored(share: &Share, path: &str) -> Vec<(String, String)> {
     let (_, properties) = share.describe(&p(path)).expect("there");
     properties.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
@@ -26,7 +26,7 @@ fn read(share: &Share, path: &str) -> Vec<u8> {
 }
 
 #[test]
-fn changes_at_the_same_time_are_all_kept() {
+fn concurrent_changes_are_not_lost() {
     let bench = Bench::new();
     bench.share.create_file(&p("f"), 1).expect("made");
     let before = bench.share.stat(&p("f")).expect("there");
@@ -36,11 +36,11 @@ fn changes_at_the_same_time_are_all_kept() {
             scope.spawn(move || {
                 for number in 0..25 {
                     let name = format!("x-{thread}-{number}");
-                    let noted = share.change_properties_keep_mtime(&p("f"), |kept, _| {
-                        assert!(kept.set(&name, "1"));
+                    let changed = share.change_properties_keep_mtime(&p("f"), |props, _| {
+                        assert!(props.set(&name, "1"));
                         Ok::<_, corro_shares::ShareError>(())
                     });
-                    noted.expect("noted");
+                    changed.expect("changed");
                 }
             });
         }
@@ -50,15 +50,15 @@ fn changes_at_the_same_time_are_all_kept() {
 }
 
 #[test]
-fn what_an_account_and_a_share_keep_lies_beside_the_trees() {
+fn properties_of_accounts_and_descriptors_are_outside_of_the_trees() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let shares = Shares::open(dir.path()).expect("a root");
     assert_eq!(shares.account_properties("acc").expect("none").iter().count(), 0);
-    shares.change_account_properties("acc", |kept| assert!(kept.set("a", "1"))).expect("kept");
-    assert_eq!(shares.account_properties("acc").expect("kept").get("a"), Some("1"));
+    shares.change_account_properties("acc", |props| assert!(props.set("a", "1"))).expect("stored");
+    assert_eq!(shares.account_properties("acc").expect("stored").get("a"), Some("1"));
     assert_eq!(code(shares.store_permission("acc", "myshare", "1*1", "D:")), "ShareNotFound");
     shares.create_share("acc", "myshare").expect("a share");
-    shares.store_permission("acc", "myshare", "1*1", "D:").expect("kept");
+    shares.store_permission("acc", "myshare", "1*1", "D:").expect("stored");
     let found = |key: &str| shares.permission("acc", "myshare", key).expect("looked for");
     assert_eq!((found("1*1").as_deref(), found("2*1"), found("../x")), (Some("D:"), None, None));
     assert_eq!(code(shares.store_permission("acc", "myshare", "../x", "D:")), "InternalError");
@@ -68,69 +68,69 @@ fn what_an_account_and_a_share_keep_lies_beside_the_trees() {
 }
 
 #[test]
-fn properties_stay_with_their_file_wherever_they_lie() {
-    for keeping in [PropertyStorage::ExtendedAttributes, PropertyStorage::SidecarsOnly] {
+fn properties_follow_their_file_in_both_storages() {
+    for storage in [PropertyStorage::ExtendedAttributes, PropertyStorage::SidecarsOnly] {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let shares = Shares::open_with(dir.path(), keeping).expect("a root");
+        let shares = Shares::open_with(dir.path(), storage).expect("a root");
         let share = shares.create_share("acc", "myshare").expect("a share");
         let host = shares.host_path("acc", "myshare").expect("good names");
-        let about = properties(&[("content-type", "text/plain"), ("x-ms-meta-owner", "me")]);
-        let made = share.create_file_with(&p("f"), 3, &about).expect("made");
+        let props = properties(&[("content-type", "text/plain"), ("x-ms-meta-owner", "me")]);
+        let made = share.create_file_with(&p("f"), 3, &props).expect("made");
         let both = [("content-type".to_owned(), "text/plain".to_owned()), ("x-ms-meta-owner".into(), "me".into())];
-        assert_eq!(kept(&share, "f"), both, "{keeping:?}");
+        assert_eq!(stored(&share, "f"), both, "{storage:?}");
 
-        // They follow a rename behind our back, and a file made in the old place has none.
+        // They follow a rename by another program, and a new file at the old path has none.
         fs::rename(host.join("f"), host.join("g")).expect("renamed");
         fs::write(host.join("f"), "new").expect("written");
-        assert_eq!((kept(&share, "g").len(), kept(&share, "f").len()), (2, 0), "{keeping:?}");
+        assert_eq!((stored(&share, "g").len(), stored(&share, "f").len()), (2, 0), "{storage:?}");
 
-        // Changing them is a modification; writing content leaves them.
-        let changed = share.change_properties(&p("g"), |about| about.remove("content-type")).expect("changed");
+        // Changing them is a modification; writing content keeps them.
+        let changed = share.change_properties(&p("g"), |props| props.remove("content-type")).expect("changed");
         assert_ne!(changed.etag, made.etag);
         share.write_range(&p("g"), 0, b"abc").expect("written");
-        assert_eq!(kept(&share, "g"), [("x-ms-meta-owner".to_owned(), "me".to_owned())]);
+        assert_eq!(stored(&share, "g"), [("x-ms-meta-owner".to_owned(), "me".to_owned())]);
 
-        // Another handle on the same disk finds them; making the file anew drops them.
-        let again = Shares::open_with(dir.path(), keeping).expect("a root").share("acc", "myshare").expect("there");
-        assert_eq!(kept(&again, "g").len(), 1);
+        // Another handle on the same disk finds them; creating the file anew drops them.
+        let again = Shares::open_with(dir.path(), storage).expect("a root").share("acc", "myshare").expect("there");
+        assert_eq!(stored(&again, "g").len(), 1);
         share.create_file(&p("g"), 1).expect("made");
-        assert_eq!(kept(&share, "g"), []);
+        assert_eq!(stored(&share, "g"), []);
 
-        // A directory and the share itself have theirs.
+        // A directory and the share itself have properties.
         share.create_dir(&p("d")).expect("made");
         for path in ["d", ""] {
-            share.change_properties(&p(path), |about| assert!(about.set("x-ms-meta-a", "1"))).expect("changed");
-            assert_eq!(kept(&share, path).len(), 1, "{path}");
+            share.change_properties(&p(path), |props| assert!(props.set("x-ms-meta-a", "1"))).expect("changed");
+            assert_eq!(stored(&share, path).len(), 1, "{path}");
         }
-        assert_eq!(shares.list_shares("acc").expect("list_entry")[0].properties.get("x-ms-meta-a"), Some("1"));
+        assert_eq!(shares.list_shares("acc").expect("listed")[0].properties.get("x-ms-meta-a"), Some("1"));
     }
 }
 
 #[test]
-fn what_does_not_fit_into_an_attribute_is_kept_all_the_same() {
+fn properties_too_large_for_an_attribute_go_to_a_sidecar() {
     let bench = Bench::new();
     let long = "x".repeat(7000);
-    let about = properties(&[("x-ms-meta-a", &long), ("x-ms-meta-b", &long)]);
-    bench.share.create_file_with(&p("f"), 0, &about).expect("made");
-    assert_eq!(kept(&bench.share, "f")[1].1.len(), 7000);
-    bench.share.change_properties(&p("f"), |about| about.retain(|_| false)).expect("changed");
-    assert_eq!(kept(&bench.share, "f"), []);
+    let props = properties(&[("x-ms-meta-a", &long), ("x-ms-meta-b", &long)]);
+    bench.share.create_file_with(&p("f"), 0, &props).expect("made");
+    assert_eq!(stored(&bench.share, "f")[1].1.len(), 7000);
+    bench.share.change_properties(&p("f"), |props| props.retain(|_| false)).expect("changed");
+    assert_eq!(stored(&bench.share, "f"), []);
 }
 
 #[test]
-fn a_job_cannot_make_properties_that_break_an_answer() {
+fn properties_written_by_a_job_cannot_break_a_response() {
     let bench = Bench::new();
     fs::write(bench.host().join("f"), "x").expect("written");
     let file = fs::File::open(bench.host().join("f")).expect("opened");
     let garbage = b"content-type: a\r\nx: y\n\xff\xfe: z\nContent-Length: 9\nok: 1\n";
     let flags = rustix::fs::XattrFlags::empty();
     if rustix::fs::fsetxattr(&file, "user.corro.properties", garbage, flags).is_ok() {
-        assert_eq!(kept(&bench.share, "f"), [("ok".to_owned(), "1".to_owned()), ("x".to_owned(), "y".to_owned())]);
+        assert_eq!(stored(&bench.share, "f"), [("ok".to_owned(), "1".to_owned()), ("x".to_owned(), "y".to_owned())]);
     }
 }
 
 #[test]
-fn a_quota_counts_what_is_there() {
+fn a_quota_counts_existing_files() {
     let bench = Bench::new();
     let share = &bench.share;
     share.create_dir(&p("d")).expect("made");
@@ -138,7 +138,7 @@ fn a_quota_counts_what_is_there() {
     std::os::unix::fs::symlink("f", bench.host().join("d/link")).expect("linked");
     assert_eq!(share.usage().expect("measured"), 600);
     assert_eq!(code(share.reserve_quota(&p("x"), 400, 1000)), "ok");
-    // Refused by what the tree holds now, not by what was reserved before and never came.
+    // Decided by what the tree holds now, not by reservations that were never used.
     assert_eq!(code(share.reserve_quota(&p("y"), 500, 1000)), "ShareSizeLimitReached");
     assert_eq!(code(share.reserve_quota(&p("y"), 0, 1)), "ok");
     share.delete_file(&p("d/f")).expect("deleted");
@@ -146,31 +146,31 @@ fn a_quota_counts_what_is_there() {
 }
 
 #[test]
-fn copies_are_whole_keep_holes_and_spare_the_source() {
+fn copies_are_complete_and_keep_holes() {
     let bench = Bench::new();
     let share = &bench.share;
     share.create_file(&p("a"), 8 << 20).expect("made");
     share.write_range(&p("a"), 5 << 20, b"middle").expect("written");
-    let about = properties(&[("x-ms-meta-a", "1")]);
-    let copied = share.copy_file(&p("b"), (share, &p("a")), &about, &|| true).expect("copied");
+    let props = properties(&[("x-ms-meta-a", "1")]);
+    let copied = share.copy_file(&p("b"), (share, &p("a")), &props, &|| true).expect("copied");
     assert_eq!(copied.len, 8 << 20);
     assert!(read(share, "a") == read(share, "b"));
-    assert_eq!(kept(share, "b").len(), 1);
+    assert_eq!(stored(share, "b").len(), 1);
     assert_eq!(share.data_ranges(&p("b")).expect("ranges").0.len(), 1);
 
-    assert_eq!(code(share.copy_file(&p("a"), (share, &p("a")), &about, &|| true)), "ok");
+    assert_eq!(code(share.copy_file(&p("a"), (share, &p("a")), &props, &|| true)), "ok");
     assert_eq!(&read(share, "a")[5 << 20..][..6], b"middle", "a copy onto itself harms nothing");
-    assert_eq!(code(share.copy_file(&p("no/c"), (share, &p("a")), &about, &|| true)), "ParentNotFound");
-    assert_eq!(code(share.copy_file(&p("c"), (share, &p("none")), &about, &|| true)), "ResourceNotFound");
+    assert_eq!(code(share.copy_file(&p("no/c"), (share, &p("a")), &props, &|| true)), "ParentNotFound");
+    assert_eq!(code(share.copy_file(&p("c"), (share, &p("none")), &props, &|| true)), "ResourceNotFound");
     assert_eq!(code(share.stat(&p("c"))), "ResourceNotFound", "nothing is made for a source that is not there");
-    // A disk that shares blocks is done before it can be stopped.
-    let stopped = code(share.copy_file(&p("c"), (share, &p("a")), &about, &|| false));
+    // With reflinks the copy is complete before it can be stopped.
+    let stopped = code(share.copy_file(&p("c"), (share, &p("a")), &props, &|| false));
     assert!(matches!(stopped, "CopyAborted" | "ok"), "{stopped}");
     assert_eq!(share.stat(&p("c")).expect("there").len, if stopped == "ok" { 8 << 20 } else { 0 });
 }
 
 #[test]
-fn a_snapshot_stays_as_it_was() {
+fn a_snapshot_does_not_change() {
     let bench = Bench::new();
     let (shares, share) = (&bench.shares, &bench.share);
     share.create_dir(&p("d")).expect("made");
@@ -182,14 +182,14 @@ fn a_snapshot_stays_as_it_was() {
     let first = shares.create_snapshot("acc", "myshare", &properties(&[("x", "y")]), 1_528_410_115).expect("made");
     let second = shares.create_snapshot("acc", "myshare", &properties(&[("x", "y")]), 1_528_410_115).expect("made");
     assert_eq!(first.as_str(), "2018-06-07T22:21:55.0000000Z");
-    assert_eq!(shares.list_snapshots("acc", "myshare").expect("list_entry"), [first.clone(), second.clone()]);
+    assert_eq!(shares.list_snapshots("acc", "myshare").expect("listed"), [first.clone(), second.clone()]);
 
     share.write_range(&p("d/f"), 0, b"new").expect("written");
     share.create_file(&p("later"), 0).expect("made");
     let snapshot = shares.snapshot("acc", "myshare", &first).expect("there");
     assert_eq!(read(&snapshot, "d/f"), b"old");
     assert_eq!(read(&snapshot, "link"), b"old", "a link leads to the snapshot's file");
-    assert_eq!((kept(&snapshot, "d/f").len(), kept(&snapshot, "").len(), kept(share, "").len()), (1, 1, 0));
+    assert_eq!((stored(&snapshot, "d/f").len(), stored(&snapshot, "").len(), stored(share, "").len()), (1, 1, 0));
     assert_eq!(snapshot.stat(&p("d/f")).expect("there").modified, before.modified);
     assert_eq!(code(snapshot.stat(&p("later"))), "ResourceNotFound");
     let host = bench.dir.path().join("root/acc/.snapshots/myshare").join(first.as_str()).join("d/f");
@@ -199,17 +199,17 @@ fn a_snapshot_stays_as_it_was() {
     assert_eq!(code(shares.snapshot("acc", "myshare", &first)), "ShareSnapshotNotFound");
     assert_eq!(code(shares.delete_snapshot("acc", "myshare", &first)), "ShareSnapshotNotFound");
     assert!(shares.delete_snapshots("acc", "myshare").expect("deleted").leftover.is_none());
-    assert_eq!(shares.list_snapshots("acc", "myshare").expect("list_entry"), []);
-    assert!(shares.list_shares("acc").expect("list_entry").len() == 1 && share.stat(&SharePath::ROOT).is_ok());
+    assert_eq!(shares.list_snapshots("acc", "myshare").expect("listed"), []);
+    assert!(shares.list_shares("acc").expect("listed").len() == 1 && share.stat(&SharePath::ROOT).is_ok());
     assert_eq!(SnapshotId::parse("../../x"), None);
 }
 
 #[test]
-fn half_a_snapshot_is_swept_away() {
+fn an_incomplete_snapshot_is_removed() {
     let bench = Bench::new();
     let left = bench.dir.path().join("root/acc/.snapshots/myshare/.trash-1-1/d");
     fs::create_dir_all(&left).expect("made");
     let shares = Shares::open(bench.dir.path().join("root")).expect("a root");
     assert!(!left.exists());
-    assert_eq!(shares.list_snapshots("acc", "myshare").expect("list_entry"), []);
+    assert_eq!(shares.list_snapshots("acc", "myshare").expect("listed"), []);
 }

@@ -1,4 +1,4 @@
-//! Deleting trees: whole, deep, read-only, half deleted before a crash; and never a step outside.
+//! Deleting trees: complete, deep, read-only, interrupted by a crash; and never outside of the tree.
 
 mod common;
 
@@ -21,7 +21,7 @@ fn entries(path: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_tree_with_links_goes_and_what_they_lead_to_stays() {
+fn a_tree_with_links_is_deleted_without_their_targets() {
     let bench = Bench::new();
     let outside = bench.dir.path().join("outside");
     fs::create_dir(&outside).expect("made");
@@ -46,9 +46,9 @@ fn a_tree_with_links_goes_and_what_they_lead_to_stays() {
 }
 
 #[test]
-fn a_tree_deeper_than_there_are_handles_or_stack() {
+fn a_very_deep_tree_is_deleted() {
     let bench = Bench::new();
-    // Deeper than a path can be long: made step by step from below.
+    // Deeper than a path can be long: built step by step from below.
     let tip = bench.dir.path().join("tip");
     fs::create_dir(&tip).expect("made");
     for n in 0..3000 {
@@ -64,7 +64,7 @@ fn a_tree_deeper_than_there_are_handles_or_stack() {
 }
 
 #[test]
-fn leftovers_of_a_crash_go_when_the_root_is_opened() {
+fn leftovers_of_a_crash_are_removed_when_the_root_is_opened() {
     let bench = Bench::new();
     let root = bench.dir.path().join("root");
     for trash in ["acc/.trash-1-0/sub", ".trash-1-1/someshare/sub"] {
@@ -79,7 +79,7 @@ fn leftovers_of_a_crash_go_when_the_root_is_opened() {
 }
 
 #[test]
-fn a_trash_name_that_is_taken_is_passed_over() {
+fn an_existing_temporary_name_is_skipped() {
     let bench = Bench::new();
     let acc = bench.dir.path().join("root/acc");
     let taken: Vec<_> = (0..50).map(|n| format!(".trash-{}-{n}", std::process::id())).collect();
@@ -91,7 +91,7 @@ fn a_trash_name_that_is_taken_is_passed_over() {
 }
 
 #[test]
-fn a_handle_on_a_deleted_share_harms_nobody() {
+fn a_handle_on_a_deleted_share_has_no_effect_on_others() {
     let bench = Bench::new();
     let old = &bench.share;
     old.append(&p("log"), b"x").expect("appended");
@@ -101,5 +101,5 @@ fn a_handle_on_a_deleted_share_harms_nobody() {
     appender.append(b"y").expect("into the void");
     assert!(old.append(&p("log"), b"x").is_err());
     assert!(old.create_dir(&p("d")).is_err());
-    assert!(new.list(&p("")).expect("list_entry").is_empty());
+    assert!(new.list(&p("")).expect("listed").is_empty());
 }

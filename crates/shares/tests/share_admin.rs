@@ -1,4 +1,4 @@
-//! Shares, directories and files through the front door: every operation and its refusals.
+//! Shares, directories and files through the public API: every operation and its errors.
 
 mod common;
 
@@ -8,7 +8,7 @@ use common::{Bench, code, p};
 use corro_shares::{Kind, PageRequest, ShareError, Shares};
 
 #[test]
-fn shares_come_go_and_are_listed() {
+fn shares_are_created_listed_and_deleted() {
     let Bench { shares, dir, .. } = &Bench::new();
     let mode = fs::metadata(dir.path().join("root")).expect("made").permissions().mode();
     assert_eq!(mode & 0o777, 0o700);
@@ -25,7 +25,7 @@ fn shares_come_go_and_are_listed() {
     fs::write(dir.path().join("root/acc/afile"), "not a share").expect("written");
     fs::create_dir(dir.path().join("root/acc/.hidden")).expect("made");
     let names = |account| -> Vec<String> {
-        let shares = shares.list_shares(account).expect("list_entry");
+        let shares = shares.list_shares(account).expect("listed");
         shares.into_iter().map(|share| share.name).collect()
     };
     assert_eq!(names("acc"), ["abc", "myshare"]);
@@ -91,13 +91,13 @@ fn listings_are_sorted_paged_and_can_be_asked_for() {
         share.create_file(&p(name), name.len() as u64).expect("created");
     }
     share.create_dir(&p("a0")).expect("created");
-    // None of these has a name that can be asked for, or is a file or directory.
+    // None of these has a valid name, or is a file or directory.
     fs::write(bench.host().join("back\\slash"), "").expect("written");
     std::os::unix::net::UnixListener::bind(bench.host().join("socket")).expect("bound");
 
     let names =
         |entries: &[corro_shares::Entry]| -> Vec<String> { entries.iter().map(|entry| entry.name.clone()).collect() };
-    let all = share.list(&p("")).expect("list_entry");
+    let all = share.list(&p("")).expect("listed");
     assert_eq!(names(&all), ["B", "a0", "a1", "a10", "b", "é"]);
     assert_eq!((all[1].kind(), all[1].len()), (Kind::Directory, 0));
     assert_eq!((all[3].kind(), all[3].len()), (Kind::File, 3));
@@ -106,14 +106,14 @@ fn listings_are_sorted_paged_and_can_be_asked_for() {
     }
 
     let page = |prefix, from, limit| {
-        let page = share.list_page(&p(""), PageRequest { prefix, from, limit, described: false }).expect("list_entry");
+        let page = share.list_page(&p(""), PageRequest { prefix, from, limit, described: false }).expect("listed");
         (names(&page.entries), page.next)
     };
     let some = |name: &str| Some(name.to_owned());
     assert_eq!(page("a", "", 2), (vec!["a0".into(), "a1".into()], some("a10")));
     assert_eq!(page("a", "a10", 2), (vec!["a10".into()], None));
     assert_eq!(page("zzz", "", 2), (vec![], None));
-    // What is not shown takes no place, and no page begins with it.
+    // Skipped entries do not count, and no page begins with one.
     assert_eq!(page("", "b", 2), (vec!["b".into(), "é".into()], None));
     assert_eq!(page("", "b", 1), (vec!["b".into()], some("é")));
     assert_eq!(page("", "d", 1), (vec!["é".into()], None));
@@ -171,7 +171,7 @@ fn files() {
 }
 
 #[test]
-fn sparse_files_know_where_their_data_is() {
+fn sparse_files_report_their_data_ranges() {
     let share = &Bench::new().share;
     const MIB: u64 = 1 << 20;
     share.create_file(&p("f"), 64 * MIB).expect("created");
@@ -223,7 +223,7 @@ fn a_pipe_in_a_share_neither_blocks_nor_opens() {
 #[test]
 fn a_failure_of_the_disk_names_the_path_and_keeps_its_cause() {
     let bench = Bench::new();
-    // The largest file the disk can hold is far below this: the kernel refuses the length.
+    // Larger than any file system allows: the kernel rejects the length.
     let error = bench.share.create_file(&p("big"), u64::MAX >> 1).expect_err("too large");
     let ShareError::Io { path, source, .. } = &error else { panic!("{error:?}") };
     assert_eq!(path, &p("big"));
@@ -239,9 +239,9 @@ fn containers_are_trees_in_a_namespace_of_their_own() {
     container.create_dir(&p("d")).expect("made");
     let host = bench.shares.container_host_path("acc", "myshare").expect("good names");
     assert!(host.join("d").is_dir() && !bench.host().join("d").exists());
-    assert_eq!(bench.shares.list_containers("acc").expect("list_entry").len(), 1);
-    assert_eq!(bench.shares.list_shares("acc").expect("list_entry").len(), 1);
-    assert_eq!(bench.shares.list_containers("other").expect("list_entry"), []);
+    assert_eq!(bench.shares.list_containers("acc").expect("listed").len(), 1);
+    assert_eq!(bench.shares.list_shares("acc").expect("listed").len(), 1);
+    assert_eq!(bench.shares.list_containers("other").expect("listed"), []);
     assert_eq!(code(bench.shares.container_host_path("acc", "..")), "InvalidResourceName");
     assert!(bench.shares.delete_container("acc", "myshare").expect("deleted").leftover.is_none());
     assert_eq!(code(bench.shares.container("acc", "myshare")), "ContainerNotFound");

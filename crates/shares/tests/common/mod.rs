@@ -1,6 +1,6 @@
-//! One fresh share per test.
+//! Fixture: one fresh share per test.
 
-// Each test file compiles this one for itself and uses its own part of it.
+// Each test file compiles this module for itself and uses a part of it.
 #![allow(dead_code)]
 
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ impl Bench {
         Bench { dir, shares, share }
     }
 
-    /// Where the share lies, for looking at it behind the library's back.
+    /// Path of the share on disk.
     pub fn host(&self) -> PathBuf {
         self.shares.host_path("acc", "myshare").expect("good names")
     }
@@ -32,7 +32,7 @@ pub fn p(text: &str) -> SharePath {
     SharePath::parse(text).expect("a good path")
 }
 
-/// The service's code of a result; `ok` for success.
+/// Error code of a result; `ok` for success.
 pub fn code<T>(result: Result<T, ShareError>) -> &'static str {
     match result {
         Ok(_) => "ok",
