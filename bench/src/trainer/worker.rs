@@ -9,11 +9,11 @@ use anyhow::{Context, Result};
 use corro_collectives::optimizer::{Optimizer, broadcast_parameters, scale_learning_rate};
 use corro_collectives::{Engine, ReduceOp};
 use corro_trainer::compute::{self, Compute, Isa};
-use corro_trainer::network::initial::initial;
-use corro_trainer::network::{Batch, CLASSES, IMAGE, Noise, Weights};
+use corro_trainer::distributed::RankOptimizer;
+use corro_trainer::network::glorot_init::glorot_uniform;
+use corro_trainer::network::{Batch, CLASSES, DropoutSeed, IMAGE, Weights};
 use corro_trainer::random::Random;
 use corro_trainer::rmsprop::{self, RmsProp};
-use corro_trainer::wrapped::Wrapped;
 
 use super::turn::{self, Precision, Turn, Way};
 
@@ -84,21 +84,21 @@ struct Training<'e> {
 
 enum Mover<'e> {
     Alone(RmsProp, Weights),
-    Together(Box<Wrapped<'e>>),
+    Together(Box<RankOptimizer<'e>>),
 }
 
 impl<'e> Training<'e> {
     fn new(engine: &'e Engine, way: Way, mut compute: Compute) -> Result<Self> {
-        let mut weights = initial(SEED);
+        let mut weights = glorot_uniform(SEED);
         let rate = scale_learning_rate(engine, RATE, ReduceOp::Average);
         let optimizer = RmsProp::new(&rmsprop::Config { rate, decay: DECAY }, compute.pool().clone());
         let mover = match way {
             Way::Alone => Mover::Alone(optimizer, Weights::zeros()),
             Way::Together => {
-                broadcast_parameters(engine, &mut weights.parts_mut(), 0)?;
-                let mut together = Wrapped::new(engine, optimizer)?;
-                together.share(&mut compute);
-                together.take(&mut weights)?;
+                broadcast_parameters(engine, &mut weights.slices_mut(), 0)?;
+                let mut together = RankOptimizer::new(engine, optimizer)?;
+                together.enable_stealing(&mut compute);
+                together.set_weights(&mut weights)?;
                 Mover::Together(Box::new(together))
             }
         };
@@ -106,19 +106,19 @@ impl<'e> Training<'e> {
     }
 
     fn step(&mut self, batch: Batch<'_>) -> Result<()> {
-        let noise = Noise { seed: SEED, step: self.steps, first: self.rank * batch.len() as u64 };
+        let dropout_seed = DropoutSeed { seed: SEED, step: self.steps, first: self.rank * batch.len() as u64 };
         self.steps += 1;
         match &mut self.mover {
             Mover::Alone(optimizer, gradients) => {
-                self.compute.step(&self.weights, batch, Some(noise), gradients);
+                self.compute.step(&self.weights, batch, Some(dropout_seed), gradients);
                 for (index, (parameter, gradient)) in self.weights.0.iter_mut().zip(&gradients.0).enumerate() {
                     optimizer.step(index, parameter, gradient);
                 }
             }
             Mover::Together(optimizer) => {
-                let mut sending = optimizer.sending();
-                self.compute.step(&self.weights, batch, Some(noise), &mut sending);
-                sending.end()?;
+                let mut sender = optimizer.gradient_sender();
+                self.compute.step(&self.weights, batch, Some(dropout_seed), &mut sender);
+                sender.end()?;
                 optimizer.step(&mut self.weights, &mut self.compute)?;
             }
         }
@@ -134,7 +134,7 @@ struct Images {
 
 impl Images {
     fn random(rank: usize, count: usize) -> Self {
-        let mut random = Random::of(&[SEED, rank as u64]);
+        let mut random = Random::from_key(&[SEED, rank as u64]);
         let pixels = (0..count * IMAGE).map(|_| random.uniform()).collect();
         Self { pixels, labels: (0..count).map(|_| random.below(CLASSES) as u8).collect() }
     }

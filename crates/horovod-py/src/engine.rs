@@ -90,32 +90,32 @@ pub fn is_initialized() -> bool {
 
 #[pyfunction]
 pub fn rank() -> PyResult<usize> {
-    rank_info(|rank_info| rank_info.rank)
+    rank_info(|info| info.rank)
 }
 
 #[pyfunction]
 pub fn size() -> PyResult<usize> {
-    rank_info(|rank_info| rank_info.size)
+    rank_info(|info| info.size)
 }
 
 #[pyfunction]
 pub fn local_rank() -> PyResult<usize> {
-    rank_info(|rank_info| rank_info.local_rank)
+    rank_info(|info| info.local_rank)
 }
 
 #[pyfunction]
 pub fn local_size() -> PyResult<usize> {
-    rank_info(|rank_info| rank_info.local_size)
+    rank_info(|info| info.local_size)
 }
 
 #[pyfunction]
 pub fn cross_rank() -> PyResult<usize> {
-    rank_info(|rank_info| rank_info.cross_rank)
+    rank_info(|info| info.cross_rank)
 }
 
 #[pyfunction]
 pub fn cross_size() -> PyResult<usize> {
-    rank_info(|rank_info| rank_info.cross_size)
+    rank_info(|info| info.cross_size)
 }
 
 #[pyfunction]

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use corro_trainer::compute::{Compute, Config, Isa, Precision};
-use corro_trainer::network::{Batch, IMAGE, Noise, Weights};
+use corro_trainer::network::{Batch, DropoutSeed, IMAGE, Weights};
 use corro_trainer::random::Random;
 
 fn main() {
@@ -20,9 +20,9 @@ fn main() {
     let precision = if argument(3) == Some("bf16") { Precision::Bf16 } else { Precision::F32 };
     let mut compute = Compute::new(&Config { threads, batch, precision, isa }).expect("this processor can");
 
-    let mut random = Random::of(&[1]);
+    let mut random = Random::from_key(&[1]);
     let mut weights = Weights::zeros();
-    weights.parts_mut().into_iter().flatten().for_each(|weight| *weight = random.uniform() * 0.1 - 0.05);
+    weights.slices_mut().into_iter().flatten().for_each(|weight| *weight = random.uniform() * 0.1 - 0.05);
     let images: Vec<f32> = (0..batch * IMAGE).map(|_| random.uniform()).collect();
     let labels: Vec<u8> = (0..batch).map(|_| random.below(10) as u8).collect();
     let batch_of = Batch { images: &images, labels: &labels };
@@ -32,7 +32,7 @@ fn main() {
     let start = Instant::now();
     for step in 0.. {
         let begun = Instant::now();
-        compute.step(&weights, batch_of, Some(Noise { seed: 1, step, first: 0 }), &mut gradients);
+        compute.step(&weights, batch_of, Some(DropoutSeed { seed: 1, step, first: 0 }), &mut gradients);
         times.push(begun.elapsed());
         if start.elapsed() > Duration::from_secs(4) {
             break;

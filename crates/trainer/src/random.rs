@@ -5,16 +5,16 @@
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+const GOLDEN_GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Random {
     /// Keys that differ in any word give streams that have nothing in common.
-    pub fn of(key: &[u64]) -> Random {
-        Random(key_of(key))
+    pub fn from_key(key: &[u64]) -> Random {
+        Random(hash_key(key))
     }
 
     pub fn draw(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(GOLDEN);
+        self.0 = self.0.wrapping_add(GOLDEN_GAMMA);
         mix(self.0)
     }
 
@@ -42,14 +42,14 @@ impl Random {
 }
 
 /// One word of a key.
-pub fn key_of(key: &[u64]) -> u64 {
-    key.iter().fold(0x5eed, |so_far, word| mix(so_far ^ mix(word.wrapping_add(GOLDEN))))
+pub fn hash_key(key: &[u64]) -> u64 {
+    key.iter().fold(0x5eed, |hash, word| mix(hash ^ mix(word.wrapping_add(GOLDEN_GAMMA))))
 }
 
 /// The word of that number in the stream of a key, without those before it.
 #[inline]
-pub fn word(key: u64, index: u64) -> u64 {
-    mix(key.wrapping_add(GOLDEN.wrapping_mul(index + 1)))
+pub fn word_at(key: u64, index: u64) -> u64 {
+    mix(key.wrapping_add(GOLDEN_GAMMA.wrapping_mul(index + 1)))
 }
 
 #[inline]
@@ -65,15 +65,15 @@ mod tests {
 
     #[test]
     fn words_are_the_stream() {
-        let mut stream = Random::of(&[1, 2]);
+        let mut stream = Random::from_key(&[1, 2]);
         for index in 0..10 {
-            assert_eq!(word(key_of(&[1, 2]), index), stream.draw());
+            assert_eq!(word_at(hash_key(&[1, 2]), index), stream.draw());
         }
     }
 
     #[test]
     fn keys_matter_in_every_word_and_in_their_order() {
-        let first = |key: &[u64]| Random::of(key).draw();
+        let first = |key: &[u64]| Random::from_key(key).draw();
         let all = [first(&[]), first(&[0]), first(&[1]), first(&[0, 1]), first(&[1, 0]), first(&[0, 0])];
         for (index, one) in all.iter().enumerate() {
             assert!(!all[..index].contains(one));
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn a_shuffle_keeps_everything() {
         let mut items: Vec<u32> = (0..100).collect();
-        Random::of(&[7]).shuffle(&mut items);
+        Random::from_key(&[7]).shuffle(&mut items);
         assert_ne!(items, (0..100).collect::<Vec<_>>());
         items.sort_unstable();
         assert_eq!(items, (0..100).collect::<Vec<_>>());

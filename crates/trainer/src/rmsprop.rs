@@ -18,17 +18,17 @@ use corro_collectives::optimizer::{AveragedGradient, Optimizer, ShardedStep};
 
 use crate::compute::Isa;
 use crate::network::{PARAMETERS, Weights};
-use crate::threads::Pool;
+use crate::thread_pool::ThreadPool;
 
 const RHO: f32 = 0.9;
 const EPSILON: f32 = 1e-7;
 /// Values that one thread takes at a time: three such pieces stay in its cache, and smaller parameters are not worth waking anybody.
-const PIECE: usize = 1 << 14;
+const CHUNK: usize = 1 << 14;
 /// The same where the average is made first.
-const SUMMED: usize = 1 << 11;
+const SUM_CHUNK: usize = 1 << 11;
 
-/// Parameters from so many elements on are worth sharing out between ranks: stepping a value moves five times its bytes.
-pub const SHARED_FROM: usize = 1 << 18;
+/// Parameters from so many elements on are worth sharing out between ranks: stepping a value updates five times its bytes.
+pub const SHARD_MIN_LEN: usize = 1 << 18;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Config {
@@ -48,13 +48,13 @@ pub struct State {
 
 pub struct RmsProp {
     config: Config,
-    pool: Arc<Pool>,
+    pool: Arc<ThreadPool>,
     isa: Isa,
     state: State,
 }
 
 impl RmsProp {
-    pub fn new(config: &Config, pool: Arc<Pool>) -> RmsProp {
+    pub fn new(config: &Config, pool: Arc<ThreadPool>) -> RmsProp {
         let state = State { accumulators: Weights::zeros(), iterations: 0 };
         RmsProp { config: *config, pool, isa: Isa::best(), state }
     }
@@ -74,7 +74,7 @@ impl RmsProp {
     }
 
     /// A step is over after its last parameter.
-    fn end(&mut self, index: usize) {
+    fn finish_parameter(&mut self, index: usize) {
         if index + 1 == PARAMETERS.len() {
             self.state.iterations += 1;
         }
@@ -99,20 +99,23 @@ impl ShardedStep for RmsProp {
     fn step_shard(&mut self, index: usize, first: usize, values: &mut [f32], gradient: &[f32]) {
         let (rate, isa) = (self.rate(), self.isa);
         let accumulators = &mut self.state.accumulators.0[index][first..][..values.len()];
-        let moves = values.chunks_mut(PIECE).zip(accumulators.chunks_mut(PIECE)).zip(gradient.chunks(PIECE));
-        let moves =
-            Mutex::new(moves.map(|((values, accumulators), gradients)| Move { values, accumulators, gradients }));
+        let updates = values.chunks_mut(CHUNK).zip(accumulators.chunks_mut(CHUNK)).zip(gradient.chunks(CHUNK));
+        let updates = Mutex::new(updates.map(|((values, accumulators), gradients)| ChunkUpdate {
+            values,
+            accumulators,
+            gradients,
+        }));
         let work = |_thread| {
-            let next = || moves.lock().expect("taking a piece does not panic").next();
-            while let Some(piece) = next() {
-                piece.apply(rate, isa);
+            let next = || updates.lock().expect("taking a chunk does not panic").next();
+            while let Some(update) = next() {
+                update.apply(rate, isa);
             }
         };
         match gradient.len() {
-            ..=PIECE => work(0),
+            ..=CHUNK => work(0),
             _ => self.pool.run(&work),
         }
-        self.end(index);
+        self.finish_parameter(index);
     }
 }
 
@@ -121,33 +124,33 @@ impl FusedStep for RmsProp {
     fn step_averaged(&mut self, index: usize, first: usize, values: &mut [f32], sum: &AveragedGradient<'_>) {
         let (rate, isa, len) = (self.rate(), self.isa, values.len());
         let accumulators = &mut self.state.accumulators.0[index][first..][..len];
-        let moves = values.chunks_mut(SUMMED).zip(accumulators.chunks_mut(SUMMED)).enumerate();
-        let moves = Mutex::new(moves);
+        let updates = values.chunks_mut(SUM_CHUNK).zip(accumulators.chunks_mut(SUM_CHUNK)).enumerate();
+        let updates = Mutex::new(updates);
         let work = |_thread| {
-            let mut room = [0.0; SUMMED];
-            let next = || moves.lock().expect("taking a piece does not panic").next();
+            let mut buffer = [0.0; SUM_CHUNK];
+            let next = || updates.lock().expect("taking a chunk does not panic").next();
             while let Some((number, (values, accumulators))) = next() {
-                let gradients = &mut room[..values.len()];
-                sum.average_into(number * SUMMED, gradients);
-                Move { values, accumulators, gradients }.apply(rate, isa);
+                let gradients = &mut buffer[..values.len()];
+                sum.average_into(number * SUM_CHUNK, gradients);
+                ChunkUpdate { values, accumulators, gradients }.apply(rate, isa);
             }
         };
         match len {
-            ..=PIECE => work(0),
+            ..=CHUNK => work(0),
             _ => self.pool.run(&work),
         }
-        self.end(index);
+        self.finish_parameter(index);
     }
 }
 
 /// What happens to some values in one step.
-struct Move<'a> {
+struct ChunkUpdate<'a> {
     values: &'a mut [f32],
     accumulators: &'a mut [f32],
     gradients: &'a [f32],
 }
 
-impl Move<'_> {
+impl ChunkUpdate<'_> {
     /// The same loop for every instruction set: compilers know how to make vectors of it.
     fn apply(self, rate: f32, isa: Isa) {
         match isa {
@@ -157,24 +160,24 @@ impl Move<'_> {
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => unsafe { self.apply_avx2(rate) },
-            _ => self.apply_plainly(rate),
+            _ => self.apply_portable(rate),
         }
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f")]
     fn apply_avx512(self, rate: f32) {
-        self.apply_plainly(rate);
+        self.apply_portable(rate);
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2")]
     fn apply_avx2(self, rate: f32) {
-        self.apply_plainly(rate);
+        self.apply_portable(rate);
     }
 
     #[inline(always)]
-    fn apply_plainly(self, rate: f32) {
+    fn apply_portable(self, rate: f32) {
         for ((value, accumulator), gradient) in self.values.iter_mut().zip(self.accumulators).zip(self.gradients) {
             let sum = RHO * *accumulator + (1.0 - RHO) * (gradient * gradient);
             // A weight without gradients would shrink down to numbers with which processors are a hundred times slower, and stay there.
@@ -193,7 +196,7 @@ mod tests {
 
     fn random(key: u64) -> Weights {
         let mut weights = Weights::zeros();
-        let mut random = Random::of(&[key]);
+        let mut random = Random::from_key(&[key]);
         weights.0.iter_mut().flatten().for_each(|value| *value = 2.0 * random.uniform() - 1.0);
         weights
     }
@@ -210,7 +213,7 @@ mod tests {
 
     #[test]
     fn what_gets_no_gradients_is_forgotten_and_never_subnormal() {
-        let mut optimizer = RmsProp::new(&CONFIG, Arc::new(Pool::new(1)));
+        let mut optimizer = RmsProp::new(&CONFIG, Arc::new(ThreadPool::new(1)));
         let mut weights = random(1);
         steps(&mut optimizer, &mut weights, 0..1);
         let nothing = Weights::zeros();
@@ -224,7 +227,7 @@ mod tests {
 
     #[test]
     fn steps_are_those_of_the_formula() {
-        let mut optimizer = RmsProp::new(&CONFIG, Arc::new(Pool::new(1)));
+        let mut optimizer = RmsProp::new(&CONFIG, Arc::new(ThreadPool::new(1)));
         let mut weights = random(1);
         let mut wanted = weights.0[3].iter().map(|value| f64::from(*value)).collect::<Vec<_>>();
         let mut accumulators = vec![0.0; wanted.len()];
@@ -245,7 +248,7 @@ mod tests {
 
     #[test]
     fn epsilon_is_outside_the_root() {
-        let mut optimizer = RmsProp::new(&Config { rate: 1.0, decay: 0.0 }, Arc::new(Pool::new(1)));
+        let mut optimizer = RmsProp::new(&Config { rate: 1.0, decay: 0.0 }, Arc::new(ThreadPool::new(1)));
         let mut bias = [0.0; 10];
         optimizer.step(11, &mut bias, &[1e-7; 10]);
         // 1 / (sqrt(0.1) + 1); inside the root it would be 0.0003.
@@ -254,12 +257,12 @@ mod tests {
 
     #[test]
     fn threads_and_instructions_change_no_bit() {
-        let mut plain = RmsProp { isa: Isa::Portable, ..RmsProp::new(&CONFIG, Arc::new(Pool::new(1))) };
+        let mut plain = RmsProp { isa: Isa::Portable, ..RmsProp::new(&CONFIG, Arc::new(ThreadPool::new(1))) };
         let mut wanted = random(1);
         steps(&mut plain, &mut wanted, 0..2);
-        for isa in Isa::ALL.into_iter().filter(|isa| isa.is_here()) {
+        for isa in Isa::ALL.into_iter().filter(|isa| isa.is_supported()) {
             for threads in [1, 2, 3] {
-                let mut optimizer = RmsProp { isa, ..RmsProp::new(&CONFIG, Arc::new(Pool::new(threads))) };
+                let mut optimizer = RmsProp { isa, ..RmsProp::new(&CONFIG, Arc::new(ThreadPool::new(threads))) };
                 let mut weights = random(1);
                 steps(&mut optimizer, &mut weights, 0..2);
                 assert!(weights == wanted && optimizer.state() == plain.state(), "{isa:?}, {threads} threads");
@@ -269,7 +272,7 @@ mod tests {
 
     #[test]
     fn one_goes_on_where_another_stopped() {
-        let pool = Arc::new(Pool::new(2));
+        let pool = Arc::new(ThreadPool::new(2));
         let (mut one, mut weights) = (RmsProp::new(&CONFIG, pool.clone()), random(1));
         steps(&mut one, &mut weights, 0..2);
         let (mut other, mut theirs) = (RmsProp::new(&CONFIG, pool), weights.clone());

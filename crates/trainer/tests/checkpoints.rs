@@ -13,7 +13,7 @@ const SCHEDULE: Schedule = Schedule { rate: 1e-4, decay: 1e-6 };
 
 fn weights_of(value: f32) -> Weights {
     let mut weights = Weights::zeros();
-    weights.parts_mut().into_iter().for_each(|part| part.fill(value));
+    weights.slices_mut().into_iter().for_each(|part| part.fill(value));
     weights
 }
 
@@ -94,9 +94,9 @@ fn on_a_small_disk(directory: &Path) {
     check(&keras::write(&model, &weights_of(2.0), SCHEDULE).expect_err("no room"), "model.h5");
 
     assert_eq!(keras::read(&model).expect("the old model"), weights_of(1.0));
-    let last = checkpoint::last(directory).expect("they can be listed");
+    let last = checkpoint::find_latest(directory).expect("they can be listed");
     assert_eq!(last.checkpoint, Some((directory.join("checkpoint-1.h5"), a_checkpoint(1))));
-    assert!(last.passed_over.is_empty());
+    assert!(last.skipped.is_empty());
     println!("{SEEN}");
 }
 
@@ -126,8 +126,8 @@ fn a_writer_that_is_killed_leaves_only_whole_checkpoints() {
         }
         writer.kill().and_then(|()| writer.wait()).expect("it can be killed");
 
-        let last = checkpoint::last(directory).expect("they can be listed");
-        assert!(last.passed_over.is_empty(), "{:?}", last.passed_over);
+        let last = checkpoint::find_latest(directory).expect("they can be listed");
+        assert!(last.skipped.is_empty(), "{:?}", last.skipped);
         let (_, last) = last.checkpoint.expect("at least one");
         assert_eq!(last, a_checkpoint(last.epoch));
         checkpoint::write(directory, &a_checkpoint(last.epoch + 2), Some(1)).expect("it can be written");

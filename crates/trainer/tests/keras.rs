@@ -12,11 +12,11 @@ use std::sync::{Arc, LazyLock};
 
 use corro_collectives::optimizer::Optimizer;
 use corro_trainer::compute::{Compute, Config, Isa, Precision};
-use corro_trainer::network::initial::initial;
-use corro_trainer::network::{Batch, DROPOUTS, IMAGE, Noise, PARAMETERS, Score, Weights, reference};
+use corro_trainer::network::glorot_init::glorot_uniform;
+use corro_trainer::network::{Batch, DROPOUTS, DropoutSeed, IMAGE, PARAMETERS, Score, Weights, reference};
 use corro_trainer::random::Random;
 use corro_trainer::rmsprop::{self, RmsProp};
-use corro_trainer::threads::Pool;
+use corro_trainer::thread_pool::ThreadPool;
 use serde::Deserialize;
 
 const N_IMAGES: usize = 4;
@@ -29,14 +29,14 @@ struct Case {
     accumulators: Weights,
     images: Vec<f32>,
     labels: Vec<u8>,
-    noise: Option<Noise>,
+    dropout_seed: Option<DropoutSeed>,
 }
 
 /// What Keras found.
 #[derive(Deserialize)]
 struct Answer {
     loss: f64,
-    right: usize,
+    correct: usize,
     names: Vec<String>,
     shapes: Vec<Vec<usize>>,
     largest: Vec<f64>,
@@ -48,16 +48,16 @@ struct Answer {
 }
 
 impl Case {
-    fn new(noise: Option<Noise>) -> Case {
-        let mut random = Random::of(&[21]);
-        let mut weights = initial(21);
+    fn new(dropout_seed: Option<DropoutSeed>) -> Case {
+        let mut random = Random::from_key(&[21]);
+        let mut weights = glorot_uniform(21);
         // Biases, too, should matter.
         weights.0.iter_mut().skip(1).step_by(2).flatten().for_each(|bias| *bias = 0.2 * random.uniform() - 0.1);
         let mut accumulators = Weights::zeros();
         accumulators.0.iter_mut().flatten().for_each(|value| *value = 1e-4 * random.uniform());
         let images = (0..N_IMAGES * IMAGE).map(|_| random.uniform()).collect();
         let labels = (0..N_IMAGES).map(|_| random.below(10) as u8).collect();
-        Case { weights, accumulators, images, labels, noise }
+        Case { weights, accumulators, images, labels, dropout_seed }
     }
 
     fn batch(&self) -> Batch<'_> {
@@ -89,9 +89,9 @@ impl Case {
         let mut kept = Vec::new();
         for (layer, dropout) in DROPOUTS.iter().enumerate() {
             for (image, value) in (0..N_IMAGES).flat_map(|image| (0..dropout.size).map(move |value| (image, value))) {
-                kept.push(match self.noise {
+                kept.push(match self.dropout_seed {
                     None => 1.0,
-                    Some(noise) if noise.drops(image, layer, value) => 0.0,
+                    Some(dropout_seed) if dropout_seed.drops(image, layer, value) => 0.0,
                     Some(_) => dropout.scale(),
                 });
             }
@@ -123,14 +123,14 @@ fn apart(ours: &Weights, keras: &[f64]) -> f64 {
 }
 
 fn check_all(case: &Case, answer: &Answer) {
-    check(&format!("reference, {:?}", case.noise), case, answer, 1e-6, |gradients| {
-        reference::step(&case.weights, case.batch(), case.noise, gradients)
+    check(&format!("reference, {:?}", case.dropout_seed), case, answer, 1e-6, |gradients| {
+        reference::step(&case.weights, case.batch(), case.dropout_seed, gradients)
     });
-    for isa in Isa::ALL.into_iter().filter(|isa| isa.is_here()) {
+    for isa in Isa::ALL.into_iter().filter(|isa| isa.is_supported()) {
         let config = Config { threads: 2, batch: N_IMAGES, precision: Precision::F32, isa };
         let mut compute = Compute::new(&config).expect("instructions of this processor");
-        check(&format!("{isa:?}, {:?}", case.noise), case, answer, 1e-5, |gradients| {
-            compute.step(&case.weights, case.batch(), case.noise, gradients)
+        check(&format!("{isa:?}, {:?}", case.dropout_seed), case, answer, 1e-5, |gradients| {
+            compute.step(&case.weights, case.batch(), case.dropout_seed, gradients)
         });
     }
 }
@@ -146,11 +146,11 @@ fn check(what: &str, case: &Case, answer: &Answer, tolerance: f64, step: impl Fn
         score.loss,
         answer.loss
     );
-    assert_eq!((score.right, score.images), (answer.right, N_IMAGES), "{what}");
+    assert_eq!((score.correct, score.images), (answer.correct, N_IMAGES), "{what}");
     let difference = apart(&gradients, &answer.gradients);
     assert!(difference < tolerance, "{what}: gradients are {difference:.1e} apart");
 
-    let mut optimizer = RmsProp::new(&RMSPROP, Arc::new(Pool::new(2)));
+    let mut optimizer = RmsProp::new(&RMSPROP, Arc::new(ThreadPool::new(2)));
     optimizer.set_state(rmsprop::State { accumulators: case.accumulators.clone(), iterations: ITERATIONS });
     let mut weights = case.weights.clone();
     for (index, (parameter, gradient)) in weights.0.iter_mut().zip(&gradients.0).enumerate() {
@@ -178,14 +178,14 @@ fn a_step_is_that_of_keras() {
 #[test]
 fn a_step_with_dropout_is_that_of_keras() {
     let Some(python) = python::python() else { return };
-    let case = Case::new(Some(Noise { seed: 1, step: 2, first: 64 }));
+    let case = Case::new(Some(DropoutSeed { seed: 1, step: 2, first: 64 }));
     check_all(&case, &case.by_keras(&python));
 }
 
 #[test]
 fn parameters_are_named_shaped_and_drawn_as_in_keras() {
     let Some((_, answer)) = &*PLAIN else { return };
-    let drawn = initial(1);
+    let drawn = glorot_uniform(1);
     for (index, parameter) in PARAMETERS.iter().enumerate() {
         let name = parameter.name();
         assert_eq!((&name, parameter.shape), (&answer.names[index], answer.shapes[index].as_slice()));

@@ -11,11 +11,11 @@ use corro_collectives::coordinator::SetId;
 use corro_collectives::optimizer::shm_optimizer::FusedStep;
 use corro_collectives::optimizer::{AveragedGradient, Optimizer, ShardedStep, broadcast_parameters};
 use corro_trainer::compute::{Compute, Config, Isa, Precision};
-use corro_trainer::network::initial::initial;
-use corro_trainer::network::{Batch, CLASSES, Gradients, IMAGE, Noise, PARAMETERS, Score, Weights};
+use corro_trainer::distributed::RankOptimizer;
+use corro_trainer::network::glorot_init::glorot_uniform;
+use corro_trainer::network::{Batch, CLASSES, DropoutSeed, GradientSink, IMAGE, PARAMETERS, Score, Weights};
 use corro_trainer::random::Random;
 use corro_trainer::rmsprop::{self, RmsProp};
-use corro_trainer::wrapped::Wrapped;
 
 /// Images of all ranks in one step.
 const ALL: usize = 128;
@@ -25,15 +25,15 @@ const SEED: u64 = 31;
 fn part(step: u64, first: usize, n: usize) -> (Vec<f32>, Vec<u8>) {
     let (mut images, mut labels) = (Vec::new(), Vec::new());
     for image in first..first + n {
-        let mut random = Random::of(&[SEED, step, image as u64]);
+        let mut random = Random::from_key(&[SEED, step, image as u64]);
         images.extend((0..IMAGE).map(|_| random.uniform()));
         labels.push(random.below(CLASSES) as u8);
     }
     (images, labels)
 }
 
-fn noise(step: u64, first: usize) -> Option<Noise> {
-    Some(Noise { seed: SEED, step, first: first as u64 })
+fn dropout_seed(step: u64, first: usize) -> Option<DropoutSeed> {
+    Some(DropoutSeed { seed: SEED, step, first: first as u64 })
 }
 
 fn compute(isa: Isa, batch: usize) -> Compute {
@@ -56,14 +56,14 @@ fn apart(one: &Weights, other: &Weights) -> f32 {
 
 #[test]
 fn four_batches_of_32_make_one_of_128() {
-    let weights = initial(SEED);
-    for isa in Isa::ALL.into_iter().filter(|isa| isa.is_here()) {
+    let weights = glorot_uniform(SEED);
+    for isa in Isa::ALL.into_iter().filter(|isa| isa.is_supported()) {
         let mut compute = compute(isa, ALL);
         let mut step = |first: usize, n: usize| {
             let (images, labels) = part(0, first, n);
             let mut gradients = Weights::zeros();
             let batch = Batch { images: &images, labels: &labels };
-            let score = compute.step(&weights, batch, noise(0, first), &mut gradients);
+            let score = compute.step(&weights, batch, dropout_seed(0, first), &mut gradients);
             (gradients, score)
         };
         let (whole, whole_score) = step(0, ALL);
@@ -80,14 +80,14 @@ fn four_batches_of_32_make_one_of_128() {
         let difference = apart(&whole, &mean);
         assert!(difference < 1e-5, "{isa:?}: gradients are {difference:.1e} apart");
         assert!((score.loss / whole_score.loss - 1.0).abs() < 1e-6, "{isa:?}: {score:?}, {whole_score:?}");
-        assert_eq!((score.right, score.images), (whole_score.right, ALL), "{isa:?}");
+        assert_eq!((score.correct, score.images), (whole_score.correct, ALL), "{isa:?}");
         // Not because the noise does not matter.
         let (images, labels) = part(0, 0, ALL);
         let batch = Batch { images: &images, labels: &labels };
         let mut other = Weights::zeros();
-        compute.step(&weights, batch, noise(1, 0), &mut other);
+        compute.step(&weights, batch, dropout_seed(1, 0), &mut other);
         let difference = apart(&whole, &other);
-        assert!(difference > 1e-2, "{isa:?}: another noise changes the gradients by {difference:.1e} only");
+        assert!(difference > 1e-2, "{isa:?}: another seed changes the gradients by {difference:.1e} only");
     }
 }
 
@@ -113,7 +113,7 @@ fn the_same_seed_gives_the_same_weights() {
         for (rank, found) in once.iter().chain(&again).enumerate() {
             assert!(found.weights == once[0].weights, "{variables:?}: rank {} has others", rank % 4);
         }
-        assert!(once[0].weights != initial(SEED), "{variables:?}: nothing was learned");
+        assert!(once[0].weights != glorot_uniform(SEED), "{variables:?}: nothing was learned");
     }
 }
 
@@ -220,22 +220,22 @@ impl FusedStep for Watched {
 
 /// Stops in the middle of the pass, with a part of it to do, until a file is there.
 struct Late<'a, G> {
-    sending: &'a mut G,
+    sender: &'a mut G,
     until: &'a Path,
     moments: usize,
 }
 
-impl<G: Gradients> Gradients for Late<'_, G> {
-    fn room(&mut self, parameter: usize) -> &mut [f32] {
-        self.sending.room(parameter)
+impl<G: GradientSink> GradientSink for Late<'_, G> {
+    fn buffer(&mut self, parameter: usize) -> &mut [f32] {
+        self.sender.buffer(parameter)
     }
 
     fn ready(&mut self, parameter: usize) {
-        self.sending.ready(parameter);
+        self.sender.ready(parameter);
     }
 
-    fn between(&mut self) {
-        self.sending.between();
+    fn yield_point(&mut self) {
+        self.sender.yield_point();
         self.moments += 1;
         let began = Instant::now();
         while self.moments == 2 && !self.until.exists() {
@@ -255,35 +255,35 @@ fn a_rank() {
     let mut compute = compute(Isa::best(), batch);
     let config = rmsprop::Config { rate: 1e-4 * size as f32, decay: 1e-6 };
     let watched = Watched { optimizer: RmsProp::new(&config, compute.pool().clone()), first: Weights::zeros() };
-    let mut optimizer = Wrapped::new(&engine, watched).expect("good parameters");
+    let mut optimizer = RankOptimizer::new(&engine, watched).expect("good parameters");
     let in_memory = size > 1 && variable("CORRO_TRANSPORT") == "shm";
-    assert_eq!(matches!(optimizer, Wrapped::Here(_)), in_memory);
-    let mut weights = initial(SEED + rank as u64);
-    broadcast_parameters(&engine, &mut weights.parts_mut(), 0).expect("a broadcast");
-    optimizer.take(&mut weights).expect("all take them");
-    optimizer.share(&mut compute);
+    assert_eq!(matches!(optimizer, RankOptimizer::Shm(_)), in_memory);
+    let mut weights = glorot_uniform(SEED + rank as u64);
+    broadcast_parameters(&engine, &mut weights.slices_mut(), 0).expect("a broadcast");
+    optimizer.set_weights(&mut weights).expect("all take them");
+    optimizer.enable_stealing(&mut compute);
     let is_late = std::env::var_os("LATE").is_some();
     let helped = |step: u64| Path::new(&variable("FOLDER")).join(format!("helped-{step}"));
     for step in 0..variable("STEPS").parse().expect("a number") {
         let first = rank * batch;
         let (images, labels) = part(step, first, batch);
         let batch = Batch { images: &images, labels: &labels };
-        let mut sending = optimizer.sending();
+        let mut sender = optimizer.gradient_sender();
         if is_late && rank == 1 {
-            let mut late = Late { sending: &mut sending, until: &helped(step), moments: 0 };
-            compute.step(&weights, batch, noise(step, first), &mut late);
+            let mut late = Late { sender: &mut sender, until: &helped(step), moments: 0 };
+            compute.step(&weights, batch, dropout_seed(step, first), &mut late);
         } else {
-            compute.step(&weights, batch, noise(step, first), &mut sending);
+            compute.step(&weights, batch, dropout_seed(step, first), &mut sender);
         }
-        sending.end().expect("all are sent");
-        if let (true, 0, Wrapped::Here(together)) = (is_late, rank, &mut optimizer) {
-            let before = compute.helped();
+        sender.end().expect("all are sent");
+        if let (true, 0, RankOptimizer::Shm(together)) = (is_late, rank, &mut optimizer) {
+            let before = compute.n_stolen();
             let help = || {
-                let has_helped = compute.help();
-                if compute.helped() > before {
+                let has_stolen = compute.steal_tasks();
+                if compute.n_stolen() > before {
                     std::fs::write(helped(step), "").expect("written");
                 }
-                has_helped
+                has_stolen
             };
             together.step_with_stealing(&mut weights.0, help).expect("a step of all ranks");
         } else {

@@ -7,7 +7,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use corro_trainer::network::Weights;
-use corro_trainer::report::metrics::{self, Epoch};
+use corro_trainer::report::metrics::{self, EpochMetrics};
 use corro_trainer::save::{checkpoint, keras};
 use corro_trainer::train::{Options, Settings, run};
 
@@ -114,8 +114,8 @@ fn model(dir: &Path) -> Weights {
     keras::read(&dir.join("saved_models/keras_cifar10_trained_model.h5")).expect("a model")
 }
 
-fn epochs(dir: &Path) -> Vec<Epoch> {
-    metrics::epochs(&std::fs::read_to_string(dir.join(metrics::FILE)).expect("metrics"))
+fn epochs(dir: &Path) -> Vec<EpochMetrics> {
+    metrics::parse_epochs(&std::fs::read_to_string(dir.join(metrics::FILE)).expect("metrics"))
 }
 
 /// Its last words.
@@ -124,7 +124,7 @@ fn test_scores(said: &Said) -> Vec<&str> {
 }
 
 fn last_checkpoint(dir: &Path) -> usize {
-    let last = checkpoint::last(&dir.join("checkpoints")).expect("a directory");
+    let last = checkpoint::find_latest(&dir.join("checkpoints")).expect("a directory");
     last.checkpoint.map_or(0, |(_, checkpoint)| checkpoint.epoch)
 }
 

@@ -8,61 +8,61 @@ use corro_collectives::optimizer::work_stealing::TaskPool;
 
 #[derive(Clone, Copy)]
 #[repr(align(64))]
-struct Line(#[expect(dead_code, reason = "seen as numbers only")] [f32; 16]);
+struct CacheLine(#[expect(dead_code, reason = "seen as numbers only")] [f32; 16]);
 
-const LINE: usize = size_of::<Line>();
+const CACHE_LINE_BYTES: usize = size_of::<CacheLine>();
 
 /// Numbers, zeros at first.
-pub struct Aligned<T: Plain = f32> {
-    at: *mut T,
+pub struct AlignedBuf<T: Zeroable = f32> {
+    ptr: *mut T,
     len: usize,
-    _kept: Kept,
+    _backing: Backing,
 }
 
 /// What keeps the memory where it is.
-enum Kept {
-    Own { _lines: Vec<Line> },
-    Common { _yard: Arc<TaskPool> },
+enum Backing {
+    Heap { _lines: Vec<CacheLine> },
+    Shared { _yard: Arc<TaskPool> },
 }
 
 /// Of such, zero bytes are a value.
-pub trait Plain: Copy + 'static {}
-impl Plain for f32 {}
-impl Plain for [u16; 4] {}
+pub trait Zeroable: Copy + 'static {}
+impl Zeroable for f32 {}
+impl Zeroable for [u16; 4] {}
 
 // SAFETY: the numbers are this value's alone, or, in a yard, whoever touches them has taken the task for it.
-unsafe impl<T: Plain> Send for Aligned<T> {}
+unsafe impl<T: Zeroable> Send for AlignedBuf<T> {}
 // SAFETY: as above.
-unsafe impl<T: Plain> Sync for Aligned<T> {}
+unsafe impl<T: Zeroable> Sync for AlignedBuf<T> {}
 
-impl<T: Plain> Aligned<T> {
-    pub fn zeros(len: usize) -> Aligned<T> {
-        let mut lines = vec![Line([0.0; 16]); (len * size_of::<T>()).div_ceil(LINE)];
-        Aligned { at: lines.as_mut_ptr().cast(), len, _kept: Kept::Own { _lines: lines } }
+impl<T: Zeroable> AlignedBuf<T> {
+    pub fn zeros(len: usize) -> AlignedBuf<T> {
+        let mut lines = vec![CacheLine([0.0; 16]); (len * size_of::<T>()).div_ceil(CACHE_LINE_BYTES)];
+        AlignedBuf { ptr: lines.as_mut_ptr().cast(), len, _backing: Backing::Heap { _lines: lines } }
     }
 }
 
-impl<T: Plain> Deref for Aligned<T> {
+impl<T: Zeroable> Deref for AlignedBuf<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
         // SAFETY: so many numbers are there, and stay as long as this does.
-        unsafe { std::slice::from_raw_parts(self.at, self.len) }
+        unsafe { std::slice::from_raw_parts(self.ptr, self.len) }
     }
 }
 
-impl<T: Plain> DerefMut for Aligned<T> {
+impl<T: Zeroable> DerefMut for AlignedBuf<T> {
     fn deref_mut(&mut self) -> &mut [T] {
         // SAFETY: as above.
-        unsafe { std::slice::from_raw_parts_mut(self.at, self.len) }
+        unsafe { std::slice::from_raw_parts_mut(self.ptr, self.len) }
     }
 }
 
-const _: () = assert!(LINE == 64);
+const _: () = assert!(CACHE_LINE_BYTES == 64);
 
 /// Where a rank takes such memory from, piece by piece. Whoever takes the same pieces of the same rank's part of a yard sees the same numbers.
 #[derive(Default)]
-pub struct Shelf {
+pub struct BumpArena {
     from: Source,
     used: usize,
 }
@@ -71,32 +71,32 @@ pub struct Shelf {
 enum Source {
     /// This rank's own memory.
     #[default]
-    Own,
+    Heap,
     /// The part of a rank.
-    Yard(Arc<TaskPool>, usize),
-    /// Nowhere: it is only counted.
-    Nowhere,
+    SharedMemory(Arc<TaskPool>, usize),
+    /// CountOnly: it is only counted.
+    CountOnly,
 }
 
-impl Shelf {
-    pub fn of(yard: &Arc<TaskPool>, rank: usize) -> Shelf {
-        Shelf { from: Source::Yard(yard.clone(), rank), used: 0 }
+impl BumpArena {
+    pub fn in_shared_memory(yard: &Arc<TaskPool>, rank: usize) -> BumpArena {
+        BumpArena { from: Source::SharedMemory(yard.clone(), rank), used: 0 }
     }
 
     /// What is taken from it is empty.
-    pub fn that_counts() -> Shelf {
-        Shelf { from: Source::Nowhere, used: 0 }
+    pub fn counting() -> BumpArena {
+        BumpArena { from: Source::CountOnly, used: 0 }
     }
 
-    pub fn take<T: Plain>(&mut self, len: usize) -> Aligned<T> {
-        let (first, n_bytes) = (self.used, (len * size_of::<T>()).next_multiple_of(LINE));
+    pub fn alloc<T: Zeroable>(&mut self, len: usize) -> AlignedBuf<T> {
+        let (first, n_bytes) = (self.used, (len * size_of::<T>()).next_multiple_of(CACHE_LINE_BYTES));
         self.used += n_bytes;
         match &self.from {
-            Source::Own => Aligned::zeros(len),
-            Source::Nowhere => Aligned::zeros(0),
-            Source::Yard(yard, rank) => {
-                let at = yard.slice_ptr(*rank, first, n_bytes).cast();
-                Aligned { at, len, _kept: Kept::Common { _yard: yard.clone() } }
+            Source::Heap => AlignedBuf::zeros(len),
+            Source::CountOnly => AlignedBuf::zeros(0),
+            Source::SharedMemory(yard, rank) => {
+                let ptr = yard.slice_ptr(*rank, first, n_bytes).cast();
+                AlignedBuf { ptr, len, _backing: Backing::Shared { _yard: yard.clone() } }
             }
         }
     }

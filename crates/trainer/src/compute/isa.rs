@@ -14,10 +14,10 @@ impl Isa {
 
     /// The fastest one of this processor.
     pub fn best() -> Isa {
-        Isa::ALL.into_iter().find(|isa| isa.is_here()).expect("portable code runs everywhere")
+        Isa::ALL.into_iter().find(|isa| isa.is_supported()).expect("portable code runs everywhere")
     }
 
-    pub fn is_here(self) -> bool {
+    pub fn is_supported(self) -> bool {
         match self {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => is_x86_feature_detected!("avx512f"),

@@ -8,10 +8,10 @@
 mod aligned;
 #[cfg(target_arch = "x86_64")]
 mod bf16;
+mod disjoint_slice;
+mod fp32;
 mod isa;
-mod parts;
 mod simd;
-mod single;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use std::sync::Arc;
 use corro_collectives::optimizer::work_stealing::TaskPool;
 pub use isa::Isa;
 
-use crate::network::{Batch, Gradients, Noise, Score, Weights};
-use crate::threads::Pool;
+use crate::network::{Batch, DropoutSeed, GradientSink, Score, Weights};
+use crate::thread_pool::ThreadPool;
 
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -49,60 +49,60 @@ pub enum Unsupported {
 
 /// Room and threads for the steps of one rank.
 pub struct Compute {
-    pool: Arc<Pool>,
-    engine: Box<dyn Engine>,
+    pool: Arc<ThreadPool>,
+    engine: Box<dyn StepEngine>,
     batch: usize,
 }
 
-/// Tasks in two halves, with a moment between them, where each keeps all threads busy; otherwise the second is empty.
-fn halves(tasks: usize, threads: usize) -> [Range<usize>; 2] {
+/// TaskQueue in two halves, with a moment between them, where each keeps all threads busy; otherwise the second is empty.
+fn split_in_halves(tasks: usize, threads: usize) -> [Range<usize>; 2] {
     let middle = if tasks / 2 >= threads { tasks / 2 } else { tasks };
     [0..middle, middle..tasks]
 }
 
 /// One way to do a step. It gets batches of at least one image and at most as many as it was made for.
-pub(crate) trait Engine: Send {
+pub(crate) trait StepEngine: Send {
     fn step(
         &mut self,
-        pool: &Pool,
+        pool: &ThreadPool,
         weights: &Weights,
         batch: Batch<'_>,
-        noise: Option<Noise>,
-        gradients: &mut dyn Gradients,
+        dropout_seed: Option<DropoutSeed>,
+        gradients: &mut dyn GradientSink,
     ) -> Score;
 
-    fn score(&mut self, pool: &Pool, weights: &Weights, batch: Batch<'_>) -> Score;
+    fn score(&mut self, pool: &ThreadPool, weights: &Weights, batch: Batch<'_>) -> Score;
 
     /// What it needs of a yard; nothing when it does not use one.
-    fn common_bytes(&self) -> usize {
+    fn shared_bytes(&self) -> usize {
         0
     }
 
-    fn share(&mut self, _yard: TaskPool) {}
+    fn enable_stealing(&mut self, _yard: TaskPool) {}
 
-    fn help(&mut self, _pool: &Pool) {}
+    fn steal_tasks(&mut self, _pool: &ThreadPool) {}
 
-    fn helped(&self) -> u64 {
+    fn n_stolen(&self) -> u64 {
         0
     }
 }
 
 impl Compute {
     pub fn new(config: &Config) -> Result<Compute, Unsupported> {
-        if !config.isa.is_here() {
+        if !config.isa.is_supported() {
             return Err(Unsupported::Isa(config.isa));
         }
-        let pool = Arc::new(Pool::new(config.threads));
-        let engine: Box<dyn Engine> = match config.precision {
-            Precision::F32 => single::engine(config.isa, config.threads, config.batch),
+        let pool = Arc::new(ThreadPool::new(config.threads));
+        let engine: Box<dyn StepEngine> = match config.precision {
+            Precision::F32 => fp32::engine(config.isa, config.threads, config.batch),
             #[cfg(target_arch = "x86_64")]
-            Precision::Bf16 if bf16::are_here() => Box::new(bf16::Tiled::new(config.batch, config.threads)),
+            Precision::Bf16 if bf16::has_amx() => Box::new(bf16::AmxEngine::new(config.batch, config.threads)),
             Precision::Bf16 => return Err(Unsupported::Bf16),
         };
         Ok(Compute { pool, engine, batch: config.batch })
     }
 
-    pub fn pool(&self) -> &Arc<Pool> {
+    pub fn pool(&self) -> &Arc<ThreadPool> {
         &self.pool
     }
 
@@ -111,11 +111,11 @@ impl Compute {
         &mut self,
         weights: &Weights,
         batch: Batch<'_>,
-        noise: Option<Noise>,
-        gradients: &mut dyn Gradients,
+        dropout_seed: Option<DropoutSeed>,
+        gradients: &mut dyn GradientSink,
     ) -> Score {
         self.check(batch);
-        self.engine.step(&self.pool, weights, batch, noise, gradients)
+        self.engine.step(&self.pool, weights, batch, dropout_seed, gradients)
     }
 
     /// Forward only, nothing dropped.
@@ -125,25 +125,25 @@ impl Compute {
     }
 
     /// What a yard must have for every rank.
-    pub fn common_bytes(&self) -> usize {
-        self.engine.common_bytes()
+    pub fn shared_bytes(&self) -> usize {
+        self.engine.shared_bytes()
     }
 
     /// From now on the ranks of this host help each other. All have the same room here, and the same weights in every step.
-    pub fn share(&mut self, yard: TaskPool) {
-        self.engine.share(yard);
+    pub fn enable_stealing(&mut self, yard: TaskPool) {
+        self.engine.enable_stealing(yard);
     }
 
     /// Does what others have left to do, if there is something: after a step of this rank, before the weights change.
-    pub fn help(&mut self) -> bool {
-        let before = self.helped();
-        self.engine.help(&self.pool);
-        self.helped() > before
+    pub fn steal_tasks(&mut self) -> bool {
+        let before = self.n_stolen();
+        self.engine.steal_tasks(&self.pool);
+        self.n_stolen() > before
     }
 
     /// How much was done for others so far.
-    pub fn helped(&self) -> u64 {
-        self.engine.helped()
+    pub fn n_stolen(&self) -> u64 {
+        self.engine.n_stolen()
     }
 
     fn check(&self, batch: Batch<'_>) {

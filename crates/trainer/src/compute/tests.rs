@@ -1,11 +1,11 @@
 //! Whole steps and scores against the plain version, on every instruction set of this processor and several numbers of threads.
 
 use super::*;
-use crate::network::initial::initial;
+use crate::network::glorot_init::glorot_uniform;
 use crate::network::{IMAGE, PARAMETERS, reference};
 use crate::random::Random;
 
-const NOISE: Noise = Noise { seed: 3, step: 4, first: 5 };
+const DROPOUT_SEED: DropoutSeed = DropoutSeed { seed: 3, step: 4, first: 5 };
 
 struct Case {
     weights: Weights,
@@ -15,8 +15,8 @@ struct Case {
 
 impl Case {
     fn new(n: usize) -> Case {
-        let mut random = Random::of(&[21]);
-        let mut weights = initial(21);
+        let mut random = Random::from_key(&[21]);
+        let mut weights = glorot_uniform(21);
         weights.0.iter_mut().skip(1).step_by(2).flatten().for_each(|bias| *bias = 0.2 * random.uniform() - 0.1);
         let images = (0..n * IMAGE).map(|_| random.uniform()).collect();
         Case { weights, images, labels: (0..n).map(|_| random.below(10) as u8).collect() }
@@ -33,7 +33,7 @@ fn compute(isa: Isa, threads: usize, batch: usize) -> Compute {
 }
 
 fn here() -> impl Iterator<Item = Isa> {
-    Isa::ALL.into_iter().filter(|isa| isa.is_here())
+    Isa::ALL.into_iter().filter(|isa| isa.is_supported())
 }
 
 /// Gradients may differ by rounding, and where rounding decides which of two values is the greater; not by more in all.
@@ -48,20 +48,20 @@ fn check_gradients(what: &str, given: &Weights, wanted: &Weights) {
 }
 
 fn check_score(what: &str, given: Score, wanted: Score) {
-    assert_eq!((given.right, given.images), (wanted.right, wanted.images), "{what}");
+    assert_eq!((given.correct, given.images), (wanted.correct, wanted.images), "{what}");
     assert!((given.loss - wanted.loss).abs() < 1e-5 * wanted.loss, "{what}: {given:?} instead of {wanted:?}");
 }
 
 #[test]
 fn a_step_is_the_plain_one_on_every_instruction_set() {
     let case = Case::new(5);
-    for (n, noise) in [(1, None), (5, Some(NOISE))] {
+    for (n, dropout_seed) in [(1, None), (5, Some(DROPOUT_SEED))] {
         let mut wanted = Weights::zeros();
-        let wanted_score = reference::step(&case.weights, case.batch(0, n), noise, &mut wanted);
+        let wanted_score = reference::step(&case.weights, case.batch(0, n), dropout_seed, &mut wanted);
         for isa in here() {
-            let what = format!("{isa:?}, {n} images, {noise:?}");
+            let what = format!("{isa:?}, {n} images, {dropout_seed:?}");
             let mut given = Weights::zeros();
-            let score = compute(isa, 2, 5).step(&case.weights, case.batch(0, n), noise, &mut given);
+            let score = compute(isa, 2, 5).step(&case.weights, case.batch(0, n), dropout_seed, &mut given);
             check_score(&what, score, wanted_score);
             check_gradients(&what, &given, &wanted);
         }
@@ -83,13 +83,14 @@ fn the_number_of_threads_and_what_was_before_leave_no_trace() {
     let case = Case::new(37);
     for n in [1, 5, 32, 37] {
         let mut wanted = Weights::zeros();
-        let wanted_score = compute(Isa::best(), 1, n).step(&case.weights, case.batch(0, n), Some(NOISE), &mut wanted);
+        let wanted_score =
+            compute(Isa::best(), 1, n).step(&case.weights, case.batch(0, n), Some(DROPOUT_SEED), &mut wanted);
         for threads in [2, 3] {
             let mut compute = compute(Isa::best(), threads, 37);
             let mut given = Weights::zeros();
             compute.step(&case.weights, case.batch(0, 37), None, &mut given);
             compute.score(&case.weights, case.batch(3, 20));
-            let score = compute.step(&case.weights, case.batch(0, n), Some(NOISE), &mut given);
+            let score = compute.step(&case.weights, case.batch(0, n), Some(DROPOUT_SEED), &mut given);
             assert_eq!(score, wanted_score, "{n} images, {threads} threads");
             assert!(given == wanted, "{n} images, {threads} threads");
         }
@@ -101,12 +102,12 @@ fn a_large_batch_has_the_mean_gradients_of_small_ones() {
     let case = Case::new(72);
     let mut compute = compute(Isa::best(), 2, 72);
     let (mut whole, mut mean) = (Weights::zeros(), Weights::zeros());
-    let whole_score = compute.step(&case.weights, case.batch(0, 72), Some(NOISE), &mut whole);
+    let whole_score = compute.step(&case.weights, case.batch(0, 72), Some(DROPOUT_SEED), &mut whole);
     let mut score = Score::default();
     for first in (0..72).step_by(6) {
         let mut part = Weights::zeros();
-        let noise = Noise { first: NOISE.first + first as u64, ..NOISE };
-        score += compute.step(&case.weights, case.batch(first, 6), Some(noise), &mut part);
+        let dropout_seed = DropoutSeed { first: DROPOUT_SEED.first + first as u64, ..DROPOUT_SEED };
+        score += compute.step(&case.weights, case.batch(first, 6), Some(dropout_seed), &mut part);
         let parts = part.0.iter().flatten();
         mean.0.iter_mut().flatten().zip(parts).for_each(|(mean, part)| *mean += part / 12.0);
     }
@@ -121,8 +122,8 @@ struct Notes {
     ready: Vec<usize>,
 }
 
-impl Gradients for Notes {
-    fn room(&mut self, parameter: usize) -> &mut [f32] {
+impl GradientSink for Notes {
+    fn buffer(&mut self, parameter: usize) -> &mut [f32] {
         self.given.push(parameter);
         self.gradients.0[parameter].fill(f32::NAN);
         &mut self.gradients.0[parameter]
@@ -138,7 +139,7 @@ impl Gradients for Notes {
 fn gradients_are_ready_once_and_the_last_layers_first() {
     let case = Case::new(3);
     let mut notes = Notes { gradients: Weights::zeros(), given: Vec::new(), ready: Vec::new() };
-    compute(Isa::best(), 2, 3).step(&case.weights, case.batch(0, 3), Some(NOISE), &mut notes);
+    compute(Isa::best(), 2, 3).step(&case.weights, case.batch(0, 3), Some(DROPOUT_SEED), &mut notes);
     assert_eq!(notes.ready, [10, 11, 8, 9, 6, 7, 4, 5, 2, 3, 0, 1]);
     assert_eq!(notes.given, notes.ready);
 }
@@ -148,6 +149,6 @@ fn what_the_processor_does_not_have_is_refused() {
     let config = Config { threads: 1, batch: 1, precision: Precision::F32, isa: Isa::best() };
     for isa in Isa::ALL {
         let made = Compute::new(&Config { isa, ..config.clone() });
-        assert_eq!(made.err(), (!isa.is_here()).then_some(Unsupported::Isa(isa)));
+        assert_eq!(made.err(), (!isa.is_supported()).then_some(Unsupported::Isa(isa)));
     }
 }

@@ -13,22 +13,22 @@ use super::DataError;
 
 /// A batch file on the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Packed {
+pub enum PackedFile {
     Plain(PathBuf),
     Zstandard(PathBuf),
 }
 
 /// What else may lie in the archive: headers, the names of the classes, a page to read.
-const ARCHIVE_SLACK: usize = 1 << 20;
+const ARCHIVE_OVERHEAD: usize = 1 << 20;
 
-impl Packed {
+impl PackedFile {
     /// The file of that name in a directory, if it is there.
-    pub fn find(directory: &Path, name: &str) -> Option<Packed> {
+    pub fn find(directory: &Path, name: &str) -> Option<PackedFile> {
         let (plain, zstandard) = (directory.join(name), directory.join(format!("{name}.zst")));
         if plain.is_file() {
-            Some(Packed::Plain(plain))
+            Some(PackedFile::Plain(plain))
         } else if zstandard.is_file() {
-            Some(Packed::Zstandard(zstandard))
+            Some(PackedFile::Zstandard(zstandard))
         } else {
             None
         }
@@ -37,8 +37,8 @@ impl Packed {
     /// The unpacked bytes, or the first `limit + 1` of them if there are more than `limit`.
     pub fn read(&self, limit: usize) -> Result<Vec<u8>, DataError> {
         match self {
-            Packed::Plain(path) => read_file(path, limit + 1),
-            Packed::Zstandard(path) => {
+            PackedFile::Plain(path) => read_file(path, limit + 1),
+            PackedFile::Zstandard(path) => {
                 // What cannot be compressed grows by three bytes a block of 128 KiB.
                 let packed = read_file(path, limit + limit / 1024 + (1 << 16))?;
                 unpack_zstandard(&packed, limit)
@@ -49,7 +49,7 @@ impl Packed {
 }
 
 /// Gives the bytes of every file in a `.tar.gz` whose name, without directories, is among the `wanted`, under the same rule as
-/// [`Packed::read`], to `each`. Links, devices and directories are passed over, whatever their names.
+/// [`PackedFile::read`], to `each`. Links, devices and directories are passed over, whatever their names.
 pub fn read_archive(
     path: &Path,
     wanted: &[(&str, usize)],
@@ -57,8 +57,8 @@ pub fn read_archive(
 ) -> Result<(), DataError> {
     let damaged = |cause: io::Error| DataError::Unpack { path: path.to_owned(), source: Box::new(cause) };
     let file = File::open(path).map_err(|source| DataError::Read { path: path.to_owned(), source })?;
-    let most = ARCHIVE_SLACK + wanted.iter().map(|(_, limit)| limit).sum::<usize>();
-    let unpacked = MultiGzDecoder::new(BufReader::with_capacity(1 << 16, file)).take(most as u64);
+    let max_bytes = ARCHIVE_OVERHEAD + wanted.iter().map(|(_, limit)| limit).sum::<usize>();
+    let unpacked = MultiGzDecoder::new(BufReader::with_capacity(1 << 16, file)).take(max_bytes as u64);
     let mut bytes = Vec::new();
     for entry in tar::Archive::new(unpacked).entries().map_err(damaged)? {
         let entry = entry.map_err(damaged)?;
@@ -74,12 +74,12 @@ pub fn read_archive(
     Ok(())
 }
 
-fn read_file(path: &Path, most: usize) -> Result<Vec<u8>, DataError> {
+fn read_file(path: &Path, max_bytes: usize) -> Result<Vec<u8>, DataError> {
     let unreadable = |source| DataError::Read { path: path.to_owned(), source };
     let file = File::open(path).map_err(unreadable)?;
-    let len = file.metadata().map_err(unreadable)?.len().min(most as u64);
+    let len = file.metadata().map_err(unreadable)?.len().min(max_bytes as u64);
     let mut bytes = Vec::with_capacity(len as usize);
-    file.take(most as u64).read_to_end(&mut bytes).map_err(unreadable)?;
+    file.take(max_bytes as u64).read_to_end(&mut bytes).map_err(unreadable)?;
     Ok(bytes)
 }
 

@@ -11,36 +11,36 @@ use crate::random::Random;
 
 const ROW: usize = SIDE * CHANNELS;
 /// The furthest move, in pixels.
-const FURTHEST: f32 = 0.1 * SIDE as f32;
+const MAX_SHIFT: f32 = 0.1 * SIDE as f32;
 /// Pixels beside a row that a move may reach.
 const MARGIN: usize = 4;
 /// Sets this chance apart from all other that follows from the same seed.
-const AUGMENT: u64 = u64::from_be_bytes(*b"augments");
+const AUGMENT_STREAM: u64 = u64::from_be_bytes(*b"augments");
 
 /// How one image is changed.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Change {
-    /// Every pixel becomes what lies so far below it. At most [`FURTHEST`], either way.
-    pub below: f32,
+pub struct Augmentation {
+    /// Every pixel becomes what lies so far below it. At most [`MAX_SHIFT`], either way.
+    pub dy: f32,
     /// The same to the right.
-    pub right: f32,
+    pub dx: f32,
     pub mirrored: bool,
 }
 
-impl Change {
+impl Augmentation {
     /// For what a rank sees at a position of an epoch.
-    pub fn draw(seed: u64, rank: usize, epoch: usize, position: usize) -> Change {
-        let mut random = Random::of(&[seed, rank as u64, epoch as u64, position as u64, AUGMENT]);
-        let mut far = || (2.0 * random.uniform() - 1.0) * FURTHEST;
-        Change { below: far(), right: far(), mirrored: random.uniform() < 0.5 }
+    pub fn draw(seed: u64, rank: usize, epoch: usize, position: usize) -> Augmentation {
+        let mut random = Random::from_key(&[seed, rank as u64, epoch as u64, position as u64, AUGMENT_STREAM]);
+        let mut shift = || (2.0 * random.uniform() - 1.0) * MAX_SHIFT;
+        Augmentation { dy: shift(), dx: shift(), mirrored: random.uniform() < 0.5 }
     }
 }
 
 /// The changed image, scaled to 0..=1.
-pub fn augment(image: &[u8], change: Change, into: &mut [f32]) {
+pub fn augment(image: &[u8], augmentation: Augmentation, into: &mut [f32]) {
     assert_eq!((image.len(), into.len()), (IMAGE, IMAGE));
-    let (above, weight_below) = whole_and_rest(change.below);
-    let (left, weight_right) = whole_and_rest(if change.mirrored { -change.right } else { change.right });
+    let (above, weight_below) = split_shift(augmentation.dy);
+    let (left, weight_right) = split_shift(if augmentation.mirrored { -augmentation.dx } else { augmentation.dx });
     let (weight_above, weight_left) = ((1.0 - weight_below) / 255.0, 1.0 - weight_right);
     let weight_below = weight_below / 255.0;
     // The leftmost pixel that counts, in a row with margins.
@@ -55,7 +55,7 @@ pub fn augment(image: &[u8], change: Change, into: &mut [f32]) {
         for ((blend, above), below) in middle.iter_mut().zip(row_at(above)).zip(row_at(above + 1)) {
             *blend = f32::from(*above) * weight_above + f32::from(*below) * weight_below;
         }
-        if change.mirrored {
+        if augmentation.mirrored {
             middle.as_chunks_mut::<CHANNELS>().0.reverse();
         }
         fill_margins(&mut row);
@@ -74,9 +74,9 @@ pub fn scale(pixels: &[u8], into: &mut [f32]) {
     }
 }
 
-fn whole_and_rest(far: f32) -> (isize, f32) {
-    debug_assert!(far.abs() <= FURTHEST);
-    (far.floor() as isize, far - far.floor())
+fn split_shift(shift: f32) -> (isize, f32) {
+    debug_assert!(shift.abs() <= MAX_SHIFT);
+    (shift.floor() as isize, shift - shift.floor())
 }
 
 fn fill_margins(row: &mut [f32; ROW + 2 * MARGIN * CHANNELS]) {
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     /// What Keras does, said plainly: SciPy's affine transform of order 1 with mode `nearest`, for every value by itself, then the mirror.
-    fn plain(image: &[u8], change: Change) -> Vec<f32> {
+    fn plain(image: &[u8], augmentation: Augmentation) -> Vec<f32> {
         let last = (SIDE - 1) as f64;
         let at =
             |row: usize, column: usize, channel: usize| f64::from(image[(row * SIDE + column) * CHANNELS + channel]);
@@ -102,9 +102,9 @@ mod tests {
         };
         let value = |index: usize| {
             let (row, column, channel) = (index / ROW, index / CHANNELS % SIDE, index % CHANNELS);
-            let column = if change.mirrored { SIDE - 1 - column } else { column };
-            let (above, below, down) = neighbours(row as f64 + f64::from(change.below));
-            let (left, right, across) = neighbours(column as f64 + f64::from(change.right));
+            let column = if augmentation.mirrored { SIDE - 1 - column } else { column };
+            let (above, below, down) = neighbours(row as f64 + f64::from(augmentation.dy));
+            let (left, right, across) = neighbours(column as f64 + f64::from(augmentation.dx));
             let blend = |row| at(row, left, channel) * (1.0 - across) + at(row, right, channel) * across;
             ((blend(above) * (1.0 - down) + blend(below) * down) / 255.0) as f32
         };
@@ -112,17 +112,17 @@ mod tests {
     }
 
     fn image(seed: u64) -> Vec<u8> {
-        let mut random = Random::of(&[seed]);
+        let mut random = Random::from_key(&[seed]);
         (0..IMAGE).map(|_| random.draw() as u8).collect()
     }
 
-    fn check(seed: u64, change: Change) {
+    fn check(seed: u64, augmentation: Augmentation) {
         let (image, mut found) = (image(seed), vec![-1.0; IMAGE]);
-        augment(&image, change, &mut found);
-        for (index, (found, expected)) in found.iter().zip(plain(&image, change)).enumerate() {
+        augment(&image, augmentation, &mut found);
+        for (index, (found, expected)) in found.iter().zip(plain(&image, augmentation)).enumerate() {
             assert!(
                 (found - expected).abs() < 5e-7,
-                "seed {seed}, {change:?}, value {index}: {found} instead of {expected}"
+                "seed {seed}, {augmentation:?}, value {index}: {found} instead of {expected}"
             );
         }
     }
@@ -130,17 +130,17 @@ mod tests {
     #[test]
     fn any_change_is_what_keras_does() {
         for seed in 0..200 {
-            check(seed, Change::draw(seed, 1, 2, 3));
+            check(seed, Augmentation::draw(seed, 1, 2, 3));
         }
     }
 
     #[test]
     fn whole_pixels_and_the_furthest_moves_are_what_keras_does() {
-        let moves = [-FURTHEST, -3.0, -1.0, 0.0, 0.5, 2.0, FURTHEST];
+        let moves = [-MAX_SHIFT, -3.0, -1.0, 0.0, 0.5, 2.0, MAX_SHIFT];
         for (index, below) in moves.into_iter().enumerate() {
             for right in moves {
                 for mirrored in [false, true] {
-                    check(index as u64, Change { below, right, mirrored });
+                    check(index as u64, Augmentation { dy: below, dx: right, mirrored });
                 }
             }
         }
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn no_change_only_scales() {
         let (image, mut found, mut scaled) = (image(1), vec![0.0; IMAGE], vec![0.0; IMAGE]);
-        augment(&image, Change { below: 0.0, right: 0.0, mirrored: false }, &mut found);
+        augment(&image, Augmentation { dy: 0.0, dx: 0.0, mirrored: false }, &mut found);
         scale(&image, &mut scaled);
         assert!(found.iter().zip(&scaled).all(|(found, scaled)| (found - scaled).abs() < 1e-7));
         assert_eq!(scaled, image.iter().map(|pixel| f32::from(*pixel) / 255.0).collect::<Vec<_>>());
@@ -157,15 +157,17 @@ mod tests {
 
     #[test]
     fn changes_are_spread_as_keras_spreads_them() {
-        let changes: Vec<_> = (0..10_000).map(|position| Change::draw(1, 0, 0, position)).collect();
-        let share = |holds: fn(&Change) -> bool| changes.iter().filter(|change| holds(change)).count() as f32 / 1e4;
-        assert!(changes.iter().all(|change| change.below.abs() <= 3.2 && change.right.abs() <= 3.2));
+        let augmentations: Vec<_> = (0..10_000).map(|position| Augmentation::draw(1, 0, 0, position)).collect();
+        let share = |holds: fn(&Augmentation) -> bool| {
+            augmentations.iter().filter(|augmentation| holds(augmentation)).count() as f32 / 1e4
+        };
+        assert!(augmentations.iter().all(|augmentation| augmentation.dy.abs() <= 3.2 && augmentation.dx.abs() <= 3.2));
         for (share, expected) in [
-            (share(|change| change.mirrored), 0.5),
-            (share(|change| change.below < -1.6), 0.25),
-            (share(|change| change.right > 1.6), 0.25),
-            (share(|change| change.below > 0.0 && change.right > 0.0), 0.25),
-            (share(|change| change.below > 0.0 && change.mirrored), 0.25),
+            (share(|augmentation| augmentation.mirrored), 0.5),
+            (share(|augmentation| augmentation.dy < -1.6), 0.25),
+            (share(|augmentation| augmentation.dx > 1.6), 0.25),
+            (share(|augmentation| augmentation.dy > 0.0 && augmentation.dx > 0.0), 0.25),
+            (share(|augmentation| augmentation.dy > 0.0 && augmentation.mirrored), 0.25),
         ] {
             assert!((share - expected).abs() < 0.03, "{share} instead of {expected}");
         }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-use super::archive::{self, Packed};
+use super::archive::{self, PackedFile};
 use super::{DataError, Dataset, Images, parallel};
 use crate::network::{CHANNELS, CLASSES, IMAGE, SIDE};
 
@@ -18,7 +18,7 @@ const RECORD: usize = 1 + IMAGE;
 const ARCHIVE: &str = "cifar-10-binary.tar.gz";
 /// The directory in the archive.
 const DIRECTORY: &str = "cifar-10-batches-bin";
-const NAMES: [&str; CLASSES] =
+const CLASS_NAMES: [&str; CLASSES] =
     ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"];
 
 /// A batch file as it should be.
@@ -53,42 +53,42 @@ pub fn open(path: &Path, files: &[BatchFile<'_>; 6]) -> Result<Dataset, DataErro
     let [training @ .., validation] = files;
     let mut train = Images::blank(training.iter().map(|file| file.n_images).sum());
     let mut test = Images::blank(validation.n_images);
-    let mut rooms = rooms(training, &mut train);
-    rooms.push(Room { file: *validation, pixels: &mut test.pixels, labels: &mut test.labels });
+    let mut targets = batch_targets(training, &mut train);
+    targets.push(BatchTarget { file: *validation, pixels: &mut test.pixels, labels: &mut test.labels });
     match find(path, files)? {
-        Found::Files(found) => {
-            let jobs = found.into_iter().zip(rooms).collect();
-            let read = parallel::each(jobs, |(packed, mut room): (Packed, Room<'_>)| {
-                room.fill(&packed.read(room.file.len())?)
+        Location::Files(found) => {
+            let jobs = found.into_iter().zip(targets).collect();
+            let read = parallel::map(jobs, |(packed, mut target): (PackedFile, BatchTarget<'_>)| {
+                target.fill(&packed.read(target.file.len())?)
             });
             read.into_iter().collect::<Result<(), _>>()?;
         }
-        Found::Archive(archive) => fill_from_archive(&archive, &mut rooms)?,
+        Location::Archive(archive) => fill_from_archive(&archive, &mut targets)?,
     }
-    let classes = NAMES.map(str::to_owned).to_vec();
+    let classes = CLASS_NAMES.map(str::to_owned).to_vec();
     Ok(Dataset { train: Arc::new(train), test: Arc::new(test), classes, name: "CIFAR-10".to_owned() })
 }
 
-enum Found {
+enum Location {
     /// In the order of the table.
-    Files(Vec<Packed>),
+    Files(Vec<PackedFile>),
     Archive(PathBuf),
 }
 
-fn find(path: &Path, files: &[BatchFile<'_>]) -> Result<Found, DataError> {
+fn find(path: &Path, files: &[BatchFile<'_>]) -> Result<Location, DataError> {
     if path.is_file() {
-        return Ok(Found::Archive(path.to_owned()));
+        return Ok(Location::Archive(path.to_owned()));
     }
     for directory in [path.to_owned(), path.join(DIRECTORY)] {
-        let found: Vec<_> = files.iter().map(|file| Packed::find(&directory, file.name)).collect();
+        let found: Vec<_> = files.iter().map(|file| PackedFile::find(&directory, file.name)).collect();
         if found.iter().any(Option::is_some) {
-            let lacking = names_where(files, |index| found[index].is_none());
+            let missing = names_where(files, |index| found[index].is_none());
             let found: Option<Vec<_>> = found.into_iter().collect();
-            return found.map(Found::Files).ok_or(DataError::Incomplete { path: directory, lacking });
+            return found.map(Location::Files).ok_or(DataError::Incomplete { path: directory, missing });
         }
     }
     let archive = path.join(ARCHIVE);
-    if archive.is_file() { Ok(Found::Archive(archive)) } else { Err(DataError::Missing { path: path.to_owned() }) }
+    if archive.is_file() { Ok(Location::Archive(archive)) } else { Err(DataError::Missing { path: path.to_owned() }) }
 }
 
 fn names_where(files: &[BatchFile<'_>], holds: impl Fn(usize) -> bool) -> String {
@@ -97,38 +97,38 @@ fn names_where(files: &[BatchFile<'_>], holds: impl Fn(usize) -> bool) -> String
     names.join(", ")
 }
 
-fn fill_from_archive(path: &Path, rooms: &mut [Room<'_>]) -> Result<(), DataError> {
-    let files: Vec<_> = rooms.iter().map(|room| room.file).collect();
+fn fill_from_archive(path: &Path, targets: &mut [BatchTarget<'_>]) -> Result<(), DataError> {
+    let files: Vec<_> = targets.iter().map(|target| target.file).collect();
     let wanted: Vec<_> = files.iter().map(|file| (file.name, file.len())).collect();
-    let mut filled = vec![false; rooms.len()];
+    let mut filled = vec![false; targets.len()];
     archive::read_archive(path, &wanted, |index, bytes| {
         filled[index] = true;
-        rooms[index].fill(bytes)
+        targets[index].fill(bytes)
     })?;
-    let lacking = names_where(&files, |index| !filled[index]);
-    if lacking.is_empty() { Ok(()) } else { Err(DataError::Incomplete { path: path.to_owned(), lacking }) }
+    let missing = names_where(&files, |index| !filled[index]);
+    if missing.is_empty() { Ok(()) } else { Err(DataError::Incomplete { path: path.to_owned(), missing }) }
 }
 
 /// Where the images of one batch file go.
-struct Room<'a> {
+struct BatchTarget<'a> {
     file: BatchFile<'a>,
     pixels: &'a mut [u8],
     labels: &'a mut [u8],
 }
 
-fn rooms<'a>(files: &[BatchFile<'a>], images: &'a mut Images) -> Vec<Room<'a>> {
+fn batch_targets<'a>(files: &[BatchFile<'a>], images: &'a mut Images) -> Vec<BatchTarget<'a>> {
     let (mut pixels, mut labels) = (images.pixels.as_mut_slice(), images.labels.as_mut_slice());
-    let mut rooms = Vec::with_capacity(files.len() + 1);
+    let mut targets = Vec::with_capacity(files.len() + 1);
     for file in files {
         let (these_pixels, these_labels);
         (these_pixels, pixels) = pixels.split_at_mut(file.n_images * IMAGE);
         (these_labels, labels) = labels.split_at_mut(file.n_images);
-        rooms.push(Room { file: *file, pixels: these_pixels, labels: these_labels });
+        targets.push(BatchTarget { file: *file, pixels: these_pixels, labels: these_labels });
     }
-    rooms
+    targets
 }
 
-impl Room<'_> {
+impl BatchTarget<'_> {
     /// Checks the bytes of the batch file and takes their images.
     fn fill(&mut self, bytes: &[u8]) -> Result<(), DataError> {
         let (file, expected) = (self.file.name.to_owned(), self.file.len());
@@ -142,8 +142,8 @@ impl Room<'_> {
         if found != self.file.sha256 {
             return Err(DataError::Checksum { file, expected: self.file.sha256.to_owned(), found });
         }
-        let rooms = self.pixels.chunks_exact_mut(IMAGE).zip(self.labels.iter_mut());
-        for (image, (record, (pixels, label))) in bytes.chunks_exact(RECORD).zip(rooms).enumerate() {
+        let targets = self.pixels.chunks_exact_mut(IMAGE).zip(self.labels.iter_mut());
+        for (image, (record, (pixels, label))) in bytes.chunks_exact(RECORD).zip(targets).enumerate() {
             *label = record[0];
             if usize::from(*label) >= CLASSES {
                 return Err(DataError::Label { file, image, label: *label });

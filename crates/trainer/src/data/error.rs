@@ -20,8 +20,8 @@ pub enum DataError {
          without --data (and, in the tutorial, without --full) training is on synthetic images", path.display(), get_it!()
     )]
     Missing { path: PathBuf },
-    #[error("CIFAR-10 at {} lacks {lacking}; get {}", path.display(), get_it!())]
-    Incomplete { path: PathBuf, lacking: String },
+    #[error("CIFAR-10 at {} lacks {missing}; get {}", path.display(), get_it!())]
+    Incomplete { path: PathBuf, missing: String },
     #[error("cannot read {}", path.display())]
     Read { path: PathBuf, source: std::io::Error },
     #[error("cannot unpack {}: it is damaged or something else; get {}", path.display(), get_it!())]

@@ -3,16 +3,16 @@
 //!
 //! # Reading order
 //!
-//! [`open`] brings a [`Dataset`]: `cifar` from files, unpacked by `archive`, or `synthetic`. Then [`Feed`] makes batches of its images, in the
-//! order of [`order`], each image changed by [`augment`]; [`whole`] is for validation, where nothing changes.
+//! [`open`] brings a [`Dataset`]: `cifar` from files, unpacked by `archive`, or `synthetic`. Then [`BatchPrefetcher`] makes batches of its images, in the
+//! order of [`epoch_order`], each image changed by [`augment`]; [`unaugmented_batch`] is for validation, where nothing changes.
 
 mod archive;
 pub mod augment;
 mod cifar;
+pub mod epoch_order;
 mod error;
-mod feed;
-pub mod order;
 mod parallel;
+mod prefetch;
 mod synthetic;
 
 use std::ops::Range;
@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use error::DataError;
-pub use feed::{Fed, Feed, Plan};
+pub use prefetch::{BatchPlan, BatchPrefetcher, PrefetchedBatch};
 
 use crate::network::{Batch, IMAGE};
 
@@ -76,7 +76,7 @@ pub fn open(source: &Source) -> Result<Dataset, DataError> {
 }
 
 /// Images as they are, only scaled, `into` being their room.
-pub fn whole<'a>(images: &'a Images, range: Range<usize>, into: &'a mut Vec<f32>) -> Batch<'a> {
+pub fn unaugmented_batch<'a>(images: &'a Images, range: Range<usize>, into: &'a mut Vec<f32>) -> Batch<'a> {
     into.resize(range.len() * IMAGE, 0.0);
     augment::scale(&images.pixels[range.start * IMAGE..range.end * IMAGE], into);
     Batch { images: into, labels: &images.labels[range] }
@@ -93,11 +93,11 @@ mod tests {
         images.pixels[2 * IMAGE] = 255;
         images.pixels[3 * IMAGE - 1] = 51;
         let mut room = vec![7.0; 5];
-        let batch = whole(&images, 1..3, &mut room);
+        let batch = unaugmented_batch(&images, 1..3, &mut room);
         assert_eq!(batch.labels, [3, 2]);
         assert_eq!(batch.images.len(), 2 * IMAGE);
         assert_eq!((batch.images[0], batch.images[IMAGE], batch.images[2 * IMAGE - 1]), (0.0, 1.0, 0.2));
-        let batch = whole(&images, 2..3, &mut room);
+        let batch = unaugmented_batch(&images, 2..3, &mut room);
         assert_eq!((batch.len(), batch.images.len(), batch.images[0], batch.images[IMAGE - 1]), (1, IMAGE, 1.0, 0.2));
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::thread;
 
 /// Does all jobs, on at most as many threads as there are processors, and returns what each gave, in their order.
-pub fn each<J: Send, R: Send>(jobs: Vec<J>, work: impl Fn(J) -> R + Sync) -> Vec<R> {
+pub fn map<J: Send, R: Send>(jobs: Vec<J>, work: impl Fn(J) -> R + Sync) -> Vec<R> {
     let n_threads = thread::available_parallelism().map_or(1, NonZero::get).min(jobs.len());
     let queue = Mutex::new(jobs.into_iter().enumerate());
     let next = || queue.lock().expect("taking a job does not panic").next();
@@ -27,13 +27,13 @@ mod tests {
 
     #[test]
     fn every_job_is_done_once_and_in_its_place() {
-        assert_eq!(each((0..100).collect(), |job| job * 2), (0..100).map(|job| job * 2).collect::<Vec<_>>());
-        assert!(each(Vec::<u8>::new(), |job| job).is_empty());
+        assert_eq!(map((0..100).collect(), |job| job * 2), (0..100).map(|job| job * 2).collect::<Vec<_>>());
+        assert!(map(Vec::<u8>::new(), |job| job).is_empty());
     }
 
     #[test]
     #[should_panic(expected = "job 3")]
     fn a_panic_is_passed_on() {
-        each((0..5).collect(), |job| assert!(job != 3, "job {job}"));
+        map((0..5).collect(), |job| assert!(job != 3, "job {job}"));
     }
 }

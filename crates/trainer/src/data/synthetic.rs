@@ -25,9 +25,9 @@ const SHAPES: [(Shape, &str); CLASSES] = [
     (Shape::Dots, "dots"),
 ];
 /// Sets this chance apart from all other that follows from the same seed.
-const SYNTHETIC: u64 = u64::from_be_bytes(*b"anyimage");
+const SYNTHETIC_STREAM: u64 = u64::from_be_bytes(*b"anyimage");
 /// Images that are drawn at one go.
-const TOGETHER: usize = 250;
+const IMAGES_PER_JOB: usize = 250;
 
 pub fn dataset(n_train: usize, n_test: usize, seed: u64) -> Dataset {
     let [train, test] = [(n_train, 0), (n_test, 1)].map(|(n_images, part)| Arc::new(images(n_images, seed, part)));
@@ -43,13 +43,13 @@ pub fn dataset(n_train: usize, n_test: usize, seed: u64) -> Dataset {
 pub fn images(n_images: usize, seed: u64, part: u64) -> Images {
     let mut images = Images::blank(n_images);
     images.labels = (0..n_images).map(|index| (index % CLASSES) as u8).collect();
-    let jobs = images.pixels.chunks_mut(TOGETHER * IMAGE).enumerate().collect();
-    parallel::each(jobs, |(job, pixels)| {
+    let jobs = images.pixels.chunks_mut(IMAGES_PER_JOB * IMAGE).enumerate().collect();
+    parallel::map(jobs, |(job, pixels)| {
         for (index, image) in pixels.chunks_exact_mut(IMAGE).enumerate() {
-            let index = job * TOGETHER + index;
-            let mut random = Random::of(&[seed, SYNTHETIC, part, index as u64]);
+            let index = job * IMAGES_PER_JOB + index;
+            let mut random = Random::from_key(&[seed, SYNTHETIC_STREAM, part, index as u64]);
             let (shape, _) = SHAPES[index % CLASSES];
-            draw(Figure::of(shape, &mut random), &mut random, image);
+            draw(Figure::draw(shape, &mut random), &mut random, image);
         }
     });
     images
@@ -83,7 +83,7 @@ struct Figure {
 }
 
 impl Figure {
-    fn of(shape: Shape, random: &mut Random) -> Figure {
+    fn draw(shape: Shape, random: &mut Random) -> Figure {
         use Shape::{Checkers, Dots, HorizontalStripes, VerticalStripes};
         let mut between = |low: f32, high: f32| low + random.uniform() * (high - low);
         let size = match shape {
@@ -95,21 +95,21 @@ impl Figure {
     }
 
     /// How much of the pixel there it covers, from 0 to 1.
-    fn covers(&self, x: f32, y: f32) -> f32 {
+    fn coverage(&self, x: f32, y: f32) -> f32 {
         let (x, y, size) = (x - self.x, y - self.y, self.size);
         let from_centre = (x * x + y * y).sqrt();
         let from_nearest = |place: f32| place.rem_euclid(size) - size / 2.0;
-        let stripes = |place: f32| soft(from_nearest(place).abs() - size / 4.0);
+        let stripes = |place: f32| soft_edge(from_nearest(place).abs() - size / 4.0);
         match self.shape {
-            Shape::Disc => soft(from_centre - size),
-            Shape::Ring => soft((from_centre - size * 0.8).abs() - size * 0.2),
-            Shape::Square => soft(x.abs().max(y.abs()) - size * 0.85),
+            Shape::Disc => soft_edge(from_centre - size),
+            Shape::Ring => soft_edge((from_centre - size * 0.8).abs() - size * 0.2),
+            Shape::Square => soft_edge(x.abs().max(y.abs()) - size * 0.85),
             Shape::Cross => {
                 let bar = |along: f32, across: f32| (along.abs() - size).max(across.abs() - size * 0.3);
-                soft(bar(x, y).min(bar(y, x)))
+                soft_edge(bar(x, y).min(bar(y, x)))
             }
             // Below the two sides, which are twice as steep as a diagonal, and above the base.
-            Shape::Triangle => soft((y - size * 0.8).max((2.0 * x.abs() - y - size) / 5f32.sqrt())),
+            Shape::Triangle => soft_edge((y - size * 0.8).max((2.0 * x.abs() - y - size) / 5f32.sqrt())),
             Shape::Ball => (1.0 - from_centre / (size * 1.3)).max(0.0),
             Shape::HorizontalStripes => stripes(y),
             Shape::VerticalStripes => stripes(x),
@@ -117,13 +117,13 @@ impl Figure {
                 let (across, down) = (stripes(x), stripes(y));
                 across + down - 2.0 * across * down
             }
-            Shape::Dots => soft(from_nearest(x).hypot(from_nearest(y)) - size * 0.3),
+            Shape::Dots => soft_edge(from_nearest(x).hypot(from_nearest(y)) - size * 0.3),
         }
     }
 }
 
 /// From how far outside a pixel lies: edges are a pixel wide.
-fn soft(outside: f32) -> f32 {
+fn soft_edge(outside: f32) -> f32 {
     (0.5 - outside).clamp(0.0, 1.0)
 }
 
@@ -135,11 +135,11 @@ fn draw(figure: Figure, random: &mut Random, image: &mut [u8]) {
     let key = random.draw();
     for (index, pixel) in image.chunks_exact_mut(CHANNELS).enumerate() {
         let (x, y) = ((index % SIDE) as f32 + 0.5, (index / SIDE) as f32 + 0.5);
-        let covers = figure.covers(x, y);
+        let coverage = figure.coverage(x, y);
         let light = slope[0] * (x - SIDE as f32 / 2.0) + slope[1] * (y - SIDE as f32 / 2.0);
-        let noise = random::word(key, index as u64).to_le_bytes();
+        let noise = random::word_at(key, index as u64).to_le_bytes();
         for (channel, value) in pixel.iter_mut().enumerate() {
-            let colour = colours[0][channel] + covers * (colours[1][channel] - colours[0][channel]);
+            let colour = colours[0][channel] + coverage * (colours[1][channel] - colours[0][channel]);
             let noise = f32::from(noise[2 * channel]) - f32::from(noise[2 * channel + 1]);
             *value = ((colour + light + noise * grain) * 255.0) as u8;
         }
@@ -182,10 +182,10 @@ mod tests {
     #[test]
     fn mirrored_figures_are_figures_of_their_class() {
         for (shape, name) in SHAPES {
-            let figure = Figure::of(shape, &mut Random::of(&[shape as u64]));
+            let figure = Figure::draw(shape, &mut Random::from_key(&[shape as u64]));
             let mirrored = Figure { x: -figure.x, ..figure };
             for (x, y) in (0..SIDE * SIDE).map(|index| ((index % SIDE) as f32, (index / SIDE) as f32)) {
-                let (one, other) = (figure.covers(x, y), mirrored.covers(-x, y));
+                let (one, other) = (figure.coverage(x, y), mirrored.coverage(-x, y));
                 assert!((one - other).abs() < 1e-3, "{name} at {x}, {y}: {one} and {other}");
             }
         }

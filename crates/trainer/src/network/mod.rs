@@ -16,12 +16,12 @@
 //! | dense, dropout 0.5 | 512 | 1,180,160 |
 //! | dense_1, softmax | 10 | 5,130 |
 
-pub mod initial;
-mod noise;
+mod dropout_mask;
+pub mod glorot_init;
 pub mod reference;
 mod weights;
 
-pub use noise::{DROPOUTS, Dropout, Noise};
+pub use dropout_mask::{DROPOUTS, Dropout, DropoutSeed};
 pub use weights::Weights;
 
 pub const SIDE: usize = 32;
@@ -102,31 +102,31 @@ pub struct Score {
     /// The sum over images of the cross entropy.
     pub loss: f64,
     /// Images whose class got the highest probability.
-    pub right: usize,
+    pub correct: usize,
     pub images: usize,
 }
 
 impl std::ops::AddAssign for Score {
     fn add_assign(&mut self, other: Score) {
         self.loss += other.loss;
-        self.right += other.right;
+        self.correct += other.correct;
         self.images += other.images;
     }
 }
 
 /// Where a backward pass leaves the mean gradients over its batch: it asks for the room of each parameter once, overwrites all of it,
 /// and says so as soon as it has, the last layers first.
-pub trait Gradients {
+pub trait GradientSink {
     /// Of the parameter with that index in [`PARAMETERS`].
-    fn room(&mut self, parameter: usize) -> &mut [f32];
+    fn buffer(&mut self, parameter: usize) -> &mut [f32];
     fn ready(&mut self, parameter: usize);
     /// A moment in which the pass has nothing in its hands: it will not look again at the values of parameters whose gradients are ready.
-    fn between(&mut self) {}
+    fn yield_point(&mut self) {}
 }
 
 /// Gradients that stay where they are.
-impl Gradients for Weights {
-    fn room(&mut self, parameter: usize) -> &mut [f32] {
+impl GradientSink for Weights {
+    fn buffer(&mut self, parameter: usize) -> &mut [f32] {
         &mut self.0[parameter]
     }
 

@@ -13,7 +13,7 @@ impl Weights {
         Weights(PARAMETERS.iter().map(|parameter| vec![0.0; parameter.size()].into()).collect())
     }
 
-    pub fn parts_mut(&mut self) -> Vec<&mut [f32]> {
+    pub fn slices_mut(&mut self) -> Vec<&mut [f32]> {
         self.0.iter_mut().map(|values| &mut **values).collect()
     }
 }

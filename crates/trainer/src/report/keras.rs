@@ -5,7 +5,7 @@ use std::time::Duration;
 const WIDTH: usize = 30;
 
 /// `  12/1563 [>.............................]`
-pub fn bar(done: usize, all: usize) -> String {
+pub fn format_bar(done: usize, all: usize) -> String {
     let digits = all.to_string().len();
     let filled = (WIDTH * done.min(all)).checked_div(all).unwrap_or(WIDTH);
     let head = match (filled, done < all) {
@@ -18,7 +18,7 @@ pub fn bar(done: usize, all: usize) -> String {
 }
 
 /// What is left to wait: `9s`, `9:16`, `2:42:25`.
-pub fn eta(left: Duration) -> String {
+pub fn format_eta(left: Duration) -> String {
     let seconds = left.as_secs();
     match left.as_secs_f64() {
         long if long > 3600.0 => format!("{}:{:02}:{:02}", seconds / 3600, seconds % 3600 / 60, seconds % 60),
@@ -28,7 +28,7 @@ pub fn eta(left: Duration) -> String {
 }
 
 /// What it took, in all and for each unit: `42s 27ms/step`.
-pub fn took(all: Duration, units: usize) -> String {
+pub fn format_elapsed(all: Duration, units: usize) -> String {
     let each = all.as_secs_f64() / units.max(1) as f64;
     let each = match each {
         long if long >= 1.0 => format!("{each:.0}s"),
@@ -39,12 +39,12 @@ pub fn took(all: Duration, units: usize) -> String {
 }
 
 /// ` - loss: 1.9312 - acc: 0.2893`
-pub fn figures(figures: &[(&str, f64)]) -> String {
-    figures.iter().map(|(name, value)| format!(" - {name}: {}", figure(*value))).collect()
+pub fn format_metrics(metrics: &[(&str, f64)]) -> String {
+    metrics.iter().map(|(name, value)| format!(" - {name}: {}", format_value(*value))).collect()
 }
 
 /// Four decimals, or four of a power of ten where those would say nothing.
-fn figure(value: f64) -> String {
+fn format_value(value: f64) -> String {
     if value.abs() > 1e-3 || !value.is_finite() {
         return format!("{value:.4}").replace("NaN", "nan");
     }
@@ -56,14 +56,14 @@ fn figure(value: f64) -> String {
 }
 
 /// The line while `done` of `all` are done, that is `elapsed` after the beginning.
-pub fn running(done: usize, all: usize, elapsed: Duration, shown: &[(&str, f64)]) -> String {
+pub fn progress_line(done: usize, all: usize, elapsed: Duration, metrics: &[(&str, f64)]) -> String {
     let left = elapsed.div_f64(done.max(1) as f64).mul_f64(all.saturating_sub(done) as f64);
-    format!("{} - ETA: {}{}", bar(done, all), eta(left), figures(shown))
+    format!("{} - ETA: {}{}", format_bar(done, all), format_eta(left), format_metrics(metrics))
 }
 
 /// The line when all are done.
-pub fn finished(all: usize, elapsed: Duration, shown: &[(&str, f64)]) -> String {
-    format!("{} - {}{}", bar(all, all), took(elapsed, all), figures(shown))
+pub fn final_line(all: usize, elapsed: Duration, metrics: &[(&str, f64)]) -> String {
+    format!("{} - {}{}", format_bar(all, all), format_elapsed(elapsed, all), format_metrics(metrics))
 }
 
 #[cfg(test)]
@@ -122,7 +122,7 @@ mod tests {
             ),
         ] {
             let [loss, acc] = shown;
-            assert_eq!(running(done, all, seconds(elapsed), &[("loss", loss), ("acc", acc)]), expected);
+            assert_eq!(progress_line(done, all, seconds(elapsed), &[("loss", loss), ("acc", acc)]), expected);
         }
     }
 
@@ -139,7 +139,7 @@ mod tests {
             (5, 12.6, &[("loss", f64::NAN)], "5/5 [==============================] - 13s 3s/step - loss: nan"),
             (1, 0.0, &[("loss", 1.2e-11)], "1/1 [==============================] - 0s 0us/step - loss: 1.2000e-11"),
         ] {
-            assert_eq!(finished(all, seconds(elapsed), shown), expected);
+            assert_eq!(final_line(all, seconds(elapsed), shown), expected);
         }
     }
 
@@ -148,7 +148,7 @@ mod tests {
         for (left, expected) in
             [(0.0, "0s"), (59.9, "59s"), (60.0, "60s"), (60.5, "1:00"), (3600.0, "60:00"), (3601.0, "1:00:01")]
         {
-            assert_eq!(eta(seconds(left)), expected);
+            assert_eq!(format_eta(seconds(left)), expected);
         }
     }
 }

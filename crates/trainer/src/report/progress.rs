@@ -8,7 +8,7 @@ use super::keras;
 
 /// Where the lines go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Paper {
+pub enum ProgressOutput {
     /// One line, written over: no longer than the terminal is wide, or it could not be.
     Terminal { columns: usize },
     /// Line after line.
@@ -18,26 +18,26 @@ pub enum Paper {
 /// One stretch of work, for example an epoch.
 #[derive(Debug)]
 pub struct Progress {
-    paper: Paper,
+    output: ProgressOutput,
     all: usize,
     /// When the last line was written, since the beginning.
-    last: Option<Duration>,
+    last_written: Option<Duration>,
     /// Characters on the terminal's line.
-    shown: usize,
+    shown_chars: usize,
 }
 
 /// A terminal is looked at; more often only costs.
-const ON_TERMINAL: Duration = Duration::from_millis(100);
+const TERMINAL_INTERVAL: Duration = Duration::from_millis(100);
 /// Between two lines of a log.
-const SHORTEST: Duration = Duration::from_secs(1);
-const LONGEST: Duration = Duration::from_secs(10);
+const MIN_LOG_INTERVAL: Duration = Duration::from_secs(1);
+const MAX_LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// Lines of a log for one stretch, if these limits allow.
-const LINES: u32 = 20;
+const LOG_LINES: u32 = 20;
 
 impl Progress {
     /// Of so many steps.
-    pub fn new(paper: Paper, all: usize) -> Progress {
-        Progress { paper, all, last: None, shown: 0 }
+    pub fn new(output: ProgressOutput, all: usize) -> Progress {
+        Progress { output, all, last_written: None, shown_chars: 0 }
     }
 
     /// `done` steps are done, not yet all. Writes if it is time to.
@@ -46,42 +46,43 @@ impl Progress {
         out: &mut dyn Write,
         elapsed: Duration,
         done: usize,
-        figures: &[(&str, f64)],
+        metrics: &[(&str, f64)],
     ) -> io::Result<()> {
         if !self.is_due(elapsed, done) {
             return Ok(());
         }
-        self.last = Some(elapsed);
-        let mut line = keras::running(done, self.all, elapsed, figures);
-        if let Paper::Terminal { columns } = self.paper {
+        self.last_written = Some(elapsed);
+        let mut line = keras::progress_line(done, self.all, elapsed, metrics);
+        if let ProgressOutput::Terminal { columns } = self.output {
             line.truncate(columns.saturating_sub(1));
         }
         self.write(out, &line, false)
     }
 
     /// Everything is done.
-    pub fn finish(mut self, out: &mut dyn Write, elapsed: Duration, figures: &[(&str, f64)]) -> io::Result<()> {
-        let line = keras::finished(self.all, elapsed, figures);
+    pub fn finish(mut self, out: &mut dyn Write, elapsed: Duration, metrics: &[(&str, f64)]) -> io::Result<()> {
+        let line = keras::final_line(self.all, elapsed, metrics);
         self.write(out, &line, true)
     }
 
     fn is_due(&self, elapsed: Duration, done: usize) -> bool {
-        let Some(last) = self.last else { return self.paper != Paper::Log || elapsed >= SHORTEST };
-        let pause = match self.paper {
-            Paper::Terminal { .. } => ON_TERMINAL,
-            Paper::Log => {
-                (elapsed.div_f64(done.max(1) as f64).mul_f64(self.all as f64) / LINES).clamp(SHORTEST, LONGEST)
-            }
+        let Some(last) = self.last_written else {
+            return self.output != ProgressOutput::Log || elapsed >= MIN_LOG_INTERVAL;
+        };
+        let pause = match self.output {
+            ProgressOutput::Terminal { .. } => TERMINAL_INTERVAL,
+            ProgressOutput::Log => (elapsed.div_f64(done.max(1) as f64).mul_f64(self.all as f64) / LOG_LINES)
+                .clamp(MIN_LOG_INTERVAL, MAX_LOG_INTERVAL),
         };
         elapsed.saturating_sub(last) >= pause
     }
 
     fn write(&mut self, out: &mut dyn Write, line: &str, ended: bool) -> io::Result<()> {
-        match self.paper {
-            Paper::Log => writeln!(out, "{line}")?,
-            Paper::Terminal { .. } => {
-                let rest = " ".repeat(self.shown.saturating_sub(line.len()));
-                self.shown = line.len();
+        match self.output {
+            ProgressOutput::Log => writeln!(out, "{line}")?,
+            ProgressOutput::Terminal { .. } => {
+                let rest = " ".repeat(self.shown_chars.saturating_sub(line.len()));
+                self.shown_chars = line.len();
                 write!(out, "\r{line}{rest}{}", if ended { "\n" } else { "" })?;
             }
         }
@@ -94,9 +95,9 @@ mod tests {
     use super::*;
 
     /// What is written of an epoch of `all` steps that takes so many seconds.
-    fn written(paper: Paper, all: usize, seconds: f64) -> String {
+    fn written(output: ProgressOutput, all: usize, seconds: f64) -> String {
         let mut out = Vec::new();
-        let mut progress = Progress::new(paper, all);
+        let mut progress = Progress::new(output, all);
         let at = |done: usize| Duration::from_secs_f64(seconds * done as f64 / all as f64);
         for done in 1..all {
             progress.update(&mut out, at(done), done, &[("loss", 2.0)]).expect("there is room");
@@ -110,14 +111,14 @@ mod tests {
         for (all, seconds, expected) in
             [(1563, 0.5, 1), (1563, 5.0, 5), (1563, 42.0, 20), (1563, 600.0, 60), (1, 0.1, 1)]
         {
-            let lines = written(Paper::Log, all, seconds).lines().count();
+            let lines = written(ProgressOutput::Log, all, seconds).lines().count();
             assert!(lines.abs_diff(expected) <= 1, "{lines} lines of an epoch of {seconds} s");
         }
     }
 
     #[test]
     fn a_line_that_is_written_over_fits() {
-        let text = written(Paper::Terminal { columns: 40 }, 10, 1.0);
+        let text = written(ProgressOutput::Terminal { columns: 40 }, 10, 1.0);
         let lines: Vec<&str> = text.split('\r').skip(1).collect();
         let (last, before) = lines.split_last().expect("several");
         assert!(before.iter().all(|line| line.len() == 39), "{before:?}");
@@ -126,7 +127,7 @@ mod tests {
 
     #[test]
     fn a_terminal_has_one_line_written_over() {
-        let text = written(Paper::Terminal { columns: 200 }, 10, 1.0);
+        let text = written(ProgressOutput::Terminal { columns: 200 }, 10, 1.0);
         assert_eq!(text.matches('\n').count(), 1);
         assert!(text.starts_with("\r 1/10 [==>") && text.ends_with('\n'), "{text:?}");
         let lengths: Vec<usize> = text.trim_end_matches('\n').split('\r').skip(1).map(str::len).collect();

@@ -5,82 +5,86 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::keras::{self, Opened};
-use super::{Checkpoint, ReadError, WriteError, durable, state};
+use super::keras::{self, KerasFile};
+use super::{Checkpoint, ReadError, WriteError, atomic_write, checkpoint_state};
 
 /// Where a training can go on.
 #[derive(Debug)]
-pub struct Last {
+pub struct LatestCheckpoint {
     pub checkpoint: Option<(PathBuf, Checkpoint)>,
     /// Why newer ones cannot be used, newest first.
-    pub passed_over: Vec<ReadError>,
+    pub skipped: Vec<ReadError>,
 }
 
 /// Writes one, then removes those of earlier epochs beyond the newest `keep`; `None` or zero keeps all. Removes what a crash in an earlier
 /// writing left.
 pub fn write(directory: &Path, checkpoint: &Checkpoint, keep: Option<usize>) -> Result<PathBuf, WriteError> {
-    let path = directory.join(name(checkpoint.epoch));
+    let path = directory.join(file_name(checkpoint.epoch));
     let disk = |source| WriteError::Disk { path: path.clone(), source };
     fs::create_dir_all(directory).map_err(disk)?;
     remove(
-        names(directory).map_err(disk)?.into_iter().filter(|name| is_left_over(name)).map(|name| directory.join(name)),
+        file_names(directory)
+            .map_err(disk)?
+            .into_iter()
+            .filter(|name| is_partial_file(name))
+            .map(|name| directory.join(name)),
     )?;
     let mut file = keras::model(&checkpoint.weights, checkpoint.schedule);
-    state::add(&mut file, checkpoint);
+    checkpoint_state::add_state(&mut file, checkpoint);
     keras::finish(&path, file)?;
     if let Some(keep) = keep.filter(|keep| *keep > 0) {
         // Later epochs are of another training in the same directory: not ours to remove.
         let ours = epochs(directory).map_err(disk)?.into_iter().filter(|epoch| *epoch <= checkpoint.epoch);
-        remove(ours.skip(keep).map(|epoch| directory.join(name(epoch))))?;
+        remove(ours.skip(keep).map(|epoch| directory.join(file_name(epoch))))?;
     }
     Ok(path)
 }
 
 /// The newest that reads well. No directory is like an empty one.
-pub fn last(directory: &Path) -> Result<Last, ReadError> {
+pub fn find_latest(directory: &Path) -> Result<LatestCheckpoint, ReadError> {
     let epochs = match epochs(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
         epochs => epochs.map_err(|source| ReadError::Disk { path: directory.to_owned(), source })?,
     };
-    let mut passed_over = Vec::new();
+    let mut skipped = Vec::new();
     for epoch in epochs {
-        let path = directory.join(name(epoch));
+        let path = directory.join(file_name(epoch));
         match read(&path) {
-            Ok(checkpoint) => return Ok(Last { checkpoint: Some((path, checkpoint)), passed_over }),
-            Err(error) => passed_over.push(error),
+            Ok(checkpoint) => return Ok(LatestCheckpoint { checkpoint: Some((path, checkpoint)), skipped }),
+            Err(error) => skipped.push(error),
         }
     }
-    Ok(Last { checkpoint: None, passed_over })
+    Ok(LatestCheckpoint { checkpoint: None, skipped })
 }
 
 pub fn read(path: &Path) -> Result<Checkpoint, ReadError> {
-    let opened = Opened::open(path)?;
-    let weights = opened.weights()?;
-    state::read(&opened, weights)
+    let file = KerasFile::open(path)?;
+    let weights = file.weights()?;
+    checkpoint_state::read(&file, weights)
 }
 
-fn name(epoch: usize) -> String {
+fn file_name(epoch: usize) -> String {
     format!("checkpoint-{epoch}.h5")
 }
 
-fn epoch_of(file_name: &str) -> Option<usize> {
-    let epoch = file_name.strip_prefix("checkpoint-")?.strip_suffix(".h5")?.parse().ok()?;
+fn parse_epoch(name: &str) -> Option<usize> {
+    let epoch = name.strip_prefix("checkpoint-")?.strip_suffix(".h5")?.parse().ok()?;
     // Not `checkpoint-007.h5`: we never write that.
-    (name(epoch) == file_name).then_some(epoch)
+    (file_name(epoch) == name).then_some(epoch)
 }
 
-fn is_left_over(file_name: &str) -> bool {
-    durable::final_name(file_name).is_some_and(|name| epoch_of(name).is_some())
+fn is_partial_file(name: &str) -> bool {
+    atomic_write::final_name(name).is_some_and(|name| parse_epoch(name).is_some())
 }
 
 /// Of the checkpoints there, the newest first.
 fn epochs(directory: &Path) -> io::Result<Vec<usize>> {
-    let mut epochs: Vec<usize> = names(directory)?.iter().filter_map(|name| epoch_of(name)).collect();
+    let mut epochs: Vec<usize> = file_names(directory)?.iter().filter_map(|name| parse_epoch(name)).collect();
     epochs.sort_unstable_by(|one, other| other.cmp(one));
     Ok(epochs)
 }
 
-fn names(directory: &Path) -> io::Result<Vec<String>> {
+fn file_names(directory: &Path) -> io::Result<Vec<String>> {
     // What is no UTF-8 is not ours.
     fs::read_dir(directory)?
         .filter_map(|entry| entry.map(|entry| entry.file_name().into_string().ok()).transpose())

@@ -21,15 +21,15 @@ fn a_checkpoint(epoch: usize) -> Checkpoint {
 fn the_last_one_is_found_whole() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let directory = directory.path().join("made/on/the/way");
-    let none = last(&directory).expect("no directory is an empty one");
-    assert!(none.checkpoint.is_none() && none.passed_over.is_empty());
+    let none = find_latest(&directory).expect("no directory is an empty one");
+    assert!(none.checkpoint.is_none() && none.skipped.is_empty());
     for epoch in [2, 10, 9] {
         let path = write(&directory, &a_checkpoint(epoch), None).expect("it can be written");
         assert_eq!(path, directory.join(format!("checkpoint-{epoch}.h5")));
     }
-    let last = last(&directory).expect("they can be listed");
+    let last = find_latest(&directory).expect("they can be listed");
     assert_eq!(last.checkpoint, Some((directory.join("checkpoint-10.h5"), a_checkpoint(10))));
-    assert!(last.passed_over.is_empty());
+    assert!(last.skipped.is_empty());
     assert_eq!(
         keras::read(&directory.join("checkpoint-2.h5")).expect("a checkpoint is a model"),
         a_checkpoint(2).weights
@@ -51,9 +51,9 @@ fn a_damaged_one_is_passed_over_with_the_reason() {
     fs::write(&paths[2], bytes).expect("it can be changed");
     keras::write(&paths[1], &some_weights(2), SCHEDULE).expect("a model");
 
-    let last = last(directory).expect("they can be listed");
+    let last = find_latest(directory).expect("they can be listed");
     assert_eq!(last.checkpoint, Some((paths[0].clone(), a_checkpoint(1))));
-    let reasons: Vec<String> = last.passed_over.iter().map(ToString::to_string).collect();
+    let reasons: Vec<String> = last.skipped.iter().map(ToString::to_string).collect();
     assert_eq!(reasons.len(), 3, "{reasons:?}");
     assert!(reasons[0].starts_with(&format!("{} is damaged or no Keras model", paths[3].display())), "{reasons:?}");
     assert_eq!(reasons[1], format!("{} is damaged: its values are not those that were written", paths[2].display()));
@@ -71,9 +71,10 @@ fn the_newest_are_kept_and_what_a_crash_left_is_removed() {
     }
     let check = |epoch: usize, keep: Option<usize>, kept: &[usize]| {
         write(directory, &a_checkpoint(epoch), keep).expect("it can be written");
-        let mut there = names(directory).expect("a directory");
+        let mut there = file_names(directory).expect("a directory");
         there.sort();
-        let mut wanted: Vec<String> = kept.iter().map(|epoch| name(*epoch)).chain(others.map(str::to_owned)).collect();
+        let mut wanted: Vec<String> =
+            kept.iter().map(|epoch| file_name(*epoch)).chain(others.map(str::to_owned)).collect();
         wanted.sort();
         assert_eq!(there, wanted);
     };

@@ -12,24 +12,24 @@ use corro_collectives::optimizer::ParamStorage;
 use hdf5_pure::{AttrValue, DType, File, FileBuilder, Group, GroupBuilder, LibVer};
 
 use super::config::{self, LAYERS};
-use super::{MOST_BYTES, ReadError, Schedule, WriteError, durable, state};
+use super::{MAX_FILE_BYTES, ReadError, Schedule, WriteError, atomic_write, checkpoint_state};
 use crate::network::{PARAMETERS, Parameter, Weights};
 
 /// With the learning rate, so that Keras compiles the model as it was trained.
 pub fn write(path: &Path, weights: &Weights, schedule: Schedule) -> Result<(), WriteError> {
     let mut file = model(weights, schedule);
-    file.add_group(state::seal(&[weights]).finish());
+    file.add_group(checkpoint_state::checksum_group(&[weights]).finish());
     finish(path, file)
 }
 
 /// The weights of a model or a checkpoint.
 pub fn read(path: &Path) -> Result<Weights, ReadError> {
-    checked(&Opened::open(path)?)
+    read_verified(&KerasFile::open(path)?)
 }
 
-fn checked(opened: &Opened<'_>) -> Result<Weights, ReadError> {
+fn read_verified(opened: &KerasFile<'_>) -> Result<Weights, ReadError> {
     let weights = opened.weights()?;
-    state::check(opened, &weights)?;
+    checkpoint_state::verify(opened, &weights)?;
     Ok(weights)
 }
 
@@ -84,8 +84,8 @@ pub(super) fn add_values(group: &mut GroupBuilder, name: &str, parameter: &Param
 }
 
 pub(super) fn finish(path: &Path, file: FileBuilder) -> Result<(), WriteError> {
-    let bytes = file.finish().map_err(|error| WriteError::Form { path: path.to_owned(), source: error.into() })?;
-    durable::write(path, &bytes)
+    let bytes = file.finish().map_err(|error| WriteError::Format { path: path.to_owned(), source: error.into() })?;
+    atomic_write::write(path, &bytes)
 }
 
 pub(super) fn text(text: &str) -> AttrValue {
@@ -99,33 +99,33 @@ pub(super) fn texts(texts: impl IntoIterator<Item = String>) -> AttrValue {
 }
 
 /// A file that is being read, never larger than such files are.
-pub(super) struct Opened<'a> {
+pub(super) struct KerasFile<'a> {
     pub path: &'a Path,
     file: File,
 }
 
-impl<'a> Opened<'a> {
-    pub fn open(path: &'a Path) -> Result<Opened<'a>, ReadError> {
+impl<'a> KerasFile<'a> {
+    pub fn open(path: &'a Path) -> Result<KerasFile<'a>, ReadError> {
         let disk = |source| ReadError::Disk { path: path.to_owned(), source };
         let bytes = std::fs::metadata(path).map_err(disk)?.len();
-        if bytes > MOST_BYTES {
+        if bytes > MAX_FILE_BYTES {
             return Err(ReadError::TooLarge { path: path.to_owned(), bytes });
         }
-        Opened::of(path, std::fs::read(path).map_err(disk)?)
+        KerasFile::from_bytes(path, std::fs::read(path).map_err(disk)?)
     }
 
-    pub fn of(path: &'a Path, bytes: Vec<u8>) -> Result<Opened<'a>, ReadError> {
-        let file = File::from_bytes(bytes).map_err(|error| ReadError::form(path, "it as HDF5", error))?;
-        Ok(Opened { path, file })
+    pub fn from_bytes(path: &'a Path, bytes: Vec<u8>) -> Result<KerasFile<'a>, ReadError> {
+        let file = File::from_bytes(bytes).map_err(|error| ReadError::format(path, "it as HDF5", error))?;
+        Ok(KerasFile { path, file })
     }
 
     pub fn group(&self, name: &str) -> Result<Group, ReadError> {
-        self.file.group(name).map_err(|error| ReadError::form(self.path, &format!("the group {name}"), error))
+        self.file.group(name).map_err(|error| ReadError::format(self.path, &format!("the group {name}"), error))
     }
 
     /// Whether the root has a group of that name.
     pub fn has_group(&self, name: &str) -> Result<bool, ReadError> {
-        let names = self.file.root().groups().map_err(|error| ReadError::form(self.path, "its groups", error))?;
+        let names = self.file.root().groups().map_err(|error| ReadError::format(self.path, "its groups", error))?;
         Ok(names.iter().any(|group| group == name))
     }
 
@@ -155,17 +155,17 @@ impl<'a> Opened<'a> {
     }
 
     pub fn names(&self, group: &str, list: &str) -> Result<Vec<String>, ReadError> {
-        let failed = |error: hdf5_pure::Error| ReadError::form(self.path, &format!("{list} of {group}"), error);
+        let failed = |error: hdf5_pure::Error| ReadError::format(self.path, &format!("{list} of {group}"), error);
         let attributes = self.group(group)?.attrs().map_err(failed)?;
         match attributes.get(list) {
             Some(AttrValue::F64Array(none)) if none.is_empty() => Ok(Vec::new()),
             Some(names) if names.as_strings().is_some() => Ok(names.as_strings().unwrap_or_default().to_vec()),
-            _ => Err(ReadError::form(self.path, &format!("{list} of {group}"), "there is no such list of names")),
+            _ => Err(ReadError::format(self.path, &format!("{list} of {group}"), "there is no such list of names")),
         }
     }
 
     fn values(&self, path: &str, parameter: &Parameter) -> Result<Vec<f32>, ReadError> {
-        let failed = |error: hdf5_pure::Error| ReadError::form(self.path, path, error);
+        let failed = |error: hdf5_pure::Error| ReadError::format(self.path, path, error);
         let dataset = self.file.dataset(path).map_err(failed)?;
         let (shape, dtype) = (dataset.shape().map_err(failed)?, dataset.dtype().map_err(failed)?);
         let fits = shape.iter().copied().eq(parameter.shape.iter().map(|side| *side as u64));
@@ -175,7 +175,7 @@ impl<'a> Opened<'a> {
         }
         // Keras never packs weights; what is packed could be of any size once unpacked.
         if dataset.is_chunked() {
-            return Err(ReadError::form(self.path, path, "its values are in chunks"));
+            return Err(ReadError::format(self.path, path, "its values are in chunks"));
         }
         dataset.read_f32().map_err(failed)
     }

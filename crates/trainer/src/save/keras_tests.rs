@@ -6,15 +6,15 @@ use std::sync::LazyLock;
 
 use proptest::prelude::*;
 
-use super::super::FORMAT;
+use super::super::FORMAT_VERSION;
 use super::*;
 use crate::random::Random;
 
 /// Different ones for each seed.
 pub fn some_weights(seed: u64) -> Weights {
     let mut weights = Weights::zeros();
-    let mut random = Random::of(&[seed]);
-    for part in weights.parts_mut() {
+    let mut random = Random::from_key(&[seed]);
+    for part in weights.slices_mut() {
         part.fill_with(|| random.uniform() - 0.5);
     }
     weights
@@ -50,7 +50,7 @@ fn by_us() -> Vec<u8> {
 }
 
 fn read_bytes(bytes: Vec<u8>) -> Result<Weights, ReadError> {
-    checked(&Opened::of(Path::new("model.h5"), bytes)?)
+    read_verified(&KerasFile::from_bytes(Path::new("model.h5"), bytes)?)
 }
 
 /// With its causes, as a person sees it.
@@ -80,11 +80,11 @@ fn what_is_no_model_is_refused_with_the_reason() {
     check(" is damaged or no Keras model: cannot read it as HDF5: ");
     FileBuilder::new().write(&path).expect("an empty HDF5 file");
     check(" is damaged or no Keras model: cannot read the group model_weights: ");
-    fs::File::create(&path).and_then(|file| file.set_len(MOST_BYTES + 1)).expect("a file with a hole");
+    fs::File::create(&path).and_then(|file| file.set_len(MAX_FILE_BYTES + 1)).expect("a file with a hole");
     check(" has 67108865 bytes, too many for this network: at most 67108864 are read");
 
     let mut later = model(&Weights::zeros(), SCHEDULE);
-    later.add_group(sealed_by(FORMAT + 1));
+    later.add_group(sealed_by(FORMAT_VERSION + 1));
     later.write(&path).expect("a model of a later format");
     check(" is of format 2, which a newer version wrote: this one reads up to 1");
 }

@@ -4,14 +4,14 @@
 //! # Reading order
 //!
 //! [`keras`] writes and reads a model as Keras does, with what [`config`] says of its layers. [`checkpoint`] is a model with all that
-//! a training needs to go on ([`state`]), and the directory of them. [`tensors`] is for everybody else. [`durable`] puts bytes on the disk.
+//! a training needs to go on ([`state`]), and the directory of them. [`tensors`] is for everybody else. [`atomic_write`] puts bytes on the disk.
 
+mod atomic_write;
 pub mod checkpoint;
+mod checkpoint_state;
 mod config;
-mod durable;
 pub mod keras;
-mod state;
-pub mod tensors;
+pub mod safetensors_file;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -47,7 +47,7 @@ pub struct Schedule {
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     #[error("cannot put the weights for {path} into the form of the file")]
-    Form { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
+    Format { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
     #[error("cannot write {path}")]
     Disk { path: PathBuf, source: io::Error },
     #[error("cannot remove {path}, which a newer checkpoint replaces")]
@@ -58,13 +58,13 @@ pub enum WriteError {
 pub enum ReadError {
     #[error("cannot read {path}")]
     Disk { path: PathBuf, source: io::Error },
-    #[error("{path} has {bytes} bytes, too many for this network: at most {MOST_BYTES} are read")]
+    #[error("{path} has {bytes} bytes, too many for this network: at most {MAX_FILE_BYTES} are read")]
     TooLarge { path: PathBuf, bytes: u64 },
     #[error("{path} is damaged or no Keras model: cannot read {what}")]
-    Form { path: PathBuf, what: String, source: Box<dyn std::error::Error + Send + Sync> },
+    Format { path: PathBuf, what: String, source: Box<dyn std::error::Error + Send + Sync> },
     #[error("{path} holds another network than the tutorial's: {what}")]
     OtherNetwork { path: PathBuf, what: String },
-    #[error("{path} is of format {format}, which a newer version wrote: this one reads up to {FORMAT}")]
+    #[error("{path} is of format {format}, which a newer version wrote: this one reads up to {FORMAT_VERSION}")]
     Newer { path: PathBuf, format: u64 },
     #[error("{path} is damaged: its values are not those that were written")]
     Damaged { path: PathBuf },
@@ -73,13 +73,13 @@ pub enum ReadError {
 }
 
 /// A checkpoint has ten million; Keras' own files of this network not more.
-const MOST_BYTES: u64 = 64 << 20;
+const MAX_FILE_BYTES: u64 = 64 << 20;
 
 /// Of what is in the group `corro` beside what Keras knows.
-const FORMAT: u64 = 1;
+const FORMAT_VERSION: u64 = 1;
 
 impl ReadError {
-    fn form(path: &Path, what: &str, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> ReadError {
-        ReadError::Form { path: path.to_owned(), what: what.to_owned(), source: source.into() }
+    fn format(path: &Path, what: &str, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> ReadError {
+        ReadError::Format { path: path.to_owned(), what: what.to_owned(), source: source.into() }
     }
 }

@@ -6,32 +6,32 @@ use std::time::Instant;
 
 use corro_collectives::{Engine, Reduce};
 
-use super::identity::Identity;
-use super::keeper::Keeper;
+use super::run_dir::RunDir;
+use super::run_fingerprint::RunFingerprint;
 use super::{Settings, TrainError};
 use crate::compute::Compute;
-use crate::data::{self, Dataset, Feed, Plan};
-use crate::network::{Noise, Score, Weights};
-use crate::report::metrics::Epoch;
-use crate::report::progress::{Paper, Progress};
+use crate::data::{self, BatchPlan, BatchPrefetcher, Dataset};
+use crate::distributed::RankOptimizer;
+use crate::network::{DropoutSeed, Score, Weights};
+use crate::report::metrics::EpochMetrics;
+use crate::report::progress::{Progress, ProgressOutput};
 use crate::rmsprop::{self, RmsProp};
 use crate::save::{Checkpoint, Schedule};
-use crate::wrapped::Wrapped;
 
 /// Everything a rank trains with.
 pub struct Training<'a> {
     pub engine: &'a Engine,
     pub settings: &'a Settings,
-    pub identity: Identity,
+    pub fingerprint: RunFingerprint,
     pub dataset: Dataset,
     pub compute: Compute,
-    pub optimizer: Wrapped<'a>,
+    pub optimizer: RankOptimizer<'a>,
     pub weights: Weights,
     /// Of all ranks together.
     pub rate: f32,
     /// Of each rank.
     pub epochs: usize,
-    pub paper: Paper,
+    pub output: ProgressOutput,
 }
 
 impl Training<'_> {
@@ -40,36 +40,37 @@ impl Training<'_> {
         &mut self,
         first: usize,
         mut iterations: u64,
-        mut keeper: Option<Keeper>,
+        mut run_dir: Option<RunDir>,
         out: &mut dyn Write,
     ) -> Result<(), TrainError> {
         if first >= self.epochs {
             return Ok(());
         }
         let Settings { seed, batch, augmentation, .. } = *self.settings;
-        let plan = Plan { seed, rank: self.engine.rank_info().rank, batch, augment: augmentation, first_epoch: first };
-        let mut feed = Feed::start(self.dataset.train.clone(), plan);
+        let plan =
+            BatchPlan { seed, rank: self.engine.rank_info().rank, batch, augment: augmentation, first_epoch: first };
+        let mut prefetcher = BatchPrefetcher::start(self.dataset.train.clone(), plan);
         for epoch in first + 1..=self.epochs {
             writeln!(out, "Epoch {epoch}/{}", self.epochs)?;
             let began = Instant::now();
-            let mut progress = Progress::new(self.paper, feed.steps_per_epoch());
+            let mut progress = Progress::new(self.output, prefetcher.steps_per_epoch());
             let mut seen = Score::default();
-            for step in 1..=feed.steps_per_epoch() {
-                seen += self.step(&mut feed, iterations)?;
+            for step in 1..=prefetcher.steps_per_epoch() {
+                seen += self.step(&mut prefetcher, iterations)?;
                 iterations += 1;
-                if step < feed.steps_per_epoch() {
-                    progress.update(out, began.elapsed(), step, &figures(["loss", "acc"], seen))?;
+                if step < prefetcher.steps_per_epoch() {
+                    progress.update(out, began.elapsed(), step, &named_metrics(["loss", "acc"], seen))?;
                 }
             }
             let trained = began.elapsed();
-            let part = self.score_part();
-            let [all, test] = self.together([seen, part])?;
+            let part = self.score_own_images();
+            let [all, test] = self.allreduce_scores([seen, part])?;
             self.optimizer.gather(RmsProp::accumulators_mut).map_err(TrainError::Ranks)?;
             let took = began.elapsed();
-            let shown = [figures(["loss", "acc"], seen), figures(["val_loss", "val_acc"], test)].concat();
-            progress.finish(out, took, &shown)?;
-            if let Some(keeper) = &mut keeper {
-                let ended = Epoch {
+            let metrics = [named_metrics(["loss", "acc"], seen), named_metrics(["val_loss", "val_acc"], test)].concat();
+            progress.finish(out, took, &metrics)?;
+            if let Some(run_dir) = &mut run_dir {
+                let ended = EpochMetrics {
                     epoch,
                     epochs: self.epochs,
                     loss: mean_loss(all),
@@ -80,52 +81,52 @@ impl Training<'_> {
                     images_per_second: all.images as f64 / trained.as_secs_f64(),
                     rate: self.rate.into(),
                     ranks: self.engine.rank_info().size,
-                    time: Epoch::now(),
+                    time: EpochMetrics::now(),
                 };
-                keeper.on_epoch(&ended, || self.checkpoint(epoch))?;
+                run_dir.on_epoch(&ended, || self.checkpoint(epoch))?;
             }
         }
         Ok(())
     }
 
     /// One batch of this rank, one step of all.
-    fn step(&mut self, feed: &mut Feed, iterations: u64) -> Result<Score, TrainError> {
+    fn step(&mut self, prefetcher: &mut BatchPrefetcher, iterations: u64) -> Result<Score, TrainError> {
         let first = (self.engine.rank_info().rank * self.settings.batch) as u64;
-        let noise = Noise { seed: self.settings.seed, step: iterations, first };
-        let noise = self.settings.dropout.then_some(noise);
-        let fed = feed.next();
-        let mut sending = self.optimizer.sending();
-        let score = self.compute.step(&self.weights, fed.batch(), noise, &mut sending);
-        sending.end()?;
+        let dropout_seed = DropoutSeed { seed: self.settings.seed, step: iterations, first };
+        let dropout_seed = self.settings.dropout.then_some(dropout_seed);
+        let prefetched = prefetcher.next();
+        let mut sender = self.optimizer.gradient_sender();
+        let score = self.compute.step(&self.weights, prefetched.batch(), dropout_seed, &mut sender);
+        sender.end()?;
         self.optimizer.step(&mut self.weights, &mut self.compute)?;
         Ok(score)
     }
 
     /// The network on all test images, each of which one rank has looked at. Collective over all ranks.
     pub fn validate(&mut self) -> Result<Score, TrainError> {
-        let part = self.score_part();
-        Ok(self.together([part])?[0])
+        let part = self.score_own_images();
+        Ok(self.allreduce_scores([part])?[0])
     }
 
-    fn score_part(&mut self) -> Score {
+    fn score_own_images(&mut self) -> Score {
         let place = self.engine.rank_info();
-        let (mut score, mut room) = (Score::default(), Vec::new());
-        let mut left = part(self.dataset.test.labels.len(), place.rank, place.size);
-        while !left.is_empty() {
-            let end = left.end.min(left.start + self.settings.batch);
-            let batch = data::whole(&self.dataset.test, left.start..end, &mut room);
+        let (mut score, mut buffer) = (Score::default(), Vec::new());
+        let mut remaining = rank_range(self.dataset.test.labels.len(), place.rank, place.size);
+        while !remaining.is_empty() {
+            let end = remaining.end.min(remaining.start + self.settings.batch);
+            let batch = data::unaugmented_batch(&self.dataset.test, remaining.start..end, &mut buffer);
             score += self.compute.score(&self.weights, batch);
-            left.start = end;
+            remaining.start = end;
         }
         score
     }
 
     /// The sums over all ranks. Collective over all ranks.
-    fn together<const N: usize>(&self, scores: [Score; N]) -> Result<[Score; N], TrainError> {
-        let mut sums = scores.map(|score| [score.loss, score.right as f64, score.images as f64]);
+    fn allreduce_scores<const N: usize>(&self, scores: [Score; N]) -> Result<[Score; N], TrainError> {
+        let mut sums = scores.map(|score| [score.loss, score.correct as f64, score.images as f64]);
         let flat = sums.as_flattened_mut();
         self.engine.allreduce("scores", flat, Reduce::SUM).map_err(TrainError::Ranks)?;
-        Ok(sums.map(|[loss, right, images]| Score { loss, right: right as usize, images: images as usize }))
+        Ok(sums.map(|[loss, correct, images]| Score { loss, correct: correct as usize, images: images as usize }))
     }
 
     fn checkpoint(&mut self, epoch: usize) -> Checkpoint {
@@ -139,7 +140,7 @@ impl Training<'_> {
             ranks: self.engine.rank_info().size,
             precision: self.settings.precision.to_string(),
             schedule: self.schedule(),
-            training: self.identity.text(),
+            training: self.fingerprint.to_json(),
         }
     }
 
@@ -149,11 +150,11 @@ impl Training<'_> {
 }
 
 /// A rank's part of some images.
-fn part(images: usize, rank: usize, size: usize) -> Range<usize> {
+fn rank_range(images: usize, rank: usize, size: usize) -> Range<usize> {
     images * rank / size..images * (rank + 1) / size
 }
 
-fn figures(names: [&'static str; 2], score: Score) -> [(&'static str, f64); 2] {
+fn named_metrics(names: [&'static str; 2], score: Score) -> [(&'static str, f64); 2] {
     [(names[0], mean_loss(score)), (names[1], accuracy(score))]
 }
 
@@ -162,7 +163,7 @@ pub fn mean_loss(score: Score) -> f64 {
 }
 
 pub fn accuracy(score: Score) -> f64 {
-    score.right as f64 / score.images.max(1) as f64
+    score.correct as f64 / score.images.max(1) as f64
 }
 
 #[cfg(test)]
@@ -172,7 +173,7 @@ mod tests {
     #[test]
     fn every_test_image_is_one_ranks() {
         for (images, size) in [(10, 4), (3, 4), (0, 2), (10_000, 7)] {
-            let all: Vec<usize> = (0..size).flat_map(|rank| part(images, rank, size)).collect();
+            let all: Vec<usize> = (0..size).flat_map(|rank| rank_range(images, rank, size)).collect();
             assert_eq!(all, (0..images).collect::<Vec<_>>());
         }
     }

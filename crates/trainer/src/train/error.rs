@@ -16,7 +16,7 @@ pub enum TrainError {
     #[error("a setting of the training cannot be used")]
     Settings(#[from] SettingsError),
     #[error("the images cannot be had")]
-    Images(#[from] DataError),
+    Data(#[from] DataError),
     #[error("this rank did not find the others")]
     Start(#[from] StartError),
     #[error("this rank could not be bound to its processors")]
@@ -36,21 +36,21 @@ pub enum TrainError {
         cause: io::Error,
     },
     #[error("the checkpoints cannot be looked through")]
-    Checkpoints(#[from] ReadError),
+    ReadCheckpoints(#[from] ReadError),
     #[error(
         "a checkpoint or the model cannot be kept: see that there is room, then start again to go on from the last checkpoint"
     )]
-    Keep(#[from] WriteError),
+    WriteCheckpoint(#[from] WriteError),
     /// Going on would be neither the one training nor the other.
     #[error(
         "{} is of another training ({differences}): use its settings to go on with it, another directory for this one, or --fresh to \
          delete it and begin anew",
         checkpoint.display()
     )]
-    Another { checkpoint: PathBuf, differences: String },
+    OtherRun { checkpoint: PathBuf, differences: String },
     /// It alone reads and writes files, and has said why.
     #[error("rank 0 could not begin; its own message says why")]
-    First,
+    RankZeroFailed,
     #[error("cannot write how the training goes")]
     Out(#[from] io::Error),
 }

@@ -1,16 +1,16 @@
 //! The whole training of one rank: the five Horovod steps, epochs, validation, checkpoints, the result. `corro train` enters, once for
 //! each rank; the ranks meet in the engine and in nothing else.
 //!
-//! [`settings`] is what a training is to be, `identity` which it is. [`run`] takes the five steps; `processors` finds this rank's,
-//! `beginning` where a training begins or goes on, `epochs` trains, with `keeper` before the directory, and `results` ends it.
+//! [`settings`] is what a training is to be, `run_fingerprint` which it is. [`run`] takes the five steps; `cpu_pinning` finds this rank's,
+//! `resume` where a training begins or goes on, `epochs` trains, with `run_dir` before the directory, and `results` ends it.
 
-mod beginning;
+mod cpu_pinning;
 mod epochs;
 mod error;
-mod identity;
-mod keeper;
-mod processors;
 mod results;
+mod resume;
+mod run_dir;
+mod run_fingerprint;
 pub mod settings;
 
 use std::io::Write;
@@ -21,17 +21,17 @@ use corro_collectives::{Engine, Launch, ReduceOp, SetId, StartError};
 
 use crate::compute::{self, Compute, Isa};
 use crate::data::{self, Dataset};
+use crate::distributed::RankOptimizer;
 use crate::network::{CHANNELS, SIDE, Score};
-use crate::report::progress::Paper;
+use crate::report::progress::ProgressOutput;
 use crate::rmsprop::{self, RmsProp};
-use crate::wrapped::Wrapped;
 
 pub use error::TrainError;
 pub use settings::Settings;
 
-use beginning::Beginning;
 use epochs::Training;
-use identity::Identity;
+use resume::StartState;
+use run_fingerprint::RunFingerprint;
 
 /// What is told about a run, and not about the training.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +46,7 @@ pub struct Options<'a> {
 
 /// How it ended.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
+pub struct TrainingResult {
     pub model: PathBuf,
     /// Over all test images.
     pub test: Score,
@@ -56,23 +56,23 @@ pub struct Outcome {
 ///
 /// # Errors
 /// When a setting, the images, the directory or this machine cannot be used, and when another rank has ended: it is named.
-pub fn run(settings: &Settings, options: &Options<'_>, out: &mut dyn Write) -> Result<Outcome, TrainError> {
+pub fn run(settings: &Settings, options: &Options<'_>, out: &mut dyn Write) -> Result<TrainingResult, TrainError> {
     settings.check()?;
 
     // 1. Init: find the other ranks. Without any launcher this one is alone.
-    let engine = start()?;
+    let engine = start_engine()?;
     let (rank, size) = (engine.rank_info().rank, engine.rank_info().size);
 
     // 2. Pin: every rank computes on processors of its own.
-    let n_processors = processors::pin(&engine)?;
+    let n_cpus = cpu_pinning::pin(&engine)?;
     let mut compute = Compute::new(&compute::Config {
-        threads: settings.threads.unwrap_or(n_processors),
+        threads: settings.threads.unwrap_or(n_cpus),
         batch: settings.batch,
         precision: settings.precision.into(),
         isa: Isa::best(),
     })?;
     let dataset = data::open(&settings.source())?;
-    introduce(settings, &dataset, size, out)?;
+    print_summary(settings, &dataset, size, out)?;
 
     // 3. Scale: more ranks make larger steps, and share the epochs out.
     let rate = scale_learning_rate(&engine, settings.learning_rate, ReduceOp::Average);
@@ -80,31 +80,31 @@ pub fn run(settings: &Settings, options: &Options<'_>, out: &mut dyn Write) -> R
 
     // 4. Wrap: the optimizer will see the gradients of all ranks.
     let rmsprop = RmsProp::new(&rmsprop::Config { rate, decay: settings.decay }, compute.pool().clone());
-    let mut optimizer = Wrapped::new(&engine, rmsprop)?;
-    optimizer.share(&mut compute);
+    let mut optimizer = RankOptimizer::new(&engine, rmsprop)?;
+    optimizer.enable_stealing(&mut compute);
 
     // 5. Broadcast: all ranks begin where rank 0 begins.
-    let identity = Identity::of(settings, &dataset, size);
-    let beginning = Beginning::find(&engine, &identity, settings, options)?;
-    beginning.tell(options.dir, epochs, out)?;
-    let Beginning { mut weights, accumulators, iterations, epoch, keeper, .. } = beginning;
-    optimizer.take(&mut weights)?;
+    let fingerprint = RunFingerprint::new(settings, &dataset, size);
+    let start_state = StartState::load(&engine, &fingerprint, settings, options)?;
+    start_state.report(options.dir, epochs, out)?;
+    let StartState { mut weights, accumulators, iterations, epoch, run_dir, .. } = start_state;
+    optimizer.set_weights(&mut weights)?;
     optimizer.inner().set_state(rmsprop::State { accumulators, iterations });
 
     let terminal = options.terminal.filter(|_| rank == 0);
-    let paper = terminal.map_or(Paper::Log, |columns| Paper::Terminal { columns });
+    let output = terminal.map_or(ProgressOutput::Log, |columns| ProgressOutput::Terminal { columns });
     let mut training =
-        Training { engine: &engine, settings, identity, dataset, compute, optimizer, weights, rate, epochs, paper };
-    training.train(epoch, iterations, keeper, out)?;
-    let outcome = results::save_and_score(&mut training, options.dir, out)?;
+        Training { engine: &engine, settings, fingerprint, dataset, compute, optimizer, weights, rate, epochs, output };
+    training.train(epoch, iterations, run_dir, out)?;
+    let result = results::save_and_score(&mut training, options.dir, out)?;
     // Nobody leaves while others still speak.
     engine.barrier(SetId::GLOBAL).map_err(TrainError::Ranks)?;
-    Ok(outcome)
+    Ok(result)
 }
 
 /// As Horovod does, with one difference: where gradients meet in a ring, the order in which an element is added up depends on its place
 /// among those it travels with. So every gradient travels alone, and the same seed gives the same weights.
-fn start() -> Result<Engine, TrainError> {
+fn start_engine() -> Result<Engine, TrainError> {
     let launch = Launch::from_environment().map_err(StartError::Launch)?;
     let mut settings = corro_collectives::Settings::from_environment().map_err(StartError::Settings)?;
     settings.fusion_threshold = 0;
@@ -113,7 +113,7 @@ fn start() -> Result<Engine, TrainError> {
 }
 
 /// As the script, behind what it does not say.
-fn introduce(settings: &Settings, dataset: &Dataset, size: usize, out: &mut dyn Write) -> Result<(), TrainError> {
+fn print_summary(settings: &Settings, dataset: &Dataset, size: usize, out: &mut dyn Write) -> Result<(), TrainError> {
     if let data::Source::Synthetic { .. } = settings.source() {
         writeln!(out, "Synthetic images, made from the seed: --data gives those of CIFAR-10.")?;
     }

@@ -74,12 +74,12 @@ impl fmt::Display for Precision {
 
 /// A value that no training can have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{field} is {value}: it must be {must}; without it, it is {usual}")]
+#[error("{field} is {value}: it must be {requirement}; without it, it is {default}")]
 pub struct SettingsError {
     pub field: &'static str,
     pub value: String,
-    pub must: &'static str,
-    pub usual: String,
+    pub requirement: &'static str,
+    pub default: String,
 }
 
 impl Default for Synthetic {
@@ -109,28 +109,34 @@ impl Default for Settings {
 }
 
 /// More would only fill the memory.
-const LARGEST_BATCH: usize = 4096;
-const MOST_IMAGES: usize = 1_000_000;
-const MOST_EPOCHS: usize = 1_000_000;
-const MOST_THREADS: usize = 1024;
+const MAX_BATCH: usize = 4096;
+const MAX_IMAGES: usize = 1_000_000;
+const MAX_EPOCHS: usize = 1_000_000;
+const MAX_THREADS: usize = 1024;
 
 impl Settings {
     /// Whether a training can have these values.
     pub fn check(&self) -> Result<(), SettingsError> {
-        let usual = Settings::default();
+        let default = Settings::default();
         let images = "a whole number from 1 to 1000000";
         let threads = self.threads.unwrap_or(1);
-        whole("epochs", self.epochs, MOST_EPOCHS, "a whole number from 1 to 1000000", usual.epochs)?;
-        whole("batch", self.batch, LARGEST_BATCH, "a whole number from 1 to 4096", usual.batch)?;
+        check_range("epochs", self.epochs, MAX_EPOCHS, "a whole number from 1 to 1000000", default.epochs)?;
+        check_range("batch", self.batch, MAX_BATCH, "a whole number from 1 to 4096", default.batch)?;
         let rate = self.learning_rate.is_finite() && self.learning_rate > 0.0;
-        within("learningRate", rate, self.learning_rate, "a number above 0", usual.learning_rate)?;
+        check_value("learningRate", rate, self.learning_rate, "a number above 0", default.learning_rate)?;
         let decay = self.decay.is_finite() && self.decay >= 0.0;
-        within("decay", decay, self.decay, "0 or a number above it", usual.decay)?;
-        whole("synthetic.train", self.synthetic.train, MOST_IMAGES, images, usual.synthetic.train)?;
-        whole("synthetic.test", self.synthetic.test, MOST_IMAGES, images, usual.synthetic.test)?;
-        whole("threads", threads, MOST_THREADS, "a whole number from 1 to 1024", "one for each processor")?;
-        whole("checkpointEvery", self.checkpoint_every, usize::MAX, "at least 1", usual.checkpoint_every)?;
-        whole("keep", self.keep, usize::MAX, "at least 1: a training resumes from the last checkpoint", usual.keep)
+        check_value("decay", decay, self.decay, "0 or a number above it", default.decay)?;
+        check_range("synthetic.train", self.synthetic.train, MAX_IMAGES, images, default.synthetic.train)?;
+        check_range("synthetic.test", self.synthetic.test, MAX_IMAGES, images, default.synthetic.test)?;
+        check_range("threads", threads, MAX_THREADS, "a whole number from 1 to 1024", "one for each processor")?;
+        check_range("checkpointEvery", self.checkpoint_every, usize::MAX, "at least 1", default.checkpoint_every)?;
+        check_range(
+            "keep",
+            self.keep,
+            usize::MAX,
+            "at least 1: a training resumes from the last checkpoint",
+            default.keep,
+        )
     }
 
     /// Where the images come from.
@@ -142,27 +148,27 @@ impl Settings {
     }
 }
 
-fn whole(
+fn check_range(
     field: &'static str,
     value: usize,
-    most: usize,
-    must: &'static str,
-    usual: impl ToString,
+    max: usize,
+    requirement: &'static str,
+    default: impl ToString,
 ) -> Result<(), SettingsError> {
-    within(field, (1..=most).contains(&value), value, must, usual)
+    check_value(field, (1..=max).contains(&value), value, requirement, default)
 }
 
-fn within(
+fn check_value(
     field: &'static str,
-    fits: bool,
+    is_valid: bool,
     value: impl ToString,
-    must: &'static str,
-    usual: impl ToString,
+    requirement: &'static str,
+    default: impl ToString,
 ) -> Result<(), SettingsError> {
-    if fits {
+    if is_valid {
         return Ok(());
     }
-    Err(SettingsError { field, value: value.to_string(), must, usual: usual.to_string() })
+    Err(SettingsError { field, value: value.to_string(), requirement, default: default.to_string() })
 }
 
 #[cfg(test)]

@@ -98,7 +98,7 @@ for name, values in [("gradients", gradients), ("after", after)]:
     np.concatenate([value.ravel() for value in values]).astype("<f8").tofile(folder / name)
 answer = {
     "loss": float(loss),
-    "right": int((np.asarray(chances).argmax(axis=1) == labels).sum()),
+    "correct": int((np.asarray(chances).argmax(axis=1) == labels).sum()),
     "names": names,
     "shapes": shapes,
     "largest": [float(np.abs(values).max()) for values in drawn],

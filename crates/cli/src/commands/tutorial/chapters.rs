@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use corro_trainer::report::metrics::{self, Epoch};
+use corro_trainer::report::metrics::{self, EpochMetrics};
 
 use super::lesson::{Lesson, SETTINGS};
 use super::stage::{Stage, say};
@@ -112,12 +112,12 @@ fn expect_success(stage: &Stage) -> Result<(), Failure> {
 
 /// From the metrics of the training, which have been downloaded.
 fn tell_result(stage: &Stage) -> Result<(), Failure> {
-    let epochs = metrics::epochs(&stage.read(metrics::FILE)?);
+    let epochs = metrics::parse_epochs(&stage.read(metrics::FILE)?);
     let last = epochs.last().ok_or_else(|| Failure::new("the training has left no metrics"))?;
     say(&format!("\n{}", result(&epochs, last)))
 }
 
-fn result(epochs: &[Epoch], last: &Epoch) -> String {
+fn result(epochs: &[EpochMetrics], last: &EpochMetrics) -> String {
     let seconds: f64 = epochs.iter().map(|epoch| epoch.seconds).sum();
     let mean = epochs.iter().map(|epoch| epoch.images_per_second).sum::<f64>() / epochs.len() as f64;
     format!(

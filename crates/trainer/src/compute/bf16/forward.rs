@@ -15,39 +15,39 @@
 //! | conv2d_3 | 16 | 12 x 12 |
 //! | pooling | 6 | 6 x 6 |
 
-use super::kernels::{Kernels, taps};
-use super::lines::{Line, NO_SUMS, NOTHING, Run, overlapped, packed, rows};
-use super::pooling::{Pooling, Winners, draw, pool, rectify, scale};
-use super::stack::{self, Bordered};
-use super::tiles::{Left, Tiles};
+use super::amx::{AmxTiles, LeftOperand};
+use super::first_conv_patches::{self as patches, PaddedImage};
+use super::kernels::{PackedKernels, taps};
+use super::pooling::{ArgmaxMasks, Pooling, bias_relu, draw_keep_mask, dropout_scale, pool};
+use super::tile_layout::{AccTile, Bf16Row, ZERO_ACC, ZERO_ROW, left_rows, packed_right, pipelined};
 use crate::network::Weights;
 
 /// Pixels of zeros before and after the first of a bordered row of 16.
-pub const BORDER: usize = 17;
+pub const BORDER_PIXELS: usize = 17;
 /// Lines of an image for the dense layer.
-pub const OUT: usize = 6 * 6 * 2;
+pub const OUT_ROWS: usize = 6 * 6 * 2;
 
 pub const TAPS_32: [usize; 9] = taps(32, 1);
 pub const TAPS_16: [usize; 9] = taps(16, 1);
 pub const TAPS_16_64: [usize; 18] = taps(16, 2);
 
 /// What the way back of an image needs, or the next layer reads. Longer than the pixels by what the last runs read beyond them.
-pub struct Kept {
-    pub winners: Vec<Winners>,
-    pub pooled: Vec<Line>,
+pub struct Activations {
+    pub argmax: Vec<ArgmaxMasks>,
+    pub pooled: Vec<Bf16Row>,
     /// Two lines a pixel.
-    pub conv2d_2: Vec<Line>,
+    pub conv2d_2: Vec<Bf16Row>,
     /// Two a pixel.
-    pub winners_2: Vec<Winners>,
+    pub argmax_2: Vec<ArgmaxMasks>,
 }
 
-impl Kept {
-    pub fn new() -> Kept {
-        Kept {
-            winners: vec![[0; 4]; 15 * 15],
-            pooled: vec![NOTHING; BORDER + 15 * 16 + 1],
-            conv2d_2: vec![NOTHING; (14 * 16 + 2) * 2],
-            winners_2: vec![[0; 4]; OUT],
+impl Activations {
+    pub fn new() -> Activations {
+        Activations {
+            argmax: vec![[0; 4]; 15 * 15],
+            pooled: vec![ZERO_ROW; BORDER_PIXELS + 15 * 16 + 1],
+            conv2d_2: vec![ZERO_ROW; (14 * 16 + 2) * 2],
+            argmax_2: vec![[0; 4]; OUT_ROWS],
         }
     }
 }
@@ -55,31 +55,31 @@ impl Kept {
 /// Room a thread needs beside. The first convolution is computed again on the way back: it is the largest of all and the cheapest, so that
 /// keeping it for each image costs more, in memory that is far away.
 pub struct Scratch {
-    pub stack: Vec<Line>,
-    pub conv2d: Vec<Line>,
-    bordered: Bordered,
-    sums: [[Run; 2]; 2],
+    pub patches: Vec<Bf16Row>,
+    pub conv2d: Vec<Bf16Row>,
+    padded: PaddedImage,
+    sums: [[AccTile; 2]; 2],
     /// By pixel after each pooling, what dropout leaves; one more than there are, as they are drawn in twos.
-    kept: [u32; 15 * 15 + 1],
-    kept_2: [u32; OUT],
+    keep_mask: [u32; 15 * 15 + 1],
+    keep_mask_2: [u32; OUT_ROWS],
 }
 
 impl Scratch {
     pub fn new() -> Scratch {
         Scratch {
-            stack: stack::room(),
-            conv2d: vec![NOTHING; 32 * 32 + 2],
-            bordered: Bordered::new(),
-            sums: [[NO_SUMS; 2]; 2],
-            kept: [0; 15 * 15 + 1],
-            kept_2: [0; OUT],
+            patches: patches::zeroed(),
+            conv2d: vec![ZERO_ROW; 32 * 32 + 2],
+            padded: PaddedImage::new(),
+            sums: [[ZERO_ACC; 2]; 2],
+            keep_mask: [0; 15 * 15 + 1],
+            keep_mask_2: [0; OUT_ROWS],
         }
     }
 }
 
 /// What all images of a step have in common, on the way forward.
 pub struct Forward<'a> {
-    pub kernels: &'a Kernels,
+    pub kernels: &'a PackedKernels,
     pub weights: &'a Weights,
 }
 
@@ -88,89 +88,107 @@ impl Forward<'_> {
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512bf16")]
     pub fn image(
         &self,
-        tiles: &Tiles,
+        tiles: &AmxTiles,
         image: &[f32],
         keys: [Option<u64>; 2],
         scratch: &mut Scratch,
-        kept: &mut Kept,
-        out: &mut [Line],
+        activations: &mut Activations,
+        out: &mut [Bf16Row],
     ) {
-        draw(0, keys[0], &mut scratch.kept);
-        draw(1, keys[1], &mut scratch.kept_2);
+        draw_keep_mask(0, keys[0], &mut scratch.keep_mask);
+        draw_keep_mask(1, keys[1], &mut scratch.keep_mask_2);
         self.first(tiles, image, scratch);
-        self.second(tiles, scale(0, keys[0].is_some()), scratch, kept);
-        self.third(tiles, scratch, kept);
-        self.fourth(tiles, scale(1, keys[1].is_some()), scratch, kept, out);
+        self.second(tiles, dropout_scale(0, keys[0].is_some()), scratch, activations);
+        self.third(tiles, scratch, activations);
+        self.fourth(tiles, dropout_scale(1, keys[1].is_some()), scratch, activations, out);
     }
 
     #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
-    pub fn first(&self, tiles: &Tiles, image: &[f32], scratch: &mut Scratch) {
-        scratch.bordered.stack(image, &mut scratch.stack);
-        let make = |row: usize, [sums, _]: &mut [Run; 2]| {
-            let stack = scratch.stack[row * stack::ROW..][..stack::ROW].as_ptr();
-            let left = Left { first: stack.cast(), down: 16 * stack::STRIDE, stride: stack::STRIDE };
+    pub fn first(&self, tiles: &AmxTiles, image: &[f32], scratch: &mut Scratch) {
+        scratch.padded.fill_patches(image, &mut scratch.patches);
+        let make = |row: usize, [sums, _]: &mut [AccTile; 2]| {
+            let patch_row =
+                scratch.patches[row * patches::ROWS_PER_IMAGE_ROW..][..patches::ROWS_PER_IMAGE_ROW].as_ptr();
+            let left = LeftOperand {
+                first: patch_row.cast(),
+                down: 16 * patches::PIXEL_STRIDE,
+                stride: patches::PIXEL_STRIDE,
+            };
             // SAFETY: the last tile reads 64 bytes from pixel 31, up to byte 622 of 640; the kernel is one step.
-            unsafe { tiles.multiply(left, &[0], packed(self.kernels.first.as_ptr()), sums.sums(false)) };
+            unsafe { tiles.multiply(left, &[0], packed_right(self.kernels.first.as_ptr()), sums.output(false)) };
         };
-        let finish = |row: usize, [sums, _]: &[Run; 2]| {
-            rectify(&sums.0, &self.weights.0[1], &mut scratch.conv2d[row * 32..][..32], 1);
+        let finish = |row: usize, [sums, _]: &[AccTile; 2]| {
+            bias_relu(&sums.0, &self.weights.0[1], &mut scratch.conv2d[row * 32..][..32], 1);
         };
-        overlapped(&mut scratch.sums, 32, make, finish);
+        pipelined(&mut scratch.sums, 32, make, finish);
     }
 
     #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
-    fn second(&self, tiles: &Tiles, scale: f32, scratch: &mut Scratch, kept: &mut Kept) {
+    fn second(&self, tiles: &AmxTiles, scale: f32, scratch: &mut Scratch, activations: &mut Activations) {
         let kernel = self.kernels.forward[0].as_ptr();
-        let make = |row: usize, sums: &mut [Run; 2]| {
+        let make = |row: usize, sums: &mut [AccTile; 2]| {
             for (below, sums) in sums.iter_mut().enumerate() {
                 let pixels = &scratch.conv2d[(2 * row + below) * 32..][..32 + 66];
                 // SAFETY: under the last tap, the last of 32 pixels is 66 further.
-                unsafe { tiles.multiply(rows(pixels.as_ptr(), 1), &TAPS_32, packed(kernel), sums.sums(false)) };
+                unsafe {
+                    tiles.multiply(left_rows(pixels.as_ptr(), 1), &TAPS_32, packed_right(kernel), sums.output(false))
+                };
             }
         };
-        let finish = |row: usize, [top, bottom]: &[Run; 2]| {
-            let pooling = Pooling { bias: &self.weights.0[3], kept: &scratch.kept[row * 15..][..15], scale };
-            let out = &mut kept.pooled[BORDER + row * 16..][..15];
-            pool(&top.0[..30], &bottom.0[..30], &pooling, out, &mut kept.winners[row * 15..][..15], 1);
+        let finish = |row: usize, [top, bottom]: &[AccTile; 2]| {
+            let pooling = Pooling { bias: &self.weights.0[3], keep_mask: &scratch.keep_mask[row * 15..][..15], scale };
+            let out = &mut activations.pooled[BORDER_PIXELS + row * 16..][..15];
+            pool(&top.0[..30], &bottom.0[..30], &pooling, out, &mut activations.argmax[row * 15..][..15], 1);
         };
-        overlapped(&mut scratch.sums, 15, make, finish);
+        pipelined(&mut scratch.sums, 15, make, finish);
     }
 
     #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
-    fn third(&self, tiles: &Tiles, scratch: &mut Scratch, kept: &mut Kept) {
+    fn third(&self, tiles: &AmxTiles, scratch: &mut Scratch, activations: &mut Activations) {
         // Twice, for 32 output channels each, seven times two rows.
-        let make = |index: usize, [sums, _]: &mut [Run; 2]| {
+        let make = |index: usize, [sums, _]: &mut [AccTile; 2]| {
             let (half, run) = (index / 7, index % 7);
             let kernel = self.kernels.forward[1][half * 9 * 32..][..9 * 32].as_ptr();
-            let pixels = &kept.pooled[run * 32..][..32 + 34];
+            let pixels = &activations.pooled[run * 32..][..32 + 34];
             // SAFETY: under the last tap, the last of 32 pixels is 34 further.
-            unsafe { tiles.multiply(rows(pixels.as_ptr(), 1), &TAPS_16, packed(kernel), sums.sums(false)) };
+            unsafe {
+                tiles.multiply(left_rows(pixels.as_ptr(), 1), &TAPS_16, packed_right(kernel), sums.output(false))
+            };
         };
-        let finish = |index: usize, [sums, _]: &[Run; 2]| {
+        let finish = |index: usize, [sums, _]: &[AccTile; 2]| {
             let (half, run) = (index / 7, index % 7);
-            let out = &mut kept.conv2d_2[run * 32 * 2 + half..][..32 * 2 - half];
-            rectify(&sums.0, &self.weights.0[5][32 * half..][..32], out, 2);
+            let out = &mut activations.conv2d_2[run * 32 * 2 + half..][..32 * 2 - half];
+            bias_relu(&sums.0, &self.weights.0[5][32 * half..][..32], out, 2);
         };
-        overlapped(&mut scratch.sums, 2 * 7, make, finish);
+        pipelined(&mut scratch.sums, 2 * 7, make, finish);
     }
 
     #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
-    fn fourth(&self, tiles: &Tiles, scale: f32, scratch: &mut Scratch, kept: &mut Kept, out: &mut [Line]) {
-        let make = |index: usize, [sums, _]: &mut [Run; 2]| {
+    fn fourth(
+        &self,
+        tiles: &AmxTiles,
+        scale: f32,
+        scratch: &mut Scratch,
+        activations: &mut Activations,
+        out: &mut [Bf16Row],
+    ) {
+        let make = |index: usize, [sums, _]: &mut [AccTile; 2]| {
             let (half, row) = (index / 6, index % 6);
             let kernel = self.kernels.forward[2][half * 18 * 32..][..18 * 32].as_ptr();
-            let pixels = &kept.conv2d_2[row * 32 * 2..][..(32 + 34) * 2];
+            let pixels = &activations.conv2d_2[row * 32 * 2..][..(32 + 34) * 2];
             // SAFETY: under the last tap, the last of 32 pixels is 34 further.
-            unsafe { tiles.multiply(rows(pixels.as_ptr(), 2), &TAPS_16_64, packed(kernel), sums.sums(false)) };
+            unsafe {
+                tiles.multiply(left_rows(pixels.as_ptr(), 2), &TAPS_16_64, packed_right(kernel), sums.output(false))
+            };
         };
-        let finish = |index: usize, [sums, _]: &[Run; 2]| {
+        let finish = |index: usize, [sums, _]: &[AccTile; 2]| {
             let (half, row) = (index / 6, index % 6);
-            let place = row * 12 + half..row * 12 + 12;
+            let range = row * 12 + half..row * 12 + 12;
             let bias = &self.weights.0[7][32 * half..][..32];
-            let pooling = Pooling { bias, kept: &scratch.kept_2[place.clone()], scale };
+            let pooling = Pooling { bias, keep_mask: &scratch.keep_mask_2[range.clone()], scale };
             let (top, bottom) = (&sums.0[..12], &sums.0[16..28]);
-            pool(top, bottom, &pooling, &mut out[place.clone()], &mut kept.winners_2[place], 2);
+            pool(top, bottom, &pooling, &mut out[range.clone()], &mut activations.argmax_2[range], 2);
         };
-        overlapped(&mut scratch.sums, 2 * 6, make, finish);
+        pipelined(&mut scratch.sums, 2 * 6, make, finish);
     }
 }

@@ -5,103 +5,103 @@
 
 use std::arch::x86_64::*;
 
-use super::lines::{Line, NOTHING, interleave, round, transpose_16};
+use super::tile_layout::{Bf16Row, ZERO_ROW, interleave, round, transpose_16};
 use crate::network::Weights;
 
 /// Packed for the tiles. Of more than 32 columns, each 32 are apart: all taps of the first, then all of the next.
-pub struct Kernels {
-    /// One step, of the 27 values that a pixel of the first convolution sees: see [`super::stack`].
-    pub first: Vec<Line>,
-    pub forward: [Vec<Line>; 3],
-    pub backward: [Vec<Line>; 3],
+pub struct PackedKernels {
+    /// One step, of the 27 values that a pixel of the first convolution sees: see [`super::first_conv_patches`].
+    pub first: Vec<Bf16Row>,
+    pub forward: [Vec<Bf16Row>; 3],
+    pub backward: [Vec<Bf16Row>; 3],
 }
 
 /// Input and output channels of the convolutions after the first.
 pub const CHANNELS: [(usize, usize); 3] = [(32, 32), (32, 64), (64, 64)];
 
 /// Parts into which packing can be cut.
-pub const PARTS: usize = 7;
+pub const N_PARTS: usize = 7;
 
 /// Bytes from a pixel to that under each tap, in images whose rows are `width` pixels of `lines` lines, `N` being `9 * lines`.
 pub const fn taps<const N: usize>(width: usize, lines: usize) -> [usize; N] {
     let (mut steps, mut step) = ([0; N], 0);
     while step < N {
         let (tap, line) = (step / lines, step % lines);
-        steps[step] = ((tap / 3 * width + tap % 3) * lines + line) * super::lines::LINE;
+        steps[step] = ((tap / 3 * width + tap % 3) * lines + line) * super::tile_layout::ROW_BYTES;
         step += 1;
     }
     steps
 }
 
-impl Kernels {
-    pub fn new() -> Kernels {
-        let room = |of: usize| vec![NOTHING; 9 * CHANNELS[of].0 * CHANNELS[of].1 / 32];
-        let all = || [room(0), room(1), room(2)];
-        Kernels { first: vec![NOTHING; 32], forward: all(), backward: all() }
+impl PackedKernels {
+    pub fn new() -> PackedKernels {
+        let rows = |of: usize| vec![ZERO_ROW; 9 * CHANNELS[of].0 * CHANNELS[of].1 / 32];
+        let all = || [rows(0), rows(1), rows(2)];
+        PackedKernels { first: vec![ZERO_ROW; 32], forward: all(), backward: all() }
     }
 
     /// The parts, the largest first, each with what packs it.
-    pub fn parts(&mut self) -> [(Part, &mut [Line]); PARTS] {
+    pub fn parts(&mut self) -> [(KernelPart, &mut [Bf16Row]); N_PARTS] {
         let [forward_1, forward_2, forward_3] = &mut self.forward;
         let [backward_1, backward_2, backward_3] = &mut self.backward;
         [
-            (Part::Backward(2), backward_3),
-            (Part::Forward(2), forward_3),
-            (Part::Backward(1), backward_2),
-            (Part::Forward(1), forward_2),
-            (Part::Backward(0), backward_1),
-            (Part::Forward(0), forward_1),
-            (Part::First, &mut self.first),
+            (KernelPart::Backward(2), backward_3),
+            (KernelPart::Forward(2), forward_3),
+            (KernelPart::Backward(1), backward_2),
+            (KernelPart::Forward(1), forward_2),
+            (KernelPart::Backward(0), backward_1),
+            (KernelPart::Forward(0), forward_1),
+            (KernelPart::First, &mut self.first),
         ]
     }
 }
 
 #[derive(Clone, Copy, Debug)]
-pub enum Part {
+pub enum KernelPart {
     First,
     /// Of that convolution in [`CHANNELS`].
     Forward(usize),
     Backward(usize),
 }
 
-impl Part {
+impl KernelPart {
     #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
-    pub fn pack(self, weights: &Weights, to: &mut [Line]) {
+    pub fn pack(self, weights: &Weights, to: &mut [Bf16Row]) {
         let kernel = |of: usize| &*weights.0[2 + 2 * of];
         match self {
-            Part::First => pack_first(&weights.0[0], to),
-            Part::Forward(of) => pack_forward(kernel(of), CHANNELS[of], to),
-            Part::Backward(of) => pack_backward(kernel(of), CHANNELS[of], to),
+            KernelPart::First => pack_first(&weights.0[0], to),
+            KernelPart::Forward(of) => pack_forward(kernel(of), CHANNELS[of], to),
+            KernelPart::Backward(of) => pack_backward(kernel(of), CHANNELS[of], to),
         }
     }
 }
 
 /// Rows in the order of a stack: by column of the kernel, then row, then channel.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
-fn pack_first(kernel: &[f32], to: &mut [Line]) {
+fn pack_first(kernel: &[f32], to: &mut [Bf16Row]) {
     let row = |value: usize, tile: usize| match value {
         0..27 => load(kernel, ((value / 3 % 3 * 3 + value / 9) * 3 + value % 3) * 32 + 16 * tile),
         _ => _mm512_setzero_ps(),
     };
     for (index, line) in to.iter_mut().enumerate() {
         let (tile, pair) = (index / 16, index % 16);
-        *line = of_bits(interleave(row(2 * pair, tile), row(2 * pair + 1, tile)));
+        *line = row_from_bits(interleave(row(2 * pair, tile), row(2 * pair + 1, tile)));
     }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
-fn pack_forward(kernel: &[f32], (inputs, outputs): (usize, usize), to: &mut [Line]) {
+fn pack_forward(kernel: &[f32], (inputs, outputs): (usize, usize), to: &mut [Bf16Row]) {
     for (index, line) in to.iter_mut().enumerate() {
         let (pair, tile, rest) = (index % 16, index / 16 % 2, index / 32);
         // Taps times input channels are simply the rows of the kernel.
         let (rows_32, columns_32) = (rest % (9 * inputs / 32), rest / (9 * inputs / 32));
         let at = (rows_32 * 32 + 2 * pair) * outputs + columns_32 * 32 + tile * 16;
-        *line = of_bits(interleave(load(kernel, at), load(kernel, at + outputs)));
+        *line = row_from_bits(interleave(load(kernel, at), load(kernel, at + outputs)));
     }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
-fn pack_backward(kernel: &[f32], (inputs, outputs): (usize, usize), to: &mut [Line]) {
+fn pack_backward(kernel: &[f32], (inputs, outputs): (usize, usize), to: &mut [Bf16Row]) {
     for (index, tile) in to.chunks_exact_mut(16).enumerate() {
         let (half, rest) = (index % 2, index / 2);
         let (outputs_32, rest) = (rest % (outputs / 32), rest / (outputs / 32));
@@ -114,7 +114,7 @@ fn pack_backward(kernel: &[f32], (inputs, outputs): (usize, usize), to: &mut [Li
         }
         // Two output channels are four bytes: transposed, a line holds the same two of 16 inputs.
         for (line, values) in tile.iter_mut().zip(transpose_16(&rows)) {
-            *line = of_bits(values);
+            *line = row_from_bits(values);
         }
     }
 }
@@ -129,7 +129,7 @@ fn load(values: &[f32], at: usize) -> __m512 {
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn of_bits(values: __m512i) -> Line {
+fn row_from_bits(values: __m512i) -> Bf16Row {
     // SAFETY: the same 512 bits.
     unsafe { std::mem::transmute(values) }
 }

@@ -3,48 +3,48 @@
 
 use std::arch::x86_64::*;
 
-use super::lines::{Line, round};
+use super::tile_layout::{Bf16Row, round};
 use crate::network::DROPOUTS;
 use crate::random;
 
 /// For one pixel after pooling and 32 channels: of the four pixels of the window, from left to right, then the row below, which one each
 /// channel came from. No bit where nothing above zero was there, or dropout took it: no gradient goes back there.
-pub type Winners = [u32; 4];
+pub type ArgmaxMasks = [u32; 4];
 
 /// Bias and ReLU of as many pixels as there are sums; the lines of neighbours are `stride` apart.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
-pub fn rectify(sums: &[[f32; 32]], bias: &[f32], to: &mut [Line], stride: usize) {
+pub fn bias_relu(sums: &[[f32; 32]], bias: &[f32], to: &mut [Bf16Row], stride: usize) {
     let bias = halves(bias.try_into().expect("32 channels"));
     for (sums, to) in sums.iter().zip(to.iter_mut().step_by(stride)) {
         let sums = halves(sums);
         // In this order, what is not a number stays none.
         let values = [0, 1].map(|half| _mm512_max_ps(_mm512_setzero_ps(), _mm512_add_ps(sums[half], bias[half])));
-        store(to, round(values[0], values[1]));
+        store_row(to, round(values[0], values[1]));
     }
 }
 
 /// Back through ReLU: sums where the line forward was above zero, rounded, and added to those of the bias before that.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
-pub fn rectify_back(sums: &[[f32; 32]], forward: &[Line], bias: &mut [f32], to: &mut [Line], stride: usize) {
+pub fn relu_backward(sums: &[[f32; 32]], forward: &[Bf16Row], bias: &mut [f32], to: &mut [Bf16Row], stride: usize) {
     let bias: &mut [f32; 32] = bias.try_into().expect("32 channels");
     let mut biases = halves(bias);
     let forward = forward.iter().step_by(stride);
     for ((sums, forward), to) in sums.iter().zip(forward).zip(to.iter_mut().step_by(stride)) {
-        let forward = load(forward);
+        let forward = load_row(forward);
         let alive = _mm512_test_epi16_mask(forward, forward);
         let sums = halves(sums);
         let values = [0, 1].map(|half| _mm512_maskz_mov_ps((alive >> (16 * half)) as u16, sums[half]));
         biases = [0, 1].map(|half| _mm512_add_ps(biases[half], values[half]));
-        store(to, round(values[0], values[1]));
+        store_row(to, round(values[0], values[1]));
     }
-    put(biases, bias);
+    store_halves(biases, bias);
 }
 
 /// What a pooling needs beside the sums.
 pub struct Pooling<'a> {
     pub bias: &'a [f32],
     /// By pixel, which of the 32 channels dropout leaves, and by what it multiplies them.
-    pub kept: &'a [u32],
+    pub keep_mask: &'a [u32],
     pub scale: f32,
 }
 
@@ -55,57 +55,59 @@ pub fn pool(
     top: &[[f32; 32]],
     bottom: &[[f32; 32]],
     pooling: &Pooling<'_>,
-    to: &mut [Line],
-    winners: &mut [Winners],
+    to: &mut [Bf16Row],
+    argmax: &mut [ArgmaxMasks],
     stride: usize,
 ) {
     let bias = halves(pooling.bias.try_into().expect("32 channels"));
     let scale = _mm512_set1_ps(pooling.scale);
     let windows = top.as_chunks::<2>().0.iter().zip(bottom.as_chunks::<2>().0);
-    let places = to.iter_mut().step_by(stride).zip(winners.iter_mut().step_by(stride));
-    for (((top, bottom), (to, winners)), kept) in windows.zip(places).zip(pooling.kept.iter().step_by(stride)) {
+    let outputs = to.iter_mut().step_by(stride).zip(argmax.iter_mut().step_by(stride));
+    for (((top, bottom), (to, argmax)), keep_mask) in windows.zip(outputs).zip(pooling.keep_mask.iter().step_by(stride))
+    {
         let window = [&top[0], &top[1], &bottom[0], &bottom[1]].map(|pixel| halves(pixel));
         let mut values = bias;
-        *winners = [0; 4];
+        *argmax = [0; 4];
         for half in 0..2 {
             let high = |one: usize, other: usize| _mm512_max_ps(window[one][half], window[other][half]);
             let highest = _mm512_max_ps(high(0, 1), high(2, 3));
             let value = _mm512_add_ps(highest, bias[half]);
             // Above zero, or not a number: that is for the loss to show.
-            let mut left = _mm512_cmp_ps_mask(value, _mm512_setzero_ps(), _CMP_NLE_UQ) & (kept >> (16 * half)) as u16;
+            let mut left =
+                _mm512_cmp_ps_mask(value, _mm512_setzero_ps(), _CMP_NLE_UQ) & (keep_mask >> (16 * half)) as u16;
             values[half] = _mm512_maskz_mul_ps(left, value, scale);
-            for (place, winners) in winners.iter_mut().enumerate() {
-                let wins = _mm512_mask_cmp_ps_mask(left, window[place][half], highest, _CMP_EQ_OQ);
+            for (corner, argmax) in argmax.iter_mut().enumerate() {
+                let wins = _mm512_mask_cmp_ps_mask(left, window[corner][half], highest, _CMP_EQ_OQ);
                 left &= !wins;
-                *winners |= u32::from(wins) << (16 * half);
+                *argmax |= u32::from(wins) << (16 * half);
             }
         }
-        store(to, round(values[0], values[1]));
+        store_row(to, round(values[0], values[1]));
     }
 }
 
 /// Back through dropout, maximum and ReLU: each gradient to the winner of its window, zero to the others. Gradients of the bias are added
 /// up on the way. The lines of neighbours are `stride` apart, as are winners.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
-pub fn spread(
-    gradients: &[Line],
-    winners: &[Winners],
+pub fn unpool(
+    gradients: &[Bf16Row],
+    argmax: &[ArgmaxMasks],
     bias: &mut [f32],
-    top: &mut [Line],
-    bottom: &mut [Line],
+    top: &mut [Bf16Row],
+    bottom: &mut [Bf16Row],
     stride: usize,
 ) {
     let bias: &mut [f32; 32] = bias.try_into().expect("32 channels");
     let mut biases = halves(bias);
-    let pixels = gradients.iter().step_by(stride).zip(winners.iter().step_by(stride));
-    for (pixel, (gradient, winners)) in pixels.enumerate() {
-        let (at, gradient) = (2 * pixel * stride, load(gradient));
-        let won = |place: usize| _mm512_maskz_mov_epi16(winners[place], gradient);
-        store(&mut top[at], won(0));
-        store(&mut top[at + stride], won(1));
-        store(&mut bottom[at], won(2));
-        store(&mut bottom[at + stride], won(3));
-        let any = _mm512_maskz_mov_epi16(winners[0] | winners[1] | winners[2] | winners[3], gradient);
+    let pixels = gradients.iter().step_by(stride).zip(argmax.iter().step_by(stride));
+    for (pixel, (gradient, argmax)) in pixels.enumerate() {
+        let (at, gradient) = (2 * pixel * stride, load_row(gradient));
+        let won = |corner: usize| _mm512_maskz_mov_epi16(argmax[corner], gradient);
+        store_row(&mut top[at], won(0));
+        store_row(&mut top[at + stride], won(1));
+        store_row(&mut bottom[at], won(2));
+        store_row(&mut bottom[at + stride], won(3));
+        let any = _mm512_maskz_mov_epi16(argmax[0] | argmax[1] | argmax[2] | argmax[3], gradient);
         let values = [_mm512_castsi512_si256(any), _mm512_extracti64x4_epi64(any, 1)];
         biases = [0, 1].map(|half| {
             // The bits of bfloat16 are the upper half of single precision.
@@ -113,39 +115,39 @@ pub fn spread(
             _mm512_add_ps(biases[half], _mm512_castsi512_ps(value))
         });
     }
-    put(biases, bias);
+    store_halves(biases, bias);
 }
 
 /// Which values dropout of that layer leaves, 32 in a word. Without a key it leaves all.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq")]
-pub fn draw(layer: usize, key: Option<u64>, kept: &mut [u32]) {
+pub fn draw_keep_mask(layer: usize, key: Option<u64>, keep_mask: &mut [u32]) {
     let Some(key) = key else {
-        return kept.fill(u32::MAX);
+        return keep_mask.fill(u32::MAX);
     };
     let least = _mm512_set1_epi8(DROPOUTS[layer].dropped as i8);
-    let (kept, rest) = kept.as_chunks_mut::<2>();
+    let (keep_mask, rest) = keep_mask.as_chunks_mut::<2>();
     assert!(rest.is_empty(), "room for whole draws");
-    for (index, kept) in kept.iter_mut().enumerate() {
-        let words: [u64; 8] = std::array::from_fn(|word| random::word(key, (8 * index + word) as u64));
+    for (index, keep_mask) in keep_mask.iter_mut().enumerate() {
+        let words: [u64; 8] = std::array::from_fn(|word| random::word_at(key, (8 * index + word) as u64));
         // SAFETY: 64 bytes.
         let bytes = unsafe { _mm512_loadu_si512(words.as_ptr().cast()) };
         let mask = _mm512_cmpge_epu8_mask(bytes, least);
-        *kept = [mask as u32, (mask >> 32) as u32];
+        *keep_mask = [mask as u32, (mask >> 32) as u32];
     }
 }
 
 /// Gradients of 32 channels, scaled and rounded.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
-pub fn scaled(sums: &[[f32; 32]], scale: f32, to: &mut [Line]) {
+pub fn scale_rounded(sums: &[[f32; 32]], scale: f32, to: &mut [Bf16Row]) {
     let scale = _mm512_set1_ps(scale);
     for (sums, to) in sums.iter().zip(to) {
         let sums = halves(sums);
-        store(to, round(_mm512_mul_ps(sums[0], scale), _mm512_mul_ps(sums[1], scale)));
+        store_row(to, round(_mm512_mul_ps(sums[0], scale), _mm512_mul_ps(sums[1], scale)));
     }
 }
 
 /// By which what dropout leaves is multiplied, if there is dropout.
-pub fn scale(layer: usize, drops: bool) -> f32 {
+pub fn dropout_scale(layer: usize, drops: bool) -> f32 {
     if drops { DROPOUTS[layer].scale() } else { 1.0 }
 }
 
@@ -158,7 +160,7 @@ pub fn halves(values: &[f32; 32]) -> [__m512; 2] {
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-pub fn put(halves: [__m512; 2], to: &mut [f32; 32]) {
+pub fn store_halves(halves: [__m512; 2], to: &mut [f32; 32]) {
     // SAFETY: twice 16 values.
     unsafe {
         _mm512_storeu_ps(to.as_mut_ptr(), halves[0]);
@@ -168,14 +170,14 @@ pub fn put(halves: [__m512; 2], to: &mut [f32; 32]) {
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-pub fn load(line: &Line) -> __m512i {
+pub fn load_row(line: &Bf16Row) -> __m512i {
     // SAFETY: a line is 64 aligned bytes.
     unsafe { _mm512_load_si512((&raw const *line).cast()) }
 }
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-pub fn store(line: &mut Line, values: __m512i) {
+pub fn store_row(line: &mut Bf16Row, values: __m512i) {
     // SAFETY: a line is 64 aligned bytes.
     unsafe { _mm512_store_si512((&raw mut *line).cast(), values) }
 }

@@ -3,17 +3,19 @@
 use corro_test_support::skip;
 use half::bf16;
 
-use super::lines::{Line, NO_SUMS, NOTHING, PAIRED, packed, paired, pairs, rows, transpose};
-use super::tiles::{Tiles, are_here};
+use super::amx::{AmxTiles, has_amx};
+use super::tile_layout::{
+    Bf16Row, PAIRED_ORDER, ZERO_ACC, ZERO_ROW, interleave_pairs, left_rows, packed_right, paired_right, transpose,
+};
 use crate::compute::{Compute, Config, Isa, Precision};
-use crate::network::{Batch, Gradients, IMAGE, Noise, PARAMETERS, Weights, initial, reference};
+use crate::network::{Batch, DropoutSeed, GradientSink, IMAGE, PARAMETERS, Weights, glorot_init, reference};
 use crate::random::Random;
 
 fn skips() -> bool {
-    if !are_here() {
+    if !has_amx() {
         skip::unsupported_machine("this processor has no tiles for bfloat16");
     }
-    !are_here()
+    !has_amx()
 }
 
 struct Images {
@@ -23,7 +25,7 @@ struct Images {
 
 impl Images {
     fn of(seed: u64, n: usize) -> Images {
-        let mut random = Random::of(&[seed]);
+        let mut random = Random::from_key(&[seed]);
         let pixels = (0..n * IMAGE).map(|_| random.uniform()).collect();
         Images { pixels, labels: (0..n).map(|_| random.below(10) as u8).collect() }
     }
@@ -40,8 +42,8 @@ fn compute(batch: usize, threads: usize) -> Compute {
 
 /// With biases that are not zero.
 fn weights(seed: u64) -> Weights {
-    let mut weights = initial::initial(seed);
-    let mut random = Random::of(&[seed, 1]);
+    let mut weights = glorot_init::glorot_uniform(seed);
+    let mut random = Random::from_key(&[seed, 1]);
     for (values, parameter) in weights.0.iter_mut().zip(&PARAMETERS) {
         if parameter.kind == "bias" {
             values.iter_mut().for_each(|value| *value = 0.1 * (random.uniform() - 0.3));
@@ -53,7 +55,7 @@ fn weights(seed: u64) -> Weights {
 /// Small whole numbers, few of them not zero, and images of zeros and ones: in bfloat16 nothing is lost on the way forward through the
 /// convolutions, and of equal values pooling takes the same. On the way back only gradients are rounded.
 fn whole_numbers(seed: u64, n: usize) -> (Weights, Images) {
-    let (mut weights, mut random) = (weights(seed), Random::of(&[seed, 2]));
+    let (mut weights, mut random) = (weights(seed), Random::from_key(&[seed, 2]));
     for (values, parameter) in weights.0.iter_mut().zip(&PARAMETERS[..8]) {
         let inputs = parameter.size() / parameter.shape.last().expect("outputs");
         for value in values {
@@ -65,11 +67,11 @@ fn whole_numbers(seed: u64, n: usize) -> (Weights, Images) {
     (weights, images)
 }
 
-fn check_step(what: &str, weights: &Weights, images: &Images, noise: Option<Noise>, least_cosine: f64) {
+fn check_step(what: &str, weights: &Weights, images: &Images, dropout_seed: Option<DropoutSeed>, least_cosine: f64) {
     let n = images.labels.len();
     let (mut expected, mut gradients) = (Weights::zeros(), Weights::zeros());
-    let wanted = reference::step(weights, images.batch(), noise, &mut expected);
-    let score = compute(n + 1, 2).step(weights, images.batch(), noise, &mut gradients);
+    let wanted = reference::step(weights, images.batch(), dropout_seed, &mut expected);
+    let score = compute(n + 1, 2).step(weights, images.batch(), dropout_seed, &mut gradients);
     assert_eq!(score.images, n);
     assert!((score.loss - wanted.loss).abs() < 1e-2 * wanted.loss, "{what}: {score:?} instead of {wanted:?}");
     for (index, parameter) in PARAMETERS.iter().enumerate() {
@@ -96,9 +98,9 @@ fn a_step_is_that_of_the_reference() {
     }
     // Where two values of a window are nearly equal, rounding decides which one the gradient goes to, and near zero
     // whether it goes on at all: a few in a thousand values at each layer.
-    let noise = Noise { seed: 3, step: 4, first: 8 };
-    for noise in [None, Some(noise)] {
-        check_step("any numbers", &weights(3), &Images::of(3, 3), noise, 0.98);
+    let dropout_seed = DropoutSeed { seed: 3, step: 4, first: 8 };
+    for dropout_seed in [None, Some(dropout_seed)] {
+        check_step("any numbers", &weights(3), &Images::of(3, 3), dropout_seed, 0.98);
     }
 }
 
@@ -107,19 +109,19 @@ fn the_bits_are_the_same_for_every_number_of_threads_and_every_run() {
     if skips() {
         return;
     }
-    let (weights, noise) = (weights(1), Noise { seed: 1, step: 2, first: 3 });
+    let (weights, dropout_seed) = (weights(1), DropoutSeed { seed: 1, step: 2, first: 3 });
     for n in [2, 33] {
         let images = Images::of(9, n);
         let run = |compute: &mut Compute| {
             let mut gradients = Weights::zeros();
-            let score = compute.step(&weights, images.batch(), Some(noise), &mut gradients);
+            let score = compute.step(&weights, images.batch(), Some(dropout_seed), &mut gradients);
             (score, gradients)
         };
         let expected = run(&mut compute(n, 1));
         for threads in [2, 3] {
             let mut compute = compute(34, threads);
             // What another batch leaves behind does not matter.
-            compute.step(&weights, Images::of(10, 34).batch(), Some(noise), &mut Weights::zeros());
+            compute.step(&weights, Images::of(10, 34).batch(), Some(dropout_seed), &mut Weights::zeros());
             assert!(run(&mut compute) == expected, "{n} images, {threads} threads, first time");
             assert!(run(&mut compute) == expected, "{n} images, {threads} threads, again");
         }
@@ -134,13 +136,14 @@ fn gradients_of_two_halves_are_those_of_the_whole() {
     let (weights, images, mut compute) = (weights(2), Images::of(2, 38), compute(38, 2));
     let mut step = |range: std::ops::Range<usize>| {
         let pixels = &images.pixels[range.start * IMAGE..range.end * IMAGE];
-        let (noise, mut gradients) = (Noise { seed: 5, step: 6, first: range.start as u64 }, Weights::zeros());
+        let (dropout_seed, mut gradients) =
+            (DropoutSeed { seed: 5, step: 6, first: range.start as u64 }, Weights::zeros());
         let batch = Batch { images: pixels, labels: &images.labels[range] };
-        (compute.step(&weights, batch, Some(noise), &mut gradients), gradients)
+        (compute.step(&weights, batch, Some(dropout_seed), &mut gradients), gradients)
     };
     let ((whole, gradients), (mut one, ones), (other, others)) = (step(0..38), step(0..19), step(19..38));
     one += other;
-    assert_eq!((whole.right, whole.images), (one.right, one.images));
+    assert_eq!((whole.correct, whole.images), (one.correct, one.images));
     assert!((whole.loss - one.loss).abs() < 1e-9 * whole.loss, "{whole:?} {one:?}");
     for (index, parameter) in PARAMETERS.iter().enumerate() {
         let mean: Vec<f32> =
@@ -164,8 +167,8 @@ fn a_score_is_that_of_a_step_that_drops_nothing() {
 /// Remembers what was said to be ready, and what it was then.
 struct Announced(Weights, Vec<(usize, Vec<f32>)>);
 
-impl Gradients for Announced {
-    fn room(&mut self, parameter: usize) -> &mut [f32] {
+impl GradientSink for Announced {
+    fn buffer(&mut self, parameter: usize) -> &mut [f32] {
         &mut self.0.0[parameter]
     }
 
@@ -186,13 +189,13 @@ fn gradients_are_announced_once_they_are_whole_the_last_layers_first() {
     assert!(announced.1.iter().all(|(parameter, gradient)| *announced.0.0[*parameter] == **gradient));
 }
 
-fn random_lines(seed: u64, n: usize) -> Vec<Line> {
-    let mut random = Random::of(&[seed]);
-    let mut line = || Line(std::array::from_fn(|_| bf16::from_f32(random.uniform() - 0.5).to_bits()));
+fn random_lines(seed: u64, n: usize) -> Vec<Bf16Row> {
+    let mut random = Random::from_key(&[seed]);
+    let mut line = || Bf16Row(std::array::from_fn(|_| bf16::from_f32(random.uniform() - 0.5).to_bits()));
     (0..n).map(|_| line()).collect()
 }
 
-fn value(lines: &[Line], row: usize, column: usize) -> f64 {
+fn value(lines: &[Bf16Row], row: usize, column: usize) -> f64 {
     bf16::from_bits(lines[row].0[column]).to_f64()
 }
 
@@ -204,12 +207,12 @@ fn tiles_multiply_as_plain_loops_do() {
     let (left, right) = (random_lines(1, 32 + 40), random_lines(2, 96));
     // Steps of the left operand overlap, as under the taps of a kernel.
     let steps = [0, 33 * 64, 2 * 64];
-    let mut sums = NO_SUMS;
+    let mut sums = ZERO_ACC;
     sums.0[5][7] = 100.0;
     // SAFETY: there are tiles. The last row of the left operand is number 31 + 33, each step of the right one 32 lines.
     unsafe {
-        let tiles = Tiles::load();
-        tiles.multiply(rows(left.as_ptr(), 1), &steps, packed(right.as_ptr()), sums.sums(true));
+        let tiles = AmxTiles::configure();
+        tiles.multiply(left_rows(left.as_ptr(), 1), &steps, packed_right(right.as_ptr()), sums.output(true));
     }
     for row in 0..32 {
         for column in 0..32 {
@@ -233,16 +236,16 @@ fn transposed_times_paired_is_a_sum_over_pixels() {
         return;
     }
     let (gradient, input) = (random_lines(3, 64), random_lines(4, 32));
-    let (mut left, mut right, mut sums) = (vec![NOTHING; 32], vec![NOTHING; 32], NO_SUMS);
+    let (mut left, mut right, mut sums) = (vec![ZERO_ROW; 32], vec![ZERO_ROW; 32], ZERO_ACC);
     // SAFETY: there are tiles; 32 rows each, of which the left ones are every second line.
     unsafe {
         transpose(gradient.as_ptr(), 2, left.as_mut_ptr());
-        pairs(input.as_ptr().cast(), 64, 16, right.as_mut_ptr());
-        let tiles = Tiles::load();
-        tiles.multiply(rows(left.as_ptr(), 1), &[0], paired(right.as_ptr()), sums.sums(false));
+        interleave_pairs(input.as_ptr().cast(), 64, 16, right.as_mut_ptr());
+        let tiles = AmxTiles::configure();
+        tiles.multiply(left_rows(left.as_ptr(), 1), &[0], paired_right(right.as_ptr()), sums.output(false));
     }
     for (output, sums) in sums.0.iter().enumerate() {
-        for (sum, channel) in sums.iter().zip(PAIRED) {
+        for (sum, channel) in sums.iter().zip(PAIRED_ORDER) {
             let pixels = (0..32).map(|pixel| value(&gradient, 2 * pixel, output) * value(&input, pixel, channel));
             let expected: f64 = pixels.sum();
             assert!((f64::from(*sum) - expected).abs() < 1e-4, "{output} {channel}: {sum} instead of {expected}");

@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{Simd, Work};
+use super::{Simd, SimdKernel};
 
 #[derive(Clone, Copy)]
 #[repr(transparent)]
@@ -13,8 +13,8 @@ unsafe impl Simd for Avx2 {
     const LANES: usize = 8;
 
     #[target_feature(enable = "avx2,fma")]
-    unsafe fn enter<W: Work>(work: W) {
-        unsafe { work.run::<Avx2>() }
+    unsafe fn dispatch<W: SimdKernel>(kernel: W) {
+        unsafe { kernel.run::<Avx2>() }
     }
 
     #[inline(always)]
@@ -53,12 +53,12 @@ unsafe impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn above(self, other: Avx2) -> u16 {
+    unsafe fn gt_mask(self, other: Avx2) -> u16 {
         unsafe { _mm256_movemask_ps(_mm256_cmp_ps::<_CMP_GT_OQ>(self.0, other.0)) as u16 }
     }
 
     #[inline(always)]
-    unsafe fn keep(self, lanes: u16) -> Avx2 {
+    unsafe fn mask_lanes(self, lanes: u16) -> Avx2 {
         unsafe {
             let bits = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
             let set = _mm256_and_si256(_mm256_set1_epi32(i32::from(lanes)), bits);

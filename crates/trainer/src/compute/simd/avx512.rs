@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{Simd, Work};
+use super::{Simd, SimdKernel};
 
 #[derive(Clone, Copy)]
 #[repr(transparent)]
@@ -13,8 +13,8 @@ unsafe impl Simd for Avx512 {
     const LANES: usize = 16;
 
     #[target_feature(enable = "avx512f,avx2,fma")]
-    unsafe fn enter<W: Work>(work: W) {
-        unsafe { work.run::<Avx512>() }
+    unsafe fn dispatch<W: SimdKernel>(kernel: W) {
+        unsafe { kernel.run::<Avx512>() }
     }
 
     #[inline(always)]
@@ -53,12 +53,12 @@ unsafe impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    unsafe fn above(self, other: Avx512) -> u16 {
+    unsafe fn gt_mask(self, other: Avx512) -> u16 {
         unsafe { _mm512_cmp_ps_mask::<_CMP_GT_OQ>(self.0, other.0) }
     }
 
     #[inline(always)]
-    unsafe fn keep(self, lanes: u16) -> Avx512 {
+    unsafe fn mask_lanes(self, lanes: u16) -> Avx512 {
         Avx512(unsafe { _mm512_maskz_mov_ps(lanes, self.0) })
     }
 }

@@ -1,6 +1,6 @@
 //! Vectors of single precision numbers, so that every kernel is written once and runs on each instruction set. Entered by kernels only.
 //!
-//! A kernel is a [`Work`]: its numbers and pointers in a struct, its loops in `run`. [`Simd::enter`] runs it as code of that instruction set.
+//! A kernel is a [`SimdKernel`]: its numbers and pointers in a struct, its loops in `run`. [`Simd::dispatch`] runs it as code of that instruction set.
 //! For that, all it calls must be `#[inline(always)]`, down to the methods here: what is not inlined would be compiled for the oldest
 //! processor, and pass vectors through memory.
 
@@ -25,7 +25,7 @@ pub unsafe trait Simd: Copy + Send + Sync + 'static {
     /// Numbers in a vector: 16 or 8.
     const LANES: usize;
 
-    unsafe fn enter<W: Work>(work: W);
+    unsafe fn dispatch<W: SimdKernel>(kernel: W);
 
     unsafe fn load(from: *const f32) -> Self;
     unsafe fn store(self, to: *mut f32);
@@ -37,15 +37,15 @@ pub unsafe trait Simd: Copy + Send + Sync + 'static {
     /// The greater ones; where one is no number, that of `other`.
     unsafe fn max(self, other: Self) -> Self;
     /// A bit for each lane, from the lowest, where `self` is greater.
-    unsafe fn above(self, other: Self) -> u16;
+    unsafe fn gt_mask(self, other: Self) -> u16;
     /// Zero in the lanes whose bit is not set.
-    unsafe fn keep(self, lanes: u16) -> Self;
+    unsafe fn mask_lanes(self, lanes: u16) -> Self;
 }
 
 /// What runs as code of one instruction set.
-pub trait Work {
+pub trait SimdKernel {
     /// # Safety
     ///
-    /// To be called by [`Simd::enter`] only. What else must hold is what the maker of the work has checked.
+    /// To be called by [`Simd::dispatch`] only. What else must hold is what the maker of the work has checked.
     unsafe fn run<S: Simd>(self);
 }

@@ -1,6 +1,6 @@
 //! Eight numbers in an array: what the compiler makes of it, on any processor.
 
-use super::{Simd, Work};
+use super::{Simd, SimdKernel};
 
 #[derive(Clone, Copy)]
 #[repr(transparent)]
@@ -8,10 +8,10 @@ pub struct Portable([f32; 8]);
 
 impl Portable {
     #[inline(always)]
-    fn with(self, other: Portable, of: impl Fn(f32, f32) -> f32) -> Portable {
+    fn zip_with(self, other: Portable, op: impl Fn(f32, f32) -> f32) -> Portable {
         let mut all = self.0;
         for (one, other) in all.iter_mut().zip(other.0) {
-            *one = of(*one, other);
+            *one = op(*one, other);
         }
         Portable(all)
     }
@@ -21,8 +21,8 @@ impl Portable {
 unsafe impl Simd for Portable {
     const LANES: usize = 8;
 
-    unsafe fn enter<W: Work>(work: W) {
-        unsafe { work.run::<Portable>() }
+    unsafe fn dispatch<W: SimdKernel>(kernel: W) {
+        unsafe { kernel.run::<Portable>() }
     }
 
     #[inline(always)]
@@ -42,31 +42,31 @@ unsafe impl Simd for Portable {
 
     #[inline(always)]
     unsafe fn add(self, other: Portable) -> Portable {
-        self.with(other, |a, b| a + b)
+        self.zip_with(other, |a, b| a + b)
     }
 
     #[inline(always)]
     unsafe fn mul(self, other: Portable) -> Portable {
-        self.with(other, |a, b| a * b)
+        self.zip_with(other, |a, b| a * b)
     }
 
     #[inline(always)]
     unsafe fn mul_add(self, factor: Portable, summand: Portable) -> Portable {
-        self.with(factor, |a, b| a * b).with(summand, |a, b| a + b)
+        self.zip_with(factor, |a, b| a * b).zip_with(summand, |a, b| a + b)
     }
 
     #[inline(always)]
     unsafe fn max(self, other: Portable) -> Portable {
-        self.with(other, |a, b| if a > b { a } else { b })
+        self.zip_with(other, |a, b| if a > b { a } else { b })
     }
 
     #[inline(always)]
-    unsafe fn above(self, other: Portable) -> u16 {
+    unsafe fn gt_mask(self, other: Portable) -> u16 {
         (0..8).fold(0, |lanes, lane| lanes | (u16::from(self.0[lane] > other.0[lane]) << lane))
     }
 
     #[inline(always)]
-    unsafe fn keep(mut self, lanes: u16) -> Portable {
+    unsafe fn mask_lanes(mut self, lanes: u16) -> Portable {
         for lane in 0..8 {
             self.0[lane] = if lanes >> lane & 1 == 1 { self.0[lane] } else { 0.0 };
         }

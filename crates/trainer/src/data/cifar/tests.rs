@@ -22,7 +22,7 @@ struct Small {
 
 impl Small {
     fn new() -> Small {
-        let mut random = Random::of(&[1]);
+        let mut random = Random::from_key(&[1]);
         let mut record = || {
             let mut record: Vec<u8> = (0..RECORD).map(|_| random.draw() as u8).collect();
             record[0] = random.below(CLASSES) as u8;

@@ -1,14 +1,14 @@
 //! The layers, each alone: from one image's input to its output, and from the gradient of the output back to those of the input and of
 //! the parameters. Entered by the reference; knows nothing of batches or losses.
 
-use crate::network::{DROPOUTS, Noise};
+use crate::network::{DROPOUTS, DropoutSeed};
 
 /// Sizes are of one image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layer {
     /// Every 3x3 window of a square of pixels, with so many rows and columns of zeros around it.
     Convolution {
-        weights: Weighted,
+        weights: LinearLayer,
         side: usize,
         padding: usize,
     },
@@ -20,20 +20,20 @@ pub enum Layer {
     },
     /// The index in [`DROPOUTS`].
     Dropout(usize),
-    Dense(Weighted),
+    Dense(LinearLayer),
 }
 
 /// What convolutions and dense layers share: `inputs` values, of a pixel or of all, become `outputs` values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Weighted {
+pub struct LinearLayer {
     /// The index of the parameter; its bias is the next.
     pub kernel: usize,
     pub inputs: usize,
     pub outputs: usize,
 }
 
-const fn weighted(kernel: usize, inputs: usize, outputs: usize) -> Weighted {
-    Weighted { kernel, inputs, outputs }
+const fn weighted(kernel: usize, inputs: usize, outputs: usize) -> LinearLayer {
+    LinearLayer { kernel, inputs, outputs }
 }
 
 /// From the image to the logits.
@@ -58,7 +58,12 @@ pub const LAYERS: [Layer; 16] = [
 
 impl Layer {
     /// `noise`: the chance in this step, and the image's place in its batch.
-    pub fn forward(&self, parameters: &[Vec<f64>], input: &[f64], noise: Option<(Noise, usize)>) -> Vec<f64> {
+    pub fn forward(
+        &self,
+        parameters: &[Vec<f64>],
+        input: &[f64],
+        dropout_seed: Option<(DropoutSeed, usize)>,
+    ) -> Vec<f64> {
         match *self {
             Layer::Convolution { weights, side, padding } => {
                 weights.forward(parameters, input, &convolution(side, padding))
@@ -67,9 +72,11 @@ impl Layer {
             Layer::Pooling { side, channels } => {
                 pooling(input, side, channels).into_iter().map(|largest| input[largest]).collect()
             }
-            Layer::Dropout(dropout) => {
-                input.iter().enumerate().map(|(index, value)| value * kept(dropout, index, noise)).collect()
-            }
+            Layer::Dropout(dropout) => input
+                .iter()
+                .enumerate()
+                .map(|(index, value)| value * dropout_factor(dropout, index, dropout_seed))
+                .collect(),
             Layer::Dense(weights) => weights.forward(parameters, input, &[DENSE]),
         }
     }
@@ -80,7 +87,7 @@ impl Layer {
         parameters: &[Vec<f64>],
         input: &[f64],
         gradient: &[f64],
-        noise: Option<(Noise, usize)>,
+        dropout_seed: Option<(DropoutSeed, usize)>,
         sums: &mut [Vec<f64>],
     ) -> Vec<f64> {
         match *self {
@@ -97,53 +104,55 @@ impl Layer {
                 }
                 back
             }
-            Layer::Dropout(dropout) => {
-                gradient.iter().enumerate().map(|(index, value)| value * kept(dropout, index, noise)).collect()
-            }
+            Layer::Dropout(dropout) => gradient
+                .iter()
+                .enumerate()
+                .map(|(index, value)| value * dropout_factor(dropout, index, dropout_seed))
+                .collect(),
             Layer::Dense(weights) => weights.backward(parameters, input, gradient, &[DENSE], sums),
         }
     }
 }
 
 /// Where a kernel touches an image: one of its 3x3 places, with a pixel below it, counts in the window (a pixel of the output).
-struct Touch {
-    place: usize,
+struct TapHit {
+    tap: usize,
     pixel: usize,
     window: usize,
 }
 
 /// All values are one pixel.
-const DENSE: Touch = Touch { place: 0, pixel: 0, window: 0 };
+const DENSE: TapHit = TapHit { tap: 0, pixel: 0, window: 0 };
 
 /// Where the kernel lies over the padding there is nothing to count, so no touch.
-fn convolution(side: usize, padding: usize) -> Vec<Touch> {
+fn convolution(side: usize, padding: usize) -> Vec<TapHit> {
     let windows = side + 2 * padding - 2;
-    let mut touches = Vec::new();
+    let mut hits = Vec::new();
     for (window_y, window_x) in grid(windows) {
-        for (place_y, place_x) in grid(3) {
-            let (y, x) = (window_y + place_y, window_x + place_x);
+        for (tap_y, tap_x) in grid(3) {
+            let (y, x) = (window_y + tap_y, window_x + tap_x);
             if (padding..side + padding).contains(&y) && (padding..side + padding).contains(&x) {
-                touches.push(Touch {
-                    place: place_y * 3 + place_x,
+                hits.push(TapHit {
+                    tap: tap_y * 3 + tap_x,
                     pixel: (y - padding) * side + x - padding,
                     window: window_y * windows + window_x,
                 });
             }
         }
     }
-    touches
+    hits
 }
 
-impl Weighted {
-    fn forward(&self, parameters: &[Vec<f64>], input: &[f64], touches: &[Touch]) -> Vec<f64> {
+impl LinearLayer {
+    fn forward(&self, parameters: &[Vec<f64>], input: &[f64], hits: &[TapHit]) -> Vec<f64> {
         let (kernel, bias) = (&parameters[self.kernel], &parameters[self.kernel + 1]);
-        let windows = touches.iter().map(|touch| touch.window + 1).max().expect("a kernel touches its image");
+        let windows = hits.iter().map(|hit| hit.window + 1).max().expect("a kernel hits its image");
         let mut output = bias.repeat(windows);
-        for touch in touches {
-            let output = &mut output[touch.window * self.outputs..][..self.outputs];
+        for hit in hits {
+            let output = &mut output[hit.window * self.outputs..][..self.outputs];
             for channel in 0..self.inputs {
-                let value = input[touch.pixel * self.inputs + channel];
-                let row = &kernel[(touch.place * self.inputs + channel) * self.outputs..][..self.outputs];
+                let value = input[hit.pixel * self.inputs + channel];
+                let row = &kernel[(hit.tap * self.inputs + channel) * self.outputs..][..self.outputs];
                 output.iter_mut().zip(row).for_each(|(output, weight)| *output += value * weight);
             }
         }
@@ -155,16 +164,16 @@ impl Weighted {
         parameters: &[Vec<f64>],
         input: &[f64],
         gradient: &[f64],
-        touches: &[Touch],
+        hits: &[TapHit],
         sums: &mut [Vec<f64>],
     ) -> Vec<f64> {
         let kernel = &parameters[self.kernel];
         let mut back = vec![0.0; input.len()];
-        for touch in touches {
-            let gradient = &gradient[touch.window * self.outputs..][..self.outputs];
+        for hit in hits {
+            let gradient = &gradient[hit.window * self.outputs..][..self.outputs];
             for channel in 0..self.inputs {
-                let value = touch.pixel * self.inputs + channel;
-                let row = (touch.place * self.inputs + channel) * self.outputs;
+                let value = hit.pixel * self.inputs + channel;
+                let row = (hit.tap * self.inputs + channel) * self.outputs;
                 let (weights, sums) = (&kernel[row..][..self.outputs], &mut sums[self.kernel][row..][..self.outputs]);
                 back[value] += weights.iter().zip(gradient).map(|(weight, gradient)| weight * gradient).sum::<f64>();
                 sums.iter_mut().zip(gradient).for_each(|(sum, gradient)| *sum += input[value] * gradient);
@@ -191,10 +200,10 @@ fn pooling(input: &[f64], side: usize, channels: usize) -> Vec<usize> {
 }
 
 /// What a value is multiplied with: nothing is left of those that are dropped.
-fn kept(dropout: usize, value: usize, noise: Option<(Noise, usize)>) -> f64 {
-    match noise {
+fn dropout_factor(dropout: usize, value: usize, dropout_seed: Option<(DropoutSeed, usize)>) -> f64 {
+    match dropout_seed {
         None => 1.0,
-        Some((noise, image)) if noise.drops(image, dropout, value) => 0.0,
+        Some((dropout_seed, image)) if dropout_seed.drops(image, dropout, value) => 0.0,
         Some(_) => f64::from(DROPOUTS[dropout].scale()),
     }
 }

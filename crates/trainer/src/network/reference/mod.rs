@@ -7,22 +7,27 @@
 
 mod layer;
 
-pub use layer::{LAYERS, Layer, Weighted};
+pub use layer::{LAYERS, Layer, LinearLayer};
 
-use super::{Batch, CLASSES, Gradients, IMAGE, Noise, PARAMETERS, Score, Weights};
+use super::{Batch, CLASSES, DropoutSeed, GradientSink, IMAGE, PARAMETERS, Score, Weights};
 
 /// The mean gradients over the batch, the last parameters first; dropout where there is noise.
-pub fn step(weights: &Weights, batch: Batch<'_>, noise: Option<Noise>, gradients: &mut dyn Gradients) -> Score {
-    let parameters = widened(weights);
+pub fn step(
+    weights: &Weights,
+    batch: Batch<'_>,
+    dropout_seed: Option<DropoutSeed>,
+    gradients: &mut dyn GradientSink,
+) -> Score {
+    let parameters = to_f64(weights);
     let mut sums: Vec<Vec<f64>> = PARAMETERS.iter().map(|parameter| vec![0.0; parameter.size()]).collect();
     let mut score = Score::default();
     for index in 0..batch.len() {
-        let trace = Trace::forward(&parameters, batch, index, noise);
+        let trace = Trace::forward(&parameters, batch, index, dropout_seed);
         score += trace.score;
         trace.backward(&parameters, &mut sums);
     }
     for (index, sum) in sums.iter().enumerate().rev() {
-        let room = gradients.room(index);
+        let room = gradients.buffer(index);
         room.iter_mut().zip(sum).for_each(|(room, sum)| *room = (sum / batch.len() as f64) as f32);
         gradients.ready(index);
     }
@@ -31,7 +36,7 @@ pub fn step(weights: &Weights, batch: Batch<'_>, noise: Option<Noise>, gradients
 
 /// Without dropout, as in validation.
 pub fn score(weights: &Weights, batch: Batch<'_>) -> Score {
-    let parameters = widened(weights);
+    let parameters = to_f64(weights);
     let mut score = Score::default();
     for index in 0..batch.len() {
         score += Trace::forward(&parameters, batch, index, None).score;
@@ -46,26 +51,31 @@ pub struct Trace {
     pub score: Score,
     label: usize,
     /// The chance in this step, and the image's place in the batch.
-    noise: Option<(Noise, usize)>,
+    dropout_seed: Option<(DropoutSeed, usize)>,
 }
 
 impl Trace {
-    /// `parameters`: as [`widened`] makes them. `index`: of the image in the batch.
-    pub fn forward(parameters: &[Vec<f64>], batch: Batch<'_>, index: usize, noise: Option<Noise>) -> Trace {
-        let noise = noise.map(|noise| (noise, index));
+    /// `parameters`: as [`to_f64`] makes them. `index`: of the image in the batch.
+    pub fn forward(
+        parameters: &[Vec<f64>],
+        batch: Batch<'_>,
+        index: usize,
+        dropout_seed: Option<DropoutSeed>,
+    ) -> Trace {
+        let dropout_seed = dropout_seed.map(|dropout_seed| (dropout_seed, index));
         let image = &batch.images[index * IMAGE..][..IMAGE];
         let mut values = vec![image.iter().map(|value| f64::from(*value)).collect::<Vec<f64>>()];
         for (layer, input) in LAYERS.iter().zip(0..) {
-            values.push(layer.forward(parameters, &values[input], noise));
+            values.push(layer.forward(parameters, &values[input], dropout_seed));
         }
         let label = usize::from(batch.labels[index]);
         let logits = &values[LAYERS.len()];
         let loss = -softmax(logits)[label].1;
-        let right = usize::from((0..CLASSES).all(|other| match other < label {
+        let correct = usize::from((0..CLASSES).all(|other| match other < label {
             true => logits[other] < logits[label],
             false => logits[other] <= logits[label],
         }));
-        Trace { score: Score { loss, right, images: 1 }, values, label, noise }
+        Trace { score: Score { loss, correct, images: 1 }, values, label, dropout_seed }
     }
 
     /// Adds this image's gradients of the parameters to `sums`. Returns those of the values: of what goes into each layer, and of the logits.
@@ -77,7 +87,7 @@ impl Trace {
         let mut gradients = vec![gradient];
         for (layer, input) in LAYERS.iter().zip(&self.values).rev() {
             let after = gradients.last().expect("at least that of the logits");
-            gradients.push(layer.backward(parameters, input, after, self.noise, sums));
+            gradients.push(layer.backward(parameters, input, after, self.dropout_seed, sums));
         }
         gradients.reverse();
         gradients
@@ -85,7 +95,7 @@ impl Trace {
 }
 
 /// The weights as the reference computes with them.
-pub fn widened(weights: &Weights) -> Vec<Vec<f64>> {
+pub fn to_f64(weights: &Weights) -> Vec<Vec<f64>> {
     weights.0.iter().map(|values| values.iter().map(|value| f64::from(*value)).collect()).collect()
 }
 

@@ -1,12 +1,12 @@
 //! Gradients against differences of losses, layer by layer and through the whole network.
 
 use super::*;
-use crate::network::initial::initial;
+use crate::network::glorot_init::glorot_uniform;
 use crate::random::Random;
 
-const NOISE: Noise = Noise { seed: 3, step: 4, first: 5 };
+const DROPOUT_SEED: DropoutSeed = DropoutSeed { seed: 3, step: 4, first: 5 };
 /// That of the first image.
-const CHANCE: Option<(Noise, usize)> = Some((NOISE, 0));
+const CHANCE: Option<(DropoutSeed, usize)> = Some((DROPOUT_SEED, 0));
 
 /// A few images of noise, and weights with biases that are not all zero.
 struct Case {
@@ -18,12 +18,12 @@ struct Case {
 
 impl Case {
     fn new(n: usize) -> Case {
-        let mut random = Random::of(&[11]);
-        let mut weights = initial(11);
+        let mut random = Random::from_key(&[11]);
+        let mut weights = glorot_uniform(11);
         weights.0.iter_mut().skip(1).step_by(2).flatten().for_each(|bias| *bias = 0.2 * random.uniform() - 0.1);
         let images = (0..n * IMAGE).map(|_| random.uniform()).collect();
         let labels = (0..n).map(|_| random.below(CLASSES) as u8).collect();
-        Case { parameters: widened(&weights), weights, images, labels }
+        Case { parameters: to_f64(&weights), weights, images, labels }
     }
 
     fn batch(&self) -> Batch<'_> {
@@ -32,7 +32,7 @@ impl Case {
 
     fn loss(&self, parameters: &[Vec<f64>]) -> f64 {
         let n = self.labels.len();
-        (0..n).map(|image| Trace::forward(parameters, self.batch(), image, Some(NOISE)).score.loss).sum::<f64>()
+        (0..n).map(|image| Trace::forward(parameters, self.batch(), image, Some(DROPOUT_SEED)).score.loss).sum::<f64>()
             / n as f64
     }
 }
@@ -50,7 +50,7 @@ fn slope<T>(apart: f64, values: &mut T, one: impl Fn(&mut T) -> &mut f64, functi
 }
 
 fn zeros() -> Vec<Vec<f64>> {
-    widened(&Weights::zeros())
+    to_f64(&Weights::zeros())
 }
 
 fn check(what: &str, given: f64, wanted: f64) {
@@ -67,9 +67,9 @@ fn every_layer_sends_back_how_its_output_changes() {
     // Single layers are straight lines, but for few corners, and their sums are long: far apart is more exact.
     const APART: f64 = 1e-3;
     let case = Case::new(1);
-    let trace = Trace::forward(&case.parameters, case.batch(), 0, Some(NOISE));
+    let trace = Trace::forward(&case.parameters, case.batch(), 0, Some(DROPOUT_SEED));
     for (index, layer) in LAYERS.iter().enumerate() {
-        let mut random = Random::of(&[12, index as u64]);
+        let mut random = Random::from_key(&[12, index as u64]);
         // No values of the network itself: behind a ReLU many are equal, and there pooling has no slope.
         let mut draw = |like: &Vec<f64>| like.iter().map(|_| f64::from(random.normal())).collect::<Vec<f64>>();
         let (mut input, weights) = (draw(&trace.values[index]), draw(&trace.values[index + 1]));
@@ -99,7 +99,7 @@ fn every_layer_sends_back_how_its_output_changes() {
 fn a_step_finds_how_the_loss_changes_with_every_parameter() {
     let case = Case::new(2);
     let mut gradients = Weights::zeros();
-    let score = step(&case.weights, case.batch(), Some(NOISE), &mut gradients);
+    let score = step(&case.weights, case.batch(), Some(DROPOUT_SEED), &mut gradients);
     let mut parameters = case.parameters.clone();
     check("loss", score.loss / 2.0, case.loss(&parameters));
     for (index, parameter) in PARAMETERS.iter().enumerate() {
@@ -128,7 +128,7 @@ fn a_score_is_a_step_without_dropout() {
     let case = Case::new(3);
     let scored = score(&case.weights, case.batch());
     assert_eq!(scored, step(&case.weights, case.batch(), None, &mut Weights::zeros()));
-    assert_ne!(scored.loss, step(&case.weights, case.batch(), Some(NOISE), &mut Weights::zeros()).loss);
+    assert_ne!(scored.loss, step(&case.weights, case.batch(), Some(DROPOUT_SEED), &mut Weights::zeros()).loss);
     assert_eq!(scored.images, 3);
     // Nothing is learned yet: every class is about as likely.
     assert!((scored.loss / 3.0 - 10.0f64.ln()).abs() < 0.5, "{scored:?}");
@@ -142,7 +142,7 @@ fn certain_and_undecided_answers_have_the_right_loss() {
     // All alike: the first class is the answer.
     let undecided = score(&weights, batch);
     check("undecided", undecided.loss, 2.0 * 10.0f64.ln());
-    assert_eq!(undecided.right, 1);
+    assert_eq!(undecided.correct, 1);
     weights.0[11][7] = 1000.0;
-    assert_eq!(score(&weights, batch), Score { loss: 1000.0, right: 1, images: 2 });
+    assert_eq!(score(&weights, batch), Score { loss: 1000.0, correct: 1, images: 2 });
 }

@@ -1,0 +1,126 @@
+//! The optimizer, wrapped so that it steps with the gradients of all ranks: in memory that all see where they are on one host, over the engine
+//! otherwise. Entered by `train`; the backward pass leaves its gradients with [`GradientSender`].
+
+use corro_collectives::Engine;
+use corro_collectives::engine::handle::EngineError;
+use corro_collectives::optimizer::shm_optimizer::{FusedStep, ShmOptimizer};
+use corro_collectives::optimizer::{Config, DistributedOptimizer, OptimizerError, ShardedStep};
+
+use crate::compute::Compute;
+use crate::network::{GradientSink, PARAMETERS, Weights};
+use crate::rmsprop::{self, RmsProp};
+
+pub enum RankOptimizer<'e, O = RmsProp> {
+    Shm(ShmOptimizer<'e, O>),
+    Network(DistributedOptimizer<'e, O>),
+}
+
+impl<'e, O: ShardedStep + FusedStep> RankOptimizer<'e, O> {
+    /// Collective over all ranks.
+    pub fn new(engine: &'e Engine, optimizer: O) -> Result<Self, OptimizerError> {
+        let names = PARAMETERS.each_ref().map(|parameter| parameter.name());
+        let parameters: Vec<(&str, usize)> =
+            names.iter().zip(&PARAMETERS).map(|(name, parameter)| (name.as_str(), parameter.size())).collect();
+        Ok(match ShmOptimizer::new(engine, optimizer, &parameters, rmsprop::SHARD_MIN_LEN) {
+            Ok(shm) => RankOptimizer::Shm(shm),
+            Err(optimizer) => {
+                let network = DistributedOptimizer::new(engine, optimizer, &parameters, Config::PLAIN)?;
+                RankOptimizer::Network(network.with_sharded_steps(rmsprop::SHARD_MIN_LEN))
+            }
+        })
+    }
+
+    /// All ranks have these weights, and step with them from now on. Collective over all ranks.
+    pub fn set_weights(&mut self, weights: &mut Weights) -> Result<(), OptimizerError> {
+        match self {
+            RankOptimizer::Shm(shm) => shm.share_parameters(&mut weights.0),
+            RankOptimizer::Network(_) => Ok(()),
+        }
+    }
+
+    /// Ranks of one host help each other with their passes from now on. Collective over all ranks.
+    pub fn enable_stealing(&self, compute: &mut Compute) {
+        if let RankOptimizer::Shm(shm) = self
+            && let Some(yard) = shm.open_task_pool(compute.shared_bytes())
+        {
+            compute.enable_stealing(yard);
+        }
+    }
+
+    /// Where a backward pass leaves its gradients.
+    pub fn gradient_sender(&mut self) -> GradientSender<'_, 'e, O> {
+        GradientSender { optimizer: self, first_error: None, discarded: None }
+    }
+
+    /// After a pass of `compute`, which helps others as long as they have not passed. Collective over all ranks.
+    pub fn step(&mut self, weights: &mut Weights, compute: &mut Compute) -> Result<(), OptimizerError> {
+        match self {
+            RankOptimizer::Shm(shm) => shm.step_with_stealing(&mut weights.0, || compute.steal_tasks()),
+            RankOptimizer::Network(network) => network.step(&mut weights.slices_mut()),
+        }
+    }
+
+    /// Every rank's optimizer remembers what all do; `memory` says where. Collective over all ranks.
+    pub fn gather(&mut self, state: impl Fn(&mut O) -> &mut Weights) -> Result<(), EngineError> {
+        (0..PARAMETERS.len()).try_for_each(|index| match self {
+            RankOptimizer::Shm(shm) => shm.gather_state(index, |optimizer| &mut state(optimizer).0[index]),
+            RankOptimizer::Network(network) => network.gather_state(index, |optimizer| &mut state(optimizer).0[index]),
+        })
+    }
+
+    pub fn inner(&mut self) -> &mut O {
+        match self {
+            RankOptimizer::Shm(shm) => shm.optimizer_mut(),
+            RankOptimizer::Network(network) => network.optimizer_mut(),
+        }
+    }
+}
+
+/// Between the backward pass and the other ranks: a gradient that is whole goes on its way at once, while the pass goes on with the layers
+/// before it. The pass cannot fail, so the first error is kept until it has ended.
+pub struct GradientSender<'s, 'e, O> {
+    optimizer: &'s mut RankOptimizer<'e, O>,
+    first_error: Option<OptimizerError>,
+    /// Where gradients go that nobody will use.
+    discarded: Option<Weights>,
+}
+
+impl<O> GradientSender<'_, '_, O> {
+    /// The pass has ended; its gradients are under way.
+    pub fn end(self) -> Result<(), OptimizerError> {
+        self.first_error.map_or(Ok(()), Err)
+    }
+}
+
+impl<O: ShardedStep + FusedStep> GradientSink for GradientSender<'_, '_, O> {
+    fn buffer(&mut self, parameter: usize) -> &mut [f32] {
+        let buffer = match self.optimizer {
+            RankOptimizer::Shm(shm) => return shm.gradient_buffer(parameter),
+            RankOptimizer::Network(network) => network.gradient_buffer(parameter),
+        };
+        match buffer {
+            Ok(buffer) => buffer,
+            Err(error) => {
+                self.first_error.get_or_insert(error);
+                &mut self.discarded.get_or_insert_with(Weights::zeros).0[parameter]
+            }
+        }
+    }
+
+    fn ready(&mut self, parameter: usize) {
+        let ready = match self.optimizer {
+            RankOptimizer::Shm(shm) => return shm.ready(parameter),
+            RankOptimizer::Network(network) => network.ready(parameter),
+        };
+        if let Err(error) = ready {
+            self.first_error.get_or_insert(error);
+        }
+    }
+
+    fn yield_point(&mut self) {
+        if let RankOptimizer::Shm(shm) = self.optimizer {
+            // SAFETY: what a pass promises by this call, and whoever has the weights has lent them to the pass.
+            unsafe { shm.try_overlapped_step() }
+        }
+    }
+}

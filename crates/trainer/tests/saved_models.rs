@@ -1,0 +1,135 @@
+//! Saved models in the hands of real Keras: it loads them, and finds what we find.
+
+mod python;
+
+use std::fs;
+
+use corro_trainer::network::glorot_init::glorot_uniform;
+use corro_trainer::network::{Batch, CLASSES, IMAGE, PARAMETERS, Score, Weights, reference};
+use corro_trainer::random::Random;
+use corro_trainer::save::{Checkpoint, Schedule, checkpoint, keras, safetensors_file};
+use serde_json::Value;
+
+const SCHEDULE: Schedule = Schedule { rate: 4e-4, decay: 1e-6 };
+const ITERATIONS: u64 = 4689;
+
+/// With biases that count, unlike those of a training that only begins.
+fn some_weights() -> Weights {
+    let mut weights = glorot_uniform(5);
+    let mut random = Random::from_key(&[6]);
+    for (parameter, values) in PARAMETERS.iter().zip(weights.slices_mut()) {
+        if parameter.kind == "bias" {
+            values.fill_with(|| (random.uniform() - 0.5) / 4.0);
+        }
+    }
+    weights
+}
+
+fn some_images(n: usize) -> (Vec<f32>, Vec<u8>) {
+    let mut random = Random::from_key(&[7]);
+    let images = (0..n * IMAGE).map(|_| random.uniform()).collect();
+    (images, (0..n).map(|_| random.below(CLASSES) as u8).collect())
+}
+
+fn numbers(value: &Value) -> Vec<f64> {
+    value.as_array().expect("a list").iter().map(|number| number.as_f64().expect("a number")).collect()
+}
+
+#[track_caller]
+fn check_near(seen: f64, wanted: f64, tolerance: f64) {
+    assert!((seen - wanted).abs() <= tolerance, "{seen} instead of {wanted}");
+}
+
+/// What the reference finds.
+struct Found {
+    score: Score,
+    /// By image and class.
+    probabilities: Vec<Vec<f64>>,
+}
+
+impl Found {
+    fn by_reference(weights: &Weights, images: &[f32], labels: &[u8]) -> Found {
+        // The loss if a class were the right one is its probability.
+        let probability = |image: &[f32], class: usize| {
+            (-reference::score(weights, Batch { images: image, labels: &[class as u8] }).loss).exp()
+        };
+        let probabilities =
+            images.chunks(IMAGE).map(|image| (0..CLASSES).map(|class| probability(image, class)).collect());
+        Found { score: reference::score(weights, Batch { images, labels }), probabilities: probabilities.collect() }
+    }
+}
+
+/// What Keras says of a model, against what we know of it.
+fn check_model(seen: &Value, found: &Found, iterations: u64) {
+    let learns = |name: &&str| !matches!(*name, "Activation" | "MaxPooling2D" | "Dropout" | "Flatten");
+    let layers: Vec<&str> = seen["layers"].as_array().expect("a list").iter().filter_map(Value::as_str).collect();
+    assert_eq!(layers.len(), 18, "{layers:?}");
+    assert_eq!(layers.iter().filter(|name| learns(name)).count(), 6, "{layers:?}");
+    let names: Vec<&str> = seen["names"].as_array().expect("a list").iter().filter_map(Value::as_str).collect();
+    assert_eq!(names, PARAMETERS.map(|parameter| parameter.name()));
+    assert_eq!(seen["parameters"], 1_250_858);
+    let summary = seen["summary"].as_str().expect("text");
+    for parameter in PARAMETERS {
+        assert!(summary.contains(parameter.layer), "{summary}");
+    }
+
+    let n_images = found.score.images as f64;
+    check_near(seen["loss"].as_f64().expect("a number"), found.score.loss / n_images, 1e-5);
+    check_near(seen["accuracy"].as_f64().expect("a number"), found.score.correct as f64 / n_images, 1e-6);
+    let probabilities = seen["probabilities"].as_array().expect("a list");
+    assert_eq!(probabilities.len(), found.probabilities.len());
+    for (seen, wanted) in probabilities.iter().zip(&found.probabilities) {
+        for (seen, wanted) in numbers(seen).into_iter().zip(wanted) {
+            check_near(seen, *wanted, 1e-6);
+        }
+    }
+
+    assert_eq!(seen["optimizer"], "RMSprop");
+    assert_eq!(seen["iterations"], iterations);
+    check_near(
+        seen["rate"].as_f64().expect("a number"),
+        SCHEDULE.rate / (1.0 + SCHEDULE.decay * iterations as f64),
+        1e-9,
+    );
+}
+
+#[test]
+fn keras_loads_what_is_saved_and_scores_the_same() {
+    let Some(python) = python::python() else { return };
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let directory = directory.path();
+    let weights = some_weights();
+    let (images, labels) = some_images(3);
+    keras::write(&directory.join("model.h5"), &weights, SCHEDULE).expect("a model");
+    safetensors_file::write(&directory.join("model.safetensors"), &weights).expect("a model");
+    let checkpoint = Checkpoint {
+        weights: weights.clone(),
+        accumulators: glorot_uniform(8),
+        iterations: ITERATIONS,
+        epoch: 3,
+        seed: 5,
+        ranks: 4,
+        precision: "f32".to_owned(),
+        schedule: SCHEDULE,
+        training: String::new(),
+    };
+    checkpoint::write(directory, &checkpoint, None).expect("a checkpoint");
+    let bytes: Vec<u8> = images.iter().flat_map(|value| value.to_le_bytes()).collect();
+    fs::write(directory.join("images.f32"), bytes)
+        .and_then(|()| fs::write(directory.join("labels.u8"), &labels))
+        .expect("images");
+
+    let told = python::run(&python, "saved_models.py", &[directory.as_os_str()]);
+    let told: Value = serde_json::from_str(told.trim()).expect("one JSON object");
+    let found = Found::by_reference(&weights, &images, &labels);
+    check_model(&told["model"], &found, 0);
+    check_model(&told["checkpoint"], &found, ITERATIONS);
+    assert_eq!(told["same"], true, "safetensors has other values than Keras");
+    assert_eq!(told["notes"]["network"], "cifar10_cnn");
+    assert_eq!(told["trained"], true, "Keras could not go on with the training");
+
+    let read = keras::read(&directory.join("by_keras.h5")).expect("a model of Keras' own");
+    for (values, sum) in read.0.iter().zip(numbers(&told["sums"])) {
+        check_near(values.iter().map(|value| f64::from(*value)).sum(), sum, 1e-6);
+    }
+}
