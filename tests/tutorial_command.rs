@@ -79,7 +79,7 @@ fn the_whole_tutorial_asks_for_its_images_before_anything_is_started() {
     let place = Place::new();
     for (arguments, text) in [
         (&["--full"][..], "get cifar-10-binary.tar.gz from https://www.cs.toronto.edu/~kriz/cifar.html"),
-        (&["--full", "--data", "nowhere"], "nowhere: looked for data_batch_1.bin"),
+        (&["--full", "--data", "nowhere"], "nowhere: expected data_batch_1.bin"),
         (&["--full", "--quick"], "cannot be used with"),
     ] {
         let output = place.command("tutorial").args(arguments).output().expect("it runs");

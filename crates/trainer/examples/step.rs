@@ -1,4 +1,5 @@
-//! How many images a second whole steps take in: `step [threads] [batch] [avx512|avx2|portable] [f32|bf16]`, for tuning and profiling.
+//! Measures the throughput of complete steps: `step [threads] [batch] [avx512|avx2|portable] [f32|bf16]`. For tuning
+//! and profiling.
 
 use std::time::{Duration, Instant};
 

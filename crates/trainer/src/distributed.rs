@@ -1,5 +1,5 @@
-//! The optimizer, wrapped so that it steps with the gradients of all ranks: in memory that all see where they are on one host, over the engine
-//! otherwise. Entered by `train`; the backward pass leaves its gradients with [`GradientSender`].
+//! Distributed optimizer: steps with the gradients of all ranks. Uses shared memory if all ranks are on one host, the
+//! collectives engine otherwise. The backward pass writes its gradients to a [`GradientSender`].
 
 use corro_collectives::Engine;
 use corro_collectives::engine::handle::EngineError;
@@ -16,7 +16,7 @@ pub enum RankOptimizer<'e, O = RmsProp> {
 }
 
 impl<'e, O: ShardedStep + FusedStep> RankOptimizer<'e, O> {
-    /// Collective over all ranks.
+    /// Creates the optimizer. Collective over all ranks.
     pub fn new(engine: &'e Engine, optimizer: O) -> Result<Self, OptimizerError> {
         let names = PARAMETERS.each_ref().map(|parameter| parameter.name());
         let parameters: Vec<(&str, usize)> =
@@ -30,7 +30,7 @@ impl<'e, O: ShardedStep + FusedStep> RankOptimizer<'e, O> {
         })
     }
 
-    /// All ranks have these weights, and step with them from now on. Collective over all ranks.
+    /// Sets the weights of the next steps, which must be equal on all ranks. Collective over all ranks.
     pub fn set_weights(&mut self, weights: &mut Weights) -> Result<(), OptimizerError> {
         match self {
             RankOptimizer::Shm(shm) => shm.share_parameters(&mut weights.0),
@@ -38,21 +38,22 @@ impl<'e, O: ShardedStep + FusedStep> RankOptimizer<'e, O> {
         }
     }
 
-    /// Ranks of one host help each other with their passes from now on. Collective over all ranks.
+    /// Enables work stealing between the backward passes of one host's ranks. Collective over all ranks.
     pub fn enable_stealing(&self, compute: &mut Compute) {
         if let RankOptimizer::Shm(shm) = self
-            && let Some(yard) = shm.open_task_pool(compute.shared_bytes())
+            && let Some(task_pool) = shm.open_task_pool(compute.shared_bytes())
         {
-            compute.enable_stealing(yard);
+            compute.enable_stealing(task_pool);
         }
     }
 
-    /// Where a backward pass leaves its gradients.
+    /// Gradient sink for a backward pass.
     pub fn gradient_sender(&mut self) -> GradientSender<'_, 'e, O> {
         GradientSender { optimizer: self, first_error: None, discarded: None }
     }
 
-    /// After a pass of `compute`, which helps others as long as they have not passed. Collective over all ranks.
+    /// Executes the step after a pass of `compute`. While other ranks are still in their pass, this one steals tasks
+    /// from them. Collective over all ranks.
     pub fn step(&mut self, weights: &mut Weights, compute: &mut Compute) -> Result<(), OptimizerError> {
         match self {
             RankOptimizer::Shm(shm) => shm.step_with_stealing(&mut weights.0, || compute.steal_tasks()),
@@ -60,7 +61,8 @@ impl<'e, O: ShardedStep + FusedStep> RankOptimizer<'e, O> {
         }
     }
 
-    /// Every rank's optimizer remembers what all do; `memory` says where. Collective over all ranks.
+    /// Gathers sharded optimizer state, so that every rank has all of it; `state` selects the tensors. Collective over
+    /// all ranks.
     pub fn gather(&mut self, state: impl Fn(&mut O) -> &mut Weights) -> Result<(), EngineError> {
         (0..PARAMETERS.len()).try_for_each(|index| match self {
             RankOptimizer::Shm(shm) => shm.gather_state(index, |optimizer| &mut state(optimizer).0[index]),
@@ -76,17 +78,17 @@ impl<'e, O: ShardedStep + FusedStep> RankOptimizer<'e, O> {
     }
 }
 
-/// Between the backward pass and the other ranks: a gradient that is whole goes on its way at once, while the pass goes on with the layers
-/// before it. The pass cannot fail, so the first error is kept until it has ended.
+/// Sends gradients during the backward pass: each complete gradient is sent at once, while the pass continues with
+/// earlier layers. The pass cannot fail, so the first error is kept until it ends.
 pub struct GradientSender<'s, 'e, O> {
     optimizer: &'s mut RankOptimizer<'e, O>,
     first_error: Option<OptimizerError>,
-    /// Where gradients go that nobody will use.
+    /// Buffer for gradients after an error; nobody reads it.
     discarded: Option<Weights>,
 }
 
 impl<O> GradientSender<'_, '_, O> {
-    /// The pass has ended; its gradients are under way.
+    /// Ends the pass and returns the first error. The gradients may still be in transit.
     pub fn end(self) -> Result<(), OptimizerError> {
         self.first_error.map_or(Ok(()), Err)
     }
@@ -119,7 +121,8 @@ impl<O: ShardedStep + FusedStep> GradientSink for GradientSender<'_, '_, O> {
 
     fn yield_point(&mut self) {
         if let RankOptimizer::Shm(shm) = self.optimizer {
-            // SAFETY: what a pass promises by this call, and whoever has the weights has lent them to the pass.
+            // SAFETY: by calling `yield_point` the pass guarantees that it will not read parameters again whose
+            // gradients are ready, and the weights are borrowed by the pass.
             unsafe { shm.try_overlapped_step() }
         }
     }

@@ -1,14 +1,14 @@
-//! The tutorial's training in Rust: its network, optimizer, augmentation and schedule, on `corro-collectives`, so that a first
-//! distributed training needs no Python and no download. Entered by `corro train` and the benchmarks; knows nothing of the
-//! control plane, and meets the other ranks only through the engine.
+//! The tutorial's CIFAR-10 training in Rust: network, optimizer, augmentation and learning rate schedule on
+//! `corro-collectives`, so that a first distributed training needs no Python and no download. Knows nothing of the
+//! control plane; ranks communicate only through the collectives engine.
 //!
 //! # Reading order
 //!
-//! [`network`] says what is trained: shapes, parameters, what a step means; its `reference` is the plain version that the fast one is
-//! held against. [`compute`] does the steps on the processors of one rank, with [`thread_pool`]. [`rmsprop`] moves the weights, [`distributed`] for all
-//! ranks. [`data`] brings
-//! batches, [`random`] is where all chance comes from. [`save`] writes models and checkpoints, [`report`] tells people and
-//! programs how it goes, and [`train`] is the whole: the five steps, epochs, validation, the result.
+//! [`network`] defines what is trained: shapes, parameters and the meaning of a step. Its `reference` is the simple
+//! implementation that the fast one is tested against. [`compute`] executes steps on the CPUs of one rank, with
+//! [`thread_pool`]. [`rmsprop`] updates the weights, [`distributed`] with the gradients of all ranks. [`data`] provides
+//! batches, [`random`] all random numbers. [`save`] writes models and checkpoints, [`report`] progress lines and
+//! metrics. [`train`] combines them: the five Horovod steps, epochs, validation, the result.
 
 pub mod compute;
 pub mod data;

@@ -1,14 +1,14 @@
-//! All chance of a training: numbers that follow from a key alone, the same on every machine, for every number of threads. Nothing here
-//! is secret or unpredictable.
+//! All random numbers of a training. They depend on a key alone and are the same on every machine and for every number
+//! of threads. Not cryptographic.
 
-/// SplitMix64 from a key.
+/// SplitMix64 generator seeded with a key.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 const GOLDEN_GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Random {
-    /// Keys that differ in any word give streams that have nothing in common.
+    /// Keys that differ in any word give independent streams.
     pub fn from_key(key: &[u64]) -> Random {
         Random(hash_key(key))
     }
@@ -18,18 +18,18 @@ impl Random {
         mix(self.0)
     }
 
-    /// From 0 up to, but not including, 1.
+    /// Uniform in [0, 1).
     pub fn uniform(&mut self) -> f32 {
         (self.draw() >> 40) as f32 / (1u64 << 24) as f32
     }
 
-    /// From 0 up to, but not including, `n`.
+    /// Uniform in 0..n.
     pub fn below(&mut self, n: usize) -> usize {
-        // The high half of a product of 128 bits: no bias worth a thought for the sizes of data sets.
+        // Upper half of a 128-bit product; the bias is negligible for the sizes of data sets.
         ((u128::from(self.draw()) * n as u128) >> 64) as usize
     }
 
-    /// Mean 0, deviation 1 (Irwin-Hall: twelve uniforms).
+    /// Approximately normal with mean 0 and deviation 1 (Irwin-Hall: the sum of twelve uniforms).
     pub fn normal(&mut self) -> f32 {
         (0..12).map(|_| self.uniform()).sum::<f32>() - 6.0
     }
@@ -41,12 +41,12 @@ impl Random {
     }
 }
 
-/// One word of a key.
+/// Hashes a key to one word.
 pub fn hash_key(key: &[u64]) -> u64 {
     key.iter().fold(0x5eed, |hash, word| mix(hash ^ mix(word.wrapping_add(GOLDEN_GAMMA))))
 }
 
-/// The word of that number in the stream of a key, without those before it.
+/// Word `index` of a key's stream, by random access.
 #[inline]
 pub fn word_at(key: u64, index: u64) -> u64 {
     mix(key.wrapping_add(GOLDEN_GAMMA.wrapping_mul(index + 1)))
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_the_stream() {
+    fn word_at_matches_the_stream() {
         let mut stream = Random::from_key(&[1, 2]);
         for index in 0..10 {
             assert_eq!(word_at(hash_key(&[1, 2]), index), stream.draw());
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_matter_in_every_word_and_in_their_order() {
+    fn every_key_word_and_their_order_matter() {
         let first = |key: &[u64]| Random::from_key(key).draw();
         let all = [first(&[]), first(&[0]), first(&[1]), first(&[0, 1]), first(&[1, 0]), first(&[0, 0])];
         for (index, one) in all.iter().enumerate() {
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shuffle_keeps_everything() {
+    fn a_shuffle_is_a_permutation() {
         let mut items: Vec<u32> = (0..100).collect();
         Random::from_key(&[7]).shuffle(&mut items);
         assert_ne!(items, (0..100).collect::<Vec<_>>());

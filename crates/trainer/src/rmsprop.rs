@@ -1,15 +1,15 @@
-//! RMSprop with decay, as the Keras of the tutorial's time (2.2) does it. Entered by the distributed optimizer with gradients over all
-//! ranks; never asks where they come from.
+//! RMSprop with learning rate decay, as in Keras 2.2, for which the tutorial was written. Gets gradients that are
+//! already averaged over all ranks.
 //!
-//! Every value has an accumulator, a fading mean of its squared gradients:
+//! Every value has an accumulator, an exponential mean of its squared gradients:
 //!
 //! ```text
 //! accumulator = rho * accumulator + (1 - rho) * gradient²
 //! value -= rate / (1 + decay * iterations) * gradient / (sqrt(accumulator) + epsilon)
 //! ```
 //!
-//! Keras 3 has epsilon inside the root, and leaves the decay to others. No value depends on another and nothing is fused, so the result is
-//! the same to the bit for every number of threads and every instruction set.
+//! Keras 3 has epsilon inside of the root and no decay. Values are independent of each other and no multiply-add is
+//! fused, so the result is bit-identical for every number of threads and every instruction set.
 
 use std::sync::{Arc, Mutex};
 
@@ -22,27 +22,29 @@ use crate::thread_pool::ThreadPool;
 
 const RHO: f32 = 0.9;
 const EPSILON: f32 = 1e-7;
-/// Values that one thread takes at a time: three such pieces stay in its cache, and smaller parameters are not worth waking anybody.
+/// Values per work item: three such chunks stay in a core's cache. Smaller parameters are not worth waking other
+/// threads.
 const CHUNK: usize = 1 << 14;
-/// The same where the average is made first.
+/// Values per work item if the average over ranks is computed first.
 const SUM_CHUNK: usize = 1 << 11;
 
-/// Parameters from so many elements on are worth sharing out between ranks: stepping a value updates five times its bytes.
+/// Parameters with at least this many elements are sharded between ranks: an update moves five times the bytes of its
+/// values.
 pub const SHARD_MIN_LEN: usize = 1 << 18;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Config {
-    /// In the first step, for all ranks together.
+    /// Learning rate of the first step, already scaled by the number of ranks.
     pub rate: f32,
-    /// Of the rate, in every step.
+    /// Decay of the learning rate per step.
     pub decay: f32,
 }
 
-/// What a checkpoint has to keep.
+/// Optimizer state that a checkpoint stores.
 #[derive(Clone, Debug, PartialEq)]
 pub struct State {
     pub accumulators: Weights,
-    /// Steps that are over.
+    /// Completed steps.
     pub iterations: u64,
 }
 
@@ -59,7 +61,7 @@ impl RmsProp {
         RmsProp { config: *config, pool, isa: Isa::best(), state }
     }
 
-    /// Of this step. Changes only between steps.
+    /// Learning rate of the current step. Changes only between steps.
     pub fn rate(&self) -> f32 {
         (f64::from(self.config.rate) / (1.0 + f64::from(self.config.decay) * self.state.iterations as f64)) as f32
     }
@@ -68,19 +70,19 @@ impl RmsProp {
         &self.state
     }
 
-    /// For those who bring the ranks' memories together. Between steps.
+    /// For gathering the accumulators of all ranks. Only between steps.
     pub fn accumulators_mut(&mut self) -> &mut Weights {
         &mut self.state.accumulators
     }
 
-    /// A step is over after its last parameter.
+    /// A step is complete after its last parameter.
     fn finish_parameter(&mut self, index: usize) {
         if index + 1 == PARAMETERS.len() {
             self.state.iterations += 1;
         }
     }
 
-    /// Goes on where that state was taken. Between steps.
+    /// Continues from a saved state. Only between steps.
     pub fn set_state(&mut self, state: State) {
         for (parameter, values) in PARAMETERS.iter().zip(&state.accumulators.0) {
             assert_eq!(values.len(), parameter.size(), "accumulators of {}", parameter.name());
@@ -120,7 +122,7 @@ impl ShardedStep for RmsProp {
 }
 
 impl FusedStep for RmsProp {
-    /// A little at a time, so that what was added up is still in the cache.
+    /// Works in small chunks, so that the averaged gradient is still in cache when it is used.
     fn step_averaged(&mut self, index: usize, first: usize, values: &mut [f32], sum: &AveragedGradient<'_>) {
         let (rate, isa, len) = (self.rate(), self.isa, values.len());
         let accumulators = &mut self.state.accumulators.0[index][first..][..len];
@@ -143,7 +145,7 @@ impl FusedStep for RmsProp {
     }
 }
 
-/// What happens to some values in one step.
+/// Update of a range of values in one step.
 struct ChunkUpdate<'a> {
     values: &'a mut [f32],
     accumulators: &'a mut [f32],
@@ -151,13 +153,13 @@ struct ChunkUpdate<'a> {
 }
 
 impl ChunkUpdate<'_> {
-    /// The same loop for every instruction set: compilers know how to make vectors of it.
+    /// The same loop for every instruction set; the compiler vectorises it.
     fn apply(self, rate: f32, isa: Isa) {
         match isa {
-            // SAFETY: `Isa::best` has found the instructions on this processor.
+            // SAFETY: `isa` is supported by this CPU: `Isa::best` and the tests choose only supported ones.
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => unsafe { self.apply_avx512(rate) },
-            // SAFETY: as above.
+            // SAFETY: as for AVX-512.
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => unsafe { self.apply_avx2(rate) },
             _ => self.apply_portable(rate),
@@ -180,7 +182,8 @@ impl ChunkUpdate<'_> {
     fn apply_portable(self, rate: f32) {
         for ((value, accumulator), gradient) in self.values.iter_mut().zip(self.accumulators).zip(self.gradients) {
             let sum = RHO * *accumulator + (1.0 - RHO) * (gradient * gradient);
-            // A weight without gradients would shrink down to numbers with which processors are a hundred times slower, and stay there.
+            // Without gradients an accumulator would decay to subnormal numbers, with which CPUs are about a hundred
+            // times slower, and stay there.
             *accumulator = if sum < f32::MIN_POSITIVE { 0.0 } else { sum };
             *value -= rate * gradient / (accumulator.sqrt() + EPSILON);
         }
@@ -201,7 +204,7 @@ mod tests {
         weights
     }
 
-    /// So many steps, the gradients drawn from their numbers.
+    /// Runs some steps with random gradients that depend on the step number.
     fn steps(optimizer: &mut RmsProp, weights: &mut Weights, steps: std::ops::Range<u64>) {
         for step in steps {
             let gradients = random(100 + step);
@@ -212,13 +215,13 @@ mod tests {
     }
 
     #[test]
-    fn what_gets_no_gradients_is_forgotten_and_never_subnormal() {
+    fn accumulators_without_gradients_decay_to_zero_without_subnormals() {
         let mut optimizer = RmsProp::new(&CONFIG, Arc::new(ThreadPool::new(1)));
         let mut weights = random(1);
         steps(&mut optimizer, &mut weights, 0..1);
         let nothing = Weights::zeros();
         for _ in 0..1_000 {
-            // The biases of the last layer are enough, and come last.
+            // The bias of the last layer is enough; being last, it also completes the step.
             optimizer.step(11, &mut weights.0[11], &nothing.0[11]);
             assert!(optimizer.state().accumulators.0[11].iter().all(|value| *value == 0.0 || value.is_normal()));
         }
@@ -226,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_those_of_the_formula() {
+    fn steps_follow_the_formula() {
         let mut optimizer = RmsProp::new(&CONFIG, Arc::new(ThreadPool::new(1)));
         let mut weights = random(1);
         let mut wanted = weights.0[3].iter().map(|value| f64::from(*value)).collect::<Vec<_>>();
@@ -251,27 +254,27 @@ mod tests {
         let mut optimizer = RmsProp::new(&Config { rate: 1.0, decay: 0.0 }, Arc::new(ThreadPool::new(1)));
         let mut bias = [0.0; 10];
         optimizer.step(11, &mut bias, &[1e-7; 10]);
-        // 1 / (sqrt(0.1) + 1); inside the root it would be 0.0003.
+        // 1 / (sqrt(0.1) + 1); with epsilon inside of the root it would be 0.0003.
         assert!(bias.iter().all(|value| (value + 0.759_747).abs() < 1e-5), "{bias:?}");
     }
 
     #[test]
-    fn threads_and_instructions_change_no_bit() {
-        let mut plain = RmsProp { isa: Isa::Portable, ..RmsProp::new(&CONFIG, Arc::new(ThreadPool::new(1))) };
+    fn results_do_not_depend_on_threads_or_instruction_sets() {
+        let mut simple_augment = RmsProp { isa: Isa::Portable, ..RmsProp::new(&CONFIG, Arc::new(ThreadPool::new(1))) };
         let mut wanted = random(1);
-        steps(&mut plain, &mut wanted, 0..2);
+        steps(&mut simple_augment, &mut wanted, 0..2);
         for isa in Isa::ALL.into_iter().filter(|isa| isa.is_supported()) {
             for threads in [1, 2, 3] {
                 let mut optimizer = RmsProp { isa, ..RmsProp::new(&CONFIG, Arc::new(ThreadPool::new(threads))) };
                 let mut weights = random(1);
                 steps(&mut optimizer, &mut weights, 0..2);
-                assert!(weights == wanted && optimizer.state() == plain.state(), "{isa:?}, {threads} threads");
+                assert!(weights == wanted && optimizer.state() == simple_augment.state(), "{isa:?}, {threads} threads");
             }
         }
     }
 
     #[test]
-    fn one_goes_on_where_another_stopped() {
+    fn a_restored_state_continues_identically() {
         let pool = Arc::new(ThreadPool::new(2));
         let (mut one, mut weights) = (RmsProp::new(&CONFIG, pool.clone()), random(1));
         steps(&mut one, &mut weights, 0..2);

@@ -1,8 +1,8 @@
-//! The compute threads of one rank: a fixed crew that does one piece of work together, again and again, with no pause of the scheduler in
-//! between. Entered by `compute` and the optimizer; decides nothing about who does what: every thread is told its number.
+//! The compute threads of one rank: a fixed pool that repeatedly executes one closure on all threads, without scheduler
+//! latency in between. Each thread gets its number; the distribution of work is up to the closure.
 //!
-//! One of the threads is the caller. The others, the workers, wait for the next round: a short while by looking, as the next round of a
-//! step comes within microseconds, then asleep, as other ranks may need the processor.
+//! The caller is one of the threads. The others, the workers, wait for the next round: they spin briefly, since the
+//! next round of a step starts within microseconds, then park, since other ranks may need the CPU.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -11,23 +11,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
-/// How long to look before sleeping: longer than between two rounds of a step, shorter than anybody would miss.
+/// Spin time before parking: longer than the gap between two rounds of a step, short enough to waste little CPU.
 const SPIN_TIME: Duration = Duration::from_micros(20);
 
-/// Threads that work together, the caller among them.
+/// A pool of threads, the caller included.
 pub struct ThreadPool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
-    /// One round at a time, whoever calls.
+    /// Serialises rounds of concurrent callers.
     round_lock: Mutex<()>,
 }
 
 type Work = dyn Fn(usize) + Sync;
 
 struct Shared {
-    /// Rounds begun. A worker that sees a higher number than it has last_round for has something to do.
+    /// Number of rounds started. A worker that sees a higher number than that of its last round has work.
     round: AtomicU64,
-    /// Workers that have not ended this round.
+    /// Workers that have not finished this round.
     busy: AtomicUsize,
     closing: AtomicBool,
     job: Mutex<Option<RoundWork>>,
@@ -37,13 +37,13 @@ struct Shared {
 
 #[derive(Clone)]
 struct RoundWork {
-    /// Really only for this round: see [`ThreadPool::run`].
+    /// Valid only during this round, despite the lifetime: see [`ThreadPool::run`].
     work: &'static Work,
     caller: Thread,
 }
 
 impl ThreadPool {
-    /// `n` threads: `n - 1` are started. Zero counts as one.
+    /// A pool of `n` threads, of which `n - 1` are started. Zero counts as one.
     pub fn new(n: usize) -> ThreadPool {
         let shared = Arc::new(Shared {
             round: AtomicU64::new(0),
@@ -66,15 +66,15 @@ impl ThreadPool {
         self.workers.len() + 1
     }
 
-    /// Calls `work` on every thread with its number, 0 for the caller, and returns when all have ended. A panic in any of them goes on in
-    /// the caller. Not to be called from inside `work`.
+    /// Calls `work` on every thread with its number, 0 for the caller, and returns when all have finished. A panic in
+    /// any of them is propagated to the caller. Must not be called from inside of `work`.
     pub fn run(&self, work: &(dyn Fn(usize) + Sync)) {
         if self.workers.is_empty() {
             return work(0);
         }
         let _turn = lock(&self.round_lock);
-        // SAFETY: only the lifetime is changed. Workers use the reference between the start of this round and their decrement of `busy`;
-        // this function does not return, nor unwind, before `busy` is zero.
+        // SAFETY: only the lifetime is changed. Workers use the reference between the start of this round and their
+        // decrement of `busy`, and this function neither returns nor unwinds before `busy` is zero.
         let forever = unsafe { std::mem::transmute::<&(dyn Fn(usize) + Sync), &'static Work>(work) };
         *lock(&self.shared.job) = Some(RoundWork { work: forever, caller: thread::current() });
         self.shared.busy.store(self.workers.len(), Ordering::Relaxed);
@@ -89,7 +89,8 @@ impl ThreadPool {
         }
     }
 
-    /// Calls `work` with a thread's number and a task's, once for every task below `tasks`. Whoever is free takes the next.
+    /// Calls `work` with the number of a thread and of a task, once for every task below `tasks`. Free threads claim
+    /// the next task.
     pub fn for_each_task(&self, tasks: usize, work: &(dyn Fn(usize, usize) + Sync)) {
         let next = AtomicUsize::new(0);
         let take = |thread| loop {
@@ -114,7 +115,7 @@ impl Drop for ThreadPool {
 }
 
 impl Shared {
-    /// The life of a worker.
+    /// Main loop of a worker.
     fn worker_loop(&self, index: usize) {
         let mut last_round = 0;
         loop {
@@ -134,7 +135,7 @@ impl Shared {
     }
 }
 
-/// Until it is so: looks for a while, then sleeps until somebody unparks this thread.
+/// Waits until `is_done`: spins for a while, then parks until another thread unparks this one.
 fn spin_then_park(is_done: impl Fn() -> bool) {
     let start = Instant::now();
     while start.elapsed() < SPIN_TIME {
@@ -150,7 +151,7 @@ fn spin_then_park(is_done: impl Fn() -> bool) {
     }
 }
 
-/// A panic never happens with one of these locks half-way: what is inside is whole.
+/// Ignores poisoning: no code panics while one of these locks is held.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -160,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_thread_works_once_a_round() {
+    fn every_thread_runs_once_per_round() {
         for n in [1, 2, 3, 5] {
             let pool = ThreadPool::new(n);
             let counts: Vec<AtomicUsize> = (0..n).map(|_| AtomicUsize::new(0)).collect();
@@ -178,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_goes_on_in_the_caller_and_the_pool_lives() {
+    fn a_panic_is_propagated_and_the_pool_survives() {
         let pool = ThreadPool::new(3);
         for culprit in 0..3 {
             let run = || pool.run(&|thread| assert!(thread != culprit, "thread {thread}"));
@@ -194,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn every_task_is_done_once() {
+    fn every_task_runs_once() {
         let pool = ThreadPool::new(3);
         for tasks in [0, 1, 2, 3, 100] {
             let done: Vec<AtomicUsize> = (0..tasks).map(|_| AtomicUsize::new(0)).collect();
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn callers_take_turns() {
+    fn concurrent_callers_are_serialised() {
         let (pool, sum) = (ThreadPool::new(2), AtomicUsize::new(0));
         thread::scope(|scope| {
             for _ in 0..4 {

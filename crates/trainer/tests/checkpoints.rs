@@ -1,4 +1,4 @@
-//! Checkpoints where things go wrong: a disk that is full, a process that is killed while it writes.
+//! Checkpoints under failures: a full disk, and a process killed while it writes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -42,22 +42,22 @@ fn names(directory: &Path) -> Vec<String> {
     names
 }
 
-/// This test again, in a process of its own that finds the directory in its environment.
-fn again(test: &str, directory: &Path) -> Command {
+/// Runs this test again in a child process, which gets the directory in its environment.
+fn rerun(test: &str, directory: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("this executable"));
-    command.args(["--exact", test, "--nocapture"]).env(INSIDE, directory).stdin(Stdio::null());
+    command.args(["--exact", test, "--nocapture"]).env(TEST_DIR, directory).stdin(Stdio::null());
     command
 }
 
-const INSIDE: &str = "CORRO_TEST_INSIDE";
+const TEST_DIR: &str = "CORRO_TEST_INSIDE";
 
-fn inside() -> Option<PathBuf> {
-    std::env::var_os(INSIDE).map(PathBuf::from)
+fn child_directory() -> Option<PathBuf> {
+    std::env::var_os(TEST_DIR).map(PathBuf::from)
 }
 
 #[test]
-fn a_full_disk_costs_nothing_that_was_there() {
-    if let Some(directory) = inside() {
+fn a_full_disk_loses_no_existing_file() {
+    if let Some(directory) = child_directory() {
         return on_a_small_disk(&directory);
     }
     let possible = Command::new("unshare").args(["-rm", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]).output();
@@ -66,7 +66,7 @@ fn a_full_disk_costs_nothing_that_was_there() {
         return;
     }
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let command = again("a_full_disk_costs_nothing_that_was_there", directory.path());
+    let command = rerun("a_full_disk_loses_no_existing_file", directory.path());
     let script = "mount -t tmpfs -o size=18m tmpfs \"$1\" && shift && exec \"$@\"";
     let mut wrapped = Command::new("unshare");
     wrapped
@@ -74,12 +74,12 @@ fn a_full_disk_costs_nothing_that_was_there() {
         .arg(directory.path())
         .arg(command.get_program())
         .args(command.get_args());
-    let output = wrapped.env(INSIDE, directory.path()).output().expect("unshare starts");
-    let told = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && told.contains(SEEN), "{told}");
+    let output = wrapped.env(TEST_DIR, directory.path()).output().expect("unshare starts");
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.contains(PASSED), "{text}");
 }
 
-/// The disk has room for a checkpoint of 10 MB and a model of 5, and not for one more of either.
+/// The disk has space for a checkpoint of 10 MB and a model of 5 MB, and not for another one of either.
 fn on_a_small_disk(directory: &Path) {
     let model = directory.join("model.h5");
     keras::write(&model, &weights_of(1.0), SCHEDULE).expect("room for a model");
@@ -97,14 +97,14 @@ fn on_a_small_disk(directory: &Path) {
     let last = checkpoint::find_latest(directory).expect("they can be listed");
     assert_eq!(last.checkpoint, Some((directory.join("checkpoint-1.h5"), a_checkpoint(1))));
     assert!(last.skipped.is_empty());
-    println!("{SEEN}");
+    println!("{PASSED}");
 }
 
-const SEEN: &str = "all seen on the small disk";
+const PASSED: &str = "all seen on the small disk";
 
 #[test]
-fn a_writer_that_is_killed_leaves_only_whole_checkpoints() {
-    if let Some(directory) = inside() {
+fn a_killed_writer_leaves_only_complete_checkpoints() {
+    if let Some(directory) = child_directory() {
         for epoch in 1.. {
             checkpoint::write(&directory, &a_checkpoint(epoch), Some(3)).expect("it can be written");
         }
@@ -112,12 +112,12 @@ fn a_writer_that_is_killed_leaves_only_whole_checkpoints() {
     for n_files in [2, 3, 2, 3] {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let directory = directory.path();
-        let mut writer = again("a_writer_that_is_killed_leaves_only_whole_checkpoints", directory)
+        let mut writer = rerun("a_killed_writer_leaves_only_complete_checkpoints", directory)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .expect("this executable starts");
-        // The last of them is being written, as a rule.
+        // The last one is usually being written at this time.
         let deadline = Instant::now() + Duration::from_secs(60);
         while names(directory).len() < n_files {
             assert!(Instant::now() < deadline, "there are only {:?}", names(directory));

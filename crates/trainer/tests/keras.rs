@@ -1,8 +1,8 @@
-//! Our step against that of the real Keras on the same weights and batch, and our first weights against its own. `keras/step.py` is the
-//! other side.
+//! Steps against those of real Keras on the same weights and batch, and initial weights against Keras' own.
+//! `keras/step.py` runs Keras.
 //!
-//! Keras computes in double precision here, so what the reference may differ by is the rounding of its results, and what the fast step may
-//! differ by is its own rounding.
+//! Keras computes in double precision here. The reference may differ by the rounding of its results, the fast step by
+//! its own rounding.
 
 mod python;
 
@@ -20,7 +20,7 @@ use corro_trainer::thread_pool::ThreadPool;
 use serde::Deserialize;
 
 const N_IMAGES: usize = 4;
-/// Far into a training, so that the decay is seen.
+/// Far into a training, so that decay has an effect.
 const ITERATIONS: u64 = 250_000;
 const RMSPROP: rmsprop::Config = rmsprop::Config { rate: 4e-4, decay: 1e-6 };
 
@@ -32,9 +32,9 @@ struct Case {
     dropout_seed: Option<DropoutSeed>,
 }
 
-/// What Keras found.
+/// Keras' results.
 #[derive(Deserialize)]
-struct Answer {
+struct KerasResult {
     loss: f64,
     correct: usize,
     names: Vec<String>,
@@ -51,7 +51,7 @@ impl Case {
     fn new(dropout_seed: Option<DropoutSeed>) -> Case {
         let mut random = Random::from_key(&[21]);
         let mut weights = glorot_uniform(21);
-        // Biases, too, should matter.
+        // Nonzero biases, so that they affect the result.
         weights.0.iter_mut().skip(1).step_by(2).flatten().for_each(|bias| *bias = 0.2 * random.uniform() - 0.1);
         let mut accumulators = Weights::zeros();
         accumulators.0.iter_mut().flatten().for_each(|value| *value = 1e-4 * random.uniform());
@@ -64,18 +64,18 @@ impl Case {
         Batch { images: &self.images, labels: &self.labels }
     }
 
-    fn by_keras(&self, python: &Path) -> Answer {
+    fn run_keras(&self, python: &Path) -> KerasResult {
         let folder = tempfile::tempdir().expect("a folder");
         let write = |name: &str, bytes: Vec<u8>| fs::write(folder.path().join(name), bytes).expect("a file");
         write("weights", bytes(self.weights.0.iter().flatten()));
         write("accumulators", bytes(self.accumulators.0.iter().flatten()));
         write("images", bytes(&self.images));
         write("labels", self.labels.clone());
-        write("kept", bytes(&self.kept()));
+        write("kept", bytes(&self.dropout_factors()));
         let settings = serde_json::json!({ "rate": RMSPROP.rate, "decay": RMSPROP.decay, "iterations": ITERATIONS });
         write("settings.json", settings.to_string().into_bytes());
         let told = python::run(python, "keras/step.py", &[folder.path().as_os_str()]);
-        let mut answer: Answer = serde_json::from_str(&told).expect("the script's last word");
+        let mut answer: KerasResult = serde_json::from_str(&told).expect("the script's last word");
         let read = |name: &str| {
             let bytes = fs::read(folder.path().join(name)).expect("what the script left");
             bytes.chunks_exact(8).map(|word| f64::from_le_bytes(word.try_into().expect("eight bytes"))).collect()
@@ -84,19 +84,19 @@ impl Case {
         answer
     }
 
-    /// What dropout multiplies with: by layer, image, value.
-    fn kept(&self) -> Vec<f32> {
-        let mut kept = Vec::new();
+    /// Dropout factors by layer, image and value.
+    fn dropout_factors(&self) -> Vec<f32> {
+        let mut dropout_factors = Vec::new();
         for (layer, dropout) in DROPOUTS.iter().enumerate() {
             for (image, value) in (0..N_IMAGES).flat_map(|image| (0..dropout.size).map(move |value| (image, value))) {
-                kept.push(match self.dropout_seed {
+                dropout_factors.push(match self.dropout_seed {
                     None => 1.0,
                     Some(dropout_seed) if dropout_seed.drops(image, layer, value) => 0.0,
                     Some(_) => dropout.scale(),
                 });
             }
         }
-        kept
+        dropout_factors
     }
 }
 
@@ -104,10 +104,10 @@ fn bytes<'a>(values: impl IntoIterator<Item = &'a f32>) -> Vec<u8> {
     values.into_iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
-/// Of all parameters the largest difference, in parts of the parameter's largest value.
-fn apart(ours: &Weights, keras: &[f64]) -> f64 {
+/// The largest difference over all parameters, relative to the parameter's largest value.
+fn max_relative_difference(ours: &Weights, keras: &[f64]) -> f64 {
     let mut keras = keras.iter();
-    let mut apart: f64 = 0.0;
+    let mut max: f64 = 0.0;
     for (parameter, ours) in PARAMETERS.iter().zip(&ours.0) {
         let (mut difference, mut largest): (f64, f64) = (0.0, 0.0);
         for (ours, keras) in ours.iter().zip(&mut keras) {
@@ -116,13 +116,13 @@ fn apart(ours: &Weights, keras: &[f64]) -> f64 {
         }
         println!("    {:16} {:.1e} of {largest:.1e}", parameter.name(), difference / largest);
         assert!(largest > 0.0, "{}: nothing to compare", parameter.name());
-        apart = apart.max(difference / largest);
+        max = max.max(difference / largest);
     }
     assert!(keras.next().is_none(), "as many values");
-    apart
+    max
 }
 
-fn check_all(case: &Case, answer: &Answer) {
+fn check_all(case: &Case, answer: &KerasResult) {
     check(&format!("reference, {:?}", case.dropout_seed), case, answer, 1e-6, |gradients| {
         reference::step(&case.weights, case.batch(), case.dropout_seed, gradients)
     });
@@ -135,8 +135,8 @@ fn check_all(case: &Case, answer: &Answer) {
     }
 }
 
-/// `step` on the case's batch, then the optimizer: both as Keras has them, up to `tolerance`.
-fn check(what: &str, case: &Case, answer: &Answer, tolerance: f64, step: impl FnOnce(&mut Weights) -> Score) {
+/// Runs `step` on the case's batch and then the optimizer, and compares both with Keras.
+fn check(what: &str, case: &Case, answer: &KerasResult, tolerance: f64, step: impl FnOnce(&mut Weights) -> Score) {
     let mut gradients = Weights::zeros();
     let score = step(&mut gradients);
     println!("{what}: loss {} and {}, gradients apart by", score.loss, answer.loss);
@@ -147,7 +147,7 @@ fn check(what: &str, case: &Case, answer: &Answer, tolerance: f64, step: impl Fn
         answer.loss
     );
     assert_eq!((score.correct, score.images), (answer.correct, N_IMAGES), "{what}");
-    let difference = apart(&gradients, &answer.gradients);
+    let difference = max_relative_difference(&gradients, &answer.gradients);
     assert!(difference < tolerance, "{what}: gradients are {difference:.1e} apart");
 
     let mut optimizer = RmsProp::new(&RMSPROP, Arc::new(ThreadPool::new(2)));
@@ -157,34 +157,34 @@ fn check(what: &str, case: &Case, answer: &Answer, tolerance: f64, step: impl Fn
         optimizer.step(index, parameter, gradient);
     }
     println!("  weights after the step apart by");
-    let difference = apart(&weights, &answer.after);
-    // A step changes weights by thousandths: what is allowed of its gradient is little of its result.
+    let difference = max_relative_difference(&weights, &answer.after);
+    // A step changes weights by thousandths, so an error of the gradient hardly affects the result.
     assert!(difference < 1e-6, "{what}: weights are {difference:.1e} apart after the step");
 }
 
-/// Without dropout; both tests look at it.
-static PLAIN: LazyLock<Option<(Case, Answer)>> = LazyLock::new(|| {
+/// The case without dropout, shared by two tests.
+static WITHOUT_DROPOUT: LazyLock<Option<(Case, KerasResult)>> = LazyLock::new(|| {
     let case = Case::new(None);
-    let answer = case.by_keras(&python::python()?);
+    let answer = case.run_keras(&python::python()?);
     Some((case, answer))
 });
 
 #[test]
-fn a_step_is_that_of_keras() {
-    let Some((case, answer)) = &*PLAIN else { return };
+fn steps_match_keras() {
+    let Some((case, answer)) = &*WITHOUT_DROPOUT else { return };
     check_all(case, answer);
 }
 
 #[test]
-fn a_step_with_dropout_is_that_of_keras() {
+fn steps_with_dropout_match_keras() {
     let Some(python) = python::python() else { return };
     let case = Case::new(Some(DropoutSeed { seed: 1, step: 2, first: 64 }));
-    check_all(&case, &case.by_keras(&python));
+    check_all(&case, &case.run_keras(&python));
 }
 
 #[test]
-fn parameters_are_named_shaped_and_drawn_as_in_keras() {
-    let Some((_, answer)) = &*PLAIN else { return };
+fn parameter_names_shapes_and_initial_values_match_keras() {
+    let Some((_, answer)) = &*WITHOUT_DROPOUT else { return };
     let drawn = glorot_uniform(1);
     for (index, parameter) in PARAMETERS.iter().enumerate() {
         let name = parameter.name();
@@ -198,9 +198,10 @@ fn parameters_are_named_shaped_and_drawn_as_in_keras() {
             assert_eq!((largest, theirs), (0.0, 0.0), "{name}");
             continue;
         }
-        // Both fill the same range, up to gaps of a few values in n.
+        // Both fill the same range, up to gaps of order 1/n.
         assert!((largest / theirs - 1.0).abs() < 20.0 / n, "{name}: up to {largest}, Keras up to {theirs}");
-        // A square of a uniform value deviates from its mean by 0.9 of it; five deviations of a difference of two means.
+        // The square of a uniform value has a deviation of 0.9 times its mean; the limit is five deviations of the
+        // difference of two means.
         let allowed = 5.0 * 0.9 * (2.0 / n).sqrt();
         let off = (variance / their_variance - 1.0).abs();
         assert!(off < allowed, "{name}: variance {variance}, Keras' {their_variance}");

@@ -1,6 +1,6 @@
-//! Ranks with parts of a batch and one rank with all of it: the same gradients up to rounding, dropout included. And the same ranks twice:
-//! the same weights to the bit. Ranks are real processes with the real engine; between hosts they would meet in a ring, which
-//! `CORRO_TRANSPORT=tcp` gives them here too.
+//! Several ranks with parts of a batch against one rank with all of it: gradients agree up to rounding, with dropout.
+//! Repeated runs of the same ranks give bit-identical weights. Ranks are real processes with the real engine;
+//! `CORRO_TRANSPORT=tcp` selects the ring allreduce used between hosts.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -17,11 +17,11 @@ use corro_trainer::network::{Batch, CLASSES, DropoutSeed, GradientSink, IMAGE, P
 use corro_trainer::random::Random;
 use corro_trainer::rmsprop::{self, RmsProp};
 
-/// Images of all ranks in one step.
+/// Images of all ranks per step.
 const ALL: usize = 128;
 const SEED: u64 = 31;
 
-/// The images and labels from `first` on, of those of all ranks in a step.
+/// Images and labels of a step, starting at index `first` among those of all ranks.
 fn part(step: u64, first: usize, n: usize) -> (Vec<f32>, Vec<u8>) {
     let (mut images, mut labels) = (Vec::new(), Vec::new());
     for image in first..first + n {
@@ -41,21 +41,21 @@ fn compute(isa: Isa, batch: usize) -> Compute {
     Compute::new(&config).expect("instructions of this processor")
 }
 
-/// The largest difference of two in any parameter, in parts of that parameter's largest value.
-fn apart(one: &Weights, other: &Weights) -> f32 {
-    let mut apart: f32 = 0.0;
+/// The largest difference over all parameters, relative to the parameter's largest value.
+fn max_relative_difference(one: &Weights, other: &Weights) -> f32 {
+    let mut max: f32 = 0.0;
     for (parameter, (one, other)) in PARAMETERS.iter().zip(one.0.iter().zip(&other.0)) {
         let largest = one.iter().fold(0.0, |largest: f32, value| largest.max(value.abs()));
         let difference = one.iter().zip(other).fold(0.0, |most: f32, (one, other)| most.max((one - other).abs()));
         assert!(largest > 0.0, "{}: nothing to compare", parameter.name());
         println!("    {:16} {:.1e} of {largest:.1e}", parameter.name(), difference / largest);
-        apart = apart.max(difference / largest);
+        max = max.max(difference / largest);
     }
-    apart
+    max
 }
 
 #[test]
-fn four_batches_of_32_make_one_of_128() {
+fn four_batches_of_32_average_to_one_of_128() {
     let weights = glorot_uniform(SEED);
     for isa in Isa::ALL.into_iter().filter(|isa| isa.is_supported()) {
         let mut compute = compute(isa, ALL);
@@ -77,27 +77,27 @@ fn four_batches_of_32_make_one_of_128() {
             }
         }
         println!("{isa:?}: apart by");
-        let difference = apart(&whole, &mean);
+        let difference = max_relative_difference(&whole, &mean);
         assert!(difference < 1e-5, "{isa:?}: gradients are {difference:.1e} apart");
         assert!((score.loss / whole_score.loss - 1.0).abs() < 1e-6, "{isa:?}: {score:?}, {whole_score:?}");
         assert_eq!((score.correct, score.images), (whole_score.correct, ALL), "{isa:?}");
-        // Not because the noise does not matter.
+        // The agreement is not due to dropout having no effect.
         let (images, labels) = part(0, 0, ALL);
         let batch = Batch { images: &images, labels: &labels };
         let mut other = Weights::zeros();
         compute.step(&weights, batch, dropout_seed(1, 0), &mut other);
-        let difference = apart(&whole, &other);
+        let difference = max_relative_difference(&whole, &other);
         assert!(difference > 1e-2, "{isa:?}: another seed changes the gradients by {difference:.1e} only");
     }
 }
 
 #[test]
-fn four_ranks_of_32_reduce_what_one_of_128_finds() {
+fn four_ranks_of_32_match_one_rank_of_128() {
     let alone = train(1, 1, &[]).remove(0);
     for transport in ["shm", "tcp"] {
         for (rank, found) in train(4, 1, &[("CORRO_TRANSPORT", transport)]).iter().enumerate() {
             println!("rank {rank}, {transport}: apart by");
-            let difference = apart(&alone.gradients, &found.gradients);
+            let difference = max_relative_difference(&alone.gradients, &found.gradients);
             assert!(difference < 1e-5, "{transport}: rank {rank}'s gradients are {difference:.1e} apart");
         }
     }
@@ -105,8 +105,8 @@ fn four_ranks_of_32_reduce_what_one_of_128_finds() {
 
 #[test]
 fn the_same_seed_gives_the_same_weights() {
-    // Within a host all is added in the order of ranks. In a ring the order in which an element is added up follows from its place in
-    // what travels together, and that from who was ready when: there gradients have to travel alone.
+    // Within a host, gradients are added in the order of ranks. In a ring, the order of additions depends on an
+    // element's offset in the fusion buffer, and that on timing: fusion is disabled there.
     let ring = [("CORRO_TRANSPORT", "tcp"), ("HOROVOD_FUSION_THRESHOLD", "0")];
     for variables in [&[("CORRO_TRANSPORT", "shm")], ring.as_slice()] {
         let (once, again) = (train(4, 5, variables), train(4, 5, variables));
@@ -117,25 +117,28 @@ fn the_same_seed_gives_the_same_weights() {
     }
 }
 
-/// A rank that cannot go on until another has done a part of its pass.
+/// One rank blocks in its pass until another one has stolen a task from it.
 #[test]
-fn who_is_ahead_helps_and_no_bit_changes() {
-    let (alone, helped) =
+fn work_stealing_does_not_change_results() {
+    let (alone, stolen_marker) =
         (train(2, 3, &[("CORRO_TRANSPORT", "shm")]), train(2, 3, &[("CORRO_TRANSPORT", "shm"), ("LATE", "1")]));
-    for (rank, (alone, helped)) in alone.iter().zip(&helped).enumerate() {
-        assert!(alone.gradients == helped.gradients && alone.weights == helped.weights, "rank {rank} has others");
+    for (rank, (alone, stolen_marker)) in alone.iter().zip(&stolen_marker).enumerate() {
+        assert!(
+            alone.gradients == stolen_marker.gradients && alone.weights == stolen_marker.weights,
+            "rank {rank} has others"
+        );
     }
 }
 
-/// What a rank has at the end.
-struct Found {
-    /// Over all ranks, in the first step.
+/// Results of a rank.
+struct RankResult {
+    /// Averaged over all ranks, in the first step.
     gradients: Weights,
     weights: Weights,
 }
 
-/// So many ranks, as processes, with equal parts of every step's images.
-fn train(size: usize, steps: u64, variables: &[(&str, &str)]) -> Vec<Found> {
+/// Runs `size` ranks as processes, each with an equal part of every step's images.
+fn train(size: usize, steps: u64, variables: &[(&str, &str)]) -> Vec<RankResult> {
     let folder = tempfile::tempdir().expect("a folder");
     let ranks: Vec<Rank> = (0..size).map(|rank| Rank::start(rank, size, steps, folder.path(), variables)).collect();
     ranks.into_iter().for_each(Rank::wait);
@@ -147,12 +150,12 @@ fn train(size: usize, steps: u64, variables: &[(&str, &str)]) -> Vec<Found> {
             weights.0.iter_mut().flatten().for_each(|value| *value = values.next().expect("as many as were written"));
             weights
         };
-        Found { gradients: weights(), weights: weights() }
+        RankResult { gradients: weights(), weights: weights() }
     };
     (0..size).map(read).collect()
 }
 
-/// Ends with the test, however that ends.
+/// A rank process; killed when dropped.
 struct Rank(Child);
 
 impl Rank {
@@ -161,7 +164,7 @@ impl Rank {
         command.args(["--ignored", "--exact", "a_rank"]).stdout(Stdio::null()).env_clear();
         command.env("FOLDER", folder).env("STEPS", steps.to_string()).envs(variables.iter().copied());
         if size > 1 {
-            // As torchrun sets them; the port is never opened, only part of the job's identity.
+            // Variables as set by torchrun. The port is never opened; it only identifies the job.
             let [rank, size] = [rank, size].map(|number| number.to_string());
             command.envs([("RANK", &rank), ("LOCAL_RANK", &rank), ("WORLD_SIZE", &size), ("LOCAL_WORLD_SIZE", &size)]);
             command.env("MASTER_PORT", folder);
@@ -176,56 +179,56 @@ impl Rank {
 
 impl Drop for Rank {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Moves weights by RMSprop, and keeps the gradients of the first step.
-struct Watched {
+/// RMSprop that records the gradients of the first step.
+struct RecordingOptimizer {
     optimizer: RmsProp,
     first: Weights,
 }
 
-impl Watched {
-    fn room(&mut self, index: usize, first: usize, n: usize) -> Option<&mut [f32]> {
+impl RecordingOptimizer {
+    fn recorded_range(&mut self, index: usize, first: usize, n: usize) -> Option<&mut [f32]> {
         (self.optimizer.state().iterations == 0).then(|| &mut self.first.0[index][first..first + n])
     }
 }
 
-impl Optimizer for Watched {
+impl Optimizer for RecordingOptimizer {
     fn step(&mut self, index: usize, parameter: &mut [f32], gradient: &[f32]) {
         self.step_shard(index, 0, parameter, gradient);
     }
 }
 
-impl ShardedStep for Watched {
+impl ShardedStep for RecordingOptimizer {
     fn step_shard(&mut self, index: usize, first: usize, values: &mut [f32], gradient: &[f32]) {
-        if let Some(room) = self.room(index, first, values.len()) {
-            room.copy_from_slice(gradient);
+        if let Some(recorded) = self.recorded_range(index, first, values.len()) {
+            recorded.copy_from_slice(gradient);
         }
         self.optimizer.step_shard(index, first, values, gradient);
     }
 }
 
-impl FusedStep for Watched {
+impl FusedStep for RecordingOptimizer {
     fn step_averaged(&mut self, index: usize, first: usize, values: &mut [f32], sum: &AveragedGradient<'_>) {
-        if let Some(room) = self.room(index, first, values.len()) {
-            sum.average_into(0, room);
+        if let Some(recorded) = self.recorded_range(index, first, values.len()) {
+            sum.average_into(0, recorded);
         }
         self.optimizer.step_averaged(index, first, values, sum);
     }
 }
 
-/// Stops in the middle of the pass, with a part of it to do, until a file is there.
-struct Late<'a, G> {
+/// Gradient sink that blocks in the middle of the pass, with tasks left, until a file exists.
+struct BlockingSink<'a, G> {
     sender: &'a mut G,
     until: &'a Path,
-    moments: usize,
+    yield_points: usize,
 }
 
-impl<G: GradientSink> GradientSink for Late<'_, G> {
+impl<G: GradientSink> GradientSink for BlockingSink<'_, G> {
     fn buffer(&mut self, parameter: usize) -> &mut [f32] {
         self.sender.buffer(parameter)
     }
@@ -236,10 +239,10 @@ impl<G: GradientSink> GradientSink for Late<'_, G> {
 
     fn yield_point(&mut self) {
         self.sender.yield_point();
-        self.moments += 1;
+        self.yield_points += 1;
         let began = Instant::now();
-        while self.moments == 2 && !self.until.exists() {
-            assert!(began.elapsed() < Duration::from_secs(60), "nobody helps");
+        while self.yield_points == 2 && !self.until.exists() {
+            assert!(began.elapsed() < Duration::from_secs(60), "no task was stolen");
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -254,34 +257,35 @@ fn a_rank() {
     let batch = ALL / size;
     let mut compute = compute(Isa::best(), batch);
     let config = rmsprop::Config { rate: 1e-4 * size as f32, decay: 1e-6 };
-    let watched = Watched { optimizer: RmsProp::new(&config, compute.pool().clone()), first: Weights::zeros() };
-    let mut optimizer = RankOptimizer::new(&engine, watched).expect("good parameters");
+    let recording =
+        RecordingOptimizer { optimizer: RmsProp::new(&config, compute.pool().clone()), first: Weights::zeros() };
+    let mut optimizer = RankOptimizer::new(&engine, recording).expect("good parameters");
     let in_memory = size > 1 && variable("CORRO_TRANSPORT") == "shm";
     assert_eq!(matches!(optimizer, RankOptimizer::Shm(_)), in_memory);
     let mut weights = glorot_uniform(SEED + rank as u64);
     broadcast_parameters(&engine, &mut weights.slices_mut(), 0).expect("a broadcast");
     optimizer.set_weights(&mut weights).expect("all take them");
     optimizer.enable_stealing(&mut compute);
-    let is_late = std::env::var_os("LATE").is_some();
-    let helped = |step: u64| Path::new(&variable("FOLDER")).join(format!("helped-{step}"));
+    let is_blocking = std::env::var_os("LATE").is_some();
+    let stolen_marker = |step: u64| Path::new(&variable("FOLDER")).join(format!("helped-{step}"));
     for step in 0..variable("STEPS").parse().expect("a number") {
         let first = rank * batch;
         let (images, labels) = part(step, first, batch);
         let batch = Batch { images: &images, labels: &labels };
         let mut sender = optimizer.gradient_sender();
-        if is_late && rank == 1 {
-            let mut late = Late { sender: &mut sender, until: &helped(step), moments: 0 };
-            compute.step(&weights, batch, dropout_seed(step, first), &mut late);
+        if is_blocking && rank == 1 {
+            let mut blocking = BlockingSink { sender: &mut sender, until: &stolen_marker(step), yield_points: 0 };
+            compute.step(&weights, batch, dropout_seed(step, first), &mut blocking);
         } else {
             compute.step(&weights, batch, dropout_seed(step, first), &mut sender);
         }
         sender.end().expect("all are sent");
-        if let (true, 0, RankOptimizer::Shm(together)) = (is_late, rank, &mut optimizer) {
+        if let (true, 0, RankOptimizer::Shm(together)) = (is_blocking, rank, &mut optimizer) {
             let before = compute.n_stolen();
             let help = || {
                 let has_stolen = compute.steal_tasks();
                 if compute.n_stolen() > before {
-                    std::fs::write(helped(step), "").expect("written");
+                    std::fs::write(stolen_marker(step), "").expect("written");
                 }
                 has_stolen
             };
@@ -290,10 +294,10 @@ fn a_rank() {
             optimizer.step(&mut weights, &mut compute).expect("a step of all ranks");
         }
     }
-    optimizer.gather(|watched| &mut watched.first).expect("gathered");
+    optimizer.gather(|recording| &mut recording.first).expect("gathered");
     let found = optimizer.inner().first.0.iter().chain(&weights.0).flatten();
     let bytes: Vec<u8> = found.flat_map(|value| value.to_le_bytes()).collect();
     std::fs::write(Path::new(&variable("FOLDER")).join(rank.to_string()), bytes).expect("written");
-    // Nobody ends the others' operations by leaving early.
+    // No rank may leave while others still communicate.
     engine.barrier(SetId::GLOBAL).expect("all come to the end");
 }

@@ -1,5 +1,5 @@
-"""What Keras makes of saved models. Usage: saved_models.py DIRECTORY, with model.h5, checkpoint-3.h5, model.safetensors, images.f32 (NHWC) and
-labels.u8; prints one JSON object. Saves by_keras.h5, the same network with new weights, and their sums in the answer.
+"""Loads saved models with Keras: `saved_models.py DIRECTORY`. The directory has model.h5, checkpoint-3.h5, model.safetensors, images.f32
+(NHWC) and labels.u8. Prints one JSON object. Saves by_keras.h5, the same network with new weights, whose sums are printed.
 """
 
 import json
@@ -16,8 +16,8 @@ labels = np.fromfile(directory / "labels.u8", "u1")
 wanted = keras.utils.to_categorical(labels, 10)
 
 
-def seen(name):
-    """As people use it: load, look, evaluate, without compiling again."""
+def evaluate(name):
+    """Loads, summarises and evaluates a model, without compiling it again."""
     model = keras.models.load_model(directory / name)
     lines = []
     model.summary(print_fn=lambda line, line_break=True: lines.append(line))
@@ -36,17 +36,17 @@ def seen(name):
     }
 
 
-model, answer = seen("model.h5")
-_, checkpoint = seen("checkpoint-3.h5")
+model, answer = evaluate("model.h5")
+_, checkpoint = evaluate("checkpoint-3.h5")
 
-# The other form of the same model.
+# The same weights as safetensors.
 with safe_open(directory / "model.safetensors", "numpy") as tensors:
     same = len(tensors.keys()) == len(model.weights)
     for name, weight in zip(answer["names"], model.weights):
         same = same and np.array_equal(tensors.get_tensor(name), np.asarray(weight))
     notes = tensors.metadata()
 
-# It can be trained further, and what Keras saves then is ours to read.
+# Training can continue, and the model that Keras saves then must be readable.
 before = [np.asarray(weight).copy() for weight in model.weights]
 model.fit(images, wanted, epochs=1, verbose=0)
 trained = any(not np.array_equal(old, np.asarray(new)) for old, new in zip(before, model.weights))

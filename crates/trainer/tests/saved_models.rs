@@ -1,4 +1,4 @@
-//! Saved models in the hands of real Keras: it loads them, and finds what we find.
+//! Saved models loaded by real Keras, whose results must agree with ours.
 
 mod python;
 
@@ -13,7 +13,7 @@ use serde_json::Value;
 const SCHEDULE: Schedule = Schedule { rate: 4e-4, decay: 1e-6 };
 const ITERATIONS: u64 = 4689;
 
-/// With biases that count, unlike those of a training that only begins.
+/// Weights with nonzero biases, unlike initial ones.
 fn some_weights() -> Weights {
     let mut weights = glorot_uniform(5);
     let mut random = Random::from_key(&[6]);
@@ -36,65 +36,72 @@ fn numbers(value: &Value) -> Vec<f64> {
 }
 
 #[track_caller]
-fn check_near(seen: f64, wanted: f64, tolerance: f64) {
-    assert!((seen - wanted).abs() <= tolerance, "{seen} instead of {wanted}");
+fn check_near(keras_view: f64, wanted: f64, tolerance: f64) {
+    assert!((keras_view - wanted).abs() <= tolerance, "{keras_view} instead of {wanted}");
 }
 
-/// What the reference finds.
-struct Found {
+/// Results of the reference.
+struct ReferenceResult {
     score: Score,
     /// By image and class.
     probabilities: Vec<Vec<f64>>,
 }
 
-impl Found {
-    fn by_reference(weights: &Weights, images: &[f32], labels: &[u8]) -> Found {
-        // The loss if a class were the right one is its probability.
+impl ReferenceResult {
+    fn new(weights: &Weights, images: &[f32], labels: &[u8]) -> ReferenceResult {
+        // The negative loss for a label is the logarithm of its probability.
         let probability = |image: &[f32], class: usize| {
             (-reference::score(weights, Batch { images: image, labels: &[class as u8] }).loss).exp()
         };
         let probabilities =
             images.chunks(IMAGE).map(|image| (0..CLASSES).map(|class| probability(image, class)).collect());
-        Found { score: reference::score(weights, Batch { images, labels }), probabilities: probabilities.collect() }
+        ReferenceResult {
+            score: reference::score(weights, Batch { images, labels }),
+            probabilities: probabilities.collect(),
+        }
     }
 }
 
-/// What Keras says of a model, against what we know of it.
-fn check_model(seen: &Value, found: &Found, iterations: u64) {
+/// Compares Keras' view of a model with the expected one.
+fn check_model(keras_view: &Value, reference_result: &ReferenceResult, iterations: u64) {
     let learns = |name: &&str| !matches!(*name, "Activation" | "MaxPooling2D" | "Dropout" | "Flatten");
-    let layers: Vec<&str> = seen["layers"].as_array().expect("a list").iter().filter_map(Value::as_str).collect();
+    let layers: Vec<&str> = keras_view["layers"].as_array().expect("a list").iter().filter_map(Value::as_str).collect();
     assert_eq!(layers.len(), 18, "{layers:?}");
     assert_eq!(layers.iter().filter(|name| learns(name)).count(), 6, "{layers:?}");
-    let names: Vec<&str> = seen["names"].as_array().expect("a list").iter().filter_map(Value::as_str).collect();
+    let names: Vec<&str> = keras_view["names"].as_array().expect("a list").iter().filter_map(Value::as_str).collect();
     assert_eq!(names, PARAMETERS.map(|parameter| parameter.name()));
-    assert_eq!(seen["parameters"], 1_250_858);
-    let summary = seen["summary"].as_str().expect("text");
+    assert_eq!(keras_view["parameters"], 1_250_858);
+    let summary = keras_view["summary"].as_str().expect("text");
     for parameter in PARAMETERS {
         assert!(summary.contains(parameter.layer), "{summary}");
     }
 
-    let n_images = found.score.images as f64;
-    check_near(seen["loss"].as_f64().expect("a number"), found.score.loss / n_images, 1e-5);
-    check_near(seen["accuracy"].as_f64().expect("a number"), found.score.correct as f64 / n_images, 1e-6);
-    let probabilities = seen["probabilities"].as_array().expect("a list");
-    assert_eq!(probabilities.len(), found.probabilities.len());
-    for (seen, wanted) in probabilities.iter().zip(&found.probabilities) {
-        for (seen, wanted) in numbers(seen).into_iter().zip(wanted) {
-            check_near(seen, *wanted, 1e-6);
+    let n_images = reference_result.score.images as f64;
+    check_near(keras_view["loss"].as_f64().expect("a number"), reference_result.score.loss / n_images, 1e-5);
+    check_near(
+        keras_view["accuracy"].as_f64().expect("a number"),
+        reference_result.score.correct as f64 / n_images,
+        1e-6,
+    );
+    let probabilities = keras_view["probabilities"].as_array().expect("a list");
+    assert_eq!(probabilities.len(), reference_result.probabilities.len());
+    for (keras_view, wanted) in probabilities.iter().zip(&reference_result.probabilities) {
+        for (keras_view, wanted) in numbers(keras_view).into_iter().zip(wanted) {
+            check_near(keras_view, *wanted, 1e-6);
         }
     }
 
-    assert_eq!(seen["optimizer"], "RMSprop");
-    assert_eq!(seen["iterations"], iterations);
+    assert_eq!(keras_view["optimizer"], "RMSprop");
+    assert_eq!(keras_view["iterations"], iterations);
     check_near(
-        seen["rate"].as_f64().expect("a number"),
+        keras_view["rate"].as_f64().expect("a number"),
         SCHEDULE.rate / (1.0 + SCHEDULE.decay * iterations as f64),
         1e-9,
     );
 }
 
 #[test]
-fn keras_loads_what_is_saved_and_scores_the_same() {
+fn keras_loads_saved_models_and_scores_the_same() {
     let Some(python) = python::python() else { return };
     let directory = tempfile::tempdir().expect("a temporary directory");
     let directory = directory.path();
@@ -119,17 +126,17 @@ fn keras_loads_what_is_saved_and_scores_the_same() {
         .and_then(|()| fs::write(directory.join("labels.u8"), &labels))
         .expect("images");
 
-    let told = python::run(&python, "saved_models.py", &[directory.as_os_str()]);
-    let told: Value = serde_json::from_str(told.trim()).expect("one JSON object");
-    let found = Found::by_reference(&weights, &images, &labels);
-    check_model(&told["model"], &found, 0);
-    check_model(&told["checkpoint"], &found, ITERATIONS);
-    assert_eq!(told["same"], true, "safetensors has other values than Keras");
-    assert_eq!(told["notes"]["network"], "cifar10_cnn");
-    assert_eq!(told["trained"], true, "Keras could not go on with the training");
+    let output = python::run(&python, "saved_models.py", &[directory.as_os_str()]);
+    let output: Value = serde_json::from_str(output.trim()).expect("one JSON object");
+    let reference_result = ReferenceResult::new(&weights, &images, &labels);
+    check_model(&output["model"], &reference_result, 0);
+    check_model(&output["checkpoint"], &reference_result, ITERATIONS);
+    assert_eq!(output["same"], true, "safetensors has other values than Keras");
+    assert_eq!(output["notes"]["network"], "cifar10_cnn");
+    assert_eq!(output["trained"], true, "Keras could not go on with the training");
 
     let read = keras::read(&directory.join("by_keras.h5")).expect("a model of Keras' own");
-    for (values, sum) in read.0.iter().zip(numbers(&told["sums"])) {
+    for (values, sum) in read.0.iter().zip(numbers(&output["sums"])) {
         check_near(values.iter().map(|value| f64::from(*value)).sum(), sum, 1e-6);
     }
 }

@@ -1,5 +1,5 @@
-//! The synthetic images can be learned: a short training of the real network on them, as four ranks would do it, knows images that it has
-//! not seen.
+//! The synthetic images can be learned: a short training of the real network, equivalent to four ranks, classifies
+//! unseen images.
 
 use corro_collectives::optimizer::Optimizer;
 use corro_trainer::compute::{Compute, Config, Isa, Precision};
@@ -15,10 +15,11 @@ const STEPS: u64 = 50;
 const HELD_OUT: usize = 500;
 
 #[test]
-fn a_short_training_knows_images_that_it_has_not_seen() {
+fn a_short_training_classifies_unseen_images() {
     let dataset = open(&Source::Synthetic { train: 5000, test: HELD_OUT, seed: SEED }).unwrap();
     let plan = |rank| BatchPlan { seed: SEED, rank, batch: BATCH, augment: true, first_epoch: 0 };
-    let mut feeds: Vec<_> = (0..RANKS).map(|rank| BatchPrefetcher::start(dataset.train.clone(), plan(rank))).collect();
+    let mut prefetchers: Vec<_> =
+        (0..RANKS).map(|rank| BatchPrefetcher::start(dataset.train.clone(), plan(rank))).collect();
     let batch = RANKS * BATCH;
     let mut compute = Compute::new(&Config { threads: 2, batch, precision: Precision::F32, isa: Isa::best() }).unwrap();
     let mut optimizer = RmsProp::new(&rmsprop::Config { rate: 5e-4, decay: 1e-6 }, compute.pool().clone());
@@ -27,10 +28,10 @@ fn a_short_training_knows_images_that_it_has_not_seen() {
     for step in 0..STEPS {
         images.clear();
         labels.clear();
-        for feed in &mut feeds {
-            let fed = feed.next();
-            images.extend_from_slice(fed.batch().images);
-            labels.extend_from_slice(fed.batch().labels);
+        for prefetcher in &mut prefetchers {
+            let batch_item = prefetcher.next();
+            images.extend_from_slice(batch_item.batch().images);
+            labels.extend_from_slice(batch_item.batch().labels);
         }
         let dropout_seed = DropoutSeed { seed: SEED, step, first: 0 };
         compute.step(&weights, Batch { images: &images, labels: &labels }, Some(dropout_seed), &mut gradients);
@@ -44,6 +45,6 @@ fn a_short_training_knows_images_that_it_has_not_seen() {
         score += compute.score(&weights, unaugmented_batch(&dataset.test, range, &mut images));
     }
     assert_eq!(score.images, HELD_OUT);
-    // Four in ten is what a linear model gets after a long training, one in ten is chance.
+    // A linear model reaches 40 % after a long training; chance is 10 %.
     assert!(score.correct * 2 > HELD_OUT, "{} of {HELD_OUT} images right with seed {SEED}", score.correct);
 }

@@ -1,5 +1,5 @@
-//! Whole trainings as real processes: ranks learn together, die, go on where they were, and say what is wrong. The test executable starts
-//! itself once for each rank.
+//! Complete trainings as real processes: ranks learn together, die, resume, and report errors. The test executable
+//! starts itself once per rank.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -11,13 +11,13 @@ use corro_trainer::report::metrics::{self, EpochMetrics};
 use corro_trainer::save::{checkpoint, keras};
 use corro_trainer::train::{Options, Settings, run};
 
-/// A small training. Epochs are shared by the ranks.
+/// Settings of a small training. Epochs are divided among the ranks.
 fn small(epochs: usize, seed: u64) -> String {
     let synthetic = r#"{"train": 160, "test": 60}"#;
     format!(r#"{{"epochs": {epochs}, "seed": {seed}, "learningRate": 0.0005, "threads": 1, "synthetic": {synthetic}}}"#)
 }
 
-/// What every process does that is started here: one rank, told by its environment.
+/// Body of each child process: one rank, configured by its environment.
 #[test]
 #[ignore = "started by the other tests as a process"]
 fn a_rank() {
@@ -37,12 +37,12 @@ fn a_rank() {
     }
 }
 
-/// All ranks of a training. Ends with the test, however that ends.
+/// All ranks of a training; killed when dropped.
 struct Gang(Vec<Child>);
 
-/// What a rank said, and how it ended.
+/// Output and exit status of a rank.
 #[derive(Debug)]
-struct Said {
+struct RankOutput {
     out: String,
     err: String,
     status: ExitStatus,
@@ -56,7 +56,7 @@ impl Gang {
             let mut command = Command::new(std::env::current_exe().expect("a test has a file"));
             command.args(["--ignored", "--exact", "a_rank", "--nocapture"]);
             command.env_clear().env("SETTINGS", settings).env("DIR", dir).envs(more.iter().copied());
-            // As torchrun sets them; the port is never opened, only part of the job's identity.
+            // Variables as set by torchrun. The port is never opened; it only identifies the job.
             let [rank, size] = [rank, size].map(|number| number.to_string());
             command.envs([("RANK", &rank), ("LOCAL_RANK", &rank), ("WORLD_SIZE", &size), ("LOCAL_WORLD_SIZE", &size)]);
             command.env("MASTER_PORT", &job).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -65,33 +65,33 @@ impl Gang {
         Gang((0..size).map(start).collect())
     }
 
-    /// Waits for all. They write little, so that no pipe is full before it is read.
-    fn end(mut self) -> Vec<Said> {
-        let end = |mut child: Child| {
+    /// Waits for all ranks. They write little, so no pipe fills up before it is read.
+    fn wait(mut self) -> Vec<RankOutput> {
+        let finish = |mut child: Child| {
             let (mut out, mut err) = (String::new(), String::new());
             child.stdout.take().map(|mut pipe| pipe.read_to_string(&mut out)).transpose().expect("text");
             child.stderr.take().expect("piped").read_to_string(&mut err).expect("text");
-            Said { out, err, status: child.wait().expect("it can be waited for") }
+            RankOutput { out, err, status: child.wait().expect("it can be waited for") }
         };
-        self.0.drain(..).map(end).collect()
+        self.0.drain(..).map(finish).collect()
     }
 
-    /// All end well.
-    fn end_well(self) -> Vec<Said> {
-        let said = self.end();
-        assert!(said.iter().all(|rank| rank.status.success()), "{said:#?}");
-        said
+    /// Waits for all ranks, which must succeed.
+    fn wait_successfully(self) -> Vec<RankOutput> {
+        let outputs = self.wait();
+        assert!(outputs.iter().all(|rank| rank.status.success()), "{outputs:#?}");
+        outputs
     }
 
-    /// Reads what rank 0 says until a line has these words. The rest is for [`Gang::end`].
+    /// Reads rank 0's output until a line contains `words`. The rest is left for [`Gang::wait`].
     fn wait_for(&mut self, words: &str) {
-        // No larger buffer: what it held would be lost.
+        // No larger buffer: its contents would be lost.
         let out = self.0[0].stdout.as_mut().expect("piped");
         let mut lines = BufReader::with_capacity(1, out);
         let mut line = String::new();
         while !line.contains(words) {
             line.clear();
-            assert!(lines.read_line(&mut line).expect("text") > 0, "it ended before it said {words:?}");
+            assert!(lines.read_line(&mut line).expect("text") > 0, "it ended before it printed {words:?}");
         }
     }
 }
@@ -99,15 +99,15 @@ impl Gang {
 impl Drop for Gang {
     fn drop(&mut self) {
         for child in &mut self.0 {
-            // It may have ended already.
+            // The process may have ended already.
             let _ = child.kill();
             let _ = child.wait();
         }
     }
 }
 
-fn train(size: usize, settings: &str, dir: &Path) -> Vec<Said> {
-    Gang::start(size, settings, dir, &[]).end_well()
+fn train(size: usize, settings: &str, dir: &Path) -> Vec<RankOutput> {
+    Gang::start(size, settings, dir, &[]).wait_successfully()
 }
 
 fn model(dir: &Path) -> Weights {
@@ -118,9 +118,9 @@ fn epochs(dir: &Path) -> Vec<EpochMetrics> {
     metrics::parse_epochs(&std::fs::read_to_string(dir.join(metrics::FILE)).expect("metrics"))
 }
 
-/// Its last words.
-fn test_scores(said: &Said) -> Vec<&str> {
-    said.out.lines().filter(|line| line.starts_with("Test ")).collect()
+/// The final scores of a rank.
+fn test_scores(outputs: &RankOutput) -> Vec<&str> {
+    outputs.out.lines().filter(|line| line.starts_with("Test ")).collect()
 }
 
 fn last_checkpoint(dir: &Path) -> usize {
@@ -129,11 +129,11 @@ fn last_checkpoint(dir: &Path) -> usize {
 }
 
 #[test]
-fn two_ranks_learn_together_and_tell_it_as_the_script_does() {
+fn two_ranks_learn_together_and_print_what_the_script_prints() {
     let dir = tempfile::tempdir().expect("a directory");
     let settings = r#"{"epochs": 16, "learningRate": 0.0005, "threads": 1, "synthetic": {"train": 480, "test": 200}}"#;
-    let said = train(2, settings, dir.path());
-    for rank in &said {
+    let outputs = train(2, settings, dir.path());
+    for rank in &outputs {
         for words in [
             "Synthetic images, made from the seed: --data gives those of CIFAR-10.\n2 ranks share 16 epochs: each trains 8, with 2 times the learning rate.\nx_train shape: (480, 32, 32, 3)\n480 train samples\n200 test samples\nUsing real-time data augmentation.\nEpoch 1/8\n",
             "15/15 [==============================] - ",
@@ -149,9 +149,9 @@ fn two_ranks_learn_together_and_tell_it_as_the_script_does() {
     let last = epochs.last().expect("eight");
     assert_eq!((last.ranks, last.epochs), (2, 8));
     assert!(last.val_acc > 0.3 && last.val_loss < epochs[0].val_loss, "far better than chance: {last:?}");
-    // Every rank has the figures of all.
-    let scores = test_scores(&said[0]);
-    assert_eq!(scores, test_scores(&said[1]));
+    // Every rank prints the scores over all ranks.
+    let scores = test_scores(&outputs[0]);
+    assert_eq!(scores, test_scores(&outputs[1]));
     assert_eq!(scores[1], format!("Test accuracy: {}", last.val_acc));
     let loss: f64 = scores[0].trim_start_matches("Test loss: ").parse().expect("a number");
     assert!((loss - last.val_loss).abs() < 1e-9, "{loss}, {last:?}");
@@ -171,17 +171,17 @@ fn the_same_seed_gives_the_same_weights_and_another_does_not() {
     assert!(one != other);
 }
 
-/// Once with each rank as the victim. However late the kill comes, the training would have gone on.
+/// Once with each rank as the victim. The training is long enough not to finish before the kill.
 #[test]
-fn a_training_that_was_killed_goes_on_to_the_same_weights() {
+fn a_killed_training_resumes_to_the_same_weights() {
     let dirs = [(); 2].map(|()| tempfile::tempdir().expect("a directory"));
     for (victim, dir) in dirs.iter().enumerate() {
         let mut gang = Gang::start(2, &small(100_000, 1), dir.path(), &[]);
         gang.wait_for("Epoch 3/");
         gang.0[victim].kill().expect("it lives");
-        let said = gang.end();
-        let survivor = &said[1 - victim];
-        assert!(!survivor.status.success(), "{said:#?}");
+        let outputs = gang.wait();
+        let survivor = &outputs[1 - victim];
+        assert!(!survivor.status.success(), "{outputs:#?}");
         assert!(survivor.err.contains(&format!("rank {victim}")), "it names who died: {survivor:#?}");
     }
     let lasts = [0, 1].map(|victim| last_checkpoint(dirs[victim].path()));
@@ -203,7 +203,7 @@ fn a_training_that_was_killed_goes_on_to_the_same_weights() {
 }
 
 #[test]
-fn a_finished_training_is_only_scored_again_unless_it_is_to_begin_anew_or_go_further() {
+fn a_finished_training_is_only_scored_unless_fresh_or_extended() {
     let dir = tempfile::tempdir().expect("a directory");
     let first = train(1, &small(2, 1), dir.path());
     let before = model(dir.path());
@@ -215,26 +215,26 @@ fn a_finished_training_is_only_scored_again_unless_it_is_to_begin_anew_or_go_fur
 
     let further = train(1, &small(3, 1), dir.path());
     assert!(further[0].out.contains("Epoch 3/3") && !further[0].out.contains("Epoch 2/3"), "{}", further[0].out);
-    let anew = Gang::start(1, &small(2, 1), dir.path(), &[("FRESH", "1")]).end_well();
+    let anew = Gang::start(1, &small(2, 1), dir.path(), &[("FRESH", "1")]).wait_successfully();
     assert!(anew[0].out.contains("Epoch 1/2"), "{}", anew[0].out);
     assert!(model(dir.path()) == before, "the seed decides");
     assert_eq!((epochs(dir.path()).len(), last_checkpoint(dir.path())), (2, 2));
 }
 
 #[test]
-fn another_training_in_the_same_directory_is_refused_by_all_ranks() {
+fn another_run_in_the_same_directory_is_rejected_by_all_ranks() {
     let dir = tempfile::tempdir().expect("a directory");
     train(1, &small(1, 1), dir.path());
-    let said = Gang::start(2, &small(2, 7), dir.path(), &[]).end();
-    assert!(said.iter().all(|rank| !rank.status.success()), "{said:#?}");
+    let outputs = Gang::start(2, &small(2, 7), dir.path(), &[]).wait();
+    assert!(outputs.iter().all(|rank| !rank.status.success()), "{outputs:#?}");
     for words in ["checkpoint-1.h5 is of another training (ranks 1, not 2; seed 1, not 7)", "--fresh"] {
-        assert!(said[0].err.contains(words), "{}", said[0].err);
+        assert!(outputs[0].err.contains(words), "{}", outputs[0].err);
     }
-    assert!(said[1].err.contains("rank 0 could not begin; its own message says why"), "{}", said[1].err);
+    assert!(outputs[1].err.contains("rank 0 could not begin; its own message says why"), "{}", outputs[1].err);
 }
 
 #[test]
-fn what_cannot_work_is_said_before_anything_is_trained() {
+fn invalid_settings_and_paths_fail_before_training() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("file");
     std::fs::write(&file, "").expect("it can be written");
@@ -242,11 +242,11 @@ fn what_cannot_work_is_said_before_anything_is_trained() {
     for (settings, dir, words) in [
         (r#"{"epochs": 0}"#, dir.path(), "epochs is 0: it must be a whole number"),
         (r#"{"data": "/nowhere/at/all"}"#, dir.path(), "no CIFAR-10 at /nowhere/at/all"),
-        (&small, file.as_path(), "cannot make the directory"),
-        (&small, Path::new("/proc/training"), "cannot make the directory"),
+        (&small, file.as_path(), "cannot create the directory"),
+        (&small, Path::new("/proc/training"), "cannot create the directory"),
     ] {
-        let said = Gang::start(1, settings, dir, &[]).end();
-        assert!(!said[0].status.success() && said[0].err.contains(words), "{words:?} in {said:#?}");
-        assert!(!said[0].out.contains("Epoch"), "{said:#?}");
+        let outputs = Gang::start(1, settings, dir, &[]).wait();
+        assert!(!outputs[0].status.success() && outputs[0].err.contains(words), "{words:?} in {outputs:#?}");
+        assert!(!outputs[0].out.contains("Epoch"), "{outputs:#?}");
     }
 }

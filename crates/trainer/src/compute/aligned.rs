@@ -1,5 +1,5 @@
-//! Memory that vectors are loaded from: it begins on a cache line, so that no vector lies on two. A rank's own, or of a yard, where the other ranks
-//! of its host see it too.
+//! Buffers aligned to cache lines, so that no vector load crosses one, and a bump arena that allocates them. The memory
+//! is on the heap, or in shared memory that the other ranks of the host map too.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -12,27 +12,28 @@ struct CacheLine(#[expect(dead_code, reason = "seen as numbers only")] [f32; 16]
 
 const CACHE_LINE_BYTES: usize = size_of::<CacheLine>();
 
-/// Numbers, zeros at first.
+/// A buffer of `len` values, initially zero.
 pub struct AlignedBuf<T: Zeroable = f32> {
     ptr: *mut T,
     len: usize,
     _backing: Backing,
 }
 
-/// What keeps the memory where it is.
+/// Owner of the memory; keeps it alive.
 enum Backing {
     Heap { _lines: Vec<CacheLine> },
-    Shared { _yard: Arc<TaskPool> },
+    Shared { _task_pool: Arc<TaskPool> },
 }
 
-/// Of such, zero bytes are a value.
+/// Types for which all-zero bytes are a valid value.
 pub trait Zeroable: Copy + 'static {}
 impl Zeroable for f32 {}
 impl Zeroable for [u16; 4] {}
 
-// SAFETY: the numbers are this value's alone, or, in a yard, whoever touches them has taken the task for it.
+// SAFETY: a heap buffer is owned by this value alone. In shared memory, a thread accesses a range only after claiming the task
+// that covers it.
 unsafe impl<T: Zeroable> Send for AlignedBuf<T> {}
-// SAFETY: as above.
+// SAFETY: as for `Send`: shared access goes through claimed tasks only.
 unsafe impl<T: Zeroable> Sync for AlignedBuf<T> {}
 
 impl<T: Zeroable> AlignedBuf<T> {
@@ -46,21 +47,22 @@ impl<T: Zeroable> Deref for AlignedBuf<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: so many numbers are there, and stay as long as this does.
+        // SAFETY: `ptr` points to `len` initialised values, and `_backing` keeps them alive as long as `self`.
         unsafe { std::slice::from_raw_parts(self.ptr, self.len) }
     }
 }
 
 impl<T: Zeroable> DerefMut for AlignedBuf<T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: as above.
+        // SAFETY: as in `deref`; `&mut self` makes the access exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.ptr, self.len) }
     }
 }
 
 const _: () = assert!(CACHE_LINE_BYTES == 64);
 
-/// Where a rank takes such memory from, piece by piece. Whoever takes the same pieces of the same rank's part of a yard sees the same numbers.
+/// Bump allocator for aligned buffers. Ranks that make the same allocations in the same order from one rank's shared
+/// memory get the same buffers, which is how work stealing finds another rank's data.
 #[derive(Default)]
 pub struct BumpArena {
     from: Source,
@@ -69,21 +71,21 @@ pub struct BumpArena {
 
 #[derive(Default)]
 enum Source {
-    /// This rank's own memory.
+    /// Heap memory of this process.
     #[default]
     Heap,
-    /// The part of a rank.
+    /// The shared memory of the given rank.
     SharedMemory(Arc<TaskPool>, usize),
-    /// CountOnly: it is only counted.
+    /// Allocates nothing and only counts bytes.
     CountOnly,
 }
 
 impl BumpArena {
-    pub fn in_shared_memory(yard: &Arc<TaskPool>, rank: usize) -> BumpArena {
-        BumpArena { from: Source::SharedMemory(yard.clone(), rank), used: 0 }
+    pub fn in_shared_memory(task_pool: &Arc<TaskPool>, rank: usize) -> BumpArena {
+        BumpArena { from: Source::SharedMemory(task_pool.clone(), rank), used: 0 }
     }
 
-    /// What is taken from it is empty.
+    /// An arena that only counts; its buffers are empty.
     pub fn counting() -> BumpArena {
         BumpArena { from: Source::CountOnly, used: 0 }
     }
@@ -94,14 +96,14 @@ impl BumpArena {
         match &self.from {
             Source::Heap => AlignedBuf::zeros(len),
             Source::CountOnly => AlignedBuf::zeros(0),
-            Source::SharedMemory(yard, rank) => {
-                let ptr = yard.slice_ptr(*rank, first, n_bytes).cast();
-                AlignedBuf { ptr, len, _backing: Backing::Shared { _yard: yard.clone() } }
+            Source::SharedMemory(task_pool, rank) => {
+                let ptr = task_pool.slice_ptr(*rank, first, n_bytes).cast();
+                AlignedBuf { ptr, len, _backing: Backing::Shared { _task_pool: task_pool.clone() } }
             }
         }
     }
 
-    /// Bytes that were taken.
+    /// Bytes allocated so far.
     pub fn used(&self) -> usize {
         self.used
     }

@@ -1,10 +1,10 @@
-//! The instruction sets there are kernels for, and which of them this processor has.
+//! Instruction sets with kernels, and detection of those that this CPU supports.
 
-/// From the widest vectors to none in particular.
+/// Instruction sets, widest vectors first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Isa {
     Avx512,
-    /// With FMA, as all processors that have AVX2.
+    /// Includes FMA, which every CPU with AVX2 has.
     Avx2,
     Portable,
 }
@@ -12,7 +12,7 @@ pub enum Isa {
 impl Isa {
     pub const ALL: [Isa; 3] = [Isa::Avx512, Isa::Avx2, Isa::Portable];
 
-    /// The fastest one of this processor.
+    /// The fastest instruction set of this CPU.
     pub fn best() -> Isa {
         Isa::ALL.into_iter().find(|isa| isa.is_supported()).expect("portable code runs everywhere")
     }

@@ -1,9 +1,9 @@
-//! Steps on the processors of one rank: forward, backward, scores. Fast, and equal to `network::reference` up to rounding. Entered by the
-//! training and the benchmarks with weights and a batch; never changes weights, never talks to other ranks: gradients go where the
-//! caller says. Ranks of one host may do a part of each other's work, in a yard.
+//! Executes training steps on the CPUs of one rank: forward pass, backward pass, scores. Results equal
+//! `network::reference` up to rounding. Never changes weights and never communicates: gradients are written to the
+//! caller's [`GradientSink`]. Ranks of one host may steal tasks of each other's backward pass through shared memory.
 //!
-//! The same weights, batch and noise give the same bits on every run and for every number of threads, as long as instruction set and
-//! precision are the same.
+//! For a given instruction set and precision, the same weights, batch and dropout seed give bit-identical results on
+//! every run and for every number of threads.
 
 mod aligned;
 #[cfg(target_arch = "x86_64")]
@@ -25,42 +25,44 @@ use crate::thread_pool::ThreadPool;
 #[derive(Clone, Debug)]
 pub struct Config {
     pub threads: usize,
-    /// Images of the largest batch.
+    /// Number of images of the largest batch.
     pub batch: usize,
     pub precision: Precision,
     pub isa: Isa,
 }
 
-/// What products are made of. Sums, weights and gradients are always single precision.
+/// Precision of multiplications. Sums, weights and gradients are always single precision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precision {
     F32,
-    /// Products of bfloat16 on the tiles of AMX.
+    /// bfloat16 products on AMX tiles.
     Bf16,
 }
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unsupported {
-    #[error("train with {0:?} instructions: this processor does not have them; leave the choice to the program")]
+    #[error("this CPU does not support {0:?} instructions; do not select an instruction set to use the best one")]
     Isa(Isa),
-    #[error("train in bfloat16: this processor has no AMX, or the kernel does not let programs use it; train in f32")]
+    #[error("bf16 needs AMX, which this CPU does not have or the kernel does not permit; use f32")]
     Bf16,
 }
 
-/// Room and threads for the steps of one rank.
+/// Buffers and threads for the steps of one rank.
 pub struct Compute {
     pool: Arc<ThreadPool>,
     engine: Box<dyn StepEngine>,
     batch: usize,
 }
 
-/// TaskQueue in two halves, with a moment between them, where each keeps all threads busy; otherwise the second is empty.
+/// Splits tasks into two halves with a yield point in between, if each half keeps all threads busy. Otherwise the
+/// second half is empty.
 fn split_in_halves(tasks: usize, threads: usize) -> [Range<usize>; 2] {
     let middle = if tasks / 2 >= threads { tasks / 2 } else { tasks };
     [0..middle, middle..tasks]
 }
 
-/// One way to do a step. It gets batches of at least one image and at most as many as it was made for.
+/// Implementation of a step for one precision. Batches have at least one image and at most as many as the engine was
+/// created for.
 pub(crate) trait StepEngine: Send {
     fn step(
         &mut self,
@@ -73,12 +75,12 @@ pub(crate) trait StepEngine: Send {
 
     fn score(&mut self, pool: &ThreadPool, weights: &Weights, batch: Batch<'_>) -> Score;
 
-    /// What it needs of a yard; nothing when it does not use one.
+    /// Bytes of shared memory that work stealing needs; 0 if the engine does not support it.
     fn shared_bytes(&self) -> usize {
         0
     }
 
-    fn enable_stealing(&mut self, _yard: TaskPool) {}
+    fn enable_stealing(&mut self, _task_pool: TaskPool) {}
 
     fn steal_tasks(&mut self, _pool: &ThreadPool) {}
 
@@ -106,7 +108,8 @@ impl Compute {
         &self.pool
     }
 
-    /// Forward and backward: the score of the batch and the mean gradients over it. Without noise nothing is dropped.
+    /// Forward and backward pass: returns the score of the batch and writes the mean gradients over it. Without a seed
+    /// there is no dropout.
     pub fn step(
         &mut self,
         weights: &Weights,
@@ -118,37 +121,39 @@ impl Compute {
         self.engine.step(&self.pool, weights, batch, dropout_seed, gradients)
     }
 
-    /// Forward only, nothing dropped.
+    /// Forward pass only, without dropout.
     pub fn score(&mut self, weights: &Weights, batch: Batch<'_>) -> Score {
         self.check(batch);
         self.engine.score(&self.pool, weights, batch)
     }
 
-    /// What a yard must have for every rank.
+    /// Bytes of shared memory that work stealing needs per rank.
     pub fn shared_bytes(&self) -> usize {
         self.engine.shared_bytes()
     }
 
-    /// From now on the ranks of this host help each other. All have the same room here, and the same weights in every step.
-    pub fn enable_stealing(&mut self, yard: TaskPool) {
-        self.engine.enable_stealing(yard);
+    /// Enables work stealing between the ranks of this host. All of them must be configured for the same batch size and
+    /// have the same weights in every step.
+    pub fn enable_stealing(&mut self, task_pool: TaskPool) {
+        self.engine.enable_stealing(task_pool);
     }
 
-    /// Does what others have left to do, if there is something: after a step of this rank, before the weights change.
+    /// Executes tasks of other ranks, if there are any; returns whether there were. To be called after this rank's own
+    /// pass and before the weights change.
     pub fn steal_tasks(&mut self) -> bool {
         let before = self.n_stolen();
         self.engine.steal_tasks(&self.pool);
         self.n_stolen() > before
     }
 
-    /// How much was done for others so far.
+    /// Number of tasks executed for other ranks so far.
     pub fn n_stolen(&self) -> u64 {
         self.engine.n_stolen()
     }
 
     fn check(&self, batch: Batch<'_>) {
         let images = batch.len();
-        assert!((1..=self.batch).contains(&images), "{images} images in a batch made for 1 to {}", self.batch);
+        assert!((1..=self.batch).contains(&images), "{images} images in a batch that must have 1 to {}", self.batch);
         assert_eq!(batch.images.len(), images * crate::network::IMAGE, "values of {images} images");
     }
 }

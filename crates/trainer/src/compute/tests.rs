@@ -1,4 +1,5 @@
-//! Whole steps and scores against the plain version, on every instruction set of this processor and several numbers of threads.
+//! Complete steps and scores against the reference, on every instruction set of this CPU and with several numbers of
+//! threads.
 
 use super::*;
 use crate::network::glorot_init::glorot_uniform;
@@ -22,7 +23,7 @@ impl Case {
         Case { weights, images, labels: (0..n).map(|_| random.below(10) as u8).collect() }
     }
 
-    /// From an image on, so many.
+    /// `n` images starting at `first`.
     fn batch(&self, first: usize, n: usize) -> Batch<'_> {
         Batch { images: &self.images[first * IMAGE..][..n * IMAGE], labels: &self.labels[first..][..n] }
     }
@@ -32,11 +33,12 @@ fn compute(isa: Isa, threads: usize, batch: usize) -> Compute {
     Compute::new(&Config { threads, batch, precision: Precision::F32, isa }).expect("this processor has it")
 }
 
-fn here() -> impl Iterator<Item = Isa> {
+fn supported_isas() -> impl Iterator<Item = Isa> {
     Isa::ALL.into_iter().filter(|isa| isa.is_supported())
 }
 
-/// Gradients may differ by rounding, and where rounding decides which of two values is the greater; not by more in all.
+/// Gradients may differ by rounding, also where rounding decides which of two values is the maximum. The norm of the
+/// difference is bounded.
 fn check_gradients(what: &str, given: &Weights, wanted: &Weights) {
     for (parameter, (given, wanted)) in PARAMETERS.iter().zip(given.0.iter().zip(&wanted.0)) {
         let norm =
@@ -53,12 +55,12 @@ fn check_score(what: &str, given: Score, wanted: Score) {
 }
 
 #[test]
-fn a_step_is_the_plain_one_on_every_instruction_set() {
+fn steps_match_the_reference_on_every_instruction_set() {
     let case = Case::new(5);
     for (n, dropout_seed) in [(1, None), (5, Some(DROPOUT_SEED))] {
         let mut wanted = Weights::zeros();
         let wanted_score = reference::step(&case.weights, case.batch(0, n), dropout_seed, &mut wanted);
-        for isa in here() {
+        for isa in supported_isas() {
             let what = format!("{isa:?}, {n} images, {dropout_seed:?}");
             let mut given = Weights::zeros();
             let score = compute(isa, 2, 5).step(&case.weights, case.batch(0, n), dropout_seed, &mut given);
@@ -69,17 +71,17 @@ fn a_step_is_the_plain_one_on_every_instruction_set() {
 }
 
 #[test]
-fn a_score_is_the_plain_one_on_every_instruction_set() {
+fn scores_match_the_reference_on_every_instruction_set() {
     let case = Case::new(9);
     let wanted = reference::score(&case.weights, case.batch(0, 9));
-    for isa in here() {
+    for isa in supported_isas() {
         let mut compute = compute(isa, 2, 11);
         check_score(&format!("{isa:?}"), compute.score(&case.weights, case.batch(0, 9)), wanted);
     }
 }
 
 #[test]
-fn the_number_of_threads_and_what_was_before_leave_no_trace() {
+fn results_do_not_depend_on_threads_or_earlier_steps() {
     let case = Case::new(37);
     for n in [1, 5, 32, 37] {
         let mut wanted = Weights::zeros();
@@ -98,7 +100,7 @@ fn the_number_of_threads_and_what_was_before_leave_no_trace() {
 }
 
 #[test]
-fn a_large_batch_has_the_mean_gradients_of_small_ones() {
+fn a_large_batch_has_the_mean_gradients_of_small_batches() {
     let case = Case::new(72);
     let mut compute = compute(Isa::best(), 2, 72);
     let (mut whole, mut mean) = (Weights::zeros(), Weights::zeros());
@@ -115,14 +117,14 @@ fn a_large_batch_has_the_mean_gradients_of_small_ones() {
     check_gradients("72 images", &whole, &mean);
 }
 
-/// Notes what is said to be ready, and poisons rooms, so that no gradient is left as it was.
-struct Notes {
+/// Records which gradients are announced, and fills buffers with NaN first, so that every value must be written.
+struct RecordingSink {
     gradients: Weights,
     given: Vec<usize>,
     ready: Vec<usize>,
 }
 
-impl GradientSink for Notes {
+impl GradientSink for RecordingSink {
     fn buffer(&mut self, parameter: usize) -> &mut [f32] {
         self.given.push(parameter);
         self.gradients.0[parameter].fill(f32::NAN);
@@ -136,16 +138,16 @@ impl GradientSink for Notes {
 }
 
 #[test]
-fn gradients_are_ready_once_and_the_last_layers_first() {
+fn gradients_are_ready_once_and_last_layers_first() {
     let case = Case::new(3);
-    let mut notes = Notes { gradients: Weights::zeros(), given: Vec::new(), ready: Vec::new() };
-    compute(Isa::best(), 2, 3).step(&case.weights, case.batch(0, 3), Some(DROPOUT_SEED), &mut notes);
-    assert_eq!(notes.ready, [10, 11, 8, 9, 6, 7, 4, 5, 2, 3, 0, 1]);
-    assert_eq!(notes.given, notes.ready);
+    let mut sink = RecordingSink { gradients: Weights::zeros(), given: Vec::new(), ready: Vec::new() };
+    compute(Isa::best(), 2, 3).step(&case.weights, case.batch(0, 3), Some(DROPOUT_SEED), &mut sink);
+    assert_eq!(sink.ready, [10, 11, 8, 9, 6, 7, 4, 5, 2, 3, 0, 1]);
+    assert_eq!(sink.given, sink.ready);
 }
 
 #[test]
-fn what_the_processor_does_not_have_is_refused() {
+fn unsupported_instruction_sets_are_rejected() {
     let config = Config { threads: 1, batch: 1, precision: Precision::F32, isa: Isa::best() };
     for isa in Isa::ALL {
         let made = Compute::new(&Config { isa, ..config.clone() });

@@ -1,5 +1,5 @@
-//! The bytes of batch files, however they are packed: plain, compressed with Zstandard, or inside the official archive. Entered by `cifar`, which
-//! says how long a file may be. Never holds much more than that in memory, whatever the packed bytes promise.
+//! Reads batch files: uncompressed, Zstandard-compressed, or inside of the official archive. The caller limits the size
+//! of a file; memory use stays close to that limit whatever the compressed data claims.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -11,18 +11,18 @@ use ruzstd::decoding::errors::FrameDecoderError;
 
 use super::DataError;
 
-/// A batch file on the disk.
+/// A batch file on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PackedFile {
     Plain(PathBuf),
     Zstandard(PathBuf),
 }
 
-/// What else may lie in the archive: headers, the names of the classes, a page to read.
+/// Size allowance for other contents of the archive: headers, class names, a readme.
 const ARCHIVE_OVERHEAD: usize = 1 << 20;
 
 impl PackedFile {
-    /// The file of that name in a directory, if it is there.
+    /// Finds the file with that name in a directory, compressed or not.
     pub fn find(directory: &Path, name: &str) -> Option<PackedFile> {
         let (plain, zstandard) = (directory.join(name), directory.join(format!("{name}.zst")));
         if plain.is_file() {
@@ -34,12 +34,12 @@ impl PackedFile {
         }
     }
 
-    /// The unpacked bytes, or the first `limit + 1` of them if there are more than `limit`.
+    /// The uncompressed bytes, or the first `limit + 1` of them if there are more than `limit`.
     pub fn read(&self, limit: usize) -> Result<Vec<u8>, DataError> {
         match self {
             PackedFile::Plain(path) => read_file(path, limit + 1),
             PackedFile::Zstandard(path) => {
-                // What cannot be compressed grows by three bytes a block of 128 KiB.
+                // Incompressible data grows by three bytes per block of 128 KiB.
                 let packed = read_file(path, limit + limit / 1024 + (1 << 16))?;
                 unpack_zstandard(&packed, limit)
                     .map_err(|cause| DataError::Unpack { path: path.clone(), source: Box::new(cause) })
@@ -48,8 +48,8 @@ impl PackedFile {
     }
 }
 
-/// Gives the bytes of every file in a `.tar.gz` whose name, without directories, is among the `wanted`, under the same rule as
-/// [`PackedFile::read`], to `each`. Links, devices and directories are passed over, whatever their names.
+/// Calls `each` with the bytes of every file in a `.tar.gz` whose base name is among the `wanted`, limited as in
+/// [`PackedFile::read`]. Links, devices and directories are skipped.
 pub fn read_archive(
     path: &Path,
     wanted: &[(&str, usize)],

@@ -1,34 +1,34 @@
-//! How an image is changed each time it is seen, as Keras' `ImageDataGenerator` does it with the settings of the tutorial's script: moved by up
-//! to a tenth of its side, down and across, and every second time mirrored. Entered by `feed`. Never decides which image.
+//! Image augmentation as Keras' `ImageDataGenerator` does it with the settings of the tutorial's script: shifts by up
+//! to a tenth of the side in both directions, and a horizontal flip with probability 1/2.
 //!
-//! Keras draws both moves as real numbers, so new pixels lie between old ones and are blended from four neighbours; beyond the edge the
-//! nearest pixel counts on. Then it mirrors. All pixels move by the same amounts, so the blend can be done by rows first (two neighbours,
-//! one pair of weights for the image), then within the row. A mirrored image moved left is the image moved right and then mirrored, so mirroring
-//! may come in between, while a row is at hand.
+//! Keras draws real-valued shifts, so new pixels are interpolated from four neighbours; beyond the edge the nearest
+//! pixel is repeated. Then it flips. All pixels shift by the same amount, so the interpolation is done between rows
+//! first (one pair of weights for the image), then within a row. Flipping an image shifted to the left equals shifting
+//! the flipped image to the right, so the flip can be done in between, while a row is in cache.
 
 use crate::network::{CHANNELS, IMAGE, SIDE};
 use crate::random::Random;
 
 const ROW: usize = SIDE * CHANNELS;
-/// The furthest move, in pixels.
+/// Largest shift in pixels.
 const MAX_SHIFT: f32 = 0.1 * SIDE as f32;
-/// Pixels beside a row that a move may reach.
+/// Pixels beside a row that a shift may reach.
 const MARGIN: usize = 4;
-/// Sets this chance apart from all other that follows from the same seed.
+/// Domain separator: random streams of other modules with the same seed differ.
 const AUGMENT_STREAM: u64 = u64::from_be_bytes(*b"augments");
 
-/// How one image is changed.
+/// Shift and flip of one image.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Augmentation {
-    /// Every pixel becomes what lies so far below it. At most [`MAX_SHIFT`], either way.
+    /// Vertical shift: each pixel is taken from `dy` pixels below. At most [`MAX_SHIFT`] in absolute value.
     pub dy: f32,
-    /// The same to the right.
+    /// Horizontal shift: each pixel is taken from `dx` pixels to the right.
     pub dx: f32,
     pub mirrored: bool,
 }
 
 impl Augmentation {
-    /// For what a rank sees at a position of an epoch.
+    /// The augmentation of a rank's image at a position of an epoch.
     pub fn draw(seed: u64, rank: usize, epoch: usize, position: usize) -> Augmentation {
         let mut random = Random::from_key(&[seed, rank as u64, epoch as u64, position as u64, AUGMENT_STREAM]);
         let mut shift = || (2.0 * random.uniform() - 1.0) * MAX_SHIFT;
@@ -36,14 +36,14 @@ impl Augmentation {
     }
 }
 
-/// The changed image, scaled to 0..=1.
+/// Augments an image and scales it to 0..=1.
 pub fn augment(image: &[u8], augmentation: Augmentation, into: &mut [f32]) {
     assert_eq!((image.len(), into.len()), (IMAGE, IMAGE));
     let (above, weight_below) = split_shift(augmentation.dy);
     let (left, weight_right) = split_shift(if augmentation.mirrored { -augmentation.dx } else { augmentation.dx });
     let (weight_above, weight_left) = ((1.0 - weight_below) / 255.0, 1.0 - weight_right);
     let weight_below = weight_below / 255.0;
-    // The leftmost pixel that counts, in a row with margins.
+    // Offset of the left neighbour in a row with margins.
     let first = CHANNELS * left.wrapping_add_unsigned(MARGIN) as usize;
     let mut row = [0.0; ROW + 2 * MARGIN * CHANNELS];
     for (index, into) in into.chunks_exact_mut(ROW).enumerate() {
@@ -66,7 +66,7 @@ pub fn augment(image: &[u8], augmentation: Augmentation, into: &mut [f32]) {
     }
 }
 
-/// Only scales to 0..=1.
+/// Scales pixels to 0..=1 without augmentation.
 pub fn scale(pixels: &[u8], into: &mut [f32]) {
     assert_eq!(pixels.len(), into.len());
     for (into, pixel) in into.iter_mut().zip(pixels) {
@@ -90,8 +90,9 @@ fn fill_margins(row: &mut [f32; ROW + 2 * MARGIN * CHANNELS]) {
 mod tests {
     use super::*;
 
-    /// What Keras does, said plainly: SciPy's affine transform of order 1 with mode `nearest`, for every value by itself, then the mirror.
-    fn plain(image: &[u8], augmentation: Augmentation) -> Vec<f32> {
+    /// Simple version of Keras' algorithm: SciPy's affine transform of order 1 with mode `nearest` for each value, then
+    /// the flip.
+    fn simple_augment(image: &[u8], augmentation: Augmentation) -> Vec<f32> {
         let last = (SIDE - 1) as f64;
         let at =
             |row: usize, column: usize, channel: usize| f64::from(image[(row * SIDE + column) * CHANNELS + channel]);
@@ -119,7 +120,7 @@ mod tests {
     fn check(seed: u64, augmentation: Augmentation) {
         let (image, mut found) = (image(seed), vec![-1.0; IMAGE]);
         augment(&image, augmentation, &mut found);
-        for (index, (found, expected)) in found.iter().zip(plain(&image, augmentation)).enumerate() {
+        for (index, (found, expected)) in found.iter().zip(simple_augment(&image, augmentation)).enumerate() {
             assert!(
                 (found - expected).abs() < 5e-7,
                 "seed {seed}, {augmentation:?}, value {index}: {found} instead of {expected}"
@@ -128,14 +129,14 @@ mod tests {
     }
 
     #[test]
-    fn any_change_is_what_keras_does() {
+    fn random_augmentations_match_keras() {
         for seed in 0..200 {
             check(seed, Augmentation::draw(seed, 1, 2, 3));
         }
     }
 
     #[test]
-    fn whole_pixels_and_the_furthest_moves_are_what_keras_does() {
+    fn whole_pixels_and_extreme_shifts_match_keras() {
         let moves = [-MAX_SHIFT, -3.0, -1.0, 0.0, 0.5, 2.0, MAX_SHIFT];
         for (index, below) in moves.into_iter().enumerate() {
             for right in moves {
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn no_change_only_scales() {
+    fn no_augmentation_only_scales() {
         let (image, mut found, mut scaled) = (image(1), vec![0.0; IMAGE], vec![0.0; IMAGE]);
         augment(&image, Augmentation { dy: 0.0, dx: 0.0, mirrored: false }, &mut found);
         scale(&image, &mut scaled);
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_spread_as_keras_spreads_them() {
+    fn augmentations_are_distributed_as_in_keras() {
         let augmentations: Vec<_> = (0..10_000).map(|position| Augmentation::draw(1, 0, 0, position)).collect();
         let share = |holds: fn(&Augmentation) -> bool| {
             augmentations.iter().filter(|augmentation| holds(augmentation)).count() as f32 / 1e4

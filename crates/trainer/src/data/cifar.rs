@@ -1,8 +1,8 @@
-//! CIFAR-10 in its binary form, from wherever the user has it: the six batch files in a directory, plain or compressed, or the official
-//! archive. Entered by [`super::open`]. Only the official bytes pass: every batch file is held against its checksum.
+//! CIFAR-10 in its binary version, from six batch files in a directory (optionally compressed) or the official archive.
+//! Every batch file must have the official checksum.
 //!
-//! A batch file is records of one byte, the label, and 3,072 bytes, the image: a plane of red, one of green, one of blue. Images become
-//! rows of pixels of three channels here (NHWC), which is how the network wants them.
+//! A batch file consists of records: one byte for the label, then 3,072 bytes for the image as a red, a green and a
+//! blue plane. Images are converted to NHWC.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -16,12 +16,12 @@ use crate::network::{CHANNELS, CLASSES, IMAGE, SIDE};
 
 const RECORD: usize = 1 + IMAGE;
 const ARCHIVE: &str = "cifar-10-binary.tar.gz";
-/// The directory in the archive.
+/// Directory inside of the archive.
 const DIRECTORY: &str = "cifar-10-batches-bin";
 const CLASS_NAMES: [&str; CLASSES] =
     ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"];
 
-/// A batch file as it should be.
+/// Expected name, checksum and size of a batch file.
 #[derive(Clone, Copy, Debug)]
 pub struct BatchFile<'a> {
     pub name: &'a str,
@@ -39,7 +39,7 @@ const fn official(name: &'static str, sha256: &'static str) -> BatchFile<'static
     BatchFile { name, sha256, n_images: 10_000 }
 }
 
-/// The last one is for validation.
+/// The official files; the last one is the test set.
 pub const OFFICIAL: [BatchFile<'static>; 6] = [
     official("data_batch_1.bin", "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5"),
     official("data_batch_2.bin", "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed"),
@@ -109,7 +109,7 @@ fn fill_from_archive(path: &Path, targets: &mut [BatchTarget<'_>]) -> Result<(),
     if missing.is_empty() { Ok(()) } else { Err(DataError::Incomplete { path: path.to_owned(), missing }) }
 }
 
-/// Where the images of one batch file go.
+/// Destination of one batch file's images.
 struct BatchTarget<'a> {
     file: BatchFile<'a>,
     pixels: &'a mut [u8],
@@ -129,7 +129,7 @@ fn batch_targets<'a>(files: &[BatchFile<'a>], images: &'a mut Images) -> Vec<Bat
 }
 
 impl BatchTarget<'_> {
-    /// Checks the bytes of the batch file and takes their images.
+    /// Verifies the bytes of the batch file and copies its images.
     fn fill(&mut self, bytes: &[u8]) -> Result<(), DataError> {
         let (file, expected) = (self.file.name.to_owned(), self.file.len());
         if bytes.len() > expected {
@@ -154,7 +154,7 @@ impl BatchTarget<'_> {
     }
 }
 
-/// Three planes become rows of pixels.
+/// Converts three planes to interleaved pixels.
 fn interleave(planes: &[u8], pixels: &mut [u8]) {
     let (red, rest) = planes.split_at(SIDE * SIDE);
     let (green, blue) = rest.split_at(SIDE * SIDE);

@@ -1,14 +1,14 @@
-//! In which order a rank sees the images: as Keras' `datagen.flow(shuffle=True)` under Horovod, where every rank goes through the whole set
-//! each epoch, in an order of its own. Follows from seed, rank and epoch alone.
+//! Order in which a rank sees the images: as Keras' `datagen.flow(shuffle=True)` under Horovod, every rank sees the
+//! whole set in each epoch, in an order of its own. It depends on seed, rank and epoch alone.
 
 use std::ops::Range;
 
 use crate::random::Random;
 
-/// Sets this chance apart from all other that follows from the same seed.
+/// Domain separator: random streams of other modules with the same seed differ.
 const ORDER_STREAM: u64 = u64::from_be_bytes(*b"theorder");
 
-/// Leaves in `into` a permutation of the numbers below `n_images`.
+/// Fills `into` with a permutation of the numbers below `n_images`.
 pub fn fill_order(seed: u64, rank: usize, epoch: usize, n_images: usize, into: &mut Vec<u32>) {
     let n_images = u32::try_from(n_images).expect("a data set in memory has fewer images than this");
     into.clear();
@@ -16,12 +16,12 @@ pub fn fill_order(seed: u64, rank: usize, epoch: usize, n_images: usize, into: &
     Random::from_key(&[seed, rank as u64, epoch as u64, ORDER_STREAM]).shuffle(into);
 }
 
-/// The last batch of an epoch may be smaller.
+/// Number of batches per epoch; the last one may be smaller.
 pub fn steps_per_epoch(n_images: usize, batch: usize) -> usize {
     n_images.div_ceil(batch)
 }
 
-/// The positions of the epoch's order that are a step's batch.
+/// Positions in the epoch's order that form the batch of a step.
 pub fn positions(n_images: usize, batch: usize, step: usize) -> Range<usize> {
     step * batch..((step + 1) * batch).min(n_images)
 }
@@ -37,7 +37,7 @@ mod tests {
     }
 
     #[test]
-    fn every_image_comes_once_an_epoch() {
+    fn every_image_appears_once_per_epoch() {
         let mut order = order(1, 2, 3);
         order.sort_unstable();
         assert_eq!(order, (0..1000).collect::<Vec<_>>());
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn the_steps_of_an_epoch_take_every_position_once() {
+    fn the_steps_of_an_epoch_cover_every_position_once() {
         for (n_images, batch, steps) in [(10, 4, 3), (12, 4, 3), (1, 4, 1), (50_000, 32, 1563)] {
             assert_eq!(steps_per_epoch(n_images, batch), steps);
             let all: Vec<_> = (0..steps).flat_map(|step| positions(n_images, batch, step)).collect();

@@ -1,10 +1,11 @@
-//! Where images come from and how they become batches: CIFAR-10 from files, or a set made on the spot; order, augmentation, and a feed
-//! that is always ahead of the compute threads. Entered by `train`. Never downloads anything.
+//! Training images and batches: CIFAR-10 from files or synthetic images, their order, augmentation, and a prefetcher
+//! that prepares batches ahead of the compute threads. Never downloads anything.
 //!
 //! # Reading order
 //!
-//! [`open`] brings a [`Dataset`]: `cifar` from files, unpacked by `archive`, or `synthetic`. Then [`BatchPrefetcher`] makes batches of its images, in the
-//! order of [`epoch_order`], each image changed by [`augment`]; [`unaugmented_batch`] is for validation, where nothing changes.
+//! [`open`] loads a [`Dataset`]: `cifar` from files, unpacked by `archive`, or `synthetic`. [`BatchPrefetcher`] makes
+//! batches of its images in the order of [`epoch_order`], augmented by [`augment`]. [`unaugmented_batch`] is for
+//! validation.
 
 mod archive;
 pub mod augment;
@@ -24,12 +25,12 @@ pub use prefetch::{BatchPlan, BatchPrefetcher, PrefetchedBatch};
 
 use crate::network::{Batch, IMAGE};
 
-/// Which images to train on.
+/// Source of the training images.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// The binary batches in a directory, or the official archive of them.
+    /// A directory with the binary batch files, or the official archive.
     Cifar10(PathBuf),
-    /// So many images drawn here and now.
+    /// Generated images.
     Synthetic { train: usize, test: usize, seed: u64 },
 }
 
@@ -37,14 +38,14 @@ pub enum Source {
 pub struct Dataset {
     pub train: Arc<Images>,
     pub test: Arc<Images>,
-    /// What label 0 means, label 1, …
+    /// Class names, by label.
     pub classes: Vec<String>,
     pub name: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Images {
-    /// [`IMAGE`] bytes an image, NHWC.
+    /// [`IMAGE`] bytes per image, NHWC.
     pub pixels: Vec<u8>,
     pub labels: Vec<u8>,
 }
@@ -75,7 +76,7 @@ pub fn open(source: &Source) -> Result<Dataset, DataError> {
     }
 }
 
-/// Images as they are, only scaled, `into` being their room.
+/// A batch of images, scaled but not augmented; `into` is its buffer.
 pub fn unaugmented_batch<'a>(images: &'a Images, range: Range<usize>, into: &'a mut Vec<f32>) -> Batch<'a> {
     into.resize(range.len() * IMAGE, 0.0);
     augment::scale(&images.pixels[range.start * IMAGE..range.end * IMAGE], into);
@@ -87,17 +88,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_for_validation_is_scaled_and_in_order() {
+    fn unaugmented_batches_are_scaled_and_in_order() {
         let mut images = Images::blank(4);
         images.labels = vec![4, 3, 2, 1];
         images.pixels[2 * IMAGE] = 255;
         images.pixels[3 * IMAGE - 1] = 51;
-        let mut room = vec![7.0; 5];
-        let batch = unaugmented_batch(&images, 1..3, &mut room);
+        let mut buffer = vec![7.0; 5];
+        let batch = unaugmented_batch(&images, 1..3, &mut buffer);
         assert_eq!(batch.labels, [3, 2]);
         assert_eq!(batch.images.len(), 2 * IMAGE);
         assert_eq!((batch.images[0], batch.images[IMAGE], batch.images[2 * IMAGE - 1]), (0.0, 1.0, 0.2));
-        let batch = unaugmented_batch(&images, 2..3, &mut room);
+        let batch = unaugmented_batch(&images, 2..3, &mut buffer);
         assert_eq!((batch.len(), batch.images.len(), batch.images[0], batch.images[IMAGE - 1]), (1, IMAGE, 1.0, 0.2));
     }
 }

@@ -1,10 +1,11 @@
-//! Jobs on all processors, for what is done once, before the first step: unpacking, checking and drawing images.
+//! Parallel map over all CPUs, for work that is done once before the first step: unpacking, verifying and drawing
+//! images.
 
 use std::num::NonZero;
 use std::sync::Mutex;
 use std::thread;
 
-/// Does all jobs, on at most as many threads as there are processors, and returns what each gave, in their order.
+/// Runs all jobs on at most as many threads as there are CPUs and returns the results in order.
 pub fn map<J: Send, R: Send>(jobs: Vec<J>, work: impl Fn(J) -> R + Sync) -> Vec<R> {
     let n_threads = thread::available_parallelism().map_or(1, NonZero::get).min(jobs.len());
     let queue = Mutex::new(jobs.into_iter().enumerate());
@@ -26,14 +27,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_job_is_done_once_and_in_its_place() {
+    fn every_job_runs_once_and_results_are_in_order() {
         assert_eq!(map((0..100).collect(), |job| job * 2), (0..100).map(|job| job * 2).collect::<Vec<_>>());
         assert!(map(Vec::<u8>::new(), |job| job).is_empty());
     }
 
     #[test]
     #[should_panic(expected = "job 3")]
-    fn a_panic_is_passed_on() {
+    fn a_panic_is_propagated() {
         map((0..5).collect(), |job| assert!(job != 3, "job {job}"));
     }
 }

@@ -1,5 +1,5 @@
-//! A rank's batches, one after the other, made ahead by a thread of their own: the compute threads find the next one ready. Entered by
-//! `train`. What a batch holds follows from the plan, its epoch and its step, never from the time or from the threads.
+//! Prefetches a rank's batches on a thread of its own, so that the compute threads find the next one ready. The
+//! contents of a batch depend on the plan, the epoch and the step, never on timing or threads.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender};
@@ -9,27 +9,27 @@ use super::augment::{self, Augmentation};
 use super::{Images, epoch_order};
 use crate::network::{Batch, IMAGE};
 
-/// Batches that are made ahead at most.
+/// Maximum number of batches prepared ahead.
 const PREFETCH_DEPTH: usize = 4;
 
-/// What a rank wants to see.
+/// Parameters of a rank's batches.
 #[derive(Clone, Debug)]
 pub struct BatchPlan {
     pub seed: u64,
     pub rank: usize,
-    /// Images a step.
+    /// Images per step.
     pub batch: usize,
     pub augment: bool,
-    /// Epochs before this one are done with, as after resuming.
+    /// First epoch to produce, after a resume.
     pub first_epoch: usize,
 }
 
-/// Endless. Ends its thread when dropped.
+/// Endless sequence of batches. Dropping it ends its thread.
 pub struct BatchPrefetcher {
     steps_per_epoch: usize,
-    /// The batch that was given out last.
+    /// The batch returned last.
     current: BatchBuffer,
-    /// None when the feed ends.
+    /// `None` once the prefetcher ends.
     channels: Option<BufferChannels<BatchBuffer>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -37,7 +37,7 @@ pub struct BatchPrefetcher {
 /// The next batch.
 pub struct PrefetchedBatch<'a> {
     pub epoch: usize,
-    /// Within the epoch, from 0.
+    /// Step within the epoch, from 0.
     pub step: usize,
     buffer: &'a BatchBuffer,
 }
@@ -63,7 +63,8 @@ impl BatchPrefetcher {
         }
     }
 
-    /// Waits only if it is asked for batches faster than they can be made. A panic of the feeding thread is passed on.
+    /// Returns the next batch. Waits only if batches are consumed faster than they are prepared. A panic of the thread
+    /// is propagated.
     #[expect(
         clippy::should_implement_trait,
         reason = "what it gives is lent until the next call, which no iterator can say"
@@ -72,7 +73,7 @@ impl BatchPrefetcher {
         let channels = self.channels.as_ref().expect("held until the prefetcher is dropped");
         let Ok(filled) = channels.incoming.recv() else { self.propagate_panic() };
         let used = std::mem::replace(&mut self.current, filled);
-        // The thread may have ended since: the next call says so.
+        // The thread may have ended in the meantime; the next call reports it.
         let _ = channels.outgoing.send(used);
         PrefetchedBatch { epoch: self.current.epoch, step: self.current.step, buffer: &self.current }
     }
@@ -89,10 +90,10 @@ impl BatchPrefetcher {
 
 impl Drop for BatchPrefetcher {
     fn drop(&mut self) {
-        // The thread waits for a tray or for room to put one: without the other ends it ends.
+        // The thread is blocked on one of the channels; closing them ends it.
         self.channels = None;
         if let Some(thread) = self.thread.take() {
-            // Its panic would have been passed on by `next`; for a batch nobody wanted it does not matter.
+            // `next` would have propagated a panic. A panic in a batch that nobody requested does not matter.
             let _ = thread.join();
         }
     }
@@ -104,7 +105,7 @@ impl PrefetchedBatch<'_> {
     }
 }
 
-/// The room of one batch, which goes around between the two threads.
+/// Buffer of one batch, recycled between the two threads.
 struct BatchBuffer {
     epoch: usize,
     step: usize,
@@ -123,13 +124,13 @@ impl BatchBuffer {
     }
 }
 
-/// One thread's ends of both directions.
+/// One thread's ends of both channels.
 struct BufferChannels<T> {
     incoming: Receiver<T>,
     outgoing: SyncSender<T>,
 }
 
-/// The life of the feeding thread: fills trays until nobody takes them.
+/// Main loop of the prefetch thread: fills buffers until the channels close.
 fn fill(images: &Images, plan: &BatchPlan, channels: &BufferChannels<BatchBuffer>) {
     let mut order = Vec::with_capacity(images.len());
     for epoch in plan.first_epoch.. {
@@ -167,7 +168,7 @@ mod tests {
 
     const PLAN: BatchPlan = BatchPlan { seed: 3, rank: 1, batch: 4, augment: true, first_epoch: 0 };
 
-    /// Every image has its number as its label and in its first pixel.
+    /// Every image has its index as its label and in all of its pixels.
     fn images(n: u8) -> Arc<Images> {
         let mut images = Images::blank(n.into());
         for index in 0..n {
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_shows_every_image_once_in_its_order_and_ends_with_what_is_left() {
+    fn an_epoch_has_every_image_once_and_a_smaller_last_batch() {
         let mut prefetcher = BatchPrefetcher::start(images(10), PLAN);
         assert_eq!(prefetcher.steps_per_epoch(), 3);
         for epoch in 0..3 {
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_start_goes_on_as_if_there_had_been_no_break() {
+    fn a_later_first_epoch_continues_identically() {
         let images = Arc::new(super::super::synthetic::images(11, 1, 0));
         let all = next_batches(&mut BatchPrefetcher::start(images.clone(), PLAN), 9);
         let resumed = next_batches(&mut BatchPrefetcher::start(images, BatchPlan { first_epoch: 2, ..PLAN }), 3);
@@ -218,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn augmented_images_are_changed_by_their_place() {
+    fn augmentation_depends_on_the_position() {
         let images = Arc::new(super::super::synthetic::images(5, 1, 0));
         let mut prefetcher = BatchPrefetcher::start(images.clone(), PLAN);
         let batches = next_batches(&mut prefetcher, 2);
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_feed_ends_wherever_it_is_dropped() {
+    fn dropping_the_prefetcher_ends_its_thread() {
         for taken in 0..8 {
             let images = images(10);
             let mut prefetcher = BatchPrefetcher::start(images.clone(), PLAN);
@@ -248,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn trays_go_around() {
+    fn buffers_are_recycled() {
         let mut prefetcher = BatchPrefetcher::start(images(100), PLAN);
         let mut buffers: Vec<_> = (0..50).map(|_| prefetcher.next().batch().images.as_ptr()).collect();
         buffers.sort_unstable();
@@ -258,7 +259,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "out of range")]
-    fn a_panic_of_the_thread_is_passed_on() {
+    fn a_panic_of_the_thread_is_propagated() {
         // Fewer pixels than labels, which no data set has.
         let images = Arc::new(Images { pixels: vec![0; IMAGE], labels: vec![0; 10] });
         let mut prefetcher = BatchPrefetcher::start(images, PLAN);

@@ -1,9 +1,9 @@
-//! Ten classes of images drawn on the spot, for a first training without a download: light figures and patterns of any colour on a dark
-//! ground, anywhere, of many sizes, under noise. A mirror image or a small move never changes the class, so they can be augmented like
-//! photographs. Entered by [`super::open`].
+//! Synthetic data set of ten classes, for a first training without a download: light shapes and patterns of any colour
+//! on a dark background, at random positions and sizes, with noise. Neither a flip nor a small shift changes the class,
+//! so the images can be augmented like photographs.
 //!
-//! They are as hard as a first run wants them. The tutorial's network gets nine in ten of the images right that it has not seen after 120
-//! steps of 128 images; a linear model, which knows no edges, four in ten after ten times as many.
+//! The difficulty suits a first run: after 120 steps of 128 images, the tutorial's network classifies nine out of ten
+//! unseen images correctly; a linear model, which detects no edges, four out of ten after ten times as many steps.
 
 use std::sync::Arc;
 
@@ -24,9 +24,9 @@ const SHAPES: [(Shape, &str); CLASSES] = [
     (Shape::Checkers, "checkers"),
     (Shape::Dots, "dots"),
 ];
-/// Sets this chance apart from all other that follows from the same seed.
+/// Domain separator: random streams of other modules with the same seed differ.
 const SYNTHETIC_STREAM: u64 = u64::from_be_bytes(*b"anyimage");
-/// Images that are drawn at one go.
+/// Images per parallel job.
 const IMAGES_PER_JOB: usize = 250;
 
 pub fn dataset(n_train: usize, n_test: usize, seed: u64) -> Dataset {
@@ -39,7 +39,7 @@ pub fn dataset(n_train: usize, n_test: usize, seed: u64) -> Dataset {
     }
 }
 
-/// As many of every class. Parts have nothing in common.
+/// Generates images with equally many of every class. Images with different `part` are independent.
 pub fn images(n_images: usize, seed: u64, part: u64) -> Images {
     let mut images = Images::blank(n_images);
     images.labels = (0..n_images).map(|index| (index % CLASSES) as u8).collect();
@@ -62,23 +62,23 @@ enum Shape {
     Square,
     Cross,
     Triangle,
-    /// Bright in the middle, without an edge.
+    /// Bright in the middle, fading without an edge.
     Ball,
-    // From here on patterns, which fill the image.
+    // The following shapes are patterns that fill the image.
     HorizontalStripes,
     VerticalStripes,
     Checkers,
     Dots,
 }
 
-/// What an image shows. Lengths are in pixels.
+/// Shape, position and size of an image's figure. Lengths are in pixels.
 #[derive(Clone, Copy, Debug)]
 struct Figure {
     shape: Shape,
-    /// The centre; patterns are moved by it.
+    /// Centre of the figure; patterns are shifted by it.
     x: f32,
     y: f32,
-    /// From the centre to the edge, or from one stripe or dot to the next.
+    /// Distance from the centre to the edge, or the period of a pattern.
     size: f32,
 }
 
@@ -94,7 +94,7 @@ impl Figure {
         Figure { shape, x: centre(), y: centre(), size }
     }
 
-    /// How much of the pixel there it covers, from 0 to 1.
+    /// Fraction of a pixel that the figure covers, 0 to 1.
     fn coverage(&self, x: f32, y: f32) -> f32 {
         let (x, y, size) = (x - self.x, y - self.y, self.size);
         let from_centre = (x * x + y * y).sqrt();
@@ -108,7 +108,7 @@ impl Figure {
                 let bar = |along: f32, across: f32| (along.abs() - size).max(across.abs() - size * 0.3);
                 soft_edge(bar(x, y).min(bar(y, x)))
             }
-            // Below the two sides, which are twice as steep as a diagonal, and above the base.
+            // Above the base and below the two sides, which have a slope of 2.
             Shape::Triangle => soft_edge((y - size * 0.8).max((2.0 * x.abs() - y - size) / 5f32.sqrt())),
             Shape::Ball => (1.0 - from_centre / (size * 1.3)).max(0.0),
             Shape::HorizontalStripes => stripes(y),
@@ -122,14 +122,14 @@ impl Figure {
     }
 }
 
-/// From how far outside a pixel lies: edges are a pixel wide.
+/// Coverage of a pixel by its distance outside of the edge; edges are one pixel wide.
 fn soft_edge(outside: f32) -> f32 {
     (0.5 - outside).clamp(0.0, 1.0)
 }
 
 fn draw(figure: Figure, random: &mut Random, image: &mut [u8]) {
     let colours = two_colours(random);
-    // Light falls from one side, and the picture is grainy.
+    // Uneven illumination and noise.
     let slope = [random.uniform() - 0.5, random.uniform() - 0.5].map(|slope| slope * 0.4 / SIDE as f32);
     let grain = (0.05 + random.uniform() * 0.15) / 255.0;
     let key = random.draw();
@@ -146,7 +146,7 @@ fn draw(figure: Figure, random: &mut Random, image: &mut [u8]) {
     }
 }
 
-/// Of the ground and of the figure, which is the lighter one.
+/// Colours of the background and of the figure; the figure is lighter.
 fn two_colours(random: &mut Random) -> [[f32; CHANNELS]; 2] {
     [0.05, 0.5].map(|darkest| [(); CHANNELS].map(|()| darkest + random.uniform() * 0.45))
 }
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_says_everything() {
+    fn images_depend_on_the_seed_alone() {
         let some = images(600, 7, 0);
         assert_eq!(some, images(600, 7, 0));
         assert_eq!(some.pixels[..100 * IMAGE], images(100, 7, 0).pixels);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn no_image_is_for_training_and_validation() {
+    fn training_and_test_images_are_disjoint() {
         let dataset = dataset(500, 500, 1);
         let mut all: Vec<&[u8]> = dataset.train.pixels.chunks(IMAGE).chain(dataset.test.pixels.chunks(IMAGE)).collect();
         all.sort_unstable();
@@ -173,14 +173,14 @@ mod tests {
     }
 
     #[test]
-    fn every_class_has_as_many_images() {
+    fn classes_are_balanced() {
         let labels = images(1000, 1, 0).labels;
         assert!((0..10).all(|class| labels.iter().filter(|label| **label == class).count() == 100));
     }
 
-    /// The class stays when an image is mirrored, because figures are: a figure at the mirrored place covers the mirrored pixels.
+    /// A flip preserves the class, since the flipped figure at the mirrored position covers the mirrored pixels.
     #[test]
-    fn mirrored_figures_are_figures_of_their_class() {
+    fn flipped_figures_stay_in_their_class() {
         for (shape, name) in SHAPES {
             let figure = Figure::draw(shape, &mut Random::from_key(&[shape as u64]));
             let mirrored = Figure { x: -figure.x, ..figure };

@@ -1,10 +1,9 @@
-//! The weights before the first step, as Keras draws them: kernels uniform within Glorot's limit, biases zero. They follow from the seed
-//! alone.
+//! Initial weights as Keras draws them: kernels from `glorot_uniform`, biases zero. They depend on the seed alone.
 
 use crate::network::{PARAMETERS, Parameter, Weights};
 use crate::random::Random;
 
-/// Keeps the draws of this room apart from those of others with the same seed.
+/// Domain separator: random streams of other modules with the same seed differ.
 const INIT_STREAM: u64 = u64::from_be_bytes(*b"initial ");
 
 pub fn glorot_uniform(seed: u64) -> Weights {
@@ -16,8 +15,8 @@ pub fn glorot_uniform(seed: u64) -> Weights {
     Weights(PARAMETERS.iter().enumerate().map(draw).collect())
 }
 
-/// `glorot_uniform`: a kernel's values lie between this and its negative, so that neither values nor gradients grow or fade from layer to
-/// layer.
+/// Limit of `glorot_uniform`: kernel values are uniform between its negative and itself. It keeps the variance of
+/// values and gradients constant from layer to layer.
 fn limit(parameter: &Parameter) -> f32 {
     let [field @ .., inputs, outputs] = parameter.shape else { return 0.0 };
     let field: usize = field.iter().product();
@@ -29,8 +28,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kernels_fill_glorots_limits_and_biases_are_zero() {
-        // By hand: 6 / (9 * (3 + 32)), 6 / (9 * 64), 6 / (9 * 96), 6 / (9 * 128), 6 / 2816, 6 / 522.
+    fn kernels_are_glorot_uniform_and_biases_zero() {
+        // Computed by hand: 6 / (9 * (3 + 32)), 6 / (9 * 64), 6 / (9 * 96), 6 / (9 * 128), 6 / 2816, 6 / 522.
         let limits = [0.138_013, 0.102_062, 0.083_333, 0.072_169, 0.046_159, 0.107_211];
         let weights = glorot_uniform(1);
         for (parameter, values) in PARAMETERS.iter().zip(&weights.0) {
@@ -50,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn the_seed_decides() {
+    fn weights_depend_on_the_seed() {
         assert_eq!(glorot_uniform(7), glorot_uniform(7));
         let (one, other) = (glorot_uniform(7), glorot_uniform(8));
         assert!(one.0[0].iter().zip(&other.0[0]).all(|(a, b)| a != b));

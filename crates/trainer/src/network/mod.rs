@@ -1,11 +1,11 @@
-//! What is trained: the network of the tutorial's script, `cifar10_cnn`, as Keras builds it. Its layers and parameters, what goes into a
-//! step and what comes out. Decides nothing about how fast: that is `compute`.
+//! The network of the tutorial's script, `cifar10_cnn`, as Keras builds it: layers, parameters, inputs and outputs of a
+//! step. The fast implementation is in `compute`.
 //!
-//! Two blocks of two 3x3 convolutions (the first with padding `same`, the second `valid`), each with ReLU, then a 2x2 maximum and
-//! dropout of a quarter; then 512 dense units with ReLU and dropout of a half, then ten with softmax. Images are rows of pixels of
-//! three channels (NHWC); kernels are `[height][width][in][out]`, dense ones `[in][out]`, as Keras keeps them.
+//! Two blocks of two 3x3 convolutions (the first with padding `same`, the second `valid`), each with ReLU, followed by
+//! 2x2 max pooling and dropout of 0.25. Then 512 dense units with ReLU and dropout of 0.5, then ten units with softmax.
+//! Images are NHWC; kernels are `[height][width][in][out]`, dense kernels `[in][out]`, as in Keras.
 //!
-//! | layer | out | parameters |
+//! | layer | output | parameters |
 //! | --- | --- | --- |
 //! | conv2d, same | 32 x 32 x 32 | 896 |
 //! | conv2d_1, valid | 30 x 30 x 32 | 9,248 |
@@ -27,10 +27,10 @@ pub use weights::Weights;
 pub const SIDE: usize = 32;
 pub const CHANNELS: usize = 3;
 pub const CLASSES: usize = 10;
-/// Values of one image.
+/// Values per image.
 pub const IMAGE: usize = SIDE * SIDE * CHANNELS;
 
-/// One tensor that is learned.
+/// A trainable tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parameter {
     pub layer: &'static str,
@@ -49,7 +49,7 @@ impl Parameter {
         size
     }
 
-    /// As the ranks call it among themselves.
+    /// Tensor name in collective operations.
     pub fn name(&self) -> String {
         format!("{}/{}", self.layer, self.kind)
     }
@@ -63,7 +63,7 @@ const fn bias(layer: &'static str, shape: &'static [usize]) -> Parameter {
     Parameter { layer, kind: "bias", shape }
 }
 
-/// In Keras' order: from the images to the classes, kernels before biases.
+/// In Keras' order: from the input to the output, kernels before biases.
 pub const PARAMETERS: [Parameter; 12] = [
     kernel("conv2d", &[3, 3, 3, 32]),
     bias("conv2d", &[32]),
@@ -79,7 +79,7 @@ pub const PARAMETERS: [Parameter; 12] = [
     bias("dense_1", &[10]),
 ];
 
-/// What a step or a validation looks at: `IMAGE` values an image, scaled to 0..=1, and as many labels as images.
+/// Input of a step or a validation: `IMAGE` values per image, scaled to 0..=1, and one label per image.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
     pub images: &'a [f32],
@@ -96,12 +96,12 @@ impl Batch<'_> {
     }
 }
 
-/// How the network did on some images.
+/// Loss and accuracy on some images.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Score {
-    /// The sum over images of the cross entropy.
+    /// Sum of the cross entropy over the images.
     pub loss: f64,
-    /// Images whose class got the highest probability.
+    /// Number of images whose label got the highest probability.
     pub correct: usize,
     pub images: usize,
 }
@@ -114,17 +114,18 @@ impl std::ops::AddAssign for Score {
     }
 }
 
-/// Where a backward pass leaves the mean gradients over its batch: it asks for the room of each parameter once, overwrites all of it,
-/// and says so as soon as it has, the last layers first.
+/// Destination of the mean gradients of a backward pass. The pass requests the buffer of each parameter once,
+/// overwrites all of it, and then calls `ready`, last layers first.
 pub trait GradientSink {
-    /// Of the parameter with that index in [`PARAMETERS`].
+    /// Gradient buffer of the parameter with this index in [`PARAMETERS`].
     fn buffer(&mut self, parameter: usize) -> &mut [f32];
     fn ready(&mut self, parameter: usize);
-    /// A moment in which the pass has nothing in its hands: it will not look again at the values of parameters whose gradients are ready.
+    /// Point in the pass at which no kernel runs. The pass will not read parameters again whose gradients are ready, so
+    /// they may be updated here.
     fn yield_point(&mut self) {}
 }
 
-/// Gradients that stay where they are.
+/// Gradients are stored locally and sent nowhere.
 impl GradientSink for Weights {
     fn buffer(&mut self, parameter: usize) -> &mut [f32] {
         &mut self.0[parameter]
@@ -138,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_are_as_many_parameters_as_keras_counts() {
+    fn the_parameter_count_is_that_of_keras() {
         assert_eq!(PARAMETERS.iter().map(Parameter::size).sum::<usize>(), 1_250_858);
     }
 }

@@ -1,4 +1,4 @@
-//! All parameters of the network, or one value for each of them: gradients, the optimizer's memory.
+//! One value for each parameter of the network: weights, gradients or optimizer state.
 
 use corro_collectives::optimizer::ParamStorage;
 

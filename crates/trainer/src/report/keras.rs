@@ -1,4 +1,4 @@
-//! Figures in the words of Keras 2's progress bar. Pure.
+//! Formats progress lines exactly as Keras 2 does. Pure.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub fn format_bar(done: usize, all: usize) -> String {
     format!("{done:>digits$}/{all} [{body}{head}{rest}]")
 }
 
-/// What is left to wait: `9s`, `9:16`, `2:42:25`.
+/// Remaining time: `9s`, `9:16`, `2:42:25`.
 pub fn format_eta(left: Duration) -> String {
     let seconds = left.as_secs();
     match left.as_secs_f64() {
@@ -27,7 +27,7 @@ pub fn format_eta(left: Duration) -> String {
     }
 }
 
-/// What it took, in all and for each unit: `42s 27ms/step`.
+/// Elapsed time, in total and per step: `42s 27ms/step`.
 pub fn format_elapsed(all: Duration, units: usize) -> String {
     let each = all.as_secs_f64() / units.max(1) as f64;
     let each = match each {
@@ -43,19 +43,19 @@ pub fn format_metrics(metrics: &[(&str, f64)]) -> String {
     metrics.iter().map(|(name, value)| format!(" - {name}: {}", format_value(*value))).collect()
 }
 
-/// Four decimals, or four of a power of ten where those would say nothing.
+/// Four decimals, or scientific notation for values too small for them.
 fn format_value(value: f64) -> String {
     if value.abs() > 1e-3 || !value.is_finite() {
         return format!("{value:.4}").replace("NaN", "nan");
     }
-    // Python writes at least two digits of the exponent, and its sign.
+    // Python prints at least two digits of the exponent, and its sign.
     let text = format!("{value:.4e}");
     let (digits, exponent) = text.split_once('e').expect("it was asked for");
     let (sign, exponent) = exponent.strip_prefix('-').map_or(('+', exponent), |exponent| ('-', exponent));
     format!("{digits}e{sign}{exponent:0>2}")
 }
 
-/// The line while `done` of `all` are done, that is `elapsed` after the beginning.
+/// The line after `done` of `all` steps, `elapsed` after the start.
 pub fn progress_line(done: usize, all: usize, elapsed: Duration, metrics: &[(&str, f64)]) -> String {
     let left = elapsed.div_f64(done.max(1) as f64).mul_f64(all.saturating_sub(done) as f64);
     format!("{} - ETA: {}{}", format_bar(done, all), format_eta(left), format_metrics(metrics))
@@ -76,7 +76,7 @@ mod tests {
 
     /// Lines that Keras 2 has printed, among them those of the tutorial.
     #[test]
-    fn running_lines_are_those_of_keras() {
+    fn progress_lines_match_keras() {
         for (done, all, elapsed, shown, expected) in [
             (
                 1,
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn last_lines_are_those_of_keras() {
+    fn final_lines_match_keras() {
         for (all, elapsed, shown, expected) in [
             (
                 1563,
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_are_told_as_keras_does() {
+    fn remaining_times_match_keras() {
         for (left, expected) in
             [(0.0, "0s"), (59.9, "59s"), (60.0, "60s"), (60.5, "1:00"), (3600.0, "60:00"), (3601.0, "1:00:01")]
         {

@@ -1,4 +1,4 @@
-//! `metrics.jsonl`: one JSON object for each epoch, for programs. Rank 0 writes it. An epoch stands in it once, however often the training
+//! `metrics.jsonl`: one JSON object per epoch, written by rank 0. Each epoch appears once, however often the training
 //! was interrupted.
 
 use std::fs::{File, OpenOptions};
@@ -10,26 +10,26 @@ use serde::{Deserialize, Serialize};
 
 pub const FILE: &str = "metrics.jsonl";
 
-/// How an epoch went, over all ranks.
+/// Metrics of an epoch over all ranks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EpochMetrics {
     /// From 1.
     pub epoch: usize,
     pub epochs: usize,
-    /// Means over the images of all ranks, as they were met; the network has changed meanwhile.
+    /// Means over the training images of all ranks, each computed when the image was used.
     pub loss: f64,
     pub acc: f64,
     /// Over the test images, at the end of the epoch.
     pub val_loss: f64,
     pub val_acc: f64,
-    /// With the validation.
+    /// Duration of the epoch, validation included.
     pub seconds: f64,
-    /// In training, by all ranks together.
+    /// Training throughput of all ranks together.
     pub images_per_second: f64,
-    /// Before its decay.
+    /// Learning rate before decay.
     pub rate: f64,
     pub ranks: usize,
-    /// When it ended: seconds since 1970.
+    /// End of the epoch in seconds since 1970.
     pub time: u64,
 }
 
@@ -39,19 +39,19 @@ impl EpochMetrics {
     }
 }
 
-/// The file of one directory, open for more.
+/// The metrics file of one directory, open for appending.
 #[derive(Debug)]
 pub struct MetricsFile {
     file: File,
 }
 
 impl MetricsFile {
-    /// Keeps what is there up to that epoch: what came after it was lost with the rank that wrote it, and will come again.
+    /// Opens the file and drops epochs after `after`: their checkpoint was lost, and they will be trained again.
     pub fn open(dir: &Path, after: usize) -> io::Result<MetricsFile> {
         let path = dir.join(FILE);
         let kept: String =
             parse_epochs(&read(&path)?).iter().filter(|epoch| epoch.epoch <= after).map(encode_line).collect();
-        // Written aside first, so that nothing is lost if this is interrupted.
+        // Written to a temporary file and renamed, so that an interruption loses nothing.
         let aside = path.with_extension("jsonl.new");
         std::fs::write(&aside, kept)?;
         std::fs::rename(&aside, &path)?;
@@ -63,7 +63,7 @@ impl MetricsFile {
     }
 }
 
-/// The epochs that a file tells of. A line that is not whole is no epoch.
+/// Parses a metrics file. Incomplete lines are skipped.
 pub fn parse_epochs(text: &str) -> Vec<EpochMetrics> {
     text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
@@ -76,7 +76,7 @@ fn read(path: &Path) -> io::Result<String> {
 }
 
 fn encode_line(epoch: &EpochMetrics) -> String {
-    // Figures that are no numbers, as of a training that has failed, become null.
+    // NaN, as from a diverged training, becomes null.
     serde_json::to_string(epoch).expect("plain numbers") + "\n"
 }
 
@@ -103,23 +103,23 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_stands_there_once() {
+    fn every_epoch_appears_once() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join(FILE);
         let mut metrics = MetricsFile::open(dir.path(), 0).expect("it can be made");
-        metrics.append(&epoch(1)).expect("room");
-        metrics.append(&epoch(2)).expect("room");
-        metrics.file.write_all(b"{\"epoch\": 3, \"lo").expect("room");
+        metrics.append(&epoch(1)).expect("it can be written");
+        metrics.append(&epoch(2)).expect("it can be written");
+        metrics.file.write_all(b"{\"epoch\": 3, \"lo").expect("it can be written");
         assert_eq!(parse_epochs(&read(&path).expect("there")), [epoch(1), epoch(2)]);
         // The checkpoint of the second epoch was not written.
         let mut metrics = MetricsFile::open(dir.path(), 1).expect("it is there");
-        metrics.append(&epoch(2)).expect("room");
+        metrics.append(&epoch(2)).expect("it can be written");
         let text = std::fs::read_to_string(&path).expect("there");
         assert_eq!(text, encode_line(&epoch(1)) + &encode_line(&epoch(2)));
     }
 
     #[test]
-    fn programs_find_these_words() {
+    fn the_json_keys_are_stable() {
         let expected = concat!(
             r#"{"epoch":1,"epochs":3,"loss":1.5,"acc":0.25,"val_loss":1.25,"val_acc":0.5,"seconds":2.0,"#,
             r#""images_per_second":1000.0,"rate":0.0004,"ranks":4,"time":9}"#,

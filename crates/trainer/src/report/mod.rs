@@ -1,7 +1,7 @@
-//! How a training goes, for people (Keras' progress lines) and for programs (JSON lines). `train` enters with figures; nothing here
-//! computes or decides anything about the training.
+//! Progress of a training, for people (Keras progress lines) and for programs (JSON lines).
 //!
-//! [`keras`] writes figures as Keras 2 does, [`progress`] when and where, [`metrics`] keeps one JSON object for each epoch.
+//! [`keras`] formats lines as Keras 2 does, [`progress`] decides when to print them, [`metrics`] writes one JSON object
+//! per epoch.
 
 pub mod keras;
 pub mod metrics;

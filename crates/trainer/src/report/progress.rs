@@ -1,46 +1,47 @@
-//! When and where a line of progress is written. On a terminal one line is written over again and again; in a log there are a few lines
-//! an epoch, however long it takes, so that a person can still read it and see that something happens. Time is an argument.
+//! Decides when a progress line is printed. A terminal shows one line that is overwritten. A log gets a few lines per
+//! epoch, however long it takes, so that it stays readable and still shows activity. Time is an argument.
 
 use std::io::{self, Write};
 use std::time::Duration;
 
 use super::keras;
 
-/// Where the lines go.
+/// Destination of progress lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProgressOutput {
-    /// One line, written over: no longer than the terminal is wide, or it could not be.
+    /// One line that is overwritten. It must not exceed the width of the terminal, since a wrapped line cannot be
+    /// overwritten.
     Terminal { columns: usize },
-    /// Line after line.
+    /// Separate lines.
     Log,
 }
 
-/// One stretch of work, for example an epoch.
+/// Progress of one unit of work, for example an epoch.
 #[derive(Debug)]
 pub struct Progress {
     output: ProgressOutput,
     all: usize,
-    /// When the last line was written, since the beginning.
+    /// Time of the last line, since the start.
     last_written: Option<Duration>,
     /// Characters on the terminal's line.
     shown_chars: usize,
 }
 
-/// A terminal is looked at; more often only costs.
+/// Update interval on a terminal.
 const TERMINAL_INTERVAL: Duration = Duration::from_millis(100);
-/// Between two lines of a log.
+/// Limits of the interval between two lines of a log.
 const MIN_LOG_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_LOG_INTERVAL: Duration = Duration::from_secs(10);
-/// Lines of a log for one stretch, if these limits allow.
+/// Lines of a log per unit of work, within these limits.
 const LOG_LINES: u32 = 20;
 
 impl Progress {
-    /// Of so many steps.
+    /// `all` is the number of steps.
     pub fn new(output: ProgressOutput, all: usize) -> Progress {
         Progress { output, all, last_written: None, shown_chars: 0 }
     }
 
-    /// `done` steps are done, not yet all. Writes if it is time to.
+    /// Prints a line if it is due. `done` is less than the number of steps.
     pub fn update(
         &mut self,
         out: &mut dyn Write,
@@ -59,7 +60,7 @@ impl Progress {
         self.write(out, &line, false)
     }
 
-    /// Everything is done.
+    /// Prints the final line.
     pub fn finish(mut self, out: &mut dyn Write, elapsed: Duration, metrics: &[(&str, f64)]) -> io::Result<()> {
         let line = keras::final_line(self.all, elapsed, metrics);
         self.write(out, &line, true)
@@ -94,20 +95,20 @@ impl Progress {
 mod tests {
     use super::*;
 
-    /// What is written of an epoch of `all` steps that takes so many seconds.
+    /// Output for an epoch of `all` steps that takes `seconds`.
     fn written(output: ProgressOutput, all: usize, seconds: f64) -> String {
         let mut out = Vec::new();
         let mut progress = Progress::new(output, all);
         let at = |done: usize| Duration::from_secs_f64(seconds * done as f64 / all as f64);
         for done in 1..all {
-            progress.update(&mut out, at(done), done, &[("loss", 2.0)]).expect("there is room");
+            progress.update(&mut out, at(done), done, &[("loss", 2.0)]).expect("a write to memory");
         }
-        progress.finish(&mut out, at(all), &[("loss", 1.0)]).expect("there is room");
+        progress.finish(&mut out, at(all), &[("loss", 1.0)]).expect("a write to memory");
         String::from_utf8(out).expect("text")
     }
 
     #[test]
-    fn a_log_has_few_lines_and_shows_life() {
+    fn a_log_has_a_bounded_number_of_lines() {
         for (all, seconds, expected) in
             [(1563, 0.5, 1), (1563, 5.0, 5), (1563, 42.0, 20), (1563, 600.0, 60), (1, 0.1, 1)]
         {
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_written_over_fits() {
+    fn overwritten_lines_fit_the_terminal() {
         let text = written(ProgressOutput::Terminal { columns: 40 }, 10, 1.0);
         let lines: Vec<&str> = text.split('\r').skip(1).collect();
         let (last, before) = lines.split_last().expect("several");
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_terminal_has_one_line_written_over() {
+    fn a_terminal_has_one_overwritten_line() {
         let text = written(ProgressOutput::Terminal { columns: 200 }, 10, 1.0);
         assert_eq!(text.matches('\n').count(), 1);
         assert!(text.starts_with("\r 1/10 [==>") && text.ends_with('\n'), "{text:?}");

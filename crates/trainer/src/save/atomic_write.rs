@@ -1,5 +1,5 @@
-//! A file that is there whole or not at all, whatever ends the process or the machine. The bytes go to a temporary name in the same
-//! directory, to the disk, and only then to the final name.
+//! Atomic file replacement that survives a crash of the process or the machine: writes to a temporary file in the same
+//! directory, syncs it, then renames it.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -7,24 +7,24 @@ use std::path::{Path, PathBuf};
 
 use super::WriteError;
 
-/// Replaces the file in one step; afterwards it is on the disk. Fails with nothing changed.
+/// Replaces the file atomically and durably. On failure nothing is changed.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
     let fresh = temporary(path);
     let written = replace(&fresh, path, bytes);
     if written.is_err() {
-        // A full disk stays no fuller than it was. The error to tell is the first one.
+        // Do not leave a partial file on a full disk. The first error is the one to report.
         let _ = fs::remove_file(&fresh);
     }
     written.map_err(|source| WriteError::Disk { path: path.to_owned(), source })
 }
 
-/// The temporary name of a file of that name.
+/// The temporary name of a file.
 pub fn temporary(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".{name}{PARTIAL_SUFFIX}"))
 }
 
-/// The final name of a file of that temporary name.
+/// The final name of a file with that temporary name.
 pub fn final_name(temporary: &str) -> Option<&str> {
     temporary.strip_prefix('.')?.strip_suffix(PARTIAL_SUFFIX)
 }
@@ -40,7 +40,7 @@ fn replace(fresh: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
     sync_directory(path)
 }
 
-/// The name is on the disk too. Some network file systems cannot be asked that of a directory, and do it anyway.
+/// Makes the rename durable. Some network file systems reject fsync on a directory and do not need it.
 fn sync_directory(path: &Path) -> io::Result<()> {
     let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."));
     match File::open(directory)?.sync_all() {
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_replaced_and_nothing_else_stays() {
+    fn a_file_is_replaced_and_no_temporary_remains() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let path = directory.path().join("model.h5");
         write(&path, b"one").expect("it can be written");
@@ -64,9 +64,9 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_names_the_file_and_leaves_nothing() {
+    fn a_failure_names_the_file_and_leaves_no_temporary() {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        // A directory of that name cannot be replaced by a file.
+        // A directory with that name cannot be replaced by a file.
         let path = directory.path().join("model.h5");
         fs::create_dir(&path).expect("a directory");
         let error = write(&path, b"one").expect_err("it cannot be written");
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn temporary_names_lead_back() {
+    fn temporary_names_are_reversible() {
         assert_eq!(temporary(Path::new("a/model.h5")), Path::new("a/.model.h5.partial"));
         assert_eq!(final_name(".model.h5.partial"), Some("model.h5"));
         assert_eq!(final_name("model.h5"), None);

@@ -1,5 +1,5 @@
-//! The directory of checkpoints: `checkpoint-{epoch}.h5`, each a model that Keras loads too. A training that is started again goes on from
-//! the last one that is whole. A checkpoint is there whole or not at all; one that cannot be written costs no older one.
+//! Directory of checkpoints: `checkpoint-{epoch}.h5`, each of which is also a Keras model. A restarted training resumes
+//! from the last valid one. Checkpoints are written atomically, and a failed write removes no older one.
 
 use std::fs;
 use std::io;
@@ -8,16 +8,16 @@ use std::path::{Path, PathBuf};
 use super::keras::{self, KerasFile};
 use super::{Checkpoint, ReadError, WriteError, atomic_write, checkpoint_state};
 
-/// Where a training can go on.
+/// The checkpoint from which a training can resume.
 #[derive(Debug)]
 pub struct LatestCheckpoint {
     pub checkpoint: Option<(PathBuf, Checkpoint)>,
-    /// Why newer ones cannot be used, newest first.
+    /// Why newer checkpoints cannot be used, newest first.
     pub skipped: Vec<ReadError>,
 }
 
-/// Writes one, then removes those of earlier epochs beyond the newest `keep`; `None` or zero keeps all. Removes what a crash in an earlier
-/// writing left.
+/// Writes a checkpoint, then removes those of earlier epochs except for the newest `keep`; `None` or zero keeps all.
+/// Also removes partial files left by a crash.
 pub fn write(directory: &Path, checkpoint: &Checkpoint, keep: Option<usize>) -> Result<PathBuf, WriteError> {
     let path = directory.join(file_name(checkpoint.epoch));
     let disk = |source| WriteError::Disk { path: path.clone(), source };
@@ -33,14 +33,14 @@ pub fn write(directory: &Path, checkpoint: &Checkpoint, keep: Option<usize>) -> 
     checkpoint_state::add_state(&mut file, checkpoint);
     keras::finish(&path, file)?;
     if let Some(keep) = keep.filter(|keep| *keep > 0) {
-        // Later epochs are of another training in the same directory: not ours to remove.
+        // Later epochs belong to another training in the same directory and are not removed.
         let ours = epochs(directory).map_err(disk)?.into_iter().filter(|epoch| *epoch <= checkpoint.epoch);
         remove(ours.skip(keep).map(|epoch| directory.join(file_name(epoch))))?;
     }
     Ok(path)
 }
 
-/// The newest that reads well. No directory is like an empty one.
+/// The newest valid checkpoint. A missing directory is treated as empty.
 pub fn find_latest(directory: &Path) -> Result<LatestCheckpoint, ReadError> {
     let epochs = match epochs(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
@@ -69,7 +69,7 @@ fn file_name(epoch: usize) -> String {
 
 fn parse_epoch(name: &str) -> Option<usize> {
     let epoch = name.strip_prefix("checkpoint-")?.strip_suffix(".h5")?.parse().ok()?;
-    // Not `checkpoint-007.h5`: we never write that.
+    // `checkpoint-007.h5` was not written by this program.
     (file_name(epoch) == name).then_some(epoch)
 }
 
@@ -77,7 +77,7 @@ fn is_partial_file(name: &str) -> bool {
     atomic_write::final_name(name).is_some_and(|name| parse_epoch(name).is_some())
 }
 
-/// Of the checkpoints there, the newest first.
+/// Epochs of the existing checkpoints, newest first.
 fn epochs(directory: &Path) -> io::Result<Vec<usize>> {
     let mut epochs: Vec<usize> = file_names(directory)?.iter().filter_map(|name| parse_epoch(name)).collect();
     epochs.sort_unstable_by(|one, other| other.cmp(one));
@@ -85,7 +85,7 @@ fn epochs(directory: &Path) -> io::Result<Vec<usize>> {
 }
 
 fn file_names(directory: &Path) -> io::Result<Vec<String>> {
-    // What is no UTF-8 is not ours.
+    // Names that are not UTF-8 were not written by this program.
     fs::read_dir(directory)?
         .filter_map(|entry| entry.map(|entry| entry.file_name().into_string().ok()).transpose())
         .collect()

@@ -1,6 +1,6 @@
-//! What a checkpoint has beside its model: RMSprop's memory where Keras looks for it (`optimizer_weights`), and in the group `corro` how far
-//! the training was. A model has that group too, with nothing but the format and the checksum: HDF5 itself does not notice when a
-//! weight has changed on the disk.
+//! Training state in a checkpoint: RMSprop's accumulators, where Keras expects them (`optimizer_weights`), and the
+//! progress of the training in the group `corro`. A model without state also has that group, with only the format
+//! version and a checksum: HDF5 itself does not detect corrupted weights.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use super::keras::{KerasFile, add_values, text, texts};
 use super::{Checkpoint, FORMAT_VERSION, ReadError, Schedule};
 use crate::network::{PARAMETERS, Parameter, Weights};
 
-/// The group `corro`: the format and the checksum of all these values.
+/// The group `corro` with the format version and the checksum of the given values.
 pub fn checksum_group(all: &[&Weights]) -> GroupBuilder {
     let mut group = FileBuilder::new().create_group(GROUP);
     group.set_attr("format", AttrValue::U64(FORMAT_VERSION));
@@ -20,8 +20,8 @@ pub fn checksum_group(all: &[&Weights]) -> GroupBuilder {
     group
 }
 
-/// That the values in the file are what was written; a file of Keras' own says nothing of that. Returns RMSprop's memory where the file
-/// is a checkpoint: the checksum is of both.
+/// Verifies the checksum; files written by Keras have none. Returns RMSprop's accumulators if the file is a checkpoint,
+/// since the checksum covers both.
 pub fn verify(file: &KerasFile<'_>, weights: &Weights) -> Result<Option<Weights>, ReadError> {
     if !file.has_group(GROUP)? {
         return Ok(None);
@@ -39,10 +39,10 @@ pub fn verify(file: &KerasFile<'_>, weights: &Weights) -> Result<Option<Weights>
     Ok(accumulators)
 }
 
-/// Adds what the model alone does not say.
+/// Adds the training state to a model.
 pub fn add_state(file: &mut FileBuilder, checkpoint: &Checkpoint) {
     let mut optimizer = file.create_group(OPTIMIZER);
-    // A number of 32 bits is what Keras keeps; the exact one is ours.
+    // Keras stores 32 bits; the exact number is in the group `corro`.
     let iterations = i32::try_from(checkpoint.iterations).unwrap_or(i32::MAX);
     optimizer.create_dataset(ITERATION).with_i32_data(&[iterations]).with_shape(&[]);
     for (parameter, values) in PARAMETERS.iter().zip(&checkpoint.accumulators.0) {
@@ -66,7 +66,7 @@ pub fn add_state(file: &mut FileBuilder, checkpoint: &Checkpoint) {
     file.add_group(group.finish());
 }
 
-/// All of it, with the weights read before.
+/// Reads a checkpoint whose weights were read before.
 pub fn read(file: &KerasFile<'_>, weights: Weights) -> Result<Checkpoint, ReadError> {
     let Some(accumulators) = verify(file, &weights)? else {
         return Err(ReadError::NoState { path: file.path.to_owned() });
@@ -111,7 +111,7 @@ fn checksum(all: &[&Weights]) -> String {
     digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Of the group `corro`.
+/// Attributes of the group `corro`.
 struct Attributes<'a> {
     file: &'a KerasFile<'a>,
     values: HashMap<String, AttrValue>,
@@ -131,15 +131,15 @@ impl<'a> Attributes<'a> {
     }
 
     fn number(&self, name: &str) -> Result<u64, ReadError> {
-        self.get(name, AttrValue::as_u64, "it is no whole number")
+        self.get(name, AttrValue::as_u64, "it is not an integer")
     }
 
     fn real(&self, name: &str) -> Result<f64, ReadError> {
-        self.get(name, AttrValue::as_f64, "it is no number")
+        self.get(name, AttrValue::as_f64, "it is not a number")
     }
 
     fn text(&self, name: &str) -> Result<&str, ReadError> {
-        self.get(name, AttrValue::as_str, "it is no text")
+        self.get(name, AttrValue::as_str, "it is not a string")
     }
 
     fn get<'b, T>(

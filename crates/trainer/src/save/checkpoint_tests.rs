@@ -1,4 +1,4 @@
-//! Directories of checkpoints: what is kept, what is found, what a damaged one does.
+//! Checkpoint directories: retention, finding the latest, damaged files.
 
 use super::super::keras::tests::{SCHEDULE, some_weights};
 use super::*;
@@ -18,7 +18,7 @@ fn a_checkpoint(epoch: usize) -> Checkpoint {
 }
 
 #[test]
-fn the_last_one_is_found_whole() {
+fn the_latest_checkpoint_is_found() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let directory = directory.path().join("made/on/the/way");
     let none = find_latest(&directory).expect("no directory is an empty one");
@@ -37,12 +37,12 @@ fn the_last_one_is_found_whole() {
 }
 
 #[test]
-fn a_damaged_one_is_passed_over_with_the_reason() {
+fn damaged_checkpoints_are_skipped_with_the_reason() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let directory = directory.path();
     let paths: Vec<PathBuf> =
         (1..=4).map(|epoch| write(directory, &a_checkpoint(epoch), None).expect("it can be written")).collect();
-    // Half of it, as a writer that is not ours might leave it; a changed weight; a model without the state of a training.
+    // A truncated file, a changed weight, and a model without training state.
     let half = fs::metadata(&paths[3]).expect("it is there").len() / 2;
     fs::File::options().write(true).open(&paths[3]).and_then(|file| file.set_len(half)).expect("it can be cut");
     let mut bytes = fs::read(&paths[2]).expect("it is there");
@@ -55,13 +55,13 @@ fn a_damaged_one_is_passed_over_with_the_reason() {
     assert_eq!(last.checkpoint, Some((paths[0].clone(), a_checkpoint(1))));
     let reasons: Vec<String> = last.skipped.iter().map(ToString::to_string).collect();
     assert_eq!(reasons.len(), 3, "{reasons:?}");
-    assert!(reasons[0].starts_with(&format!("{} is damaged or no Keras model", paths[3].display())), "{reasons:?}");
-    assert_eq!(reasons[1], format!("{} is damaged: its values are not those that were written", paths[2].display()));
+    assert!(reasons[0].starts_with(&format!("{} is damaged or not a Keras model", paths[3].display())), "{reasons:?}");
+    assert_eq!(reasons[1], format!("{} is damaged: its checksum does not match", paths[2].display()));
     assert!(reasons[2].starts_with(&format!("{} is a model, not a checkpoint", paths[1].display())), "{reasons:?}");
 }
 
 #[test]
-fn the_newest_are_kept_and_what_a_crash_left_is_removed() {
+fn the_newest_are_kept_and_partial_files_removed() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let directory = directory.path();
     let others =

@@ -1,12 +1,12 @@
-//! What Keras is told of the network and its training: layers in their order, loss, optimizer, as JSON. Written so that Keras 3 and the
-//! Keras of the tutorial's time (2.2) both understand the model: only keys that both know, everything else is their default.
+//! Keras' JSON description of the network and its training: layers, loss, optimizer. Uses only keys that both Keras 3
+//! and Keras 2.2 know; everything else has its default.
 
 use serde_json::{Value, json};
 
 use super::Schedule;
 use crate::network::{CHANNELS, CLASSES, DROPOUTS, SIDE};
 
-/// A layer as the tutorial's script adds it.
+/// A layer as in the tutorial's script.
 #[derive(Clone, Copy, Debug)]
 pub struct Layer {
     pub name: &'static str,
@@ -21,7 +21,7 @@ enum Kind {
     },
     Activation(&'static str),
     Pooling,
-    /// By its place in [`DROPOUTS`].
+    /// Index in [`DROPOUTS`].
     Dropout(usize),
     Flatten,
     Dense {
@@ -56,7 +56,7 @@ pub const LAYERS: [Layer; 18] = [
 
 /// The attribute `model_config`.
 pub fn model() -> Value {
-    // `batch_input_shape` is the word of Keras 2; Keras 3 says `batch_shape` and takes both.
+    // Keras 2 uses `batch_input_shape`; Keras 3 prefers `batch_shape` and accepts both.
     let images = json!({
         "class_name": "InputLayer",
         "config": { "name": "input_layer", "batch_input_shape": [null, SIDE, SIDE, CHANNELS], "dtype": "float32", "sparse": false },
@@ -65,8 +65,8 @@ pub fn model() -> Value {
     json!({ "class_name": "Sequential", "config": { "name": "sequential", "layers": layers } })
 }
 
-/// The attribute `training_config`, in the words of Keras 3 alone: version 2.2 has others for its optimizers, and loads the model with
-/// `compile=False`. What was called decay is a schedule of its own now.
+/// The attribute `training_config`, for Keras 3 only: Keras 2.2 has other optimizer keys and must load the model with
+/// `compile=False`. Keras 3 expresses decay as a learning rate schedule.
 pub fn training(schedule: Schedule) -> Value {
     let rate = json!({
         "module": "keras.optimizers.schedules",
@@ -92,7 +92,7 @@ pub fn training(schedule: Schedule) -> Value {
     })
 }
 
-/// As Keras calls it, and the group of its memory.
+/// Keras' name of the optimizer, and of the group with its state.
 pub const OPTIMIZER: &str = "rmsprop";
 
 impl Layer {
@@ -132,7 +132,7 @@ mod tests {
     use crate::network::PARAMETERS;
 
     #[test]
-    fn the_layers_that_learn_are_those_of_the_network() {
+    fn trainable_layers_match_the_network() {
         let learns = |layer: &&Layer| matches!(layer.kind, Kind::Convolution { .. } | Kind::Dense { .. });
         let kernels: Vec<_> = PARAMETERS.iter().filter(|parameter| parameter.kind == "kernel").collect();
         assert_eq!(LAYERS.iter().filter(learns).count(), kernels.len());

@@ -1,10 +1,12 @@
-//! A model as `.h5`, as Keras 2 wrote them and Keras 3 still reads: `keras.models.load_model` gives the same network with the same weights.
-//! What Keras itself wrote of this network is read too. Any other file is refused with a reason.
+//! Keras models in HDF5 (`.h5`), as written by Keras 2 and still read by Keras 3: `keras.models.load_model` returns the
+//! same network with the same weights. Files of this network written by Keras can be read, too. Any other file is
+//! rejected with a reason.
 //!
-//! The root says what the network is (`model_config`) and how it was trained (`training_config`). The group `model_weights` lists its layers
-//! (`layer_names`); each layer's group lists its weights (`weight_names`), and the values lie under those names. Keras goes by these
-//! lists and their order, not by the names, so the names are those of Keras 2: `model_weights/conv2d/conv2d/kernel:0`. Strings are of
-//! fixed length, because the Keras of the tutorial's time wants bytes. Beside that lies the group `corro`, which Keras passes over.
+//! The root has the attributes `model_config` and `training_config`. The group `model_weights` lists its layers
+//! (`layer_names`); each layer's group lists its weights (`weight_names`), and the datasets have those names. Keras
+//! relies on these lists and their order, not on the names, so the names are those of Keras 2:
+//! `model_weights/conv2d/conv2d/kernel:0`. Strings have a fixed length, since Keras 2.2 expects bytes. The additional
+//! group `corro` is ignored by Keras.
 
 use std::path::Path;
 
@@ -15,14 +17,14 @@ use super::config::{self, LAYERS};
 use super::{MAX_FILE_BYTES, ReadError, Schedule, WriteError, atomic_write, checkpoint_state};
 use crate::network::{PARAMETERS, Parameter, Weights};
 
-/// With the learning rate, so that Keras compiles the model as it was trained.
+/// Writes a model with its learning rate schedule, so that Keras compiles it as it was trained.
 pub fn write(path: &Path, weights: &Weights, schedule: Schedule) -> Result<(), WriteError> {
     let mut file = model(weights, schedule);
     file.add_group(checkpoint_state::checksum_group(&[weights]).finish());
     finish(path, file)
 }
 
-/// The weights of a model or a checkpoint.
+/// Reads the weights of a model or a checkpoint.
 pub fn read(path: &Path) -> Result<Weights, ReadError> {
     read_verified(&KerasFile::open(path)?)
 }
@@ -33,15 +35,15 @@ fn read_verified(opened: &KerasFile<'_>) -> Result<Weights, ReadError> {
     Ok(weights)
 }
 
-/// The form that is written, in the words of the Keras that has it.
+/// Version of the file format.
 const KERAS: &str = "2.2.4";
-/// Whose kernels are laid out like these.
+/// Backend with this kernel layout.
 const BACKEND: &str = "tensorflow";
 
-/// What Keras needs to know of the model. The caller may add more.
+/// A model as Keras expects it. The caller may add more groups.
 pub(super) fn model(weights: &Weights, schedule: Schedule) -> FileBuilder {
     let mut file = FileBuilder::new();
-    // What the HDF5 libraries of the tutorial's time read.
+    // HDF5 1.8 format, which the libraries of Keras 2.2's time read.
     file.with_libver_bounds(LibVer::Earliest, LibVer::V18);
     file.set_attr("keras_version", text(KERAS));
     file.set_attr("backend", text(BACKEND));
@@ -92,13 +94,13 @@ pub(super) fn text(text: &str) -> AttrValue {
     AttrValue::AsciiString(text.to_owned())
 }
 
-/// A list of no names is one of no numbers, as NumPy makes it.
+/// A string list. An empty one is an empty float array, as NumPy writes it.
 pub(super) fn texts(texts: impl IntoIterator<Item = String>) -> AttrValue {
     let texts: Vec<String> = texts.into_iter().collect();
     if texts.is_empty() { AttrValue::F64Array(Vec::new()) } else { AttrValue::AsciiStringArray(texts) }
 }
 
-/// A file that is being read, never larger than such files are.
+/// An HDF5 file opened for reading, at most [`MAX_FILE_BYTES`] long.
 pub(super) struct KerasFile<'a> {
     pub path: &'a Path,
     file: File,
@@ -123,13 +125,13 @@ impl<'a> KerasFile<'a> {
         self.file.group(name).map_err(|error| ReadError::format(self.path, &format!("the group {name}"), error))
     }
 
-    /// Whether the root has a group of that name.
+    /// Whether the root has a group with that name.
     pub fn has_group(&self, name: &str) -> Result<bool, ReadError> {
         let names = self.file.root().groups().map_err(|error| ReadError::format(self.path, "its groups", error))?;
         Ok(names.iter().any(|group| group == name))
     }
 
-    /// The weights of all layers together, in the order of the layers, are the parameters of the network.
+    /// The weights of all layers in order, which must be the parameters of the network.
     pub fn weights(&self) -> Result<Weights, ReadError> {
         let mut paths = Vec::new();
         for layer in self.names("model_weights", "layer_names")? {
@@ -139,7 +141,7 @@ impl<'a> KerasFile<'a> {
         self.parameters(&paths)
     }
 
-    /// One value set for each parameter.
+    /// Reads one dataset per parameter.
     pub fn parameters(&self, paths: &[String]) -> Result<Weights, ReadError> {
         if paths.len() != PARAMETERS.len() {
             let what = format!("it has {} tensors instead of {}", paths.len(), PARAMETERS.len());
@@ -160,7 +162,7 @@ impl<'a> KerasFile<'a> {
         match attributes.get(list) {
             Some(AttrValue::F64Array(none)) if none.is_empty() => Ok(Vec::new()),
             Some(names) if names.as_strings().is_some() => Ok(names.as_strings().unwrap_or_default().to_vec()),
-            _ => Err(ReadError::format(self.path, &format!("{list} of {group}"), "there is no such list of names")),
+            _ => Err(ReadError::format(self.path, &format!("{list} of {group}"), "the list of names is missing")),
         }
     }
 
@@ -173,9 +175,9 @@ impl<'a> KerasFile<'a> {
             let what = format!("{path} is {dtype:?} {shape:?} instead of F32 {:?}", parameter.shape);
             return Err(ReadError::OtherNetwork { path: self.path.to_owned(), what });
         }
-        // Keras never packs weights; what is packed could be of any size once unpacked.
+        // Keras never compresses weights; compressed data could expand to any size.
         if dataset.is_chunked() {
-            return Err(ReadError::format(self.path, path, "its values are in chunks"));
+            return Err(ReadError::format(self.path, path, "its values are chunked"));
         }
         dataset.read_f32().map_err(failed)
     }

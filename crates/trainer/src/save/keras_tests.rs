@@ -1,4 +1,4 @@
-//! Models written and read back, and files that are none.
+//! Models written and read back, and invalid files.
 
 use std::fs;
 use std::io::Read;
@@ -10,7 +10,7 @@ use super::super::FORMAT_VERSION;
 use super::*;
 use crate::random::Random;
 
-/// Different ones for each seed.
+/// Random weights that depend on the seed.
 pub fn some_weights(seed: u64) -> Weights {
     let mut weights = Weights::zeros();
     let mut random = Random::from_key(&[seed]);
@@ -23,7 +23,7 @@ pub fn some_weights(seed: u64) -> Weights {
 pub const SCHEDULE: Schedule = Schedule { rate: 1e-4, decay: 1e-6 };
 
 #[test]
-fn what_is_written_reads_back() {
+fn weights_survive_a_round_trip() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("model.h5");
     let weights = some_weights(1);
@@ -33,7 +33,7 @@ fn what_is_written_reads_back() {
     assert!((5_003_432..5_100_000).contains(&bytes), "{bytes} bytes for 5,003,432 of weights");
 }
 
-/// What Keras 3.15 saved of this network, with nothing but ones in the first tensor, twos in the second, and so on.
+/// This network saved by Keras 3.15, with ones in the first tensor, twos in the second, and so on.
 const BY_KERAS: &[u8] = include_bytes!("by_keras.h5.gz");
 
 fn by_keras() -> Vec<u8> {
@@ -53,13 +53,13 @@ fn read_bytes(bytes: Vec<u8>) -> Result<Weights, ReadError> {
     read_verified(&KerasFile::from_bytes(Path::new("model.h5"), bytes)?)
 }
 
-/// With its causes, as a person sees it.
-fn told(error: &dyn std::error::Error) -> String {
-    error.source().map_or_else(|| error.to_string(), |cause| format!("{error}: {}", told(cause)))
+/// The error with its causes.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), |cause| format!("{error}: {}", with_causes(cause)))
 }
 
 #[test]
-fn what_keras_wrote_is_read() {
+fn models_written_by_keras_are_read() {
     let weights = read_bytes(by_keras()).expect("it can be read");
     for (index, values) in weights.0.iter().enumerate() {
         assert!(values.iter().all(|value| *value == (index + 1) as f32), "{}", PARAMETERS[index].name());
@@ -67,26 +67,26 @@ fn what_keras_wrote_is_read() {
 }
 
 #[test]
-fn what_is_no_model_is_refused_with_the_reason() {
+fn invalid_files_are_rejected_with_the_reason() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("model.h5");
     let check = |start: &str| {
-        let error = told(&read(&path).expect_err("no model"));
+        let error = with_causes(&read(&path).expect_err("no model"));
         let wanted = format!("{}{start}", path.display());
         assert!(error.contains(&wanted), "{error:?} does not have {wanted:?}");
     };
     check(": No such file or directory");
     fs::write(&path, "no HDF5 at all").expect("a file");
-    check(" is damaged or no Keras model: cannot read it as HDF5: ");
+    check(" is damaged or not a Keras model: cannot read it as HDF5: ");
     FileBuilder::new().write(&path).expect("an empty HDF5 file");
-    check(" is damaged or no Keras model: cannot read the group model_weights: ");
+    check(" is damaged or not a Keras model: cannot read the group model_weights: ");
     fs::File::create(&path).and_then(|file| file.set_len(MAX_FILE_BYTES + 1)).expect("a file with a hole");
     check(" has 67108865 bytes, too many for this network: at most 67108864 are read");
 
     let mut later = model(&Weights::zeros(), SCHEDULE);
     later.add_group(sealed_by(FORMAT_VERSION + 1));
     later.write(&path).expect("a model of a later format");
-    check(" is of format 2, which a newer version wrote: this one reads up to 1");
+    check(" has format 2, written by a newer version: this version reads up to 1");
 }
 
 fn sealed_by(format: u64) -> hdf5_pure::FinishedGroup {
@@ -95,7 +95,7 @@ fn sealed_by(format: u64) -> hdf5_pure::FinishedGroup {
     group.finish()
 }
 
-/// The group `model_weights` of a network with these tensors in one layer.
+/// Checks the error for a network with these tensors in one layer.
 fn check_other_network(tensors: &[(&str, &[u64])], reason: &str) {
     let mut file = FileBuilder::new();
     let mut group = file.create_group("model_weights");
@@ -108,11 +108,11 @@ fn check_other_network(tensors: &[(&str, &[u64])], reason: &str) {
     group.add_group(layer.finish());
     file.add_group(group.finish());
     let error = read_bytes(file.finish().expect("a file")).expect_err("another network").to_string();
-    assert_eq!(error, format!("model.h5 holds another network than the tutorial's: {reason}"));
+    assert_eq!(error, format!("model.h5 contains another network than the tutorial's: {reason}"));
 }
 
 #[test]
-fn another_network_is_refused() {
+fn another_network_is_rejected() {
     check_other_network(&[], "it has 0 tensors instead of 12");
     check_other_network(&[("a", &[3, 3, 3, 32]), ("b", &[32])], "it has 2 tensors instead of 12");
     let names: Vec<String> = (0..12).map(|index| format!("tensor{index}")).collect();
@@ -121,50 +121,50 @@ fn another_network_is_refused() {
 }
 
 #[test]
-fn a_weight_that_changed_on_the_disk_is_noticed() {
+fn a_corrupted_weight_is_detected() {
     let mut bytes = by_us();
-    // The weights are zeros, so a long run of zeros is in the middle of them.
+    // The weights are zeros, so a long run of zeros lies among them.
     let zeros = bytes.windows(4096).position(|window| window.iter().all(|byte| *byte == 0)).expect("weights");
     bytes[zeros + 2048] ^= 1;
     assert_eq!(
         read_bytes(bytes).expect_err("it is damaged").to_string(),
-        "model.h5 is damaged: its values are not those that were written"
+        "model.h5 is damaged: its checksum does not match"
     );
 }
 
-/// A file, and which of its bytes tell the reader where to go. Zeros are mostly weights.
+/// A file and the positions of its nonzero bytes, which are mostly metadata.
 struct Sample {
     bytes: Vec<u8>,
-    telling: Vec<usize>,
+    metadata_positions: Vec<usize>,
 }
 
 impl Sample {
     fn of(bytes: Vec<u8>) -> Sample {
-        let telling = (0..bytes.len()).filter(|index| bytes[*index] != 0).collect();
-        Sample { bytes, telling }
+        let metadata_positions = (0..bytes.len()).filter(|index| bytes[*index] != 0).collect();
+        Sample { bytes, metadata_positions }
     }
 }
 
-/// With checksums in it, and without.
+/// With and without checksums.
 static SAMPLES: LazyLock<[Sample; 2]> = LazyLock::new(|| [Sample::of(by_us()), Sample::of(by_keras())]);
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    /// Ours never gives other weights. Keras' file has no checksums: whatever it gives, it comes to an end without a panic.
+    /// A damaged file of ours never yields other weights. Keras' file has no checksum: reading it must only not panic.
     #[test]
-    fn a_damaged_file_is_refused(
+    fn damaged_files_are_rejected(
         sample in 0..2usize,
         cut in prop::option::weighted(0.2, any::<prop::sample::Index>()),
         flips in prop::collection::vec((any::<prop::sample::Index>(), 1u8..), 1..4),
     ) {
-        let Sample { bytes, telling } = &SAMPLES[sample];
+        let Sample { bytes, metadata_positions } = &SAMPLES[sample];
         let mut damaged = bytes.clone();
         for (place, flip) in flips {
-            damaged[*place.get(telling)] ^= flip;
+            damaged[*place.get(metadata_positions)] ^= flip;
         }
         if let Some(cut) = cut {
-            damaged.truncate(*cut.get(telling));
+            damaged.truncate(*cut.get(metadata_positions));
         }
         let read = read_bytes(damaged);
         if sample == 0 && let Ok(weights) = read {

@@ -1,10 +1,11 @@
-//! Models and checkpoints on the disk: Keras' HDF5 form, safetensors, and resuming from the last checkpoint. Entered by `train` on rank 0
-//! after each epoch and at the end, and on every start. Decides nothing about when to save; never leaves half a file under a final name.
+//! Models and checkpoints on disk: Keras HDF5, safetensors, and finding the last checkpoint. Does not decide when to
+//! save. Files are always written atomically.
 //!
 //! # Reading order
 //!
-//! [`keras`] writes and reads a model as Keras does, with what [`config`] says of its layers. [`checkpoint`] is a model with all that
-//! a training needs to go on ([`state`]), and the directory of them. [`tensors`] is for everybody else. [`atomic_write`] puts bytes on the disk.
+//! [`keras`] reads and writes models, with the layer descriptions of [`config`]. [`checkpoint`] manages the directory
+//! of checkpoints, which are models with training state ([`checkpoint_state`]). [`safetensors_file`] is for other
+//! frameworks. [`atomic_write`] writes files.
 
 mod atomic_write;
 pub mod checkpoint;
@@ -18,26 +19,26 @@ use std::path::{Path, PathBuf};
 
 use crate::network::Weights;
 
-/// A training after an epoch: enough to go on as if it had never stopped.
+/// State of a training after an epoch, sufficient to resume with identical results.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checkpoint {
     pub weights: Weights,
-    /// What RMSprop remembers of each weight.
+    /// RMSprop accumulator of each weight.
     pub accumulators: Weights,
-    /// Steps done, each on all ranks together.
+    /// Completed steps.
     pub iterations: u64,
-    /// Epochs finished.
+    /// Completed epochs.
     pub epoch: usize,
     pub seed: u64,
     pub ranks: usize,
-    /// What products are made of: `f32` or `bf16`.
+    /// Precision of multiplications: `f32` or `bf16`.
     pub precision: String,
     pub schedule: Schedule,
-    /// Which training it is of, in the words of `train`, which goes on with no other.
+    /// JSON fingerprint of the run; only the same run resumes from the checkpoint.
     pub training: String,
 }
 
-/// The learning rate: after so many steps, `rate / (1 + decay * iterations)`.
+/// Learning rate schedule: `rate / (1 + decay * iterations)`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Schedule {
     pub rate: f64,
@@ -46,7 +47,7 @@ pub struct Schedule {
 
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    #[error("cannot put the weights for {path} into the form of the file")]
+    #[error("cannot encode the weights for {path}")]
     Format { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
     #[error("cannot write {path}")]
     Disk { path: PathBuf, source: io::Error },
@@ -60,22 +61,22 @@ pub enum ReadError {
     Disk { path: PathBuf, source: io::Error },
     #[error("{path} has {bytes} bytes, too many for this network: at most {MAX_FILE_BYTES} are read")]
     TooLarge { path: PathBuf, bytes: u64 },
-    #[error("{path} is damaged or no Keras model: cannot read {what}")]
+    #[error("{path} is damaged or not a Keras model: cannot read {what}")]
     Format { path: PathBuf, what: String, source: Box<dyn std::error::Error + Send + Sync> },
-    #[error("{path} holds another network than the tutorial's: {what}")]
+    #[error("{path} contains another network than the tutorial's: {what}")]
     OtherNetwork { path: PathBuf, what: String },
-    #[error("{path} is of format {format}, which a newer version wrote: this one reads up to {FORMAT_VERSION}")]
+    #[error("{path} has format {format}, written by a newer version: this version reads up to {FORMAT_VERSION}")]
     Newer { path: PathBuf, format: u64 },
-    #[error("{path} is damaged: its values are not those that were written")]
+    #[error("{path} is damaged: its checksum does not match")]
     Damaged { path: PathBuf },
-    #[error("{path} is a model, not a checkpoint: it does not say how far its training was")]
+    #[error("{path} is a model, not a checkpoint: it has no training state")]
     NoState { path: PathBuf },
 }
 
-/// A checkpoint has ten million; Keras' own files of this network not more.
+/// Limit for files to read. A checkpoint of this network has ten million bytes, and Keras' own files are no larger.
 const MAX_FILE_BYTES: u64 = 64 << 20;
 
-/// Of what is in the group `corro` beside what Keras knows.
+/// Version of the group `corro`.
 const FORMAT_VERSION: u64 = 1;
 
 impl ReadError {

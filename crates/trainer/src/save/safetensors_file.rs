@@ -1,4 +1,5 @@
-//! A model as safetensors, for every framework that is not Keras. Only the weights: `conv2d/kernel` and so on, as Keras shapes them.
+//! Weights as safetensors, for frameworks other than Keras. Tensor names and shapes are those of Keras:
+//! `conv2d/kernel`.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -21,7 +22,7 @@ fn encode(weights: &Weights) -> Result<Vec<u8>, safetensors::SafeTensorError> {
     let views = PARAMETERS.iter().zip(&bytes).map(|(parameter, bytes)| {
         Ok((parameter.name(), TensorView::new(Dtype::F32, parameter.shape.to_vec(), bytes)?))
     });
-    // How to lay the values into a network of another framework.
+    // Metadata that describes the layout for other frameworks.
     let notes = [
         ("network", "cifar10_cnn"),
         ("images", "NHWC, red green blue, 0 to 1"),
@@ -40,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_reads_back() {
+    fn weights_survive_a_round_trip() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let path = directory.path().join("model.safetensors");
         let weights = some_weights(1);

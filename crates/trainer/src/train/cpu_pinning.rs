@@ -1,5 +1,5 @@
-//! Which processors are this rank's. What the launcher says of hosts is not enough: nodes of a cluster may be parts of one machine, and
-//! ranks that think they have it to themselves would stand in each other's way.
+//! CPU pinning of ranks. The launcher's local rank is not enough: several nodes of a cluster may be parts of one
+//! machine, and their ranks would use the same CPUs.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -8,8 +8,9 @@ use corro_collectives::{Engine, RankInfo, SetId};
 
 use super::TrainError;
 
-/// Binds this rank, and the threads it starts from now on, to its share of the processors that it and others may use; returns how many
-/// threads have work there. Ranks that their launcher has bound apart keep what they have. Collective over all ranks.
+/// Pins this rank, and the threads that it starts afterwards, to its share of the CPUs that it and other ranks may use.
+/// Returns the number of threads that can run there. Ranks with disjoint CPU sets keep theirs. Collective over all
+/// ranks.
 pub fn pin(engine: &Engine) -> Result<usize, TrainError> {
     let own = AllowedCores::of_current_thread();
     let all = engine.allgather("processors", &[cpu_set_key(&own)?], SetId::GLOBAL).map_err(TrainError::Ranks)?;
@@ -20,7 +21,7 @@ pub fn pin(engine: &Engine) -> Result<usize, TrainError> {
     Ok(share.len().min(quota).max(1))
 }
 
-/// The same for ranks that may use the same processors of the same machine.
+/// A key that is equal for ranks with the same CPU set on the same machine.
 fn cpu_set_key(cores: &AllowedCores) -> Result<i64, TrainError> {
     let machine = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(TrainError::Pin)?;
     let mut hasher = DefaultHasher::new();
@@ -28,7 +29,7 @@ fn cpu_set_key(cores: &AllowedCores) -> Result<i64, TrainError> {
     Ok(hasher.finish() as i64)
 }
 
-/// The place of a rank among those with its key, and how many they are.
+/// Index of a rank among those with the same key, and their number.
 fn local_position(keys: &[i64], rank: usize) -> (usize, usize) {
     let alike = |some: &[i64]| some.iter().filter(|key| **key == keys[rank]).count();
     (alike(&keys[..rank]), alike(keys))
@@ -39,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranks_of_one_machine_are_counted_whatever_their_order() {
+    fn ranks_with_the_same_cpus_are_counted_in_any_order() {
         let keys = [7, 8, 7, 7, 9];
         let places: Vec<_> = (0..keys.len()).map(|rank| local_position(&keys, rank)).collect();
         assert_eq!(places, [(0, 3), (0, 1), (1, 3), (2, 3), (0, 1)]);

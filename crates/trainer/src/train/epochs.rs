@@ -1,4 +1,4 @@
-//! Epochs: steps over the training images, then a validation in which every rank looks at its part of the test images.
+//! Epochs: steps over the training images, then a validation in which every rank scores its part of the test images.
 
 use std::io::Write;
 use std::ops::Range;
@@ -18,7 +18,7 @@ use crate::report::progress::{Progress, ProgressOutput};
 use crate::rmsprop::{self, RmsProp};
 use crate::save::{Checkpoint, Schedule};
 
-/// Everything a rank trains with.
+/// Everything that a rank needs for training.
 pub struct Training<'a> {
     pub engine: &'a Engine,
     pub settings: &'a Settings,
@@ -27,15 +27,15 @@ pub struct Training<'a> {
     pub compute: Compute,
     pub optimizer: RankOptimizer<'a>,
     pub weights: Weights,
-    /// Of all ranks together.
+    /// Learning rate, scaled by the number of ranks.
     pub rate: f32,
-    /// Of each rank.
+    /// Epochs per rank.
     pub epochs: usize,
     pub output: ProgressOutput,
 }
 
 impl Training<'_> {
-    /// The epochs after `first`, after which `iterations` steps have been taken.
+    /// Trains the epochs after `first`; `iterations` is the number of steps done before.
     pub fn train(
         &mut self,
         first: usize,
@@ -89,7 +89,7 @@ impl Training<'_> {
         Ok(())
     }
 
-    /// One batch of this rank, one step of all.
+    /// One batch of this rank, then one step of all ranks.
     fn step(&mut self, prefetcher: &mut BatchPrefetcher, iterations: u64) -> Result<Score, TrainError> {
         let first = (self.engine.rank_info().rank * self.settings.batch) as u64;
         let dropout_seed = DropoutSeed { seed: self.settings.seed, step: iterations, first };
@@ -102,7 +102,7 @@ impl Training<'_> {
         Ok(score)
     }
 
-    /// The network on all test images, each of which one rank has looked at. Collective over all ranks.
+    /// Scores all test images, each on one rank. Collective over all ranks.
     pub fn validate(&mut self) -> Result<Score, TrainError> {
         let part = self.score_own_images();
         Ok(self.allreduce_scores([part])?[0])
@@ -121,7 +121,7 @@ impl Training<'_> {
         score
     }
 
-    /// The sums over all ranks. Collective over all ranks.
+    /// Sums scores over all ranks. Collective over all ranks.
     fn allreduce_scores<const N: usize>(&self, scores: [Score; N]) -> Result<[Score; N], TrainError> {
         let mut sums = scores.map(|score| [score.loss, score.correct as f64, score.images as f64]);
         let flat = sums.as_flattened_mut();
@@ -149,7 +149,7 @@ impl Training<'_> {
     }
 }
 
-/// A rank's part of some images.
+/// A rank's range of `images` images.
 fn rank_range(images: usize, rank: usize, size: usize) -> Range<usize> {
     images * rank / size..images * (rank + 1) / size
 }
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_test_image_is_one_ranks() {
+    fn every_test_image_belongs_to_one_rank() {
         for (images, size) in [(10, 4), (3, 4), (0, 2), (10_000, 7)] {
             let all: Vec<usize> = (0..size).flat_map(|rank| rank_range(images, rank, size)).collect();
             assert_eq!(all, (0..images).collect::<Vec<_>>());

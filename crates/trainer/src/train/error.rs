@@ -1,4 +1,4 @@
-//! Why a training did not come to its end.
+//! Errors that end a training.
 
 use std::io;
 use std::path::PathBuf;
@@ -13,44 +13,44 @@ use crate::save::{ReadError, WriteError};
 
 #[derive(Debug, thiserror::Error)]
 pub enum TrainError {
-    #[error("a setting of the training cannot be used")]
+    #[error("invalid settings")]
     Settings(#[from] SettingsError),
-    #[error("the images cannot be had")]
+    #[error("cannot load the training images")]
     Data(#[from] DataError),
-    #[error("this rank did not find the others")]
+    #[error("cannot connect to the other ranks")]
     Start(#[from] StartError),
-    #[error("this rank could not be bound to its processors")]
+    #[error("cannot pin this rank to its CPUs")]
     Pin(#[source] io::Error),
-    #[error("this machine cannot train as asked")]
+    #[error("this machine cannot train with these settings")]
     Compute(#[from] Unsupported),
-    #[error("the ranks could not take a step together")]
+    #[error("the optimizer step of the ranks failed")]
     Step(#[from] OptimizerError),
-    #[error("the ranks lost each other")]
+    #[error("a collective operation of the ranks failed")]
     Ranks(#[source] EngineError),
-    /// Of a file or a directory of the training.
-    #[error("cannot {attempt} {}: see that it can be written and has room, or give another directory with --dir", path.display())]
+    /// An operation on a file or directory of the run failed.
+    #[error("cannot {attempt} {}: check permissions and free space, or choose another directory with --dir", path.display())]
     File {
         attempt: &'static str,
         path: PathBuf,
         #[source]
         cause: io::Error,
     },
-    #[error("the checkpoints cannot be looked through")]
+    #[error("cannot read the checkpoint directory")]
     ReadCheckpoints(#[from] ReadError),
     #[error(
-        "a checkpoint or the model cannot be kept: see that there is room, then start again to go on from the last checkpoint"
+        "cannot save a checkpoint or the model; check free space, then start again to resume from the last checkpoint"
     )]
     WriteCheckpoint(#[from] WriteError),
-    /// Going on would be neither the one training nor the other.
+    /// Continuing would mix two trainings.
     #[error(
-        "{} is of another training ({differences}): use its settings to go on with it, another directory for this one, or --fresh to \
-         delete it and begin anew",
+        "{} is of another training ({differences}): resume it with its own settings, choose another directory for this one, or \
+         delete its checkpoints with --fresh",
         checkpoint.display()
     )]
     OtherRun { checkpoint: PathBuf, differences: String },
-    /// It alone reads and writes files, and has said why.
+    /// Only rank 0 reads and writes files; it has reported the cause.
     #[error("rank 0 could not begin; its own message says why")]
     RankZeroFailed,
-    #[error("cannot write how the training goes")]
+    #[error("cannot write the progress of the training")]
     Out(#[from] io::Error),
 }

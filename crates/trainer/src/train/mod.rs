@@ -1,8 +1,9 @@
-//! The whole training of one rank: the five Horovod steps, epochs, validation, checkpoints, the result. `corro train` enters, once for
-//! each rank; the ranks meet in the engine and in nothing else.
+//! The training of one rank: the five Horovod steps, epochs, validation, checkpoints, the result. Ranks communicate
+//! only through the collectives engine.
 //!
-//! [`settings`] is what a training is to be, `run_fingerprint` which it is. [`run`] takes the five steps; `cpu_pinning` finds this rank's,
-//! `resume` where a training begins or goes on, `epochs` trains, with `run_dir` before the directory, and `results` ends it.
+//! [`settings`] has the hyperparameters, `run_fingerprint` identifies a run by them. [`run`] executes the five steps;
+//! `cpu_pinning` pins the rank, `resume` loads the start state, `epochs` trains, `run_dir` writes checkpoints and
+//! metrics, and `results` saves and scores the model.
 
 mod cpu_pinning;
 mod epochs;
@@ -33,18 +34,18 @@ use epochs::Training;
 use resume::StartState;
 use run_fingerprint::RunFingerprint;
 
-/// What is told about a run, and not about the training.
+/// Options of a run that do not affect its result.
 #[derive(Clone, Copy, Debug)]
 pub struct Options<'a> {
-    /// Everything that stays is written here, by rank 0.
+    /// Output directory, written by rank 0.
     pub dir: &'a Path,
-    /// Checkpoints that are there are deleted instead of resumed.
+    /// Delete existing checkpoints instead of resuming.
     pub fresh: bool,
-    /// How wide the terminal is that `out` is, if it is one.
+    /// Width of the terminal, if `out` is one.
     pub terminal: Option<usize>,
 }
 
-/// How it ended.
+/// Result of a training.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TrainingResult {
     pub model: PathBuf,
@@ -52,18 +53,21 @@ pub struct TrainingResult {
     pub test: Score,
 }
 
-/// Trains, or goes on where the last checkpoint in the directory is, or scores again what is finished. Collective over all ranks.
+/// Trains the network, resumes from the last checkpoint in the directory, or only scores a finished training again.
+/// Collective over all ranks.
 ///
 /// # Errors
-/// When a setting, the images, the directory or this machine cannot be used, and when another rank has ended: it is named.
+///
+/// If a setting, the data, the directory or this machine cannot be used, and if another rank has failed: the error
+/// names it.
 pub fn run(settings: &Settings, options: &Options<'_>, out: &mut dyn Write) -> Result<TrainingResult, TrainError> {
     settings.check()?;
 
-    // 1. Init: find the other ranks. Without any launcher this one is alone.
+    // 1. Init: connect to the other ranks. Without a launcher this is the only rank.
     let engine = start_engine()?;
     let (rank, size) = (engine.rank_info().rank, engine.rank_info().size);
 
-    // 2. Pin: every rank computes on processors of its own.
+    // 2. Pin: every rank computes on CPUs of its own.
     let n_cpus = cpu_pinning::pin(&engine)?;
     let mut compute = Compute::new(&compute::Config {
         threads: settings.threads.unwrap_or(n_cpus),
@@ -74,16 +78,16 @@ pub fn run(settings: &Settings, options: &Options<'_>, out: &mut dyn Write) -> R
     let dataset = data::open(&settings.source())?;
     print_summary(settings, &dataset, size, out)?;
 
-    // 3. Scale: more ranks make larger steps, and share the epochs out.
+    // 3. Scale: more ranks take larger steps and divide the epochs.
     let rate = scale_learning_rate(&engine, settings.learning_rate, ReduceOp::Average);
     let epochs = settings.epochs.div_ceil(size);
 
-    // 4. Wrap: the optimizer will see the gradients of all ranks.
+    // 4. Wrap: the optimizer gets the averaged gradients of all ranks.
     let rmsprop = RmsProp::new(&rmsprop::Config { rate, decay: settings.decay }, compute.pool().clone());
     let mut optimizer = RankOptimizer::new(&engine, rmsprop)?;
     optimizer.enable_stealing(&mut compute);
 
-    // 5. Broadcast: all ranks begin where rank 0 begins.
+    // 5. Broadcast: all ranks start from the state of rank 0.
     let fingerprint = RunFingerprint::new(settings, &dataset, size);
     let start_state = StartState::load(&engine, &fingerprint, settings, options)?;
     start_state.report(options.dir, epochs, out)?;
@@ -97,13 +101,13 @@ pub fn run(settings: &Settings, options: &Options<'_>, out: &mut dyn Write) -> R
         Training { engine: &engine, settings, fingerprint, dataset, compute, optimizer, weights, rate, epochs, output };
     training.train(epoch, iterations, run_dir, out)?;
     let result = results::save_and_score(&mut training, options.dir, out)?;
-    // Nobody leaves while others still speak.
+    // No rank may leave while others still communicate.
     engine.barrier(SetId::GLOBAL).map_err(TrainError::Ranks)?;
     Ok(result)
 }
 
-/// As Horovod does, with one difference: where gradients meet in a ring, the order in which an element is added up depends on its place
-/// among those it travels with. So every gradient travels alone, and the same seed gives the same weights.
+/// Starts the engine without tensor fusion. In a ring allreduce the order of additions depends on an element's offset
+/// in the fused buffer, so fusion would make results depend on timing. Unfused, the same seed gives the same weights.
 fn start_engine() -> Result<Engine, TrainError> {
     let launch = Launch::from_environment().map_err(StartError::Launch)?;
     let mut settings = corro_collectives::Settings::from_environment().map_err(StartError::Settings)?;
@@ -112,7 +116,7 @@ fn start_engine() -> Result<Engine, TrainError> {
     Ok(Engine::start_with(&launch, &settings, &[])?)
 }
 
-/// As the script, behind what it does not say.
+/// Prints the data set's size as the script does, after notes on synthetic data and on the number of ranks.
 fn print_summary(settings: &Settings, dataset: &Dataset, size: usize, out: &mut dyn Write) -> Result<(), TrainError> {
     if let data::Source::Synthetic { .. } = settings.source() {
         writeln!(out, "Synthetic images, made from the seed: --data gives those of CIFAR-10.")?;

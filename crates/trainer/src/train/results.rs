@@ -1,4 +1,4 @@
-//! The end of a training, as the script's: the model is saved and scored.
+//! End of a training, as in the script: the model is saved and scored.
 
 use std::io::Write;
 use std::path::Path;
@@ -12,10 +12,10 @@ use super::{TrainError, TrainingResult};
 use crate::report::progress::Progress;
 use crate::save;
 
-/// As the script calls it.
+/// File name used by the script.
 const MODEL_NAME: &str = "keras_cifar10_trained_model";
 
-/// Collective over all ranks; rank 0 writes the files.
+/// Saves and scores the model. Collective over all ranks; rank 0 writes the files.
 pub fn save_and_score(
     training: &mut Training<'_>,
     dir: &Path,
@@ -26,7 +26,7 @@ pub fn save_and_score(
         save::keras::write(&model, &training.weights, training.schedule())?;
         save::safetensors_file::write(&model.with_extension("safetensors"), &training.weights)?;
     }
-    // Then it is true for all.
+    // After the barrier the message is true on all ranks.
     training.engine.barrier(SetId::GLOBAL).map_err(TrainError::Ranks)?;
     writeln!(out, "Saved trained model at {} ", model.display())?;
     let began = Instant::now();

@@ -1,4 +1,4 @@
-//! Where a training begins, or goes on: rank 0 looks into the directory, and all ranks get what it found.
+//! Start state of a training: rank 0 loads the last checkpoint or initialises the weights, and broadcasts the result.
 
 use std::error::Error;
 use std::io::Write;
@@ -17,19 +17,19 @@ use crate::save::{Checkpoint, ReadError};
 
 pub struct StartState {
     pub weights: Weights,
-    /// The optimizer's memory, and the steps it has taken.
+    /// RMSprop accumulators, and the number of completed steps.
     pub accumulators: Weights,
     pub iterations: u64,
-    /// Epochs that are done.
+    /// Completed epochs.
     pub epoch: usize,
-    /// Rank 0 alone keeps anything.
+    /// Only on rank 0.
     pub run_dir: Option<RunDir>,
-    /// Checkpoints that it cannot use.
+    /// Checkpoints that could not be read.
     pub skipped: Vec<ReadError>,
 }
 
 impl StartState {
-    /// Collective over all ranks. When rank 0 cannot begin, none does.
+    /// Loads the start state. Collective over all ranks. If rank 0 fails, all fail.
     pub fn load(
         engine: &Engine,
         fingerprint: &RunFingerprint,
@@ -61,11 +61,11 @@ impl StartState {
         Ok(start_state)
     }
 
-    /// What a person should know who starts it a second time.
+    /// Prints skipped checkpoints and the epoch from which the training resumes.
     pub fn report(&self, dir: &Path, epochs: usize, out: &mut dyn Write) -> Result<(), TrainError> {
         for error in &self.skipped {
             let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
-            writeln!(out, "Passing over a checkpoint: {error}{cause}")?;
+            writeln!(out, "Skipping a checkpoint: {error}{cause}")?;
         }
         if self.epoch == 0 {
             return Ok(());
@@ -73,13 +73,16 @@ impl StartState {
         let from = checkpoint_dir(dir).join(format!("checkpoint-{}.h5", self.epoch));
         writeln!(out, "Resuming from {} after epoch {} of {epochs}", from.display(), self.epoch)?;
         if self.epoch >= epochs {
-            writeln!(out, "This training is finished; it is only scored again. Begin anew with --fresh.")?;
+            writeln!(
+                out,
+                "This training is finished; only the test score is computed again. Use --fresh to start over."
+            )?;
         }
         Ok(out.flush()?)
     }
 }
 
-/// What rank 0 finds: the last checkpoint, or weights as Keras draws them.
+/// The last checkpoint, or initial weights.
 fn load_on_rank_zero(
     fingerprint: &RunFingerprint,
     settings: &Settings,

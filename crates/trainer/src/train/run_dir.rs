@@ -1,5 +1,5 @@
-//! What rank 0 keeps of a training in its directory: checkpoints, from which it goes on after an interruption, and how each epoch went.
-//! Nobody else writes there.
+//! Output directory of a run: checkpoints, from which it resumes after an interruption, and metrics per epoch. Only
+//! rank 0 writes there.
 
 use std::fs;
 use std::io;
@@ -27,10 +27,12 @@ pub fn model_dir(dir: &Path) -> PathBuf {
 }
 
 impl RunDir {
-    /// Makes the directory ready, and finds the checkpoint to go on from.
+    /// Creates the directory and finds the checkpoint to resume from.
     ///
     /// # Errors
-    /// When the directory cannot be written, now rather than after an epoch, and when the checkpoint is of another training.
+    ///
+    /// If the directory cannot be written (checked now, not after an epoch), and if the checkpoint belongs to another
+    /// run.
     pub fn open(
         fingerprint: &RunFingerprint,
         settings: &Settings,
@@ -38,7 +40,7 @@ impl RunDir {
     ) -> Result<(RunDir, LatestCheckpoint), TrainError> {
         let dir = options.dir;
         for path in [checkpoint_dir(dir), model_dir(dir)] {
-            fs::create_dir_all(&path).map_err(|cause| file_error("make the directory", &path, cause))?;
+            fs::create_dir_all(&path).map_err(|cause| file_error("create the directory", &path, cause))?;
         }
         if options.fresh {
             delete_checkpoints(&checkpoint_dir(dir))
@@ -58,7 +60,8 @@ impl RunDir {
         Ok((RunDir { dir: dir.to_owned(), metrics, checkpoint_every, keep }, latest))
     }
 
-    /// An epoch has ended. Its figures are written first: those of an epoch whose checkpoint is missing come again.
+    /// Writes the metrics of an epoch, then its checkpoint if one is due. If the checkpoint gets lost, the epoch is
+    /// trained again and its metrics are replaced.
     pub fn on_epoch(&mut self, epoch: &EpochMetrics, state: impl FnOnce() -> Checkpoint) -> Result<(), TrainError> {
         self.metrics.append(epoch).map_err(|cause| file_error("write metrics.jsonl in", &self.dir, cause))?;
         if epoch.epoch.is_multiple_of(self.checkpoint_every) || epoch.epoch == epoch.epochs {

@@ -1,7 +1,8 @@
-//! Which training this is: what its weights follow from. Written into every checkpoint; one of another training is not gone on with.
+//! Fingerprint of a run: everything that its weights depend on. It is stored in every checkpoint; a checkpoint with
+//! another fingerprint is not resumed.
 //!
-//! The number of epochs is not part of it: a finished training may be given more of them. Neither are threads, which change nothing, nor
-//! where the images lie.
+//! The number of epochs is not included: a finished training may be continued with more of them. Nor are threads and
+//! the path of the data, which do not affect the result.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -14,7 +15,7 @@ use crate::data::Dataset;
 #[serde(rename_all = "camelCase")]
 pub struct RunFingerprint {
     seed: u64,
-    /// The rate, and the order of images, follow from it too.
+    /// Determines the learning rate and the order of images, too.
     ranks: usize,
     batch: usize,
     learning_rate: f32,
@@ -44,14 +45,14 @@ impl RunFingerprint {
         }
     }
 
-    /// As it stands in a checkpoint.
+    /// As stored in a checkpoint.
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).expect("plain data")
     }
 
-    /// What differs from that of a checkpoint, in descriptions; nothing if they are of one training.
+    /// Describes the differences to the fingerprint of a checkpoint; `None` if there are none.
     pub fn differences(&self, theirs: &str) -> Option<String> {
-        // Both from text, in which numbers are written alike.
+        // Both are parsed from text, so that numbers are formatted alike.
         let [own, theirs] =
             [self.to_json().as_str(), theirs].map(|text| serde_json::from_str(text).unwrap_or(Value::Null));
         let fields = own.as_object().expect("it has fields").iter();
@@ -67,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_differs_is_named() {
+    fn differences_are_named() {
         let own = RunFingerprint {
             seed: 1,
             ranks: 4,

@@ -1,4 +1,4 @@
-//! What a training is to be: what the tutorial's script has at its beginning. A JSON file may say all of it, and need not say anything.
+//! Hyperparameters of a training, as at the top of the tutorial's script. A JSON file may set any of them.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,33 +8,33 @@ use serde::{Deserialize, Serialize};
 use crate::compute;
 use crate::data::Source;
 
-/// The script's values, unless said otherwise.
+/// Hyperparameters; the defaults are the script's.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Settings {
-    /// For one rank; several share them out.
+    /// For one rank; several ranks divide them.
     pub epochs: usize,
-    /// Images for each rank and step.
+    /// Images per rank and step.
     pub batch: usize,
-    /// For one rank; it grows with their number.
+    /// For one rank; multiplied by the number of ranks.
     pub learning_rate: f32,
     /// After `n` steps the rate is divided by `1 + n * decay`.
     pub decay: f32,
-    /// Shifts of a tenth and flips, drawn anew for every image.
+    /// Random shifts by up to a tenth, and flips.
     pub augmentation: bool,
     pub dropout: bool,
-    /// CIFAR-10; without it, images are made on the spot.
+    /// Path of CIFAR-10; without it, synthetic images are generated.
     pub data: Option<PathBuf>,
-    /// How many are made.
+    /// Number of synthetic images.
     pub synthetic: Synthetic,
-    /// All chance follows from it.
+    /// Seed of all random numbers.
     pub seed: u64,
     pub precision: Precision,
-    /// Of each rank; without it, as many as it has processors.
+    /// Threads per rank; by default one per CPU.
     pub threads: Option<usize>,
-    /// Epochs from one checkpoint to the next.
+    /// Epochs between two checkpoints.
     pub checkpoint_every: usize,
-    /// Checkpoints that stay.
+    /// Number of checkpoints to keep.
     pub keep: usize,
 }
 
@@ -45,7 +45,7 @@ pub struct Synthetic {
     pub test: usize,
 }
 
-/// Of products; sums are always of 32 bits.
+/// Precision of multiplications; sums are always 32 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Precision {
@@ -72,9 +72,9 @@ impl fmt::Display for Precision {
     }
 }
 
-/// A value that no training can have.
+/// An invalid value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{field} is {value}: it must be {requirement}; without it, it is {default}")]
+#[error("{field} is {value}: it must be {requirement}; the default is {default}")]
 pub struct SettingsError {
     pub field: &'static str,
     pub value: String,
@@ -108,14 +108,14 @@ impl Default for Settings {
     }
 }
 
-/// More would only fill the memory.
+/// Upper limits; larger values would only exhaust memory.
 const MAX_BATCH: usize = 4096;
 const MAX_IMAGES: usize = 1_000_000;
 const MAX_EPOCHS: usize = 1_000_000;
 const MAX_THREADS: usize = 1024;
 
 impl Settings {
-    /// Whether a training can have these values.
+    /// Checks that all values are valid.
     pub fn check(&self) -> Result<(), SettingsError> {
         let default = Settings::default();
         let images = "a whole number from 1 to 1000000";
@@ -139,7 +139,7 @@ impl Settings {
         )
     }
 
-    /// Where the images come from.
+    /// Source of the images.
     pub fn source(&self) -> Source {
         match &self.data {
             Some(path) => Source::Cifar10(path.clone()),
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_said_is_the_script() {
+    fn the_defaults_are_the_scripts() {
         assert_eq!(read("{}"), Ok(Settings::default()));
         let text = serde_json::to_string(&Settings::default()).expect("plain data");
         let expected = concat!(
@@ -194,28 +194,25 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_by_name_with_the_way_out() {
+    fn invalid_values_are_rejected_by_name_with_the_default() {
         for (text, expected) in [
-            (r#"{"epochs": 0}"#, "epochs is 0: it must be a whole number from 1 to 1000000; without it, it is 100"),
-            (r#"{"batch": 0}"#, "batch is 0: it must be a whole number from 1 to 4096; without it, it is 32"),
-            (r#"{"batch": 5000}"#, "batch is 5000: it must be a whole number from 1 to 4096; without it, it is 32"),
-            (
-                r#"{"learningRate": -0.5}"#,
-                "learningRate is -0.5: it must be a number above 0; without it, it is 0.0001",
-            ),
-            (r#"{"learningRate": 1e99}"#, "learningRate is inf: it must be a number above 0; without it, it is 0.0001"),
-            (r#"{"decay": -1}"#, "decay is -1: it must be 0 or a number above it; without it, it is 0.000001"),
+            (r#"{"epochs": 0}"#, "epochs is 0: it must be a whole number from 1 to 1000000; the default is 100"),
+            (r#"{"batch": 0}"#, "batch is 0: it must be a whole number from 1 to 4096; the default is 32"),
+            (r#"{"batch": 5000}"#, "batch is 5000: it must be a whole number from 1 to 4096; the default is 32"),
+            (r#"{"learningRate": -0.5}"#, "learningRate is -0.5: it must be a number above 0; the default is 0.0001"),
+            (r#"{"learningRate": 1e99}"#, "learningRate is inf: it must be a number above 0; the default is 0.0001"),
+            (r#"{"decay": -1}"#, "decay is -1: it must be 0 or a number above it; the default is 0.000001"),
             (
                 r#"{"synthetic": {"test": 0}}"#,
-                "synthetic.test is 0: it must be a whole number from 1 to 1000000; without it, it is 1000",
+                "synthetic.test is 0: it must be a whole number from 1 to 1000000; the default is 1000",
             ),
             (
                 r#"{"threads": 0}"#,
-                "threads is 0: it must be a whole number from 1 to 1024; without it, it is one for each processor",
+                "threads is 0: it must be a whole number from 1 to 1024; the default is one for each processor",
             ),
             (
                 r#"{"keep": 0}"#,
-                "keep is 0: it must be at least 1: a training resumes from the last checkpoint; without it, it is 3",
+                "keep is 0: it must be at least 1: a training resumes from the last checkpoint; the default is 3",
             ),
         ] {
             assert_eq!(read(text), Err(expected.to_owned()), "{text}");

@@ -1,10 +1,11 @@
-"""One step of the tutorial's network by Keras, to compare with ours: `step.py FOLDER`.
+"""Runs one step of the tutorial's network with Keras, for comparison: `step.py FOLDER`.
 
-Finds in the folder, as raw little-endian numbers, `weights`, `accumulators` and `images` (float32), `labels` (uint8), `kept` (float32: what
-dropout multiplies every value with; all 1 for a step without it) and `settings.json`. Leaves there `gradients` and `after` (float64): the
-mean gradients over the batch, and the weights after the step. Prints the score, and how Keras names, shapes and draws its weights.
+Reads from the folder, as raw little-endian numbers, `weights`, `accumulators` and `images` (float32), `labels` (uint8), `kept`
+(float32: the dropout factor of every value; all 1 for a step without dropout) and `settings.json`. Writes `gradients` and `after`
+(float64): the mean gradients over the batch, and the weights after the step. Prints the score, and the names, shapes and initial
+values of Keras' weights.
 
-All is computed in double precision: what is left of a difference is ours.
+Everything is computed in double precision, so that remaining differences are due to the other side.
 """
 
 import json
@@ -36,7 +37,7 @@ def split(values, shapes):
     return [part.reshape(shape) for part, shape in zip(np.split(values, ends[:-1]), shapes)]
 
 
-# As in the script.
+# The model of the tutorial's script.
 model = keras.Sequential()
 model.add(keras.Input((32, 32, 3)))
 model.add(Conv2D(32, (3, 3), padding="same"))
@@ -71,7 +72,7 @@ kept = split(read("kept").astype("f8"), [(len(labels), *shape) for shape in drop
 
 
 def loss_of(weights):
-    """The model's layers one by one; only the choice of what is dropped is not theirs."""
+    """Loss of the batch. Calls the model's layers one by one; only the dropout masks are given."""
     values, weights, masks = images, list(weights), list(kept)
     for layer in model.layers:
         if isinstance(layer, Dropout):
@@ -86,8 +87,7 @@ def loss_of(weights):
 gradients, (loss, chances) = jax.jit(jax.grad(loss_of, has_aux=True))(weights)
 gradients = [np.asarray(gradient) for gradient in gradients]
 
-# The formula of the Keras the tutorial was written for (2.2), on the gradients of this one: Keras 3 has epsilon inside the root, and no
-# decay.
+# RMSprop as in Keras 2.2, for which the tutorial was written. Keras 3 has epsilon inside of the root, and no decay.
 rate = settings["rate"] / (1 + settings["decay"] * settings["iterations"])
 after = []
 for weight, accumulator, gradient in zip(weights, split(read("accumulators").astype("f8"), shapes), gradients):

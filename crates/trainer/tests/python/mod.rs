@@ -1,4 +1,4 @@
-//! The Python with Keras that tests compare with: `CORRO_TEST_PYTHON`, or what `scripts/python-env` has made.
+//! Python interpreter with Keras for the tests: `CORRO_TEST_PYTHON`, or the environment made by `scripts/python-env`.
 #![allow(dead_code, reason = "each test executable uses its own part")]
 
 use std::ffi::OsStr;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use corro_test_support::skip;
 
-/// `None`, said aloud, where there is no Keras. An interpreter that was named but has no Keras is a failure: somebody meant it.
+/// `None`, with a message, if there is no Keras. A configured interpreter without Keras is a failure.
 pub fn python() -> Option<PathBuf> {
     if let Some(named) = std::env::var_os("CORRO_TEST_PYTHON").map(PathBuf::from) {
         assert!(has_keras(&named), "CORRO_TEST_PYTHON={} has no Keras, or no JAX", named.display());
@@ -22,7 +22,7 @@ pub fn python() -> Option<PathBuf> {
     None
 }
 
-/// Runs a script of this folder's neighbours (`tests/<script>`) and returns what it printed.
+/// Runs a script in `tests/` and returns its standard output.
 pub fn run(python: &Path, script: &str, arguments: &[&OsStr]) -> String {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(script);
     let output = command(python).arg(&script).args(arguments).output().expect("the interpreter starts");
@@ -32,7 +32,7 @@ pub fn run(python: &Path, script: &str, arguments: &[&OsStr]) -> String {
 }
 
 fn has_keras(python: &Path) -> bool {
-    // Looking is much faster than importing.
+    // Finding the modules is much faster than importing them.
     let look = "import importlib.util as look; assert look.find_spec('jax') and look.find_spec('keras')";
     let looked = command(python).args(["-c", look]).output();
     looked.is_ok_and(|output| output.status.success())

@@ -1,12 +1,14 @@
-//! The tiles of AMX: eight registers a thread, each of 16 rows of 64 bytes, and the instruction that multiplies two of them. Entered by every
-//! product of this room through [`AmxTiles::multiply`]; knows rows, strides and bytes, nothing of layers.
+//! AMX: eight tile registers per thread, each of 16 rows of 64 bytes, and the instruction that multiplies two of them.
+//! Knows rows, strides and bytes, nothing of layers.
 //!
-//! A tile of sums is 16 x 16 single precision. It grows by the product of a left tile, 16 rows of 32 values of bfloat16, and a right tile
-//! of 32 rows of 16 columns, in which two rows share a line: line `i` holds, column by column, the values of rows `2i` and `2i + 1`.
-//! Four tiles of sums, two rows by two columns of tiles, need as many loads as products; that is what keeps the multiplier busy.
+//! An accumulator tile is 16 x 16 `f32`. The product of a left tile (16 rows of 32 bfloat16) and a right tile (32 rows
+//! of 16 columns) is added to it. A right tile stores two matrix rows interleaved in one tile row: row `i` holds,
+//! column by column, the values of rows `2i` and `2i + 1`. A block of 2 x 2 accumulator tiles needs as many loads as
+//! products, which keeps the multiplier busy.
 //!
-//! The compiler has no intrinsics for tiles, so they are spelled out. A thread must load a configuration before it touches a tile, and
-//! should release it when done, as long as tiles live the system saves eight kilobytes at each switch of threads: [`AmxTiles`] is both.
+//! Stable Rust has no AMX intrinsics, hence the inline assembly. A thread must load a tile configuration before it uses
+//! a tile. It should release it afterwards: while tiles are in use, the kernel saves 8 KiB per context switch.
+//! [`AmxTiles`] does both.
 
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid_count, _xgetbv};
@@ -14,7 +16,8 @@ use std::marker::PhantomData;
 use std::mem::offset_of;
 use std::sync::OnceLock;
 
-/// Where the left tiles of a product lie, in bytes: the second one `down` after the first, rows `stride` apart.
+/// Location of the left tiles of a product, in bytes: the second tile is `down` after the first, rows are `stride`
+/// apart.
 #[derive(Clone, Copy)]
 pub struct LeftOperand {
     pub first: *const u8,
@@ -22,7 +25,8 @@ pub struct LeftOperand {
     pub stride: usize,
 }
 
-/// Where the right tiles lie: the second `across` after the first, lines `stride` apart, those of the next step `step` further.
+/// Location of the right tiles, in bytes: the second tile is `across` after the first, rows are `stride` apart, and the
+/// tiles of the next step are `step` further.
 #[derive(Clone, Copy)]
 pub struct RightOperand {
     pub first: *const u8,
@@ -31,7 +35,8 @@ pub struct RightOperand {
     pub step: usize,
 }
 
-/// Where the sums go. With `add` they grow, without it what was there is forgotten.
+/// Destination of the accumulator tiles, in bytes. With `accumulate` the product is added to the values there, without
+/// it they are overwritten.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct AccOutput {
@@ -42,16 +47,17 @@ pub struct AccOutput {
     pub accumulate: bool,
 }
 
-// Where the instructions below look for them.
+// The assembly below accesses the fields at these offsets.
 const _: () = assert!(
     offset_of!(AccOutput, across) == 8 && offset_of!(AccOutput, down) == 16 && offset_of!(AccOutput, stride) == 24
 );
 const _: () = assert!(offset_of!(AccOutput, first) == 0 && offset_of!(AccOutput, accumulate) == 32);
 
-/// A thread's right to use tiles. Not to be sent to another thread: the configuration is in this one's registers.
+/// Proof that this thread has loaded the tile configuration. Not `Send`: the configuration is in the registers of this
+/// thread.
 pub struct AmxTiles(PhantomData<*const ()>);
 
-/// All eight tiles are of full size.
+/// Configuration of eight full-size tiles (`ldtilecfg` format).
 #[repr(C, align(64))]
 struct TileConfig {
     palette: u8,
@@ -70,22 +76,29 @@ static FULL_TILES: TileConfig = TileConfig {
 };
 
 impl AmxTiles {
+    /// Loads the tile configuration into this thread.
+    ///
     /// # Safety
-    /// [`has_amx`] has said yes, and this thread holds no other `AmxTiles`.
+    ///
+    /// [`has_amx`] must have returned true, and this thread must hold no other `AmxTiles`.
     pub unsafe fn configure() -> AmxTiles {
-        // SAFETY: the processor has tiles and the system lets us use them, says the caller; the configuration is 64 valid bytes.
+        // SAFETY: the caller guarantees that AMX is available and permitted; the configuration is 64 valid bytes.
         unsafe { asm!("ldtilecfg [{}]", in(reg) &FULL_TILES, options(nostack, readonly)) };
         AmxTiles(PhantomData)
     }
 
-    /// Four tiles of sums: over all steps, the left tiles `step` bytes after [`LeftOperand::first`] times the right tiles of that step.
+    /// Computes a block of 2 x 2 accumulator tiles: the sum over all steps of the left tiles, `steps[i]` bytes after
+    /// [`LeftOperand::first`], times the right tiles of that step.
     ///
     /// # Safety
-    /// All rows that follow from the arguments lie in memory that may be read, those of `sums` also written, by nobody else now.
+    ///
+    /// All rows addressed by the arguments must be readable, those of `sums` also writable and accessed by no other
+    /// thread.
     #[inline]
     pub unsafe fn multiply(&self, left: LeftOperand, steps: &[usize], right: RightOperand, sums: AccOutput) {
         debug_assert!(!steps.is_empty());
-        // SAFETY: the configuration is loaded, as `self` exists; tiles are named as clobbered; memory is the caller's promise.
+        // SAFETY: `self` proves that the configuration is loaded; all tile registers are declared clobbered; the caller
+        // guarantees that the addressed memory is valid.
         unsafe {
             asm!(
                 "mov {t}, [{sums}]",
@@ -155,13 +168,14 @@ impl AmxTiles {
 
 impl Drop for AmxTiles {
     fn drop(&mut self) {
-        // SAFETY: as for the load. No other value of this thread stands for the configuration.
+        // SAFETY: `self` proves that AMX is available, and it was this thread's only `AmxTiles`.
         unsafe { asm!("tilerelease", options(nostack, nomem)) };
     }
 }
 
-/// Whether this processor has tiles for bfloat16 and the vectors this room wants beside them, and the system lets this process use them. The
-/// system is asked once: it keeps room for the tiles of each thread only from then on.
+/// Whether this CPU has AMX for bfloat16 and the AVX-512 extensions used beside it, and the kernel permits this process
+/// to use AMX. The permission is requested once; from then on the kernel reserves space for the tile state of each
+/// thread.
 pub fn has_amx() -> bool {
     static AVAILABLE: OnceLock<bool> = OnceLock::new();
     *AVAILABLE.get_or_init(|| has_instructions() && is_permitted())
@@ -177,9 +191,9 @@ fn has_instructions() -> bool {
     const BF16: u32 = 1 << 22;
     const TILE: u32 = 1 << 24;
     const STATE: u64 = 0b11 << 17;
-    // A processor with AVX-512 has leaf 7.
+    // Every CPU with AVX-512 has CPUID leaf 7.
     vectors && __cpuid_count(7, 0).edx & (BF16 | TILE) == BF16 | TILE && {
-        // SAFETY: `xsave` was just seen.
+        // SAFETY: `xsave` was detected above.
         unsafe { _xgetbv(0) & STATE == STATE }
     }
 }
@@ -187,6 +201,6 @@ fn has_instructions() -> bool {
 fn is_permitted() -> bool {
     const ARCH_REQ_XCOMP_PERM: libc::c_int = 0x1023;
     const TILE_CONTENTS: libc::c_ulong = 18;
-    // SAFETY: asks for a permission; touches no memory of ours.
+    // SAFETY: the call requests a permission and accesses no memory of this process.
     unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_CONTENTS) == 0 }
 }

@@ -1,9 +1,10 @@
-//! One image back through the four convolutions: from the gradient of what the dense layer read to the sums that become gradients of
-//! kernels and biases.
+//! Backward pass of one image through the four convolutions: from the gradient of the dense layer's inputs to sums that
+//! become gradients of kernels and biases.
 //!
-//! The gradient of a layer's input is a product as on the way forward, over the gradient of its output with zeros around it. That of a
-//! kernel sums over pixels: left is the output's gradient, transposed so that a row is a channel; right is the input, shifted by the tap,
-//! in pairs of pixels. For taps an odd number of pixels away the pairs begin one pixel later, so the input is paired twice.
+//! The gradient of a layer's input is a product as in the forward pass, over the zero-padded gradient of its output.
+//! The gradient of a kernel sums over pixels: the left operand is the output gradient, transposed so that a row is a
+//! channel; the right operand is the input, shifted by the tap, in pairs of pixels. For taps at an odd distance the
+//! pairs start one pixel later, so the input is paired twice.
 
 use super::amx::AmxTiles;
 use super::first_conv_patches as patches;
@@ -14,8 +15,8 @@ use super::tile_layout::{
     paired_right, pipelined, transpose,
 };
 
-/// GroupSums over the images of a group. Rows are output channels; columns, in the order of `lines::PAIRED_ORDER`, input channels, for the first
-/// kernel the 27 values of a stack.
+/// Sums over the images of a group. Rows are output channels. Columns are input channels in the order of
+/// `PAIRED_ORDER`; for the first kernel, the 27 values of a patch.
 pub struct GroupSums {
     /// By convolution, then by tap, 32 output channels and 32 input channels.
     pub kernels: [Vec<AccTile>; 4],
@@ -28,18 +29,19 @@ impl GroupSums {
     }
 }
 
-/// Room a thread needs: gradients of what each convolution gave, with their zeros, and the operands of the kernels' gradients.
+/// Buffers of one thread: gradients of each convolution's output with their zero padding, and the operands of the
+/// kernel gradients.
 pub struct Scratch {
     sums: [AccTile; 2],
     conv2d: Vec<Bf16Row>,
     conv2d_1: Vec<Bf16Row>,
-    /// Of the pixels after the first pooling, two rows.
+    /// Gradients of two rows of pixels after the first pooling.
     pooled: [Bf16Row; 32],
     conv2d_2: Vec<Bf16Row>,
     conv2d_3: Vec<Bf16Row>,
-    /// Left: by 32 channels and 32 pixels.
+    /// Left operands: by 32 channels and 32 pixels.
     transposed: Vec<Bf16Row>,
-    /// Right: by 32 channels, from pixel 0 and from pixel 1.
+    /// Right operands: by 32 channels, paired from pixel 0 and from pixel 1.
     paired: [[Vec<Bf16Row>; 2]; 2],
 }
 
@@ -59,11 +61,11 @@ impl Scratch {
     }
 }
 
-/// Pixels of zeros before the gradient of a convolution without border: two rows and two more.
+/// Zero pixels before the gradient of an unpadded convolution: two rows and two pixels.
 const PAD_PIXELS_32: usize = 66;
 const PAD_PIXELS_16: usize = 34;
 
-/// From 32 pixels to the next in operands of kernels' gradients.
+/// Byte offsets of each block of 32 pixels in the operands of kernel gradients.
 const PIXEL_STEPS: [usize; 32] = {
     let (mut steps, mut step) = ([0; 32], 0);
     while step < 32 {
@@ -73,22 +75,22 @@ const PIXEL_STEPS: [usize; 32] = {
     steps
 };
 
-/// An image that has been forward, and the gradient of what the dense layer read of it.
+/// An image after its forward pass, with the gradient of the dense layer's inputs.
 pub struct ForwardedImage<'a> {
     pub pixels: &'a [f32],
     pub activations: &'a Activations,
     pub gradient: &'a [Bf16Row],
 }
 
-/// What all images of a step have in common, on the way back.
+/// Inputs that all images of a step share.
 pub struct Backward<'a> {
     pub forward: Forward<'a>,
-    /// Of the first dropout.
+    /// Scale of the first dropout layer.
     pub scale: f32,
 }
 
 impl Backward<'_> {
-    /// The first image of a group forgets what was in the sums.
+    /// Adds one image to the sums of its group. The first image of a group overwrites them.
     #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
     pub fn image(
         &self,
@@ -108,7 +110,7 @@ impl Backward<'_> {
         self.first(tiles, recomputed, !is_first, scratch, sums);
     }
 
-    /// To the gradient of the fourth convolution's output, its kernel's, and that of the third's output.
+    /// Gradient of the fourth convolution's output and kernel, and of the third's output.
     #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
     fn fourth(
         &self,
@@ -137,7 +139,7 @@ impl Backward<'_> {
             let (half, run) = (index / 7, index % 7);
             let kernel = self.forward.kernels.backward[2][half * 18 * 32..][..18 * 32].as_ptr();
             let pixels = &scratch.conv2d_3[run * 32 * 2..][..(32 + 34) * 2];
-            // SAFETY: under the last tap, the last of 32 pixels is 34 further.
+            // SAFETY: `pixels` has 32 + 34 pixels: under the last tap, the last of 32 pixels is 34 pixels further.
             unsafe {
                 tiles.multiply(left_rows(pixels.as_ptr(), 2), &TAPS_16_64, packed_right(kernel), sum.output(false))
             };
@@ -151,7 +153,7 @@ impl Backward<'_> {
         pipelined(&mut scratch.sums, 2 * 7, make, finish);
     }
 
-    /// To the gradient of the third's kernel, and of the second's output.
+    /// Gradient of the third kernel and of the second convolution's output.
     #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
     fn third(
         &self,
@@ -168,14 +170,14 @@ impl Backward<'_> {
         let kernel = self.forward.kernels.backward[1].as_ptr();
         let make = |run: usize, sum: &mut AccTile| {
             let pixels = &scratch.conv2d_2[run * 32 * 2..][..(32 + 34) * 2];
-            // SAFETY: under the last tap, the last of 32 pixels is 34 further.
+            // SAFETY: `pixels` has 32 + 34 pixels: under the last tap, the last of 32 pixels is 34 pixels further.
             unsafe {
                 tiles.multiply(left_rows(pixels.as_ptr(), 2), &TAPS_16_64, packed_right(kernel), sum.output(false))
             };
         };
         let finish = |run: usize, sum: &AccTile| {
             scale_rounded(&sum.0, self.scale, &mut scratch.pooled);
-            // There are 15 rows: the last is alone.
+            // There are 15 rows; the last tile has only one.
             for row in 2 * run..15.min(2 * run + 2) {
                 let gradient = &scratch.pooled[row % 2 * 16..][..15];
                 let (top, bottom) = scratch.conv2d_1[PAD_PIXELS_32 + row * 64..][..64].split_at_mut(32);
@@ -186,7 +188,7 @@ impl Backward<'_> {
         pipelined(&mut scratch.sums, 8, make, finish);
     }
 
-    /// To the gradient of the second's kernel, and of the first's output, transposed.
+    /// Gradient of the second kernel and, transposed, of the first convolution's output.
     #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
     fn second(
         &self,
@@ -203,7 +205,7 @@ impl Backward<'_> {
         let kernel = self.forward.kernels.backward[0].as_ptr();
         let make = |run: usize, sum: &mut AccTile| {
             let pixels = &scratch.conv2d_1[run * 32..][..32 + 66];
-            // SAFETY: under the last tap, the last of 32 pixels is 66 further.
+            // SAFETY: `pixels` has 32 + 66 pixels: under the last tap, the last of 32 pixels is 66 pixels further.
             unsafe { tiles.multiply(left_rows(pixels.as_ptr(), 1), &TAPS_32, packed_right(kernel), sum.output(false)) };
         };
         let finish = |run: usize, sum: &AccTile| {
@@ -214,7 +216,7 @@ impl Backward<'_> {
         pipelined(&mut scratch.sums, 32, make, finish);
     }
 
-    /// To the gradient of the first's kernel.
+    /// Gradient of the first kernel.
     #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
     fn first(
         &self,
@@ -228,45 +230,48 @@ impl Backward<'_> {
         for (patch_row, right) in
             recomputed.patches.chunks_exact(patches::ROWS_PER_IMAGE_ROW).zip(right.chunks_exact_mut(32))
         {
-            // SAFETY: 32 pixels of a row, the last of which reads up to byte 622 of 640; two lines for each pair.
+            // SAFETY: reads 32 pixels of a patch row, the last of which ends at byte 622 of 640; `right` has two rows
+            // for each of 16 pairs.
             unsafe { interleave_pairs(patch_row.as_ptr().cast(), patches::PIXEL_STRIDE, 16, right.as_mut_ptr()) };
         }
         let sums = sums.kernels[0][0].output(add);
-        // SAFETY: both have 32 steps of 32 lines.
+        // SAFETY: both operands have 32 steps of 32 rows.
         unsafe {
             tiles.multiply(left_rows(scratch.transposed.as_ptr(), 1), &PIXEL_STEPS, paired_right(right.as_ptr()), sums)
         };
     }
 }
 
-/// Left operands of all pixels: of the first 32 channels, then of the others if a pixel has two lines.
+/// Left operands for all pixels: of the first 32 channels, then of the others if a pixel has two rows.
 #[target_feature(enable = "avx512f,avx512bw")]
-fn transpose_all(lines: &[Bf16Row], rows_per_pixel: usize, to: &mut [Bf16Row]) {
-    let to = to[..lines.len()].chunks_exact_mut(32);
-    let blocks = lines.len() / rows_per_pixel / 32;
+fn transpose_all(rows: &[Bf16Row], rows_per_pixel: usize, to: &mut [Bf16Row]) {
+    let to = to[..rows.len()].chunks_exact_mut(32);
+    let blocks = rows.len() / rows_per_pixel / 32;
     for (index, to) in to.enumerate() {
         let (half, block) = (index / blocks, index % blocks);
-        let from = &lines[block * 32 * rows_per_pixel..][..32 * rows_per_pixel];
-        // SAFETY: 32 lines each.
+        let from = &rows[block * 32 * rows_per_pixel..][..32 * rows_per_pixel];
+        // SAFETY: `from` and `to` have 32 rows each.
         unsafe { transpose(from.as_ptr().add(half), rows_per_pixel, to.as_mut_ptr()) };
     }
 }
 
-/// Right operands of an even number of pixels.
+/// Right operands for an even number of pixels.
 #[target_feature(enable = "avx512f,avx512bw")]
-fn pair_all(lines: &[Bf16Row], rows_per_pixel: usize, to: &mut [[Vec<Bf16Row>; 2]; 2]) {
-    let pixels = lines.len() / rows_per_pixel;
+fn pair_all(rows: &[Bf16Row], rows_per_pixel: usize, to: &mut [[Vec<Bf16Row>; 2]; 2]) {
+    let pixels = rows.len() / rows_per_pixel;
     for (half, to) in to.iter_mut().take(rows_per_pixel).enumerate() {
         for (odd, to) in to.iter_mut().enumerate() {
-            let (from, n_pairs) = (&lines[odd * rows_per_pixel + half..], pixels / 2 - odd);
+            let (from, n_pairs) = (&rows[odd * rows_per_pixel + half..], pixels / 2 - odd);
             assert!(to.len() >= 2 * n_pairs);
-            // SAFETY: all pixels but, for odd pairs, the first and the last; there is room for them.
+            // SAFETY: reads all pixels, for odd pairs all but the first and the last; `to` has two rows per pair
+            // (asserted above).
             unsafe { interleave_pairs(from.as_ptr().cast(), rows_per_pixel * ROW_BYTES, n_pairs, to.as_mut_ptr()) };
         }
     }
 }
 
-/// GroupSums over `blocks` times 32 pixels, of rows of `width`, of what was transposed and paired: of so many times 32 channels.
+/// Kernel gradients: sums of the transposed and paired operands over `blocks` times 32 pixels, in rows of `width`
+/// pixels.
 fn kernel_gradient(
     tiles: &AmxTiles,
     scratch: &Scratch,
@@ -281,10 +286,10 @@ fn kernel_gradient(
         let (row, column) = (tap / 3, tap % 3);
         for left in scratch.transposed.chunks_exact(blocks * 32).take(outputs_32) {
             for right in &scratch.paired[..inputs_32] {
-                // Two lines a pair: a line for each pixel before it.
+                // A pair takes two rows, so a pixel counts as one row.
                 let right = &right[column % 2][row * width + column / 2 * 2..][..blocks * 32];
                 let sums = to.next().expect("one tile per tap and channel block").output(add);
-                // SAFETY: both have `blocks` steps of 32 lines.
+                // SAFETY: both operands have `blocks` steps of 32 rows.
                 unsafe {
                     tiles.multiply(
                         left_rows(left.as_ptr(), 1),

@@ -1,8 +1,8 @@
-//! The dense layer of 2304 x 512. At the tutorial's batches it is small in products and large in memory: its weights are read twice a step in
-//! single precision and rounded where they are used, which costs less than writing them down rounded. Gradients of the kernel go straight
-//! to where the caller wants them.
+//! The dense layer of 2304 x 512. At the tutorial's batch sizes it needs little arithmetic and much memory bandwidth:
+//! its `f32` weights are read twice per step and rounded where they are used, which costs less than storing a rounded
+//! copy. Kernel gradients are written directly to the caller's buffer.
 //!
-//! Images are rows, rounded up to whole blocks of 32; what is computed for rows that are no images is forgotten, and their gradients are zero.
+//! Matrix rows are images, padded to blocks of 32. Results for padding rows are ignored and their gradients are zero.
 
 use std::arch::x86_64::*;
 use std::ops::Range;
@@ -17,35 +17,36 @@ use crate::compute::disjoint_slice::DisjointSlice;
 
 pub const INPUTS: usize = 2304;
 pub const OUTPUTS: usize = 512;
-/// Lines of an image's inputs.
+/// Bf16 rows of one image's inputs.
 pub const INPUT_ROWS: usize = INPUTS / 32;
-/// Tiles are 32 outputs wide.
+/// Number of tile panels, each 32 outputs wide.
 pub const PANELS: usize = OUTPUTS / 32;
-/// Items of the work forward: 128 outputs each, as weights come from far away and long rows come faster. Backward: 32 inputs each.
+/// Work items of the forward pass: 128 outputs each, since long rows of weights are fetched faster from memory. Items
+/// of the backward pass: 32 inputs each.
 pub const SLICES: usize = PANELS / PANELS_PER_SLICE;
 pub const BLOCKS: usize = INPUTS / 32;
-/// Panels of a slice.
+/// Panels per slice.
 const PANELS_PER_SLICE: usize = 4;
 
-/// What goes in, comes out, and comes back.
+/// Inputs, outputs and gradients of the layer.
 pub struct Dense {
     pub inputs: Vec<Bf16Row>,
-    /// By image, which of the outputs dropout leaves.
+    /// Per image, a bit mask of the outputs that dropout keeps.
     pub keep_masks: Vec<[u32; PANELS]>,
-    /// After ReLU and dropout.
+    /// Outputs after ReLU and dropout.
     pub outputs: Vec<f32>,
-    /// Of the loss by the outputs before ReLU.
+    /// Gradients of the loss with respect to the outputs before ReLU.
     pub gradients: Vec<f32>,
-    /// The same as right operands: by 32 outputs, summed over images; and by 32 images, summed over outputs.
+    /// The same gradients as right operands: by 32 outputs, summed over images; and by 32 images, summed over outputs.
     pub over_images: Vec<Bf16Row>,
     pub over_outputs: Vec<Bf16Row>,
-    /// Of the loss by the inputs, as dropout had scaled them.
+    /// Gradients of the loss with respect to the inputs, multiplied by the scale of the dropout before this layer.
     pub input_gradients: Vec<Bf16Row>,
-    /// From a step to the next in operands of two tiles.
+    /// Byte offsets of the steps in operands of two tiles per step.
     pub steps: Vec<usize>,
 }
 
-/// Room a thread needs.
+/// Buffers of one thread.
 pub struct Scratch {
     slice: Vec<Bf16Row>,
     kernel: Vec<Bf16Row>,
@@ -78,7 +79,7 @@ impl Dense {
     }
 }
 
-/// The way forward of so many blocks of 32 images.
+/// Forward pass over `blocks` blocks of 32 images.
 pub struct Forward<'a> {
     pub blocks: usize,
     pub kernel: &'a [f32],
@@ -89,7 +90,7 @@ pub struct Forward<'a> {
     pub outputs: DisjointSlice<'a, f32>,
 }
 
-/// From 32 inputs to the next.
+/// Byte offsets of each group of 32 inputs within a row.
 const INPUT_STEPS: [usize; INPUT_ROWS] = {
     let (mut steps, mut step) = ([0; INPUT_ROWS], 0);
     while step < INPUT_ROWS {
@@ -100,7 +101,7 @@ const INPUT_STEPS: [usize; INPUT_ROWS] = {
 };
 
 impl Forward<'_> {
-    /// Those 128 outputs of all images.
+    /// Computes the 128 outputs of `slice` for all images.
     #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
     pub fn slice(&self, tiles: &AmxTiles, slice: usize, scratch: &mut Scratch) {
         let kernel = &self.kernel[..INPUTS * OUTPUTS];
@@ -128,7 +129,8 @@ impl Forward<'_> {
         let bias = halves(self.bias[panel * 32..][..32].try_into().expect("32 outputs"));
         let scale = _mm512_set1_ps(self.scale);
         for (block, inputs) in self.inputs.chunks_exact(32 * INPUT_ROWS).take(self.blocks).enumerate() {
-            // SAFETY: 32 rows of as many lines as steps, as many of the panel; the sums are this thread's.
+            // SAFETY: the inputs are 32 rows of as many bf16 rows as there are steps, and the panel has as many; `sums`
+            // belongs to this thread.
             unsafe {
                 tiles.multiply(
                     left_rows(inputs.as_ptr(), INPUT_ROWS),
@@ -141,12 +143,12 @@ impl Forward<'_> {
                 let image = block * 32 + row;
                 let (keep_mask, sums) = (self.keep_masks[image][panel], halves(sums));
                 let first = image * OUTPUTS + panel * 32;
-                // SAFETY: these outputs belong to this panel.
+                // SAFETY: only this item writes the outputs of this panel.
                 let to = unsafe { self.outputs.range_mut(first..first + 32) };
                 for half in 0..2 {
                     let value = _mm512_max_ps(_mm512_setzero_ps(), _mm512_add_ps(sums[half], bias[half]));
                     let value = _mm512_maskz_mul_ps((keep_mask >> (16 * half)) as u16, value, scale);
-                    // SAFETY: twice 16 outputs.
+                    // SAFETY: `to` has 32 values.
                     unsafe { _mm512_storeu_ps(to.as_mut_ptr().add(16 * half), value) };
                 }
             }
@@ -154,7 +156,7 @@ impl Forward<'_> {
     }
 }
 
-/// Packs the gradients of 16 images, `half` of a block of `blocks`, as both right operands.
+/// Packs the gradients of 16 images (half `half` of block `block`) into both right operands.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 pub fn pack_gradients(
     gradients: &[f32],
@@ -171,12 +173,12 @@ pub fn pack_gradients(
             *rounded = round(at(image, 0), at(image, 1));
         }
         let first = (block * PANELS + panel) * 32 + half * 16;
-        // SAFETY: these lines belong to these images.
+        // SAFETY: only the item of these images writes these rows.
         let to = unsafe { over_outputs.range_mut(first..first + 16) };
         to.iter_mut().zip(transpose_16(&rounded)).for_each(|(to, line)| store_row(to, line));
         for tile in 0..2 {
             let first = (panel * blocks + block) * 32 + tile * 16 + half * 8;
-            // SAFETY: these lines belong to these images.
+            // SAFETY: only the item of these images writes these rows.
             let to = unsafe { over_images.range_mut(first..first + 8) };
             for (pair, to) in to.iter_mut().enumerate() {
                 store_row(to, interleave(at(2 * pair, tile), at(2 * pair + 1, tile)));
@@ -185,11 +187,11 @@ pub fn pack_gradients(
     }
 }
 
-/// The way back of so many blocks of 32 images.
+/// Backward pass over `blocks` blocks of 32 images.
 pub struct Backward<'a> {
     pub blocks: usize,
     pub kernel: &'a [f32],
-    /// Of the dropout before this layer.
+    /// Scale of the dropout before this layer.
     pub scale: f32,
     pub inputs: &'a [Bf16Row],
     pub over_images: &'a [Bf16Row],
@@ -200,7 +202,7 @@ pub struct Backward<'a> {
 }
 
 impl Backward<'_> {
-    /// For 32 inputs: the gradients of their part of the kernel, and of themselves in all images.
+    /// For 32 inputs: the gradient of their kernel rows, and their own gradients in all images.
     #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
     pub fn block(&self, tiles: &AmxTiles, inputs: usize, scratch: &mut Scratch) {
         let at = inputs * 32 * OUTPUTS..(inputs + 1) * 32 * OUTPUTS;
@@ -212,18 +214,18 @@ impl Backward<'_> {
     fn kernel_gradient(&self, tiles: &AmxTiles, inputs: usize, at: Range<usize>, scratch: &mut Scratch) {
         let images = self.inputs.chunks_exact(32 * INPUT_ROWS).take(self.blocks);
         for (images, to) in images.zip(scratch.transposed.chunks_exact_mut(32)) {
-            // SAFETY: one line of each of 32 images; room for 32.
+            // SAFETY: reads one row of each of 32 images; `to` has 32 rows.
             unsafe { transpose(images[inputs..].as_ptr(), INPUT_ROWS, to.as_mut_ptr()) };
         }
-        // SAFETY: these rows of the kernel belong to these inputs.
+        // SAFETY: only the item of these inputs writes these kernel rows.
         let to = unsafe { self.kernel_gradient.range_mut(at) };
         let make = |panel: usize, sums: &mut AccTile| {
             let right = &self.over_images[panel * self.blocks * 32..][..self.blocks * 32];
             let (left, steps) = (left_rows(scratch.transposed.as_ptr(), 1), &self.steps[..self.blocks]);
-            // SAFETY: both operands have 32 lines a step.
+            // SAFETY: both operands have 32 rows per step; `sums` belongs to this thread.
             unsafe { tiles.multiply(left, steps, packed_right(right.as_ptr()), sums.output(false)) };
         };
-        // Not stored there by the tiles: rows of the kernel all fall on the same few places of the nearest cache.
+        // AMX does not store directly to the kernel gradient: its rows map to the same few sets of the L1 cache.
         let finish = |panel: usize, sums: &AccTile| {
             for (to, sums) in to.chunks_exact_mut(OUTPUTS).zip(&sums.0) {
                 store_halves(halves(sums), (&mut to[panel * 32..][..32]).try_into().expect("32 outputs"));
@@ -243,13 +245,13 @@ impl Backward<'_> {
         let make = |block: usize, sums: &mut AccTile| {
             let right = &self.over_outputs[block * OUTPUTS..][..OUTPUTS];
             let (left, steps) = (left_rows(scratch.kernel.as_ptr(), 1), &self.steps[..PANELS]);
-            // SAFETY: both operands have 32 lines for each of the panels.
+            // SAFETY: both operands have 32 rows per panel; `sums` belongs to this thread.
             unsafe { tiles.multiply(left, steps, packed_right(right.as_ptr()), sums.output(false)) };
         };
         pipelined(&mut scratch.sums, self.blocks, make, |block, sums| self.store_input_gradients(inputs, block, sums));
     }
 
-    /// Rows are inputs, columns images: a line of an image is a column.
+    /// Tile rows are inputs and tile columns are images, so the block is transposed while it is stored.
     #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
     fn store_input_gradients(&self, inputs: usize, block: usize, sums: &AccTile) {
         let scale = _mm512_set1_ps(self.scale);
@@ -263,7 +265,7 @@ impl Backward<'_> {
             };
             for (image, (low, high)) in quarter(0).into_iter().zip(quarter(1)).enumerate() {
                 let idx = (block * 32 + half * 16 + image) * INPUT_ROWS + inputs;
-                // SAFETY: this line of each image belongs to these inputs.
+                // SAFETY: only the item of these inputs writes this row of each image.
                 let to = unsafe { self.input_gradients.item_mut(idx) };
                 store_row(to, round(_mm512_castsi512_ps(low), _mm512_castsi512_ps(high)));
             }
@@ -275,6 +277,6 @@ impl Backward<'_> {
 #[target_feature(enable = "avx512f")]
 fn load(values: &[f32], at: usize) -> __m512 {
     let values = &values[at..at + 16];
-    // SAFETY: 16 values.
+    // SAFETY: `values` has 16 values.
     unsafe { _mm512_loadu_ps(values.as_ptr()) }
 }

@@ -1,21 +1,22 @@
-//! What the first convolution sees. Of three channels a pixel is no line; instead each row of the output gets a stack: for every column,
-//! the nine values of three rows and three channels, so that the 27 values under a kernel lie one after the other, and those of the next
-//! pixel nine values further. Left tiles are read from it with that stride: rows that overlap, no copy for each pixel.
+//! Input patches of the first convolution. A pixel of three channels does not fill a bf16 row. Instead, each row of the
+//! output gets a patch row: for every column the nine values of three rows and three channels. The 27 values under a
+//! kernel are then contiguous, and those of the next pixel start nine values later. Left tiles are read with that
+//! stride, so rows overlap and nothing is copied per pixel.
 
 use std::arch::x86_64::*;
 
 use super::tile_layout::{Bf16Row, ZERO_ROW};
 use crate::network::{IMAGE, SIDE};
 
-/// From a pixel to the next, in bytes.
+/// Stride between pixels in bytes.
 pub const PIXEL_STRIDE: usize = 9 * 2;
-/// From a row to the next, in lines: 34 columns of nine values, and what is read beyond.
+/// Stride between image rows in bf16 rows: 34 columns of nine values, and the values read beyond them.
 pub const ROWS_PER_IMAGE_ROW: usize = 10;
 
-/// A row with a zero pixel left and right, in values.
+/// Values of an image row with a zero pixel on each side.
 const PADDED_ROW_VALUES: usize = (SIDE + 2) * 3;
 
-/// Lines of a stack.
+/// Buffer for the patches of one image.
 pub fn zeroed() -> Vec<Bf16Row> {
     vec![ZERO_ROW; SIDE * ROWS_PER_IMAGE_ROW]
 }
@@ -25,7 +26,7 @@ pub struct PaddedImage(Vec<u16>);
 
 impl PaddedImage {
     pub fn new() -> PaddedImage {
-        // A value is read beyond the end, see below.
+        // One value is read beyond the end, see `fill_patches`.
         PaddedImage(vec![0; PADDED_ROW_VALUES * (SIDE + 2) + 1])
     }
 
@@ -36,7 +37,7 @@ impl PaddedImage {
             let from = &image[row * SIDE * 3..][..SIDE * 3];
             let to = &mut self.0[(row + 1) * PADDED_ROW_VALUES + 3..][..SIDE * 3];
             for (from, to) in from.as_chunks::<16>().0.iter().zip(to.as_chunks_mut::<16>().0) {
-                // SAFETY: 16 values each; the same 256 bits.
+                // SAFETY: both have 16 values; the transmuted types have 256 bits each.
                 unsafe {
                     *to = std::mem::transmute::<__m256bh, [u16; 16]>(_mm512_cvtneps_pbh(_mm512_loadu_ps(from.as_ptr())))
                 };
@@ -47,8 +48,10 @@ impl PaddedImage {
             let to = patches[row * ROWS_PER_IMAGE_ROW..][..ROWS_PER_IMAGE_ROW].as_mut_ptr().cast::<u16>();
             for column in 0..SIDE + 2 {
                 for above in 0..3 {
-                    // Four values instead of three: the fourth is overwritten by the next, or meets a kernel of zeros.
-                    // SAFETY: the last values read are those of the border and one more, the last written number 306 of 320 in a row.
+                    // Copies four values instead of three: the fourth is overwritten by the next copy, or multiplied
+                    // with a kernel value of zero.
+                    // SAFETY: the last read ends one value after the border, which the buffer has; the last write ends
+                    // at value 307 of 320 in the row.
                     unsafe {
                         let three =
                             from.add((row + above) * PADDED_ROW_VALUES + column * 3).cast::<u64>().read_unaligned();

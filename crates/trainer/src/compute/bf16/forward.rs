@@ -1,12 +1,14 @@
-//! One image through the four convolutions, from pixels to what the dense layer reads. Leaves behind what the way back needs.
+//! Forward pass of one image through the four convolutions, from pixels to the inputs of the dense layer. Stores the
+//! activations that the backward pass needs.
 //!
-//! Pixels lie row after row, and products go over them in runs of 32, as if the image were one long row: the pixel under a tap is a fixed
-//! distance away. At the end of a row this reads into the next and gives sums nobody looks at. Where a border of zeros is wanted, rows are one
-//! pixel longer than the image: it is the border to the right and, for the next row, to the left.
+//! Pixels are stored row after row, and products process them 32 at a time as if the image were one long row: the pixel
+//! under a tap is at a fixed distance. At the end of a row this reads into the next one and produces sums that are
+//! ignored. If a zero border is needed, rows are one pixel longer than the image. That pixel is the right border of its
+//! row and the left border of the next.
 //!
-//! The second pooling has no use for the last row and column of 13, so these are not computed, nor what only they would read:
+//! The second pooling ignores the last row and column of 13. They are not computed, nor is what only they would read:
 //!
-//! | layer | rows are | computed |
+//! | layer | row length | computed |
 //! | --- | --- | --- |
 //! | conv2d | 32 | 32 x 32 |
 //! | conv2d_1 | 32 | 30 x 30 |
@@ -22,22 +24,23 @@ use super::pooling::{ArgmaxMasks, Pooling, bias_relu, draw_keep_mask, dropout_sc
 use super::tile_layout::{AccTile, Bf16Row, ZERO_ACC, ZERO_ROW, left_rows, packed_right, pipelined};
 use crate::network::Weights;
 
-/// Pixels of zeros before and after the first of a bordered row of 16.
+/// Zero pixels before the first and after the last pixel of an image with bordered rows of 16.
 pub const BORDER_PIXELS: usize = 17;
-/// Lines of an image for the dense layer.
+/// Bf16 rows of one image's inputs to the dense layer.
 pub const OUT_ROWS: usize = 6 * 6 * 2;
 
 pub const TAPS_32: [usize; 9] = taps(32, 1);
 pub const TAPS_16: [usize; 9] = taps(16, 1);
 pub const TAPS_16_64: [usize; 18] = taps(16, 2);
 
-/// What the way back of an image needs, or the next layer reads. Longer than the pixels by what the last runs read beyond them.
+/// Activations of one image that the backward pass or the next layer reads. Buffers are longer than the image by what
+/// the last tiles read beyond it.
 pub struct Activations {
     pub argmax: Vec<ArgmaxMasks>,
     pub pooled: Vec<Bf16Row>,
-    /// Two lines a pixel.
+    /// Two rows per pixel.
     pub conv2d_2: Vec<Bf16Row>,
-    /// Two a pixel.
+    /// Two masks per pixel.
     pub argmax_2: Vec<ArgmaxMasks>,
 }
 
@@ -52,14 +55,15 @@ impl Activations {
     }
 }
 
-/// Room a thread needs beside. The first convolution is computed again on the way back: it is the largest of all and the cheapest, so that
-/// keeping it for each image costs more, in memory that is far away.
+/// Buffers of one thread. The first convolution is recomputed in the backward pass: it has the largest and cheapest
+/// output, and storing it for each image costs more memory bandwidth than computing it again.
 pub struct Scratch {
     pub patches: Vec<Bf16Row>,
     pub conv2d: Vec<Bf16Row>,
     padded: PaddedImage,
     sums: [[AccTile; 2]; 2],
-    /// By pixel after each pooling, what dropout leaves; one more than there are, as they are drawn in twos.
+    /// Per pixel after each pooling, the channels that dropout keeps. One more than needed, since masks are drawn in
+    /// pairs.
     keep_mask: [u32; 15 * 15 + 1],
     keep_mask_2: [u32; OUT_ROWS],
 }
@@ -77,14 +81,14 @@ impl Scratch {
     }
 }
 
-/// What all images of a step have in common, on the way forward.
+/// Inputs that all images of a step share.
 pub struct Forward<'a> {
     pub kernels: &'a PackedKernels,
     pub weights: &'a Weights,
 }
 
 impl Forward<'_> {
-    /// `keys` are those of the first two dropouts, if there are any.
+    /// `keys` are the random keys of the first two dropout layers; `None` without dropout.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512bf16")]
     pub fn image(
         &self,
@@ -114,7 +118,7 @@ impl Forward<'_> {
                 down: 16 * patches::PIXEL_STRIDE,
                 stride: patches::PIXEL_STRIDE,
             };
-            // SAFETY: the last tile reads 64 bytes from pixel 31, up to byte 622 of 640; the kernel is one step.
+            // SAFETY: the last tile reads 64 bytes from pixel 31, up to byte 622 of 640; the kernel has one step.
             unsafe { tiles.multiply(left, &[0], packed_right(self.kernels.first.as_ptr()), sums.output(false)) };
         };
         let finish = |row: usize, [sums, _]: &[AccTile; 2]| {
@@ -129,7 +133,7 @@ impl Forward<'_> {
         let make = |row: usize, sums: &mut [AccTile; 2]| {
             for (below, sums) in sums.iter_mut().enumerate() {
                 let pixels = &scratch.conv2d[(2 * row + below) * 32..][..32 + 66];
-                // SAFETY: under the last tap, the last of 32 pixels is 66 further.
+                // SAFETY: `pixels` has 32 + 66 rows: under the last tap, the last of 32 pixels is 66 pixels further.
                 unsafe {
                     tiles.multiply(left_rows(pixels.as_ptr(), 1), &TAPS_32, packed_right(kernel), sums.output(false))
                 };
@@ -145,12 +149,12 @@ impl Forward<'_> {
 
     #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
     fn third(&self, tiles: &AmxTiles, scratch: &mut Scratch, activations: &mut Activations) {
-        // Twice, for 32 output channels each, seven times two rows.
+        // Two passes of 32 output channels, each over seven pairs of rows.
         let make = |index: usize, [sums, _]: &mut [AccTile; 2]| {
             let (half, run) = (index / 7, index % 7);
             let kernel = self.kernels.forward[1][half * 9 * 32..][..9 * 32].as_ptr();
             let pixels = &activations.pooled[run * 32..][..32 + 34];
-            // SAFETY: under the last tap, the last of 32 pixels is 34 further.
+            // SAFETY: `pixels` has 32 + 34 rows: under the last tap, the last of 32 pixels is 34 pixels further.
             unsafe {
                 tiles.multiply(left_rows(pixels.as_ptr(), 1), &TAPS_16, packed_right(kernel), sums.output(false))
             };
@@ -176,7 +180,7 @@ impl Forward<'_> {
             let (half, row) = (index / 6, index % 6);
             let kernel = self.kernels.forward[2][half * 18 * 32..][..18 * 32].as_ptr();
             let pixels = &activations.conv2d_2[row * 32 * 2..][..(32 + 34) * 2];
-            // SAFETY: under the last tap, the last of 32 pixels is 34 further.
+            // SAFETY: `pixels` has 32 + 34 pixels: under the last tap, the last of 32 pixels is 34 pixels further.
             unsafe {
                 tiles.multiply(left_rows(pixels.as_ptr(), 2), &TAPS_16_64, packed_right(kernel), sums.output(false))
             };

@@ -1,4 +1,5 @@
-//! From the sums of groups to gradients of the convolutions: added in the order of the groups, and laid out as Keras keeps kernels.
+//! Reduces the sums of image groups to the gradients of the convolutions: adds them in the order of the groups and
+//! converts them to Keras' kernel layout.
 
 use std::arch::x86_64::*;
 
@@ -13,7 +14,7 @@ use crate::thread_pool::ThreadPool;
 /// Gradients of the first eight parameters.
 pub struct ConvGradients([Vec<f32>; 8]);
 
-/// Runs of each convolution, and of all before it.
+/// Accumulator tiles per convolution.
 const TILES_PER_CONV: [usize; 4] = [1, 9, 18, 36];
 const N_TILES: usize = 1 + 9 + 18 + 36;
 
@@ -42,7 +43,7 @@ impl ConvGradients {
                 run -= TILES_PER_CONV[convolution];
                 convolution += 1;
             }
-            // SAFETY: an engine of this room is only made where there is AVX-512; each run has its own part of a kernel.
+            // SAFETY: `AmxEngine` exists only on CPUs with AVX-512; each item writes the kernel rows of its own tile.
             unsafe {
                 let rows = sum_transposed(n_groups.iter().map(|group| &group.kernels[convolution][run]));
                 store_kernel_rows(convolution, run, &rows, &kernels[convolution]);
@@ -51,7 +52,7 @@ impl ConvGradients {
     }
 }
 
-/// The sum of runs, transposed: a row for each column as it was paired.
+/// The sum of the tiles, transposed: one row per column, in the order of [`PAIRED_ORDER`].
 #[target_feature(enable = "avx512f")]
 fn sum_transposed<'a>(runs: impl Iterator<Item = &'a AccTile>) -> AccTile {
     let mut sum = ZERO_ACC;
@@ -63,23 +64,26 @@ fn sum_transposed<'a>(runs: impl Iterator<Item = &'a AccTile>) -> AccTile {
     let mut rows = ZERO_ACC;
     for quarter in 0..4 {
         let (down, across) = (quarter / 2 * 16, quarter % 2 * 16);
-        // SAFETY: 16 values of rows of 32, from the first or the 16th.
+        // SAFETY: reads 16 values of a row of 32, starting at 0 or 16.
         let block =
             std::array::from_fn(|row| unsafe { _mm512_loadu_si512(sum.0[down + row][across..].as_ptr().cast()) });
         for (row, values) in transpose_16(&block).into_iter().enumerate() {
-            // SAFETY: as above.
+            // SAFETY: writes 16 values of a row of 32, starting at 0 or 16.
             unsafe { _mm512_storeu_si512(rows.0[across + row][down..].as_mut_ptr().cast(), values) };
         }
     }
     rows
 }
 
+/// Copies a tile into its place in the kernel.
+///
 /// # Safety
-/// Nobody else has this run's part of the kernel.
+///
+/// No other reference to this tile's part of the kernel may exist.
 unsafe fn store_kernel_rows(convolution: usize, run: usize, rows: &AccTile, kernel: &DisjointSlice<'_, f32>) {
     for (row, channel) in rows.0.iter().zip(PAIRED_ORDER) {
         let first = match convolution {
-            // A stack goes by column of the kernel, row, channel; beyond 27 there is nothing.
+            // Patches are ordered by kernel column, row, channel. Values from 27 on are padding.
             0 if channel >= 27 => continue,
             0 => ((channel / 3 % 3 * 3 + channel / 9) * 3 + channel % 3) * 32,
             _ => {
@@ -90,7 +94,7 @@ unsafe fn store_kernel_rows(convolution: usize, run: usize, rows: &AccTile, kern
                 (tap * inputs + input * 32 + channel) * outputs + output * 32
             }
         };
-        // SAFETY: the caller's promise.
+        // SAFETY: these 32 values belong to this tile, to which the caller has exclusive access.
         unsafe { kernel.range_mut(first..first + 32) }.copy_from_slice(row);
     }
 }

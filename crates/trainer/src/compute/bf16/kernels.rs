@@ -1,16 +1,18 @@
-//! The kernels of the four convolutions as right operands, packed anew each step from the weights, and the taps over which they are summed.
+//! The kernels of the four convolutions as right operands, packed from the weights in each step, and the taps over
+//! which products are summed.
 //!
-//! A forward product sums, over taps and input channels, pixels times kernel; its columns are output channels. The input's gradient is the
-//! same product of the output's gradient with the kernel turned by half a circle, its columns input channels. Both walk the taps alike.
+//! A forward product sums pixels times kernel over taps and input channels; its columns are output channels. The
+//! gradient of the input is the same product of the output gradient with the kernel rotated by 180 degrees; its columns
+//! are input channels. Both visit the taps in the same order.
 
 use std::arch::x86_64::*;
 
 use super::tile_layout::{Bf16Row, ZERO_ROW, interleave, round, transpose_16};
 use crate::network::Weights;
 
-/// Packed for the tiles. Of more than 32 columns, each 32 are apart: all taps of the first, then all of the next.
+/// Packed kernels. If there are more than 32 columns, all taps of the first 32 are followed by all taps of the next 32.
 pub struct PackedKernels {
-    /// One step, of the 27 values that a pixel of the first convolution sees: see [`super::first_conv_patches`].
+    /// One step over the 27 values of a patch: see [`super::first_conv_patches`].
     pub first: Vec<Bf16Row>,
     pub forward: [Vec<Bf16Row>; 3],
     pub backward: [Vec<Bf16Row>; 3],
@@ -19,15 +21,16 @@ pub struct PackedKernels {
 /// Input and output channels of the convolutions after the first.
 pub const CHANNELS: [(usize, usize); 3] = [(32, 32), (32, 64), (64, 64)];
 
-/// Parts into which packing can be cut.
+/// Number of parts that are packed in parallel.
 pub const N_PARTS: usize = 7;
 
-/// Bytes from a pixel to that under each tap, in images whose rows are `width` pixels of `lines` lines, `N` being `9 * lines`.
-pub const fn taps<const N: usize>(width: usize, lines: usize) -> [usize; N] {
+/// Byte offset from a pixel to the one under each tap, in images with rows of `width` pixels and `lines` bf16 rows per
+/// pixel. `N` is `9 * lines`.
+pub const fn taps<const N: usize>(width: usize, rows_per_pixel: usize) -> [usize; N] {
     let (mut steps, mut step) = ([0; N], 0);
     while step < N {
-        let (tap, line) = (step / lines, step % lines);
-        steps[step] = ((tap / 3 * width + tap % 3) * lines + line) * super::tile_layout::ROW_BYTES;
+        let (tap, line) = (step / rows_per_pixel, step % rows_per_pixel);
+        steps[step] = ((tap / 3 * width + tap % 3) * rows_per_pixel + line) * super::tile_layout::ROW_BYTES;
         step += 1;
     }
     steps
@@ -40,7 +43,7 @@ impl PackedKernels {
         PackedKernels { first: vec![ZERO_ROW; 32], forward: all(), backward: all() }
     }
 
-    /// The parts, the largest first, each with what packs it.
+    /// The parts, largest first, each with its destination.
     pub fn parts(&mut self) -> [(KernelPart, &mut [Bf16Row]); N_PARTS] {
         let [forward_1, forward_2, forward_3] = &mut self.forward;
         let [backward_1, backward_2, backward_3] = &mut self.backward;
@@ -59,7 +62,7 @@ impl PackedKernels {
 #[derive(Clone, Copy, Debug)]
 pub enum KernelPart {
     First,
-    /// Of that convolution in [`CHANNELS`].
+    /// Index in [`CHANNELS`].
     Forward(usize),
     Backward(usize),
 }
@@ -76,7 +79,7 @@ impl KernelPart {
     }
 }
 
-/// Rows in the order of a stack: by column of the kernel, then row, then channel.
+/// Rows in the order of a patch: by kernel column, then row, then channel.
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 fn pack_first(kernel: &[f32], to: &mut [Bf16Row]) {
     let row = |value: usize, tile: usize| match value {
@@ -93,7 +96,7 @@ fn pack_first(kernel: &[f32], to: &mut [Bf16Row]) {
 fn pack_forward(kernel: &[f32], (inputs, outputs): (usize, usize), to: &mut [Bf16Row]) {
     for (index, line) in to.iter_mut().enumerate() {
         let (pair, tile, rest) = (index % 16, index / 16 % 2, index / 32);
-        // Taps times input channels are simply the rows of the kernel.
+        // Taps times input channels are the rows of the kernel matrix.
         let (rows_32, columns_32) = (rest % (9 * inputs / 32), rest / (9 * inputs / 32));
         let at = (rows_32 * 32 + 2 * pair) * outputs + columns_32 * 32 + tile * 16;
         *line = row_from_bits(interleave(load(kernel, at), load(kernel, at + outputs)));
@@ -112,7 +115,7 @@ fn pack_backward(kernel: &[f32], (inputs, outputs): (usize, usize), to: &mut [Bf
             let at = (first + row) * outputs + outputs_32 * 32;
             *values = round(load(kernel, at), load(kernel, at + 16));
         }
-        // Two output channels are four bytes: transposed, a line holds the same two of 16 inputs.
+        // Two output channels take four bytes: after the transposition, a row holds the same two channels of 16 inputs.
         for (line, values) in tile.iter_mut().zip(transpose_16(&rows)) {
             *line = row_from_bits(values);
         }
@@ -123,13 +126,13 @@ fn pack_backward(kernel: &[f32], (inputs, outputs): (usize, usize), to: &mut [Bf
 #[target_feature(enable = "avx512f")]
 fn load(values: &[f32], at: usize) -> __m512 {
     let values = &values[at..at + 16];
-    // SAFETY: 16 values.
+    // SAFETY: `values` has 16 values.
     unsafe { _mm512_loadu_ps(values.as_ptr()) }
 }
 
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn row_from_bits(values: __m512i) -> Bf16Row {
-    // SAFETY: the same 512 bits.
+    // SAFETY: both types have 512 bits, and every bit pattern is valid.
     unsafe { std::mem::transmute(values) }
 }

@@ -1,26 +1,26 @@
-//! The last layer, 512 to ten, softmax and the loss, all in single precision: there is little to win. Entered after the dense layer.
+//! The output layer (512 to 10), softmax and loss, all in single precision: it is too small for AMX to pay off.
 
 use std::arch::x86_64::*;
 
 use super::dense::OUTPUTS;
 use crate::network::{CLASSES, Weights};
 
-/// Classes rounded up to a vector.
+/// Number of classes rounded up to a vector.
 pub const LANES: usize = 16;
 
-/// The kernel in both directions.
+/// The kernel in both layouts.
 pub struct OutputLayer {
     by_input: Vec<[f32; LANES]>,
     by_class: Vec<[f32; OUTPUTS]>,
     bias: [f32; LANES],
 }
 
-/// How an image did.
+/// Loss of one image.
 #[derive(Clone, Copy, Default)]
 pub struct ImageLoss {
     pub loss: f32,
     pub is_correct: bool,
-    /// Of the mean loss by what goes into softmax.
+    /// Gradient of the mean loss with respect to the logits.
     pub gradient: [f32; LANES],
 }
 
@@ -45,7 +45,7 @@ impl OutputLayer {
 
     #[target_feature(enable = "avx512f")]
     pub fn forward(&self, inputs: &[f32; OUTPUTS], label: u8, share: f32) -> ImageLoss {
-        // Four sums each, as one addition has to wait for the one before.
+        // Four independent sums hide the latency of the additions.
         let mut sums = [[0.0f32; LANES]; 4];
         for (inputs, rows) in inputs.as_chunks::<4>().0.iter().zip(self.by_input.as_chunks::<4>().0) {
             for part in 0..4 {
@@ -61,7 +61,8 @@ impl OutputLayer {
         loss(&logits, usize::from(label), share)
     }
 
-    /// The gradient by the dense layer's outputs before its ReLU: where they were zero, or dropped, it is zero.
+    /// Gradients with respect to the dense layer's outputs before ReLU. They are zero where the output was zero or
+    /// dropped.
     #[target_feature(enable = "avx512f")]
     pub fn backward(&self, loss: &ImageLoss, outputs: &[f32; OUTPUTS], scale: f32, gradients: &mut [f32; OUTPUTS]) {
         *gradients = [0.0; OUTPUTS];
@@ -77,7 +78,7 @@ impl OutputLayer {
     }
 }
 
-/// Softmax and cross entropy. `share` is what this image counts in the mean.
+/// Softmax and cross entropy. `share` is the weight of this image in the mean.
 fn loss(logits: &[f32; LANES], label: usize, share: f32) -> ImageLoss {
     let logits = &logits[..CLASSES];
     let best = (1..CLASSES).fold(0, |best, class| if logits[class] > logits[best] { class } else { best });
@@ -94,7 +95,8 @@ fn loss(logits: &[f32; LANES], label: usize, share: f32) -> ImageLoss {
     loss
 }
 
-/// Gradients over a batch, for some of the dense layer's outputs from the first on: of their bias, and of their rows in the last kernel.
+/// Gradients over a batch for a range of the dense layer's outputs that starts at `first`: of their biases, and of
+/// their rows in the output kernel.
 #[target_feature(enable = "avx512f")]
 pub fn output_layer_gradients(
     first: usize,
@@ -108,11 +110,11 @@ pub fn output_layer_gradients(
     for gradients in gradients.as_chunks::<OUTPUTS>().0.iter().take(losses.len()) {
         bias.iter_mut().zip(&gradients[first..]).for_each(|(bias, gradient)| *bias += gradient);
     }
-    // Eight rows at a time: their sums stay in registers.
+    // Eight rows at a time, so that their sums stay in registers.
     for (rows, kernel) in kernel.as_chunks_mut::<8>().0.iter_mut().enumerate() {
         let mut sums = [_mm512_setzero_ps(); 8];
         for (loss, outputs) in losses.iter().zip(outputs.as_chunks::<OUTPUTS>().0) {
-            // SAFETY: 16 values.
+            // SAFETY: `gradient` has 16 values.
             let gradient = unsafe { _mm512_loadu_ps(loss.gradient.as_ptr()) };
             for (sum, output) in sums.iter_mut().zip(&outputs[first + 8 * rows..]) {
                 *sum = _mm512_fmadd_ps(_mm512_set1_ps(*output), gradient, *sum);
@@ -120,7 +122,7 @@ pub fn output_layer_gradients(
         }
         for (kernel, sum) in kernel.iter_mut().zip(sums) {
             let mut row = [0.0; LANES];
-            // SAFETY: 16 values.
+            // SAFETY: `row` has 16 values.
             unsafe { _mm512_storeu_ps(row.as_mut_ptr(), sum) };
             kernel.copy_from_slice(&row[..CLASSES]);
         }

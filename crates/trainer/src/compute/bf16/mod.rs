@@ -1,13 +1,15 @@
-//! A step with products of bfloat16 on the tiles of AMX: weights, sums, loss and gradients are single precision, only what is multiplied
-//! is rounded. Entered through [`super::Compute`]; made only where the processor has tiles.
+//! Step engine with bfloat16 products on AMX tiles. Weights, sums, loss and gradients are single precision; only the
+//! operands of multiplications are rounded. Available only on CPUs with AMX.
 //!
 //! # Reading order
 //!
-//! `tiles` is the machine: four tiles of sums from rows in memory. `lines` is what it eats. `forward` and `backward` take one image through the
-//! convolutions, with `kernels`, `stack` and `pooling`; `dense` and `classes` take the batch through the rest. Here they are put in order.
+//! `amx` multiplies blocks of tiles, `tile_layout` has their operands. `forward` and `backward` process one image
+//! through the convolutions, with `kernels`, `first_conv_patches` and `pooling`. `dense` and `logits` process the batch
+//! through the remaining layers. This module runs the stages in order.
 //!
-//! A step is rounds of the threads, each of items that are taken one by one (`share`). Images are in groups that depend on the batch alone,
-//! each with its own sums; these are added in the order of the groups. So the bits are the same for every number of threads.
+//! A stage is a set of items that threads claim one by one (`parallel_for`). Images form groups that depend on the
+//! batch size alone. Each group has its own sums, which are added in the order of the groups. Results are therefore
+//! bit-identical for every number of threads.
 
 mod amx;
 mod backward;
@@ -37,7 +39,7 @@ use kernels::PackedKernels;
 use logits::{ImageLoss, OutputLayer};
 use parallel_for::parallel_for;
 
-/// Room for the steps of one rank.
+/// Buffers for the steps of one rank.
 pub struct AmxEngine {
     kernels: PackedKernels,
     output_layer: OutputLayer,
@@ -59,22 +61,23 @@ struct Scratch {
     backward: backward::Scratch,
 }
 
-/// Gradients of what comes after the dense kernel.
+/// Gradients of the dense bias and of the output kernel.
 struct OutputGradients {
     bias: Vec<f32>,
     kernel: Vec<[f32; CLASSES]>,
 }
 
-/// A group has at least eight images, so that adding up the groups costs little, and there are at most 16, so that their sums stay near.
+/// A group has at least eight images, so that adding the groups costs little. There are at most 16 groups, so that
+/// their sums stay in cache.
 const MIN_GROUP_IMAGES: usize = 8;
 const MAX_GROUPS: usize = 16;
-/// Parts into which [`OutputGradients`] is cut.
+/// Number of work items for [`OutputGradients`].
 const OUTPUT_PARTS: usize = 8;
 
 impl AmxEngine {
-    /// For batches of up to that many images. Only where [`has_amx`] says yes.
+    /// For batches of up to `batch` images. Panics unless [`has_amx`] is true.
     pub fn new(batch: usize, threads: usize) -> AmxEngine {
-        assert!(has_amx(), "tiles");
+        assert!(has_amx(), "AMX is required");
         let dense = Dense::new(batch);
         let scratch = |_| Scratch {
             forward: forward::Scratch::new(),
@@ -124,15 +127,15 @@ impl StepEngine for AmxEngine {
     }
 }
 
-/// The rounds. Their items call functions for AVX-512: sound, as `AmxEngine` is only made where `has_amx` has seen it. Items that take a thread's
-/// scratch are alone with it: a thread has one item at a time.
+/// The stages of a step. Their items call AVX-512 functions, which is sound since `AmxEngine` is only created if
+/// `has_amx` is true. A thread runs one item at a time, so it has exclusive access to its scratch buffers.
 impl AmxEngine {
     fn pack(&mut self, pool: &ThreadPool, weights: &Weights) {
         let mut parts = self.kernels.parts();
         let parts = DisjointSlice::new(&mut parts);
         let output_layer = DisjointSlice::new(std::slice::from_mut(&mut self.output_layer));
         parallel_for(pool, kernels::N_PARTS + 1, |_, _, item| {
-            // SAFETY: each item is taken once.
+            // SAFETY: each item is claimed once and packs its own part.
             unsafe {
                 if item == kernels::N_PARTS {
                     output_layer.item_mut(0).pack(weights);
@@ -158,7 +161,7 @@ impl AmxEngine {
         parallel_for(pool, batch.len(), |tiles, thread, image| {
             let key = |layer: usize| dropout_seed.map(|dropout_seed| dropout_seed.key(image, layer));
             let pixels = &batch.images[image * IMAGE..][..IMAGE];
-            // SAFETY: an image has its own parts; a thread its scratch.
+            // SAFETY: an item accesses the buffers of its own image and of its thread.
             unsafe {
                 let out = inputs.range_mut(image * dense::INPUT_ROWS..(image + 1) * dense::INPUT_ROWS);
                 let scratch = &mut scratch.item_mut(thread).forward;
@@ -179,13 +182,13 @@ impl AmxEngine {
             outputs: DisjointSlice::new(&mut self.dense.outputs),
         };
         let scratch = DisjointSlice::new(&mut self.scratch);
-        // SAFETY: a thread has its scratch.
+        // SAFETY: an item accesses the scratch buffers of its own thread.
         parallel_for(pool, dense::SLICES, |tiles, thread, slice| unsafe {
             forward.slice(tiles, slice, &mut scratch.item_mut(thread).dense);
         });
     }
 
-    /// Outcomes, and the gradients that go back into the dense layer, also those of images that are none.
+    /// Losses, and the gradients of the dense layer's outputs, also for padding rows of the last block.
     fn logits(&mut self, pool: &ThreadPool, batch: Batch<'_>, drops: bool) {
         let (blocks, share) = (batch.len().div_ceil(32), 1.0 / batch.len() as f32);
         let (output_layer, outputs, scale) =
@@ -196,7 +199,7 @@ impl AmxEngine {
             (DisjointSlice::new(&mut self.dense.over_images), DisjointSlice::new(&mut self.dense.over_outputs));
         parallel_for(pool, blocks * 2, |_, _, item| {
             let images = item * 16..(item + 1) * 16;
-            // SAFETY: 16 images have their own parts.
+            // SAFETY: an item accesses the buffers of its own 16 images.
             unsafe {
                 let (losses, gradients) = (losses.range_mut(images.clone()), gradients.range_mut(images.clone()));
                 for ((image, loss), gradients) in images.zip(losses).zip(&mut *gradients) {
@@ -238,7 +241,8 @@ impl AmxEngine {
         let (losses, outputs, back) = (&self.losses[..images], &self.dense.outputs, &self.dense.gradients);
         let scratch = DisjointSlice::new(&mut self.scratch);
         parallel_for(pool, OUTPUT_PARTS + dense::BLOCKS, |tiles, thread, item| {
-            // SAFETY: a part has its columns, a block its inputs, a thread its scratch.
+            // SAFETY: an item accesses its own columns or its own block of inputs, and the scratch buffers of its
+            // thread.
             unsafe {
                 if item < OUTPUT_PARTS {
                     let part = item * OUTPUTS / OUTPUT_PARTS..(item + 1) * OUTPUTS / OUTPUT_PARTS;
@@ -278,9 +282,9 @@ impl AmxEngine {
         gradients.yield_point();
         for half in split_in_halves(n_groups, pool.len()) {
             parallel_for(pool, half.len(), |tiles, thread, item| {
-                // The last images are the first to go back: what the way forward left of them is still near.
+                // The last images go first: their activations are still in cache.
                 let group = n_groups - 1 - (half.start + item);
-                // SAFETY: a group has its sums, a thread its scratch.
+                // SAFETY: an item accesses the sums of its own group and the scratch buffers of its thread.
                 let (sums, scratch) = unsafe { (sums.item_mut(group), scratch.item_mut(thread)) };
                 for (index, image) in group_images(group, batch.len()).enumerate() {
                     let passed = backward::ForwardedImage {
@@ -289,7 +293,7 @@ impl AmxEngine {
                         gradient: &inputs[image * dense::INPUT_ROWS..][..dense::INPUT_ROWS],
                     };
                     let scratch = (&mut scratch.forward, &mut scratch.backward);
-                    // SAFETY: see above.
+                    // SAFETY: the CPU supports AVX-512, since an `AmxEngine` exists.
                     unsafe { backward.image(tiles, &passed, index == 0, scratch, sums) };
                 }
             });

@@ -1,4 +1,5 @@
-//! The step against the plain version, as near as bfloat16 comes, and against itself. The machine and its operands against plain loops.
+//! The bf16 step against the reference within bfloat16 accuracy, and against itself. AMX products and their operands
+//! against simple loops.
 
 use corro_test_support::skip;
 use half::bf16;
@@ -40,7 +41,7 @@ fn compute(batch: usize, threads: usize) -> Compute {
     Compute::new(&config).expect("there are tiles")
 }
 
-/// With biases that are not zero.
+/// Weights with nonzero biases.
 fn weights(seed: u64) -> Weights {
     let mut weights = glorot_init::glorot_uniform(seed);
     let mut random = Random::from_key(&[seed, 1]);
@@ -52,8 +53,8 @@ fn weights(seed: u64) -> Weights {
     weights
 }
 
-/// Small whole numbers, few of them not zero, and images of zeros and ones: in bfloat16 nothing is lost on the way forward through the
-/// convolutions, and of equal values pooling takes the same. On the way back only gradients are rounded.
+/// Sparse weights of small integers and images of zeros and ones: bfloat16 represents all forward values of the
+/// convolutions exactly, and pooling resolves ties the same way. Only gradients are rounded in the backward pass.
 fn whole_numbers(seed: u64, n: usize) -> (Weights, Images) {
     let (mut weights, mut random) = (weights(seed), Random::from_key(&[seed, 2]));
     for (values, parameter) in weights.0.iter_mut().zip(&PARAMETERS[..8]) {
@@ -75,20 +76,20 @@ fn check_step(what: &str, weights: &Weights, images: &Images, dropout_seed: Opti
     assert_eq!(score.images, n);
     assert!((score.loss - wanted.loss).abs() < 1e-2 * wanted.loss, "{what}: {score:?} instead of {wanted:?}");
     for (index, parameter) in PARAMETERS.iter().enumerate() {
-        let (cosine, ratio) = alike(&gradients.0[index], &expected.0[index]);
+        let (cosine, ratio) = cosine_and_ratio(&gradients.0[index], &expected.0[index]);
         let is_near = cosine > least_cosine && (ratio - 1.0).abs() < 0.08;
         assert!(is_near, "{n} images, {what}: {}: cosine {cosine}, length {ratio}", parameter.name());
     }
 }
 
-/// The cosine between two gradients, and how much longer the first is.
-fn alike(one: &[f32], other: &[f32]) -> (f64, f64) {
+/// The cosine between two gradients, and the ratio of their norms.
+fn cosine_and_ratio(one: &[f32], other: &[f32]) -> (f64, f64) {
     let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
     (dot(one, other) / (dot(one, one) * dot(other, other)).sqrt(), (dot(one, one) / dot(other, other)).sqrt())
 }
 
 #[test]
-fn a_step_is_that_of_the_reference() {
+fn steps_match_the_reference() {
     if skips() {
         return;
     }
@@ -96,8 +97,8 @@ fn a_step_is_that_of_the_reference() {
         let (weights, images) = whole_numbers(n as u64, n);
         check_step("whole numbers", &weights, &images, None, 0.999);
     }
-    // Where two values of a window are nearly equal, rounding decides which one the gradient goes to, and near zero
-    // whether it goes on at all: a few in a thousand values at each layer.
+    // For nearly equal values in a window, rounding decides which one gets the gradient; near zero it decides whether
+    // ReLU passes it. That affects a few per thousand values in each layer.
     let dropout_seed = DropoutSeed { seed: 3, step: 4, first: 8 };
     for dropout_seed in [None, Some(dropout_seed)] {
         check_step("any numbers", &weights(3), &Images::of(3, 3), dropout_seed, 0.98);
@@ -105,7 +106,7 @@ fn a_step_is_that_of_the_reference() {
 }
 
 #[test]
-fn the_bits_are_the_same_for_every_number_of_threads_and_every_run() {
+fn results_are_bit_identical_for_any_number_of_threads() {
     if skips() {
         return;
     }
@@ -120,7 +121,7 @@ fn the_bits_are_the_same_for_every_number_of_threads_and_every_run() {
         let expected = run(&mut compute(n, 1));
         for threads in [2, 3] {
             let mut compute = compute(34, threads);
-            // What another batch leaves behind does not matter.
+            // State left by another batch must not matter.
             compute.step(&weights, Images::of(10, 34).batch(), Some(dropout_seed), &mut Weights::zeros());
             assert!(run(&mut compute) == expected, "{n} images, {threads} threads, first time");
             assert!(run(&mut compute) == expected, "{n} images, {threads} threads, again");
@@ -129,7 +130,7 @@ fn the_bits_are_the_same_for_every_number_of_threads_and_every_run() {
 }
 
 #[test]
-fn gradients_of_two_halves_are_those_of_the_whole() {
+fn two_half_batches_average_to_the_whole_batch() {
     if skips() {
         return;
     }
@@ -148,14 +149,14 @@ fn gradients_of_two_halves_are_those_of_the_whole() {
     for (index, parameter) in PARAMETERS.iter().enumerate() {
         let mean: Vec<f32> =
             ones.0[index].iter().zip(&others.0[index]).map(|(one, other)| (one + other) / 2.0).collect();
-        let (cosine, ratio) = alike(&gradients.0[index], &mean);
-        // Gradients are rounded after they were divided by the images.
+        let (cosine, ratio) = cosine_and_ratio(&gradients.0[index], &mean);
+        // Gradients are rounded after the division by the number of images, which differs.
         assert!(cosine > 0.9999 && (ratio - 1.0).abs() < 1e-3, "{}: {cosine} {ratio}", parameter.name());
     }
 }
 
 #[test]
-fn a_score_is_that_of_a_step_that_drops_nothing() {
+fn a_score_equals_that_of_a_step_without_dropout() {
     if skips() {
         return;
     }
@@ -164,10 +165,10 @@ fn a_score_is_that_of_a_step_that_drops_nothing() {
     assert_eq!(compute.score(&weights, images.batch()), step);
 }
 
-/// Remembers what was said to be ready, and what it was then.
-struct Announced(Weights, Vec<(usize, Vec<f32>)>);
+/// Records which gradients were announced, and their values at that time.
+struct RecordingSink(Weights, Vec<(usize, Vec<f32>)>);
 
-impl GradientSink for Announced {
+impl GradientSink for RecordingSink {
     fn buffer(&mut self, parameter: usize) -> &mut [f32] {
         &mut self.0.0[parameter]
     }
@@ -178,15 +179,15 @@ impl GradientSink for Announced {
 }
 
 #[test]
-fn gradients_are_announced_once_they_are_whole_the_last_layers_first() {
+fn gradients_are_announced_when_complete_last_layers_first() {
     if skips() {
         return;
     }
-    let mut announced = Announced(Weights::zeros(), Vec::new());
-    compute(3, 2).step(&weights(4), Images::of(4, 3).batch(), None, &mut announced);
-    let order: Vec<usize> = announced.1.iter().map(|(parameter, _)| *parameter).collect();
+    let mut sink = RecordingSink(Weights::zeros(), Vec::new());
+    compute(3, 2).step(&weights(4), Images::of(4, 3).batch(), None, &mut sink);
+    let order: Vec<usize> = sink.1.iter().map(|(parameter, _)| *parameter).collect();
     assert_eq!(order, [11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0]);
-    assert!(announced.1.iter().all(|(parameter, gradient)| *announced.0.0[*parameter] == **gradient));
+    assert!(sink.1.iter().all(|(parameter, gradient)| *sink.0.0[*parameter] == **gradient));
 }
 
 fn random_lines(seed: u64, n: usize) -> Vec<Bf16Row> {
@@ -200,7 +201,7 @@ fn value(lines: &[Bf16Row], row: usize, column: usize) -> f64 {
 }
 
 #[test]
-fn tiles_multiply_as_plain_loops_do() {
+fn amx_products_match_simple_loops() {
     if skips() {
         return;
     }
@@ -209,7 +210,7 @@ fn tiles_multiply_as_plain_loops_do() {
     let steps = [0, 33 * 64, 2 * 64];
     let mut sums = ZERO_ACC;
     sums.0[5][7] = 100.0;
-    // SAFETY: there are tiles. The last row of the left operand is number 31 + 33, each step of the right one 32 lines.
+    // SAFETY: AMX is available. The left operand is read up to row 31 + 33, the right one has 32 rows per step.
     unsafe {
         let tiles = AmxTiles::configure();
         tiles.multiply(left_rows(left.as_ptr(), 1), &steps, packed_right(right.as_ptr()), sums.output(true));
@@ -231,13 +232,13 @@ fn tiles_multiply_as_plain_loops_do() {
 }
 
 #[test]
-fn transposed_times_paired_is_a_sum_over_pixels() {
+fn transposed_times_paired_sums_over_pixels() {
     if skips() {
         return;
     }
     let (gradient, input) = (random_lines(3, 64), random_lines(4, 32));
     let (mut left, mut right, mut sums) = (vec![ZERO_ROW; 32], vec![ZERO_ROW; 32], ZERO_ACC);
-    // SAFETY: there are tiles; 32 rows each, of which the left ones are every second line.
+    // SAFETY: AMX is available; all operands have 32 rows, the left one every second row of 64.
     unsafe {
         transpose(gradient.as_ptr(), 2, left.as_mut_ptr());
         interleave_pairs(input.as_ptr().cast(), 64, 16, right.as_mut_ptr());

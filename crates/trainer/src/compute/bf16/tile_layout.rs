@@ -1,19 +1,20 @@
-//! Lines of 32 values of bfloat16, runs of 32 x 32 sums, and how they are turned into each other: rounded, transposed, paired. Entered by
-//! all products of this room; knows nothing of layers.
+//! Operand layouts for AMX: rows of 32 bfloat16, blocks of 32 x 32 accumulators, and the conversions between them:
+//! rounding, transposition, pairing. Knows nothing of layers.
 //!
-//! A line is 64 bytes: one pixel of 32 channels, one row of a tile. A run is what one call of `AmxTiles::multiply` makes. A right operand wants
-//! two rows in a line, value by value: [`interleave`] keeps the columns in order, [`pairs`] is faster and leaves them in the order of [`PAIRED_ORDER`].
+//! A [`Bf16Row`] is 64 bytes: 32 channels of one pixel, or one row of a tile. An [`AccTile`] is the result of one call
+//! of `AmxTiles::multiply`. A right operand needs two matrix rows interleaved in one tile row: [`interleave`] keeps the
+//! column order, [`interleave_pairs`] is faster and permutes the columns to [`PAIRED_ORDER`].
 
 use std::arch::x86_64::*;
 
 use super::amx::{AccOutput, LeftOperand, RightOperand};
 
-/// 32 values of bfloat16, as their bits.
+/// 32 bfloat16 values, as bits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C, align(64))]
 pub struct Bf16Row(pub [u16; 32]);
 
-/// 32 rows of 32 sums.
+/// 32 x 32 accumulators.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C, align(64))]
 pub struct AccTile(pub [[f32; 32]; 32]);
@@ -21,11 +22,11 @@ pub struct AccTile(pub [[f32; 32]; 32]);
 pub const ZERO_ROW: Bf16Row = Bf16Row([0; 32]);
 pub const ZERO_ACC: AccTile = AccTile([[0.0; 32]; 32]);
 
-/// Bytes of a line, of the two tiles that 32 lines are.
+/// Bytes of a row, and of the two tiles that 32 rows form.
 pub const ROW_BYTES: usize = 64;
 pub const TILE_PAIR_BYTES: usize = 32 * ROW_BYTES;
 
-/// Which channel each column holds after [`pairs`].
+/// The channel in each column after [`interleave_pairs`].
 pub const PAIRED_ORDER: [usize; 32] = {
     let (mut order, mut column) = ([0; 32], 0);
     while column < 32 {
@@ -41,8 +42,8 @@ impl AccTile {
     }
 }
 
-/// Makes sums `n` times and finishes each, but only after the next ones were begun: the vectors that finish work while the tiles do, instead
-/// of waiting for them.
+/// Computes `n` accumulator blocks and post-processes each one after the next was started: the vector units finish one
+/// block while AMX computes the next, instead of waiting for it.
 #[inline(always)]
 pub fn pipelined<T>(
     acc: &mut [T; 2],
@@ -59,17 +60,18 @@ pub fn pipelined<T>(
     finish(n - 1, &acc[(n - 1) % 2]);
 }
 
-/// Left tiles of rows `stride` lines apart.
+/// Left operand whose rows are `stride` bf16 rows apart.
 pub fn left_rows(first: *const Bf16Row, stride: usize) -> LeftOperand {
     LeftOperand { first: first.cast(), down: 16 * stride * ROW_BYTES, stride: stride * ROW_BYTES }
 }
 
-/// Right tiles one after the other: 16 lines of 16 columns, 16 lines of the next 16 columns, then the next step.
+/// Right operand with tiles one after the other: 16 rows of 16 columns, 16 rows of the next 16 columns, then the next
+/// step.
 pub fn packed_right(first: *const Bf16Row) -> RightOperand {
     RightOperand { first: first.cast(), across: 16 * ROW_BYTES, stride: ROW_BYTES, step: TILE_PAIR_BYTES }
 }
 
-/// Right tiles as [`pairs`] leaves them: 32 columns side by side.
+/// Right operand as written by [`interleave_pairs`]: 32 columns side by side.
 pub fn paired_right(first: *const Bf16Row) -> RightOperand {
     RightOperand { first: first.cast(), across: ROW_BYTES, stride: 2 * ROW_BYTES, step: TILE_PAIR_BYTES }
 }
@@ -78,11 +80,11 @@ pub fn paired_right(first: *const Bf16Row) -> RightOperand {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 pub fn round(low: __m512, high: __m512) -> __m512i {
-    // SAFETY: the same 512 bits.
+    // SAFETY: both types have 512 bits, and every bit pattern is valid.
     unsafe { std::mem::transmute(_mm512_cvtne2ps_pbh(high, low)) }
 }
 
-/// The values of two rows, column by column.
+/// Interleaves the values of two rows, column by column.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 pub fn interleave(even: __m512, odd: __m512) -> __m512i {
@@ -94,20 +96,22 @@ pub fn interleave(even: __m512, odd: __m512) -> __m512i {
         }
         order
     };
-    // SAFETY: 64 bytes each.
+    // SAFETY: `ORDER` has 64 bytes.
     let order = unsafe { _mm512_loadu_si512(ORDER.as_ptr().cast()) };
     _mm512_permutexvar_epi16(order, round(even, odd))
 }
 
-/// Lines of pairs of rows for a right operand: `n` pairs of rows of 32 values, `stride` bytes apart, two lines each.
+/// Interleaves `n` pairs of rows of 32 values for a right operand. Input rows are `stride` bytes apart; each pair
+/// yields two output rows.
 ///
 /// # Safety
-/// The rows can be read, `2 * n` lines written.
+///
+/// `2 * n` rows at `from` must be readable, and `2 * n` rows at `to` writable.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 pub unsafe fn interleave_pairs(from: *const u8, stride: usize, n: usize, to: *mut Bf16Row) {
     for pair in 0..n {
-        // SAFETY: the caller's promise.
+        // SAFETY: `pair < n`, so the caller guarantees that both input and both output rows are valid.
         unsafe {
             let even = _mm512_loadu_si512(from.add(2 * pair * stride).cast());
             let odd = _mm512_loadu_si512(from.add((2 * pair + 1) * stride).cast());
@@ -117,16 +121,17 @@ pub unsafe fn interleave_pairs(from: *const u8, stride: usize, n: usize, to: *mu
     }
 }
 
-/// 32 lines, `stride` lines apart, to 32 lines in which line `i` holds the values number `i`.
+/// Transposes 32 rows of 32 values, which are `stride` rows apart in `from`.
 ///
 /// # Safety
-/// The lines can be read, and 32 written.
+///
+/// The 32 rows at `from` must be readable, and 32 rows at `to` writable.
 #[target_feature(enable = "avx512f,avx512bw")]
 pub unsafe fn transpose(from: *const Bf16Row, stride: usize, to: *mut Bf16Row) {
-    // First within blocks of eight rows: after that, in each of the four quarters of a vector, one column of these rows.
+    // First within blocks of eight rows: afterwards each quarter of a vector holds one column of the block.
     let mut eights = [[_mm512_setzero_si512(); 8]; 4];
     for (block, columns) in eights.iter_mut().enumerate() {
-        // SAFETY: the caller's promise.
+        // SAFETY: `8 * block + row < 32`, so the caller guarantees that the row is readable.
         let row = |row: usize| unsafe { _mm512_load_si512(from.add((8 * block + row) * stride).cast()) };
         let (mut twos, mut fours) = ([_mm512_setzero_si512(); 8], [_mm512_setzero_si512(); 8]);
         for pair in 0..4 {
@@ -150,13 +155,13 @@ pub unsafe fn transpose(from: *const Bf16Row, stride: usize, to: *mut Bf16Row) {
         let [first, second, third, fourth] = &eights;
         let whole = quarters([first[column], second[column], third[column], fourth[column]]);
         for (quarter, whole) in whole.into_iter().enumerate() {
-            // SAFETY: the caller's promise.
+            // SAFETY: `8 * quarter + column < 32`, so the caller guarantees that the row is writable.
             unsafe { _mm512_store_si512(to.add(8 * quarter + column).cast(), whole) };
         }
     }
 }
 
-/// 16 rows of 16 values of four bytes, transposed.
+/// Transposes 16 rows of 16 four-byte values.
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub fn transpose_16(rows: &[__m512i; 16]) -> [__m512i; 16] {
@@ -182,7 +187,7 @@ pub fn transpose_16(rows: &[__m512i; 16]) -> [__m512i; 16] {
     transposed
 }
 
-/// Four vectors of four quarters, transposed.
+/// Transposes four vectors of four 128-bit lanes.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn quarters(rows: [__m512i; 4]) -> [__m512i; 4] {

@@ -1,46 +1,46 @@
-//! A 3x3 convolution over one image, straight from the image: the three pixels under a row of the kernel are neighbours in memory, so a row
-//! of patches needs no copy. It serves forward, and backward with the kernel turned (see [`flip_kernel`]) over an output gradient in a frame
-//! of zeros.
+//! A 3x3 convolution of one image without an im2col copy: the three pixels under a kernel row are adjacent in memory.
+//! Used forward, and backward with the flipped kernel ([`flip_kernel`]) over a zero-padded output gradient.
 //!
-//! The caller gives an input that has its frame of zeros around it where the layer pads. Rows of the kernel that would only meet
-//! zeros are left out.
+//! The caller provides an input that is already padded with zeros if the layer pads. Kernel rows that would only meet
+//! zeros are skipped.
 
 use std::ops::Range;
 
 use super::tile::{self, Tile, TileOperands};
 use crate::compute::simd::{Simd, SimdKernel};
 
-/// One convolution of `CIN` channels into `COUT`.
+/// A convolution of `CIN` input channels into `COUT` output channels.
 pub struct Convolution<'a, const CIN: usize, const COUT: usize> {
     pub input: &'a [f32],
-    /// From the beginning of one row of the input to the next.
+    /// Stride between input rows, in values.
     pub input_row: usize,
-    /// The rows of the input that are not zeros only.
+    /// Range of input rows that are not entirely padding.
     pub nonzero_rows: Range<usize>,
     /// `[3][3][CIN][COUT]`.
     pub kernel: &'a [f32],
     pub rows: usize,
     pub columns: usize,
     pub output: &'a mut [f32],
-    /// From the beginning of one row of the output to the next.
+    /// Stride between output rows, in values.
     pub output_row: usize,
     pub epilogue: Epilogue<'a>,
 }
 
-/// What becomes of the sums.
+/// Operation applied to the sums before they are stored.
 #[derive(Clone, Copy)]
 pub enum Epilogue<'a> {
-    /// Forward: with the bias, and none below zero.
+    /// Forward: adds the bias and applies ReLU.
     Relu { bias: &'a [f32] },
-    /// Backward: only where this layer's activation, laid out as `rows` times `columns` without a frame, was above zero.
+    /// Backward: passes the gradient where this layer's activation was positive. `activations` is `rows` times
+    /// `columns`, unpadded.
     ReluMask { activations: &'a [f32] },
-    /// Backward, where the rest is done elsewhere.
+    /// Backward: stores the sums unchanged.
     Store,
 }
 
 impl<const CIN: usize, const COUT: usize> Convolution<'_, CIN, COUT> {
-    /// In tiles of `P` pixels times `V` vectors of channels. The last tile of a row that is no multiple of `P` begins earlier and computes
-    /// some pixels twice.
+    /// Runs in tiles of `P` pixels times `V` vectors of channels. If the row length is no multiple of `P`, the last
+    /// tile starts earlier and computes some pixels twice.
     pub fn run<S: Simd, const P: usize, const V: usize>(self) {
         let Convolution { input, input_row, ref nonzero_rows, kernel, rows, columns, ref output, output_row, epilogue } =
             self;
@@ -52,7 +52,8 @@ impl<const CIN: usize, const COUT: usize> Convolution<'_, CIN, COUT> {
             Epilogue::ReluMask { activations } => assert!(activations.len() >= rows * columns * COUT),
             Epilogue::Store => {}
         }
-        // SAFETY: the engine is made only on processors that have `S`; the checks above are what the work needs.
+        // SAFETY: the engine is created only if the CPU supports `S`; the assertions above are what the kernel
+        // requires.
         unsafe { S::dispatch(Tiled::<CIN, COUT, P, V>(self)) }
     }
 }
@@ -67,7 +68,7 @@ impl<const CIN: usize, const COUT: usize, const P: usize, const V: usize> SimdKe
                 let mut column = 0;
                 while column < self.0.columns {
                     column = column.min(self.0.columns - P);
-                    // SAFETY: row, column and channel are inside; see `Convolution::run`.
+                    // SAFETY: row, column and channel are in bounds, see `Convolution::run`.
                     unsafe { self.tile::<S>(row, column, channel) }
                     column += P;
                 }
@@ -122,7 +123,7 @@ impl<const CIN: usize, const COUT: usize, const P: usize, const V: usize> Tiled<
     }
 }
 
-/// The kernel that takes output gradients back to the input: in and out change places, and it is turned by half a turn.
+/// Kernel for the input gradient: input and output channels exchanged, and rotated by 180 degrees.
 pub fn flip_kernel(kernel: &[f32], channels_in: usize, channels_out: usize, flipped: &mut [f32]) {
     assert!(kernel.len() == 9 * channels_in * channels_out && flipped.len() == kernel.len());
     let size = channels_in * channels_out;

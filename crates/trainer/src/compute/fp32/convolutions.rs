@@ -1,7 +1,8 @@
-//! The convolutions of one image, forward and backward, with all that is kept in between. Images never meet here.
+//! The four convolutions of one image, forward and backward, with the activations in between.
 //!
-//! The last row and column of the fourth convolution have no part in any maximum, so neither they nor what only they need is computed: the
-//! third one makes 14 x 14 pixels and the fourth 12 x 12, instead of 15 x 15 and 13 x 13. No score or gradient depends on the rest.
+//! The last row and column of the fourth convolution belong to no pooling window, so neither they nor what only they
+//! need is computed: the third convolution computes 14 x 14 pixels and the fourth 12 x 12, instead of 15 x 15 and 13 x
+//! 13. No score or gradient depends on the rest.
 
 use super::convolution::{Convolution, Epilogue, flip_kernel};
 use super::kernel_gradient::{KernelGradient, add_bias};
@@ -10,29 +11,30 @@ use crate::compute::aligned::{AlignedBuf, BumpArena};
 use crate::compute::simd::Simd;
 use crate::network::{CHANNELS, DROPOUTS, PARAMETERS, SIDE, Weights};
 
-/// Runs a kernel in the tile that fits the registers: pixels (or places) times vectors.
+/// Runs a kernel with the tile size that fits the registers: pixels (or patch values) times vectors.
 macro_rules! run {
     ($work:expr, wide $wide:literal x $wide_v:literal, narrow $narrow:literal x $narrow_v:literal) => {
         if const { S::LANES == 16 } { $work.run::<S, $wide, $wide_v>() } else { $work.run::<S, $narrow, $narrow_v>() }
     };
 }
 
-/// Parameters of convolutions: the first of [`PARAMETERS`].
+/// Number of convolution parameters, the first of [`PARAMETERS`].
 pub const CONV_PARAMETERS: usize = 8;
-/// Values of the last maxima of an image, which the dense layers get.
+/// Number of values after the last pooling, the inputs of the dense layers.
 pub const FEATURES: usize = DROPOUTS[1].size;
 
-/// Side of the framed image, the framed first maxima; of what the backward pass frames: gradients of the fourth, third, second convolution.
+/// Side lengths with padding: of the image and the first pooling's output, and of the gradients of the fourth, third
+/// and second convolution.
 const PADDED_INPUT: usize = SIDE + 2;
 const PADDED_POOLED: usize = 17;
 const PADDED_CONV4: usize = 12 + 4;
 const PADDED_CONV3: usize = 17;
 const PADDED_CONV2: usize = 30 + 4;
 
-/// The kernels as a step uses them.
+/// Kernels in the layouts that a step uses.
 pub struct Kernels {
     forward: [AlignedBuf; 4],
-    /// Turned for the way back; the first layer has none.
+    /// Flipped for the backward pass; the first layer needs none.
     backward: [AlignedBuf; 3],
 }
 
@@ -53,7 +55,7 @@ impl Kernels {
     }
 }
 
-/// What the backward pass needs to know about one image.
+/// Activations of one image that the backward pass needs.
 pub struct ImageActivations {
     input: AlignedBuf,
     first: AlignedBuf,
@@ -76,7 +78,7 @@ impl ImageActivations {
     }
 }
 
-/// What one thread needs besides. Frames stay zero.
+/// Buffers of one thread. Padding stays zero.
 pub struct Scratch {
     two_rows: AlignedBuf,
     fourth: AlignedBuf,
@@ -99,7 +101,7 @@ impl Scratch {
     }
 }
 
-/// From the pixels of an image to its features.
+/// Forward pass of one image, from pixels to features.
 pub fn forward<S: Simd>(
     image: &mut ImageActivations,
     scratch: &mut Scratch,
@@ -189,7 +191,8 @@ pub fn forward<S: Simd>(
     }
 }
 
-/// From the gradient of an image's features to those of the kernels and biases, which it adds to.
+/// Backward pass of one image: adds the gradients of kernels and biases to `gradients`, given the gradient of the
+/// features.
 pub fn backward<S: Simd>(
     image: &ImageActivations,
     scratch: &mut Scratch,

@@ -1,5 +1,6 @@
-//! The dense layers, over the whole batch: each weight is read once a pass, each gradient written once. Threads share the first layer by
-//! columns forward and by rows backward, the rest by blocks of images; every number is made by one thread in one order.
+//! The dense layers, over the whole batch: each weight is read once per pass and each gradient written once. Threads
+//! split the first layer by columns in the forward pass and by rows in the backward pass, the rest by blocks of images.
+//! Every value is computed by one thread in one order.
 
 use std::sync::Mutex;
 
@@ -14,24 +15,25 @@ use crate::network::{Batch, CLASSES, DROPOUTS, DropoutSeed, GradientSink, Score,
 use crate::thread_pool::ThreadPool;
 
 const HIDDEN: usize = DROPOUTS[2].size;
-/// Classes, filled up with zeros to whole vectors.
+/// Number of classes, padded to whole vectors.
 const PADDED_CLASSES: usize = 16;
-/// Images that one thread takes at once. Rooms are for whole blocks; rows behind the batch hold whatever was there.
+/// Images per work item. Buffers have whole blocks; rows beyond the batch hold stale values.
 const BLOCK: usize = 8;
-/// Images are numbers in vectors where the first layer is gone through backward: rooms there are for so many of them at least.
+/// In the backward pass of the first layer, vectors run over images: buffers are padded to a multiple of this many.
 const LANES: usize = 32;
-/// Columns of the first layer that a thread takes at once forward, rows of it backward.
+/// Columns of the first layer per work item in the forward pass; rows per work item in the backward pass.
 const COLUMNS: usize = 128;
 const ROWS: usize = 96;
-/// Rows of the first layer that all images go through before the next ones: what stays in the first cache.
+/// Rows of the first layer that all images use before the next ones, so that they stay in the L1 cache.
 const DEPTH: usize = 48;
 
 pub struct Dense {
-    /// What goes in; after [`Dense::backward`] its gradient.
+    /// Inputs of the layer; after [`Dense::backward`] their gradient.
     pub features: AlignedBuf,
     hidden: AlignedBuf,
     hidden_gradient: AlignedBuf,
-    /// The same with rows and columns changed, `images` numbers a row; and what follows from it for the features.
+    /// The hidden gradient transposed, with a row per unit and a column per image; and the resulting transposed
+    /// gradient of the features.
     hidden_transposed: AlignedBuf,
     features_transposed: AlignedBuf,
     classes: AlignedBuf,
@@ -60,7 +62,7 @@ impl Dense {
         }
     }
 
-    /// Room for what goes in.
+    /// Allocates the input buffer.
     pub fn features(batch: usize, arena: &mut BumpArena) -> AlignedBuf {
         arena.alloc(batch.next_multiple_of(BLOCK) * FEATURES)
     }
@@ -75,7 +77,7 @@ impl Dense {
         self.last_bias[..CLASSES].copy_from_slice(&weights.0[11]);
     }
 
-    /// From features to scores, and to the gradients of the hidden units' sums.
+    /// Forward pass: returns the score and computes the gradients of the hidden units before ReLU.
     pub fn forward<S: Simd>(
         &mut self,
         pool: &ThreadPool,
@@ -104,7 +106,7 @@ impl Dense {
                     rows,
                     columns: COLUMNS,
                 };
-                // SAFETY: `rows` rows of features and hidden units are there, and these columns are this task's alone.
+                // SAFETY: features and hidden units have `rows` rows, and only this task writes these columns.
                 unsafe { if const { S::LANES == 16 } { matmul.run::<S, 8, 2>() } else { matmul.run::<S, 4, 2>() } }
             }
         });
@@ -116,7 +118,7 @@ impl Dense {
         let scores = &self.scores;
         pool.for_each_task(rows / BLOCK, &|_, block| {
             let images = block * BLOCK..n.min((block + 1) * BLOCK);
-            // SAFETY: the rows of a block are this task's alone.
+            // SAFETY: only this task accesses the rows of its block.
             let hidden = unsafe { hidden.range_mut(block * BLOCK * HIDDEN..(block + 1) * BLOCK * HIDDEN) };
             let hidden_gradient =
                 unsafe { hidden_gradient.range_mut(block * BLOCK * HIDDEN..(block + 1) * BLOCK * HIDDEN) };
@@ -142,7 +144,7 @@ impl Dense {
                 rows: BLOCK,
                 columns: PADDED_CLASSES,
             };
-            // SAFETY: a block of hidden units, all of the last kernel and a block of classes are there.
+            // SAFETY: `hidden` and `classes` have `BLOCK` rows; the kernel and the bias are complete.
             unsafe { if const { S::LANES == 16 } { matmul.run::<S, 8, 1>() } else { matmul.run::<S, 4, 2>() } }
             let mut score = Score::default();
             for (image, classes) in images.zip(classes.chunks_exact_mut(PADDED_CLASSES)) {
@@ -163,7 +165,7 @@ impl Dense {
                 rows: BLOCK,
                 columns: HIDDEN,
             };
-            // SAFETY: a block of classes, all of the last kernel and a block of hidden units are there.
+            // SAFETY: `classes` and `hidden_gradient` have `BLOCK` rows; the kernel is complete.
             unsafe { if const { S::LANES == 16 } { matmul.run::<S, 8, 2>() } else { matmul.run::<S, 4, 2>() } }
             let scale = dropout_seed.map_or(1.0, |_| DROPOUTS[2].scale());
             ReluDropoutBackward { gradient: hidden_gradient, activations: hidden, scale }.run::<S>();
@@ -175,7 +177,7 @@ impl Dense {
         score
     }
 
-    /// The gradients of both layers, then that of the features.
+    /// Gradients of both layers, then of the features.
     pub fn backward<S: Simd>(
         &mut self,
         pool: &ThreadPool,
@@ -196,7 +198,7 @@ impl Dense {
             rows: HIDDEN,
             columns: PADDED_CLASSES,
         };
-        // SAFETY: `n` rows of hidden units and classes, and the whole gradient are there.
+        // SAFETY: hidden units and classes have at least `n` rows, and the gradient buffer is complete.
         unsafe { if const { S::LANES == 16 } { matmul.run::<S, 8, 1>() } else { matmul.run::<S, 4, 2>() } }
         let nonzero_rows = self.last_gradient.chunks_exact(PADDED_CLASSES);
         for (buffer, gradient) in gradients.buffer(10).chunks_exact_mut(CLASSES).zip(nonzero_rows) {
@@ -223,7 +225,8 @@ impl Dense {
                 rows: ROWS,
                 columns: HIDDEN,
             };
-            // SAFETY: `n` rows of features and hidden units are there, and these rows of the gradient are this task's alone.
+            // SAFETY: features and hidden gradients have at least `n` rows, and only this task writes these rows of the
+            // gradient.
             unsafe { if const { S::LANES == 16 } { matmul.run::<S, 12, 2>() } else { matmul.run::<S, 6, 2>() } }
         });
         gradients.ready(8);
@@ -233,11 +236,12 @@ impl Dense {
         self.features_gradient::<S>(pool, weights, n);
     }
 
-    /// The product with the first kernel as it lies, row by row: its weights are the numbers, and the vectors go over the images.
+    /// Gradient of the features. The first kernel is read row by row as stored: its weights are the scalars, and
+    /// vectors run over images.
     fn features_gradient<S: Simd>(&mut self, pool: &ThreadPool, weights: &Weights, n: usize) {
         let images = n.next_multiple_of(LANES);
-        for (unit, flipped) in self.hidden_transposed.chunks_exact_mut(images).take(HIDDEN).enumerate() {
-            for (value, gradient) in flipped.iter_mut().zip(self.hidden_gradient.chunks_exact(HIDDEN)) {
+        for (unit, transposed) in self.hidden_transposed.chunks_exact_mut(images).take(HIDDEN).enumerate() {
+            for (value, gradient) in transposed.iter_mut().zip(self.hidden_gradient.chunks_exact(HIDDEN)) {
                 *value = gradient[unit];
             }
         }
@@ -246,8 +250,8 @@ impl Dense {
         let features = DisjointSlice::new(&mut self.features);
         pool.for_each_task(FEATURES / ROWS, &|_, task| {
             let row = task * ROWS;
-            // SAFETY: these rows are this task's alone.
-            let flipped = unsafe { features_transposed.range_mut(row * images..(row + ROWS) * images) };
+            // SAFETY: only this task accesses these rows.
+            let transposed = unsafe { features_transposed.range_mut(row * images..(row + ROWS) * images) };
             let matmul = MatMul {
                 scalars: kernel[row * HIDDEN..].as_ptr(),
                 scalars_row_stride: HIDDEN,
@@ -256,25 +260,25 @@ impl Dense {
                 vectors_step: images,
                 steps: HIDDEN,
                 acc_init: AccInit::Zero,
-                out: flipped.as_mut_ptr(),
+                out: transposed.as_mut_ptr(),
                 out_row: images,
                 rows: ROWS,
                 columns: images,
             };
-            // SAFETY: these rows of the kernel and all hidden units are there.
+            // SAFETY: the kernel has these rows, and `hidden_transposed` has a row per hidden unit.
             unsafe { if const { S::LANES == 16 } { matmul.run::<S, 12, 2>() } else { matmul.run::<S, 6, 2>() } }
             for image in 0..n {
-                // SAFETY: these columns of the features are this task's alone.
+                // SAFETY: only this task writes these columns of the features.
                 let features = unsafe { features.range_mut(image * FEATURES + row..image * FEATURES + row + ROWS) };
-                for (feature, flipped) in features.iter_mut().zip(flipped.chunks_exact(images)) {
-                    *feature = flipped[image];
+                for (feature, transposed) in features.iter_mut().zip(transposed.chunks_exact(images)) {
+                    *feature = transposed[image];
                 }
             }
         });
     }
 }
 
-/// What the network thinks of one image: its score, and instead of the sums their gradient of the mean loss over `n` images.
+/// Score of one image. Replaces the logits by the gradient of the mean loss over `n` images.
 fn softmax(classes: &mut [f32], label: usize, n: usize) -> Score {
     let mut best = 0;
     for class in 1..CLASSES {
@@ -299,7 +303,7 @@ fn softmax(classes: &mut [f32], label: usize, n: usize) -> Score {
     Score { loss: sum.ln() - label_logit, correct: usize::from(best == label), images: 1 }
 }
 
-/// Of a matrix with rows of `size`: as much of the sum over rows as there is buffer.
+/// Sums the rows of a matrix with `size` columns, as many columns as `sums` has.
 fn sum_rows(matrix: &[f32], size: usize, sums: &mut [f32]) {
     sums.fill(0.0);
     for row in matrix.chunks_exact(size) {

@@ -1,15 +1,15 @@
-//! The gradient of a convolution's kernel from one image: for each tap in the patch and each channel out, the sum over all pixels of
-//! what the patch held there times the output gradient.
+//! Kernel gradient of a convolution for one image: for each tap and channel pair, the sum over all pixels of the input
+//! under the tap times the output gradient.
 
 use super::tile::{self, Tile, TileOperands};
 use crate::compute::simd::{Simd, SimdKernel};
 
 /// Adds to the gradient of a kernel `[3][3][CIN][COUT]`.
 pub struct KernelGradient<'a, const CIN: usize, const COUT: usize> {
-    /// As it went into the layer, with its frame of zeros where the layer pads.
+    /// Input of the layer, zero-padded if the layer pads.
     pub input: &'a [f32],
     pub input_row: usize,
-    /// Begins at the first pixel, inside of any frame.
+    /// Output gradient from its first pixel, without leading padding.
     pub output_gradient: &'a [f32],
     pub output_row: usize,
     pub rows: usize,
@@ -17,17 +17,18 @@ pub struct KernelGradient<'a, const CIN: usize, const COUT: usize> {
     pub gradient: &'a mut [f32],
 }
 
-/// Rows of pixels to go through with one tile after the other: about what the first cache holds.
+/// Rows of pixels processed with each tile before the next: about the size of the L1 cache.
 const ROWS_PER_BAND: usize = 4;
 
 impl<const CIN: usize, const COUT: usize> KernelGradient<'_, CIN, COUT> {
-    /// In tiles of `P` places of a patch's row times `V` vectors of channels.
+    /// Runs in tiles of `P` values of a patch row times `V` vectors of channels.
     pub fn run<S: Simd, const P: usize, const V: usize>(self) {
         let KernelGradient { input, input_row, output_gradient, output_row, rows, columns, ref gradient } = self;
         assert!(rows > 0 && columns > 0 && (3 * CIN).is_multiple_of(P) && COUT.is_multiple_of(V * S::LANES));
         assert!(input.len() >= (rows + 1) * input_row + (columns + 2) * CIN && gradient.len() == 9 * CIN * COUT);
         assert!(output_gradient.len() >= (rows - 1) * output_row + columns * COUT);
-        // SAFETY: the engine is made only on processors that have `S`; the checks above are what the work needs.
+        // SAFETY: the engine is created only if the CPU supports `S`; the assertions above are what the kernel
+        // requires.
         unsafe { S::dispatch(Tiled::<CIN, COUT, P, V>(self)) }
     }
 }
@@ -41,7 +42,7 @@ impl<const CIN: usize, const COUT: usize, const P: usize, const V: usize> SimdKe
             for kernel_row in 0..3 {
                 for tap in (0..3 * CIN).step_by(P) {
                     for channel in (0..COUT).step_by(V * S::LANES) {
-                        // SAFETY: all are inside; see `KernelGradient::run`.
+                        // SAFETY: all indices are in bounds, see `KernelGradient::run`.
                         unsafe { self.tile::<S>(band, kernel_row, tap, channel) }
                     }
                 }
@@ -82,7 +83,7 @@ impl<const CIN: usize, const COUT: usize, const P: usize, const V: usize> Tiled<
     }
 }
 
-/// Adds the sum over all pixels to the gradient of the biases.
+/// Adds the sum over all pixels to the bias gradient.
 pub fn add_bias<const COUT: usize>(
     output_gradient: &[f32],
     output_row: usize,

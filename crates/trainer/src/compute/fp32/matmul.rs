@@ -1,12 +1,12 @@
-//! Products of matrices, for the dense layers.
+//! Matrix products for the dense layers.
 
 use super::tile::{self, Tile, TileOperands};
 use crate::compute::simd::{Simd, SimdKernel};
 
-/// `out[row][column] = acc_init + sum over steps of scalars[row][flip_kernel] * vectors[flip_kernel][column]`.
+/// `out[row][column] = acc_init + sum over steps of scalars[row][step] * vectors[step][column]`. Strides are in values.
 pub struct MatMul {
     pub scalars: *const f32,
-    /// From the number of one row to that of the next.
+    /// Stride between the scalars of two rows.
     pub scalars_row_stride: usize,
     pub scalars_step: usize,
     pub vectors: *const f32,
@@ -21,21 +21,23 @@ pub struct MatMul {
 
 pub enum AccInit {
     Zero,
-    /// From the same for every row.
+    /// One initial row for all rows of `out`.
     Row(*const f32),
-    /// From what is there.
+    /// The current contents of `out`.
     Out,
 }
 
 impl MatMul {
-    /// In tiles of `P` rows times `V` vectors, which must divide what is asked for.
+    /// Runs in tiles of `P` rows times `V` vectors, which must divide `rows` and `columns`.
     ///
     /// # Safety
     ///
-    /// The numbers and vectors must be readable, `out` writable, by this thread alone.
+    /// All scalars and vectors addressed by the fields must be readable. The addressed part of `out` must be writable
+    /// and accessed by no other thread.
     pub unsafe fn run<S: Simd, const P: usize, const V: usize>(self) {
         assert!(self.rows.is_multiple_of(P) && self.columns.is_multiple_of(V * S::LANES));
-        // SAFETY: the engine is made only on processors that have `S`; for the rest the caller answers.
+        // SAFETY: the engine is created only if the CPU supports `S`; the caller guarantees that the operands are
+        // valid.
         unsafe { S::dispatch(Tiled::<P, V>(self)) }
     }
 }
@@ -48,7 +50,8 @@ impl<const P: usize, const V: usize> SimdKernel for Tiled<P, V> {
         let job = self.0;
         for row in (0..job.rows).step_by(P) {
             for column in (0..job.columns).step_by(V * S::LANES) {
-                // SAFETY: tiles lie inside of what the caller of `MatMul::run` answers for.
+                // SAFETY: tiles are inside of the rows and columns that the caller of `MatMul::run` guarantees to be
+                // valid.
                 unsafe {
                     let out = job.out.add(row * job.out_row + column);
                     let mut tile: Tile<S, P, V> = tile::zeros();

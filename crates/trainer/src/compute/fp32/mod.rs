@@ -1,11 +1,12 @@
-//! Steps in single precision, with the vectors of one instruction set.
+//! Step engine in single precision, generic over the instruction set.
 //!
-//! First every image goes through the convolutions by itself, as what it needs fits the second cache; then the batch goes through the
-//! dense layers and back; then every image back through the convolutions. Images form groups that depend on the size of the batch alone.
-//! Each group sums its own gradients and groups are added in order, so the number of threads leaves no trace in the result. Nor does who has
-//! done it: ranks of one host that are ahead take groups of those that are behind.
+//! First each image goes through the convolutions on its own, since its activations fit the L2 cache. Then the batch
+//! goes through the dense layers forward and backward, then each image backward through the convolutions. Images form
+//! groups that depend on the batch size alone. Each group sums its own gradients and groups are added in order, so
+//! results do not depend on the number of threads. Nor do they depend on work stealing, in which ranks of one host that
+//! are ahead execute groups of those that are behind.
 
-#![allow(clippy::needless_range_loop, reason = "places in a tile have scalars, as in the prose")]
+#![allow(clippy::needless_range_loop, reason = "indices of a tile are used as in the comments")]
 
 mod convolution;
 mod convolutions;
@@ -45,18 +46,18 @@ pub fn engine(isa: Isa, threads: usize, batch: usize) -> Box<dyn StepEngine> {
 struct F32Engine<S> {
     kernels: Kernels,
     activations: Activations,
-    /// By thread; the image is for scores, which remember nothing.
+    /// By thread. The activations are for scoring, which keeps none per image.
     scratch_by_thread: Vec<Mutex<(Scratch, ImageActivations)>>,
     dense: Dense,
     batch: usize,
-    /// The way back of each group. Others take some of them only where there is a yard.
+    /// Backward passes of the groups, when work stealing is disabled; otherwise the queue in shared memory is used.
     tasks: TaskQueue,
     peers: Option<StealPeers>,
     stolen: AtomicU64,
     simd: PhantomData<S>,
 }
 
-/// What the way back needs and makes.
+/// Activations and gradients of the backward pass.
 struct Activations {
     /// By image.
     images: Vec<Mutex<ImageActivations>>,
@@ -64,14 +65,15 @@ struct Activations {
     groups: Vec<Mutex<[AlignedBuf; CONV_PARAMETERS]>>,
 }
 
-/// The ranks of this host, who see what the others keep.
+/// The other ranks of this host and their shared buffers.
 struct StealPeers {
-    yard: Arc<TaskPool>,
-    /// Rank, what it keeps, and the gradients of its features.
+    task_pool: Arc<TaskPool>,
+    /// Rank, its activations, and the gradients of its features.
     others: Vec<(usize, Activations, AlignedBuf)>,
 }
 
-/// Images of a group: not so many that one who waits for another's last group waits long, not so few that adding groups takes time.
+/// Images per group. Large groups make a rank wait long for the last stolen one; small groups make adding them
+/// expensive.
 fn group_size(batch: usize) -> usize {
     batch.div_ceil(32).max(2)
 }
@@ -84,7 +86,7 @@ impl Activations {
         Activations { images, groups: (0..max_groups).map(&mut group).collect() }
     }
 
-    /// Back through the convolutions with the images of one group; `features` are the gradients of all.
+    /// Backward pass of one group through the convolutions; `features` has the gradients of all images.
     fn backward_group<S: Simd>(&self, task: Task, kernels: &Kernels, scratch: &mut Scratch, features: &[f32]) {
         let TaskParams { images, with_dropout } = TaskParams::decode(task.tag);
         let (first, group) = (task.number * group_size(images), group_size(images));
@@ -98,7 +100,7 @@ impl Activations {
     }
 }
 
-/// What all who take tasks of a batch must know.
+/// Parameters of a batch's tasks, encoded in one word of the task queue.
 struct TaskParams {
     images: usize,
     with_dropout: bool,
@@ -149,7 +151,7 @@ impl<S: Simd> F32Engine<S> {
             let pixels = &batch.images[image * IMAGE..][..IMAGE];
             let dropout =
                 [0, 1].map(|layer| dropout_seed.map(|dropout_seed| DropoutMask::new(dropout_seed, image, layer)));
-            // SAFETY: the features of an image are taken by its task alone.
+            // SAFETY: only the task of this image accesses its features.
             let features = unsafe { features.range_mut(image * FEATURES..(image + 1) * FEATURES) };
             convolutions::forward::<S>(activations, scratch, kernels, weights, pixels, dropout, features);
         });
@@ -170,7 +172,7 @@ impl<S: Simd> StepEngine for F32Engine<S> {
         self.dense.backward::<S>(pool, weights, batch.len(), gradients);
 
         let F32Engine { kernels, activations, scratch_by_thread, dense, tasks, peers, .. } = self;
-        let tasks = peers.as_ref().map_or(&*tasks, |StealPeers { yard, .. }| yard.tasks(yard.rank()));
+        let tasks = peers.as_ref().map_or(&*tasks, |StealPeers { task_pool, .. }| task_pool.tasks(task_pool.rank()));
         let n_groups = batch.len().div_ceil(group_size(batch.len()));
         tasks.publish(n_groups, TaskParams { images: batch.len(), with_dropout: dropout_seed.is_some() }.encode());
         gradients.yield_point();
@@ -184,9 +186,9 @@ impl<S: Simd> StepEngine for F32Engine<S> {
             });
             gradients.yield_point();
         }
-        if let Some(StealPeers { yard, .. }) = peers {
-            // If one that stolen is gone, so is the step that all make together: it will say who.
-            let _ = yard.wait();
+        if let Some(StealPeers { task_pool, .. }) = peers {
+            // If a rank that stole a task has died, the collective step that follows reports it by name.
+            let _ = task_pool.wait();
         }
         let groups = &activations.groups[..n_groups];
         for parameter in [6, 7, 4, 5, 2, 3, 0, 1] {
@@ -207,25 +209,25 @@ impl<S: Simd> StepEngine for F32Engine<S> {
         arena.used()
     }
 
-    fn enable_stealing(&mut self, yard: TaskPool) {
-        let (yard, batch) = (Arc::new(yard), self.batch);
+    fn enable_stealing(&mut self, task_pool: TaskPool) {
+        let (task_pool, batch) = (Arc::new(task_pool), self.batch);
         let buffers_of = |rank| {
-            let mut arena = BumpArena::in_shared_memory(&yard, rank);
+            let mut arena = BumpArena::in_shared_memory(&task_pool, rank);
             let features = Dense::features(batch, &mut arena);
             (rank, Activations::new::<S>(batch, &mut arena), features)
         };
-        (_, self.activations, self.dense.features) = buffers_of(yard.rank());
-        let others = (0..yard.n_ranks()).filter(|rank| *rank != yard.rank()).map(buffers_of).collect();
-        self.peers = Some(StealPeers { yard, others });
+        (_, self.activations, self.dense.features) = buffers_of(task_pool.rank());
+        let others = (0..task_pool.n_ranks()).filter(|rank| *rank != task_pool.rank()).map(buffers_of).collect();
+        self.peers = Some(StealPeers { task_pool, others });
     }
 
     fn steal_tasks(&mut self, pool: &ThreadPool) {
-        let F32Engine { kernels, scratch_by_thread, peers: Some(StealPeers { yard, others }), stolen, .. } = self
+        let F32Engine { kernels, scratch_by_thread, peers: Some(StealPeers { task_pool, others }), stolen, .. } = self
         else {
             return;
         };
         for (rank, activations, features) in others {
-            let tasks = yard.tasks(*rank);
+            let tasks = task_pool.tasks(*rank);
             if tasks.remaining() == 0 {
                 continue;
             }
@@ -245,14 +247,14 @@ impl<S: Simd> StepEngine for F32Engine<S> {
     }
 }
 
-/// The sum over groups, in their order.
+/// Sums the gradients of the groups in order.
 fn add_groups(pool: &ThreadPool, groups: &[Mutex<[AlignedBuf; CONV_PARAMETERS]>], parameter: usize, out: &mut [f32]) {
     const CHUNK: usize = 4096;
     let size = out.len();
     let out = DisjointSlice::new(out);
     pool.for_each_task(size.div_ceil(CHUNK), &|_, chunk| {
         let (first, len) = (chunk * CHUNK, CHUNK.min(size - chunk * CHUNK));
-        // SAFETY: a chunk is taken by its task alone.
+        // SAFETY: only this task accesses its chunk.
         let out = unsafe { out.range_mut(first..first + len) };
         out.fill(0.0);
         for group in groups {

@@ -1,16 +1,17 @@
-//! The 2x2 maximum with the dropout behind it, over two rows of activations. Both come together, as both only decide which value goes on:
-//! forward that is noted as one bit for each of the four window (the first of equal ones wins), backward the gradient goes there.
+//! 2x2 max pooling followed by dropout, over two rows of activations. Both are one kernel, since both only select which
+//! value passes: the forward pass stores one bit for each of the four window corners (the first of equal values wins),
+//! and the backward pass routes the gradient there.
 //!
-//! A maximum of zero passes no gradient: the ReLU before it would stop it anyway.
+//! A maximum of zero passes no gradient: the ReLU before it would block it anyway.
 
 use crate::compute::simd::{Simd, SimdKernel};
 use crate::network::{DROPOUTS, DropoutSeed};
 use crate::random;
 
-/// The four window of a maximum, for the channels of one vector: bits where the gradient goes.
+/// For each of the four corners of a window, the channels of one vector whose gradient goes there.
 pub type ArgmaxMasks = [u16; 4];
 
-/// What dropout does to the values of one image.
+/// Dropout of one layer for one image.
 #[derive(Clone, Copy)]
 pub struct DropoutMask {
     pub key: u64,
@@ -26,12 +27,12 @@ impl DropoutMask {
     }
 }
 
-/// From two rows of activations with an even number of pixels to one row of half as many.
+/// Pools two rows with an even number of pixels into one row of half as many.
 pub struct Pool<'a, const CHANNELS: usize> {
     pub upper: &'a [f32],
     pub lower: &'a [f32],
     pub dropout: Option<DropoutMask>,
-    /// The corner_idx of the first value among those of the image.
+    /// Index of the first output value within the image's layer.
     pub first: usize,
     pub output: &'a mut [f32],
     pub argmax: &'a mut [ArgmaxMasks],
@@ -42,7 +43,8 @@ impl<const CHANNELS: usize> Pool<'_, CHANNELS> {
         let size = self.output.len();
         assert!(size.is_multiple_of(CHANNELS) && self.first.is_multiple_of(16) && CHANNELS.is_multiple_of(16));
         assert!(self.upper.len() >= 2 * size && self.lower.len() >= 2 * size && self.argmax.len() >= size / S::LANES);
-        // SAFETY: the engine is made only on processors that have `S`; the checks above are what the work needs.
+        // SAFETY: the engine is created only if the CPU supports `S`; the assertions above are what the kernel
+        // requires.
         unsafe { S::dispatch(self) }
     }
 }
@@ -55,7 +57,8 @@ impl<const CHANNELS: usize> SimdKernel for Pool<'_, CHANNELS> {
         for (vector, argmax) in argmax.iter_mut().enumerate().take(output.len() / S::LANES) {
             let value = vector * S::LANES;
             let corner = value / CHANNELS * 2 * CHANNELS + value % CHANNELS;
-            // SAFETY: two pixels from the corner are inside of both rows, `value` inside of the output; see `Pool::run`.
+            // SAFETY: two pixels starting at `corner` are in bounds of both rows, and `value` of the output; see
+            // `Pool::run`.
             unsafe {
                 let (upper, lower) = (upper.as_ptr().add(corner), lower.as_ptr().add(corner));
                 let (right_upper, right_lower) = (upper.add(CHANNELS), lower.add(CHANNELS));
@@ -71,7 +74,7 @@ impl<const CHANNELS: usize> SimdKernel for Pool<'_, CHANNELS> {
                     free &= keep_lanes::<S>(dropout, first + value);
                 }
                 best.mul(S::splat(scale)).mask_lanes(free).store(output.as_mut_ptr().add(value));
-                // The last corner_idx that was above all before it is the first of the greatest.
+                // The last corner that exceeded all earlier ones is the first of the largest values.
                 for corner_idx in (0..4).rev() {
                     argmax[corner_idx] = if corner_idx == 0 { free } else { free & later[corner_idx] };
                     free &= !argmax[corner_idx];
@@ -81,15 +84,15 @@ impl<const CHANNELS: usize> SimdKernel for Pool<'_, CHANNELS> {
     }
 }
 
-/// From the gradient of one row of maxima to those of two rows of activations.
+/// Routes the gradient of one pooled row back to two rows of activations.
 pub struct Unpool<'a, const CHANNELS: usize> {
     pub gradient: &'a [f32],
     pub argmax: &'a [ArgmaxMasks],
-    /// Of the dropout.
+    /// Scale of the dropout.
     pub scale: f32,
     pub upper: &'a mut [f32],
     pub lower: &'a mut [f32],
-    /// Adds to the gradient of the layer before: what goes anywhere goes through its bias.
+    /// Bias gradient of the layer before, to which all routed gradients are added.
     pub bias: &'a mut [f32],
 }
 
@@ -98,7 +101,8 @@ impl<const CHANNELS: usize> Unpool<'_, CHANNELS> {
         let size = self.gradient.len();
         assert!(size.is_multiple_of(CHANNELS) && CHANNELS.is_multiple_of(16) && self.bias.len() == CHANNELS);
         assert!(self.upper.len() >= 2 * size && self.lower.len() >= 2 * size && self.argmax.len() >= size / S::LANES);
-        // SAFETY: the engine is made only on processors that have `S`; the checks above are what the work needs.
+        // SAFETY: the engine is created only if the CPU supports `S`; the assertions above are what the kernel
+        // requires.
         unsafe { S::dispatch(self) }
     }
 }
@@ -110,7 +114,8 @@ impl<const CHANNELS: usize> SimdKernel for Unpool<'_, CHANNELS> {
         for (vector, argmax) in argmax.iter().enumerate().take(gradient.len() / S::LANES) {
             let value = vector * S::LANES;
             let corner = value / CHANNELS * 2 * CHANNELS + value % CHANNELS;
-            // SAFETY: two pixels from the corner are inside of both rows, `value` inside of the gradient; see `Unpool::run`.
+            // SAFETY: two pixels starting at `corner` are in bounds of both rows, and `value` of the gradient; see
+            // `Unpool::run`.
             unsafe {
                 let gradient = S::load(gradient.as_ptr().add(value)).mul(S::splat(scale));
                 let rows = [upper.as_mut_ptr().add(corner), lower.as_mut_ptr().add(corner)];
@@ -125,15 +130,15 @@ impl<const CHANNELS: usize> SimdKernel for Unpool<'_, CHANNELS> {
     }
 }
 
-/// Bits of the values, from `first` on, that are not dropped. See `DropoutSeed::key` for how that is drawn.
+/// Bit mask of the values, starting at `first`, that are not dropped. `DropoutSeed::key` defines the random numbers.
 #[inline(always)]
 pub fn keep_lanes<S: Simd>(dropout: DropoutMask, first: usize) -> u16 {
     let eight = |word: usize| u16::from(keep_bits(random::word_at(dropout.key, word as u64), dropout.dropped));
     if const { S::LANES == 16 } { eight(first / 8) | (eight(first / 8 + 1) << 8) } else { eight(first / 8) }
 }
 
-/// A bit for each byte that is at least `least`, which is at most 128. Adding to seven bits of each byte carries into the eighth where they
-/// are enough; the product brings the eighth bits together.
+/// Bit mask of the bytes that are at least `least`, which must be at most 128. Adding to the low seven bits of each
+/// byte carries into the eighth if they suffice; the multiplication gathers the eighth bits.
 #[inline(always)]
 fn keep_bits(word: u64, least: u8) -> u8 {
     const ONES: u64 = 0x0101_0101_0101_0101;
@@ -147,7 +152,7 @@ mod tests {
     use crate::random::Random;
 
     #[test]
-    fn bits_of_bytes_that_are_enough() {
+    fn keep_bits_matches_a_bytewise_comparison() {
         let mut random = Random::from_key(&[1]);
         for least in [1, 63, 64, 65, 127, 128] {
             for _ in 0..1000 {

@@ -1,4 +1,5 @@
-//! Kernels on sizes that no layer of the network has, on every instruction set of this processor, against the plain layers.
+//! Kernels with sizes that no layer of the network has, on every instruction set of this CPU, against the reference
+//! layers.
 
 use super::convolution::{Convolution, Epilogue, flip_kernel};
 use super::kernel_gradient::{KernelGradient, add_bias};
@@ -27,16 +28,16 @@ fn check(what: &str, given: &[f32], wanted: &[f64]) {
 }
 
 /// A square of pixels with `frame` rows and columns of zeros around it.
-fn framed(pixels: &[f32], channels: usize, side: usize, frame: usize) -> Vec<f32> {
+fn padded(pixels: &[f32], channels: usize, side: usize, frame: usize) -> Vec<f32> {
     let framed_side = side + 2 * frame;
-    let mut framed = vec![0.0; framed_side * framed_side * channels];
+    let mut padded = vec![0.0; framed_side * framed_side * channels];
     for (row, pixels) in pixels.chunks_exact(side * channels).enumerate() {
-        framed[((row + frame) * framed_side + frame) * channels..][..side * channels].copy_from_slice(pixels);
+        padded[((row + frame) * framed_side + frame) * channels..][..side * channels].copy_from_slice(pixels);
     }
-    framed
+    padded
 }
 
-/// A layer over a square, forward and backward, in tiles of 5 pixels or 3 places.
+/// A convolution of a square, forward and backward, in tiles of 5 pixels or 3 values.
 fn convolution<S: Simd, const CIN: usize, const COUT: usize>(isa: Isa, side: usize, padding: usize) {
     let what = |part: &str| format!("{isa:?}, {CIN} to {COUT}, side {side}, padding {padding}: {part}");
     let random = &mut Random::from_key(&[side as u64, CIN as u64]);
@@ -46,7 +47,7 @@ fn convolution<S: Simd, const CIN: usize, const COUT: usize>(isa: Isa, side: usi
     let layer = Layer::Convolution { weights: LinearLayer { kernel: 0, inputs: CIN, outputs: COUT }, side, padding };
     let parameters = [wide(&kernel), wide(&bias)];
 
-    let framed_input = framed(&input, CIN, side, padding);
+    let framed_input = padded(&input, CIN, side, padding);
     let mut output = vec![0.0; out * out * COUT];
     let forward = Convolution::<CIN, COUT> {
         input: &framed_input,
@@ -71,7 +72,7 @@ fn convolution<S: Simd, const CIN: usize, const COUT: usize>(isa: Isa, side: usi
         let frame = 2 - padding;
         let backward = |epilogue, output: &mut [f32]| {
             let backward = Convolution::<COUT, CIN> {
-                input: &framed(&output_gradient, COUT, out, frame),
+                input: &padded(&output_gradient, COUT, out, frame),
                 input_row: (out + 2 * frame) * COUT,
                 nonzero_rows: frame..out + frame,
                 kernel: &flipped,
@@ -104,7 +105,7 @@ fn convolution<S: Simd, const CIN: usize, const COUT: usize>(isa: Isa, side: usi
     };
     gradient.run::<S, 3, 2>();
     add_bias::<COUT>(&output_gradient, out * COUT, out, out, &mut bias_gradient);
-    // They add to what is there.
+    // The kernels add to existing values.
     let [kernel_wanted, bias_wanted] =
         wanted.map(|wanted| wanted.into_iter().map(|value| value + 1.0).collect::<Vec<_>>());
     check(&what("gradient of the kernel"), &kernel_gradient, &kernel_wanted);
@@ -119,8 +120,8 @@ fn convolutions<S: Simd>(isa: Isa) {
 }
 
 #[test]
-fn convolutions_are_the_plain_ones_on_every_instruction_set() {
-    on_each(|isa| match isa {
+fn convolutions_match_the_reference_on_every_instruction_set() {
+    for_each_isa(|isa| match isa {
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => convolutions::<Avx512>(isa),
         #[cfg(target_arch = "x86_64")]
@@ -129,8 +130,9 @@ fn convolutions_are_the_plain_ones_on_every_instruction_set() {
     });
 }
 
-/// Two rows of 14 pixels of 32 channels with many equal values, as if they were the third row of maxima of the first dropout's layer.
-fn maxima<S: Simd>(isa: Isa, dropout_seed: Option<DropoutSeed>) {
+/// Two rows of 14 pixels of 32 channels with many equal values, positioned as the third pooled row of the first dropout
+/// layer.
+fn pooling<S: Simd>(isa: Isa, dropout_seed: Option<DropoutSeed>) {
     let (pixels, first, image) = (7, 2 * 15 * 32, 3);
     let random = &mut Random::from_key(&[5]);
     let rows: Vec<f32> = (0..4 * pixels * 32).map(|_| random.below(3) as f32).collect();
@@ -156,24 +158,24 @@ fn maxima<S: Simd>(isa: Isa, dropout_seed: Option<DropoutSeed>) {
             wanted_bias[value % 32] += f64::from(gradient[value] * scale);
         }
     }
-    check(&format!("{isa:?}: maxima"), &output, &wanted_output);
+    check(&format!("{isa:?}: pooling"), &output, &wanted_output);
     check(&format!("{isa:?}: their gradient"), &back, &wanted_back);
     check(&format!("{isa:?}: gradient of the bias before"), &bias, &wanted_bias);
 }
 
 #[test]
-fn maxima_and_dropout_are_the_plain_ones_on_every_instruction_set() {
+fn pooling_and_dropout_match_the_reference_on_every_instruction_set() {
     for dropout_seed in [None, Some(DropoutSeed { seed: 1, step: 2, first: 3 })] {
-        on_each(|isa| match isa {
+        for_each_isa(|isa| match isa {
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => maxima::<Avx512>(isa, dropout_seed),
+            Isa::Avx512 => pooling::<Avx512>(isa, dropout_seed),
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => maxima::<Avx2>(isa, dropout_seed),
-            _ => maxima::<Portable>(isa, dropout_seed),
+            Isa::Avx2 => pooling::<Avx2>(isa, dropout_seed),
+            _ => pooling::<Portable>(isa, dropout_seed),
         });
     }
 }
 
-fn on_each(check: impl Fn(Isa)) {
+fn for_each_isa(check: impl Fn(Isa)) {
     Isa::ALL.into_iter().filter(|isa| isa.is_supported()).for_each(check);
 }

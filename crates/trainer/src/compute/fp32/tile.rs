@@ -1,39 +1,41 @@
-//! The heart of all layers: a tile of sums of products that stays in registers.
+//! Register tile: a block of sums of products that stays in registers. All fp32 layers are built on it.
 //!
-//! A tile has `P` rows of `V` vectors. Each turn multiplies one number for each row with `V` vectors that all rows share:
+//! A tile has `P` rows of `V` vectors. Each step multiplies one scalar per row with `V` vectors that all rows share:
 //!
 //! ```text
-//! tile[p][v] += numbers[p * row + k * turn] * vectors[k * stride + v]        for k in 0..turns
+//! tile[p][v] += scalars[p * row_stride + k * scalar_step] * vectors[k * vector_step + v]        for k in 0..steps
 //! ```
 //!
-//! With other steps it is a convolution (rows are pixels, turns go over the patch), its kernel's gradient (rows are places in the
-//! patch, turns go over pixels), or a product of matrices.
+//! Depending on the strides it is a convolution (rows are pixels, steps run over the patch), a kernel gradient (rows
+//! are values of the patch, steps run over pixels), or a matrix product.
 
 use crate::compute::simd::Simd;
 
 pub type Tile<S, const P: usize, const V: usize> = [[S; V]; P];
 
-/// What a tile is made from.
+/// Operands of a tile. Strides are in values.
 #[derive(Clone, Copy)]
 pub struct TileOperands {
     pub scalars: *const f32,
-    /// From the number of one row to that of the next.
+    /// Stride between the scalars of two rows.
     pub row_stride: usize,
-    /// From the numbers of one turn to those of the next.
+    /// Stride between the scalars of two steps.
     pub scalar_step: usize,
     pub vectors: *const f32,
-    /// From the vectors of one turn to those of the next.
+    /// Stride between the vectors of two steps.
     pub vector_step: usize,
     pub steps: usize,
 }
 
+/// Adds the products of all steps to the tile.
+///
 /// # Safety
 ///
-/// All numbers and vectors of all turns must be there; for the rest see [`Simd`].
+/// All scalars and vectors addressed by `operands` must be readable, and the CPU must support `S` (see [`Simd`]).
 #[inline(always)]
 pub unsafe fn add<S: Simd, const P: usize, const V: usize>(tile: &mut Tile<S, P, V>, operands: TileOperands) {
     let TileOperands { mut scalars, row_stride, scalar_step, mut vectors, vector_step, steps } = operands;
-    // A copy, so that the compiler sees that nobody else looks at it and keeps it in registers.
+    // A local copy, so that the compiler can prove that nothing aliases it and keeps it in registers.
     let mut sums = *tile;
     unsafe {
         for _ in 0..steps {
@@ -54,9 +56,11 @@ pub unsafe fn add<S: Simd, const P: usize, const V: usize>(tile: &mut Tile<S, P,
     *tile = sums;
 }
 
+/// A tile of zeros.
+///
 /// # Safety
 ///
-/// See [`Simd`].
+/// The CPU must support `S` (see [`Simd`]).
 #[inline(always)]
 pub unsafe fn zeros<S: Simd, const P: usize, const V: usize>() -> Tile<S, P, V> {
     [[unsafe { S::splat(0.0) }; V]; P]

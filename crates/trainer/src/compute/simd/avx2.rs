@@ -1,4 +1,4 @@
-//! Eight numbers, sixteen registers.
+//! AVX2: vectors of 8 `f32`, 16 registers.
 
 use std::arch::x86_64::*;
 
@@ -8,7 +8,8 @@ use super::{Simd, SimdKernel};
 #[repr(transparent)]
 pub struct Avx2(__m256);
 
-// SAFETY: each method is the instruction it is named after, or a few; callers have made sure that the processor has them.
+// SAFETY: each method is a few AVX2 or FMA instructions; the trait requires callers to ensure that the CPU supports
+// them.
 unsafe impl Simd for Avx2 {
     const LANES: usize = 8;
 

@@ -1,4 +1,4 @@
-//! Sixteen numbers, thirty-two registers.
+//! AVX-512: vectors of 16 `f32`, 32 registers.
 
 use std::arch::x86_64::*;
 
@@ -8,7 +8,7 @@ use super::{Simd, SimdKernel};
 #[repr(transparent)]
 pub struct Avx512(__m512);
 
-// SAFETY: each method is the instruction it is named after; callers have made sure that the processor has it.
+// SAFETY: each method is one AVX-512F instruction; the trait requires callers to ensure that the CPU supports it.
 unsafe impl Simd for Avx512 {
     const LANES: usize = 16;
 

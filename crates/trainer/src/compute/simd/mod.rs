@@ -1,8 +1,9 @@
-//! Vectors of single precision numbers, so that every kernel is written once and runs on each instruction set. Entered by kernels only.
+//! Portable `f32` vectors: every kernel is written once and compiled for each instruction set.
 //!
-//! A kernel is a [`SimdKernel`]: its numbers and pointers in a struct, its loops in `run`. [`Simd::dispatch`] runs it as code of that instruction set.
-//! For that, all it calls must be `#[inline(always)]`, down to the methods here: what is not inlined would be compiled for the oldest
-//! processor, and pass vectors through memory.
+//! A kernel is a [`SimdKernel`]: a struct with its operands and a `run` method with its loops. [`Simd::dispatch`] runs
+//! it inside a function compiled for that instruction set. Everything that `run` calls must be `#[inline(always)]`,
+//! down to the methods here: code that is not inlined would be compiled for the baseline CPU and pass vectors through
+//! memory.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -16,13 +17,14 @@ pub use avx2::Avx2;
 pub use avx512::Avx512;
 pub use portable::Portable;
 
-/// A vector.
+/// A vector of `f32`.
 ///
 /// # Safety
 ///
-/// All methods need a processor with the instruction set of the implementing type; `load` and `store` reach over `LANES` numbers.
+/// All methods require a CPU with the instruction set of the implementing type. `load` and `store` access `LANES`
+/// consecutive values, which must be valid.
 pub unsafe trait Simd: Copy + Send + Sync + 'static {
-    /// Numbers in a vector: 16 or 8.
+    /// Values per vector: 16 or 8.
     const LANES: usize;
 
     unsafe fn dispatch<W: SimdKernel>(kernel: W);
@@ -34,18 +36,21 @@ pub unsafe trait Simd: Copy + Send + Sync + 'static {
     unsafe fn mul(self, other: Self) -> Self;
     /// `self * factor + summand`.
     unsafe fn mul_add(self, factor: Self, summand: Self) -> Self;
-    /// The greater ones; where one is no number, that of `other`.
+    /// Lane-wise maximum; if either value is NaN, the one of `other`.
     unsafe fn max(self, other: Self) -> Self;
-    /// A bit for each lane, from the lowest, where `self` is greater.
+    /// Bit mask, lowest lane first, of the lanes in which `self` is greater.
     unsafe fn gt_mask(self, other: Self) -> u16;
-    /// Zero in the lanes whose bit is not set.
+    /// Zeroes the lanes whose bit is not set.
     unsafe fn mask_lanes(self, lanes: u16) -> Self;
 }
 
-/// What runs as code of one instruction set.
+/// Code that is compiled once for each instruction set.
 pub trait SimdKernel {
+    /// Runs the kernel.
+    ///
     /// # Safety
     ///
-    /// To be called by [`Simd::dispatch`] only. What else must hold is what the maker of the work has checked.
+    /// Only [`Simd::dispatch`] may call it, so that the CPU supports `S`. The constructor of the kernel has checked
+    /// that its operands are in bounds.
     unsafe fn run<S: Simd>(self);
 }

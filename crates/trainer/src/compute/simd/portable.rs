@@ -1,4 +1,4 @@
-//! Eight numbers in an array: what the compiler makes of it, on any processor.
+//! Portable fallback: arrays of 8 `f32` that the compiler vectorises for any CPU.
 
 use super::{Simd, SimdKernel};
 
@@ -17,7 +17,7 @@ impl Portable {
     }
 }
 
-// SAFETY: nothing here needs a special processor.
+// SAFETY: no method needs a particular instruction set.
 unsafe impl Simd for Portable {
     const LANES: usize = 8;
 

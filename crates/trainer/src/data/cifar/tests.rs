@@ -1,4 +1,5 @@
-//! Small sets with checksums of their own, in all the forms a user may have them; and the real one, where it lies beside the project.
+//! Small data sets with checksums of their own, in all supported forms; and the real data set, if it is available
+//! beside the project.
 
 use std::fs;
 use std::io::Write;
@@ -14,7 +15,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::random::Random;
 
-/// A set like CIFAR-10 with few images a file.
+/// A data set like CIFAR-10 with few images per file.
 struct Small {
     batches: Vec<Vec<u8>>,
     checksums: Vec<String>,
@@ -32,7 +33,7 @@ impl Small {
         Small { batches, checksums: Vec::new() }.checked()
     }
 
-    /// With the checksums of what it now holds.
+    /// Recomputes the checksums.
     fn checked(mut self) -> Small {
         self.checksums = self.batches.iter().map(|bytes| hex(&Sha256::digest(bytes))).collect();
         self
@@ -68,7 +69,7 @@ impl Small {
         }
     }
 
-    /// With the directory, and entries nobody asked for.
+    /// An archive with its directory and additional entries.
     fn archive(&self) -> Vec<u8> {
         let mut tar = tar::Builder::new(Vec::new());
         let mut add = |kind: EntryType, name: &str, bytes: &[u8]| {
@@ -84,7 +85,7 @@ impl Small {
         add(EntryType::Regular, "readme.html", b"<html>");
         add(EntryType::Symlink, "data_batch_1.bin", b"");
         add(EntryType::Directory, "test_batch.bin", b"");
-        // The real archive has another order than the table, too.
+        // The order in the real archive differs from the table, too.
         for index in [3, 0, 5, 4, 2, 1] {
             add(EntryType::Regular, OFFICIAL[index].name, &self.batches[index]);
         }
@@ -123,7 +124,7 @@ fn plain_files_are_read() {
 }
 
 #[test]
-fn files_are_found_in_the_directory_that_the_archive_unpacks_to() {
+fn files_are_found_in_the_unpacked_directory() {
     let (set, directory) = (Small::new(), directory());
     set.write(&directory.path().join(DIRECTORY));
     set.check(directory.path());
@@ -140,7 +141,7 @@ fn compressed_files_are_read_beside_plain_ones() {
 }
 
 #[test]
-fn the_archive_is_read_by_its_path_and_in_its_directory() {
+fn the_archive_is_found_by_path_and_in_a_directory() {
     let (set, directory) = (Small::new(), directory());
     fs::write(directory.path().join(ARCHIVE), set.archive()).unwrap();
     set.check(directory.path());
@@ -148,7 +149,7 @@ fn the_archive_is_read_by_its_path_and_in_its_directory() {
 }
 
 #[test]
-fn a_missing_set_says_where_it_was_looked_for_and_where_to_get_it() {
+fn a_missing_data_set_names_the_paths_and_the_download() {
     let directory = directory();
     for path in [directory.path().to_owned(), directory.path().join("nowhere")] {
         let message = Small::new().refused(&path);
@@ -167,7 +168,7 @@ fn a_missing_set_says_where_it_was_looked_for_and_where_to_get_it() {
 }
 
 #[test]
-fn a_set_that_lacks_files_names_them() {
+fn missing_files_are_named() {
     let (set, directory) = (Small::new(), directory());
     set.write(directory.path());
     fs::remove_file(directory.path().join("data_batch_2.bin")).unwrap();
@@ -180,7 +181,7 @@ fn a_set_that_lacks_files_names_them() {
 }
 
 #[test]
-fn other_bytes_than_the_official_are_refused() {
+fn unofficial_files_are_rejected() {
     let (mut set, directory) = (Small::new(), directory());
     let found = set.checksums[2].clone();
     set.checksums[2].replace_range(..2, "zz");
@@ -192,10 +193,10 @@ fn other_bytes_than_the_official_are_refused() {
 }
 
 #[test]
-fn short_and_long_files_are_refused_in_every_form() {
+fn short_and_long_files_are_rejected_in_every_form() {
     let whole = Small::new();
     for (len, part) in
-        [(2 * RECORD - 1, "ends after 6145 of 6146 bytes"), (2 * RECORD + 9, "goes on after its 6146 bytes")]
+        [(2 * RECORD - 1, "ends after 6145 of 6146 bytes"), (2 * RECORD + 9, "is longer than its 6146 bytes")]
     {
         let mut set = Small::new();
         set.batches[1].resize(len, 0);
@@ -211,7 +212,7 @@ fn short_and_long_files_are_refused_in_every_form() {
 }
 
 #[test]
-fn a_label_beyond_the_classes_is_refused() {
+fn an_invalid_label_is_rejected() {
     let mut set = Small::new();
     set.batches[4][2 * RECORD] = 10;
     let (set, directory) = (set.checked(), directory());
@@ -220,7 +221,7 @@ fn a_label_beyond_the_classes_is_refused() {
 }
 
 #[test]
-fn a_file_that_unpacks_to_far_more_is_not_unpacked() {
+fn decompression_bombs_are_not_unpacked() {
     let (set, directory) = (Small::new(), directory());
     set.write(directory.path());
     let plain = directory.path().join("test_batch.bin");
@@ -228,14 +229,14 @@ fn a_file_that_unpacks_to_far_more_is_not_unpacked() {
     let zeros = vec![0; 16 << 20];
     fs::write(plain.with_extension("bin.zst"), compress_to_vec(zeros.as_slice(), CompressionLevel::Fastest)).unwrap();
     assert!(set.refused(directory.path()).contains("test_batch.bin of CIFAR-10 goes on"));
-    // An archive of zeros is an empty one, however long: reading stops where a real one would have ended.
+    // An archive of zeros is an empty one of any length: reading stops at the size limit of a real one.
     let archive = directory.path().join("zeros.tar.gz");
     fs::write(&archive, gzip(&zeros)).unwrap();
     assert!(set.refused(&archive).contains("lacks"));
 }
 
 #[test]
-fn the_real_set_is_whole_where_it_is_there() {
+fn the_real_data_set_is_read_if_available() {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/cifar10");
     let path = std::env::var_os("CORRO_CIFAR10").map_or(beside, PathBuf::from);
     if !path.exists() {
@@ -246,14 +247,14 @@ fn the_real_set_is_whole_where_it_is_there() {
     assert_eq!((dataset.train.len(), dataset.test.len()), (50_000, 10_000));
     let of_class = |images: &Images, class| images.labels.iter().filter(|label| **label == class).count();
     assert!((0..10).all(|class| of_class(&dataset.train, class) == 5000 && of_class(&dataset.test, class) == 1000));
-    // The means over the channels that everybody quotes: the colours are in their places.
+    // The well-known channel means: channels are in the right order.
     for (channel, expected) in [0.49140, 0.48216, 0.44653].into_iter().enumerate() {
         let sum: f64 = dataset.train.pixels.iter().skip(channel).step_by(CHANNELS).map(|pixel| f64::from(*pixel)).sum();
         assert!((sum / 255.0 / (50_000 * SIDE * SIDE) as f64 - expected).abs() < 1e-5);
     }
 }
 
-/// Bytes that are nothing at all, or nearly right.
+/// Random bytes, or nearly valid ones.
 fn damaged(good: Vec<u8>) -> impl Strategy<Value = Vec<u8>> {
     let few = proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8);
     let spoilt = (few, any::<prop::sample::Index>(), any::<bool>()).prop_map(move |(changes, end, cut)| {
@@ -274,7 +275,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_bytes_make_it_panic(
+    fn arbitrary_bytes_never_panic(
         plain in damaged(Small::new().batches[0].clone()),
         zstandard in damaged(compress_to_vec(Small::new().batches[1].as_slice(), CompressionLevel::Fastest)),
         archive in damaged(Small::new().archive()),

@@ -1,32 +1,33 @@
-//! The layers, each alone: from one image's input to its output, and from the gradient of the output back to those of the input and of
-//! the parameters. Entered by the reference; knows nothing of batches or losses.
+//! Reference layers: forward from one image's input to its output, backward from the output gradient to those of the
+//! input and the parameters. Knows nothing of batches or losses.
 
 use crate::network::{DROPOUTS, DropoutSeed};
 
-/// Sizes are of one image.
+/// A layer; sizes are per image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layer {
-    /// Every 3x3 window of a square of pixels, with so many rows and columns of zeros around it.
+    /// A 3x3 convolution of a square image, padded with `padding` rows and columns of zeros on each side.
     Convolution {
         weights: LinearLayer,
         side: usize,
         padding: usize,
     },
     Relu,
-    /// The largest value of each 2x2 window, by channel. An odd last row or column is left out.
+    /// 2x2 max pooling by channel. An odd last row or column is ignored.
     Pooling {
         side: usize,
         channels: usize,
     },
-    /// The index in [`DROPOUTS`].
+    /// Index in [`DROPOUTS`].
     Dropout(usize),
     Dense(LinearLayer),
 }
 
-/// What convolutions and dense layers share: `inputs` values, of a pixel or of all, become `outputs` values.
+/// The linear part of convolutions and dense layers: `inputs` values (of a pixel, or of the image) become `outputs`
+/// values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinearLayer {
-    /// The index of the parameter; its bias is the next.
+    /// Index of the kernel parameter; the bias is the next.
     pub kernel: usize,
     pub inputs: usize,
     pub outputs: usize,
@@ -57,7 +58,7 @@ pub const LAYERS: [Layer; 16] = [
 ];
 
 impl Layer {
-    /// `noise`: the chance in this step, and the image's place in its batch.
+    /// `dropout_seed`: the seed of this step, and the image's index in its batch.
     pub fn forward(
         &self,
         parameters: &[Vec<f64>],
@@ -81,7 +82,8 @@ impl Layer {
         }
     }
 
-    /// Given what went in and the gradient of what came out: adds the gradients of its parameters to `sums`, returns that of its input.
+    /// Adds the gradients of the layer's parameters to `sums` and returns the gradient of its input, given the input
+    /// and the gradient of the output.
     pub fn backward(
         &self,
         parameters: &[Vec<f64>],
@@ -114,17 +116,17 @@ impl Layer {
     }
 }
 
-/// Where a kernel touches an image: one of its 3x3 places, with a pixel below it, counts in the window (a pixel of the output).
+/// A tap of the kernel over a pixel of the image, which contributes to one window (a pixel of the output).
 struct TapHit {
     tap: usize,
     pixel: usize,
     window: usize,
 }
 
-/// All values are one pixel.
+/// A dense layer: the whole image is one pixel.
 const DENSE: TapHit = TapHit { tap: 0, pixel: 0, window: 0 };
 
-/// Where the kernel lies over the padding there is nothing to count, so no touch.
+/// All tap hits of a 3x3 kernel. Taps over padding contribute nothing and are omitted.
 fn convolution(side: usize, padding: usize) -> Vec<TapHit> {
     let windows = side + 2 * padding - 2;
     let mut hits = Vec::new();
@@ -186,7 +188,7 @@ impl LinearLayer {
     }
 }
 
-/// For every output the index of the largest input, the first of equals.
+/// For every output the index of the largest input; the first of equal ones.
 fn pooling(input: &[f64], side: usize, channels: usize) -> Vec<usize> {
     let mut all = Vec::new();
     for (window_y, window_x) in grid(side / 2) {
@@ -199,7 +201,7 @@ fn pooling(input: &[f64], side: usize, channels: usize) -> Vec<usize> {
     all
 }
 
-/// What a value is multiplied with: nothing is left of those that are dropped.
+/// Factor of a value: 0 if it is dropped.
 fn dropout_factor(dropout: usize, value: usize, dropout_seed: Option<(DropoutSeed, usize)>) -> f64 {
     match dropout_seed {
         None => 1.0,

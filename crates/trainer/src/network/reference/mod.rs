@@ -1,9 +1,9 @@
-//! A step and a score the plain way: one image after the other, layer by layer, loop by loop, all in `f64`. The tests of `compute` hold the
-//! fast step against it, and Keras holds this one. Nothing that trains comes here.
+//! Reference implementation of a step and a score: one image at a time, layer by layer, simple loops, all in `f64`. The
+//! tests of `compute` compare the fast step with it, and it is compared with Keras. Not used in training.
 //!
-//! What Keras decides and one could decide otherwise: the gradient of ReLU at 0 is 0; the first of several equal maxima gets the
-//! gradient; values that are not dropped are scaled up; the loss is taken from the values before softmax, so no logarithm meets a
-//! rounded zero; of several equally likely classes the first counts as the answer.
+//! Choices made as Keras makes them: the gradient of ReLU at 0 is 0; the first of several equal maxima gets the
+//! gradient; kept values are scaled up by dropout; the loss is computed from logits, so that no logarithm of a rounded
+//! zero occurs; of several equally likely classes the first is the prediction.
 
 mod layer;
 
@@ -11,7 +11,7 @@ pub use layer::{LAYERS, Layer, LinearLayer};
 
 use super::{Batch, CLASSES, DropoutSeed, GradientSink, IMAGE, PARAMETERS, Score, Weights};
 
-/// The mean gradients over the batch, the last parameters first; dropout where there is noise.
+/// The mean gradients over the batch, last parameters first; with dropout if there is a seed.
 pub fn step(
     weights: &Weights,
     batch: Batch<'_>,
@@ -27,14 +27,14 @@ pub fn step(
         trace.backward(&parameters, &mut sums);
     }
     for (index, sum) in sums.iter().enumerate().rev() {
-        let room = gradients.buffer(index);
-        room.iter_mut().zip(sum).for_each(|(room, sum)| *room = (sum / batch.len() as f64) as f32);
+        let buffer = gradients.buffer(index);
+        buffer.iter_mut().zip(sum).for_each(|(buffer, sum)| *buffer = (sum / batch.len() as f64) as f32);
         gradients.ready(index);
     }
     score
 }
 
-/// Without dropout, as in validation.
+/// Score without dropout, as in validation.
 pub fn score(weights: &Weights, batch: Batch<'_>) -> Score {
     let parameters = to_f64(weights);
     let mut score = Score::default();
@@ -44,18 +44,18 @@ pub fn score(weights: &Weights, batch: Batch<'_>) -> Score {
     score
 }
 
-/// One image on its way through the network, for those who look at a single layer.
+/// The forward pass of one image, with the values between the layers.
 pub struct Trace {
-    /// What goes into each of [`LAYERS`], and last what comes out: the logits.
+    /// The input of each of [`LAYERS`], and last the logits.
     pub values: Vec<Vec<f64>>,
     pub score: Score,
     label: usize,
-    /// The chance in this step, and the image's place in the batch.
+    /// The seed of this step, and the image's index in the batch.
     dropout_seed: Option<(DropoutSeed, usize)>,
 }
 
 impl Trace {
-    /// `parameters`: as [`to_f64`] makes them. `index`: of the image in the batch.
+    /// `parameters` come from [`to_f64`]; `index` is the image's index in the batch.
     pub fn forward(
         parameters: &[Vec<f64>],
         batch: Batch<'_>,
@@ -78,9 +78,10 @@ impl Trace {
         Trace { score: Score { loss, correct, images: 1 }, values, label, dropout_seed }
     }
 
-    /// Adds this image's gradients of the parameters to `sums`. Returns those of the values: of what goes into each layer, and of the logits.
+    /// Adds this image's parameter gradients to `sums`. Returns the gradients of the input of each layer and of the
+    /// logits.
     pub fn backward(&self, parameters: &[Vec<f64>], sums: &mut [Vec<f64>]) -> Vec<Vec<f64>> {
-        // Cross entropy after softmax: the probabilities, less 1 for the class that is right.
+        // Gradient of softmax with cross entropy: the probabilities, minus 1 for the label.
         let mut gradient: Vec<f64> =
             softmax(&self.values[LAYERS.len()]).into_iter().map(|(chance, _)| chance).collect();
         gradient[self.label] -= 1.0;
@@ -94,7 +95,7 @@ impl Trace {
     }
 }
 
-/// The weights as the reference computes with them.
+/// The weights in double precision.
 pub fn to_f64(weights: &Weights) -> Vec<Vec<f64>> {
     weights.0.iter().map(|values| values.iter().map(|value| f64::from(*value)).collect()).collect()
 }

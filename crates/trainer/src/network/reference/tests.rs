@@ -1,14 +1,14 @@
-//! Gradients against differences of losses, layer by layer and through the whole network.
+//! Gradients against finite differences, layer by layer and through the whole network.
 
 use super::*;
 use crate::network::glorot_init::glorot_uniform;
 use crate::random::Random;
 
 const DROPOUT_SEED: DropoutSeed = DropoutSeed { seed: 3, step: 4, first: 5 };
-/// That of the first image.
-const CHANCE: Option<(DropoutSeed, usize)> = Some((DROPOUT_SEED, 0));
+/// Dropout seed of the first image.
+const FIRST_IMAGE_SEED: Option<(DropoutSeed, usize)> = Some((DROPOUT_SEED, 0));
 
-/// A few images of noise, and weights with biases that are not all zero.
+/// A few random images, and weights with nonzero biases.
 struct Case {
     weights: Weights,
     parameters: Vec<Vec<f64>>,
@@ -37,7 +37,7 @@ impl Case {
     }
 }
 
-/// How a function changes with one of its values, from two points so far away.
+/// Central difference quotient of a function with respect to one of its values, with step `apart`.
 fn slope<T>(apart: f64, values: &mut T, one: impl Fn(&mut T) -> &mut f64, function: impl Fn(&T) -> f64) -> f64 {
     let value = *one(values);
     let mut at = |moved: f64| {
@@ -57,29 +57,30 @@ fn check(what: &str, given: f64, wanted: f64) {
     assert!((given - wanted).abs() <= 1e-6 * (1e-2 + wanted.abs()), "{what}: {given} instead of {wanted}");
 }
 
-/// The sum of outputs, each with a weight of its own.
-fn weighed(outputs: &[f64], weights: &[f64]) -> f64 {
+/// Weighted sum of the outputs.
+fn weighted_sum(outputs: &[f64], weights: &[f64]) -> f64 {
     outputs.iter().zip(weights).map(|(output, weight)| output * weight).sum()
 }
 
 #[test]
-fn every_layer_sends_back_how_its_output_changes() {
-    // Single layers are straight lines, but for few corners, and their sums are long: far apart is more exact.
+fn gradients_of_every_layer_match_finite_differences() {
+    // Single layers are piecewise linear with few kinks, and their sums are long: a large step is more exact.
     const APART: f64 = 1e-3;
     let case = Case::new(1);
     let trace = Trace::forward(&case.parameters, case.batch(), 0, Some(DROPOUT_SEED));
     for (index, layer) in LAYERS.iter().enumerate() {
         let mut random = Random::from_key(&[12, index as u64]);
-        // No values of the network itself: behind a ReLU many are equal, and there pooling has no slope.
+        // Random values instead of activations: after ReLU many are equal, and pooling is not differentiable there.
         let mut draw = |like: &Vec<f64>| like.iter().map(|_| f64::from(random.normal())).collect::<Vec<f64>>();
         let (mut input, weights) = (draw(&trace.values[index]), draw(&trace.values[index + 1]));
         let mut parameters = case.parameters.clone();
         let mut sums = zeros();
-        let back = layer.backward(&parameters, &input, &weights, CHANCE, &mut sums);
+        let back = layer.backward(&parameters, &input, &weights, FIRST_IMAGE_SEED, &mut sums);
 
         for _ in 0..10 {
             let value = random.below(input.len());
-            let output = |input: &Vec<f64>| weighed(&layer.forward(&parameters, input, CHANCE), &weights);
+            let output =
+                |input: &Vec<f64>| weighted_sum(&layer.forward(&parameters, input, FIRST_IMAGE_SEED), &weights);
             let wanted = slope(APART, &mut input, |input| &mut input[value], output);
             check(&format!("{layer:?}, input {value}"), back[value], wanted);
         }
@@ -88,7 +89,9 @@ fn every_layer_sends_back_how_its_output_changes() {
             [of.kernel, of.kernel + 1].into_iter().flat_map(|parameter| (0..10).map(move |time| (parameter, time)))
         {
             let value = random.below(PARAMETERS[parameter].size());
-            let output = |parameters: &Vec<Vec<f64>>| weighed(&layer.forward(parameters, &input, CHANCE), &weights);
+            let output = |parameters: &Vec<Vec<f64>>| {
+                weighted_sum(&layer.forward(parameters, &input, FIRST_IMAGE_SEED), &weights)
+            };
             let wanted = slope(APART, &mut parameters, |parameters| &mut parameters[parameter][value], output);
             check(&format!("{layer:?}, {} {value}", PARAMETERS[parameter].name()), sums[parameter][value], wanted);
         }
@@ -96,14 +99,14 @@ fn every_layer_sends_back_how_its_output_changes() {
 }
 
 #[test]
-fn a_step_finds_how_the_loss_changes_with_every_parameter() {
+fn gradients_of_a_step_match_finite_differences() {
     let case = Case::new(2);
     let mut gradients = Weights::zeros();
     let score = step(&case.weights, case.batch(), Some(DROPOUT_SEED), &mut gradients);
     let mut parameters = case.parameters.clone();
     check("loss", score.loss / 2.0, case.loss(&parameters));
     for (index, parameter) in PARAMETERS.iter().enumerate() {
-        // Of the largest some, and some others.
+        // Some of the largest values, and some others.
         let mut places: Vec<usize> = (0..parameter.size()).collect();
         places.sort_by(|a, b| gradients.0[index][*b].abs().total_cmp(&gradients.0[index][*a].abs()));
         for value in [places[0], places[1], places[places.len() / 4], places[places.len() / 2]] {
@@ -114,7 +117,7 @@ fn a_step_finds_how_the_loss_changes_with_every_parameter() {
 }
 
 #[test]
-fn what_has_no_slope_is_decided_as_keras_does() {
+fn kinks_are_resolved_as_in_keras() {
     let relu = Layer::Relu.backward(&[], &[-1.0, 0.0, 1.0], &[5.0; 3], None, &mut []);
     assert_eq!(relu, [0.0, 0.0, 5.0]);
     let pooling = Layer::Pooling { side: 3, channels: 1 };
@@ -124,22 +127,22 @@ fn what_has_no_slope_is_decided_as_keras_does() {
 }
 
 #[test]
-fn a_score_is_a_step_without_dropout() {
+fn a_score_equals_that_of_a_step_without_dropout() {
     let case = Case::new(3);
     let scored = score(&case.weights, case.batch());
     assert_eq!(scored, step(&case.weights, case.batch(), None, &mut Weights::zeros()));
     assert_ne!(scored.loss, step(&case.weights, case.batch(), Some(DROPOUT_SEED), &mut Weights::zeros()).loss);
     assert_eq!(scored.images, 3);
-    // Nothing is learned yet: every class is about as likely.
+    // The weights are untrained: all classes are about equally likely.
     assert!((scored.loss / 3.0 - 10.0f64.ln()).abs() < 0.5, "{scored:?}");
 }
 
 #[test]
-fn certain_and_undecided_answers_have_the_right_loss() {
+fn certain_and_uniform_predictions_have_the_expected_loss() {
     let mut weights = Weights::zeros();
     let images = vec![0.5; 2 * IMAGE];
     let batch = Batch { images: &images, labels: &[0, 7] };
-    // All alike: the first class is the answer.
+    // All logits are equal: the first class is the prediction.
     let undecided = score(&weights, batch);
     check("undecided", undecided.loss, 2.0 * 10.0f64.ln());
     assert_eq!(undecided.correct, 1);
