@@ -11,51 +11,51 @@ use corro_collectives::settings::TimelineSetting;
 use corro_collectives::{Engine, EngineError, Launch, RankInfo, SetId, Settings, StartError};
 use pyo3::prelude::*;
 
-use crate::{calls, errors, tensorflow, waiting};
+use crate::{errors, gil, ops, tensorflow};
 
-static RUNNING: Mutex<State> = Mutex::new(State { running: None, starting: false, parent: None });
+static STATE: Mutex<State> = Mutex::new(State { running: None, starting: false, parent_launch: None });
 
 /// How often a thread looks whether another has started the engine.
-const STARTED_ELSEWHERE: Duration = Duration::from_millis(10);
+const START_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 struct State {
-    running: Option<Running>,
+    running: Option<RunningEngine>,
     /// By some thread.
     starting: bool,
     /// In a forked child: the place of the process it was forked from.
-    parent: Option<String>,
+    parent_launch: Option<String>,
 }
 
 #[derive(Clone)]
-struct Running {
+struct RunningEngine {
     engine: Arc<Engine>,
     /// How the launcher's word reads, to be told again in a forked child.
-    place: String,
+    launch_key: String,
     timeline: bool,
 }
 
 #[pyfunction]
 pub fn init(py: Python<'_>, process_sets: Vec<Vec<i64>>) -> PyResult<()> {
-    if let Some(engine) = begin_start(py)? {
-        return register(py, &engine, process_sets);
+    if let Some(engine) = claim_start(py)? {
+        return register_sets(py, &engine, process_sets);
     }
-    let started = start(py);
+    let started = start_engine(py);
     let engine = {
         let mut state = lock();
         state.starting = false;
         state.running.insert(started?).engine.clone()
     };
-    calls::on_started();
+    ops::on_started();
     tensorflow::on_started(&engine);
     // Not left half done, so that the next attempt is a first one.
-    register(py, &engine, process_sets).inspect_err(|_| shutdown(py))
+    register_sets(py, &engine, process_sets).inspect_err(|_| shutdown(py))
 }
 
 #[pyfunction]
 pub fn shutdown(py: Python<'_>) {
     let running = lock().running.take();
-    if let Some(Running { engine, .. }) = running {
-        waiting::detached(py, move || {
+    if let Some(RunningEngine { engine, .. }) = running {
+        gil::run_released(py, move || {
             engine.shut_down();
             // Here, without the GIL: it says goodbye to the others.
             drop(engine);
@@ -65,20 +65,20 @@ pub fn shutdown(py: Python<'_>) {
 
 /// At the interpreter's exit.
 #[pyfunction]
-pub fn leave(py: Python<'_>) {
-    waiting::leave(py);
+pub fn at_exit(py: Python<'_>) {
+    gil::at_exit(py);
     shutdown(py);
 }
 
 /// In a forked child: nothing of the parent's is touched, not even to be freed.
 #[pyfunction]
-pub fn forget() {
-    waiting::forget();
-    calls::forget();
+pub fn after_fork() {
+    gil::after_fork();
+    ops::after_fork();
     let mut state = lock();
     state.starting = false;
     if let Some(running) = state.running.take() {
-        state.parent = Some(running.place.clone());
+        state.parent_launch = Some(running.launch_key.clone());
         std::mem::forget(running);
     }
 }
@@ -120,29 +120,29 @@ pub fn cross_size() -> PyResult<usize> {
 
 #[pyfunction]
 pub fn is_homogeneous() -> PyResult<bool> {
-    Ok(needed()?.engine.is_homogeneous())
+    Ok(require_running()?.engine.is_homogeneous())
 }
 
 #[pyfunction]
 pub fn add_process_set(py: Python<'_>, ranks: Vec<i64>) -> PyResult<u32> {
-    let engine = needed()?.engine;
-    let ranks = sorted(ranks)?;
-    let made = wait(py, &engine, engine.begin_add_set(ranks)).map_err(|error| error.raised(py))?;
+    let engine = require_running()?.engine;
+    let ranks = parse_ranks(ranks)?;
+    let made = wait(py, &engine, engine.begin_add_set(ranks)).map_err(|error| error.into_pyerr(py))?;
     let set = made.sets.first().map(|set| set.id);
-    let set = set.ok_or_else(|| errors::internal(py, "the process set was not made"))?;
+    let set = set.ok_or_else(|| errors::internal_error(py, "the process set was not made"))?;
     // The id may be that of a set that was removed, with other members.
-    calls::count_anew(set);
+    ops::reset_unnamed_count(set);
     Ok(set.0)
 }
 
 #[pyfunction]
 pub fn remove_process_set(py: Python<'_>, process_set: i64) -> PyResult<bool> {
-    let engine = needed()?.engine;
+    let engine = require_running()?.engine;
     let Ok(set) = u32::try_from(process_set) else { return Ok(false) };
     match wait(py, &engine, engine.begin_remove_set(SetId(set))) {
         Ok(_) => Ok(true),
-        Err(Unfinished::Failed(EngineError::Refused(SubmitError::NotRemovable { .. }))) => Ok(false),
-        Err(error) => Err(error.raised(py)),
+        Err(WaitError::Failed(EngineError::Refused(SubmitError::NotRemovable { .. }))) => Ok(false),
+        Err(error) => Err(error.into_pyerr(py)),
     }
 }
 
@@ -152,31 +152,31 @@ pub fn process_set_ranks(process_set: i64) -> PyResult<Vec<u32>> {
     let found = sets.into_iter().find(|(id, _)| i64::from(*id) == process_set);
     found
         .map(|(_, ranks)| ranks)
-        .ok_or_else(|| errors::argument("Process set does not exist or has not been registered."))
+        .ok_or_else(|| errors::value_error("Process set does not exist or has not been registered."))
 }
 
 #[pyfunction]
 pub fn process_sets() -> PyResult<Vec<(u32, Vec<u32>)>> {
-    Ok(needed()?.engine.sets().into_iter().map(|(id, ranks)| (id.0, ranks.to_vec())).collect())
+    Ok(require_running()?.engine.sets().into_iter().map(|(id, ranks)| (id.0, ranks.to_vec())).collect())
 }
 
 #[pyfunction]
 pub fn start_timeline(py: Python<'_>, path: std::path::PathBuf, mark_cycles: bool) -> PyResult<()> {
-    let engine = timed()?;
+    let engine = timeline_engine()?;
     // Only the coordinator sees what all ranks do.
     if engine.rank_info().rank != 0 {
         return Ok(());
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64);
-    let started = waiting::detached(py, || engine.timeline().start(&path, mark_cycles, now));
-    started.map_err(|error| errors::argument(errors::chain(&error)))
+    let started = gil::run_released(py, || engine.timeline().start(&path, mark_cycles, now));
+    started.map_err(|error| errors::value_error(errors::error_chain(&error)))
 }
 
 #[pyfunction]
 pub fn stop_timeline(py: Python<'_>) -> PyResult<()> {
-    let engine = timed()?;
-    let stopped = waiting::detached(py, || engine.timeline().stop());
-    stopped.map(drop).map_err(|error| errors::argument(errors::chain(&error)))
+    let engine = timeline_engine()?;
+    let stopped = gil::run_released(py, || engine.timeline().stop());
+    stopped.map(drop).map_err(|error| errors::value_error(errors::error_chain(&error)))
 }
 
 /// For operations on tensors.
@@ -185,28 +185,28 @@ pub fn running() -> Option<Arc<Engine>> {
 }
 
 /// Why something that was waited for is not there.
-pub enum Unfinished {
+pub enum WaitError {
     Failed(EngineError),
     Interrupted(PyErr),
 }
 
-impl Unfinished {
-    pub fn raised(self, py: Python<'_>) -> PyErr {
+impl WaitError {
+    pub fn into_pyerr(self, py: Python<'_>) -> PyErr {
         match self {
-            Unfinished::Failed(error) => errors::of_engine(py, &error),
-            Unfinished::Interrupted(error) => error,
+            WaitError::Failed(error) => errors::from_engine_error(py, &error),
+            WaitError::Interrupted(error) => error,
         }
     }
 }
 
 /// Waits for what is no tensor.
-pub fn wait(py: Python<'_>, engine: &Engine, handle: Handle) -> Result<Outcome, Unfinished> {
-    waiting::until(py, |slice| engine.wait_for(&handle, slice)).map_err(Unfinished::Interrupted)?;
-    handle.outcome().map_err(Unfinished::Failed)
+pub fn wait(py: Python<'_>, engine: &Engine, handle: Handle) -> Result<Outcome, WaitError> {
+    gil::wait_released(py, |slice| engine.wait_for(&handle, slice)).map_err(WaitError::Interrupted)?;
+    handle.outcome().map_err(WaitError::Failed)
 }
 
 /// The engine if there is one. Otherwise it is this thread's to start it: others wait.
-fn begin_start(py: Python<'_>) -> PyResult<Option<Arc<Engine>>> {
+fn claim_start(py: Python<'_>) -> PyResult<Option<Arc<Engine>>> {
     loop {
         {
             let mut state = lock();
@@ -218,36 +218,36 @@ fn begin_start(py: Python<'_>) -> PyResult<Option<Arc<Engine>>> {
                 return Ok(None);
             }
         }
-        waiting::detached(py, || std::thread::sleep(STARTED_ELSEWHERE));
+        gil::run_released(py, || std::thread::sleep(START_POLL_INTERVAL));
         py.check_signals()?;
     }
 }
 
 /// In a thread of its own, so that Ctrl-C is heard while the others have not come. When it is, what starts late ends at once.
-fn start(py: Python<'_>) -> PyResult<Running> {
-    let failed = |error: StartError| errors::not_started(&error);
+fn start_engine(py: Python<'_>) -> PyResult<RunningEngine> {
+    let failed = |error: StartError| errors::init_error(&error);
     let launch = Launch::from_environment().map_err(|error| failed(error.into()))?;
     let settings = Settings::from_environment().map_err(|error| failed(error.into()))?;
-    let place = format!("{:?} {:?}", launch.rank_info, launch.rendezvous);
-    if launch.rank_info.size > 1 && lock().parent.as_ref() == Some(&place) {
-        return Err(errors::argument(format!(
+    let launch_key = format!("{:?} {:?}", launch.rank_info, launch.rendezvous);
+    if launch.rank_info.size > 1 && lock().parent_launch.as_ref() == Some(&launch_key) {
+        return Err(errors::value_error(format!(
             "Horovod initialization failed: this process was forked from rank {} and has no place of its own in the job; start ranks \
              with a launcher such as horovodrun, or give a child its own HOROVOD_RANK",
             launch.rank_info.rank
         )));
     }
     let timeline = settings.timeline != TimelineSetting::Off;
-    let (tell, told) = channel();
-    let work = move || drop(tell.send(Engine::start_with(&launch, &settings, &[])));
+    let (sender, receiver) = channel();
+    let work = move || drop(sender.send(Engine::start_with(&launch, &settings, &[])));
     let thread = std::thread::Builder::new().name("corro-start".into()).spawn(work);
     thread.map_err(|error| {
-        errors::argument(format!("Horovod initialization failed: no thread could be started: {error}"))
+        errors::value_error(format!("Horovod initialization failed: no thread could be started: {error}"))
     })?;
-    let told = Mutex::new(told);
+    let receiver = Mutex::new(receiver);
     let mut started = None;
-    waiting::until(py, |slice| {
-        let told = told.lock().unwrap_or_else(PoisonError::into_inner);
-        match told.recv_timeout(slice) {
+    gil::wait_released(py, |slice| {
+        let receiver = receiver.lock().unwrap_or_else(PoisonError::into_inner);
+        match receiver.recv_timeout(slice) {
             Ok(engine) => started = Some(engine),
             Err(RecvTimeoutError::Timeout) => return false,
             Err(RecvTimeoutError::Disconnected) => {}
@@ -255,20 +255,20 @@ fn start(py: Python<'_>) -> PyResult<Running> {
         true
     })?;
     let engine =
-        started.ok_or_else(|| errors::argument("Horovod initialization failed by a defect; see its message"))?;
-    Ok(Running { engine: Arc::new(engine.map_err(failed)?), place, timeline })
+        started.ok_or_else(|| errors::value_error("Horovod initialization failed by a defect; see its message"))?;
+    Ok(RunningEngine { engine: Arc::new(engine.map_err(failed)?), launch_key, timeline })
 }
 
 /// Those that are not there yet. Collective over all ranks, if there are any.
-fn register(py: Python<'_>, engine: &Engine, process_sets: Vec<Vec<i64>>) -> PyResult<()> {
+fn register_sets(py: Python<'_>, engine: &Engine, process_sets: Vec<Vec<i64>>) -> PyResult<()> {
     let missing = missing_sets(engine, process_sets)?;
     if missing.is_empty() {
         return Ok(());
     }
     match wait(py, engine, engine.begin_register_sets(missing)) {
         Ok(_) => Ok(()),
-        Err(Unfinished::Failed(error)) => Err(errors::not_started(&StartError::Sets(error))),
-        Err(Unfinished::Interrupted(error)) => Err(error),
+        Err(WaitError::Failed(error)) => Err(errors::init_error(&StartError::Sets(error))),
+        Err(WaitError::Interrupted(error)) => Err(error),
     }
 }
 
@@ -277,7 +277,7 @@ fn missing_sets(engine: &Engine, wanted: Vec<Vec<i64>>) -> PyResult<Vec<Vec<u32>
     let known = engine.sets();
     let mut missing: Vec<Vec<u32>> = Vec::new();
     for ranks in wanted {
-        let ranks = sorted(ranks)?;
+        let ranks = parse_ranks(ranks)?;
         if !missing.contains(&ranks) && !known.iter().any(|(_, known)| **known == *ranks) {
             missing.push(ranks);
         }
@@ -285,32 +285,32 @@ fn missing_sets(engine: &Engine, wanted: Vec<Vec<i64>>) -> PyResult<Vec<Vec<u32>
     Ok(missing)
 }
 
-fn sorted(ranks: Vec<i64>) -> PyResult<Vec<u32>> {
+fn parse_ranks(ranks: Vec<i64>) -> PyResult<Vec<u32>> {
     let rank = |rank: &i64| {
         u32::try_from(*rank)
-            .map_err(|_| errors::argument(format!("Tried to register process set with invalid rank: {rank}")))
+            .map_err(|_| errors::value_error(format!("Tried to register process set with invalid rank: {rank}")))
     };
     let mut ranks: Vec<u32> = ranks.iter().map(rank).collect::<PyResult<_>>()?;
     ranks.sort_unstable();
     Ok(ranks)
 }
 
-fn timed() -> PyResult<Arc<Engine>> {
-    let running = needed()?;
+fn timeline_engine() -> PyResult<Arc<Engine>> {
+    let running = require_running()?;
     if !running.timeline {
-        return Err(errors::argument("Set HOROVOD_TIMELINE=DYNAMIC to enable dynamic timeline usage."));
+        return Err(errors::value_error("Set HOROVOD_TIMELINE=DYNAMIC to enable dynamic timeline usage."));
     }
     Ok(running.engine)
 }
 
 fn rank_info<T>(read: impl FnOnce(&RankInfo) -> T) -> PyResult<T> {
-    Ok(read(needed()?.engine.rank_info()))
+    Ok(read(require_running()?.engine.rank_info()))
 }
 
-fn needed() -> PyResult<Running> {
-    lock().running.clone().ok_or_else(|| errors::argument(errors::NOT_INITIALIZED))
+fn require_running() -> PyResult<RunningEngine> {
+    lock().running.clone().ok_or_else(|| errors::value_error(errors::NOT_INITIALIZED))
 }
 
 fn lock() -> MutexGuard<'static, State> {
-    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -13,17 +13,17 @@ use pyo3::types::PyType;
 pub const NOT_INITIALIZED: &str = "Horovod has not been initialized; use hvd.init().";
 
 /// Of an operation.
-pub fn of_engine(py: Python<'_>, error: &EngineError) -> PyErr {
-    if error.is_invalid_argument() { argument(error.to_string()) } else { internal(py, error.to_string()) }
+pub fn from_engine_error(py: Python<'_>, error: &EngineError) -> PyErr {
+    if error.is_invalid_argument() { value_error(error.to_string()) } else { internal_error(py, error.to_string()) }
 }
 
 /// A wrong argument.
-pub fn argument(text: impl Into<String>) -> PyErr {
+pub fn value_error(text: impl Into<String>) -> PyErr {
     PyValueError::new_err(text.into())
 }
 
 /// What only the ranks together, or the engine, could have done.
-pub fn internal(py: Python<'_>, text: impl Into<String>) -> PyErr {
+pub fn internal_error(py: Python<'_>, text: impl Into<String>) -> PyErr {
     static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     let text = text.into();
     match CLASS.import(py, "horovod.common.exceptions", "HorovodInternalError") {
@@ -37,12 +37,12 @@ pub fn internal(py: Python<'_>, text: impl Into<String>) -> PyErr {
 }
 
 /// `init` did not succeed; with all causes.
-pub fn not_started(error: &dyn Error) -> PyErr {
-    argument(format!("Horovod initialization failed: {}", chain(error)))
+pub fn init_error(error: &dyn Error) -> PyErr {
+    value_error(format!("Horovod initialization failed: {}", error_chain(error)))
 }
 
 /// An error with its causes, in one line.
-pub fn chain(error: &dyn Error) -> String {
+pub fn error_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {

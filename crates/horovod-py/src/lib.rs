@@ -8,12 +8,12 @@
 //! What is shared between threads lies in statics behind locks that are taken with the GIL and never held while it is released. So a
 //! fork, which needs the GIL too, never finds one of them taken.
 
-mod calls;
 mod engine;
 mod errors;
+mod gil;
+mod ops;
 mod outputs;
 mod tensorflow;
-mod waiting;
 
 use pyo3::prelude::*;
 
@@ -22,13 +22,13 @@ mod _core {
     use corro_collectives::coordinator::Kind;
 
     #[pymodule_export]
-    use super::calls::{barrier, join, poll, submit, synchronize};
-    #[pymodule_export]
     use super::engine::{
-        add_process_set, cross_rank, cross_size, forget, init, is_homogeneous, is_initialized, leave, local_rank,
+        add_process_set, after_fork, at_exit, cross_rank, cross_size, init, is_homogeneous, is_initialized, local_rank,
         local_size, process_set_ranks, process_sets, rank, remove_process_set, shutdown, size, start_timeline,
         stop_timeline,
     };
+    #[pymodule_export]
+    use super::ops::{barrier, join, poll, submit, synchronize};
     #[pymodule_export]
     use super::outputs::Output;
     #[pymodule_export]

@@ -17,11 +17,11 @@ pub struct Output {
 
 /// What nothing is at: some frameworks want an aligned address for it all the same.
 #[repr(align(64))]
-struct Nothing([u8; 64]);
-static NOTHING: Nothing = Nothing([0; 64]);
+struct EmptyTensor([u8; 64]);
+static EMPTY_TENSOR: EmptyTensor = EmptyTensor([0; 64]);
 
 impl Output {
-    pub fn of(output: handle::Output, dtype: Dtype) -> Output {
+    pub fn new(output: handle::Output, dtype: Dtype) -> Output {
         let handle::Output { bytes, shape, received } = output;
         Output { bytes, shape, received, dtype }
     }
@@ -32,7 +32,7 @@ impl Output {
     /// The allocator aligns what is as large as an element to 16 bytes.
     #[getter]
     fn address(&self) -> usize {
-        if self.bytes.is_empty() { NOTHING.0.as_ptr() as usize } else { self.bytes.as_ptr() as usize }
+        if self.bytes.is_empty() { EMPTY_TENSOR.0.as_ptr() as usize } else { self.bytes.as_ptr() as usize }
     }
 
     #[getter]

@@ -198,7 +198,7 @@ def test_a_forked_child_leaves_the_engine_alone() -> None:
                     told.append(f"{type(error).__name__}: {error}")
             queue.put(told)
             # As the interpreter does at its exit, which a child of multiprocessing leaves out.
-            _core.leave()
+            _core.at_exit()
             hvd.shutdown()
 
         context = multiprocessing.get_context("fork")

@@ -15,15 +15,15 @@ __all__ = [
     "REDUCESCATTER",
     "Output",
     "add_process_set",
+    "after_fork",
+    "at_exit",
     "barrier",
     "cross_rank",
     "cross_size",
-    "forget",
     "init",
     "is_homogeneous",
     "is_initialized",
     "join",
-    "leave",
     "local_rank",
     "local_size",
     "poll",
@@ -76,10 +76,10 @@ def init(process_sets: Sequence[Sequence[int]]) -> None:
 def shutdown() -> None:
     """Of all ranks' engines. Does nothing without one."""
 
-def leave() -> None:
+def at_exit() -> None:
     """At the interpreter's exit: as shutdown. Threads that wait never come back, because there is no Python to come back to."""
 
-def forget() -> None:
+def after_fork() -> None:
     """In a forked child: the engine is the parent's. Nothing is closed or told to anybody."""
 
 def is_initialized() -> bool: ...

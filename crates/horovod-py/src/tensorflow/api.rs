@@ -35,7 +35,7 @@ macro_rules! table {
             ///
             /// # Safety
             /// Each address must be that of TensorFlow's function of that name, for the life of the process.
-            pub unsafe fn at(symbols: &HashMap<String, usize>) -> Result<Api, &'static str> {
+            pub unsafe fn from_symbols(symbols: &HashMap<String, usize>) -> Result<Api, &'static str> {
                 $(
                     let address = symbols.get($symbol).copied().filter(|address| *address != 0).ok_or($symbol)?;
                     let pointer: *const () = std::ptr::with_exposed_provenance(address);

@@ -16,7 +16,7 @@ use super::api::Code;
 use super::context::{Failure, OpContext, TensorRef};
 use super::done_callback::DoneCallback;
 use super::kernel::is_in_place;
-use crate::calls;
+use crate::ops;
 
 /// Longest wait between two looks at the operations.
 const WAIT_SLICE: Duration = Duration::from_millis(100);
@@ -62,7 +62,7 @@ impl PendingOp {
         let PendingOp { kind, engine, context, done, inputs, outputs, submitted, failure } = self;
         let mut result = failure.map_or(Ok(()), Err);
         for Submitted { handle, first, dtypes } in submitted {
-            let outcome = handle.outcome().map_err(|error| Failure::of_engine(&error));
+            let outcome = handle.outcome().map_err(|error| Failure::from_engine_error(&error));
             let set = outcome.and_then(|outcome| set_outputs(&context, kind, first, &dtypes, &outcome));
             result = result.and(set);
         }
@@ -113,7 +113,7 @@ fn run() {
             ended.into_iter().for_each(PendingOp::finish);
             continue;
         }
-        let engines = engines();
+        let engines = pending_engines();
         let slice = if engines.len() > 1 { SHARED_WAIT_SLICE } else { WAIT_SLICE };
         if engines.is_empty() {
             event().sleep(seen, WAIT_SLICE);
@@ -131,7 +131,7 @@ fn run() {
 }
 
 /// Those that operations are under way in: one, unless it was shut down and started again.
-fn engines() -> Vec<Arc<Engine>> {
+fn pending_engines() -> Vec<Arc<Engine>> {
     let mut engines: Vec<Arc<Engine>> = Vec::new();
     for pending in lock().iter() {
         if !engines.iter().any(|engine| Arc::ptr_eq(engine, &pending.engine)) {
@@ -154,7 +154,7 @@ fn set_outputs(
     }
     if kind == Kind::Join {
         let last = outcome.last_joined.unwrap_or_default() as i32;
-        calls::on_joined_in_graph();
+        ops::on_graph_join();
         return context.set_output(first, Dtype::I32, &[], &last.to_ne_bytes());
     }
     for (index, (output, dtype)) in outcome.outputs.iter().zip(dtypes).enumerate() {

@@ -21,11 +21,11 @@ impl Failure {
         Failure { code: Code::InvalidArgument, text: text.into() }
     }
 
-    pub fn of_engine(error: &EngineError) -> Failure {
+    pub fn from_engine_error(error: &EngineError) -> Failure {
         let text = error.to_string();
         let code = if error.is_invalid_argument() {
             Code::InvalidArgument
-        } else if is_disagreement(&text) {
+        } else if is_negotiation_error(&text) {
             Code::FailedPrecondition
         } else {
             Code::Unknown
@@ -35,8 +35,8 @@ impl Failure {
 }
 
 /// Found while the ranks agreed: the operation never began, and the engine goes on. As in `errors.py`.
-fn is_disagreement(text: &str) -> bool {
-    let beginnings = [
+fn is_negotiation_error(text: &str) -> bool {
+    let prefixes = [
         "Mismatched ",
         "Process-set rank zero tried to ",
         "Horovod has not been initialized",
@@ -44,7 +44,7 @@ fn is_disagreement(text: &str) -> bool {
         "No Adasum operation enabled",
         "Reducescatter currently only supports",
     ];
-    beginnings.iter().any(|beginning| text.starts_with(beginning)) || text.contains(" is not supported with Join")
+    prefixes.iter().any(|prefix| text.starts_with(prefix)) || text.contains(" is not supported with Join")
 }
 
 /// A reference to a tensor of TensorFlow's: its buffer is not freed before this is dropped.
@@ -61,7 +61,7 @@ impl TensorRef {
 
     pub fn dtype(&self) -> Option<Dtype> {
         // SAFETY: the tensor is referenced.
-        dtype_of(unsafe { (api().tensor_type)(self.0) })
+        dtype_from_number(unsafe { (api().tensor_type)(self.0) })
     }
 
     pub fn n_bytes(&self) -> usize {
@@ -113,7 +113,7 @@ impl OpContext {
 
     pub fn allocate(&self, index: usize, dtype: Dtype, shape: &[u64], n_bytes: usize) -> Result<TensorRef, Failure> {
         let (status, shape) = (Status::new(api()), shape.iter().map(|length| *length as i64).collect::<Vec<_>>());
-        let (index, dtype, n_dimensions) = (index as c_int, number_of(dtype), shape.len() as c_int);
+        let (index, dtype, n_dimensions) = (index as c_int, dtype_number(dtype), shape.len() as c_int);
         // SAFETY: the context is good until the done callback runs, and the shape has as many numbers as we say.
         let tensor = unsafe {
             (api().allocate_output)(self.0, index, dtype, shape.as_ptr(), n_dimensions, n_bytes, status.raw())
@@ -143,7 +143,7 @@ impl OpContext {
 }
 
 /// TensorFlow's numbers, as in its `tf_datatype.h`.
-const NUMBERS: [(Dtype, c_int); 11] = [
+const DTYPE_NUMBERS: [(Dtype, c_int); 11] = [
     (Dtype::F32, 1),
     (Dtype::F64, 2),
     (Dtype::I32, 3),
@@ -157,10 +157,10 @@ const NUMBERS: [(Dtype, c_int); 11] = [
     (Dtype::F16, 19),
 ];
 
-fn number_of(dtype: Dtype) -> c_int {
-    NUMBERS.iter().find(|(ours, _)| *ours == dtype).expect("every dtype has a number").1
+fn dtype_number(dtype: Dtype) -> c_int {
+    DTYPE_NUMBERS.iter().find(|(ours, _)| *ours == dtype).expect("every dtype has a number").1
 }
 
-fn dtype_of(number: c_int) -> Option<Dtype> {
-    NUMBERS.iter().find(|(_, theirs)| *theirs == number).map(|(dtype, _)| *dtype)
+fn dtype_from_number(number: c_int) -> Option<Dtype> {
+    DTYPE_NUMBERS.iter().find(|(_, theirs)| *theirs == number).map(|(dtype, _)| *dtype)
 }

@@ -12,7 +12,7 @@ use super::api::{Code, Construction, Context, Done, RawStatus, ShapeContext, Sta
 use super::completion::{self, PendingOp, Submitted};
 use super::context::{Failure, OpContext, TensorRef};
 use super::done_callback::DoneCallback;
-use super::{api, current};
+use super::{api, current_engine};
 use crate::errors::NOT_INITIALIZED;
 
 /// One node of a graph.
@@ -29,7 +29,7 @@ struct Kernel {
 }
 
 pub unsafe extern "C" fn create(construction: *mut Construction) -> *mut c_void {
-    match read(construction) {
+    match parse_attributes(construction) {
         Ok(kernel) => Box::into_raw(Box::new(kernel)).cast(),
         Err(text) => {
             let status = Status::new(api());
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn compute_async(kernel: *mut c_void, context: *mut Contex
     let kernel = unsafe { &*kernel.cast::<Kernel>() };
     // SAFETY: the callback is the one this kernel was called with, and the context is good until it has run.
     let (done, context) = unsafe { (DoneCallback::take(done), OpContext::new(context)) };
-    start(kernel.kind, context, done, |pending| kernel.submit_all(pending));
+    submit_and_enqueue(kernel.kind, context, done, |pending| kernel.submit_all(pending));
 }
 
 /// A join has no attributes: nothing is kept between its executions.
@@ -66,7 +66,7 @@ pub unsafe extern "C" fn create_join(_construction: *mut Construction) -> *mut c
 pub unsafe extern "C" fn compute_join_async(_kernel: *mut c_void, context: *mut Context, done: *mut Done) {
     // SAFETY: as in `compute_async`.
     let (done, context) = unsafe { (DoneCallback::take(done), OpContext::new(context)) };
-    start(Kind::Join, context, done, |pending| {
+    submit_and_enqueue(Kind::Join, context, done, |pending| {
         let handle = pending.engine.begin_join_with_event(completion::event().clone());
         pending.submitted.push(Submitted { handle, first: 0, dtypes: vec![Dtype::I32] });
         Ok(())
@@ -74,13 +74,13 @@ pub unsafe extern "C" fn compute_join_async(_kernel: *mut c_void, context: *mut 
 }
 
 /// Has the requests of one execution submitted, and leaves it to `completion`.
-fn start(
+fn submit_and_enqueue(
     kind: Kind,
     context: OpContext,
     done: DoneCallback,
     submit: impl FnOnce(&mut PendingOp) -> Result<(), Failure>,
 ) {
-    let Some(engine) = current() else {
+    let Some(engine) = current_engine() else {
         context.fail(&Failure { code: Code::FailedPrecondition, text: NOT_INITIALIZED.into() });
         return done.run();
     };
@@ -111,7 +111,7 @@ impl Kernel {
     /// memory is in use.
     fn submit_all(&self, pending: &mut PendingOp) -> Result<(), Failure> {
         let mut inputs = pending.context.inputs()?;
-        let splits = if self.kind == Kind::Alltoall { splits(inputs.pop())? } else { Vec::new() };
+        let splits = if self.kind == Kind::Alltoall { parse_splits(inputs.pop())? } else { Vec::new() };
         pending.inputs = inputs;
         let mut first = 0;
         for (n_tensors, name) in &self.requests {
@@ -163,12 +163,12 @@ impl Kernel {
         // SAFETY: `pending` has inputs and outputs until the handle is done, and TensorFlow lets nobody write to inputs or read outputs
         // before the done callback has run.
         let handle = unsafe { pending.engine.submit_with_event(requests, places, self.grouped, None, event) };
-        Ok(Submitted { handle: handle.map_err(|error| Failure::of_engine(&error))?, first, dtypes })
+        Ok(Submitted { handle: handle.map_err(|error| Failure::from_engine_error(&error))?, first, dtypes })
     }
 }
 
 /// Of an alltoall. Those that were not given are an empty table, with two dimensions.
-fn splits(tensor: Option<TensorRef>) -> Result<Vec<u64>, Failure> {
+fn parse_splits(tensor: Option<TensorRef>) -> Result<Vec<u64>, Failure> {
     let tensor = tensor.ok_or_else(|| Failure::argument("alltoall expects a 1D splits tensor"))?;
     match tensor.shape()[..] {
         [0, 0] => return Ok(Vec::new()),
@@ -184,7 +184,7 @@ fn splits(tensor: Option<TensorRef>) -> Result<Vec<u64>, Failure> {
     numbers.iter().map(split).collect()
 }
 
-fn read(construction: *mut Construction) -> Result<Kernel, String> {
+fn parse_attributes(construction: *mut Construction) -> Result<Kernel, String> {
     let kind = u8::try_from(int(construction, c"kind")?).ok().and_then(Kind::from_number).ok_or("no such kind")?;
     let op = u8::try_from(int(construction, c"reduce_op")?).ok().and_then(ReduceOp::from_number);
     let op = op.ok_or("Reduction op type not supported.")?;
@@ -193,7 +193,7 @@ fn read(construction: *mut Construction) -> Result<Kernel, String> {
     Ok(Kernel {
         kind: if kind == Kind::Allreduce && op == ReduceOp::Adasum { Kind::Adasum } else { kind },
         grouped: boolean(construction, c"grouped")?,
-        requests: requests(&string(construction, c"requests")?).ok_or("no such requests")?,
+        requests: parse_requests(&string(construction, c"requests")?).ok_or("no such requests")?,
         op,
         prescale: f64::from_bits(int(construction, c"prescale_bits")? as u64),
         postscale: f64::from_bits(int(construction, c"postscale_bits")? as u64),
@@ -203,7 +203,7 @@ fn read(construction: *mut Construction) -> Result<Kernel, String> {
     })
 }
 
-fn requests(lines: &str) -> Option<Vec<(usize, String)>> {
+fn parse_requests(lines: &str) -> Option<Vec<(usize, String)>> {
     let request = |line: &str| {
         let (n_tensors, name) = line.split_once(' ')?;
         Some((n_tensors.parse().ok()?, name.to_owned()))

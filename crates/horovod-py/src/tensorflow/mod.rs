@@ -27,10 +27,10 @@ use done_callback::LIBSTDCXX_SYMBOL;
 /// Of this process's TensorFlow. A second one in the same process has no place here.
 static API: OnceLock<Api> = OnceLock::new();
 /// As `engine` has it, but behind a lock that is taken without the GIL.
-static CURRENT: Mutex<Weak<Engine>> = Mutex::new(Weak::new());
+static CURRENT_ENGINE: Mutex<Weak<Engine>> = Mutex::new(Weak::new());
 
 /// One operation for each of Horovod's names: they show in messages and graphs.
-const NAMES: [&CStr; 8] = [
+const OP_NAMES: [&CStr; 8] = [
     c"HorovodAllreduce",
     c"HorovodGroupedAllreduce",
     c"HorovodAllgather",
@@ -62,17 +62,17 @@ pub fn register_tensorflow(symbols: HashMap<String, usize>) -> PyResult<()> {
         return Ok(());
     }
     if !symbols.contains_key(LIBSTDCXX_SYMBOL) {
-        return Err(errors::argument("this TensorFlow does not use libstdc++, whose std::function is needed"));
+        return Err(errors::value_error("this TensorFlow does not use libstdc++, whose std::function is needed"));
     }
     // SAFETY: native.py gives the addresses of the functions of these names in TensorFlow's library, which is never unloaded.
-    let api =
-        unsafe { Api::at(&symbols) }.map_err(|name| errors::argument(format!("this TensorFlow has no {name}")))?;
+    let api = unsafe { Api::from_symbols(&symbols) }
+        .map_err(|name| errors::value_error(format!("this TensorFlow has no {name}")))?;
     let api = API.get_or_init(|| api);
-    for name in NAMES {
+    for name in OP_NAMES {
         define(api, name)
-            .map_err(|text| errors::argument(format!("{} cannot be registered: {text}", name.to_string_lossy())))?;
+            .map_err(|text| errors::value_error(format!("{} cannot be registered: {text}", name.to_string_lossy())))?;
     }
-    define_join(api).map_err(|text| errors::argument(format!("HorovodJoin cannot be registered: {text}")))
+    define_join(api).map_err(|text| errors::value_error(format!("HorovodJoin cannot be registered: {text}")))
 }
 
 /// The names of TensorFlow's functions that registration needs.
@@ -83,11 +83,11 @@ pub fn tensorflow_symbols() -> Vec<&'static str> {
 
 /// Whatever runs from here on is this engine's.
 pub fn on_started(engine: &Arc<Engine>) {
-    *CURRENT.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(engine);
+    *CURRENT_ENGINE.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(engine);
 }
 
-fn current() -> Option<Arc<Engine>> {
-    CURRENT.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
+fn current_engine() -> Option<Arc<Engine>> {
+    CURRENT_ENGINE.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
 }
 
 fn api() -> &'static Api {

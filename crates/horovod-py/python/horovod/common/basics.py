@@ -44,7 +44,7 @@ def init(
         raise ValueError("Horovod initialization failed: a process set without ranks needs MPI")
     _core.init([process_set.ranks or [] for process_set in wanted])
     if not _leaves_at_exit:
-        atexit.register(_core.leave)
+        atexit.register(_core.at_exit)
         _leaves_at_exit = True
     if ranks is not None and ranks != list(range(_core.size())):
         raise ValueError(
@@ -207,7 +207,7 @@ def _ranks_of(comm: Optional[Union[Sequence[int], Any]]) -> Optional[list[int]]:
 
 
 def _forget() -> None:
-    _core.forget()
+    _core.after_fork()
     sets.note_shutdown()
 
 

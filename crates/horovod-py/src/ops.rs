@@ -16,36 +16,36 @@ use corro_collectives::{Dtype, Engine, EngineError, ReduceOp};
 use pyo3::prelude::*;
 
 use crate::outputs::Output;
-use crate::{engine, errors, waiting};
+use crate::{engine, errors, gil};
 
 /// Everything asked for and not synchronized.
-static CALLS: Mutex<Option<Calls>> = Mutex::new(None);
+static HANDLES: Mutex<Option<HandleTable>> = Mutex::new(None);
 
 /// All ranks have joined in an operation of TensorFlow's. Not behind the lock: a thread without the GIL sets it.
-static JOINED_IN_GRAPH: AtomicBool = AtomicBool::new(false);
+static GRAPH_JOIN_PENDING: AtomicBool = AtomicBool::new(false);
 
 #[derive(Default)]
-struct Calls {
-    by_number: HashMap<u64, Call>,
-    last_number: u64,
+struct HandleTable {
+    by_handle: HashMap<u64, HandleEntry>,
+    last_handle: u64,
     /// How many operations without a name each process set has had since this engine started. Not the handles' numbers: a rank that is
     /// not in every set, or was refused something, would never again agree with the others about a name.
-    unnamed: HashMap<u32, u64>,
+    unnamed_counts: HashMap<u32, u64>,
     /// Nobody will ask for them any more, but they may not have ended.
-    left_over: Vec<Call>,
+    abandoned: Vec<HandleEntry>,
 }
 
-struct Call {
+struct HandleEntry {
     handle: Handle,
     engine: Weak<Engine>,
     /// Of each tensor: its dtype, when the engine makes room.
-    fresh: Vec<Option<Dtype>>,
+    engine_allocated: Vec<Option<Dtype>>,
     /// Owns the tensors' memory.
-    #[expect(dead_code, reason = "held to be dropped when the call has ended")]
+    #[expect(dead_code, reason = "dropped when the operation has ended")]
     keep: Option<Py<PyAny>>,
 }
 
-impl Call {
+impl HandleEntry {
     fn is_done(&self) -> bool {
         self.handle.is_done() || self.engine.strong_count() == 0
     }
@@ -85,16 +85,16 @@ pub fn submit(
     device: i32,
     keep: Option<Py<PyAny>>,
 ) -> PyResult<u64> {
-    let engine = engine::running().ok_or_else(|| errors::internal(py, errors::NOT_INITIALIZED))?;
-    let kind = kind_of(kind).ok_or_else(|| errors::argument(format!("{kind} is no kind of operation")))?;
+    let engine = engine::running().ok_or_else(|| errors::internal_error(py, errors::NOT_INITIALIZED))?;
+    let kind = parse_kind(kind).ok_or_else(|| errors::value_error(format!("{kind} is no kind of operation")))?;
     let op = u8::try_from(op).ok().and_then(ReduceOp::from_number);
-    let op = op.ok_or_else(|| errors::internal(py, "Reduction op type not supported."))?;
+    let op = op.ok_or_else(|| errors::internal_error(py, "Reduction op type not supported."))?;
     let kind = if kind == Kind::Allreduce && op == ReduceOp::Adasum { Kind::Adasum } else { kind };
-    let refused = |error: SubmitError| errors::of_engine(py, &error.into());
+    let refused = |error: SubmitError| errors::from_engine_error(py, &error.into());
     let set = u32::try_from(process_set).map_err(|_| refused(SubmitError::UnknownSet { kind }))?;
-    let root = u32::try_from(root).map_err(|_| errors::argument(invalid_root(root)))?;
+    let root = u32::try_from(root).map_err(|_| errors::value_error(invalid_root(root)))?;
     let splits =
-        splits_of(splits).map_err(|error| error.unwrap_or_else(|| refused(SubmitError::WrongNumberOfSplits)))?;
+        parse_splits(splits).map_err(|error| error.unwrap_or_else(|| refused(SubmitError::WrongNumberOfSplits)))?;
     let template = Request {
         set: SetId(set),
         kind,
@@ -108,12 +108,12 @@ pub fn submit(
         op,
         splits,
     };
-    let submitted = enter(&engine, prefix, name, tensors, grouped, keep, &template)?;
-    submitted.map_err(|error| errors::of_engine(py, &error))
+    let submitted = submit_locked(&engine, prefix, name, tensors, grouped, keep, &template)?;
+    submitted.map_err(|error| errors::from_engine_error(py, &error))
 }
 
 /// Under the lock, and so without anything that could run Python code.
-fn enter(
+fn submit_locked(
     engine: &Arc<Engine>,
     prefix: &str,
     name: Option<&str>,
@@ -123,21 +123,21 @@ fn enter(
     template: &Request,
 ) -> PyResult<Result<u64, EngineError>> {
     // Dropped after the lock.
-    let mut over = Vec::new();
-    let mut calls = lock();
-    let calls = calls.get_or_insert_default();
-    if JOINED_IN_GRAPH.swap(false, Ordering::SeqCst) {
-        calls.unnamed.remove(&SetId::GLOBAL.0);
+    let mut finished = Vec::new();
+    let mut table = lock();
+    let table = table.get_or_insert_default();
+    if GRAPH_JOIN_PENDING.swap(false, Ordering::SeqCst) {
+        table.unnamed_counts.remove(&SetId::GLOBAL.0);
     }
-    let number = calls.last_number + 1;
-    let n_unnamed = calls.unnamed.get(&template.set.0).copied().unwrap_or_default() + u64::from(name.is_none());
+    let number = table.last_handle + 1;
+    let n_unnamed = table.unnamed_counts.get(&template.set.0).copied().unwrap_or_default() + u64::from(name.is_none());
     let wire_name = wire_name(prefix, name, n_unnamed);
     let n_tensors = tensors.len();
-    let (mut requests, mut places, mut fresh) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut requests, mut places, mut engine_allocated) = (Vec::new(), Vec::new(), Vec::new());
     for (index, tensor) in tensors.into_iter().enumerate() {
         let name = if grouped { format!("{wire_name}_{}of{n_tensors}", index + 1) } else { wire_name.clone() };
-        let (request, place) = entry(tensor, Request { name: name.into(), ..template.clone() })?;
-        fresh.push(matches!(place.output, OutputBuffer::Allocate).then_some(request.dtype));
+        let (request, place) = parse_tensor(tensor, Request { name: name.into(), ..template.clone() })?;
+        engine_allocated.push(matches!(place.output, OutputBuffer::Allocate).then_some(request.dtype));
         requests.push(request);
         places.push(place);
     }
@@ -146,95 +146,98 @@ fn enter(
         Ok(handle) => handle,
         Err(error) => return Ok(Err(error)),
     };
-    calls.last_number = number;
-    calls.unnamed.insert(template.set.0, n_unnamed);
-    calls.by_number.insert(number, Call { handle, engine: Arc::downgrade(engine), fresh, keep });
-    calls.take_ended(&mut over);
+    table.last_handle = number;
+    table.unnamed_counts.insert(template.set.0, n_unnamed);
+    table.by_handle.insert(number, HandleEntry { handle, engine: Arc::downgrade(engine), engine_allocated, keep });
+    table.drain_finished(&mut finished);
     Ok(Ok(number))
 }
 
 #[pyfunction]
 pub fn poll(handle: i64) -> PyResult<bool> {
-    let calls = lock();
-    let call = u64::try_from(handle).ok().and_then(|number| calls.as_ref()?.by_number.get(&number));
-    let call = call.ok_or_else(|| errors::argument(format!("Handle {handle} was not created or has been cleared.")))?;
-    Ok(call.is_done())
+    let table = lock();
+    let entry = u64::try_from(handle).ok().and_then(|number| table.as_ref()?.by_handle.get(&number));
+    let entry =
+        entry.ok_or_else(|| errors::value_error(format!("Handle {handle} was not created or has been cleared.")))?;
+    Ok(entry.is_done())
 }
 
 #[pyfunction]
 pub fn synchronize(py: Python<'_>, handle: i64) -> PyResult<Option<Vec<Option<Output>>>> {
-    let found = u64::try_from(handle).ok().and_then(|number| lock().as_mut()?.by_number.remove(&number));
-    let Some(call) = found else { return Ok(None) };
-    if !call.is_done()
-        && let Some(engine) = call.engine.upgrade()
-        && let Err(interrupted) = waiting::until(py, |slice| engine.wait_for(&call.handle, slice))
+    let found = u64::try_from(handle).ok().and_then(|number| lock().as_mut()?.by_handle.remove(&number));
+    let Some(entry) = found else { return Ok(None) };
+    if !entry.is_done()
+        && let Some(engine) = entry.engine.upgrade()
+        && let Err(interrupted) = gil::wait_released(py, |slice| engine.wait_for(&entry.handle, slice))
     {
-        lock().get_or_insert_default().left_over.push(call);
+        lock().get_or_insert_default().abandoned.push(entry);
         return Err(interrupted);
     }
-    let outcome = call.outcome().map_err(|error| errors::of_engine(py, &error))?;
-    let outputs = outcome.outputs.into_iter().zip(&call.fresh);
-    Ok(Some(outputs.map(|(output, fresh)| fresh.map(|dtype| Output::of(output, dtype))).collect()))
+    let outcome = entry.outcome().map_err(|error| errors::from_engine_error(py, &error))?;
+    let outputs = outcome.outputs.into_iter().zip(&entry.engine_allocated);
+    Ok(Some(
+        outputs.map(|(output, engine_allocated)| engine_allocated.map(|dtype| Output::new(output, dtype))).collect(),
+    ))
 }
 
 #[pyfunction]
 pub fn join(py: Python<'_>) -> PyResult<u32> {
-    let engine = engine::running().ok_or_else(|| errors::internal(py, errors::NOT_INITIALIZED))?;
-    let outcome = engine::wait(py, &engine, engine.begin_join()).map_err(|error| error.raised(py))?;
-    count_anew(SetId::GLOBAL);
+    let engine = engine::running().ok_or_else(|| errors::internal_error(py, errors::NOT_INITIALIZED))?;
+    let outcome = engine::wait(py, &engine, engine.begin_join()).map_err(|error| error.into_pyerr(py))?;
+    reset_unnamed_count(SetId::GLOBAL);
     Ok(outcome.last_joined.unwrap_or_default())
 }
 
 #[pyfunction]
 #[pyo3(signature = (process_set=0))]
 pub fn barrier(py: Python<'_>, process_set: i64) -> PyResult<()> {
-    let engine = engine::running().ok_or_else(|| errors::internal(py, errors::NOT_INITIALIZED))?;
+    let engine = engine::running().ok_or_else(|| errors::internal_error(py, errors::NOT_INITIALIZED))?;
     let kind = Kind::Barrier;
-    let set =
-        u32::try_from(process_set).map_err(|_| errors::of_engine(py, &SubmitError::UnknownSet { kind }.into()))?;
-    engine::wait(py, &engine, engine.begin_barrier(SetId(set))).map(drop).map_err(|error| error.raised(py))
+    let set = u32::try_from(process_set)
+        .map_err(|_| errors::from_engine_error(py, &SubmitError::UnknownSet { kind }.into()))?;
+    engine::wait(py, &engine, engine.begin_barrier(SetId(set))).map(drop).map_err(|error| error.into_pyerr(py))
 }
 
 /// The members of the set are all here: from now on what has no name counts from 1 again, however many each had before.
-pub fn count_anew(set: SetId) {
-    if let Some(calls) = lock().as_mut() {
-        calls.unnamed.remove(&set.0);
+pub fn reset_unnamed_count(set: SetId) {
+    if let Some(table) = lock().as_mut() {
+        table.unnamed_counts.remove(&set.0);
     }
 }
 
-/// As `count_anew` for the global set, without the GIL: from the next submission on.
-pub fn on_joined_in_graph() {
-    JOINED_IN_GRAPH.store(true, Ordering::SeqCst);
+/// As `reset_unnamed_count` for the global set, without the GIL: from the next submission on.
+pub fn on_graph_join() {
+    GRAPH_JOIN_PENDING.store(true, Ordering::SeqCst);
 }
 
-/// As `count_anew`, for all sets.
+/// As `reset_unnamed_count`, for all sets.
 pub fn on_started() {
-    if let Some(calls) = lock().as_mut() {
-        calls.unnamed.clear();
+    if let Some(table) = lock().as_mut() {
+        table.unnamed_counts.clear();
     }
 }
 
 /// In a forked child. The objects are the parent's concern: they may be in use by its engine.
-pub fn forget() {
-    let mut calls = lock();
-    let last_number = calls.as_ref().map_or(0, |calls| calls.last_number);
-    std::mem::forget(calls.replace(Calls { last_number, ..Calls::default() }));
+pub fn after_fork() {
+    let mut table = lock();
+    let last_handle = table.as_ref().map_or(0, |table| table.last_handle);
+    std::mem::forget(table.replace(HandleTable { last_handle, ..HandleTable::default() }));
 }
 
-impl Calls {
-    /// Into `over`: to be dropped without the lock, because Python code may run then.
-    fn take_ended(&mut self, over: &mut Vec<Call>) {
-        if !self.left_over.is_empty() {
-            over.extend(self.left_over.extract_if(.., |call| call.is_done()));
+impl HandleTable {
+    /// Into `finished`: to be dropped without the lock, because Python code may run then.
+    fn drain_finished(&mut self, finished: &mut Vec<HandleEntry>) {
+        if !self.abandoned.is_empty() {
+            finished.extend(self.abandoned.extract_if(.., |entry| entry.is_done()));
         }
     }
 }
 
-fn lock() -> MutexGuard<'static, Option<Calls>> {
-    CALLS.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock() -> MutexGuard<'static, Option<HandleTable>> {
+    HANDLES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn kind_of(number: i64) -> Option<Kind> {
+fn parse_kind(number: i64) -> Option<Kind> {
     let kind = u8::try_from(number).ok().and_then(Kind::from_number)?;
     let known = [Kind::Allreduce, Kind::Allgather, Kind::Broadcast, Kind::Alltoall, Kind::Reducescatter];
     known.contains(&kind).then_some(kind)
@@ -253,27 +256,27 @@ fn invalid_root(root: i64) -> String {
 }
 
 /// None when there are none, though some were promised.
-fn splits_of(splits: Option<Vec<i64>>) -> Result<Vec<u64>, Option<PyErr>> {
+fn parse_splits(splits: Option<Vec<i64>>) -> Result<Vec<u64>, Option<PyErr>> {
     let Some(splits) = splits else { return Ok(Vec::new()) };
     if splits.is_empty() {
         return Err(None);
     }
     let split = |split: &i64| {
         u64::try_from(*split)
-            .map_err(|_| Some(errors::argument(format!("splits must not be negative, but one is {split}"))))
+            .map_err(|_| Some(errors::value_error(format!("splits must not be negative, but one is {split}"))))
     };
     splits.iter().map(split).collect()
 }
 
-fn entry(tensor: Tensor, template: Request) -> PyResult<(Request, TensorBuffers)> {
+fn parse_tensor(tensor: Tensor, template: Request) -> PyResult<(Request, TensorBuffers)> {
     let (input, output, number, shape) = tensor;
     let dtype = u8::try_from(number).ok().and_then(Dtype::from_number);
-    let dtype = dtype.ok_or_else(|| errors::argument(format!("{number} is no dtype")))?;
+    let dtype = dtype.ok_or_else(|| errors::value_error(format!("{number} is no dtype")))?;
     let n_bytes = shape.iter().try_fold(dtype.size() as u64, |product, dimension| product.checked_mul(*dimension));
     let n_bytes = n_bytes.and_then(|n_bytes| isize::try_from(n_bytes).ok());
-    let n_bytes = n_bytes.ok_or_else(|| errors::argument(format!("no memory holds a tensor of shape {shape:?}")))?;
+    let n_bytes = n_bytes.ok_or_else(|| errors::value_error(format!("no memory holds a tensor of shape {shape:?}")))?;
     if input == 0 && n_bytes > 0 {
-        return Err(errors::argument("a tensor that is not empty has no address"));
+        return Err(errors::value_error("a tensor that is not empty has no address"));
     }
     // Empty tensors may have none.
     let input = if input == 0 { std::ptr::dangling() } else { std::ptr::with_exposed_provenance(input) };
