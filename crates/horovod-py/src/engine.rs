@@ -1,4 +1,5 @@
-//! The one engine of this process: started, ended, asked where it is, given process sets. Operations on tensors are in `calls`.
+//! The engine of this process: start, shutdown, rank information, process sets and timeline. Operations on tensors are
+//! in `ops`.
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,21 +16,21 @@ use crate::{errors, gil, ops, tensorflow};
 
 static STATE: Mutex<State> = Mutex::new(State { running: None, starting: false, parent_launch: None });
 
-/// How often a thread looks whether another has started the engine.
+/// Poll interval of a thread that waits for another thread's `init`.
 const START_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 struct State {
     running: Option<RunningEngine>,
-    /// By some thread.
+    /// Some thread is starting the engine.
     starting: bool,
-    /// In a forked child: the place of the process it was forked from.
+    /// In a forked child: the launch key of the parent.
     parent_launch: Option<String>,
 }
 
 #[derive(Clone)]
 struct RunningEngine {
     engine: Arc<Engine>,
-    /// How the launcher's word reads, to be told again in a forked child.
+    /// Rank and rendezvous of this process as text, compared in a forked child.
     launch_key: String,
     timeline: bool,
 }
@@ -47,7 +48,7 @@ pub fn init(py: Python<'_>, process_sets: Vec<Vec<i64>>) -> PyResult<()> {
     };
     ops::on_started();
     tensorflow::on_started(&engine);
-    // Not left half done, so that the next attempt is a first one.
+    // On failure the engine is shut down, so that the next attempt starts from scratch.
     register_sets(py, &engine, process_sets).inspect_err(|_| shutdown(py))
 }
 
@@ -57,20 +58,20 @@ pub fn shutdown(py: Python<'_>) {
     if let Some(RunningEngine { engine, .. }) = running {
         gil::run_released(py, move || {
             engine.shut_down();
-            // Here, without the GIL: it says goodbye to the others.
+            // Dropped without the GIL: it notifies the other ranks.
             drop(engine);
         });
     }
 }
 
-/// At the interpreter's exit.
+/// Called at interpreter exit.
 #[pyfunction]
 pub fn at_exit(py: Python<'_>) {
     gil::at_exit(py);
     shutdown(py);
 }
 
-/// In a forked child: nothing of the parent's is touched, not even to be freed.
+/// Called in a forked child. Nothing of the parent is accessed or freed.
 #[pyfunction]
 pub fn after_fork() {
     gil::after_fork();
@@ -130,7 +131,7 @@ pub fn add_process_set(py: Python<'_>, ranks: Vec<i64>) -> PyResult<u32> {
     let made = wait(py, &engine, engine.begin_add_set(ranks)).map_err(|error| error.into_pyerr(py))?;
     let set = made.sets.first().map(|set| set.id);
     let set = set.ok_or_else(|| errors::internal_error(py, "the process set was not made"))?;
-    // The id may be that of a set that was removed, with other members.
+    // The id may have belonged to a removed set with other members.
     ops::reset_unnamed_count(set);
     Ok(set.0)
 }
@@ -163,7 +164,7 @@ pub fn process_sets() -> PyResult<Vec<(u32, Vec<u32>)>> {
 #[pyfunction]
 pub fn start_timeline(py: Python<'_>, path: std::path::PathBuf, mark_cycles: bool) -> PyResult<()> {
     let engine = timeline_engine()?;
-    // Only the coordinator sees what all ranks do.
+    // Only the coordinator sees the operations of all ranks.
     if engine.rank_info().rank != 0 {
         return Ok(());
     }
@@ -179,12 +180,12 @@ pub fn stop_timeline(py: Python<'_>) -> PyResult<()> {
     stopped.map(drop).map_err(|error| errors::value_error(errors::error_chain(&error)))
 }
 
-/// For operations on tensors.
+/// The running engine, for operations on tensors.
 pub fn running() -> Option<Arc<Engine>> {
     lock().running.as_ref().map(|running| running.engine.clone())
 }
 
-/// Why something that was waited for is not there.
+/// Why a wait did not succeed.
 pub enum WaitError {
     Failed(EngineError),
     Interrupted(PyErr),
@@ -199,13 +200,13 @@ impl WaitError {
     }
 }
 
-/// Waits for what is no tensor.
+/// Waits for an operation without tensors.
 pub fn wait(py: Python<'_>, engine: &Engine, handle: Handle) -> Result<Outcome, WaitError> {
     gil::wait_released(py, |slice| engine.wait_for(&handle, slice)).map_err(WaitError::Interrupted)?;
     handle.outcome().map_err(WaitError::Failed)
 }
 
-/// The engine if there is one. Otherwise it is this thread's to start it: others wait.
+/// Returns the engine if it runs. Otherwise claims its start for this thread; other threads wait.
 fn claim_start(py: Python<'_>) -> PyResult<Option<Arc<Engine>>> {
     loop {
         {
@@ -223,7 +224,8 @@ fn claim_start(py: Python<'_>) -> PyResult<Option<Arc<Engine>>> {
     }
 }
 
-/// In a thread of its own, so that Ctrl-C is heard while the others have not come. When it is, what starts late ends at once.
+/// Starts the engine on a thread of its own, so that Ctrl-C works while other ranks are missing. An engine that starts
+/// after an interrupt is dropped at once.
 fn start_engine(py: Python<'_>) -> PyResult<RunningEngine> {
     let failed = |error: StartError| errors::init_error(&error);
     let launch = Launch::from_environment().map_err(|error| failed(error.into()))?;
@@ -259,7 +261,7 @@ fn start_engine(py: Python<'_>) -> PyResult<RunningEngine> {
     Ok(RunningEngine { engine: Arc::new(engine.map_err(failed)?), launch_key, timeline })
 }
 
-/// Those that are not there yet. Collective over all ranks, if there are any.
+/// Registers the sets that do not exist yet. Collective over all ranks if there are any.
 fn register_sets(py: Python<'_>, engine: &Engine, process_sets: Vec<Vec<i64>>) -> PyResult<()> {
     let missing = missing_sets(engine, process_sets)?;
     if missing.is_empty() {
@@ -272,7 +274,7 @@ fn register_sets(py: Python<'_>, engine: &Engine, process_sets: Vec<Vec<i64>>) -
     }
 }
 
-/// Those that are not there yet, each once; never the one of all ranks.
+/// The sets that do not exist yet, without duplicates and without the global set.
 fn missing_sets(engine: &Engine, wanted: Vec<Vec<i64>>) -> PyResult<Vec<Vec<u32>>> {
     let known = engine.sets();
     let mut missing: Vec<Vec<u32>> = Vec::new();

@@ -1,5 +1,5 @@
-//! The one file that maps errors to Python's exceptions: wrong arguments are ValueError, what the ranks together could not do is
-//! HorovodInternalError. The texts are Horovod's where Horovod has one.
+//! Maps errors to Python exceptions: invalid arguments to ValueError, failures of the engine or of other ranks to
+//! HorovodInternalError. Texts are Horovod's if it has one.
 
 use std::error::Error;
 
@@ -9,20 +9,20 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 
-/// What is asked for needs an engine.
+/// Error text for calls that need a running engine.
 pub const NOT_INITIALIZED: &str = "Horovod has not been initialized; use hvd.init().";
 
-/// Of an operation.
+/// The exception for an error of an operation.
 pub fn from_engine_error(py: Python<'_>, error: &EngineError) -> PyErr {
     if error.is_invalid_argument() { value_error(error.to_string()) } else { internal_error(py, error.to_string()) }
 }
 
-/// A wrong argument.
+/// ValueError for an invalid argument.
 pub fn value_error(text: impl Into<String>) -> PyErr {
     PyValueError::new_err(text.into())
 }
 
-/// What only the ranks together, or the engine, could have done.
+/// HorovodInternalError, for failures of the engine or of other ranks.
 pub fn internal_error(py: Python<'_>, text: impl Into<String>) -> PyErr {
     static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     let text = text.into();
@@ -36,7 +36,7 @@ pub fn internal_error(py: Python<'_>, text: impl Into<String>) -> PyErr {
     }
 }
 
-/// `init` did not succeed; with all causes.
+/// The exception for a failed `init`, with all causes.
 pub fn init_error(error: &dyn Error) -> PyErr {
     value_error(format!("Horovod initialization failed: {}", error_chain(error)))
 }

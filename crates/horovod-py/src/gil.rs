@@ -1,29 +1,31 @@
-//! The one place where the GIL is released: whoever waits for other ranks waits here, and looks for Ctrl-C several times a second. Knows
-//! nothing of what is waited for.
+//! Releases the GIL while a thread waits for other ranks, and checks for signals (Ctrl-C) several times per second. The
+//! only module that releases it.
 //!
-//! At the exit of the interpreter only daemon threads are left, and Python ends those of them that come back for the GIL by unwinding
-//! their stack, which would abort the process when it meets frames of Rust. So they do not come back: from [`at_exit`] on they wait
-//! until the process is gone.
+//! At interpreter exit only daemon threads are left. Python ends those that try to acquire the GIL by unwinding their
+//! stack, which aborts the process at Rust frames. After [`at_exit`] such threads therefore park until the process
+//! ends.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 
-/// Between two looks for signals.
+/// Interval between two checks for signals.
 const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
-/// How long the exit waits for threads that are just coming back.
+/// Time that the exit waits for threads that are about to acquire the GIL.
 const EXIT_GRACE: Duration = Duration::from_secs(1);
 
-/// The thread that ends the interpreter, once it does; 0 before. Not behind a lock: it is read without the GIL, also while others fork.
+/// The thread that ends the interpreter; 0 before. Atomic, since it is read without the GIL, also while another thread
+/// forks.
 static EXITING_THREAD: AtomicUsize = AtomicUsize::new(0);
-/// Threads that have seen nobody leave and are about to take the GIL.
+/// Threads that saw no exit and are about to acquire the GIL.
 static N_ACQUIRING: AtomicUsize = AtomicUsize::new(0);
 
-/// Calls `step` without the GIL until it says that what it waits for is there; it waits for about the time it is given.
+/// Calls `step` without the GIL until it returns true; `step` waits for about the given time.
 ///
 /// # Errors
-/// What a signal's handler raised, such as KeyboardInterrupt.
+///
+/// The exception raised by a signal handler, such as KeyboardInterrupt.
 pub fn wait_released(py: Python<'_>, mut step: impl FnMut(Duration) -> bool + Send) -> PyResult<()> {
     loop {
         if run_released(py, || step(SIGNAL_CHECK_INTERVAL)) {
@@ -33,7 +35,7 @@ pub fn wait_released(py: Python<'_>, mut step: impl FnMut(Duration) -> bool + Se
     }
 }
 
-/// Calls `work` without the GIL, for what ends by itself before long.
+/// Calls `work` without the GIL. For work that ends soon on its own.
 pub fn run_released<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> T {
     let done = py.detach(|| {
         let done = work();
@@ -50,7 +52,7 @@ pub fn run_released<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) ->
     done
 }
 
-/// From the interpreter's exit: no other thread comes back from waiting.
+/// Called at interpreter exit. Afterwards no other thread returns from a wait.
 pub fn at_exit(py: Python<'_>) {
     EXITING_THREAD.store(this_thread(), Ordering::SeqCst);
     let deadline = Instant::now() + EXIT_GRACE;
@@ -61,7 +63,7 @@ pub fn at_exit(py: Python<'_>) {
     });
 }
 
-/// In a forked child, which has one thread only.
+/// Called in a forked child, which has only one thread.
 pub fn after_fork() {
     EXITING_THREAD.store(0, Ordering::SeqCst);
     N_ACQUIRING.store(0, Ordering::SeqCst);
@@ -72,7 +74,7 @@ fn must_park() -> bool {
     exiting != 0 && exiting != this_thread()
 }
 
-/// No two threads that live have something at one address.
+/// Address of a thread-local variable, unique among living threads.
 fn this_thread() -> usize {
     thread_local!(static HERE: u8 = const { 0 });
     HERE.with(|here| std::ptr::from_ref(here).addr())

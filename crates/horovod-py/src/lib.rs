@@ -1,12 +1,12 @@
-//! The Python module `horovod._core`: the engine of this process, by address, length and dtype of tensors. Entered by the Python files of
-//! the package only; what it offers is described in `python/horovod/_core.pyi`. Knows no framework.
+//! The Python module `horovod._core`: the engine of this process, with tensors given by address, length and dtype.
+//! Private to the Python package; `python/horovod/_core.pyi` describes it. Knows no framework.
 //!
-//! Reading order: `engine` is the one engine of the process and its process sets, `calls` the operations on tensors, `outputs` what they
-//! yield, `waiting` the one place where the GIL is released, `errors` the one that knows Python's exceptions.
-//! `tensorflow` offers the operations to TensorFlow's graphs.
+//! Reading order: `engine` has the engine of the process and its process sets, `ops` the operations on tensors,
+//! `outputs` their results, `gil` the release of the GIL, `errors` the mapping to Python exceptions. `tensorflow`
+//! provides the operations as TensorFlow ops.
 //!
-//! What is shared between threads lies in statics behind locks that are taken with the GIL and never held while it is released. So a
-//! fork, which needs the GIL too, never finds one of them taken.
+//! State shared between threads is in statics behind locks. Locks are taken with the GIL held and never held while it
+//! is released. A fork also needs the GIL, so it never finds a lock taken.
 
 mod engine;
 mod errors;

@@ -1,8 +1,8 @@
-//! Operations on tensors: asked for, polled, waited for. Handles are numbers of one counter for the life of the process; the table of those
-//! that are not synchronized yet is here. Waits only in `waiting`.
+//! Operations on tensors: submit, poll, synchronize. Handles are numbers from one counter for the life of the process;
+//! this module has the table of handles that are not synchronized yet.
 //!
-//! The engine sees addresses. What owns the memory is held here, and let go with the GIL, when the operation has ended: the engine's
-//! threads never touch an object of Python's, so that a fork cannot find them doing it.
+//! The engine gets addresses. The Python objects that own the memory are held here and released with the GIL when the
+//! operation has ended. The engine's threads never touch a Python object, so a fork cannot interrupt them in it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,29 +18,29 @@ use pyo3::prelude::*;
 use crate::outputs::Output;
 use crate::{engine, errors, gil};
 
-/// Everything asked for and not synchronized.
+/// All submitted handles that are not synchronized.
 static HANDLES: Mutex<Option<HandleTable>> = Mutex::new(None);
 
-/// All ranks have joined in an operation of TensorFlow's. Not behind the lock: a thread without the GIL sets it.
+/// All ranks have joined in a TensorFlow op. Atomic instead of behind the lock, since a thread without the GIL sets it.
 static GRAPH_JOIN_PENDING: AtomicBool = AtomicBool::new(false);
 
 #[derive(Default)]
 struct HandleTable {
     by_handle: HashMap<u64, HandleEntry>,
     last_handle: u64,
-    /// How many operations without a name each process set has had since this engine started. Not the handles' numbers: a rank that is
-    /// not in every set, or was refused something, would never again agree with the others about a name.
+    /// Number of unnamed operations per process set since the engine started. Handle numbers would not do: a rank that
+    /// is not in every set, or whose submission failed, would disagree with the others about names from then on.
     unnamed_counts: HashMap<u32, u64>,
-    /// Nobody will ask for them any more, but they may not have ended.
+    /// Operations whose wait was interrupted. They may not have ended.
     abandoned: Vec<HandleEntry>,
 }
 
 struct HandleEntry {
     handle: Handle,
     engine: Weak<Engine>,
-    /// Of each tensor: its dtype, when the engine makes room.
+    /// Per tensor: its dtype, if the engine allocates the result.
     engine_allocated: Vec<Option<Dtype>>,
-    /// Owns the tensors' memory.
+    /// Owner of the tensors' memory.
     #[expect(dead_code, reason = "dropped when the operation has ended")]
     keep: Option<Py<PyAny>>,
 }
@@ -55,7 +55,7 @@ impl HandleEntry {
     }
 }
 
-/// A tensor as Python describes it: addresses of input and output, dtype, shape.
+/// A tensor as passed from Python: addresses of input and output, dtype, shape.
 type Tensor = (usize, usize, i64, Vec<u64>);
 
 #[pyfunction]
@@ -64,7 +64,7 @@ type Tensor = (usize, usize, i64, Vec<u64>);
         kind, prefix, name, tensors, op=1, prescale=1.0, postscale=1.0, root=0, splits=None, process_set=0, grouped=false,
         device=-1, keep=None
     ),
-    // For tools: a negative default would show as three dots.
+    // For documentation tools, which would print a negative default as an ellipsis.
     text_signature = "(kind, prefix, name, tensors, op=1, prescale=1.0, postscale=1.0, root=0, splits=None, process_set=0, \
                       grouped=False, device=-1, keep=None)"
 )]
@@ -112,7 +112,7 @@ pub fn submit(
     submitted.map_err(|error| errors::from_engine_error(py, &error))
 }
 
-/// Under the lock, and so without anything that could run Python code.
+/// Submits under the lock; runs no Python code.
 fn submit_locked(
     engine: &Arc<Engine>,
     prefix: &str,
@@ -122,7 +122,7 @@ fn submit_locked(
     keep: Option<Py<PyAny>>,
     template: &Request,
 ) -> PyResult<Result<u64, EngineError>> {
-    // Dropped after the lock.
+    // Dropped after the lock is released.
     let mut finished = Vec::new();
     let mut table = lock();
     let table = table.get_or_insert_default();
@@ -141,7 +141,7 @@ fn submit_locked(
         requests.push(request);
         places.push(place);
     }
-    // SAFETY: whoever calls from Python gives good addresses, and `keep` owns their memory until the call has ended.
+    // SAFETY: the Python package passes valid addresses, and `keep` owns their memory until the operation has ended.
     let handle = match unsafe { engine.submit(requests, places, grouped, None) } {
         Ok(handle) => handle,
         Err(error) => return Ok(Err(error)),
@@ -198,26 +198,27 @@ pub fn barrier(py: Python<'_>, process_set: i64) -> PyResult<()> {
     engine::wait(py, &engine, engine.begin_barrier(SetId(set))).map(drop).map_err(|error| error.into_pyerr(py))
 }
 
-/// The members of the set are all here: from now on what has no name counts from 1 again, however many each had before.
+/// Restarts the numbering of unnamed operations of a set. Called when all members are synchronized, since their counts
+/// may differ.
 pub fn reset_unnamed_count(set: SetId) {
     if let Some(table) = lock().as_mut() {
         table.unnamed_counts.remove(&set.0);
     }
 }
 
-/// As `reset_unnamed_count` for the global set, without the GIL: from the next submission on.
+/// As `reset_unnamed_count` for the global set, effective from the next submission. Does not need the GIL.
 pub fn on_graph_join() {
     GRAPH_JOIN_PENDING.store(true, Ordering::SeqCst);
 }
 
-/// As `reset_unnamed_count`, for all sets.
+/// Restarts the numbering for all sets.
 pub fn on_started() {
     if let Some(table) = lock().as_mut() {
         table.unnamed_counts.clear();
     }
 }
 
-/// In a forked child. The objects are the parent's concern: they may be in use by its engine.
+/// Called in a forked child. The objects are leaked: the parent's engine may use their memory.
 pub fn after_fork() {
     let mut table = lock();
     let last_handle = table.as_ref().map_or(0, |table| table.last_handle);
@@ -225,7 +226,8 @@ pub fn after_fork() {
 }
 
 impl HandleTable {
-    /// Into `finished`: to be dropped without the lock, because Python code may run then.
+    /// Moves finished entries to `finished`, which is dropped after the lock is released, since that may run Python
+    /// code.
     fn drain_finished(&mut self, finished: &mut Vec<HandleEntry>) {
         if !self.abandoned.is_empty() {
             finished.extend(self.abandoned.extract_if(.., |entry| entry.is_done()));
@@ -255,7 +257,7 @@ fn invalid_root(root: i64) -> String {
     format!("broadcast received invalid root rank {root} for provided process set")
 }
 
-/// None when there are none, though some were promised.
+/// Parses the splits of an alltoall. `Err(None)` for an empty list.
 fn parse_splits(splits: Option<Vec<i64>>) -> Result<Vec<u64>, Option<PyErr>> {
     let Some(splits) = splits else { return Ok(Vec::new()) };
     if splits.is_empty() {
@@ -278,7 +280,7 @@ fn parse_tensor(tensor: Tensor, template: Request) -> PyResult<(Request, TensorB
     if input == 0 && n_bytes > 0 {
         return Err(errors::value_error("a tensor that is not empty has no address"));
     }
-    // Empty tensors may have none.
+    // Empty tensors may have a null address.
     let input = if input == 0 { std::ptr::dangling() } else { std::ptr::with_exposed_provenance(input) };
     let output = match template.kind {
         Kind::Allreduce | Kind::Adasum | Kind::Broadcast if output != 0 => {

@@ -1,12 +1,12 @@
-//! Results that the engine made room for, as Python sees them: an address, a shape and a dtype. Knows no framework; NumPy reads the
-//! array interface without being known here.
+//! Results allocated by the engine, as Python objects with an address, a shape and a dtype. Knows no framework; NumPy
+//! uses the array interface.
 
 use corro_collectives::Dtype;
 use corro_collectives::engine::handle;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-/// Owns the memory: to be kept as long as the address is used.
+/// A result. Owns the memory, so it must outlive every use of the address.
 #[pyclass(module = "horovod._core", frozen)]
 pub struct Output {
     bytes: Vec<u8>,
@@ -15,7 +15,7 @@ pub struct Output {
     dtype: Dtype,
 }
 
-/// What nothing is at: some frameworks want an aligned address for it all the same.
+/// Memory behind empty tensors: some frameworks require an aligned address even for them.
 #[repr(align(64))]
 struct EmptyTensor([u8; 64]);
 static EMPTY_TENSOR: EmptyTensor = EmptyTensor([0; 64]);
@@ -29,7 +29,7 @@ impl Output {
 
 #[pymethods]
 impl Output {
-    /// The allocator aligns what is as large as an element to 16 bytes.
+    /// Aligned to 16 bytes by the allocator.
     #[getter]
     fn address(&self) -> usize {
         if self.bytes.is_empty() { EMPTY_TENSOR.0.as_ptr() as usize } else { self.bytes.as_ptr() as usize }
@@ -50,13 +50,13 @@ impl Output {
         self.dtype as u8
     }
 
-    /// Alltoall: rows that came from each member.
+    /// Alltoall: number of rows received from each member.
     #[getter]
     fn received<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, &self.received)
     }
 
-    /// For numpy.asarray without a copy; bfloat16 shows as uint16.
+    /// For numpy.asarray without a copy; bfloat16 appears as uint16.
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let interface = PyDict::new(py);

@@ -1,9 +1,10 @@
-//! TensorFlow's C API as far as it is used here: types without insides, and a table of functions found at run time. A flat table.
+//! The part of TensorFlow's C API that is used: opaque types, and a table of functions resolved at run time. A flat
+//! table.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
-/// Codes of a status, as in TensorFlow's `tf_status.h`.
+/// Status codes from TensorFlow's `tf_status.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Code {
@@ -24,22 +25,24 @@ pub type Delete = unsafe extern "C" fn(*mut c_void);
 
 macro_rules! table {
     ($($field:ident $symbol:literal ($($argument:ty),*) $(-> $result:ty)?;)*) => {
-        /// Functions of the TensorFlow that is loaded.
+        /// Functions of the loaded TensorFlow library.
         pub struct Api { $(pub $field: unsafe extern "C" fn($($argument),*) $(-> $result)?,)* }
 
-        /// What to look for.
+        /// Names of the functions to resolve.
         pub const SYMBOLS: &[&str] = &[$($symbol),*];
 
         impl Api {
-            /// The first name that is missing otherwise.
+            /// Builds the table from addresses; returns the first missing name otherwise.
             ///
             /// # Safety
-            /// Each address must be that of TensorFlow's function of that name, for the life of the process.
+            ///
+            /// Each address must be that of TensorFlow's function of that name, valid for the life of the process.
             pub unsafe fn from_symbols(symbols: &HashMap<String, usize>) -> Result<Api, &'static str> {
                 $(
                     let address = symbols.get($symbol).copied().filter(|address| *address != 0).ok_or($symbol)?;
                     let pointer: *const () = std::ptr::with_exposed_provenance(address);
-                    // SAFETY: by the promise above it is a function, and of this type by TensorFlow's headers.
+                    // SAFETY: the caller guarantees that the address is TensorFlow's function of this name, which has
+                    // this type by its headers.
                     let $field = unsafe {
                         std::mem::transmute::<*const (), unsafe extern "C" fn($($argument),*) $(-> $result)?>(pointer)
                     };
@@ -98,7 +101,7 @@ table! {
     bytes "TF_TensorData" (*const Tensor) -> *mut c_void;
 }
 
-/// A status of TensorFlow's, freed in the end.
+/// A TF_Status, freed on drop.
 pub struct Status<'a> {
     api: &'a Api,
     raw: *mut RawStatus,
@@ -106,7 +109,7 @@ pub struct Status<'a> {
 
 impl Status<'_> {
     pub fn new(api: &Api) -> Status<'_> {
-        // SAFETY: takes nothing.
+        // SAFETY: the function takes no arguments.
         Status { api, raw: unsafe { (api.new_status)() } }
     }
 
@@ -116,13 +119,13 @@ impl Status<'_> {
 
     pub fn set(&self, code: Code, text: &str) {
         let text = CString::new(text.replace('\0', " ")).expect("there is no zero left in it");
-        // SAFETY: the status is ours, and the text is copied.
+        // SAFETY: `raw` is valid until drop, and TensorFlow copies the text.
         unsafe { (self.api.set_status)(self.raw, code as c_int, text.as_ptr()) }
     }
 
-    /// What went wrong, if anything.
+    /// The error message, unless the status is OK.
     pub fn check(&self) -> Result<(), String> {
-        // SAFETY: the status is ours; its message lives as long as it is not changed.
+        // SAFETY: `raw` is valid until drop; its message is copied before the status changes.
         unsafe {
             if (self.api.status_code)(self.raw) == 0 {
                 return Ok(());
@@ -134,7 +137,7 @@ impl Status<'_> {
 
 impl Drop for Status<'_> {
     fn drop(&mut self) {
-        // SAFETY: made by new_status, and freed here only.
+        // SAFETY: `raw` was created by `new_status` and is freed only here.
         unsafe { (self.api.delete_status)(self.raw) }
     }
 }

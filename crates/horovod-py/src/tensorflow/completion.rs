@@ -1,8 +1,8 @@
-//! Operations under way, and the thread that waits for them in place of TensorFlow's threads: it drives the engine until any of them has
-//! ended, sets the outputs and runs the done callback.
+//! Pending operations and the thread that waits for them in place of TensorFlow's threads. It drives the engine until
+//! an operation has ended, sets the outputs and runs the done callback.
 //!
-//! TensorFlow's executor has as many threads as the machine has cores. A kernel that kept one of them while it waits for other ranks
-//! would deadlock as soon as the ranks' threads waited for different operations.
+//! TensorFlow's executor has as many threads as the machine has cores. If kernels blocked them, ranks whose threads
+//! wait for different operations would deadlock.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -18,30 +18,30 @@ use super::done_callback::DoneCallback;
 use super::kernel::is_in_place;
 use crate::ops;
 
-/// Longest wait between two looks at the operations.
+/// Longest wait between two checks of the operations.
 const WAIT_SLICE: Duration = Duration::from_millis(100);
-/// The same while operations of an engine that was shut down are left beside those of the next one.
+/// The same while operations of an engine that was shut down are pending beside those of its successor.
 const SHARED_WAIT_SLICE: Duration = Duration::from_millis(1);
-/// How long an engine that has ended by a panic is asked to fail an operation.
+/// Time given to an engine that has panicked to fail an operation.
 const FAIL_SLICE: Duration = Duration::from_millis(1);
 
 static PENDING: Mutex<Vec<PendingOp>> = Mutex::new(Vec::new());
 
-/// One execution of an operation, from its submission to its done callback.
+/// One execution of an op, from submission to its done callback.
 pub struct PendingOp {
     kind: Kind,
     pub engine: Arc<Engine>,
     pub context: OpContext,
     done: DoneCallback,
-    /// The engine reads and writes their memory.
+    /// References to tensors whose memory the engine reads and writes.
     pub inputs: Vec<TensorRef>,
     pub outputs: Vec<TensorRef>,
     pub submitted: Vec<Submitted>,
-    /// Why the operation fails whatever comes of the requests.
+    /// Error that fails the op regardless of the requests' results.
     pub failure: Option<Failure>,
 }
 
-/// A request of an operation: its handle, and its tensors among the operation's.
+/// A request of an op: its handle, and the index of its first tensor.
 pub struct Submitted {
     pub handle: Handle,
     pub first: usize,
@@ -69,19 +69,19 @@ impl PendingOp {
         if let Err(failure) = result {
             context.fail(&failure);
         }
-        // Before the callback, which may start operations that want the memory.
+        // Released before the callback, which may start ops that reuse the memory.
         drop((inputs, outputs, engine));
         done.run();
     }
 }
 
-/// Called with every completion. One for the process: its thread serves each engine in turn.
+/// Signalled at every completion. One for the process; the thread serves all engines.
 pub fn event() -> &'static Arc<CompletionEvent> {
     static EVENT: OnceLock<Arc<CompletionEvent>> = OnceLock::new();
     EVENT.get_or_init(Arc::default)
 }
 
-/// Starts the thread, the first time.
+/// Starts the thread on first use.
 pub fn ensure_thread() -> Result<(), Failure> {
     static STARTED: OnceLock<Result<(), String>> = OnceLock::new();
     let start = || {
@@ -91,7 +91,7 @@ pub fn ensure_thread() -> Result<(), Failure> {
     STARTED.get_or_init(start).clone().map_err(|text| Failure { code: Code::Unknown, text })
 }
 
-/// Leaves an operation to the thread. One that has already ended, or was never submitted, is finished at once.
+/// Hands an operation to the thread. One that has already ended, or was never submitted, is finished at once.
 pub fn enqueue(pending: PendingOp) {
     if pending.is_done() {
         return pending.finish();
@@ -99,7 +99,8 @@ pub fn enqueue(pending: PendingOp) {
     let mut queue = lock();
     let was_idle = queue.is_empty();
     queue.push(pending);
-    // An operation that ends from here on is found by the count; the thread does not know yet of one that ended just before.
+    // A completion from here on changes the event's count. One just before it was not seen by the thread, hence the
+    // notification.
     if was_idle || queue.last().is_some_and(PendingOp::is_done) {
         event().notify();
     }
@@ -130,7 +131,7 @@ fn run() {
     }
 }
 
-/// Those that operations are under way in: one, unless it was shut down and started again.
+/// The engines with pending operations: one, unless it was shut down and started again.
 fn pending_engines() -> Vec<Arc<Engine>> {
     let mut engines: Vec<Arc<Engine>> = Vec::new();
     for pending in lock().iter() {
@@ -141,7 +142,7 @@ fn pending_engines() -> Vec<Arc<Engine>> {
     engines
 }
 
-/// Results that are not in their place already.
+/// Sets the outputs that the engine has not written in place.
 fn set_outputs(
     context: &OpContext,
     kind: Kind,

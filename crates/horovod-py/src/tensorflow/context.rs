@@ -1,6 +1,6 @@
-//! One execution of an operation as TensorFlow hands it to a kernel: inputs, outputs, and the error it may end with.
+//! One execution of an op as passed to a kernel: inputs, outputs and status.
 //!
-//! The context belongs to TensorFlow and is good until the done callback has run, on any thread.
+//! The context belongs to TensorFlow and is valid on any thread until the done callback has run.
 
 use std::ffi::c_int;
 
@@ -10,7 +10,7 @@ use corro_collectives::{Dtype, EngineError};
 use super::api;
 use super::api::{Code, Context, Status, Tensor};
 
-/// The status that an operation fails with.
+/// Status with which an op fails.
 pub struct Failure {
     pub code: Code,
     pub text: String,
@@ -34,7 +34,8 @@ impl Failure {
     }
 }
 
-/// Found while the ranks agreed: the operation never began, and the engine goes on. As in `errors.py`.
+/// Whether the error was found during negotiation: the operation never started, and the engine continues. Same list as
+/// in `errors.py`.
 fn is_negotiation_error(text: &str) -> bool {
     let prefixes = [
         "Mismatched ",
@@ -47,31 +48,31 @@ fn is_negotiation_error(text: &str) -> bool {
     prefixes.iter().any(|prefix| text.starts_with(prefix)) || text.contains(" is not supported with Join")
 }
 
-/// A reference to a tensor of TensorFlow's: its buffer is not freed before this is dropped.
+/// A counted reference to a TensorFlow tensor, which keeps its buffer alive.
 pub struct TensorRef(*mut Tensor);
 
-// SAFETY: a TF_Tensor is a counted reference to a buffer, and nothing about it belongs to a thread.
+// SAFETY: a TF_Tensor is a counted reference to a buffer and not bound to a thread.
 unsafe impl Send for TensorRef {}
 
 impl TensorRef {
     pub fn shape(&self) -> Vec<u64> {
-        // SAFETY: the tensor is referenced; dimensions are asked for by numbers it has.
+        // SAFETY: the reference is valid until drop; `axis` is below the number of dimensions.
         unsafe { (0..(api().n_dimensions)(self.0)).map(|axis| (api().dimension)(self.0, axis) as u64).collect() }
     }
 
     pub fn dtype(&self) -> Option<Dtype> {
-        // SAFETY: the tensor is referenced.
+        // SAFETY: the reference is valid until drop.
         dtype_from_number(unsafe { (api().tensor_type)(self.0) })
     }
 
     pub fn n_bytes(&self) -> usize {
-        // SAFETY: the tensor is referenced.
+        // SAFETY: the reference is valid until drop.
         unsafe { (api().n_bytes)(self.0) }
     }
 
-    /// Never null: an empty tensor may have no memory.
+    /// Never null; an empty tensor may have no memory.
     pub fn bytes(&self) -> *mut u8 {
-        // SAFETY: the tensor is referenced.
+        // SAFETY: the reference is valid until drop.
         let bytes: *mut u8 = unsafe { (api().bytes)(self.0) }.cast();
         if bytes.is_null() { std::ptr::dangling_mut() } else { bytes }
     }
@@ -79,33 +80,38 @@ impl TensorRef {
 
 impl Drop for TensorRef {
     fn drop(&mut self) {
-        // SAFETY: the reference was handed over to us, and is released here only.
+        // SAFETY: this value owns the reference and releases it only here.
         unsafe { (api().delete_tensor)(self.0) }
     }
 }
 
-/// One execution of an operation.
+/// One execution of an op.
 pub struct OpContext(*mut Context);
 
-// SAFETY: TensorFlow keeps the context of an asynchronous kernel until its done callback has run, and lets any thread use it.
+// SAFETY: TensorFlow keeps the context of an asynchronous kernel until its done callback has run, and allows any thread
+// to use it.
 unsafe impl Send for OpContext {}
 
 impl OpContext {
+    /// Wraps a context.
+    ///
     /// # Safety
-    /// The context must be TensorFlow's, and its done callback must not run before the last use of this.
+    ///
+    /// The context must come from TensorFlow, and its done callback must not run before the last use of this value.
     pub unsafe fn new(context: *mut Context) -> OpContext {
         OpContext(context)
     }
 
-    /// Sets an output to a copy of these bytes.
+    /// Sets an output to a copy of `bytes`.
     pub fn set_output(&self, index: usize, dtype: Dtype, shape: &[u64], bytes: &[u8]) -> Result<(), Failure> {
         let output = self.allocate(index, dtype, shape, bytes.len())?;
-        // SAFETY: TensorFlow made room for as many bytes as the shape has, which are those of the engine's result.
+        // SAFETY: TensorFlow allocated `n_bytes` for the output; the length is limited to it, and the buffers do not
+        // overlap.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), output.bytes(), bytes.len().min(output.n_bytes())) };
         Ok(())
     }
 
-    /// Sets an output of int32 to the rows received from each member.
+    /// Sets an int32 output to the number of rows received from each member.
     pub fn set_received(&self, index: usize, output: &Output) -> Result<(), Failure> {
         let bytes: Vec<u8> = output.received.iter().flat_map(|rows| (*rows as i32).to_ne_bytes()).collect();
         self.set_output(index, Dtype::I32, &[output.received.len() as u64], &bytes)
@@ -114,7 +120,7 @@ impl OpContext {
     pub fn allocate(&self, index: usize, dtype: Dtype, shape: &[u64], n_bytes: usize) -> Result<TensorRef, Failure> {
         let (status, shape) = (Status::new(api()), shape.iter().map(|length| *length as i64).collect::<Vec<_>>());
         let (index, dtype, n_dimensions) = (index as c_int, dtype_number(dtype), shape.len() as c_int);
-        // SAFETY: the context is good until the done callback runs, and the shape has as many numbers as we say.
+        // SAFETY: the context is valid until the done callback runs; `shape` has `n_dimensions` values.
         let tensor = unsafe {
             (api().allocate_output)(self.0, index, dtype, shape.as_ptr(), n_dimensions, n_bytes, status.raw())
         };
@@ -126,23 +132,23 @@ impl OpContext {
         let status = Status::new(api());
         let input = |index| {
             let mut tensor = std::ptr::null_mut();
-            // SAFETY: the context is good until the done callback runs; the reference is handed over to us.
+            // SAFETY: the context is valid until the done callback runs; TensorFlow passes the reference to us.
             unsafe { (api().input)(self.0, index, &mut tensor, status.raw()) };
             status.check().map(|()| TensorRef(tensor)).map_err(Failure::argument)
         };
-        // SAFETY: the context is good until the done callback runs.
+        // SAFETY: the context is valid until the done callback runs.
         (0..unsafe { (api().n_inputs)(self.0) }).map(input).collect()
     }
 
     pub fn fail(&self, failure: &Failure) {
         let status = Status::new(api());
         status.set(failure.code, &failure.text);
-        // SAFETY: the context is good until the done callback runs.
+        // SAFETY: the context is valid until the done callback runs.
         unsafe { (api().fail)(self.0, status.raw()) };
     }
 }
 
-/// TensorFlow's numbers, as in its `tf_datatype.h`.
+/// Dtype numbers from TensorFlow's `tf_datatype.h`.
 const DTYPE_NUMBERS: [(Dtype, c_int); 11] = [
     (Dtype::F32, 1),
     (Dtype::F64, 2),

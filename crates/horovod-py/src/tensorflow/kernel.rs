@@ -1,5 +1,5 @@
-//! Asynchronous kernels: TensorFlow makes one for each node of a graph, executes it any number of times, and deletes it. An execution
-//! submits all requests of the node to the engine; `completion` does the rest. Never blocks.
+//! Asynchronous kernels. TensorFlow creates one for each node of a graph, executes it any number of times, and deletes
+//! it. An execution submits all requests of the node to the engine; `completion` does the rest. Never blocks.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ops::Range;
@@ -15,11 +15,11 @@ use super::done_callback::DoneCallback;
 use super::{api, current_engine};
 use crate::errors::NOT_INITIALIZED;
 
-/// One node of a graph.
+/// Attributes of one graph node.
 struct Kernel {
     kind: Kind,
     grouped: bool,
-    /// Of each: how many tensors, and the name.
+    /// Number of tensors and name of each request.
     requests: Vec<(usize, String)>,
     op: ReduceOp,
     prescale: f64,
@@ -28,43 +28,60 @@ struct Kernel {
     set: SetId,
 }
 
+/// Creates the kernel of a node from its attributes; null after reporting an error to TensorFlow.
+///
+/// # Safety
+/// Only TensorFlow may call it, with a valid construction context.
 pub unsafe extern "C" fn create(construction: *mut Construction) -> *mut c_void {
     match parse_attributes(construction) {
         Ok(kernel) => Box::into_raw(Box::new(kernel)).cast(),
         Err(text) => {
             let status = Status::new(api());
             status.set(Code::InvalidArgument, &text);
-            // SAFETY: the construction is TensorFlow's, good during this call.
+            // SAFETY: TensorFlow keeps the construction context valid during this call.
             unsafe { (api().fail_construction)(construction, status.raw()) };
             std::ptr::null_mut()
         }
     }
 }
 
+/// Deletes a kernel.
+///
+/// # Safety
+/// Only TensorFlow may call it, once, with the result of `create` or `create_join`.
 pub unsafe extern "C" fn delete(kernel: *mut c_void) {
     if !kernel.is_null() {
-        // SAFETY: made by `create`, and TensorFlow deletes it once.
+        // SAFETY: the pointer comes from `create`, and TensorFlow deletes it once.
         drop(unsafe { Box::from_raw(kernel.cast::<Kernel>()) });
     }
 }
 
-/// Submits, and returns: no thread of TensorFlow's waits. `completion` runs the callback when the outcome is there.
+/// Submits and returns without blocking TensorFlow's thread. `completion` runs the callback.
+///
+/// # Safety
+/// Only TensorFlow may call it, with the result of `create`, a valid context and its done callback.
 pub unsafe extern "C" fn compute_async(kernel: *mut c_void, context: *mut Context, done: *mut Done) {
-    // SAFETY: made by `create`; TensorFlow deletes it after all computations have ended.
+    // SAFETY: the pointer comes from `create`; TensorFlow deletes it after all executions have ended.
     let kernel = unsafe { &*kernel.cast::<Kernel>() };
-    // SAFETY: the callback is the one this kernel was called with, and the context is good until it has run.
+    // SAFETY: `done` is the argument of this call, and the context is valid until the callback has run.
     let (done, context) = unsafe { (DoneCallback::take(done), OpContext::new(context)) };
     submit_and_enqueue(kernel.kind, context, done, |pending| kernel.submit_all(pending));
 }
 
-/// A join has no attributes: nothing is kept between its executions.
+/// A join has no attributes, so its kernel has no state.
+///
+/// # Safety
+/// Only TensorFlow may call it.
 pub unsafe extern "C" fn create_join(_construction: *mut Construction) -> *mut c_void {
     std::ptr::null_mut()
 }
 
 /// As `compute_async`, for a join.
+///
+/// # Safety
+/// Only TensorFlow may call it, with a valid context and its done callback.
 pub unsafe extern "C" fn compute_join_async(_kernel: *mut c_void, context: *mut Context, done: *mut Done) {
-    // SAFETY: as in `compute_async`.
+    // SAFETY: as in `compute_async`: `done` is the argument of this call, and the context is valid until it has run.
     let (done, context) = unsafe { (DoneCallback::take(done), OpContext::new(context)) };
     submit_and_enqueue(Kind::Join, context, done, |pending| {
         let handle = pending.engine.begin_join_with_event(completion::event().clone());
@@ -73,7 +90,7 @@ pub unsafe extern "C" fn compute_join_async(_kernel: *mut c_void, context: *mut 
     });
 }
 
-/// Has the requests of one execution submitted, and leaves it to `completion`.
+/// Submits the requests of one execution and hands it to `completion`.
 fn submit_and_enqueue(
     kind: Kind,
     context: OpContext,
@@ -89,8 +106,12 @@ fn submit_and_enqueue(
     completion::enqueue(pending);
 }
 
+/// Shape function of ops whose outputs have the shapes of their inputs.
+///
+/// # Safety
+/// Only TensorFlow may call it, with a valid context and status.
 pub unsafe extern "C" fn same_shapes(context: *mut ShapeContext, status: *mut RawStatus) {
-    // SAFETY: context and status are TensorFlow's, good during this call; the handle is freed at the end.
+    // SAFETY: TensorFlow keeps context and status valid during this call; the shape handle is freed at the end.
     unsafe {
         let shape = (api().new_shape)();
         for index in 0..(api().n_shapes)(context) as c_int {
@@ -101,14 +122,18 @@ pub unsafe extern "C" fn same_shapes(context: *mut ShapeContext, status: *mut Ra
     }
 }
 
+/// Shape function of ops whose output shapes are only known at run time.
+///
+/// # Safety
+/// Only TensorFlow may call it, with a valid context and status.
 pub unsafe extern "C" fn unknown_shapes(context: *mut ShapeContext, status: *mut RawStatus) {
-    // SAFETY: context and status are TensorFlow's, good during this call.
+    // SAFETY: TensorFlow keeps context and status valid during this call.
     unsafe { (api().set_unknown_shapes)(context, status) }
 }
 
 impl Kernel {
-    /// Submits all requests of the node. When one is refused the operation fails, but only after those before it have ended: their
-    /// memory is in use.
+    /// Submits all requests of the node. If one is rejected, the op fails only after the earlier ones have ended, since
+    /// the engine uses their memory.
     fn submit_all(&self, pending: &mut PendingOp) -> Result<(), Failure> {
         let mut inputs = pending.context.inputs()?;
         let splits = if self.kind == Kind::Alltoall { parse_splits(inputs.pop())? } else { Vec::new() };
@@ -160,14 +185,14 @@ impl Kernel {
             dtypes.push(dtype);
         }
         let event = Some(completion::event().clone());
-        // SAFETY: `pending` has inputs and outputs until the handle is done, and TensorFlow lets nobody write to inputs or read outputs
-        // before the done callback has run.
+        // SAFETY: `pending` holds inputs and outputs until the handle is done. TensorFlow neither writes inputs nor
+        // reads outputs before the done callback has run.
         let handle = unsafe { pending.engine.submit_with_event(requests, places, self.grouped, None, event) };
         Ok(Submitted { handle: handle.map_err(|error| Failure::from_engine_error(&error))?, first, dtypes })
     }
 }
 
-/// Of an alltoall. Those that were not given are an empty table, with two dimensions.
+/// Parses the splits of an alltoall. An empty tensor of two dimensions means that none were given.
 fn parse_splits(tensor: Option<TensorRef>) -> Result<Vec<u64>, Failure> {
     let tensor = tensor.ok_or_else(|| Failure::argument("alltoall expects a 1D splits tensor"))?;
     match tensor.shape()[..] {
@@ -176,7 +201,7 @@ fn parse_splits(tensor: Option<TensorRef>) -> Result<Vec<u64>, Failure> {
         [_] => {}
         _ => return Err(Failure::argument("alltoall expects a 1D splits tensor")),
     }
-    // SAFETY: the op's definition says int32, and the tensor is referenced.
+    // SAFETY: the op definition declares int32, and the reference keeps the buffer alive.
     let numbers = unsafe { std::slice::from_raw_parts(tensor.bytes().cast::<i32>(), tensor.n_bytes() / 4) };
     let split = |split: &i32| {
         u64::try_from(*split).map_err(|_| Failure::argument(format!("splits must not be negative, but one is {split}")))
@@ -213,21 +238,21 @@ fn parse_requests(lines: &str) -> Option<Vec<(usize, String)>> {
 
 fn int(construction: *mut Construction, name: &CStr) -> Result<i64, String> {
     let (status, mut value) = (Status::new(api()), 0);
-    // SAFETY: the construction is good during `create`; the value is written before the call returns.
+    // SAFETY: the construction context is valid during `create`; TensorFlow writes the value before the call returns.
     unsafe { (api().attribute_int)(construction, name.as_ptr(), &mut value, status.raw()) };
     status.check().map(|()| value)
 }
 
 fn boolean(construction: *mut Construction, name: &CStr) -> Result<bool, String> {
     let (status, mut value) = (Status::new(api()), 0);
-    // SAFETY: as for `int`.
+    // SAFETY: as in `int`.
     unsafe { (api().attribute_bool)(construction, name.as_ptr(), &mut value, status.raw()) };
     status.check().map(|()| value != 0)
 }
 
 fn string(construction: *mut Construction, name: &CStr) -> Result<String, String> {
     let (status, mut n_items, mut n_bytes) = (Status::new(api()), 0, 0);
-    // SAFETY: as for `int`; TensorFlow writes no more bytes than we say there is room for.
+    // SAFETY: as in `int`; TensorFlow writes at most `bytes.len()` bytes.
     unsafe {
         (api().attribute_size)(construction, name.as_ptr(), &mut n_items, &mut n_bytes, status.raw());
         status.check()?;
@@ -238,7 +263,8 @@ fn string(construction: *mut Construction, name: &CStr) -> Result<String, String
     }
 }
 
-/// Whether the engine writes results to memory that the kernel allocates beforehand: their shapes are those of the inputs.
+/// Whether the engine writes results to memory that the kernel allocates in advance, since their shapes are those of
+/// the inputs.
 pub fn is_in_place(kind: Kind) -> bool {
     matches!(kind, Kind::Allreduce | Kind::Adasum | Kind::Broadcast)
 }

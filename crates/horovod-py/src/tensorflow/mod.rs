@@ -1,11 +1,12 @@
-//! Horovod's operations as TensorFlow's own, registered through its C API while it runs: nothing is compiled against TensorFlow. Entered by
-//! `python/horovod/tensorflow/native.py`, which finds the functions in the library that is loaded and hands over their addresses.
+//! Horovod's operations as TensorFlow ops, registered through TensorFlow's C API at run time: nothing is compiled
+//! against TensorFlow. `python/horovod/tensorflow/native.py` resolves the functions in the loaded library and passes
+//! their addresses.
 //!
-//! `api` is the C API as far as it is used, `kernel` the asynchronous kernels, `context` one execution of an operation, `completion` the
-//! thread that waits in place of TensorFlow's, `done_callback` how it tells TensorFlow. One operation carries all requests of its kind of
-//! one step: they are under way together.
+//! `api` is the used part of the C API, `kernel` has the asynchronous kernels, `context` one execution of an op,
+//! `completion` the thread that waits in place of TensorFlow's threads, `done_callback` the notification of TensorFlow.
+//! One op carries all requests of its kind of one step, so that they are in flight together.
 //!
-//! None of this takes the GIL, and none of it is for a forked child, where TensorFlow does not work either.
+//! No code here takes the GIL. None of it works in a forked child, where TensorFlow does not work either.
 
 mod api;
 mod completion;
@@ -24,12 +25,12 @@ use crate::errors;
 use api::{Api, Status};
 use done_callback::LIBSTDCXX_SYMBOL;
 
-/// Of this process's TensorFlow. A second one in the same process has no place here.
+/// The TensorFlow of this process. A second one in the same process is not supported.
 static API: OnceLock<Api> = OnceLock::new();
-/// As `engine` has it, but behind a lock that is taken without the GIL.
+/// The engine that `engine` started, behind a lock that is taken without the GIL.
 static CURRENT_ENGINE: Mutex<Weak<Engine>> = Mutex::new(Weak::new());
 
-/// One operation for each of Horovod's names: they show in messages and graphs.
+/// One op per Horovod name; the names appear in messages and graphs.
 const OP_NAMES: [&CStr; 8] = [
     c"HorovodAllreduce",
     c"HorovodGroupedAllreduce",
@@ -43,19 +44,19 @@ const OP_NAMES: [&CStr; 8] = [
 
 const ATTRIBUTES: [&CStr; 9] = [
     c"T: list(type) >= 1",
-    // Of each request a line: how many tensors, a blank, the name.
+    // One line per request: number of tensors, a blank, the name.
     c"requests: string",
     c"kind: int",
     c"grouped: bool",
     c"reduce_op: int",
-    // Factors are doubles, and attributes have floats only: the bits.
+    // Factors are doubles, but attributes only have floats: the bits are passed as integers.
     c"prescale_bits: int",
     c"postscale_bits: int",
     c"root_rank: int",
     c"process_set_id: int",
 ];
 
-/// Registers the operations with the TensorFlow whose functions are at these addresses. Does nothing the second time.
+/// Registers the ops with the TensorFlow whose functions are at the given addresses. Does nothing the second time.
 #[pyfunction]
 pub fn register_tensorflow(symbols: HashMap<String, usize>) -> PyResult<()> {
     if API.get().is_some() {
@@ -64,7 +65,8 @@ pub fn register_tensorflow(symbols: HashMap<String, usize>) -> PyResult<()> {
     if !symbols.contains_key(LIBSTDCXX_SYMBOL) {
         return Err(errors::value_error("this TensorFlow does not use libstdc++, whose std::function is needed"));
     }
-    // SAFETY: native.py gives the addresses of the functions of these names in TensorFlow's library, which is never unloaded.
+    // SAFETY: native.py passes the addresses of the functions of these names in TensorFlow's library, which is never
+    // unloaded.
     let api = unsafe { Api::from_symbols(&symbols) }
         .map_err(|name| errors::value_error(format!("this TensorFlow has no {name}")))?;
     let api = API.get_or_init(|| api);
@@ -75,13 +77,13 @@ pub fn register_tensorflow(symbols: HashMap<String, usize>) -> PyResult<()> {
     define_join(api).map_err(|text| errors::value_error(format!("HorovodJoin cannot be registered: {text}")))
 }
 
-/// The names of TensorFlow's functions that registration needs.
+/// Names of the TensorFlow functions that registration needs.
 #[pyfunction]
 pub fn tensorflow_symbols() -> Vec<&'static str> {
     [api::SYMBOLS, &[LIBSTDCXX_SYMBOL]].concat()
 }
 
-/// Whatever runs from here on is this engine's.
+/// Ops executed from now on use this engine.
 pub fn on_started(engine: &Arc<Engine>) {
     *CURRENT_ENGINE.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(engine);
 }
@@ -99,7 +101,8 @@ fn define(api: &Api, name: &CStr) -> Result<(), String> {
     let keeps_shapes = name.to_bytes().ends_with(b"llreduce") || name == c"HorovodBroadcast";
     let kernel_name = CString::new([name.to_bytes(), b"Cpu"].concat()).map_err(|error| error.to_string())?;
     let status = Status::new(api);
-    // SAFETY: builders are handed over to the registration; strings are copied by TensorFlow; the functions have the types it wants.
+    // SAFETY: the registration takes ownership of the builders; TensorFlow copies the strings; the functions have the
+    // required types.
     unsafe {
         let definition = (api.new_op_definition)(name.as_ptr());
         for attribute in ATTRIBUTES {
@@ -111,7 +114,7 @@ fn define(api: &Api, name: &CStr) -> Result<(), String> {
             (api.add_input)(definition, c"splits: int32".as_ptr());
             (api.add_output)(definition, c"received_splits: int32".as_ptr());
         }
-        // Not computed once and for all when a graph with constants is optimized, and never left out of a tf.function.
+        // Stateful: neither constant-folded nor pruned from a tf.function.
         (api.set_stateful)(definition, true);
         (api.set_shape_function)(definition, if keeps_shapes { kernel::same_shapes } else { kernel::unknown_shapes });
         (api.register_op)(definition, status.raw());

@@ -78,10 +78,16 @@ impl<const CIN: usize, const COUT: usize, const P: usize, const V: usize> SimdKe
 }
 
 impl<const CIN: usize, const COUT: usize, const P: usize, const V: usize> Tiled<'_, CIN, COUT, P, V> {
+    /// Computes one tile of pixels times channels.
+    ///
+    /// # Safety
+    /// The tile must be inside of the output, the operands must have passed the assertions of `Convolution::run`, and the CPU must
+    /// support `S`.
     #[inline(always)]
     unsafe fn tile<S: Simd>(&mut self, row: usize, column: usize, channel: usize) {
         let Convolution { input, input_row, nonzero_rows, kernel, columns, output, output_row, epilogue, .. } =
             &mut self.0;
+        // SAFETY: the caller guarantees that the tile is in bounds; all offsets below stay inside of it.
         unsafe {
             let mut tile: Tile<S, P, V> = tile::zeros();
             if let Epilogue::Relu { bias } = epilogue {

@@ -52,9 +52,15 @@ impl<const CIN: usize, const COUT: usize, const P: usize, const V: usize> SimdKe
 }
 
 impl<const CIN: usize, const COUT: usize, const P: usize, const V: usize> Tiled<'_, CIN, COUT, P, V> {
+    /// Adds one band of rows to one tile of the gradient.
+    ///
+    /// # Safety
+    /// The tile must be inside of the kernel, the operands must have passed the assertions of `KernelGradient::run`, and the CPU
+    /// must support `S`.
     #[inline(always)]
     unsafe fn tile<S: Simd>(&mut self, band: usize, kernel_row: usize, tap: usize, channel: usize) {
         let KernelGradient { input, input_row, output_gradient, output_row, rows, columns, gradient } = &mut self.0;
+        // SAFETY: the caller guarantees that the tile is in bounds; all offsets below stay inside of it.
         unsafe {
             let gradient = gradient.as_mut_ptr().add((kernel_row * 3 * CIN + tap) * COUT + channel);
             let mut tile: Tile<S, P, V> = tile::zeros();

@@ -37,6 +37,7 @@ pub unsafe fn add<S: Simd, const P: usize, const V: usize>(tile: &mut Tile<S, P,
     let TileOperands { mut scalars, row_stride, scalar_step, mut vectors, vector_step, steps } = operands;
     // A local copy, so that the compiler can prove that nothing aliases it and keeps it in registers.
     let mut sums = *tile;
+    // SAFETY: the caller guarantees that all scalars and vectors are readable and that the CPU supports `S`.
     unsafe {
         for _ in 0..steps {
             let mut shared = [S::splat(0.0); V];
@@ -63,5 +64,6 @@ pub unsafe fn add<S: Simd, const P: usize, const V: usize>(tile: &mut Tile<S, P,
 /// The CPU must support `S` (see [`Simd`]).
 #[inline(always)]
 pub unsafe fn zeros<S: Simd, const P: usize, const V: usize>() -> Tile<S, P, V> {
+    // SAFETY: the caller guarantees that the CPU supports `S`.
     [[unsafe { S::splat(0.0) }; V]; P]
 }
