@@ -37,7 +37,7 @@ class KerasState(ObjectState):
 
     def _variables(self) -> List[Any]:
         """All of them: an optimizer makes its own with the first step, and would lack them here otherwise."""
-        _bring_home(self.model)
+        _sync_jax_state(self.model)
         variables = list(self.model.weights)
         optimizer = self.optimizer
         if optimizer is None:
@@ -102,7 +102,7 @@ class UpdateEpochStateCallbackImpl:
         self.state.epoch += 1
 
 
-def _bring_home(model: Any) -> None:
+def _sync_jax_state(model: Any) -> None:
     """Under JAX, Keras keeps a model's state out of its variables while it trains."""
     bring = getattr(model, "jax_state_sync", None)
     if bring is not None:

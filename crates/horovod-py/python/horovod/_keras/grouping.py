@@ -5,7 +5,7 @@ from typing import Any, List
 from horovod.common.util import split_list
 
 
-def grouped(numbers: List[int], groups: Any, variables: List[Any]) -> List[List[int]]:
+def group_indices(numbers: List[int], groups: Any, variables: List[Any]) -> List[List[int]]:
     """`groups`: None, how many groups to make, or lists of variables. The rest go one by one."""
     if isinstance(groups, int) and groups > 0:
         return [part for part in split_list(numbers, min(groups, len(numbers))) if part]

@@ -14,7 +14,7 @@ from typing import Any, Iterator, List, NamedTuple, Optional
 log = logging.getLogger("horovod")
 
 
-class Call(NamedTuple):
+class ApplyCall(NamedTuple):
     """A call of `apply` inside of the compiled part, to be made outside."""
 
     optimizer: Any
@@ -23,17 +23,17 @@ class Call(NamedTuple):
 
 
 class _Place(threading.local):
-    calls: Optional[List[Call]] = None
+    calls: Optional[List[ApplyCall]] = None
 
 
 _place = _Place()
 
 
 def capture(optimizer: Any, gradients: List[Any], variables: Any) -> bool:
-    """True when a compiled part is being traced: the call is noted, and made later."""
+    """True when a compiled part is being traced: the call is recorded, and made later."""
     if _place.calls is None:
         return False
-    _place.calls.append(Call(optimizer, gradients, None if variables is None else list(variables)))
+    _place.calls.append(ApplyCall(optimizer, gradients, None if variables is None else list(variables)))
     return True
 
 
@@ -74,20 +74,20 @@ def _split(step: Any) -> Any:
     import tensorflow as tf
 
     # As the last trace left them; every trace of one step makes the same calls.
-    noted: List[Call] = []
+    recorded: List[ApplyCall] = []
 
     @functools.partial(tf.function, jit_compile=True, reduce_retracing=True)
     @tf.autograph.experimental.do_not_convert
     def compiled(data: Any) -> Any:
         with _capturing() as calls:
             logs = step(data)
-        noted[:] = calls
+        recorded[:] = calls
         return logs, [call.gradients for call in calls]
 
     @tf.autograph.experimental.do_not_convert
     def train_step(data: Any) -> Any:
         logs, gradients = compiled(data)
-        for call, mine in zip(list(noted), gradients):
+        for call, mine in zip(list(recorded), gradients):
             call.optimizer.apply(mine, call.variables)
         return logs
 
@@ -95,7 +95,7 @@ def _split(step: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _capturing() -> Iterator[List[Call]]:
+def _capturing() -> Iterator[List[ApplyCall]]:
     before, _place.calls = _place.calls, []
     try:
         yield _place.calls

@@ -36,7 +36,7 @@ class Distribution:
             raise ValueError("gradient_predivide_factor not supported with op != Average")
         if backward_passes_per_step <= 0:
             raise ValueError("backward_passes_per_step must be > 0")
-        self.backend_name = backends.of(optimizer)
+        self.backend_name = backends.backend_name(optimizer)
         self.backend = backends.load(self.backend_name)
         self.process_set, self.scale_local_gradients = process_set, scale_local_gradients
         self.local: Dict[int, Any] = {}

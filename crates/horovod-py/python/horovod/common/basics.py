@@ -51,13 +51,13 @@ def init(
             f"Horovod initialization failed: comm is {ranks}, but without MPI all {_core.size()} ranks of the job take part; "
             "use process_sets for operations among some of them"
         )
-    sets.note_registered(wanted)
+    sets.assign_ids(wanted)
 
 
 def shutdown() -> None:
     """Ends the job on all ranks: what others still wait for fails. `init` may be called again. Does nothing without an engine."""
     _core.shutdown()
-    sets.note_shutdown()
+    sets.clear_ids()
 
 
 def is_initialized() -> bool:
@@ -208,7 +208,7 @@ def _ranks_of(comm: Optional[Union[Sequence[int], Any]]) -> Optional[list[int]]:
 
 def _forget() -> None:
     _core.after_fork()
-    sets.note_shutdown()
+    sets.clear_ids()
 
 
 os.register_at_fork(after_in_child=_forget)

@@ -96,7 +96,7 @@ def process_set_id(process_set: ProcessSet) -> int:
     return process_set.process_set_id
 
 
-def note_registered(wanted: Sequence[ProcessSet]) -> None:
+def assign_ids(wanted: Sequence[ProcessSet]) -> None:
     """After init: gives the objects their ids. ValueError for one that is there twice; those before it are registered all the same."""
     ids = {tuple(ranks): number for number, ranks in _core.process_sets()}
     global_process_set.ranks = _core.process_set_ranks(0)
@@ -112,7 +112,7 @@ def note_registered(wanted: Sequence[ProcessSet]) -> None:
         _registered.add(process_set)
 
 
-def note_shutdown() -> None:
+def clear_ids() -> None:
     """The ids are those of a job that has ended."""
     global_process_set.ranks = None
     for process_set in list(_registered):

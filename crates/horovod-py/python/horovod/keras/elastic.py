@@ -39,10 +39,10 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
         from horovod.tensorflow.elastic import run as run_tensorflow
 
         return run_tensorflow(func)
-    return run_fn(_with_failures_told(func), reset)
+    return run_fn(_translate_jax_errors(func), reset)
 
 
-def _with_failures_told(func: Callable[..., Any]) -> Callable[..., Any]:
+def _translate_jax_errors(func: Callable[..., Any]) -> Callable[..., Any]:
     """JAX wraps what a callback raises into an error of its own, and keeps only the text."""
 
     @functools.wraps(func)

@@ -20,7 +20,7 @@ from horovod.runner.util.streams import Console
 from horovod.runner.util.threads import in_thread
 
 # Runs the command of one slot to its end, with the variables given; any of the events ends it, at once with the second.
-ExecCommand = Callable[[str, SlotInfo, Mapping[str, str], "Stops"], int]
+ExecCommand = Callable[[str, SlotInfo, Mapping[str, str], "StopEvents"], int]
 
 
 class JobFailed(RuntimeError):
@@ -43,7 +43,7 @@ class JobStopped(KeyboardInterrupt):
         self.exit_code = 128 + number
 
 
-class Stops(NamedTuple):
+class StopEvents(NamedTuple):
     """How a job is ended from outside: a first word, and a last one."""
 
     stop: threading.Event
@@ -132,7 +132,7 @@ def exec_command_fn(settings: Settings) -> ExecCommand:
     # Asked once: a name server may be slow.
     is_local = {name: network.is_local(name) for name in {host.hostname for host in job_hosts}}
 
-    def exec_command(command: str, slot: SlotInfo, env: Mapping[str, str], stops: Stops) -> int:
+    def exec_command(command: str, slot: SlotInfo, env: Mapping[str, str], stops: StopEvents) -> int:
         copies = Path(settings.output_filename) / f"rank.{slot.rank:0{n_digits}}" if settings.output_filename else None
         shell: Sequence[str] = ("/bin/sh",)
         script = None
@@ -162,55 +162,55 @@ def exec_command_fn(settings: Settings) -> ExecCommand:
     return exec_command
 
 
-def _run_slots(slots: List[SlotInfo], run_slot: Callable[[SlotInfo, Stops], int]) -> None:
-    """Runs all slots side by side to their ends. News arrive in one mailbox, so that the first to fail is known as
+def _run_slots(slots: List[SlotInfo], run_slot: Callable[[SlotInfo, StopEvents], int]) -> None:
+    """Runs all slots side by side to their ends. News arrive in one events, so that the first to fail is known as
     such."""
-    stops = Stops(threading.Event(), threading.Event())
-    mailbox: "queue.SimpleQueue[_News]" = queue.SimpleQueue()
+    stops = StopEvents(threading.Event(), threading.Event())
+    events: "queue.SimpleQueue[_Event]" = queue.SimpleQueue()
 
     def run_one(slot: SlotInfo) -> None:
         try:
-            mailbox.put(_News(slot.rank, run_slot(slot, stops), None))
+            events.put(_Event(slot.rank, run_slot(slot, stops), None))
         except Exception as problem:  # Told where the job is watched.
-            mailbox.put(_News(slot.rank, 1, f"Process {slot.rank} was not started on {slot.hostname}: {problem}"))
+            events.put(_Event(slot.rank, 1, f"Process {slot.rank} was not started on {slot.hostname}: {problem}"))
 
-    first: Optional[_News] = None
+    first: Optional[_Event] = None
     n_running = len(slots)
-    with _signals_to(mailbox):
+    with _signals_to(events):
         for slot in slots:
             in_thread(run_one, args=(slot,), name=f"rank {slot.rank}")
         while n_running:
             try:
                 # Not for ever: Python looks at a signal that arrives just before it begins to wait only when it wakes
                 # up.
-                news = mailbox.get(timeout=0.2)
+                event = events.get(timeout=0.2)
             except queue.Empty:
                 continue
-            if news.rank is None:
+            if event.rank is None:
                 # When they are ending already, this is for those who take their time.
                 if stops.stop.is_set():
                     stops.kill.set()
                 else:
-                    _tell("Ending all processes; a second signal ends them at once.")
+                    _print_line("Ending all processes; a second signal ends them at once.")
                     stops.stop.set()
-                first = first or news
+                first = first or event
                 continue
             n_running -= 1
-            if news.exit_code != 0 and first is None:
-                first = news
-                _tell(news.problem or f"Process {news.rank} exit with status code {news.exit_code}.")
+            if event.exit_code != 0 and first is None:
+                first = event
+                _print_line(event.problem or f"Process {event.rank} exit with status code {event.exit_code}.")
                 stops.stop.set()
     if first is not None:
         raise JobStopped(first.exit_code) if first.rank is None else JobFailed(first.rank, first.exit_code)
 
 
-def _tell(text: str) -> None:
+def _print_line(text: str) -> None:
     """On a line of its own, also after a process that left one without an end."""
     with suppress(OSError, ValueError):  # Nobody may be reading any more: the job ends all the same.
         Console(sys.stderr).write(f"{text}\n".encode())
 
 
-class _News(NamedTuple):
+class _Event(NamedTuple):
     """A process ended; or, without a rank, a signal with the number `exit_code` came."""
 
     rank: Optional[int]
@@ -219,8 +219,8 @@ class _News(NamedTuple):
 
 
 @contextmanager
-def _signals_to(mailbox: "queue.SimpleQueue[_News]") -> Iterator[None]:
-    """Ctrl-C, SIGTERM and the end of the terminal become news, unless they are ignored (`nohup`). Python allows that
+def _signals_to(events: "queue.SimpleQueue[_Event]") -> Iterator[None]:
+    """Ctrl-C, SIGTERM and the end of the terminal become event, unless they are ignored (`nohup`). Python allows that
     on the main thread only; elsewhere whoever has it decides."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -231,7 +231,7 @@ def _signals_to(mailbox: "queue.SimpleQueue[_News]") -> Iterator[None]:
         if signal.getsignal(number) != signal.SIG_IGN
     ]
     # A queue of this kind may be filled from a signal handler.
-    before = {number: signal.signal(number, lambda number, _: mailbox.put(_News(None, number))) for number in numbers}
+    before = {number: signal.signal(number, lambda number, _: events.put(_Event(None, number))) for number in numbers}
     try:
         yield
     finally:

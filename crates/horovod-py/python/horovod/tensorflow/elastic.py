@@ -16,7 +16,7 @@ from horovod.elastic import reset
 __all__ = ["TensorFlowKerasState", "TensorFlowState", "run"]
 
 # How TensorFlow's own errors name an operation of ours that failed.
-_OPERATIONS = (
+_OP_NAMES = (
     "HorovodAllreduce",
     "HorovodAllgather",
     "HorovodBroadcast",
@@ -31,19 +31,19 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(func)
     def call(*args: Any, **kwargs: Any) -> Any:
-        with _failures_of_the_ranks():
+        with _translate_errors():
             return func(*args, **kwargs)
 
     return run_fn(call, reset)
 
 
 @contextlib.contextmanager
-def _failures_of_the_ranks() -> Iterator[None]:
+def _translate_errors() -> Iterator[None]:
     """What the ranks together could not do reaches us as an error of TensorFlow, and leaves here as our own."""
     try:
         yield
     except (tf.errors.UnknownError, tf.errors.AbortedError) as error:
-        if any(operation in error.message for operation in _OPERATIONS):
+        if any(operation in error.message for operation in _OP_NAMES):
             raise HorovodInternalError(error.message) from error
         raise
 
@@ -78,7 +78,7 @@ class TensorFlowState(ObjectState):
         super().restore()
 
     def sync(self) -> None:
-        with _failures_of_the_ranks():
+        with _translate_errors():
             if self.session is None:
                 hvd.broadcast_variables(self.variables, root_rank=0)
             else:

@@ -8,7 +8,7 @@ import tensorflow as tf
 from horovod.common.exceptions import HorovodInternalError
 
 # What the ranks found while they agreed: the operation never began, and the engine goes on.
-DISAGREEMENTS = (
+NEGOTIATION_ERRORS = (
     "Mismatched ",
     "Process-set rank zero tried to ",
     "Horovod has not been initialized",
@@ -27,6 +27,6 @@ def as_tensorflow_errors(op_name: str) -> Iterator[None]:
         raise tf.errors.InvalidArgumentError(None, None, f"{error} [Op:{op_name}]") from error
     except HorovodInternalError as error:
         text = str(error)
-        if text.startswith(DISAGREEMENTS) or " is not supported with Join" in text:
+        if text.startswith(NEGOTIATION_ERRORS) or " is not supported with Join" in text:
             raise tf.errors.FailedPreconditionError(None, None, f"{text} [Op:{op_name}]") from error
         raise tf.errors.UnknownError(None, None, f"{text} [Op:{op_name}]") from error

@@ -9,7 +9,7 @@ import tensorflow as tf
 from horovod import _core, _numpy
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.tensorflow.mpi_ops import wire_name
-from horovod.tensorflow.requests import Request, perform
+from horovod.tensorflow.requests import Request, execute
 from horovod.tensorflow.util import _executing_eagerly, native_variable, registered_id
 
 
@@ -92,7 +92,7 @@ def _broadcast_and_assign(variables: List[Any], root_rank: int, name: Optional[s
         requests.append(
             Request(_core.BROADCAST, wire, [value], root=root_rank, process_set=registered_id(process_set))
         )
-    values = [results[0] for results in perform(requests)]
+    values = [results[0] for results in execute(requests)]
     return tf.group(*[native_variable(variable).assign(value) for variable, value in zip(variables, values)])
 
 

@@ -13,7 +13,7 @@ from horovod.common.process_sets import ProcessSet, global_process_set, process_
 from horovod.common.util import split_list
 from horovod.tensorflow.collectives import check_sparse
 from horovod.tensorflow.mpi_ops import Adasum, Average, check_num_rank_power_of_2, rank, size, size_op, wire_name
-from horovod.tensorflow.requests import Request, perform
+from horovod.tensorflow.requests import Request, execute
 from horovod.tensorflow.util import key, registered_id
 
 
@@ -92,7 +92,7 @@ class Reduction:
                 finish[number] = self._finisher(request_idx, place, context)
             name = self._name(members[0], short, grouped, use_generic_names)
             requests.append(self._request(_core.ALLREDUCE, name, short, grouped))
-        results = perform(requests)
+        results = execute(requests)
         return [make(results) for make in finish]
 
     def _request(self, kind: int, name: str, tensors: List[Any], grouped: bool = False) -> Request:

@@ -45,7 +45,7 @@ from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.util import get_average_backwards_compatibility_fun, num_rank_is_power_2
 from horovod.tensorflow import callback, native
 from horovod.tensorflow.errors import as_tensorflow_errors
-from horovod.tensorflow.requests import Request, perform
+from horovod.tensorflow.requests import Request, execute
 from horovod.tensorflow.util import registered_id
 
 
@@ -90,7 +90,7 @@ def _allreduce(
     def forward(x: tf.Tensor) -> List[tf.Tensor]:
         wire = wire_name("HorovodAllreduce", [x], name, ignore_name_scope)
         settings = {"op": op, "prescale": prescale_factor, "postscale": postscale_factor}
-        return perform([Request(_core.ALLREDUCE, wire, [x], process_set=registered_id(process_set), **settings)])[0]
+        return execute([Request(_core.ALLREDUCE, wire, [x], process_set=registered_id(process_set), **settings)])[0]
 
     def backward(gradients: List[tf.Tensor]) -> List[tf.Tensor]:
         return [_allreduce(gradients[0], None, op, prescale_factor, postscale_factor, ignore_name_scope, process_set)]
@@ -112,7 +112,7 @@ def _grouped_allreduce(
     def forward(*xs: tf.Tensor) -> List[tf.Tensor]:
         wire = wire_name("HorovodGroupedAllreduce", list(xs), name, ignore_name_scope)
         settings = {"op": op, "prescale": prescale_factor, "postscale": postscale_factor, "grouped": True}
-        return perform([Request(_core.ALLREDUCE, wire, list(xs), process_set=registered_id(process_set), **settings)])[0]
+        return execute([Request(_core.ALLREDUCE, wire, list(xs), process_set=registered_id(process_set), **settings)])[0]
 
     def backward(gradients: List[tf.Tensor]) -> List[tf.Tensor]:
         return _grouped_allreduce(gradients, None, op, prescale_factor, postscale_factor, ignore_name_scope, process_set)
@@ -127,7 +127,7 @@ def allgather(
 
     def forward(x: tf.Tensor) -> List[tf.Tensor]:
         wire = wire_name("HorovodAllgather", [x], name, ignore_name_scope)
-        return perform([Request(_core.ALLGATHER, wire, [x], process_set=registered_id(process_set))])[0]
+        return execute([Request(_core.ALLGATHER, wire, [x], process_set=registered_id(process_set))])[0]
 
     def backward(gradients: List[tf.Tensor]) -> List[tf.Tensor]:
         mean = _allreduce(gradients[0], None, Average, ignore_name_scope=ignore_name_scope, process_set=process_set)
@@ -142,7 +142,7 @@ def grouped_allgather(
 ) -> List[tf.Tensor]:
     def forward(*xs: tf.Tensor) -> List[tf.Tensor]:
         wire = wire_name("HorovodGroupedAllgather", list(xs), name, ignore_name_scope)
-        return perform([Request(_core.ALLGATHER, wire, list(xs), process_set=registered_id(process_set), grouped=True)])[0]
+        return execute([Request(_core.ALLGATHER, wire, list(xs), process_set=registered_id(process_set), grouped=True)])[0]
 
     def backward(gradients: List[tf.Tensor]) -> List[tf.Tensor]:
         means = _grouped_allreduce(gradients, None, Average, ignore_name_scope=ignore_name_scope, process_set=process_set)
@@ -163,7 +163,7 @@ def broadcast(
 
     def forward(x: tf.Tensor) -> List[tf.Tensor]:
         wire = wire_name("HorovodBroadcast", [x], name, ignore_name_scope)
-        return perform([Request(_core.BROADCAST, wire, [x], root=root_rank, process_set=registered_id(process_set))])[0]
+        return execute([Request(_core.BROADCAST, wire, [x], root=root_rank, process_set=registered_id(process_set))])[0]
 
     def backward(gradients: List[tf.Tensor]) -> List[tf.Tensor]:
         mean = _allreduce(gradients[0], None, Average, ignore_name_scope=ignore_name_scope, process_set=process_set)
@@ -191,7 +191,7 @@ def alltoall(
     def forward(x: tf.Tensor) -> List[tf.Tensor]:
         wire = wire_name("HorovodAlltoall", [x], name, ignore_name_scope)
         request = Request(_core.ALLTOALL, wire, [x], splits=given, process_set=registered_id(process_set))
-        rows, counts = perform([request])[0]
+        rows, counts = execute([request])[0]
         received.append(counts)
         return [rows]
 
@@ -249,7 +249,7 @@ def _scattered(
         default = "HorovodGroupedReducescatter" if grouped else "HorovodReducescatter"
         wire = wire_name(default, list(xs), name, ignore_name_scope)
         settings = {"op": op, "prescale": prescale_factor, "postscale": postscale_factor, "grouped": grouped}
-        return perform([Request(_core.REDUCESCATTER, wire, list(xs), process_set=registered_id(process_set), **settings)])[0]
+        return execute([Request(_core.REDUCESCATTER, wire, list(xs), process_set=registered_id(process_set), **settings)])[0]
 
     def backward(gradients: List[tf.Tensor]) -> List[tf.Tensor]:
         factor = prescale_factor * postscale_factor * (process_set.size() if op == Sum else 1)

@@ -1,4 +1,4 @@
-"""The one way from TensorFlow's tensors to the engine. Every collective of this package is a list of requests handed to `perform`.
+"""The one way from TensorFlow's tensors to the engine. Every collective of this package is a list of requests handed to `execute`.
 
 Requests of one list are under way together. Eager tensors go straight to the engine. In a graph they become operations: real ones,
 registered by `native` where this TensorFlow allows it, else one Python callback for the whole list (`callback`). The former keep no
@@ -62,7 +62,7 @@ class Request(NamedTuple):
         return list(_numpy.wait_with_received(pending)) if self.kind == _core.ALLTOALL else _numpy.wait(pending)
 
 
-def perform(requests: List[Request]) -> List[List[tf.Tensor]]:
+def execute(requests: List[Request]) -> List[List[tf.Tensor]]:
     """The results of each request."""
     if not requests:
         return []

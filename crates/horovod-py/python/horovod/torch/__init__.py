@@ -1,6 +1,6 @@
 """Horovod for PyTorch: `import horovod.torch as hvd`.
 
-Reading order: `mpi_ops` (the collectives) over `_reductions`, `_exchanges`, `_autograd`, `_handles`, `_tensors`;
+Reading order: `mpi_ops` (the collectives) over `_reductions`, `_data_movement`, `_autograd`, `_handles`, `_tensors`;
 `optimizer` over `_gradients` and `_buckets`; `functions` (equal state on all ranks); `sync_batch_norm`.
 """
 

@@ -13,7 +13,7 @@ import torch
 from horovod.common import basics
 from horovod.common.basics import Average, Sum
 from horovod.common.process_sets import ProcessSet
-from horovod.torch._exchanges import Splits, allgather_async, alltoall_async, broadcast_async, grouped_allgather_async
+from horovod.torch._data_movement import Splits, allgather_async, alltoall_async, broadcast_async, grouped_allgather_async
 from horovod.torch._handles import synchronize
 from horovod.torch._reductions import (
     allreduce_async,

@@ -1,6 +1,6 @@
 """Gradients on their way. A bucket holds what is reduced together: one parameter, or a group. Autograd enters through
-`Member.on_gradient`; `_gradients` makes the buckets and waits for them. Never frees or replaces a gradient that is
-in flight. The quick way for the usual gradient is in `_lone`.
+`BucketParameter.on_gradient`; `_gradients` makes the buckets and waits for them. Never frees or replaces a gradient that is
+in flight. The quick way for the usual gradient is in `_single_bucket`.
 """
 
 from typing import Any, Callable, List, Optional, Tuple, Type
@@ -15,7 +15,7 @@ from horovod.torch._reductions import sparse_allreduce_async
 from horovod.torch.compression import Compression, Compressor
 
 
-class Shared:
+class ReducerState:
     """What all buckets of an optimizer have in common: its options, and what is under way."""
 
     def __init__(
@@ -36,17 +36,17 @@ class Shared:
         self.sparse_as_dense = sparse_as_dense
         self.process_set = process_set
         self.passes = passes
-        self.sends_as_is = compression is Compression.none
-        self.forget()
+        self.is_uncompressed = compression is Compression.none
+        self.reset()
 
-    def twin(self) -> "Shared":
+    def clone_idle(self) -> "ReducerState":
         """The same options, with nothing under way."""
         options = (self.compression, self.op, self.gradient_predivide_factor, self.sparse_as_dense)
-        return Shared(*options, self.process_set, self.passes)
+        return ReducerState(*options, self.process_set, self.passes)
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Nothing is under way."""
-        self.touched = False
+        self.has_gradients = False
         """Whether any gradient was computed since the last wait."""
         self.launched: List["Bucket"] = []
         self.copying: List["Bucket"] = []
@@ -70,7 +70,7 @@ class Shared:
             self.copying.pop(0).submit()
 
 
-class Member:
+class BucketParameter:
     """A parameter in its bucket, and its gradient while that is in flight."""
 
     __slots__ = (
@@ -84,7 +84,7 @@ class Member:
         "gathered",
         "is_staged",
         "n_sparse",
-        "sparse_again",
+        "make_sparse",
         "host",
         "event",
     )
@@ -106,13 +106,13 @@ class Member:
         self.is_staged = False
         self.n_sparse: Optional[int] = None
         """Of a parameter whose gradients are sparse: how many of their dimensions."""
-        self.sparse_again = False
+        self.make_sparse = False
         """Whether the gradient travels dense and was sparse (`sparse_as_dense`): the optimizer gets it sparse."""
 
     def on_gradient(self, *_: Any) -> None:
         """Autograd has added to the parameter's gradient."""
         bucket = self.bucket
-        bucket.shared.touched = True
+        bucket.shared.has_gradients = True
         remaining = self.remaining - 1
         if remaining < 0:
             raise AssertionError(
@@ -125,13 +125,13 @@ class Member:
             if bucket.missing == 0:
                 bucket.launch()
 
-    def prepare(self, shared: Shared) -> Optional[torch.Tensor]:
+    def prepare(self, shared: ReducerState) -> Optional[torch.Tensor]:
         """What of the gradient is to be sent, as contiguous dense tensor; None when it is sparse and already under way
         by itself.
         """
         gradient = self.parameter.grad
         if gradient is None:
-            gradient = self.parameter.grad = self._nothing()
+            gradient = self.parameter.grad = self._zero_gradient()
         if gradient.requires_grad:
             raise AssertionError(
                 f"The gradient of {self.name} is part of a graph (backward(create_graph=True)): it cannot be reduced "
@@ -140,18 +140,18 @@ class Member:
         if gradient.layout is not torch.strided:
             if self.n_sparse is not None and gradient._nnz() == 0:
                 # `zero_()` makes all dimensions sparse, and the ranks gather only what has the same ones.
-                gradient = self._nothing()
+                gradient = self._zero_gradient()
             self.n_sparse = gradient.sparse_dim()
             if not shared.sparse_as_dense:
                 self.gathered = sparse_allreduce_async(gradient, self.name, shared.op, shared.process_set)
                 return None
-            self.sparse_again = True
+            self.make_sparse = True
             gradient = gradient.to_dense()
         sent, self.context = shared.compression.compress(gradient)
         self.gradient, self.sent = gradient, sent.contiguous()
         return self.sent
 
-    def _nothing(self) -> torch.Tensor:
+    def _zero_gradient(self) -> torch.Tensor:
         """This rank's part when it computed no gradient, but another one may have: zero, in the form it had before."""
         parameter = self.parameter.detach()
         if self.n_sparse is None:
@@ -160,7 +160,7 @@ class Member:
         values = parameter.new_empty((0, *parameter.shape[self.n_sparse :]))
         return torch.sparse_coo_tensor(indices, values, parameter.shape)
 
-    def finish(self, shared: Shared) -> None:
+    def finish(self, shared: ReducerState) -> None:
         """Puts the result where the optimizer looks for it."""
         parameter, gradient = self.parameter, self.gradient
         if self.gathered is not None:
@@ -168,26 +168,26 @@ class Member:
             return
         if self.is_staged:
             _tensors.from_host(self.sent, self.host)
-            self.event = _tensors.mark(self.sent)
+            self.event = _tensors.record_event(self.sent)
         result = shared.compression.decompress(self.sent, self.context)
         if result is not gradient:
             with torch.no_grad():
                 gradient.copy_(result)
-        if self.sparse_again:
+        if self.make_sparse:
             gradient = gradient.to_sparse(self.n_sparse)
         if parameter.grad is not gradient:
             parameter.grad = gradient
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Lets go of the gradient."""
         self.gradient = self.sent = self.context = self.gathered = None
-        self.is_staged = self.sparse_again = False
+        self.is_staged = self.make_sparse = False
 
 
 class Bucket:
     """Parameters whose gradients are reduced together. Launched when the last of them has its gradient."""
 
-    def __init__(self, shared: Shared, members: List[Member], grouped: bool) -> None:
+    def __init__(self, shared: ReducerState, members: List[BucketParameter], grouped: bool) -> None:
         self.shared = shared
         self.members = members
         self.grouped = grouped
@@ -212,7 +212,7 @@ class Bucket:
         self.missing = len(self.members)
         for member in self.members:
             member.remaining = self.shared.passes
-            member.forget()
+            member.clear()
 
     def launch(self) -> None:
         """Starts the reduction of all members, with zeros for those without a gradient."""
@@ -236,11 +236,11 @@ class Bucket:
         shared.submit_copied(wait=False)
 
     @staticmethod
-    def _start_copy(member: Member) -> None:
+    def _start_copy(member: BucketParameter) -> None:
         sent = member.sent
         host = member.host
         if host is None or host.shape != sent.shape or host.dtype != sent.dtype:
-            member.host = host = _tensors.host_room(sent)
+            member.host = host = _tensors.allocate_host_buffer(sent)
         elif member.event is not None:
             # The copy back of the last step may have used another stream.
             _tensors.wait_in_stream(sent, member.event)
@@ -252,11 +252,11 @@ class Bucket:
 
     def submit(self) -> None:
         """Waits for the copies to main memory, and starts the reduction there."""
-        flying = [member for member in self.members if member.sent is not None]
-        for member in flying:
+        in_flight = [member for member in self.members if member.sent is not None]
+        for member in in_flight:
             member.event.synchronize()
-        hosts = [member.host for member in flying]
-        devices = {_tensors.device_number(member.sent) for member in flying}
+        hosts = [member.host for member in in_flight]
+        devices = {_tensors.device_number(member.sent) for member in in_flight}
         # A group over several GPUs is one bucket of main memory like any other; the ranks compare one number.
         entries = _tensors.entries(hosts, hosts)
         self.handle = self.shared.submit(self.members[0].name, entries, self.grouped, min(devices), hosts)

@@ -11,8 +11,8 @@ import torch
 from horovod import _core
 from horovod.common.exceptions import HorovodInternalError
 from horovod.common.util import split_list
-from horovod.torch._buckets import Bucket, Member, Shared
-from horovod.torch._lone import Lone
+from horovod.torch._buckets import Bucket, BucketParameter, ReducerState
+from horovod.torch._single_bucket import SingleBucket
 from horovod.torch._wrapping import Named
 from horovod.torch.functions import broadcast_object
 
@@ -22,7 +22,7 @@ Groups = Union[None, int, Sequence[Sequence[torch.Tensor]]]
 class GradientReducer:
     """The buckets of one optimizer."""
 
-    def __init__(self, shared: Shared, named: Sequence[Named], groups: Groups) -> None:
+    def __init__(self, shared: ReducerState, named: Sequence[Named], groups: Groups) -> None:
         self.shared = shared
         self.buckets: List[Bucket] = []
         self._abandoned: List[int] = []
@@ -49,7 +49,7 @@ class GradientReducer:
         """Starts what no hook has started, waits for all of it and puts the results in place. When something failed,
         the first cause is raised after everything has ended; the next step begins afresh.
         """
-        self._adopt_thawed()
+        self._add_unfrozen()
         shared = self.shared
         failures: List[Exception] = []
         for bucket in self.buckets:
@@ -69,25 +69,25 @@ class GradientReducer:
                 bucket.finish()
             except Exception as cause:
                 failures.append(cause)
-        self.forget()
+        self.reset()
         if failures:
             raise failures[0]
 
-    def forget_passes(self) -> None:
+    def reset_pass_counts(self) -> None:
         """Counts passes anew for the gradients that are not on their way."""
         for bucket in self.buckets:
             if not bucket.is_launched:
                 bucket.reset()
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Begins afresh without waiting. What is still in flight keeps its memory until it ends."""
         self._abandoned += [bucket.handle for bucket in self.shared.launched if bucket.handle is not None]
-        self._abandoned = [handle for handle in self._abandoned if not _let_go(handle)]
-        self.shared.forget()
+        self._abandoned = [handle for handle in self._abandoned if not _release_if_finished(handle)]
+        self.shared.reset()
         for bucket in self.buckets:
             bucket.reset()
 
-    def _adopt_thawed(self) -> None:
+    def _add_unfrozen(self) -> None:
         if self._frozen:
             frozen, self._frozen = self._frozen, []
             self.add(frozen)
@@ -95,7 +95,7 @@ class GradientReducer:
     def _fill_buckets(self, named: List[Named], groups: Groups) -> None:
         if isinstance(groups, int):
             if groups > 0:
-                for part in split_list(self._in_one_order(named), groups):
+                for part in split_list(self._in_common_order(named), groups):
                     if part:
                         self._add_bucket(part, grouped=True)
                 return
@@ -109,7 +109,7 @@ class GradientReducer:
         for single in by_id.values():
             self._add_bucket([single], grouped=False)
 
-    def _in_one_order(self, named: List[Named]) -> List[Named]:
+    def _in_common_order(self, named: List[Named]) -> List[Named]:
         """In the first member's order, whatever order this rank has: the groups have to be the same everywhere."""
         process_set = self.shared.process_set
         by_name = dict(named)
@@ -124,18 +124,18 @@ class GradientReducer:
         return [(name, by_name[name]) for name in order]
 
     def _add_bucket(self, named: Sequence[Named], grouped: bool) -> None:
-        members = [Member(parameter, name) for name, parameter in named]
-        if self.shared.sends_as_is and not grouped:
-            lone = Lone(self.shared, members[0])
-            self.buckets.append(lone)
-            self._hooks += _hook(members[0].parameter, lone.on_gradient)
+        members = [BucketParameter(parameter, name) for name, parameter in named]
+        if self.shared.is_uncompressed and not grouped:
+            single = SingleBucket(self.shared, members[0])
+            self.buckets.append(single)
+            self._hooks += _add_hook(members[0].parameter, single.on_gradient)
             return
         self.buckets.append(Bucket(self.shared, members, grouped))
         for member in members:
-            self._hooks += _hook(member.parameter, member.on_gradient)
+            self._hooks += _add_hook(member.parameter, member.on_gradient)
 
 
-def _hook(parameter: torch.Tensor, called: Callable[..., None]) -> List[Any]:
+def _add_hook(parameter: torch.Tensor, called: Callable[..., None]) -> List[Any]:
     """Calls after each addition to its parameter's gradient. What has to live as long as the hook; the first
     can remove it.
     """
@@ -147,7 +147,7 @@ def _hook(parameter: torch.Tensor, called: Callable[..., None]) -> List[Any]:
     return [accumulator.register_hook(called), accumulator]
 
 
-def _let_go(handle: int) -> bool:
+def _release_if_finished(handle: int) -> bool:
     """Whether an operation whose result nobody wants has ended; the engine then lets go of its memory."""
     try:
         if not _core.poll(handle):

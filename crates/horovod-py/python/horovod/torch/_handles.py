@@ -93,7 +93,7 @@ def start(
                 tensors.append(_tensors.from_host(result, place))
             else:
                 assert output is not None, "the engine makes room for what has none"
-                tensors.append(_tensors.take(output, home))
+                tensors.append(_tensors.tensor_from_output(output, home))
         if finish is not None:
             return finish(tensors, outputs)
         return tuple(tensors) if grouped else tensors[0]

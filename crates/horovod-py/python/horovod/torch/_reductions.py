@@ -11,7 +11,7 @@ from horovod.common import basics
 from horovod.common.basics import Adasum, Average, Sum
 from horovod.common.process_sets import ProcessSet, global_process_set
 from horovod.common.util import get_average_backwards_compatibility_fun, num_rank_is_power_2
-from horovod.torch._exchanges import allgather_async, checked_group
+from horovod.torch._data_movement import allgather_async, checked_group
 from horovod.torch._handles import start, synchronize
 
 handle_average_backwards_compatibility = get_average_backwards_compatibility_fun(basics)
@@ -117,7 +117,7 @@ def sparse_allreduce_async(
     values = allgather_async(tensor._values().contiguous(), name=f"{name}.values", process_set=process_set)
 
     def wait() -> torch.Tensor:
-        all_indices, all_values = _both(indices, values)
+        all_indices, all_values = _wait_both(indices, values)
         if op == Average:
             all_values = all_values / process_set.size()
         return torch.sparse_coo_tensor(
@@ -195,7 +195,7 @@ def _reducescatter(
     )
 
 
-def _both(first: int, second: int) -> List[torch.Tensor]:
+def _wait_both(first: int, second: int) -> List[torch.Tensor]:
     """Waits for both, also when the first fails: no handle is left behind."""
     try:
         one = synchronize(first)

@@ -40,7 +40,7 @@ _TORCH_DTYPES = {number: dtype for dtype, number in DTYPES.items()}
 
 
 def checked_dtype(tensor: torch.Tensor) -> int:
-    """The engine's number. ValueError for what the engine cannot take: a dtype without number, elements that do not lie
+    """The engine's number. ValueError for what the engine cannot tensor_from_output: a dtype without number, elements that do not lie
     in order.
     """
     number = DTYPES.get(tensor.dtype)
@@ -69,19 +69,19 @@ def all_to_host(tensors: Sequence[torch.Tensor]) -> List[torch.Tensor]:
 
     The copies go through the streams that are current here, thus after the kernels that compute the tensors.
     """
-    hosts = [host_room(tensor) for tensor in tensors]
+    hosts = [allocate_host_buffer(tensor) for tensor in tensors]
     copies = [start_copy_to_host(tensor, host) for tensor, host in zip(tensors, hosts)]
     for copy in copies:
         copy.synchronize()
     return hosts
 
 
-def host_room(tensor: torch.Tensor) -> torch.Tensor:
+def allocate_host_buffer(tensor: torch.Tensor) -> torch.Tensor:
     """Main memory as large as the tensor; pinned, so that copies run at full speed and beside the host."""
     return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.device.type == "cuda")
 
 
-class Done:
+class CompletedCopy:
     """The event of a copy that was over when it was started."""
 
     @staticmethod
@@ -97,15 +97,15 @@ def start_copy_to_host(tensor: torch.Tensor, host: torch.Tensor):  # type: ignor
     """Begins the copy, and returns what can be asked (`query`) or awaited (`synchronize`)."""
     if tensor.device.type != "cuda":
         host.copy_(tensor.detach())
-        return Done
+        return CompletedCopy
     host.copy_(tensor.detach(), non_blocking=True)
-    return mark(tensor)
+    return record_event(tensor)
 
 
-def mark(tensor: torch.Tensor):  # type: ignore[no-untyped-def]
+def record_event(tensor: torch.Tensor):  # type: ignore[no-untyped-def]
     """Stands for what was started so far on the tensor's device, in its current stream."""
     if tensor.device.type != "cuda":
-        return Done
+        return CompletedCopy
     with torch.cuda.device(tensor.device):
         event = torch.cuda.Event()
         event.record()
@@ -114,7 +114,7 @@ def mark(tensor: torch.Tensor):  # type: ignore[no-untyped-def]
 
 def wait_in_stream(tensor: torch.Tensor, event) -> None:  # type: ignore[no-untyped-def]
     """What is started next in the current stream of the tensor's device comes after the mark. Does not wait here."""
-    if event is not Done:
+    if event is not CompletedCopy:
         torch.cuda.current_stream(tensor.device).wait_event(event)
 
 
@@ -128,7 +128,7 @@ def from_host(tensor: torch.Tensor, host: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def take(output: "_core.Output", device: torch.device) -> torch.Tensor:
+def tensor_from_output(output: "_core.Output", device: torch.device) -> torch.Tensor:
     """A result that the engine made room for, as a tensor. On the CPU it is the engine's memory itself."""
     dtype = _TORCH_DTYPES[output.dtype]
     shape = output.shape

@@ -11,7 +11,7 @@ import torch
 
 from horovod.common import basics
 from horovod.common.process_sets import ProcessSet, global_process_set
-from horovod.torch._exchanges import allgather_async, broadcast_async_
+from horovod.torch._data_movement import allgather_async, broadcast_async_
 from horovod.torch._handles import synchronize
 
 
@@ -111,7 +111,7 @@ def _zero_gradients(optimizer: torch.optim.Optimizer, model: Optional[torch.nn.M
             parameter.grad = zero.to_sparse(min(1, zero.dim())) if is_sparse else zero
 
 
-class _Place(NamedTuple):
+class _TensorSlot(NamedTuple):
     """Stands in the description of a state where a tensor is."""
 
     key: str
@@ -127,7 +127,7 @@ def _describe(state: Dict[Any, Any]) -> Tuple[Any, List[Tuple[str, torch.Tensor]
     def describe(value: Any, key: str) -> Any:
         if isinstance(value, torch.Tensor):
             tensors.append((key, value))
-            return _Place(key, tuple(value.shape), value.dtype, value.device.type == "cpu")
+            return _TensorSlot(key, tuple(value.shape), value.dtype, value.device.type == "cpu")
         if isinstance(value, dict):
             return {inner: describe(held, str(inner)) for inner, held in value.items()}
         if type(value) in (list, tuple):
@@ -144,7 +144,7 @@ def _rebuild(
     tensors: List[Tuple[str, torch.Tensor]] = []
 
     def rebuild(value: Any) -> Any:
-        if isinstance(value, _Place):
+        if isinstance(value, _TensorSlot):
             room = torch.zeros(value.shape, dtype=value.dtype, device="cpu" if value.on_cpu else device)
             tensors.append((value.key, room))
             return room

@@ -57,7 +57,7 @@ from horovod.torch._autograd import (
     HorovodGroupedReducescatter,
     HorovodReducescatter,
 )
-from horovod.torch._exchanges import (  # noqa: F401
+from horovod.torch._data_movement import (  # noqa: F401
     Splits,
     allgather_async,
     alltoall_async,

@@ -13,7 +13,7 @@ import torch
 from horovod.common import basics
 from horovod.common.basics import Adasum, Average
 from horovod.common.process_sets import ProcessSet, global_process_set, process_set_id
-from horovod.torch._buckets import Shared
+from horovod.torch._buckets import ReducerState
 from horovod.torch._delta_optimizer import DeltaOptimizer
 from horovod.torch._gradients import GradientReducer, Groups
 from horovod.torch._naming import checked_groups, named_by_group, named_by_user
@@ -62,7 +62,7 @@ def DistributedOptimizer(
         wrapped._hvd_distribute(named, compression, backward_passes_per_step, process_set)
         return wrapped
     wrapped = wrap(optimizer, _DistributedOptimizer)
-    shared = Shared(compression, op, gradient_predivide_factor, sparse_as_dense, process_set, backward_passes_per_step)
+    shared = ReducerState(compression, op, gradient_predivide_factor, sparse_as_dense, process_set, backward_passes_per_step)
     wrapped._hvd_distribute(named, groups, shared)
     return wrapped
 
@@ -70,7 +70,7 @@ def DistributedOptimizer(
 class _DistributedOptimizer(Wrapped):
     """What a wrapped optimizer does differently. Stands before the optimizer's own class in the order of classes."""
 
-    def _hvd_distribute(self, named: List[Named], groups: Groups, shared: Shared) -> None:
+    def _hvd_distribute(self, named: List[Named], groups: Groups, shared: ReducerState) -> None:
         self._hvd_synchronized = False
         self._hvd_should_synchronize = True
         self._hvd_names = {id(parameter): name for name, parameter in named}
@@ -98,7 +98,7 @@ class _DistributedOptimizer(Wrapped):
             raise ValueError("backward_passes_per_step must be > 0")
         self._hvd_shared.passes = passes
         if self._hvd_reducer is not None:
-            self._hvd_reducer.forget_passes()
+            self._hvd_reducer.reset_pass_counts()
 
     def synchronize(self) -> None:
         """Waits until all gradients are reduced. For whoever has to look at them before the step (to clip them, say),
@@ -127,7 +127,7 @@ class _DistributedOptimizer(Wrapped):
                     ": the gradients are reduced a second time. Call step() within optimizer.skip_synchronize().",
                     stacklevel=2,
                 )
-            if closure is None or reducer.shared.touched:
+            if closure is None or reducer.shared.has_gradients:
                 self.synchronize()
             if closure is not None:
                 closure = self._hvd_reducing(closure)
@@ -140,7 +140,7 @@ class _DistributedOptimizer(Wrapped):
 
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
         """As the wrapped optimizer's. AssertionError while gradients are in flight."""
-        if self._hvd_reducer is not None and self._hvd_reducer.shared.touched:
+        if self._hvd_reducer is not None and self._hvd_reducer.shared.has_gradients:
             raise AssertionError(
                 "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
                 "optimizer.synchronize(). The gradients are being reduced at this moment, and must not change."
@@ -152,7 +152,7 @@ class _DistributedOptimizer(Wrapped):
         self._hvd_synchronized = False
         self._hvd_should_synchronize = True
         if self._hvd_reducer is not None:
-            self._hvd_reducer.forget()
+            self._hvd_reducer.reset()
         super().load_state_dict(state_dict)  # type: ignore[misc]
 
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
@@ -179,4 +179,4 @@ class _DistributedOptimizer(Wrapped):
         if other._hvd_reducer is not None:
             # As they are, not as they were asked for: a copy may be made on one rank alone, without asking the others.
             groups = [[twins[id(original)] for original in group] for group in other._hvd_reducer.groups()]
-        self._hvd_distribute(named, groups, other._hvd_shared.twin())
+        self._hvd_distribute(named, groups, other._hvd_shared.clone_idle())

@@ -10,7 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from horovod.common import basics
 from horovod.common.basics import Sum
-from horovod.torch._exchanges import allgather_async
+from horovod.torch._data_movement import allgather_async
 from horovod.torch._handles import synchronize
 from horovod.torch._reductions import allreduce_async_
 

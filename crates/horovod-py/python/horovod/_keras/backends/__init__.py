@@ -7,7 +7,7 @@ import importlib
 from typing import Any
 
 
-def of(keras_object: Any) -> str:
+def backend_name(keras_object: Any) -> str:
     """The backend under an optimizer or a model: tensorflow, torch or jax. Keras 2 knows TensorFlow only."""
     if any(kind.__module__.split(".")[0] == "keras" for kind in type(keras_object).__mro__):
         return of_keras()

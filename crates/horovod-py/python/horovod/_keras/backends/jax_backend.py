@@ -12,7 +12,7 @@ from jax.experimental import io_callback
 
 from horovod import _core, _numpy
 from horovod._keras.compression import Compression  # noqa: F401
-from horovod._keras.grouping import grouped
+from horovod._keras.grouping import group_indices
 from horovod.common.process_sets import process_set_id
 
 
@@ -25,7 +25,7 @@ class Reduction:
         numbers = [number for number, gradient in enumerate(gradients) if gradient is not None]
         if not numbers:
             return gradients
-        members = grouped(numbers, self._groups, variables)
+        members = group_indices(numbers, self._groups, variables)
         order = [number for group in members for number in group]
         short, contexts = zip(*[self._compression.compress(gradients[number]) for number in order])
         sizes = [len(group) for group in members]

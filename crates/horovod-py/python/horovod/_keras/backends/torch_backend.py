@@ -13,12 +13,12 @@ class Reduction:
         self._scales = {"prescale_factor": 1.0 / predivide, "postscale_factor": predivide}
 
     def __call__(self, gradients: List[Any], variables: List[Any]) -> List[Any]:
-        from horovod._keras.grouping import grouped
+        from horovod._keras.grouping import group_indices
 
         results: List[Optional[Any]] = [None] * len(gradients)
         under_way = []
         numbers = [number for number, gradient in enumerate(gradients) if gradient is not None]
-        for members in grouped(numbers, self._groups, variables):
+        for members in group_indices(numbers, self._groups, variables):
             short, contexts = zip(*[self._compression.compress(_dense(gradients[number])) for number in members])
             common = {"name": f"{self._name}.grad_{members[0]}", "op": self._op, "process_set": self._process_set}
             if len(members) == 1:

@@ -9,14 +9,14 @@ _ATTEMPTS = 3
 _BETWEEN_ATTEMPTS_S = 0.5
 _REQUEST_TIMEOUT_S = 40.0
 # Longer would meet the patience of proxies.
-_LONGEST_WAIT_S = 10.0
+_MAX_WAIT_S = 10.0
 
 
 def read_data_from_kvstore(addr: str, port: int, scope: str, key: str, timeout_s: float = 60.0) -> bytes:
     """The value; waits for it."""
     deadline = time.monotonic() + timeout_s
     while True:
-        wait_s = max(0.0, min(deadline - time.monotonic(), _LONGEST_WAIT_S))
+        wait_s = max(0.0, min(deadline - time.monotonic(), _MAX_WAIT_S))
         value = _request(addr, port, "GET", f"/{scope}/{key}?wait={wait_s:.3f}")
         if value is not None:
             return value

@@ -13,8 +13,8 @@ from urllib.parse import parse_qs, urlsplit
 
 from horovod.runner.common.util.hosts import SlotInfo
 
-_LONGEST_WAIT_S = 30.0
-_LONGEST_BODY = 1 << 30
+_MAX_WAIT_S = 30.0
+_MAX_BODY_BYTES = 1 << 30
 _BODY_TIMEOUT_S = 3.0
 # Of a connection that is kept and says nothing.
 _IDLE_TIMEOUT_S = 60.0
@@ -26,13 +26,13 @@ class Store:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._scopes: Dict[str, Dict[str, bytes]] = {}
-        self._known: Dict[str, int] = {}
+        self._expected: Dict[str, int] = {}
         self._finished: Dict[str, Set[str]] = {}
 
-    def know(self, scopes: Dict[str, int]) -> None:
+    def expect_scopes(self, scopes: Dict[str, int]) -> None:
         """How many ranks use each scope that is known in advance. Forgets what those held."""
         with self._changed:
-            self._known = dict(scopes)
+            self._expected = dict(scopes)
             for scope in scopes:
                 self._scopes.pop(scope, None)
             self._finished.clear()
@@ -57,7 +57,7 @@ class Store:
         """Rank `key` has finished with the scope. A known scope is emptied when its last rank says so, since the
         others may still be reading; of any other scope the key itself goes."""
         with self._changed:
-            if scope not in self._known:
+            if scope not in self._expected:
                 values = self._scopes.get(scope, {})
                 values.pop(key, None)
                 if not values:
@@ -66,7 +66,7 @@ class Store:
             # A set, because a client that lost our answer asks again.
             finished = self._finished.setdefault(scope, set())
             finished.add(key)
-            if len(finished) >= self._known[scope]:
+            if len(finished) >= self._expected[scope]:
                 self._scopes.pop(scope, None)
                 del self._finished[scope]
 
@@ -82,9 +82,9 @@ class KVStoreHandler(BaseHTTPRequestHandler):
     server: "_Listener"
 
     def do_GET(self) -> None:
-        place = self._place()
-        if place is not None:
-            scope, key, wait_s = place
+        parsed = self._parse_path()
+        if parsed is not None:
+            scope, key, wait_s = parsed
             value = self.server.store.get(scope, key, wait_s)
             self._reply(404 if value is None else 200, value or b"")
 
@@ -92,18 +92,18 @@ class KVStoreHandler(BaseHTTPRequestHandler):
         body = self._body()
         if body is None:
             return
-        place = self._place()
-        if place is not None:
-            self.server.store.put(place[0], place[1], body)
+        parsed = self._parse_path()
+        if parsed is not None:
+            self.server.store.put(parsed[0], parsed[1], body)
             self._reply(200)
 
     def do_DELETE(self) -> None:
-        place = self._place()
-        if place is not None:
-            self.server.store.delete(place[0], place[1])
+        parsed = self._parse_path()
+        if parsed is not None:
+            self.server.store.delete(parsed[0], parsed[1])
             self._reply(200)
 
-    def _place(self) -> Optional[Tuple[str, str, float]]:
+    def _parse_path(self) -> Optional[Tuple[str, str, float]]:
         """Scope, key and how long to wait; None when the request has been refused."""
         url = urlsplit(self.path)
         scope, _, key = url.path.lstrip("/").partition("/")
@@ -114,14 +114,14 @@ class KVStoreHandler(BaseHTTPRequestHandler):
         if not scope or not key:
             self._reply(400)
             return None
-        return scope, key, min(wait_s, _LONGEST_WAIT_S)
+        return scope, key, min(wait_s, _MAX_WAIT_S)
 
     def _body(self) -> Optional[bytes]:
         try:
             length = int(self.headers.get("Content-Length", ""))
         except ValueError:
             length = -1
-        if not 0 <= length <= _LONGEST_BODY:
+        if not 0 <= length <= _MAX_BODY_BYTES:
             self.close_connection = True
             self._reply(411 if length < 0 else 413)
             return None
@@ -196,4 +196,4 @@ class RendezvousServer(KVStoreServer):
         for slot in host_assignments:
             for scope in ("global", f"local_{slot.hostname}", f"cross_{slot.local_rank}"):
                 scopes[scope] = scopes.get(scope, 0) + 1
-        self.store.know(scopes)
+        self.store.expect_scopes(scopes)

@@ -1,11 +1,11 @@
 """Workers on other hosts, by ssh. `gloo_run` enters here. Nothing of the job's environment shows on a command line: the
-variables go through ssh's standard input (see `common.util.guarded`)."""
+variables go through ssh's standard input (see `common.util.worker_script`)."""
 
 import subprocess
 from typing import Dict, Iterable, List, Mapping, Optional
 
 from horovod.runner.common.util import env as env_util
-from horovod.runner.common.util import guarded
+from horovod.runner.common.util import worker_script
 from horovod.runner.common.util.settings import BaseSettings
 from horovod.runner.util.cache import Cache
 from horovod.runner.util.threads import execute_function_multithreaded
@@ -36,7 +36,7 @@ def get_ssh_command(
 
 def get_remote_script(command: str, env: Mapping[str, str], cwd: str) -> bytes:
     """What the shell on the other host reads: `cd <cwd>`, the variables, the command."""
-    return guarded.script(command, {name: env[name] for name in env if env_util.is_exportable(name)}, cwd)
+    return worker_script.script(command, {name: env[name] for name in env if env_util.is_exportable(name)}, cwd)
 
 
 def check_hosts_reachable(host_names: Iterable[str], settings: BaseSettings) -> None:
@@ -51,7 +51,7 @@ def check_hosts_reachable(host_names: Iterable[str], settings: BaseSettings) -> 
     if not hosts:
         return
     answers: Dict[int, Optional[str]] = (
-        execute_function_multithreaded(_problem, [(host, settings) for host in hosts]) or {}
+        execute_function_multithreaded(_ssh_problem, [(host, settings) for host in hosts]) or {}
     )
     problems = []
     for position, host in enumerate(hosts):
@@ -68,7 +68,7 @@ def check_hosts_reachable(host_names: Iterable[str], settings: BaseSettings) -> 
         )
 
 
-def _problem(host: str, settings: BaseSettings) -> Optional[str]:
+def _ssh_problem(host: str, settings: BaseSettings) -> Optional[str]:
     """Why a host does not answer; None when it does."""
     arguments = get_ssh_command(
         host, "exec true", settings.ssh_port, settings.ssh_identity_file, timeout_s=SSH_CONNECT_TIMEOUT_S

@@ -11,7 +11,7 @@ from typing import IO, Any, Callable, Dict, Optional
 # A carriage return ends a line too, so that progress bars stay alive.
 _LINE = re.compile(rb"[^\r\n]*(?:\r\n|\n|\r)")
 # A line longer than this is given out in pieces.
-_LONGEST_HELD = 64 * 1024
+_MAX_HELD_BYTES = 64 * 1024
 # Streams whose last line has no end yet, by file descriptor (those in memory by identity), with who wrote it.
 _unfinished: Dict[int, object] = {}
 
@@ -88,7 +88,7 @@ class Pipe:
             self._changed.notify_all()
 
 
-class Lines:
+class LineSplitter:
     """Whole lines out of pieces, each with a prefix."""
 
     def __init__(self, prefix: Callable[[], str]) -> None:
@@ -103,7 +103,7 @@ class Lines:
         end = max(held.rfind(b"\n"), held.rfind(b"\r")) + 1
         out = [self._with_prefix(line.group()) for line in _LINE.finditer(held, 0, end)]
         self._held = held[end:]
-        if len(self._held) > _LONGEST_HELD:
+        if len(self._held) > _MAX_HELD_BYTES:
             out.append(self._with_prefix(self._held))
             self._held = b""
         return b"".join(out)
@@ -130,7 +130,7 @@ def prefix_for(index: Optional[int], name: str, with_timestamp: bool) -> Callabl
 
 
 def forward(
-    source: IO[bytes], lines: Lines, console: Console, copy: Optional[IO[bytes]], failed: Callable[[], None]
+    source: IO[bytes], lines: LineSplitter, console: Console, copy: Optional[IO[bytes]], failed: Callable[[], None]
 ) -> None:
     """Shows what comes from a pipe until it ends, and keeps a copy, byte by byte. Calls `failed` when nobody takes
     the output any more, and goes on reading: the process must not hang in a write."""

@@ -41,7 +41,7 @@ def _inverted(value: Any) -> str:
     return "0" if value else "1"
 
 
-class _Knob(NamedTuple):
+class _OptionSpec(NamedTuple):
     """An option: its name, the variable it sets, where a config file has it, and what it depends on."""
 
     arg: str
@@ -54,8 +54,8 @@ class _Knob(NamedTuple):
     most: Optional[float] = None
 
 
-_KNOBS: List[_Knob] = [
-    _Knob(
+_KNOBS: List[_OptionSpec] = [
+    _OptionSpec(
         "fusion_threshold_mb",
         HOROVOD_FUSION_THRESHOLD,
         "params",
@@ -63,14 +63,14 @@ _KNOBS: List[_Knob] = [
         lambda value: str(int(value * 1024 * 1024)),
         is_number=True,
     ),
-    _Knob("cycle_time_ms", HOROVOD_CYCLE_TIME, "params", "cycle_time_ms", is_number=True),
-    _Knob("cache_capacity", HOROVOD_CACHE_CAPACITY, "params", "cache_capacity", is_number=True),
-    _Knob("hierarchical_allreduce", HOROVOD_HIERARCHICAL_ALLREDUCE, "params", "hierarchical_allreduce", _boolean),
-    _Knob("hierarchical_allgather", HOROVOD_HIERARCHICAL_ALLGATHER, "params", "hierarchical_allgather", _boolean),
-    _Knob("torus_allreduce", HOROVOD_TORUS_ALLREDUCE, "params", "torus_allreduce", _boolean),
-    _Knob("autotune", HOROVOD_AUTOTUNE, "autotune", "enabled", _boolean, needs="autotune"),
-    _Knob("autotune_log_file", HOROVOD_AUTOTUNE_LOG, "autotune", "log_file", needs="autotune"),
-    _Knob(
+    _OptionSpec("cycle_time_ms", HOROVOD_CYCLE_TIME, "params", "cycle_time_ms", is_number=True),
+    _OptionSpec("cache_capacity", HOROVOD_CACHE_CAPACITY, "params", "cache_capacity", is_number=True),
+    _OptionSpec("hierarchical_allreduce", HOROVOD_HIERARCHICAL_ALLREDUCE, "params", "hierarchical_allreduce", _boolean),
+    _OptionSpec("hierarchical_allgather", HOROVOD_HIERARCHICAL_ALLGATHER, "params", "hierarchical_allgather", _boolean),
+    _OptionSpec("torus_allreduce", HOROVOD_TORUS_ALLREDUCE, "params", "torus_allreduce", _boolean),
+    _OptionSpec("autotune", HOROVOD_AUTOTUNE, "autotune", "enabled", _boolean, needs="autotune"),
+    _OptionSpec("autotune_log_file", HOROVOD_AUTOTUNE_LOG, "autotune", "log_file", needs="autotune"),
+    _OptionSpec(
         "autotune_warmup_samples",
         HOROVOD_AUTOTUNE_WARMUP_SAMPLES,
         "autotune",
@@ -78,7 +78,7 @@ _KNOBS: List[_Knob] = [
         needs="autotune",
         is_number=True,
     ),
-    _Knob(
+    _OptionSpec(
         "autotune_steps_per_sample",
         HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE,
         "autotune",
@@ -86,7 +86,7 @@ _KNOBS: List[_Knob] = [
         needs="autotune",
         is_number=True,
     ),
-    _Knob(
+    _OptionSpec(
         "autotune_bayes_opt_max_samples",
         HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES,
         "autotune",
@@ -94,7 +94,7 @@ _KNOBS: List[_Knob] = [
         needs="autotune",
         is_number=True,
     ),
-    _Knob(
+    _OptionSpec(
         "autotune_gaussian_process_noise",
         HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE,
         "autotune",
@@ -103,8 +103,8 @@ _KNOBS: List[_Knob] = [
         is_number=True,
         most=1,
     ),
-    _Knob("timeline_filename", HOROVOD_TIMELINE, "timeline", "filename", needs="timeline_filename"),
-    _Knob(
+    _OptionSpec("timeline_filename", HOROVOD_TIMELINE, "timeline", "filename", needs="timeline_filename"),
+    _OptionSpec(
         "timeline_mark_cycles",
         HOROVOD_TIMELINE_MARK_CYCLES,
         "timeline",
@@ -112,33 +112,33 @@ _KNOBS: List[_Knob] = [
         _boolean,
         needs="timeline_filename",
     ),
-    _Knob("no_stall_check", HOROVOD_STALL_CHECK_DISABLE, "stall_check", "enabled", _boolean),
-    _Knob(
+    _OptionSpec("no_stall_check", HOROVOD_STALL_CHECK_DISABLE, "stall_check", "enabled", _boolean),
+    _OptionSpec(
         "stall_check_warning_time_seconds",
         HOROVOD_STALL_CHECK_TIME_SECONDS,
         "stall_check",
         "warning_time_seconds",
         is_number=True,
     ),
-    _Knob(
+    _OptionSpec(
         "stall_check_shutdown_time_seconds",
         HOROVOD_STALL_SHUTDOWN_TIME_SECONDS,
         "stall_check",
         "shutdown_time_seconds",
         is_number=True,
     ),
-    _Knob("mpi_threads_disable", HOROVOD_MPI_THREADS_DISABLE, "library_options", "mpi_threads_disable", _boolean),
-    _Knob("num_nccl_streams", HOROVOD_NUM_NCCL_STREAMS, "library_options", "num_nccl_streams", is_number=True),
-    _Knob("thread_affinity", HOROVOD_THREAD_AFFINITY, "library_options", "thread_affinity"),
-    _Knob(
+    _OptionSpec("mpi_threads_disable", HOROVOD_MPI_THREADS_DISABLE, "library_options", "mpi_threads_disable", _boolean),
+    _OptionSpec("num_nccl_streams", HOROVOD_NUM_NCCL_STREAMS, "library_options", "num_nccl_streams", is_number=True),
+    _OptionSpec("thread_affinity", HOROVOD_THREAD_AFFINITY, "library_options", "thread_affinity"),
+    _OptionSpec(
         "gloo_timeout_seconds",
         HOROVOD_GLOO_TIMEOUT_SECONDS,
         "library_options",
         "gloo_timeout_seconds",
         is_number=True,
     ),
-    _Knob("log_level", HOROVOD_LOG_LEVEL, "logging", "level"),
-    _Knob("log_with_timestamp", HOROVOD_LOG_HIDE_TIME, "logging", "with_timestamp", _inverted),
+    _OptionSpec("log_level", HOROVOD_LOG_LEVEL, "logging", "level"),
+    _OptionSpec("log_with_timestamp", HOROVOD_LOG_HIDE_TIME, "logging", "with_timestamp", _inverted),
 ]
 
 _CONTROLLERS = {"gloo": "use_gloo", "mpi": "use_mpi", "jsrun": "use_jsrun"}

@@ -18,7 +18,7 @@ from horovod.runner.util.threads import in_thread
 Addresses = Dict[str, List[Tuple[str, int]]]
 
 # A peer that says nothing for so long within a frame is given up.
-_SILENCE_LIMIT_S = 60.0
+_READ_TIMEOUT_S = 60.0
 # How long the end of a service waits for requests that are being answered.
 _DRAIN_TIMEOUT_S = 10.0
 
@@ -120,7 +120,7 @@ class BasicService:
         service = self
 
         class Handler(socketserver.StreamRequestHandler):
-            timeout = _SILENCE_LIMIT_S
+            timeout = _READ_TIMEOUT_S
 
             def handle(self) -> None:
                 with service._handling_changed:

@@ -1,5 +1,5 @@
 """Starts a worker, shows its output, and ends it with everything it started. The launcher enters here, once per
-worker and each time on a thread of its own. Never leaves a process behind: see `guarded` for what happens when the
+worker and each time on a thread of its own. Never leaves a process behind: see `worker_script` for what happens when the
 launcher dies."""
 
 import contextlib
@@ -11,9 +11,9 @@ import threading
 from pathlib import Path
 from typing import Any, Iterable, List, Mapping, Optional, Sequence
 
-from horovod.runner.common.util import guarded
-from horovod.runner.common.util.guarded import GRACEFUL_TERMINATION_TIME_S
-from horovod.runner.util.streams import Console, Lines, forward, prefix_for
+from horovod.runner.common.util import worker_script
+from horovod.runner.common.util.worker_script import GRACEFUL_TERMINATION_TIME_S
+from horovod.runner.util.streams import Console, LineSplitter, forward, prefix_for
 from horovod.runner.util.threads import in_thread, on_event
 
 
@@ -59,11 +59,11 @@ def execute(
             (process.stdout, "stdout", out, kept[0]),
             (process.stderr, "stderr", err, kept[1]),
         ]:
-            lines = Lines(prefix_for(index, name, prefix_output_with_timestamp))
+            lines = LineSplitter(prefix_for(index, name, prefix_output_with_timestamp))
             readers.append(in_thread(forward, args=(source, lines, console, copy, unheard.set)))
         assert process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # It ended before it had read its script: its status says why.
-            process.stdin.write(guarded.script(command) if script is None else script)
+            process.stdin.write(worker_script.script(command) if script is None else script)
             process.stdin.flush()
         # Not reaped yet, so that the number of its group cannot be somebody else's.
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)

@@ -9,7 +9,7 @@ import torch
 
 from horovod import _core
 from horovod.torch import _tensors
-from horovod.torch._buckets import Bucket, Member, Shared
+from horovod.torch._buckets import Bucket, BucketParameter, ReducerState
 
 _submit = _core.submit
 _synchronize = _core.synchronize
@@ -17,13 +17,13 @@ _ALLREDUCE = _core.ALLREDUCE
 _STRIDED = torch.strided
 
 
-class Lone(Bucket):
+class SingleBucket(Bucket):
     """Remembers the entry it submitted last, and submits it again when the gradient lies in the same place."""
 
-    def __init__(self, shared: Shared, member: Member) -> None:
+    def __init__(self, shared: ReducerState, member: BucketParameter) -> None:
         self.member = member
         self.parameter = member.parameter
-        self.flying: Optional[torch.Tensor] = None
+        self.in_flight: Optional[torch.Tensor] = None
         """The gradient that was launched the quick way."""
         super().__init__(shared, [member], grouped=False)
 
@@ -40,7 +40,7 @@ class Lone(Bucket):
             or gradient.dtype is not self.dtype
             or gradient.requires_grad
             or not gradient.is_contiguous()
-            or (gradient.data_ptr() != self.address and not self._moved_to(gradient))
+            or (gradient.data_ptr() != self.address and not self._update_address(gradient))
             or process_set is None
         ):
             member.on_gradient()
@@ -61,12 +61,12 @@ class Lone(Bucket):
             -1,
             gradient,
         )
-        self.flying = gradient
-        self.is_launched = shared.touched = True
+        self.in_flight = gradient
+        self.is_launched = shared.has_gradients = True
         member.remaining = 0
         shared.launched.append(self)
 
-    def _moved_to(self, gradient: torch.Tensor) -> bool:
+    def _update_address(self, gradient: torch.Tensor) -> bool:
         """Whether it is in main memory still. The entry is then the old one at another address."""
         address = gradient.data_ptr()
         if address == 0 or not _tensors.in_main_memory(gradient):
@@ -77,7 +77,7 @@ class Lone(Bucket):
         return True
 
     def finish(self) -> None:
-        gradient = self.flying
+        gradient = self.in_flight
         if gradient is None:
             super().finish()
             return
@@ -87,9 +87,9 @@ class Lone(Bucket):
             self.parameter.grad = gradient
 
     def reset(self) -> None:
-        if self.flying is None:
+        if self.in_flight is None:
             super().reset()
         else:
-            self.handle = self.flying = None
+            self.handle = self.in_flight = None
             self.is_launched = False
             self.member.remaining = self.shared.passes
