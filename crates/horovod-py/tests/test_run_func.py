@@ -86,7 +86,7 @@ def test_a_module_beside_the_script_is_found_in_the_ranks(tmp_path):
     [
         ({"hosts": "localhost:1", "hostfile": "f"}, "hosts and hostfile"),
         ({"use_gloo": True, "use_mpi": True}, "use_gloo and use_mpi"),
-        ({"use_mpi": True}, "this Horovod needs no MPI"),
+        ({"use_mpi": True}, "this Horovod does not use MPI"),
         ({"hosts": "localhost"}, "Invalid host input"),
         ({"hosts": "localhost:1", "num_proc": 2}, "Requested more processes"),
     ],
@@ -98,7 +98,7 @@ def test_what_is_refused(arguments, told):
 
 @pytest.mark.parametrize("arguments", [{"min_num_proc": 1}, {"min_np": 1}, {"host_discovery_script": "d.sh"}])
 def test_growing_and_shrinking_is_not_there_yet(arguments):
-    with pytest.raises(NotImplementedError, match="not there yet. Use a fixed size"):
+    with pytest.raises(NotImplementedError, match="not supported yet. Use a fixed size"):
         horovod.run(lambda: None, **arguments)
 
 

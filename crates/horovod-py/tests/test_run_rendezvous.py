@@ -105,7 +105,7 @@ def test_the_client(server):
     http_client.put_data_into_kvstore("127.0.0.1", server.port, "s", "k", b"v")
     assert http_client.read_data_from_kvstore("127.0.0.1", server.port, "s", "k") == b"v"
     http_client.delete_data_from_kvstore("127.0.0.1", server.port, "s", "k")
-    with pytest.raises(RuntimeError, match=r"/s/k did not come to the launcher's server 127.0.0.1:[0-9]+ in 0.1 s"):
+    with pytest.raises(RuntimeError, match=r"/s/k was not set on the launcher's server 127.0.0.1:[0-9]+ within 0.1 s"):
         http_client.read_data_from_kvstore("127.0.0.1", server.port, "s", "k", timeout_s=0.1)
 
 

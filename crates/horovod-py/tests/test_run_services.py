@@ -103,7 +103,7 @@ def test_a_request_that_is_not_known(started, capsys):
     client = BasicClient("talker", started(Talker()).addresses(), KEY, verbose=0, attempts=1)
     with pytest.raises(ConnectionError, match="did not answer a request of type int"):
         client._send(5)
-    assert "talker does not know requests of type int" in capsys.readouterr().err
+    assert "talker does not support requests of type int" in capsys.readouterr().err
 
 
 def test_a_service_on_some_interfaces(started):

@@ -1,7 +1,7 @@
-"""The engine of this process, from Rust. Private: only the files of this package use it.
+"""The engine of this process, implemented in Rust. Private to this package.
 
-Tensors cross the border as addresses: nothing here knows a framework. Everything that waits releases the GIL and looks for Ctrl-C several
-times a second. Errors of arguments are ValueError; what the ranks together could not do is
+Tensors are passed as addresses; nothing here knows a framework. Functions that wait release the GIL and check for
+Ctrl-C several times per second. Invalid arguments raise ValueError; collective failures raise
 horovod.common.exceptions.HorovodInternalError. Texts are Horovod's.
 """
 
@@ -52,7 +52,7 @@ REDUCESCATTER: int
 
 @final
 class Output:
-    """A result that the engine made room for. Owns the memory: keep it as long as the address is used."""
+    """A result allocated by the engine. Owns the memory: keep it as long as the address is used."""
 
     @property
     def address(self) -> int: ...
@@ -64,23 +64,23 @@ class Output:
     def dtype(self) -> int: ...
     @property
     def received(self) -> tuple[int, ...]:
-        """Alltoall: rows that came from each member."""
+        """Alltoall: number of rows received from each member."""
     @property
     def __array_interface__(self) -> dict[str, object]:
-        """For numpy.asarray without a copy; bfloat16 shows as uint16."""
+        """For numpy.asarray without a copy; bfloat16 appears as uint16."""
 
 def init(process_sets: Sequence[Sequence[int]]) -> None:
-    """Collective. Process sets are those to begin with; their ids count from 1. The second time only sets that are not there yet are
-    registered, and nothing else is done."""
+    """Collective. `process_sets` are the initial sets; their ids start at 1. The second time only sets that do not
+    exist yet are registered."""
 
 def shutdown() -> None:
-    """Of all ranks' engines. Does nothing without one."""
+    """Shuts down the engines of all ranks. Does nothing without an engine."""
 
 def at_exit() -> None:
-    """At the interpreter's exit: as shutdown. Threads that wait never come back, because there is no Python to come back to."""
+    """Shutdown at interpreter exit. Waiting threads never return, because the interpreter is gone."""
 
 def after_fork() -> None:
-    """In a forked child: the engine is the parent's. Nothing is closed or told to anybody."""
+    """To be called in a forked child: forgets the parent's engine without closing it or notifying other ranks."""
 
 def is_initialized() -> bool: ...
 def rank() -> int: ...
@@ -91,16 +91,16 @@ def cross_rank() -> int: ...
 def cross_size() -> int: ...
 def is_homogeneous() -> bool: ...
 def add_process_set(ranks: Sequence[int]) -> int:
-    """Collective over all ranks. The new id."""
+    """Collective over all ranks. Returns the new id."""
 
 def remove_process_set(process_set: int) -> bool:
-    """Collective over all ranks. False for one that cannot be removed."""
+    """Collective over all ranks. False if the set cannot be removed."""
 
 def process_set_ranks(process_set: int) -> list[int]:
-    """Sorted. ValueError for one that is not registered."""
+    """Sorted ranks. ValueError if the set is not registered."""
 
 def process_sets() -> list[tuple[int, list[int]]]:
-    """Those registered now, by id, with their ranks; the global one is the first."""
+    """The registered sets by id, with their ranks; the global set is the first."""
 
 def start_timeline(path: str, mark_cycles: bool) -> None: ...
 def stop_timeline() -> None: ...
@@ -119,24 +119,24 @@ def submit(
     device: int = -1,
     keep: object = None,
 ) -> int:
-    """Asks for an operation and waits for nothing: a handle.
+    """Submits an operation and returns its handle without waiting.
 
-    tensors: (address of the input, address of the output, dtype, shape) of each. The output's address may be the input's (in place), or 0
-    when the engine is to make room (always for allgather, alltoall and reducescatter; an empty tensor may have no
-    address, and then gets an empty output). The wire name is `<prefix>.<name>`, or the name
-    alone when the prefix is empty; without a name `<prefix>.noname.<count>`, where what has no
-    name is counted in each process set from init, and from join. When grouped, tensors are `<wire name>_<i>of<n>`. op is one
-    of Horovod's numbers (Average 0, Sum 1, Adasum 2, Min 3, Max 4, Product 5). device: -1 for the CPU, else the number of the GPU where
-    the tensor comes from (only compared between ranks; addresses are always in main memory). keep is held until the operation has ended
-    and the handle is synchronized or dropped. Wrong arguments raise at once, and take no handle's number.
+    tensors: (address of the input, address of the output, dtype, shape) of each. The output's address may be the
+    input's (in place), or 0 if the engine allocates it (always for allgather, alltoall and reducescatter; an empty
+    tensor may have no address, and then gets an empty output). The wire name is `<prefix>.<name>`, or the name alone
+    if the prefix is empty; without a name `<prefix>.noname.<count>`, where unnamed operations are counted per
+    process set since init or join. Grouped tensors are named `<wire name>_<i>of<n>`. op is one of Horovod's numbers
+    (Average 0, Sum 1, Adasum 2, Min 3, Max 4, Product 5). device: -1 for the CPU, else the number of the tensor's
+    GPU (only compared between ranks; addresses are always in main memory). keep is referenced until the operation
+    has ended and the handle is synchronized or dropped. Invalid arguments raise at once and consume no handle.
     """
 
 def poll(handle: int) -> bool:
-    """ValueError "Handle N was not created or has been cleared." for an unknown one."""
+    """ValueError "Handle N was not created or has been cleared." for an unknown handle."""
 
 def synchronize(handle: int) -> Optional[list[Optional[Output]]]:
-    """Waits; the handle is gone afterwards, also when this raises. One entry for each tensor: None where the result is in its place. None
-    for a handle that is not known."""
+    """Waits; the handle is invalid afterwards, also if this raises. Returns one entry per tensor: None if the result is
+    in place. Returns None for an unknown handle."""
 
 def join() -> int: ...
 def barrier(process_set: int = 0) -> None: ...
@@ -144,4 +144,5 @@ def tensorflow_symbols() -> list[str]:
     """Functions of TensorFlow's C API that registration needs."""
 
 def register_tensorflow(symbols: dict[str, int]) -> None:
-    """Registers Horovod's operations with the TensorFlow that has these functions at these addresses. ValueError when one is missing."""
+    """Registers Horovod's ops with the TensorFlow that has these functions at these addresses. ValueError if one is
+    missing."""

@@ -1,6 +1,6 @@
-"""NumPy arrays through the engine. For the layers of TensorFlow and Keras, which hand over what they have as arrays in main memory.
+"""Collectives on NumPy arrays, for the TensorFlow and Keras layers, which pass arrays in main memory.
 
-Never imports a framework, and never waits while it submits: several operations may be under way before the first is waited for.
+Never imports a framework. Submitting never waits, so several operations may be in flight before the first wait.
 """
 
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
@@ -26,7 +26,7 @@ IN_PLACE_KINDS = (_core.ALLREDUCE, _core.BROADCAST)
 
 
 class Pending(NamedTuple):
-    """An operation under way. The engine writes to `outputs`; where one is None it makes room itself."""
+    """An operation in flight. The engine writes to `outputs`; it allocates those that are None."""
 
     handle: int
     outputs: List[Optional[np.ndarray]]
@@ -46,8 +46,8 @@ def submit(
     process_set: int = 0,
     grouped: bool = False,
 ) -> Pending:
-    """Asks for one operation, or for one group of them."""
-    # Not ascontiguousarray: that one gives scalars a dimension.
+    """Submits one operation, or one group."""
+    # Not ascontiguousarray, which adds a dimension to scalars.
     inputs = [np.asarray(array, order="C") for array in arrays]
     outputs = [np.empty_like(array) if kind in IN_PLACE_KINDS else None for array in inputs]
     handle = _core.submit(
@@ -68,12 +68,12 @@ def submit(
 
 
 def wait(pending: Pending) -> List[np.ndarray]:
-    """The results, one for each array."""
+    """Waits and returns the results, one per array."""
     return _results(pending)[0]
 
 
 def wait_with_received(pending: Pending) -> Tuple[np.ndarray, np.ndarray]:
-    """Of an alltoall: the result, and how many rows came from each member."""
+    """Waits for an alltoall: the result, and the number of rows received from each member."""
     results, made = _results(pending)
     return results[0], np.asarray(made[0].received, dtype=np.int32)
 
@@ -98,7 +98,7 @@ def allgather(array: Any, name: str, process_set: int = 0) -> np.ndarray:
 
 
 def broadcast(arrays: Sequence[Any], name: str, root: int, process_set: int = 0) -> List[np.ndarray]:
-    """All of them at once: each `<name>.<number>`."""
+    """Broadcasts all arrays at once, named `<name>.<number>`."""
     pending = [
         submit(_core.BROADCAST, f"{name}.{number}", [array], root=root, process_set=process_set)
         for number, array in enumerate(arrays)

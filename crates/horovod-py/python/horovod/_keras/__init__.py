@@ -1,5 +1,5 @@
-"""What horovod.keras and horovod.tensorflow.keras share: optimizers, callbacks, loading. Never imported by users.
+"""Code shared by horovod.keras and horovod.tensorflow.keras: optimizers, callbacks, loading. Private.
 
-Reading order: `optimizer` (the wrapper), `backends` (how gradients are reduced), `jit` (compiled steps on TensorFlow), `callbacks`,
-`values`, `loading`. Imports no framework until one is known to be in use.
+Reading order: `optimizer` (the wrapper), `backends` (gradient reduction), `jit` (compiled steps on TensorFlow),
+`callbacks`, `values`, `loading`. Imports no framework before one is known to be in use.
 """

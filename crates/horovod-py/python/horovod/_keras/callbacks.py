@@ -1,6 +1,8 @@
-"""What the callbacks of horovod.keras and horovod.tensorflow.keras do. The packages join each with the Callback class of their Keras.
+"""Implementation of the callbacks of horovod.keras and horovod.tensorflow.keras, which combine each with the Callback
+class of their Keras.
 
-Under JAX, Keras keeps a model's state out of its variables while it trains; whoever reads or writes variables here asks for it first.
+Under JAX, Keras keeps a model's state outside of its variables while it trains. Code that reads or writes variables
+here synchronizes them first.
 """
 
 from typing import Any, Callable, Dict, List, Optional, Union
@@ -13,7 +15,7 @@ from horovod.common.basics import Average, size
 
 
 class BroadcastGlobalVariablesCallbackImpl:
-    """After the first batch, when every variable is there, all ranks get those of `root_rank`."""
+    """Broadcasts the variables of `root_rank` after the first batch, when all variables exist."""
 
     def __init__(self, root_rank: int, device: str = "", local_variables: Optional[List[Any]] = None):
         super().__init__()
@@ -25,7 +27,7 @@ class BroadcastGlobalVariablesCallbackImpl:
         if self.broadcast_done:
             return
         _ensure_state(self.model)
-        # Of the model only weights: the states of its random generators stay this rank's own, and so do its metrics.
+        # Only weights of the model: the states of its random generators and its metrics stay local.
         variables = list(self.model.weights) + _variables_of(self.model.optimizer)
         unlike = [variable for variable in variables if id(variable) not in self.local_variables]
         if size() > 1:
@@ -34,7 +36,7 @@ class BroadcastGlobalVariablesCallbackImpl:
 
 
 class MetricAverageCallbackImpl:
-    """Averages the metrics of an epoch. Before any callback that uses them: they are changed in place."""
+    """Averages the metrics of an epoch in place. Must come before callbacks that use them."""
 
     def __init__(self, device: str = ""):
         super().__init__()
@@ -43,7 +45,7 @@ class MetricAverageCallbackImpl:
     def on_epoch_end(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
         if not logs or size() == 1:
             return
-        # The ranks need not have the same order.
+        # Ranks may have another order.
         names = sorted(name for name, value in logs.items() if np.ndim(value) == 0)
         mine = np.array([float(logs[name]) for name in names], dtype=np.float64)
         mean = _numpy.allreduce(mine, "HorovodAllreduce_metrics", Average)
@@ -52,7 +54,7 @@ class MetricAverageCallbackImpl:
 
 
 class LearningRateScheduleCallbackImpl:
-    """Multiplies the rate the training began with, by epoch or, without staircase, by batch."""
+    """Multiplies the initial learning rate, per epoch or, without staircase, per batch."""
 
     def __init__(
         self,
@@ -119,13 +121,14 @@ class LearningRateScheduleCallbackImpl:
         _write(optimizer, "learning_rate", after)
         momentum = None if getattr(optimizer, "momentum", None) is None else _read(optimizer, "momentum")
         if self.momentum_correction and before and momentum:
-            # What the momentum remembers was scaled by the old rate.
+            # The momentum's history was scaled by the old rate.
             self.restore_momentum = momentum
             _write(optimizer, "momentum", self.restore_momentum * after / before)
 
 
 class LearningRateWarmupCallbackImpl(LearningRateScheduleCallbackImpl):
-    """From the rate of one rank to that of all, batch by batch. `initial_lr` is the rate at the end, already scaled by the size."""
+    """Increases the learning rate per batch, from that of one rank to that of all. `initial_lr` is the final rate,
+    already scaled by the size."""
 
     def __init__(
         self,
@@ -136,7 +139,7 @@ class LearningRateWarmupCallbackImpl(LearningRateScheduleCallbackImpl):
         verbose: int = 0,
     ):
         def multiplier(epoch: float) -> float:
-            # One batch further: the last batch of the warmup has the full rate.
+            # Shifted by one batch, so that the last batch of the warmup has the full rate.
             epoch += 1.0 / self.steps_per_epoch
             return 1.0 / size() * (epoch * (size() - 1) / warmup_epochs + 1)
 
@@ -159,7 +162,7 @@ class LearningRateWarmupCallbackImpl(LearningRateScheduleCallbackImpl):
 
 
 class BestModelCheckpointImpl:
-    """A ModelCheckpoint that keeps the best model; where to is set later, as `filepath`."""
+    """A ModelCheckpoint that keeps the best model; its path is set later, as `filepath`."""
 
     def __init__(
         self,
@@ -170,7 +173,7 @@ class BestModelCheckpointImpl:
         save_freq: Any = "epoch",
     ):
         super().__init__(
-            # Keras looks at the ending now.
+            # Keras checks the suffix now.
             filepath="best.weights.h5" if save_weights_only else "best.keras",
             monitor=monitor,
             verbose=verbose,
@@ -183,7 +186,7 @@ class BestModelCheckpointImpl:
 
     def on_train_begin(self, logs: Optional[Dict[str, Any]] = None) -> None:
         if self.filepath is None:
-            raise ValueError("BestModelCheckpoint does not know where to save: set its `filepath` before training.")
+            raise ValueError("BestModelCheckpoint has no path: set its `filepath` before training.")
         super().on_train_begin(logs)
 
 
@@ -205,7 +208,8 @@ def _read(optimizer: Any, name: str) -> float:
 
 
 def _write(optimizer: Any, name: str, value: float) -> None:
-    """Into the variable; what Keras keeps as a plain number is replaced (a compiled step has read it already, and goes on with it)."""
+    """Sets a hyperparameter. Keras variables are assigned; plain numbers are replaced (a compiled step has already read
+    them and does not see the change)."""
     current = getattr(optimizer, name)
     if hasattr(current, "assign"):
         values.assign(current, value)

@@ -1,4 +1,4 @@
-"""Compression of gradients for Keras without TensorFlow: by the casts of Keras itself, which every backend has."""
+"""Gradient compression for Keras without TensorFlow, with Keras' own casts, which every backend has."""
 
 from typing import Any, Tuple
 
@@ -14,7 +14,7 @@ class NoneCompressor:
 
 
 class FP16Compressor:
-    """Floating-point tensors travel as float16."""
+    """Sends floating-point tensors as float16."""
 
     @staticmethod
     def compress(tensor: Any) -> Tuple[Any, Any]:
@@ -31,7 +31,7 @@ class FP16Compressor:
 
 
 class Compression:
-    """The ones there are."""
+    """The available compressors."""
 
     none = NoneCompressor
     fp16 = FP16Compressor

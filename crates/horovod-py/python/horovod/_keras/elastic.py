@@ -1,5 +1,5 @@
-"""What the `elastic` modules of horovod.keras and horovod.tensorflow.keras share: the state of a model, and callbacks
-that commit it. Values pass through NumPy, so that it works on every backend of Keras. Imports no framework."""
+"""Code shared by the `elastic` modules of horovod.keras and horovod.tensorflow.keras: the state of a model, and
+callbacks that commit it. Values pass through NumPy, so it works on every Keras backend. Imports no framework."""
 
 from typing import Any, Dict, List, Optional
 
@@ -12,7 +12,7 @@ from horovod.elastic.objects import broadcast_object
 
 
 class KerasState(ObjectState):
-    """A model, its optimizer (by default the one it was compiled with), and whatever else the keywords name."""
+    """A model, its optimizer (by default the one it was compiled with), and other objects given as keywords."""
 
     def __init__(self, model: Any, optimizer: Any = None, backend: Any = None, **kwargs: Any) -> None:
         self.model = model
@@ -36,7 +36,7 @@ class KerasState(ObjectState):
         self.save()
 
     def _variables(self) -> List[Any]:
-        """All of them: an optimizer makes its own with the first step, and would lack them here otherwise."""
+        """All variables. The optimizer creates its own in the first step, so they are created here if missing."""
         _sync_jax_state(self.model)
         variables = list(self.model.weights)
         optimizer = self.optimizer
@@ -78,7 +78,7 @@ class CommitStateCallbackImpl:
 
 
 class UpdateBatchStateCallbackImpl:
-    """`state.batch` is the number of batches this epoch has had, also those before a failure; 0 after its end."""
+    """Keeps the number of batches of this epoch in `state.batch`, including those before a failure; 0 after the epoch."""
 
     def __init__(self, state: Any) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ class UpdateBatchStateCallbackImpl:
 
 
 class UpdateEpochStateCallbackImpl:
-    """`state.epoch` is the number of epochs that have ended, also before a failure."""
+    """Keeps the number of completed epochs in `state.epoch`, including those before a failure."""
 
     def __init__(self, state: Any) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ class UpdateEpochStateCallbackImpl:
 
 
 def _sync_jax_state(model: Any) -> None:
-    """Under JAX, Keras keeps a model's state out of its variables while it trains."""
+    """Under JAX, Keras keeps a model's state outside of its variables while it trains; this writes it back."""
     bring = getattr(model, "jax_state_sync", None)
     if bring is not None:
         bring()
@@ -111,7 +111,7 @@ def _sync_jax_state(model: Any) -> None:
 
 def _ensure_built(optimizer: Any, variables: List[Any]) -> None:
     if hasattr(optimizer, "_create_all_weights"):
-        # Keras 2's legacy optimizers. Makes what is not there yet.
+        # Legacy optimizers of Keras 2. Creates missing variables.
         optimizer._create_all_weights(variables)
     elif not getattr(optimizer, "built", getattr(optimizer, "_built", True)):
         optimizer.build(variables)

@@ -1,4 +1,4 @@
-"""Which gradients travel as one group. For the backends that have no batch of their own."""
+"""Grouping of gradients for backends that have no batching of their own."""
 
 from typing import Any, List
 
@@ -6,7 +6,7 @@ from horovod.common.util import split_list
 
 
 def group_indices(numbers: List[int], groups: Any, variables: List[Any]) -> List[List[int]]:
-    """`groups`: None, how many groups to make, or lists of variables. The rest go one by one."""
+    """`groups`: None, a number of groups, or lists of variables. Remaining gradients are sent one by one."""
     if isinstance(groups, int) and groups > 0:
         return [part for part in split_list(numbers, min(groups, len(numbers))) if part]
     if isinstance(groups, (list, tuple)):

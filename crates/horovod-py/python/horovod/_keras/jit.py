@@ -1,8 +1,8 @@
-"""Training steps of Keras on TensorFlow that XLA compiles. XLA cannot compile what talks to other processes, so the step is split: forward and
-backward are compiled, then gradients are reduced and applied outside.
+"""XLA-compiled training steps of Keras on TensorFlow. XLA cannot compile communication with other processes, so the
+step is split: forward and backward pass are compiled, then gradients are reduced and applied outside.
 
-Only models whose optimizer is a distributed one are touched, and only when there are other ranks. The TensorFlow of a model without jit
-never gets here.
+Only models with a distributed optimizer are affected, and only if there are other ranks. Models without jit do not
+use this module.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ _place = _Place()
 
 
 def capture(optimizer: Any, gradients: List[Any], variables: Any) -> bool:
-    """True when a compiled part is being traced: the call is recorded, and made later."""
+    """Records the call and returns true while a compiled part is being traced."""
     if _place.calls is None:
         return False
     _place.calls.append(ApplyCall(optimizer, gradients, None if variables is None else list(variables)))
@@ -38,11 +38,11 @@ def capture(optimizer: Any, gradients: List[Any], variables: Any) -> bool:
 
 
 def ensure_split_steps() -> None:
-    """Teaches Keras' trainer to split. Idempotent."""
+    """Patches Keras' trainer to split steps. Idempotent."""
     try:
         from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
     except ImportError:
-        # Keras 2: it does not compile with XLA unless told to, and then the collective says what to do.
+        # Keras 2 compiles with XLA only on request, and then the collective raises an error with advice.
         return
     original = TensorFlowTrainer.make_train_function
     if getattr(original, "splits_for_horovod", False):
@@ -53,7 +53,7 @@ def ensure_split_steps() -> None:
         if (self.train_function is not None and not force) or not _is_wanted(self):
             return original(self, force)
         _tell_once()
-        # Past Keras' tracking of attributes: this is no part of the model.
+        # Bypasses Keras' attribute tracking: this is not part of the model.
         self.__dict__["train_step"] = _split(type(self).train_step.__get__(self))
         self._jit_compile = False
         try:
@@ -73,7 +73,7 @@ def _is_wanted(model: Any) -> bool:
 def _split(step: Any) -> Any:
     import tensorflow as tf
 
-    # As the last trace left them; every trace of one step makes the same calls.
+    # From the last trace; every trace of a step makes the same calls.
     recorded: List[ApplyCall] = []
 
     @functools.partial(tf.function, jit_compile=True, reduce_retracing=True)

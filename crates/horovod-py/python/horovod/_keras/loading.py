@@ -1,4 +1,4 @@
-"""Models saved with a distributed optimizer, or with a plain one, loaded so that training goes on with all ranks."""
+"""Loads models saved with a distributed or a plain optimizer, so that training continues on all ranks."""
 
 from typing import Any, Dict, List, Optional
 
@@ -23,8 +23,8 @@ def load_model(
 
 
 def _ensure_variables(model: Any, filepath: Any) -> None:
-    """Keras 3 builds the optimizer of an .h5 file on the model's own variables only, without those of its layers, and then it cannot step.
-    Such a one is made anew, with the state that the file has."""
+    """Rebuilds the optimizer of an .h5 file. Keras 3 builds it on the model's own variables only, without those of its
+    layers, and then it cannot step. The new optimizer gets the state from the file."""
     old = model.optimizer
     known = getattr(old, "_trainable_variables", None)
     if known is None or len(known) > 0 or not old.built or not model.trainable_variables:
@@ -39,7 +39,7 @@ def _ensure_variables(model: Any, filepath: Any) -> None:
 
 
 def _state_in(filepath: Any) -> List[Any]:
-    """An .h5 file's optimizer weights, in their order; none of any other file."""
+    """The optimizer weights of an .h5 file, in order; empty for any other file."""
     import h5py
 
     if not h5py.is_hdf5(str(filepath)):

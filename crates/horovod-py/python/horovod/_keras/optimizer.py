@@ -1,7 +1,7 @@
-"""Keras optimizers whose gradients are those of all ranks. Entered by horovod.keras and horovod.tensorflow.keras.
+"""Keras optimizers that step with the gradients of all ranks.
 
-A wrapped optimizer is of a subclass with the same name and module as the optimizer's class, so that a saved model can be loaded with or
-without Horovod.
+The class of a wrapped optimizer is a subclass with the same name and module as the optimizer's class, so that a
+saved model can be loaded with or without Horovod.
 """
 
 import functools
@@ -14,7 +14,7 @@ from horovod.common.process_sets import ProcessSet, global_process_set, process_
 
 
 class Distribution:
-    """What one optimizer was told about its ranks, and the way its gradients go."""
+    """Distribution settings of one optimizer, and the reduction of its gradients."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Distribution:
         return len(members) > 1 and rank() in members
 
     def reduce(self, gradients: List[Any], variables: List[Any]) -> List[Any]:
-        """Gradients of local variables stay this rank's own."""
+        """Reduces gradients, except for those of local variables."""
         if not self.is_needed():
             return gradients
         if not self.local:
@@ -76,36 +76,36 @@ class Distribution:
 
 
 class Distributed:
-    """What all distributed optimizers have."""
+    """Behaviour common to all distributed optimizers."""
 
     _HAS_AGGREGATE_GRAD = True
     _horovod: Optional[Distribution] = None
 
     def register_local_var(self, var: Any) -> None:
-        """Its gradient stays this rank's own."""
+        """Excludes a variable from the reduction."""
         self._distribution().local[_key(var)] = var
 
     @property
     def _agg_helper(self) -> Any:
-        """What adds gradients up over several passes; None when every pass is a step. Upstream's name."""
+        """Aggregation of gradients over several passes; None if every pass is a step. Upstream's name."""
         return self._distribution().aggregation
 
     def _distribution(self) -> Distribution:
-        # Made by from_config, as when a model is loaded: with the defaults.
+        # Created by from_config, as when a model is loaded: use the defaults.
         if self._horovod is None:
             self._set("_horovod", Distribution(self))
         return self._horovod
 
     def _set(self, name: str, value: Any) -> None:
-        """Past Keras, whose legacy optimizers take attributes for hyperparameters and whose others track them."""
+        """Bypasses Keras: legacy optimizers treat attributes as hyperparameters, and others track them."""
         object.__setattr__(self, name, value)
 
 
 class Keras3Mixin(Distributed):
-    """Stands before the optimizer's own class. Reduces once, where gradients are applied."""
+    """Mixin before the optimizer's own class. Reduces once, when gradients are applied."""
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
-        """Keras 3: everything that changes variables comes through here."""
+        """Keras 3: every change of variables goes through this method."""
         gradients = list(grads)
         if jit.capture(self, gradients, trainable_variables):
             return None
@@ -115,10 +115,11 @@ class Keras3Mixin(Distributed):
 
 
 class Keras2Mixin(Distributed):
-    """For the optimizers of Keras 2, whose gradients are applied in pairs.
+    """Mixin for optimizers of Keras 2, which apply pairs of gradient and variable.
 
-    As upstream's they reduce where gradients are computed; what is applied afterwards is reduced already. Gradients that come from
-    elsewhere, such as a tape of the user's, are reduced where they are applied. Those that are added up over several passes always are.
+    As upstream's, they reduce when gradients are computed, and not again when those are applied. Gradients from
+    elsewhere, such as a tape of the user, are reduced when they are applied, as are gradients aggregated over
+    several passes.
     """
 
     _horovod_computes = False
@@ -136,13 +137,13 @@ class Keras2Mixin(Distributed):
         return distribution.step(self, [gradient for gradient, _ in pairs], variables, update)
 
     def compute_gradients(self, loss: Any, var_list: Any, tape: Any = None) -> Any:
-        """The gradients of all ranks, in pairs with their variables."""
+        """The reduced gradients, paired with their variables."""
         if hasattr(super(), "compute_gradients"):
             return self._reduced_pairs(super().compute_gradients(loss, var_list, tape=tape))
         return self._compute_gradients(loss, var_list, tape=tape)
 
     def _compute_gradients(self, loss: Any, var_list: Any, grad_loss: Any = None, tape: Any = None) -> Any:
-        """As `compute_gradients`: what the legacy optimizers call it."""
+        """As `compute_gradients`, under the name that legacy optimizers use."""
         if not hasattr(super(), "_compute_gradients"):
             return self.compute_gradients(loss, var_list, tape=tape)
         import tensorflow as tf
@@ -151,7 +152,7 @@ class Keras2Mixin(Distributed):
         return self._reduced_pairs(super()._compute_gradients(loss, var_list, grad_loss=grad_loss, tape=tape))
 
     def get_gradients(self, loss: Any, params: Any) -> List[Any]:
-        """Of a graph of TensorFlow 1."""
+        """For graphs of TensorFlow 1."""
         return [gradient for gradient, _ in self._reduced_pairs(list(zip(super().get_gradients(loss, params), params)))]
 
     def _reduced_pairs(self, pairs: Any) -> List[Any]:
@@ -165,7 +166,7 @@ class Keras2Mixin(Distributed):
 
 @functools.lru_cache(maxsize=None)
 def distributed_class(base: type) -> type:
-    """The subclass of an optimizer's class, of the same name. One for each."""
+    """The subclass of an optimizer's class, with the same name. Cached."""
     if issubclass(base, Distributed):
         return base
     mixin = Keras3Mixin if hasattr(base, "apply") else Keras2Mixin
@@ -174,7 +175,7 @@ def distributed_class(base: type) -> type:
 
 
 def create_distributed_optimizer(optimizer: Any, **settings: Any) -> Any:
-    """A new optimizer with the configuration, and where there is one the state, of the given one."""
+    """A new optimizer with the configuration and, if any, the state of the given one."""
     distribution = Distribution(optimizer, **settings)
     new = distributed_class(type(optimizer)).from_config(optimizer.get_config())
     new._set("_horovod", distribution)
@@ -185,7 +186,7 @@ def create_distributed_optimizer(optimizer: Any, **settings: Any) -> Any:
 
 
 def distribute_in_place(optimizer: Any, **settings: Any) -> None:
-    """The optimizer of a loaded model becomes one of all ranks, with its state."""
+    """Makes the optimizer of a loaded model a distributed one, with its state."""
     distribution = Distribution(optimizer, **settings)
     optimizer.__class__ = distributed_class(type(optimizer))
     optimizer._set("_horovod", distribution)
@@ -194,7 +195,7 @@ def distribute_in_place(optimizer: Any, **settings: Any) -> None:
 
 
 def local_variables(local_layers: Any, layer_class: type) -> List[Any]:
-    """The trainable weights of a layer or of several."""
+    """The trainable weights of one or several layers."""
     layers = [] if local_layers is None else local_layers
     layers = list(layers) if isinstance(layers, (list, tuple, set)) else [layers]
     if not all(isinstance(layer, layer_class) for layer in layers):
@@ -212,7 +213,7 @@ def _carry_state(old: Any, new: Any) -> None:
 
 
 def _key(variable: Any) -> int:
-    """The same for a Keras variable and for the tf.Variable within it; other backends change what is within."""
+    """Identity key, equal for a Keras variable and its tf.Variable; other backends replace the inner value."""
     inner = getattr(variable, "value", None)
     return id(inner if hasattr(inner, "assign") else variable)
 

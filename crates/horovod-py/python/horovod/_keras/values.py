@@ -1,6 +1,7 @@
-"""Collectives on single values, as metrics are: numbers, arrays or tensors of any backend. For horovod.keras and its callbacks.
+"""Collectives on single values such as metrics: numbers, arrays or tensors of any backend. For horovod.keras and its
+callbacks.
 
-Through NumPy: values are small, and this is the same for all backends.
+Values pass through NumPy, since they are small and it works for all backends.
 """
 
 import sys
@@ -43,14 +44,14 @@ def reducescatter(value: Any, name: Optional[str], op: int) -> Any:
 
 
 def broadcast_variables(variables: List[Any], root_rank: int) -> None:
-    """Named by place in the list: Keras counts layers, and ranks may have made different numbers of them."""
+    """Named by position in the list: Keras numbers layers, and ranks may have created different numbers of them."""
     values = _numpy.broadcast([as_array(variable) for variable in variables], "HorovodBroadcast_variables", root_rank)
     for variable, value in zip(variables, values):
         assign(variable, value)
 
 
 def assign(variable: Any, value: Any) -> None:
-    """At once, also in a graph of TensorFlow 1."""
+    """Assigns immediately, also in a graph of TensorFlow 1."""
     session = _session_of(variable)
     if session is None:
         variable.assign(value)
@@ -59,7 +60,7 @@ def assign(variable: Any, value: Any) -> None:
 
 
 def as_array(value: Any) -> np.ndarray:
-    """In main memory, whatever it was."""
+    """Converts any value to an array in main memory."""
     if hasattr(value, "detach"):
         return value.detach().cpu().numpy()
     session = _session_of(value)
@@ -68,20 +69,20 @@ def as_array(value: Any) -> np.ndarray:
     if hasattr(value, "numpy"):
         return np.asarray(value.numpy())
     if isinstance(value, float):
-        # Keras' numbers are float32.
+        # Keras' default precision is float32.
         return np.asarray(value, dtype=np.float32)
     return np.asarray(value)
 
 
 def as_tensor(value: Any) -> Any:
-    """Of the backend in use."""
+    """A tensor of the current backend."""
     import keras
 
     return keras.ops.convert_to_tensor(value)
 
 
 def _session_of(value: Any) -> Any:
-    """Keras' own, when the value is a tensor or a variable of a graph of TensorFlow 1; else None."""
+    """Keras' session, if the value is a tensor or variable of a TensorFlow 1 graph; otherwise None."""
     tf = sys.modules.get("tensorflow")
     if tf is None or tf.executing_eagerly() or not isinstance(value, (tf.Tensor, tf.Variable)):
         return None

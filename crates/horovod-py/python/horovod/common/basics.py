@@ -1,7 +1,8 @@
-"""The job and this process's place in it. Every framework module offers these functions; they know no framework.
+"""Initialization, shutdown and rank information. Every framework module re-exports these functions; they know no
+framework.
 
-`init` comes first, and `shutdown` is called at the interpreter's exit if the user has not. A forked child has no engine: it must not
-touch its parent's, and so starts as if `init` had never been called.
+`init` comes first; `shutdown` is called at interpreter exit if the user has not. A forked child has no engine: it
+must not touch its parent's, and starts as if `init` had never been called.
 """
 
 import atexit
@@ -12,7 +13,7 @@ from horovod import _core
 from horovod.common import process_sets as sets
 from horovod.common.process_sets import ProcessSet
 
-# What a reduction computes. The numbers are Horovod's.
+# Reduction ops, with Horovod's numbers.
 Average = 0
 Sum = 1
 Adasum = 2
@@ -27,10 +28,10 @@ def init(
     comm: Optional[Union[Sequence[int], Any]] = None,
     process_sets: Optional[Union[str, Sequence[Union[ProcessSet, Sequence[int]]]]] = None,
 ) -> None:
-    """Meets the other ranks of the job; returns when all have come. Does nothing the second time.
+    """Connects to the other ranks of the job and returns when all are connected. Does nothing the second time.
 
-    comm: ranks that take part; without MPI that is all of them. process_sets: sets to begin with, or "dynamic" when sets are to be added
-    and removed later. The launcher's variables say which rank this is; without any it is alone.
+    comm: participating ranks; without MPI always all of them. process_sets: initial sets, or "dynamic" if sets are
+    added and removed later. The launcher's variables define the rank; without any this is the only one.
     """
     global _leaves_at_exit
     ranks = _ranks_of(comm)
@@ -55,118 +56,119 @@ def init(
 
 
 def shutdown() -> None:
-    """Ends the job on all ranks: what others still wait for fails. `init` may be called again. Does nothing without an engine."""
+    """Shuts down the job on all ranks: pending operations of others fail. `init` may be called again. Does nothing
+    without an engine."""
     _core.shutdown()
     sets.clear_ids()
 
 
 def is_initialized() -> bool:
-    """Between `init` and `shutdown`."""
+    """True between `init` and `shutdown`."""
     return _core.is_initialized()
 
 
 def rank() -> int:
-    """Of this process, from 0."""
+    """Rank of this process, from 0."""
     return _core.rank()
 
 
 def size() -> int:
-    """Processes of the job."""
+    """Number of processes of the job."""
     return _core.size()
 
 
 def local_rank() -> int:
-    """Of this process among those of its host: the number of the device to use."""
+    """Rank of this process on its host: the number of the device to use."""
     return _core.local_rank()
 
 
 def local_size() -> int:
-    """Processes of the job on this host."""
+    """Number of processes of the job on this host."""
     return _core.local_size()
 
 
 def cross_rank() -> int:
-    """Of this host among those that have this local rank."""
+    """Rank of this host among those that have this local rank."""
     return _core.cross_rank()
 
 
 def cross_size() -> int:
-    """Hosts that have this local rank."""
+    """Number of hosts that have this local rank."""
     return _core.cross_size()
 
 
 def is_homogeneous() -> bool:
-    """Whether every host has as many processes."""
+    """Whether every host has the same number of processes."""
     return _core.is_homogeneous()
 
 
 def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
-    """Begins to write what happens to every tensor to a file that chrome://tracing shows. Needs HOROVOD_TIMELINE=DYNAMIC at `init`."""
+    """Starts writing a timeline of all tensors, a file for chrome://tracing. Needs HOROVOD_TIMELINE=DYNAMIC at `init`."""
     _core.start_timeline(os.fspath(file_path), mark_cycles)
 
 
 def stop_timeline() -> None:
-    """Returns when the file is complete."""
+    """Stops the timeline and returns when the file is complete."""
     _core.stop_timeline()
 
 
 def mpi_threads_supported() -> bool:
-    """Always raises: there is no MPI."""
+    """Always raises: MPI is not used."""
     raise ValueError("Horovod MPI is not enabled; Please make sure it's installed and enabled.")
 
 
 def mpi_enabled() -> bool:
-    """Never: no MPI is needed."""
+    """Always false: MPI is not used."""
     return False
 
 
 def mpi_built() -> bool:
-    """Never: no MPI is needed."""
+    """Always false: MPI is not used."""
     return False
 
 
 def gloo_enabled() -> bool:
-    """Always: the engine takes Gloo's place."""
+    """Always true: the engine replaces Gloo."""
     return True
 
 
 def gloo_built() -> bool:
-    """Always: the engine takes Gloo's place."""
+    """Always true: the engine replaces Gloo."""
     return True
 
 
 def nccl_built() -> int:
-    """The version of NCCL: 0, for none."""
+    """The NCCL version: always 0."""
     return 0
 
 
 def ddl_built() -> bool:
-    """Never."""
+    """Always false."""
     return False
 
 
 def ccl_built() -> bool:
-    """Never."""
+    """Always false."""
     return False
 
 
 def cuda_built() -> bool:
-    """Never: tensors of a GPU are taken through main memory."""
+    """Always false: GPU tensors are copied through main memory."""
     return False
 
 
 def rocm_built() -> bool:
-    """Never: tensors of a GPU are taken through main memory."""
+    """Always false: GPU tensors are copied through main memory."""
     return False
 
 
 class HorovodBasics:
-    """Upstream's object with the functions and constants of this module. Frameworks make one as `mpi_ops._basics`, and other packages
-    reach the job through that.
-    """
+    """Upstream's object with the functions and constants of this module. Frameworks provide one as `mpi_ops._basics`,
+    which other packages use."""
 
     def __init__(self, pkg_path: str, *args: str) -> None:
-        """pkg_path and args: where upstream's compiled module of a framework is. There is one module for all, so they are not needed."""
+        """pkg_path and args locate upstream's compiled module of a framework. Unused, since there is one module for
+        all."""
         self.Average, self.Sum, self.Adasum = Average, Sum, Adasum
         self.Min, self.Max, self.Product = Min, Max, Product
         self.init, self.shutdown, self.is_initialized = init, shutdown, is_initialized
@@ -202,7 +204,7 @@ def _ranks_of(comm: Optional[Union[Sequence[int], Any]]) -> Optional[list[int]]:
         raise ValueError(
             "Horovod initialization failed: comm must be a list of ranks; an mpi4py communicator needs Horovod with MPI"
         ) from None
-    # Upstream reads an empty list as all ranks.
+    # Upstream treats an empty list as all ranks.
     return ranks or None
 
 

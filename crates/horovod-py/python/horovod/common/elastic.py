@@ -1,8 +1,7 @@
-"""Training that outlives a failure: a state that is committed, and brought back when the ranks together could not do
-something. The `elastic` modules of the frameworks enter here. Knows no framework: how to broadcast an object and what
-resets the engine is handed in.
+"""Elastic training: a state that is committed, and restored after a collective failure. The `elastic` modules of the
+frameworks build on it. Knows no framework: functions to broadcast an object and to reset the engine are passed in.
 
-Jobs have a fixed size for now: after a failure the same ranks meet again. Whoever learns that hosts came or went tells
+The size of a job is fixed for now: after a failure the same ranks reconnect. Code that learns of host changes calls
 `notification_manager`; all ranks then leave their training function in the same commit.
 """
 
@@ -17,12 +16,12 @@ from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrup
 
 _log = logging.getLogger("horovod.elastic")
 
-# What happened to hosts; both bits when some came and some went.
+# Kinds of host changes; both bits if hosts were added and removed.
 HOSTS_UNCHANGED, HOSTS_REMOVED, HOSTS_ADDED = 0, 1, 2
 
 
 class NotificationManager:
-    """Passes news about hosts on to the states of this process."""
+    """Distributes host changes to the states of this process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -37,7 +36,7 @@ class NotificationManager:
             self._listeners = [other for other in self._listeners if other is not listener]
 
     def handle_hosts_updated(self, timestamp: float, update_res: int) -> None:
-        """Any thread may call this, on rank 0: its word counts for all."""
+        """Reports a host change. Any thread may call it, on rank 0, which decides for all."""
         with self._lock:
             listeners = list(self._listeners)
         for listener in listeners:
@@ -48,7 +47,7 @@ notification_manager = NotificationManager()
 
 
 class State:
-    """What must survive: the part of the user's variables that training changes. Subclasses say how to save, restore
+    """State that must survive a failure: the user's variables that training changes. Subclasses implement save, restore
     and sync."""
 
     def __init__(self, bcast_object: Callable[[Any], Any], get_rank: Callable[[], int]) -> None:
@@ -59,11 +58,11 @@ class State:
         self._reset_callbacks: List[Callable[[], Any]] = []
 
     def register_reset_callbacks(self, callbacks: List[Callable[[], Any]]) -> None:
-        """Called after every reset, in the order given: to scale a learning rate with the new size, for example."""
+        """Callbacks run after every reset, in order; for example to scale a learning rate with the new size."""
         self._reset_callbacks.extend(callbacks)
 
     def on_reset(self) -> None:
-        """After the engine was started anew."""
+        """Called after the engine was restarted."""
         while not self._host_messages.empty():
             self._host_messages.get()
         self.reset()
@@ -74,13 +73,13 @@ class State:
         self._host_messages.put((timestamp, update_res))
 
     def commit(self) -> None:
-        """Saves; later failures come back to here. Raises HostsUpdatedInterrupt, on all ranks, when hosts came or
-        went."""
+        """Saves the state; later failures return to it. Raises HostsUpdatedInterrupt, on all ranks, if hosts have
+        changed."""
         self.save()
         self.check_host_updates()
 
     def check_host_updates(self) -> None:
-        """Collective. Rank 0's news count, so that all ranks raise in the same call or none does."""
+        """Collective. Rank 0 decides, so that all ranks raise in the same call or none does."""
         before = latest = self._last_updated_timestamp
         update = HOSTS_UNCHANGED
         while not self._host_messages.empty():
@@ -89,28 +88,28 @@ class State:
             update |= update_res
         before, self._last_updated_timestamp, update = self._bcast_object((before, latest, update))
         if self._last_updated_timestamp > before:
-            # Those who remain have the same state: only a newcomer needs to be told.
+            # If hosts were only removed, the remaining ranks have the same state and need no sync.
             raise HostsUpdatedInterrupt(update == HOSTS_REMOVED)
 
     def save(self) -> None:
-        """Keeps a copy in main memory."""
+        """Saves a copy in main memory."""
         raise NotImplementedError
 
     def restore(self) -> None:
-        """Back to the last copy."""
+        """Returns to the last copy."""
         raise NotImplementedError
 
     def sync(self) -> None:
-        """Collective. All ranks get rank 0's state, and keep a copy."""
+        """Collective. Gives all ranks rank 0's state, and saves a copy."""
         raise NotImplementedError
 
     def reset(self) -> None:
-        """What depends on rank and size is made anew."""
+        """Recreates what depends on rank and size."""
 
 
 class ObjectState(State):
-    """Plain Python objects, as attributes with the names of the keywords. Copies are deep: a list that grew after the
-    commit is short again after a restore."""
+    """Python objects, as attributes named by the keywords. Copies are deep: a list that grew after the commit is short
+    again after a restore."""
 
     def __init__(self, bcast_object: Callable[[Any], Any], get_rank: Callable[[], int], **kwargs: Any) -> None:
         super().__init__(bcast_object, get_rank)
@@ -135,8 +134,8 @@ class ObjectState(State):
 
 
 def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[..., Any]:
-    """Wraps `func(state, ...)` so that it begins anew, from the last commit, after a failure of the ranks together,
-    and from where it is when hosts came or went. `reset` starts the engine anew; what it raises ends the training."""
+    """Wraps `func(state, ...)`: restarts it from the last commit after a collective failure, and from the current state
+    after host changes. `reset` restarts the engine; exceptions from it end the training."""
 
     @functools.wraps(func)
     def wrapper(state: State, *args: Any, **kwargs: Any) -> Any:

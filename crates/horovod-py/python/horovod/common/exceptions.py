@@ -1,21 +1,21 @@
-"""What users catch. Everybody enters: the engine raises HorovodInternalError from here, elastic training catches both."""
+"""Exceptions that users catch. The engine raises HorovodInternalError; elastic training catches both."""
 
 
 class HorovodInternalError(RuntimeError):
-    """The ranks together could not do what was asked: they disagree, one is gone, or the job has been shut down."""
+    """A collective operation failed: the ranks disagree, one has died, or the job was shut down."""
 
 
 class HostsUpdatedInterrupt(RuntimeError):
-    """Hosts were added or removed: the ranks have to meet anew. Not an error; work done so far is kept."""
+    """Hosts were added or removed, and the ranks have to reconnect. Not an error; work done so far is kept."""
 
     def __init__(self, skip_sync: bool = False) -> None:
-        """skip_sync: the states of the ranks are still alike, so that they need not be synchronized."""
+        """skip_sync: the states of the ranks are still equal and need no synchronization."""
         super().__init__()
         self.skip_sync = skip_sync
 
 
 class HorovodVersionMismatchError(ImportError):
-    """Two parts of a job run different versions of a package."""
+    """Two parts of a job have different versions of a package."""
 
     def __init__(self, name: str, version: str, installed_version: str) -> None:
         super().__init__(

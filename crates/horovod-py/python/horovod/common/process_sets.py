@@ -1,6 +1,6 @@
-"""Operations among some of the ranks. Users make sets and hand them to operations; frameworks ask for their ids. Knows no framework.
+"""Process sets: operations among a subset of the ranks. Knows no framework.
 
-Ids are the engine's. A set object has one from its registration until it is removed or the job ends.
+Ids are assigned by the engine. A set has one from its registration until it is removed or the job ends.
 """
 
 import weakref
@@ -10,7 +10,8 @@ from horovod import _core
 
 
 class ProcessSet:
-    """Some ranks of the job. Of use once it is registered, by `hvd.init(process_sets=[...])` or `hvd.add_process_set(...)`."""
+    """A subset of the job's ranks. Usable after registration by `hvd.init(process_sets=[...])` or
+    `hvd.add_process_set(...)`."""
 
     process_set_id: Optional[int] = None
     ranks: Optional[list[int]] = None
@@ -27,13 +28,13 @@ class ProcessSet:
             ) from None
 
     def size(self) -> Optional[int]:
-        """How many ranks; None until it is registered."""
+        """Number of ranks; None before registration."""
         if self.process_set_id is None:
             return None
         return len(_core.process_set_ranks(self.process_set_id))
 
     def rank(self) -> Optional[int]:
-        """Of this process within the set; None until it is registered."""
+        """Rank of this process within the set; None before registration."""
         if self.process_set_id is None:
             return None
         members = _core.process_set_ranks(self.process_set_id)
@@ -43,7 +44,7 @@ class ProcessSet:
         return members.index(own)
 
     def included(self) -> Optional[bool]:
-        """Whether this process is one of the ranks; needs no registration."""
+        """Whether this process is a member; works without registration."""
         if self.ranks is None:
             return None
         return _core.rank() in self.ranks
@@ -61,12 +62,13 @@ class _GlobalProcessSet(ProcessSet):
 
 global_process_set: ProcessSet = _GlobalProcessSet()
 
-# Those that have an id, to take it from them when the job ends.
+# Sets with an id, which is cleared when the job ends.
 _registered: "weakref.WeakSet[ProcessSet]" = weakref.WeakSet()
 
 
 def add_process_set(process_set: Union[ProcessSet, Sequence[int]]) -> ProcessSet:
-    """Registers a set. Collective over all ranks, members or not. Needs HOROVOD_DYNAMIC_PROCESS_SETS=1, or init(process_sets="dynamic")."""
+    """Registers a set. Collective over all ranks, members or not. Needs HOROVOD_DYNAMIC_PROCESS_SETS=1, or
+    init(process_sets="dynamic")."""
     added = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
     if added.ranks is None:
         raise ValueError("A process set without ranks cannot be added.")
@@ -76,7 +78,7 @@ def add_process_set(process_set: Union[ProcessSet, Sequence[int]]) -> ProcessSet
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:
-    """Collective over all ranks. False for one that cannot be removed: the global set, or one that is not registered."""
+    """Collective over all ranks. False if the set cannot be removed: the global set, or one that is not registered."""
     if process_set.process_set_id is None or process_set.process_set_id == 0:
         return False
     removed = _core.remove_process_set(process_set.process_set_id)
@@ -87,7 +89,7 @@ def remove_process_set(process_set: ProcessSet) -> bool:
 
 
 def process_set_id(process_set: ProcessSet) -> int:
-    """For an operation."""
+    """The id of a set for an operation."""
     if process_set.process_set_id is None:
         raise ValueError(
             f"{process_set} is not registered: pass it to hvd.init(process_sets=[...]), or to hvd.add_process_set(...) with "
@@ -97,7 +99,7 @@ def process_set_id(process_set: ProcessSet) -> int:
 
 
 def assign_ids(wanted: Sequence[ProcessSet]) -> None:
-    """After init: gives the objects their ids. ValueError for one that is there twice; those before it are registered all the same."""
+    """Assigns ids after init. ValueError for a duplicate; the sets before it are registered nevertheless."""
     ids = {tuple(ranks): number for number, ranks in _core.process_sets()}
     global_process_set.ranks = _core.process_set_ranks(0)
     seen = {tuple(global_process_set.ranks)}
@@ -113,7 +115,7 @@ def assign_ids(wanted: Sequence[ProcessSet]) -> None:
 
 
 def clear_ids() -> None:
-    """The ids are those of a job that has ended."""
+    """Clears all ids, since the job has ended."""
     global_process_set.ranks = None
     for process_set in list(_registered):
         process_set.process_set_id = None

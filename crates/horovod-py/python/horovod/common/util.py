@@ -1,4 +1,4 @@
-"""Small things that scripts and the frameworks' files import from here. Knows no framework, and never starts the engine."""
+"""Utilities for scripts and the framework modules. Knows no framework and never starts the engine."""
 
 import functools
 import importlib.util
@@ -19,7 +19,7 @@ _MODULES = {"tensorflow": "tensorflow", "torch": "torch", "keras": "keras", "jax
 
 @contextmanager
 def env(**kwargs: Optional[str]) -> Iterator[None]:
-    """Sets environment variables (None: leaves as it is), and afterwards restores all of them."""
+    """Sets environment variables (None: unchanged), and restores all of them afterwards."""
     before = dict(os.environ)
     os.environ.update({name: value for name, value in kwargs.items() if value is not None})
     try:
@@ -31,19 +31,19 @@ def env(**kwargs: Optional[str]) -> Iterator[None]:
 
 
 def split_list(l: Sequence[T], n: int) -> list[Sequence[T]]:  # noqa: E741 (Horovod's name)
-    """Into n nearly even parts; the first ones get one more."""
+    """Splits a list into n nearly equal parts; the first ones get one more."""
     each, more = divmod(len(l), n)
     starts = [part * each + min(part, more) for part in range(n + 1)]
     return [l[start:end] for start, end in zip(starts, starts[1:])]
 
 
 def num_rank_is_power_2(num_rank: int) -> bool:
-    """1, 2, 4, 8, ..."""
+    """Whether the number is 1, 2, 4, 8, ..."""
     return num_rank != 0 and num_rank & (num_rank - 1) == 0
 
 
 def is_iterable(x: object) -> bool:
-    """Whether a loop can go over it."""
+    """Whether the object is iterable."""
     try:
         iter(x)  # type: ignore[call-overload]
     except TypeError:
@@ -52,7 +52,7 @@ def is_iterable(x: object) -> bool:
 
 
 def is_version_greater_equal_than(ver: str, target: str) -> bool:
-    """Compares versions number by number; what follows the third is left out. target: exactly major.minor.patch."""
+    """Compares versions number by number, ignoring what follows the third. target: exactly major.minor.patch."""
     if not isinstance(ver, str) or not isinstance(target, str):
         raise ValueError(f"versions are strings such as '2.4.0', but got {ver!r} and {target!r}")
     parts = target.split(".")
@@ -62,7 +62,7 @@ def is_version_greater_equal_than(ver: str, target: str) -> bool:
 
 
 def get_average_backwards_compatibility_fun(reduce_ops: Any) -> Callable[[Optional[int], Optional[bool]], int]:
-    """reduce_ops has Average and Sum. The function takes op and the old `average`, and says which op is meant."""
+    """reduce_ops has Average and Sum. Returns a function that derives the op from `op` and the deprecated `average`."""
 
     def which_op(op: Optional[int], average: Optional[bool]) -> int:
         if op is not None:
@@ -80,7 +80,7 @@ def get_average_backwards_compatibility_fun(reduce_ops: Any) -> Callable[[Option
 
 
 def check_installed_version(name: str, version: str, exception: Optional[BaseException] = None) -> None:
-    """Raises HorovodVersionMismatchError, with the exception as its cause, when the installed package has another version."""
+    """Raises HorovodVersionMismatchError, caused by `exception`, if the installed package has another version."""
     from importlib import metadata
 
     try:
@@ -92,32 +92,32 @@ def check_installed_version(name: str, version: str, exception: Optional[BaseExc
 
 
 def gloo_built(verbose: bool = False) -> bool:
-    """Always: the engine takes Gloo's place."""
+    """Always true: the engine replaces Gloo."""
     return True
 
 
 def mpi_built(verbose: bool = False) -> bool:
-    """Never: no MPI is needed."""
+    """Always false: MPI is not used."""
     return False
 
 
 def nccl_built(verbose: bool = False) -> bool:
-    """Never."""
+    """Always false."""
     return False
 
 
 def ddl_built(verbose: bool = False) -> bool:
-    """Never."""
+    """Always false."""
     return False
 
 
 def ccl_built(verbose: bool = False) -> bool:
-    """Never."""
+    """Always false."""
     return False
 
 
 def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Whether that framework ("torch", "tensorflow") sees a GPU."""
+    """Whether the framework ("torch", "tensorflow") sees a GPU."""
     if not extension_available(ext_base_name, verbose):
         return False
     if ext_base_name == "torch":
@@ -132,7 +132,7 @@ def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
 
 
 def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Whether horovod works with that framework ("torch", "tensorflow", "keras"): it does when the framework is installed."""
+    """Whether the framework ("torch", "tensorflow", "keras") is installed; horovod then supports it."""
     supported = ext_base_name in _MODULES and _has_module(f"horovod.{ext_base_name}")
     available = supported and _has_module(_MODULES[ext_base_name])
     if verbose and not available:
@@ -141,9 +141,8 @@ def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
 
 
 def check_extension(ext_name: str, ext_env_var: str = "", pkg_path: str = "", *args: Any) -> None:
-    """ImportError when horovod does not work with that framework ("horovod.torch"). The rest of the arguments says where upstream's
-    compiled module is; there is one module for all frameworks, so it is not needed.
-    """
+    """ImportError if horovod does not support the framework ("horovod.torch"). The other arguments locate upstream's
+    compiled module; they are unused, since there is one module for all frameworks."""
     base_name = ext_name.rsplit(".", 1)[-1]
     if not extension_available(base_name):
         reason = f"install {_MODULES[base_name]} first" if _has_module(f"horovod.{base_name}") else "it is not part of this package"
@@ -151,19 +150,19 @@ def check_extension(ext_name: str, ext_env_var: str = "", pkg_path: str = "", *a
 
 
 def get_ext_suffix() -> str:
-    """Of compiled modules, such as .cpython-311-x86_64-linux-gnu.so."""
+    """File suffix of compiled modules, such as .cpython-311-x86_64-linux-gnu.so."""
     return str(sysconfig.get_config_var("EXT_SUFFIX") or ".so")
 
 
 def get_extension_full_path(pkg_path: str, *args: str) -> str:
-    """The compiled module of the package: one for all frameworks."""
+    """Path of the package's compiled module: one for all frameworks."""
     from horovod import _core
 
     return str(_core.__file__)
 
 
 def _cache(f: F) -> F:
-    """Remembers results by arguments."""
+    """Caches results by arguments."""
     return functools.lru_cache(maxsize=None)(f)  # type: ignore[return-value]
 
 

@@ -1,5 +1,4 @@
-"""A base for data loaders, and a mixin that reads ahead on a thread of its own. Knows no framework, and nothing of
-ranks."""
+"""Base class for data loaders, and a mixin that prefetches on a thread of its own. Knows no framework and no ranks."""
 
 import queue
 import threading
@@ -7,7 +6,7 @@ from typing import Any, Iterator
 
 
 class BaseDataLoader:
-    """Subclasses say how many batches there are and how to get at them."""
+    """Subclasses define the number of batches and how to iterate over them."""
 
     def __len__(self) -> int:
         raise NotImplementedError
@@ -17,7 +16,7 @@ class BaseDataLoader:
         raise NotImplementedError
 
     def _process_batch(self, batch: Any) -> Any:
-        """The last touch, on the thread that takes the batch: to a device, for example."""
+        """Final processing on the consuming thread; for example a copy to a device."""
         return batch
 
     def __iter__(self) -> Iterator[Any]:
@@ -26,16 +25,16 @@ class BaseDataLoader:
 
 
 class _End:
-    """After the last batch; with the exception that made it the last."""
+    """End marker of an epoch, with the exception that ended it, if any."""
 
     def __init__(self, failure: Any = None) -> None:
         self.failure = failure
 
 
 class AsyncDataLoaderMixin:
-    """Reads up to `async_loader_queue_size` batches ahead; 0 reads none ahead. First in the list of bases:
+    """Prefetches up to `async_loader_queue_size` batches; 0 disables prefetching. Must come first in the list of bases:
 
-    class AsyncLoader(AsyncDataLoaderMixin, Loader): ...
+        class AsyncLoader(AsyncDataLoaderMixin, Loader): ...
     """
 
     def __init__(
@@ -47,7 +46,7 @@ class AsyncDataLoaderMixin:
         super().__init__(*args, **kwargs)
 
     def close_async_loader(self) -> None:
-        """Ends reading ahead. Iterations under way end early."""
+        """Stops prefetching. Running iterations end early."""
         for reader in list(self._readers):
             reader.stop()
 
@@ -63,7 +62,7 @@ class AsyncDataLoaderMixin:
                     print(f"data loader: {reader.n_ahead()} batches ahead")
                 yield self._process_batch(batch)  # type: ignore[attr-defined]
         finally:
-            # Also when the loop over this iterator was left early.
+            # Also if the loop over this iterator was left early.
             reader.stop()
             self._readers.discard(reader)
 
@@ -91,10 +90,10 @@ class _Reader:
         return self._ahead.qsize()
 
     def stop(self) -> None:
-        """Waits for nobody: the thread ends when its next batch has come."""
+        """Does not wait: the thread ends after its current batch."""
         self._stopped.set()
         try:
-            self._ahead.put_nowait(_End())  # Wakes a taker; where there is no room, there is something to take.
+            self._ahead.put_nowait(_End())  # Wakes the consumer; a full queue needs no wakeup.
         except queue.Full:
             pass
 
@@ -104,11 +103,11 @@ class _Reader:
                 if not self._put(batch):
                     return
             self._put(_End())
-        except BaseException as failure:  # Raised where the batch would have been taken.
+        except BaseException as failure:  # Raised in the consumer.
             self._put(_End(failure))
 
     def _put(self, item: Any) -> bool:
-        """False when nobody will take it."""
+        """False if the consumer has stopped."""
         while not self._stopped.is_set():
             try:
                 self._ahead.put(item, timeout=0.1)

@@ -1,6 +1,5 @@
-"""Training that outlives a failure, without a framework: plain objects that are committed and restored. The
-frameworks have modules of their own for models and optimizers: horovod.torch.elastic, horovod.tensorflow.elastic,
-horovod.keras.elastic."""
+"""Elastic training without a framework: plain objects that are committed and restored. The frameworks have modules of
+their own for models and optimizers: horovod.torch.elastic, horovod.tensorflow.elastic, horovod.keras.elastic."""
 
 from typing import Any, Callable
 
@@ -22,18 +21,18 @@ __all__ = [
 
 
 class ObjectState(_ObjectState):
-    """Python objects, as attributes with the names of the keywords."""
+    """Python objects, as attributes named by the keywords."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(broadcast_object, basics.rank, **kwargs)
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorates `train(state, ...)`: after a failure it begins anew from the state's last commit."""
+    """Decorates `train(state, ...)`: after a failure it restarts from the last commit."""
     return run_fn(func, reset)
 
 
 def reset() -> None:
-    """Starts the engine anew. All ranks have to come."""
+    """Restarts the engine. All ranks must take part."""
     basics.shutdown()
     basics.init()

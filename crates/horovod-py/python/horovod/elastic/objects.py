@@ -1,5 +1,4 @@
-"""Rank 0's Python object on all ranks, without a framework. For states of every kind; entered through
-`horovod.elastic`."""
+"""Broadcasts Python objects without a framework, for states of every kind."""
 
 import ctypes
 import struct
@@ -14,7 +13,7 @@ _UINT8 = 0
 
 
 def broadcast_object(obj: Any, root_rank: int = 0, name: str = "elastic_object") -> Any:
-    """Collective. The object itself on the root, a copy elsewhere."""
+    """Collective. Returns the object itself on the root, a copy elsewhere."""
     is_root = basics.rank() == root_rank
     pickled = cloudpickle.dumps(obj) if is_root else b""
     length = bytearray(struct.pack("<q", len(pickled)))

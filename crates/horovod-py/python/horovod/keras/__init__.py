@@ -1,6 +1,7 @@
-"""Horovod for Keras 3, on the backend in use: tensorflow, torch or jax. TensorFlow is not imported unless it is that backend.
+"""Horovod for Keras 3 on the backend in use: tensorflow, torch or jax. TensorFlow is only imported if it is the
+backend.
 
-The front door for scripts that `import keras`; those that use `tf.keras` enter by horovod.tensorflow.keras.
+For scripts that `import keras`; scripts that use `tf.keras` import horovod.tensorflow.keras.
 """
 
 from typing import Any, Dict, List, Optional
@@ -90,7 +91,7 @@ def PartialDistributedOptimizer(
     local_layers: Any = None,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """As DistributedOptimizer, but the weights of `local_layers` keep this rank's own gradients."""
+    """As DistributedOptimizer, except that gradients of `local_layers` are not reduced."""
     variables = _local_variables(local_layers, keras.layers.Layer)
     new = _create(
         optimizer,
@@ -127,24 +128,24 @@ def allreduce(
     op: Optional[int] = None,
     compression: Any = Compression.none,
 ) -> Any:
-    """The reduction of a number, an array or a tensor; the average unless told otherwise."""
-    # The default of `average` is no wish: it gives way to op.
+    """Reduces a number, an array or a tensor; averages by default."""
+    # The default of `average` is overridden by op.
     average = None if op is not None and average is True else average
     return _values.allreduce(value, name, average, prescale_factor, postscale_factor, op, compression)
 
 
 def allgather(value: Any, name: Optional[str] = None) -> Any:
-    """The ranks' values one after the other along the first dimension."""
+    """Concatenates the ranks' values along the first dimension."""
     return _values.allgather(value, name)
 
 
 def broadcast(value: Any, root_rank: int, name: Optional[str] = None) -> Any:
-    """The value of `root_rank`."""
+    """Returns the value of `root_rank`."""
     return _values.broadcast(value, root_rank, name)
 
 
 def reducescatter(value: Any, name: Optional[str] = None, op: int = Average) -> Any:
-    """This rank's part, along the first dimension, of the reduction."""
+    """Returns this rank's part, along the first dimension, of the reduction."""
     return _values.reducescatter(value, name, op)
 
 
@@ -155,7 +156,7 @@ def load_model(
     compression: Any = Compression.none,
     legacy_opts: bool = False,
 ) -> Any:
-    """A saved model, with its optimizer's state, ready to train on with all ranks."""
+    """Loads a saved model with its optimizer's state, ready to continue training on all ranks."""
     return _load_model(keras, filepath, custom_optimizers, custom_objects, compression)
 
 

@@ -1,4 +1,4 @@
-"""The callbacks for `model.fit` of Keras 3. Documented where they are written, in `horovod._keras.callbacks`."""
+"""Callbacks for `model.fit` of Keras 3, implemented and documented in `horovod._keras.callbacks`."""
 
 import keras
 

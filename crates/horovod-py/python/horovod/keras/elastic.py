@@ -1,4 +1,4 @@
-"""Training with Keras 3 that outlives a failure. Documented where it is written, in `horovod._keras.elastic`."""
+"""Elastic training with Keras 3, implemented and documented in `horovod._keras.elastic`."""
 
 import functools
 from typing import Any, Callable
@@ -33,9 +33,9 @@ class UpdateEpochStateCallback(_impl.UpdateEpochStateCallbackImpl, keras.callbac
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorates `train(state, ...)`: after a failure it begins anew from the state's last commit."""
+    """Decorates `train(state, ...)`: after a failure it restarts from the last commit."""
     if keras.backend.backend() == "tensorflow":
-        # Here, because the other backends do without TensorFlow.
+        # Imported here, since other backends do not need TensorFlow.
         from horovod.tensorflow.elastic import run as run_tensorflow
 
         return run_tensorflow(func)
@@ -43,7 +43,7 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _translate_jax_errors(func: Callable[..., Any]) -> Callable[..., Any]:
-    """JAX wraps what a callback raises into an error of its own, and keeps only the text."""
+    """Translates errors: JAX wraps an exception of a callback into its own error and keeps only the text."""
 
     @functools.wraps(func)
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -1,5 +1,5 @@
-"""Starts jobs: `horovod.run` for a function, and the command `horovodrun` (see `launch`). Importing this is cheap:
-what it needs comes with the first call."""
+"""Starts jobs: `horovod.run` for a function, and the command `horovodrun` (see `launch`). Importing it is cheap;
+dependencies are imported by the first call."""
 
 import warnings
 from typing import Any, Callable, Iterable, List, Mapping, Optional, Sequence, Tuple
@@ -36,11 +36,12 @@ def run(
     min_np: Optional[int] = None,
     max_np: Optional[int] = None,
 ) -> List[Any]:
-    """Calls `func(*args, **kwargs)` in `num_proc` processes that form one job; the results by rank.
+    """Calls `func(*args, **kwargs)` in `num_proc` processes that form one job, and returns the results by rank.
 
-    hosts: `h1:2,h2:4`; or hostfile: a file with lines `<host> slots=<n>`; without either all processes run on this
-    host. An exception in the function ends the job: RuntimeError with the rank and its traceback, and the exception
-    as its cause. The function, its arguments and results travel by cloudpickle."""
+    hosts: `h1:2,h2:4`; or hostfile: a file with lines `<host> slots=<n>`. Without either, all processes run on this
+    host. An exception in the function ends the job: RuntimeError with the rank and its traceback, caused by the
+    exception. The function, its arguments and results are sent with cloudpickle.
+    """
     import os
     import sys
 
@@ -55,7 +56,7 @@ def run(
     if use_gloo and use_mpi:
         raise ValueError("Argument use_gloo and use_mpi only allow one set True.")
     if use_mpi:
-        raise ValueError("use_mpi: this Horovod needs no MPI, and has none; leave it out.")
+        raise ValueError("use_mpi is not supported: this Horovod does not use MPI; leave it out.")
     options = launch.parse_args(["-np", str(num_proc)])
     options.run_func = (func, tuple(args), dict(kwargs or {}))
     options.executable = executable
@@ -70,7 +71,7 @@ def run(
     options.verbose = bool(verbose)
     options.use_gloo, options.use_mpi = use_gloo, use_mpi
     options.nics = [nic.strip() for nic in nics.split(",")] if isinstance(nics, str) else list(nics or [])
-    # What the function was imported from has to be found there, too.
+    # The modules of the function must be importable in the ranks, too.
     options.env = {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
     results = launch._run(options)
     assert results is not None

@@ -1,17 +1,17 @@
-"""What `horovodrun --check-build` says: which frameworks can be used, and by which means. Imports none of them."""
+"""Output of `horovodrun --check-build`: available frameworks, controllers and tensor operations. Imports no framework."""
 
 import importlib.util
 from typing import List, Tuple
 
 from horovod import __version__
 
-# Ours and theirs: both have to be there.
+# Available if both our module and the framework are installed.
 _FRAMEWORKS = [("TensorFlow", "tensorflow"), ("PyTorch", "torch"), ("MXNet", "mxnet")]
 
 
 def report(verbose: bool = False) -> str:
     frameworks = [(title, _is_there(name) and _is_there(f"horovod.{name}")) for title, name in _FRAMEWORKS]
-    # The engine's own transport speaks as Gloo does to whoever asks.
+    # The engine's own transport is reported as Gloo.
     controllers = [("MPI", False), ("Gloo", True)]
     operations = [("NCCL", False), ("DDL", False), ("CCL", False), ("MPI", False), ("Gloo", True)]
     return "\n\n".join(

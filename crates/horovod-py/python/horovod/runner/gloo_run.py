@@ -1,5 +1,5 @@
-"""Runs a job: the server where the ranks meet, a process for every slot, their output, their end. `launch` and
-`horovod.run` enter here. The first rank that fails, or a signal, ends them all."""
+"""Runs a job: the rendezvous server, a process for every slot, their output and termination. The first rank that fails,
+or a signal, ends them all."""
 
 import os
 import queue
@@ -19,7 +19,7 @@ from horovod.runner.util import network, remote
 from horovod.runner.util.streams import Console
 from horovod.runner.util.threads import in_thread
 
-# Runs the command of one slot to its end, with the variables given; any of the events ends it, at once with the second.
+# Runs the command of one slot to its end, with the given variables. Either event ends it, the second one immediately.
 ExecCommand = Callable[[str, SlotInfo, Mapping[str, str], "StopEvents"], int]
 
 
@@ -44,7 +44,7 @@ class JobStopped(KeyboardInterrupt):
 
 
 class StopEvents(NamedTuple):
-    """How a job is ended from outside: a first word, and a last one."""
+    """Events that end a job from outside: gracefully, then forcibly."""
 
     stop: threading.Event
     kill: threading.Event
@@ -53,7 +53,7 @@ class StopEvents(NamedTuple):
 def gloo_run(
     settings: Settings, nics: Sequence[str], env: Mapping[str, str], server_ip: str, command: Sequence[str]
 ) -> None:
-    """Runs a command on all slots of `settings.hosts`. JobFailed when a process fails, JobStopped on a signal."""
+    """Runs a command on all slots of `settings.hosts`. JobFailed if a process fails, JobStopped on a signal."""
     launch_gloo(command, exec_command_fn(settings), settings, nics, env, server_ip)
 
 
@@ -65,16 +65,16 @@ def launch_gloo(
     env: Mapping[str, str],
     server_ip: str,
 ) -> None:
-    """The same, with another way to start a process."""
+    """As `gloo_run`, with another function to start processes."""
     slots = hosts.get_host_assignments(hosts.parse_hosts(settings.hosts or ""), settings.num_proc or 1)
-    # Only ranks on other hosts need more than the loopback.
+    # Other interfaces than the loopback are only needed for ranks on other hosts.
     rendezvous = RendezvousServer(settings.verbose, "127.0.0.1" if server_ip == "127.0.0.1" else "0.0.0.0")
     port = rendezvous.start()
     rendezvous.init(slots)
     key = settings.key or secret.make_secret_key()
     job_env = {**env, **create_run_env_vars(server_ip, nics, port), secret.JOB_SECRET: key.hex()}
     job_env.pop(secret.HOROVOD_SECRET_KEY, None)
-    # Without a shell in between, whose remarks and status would be others than the command's.
+    # Without a shell in between, whose messages and status would differ from the command's.
     line = " ".join(["exec", *(shlex.quote(word) for word in command)])
     try:
         _run_slots(
@@ -85,7 +85,7 @@ def launch_gloo(
 
 
 def create_slot_env_vars(slot_info: SlotInfo) -> Dict[str, str]:
-    """What tells a process its place."""
+    """Variables that define the rank of a process."""
     return {
         "HOROVOD_HOSTNAME": slot_info.hostname,
         "HOROVOD_RANK": str(slot_info.rank),
@@ -98,7 +98,7 @@ def create_slot_env_vars(slot_info: SlotInfo) -> Dict[str, str]:
 
 
 def create_run_env_vars(server_ip: str, nics: Sequence[str], port: int, elastic: bool = False) -> Dict[str, str]:
-    """What all processes of a job share."""
+    """Variables that all processes of a job share."""
     variables = {
         "HOROVOD_GLOO_RENDEZVOUS_ADDR": server_ip,
         "HOROVOD_GLOO_RENDEZVOUS_PORT": str(port),
@@ -125,11 +125,11 @@ def get_run_command(
 
 
 def exec_command_fn(settings: Settings) -> ExecCommand:
-    """Starts processes here or by ssh, as their slot's host demands."""
+    """Starts processes locally or by ssh, depending on the host of their slot."""
     out, err = Console(sys.stdout), Console(sys.stderr)
     job_hosts = hosts.parse_hosts(settings.hosts or "")
     n_digits = len(str(sum(host.slots for host in job_hosts) - 1))
-    # Asked once: a name server may be slow.
+    # Resolved once, since name resolution may be slow.
     is_local = {name: network.is_local(name) for name in {host.hostname for host in job_hosts}}
 
     def exec_command(command: str, slot: SlotInfo, env: Mapping[str, str], stops: StopEvents) -> int:
@@ -141,7 +141,7 @@ def exec_command_fn(settings: Settings) -> ExecCommand:
                 slot.hostname, port=settings.ssh_port, identity_file=settings.ssh_identity_file
             )
             script = remote.get_remote_script(command, env, os.getcwd())
-            # ssh itself needs no more than the user's own environment.
+            # ssh itself only needs the user's own environment.
             env = {name: value for name, value in os.environ.items() if name != secret.HOROVOD_SECRET_KEY}
         if settings.verbose >= 2:
             err.write(f"Rank {slot.rank} on {slot.hostname}: {command}\n".encode())
@@ -163,16 +163,15 @@ def exec_command_fn(settings: Settings) -> ExecCommand:
 
 
 def _run_slots(slots: List[SlotInfo], run_slot: Callable[[SlotInfo, StopEvents], int]) -> None:
-    """Runs all slots side by side to their ends. News arrive in one events, so that the first to fail is known as
-    such."""
+    """Runs all slots in parallel to their ends. One queue receives all events, so that the first failure is known."""
     stops = StopEvents(threading.Event(), threading.Event())
     events: "queue.SimpleQueue[_Event]" = queue.SimpleQueue()
 
     def run_one(slot: SlotInfo) -> None:
         try:
             events.put(_Event(slot.rank, run_slot(slot, stops), None))
-        except Exception as problem:  # Told where the job is watched.
-            events.put(_Event(slot.rank, 1, f"Process {slot.rank} was not started on {slot.hostname}: {problem}"))
+        except Exception as problem:  # Reported by the main loop.
+            events.put(_Event(slot.rank, 1, f"Process {slot.rank} could not be started on {slot.hostname}: {problem}"))
 
     first: Optional[_Event] = None
     n_running = len(slots)
@@ -181,17 +180,16 @@ def _run_slots(slots: List[SlotInfo], run_slot: Callable[[SlotInfo, StopEvents],
             in_thread(run_one, args=(slot,), name=f"rank {slot.rank}")
         while n_running:
             try:
-                # Not for ever: Python looks at a signal that arrives just before it begins to wait only when it wakes
-                # up.
+                # With a timeout: Python handles a signal that arrives just before the wait only when it wakes up.
                 event = events.get(timeout=0.2)
             except queue.Empty:
                 continue
             if event.rank is None:
-                # When they are ending already, this is for those who take their time.
+                # A second signal kills processes that are slow to end.
                 if stops.stop.is_set():
                     stops.kill.set()
                 else:
-                    _print_line("Ending all processes; a second signal ends them at once.")
+                    _print_line("Terminating all processes; send another signal to kill them.")
                     stops.stop.set()
                 first = first or event
                 continue
@@ -205,13 +203,13 @@ def _run_slots(slots: List[SlotInfo], run_slot: Callable[[SlotInfo, StopEvents],
 
 
 def _print_line(text: str) -> None:
-    """On a line of its own, also after a process that left one without an end."""
-    with suppress(OSError, ValueError):  # Nobody may be reading any more: the job ends all the same.
+    """Prints a line to stderr, starting on a new line even after unterminated output."""
+    with suppress(OSError, ValueError):  # stderr may be closed; the job ends nevertheless.
         Console(sys.stderr).write(f"{text}\n".encode())
 
 
 class _Event(NamedTuple):
-    """A process ended; or, without a rank, a signal with the number `exit_code` came."""
+    """A process has ended; without a rank, a signal with the number `exit_code` has arrived."""
 
     rank: Optional[int]
     exit_code: int
@@ -220,8 +218,8 @@ class _Event(NamedTuple):
 
 @contextmanager
 def _signals_to(events: "queue.SimpleQueue[_Event]") -> Iterator[None]:
-    """Ctrl-C, SIGTERM and the end of the terminal become event, unless they are ignored (`nohup`). Python allows that
-    on the main thread only; elsewhere whoever has it decides."""
+    """Turns SIGINT, SIGTERM and SIGHUP into events, unless they are ignored (`nohup`). Python allows that only on the
+    main thread; elsewhere signals are left alone."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -230,7 +228,7 @@ def _signals_to(events: "queue.SimpleQueue[_Event]") -> Iterator[None]:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         if signal.getsignal(number) != signal.SIG_IGN
     ]
-    # A queue of this kind may be filled from a signal handler.
+    # SimpleQueue.put may be called from a signal handler.
     before = {number: signal.signal(number, lambda number, _: events.put(_Event(None, number))) for number in numbers}
     try:
         yield

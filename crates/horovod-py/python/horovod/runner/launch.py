@@ -1,5 +1,5 @@
 """The command `horovodrun` (also `python -m horovod.runner.launch`), and what `horovod.run` shares with it: from
-options to a running job. Starts processes on this host and, by ssh, on others. Never prints a traceback to its user,
+options to a running job. Starts processes on this host and, by ssh, on others. Never prints a traceback to the user,
 and never needs MPI."""
 
 import argparse
@@ -18,12 +18,12 @@ DEFAULT_START_TIMEOUT_S = 30
 
 
 def parse_args(argv: Optional[Sequence[str]] = None) -> argparse.Namespace:
-    """The options of a command line, by default this process' own."""
+    """Parses a command line, by default this process' own."""
     return options.parse_args(argv)
 
 
 def run_commandline() -> None:
-    """The command. Exits as the first process that failed; 128 + s after signal s."""
+    """The command. Exits with the status of the first process that failed; 128 + s after signal s."""
     try:
         args = parse_args()
         if not args.command and not args.check_build:
@@ -41,9 +41,9 @@ def run_commandline() -> None:
 
 
 def _run(args: argparse.Namespace) -> Optional[List[Any]]:
-    """A job, from its options; results when they hold a function."""
+    """Runs a job from its options; returns results if they contain a function."""
     if args.check_build:
-        # Here, because it asks which frameworks are there.
+        # Imported here, since it checks for frameworks.
         from horovod.runner.check_build import report
 
         print(report(args.verbose))
@@ -56,12 +56,12 @@ def _run(args: argparse.Namespace) -> Optional[List[Any]]:
 
 
 def _run_static(args: argparse.Namespace) -> Optional[List[Any]]:
-    """A job on fixed hosts."""
+    """Runs a job on fixed hosts."""
     if args.hostfile:
         args.hosts = hosts.parse_host_files(args.hostfile)
     args.hosts = args.hosts or f"localhost:{args.num_proc}"
     names, _ = hosts.parse_hosts_and_slots(args.hosts)
-    # Found out before anything starts.
+    # Validated before anything starts.
     hosts.get_host_assignments(hosts.parse_hosts(args.hosts), args.num_proc)
     start_timeout = Timeout(
         args.start_timeout or float(os.environ.get("HOROVOD_START_TIMEOUT", DEFAULT_START_TIMEOUT_S)),
@@ -92,7 +92,7 @@ def _run_static(args: argparse.Namespace) -> Optional[List[Any]]:
     if args.run_func is None:
         run_controller(args.use_gloo, lambda: gloo_run(settings, nics, env, server_ip, args.command))
         return None
-    # Here, because it needs cloudpickle, which the command does not.
+    # Imported here, since it needs cloudpickle, which the command does not.
     from horovod.runner.run_func import run_func
 
     return run_func(args.run_func, settings, nics, env, server_ip, args.executable)
@@ -100,7 +100,7 @@ def _run_static(args: argparse.Namespace) -> Optional[List[Any]]:
 
 def _run_elastic(args: argparse.Namespace) -> Optional[List[Any]]:
     raise NotImplementedError(
-        "Jobs that grow and shrink (--min-np, --host-discovery-script) are not there yet. Use a fixed size: -np N with"
+        "Elastic jobs (--min-np, --host-discovery-script) are not supported yet. Use a fixed size: -np N with"
         " --hosts or --hostfile; hvd.elastic.run, commit and restore work there."
     )
 
@@ -114,7 +114,7 @@ def run_controller(
     js_run: Optional[Callable[[], None]] = None,
     verbosity: Optional[int] = None,
 ) -> None:
-    """Calls what runs the job: Gloo's way, whether asked for or not. MPI and jsrun are not here."""
+    """Runs the job with the Gloo controller, requested or not. MPI and jsrun are not supported."""
     if use_mpi or use_jsrun:
         raise ValueError("This Horovod was built without MPI and jsrun: leave --mpi and --jsrun out, or use --gloo.")
     gloo_run()
@@ -123,7 +123,7 @@ def run_controller(
 def is_gloo_used(
     use_gloo: Optional[bool] = None, use_mpi: Optional[bool] = None, use_jsrun: Optional[bool] = None
 ) -> bool:
-    """Whether a job with these choices is run Gloo's way."""
+    """Whether the Gloo controller is used for these options."""
     return bool(use_gloo) or not (use_mpi or use_jsrun)
 
 

@@ -1,5 +1,5 @@
-"""`horovod.run`: a Python function in all ranks, and its results. Entered by `launch`. The function and the results
-pass through a key-value server of their own, signed with the job's secret, because loading them runs code."""
+"""`horovod.run`: calls a Python function in all ranks and collects the results. The function and the results pass
+through a key-value server of their own, signed with the job's secret, because loading them executes code."""
 
 import sys
 from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
@@ -20,7 +20,7 @@ Call = Tuple[Callable[..., Any], Tuple[Any, ...], Mapping[str, Any]]
 
 
 class Result(NamedTuple):
-    """What one rank has to say: a value, or the text of what went wrong and, where it can travel, the exception."""
+    """Result of one rank: a value, or the traceback and, if it can be pickled, the exception."""
 
     value: Any = None
     problem: Optional[str] = None
@@ -35,7 +35,7 @@ def run_func(
     server_ip: str,
     executable: Optional[str],
 ) -> List[Any]:
-    """Calls the function in every rank; results by rank."""
+    """Calls the function in every rank; returns results by rank."""
     key = settings.key or secret.make_secret_key()
     server = KVStoreServer(settings.verbose, "127.0.0.1" if server_ip == "127.0.0.1" else "0.0.0.0")
     port = server.start()
@@ -57,13 +57,13 @@ def run_func(
 
 
 def fetch_call(addr: str, port: int, key: bytes) -> Call:
-    """In a rank: what to call."""
+    """Called in a rank: fetches the function and its arguments."""
     call: Call = cloudpickle.loads(secret.unsign(key, read_data_from_kvstore(addr, port, _FUNC_SCOPE, _FUNC_KEY)))
     return call
 
 
 def send_result(addr: str, port: int, key: bytes, rank: int, result: Result) -> None:
-    """In a rank: what came of it. ValueError when the value cannot travel."""
+    """Called in a rank: sends the result. ValueError if the value cannot be pickled."""
     try:
         message = cloudpickle.dumps(tuple(result))
     except Exception as problem:

@@ -1,5 +1,5 @@
-"""What a rank of `horovod.run` is: `python -m horovod.runner.run_task ADDRESS PORT`. Fetches the function, calls it,
-sends back what came of it. An exception is shown like any other, and also sent, so that the caller sees it."""
+"""A rank of `horovod.run`: `python -m horovod.runner.run_task ADDRESS PORT`. Fetches the function, calls it and sends
+the result. An exception is printed as usual, and also sent to the caller."""
 
 import os
 import pickle
@@ -33,7 +33,7 @@ def _that_can_travel(exception: Exception) -> Optional[Exception]:
         pickle.loads(cloudpickle.dumps(exception))
         return exception
     except Exception:
-        return None  # Its text goes anyway.
+        return None  # The traceback is sent anyway.
 
 
 if __name__ == "__main__":

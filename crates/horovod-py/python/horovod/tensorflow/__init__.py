@@ -1,7 +1,7 @@
-"""Horovod for TensorFlow 2: collectives on tensors, distributed gradient tapes and optimizers, variables from one rank to all.
+"""Horovod for TensorFlow 2: collectives on tensors, distributed gradient tapes and optimizers, broadcast of variables.
 
-The front door: everything here is defined in the files beside it. Reading order: `mpi_ops`, `collectives`, `requests`, `gradients`,
-`tape`, `optimizer`, `functions`.
+Re-exports the files beside it. Reading order: `mpi_ops`, `collectives`, `requests`, `gradients`, `tape`,
+`optimizer`, `functions`.
 """
 
 from typing import Any
@@ -81,7 +81,7 @@ from horovod.tensorflow.util import _cache, _executing_eagerly, _make_subgraph, 
 
 
 def __getattr__(name: str) -> Any:
-    """What needs more than TensorFlow itself is loaded when it is asked for: Keras takes seconds."""
+    """Loads modules that need more than TensorFlow itself on first access: importing Keras takes seconds."""
     import importlib
 
     if name == "SyncBatchNormalization":

@@ -1,8 +1,10 @@
-"""Collectives in a tf.function by one Python callback. The way for TensorFlows that let no operations be registered while they run.
+"""Collectives in a tf.function by one Python callback. Fallback for TensorFlow versions that do not allow ops to be
+registered at run time.
 
-A callback takes the whole list: it asks for all, then waits for all. TensorFlow runs callbacks of a tf.function in the order of the
-program, so that ranks meet. It runs those of a graph of TensorFlow 1 in any order, each on one of the few threads of its executor: ranks
-whose threads wait for different operations would wait for ever, so that collectives by callback are refused there.
+A callback handles a whole list: it submits all requests, then waits for all. TensorFlow runs the callbacks of a
+tf.function in program order, so ranks cannot deadlock. It runs those of a TensorFlow 1 graph in any order on the few
+threads of its executor, where ranks could wait for different operations forever. Callbacks are therefore rejected
+there.
 """
 
 from typing import TYPE_CHECKING, Any, List
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def enqueue(requests: "List[Request]") -> "List[List[tf.Tensor]]":
-    """Adds the callback to the graph; its outputs, as each request has them."""
+    """Adds the callback to the graph and returns its outputs, grouped by request."""
     _check_order(requests[0].op_name)
     inputs, dtypes = [], []
     for request in requests:
@@ -42,13 +44,13 @@ def enqueue(requests: "List[Request]") -> "List[List[tf.Tensor]]":
 
 
 def join() -> tf.Tensor:
-    """The rank that joined last."""
+    """Returns the rank that joined last."""
     _check_order("HorovodJoin")
     return value(lambda: np.int32(_core.join()), tf.int32, "HorovodJoin")
 
 
 def value(compute: Any, dtype: tf.DType, name: str) -> tf.Tensor:
-    """A number that is asked for when the graph runs."""
+    """A number computed when the graph runs."""
     result = tf.numpy_function(compute, [], dtype, name=name)
     result.set_shape([])
     return result
@@ -57,8 +59,8 @@ def value(compute: Any, dtype: tf.DType, name: str) -> tf.Tensor:
 def _check_order(op_name: str) -> None:
     if not tf.compat.v1.get_default_graph().building_function:
         raise RuntimeError(
-            f"{op_name} in a graph of TensorFlow 1 needs operations of its own, which "
-            "cannot be registered with this TensorFlow or are turned off by HOROVOD_TENSORFLOW_OPS=callback. Use tf.function, or a "
+            f"{op_name} in a graph of TensorFlow 1 needs native ops, which "
+            "cannot be registered with this TensorFlow or are disabled by HOROVOD_TENSORFLOW_OPS=callback. Use tf.function, or a "
             "TensorFlow for Linux from 2.7 on."
         )
 

@@ -1,4 +1,4 @@
-"""Allreduce and reducescatter as users call them: with averages, compression and sparse tensors. Stands on `mpi_ops`."""
+"""Public allreduce and reducescatter, with averaging, compression and sparse tensors. Built on `mpi_ops`."""
 
 from typing import Any, List, Optional
 
@@ -34,7 +34,7 @@ def allreduce(
     process_set: ProcessSet = global_process_set,
     ignore_name_scope: bool = False,
 ) -> Any:
-    """The reduction of what all members give; Average unless `op` says otherwise. tf.IndexedSlices are gathered instead."""
+    """Reduces a tensor over all members; averages unless `op` is given. tf.IndexedSlices are gathered instead."""
     op = handle_average_backwards_compatibility(op, average)
     if isinstance(tensor, tf.IndexedSlices):
         with tf.device(device_sparse):
@@ -59,7 +59,7 @@ def grouped_allreduce(
     ignore_name_scope: bool = False,
     name: Optional[str] = None,
 ) -> List[Any]:
-    """All of them at once, or none."""
+    """Reduces a group of tensors, all or none."""
     if not tensors:
         return tensors
     op = handle_average_backwards_compatibility(op, average)
@@ -98,7 +98,7 @@ def reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> tf.Tensor:
-    """This rank's part, along the first dimension, of the reduction."""
+    """Returns this rank's part, along the first dimension, of the reduction."""
     with tf.device(device_dense):
         short, context = compression.compress(tf.convert_to_tensor(tensor))
         part = _reducescatter(short, name, op, ignore_name_scope, process_set, prescale_factor, postscale_factor)
@@ -133,7 +133,8 @@ def _sparse_allreduce(
     process_set: ProcessSet,
     ignore_name_scope: bool,
 ) -> tf.IndexedSlices:
-    """Everybody's slices together. An index that several ranks have comes several times, and its values are added up when used."""
+    """Concatenates the slices of all ranks. An index of several ranks appears several times; its values are added up
+    when used."""
     check_sparse(op, prescale_factor, postscale_factor)
     values = allgather(tensor.values, name and f"{name}.values", ignore_name_scope, process_set)
     indices = allgather(tensor.indices, name and f"{name}.indices", ignore_name_scope, process_set)
@@ -143,7 +144,7 @@ def _sparse_allreduce(
 
 
 def check_sparse(op: int, prescale_factor: float, postscale_factor: float) -> None:
-    """Slices are gathered, not added: most reductions have no meaning for them."""
+    """Rejects reductions that have no meaning for slices, which are gathered, not added."""
     if op == Adasum:
         raise NotImplementedError(
             "The Adasum reduction does not currently support sparse tensors. As a workaround please pass sparse_as_dense=True to "

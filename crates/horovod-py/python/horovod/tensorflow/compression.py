@@ -1,4 +1,4 @@
-"""How gradients may travel shorter than they are. Given to the collectives and wrappers of this package as `compression=`."""
+"""Gradient compression, passed to the collectives and wrappers as `compression=`."""
 
 from typing import Any, Tuple
 
@@ -6,7 +6,7 @@ import tensorflow as tf
 
 
 class Compressor:
-    """What a compression has to offer. The context that compress returns comes back to decompress."""
+    """Interface of a compressor. The context returned by compress is passed to decompress."""
 
     @staticmethod
     def compress(tensor: Any) -> Tuple[Any, Any]:
@@ -28,7 +28,7 @@ class NoneCompressor(Compressor):
 
 
 class FP16Compressor(Compressor):
-    """Floating-point tensors travel as float16; others as they are."""
+    """Sends floating-point tensors as float16, others unchanged."""
 
     @staticmethod
     def compress(tensor: Any) -> Tuple[Any, Any]:
@@ -41,7 +41,7 @@ class FP16Compressor(Compressor):
 
 
 class Compression:
-    """The ones there are."""
+    """The available compressors."""
 
     none = NoneCompressor
     fp16 = FP16Compressor

@@ -1,4 +1,4 @@
-"""Training with TensorFlow that outlives a failure: states made of variables or of a Keras model, and `run`. Entered as
+"""Elastic training with TensorFlow: states made of variables or of a Keras model, and `run`. Available as
 `hvd.elastic`."""
 
 import contextlib
@@ -15,7 +15,7 @@ from horovod.elastic import reset
 
 __all__ = ["TensorFlowKerasState", "TensorFlowState", "run"]
 
-# How TensorFlow's own errors name an operation of ours that failed.
+# Names of our ops in TensorFlow's error messages.
 _OP_NAMES = (
     "HorovodAllreduce",
     "HorovodAllgather",
@@ -27,7 +27,7 @@ _OP_NAMES = (
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorates `train(state, ...)`: after a failure it begins anew from the state's last commit."""
+    """Decorates `train(state, ...)`: after a failure it restarts from the last commit."""
 
     @functools.wraps(func)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -39,7 +39,7 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def _translate_errors() -> Iterator[None]:
-    """What the ranks together could not do reaches us as an error of TensorFlow, and leaves here as our own."""
+    """Translates TensorFlow errors caused by failed collectives to HorovodInternalError."""
     try:
         yield
     except (tf.errors.UnknownError, tf.errors.AbortedError) as error:
@@ -49,12 +49,12 @@ def _translate_errors() -> Iterator[None]:
 
 
 class TensorFlowKerasState(_KerasState):
-    """A Keras model, its optimizer (by default the one it was compiled with), and whatever else the keywords name."""
+    """A Keras model, its optimizer (by default the one it was compiled with), and other objects given as keywords."""
 
 
 class TensorFlowState(ObjectState):
-    """Variables of TensorFlow, and whatever else the keywords name. Without `variables` all of a graph of TensorFlow
-    1 are meant, which then need its session."""
+    """TensorFlow variables, and other objects given as keywords. Without `variables`, all variables of a TensorFlow 1
+    graph, which needs its session."""
 
     def __init__(
         self, variables: Optional[List[tf.Variable]] = None, session: Optional[Any] = None, **kwargs: Any

@@ -1,4 +1,4 @@
-"""What the engine reports, as the exceptions of TensorFlow. Used wherever a collective runs for TensorFlow outside an op of its own."""
+"""Translates engine errors to TensorFlow exceptions, for collectives that run outside of an op."""
 
 import contextlib
 from typing import Iterator
@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from horovod.common.exceptions import HorovodInternalError
 
-# What the ranks found while they agreed: the operation never began, and the engine goes on.
+# Errors found during negotiation: the operation never started, and the engine continues.
 NEGOTIATION_ERRORS = (
     "Mismatched ",
     "Process-set rank zero tried to ",
@@ -20,7 +20,7 @@ NEGOTIATION_ERRORS = (
 
 @contextlib.contextmanager
 def as_tensorflow_errors(op_name: str) -> Iterator[None]:
-    """`op_name`, as HorovodAllreduce, ends the message: elastic training looks for it there."""
+    """`op_name`, such as HorovodAllreduce, ends the message: elastic training looks for it there."""
     try:
         yield
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""How ranks begin alike: variables and Python objects from one rank to the others. Called by scripts before or during the first step."""
+"""Broadcasts variables and Python objects from one rank to the others, before or during the first step."""
 
 import io
 from typing import Any, Callable, Iterable, List, Optional
@@ -16,12 +16,12 @@ from horovod.tensorflow.util import _executing_eagerly, native_variable, registe
 def broadcast_variables(
     variables: Iterable[Any], root_rank: int, process_set: ProcessSet = global_process_set, inplace: bool = False
 ) -> Any:
-    """Gives all ranks the values of `root_rank`. In a graph of TensorFlow 1: the operation that does."""
+    """Gives all ranks the values of `root_rank`. In a TensorFlow 1 graph, returns the operation that does."""
     return _broadcast_and_assign(list(variables), root_rank, None, process_set)
 
 
 def broadcast_(variables: Iterable[Any], root_rank: int, name: Optional[str] = None, process_set: ProcessSet = global_process_set) -> List[Any]:
-    """In place: the variables themselves come back, with the values of `root_rank`."""
+    """Broadcasts in place and returns the variables, with the values of `root_rank`."""
     variables = list(variables)
     kinds = {_is_resource(variable) for variable in variables}
     if len(kinds) > 1:
@@ -34,7 +34,7 @@ def broadcast_(variables: Iterable[Any], root_rank: int, name: Optional[str] = N
 
 
 def broadcast_global_variables(root_rank: int) -> Any:
-    """For graphs of TensorFlow 1 only."""
+    """Only for TensorFlow 1 graphs."""
     if _executing_eagerly():
         raise RuntimeError(
             "hvd.broadcast_global_variables() does not support eager execution. Please use "
@@ -46,7 +46,7 @@ def broadcast_global_variables(root_rank: int) -> Any:
 def broadcast_object(
     obj: Any, root_rank: int = 0, session: Any = None, name: Optional[str] = None, process_set: ProcessSet = global_process_set
 ) -> Any:
-    """Pickles on `root_rank`, unpickles on the others. `session` is not needed: no graph takes part."""
+    """Broadcasts a Python object with pickle. `session` is unused, since no graph is involved."""
     import cloudpickle
 
     name = name or type(obj).__name__
@@ -64,14 +64,14 @@ def broadcast_object(
 def broadcast_object_fn(
     root_rank: int = 0, session: Any = None, name: Optional[str] = None, process_set: ProcessSet = global_process_set
 ) -> Callable[[Any], Any]:
-    """The same, to be called with the object."""
+    """As `broadcast_object`, as a function of the object."""
     return lambda obj: broadcast_object(obj, root_rank, session, name, process_set)
 
 
 def allgather_object(
     obj: Any, session: Any = None, name: Optional[str] = None, process_set: ProcessSet = global_process_set
 ) -> List[Any]:
-    """The objects of all members, in the order of their ranks."""
+    """Gathers the objects of all members, in order of rank."""
     import cloudpickle
 
     name = name or type(obj).__name__
@@ -84,7 +84,8 @@ def allgather_object(
 
 
 def _broadcast_and_assign(variables: List[Any], root_rank: int, name: Optional[str], process_set: ProcessSet) -> Any:
-    """One batch. Named by place in the list: variables' own names may count differently on ranks that built more models."""
+    """Broadcasts all variables in one batch. Named by position: the variables' own names may be numbered differently on
+    ranks that built more models."""
     requests = []
     for number, variable in enumerate(variables):
         value = tf.convert_to_tensor(native_variable(variable))

@@ -1,6 +1,7 @@
-"""Gradients added up locally over several backward passes, and reduced at the last of them. Used by the optimizer wrappers.
+"""Local gradient aggregation over several backward passes, with a reduction in the last one. Used by the optimizer
+wrappers.
 
-Sums live in variables, so that they work eagerly, inside a tf.function and in graphs of TensorFlow 1.
+Sums are kept in variables, so it works eagerly, in a tf.function and in TensorFlow 1 graphs.
 """
 
 from typing import Any, Callable, List, Optional, Sequence
@@ -12,10 +13,11 @@ from horovod.tensorflow.util import key, native_variable
 
 
 class LocalGradientAggregationHelper:
-    """Adds gradients up. `allreduce_func(gradients, variables)` is asked on every n-th pass. `counter` has the passes since then.
+    """Accumulates gradients. `allreduce_func(gradients, variables)` is called on every n-th pass. `counter` has the
+    number of passes since then.
 
-    An optimizer of Keras (`optimizer_type`) in a graph of TensorFlow 1 has Keras' session, in which the variables are initialized here;
-    with others the caller initializes them, as all global variables.
+    A Keras optimizer (`optimizer_type`) in a TensorFlow 1 graph uses Keras' session, in which the variables are
+    initialized here. For other optimizers the caller initializes them with all global variables.
     """
 
     _OPTIMIZER_TYPE_KERAS = "optimizer_type_keras"
@@ -44,15 +46,16 @@ class LocalGradientAggregationHelper:
         self.counter: Optional[tf.Variable] = None
         self._n_passes: Optional[tf.Tensor] = None
         self.sums: List[Optional[tf.Variable]] = []
-        # Kept, so that no other variable gets the same key meanwhile.
+        # Holds references, so that no other variable can get the same key.
         self._local: dict = {}
 
     def register_local_var(self, var: Any) -> None:
-        """Its gradient stays this rank's own."""
+        """Excludes a variable from the reduction."""
         self._local[key(var)] = var
 
     def compute_gradients(self, grads: Sequence[Any], vars: Sequence[Any]) -> List[Any]:
-        """One backward pass: the reduced gradients on the last of a step, else the sums so far. For `apply_gradients`."""
+        """One backward pass. Returns the reduced gradients in the last pass of a step, otherwise the sums so far. For
+        `apply_gradients`."""
         sums, variables = self.aggregate(list(grads)), list(vars)
         there = [number for number, total in enumerate(sums) if total is not None]
 
@@ -72,7 +75,8 @@ class LocalGradientAggregationHelper:
         return results
 
     def apply_gradients(self, apply_grads_closure: Callable[[], Any], optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        """Calls the closure on the last pass of a step; otherwise the optimizer only counts. After `compute_gradients`."""
+        """Calls the closure in the last pass of a step; otherwise only counts the optimizer's iterations. After
+        `compute_gradients`."""
 
         def last() -> tf.Tensor:
             done = apply_grads_closure()
@@ -88,7 +92,7 @@ class LocalGradientAggregationHelper:
         return tf.group(tf.cond(self.is_last_pass(), last, between))
 
     def aggregate(self, gradients: List[Any]) -> List[Any]:
-        """Adds this pass's gradients, counts it, and gives the sums so far; None where a gradient is None."""
+        """Adds this pass's gradients, counts it, and returns the sums so far; None for gradients that are None."""
         gradients = [self._densed(gradient) for gradient in gradients]
         self._ensure_variables(gradients)
         added = [
@@ -96,18 +100,18 @@ class LocalGradientAggregationHelper:
             for gradient, total in zip(gradients, self.sums)
         ]
         added = [None if total is None else tf.convert_to_tensor(total) for total in added]
-        # As tensors, each needs the one before it: graphs of TensorFlow 1 run nothing that nobody needs.
+        # With explicit dependencies, since a TensorFlow 1 graph only runs operations that others need.
         with tf.control_dependencies([total for total in added if total is not None]):
             n_passes = (self.counter + 1) % self.backward_passes_per_step
             self._n_passes = tf.convert_to_tensor(self.counter.assign(n_passes, read_value=True))
         return added
 
     def is_last_pass(self) -> Any:
-        """Of a step; after `aggregate`."""
+        """Whether this is the last pass of a step. After `aggregate`."""
         return tf.equal(self._n_passes, 0)
 
     def reduced(self, sums: List[Any], variables: List[Any]) -> List[Any]:
-        """What the optimizer is given on the last pass; the sums begin anew."""
+        """The reduced gradients for the optimizer in the last pass; resets the sums."""
         if self.average_aggregated_gradients:
             sums = [None if total is None else total / self.backward_passes_per_step for total in sums]
         gradients = self._reduced_but_local([None if total is None else tf.identity(total) for total in sums], variables)
@@ -142,7 +146,7 @@ class LocalGradientAggregationHelper:
     def _ensure_variables(self, gradients: List[Any]) -> None:
         if self.counter is not None:
             return
-        # Outside of the function being traced: they live longer than it.
+        # Created outside of the function being traced, since they outlive it.
         with tf.init_scope():
             self.counter = tf.Variable(0, trainable=False, dtype=tf.int32, name="aggregation_counter")
             self.sums = [

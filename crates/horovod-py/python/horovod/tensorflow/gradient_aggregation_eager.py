@@ -1,4 +1,4 @@
-"""Where code written for upstream looks for the eager form of local gradient aggregation. There is one form for both here."""
+"""Upstream's module for eager local gradient aggregation. One implementation serves both modes here."""
 
 from typing import Any, Callable, List
 

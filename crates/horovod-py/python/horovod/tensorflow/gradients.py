@@ -1,6 +1,6 @@
-"""Gradients of one step, reduced together. Used by the tape, the optimizers of TensorFlow 1 and those of Keras.
+"""Reduction of the gradients of one step. Used by the tape, the optimizers of TensorFlow 1 and those of Keras.
 
-All gradients of a step are one batch: asked for together, and waited for together.
+All gradients of a step form one batch: they are submitted together and waited for together.
 """
 
 import os
@@ -18,7 +18,7 @@ from horovod.tensorflow.util import key, registered_id
 
 
 class Reduction:
-    """How gradients are reduced: everything a wrapper was told, checked once."""
+    """Options of a gradient reduction, validated once."""
 
     def __init__(
         self,
@@ -39,7 +39,8 @@ class Reduction:
         self.groups, self.process_set = checked_groups(groups), process_set
 
     def __call__(self, gradients: List[Any], variables: Optional[List[Any]] = None, use_generic_names: bool = True) -> List[Any]:
-        """None stays None. Without other ranks, or outside the process set, gradients come back as they are."""
+        """Reduces the gradients. None stays None. Without other ranks, or outside of the process set, gradients are
+        returned unchanged."""
         gradients = [self._densed(gradient) for gradient in gradients]
         if not any(gradient is not None for gradient in gradients):
             return gradients
@@ -59,7 +60,7 @@ class Reduction:
         return gradient
 
     def _reduced_if_not_alone(self, gradients: List[Any], variables: Optional[List[Any]], use_generic_names: bool) -> List[Any]:
-        """In elastic training a graph outlives the number of ranks it was made for."""
+        """In elastic training a graph may outlive a change of the number of ranks, so the size is checked when it runs."""
         there = [number for number, gradient in enumerate(gradients) if gradient is not None]
         if rank() not in _core.process_set_ranks(process_set_id(self.process_set)):
             return gradients
@@ -76,7 +77,7 @@ class Reduction:
         if self.op == Adasum:
             check_num_rank_power_of_2(size())
         requests: List[Request] = []
-        # For each gradient: the request and the place in it where its result is, and how to make it whole again.
+        # For each gradient: extracts its result from those of the requests, and restores its original form.
         finish: List[Callable[[List[List[Any]]], Any]] = [lambda results: None for _ in gradients]
         dense = []
         for number, gradient in enumerate(gradients):
@@ -120,7 +121,7 @@ class Reduction:
         return finish
 
     def _grouped(self, numbers: List[int], variables: Optional[List[Any]]) -> List[Tuple[List[int], bool]]:
-        """Which gradients go together, and whether as a group."""
+        """Groups of gradients, and whether each is submitted as a group."""
         if isinstance(self.groups, int) and self.groups > 0:
             return [(part, True) for part in split_list(numbers, min(self.groups, len(numbers))) if part]
         if isinstance(self.groups, list) and variables is not None:
@@ -148,14 +149,15 @@ def _make_allreduce_grads_fn(
     groups: Any = None,
     process_set: ProcessSet = global_process_set,
 ) -> Reduction:
-    """`name` and `_Allreduce` are the scope of the operations. Devices are not asked: everything is reduced in main memory."""
+    """`name` and `_Allreduce` form the name scope of the operations. Devices are ignored: everything is reduced in main
+    memory."""
     return Reduction(
         f"{name}_Allreduce", compression, sparse_as_dense, op, gradient_predivide_factor, groups, process_set
     )
 
 
 def checked_groups(groups: Any, num_groups: int = 0) -> Any:
-    """None, a number, or a list of lists of variables."""
+    """Validates groups: None, a number, or a list of lists of variables."""
     if num_groups != 0:
         groups = num_groups if groups is None else groups
     if groups is None or groups == 0:
@@ -174,7 +176,7 @@ def checked_groups(groups: Any, num_groups: int = 0) -> Any:
 
 
 def scale_local(gradient: Any, n_members: int) -> Any:
-    """What stays local is divided too, so that it weighs as much as the average of the others."""
+    """Local gradients are divided too, so that they weigh as much as averaged ones."""
     if gradient is None or n_members == 1:
         return gradient
     if isinstance(gradient, tf.IndexedSlices):

@@ -1,4 +1,4 @@
-"""The session hook of TensorFlow 1 that broadcasts variables when a session begins. Only for scripts that still use sessions."""
+"""Session hook of TensorFlow 1 that broadcasts variables when a session starts. Only for scripts that use sessions."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from horovod.tensorflow.functions import broadcast_global_variables
 
 
 class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
-    """Gives all ranks the variables of `root_rank` once the session is there."""
+    """Gives all ranks the variables of `root_rank` once the session exists."""
 
     def __init__(self, root_rank: int, device: str = ""):
         super().__init__()

@@ -1,7 +1,7 @@
-"""The collectives on TensorFlow's tensors, with their gradients: one function for each, eager or in a graph.
+"""Collectives on TensorFlow tensors, with gradients: one function for each, eager or in a graph.
 
-Entered by `collectives` (which adds compression and sparse tensors) and by users. Names are chosen here, the work is done by `requests`.
-The basics (init, rank, ...) can be had from here too, as users and tests expect.
+`collectives` adds compression and sparse tensors. Names are chosen here; `requests` executes the operations. Also
+re-exports the basics (init, rank, ...), as users and tests expect.
 """
 
 import re
@@ -59,17 +59,18 @@ handle_average_backwards_compatibility = get_average_backwards_compatibility_fun
 
 
 def check_num_rank_power_of_2(num_rank: int) -> None:
-    """Adasum halves the ranks again and again."""
+    """Adasum halves the set of ranks repeatedly."""
     if not num_rank_is_power_2(num_rank):
         raise NotImplementedError("Running Adasum with non-power of 2 ranks is not supported yet.")
 
 
 def wire_name(default: str, tensors: List[Any], name: Optional[str], ignore_name_scope: bool = False) -> str:
-    """What the ranks agree by. In a graph it is what the operation's node is called: with its name scope, and unlike any other."""
+    """Name by which the ranks match the operation. In a graph it is the name of the node, with its name scope, and
+    unique."""
     if tf.executing_eagerly():
         return name or default
     if not name:
-        # A group is called after its first and its last.
+        # A group is named after its first and last tensor.
         parts = [default] + [_normalized(tensor.name) for tensor in ([tensors[0]] + tensors[1:][-1:])]
         name = "_".join(parts)
     full = ops.get_default_graph().unique_name(name)
@@ -85,7 +86,7 @@ def _allreduce(
     ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> tf.Tensor:
-    """The same on every member. Its gradient is the same allreduce of the gradient."""
+    """Allreduce; the result is the same on every member. Its gradient is the same allreduce of the gradient."""
 
     def forward(x: tf.Tensor) -> List[tf.Tensor]:
         wire = wire_name("HorovodAllreduce", [x], name, ignore_name_scope)
@@ -107,7 +108,7 @@ def _grouped_allreduce(
     ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> List[tf.Tensor]:
-    """All or nothing: the group is reduced when every rank has it."""
+    """Reduces a group of tensors, all or none, when every rank has submitted it."""
 
     def forward(*xs: tf.Tensor) -> List[tf.Tensor]:
         wire = wire_name("HorovodGroupedAllreduce", list(xs), name, ignore_name_scope)
@@ -123,7 +124,7 @@ def _grouped_allreduce(
 def allgather(
     tensor: Any, name: Optional[str] = None, ignore_name_scope: bool = False, process_set: ProcessSet = global_process_set
 ) -> tf.Tensor:
-    """The members' tensors one after the other along the first dimension, which may differ between them."""
+    """Concatenates the members' tensors along the first dimension, which may differ between them."""
 
     def forward(x: tf.Tensor) -> List[tf.Tensor]:
         wire = wire_name("HorovodAllgather", [x], name, ignore_name_scope)
@@ -159,7 +160,7 @@ def broadcast(
     ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> tf.Tensor:
-    """The tensor of `root_rank`, a global rank. Others give one of the same shape and dtype."""
+    """Returns the tensor of `root_rank`, a global rank. Other ranks pass one of the same shape and dtype."""
 
     def forward(x: tf.Tensor) -> List[tf.Tensor]:
         wire = wire_name("HorovodBroadcast", [x], name, ignore_name_scope)
@@ -169,7 +170,8 @@ def broadcast(
         mean = _allreduce(gradients[0], None, Average, ignore_name_scope=ignore_name_scope, process_set=process_set)
         if rank() == root_rank:
             return [mean]
-        # Depends on the reduction, which would be pruned otherwise, and the root would wait for it. Not `0 * mean`, which may be NaN.
+        # Depends on the reduction, which would otherwise be pruned while the root waits for it. Not `0 * mean`, which
+        # may be NaN.
         with tf.control_dependencies([mean]):
             return [tf.zeros_like(mean)]
 
@@ -183,7 +185,7 @@ def alltoall(
     ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """`splits[i]` rows go to member i. With splits given, also how many rows came from each."""
+    """Sends `splits[i]` rows to member i. With splits given, also returns the number of rows received from each."""
     tensor = tf.convert_to_tensor(tensor)
     given = None if splits is None else tf.convert_to_tensor(splits, dtype=None if tf.is_tensor(splits) else tf.int32)
     received: List[tf.Tensor] = []
@@ -197,7 +199,7 @@ def alltoall(
 
     def backward(gradients: List[tf.Tensor]) -> List[tf.Tensor]:
         back = alltoall(gradients[0], received[0], None, ignore_name_scope, process_set)[0]
-        # Rows that went to nobody have no gradient.
+        # Rows that were sent to nobody have no gradient.
         missing = tf.shape(tensor)[0] - tf.shape(back)[0]
         return [tf.concat([back, tf.zeros(tf.concat([[missing], tf.shape(tensor)[1:]], 0), back.dtype)], 0)]
 
@@ -214,7 +216,7 @@ def _reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> tf.Tensor:
-    """Reduces, and leaves each member its part of the first dimension."""
+    """Reduces and returns each member's part of the first dimension."""
     return _scattered([tensor], name, op, ignore_name_scope, process_set, prescale_factor, postscale_factor, False)[0]
 
 
@@ -263,7 +265,8 @@ def _scattered(
 
 
 def join() -> tf.Tensor:
-    """Waits until every rank has joined; supplies zeros to their allreduces meanwhile. The rank that joined last, as int32."""
+    """Waits until every rank has joined, and contributes zeros to their allreduces meanwhile. Returns the rank that
+    joined last, as int32."""
     if tf.executing_eagerly():
         with as_tensorflow_errors("HorovodJoin"):
             return tf.constant(_core.join(), tf.int32)
@@ -283,12 +286,12 @@ def local_size_op(name: Optional[str] = None) -> tf.Tensor:
 
 
 def size_op(process_set_id: int = 0, name: Optional[str] = None) -> tf.Tensor:
-    """Asked for when the graph runs: it may change in elastic training."""
+    """Evaluated when the graph runs: it may change in elastic training."""
     return _asked(lambda: len(_core.process_set_ranks(process_set_id)), tf.int32, name or "HorovodSize")
 
 
 def process_set_included_op(process_set_id: int = 0, name: Optional[str] = None) -> tf.Tensor:
-    """1 when this rank is a member, else 0."""
+    """1 if this rank is a member, else 0."""
     return _asked(lambda: int(rank() in _core.process_set_ranks(process_set_id)), tf.int32, name or "HorovodProcessSetIncluded")
 
 
@@ -303,7 +306,7 @@ def _int32(compute: Callable[[], int]) -> Callable[[], Any]:
 
 
 def _differentiable(forward: Callable[..., Any], backward: Callable[..., Any], tensors: List[Any]) -> List[tf.Tensor]:
-    """Runs forward; when TensorFlow differentiates it, backward is given the gradients of all outputs."""
+    """Runs forward; for differentiation, backward gets the gradients of all outputs."""
 
     @tf.custom_gradient
     def both(*xs: tf.Tensor) -> Any:
@@ -314,7 +317,7 @@ def _differentiable(forward: Callable[..., Any], backward: Callable[..., Any], t
 
 
 def _own_rows(whole: tf.Tensor, tensor: tf.Tensor, process_set: ProcessSet) -> tf.Tensor:
-    """Of a gathered tensor, what this rank gave."""
+    """This rank's rows of a gathered tensor."""
     n_rows = tf.shape(tensor)[0]
     counts = allgather(tf.reshape(n_rows, [1]), process_set=process_set)
     first = tf.reduce_sum(counts[: process_set.rank()])

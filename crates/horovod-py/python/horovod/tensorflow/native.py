@@ -1,8 +1,9 @@
-"""Collectives in a graph as operations of TensorFlow's own, registered while it runs through its C API. Used by `requests` where it can be.
+"""Collectives in a graph as native TensorFlow ops, registered at run time through TensorFlow's C API. Used by
+`requests` if available.
 
-TensorFlow's functions are found in the library that is loaded, and their addresses handed to the engine's side, which registers the
-operations. Their kernels are asynchronous: none keeps a thread of TensorFlow's executor while other ranks are waited for. No Python runs
-in a step, and nobody waits for the GIL. HOROVOD_TENSORFLOW_OPS=callback does without.
+TensorFlow's functions are resolved in the loaded library, and their addresses are passed to the engine, which
+registers the ops. Their kernels are asynchronous: none blocks a thread of TensorFlow's executor while it waits for
+other ranks. No Python runs in a step, and no thread waits for the GIL. HOROVOD_TENSORFLOW_OPS=callback disables it.
 """
 
 import ctypes
@@ -22,19 +23,19 @@ if TYPE_CHECKING:
 
 @functools.lru_cache(maxsize=None)
 def is_available() -> bool:
-    """Registers, the first time."""
+    """Whether native ops can be used; registers them on the first call."""
     if os.environ.get("HOROVOD_TENSORFLOW_OPS", "native") == "callback":
         return False
     try:
         _core.register_tensorflow(_symbols())
     except (AttributeError, OSError, ValueError):
-        # An older TensorFlow, whose C API has less, or an engine built without its side of this.
+        # An older TensorFlow with a smaller C API, or an engine built without TensorFlow support.
         return False
     return True
 
 
 def enqueue(requests: "List[Request]") -> "List[List[tf.Tensor]]":
-    """Adds operations to the graph; their outputs, as each request has them. Neighbours of one kind become one operation."""
+    """Adds ops to the graph and returns their outputs, grouped by request. Adjacent requests of one kind share an op."""
     results: List[List[tf.Tensor]] = []
     for _, alike in itertools.groupby(requests, _kind):
         mine = list(alike)
@@ -51,7 +52,7 @@ def enqueue(requests: "List[Request]") -> "List[List[tf.Tensor]]":
 
 
 def join() -> tf.Tensor:
-    """The rank that joined last."""
+    """Returns the rank that joined last."""
     from tensorflow.python.framework import op_def_library
 
     with after_all(), tf.device("/CPU:0"):
@@ -86,13 +87,13 @@ def _operation(requests: "List[Request]") -> tf.Operation:
 
 
 def _kind(request: "Request") -> Tuple[Any, ...]:
-    """What one operation cannot have twice. An alltoall is always alone."""
+    """The attributes that requests of one op must share. An alltoall always has an op of its own."""
     alone = request.name if request.kind == _core.ALLTOALL else None
     return (*request._replace(name="", tensors=[], splits=None), alone)
 
 
 def _shaped(request: "Request", tensor: tf.Tensor, output: tf.Tensor) -> tf.Tensor:
-    """Of the others the operation itself knows."""
+    """Sets the static shape where the op cannot infer it."""
     if request.kind not in (_core.ALLREDUCE, _core.BROADCAST) and tensor.shape.rank:
         output.set_shape([None] + tensor.shape.as_list()[1:])
     return output
@@ -100,7 +101,7 @@ def _shaped(request: "Request", tensor: tf.Tensor, output: tf.Tensor) -> tf.Tens
 
 def _splits(request: "Request") -> tf.Tensor:
     if request.splits is None:
-        # The kernel knows an empty table for splits that were not given.
+        # The kernel treats an empty 2-D tensor as missing splits.
         return tf.zeros([0, 0], tf.int32)
     if request.splits.dtype != tf.int32:
         raise tf.errors.InvalidArgumentError(None, None, "alltoall expects splits to contain 32-bit integer elements.")
@@ -108,12 +109,12 @@ def _splits(request: "Request") -> tf.Tensor:
 
 
 def _bits(factor: float) -> int:
-    """Attributes of operations are integers or single-precision; this keeps all of a double."""
+    """The bits of a double as an integer, since op attributes are integers or single-precision."""
     return struct.unpack("<q", struct.pack("<d", factor))[0]
 
 
 def _symbols() -> Dict[str, int]:
-    """Addresses by name; what this TensorFlow does not have is left out."""
+    """Addresses by name, without those that this TensorFlow lacks."""
     library = ctypes.CDLL(os.path.join(tf.sysconfig.get_lib(), "libtensorflow_framework.so.2"))
     functions = {name: getattr(library, name, None) for name in _core.tensorflow_symbols()}
     return {name: ctypes.cast(function, ctypes.c_void_p).value or 0 for name, function in functions.items() if function}

@@ -1,4 +1,4 @@
-"""Optimizers of TensorFlow 1's kind whose gradients are those of all ranks, and the door to those of Keras."""
+"""Distributed TensorFlow 1 optimizers, and a wrapper that also accepts those of Keras."""
 
 from typing import Any, List, Optional
 
@@ -91,7 +91,7 @@ def DistributedOptimizer(
 
 
 class _Wrapper(_LegacyOptimizer):
-    """Everything that is not said here is asked of the wrapped one."""
+    """Delegates everything that is not overridden to the wrapped optimizer."""
 
     def __init__(self, optimizer: Any, name: Optional[str], use_locking: bool):
         super().__init__(name=name or f"Distributed{type(optimizer).__name__}", use_locking=use_locking)
@@ -108,7 +108,7 @@ class _Wrapper(_LegacyOptimizer):
 
 
 class _DistributedOptimizer(_Wrapper):
-    """Reduces where gradients are computed, as scripts that look at them between expect."""
+    """Reduces when gradients are computed, as scripts that inspect them in between expect."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class _DistributedOptimizer(_Wrapper):
         self._local: dict = {}
 
     def register_local_var(self, var: Any) -> None:
-        """Its gradient stays this rank's own."""
+        """Excludes a variable from the reduction."""
         self._local[key(var)] = var
 
     def compute_gradients(self, *args: Any, **kwargs: Any) -> List[Any]:
@@ -165,7 +165,7 @@ class _DistributedOptimizer(_Wrapper):
 
 
 class _DistributedAdasumOptimizer(_Wrapper):
-    """Steps alone, then combines the changes of all ranks with Adasum."""
+    """Takes a local step, then combines the changes of all ranks with Adasum."""
 
     def __init__(self, optimizer: Any, name: Optional[str], use_locking: bool, compression: Any, backward_passes_per_step: int):
         super().__init__(optimizer, name, use_locking)
@@ -193,7 +193,8 @@ class _DistributedAdasumOptimizer(_Wrapper):
 
 
 def _is_keras(optimizer: Any) -> bool:
-    """Keras 3's, or those of tf_keras: told by the modules of their classes, so that no Keras is imported that is not used."""
+    """Whether it is an optimizer of Keras 3 or tf_keras, judged by the modules of its classes, so that no unused Keras
+    is imported."""
     return any(
         kind.__name__ in ("Optimizer", "BaseOptimizer", "OptimizerV2", "_BaseOptimizer") and "keras" in kind.__module__
         for kind in type(optimizer).__mro__

@@ -1,8 +1,8 @@
-"""The order of collectives in a tf.function. TensorFlow runs operations with effects in the order of the program, each after the end of the
-one before. Collectives are exempt: another rank may have them in another order, and ranks agree by name. Only a join is
-after everything that was called before it, and before everything that was called after.
+"""Order of collectives in a tf.function. TensorFlow runs stateful operations in program order, each after the end of
+the one before. Collectives are exempt: another rank may have them in another order, and ranks match them by name.
+Only a join runs after everything called before it, and before everything called after it.
 
-A graph of TensorFlow 1 has no order but that of its edges, and nothing is done here.
+A TensorFlow 1 graph has no order except its edges, so nothing is done there.
 """
 
 from typing import Any, ContextManager
@@ -13,7 +13,7 @@ _OPERATIONS, _JOINS = "horovod_operations", "horovod_joins"
 
 
 def run_independently(op: tf.Operation, is_join: bool = False) -> None:
-    """`op` runs before the function returns, beside all others."""
+    """Makes `op` run before the function returns, independent of all others."""
     manager = getattr(op.graph, "experimental_acd_manager", None)
     if manager is not None:
         manager.run_independently(op)

@@ -1,8 +1,10 @@
-"""The one way from TensorFlow's tensors to the engine. Every collective of this package is a list of requests handed to `execute`.
+"""Executes collectives on TensorFlow tensors. Every collective of this package is a list of requests passed to
+`execute`.
 
-Requests of one list are under way together. Eager tensors go straight to the engine. In a graph they become operations: real ones,
-registered by `native` where this TensorFlow allows it, else one Python callback for the whole list (`callback`). The former keep no
-thread of TensorFlow's while they wait: ranks may run their operations in different orders, and must not wait for each other.
+Requests of one list are in flight together. Eager tensors go directly to the engine. In a graph they become ops:
+native ones, registered by `native` if this TensorFlow allows it, otherwise one Python callback for the whole list
+(`callback`). Native ops do not block TensorFlow's threads, so ranks may run them in different orders without a
+deadlock.
 """
 
 from typing import Any, List, NamedTuple, Optional
@@ -25,7 +27,7 @@ OP_NAMES = {
 
 
 class Request(NamedTuple):
-    """One collective on one tensor, or on a group. `name` is what the ranks agree by."""
+    """A collective on one tensor or on a group. `name` is the name by which the ranks match it."""
 
     kind: int
     name: str
@@ -58,12 +60,12 @@ class Request(NamedTuple):
         )
 
     def wait(self, pending: "_numpy.Pending") -> List[np.ndarray]:
-        """An alltoall has two results: the rows, and how many came from each rank."""
+        """Waits for the results. An alltoall has two: the rows, and the number received from each rank."""
         return list(_numpy.wait_with_received(pending)) if self.kind == _core.ALLTOALL else _numpy.wait(pending)
 
 
 def execute(requests: List[Request]) -> List[List[tf.Tensor]]:
-    """The results of each request."""
+    """Executes the requests and returns the results of each."""
     if not requests:
         return []
     if tf.executing_eagerly():
@@ -85,7 +87,7 @@ def _at_once(requests: List[Request]) -> List[List[tf.Tensor]]:
         except tf.errors.OpError as error:
             failure = error
             break
-    # What has been asked for is waited for even when one of them fails: its memory is in use until then.
+    # All submitted requests are waited for even if one fails, since their memory is in use until then.
     for request, each in zip(requests, pending):
         try:
             with as_tensorflow_errors(request.op_name):

@@ -1,4 +1,4 @@
-"""Batch normalization over the batches of all ranks. A Keras layer for models that horovod.tensorflow trains."""
+"""Batch normalization over the batches of all ranks, a Keras layer for horovod.tensorflow."""
 
 from typing import Any, Optional
 
@@ -8,7 +8,7 @@ from horovod.tensorflow.mpi_ops import Average, _allreduce, size
 
 
 class SyncBatchNormalization(tf.keras.layers.BatchNormalization):
-    """Mean and variance are those of all ranks' inputs together. Every rank counts alike."""
+    """Uses mean and variance of all ranks' inputs. Every rank has the same weight."""
 
     def __init__(self, fused: Optional[bool] = False, **kwargs: Any):
         if fused in (True, None):
@@ -16,14 +16,14 @@ class SyncBatchNormalization(tf.keras.layers.BatchNormalization):
         if not kwargs.get("name", None):
             kwargs["name"] = "sync_batch_normalization"
         super().__init__(**kwargs)
-        # What talks to other processes cannot be compiled by XLA: model.compile(jit_compile="auto") asks for this.
+        # XLA cannot compile communication with other processes: model.compile(jit_compile="auto") checks this.
         self.supports_jit = False
 
     def _moments(self, *args: Any, **kwargs: Any) -> Any:
         mean, variance = super()._moments(*args, **kwargs)
         if size() == 1:
             return mean, variance
-        # Means of squares can be averaged, variances cannot.
+        # Means of squares can be averaged; variances cannot.
         both = tf.stack([mean, variance + tf.square(mean)])
         both = _allreduce(both, name=f"{self.name}/moments", op=Average)
         return both[0], both[1] - tf.square(both[0])

@@ -1,4 +1,4 @@
-"""Gradient tapes whose gradients are those of all ranks. Entered by training loops that people write themselves."""
+"""Gradient tapes whose gradients are reduced over all ranks, for custom training loops."""
 
 from typing import Any, List, Optional, Tuple
 
@@ -12,24 +12,24 @@ from horovod.tensorflow.util import key
 
 
 class _DistributedGradientTape(tf.GradientTape):
-    """Takes over what the tape it was made from has recorded so far."""
+    """Takes over the recording of the tape from which it was made."""
 
     def __init__(self, tape: tf.GradientTape, reduction: Any, process_set: ProcessSet, scale_local_gradients: bool):
         self.__dict__.update(tape.__dict__)
         self._horovod_reduce = reduction
         self._horovod_process_set = process_set
         self._horovod_scale_local = scale_local_gradients
-        # Kept, so that no other variable gets the same key meanwhile.
+        # Holds references, so that no other variable can get the same key.
         self._horovod_local: dict = {}
 
     def register_local_source(self, source: Any) -> None:
-        """Its gradient stays this rank's own."""
+        """Excludes a source from the reduction."""
         self._horovod_local[key(source)] = source
 
     def get_local_and_global_gradients(
         self, target: Any, sources: Any, output_gradients: Optional[Any] = None, use_generic_names: bool = False
     ) -> Tuple[List[Tuple[Any, Any]], List[Tuple[Any, Any]]]:
-        """Pairs of source and gradient of `target`: those that stay local, and those that are reduced."""
+        """Pairs of source and gradient of `target`: local ones, and reduced ones."""
         gradients = self.gradient(target, sources, output_gradients, use_generic_names)
         return self._divided(tf.nest.flatten(sources), _leaves(sources, gradients))
 
@@ -47,7 +47,7 @@ class _DistributedGradientTape(tf.GradientTape):
         use_generic_names: bool = False,
         **kwargs: Any,
     ) -> Any:
-        """As of any tape, then reduced over all ranks."""
+        """As for any tape, then reduced over all ranks."""
         gradients = super().gradient(target, sources, output_gradients, **kwargs)
         flat_sources = tf.nest.flatten(sources)
         flat = _leaves(sources, gradients)
@@ -109,7 +109,8 @@ def PartialDistributedGradientTape(
     local_layers: Any = None,
     scale_local_gradients: bool = True,
 ) -> tf.GradientTape:
-    """As DistributedGradientTape, but the weights of `local_layers`, a Keras layer or several, keep this rank's own gradients."""
+    """As DistributedGradientTape, except that gradients of `local_layers`, one or several Keras layers, are not
+    reduced."""
     layers = [] if local_layers is None else local_layers
     layers = list(layers) if isinstance(layers, (list, tuple, set)) else [layers]
     if not all(isinstance(layer, tf.keras.layers.Layer) for layer in layers):
@@ -134,7 +135,7 @@ def PartialDistributedGradientTape(
 
 
 def _leaves(sources: Any, gradients: Any) -> List[Any]:
-    """One gradient for every leaf of the sources: `flatten` would take slices apart."""
+    """One gradient for every leaf of the sources. `flatten` would split slices."""
     from tensorflow.python.util import nest
 
     return nest.flatten_up_to(sources, gradients)

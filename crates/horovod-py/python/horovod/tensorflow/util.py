@@ -1,4 +1,4 @@
-"""Small things that the files of this package share: whether TensorFlow runs eagerly, how variables become keys, and ids of process sets.
+"""Utilities of this package: eager execution, variables as keys, ids of process sets.
 
 Knows nothing of collectives.
 """
@@ -17,7 +17,7 @@ _cache = functools.lru_cache(maxsize=None)
 
 
 def _executing_eagerly() -> bool:
-    """Whether operations run at once. Not so inside a tf.function, nor in a graph of TensorFlow 1."""
+    """Whether operations run immediately: not in a tf.function or a TensorFlow 1 graph."""
     return tf.executing_eagerly()
 
 
@@ -26,12 +26,12 @@ def _make_subgraph(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def compiled_by_xla() -> bool:
-    """Whether what is being traced will be compiled by XLA, which cannot compile what leaves the process."""
+    """Whether the code being traced will be compiled by XLA, which cannot compile communication with other processes."""
     return not tf.executing_eagerly() and control_flow_util.GraphOrParentsInXlaContext(ops.get_default_graph())
 
 
 def vars_to_refs(variables: Any) -> Any:
-    """Variables cannot be keys of a dictionary; their references can."""
+    """References of variables, since variables themselves are not hashable."""
     if isinstance(variables, (list, tuple)):
         return tuple(vars_to_refs(v) for v in variables)
     return variables.ref()
@@ -44,13 +44,13 @@ def refs_to_vars(refs: Any) -> Any:
 
 
 def native_variable(variable: Any) -> Any:
-    """The tf.Variable within a Keras 3 variable; others as they are."""
+    """The tf.Variable inside of a Keras 3 variable; others unchanged."""
     inner = getattr(variable, "value", None)
     return inner if hasattr(inner, "assign") else variable
 
 
 def key(variable: Any) -> int:
-    """The same for a Keras variable and the tf.Variable within it."""
+    """Identity key, equal for a Keras variable and its tf.Variable."""
     return id(native_variable(variable))
 
 
@@ -59,7 +59,7 @@ def keys(variables: Iterable[Any]) -> List[int]:
 
 
 def vars_to_refs(vars: Any) -> Any:
-    """Keys for dictionaries and sets, which variables themselves cannot be; a list becomes a tuple. Upstream's name."""
+    """Hashable keys for variables; a list becomes a tuple. Upstream's name."""
     return tuple(vars_to_refs(v) for v in vars) if isinstance(vars, (list, tuple)) else vars.ref()
 
 
@@ -69,7 +69,7 @@ def refs_to_vars(refs: Any) -> Any:
 
 
 def registered_id(process_set: Any) -> int:
-    """Of a set that takes part in an operation: ValueError for one that was not added, or has an id that no set has."""
+    """The id of a participating set. ValueError if it was not added or its id is invalid."""
     number = process_set_id(process_set)
     if number:
         _core.process_set_ranks(number)

@@ -86,14 +86,14 @@ from horovod.torch.sync_batch_norm import SyncBatchNorm  # noqa: F401
 
 
 def _check_has_gpu() -> bool:
-    """Whether PyTorch sees a GPU: upstream's name for it."""
+    """Whether PyTorch sees a GPU. Upstream's name."""
     import torch
 
     return torch.cuda.is_available()
 
 
 def __getattr__(name: str) -> Any:
-    """`hvd.elastic` is read when somebody asks for it: most jobs are not elastic."""
+    """Imports `hvd.elastic` on first access, since most jobs are not elastic."""
     if name == "elastic":
         return import_module("horovod.torch.elastic")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

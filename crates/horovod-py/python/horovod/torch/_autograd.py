@@ -1,9 +1,9 @@
-"""Autograd functions of the collectives that wait, with upstream's names and order of arguments: packages call their
-`apply`. `mpi_ops` uses them for tensors that ask for a gradient and for those that do not. The gradients follow Horovod's
-rules, which for allgather and broadcast average over the ranks.
+"""Autograd functions of the synchronous collectives, with upstream's names and argument order, since packages call
+their `apply`. `mpi_ops` uses them for tensors with and without gradients. Gradients follow Horovod's rules, which
+average over the ranks for allgather and broadcast.
 
-Names: what backward does is named after what forward did, so that it meets its like on the other ranks; unnamed stays
-    unnamed.
+Names: a backward operation is named after its forward one, so that it matches its counterparts on the other ranks;
+unnamed operations stay unnamed.
 """
 
 from typing import Any, Optional, Sequence, Tuple
@@ -79,7 +79,7 @@ class HorovodGroupedAllreduce(Function):
 
 
 class HorovodAllgather(Function):
-    """The gradient is averaged, and each rank takes the rows that were its own."""
+    """The gradient is averaged, and each rank takes its own rows."""
 
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, name: Optional[str], process_set: ProcessSet) -> torch.Tensor:
@@ -93,7 +93,7 @@ class HorovodAllgather(Function):
 
 
 class HorovodGroupedAllgather(Function):
-    """As HorovodAllgather, for each member."""
+    """As HorovodAllgather, for each tensor."""
 
     @staticmethod
     def forward(
@@ -109,7 +109,7 @@ class HorovodGroupedAllgather(Function):
 
 
 class HorovodBroadcast(Function):
-    """The gradient is averaged at the root; the others' inputs had no part in the result."""
+    """The gradient is averaged at the root; other ranks' inputs do not affect the result."""
 
     @staticmethod
     def forward(
@@ -126,7 +126,7 @@ class HorovodBroadcast(Function):
 
 
 class HorovodAlltoall(Function):
-    """The gradient goes back to where the rows came from. Rows that were sent to nobody have none."""
+    """The gradient is sent back to where the rows came from. Rows that were sent to nobody have none."""
 
     @staticmethod
     def forward(
@@ -148,7 +148,7 @@ class HorovodAlltoall(Function):
 
 
 class HorovodReducescatter(Function):
-    """The gradient is gathered; times the number of ranks for Sum."""
+    """The gradient is gathered, and multiplied by the number of ranks for Sum."""
 
     @staticmethod
     def forward(
@@ -171,7 +171,7 @@ class HorovodReducescatter(Function):
 
 
 class HorovodGroupedReducescatter(Function):
-    """As HorovodReducescatter, for each member."""
+    """As HorovodReducescatter, for each tensor."""
 
     @staticmethod
     def forward(
@@ -202,7 +202,7 @@ def _reducescatter_factor(op: int, process_set: ProcessSet, prescale: float, pos
 def _own_rows(
     call: Tuple[Optional[str], ProcessSet], rows: Sequence[int], gradients: Sequence[torch.Tensor]
 ) -> Tuple[torch.Tensor, ...]:
-    """Of each gathered tensor's averaged gradient, the part of this rank."""
+    """This rank's part of each gathered tensor's averaged gradient."""
     name, process_set = call
     averaged = HorovodGroupedAllreduce.apply(
         None, name, Average, 1.0, 1.0, process_set, *(gradient.contiguous() for gradient in gradients)

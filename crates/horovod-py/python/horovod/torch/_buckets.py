@@ -1,7 +1,6 @@
-"""Gradients on their way. A bucket holds what is reduced together: one parameter, or a group. Autograd enters through
-`BucketParameter.on_gradient`; `_gradients` makes the buckets and waits for them. Never frees or replaces a gradient that is
-in flight. The quick way for the usual gradient is in `_single_bucket`.
-"""
+"""Gradient buckets. A bucket holds gradients that are reduced together: of one parameter, or of a group. Autograd hooks
+call `BucketParameter.on_gradient`; `_gradients` creates the buckets and waits for them. A gradient in flight is
+never freed or replaced. The fast path for the common case is in `_single_bucket`."""
 
 from typing import Any, Callable, List, Optional, Tuple, Type
 
@@ -16,7 +15,7 @@ from horovod.torch.compression import Compression, Compressor
 
 
 class ReducerState:
-    """What all buckets of an optimizer have in common: its options, and what is under way."""
+    """State that all buckets of an optimizer share: options, and buckets in flight."""
 
     def __init__(
         self,
@@ -30,7 +29,8 @@ class ReducerState:
         self.compression = compression
         self.op = op
         self.gradient_predivide_factor = gradient_predivide_factor
-        # The division by the number of ranks is parted around the sum, for numbers near the ends of their range.
+        # The division by the number of ranks is split before and after the sum, for values near the ends of their
+        # range.
         self.prescale = 1.0 / gradient_predivide_factor if op == Average else 1.0
         self.postscale = gradient_predivide_factor if op == Average else 1.0
         self.sparse_as_dense = sparse_as_dense
@@ -40,24 +40,23 @@ class ReducerState:
         self.reset()
 
     def clone_idle(self) -> "ReducerState":
-        """The same options, with nothing under way."""
+        """A copy of the options, with nothing in flight."""
         options = (self.compression, self.op, self.gradient_predivide_factor, self.sparse_as_dense)
         return ReducerState(*options, self.process_set, self.passes)
 
     def reset(self) -> None:
-        """Nothing is under way."""
+        """Nothing is in flight afterwards."""
         self.has_gradients = False
         """Whether any gradient was computed since the last wait."""
         self.launched: List["Bucket"] = []
         self.copying: List["Bucket"] = []
-        """Those launched whose gradients are still on their way out of a GPU. In the order of launch, thus of
-        completion.
-        """
+        """Launched buckets whose gradients are still being copied from a GPU, in order of launch and thus of
+        completion."""
 
     def submit(self, name: str, tensors: Tuple[_tensors.Entry, ...], grouped: bool, device: int, keep: object) -> int:
         number = self.process_set.process_set_id
         if number is None:
-            number = process_set_id(self.process_set)  # Says what is wrong with it.
+            number = process_set_id(self.process_set)  # Raises an error that names the problem.
         prefix = "grouped_allreduce" if grouped else "allreduce"
         scales = (self.prescale, self.postscale)
         return _core.submit(
@@ -65,13 +64,13 @@ class ReducerState:
         )
 
     def submit_copied(self, wait: bool = True) -> None:
-        """Submits what has arrived in main memory; all of it, when it may wait."""
+        """Submits buckets whose copies to main memory are complete; with `wait`, all of them."""
         while self.copying and (wait or self.copying[0].has_arrived()):
             self.copying.pop(0).submit()
 
 
 class BucketParameter:
-    """A parameter in its bucket, and its gradient while that is in flight."""
+    """A parameter in its bucket, with its gradient while that is in flight."""
 
     __slots__ = (
         "parameter",
@@ -95,22 +94,22 @@ class BucketParameter:
         self.bucket: "Bucket" = None  # type: ignore[assignment]
         self.remaining = 0
         self.host: Any = None
-        """Main memory for the gradient of a GPU; kept for the next step."""
+        """Buffer in main memory for a GPU gradient; reused in the next step."""
         self.event: Any = None
         self.gradient: Any = None
-        """Where the result goes."""
+        """Destination of the result."""
         self.sent: Any = None
-        """What travels: the gradient itself, or what was made of it. Reduced in place."""
+        """The tensor to send: the gradient itself, or a tensor made from it. Reduced in place."""
         self.context: Any = None
         self.gathered: Optional[Callable[[], torch.Tensor]] = None
         self.is_staged = False
         self.n_sparse: Optional[int] = None
-        """Of a parameter whose gradients are sparse: how many of their dimensions."""
+        """Number of sparse dimensions of a parameter with sparse gradients."""
         self.make_sparse = False
-        """Whether the gradient travels dense and was sparse (`sparse_as_dense`): the optimizer gets it sparse."""
+        """Whether a sparse gradient is sent dense (`sparse_as_dense`) and must be converted back."""
 
     def on_gradient(self, *_: Any) -> None:
-        """Autograd has added to the parameter's gradient."""
+        """Called after autograd has added to the parameter's gradient."""
         bucket = self.bucket
         bucket.shared.has_gradients = True
         remaining = self.remaining - 1
@@ -126,9 +125,8 @@ class BucketParameter:
                 bucket.launch()
 
     def prepare(self, shared: ReducerState) -> Optional[torch.Tensor]:
-        """What of the gradient is to be sent, as contiguous dense tensor; None when it is sparse and already under way
-        by itself.
-        """
+        """The data to send, as a contiguous dense tensor; None if the gradient is sparse and already in flight on its
+        own."""
         gradient = self.parameter.grad
         if gradient is None:
             gradient = self.parameter.grad = self._zero_gradient()
@@ -139,7 +137,8 @@ class BucketParameter:
             )
         if gradient.layout is not torch.strided:
             if self.n_sparse is not None and gradient._nnz() == 0:
-                # `zero_()` makes all dimensions sparse, and the ranks gather only what has the same ones.
+                # `zero_()` makes all dimensions sparse, and ranks can only gather gradients with the same sparse
+                # dimensions.
                 gradient = self._zero_gradient()
             self.n_sparse = gradient.sparse_dim()
             if not shared.sparse_as_dense:
@@ -152,7 +151,7 @@ class BucketParameter:
         return self.sent
 
     def _zero_gradient(self) -> torch.Tensor:
-        """This rank's part when it computed no gradient, but another one may have: zero, in the form it had before."""
+        """A zero gradient in the usual layout, if this rank computed none but another one may have."""
         parameter = self.parameter.detach()
         if self.n_sparse is None:
             return torch.zeros_like(parameter)
@@ -161,7 +160,7 @@ class BucketParameter:
         return torch.sparse_coo_tensor(indices, values, parameter.shape)
 
     def finish(self, shared: ReducerState) -> None:
-        """Puts the result where the optimizer looks for it."""
+        """Stores the result in the parameter's gradient."""
         parameter, gradient = self.parameter, self.gradient
         if self.gathered is not None:
             parameter.grad = self.gathered()
@@ -179,7 +178,7 @@ class BucketParameter:
             parameter.grad = gradient
 
     def clear(self) -> None:
-        """Lets go of the gradient."""
+        """Drops references to the gradient."""
         self.gradient = self.sent = self.context = self.gathered = None
         self.is_staged = self.make_sparse = False
 
@@ -194,7 +193,7 @@ class Bucket:
         self.handle: Optional[int] = None
         self.is_launched = False
         self.entry: Tuple[_tensors.Entry, ...] = ()
-        """What was submitted last, and of its first tensor where it lay and what it was."""
+        """The entry submitted last; below, the address and dtype of its first tensor."""
         self.address = 0
         self.dtype: Optional[torch.dtype] = None
         for member in members:
@@ -202,9 +201,9 @@ class Bucket:
         self.reset()
 
     def reset(self) -> None:
-        """Ready for the gradients of the next step."""
+        """Prepares for the gradients of the next step."""
         if self.handle is not None:
-            # Nobody waited for it: what it uses is no longer ours.
+            # The operation was not waited for: the engine still uses the buffers.
             for member in self.members:
                 member.host = None
         self.handle = None
@@ -215,7 +214,7 @@ class Bucket:
             member.clear()
 
     def launch(self) -> None:
-        """Starts the reduction of all members, with zeros for those without a gradient."""
+        """Starts the reduction of all parameters, with zeros for those without a gradient."""
         shared = self.shared
         sent = [tensor for tensor in (member.prepare(shared) for member in self.members) if tensor is not None]
         for tensor in sent:
@@ -242,7 +241,7 @@ class Bucket:
         if host is None or host.shape != sent.shape or host.dtype != sent.dtype:
             member.host = host = _tensors.allocate_host_buffer(sent)
         elif member.event is not None:
-            # The copy back of the last step may have used another stream.
+            # The copy back in the last step may have used another stream.
             _tensors.wait_in_stream(sent, member.event)
         member.event = _tensors.start_copy_to_host(sent, host)
         member.is_staged = True
@@ -257,7 +256,7 @@ class Bucket:
             member.event.synchronize()
         hosts = [member.host for member in in_flight]
         devices = {_tensors.device_number(member.sent) for member in in_flight}
-        # A group over several GPUs is one bucket of main memory like any other; the ranks compare one number.
+        # A group on several GPUs is reduced in main memory like any other; the ranks compare one device number.
         entries = _tensors.entries(hosts, hosts)
         self.handle = self.shared.submit(self.members[0].name, entries, self.grouped, min(devices), hosts)
 

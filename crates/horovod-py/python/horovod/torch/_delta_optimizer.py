@@ -1,7 +1,6 @@
-"""The optimizer for Adasum: each rank takes its own step, and what the steps changed is combined, not the gradients.
-Made by `DistributedOptimizer`. Parameters are equal on all ranks after each step, whatever the ranks' gradients
-were.
-"""
+"""The optimizer for Adasum: each rank takes its own step, and the changes of the parameters are combined instead of the
+gradients. Created by `DistributedOptimizer`. Parameters are equal on all ranks after each step, whatever the
+gradients were."""
 
 from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator, List, Optional, Type
@@ -18,10 +17,10 @@ from horovod.torch.compression import Compressor
 
 
 class DeltaOptimizer(Wrapped):
-    """What a wrapped optimizer does differently. Stands before the optimizer's own class in the order of classes.
+    """Behaviour of a wrapped optimizer, before the optimizer's own class in the MRO.
 
-    The local step is taken in `step`, when all gradients are there, so gradients may be clipped and rates changed up to
-    then.
+    The local step is taken in `step`, when all gradients are complete, so gradients may be clipped and rates changed
+    until then.
     """
 
     def _hvd_distribute(
@@ -47,13 +46,13 @@ class DeltaOptimizer(Wrapped):
         return self._hvd_passes
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """Gradients add up locally until `step`, however many passes that are."""
+        """Gradients accumulate locally until `step`, over any number of passes."""
         if passes <= 0:
             raise ValueError("backward_passes_per_step must be > 0")
         self._hvd_passes = passes
 
     def synchronize(self) -> None:
-        """Nothing: gradients are not reduced."""
+        """Does nothing: gradients are not reduced."""
 
     @contextmanager
     def skip_synchronize(self) -> Iterator[None]:
@@ -61,7 +60,7 @@ class DeltaOptimizer(Wrapped):
         yield
 
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
-        """The wrapped optimizer's step, with what it changed combined over the ranks."""
+        """The wrapped optimizer's step, with its changes combined over the ranks."""
         parameters = [parameter for group in self.param_groups for parameter in group["params"]]
         trained = [(self._hvd_names[id(parameter)], parameter) for parameter in parameters if parameter.requires_grad]
         with torch.no_grad():
@@ -76,7 +75,7 @@ class DeltaOptimizer(Wrapped):
                 parameter.copy_(start.add_(self._hvd_compression.decompress(synchronize(handle), context)))
         return loss
 
-    # The class below runs the hooks of users already.
+    # The base class already runs the user's hooks.
     step.hooked = True  # type: ignore[attr-defined]
 
     def add_param_group(self, param_group: Any) -> None:

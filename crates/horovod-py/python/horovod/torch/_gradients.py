@@ -1,7 +1,5 @@
-"""Reduces the gradients of an optimizer's parameters while backward still computes the earlier ones. The distributed
-optimizer owns one reducer and enters; autograd enters the buckets by the hooks that are put on the parameters here.
-Waits in `wait` only.
-"""
+"""Reduces the gradients of an optimizer's parameters while backward computes the earlier ones. Hooks on the parameters
+start the reductions. Waits only in `wait`."""
 
 import weakref
 from typing import Any, Callable, Dict, List, Sequence, Union
@@ -27,14 +25,14 @@ class GradientReducer:
         self.buckets: List[Bucket] = []
         self._abandoned: List[int] = []
         self._hooks: List[Any] = []
-        # Hooks hold members and buckets, never the optimizer: when that goes, its hooks go.
+        # Hooks reference parameters and buckets, never the optimizer, so that they are removed with it.
         weakref.finalize(self, _remove_hooks, self._hooks).atexit = False
         trained = [(name, parameter) for name, parameter in named if parameter.requires_grad]
         self._frozen = [(name, parameter) for name, parameter in named if not parameter.requires_grad]
         self._fill_buckets(trained, groups)
 
     def add(self, named: Sequence[Named]) -> None:
-        """More parameters, each in a bucket of its own."""
+        """Adds parameters, each in a bucket of its own."""
         for name, parameter in named:
             if parameter.requires_grad:
                 self._add_bucket([(name, parameter)], grouped=False)
@@ -42,19 +40,18 @@ class GradientReducer:
                 self._frozen.append((name, parameter))
 
     def groups(self) -> List[List[torch.Tensor]]:
-        """The parameters that are reduced together."""
+        """The parameters that are reduced as groups."""
         return [[member.parameter for member in bucket.members] for bucket in self.buckets if bucket.grouped]
 
     def wait(self) -> None:
-        """Starts what no hook has started, waits for all of it and puts the results in place. When something failed,
-        the first cause is raised after everything has ended; the next step begins afresh.
-        """
+        """Starts what no hook has started, waits for everything and stores the results. If something failed, the first
+        error is raised after everything has ended; the next step starts cleanly."""
         self._add_unfrozen()
         shared = self.shared
         failures: List[Exception] = []
         for bucket in self.buckets:
             if not bucket.is_launched:
-                # The other ranks wait for every gradient, also for those after one that fails here.
+                # Other ranks wait for every gradient, also for those after one that fails here.
                 try:
                     bucket.launch()
                 except Exception as cause:
@@ -74,13 +71,13 @@ class GradientReducer:
             raise failures[0]
 
     def reset_pass_counts(self) -> None:
-        """Counts passes anew for the gradients that are not on their way."""
+        """Restarts the count of passes for gradients that are not in flight."""
         for bucket in self.buckets:
             if not bucket.is_launched:
                 bucket.reset()
 
     def reset(self) -> None:
-        """Begins afresh without waiting. What is still in flight keeps its memory until it ends."""
+        """Starts cleanly without waiting. Operations in flight keep their memory until they end."""
         self._abandoned += [bucket.handle for bucket in self.shared.launched if bucket.handle is not None]
         self._abandoned = [handle for handle in self._abandoned if not _release_if_finished(handle)]
         self.shared.reset()
@@ -102,7 +99,7 @@ class GradientReducer:
             groups = None
         by_id: Dict[int, Named] = {id(parameter): (name, parameter) for name, parameter in named}
         for group in groups or ():
-            # What is not trained by this optimizer, or not at all, has no gradient to wait for.
+            # Parameters that this optimizer does not train have no gradient to wait for.
             members = [by_id.pop(id(parameter)) for parameter in group if id(parameter) in by_id]
             if members:
                 self._add_bucket(members, grouped=True)
@@ -110,7 +107,7 @@ class GradientReducer:
             self._add_bucket([single], grouped=False)
 
     def _in_common_order(self, named: List[Named]) -> List[Named]:
-        """In the first member's order, whatever order this rank has: the groups have to be the same everywhere."""
+        """The first member's order: groups must be the same on all ranks."""
         process_set = self.shared.process_set
         by_name = dict(named)
         assert process_set.ranks, "a registered set has members"
@@ -136,19 +133,18 @@ class GradientReducer:
 
 
 def _add_hook(parameter: torch.Tensor, called: Callable[..., None]) -> List[Any]:
-    """Calls after each addition to its parameter's gradient. What has to live as long as the hook; the first
-    can remove it.
-    """
+    """Calls `called` after each accumulation into the parameter's gradient. Returns objects that must live as long as
+    the hook; the first one can remove it."""
     if hasattr(parameter, "register_post_accumulate_grad_hook"):
         return [parameter.register_post_accumulate_grad_hook(called)]
-    # Before PyTorch 2.1 the node that adds to the gradient is only reached through the graph of a view.
+    # Before PyTorch 2.1 the accumulation node can only be reached through the graph of a view.
     with torch.enable_grad():
         accumulator = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
     return [accumulator.register_hook(called), accumulator]
 
 
 def _release_if_finished(handle: int) -> bool:
-    """Whether an operation whose result nobody wants has ended; the engine then lets go of its memory."""
+    """Releases an abandoned operation if it has ended; returns whether it has."""
     try:
         if not _core.poll(handle):
             return False

@@ -1,6 +1,5 @@
-"""Operations under way. The collectives start them here, users ask with `poll` and `synchronize`. Handles are the
-engine's numbers; what is kept beside them is how the result becomes tensors. Never waits but in `synchronize`.
-"""
+"""Handles of asynchronous operations: `poll` and `synchronize`. Handles are the engine's numbers; this module stores
+how to convert results to tensors. Waits only in `synchronize`."""
 
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
@@ -12,29 +11,26 @@ from horovod.common.process_sets import ProcessSet, process_set_id
 from horovod.torch import _tensors
 
 Finish = Callable[[List[torch.Tensor], List[Optional["_core.Output"]]], Any]
-"""Makes what `synchronize` returns, of the results and of what the engine says about them. Without one it is the
-result, or the tuple of a group's.
-"""
+"""Makes the return value of `synchronize` from the results and the engine's outputs. By default the result, or the
+tuple of a group's results."""
 
 _finishes: Dict[int, Callable[[List[Optional["_core.Output"]]], Any]] = {}
 
 
 def poll(handle: int) -> bool:
-    """Whether the operation has ended, so that `synchronize` would not wait. ValueError for a handle that is not in
-    use.
-    """
+    """Whether the operation has ended, so that `synchronize` would not wait. ValueError for an unknown handle."""
     return _core.poll(handle)
 
 
 def synchronize(handle: int) -> Any:
-    """Waits for the operation and returns its result; None for a handle that is not known or was synchronized before.
+    """Waits for the operation and returns its result; None for a handle that is unknown or was synchronized before.
 
-    HorovodInternalError when the ranks could not do it together.
+    HorovodInternalError if the collective failed.
     """
     finish = _finishes.pop(handle, None)
     if finish is None:
         return None
-    # None: the engine has forgotten it, with the job that it belonged to.
+    # None: the engine was restarted and does not know the handle.
     outputs = _core.synchronize(handle)
     return None if outputs is None else finish(outputs)
 
@@ -54,9 +50,8 @@ def start(
     splits: Optional[Sequence[int]] = None,
     grouped: bool = False,
 ) -> int:
-    """Starts an operation: its handle. A result is the tensor to fill (that may be the input), or None where the engine
-    makes room.
-    """
+    """Starts an operation and returns its handle. A result is the tensor to fill (it may be the input), or None if the
+    engine allocates it."""
     numbers = {_tensors.device_number(tensor) for tensor in inputs}
     if len(numbers) > 1:
         raise HorovodInternalError("Tensors in list must be on same device.")
@@ -68,7 +63,7 @@ def start(
         hosts, places = list(inputs), list(results)
     else:
         hosts = _tensors.all_to_host(inputs)
-        # The copy is ours: the engine may compute in it.
+        # The copy belongs to the operation, so the engine may compute in place.
         places = [None if result is None else host for host, result in zip(hosts, results)]
     handle = _core.submit(
         kind,
@@ -92,7 +87,7 @@ def start(
             if result is not None and place is not None:
                 tensors.append(_tensors.from_host(result, place))
             else:
-                assert output is not None, "the engine makes room for what has none"
+                assert output is not None, "the engine allocates missing results"
                 tensors.append(_tensors.tensor_from_output(output, home))
         if finish is not None:
             return finish(tensors, outputs)

@@ -1,6 +1,5 @@
-"""Which name each parameter has on the wire, and which belong together. The optimizer enters, once. Every mistake that
-can be seen on one rank is refused here, before the ranks wait for each other.
-"""
+"""Wire names and groups of an optimizer's parameters. Every mistake that one rank can detect is rejected here, before
+the ranks wait for each other."""
 
 from collections import Counter
 from typing import Any, List, Sequence, Set
@@ -12,7 +11,7 @@ from horovod.torch._wrapping import Named
 
 
 def named_by_group(optimizer: Any) -> List[Named]:
-    """Names by place in the optimizer, for those who give none."""
+    """Names by position in the optimizer, if the user gives none."""
     return [
         (f"allreduce.noname.{group_idx}.{parameter_idx}", parameter)
         for group_idx, group in enumerate(optimizer.param_groups)
@@ -21,7 +20,7 @@ def named_by_group(optimizer: Any) -> List[Named]:
 
 
 def named_by_user(optimizer: Any, named_parameters: Sequence[Named]) -> List[Named]:
-    """The optimizer's parameters, in its order, by the names given."""
+    """The optimizer's parameters, in its order, with the given names."""
     given = list(named_parameters)
     if any(not isinstance(entry, tuple) or len(entry) != 2 for entry in given):
         raise ValueError(
@@ -46,7 +45,7 @@ def named_by_user(optimizer: Any, named_parameters: Sequence[Named]) -> List[Nam
 
 
 def checked_groups(groups: Groups) -> Groups:
-    """The groups, when they are what they should be."""
+    """Validates the groups."""
     if groups is None:
         return None
     if isinstance(groups, int) and groups >= 0:

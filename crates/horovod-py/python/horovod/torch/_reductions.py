@@ -1,6 +1,5 @@
-"""Collectives that compute: allreduce, reducescatter, and the reduction of sparse tensors, each asynchronous and with a
-handle. Entered through `mpi_ops`, where the forms that wait and have a gradient are built on these.
-"""
+"""Asynchronous collectives that compute: allreduce, reducescatter, and the reduction of sparse tensors. `mpi_ops`
+builds the synchronous versions with gradients on them."""
 
 from typing import Callable, List, Optional, Sequence
 
@@ -26,7 +25,7 @@ def allreduce_async(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Reduces over all ranks of the set into a new tensor. A handle."""
+    """Reduces over all ranks of the set into a new tensor. Returns a handle."""
     op = checked_op(handle_average_backwards_compatibility(op, average), [tensor], process_set)
     result = torch.empty_like(tensor, memory_format=torch.contiguous_format)
     return _allreduce([tensor], [result], "allreduce", name, op, prescale_factor, postscale_factor, process_set)
@@ -41,7 +40,7 @@ def allreduce_async_(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Reduces over all ranks of the set, in place. A handle."""
+    """Reduces over all ranks of the set, in place. Returns a handle."""
     op = checked_op(handle_average_backwards_compatibility(op, average), [tensor], process_set)
     return _allreduce([tensor], [tensor], "allreduce", name, op, prescale_factor, postscale_factor, process_set)
 
@@ -55,7 +54,7 @@ def grouped_allreduce_async(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Reduces the tensors all or none, into new ones. One handle for the group."""
+    """Reduces a group of tensors, all or none, into new ones. Returns one handle for the group."""
     tensors = checked_group(tensors)
     op = checked_op(handle_average_backwards_compatibility(op, average), tensors, process_set)
     results = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in tensors]
@@ -71,7 +70,7 @@ def grouped_allreduce_async_(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Reduces the tensors all or none, in place. One handle for the group."""
+    """Reduces a group of tensors, all or none, in place. Returns one handle for the group."""
     tensors = checked_group(tensors)
     op = checked_op(handle_average_backwards_compatibility(op, average), tensors, process_set)
     return _allreduce(tensors, tensors, "grouped_allreduce", name, op, prescale_factor, postscale_factor, process_set)
@@ -85,7 +84,7 @@ def reducescatter_async(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> int:
-    """Reduces over all ranks of the set and leaves each its share of the rows. A handle."""
+    """Reduces over all ranks of the set and gives each its share of the rows. Returns a handle."""
     return _reducescatter([tensor], "reducescatter", name, op, process_set, prescale_factor, postscale_factor)
 
 
@@ -97,7 +96,7 @@ def grouped_reducescatter_async(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> int:
-    """Reduces and scatters the tensors all or none. One handle for the group."""
+    """Reduces and scatters a group of tensors, all or none. Returns one handle for the group."""
     tensors = checked_group(tensors)
     return _reducescatter(tensors, "grouped_reducescatter", name, op, process_set, prescale_factor, postscale_factor)
 
@@ -105,9 +104,8 @@ def grouped_reducescatter_async(
 def sparse_allreduce_async(
     tensor: torch.Tensor, name: str, op: int, process_set: ProcessSet = global_process_set
 ) -> Callable[[], torch.Tensor]:
-    """Sums or averages a sparse tensor by gathering indices and values. The returned callable waits, and gives the
-    sparse result; what several ranks hold at the same index adds up when the result is coalesced.
-    """
+    """Sums or averages a sparse tensor by gathering indices and values. The returned callable waits for the sparse
+    result; values of several ranks at the same index add up when the result is coalesced."""
     if op not in (Average, Sum):
         raise NotImplementedError(
             "Sparse tensors can only be averaged or summed. For another op make them dense: sparse_as_dense=True in "
@@ -134,14 +132,14 @@ def check_num_rank_power_of_2(num_rank: int) -> None:
 
 
 def checked_op(op: int, tensors: Sequence[torch.Tensor], process_set: ProcessSet) -> int:
-    """The op, when the set and the tensors allow it."""
+    """Validates the op for the set and the tensors."""
     if op == Adasum:
         if process_set != global_process_set:
             raise NotImplementedError("Adasum does not support non-global process sets yet.")
         check_num_rank_power_of_2(basics.size())
     elif op == Average:
         for tensor in tensors:
-            if tensor.dtype == torch.bool:  # There is no truth between true and false.
+            if tensor.dtype == torch.bool:  # Booleans cannot be averaged.
                 raise ValueError(f"Tensor type {tensor.type()} is not supported.")
     return op
 
@@ -196,13 +194,13 @@ def _reducescatter(
 
 
 def _wait_both(first: int, second: int) -> List[torch.Tensor]:
-    """Waits for both, also when the first fails: no handle is left behind."""
+    """Waits for both, also if the first fails, so that no handle is leaked."""
     try:
         one = synchronize(first)
     except Exception:
         try:
             synchronize(second)
         except Exception:
-            pass  # The first cause is the one to tell.
+            pass  # The first error is the one to report.
         raise
     return [one, synchronize(second)]

@@ -1,7 +1,5 @@
-"""The usual bucket: one parameter, whose gradient lies in main memory and is sent as it is. Hundreds of them are
-launched between the kernels of backward in each step, so this one is quick. Whatever is not as it was in the last step
-goes the careful way of every bucket.
-"""
+"""Fast path for the common bucket: one parameter, whose gradient is in main memory and sent uncompressed. Hundreds of
+them are launched between the kernels of backward in each step. Anything unusual falls back to the general bucket."""
 
 from typing import Any, Optional
 
@@ -18,17 +16,17 @@ _STRIDED = torch.strided
 
 
 class SingleBucket(Bucket):
-    """Remembers the entry it submitted last, and submits it again when the gradient lies in the same place."""
+    """Remembers the entry submitted last, and submits it again if the gradient has the same address."""
 
     def __init__(self, shared: ReducerState, member: BucketParameter) -> None:
         self.member = member
         self.parameter = member.parameter
         self.in_flight: Optional[torch.Tensor] = None
-        """The gradient that was launched the quick way."""
+        """The gradient in flight by the fast path."""
         super().__init__(shared, [member], grouped=False)
 
     def on_gradient(self, *_: Any) -> None:
-        """Autograd has added to the parameter's gradient."""
+        """Called after autograd has added to the parameter's gradient."""
         shared = self.shared
         member = self.member
         gradient = self.parameter.grad
@@ -45,7 +43,7 @@ class SingleBucket(Bucket):
         ):
             member.on_gradient()
             return
-        # Positions instead of keywords: half a microsecond.
+        # Positional arguments save half a microsecond.
         self.handle = _submit(
             _ALLREDUCE,
             "allreduce",
@@ -67,7 +65,7 @@ class SingleBucket(Bucket):
         shared.launched.append(self)
 
     def _update_address(self, gradient: torch.Tensor) -> bool:
-        """Whether it is in main memory still. The entry is then the old one at another address."""
+        """Updates the entry to a new address; false if the gradient is not in main memory."""
         address = gradient.data_ptr()
         if address == 0 or not _tensors.in_main_memory(gradient):
             return False

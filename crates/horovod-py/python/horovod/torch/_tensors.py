@@ -1,7 +1,5 @@
-"""The border between tensors and addresses. The collectives and the optimizer enter here, with tensors of any device;
-the engine sees main memory only. Never decides what is computed, and never lets go of memory that the engine still
-uses.
-"""
+"""Conversion between tensors and addresses. Tensors may be on any device; the engine sees main memory only. Memory that
+the engine still uses is never released."""
 
 import ctypes
 from typing import Dict, List, Optional, Sequence, Tuple
@@ -12,14 +10,14 @@ from horovod import _core
 
 try:
     import numpy
-except ImportError:  # PyTorch works without it; results are then copied once more.
+except ImportError:  # Optional; results are copied once more without it.
     numpy = None  # type: ignore[assignment]
 
 Entry = Tuple[int, int, int, Tuple[int, ...]]
-"""A tensor as the engine takes it: address of the input, address of the output, dtype, shape."""
+"""A tensor in the engine's format: address of the input, address of the output, dtype, shape."""
 
 CPU = -1
-"""The engine's number for main memory, where others have the number of their GPU."""
+"""The engine's device number for main memory; others have the number of their GPU."""
 
 DTYPES: Dict[torch.dtype, int] = {
     torch.uint8: 0,
@@ -40,9 +38,8 @@ _TORCH_DTYPES = {number: dtype for dtype, number in DTYPES.items()}
 
 
 def checked_dtype(tensor: torch.Tensor) -> int:
-    """The engine's number. ValueError for what the engine cannot tensor_from_output: a dtype without number, elements that do not lie
-    in order.
-    """
+    """The engine's dtype number. ValueError for unsupported tensors: a dtype without a number, or noncontiguous
+    elements."""
     number = DTYPES.get(tensor.dtype)
     if number is None or tensor.layout is not torch.strided:
         raise ValueError(f"Tensor type {tensor.type()} is not supported.")
@@ -52,12 +49,12 @@ def checked_dtype(tensor: torch.Tensor) -> int:
 
 
 def in_main_memory(tensor: torch.Tensor) -> bool:
-    """Whether the engine can reach it. Everything else is staged."""
+    """Whether the engine can access the tensor. All others are staged."""
     return tensor.device.type == "cpu"
 
 
 def device_number(tensor: torch.Tensor) -> int:
-    """As the ranks compare it: -1 for main memory."""
+    """The device number that the ranks compare: -1 for main memory."""
     if in_main_memory(tensor):
         return CPU
     index = tensor.device.index
@@ -65,9 +62,9 @@ def device_number(tensor: torch.Tensor) -> int:
 
 
 def all_to_host(tensors: Sequence[torch.Tensor]) -> List[torch.Tensor]:
-    """The tensors' values in main memory of our own, complete when this returns.
+    """Copies the tensors to new buffers in main memory; the copies are complete on return.
 
-    The copies go through the streams that are current here, thus after the kernels that compute the tensors.
+    The copies use the current streams, so they run after the kernels that compute the tensors.
     """
     hosts = [allocate_host_buffer(tensor) for tensor in tensors]
     copies = [start_copy_to_host(tensor, host) for tensor, host in zip(tensors, hosts)]
@@ -77,12 +74,12 @@ def all_to_host(tensors: Sequence[torch.Tensor]) -> List[torch.Tensor]:
 
 
 def allocate_host_buffer(tensor: torch.Tensor) -> torch.Tensor:
-    """Main memory as large as the tensor; pinned, so that copies run at full speed and beside the host."""
+    """A buffer in main memory as large as the tensor; pinned, so that copies are fast and asynchronous."""
     return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.device.type == "cuda")
 
 
 class CompletedCopy:
-    """The event of a copy that was over when it was started."""
+    """Event of a copy that was complete when it was started."""
 
     @staticmethod
     def query() -> bool:
@@ -94,7 +91,7 @@ class CompletedCopy:
 
 
 def start_copy_to_host(tensor: torch.Tensor, host: torch.Tensor):  # type: ignore[no-untyped-def]
-    """Begins the copy, and returns what can be asked (`query`) or awaited (`synchronize`)."""
+    """Starts the copy and returns an event with `query` and `synchronize`."""
     if tensor.device.type != "cuda":
         host.copy_(tensor.detach())
         return CompletedCopy
@@ -103,7 +100,7 @@ def start_copy_to_host(tensor: torch.Tensor, host: torch.Tensor):  # type: ignor
 
 
 def record_event(tensor: torch.Tensor):  # type: ignore[no-untyped-def]
-    """Stands for what was started so far on the tensor's device, in its current stream."""
+    """Event after all work submitted so far to the current stream of the tensor's device."""
     if tensor.device.type != "cuda":
         return CompletedCopy
     with torch.cuda.device(tensor.device):
@@ -113,15 +110,14 @@ def record_event(tensor: torch.Tensor):  # type: ignore[no-untyped-def]
 
 
 def wait_in_stream(tensor: torch.Tensor, event) -> None:  # type: ignore[no-untyped-def]
-    """What is started next in the current stream of the tensor's device comes after the mark. Does not wait here."""
+    """Makes later work in the current stream of the tensor's device wait for the event. Does not block."""
     if event is not CompletedCopy:
         torch.cuda.current_stream(tensor.device).wait_event(event)
 
 
 def from_host(tensor: torch.Tensor, host: torch.Tensor) -> torch.Tensor:
-    """The values back in the tensor, for whoever uses it in the current stream. Pinned memory is not given away by
-    PyTorch before the copy is over, so nothing waits here.
-    """
+    """Copies the values back to the tensor, ordered with the current stream. PyTorch does not reuse pinned memory
+    before the copy is complete, so this does not wait."""
     if tensor is not host:
         with torch.no_grad():
             tensor.copy_(host, non_blocking=True)
@@ -129,7 +125,7 @@ def from_host(tensor: torch.Tensor, host: torch.Tensor) -> torch.Tensor:
 
 
 def tensor_from_output(output: "_core.Output", device: torch.device) -> torch.Tensor:
-    """A result that the engine made room for, as a tensor. On the CPU it is the engine's memory itself."""
+    """A result allocated by the engine, as a tensor. On the CPU it shares the engine's memory."""
     dtype = _TORCH_DTYPES[output.dtype]
     shape = output.shape
     if 0 in shape:
@@ -139,7 +135,7 @@ def tensor_from_output(output: "_core.Output", device: torch.device) -> torch.Te
         ctypes.memmove(result.data_ptr(), output.address, output.nbytes)
     else:
         array = numpy.asarray(output)
-        # NumPy has no bfloat16, and old PyTorch no uint16: the same two bytes under a name that both know.
+        # NumPy has no bfloat16, and old PyTorch no uint16: use a two-byte dtype that both know.
         if array.dtype == numpy.uint16:
             result = torch.from_numpy(array.view(numpy.int16)).view(dtype)
         else:
@@ -148,7 +144,7 @@ def tensor_from_output(output: "_core.Output", device: torch.device) -> torch.Te
 
 
 def entries(inputs: Sequence[torch.Tensor], outputs: Sequence[Optional[torch.Tensor]]) -> Tuple[Entry, ...]:
-    """As the engine takes them; an output of None is one that the engine makes room for."""
+    """Tensors in the engine's format; an output of None is allocated by the engine."""
     return tuple(
         (tensor.data_ptr(), 0 if output is None else output.data_ptr(), checked_dtype(tensor), tuple(tensor.shape))
         for tensor, output in zip(inputs, outputs)

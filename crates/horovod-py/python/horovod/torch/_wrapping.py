@@ -1,7 +1,5 @@
-"""How an optimizer becomes another one of the same class. `DistributedOptimizer` enters with the optimizer of the user
-and one of the two behaviours. What belongs to the wrapping is in attributes that begin with `_hvd_`; everything else
-is shared with the plain optimizer.
-"""
+"""Turns an optimizer into another one of the same class. `DistributedOptimizer` passes the user's optimizer and one of
+two behaviours. Attributes of the wrapping start with `_hvd_`; everything else is shared with the plain optimizer."""
 
 import copy
 from typing import Any, Dict, List, Tuple
@@ -11,14 +9,12 @@ import torch
 Named = Tuple[str, torch.Tensor]
 
 _OWN = "_hvd_"
-# What PyTorch's schedulers put on the instance, over the method of the class, would hide ours.
+# PyTorch's schedulers set these on the instance, which would hide the methods of the class.
 _METHODS_ON_INSTANCE = ("step", "zero_grad")
 
 
 def wrap(optimizer: torch.optim.Optimizer, behaviour: type) -> Any:
-    """An optimizer of a class of the same name, derived from the optimizer's, over the same parameters, options and
-    state.
-    """
+    """An optimizer of a derived class with the same name, sharing parameters, options and state."""
     plain = type(optimizer)
     members = {"__module__": behaviour.__module__, "__doc__": plain.__doc__}
     wrapped: Any = object.__new__(type(plain.__name__, (behaviour, plain), members))
@@ -31,7 +27,7 @@ def wrap(optimizer: torch.optim.Optimizer, behaviour: type) -> Any:
 
 
 class Wrapped:
-    """What both behaviours need. Stands before the optimizer's own class in the order of classes."""
+    """Common behaviour, before the optimizer's own class in the MRO."""
 
     _hvd_class: type
     _hvd_behaviour: type
@@ -40,7 +36,7 @@ class Wrapped:
 
     @property
     def _parameter_names(self) -> Dict[torch.Tensor, str]:
-        """Upstream's attribute: the name of each parameter on the wire, as given or by its place."""
+        """Upstream's attribute: the wire name of each parameter, as given or by position."""
         parameters = [parameter for group in self.param_groups for parameter in group["params"]]
         return {parameter: self._hvd_names[id(parameter)] for parameter in parameters}
 
@@ -54,14 +50,13 @@ class Wrapped:
         return plain
 
     def _hvd_distribute_like(self, other: Any, named: List[Named], twins: Dict[int, torch.Tensor]) -> None:
-        """Takes over the options of another one, for parameters that are copies (`twins`, by the id of the original) of
-        its.
-        """
+        """Takes over the options of another optimizer for copies of its parameters (`twins`, by the id of the
+        original)."""
         raise NotImplementedError
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        # A file outlives the job: what is loaded from it is the plain optimizer. By protocol 1, because later ones
-        # insist on the object's own class.
+        # A file outlives the job, so the plain optimizer is saved. Protocol 1, since later ones require the object's
+        # own class.
         return self._hvd_plain().__reduce_ex__(1)
 
     def __deepcopy__(self, memo: Dict[int, Any]) -> Any:

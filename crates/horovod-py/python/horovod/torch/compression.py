@@ -1,6 +1,5 @@
-"""How gradients travel: smaller on the wire, back in their own type afterwards. Users enter through `hvd.Compression`.
-Never touches a tensor that is not floating: a rounded integer would be a wrong one.
-"""
+"""Gradient compression for transport, available as `hvd.Compression`. Only floating-point tensors are compressed:
+rounding integers would change them."""
 
 from typing import Any, Optional, Tuple, Type
 
@@ -8,16 +7,16 @@ import torch
 
 
 class Compressor:
-    """The interface. A compressor of one's own may be given wherever `compression` is asked for."""
+    """Interface of a compressor. Users may pass their own as `compression`."""
 
     @staticmethod
     def compress(tensor: torch.Tensor) -> Tuple[torch.Tensor, Any]:
-        """What is sent, and what `decompress` has to know."""
+        """The tensor to send, and the context for `decompress`."""
         raise NotImplementedError
 
     @staticmethod
     def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
-        """The result in the form that the caller gave."""
+        """The result in the original dtype."""
         raise NotImplementedError
 
 

@@ -1,6 +1,5 @@
-"""Brings ranks to one state: parameters, an optimizer's state, any Python object. Scripts enter before training,
-elastic ones after every reset. Never leaves a rank with a mixture: what the root has is what all have afterwards.
-"""
+"""Synchronizes state over ranks: parameters, optimizer state, Python objects. Used before training, and after every
+reset in elastic training. Afterwards all ranks have exactly the root's state."""
 
 import ctypes
 from collections import Counter
@@ -18,9 +17,8 @@ from horovod.torch._handles import synchronize
 def broadcast_parameters(
     params: Union[Dict[str, torch.Tensor], List[torch.Tensor], List[Tuple[str, torch.Tensor]]], root_rank: int
 ) -> None:
-    """Gives all ranks the root's values, in place. Takes `model.state_dict()`, `dict(model.named_parameters())`, or a
-    list of tensors or of (name, tensor).
-    """
+    """Broadcasts the root's values in place. Accepts `model.state_dict()`, `dict(model.named_parameters())`, or a list
+    of tensors or of (name, tensor)."""
     named: List[Tuple[Optional[str], torch.Tensor]]
     if isinstance(params, dict):
         named = sorted(params.items())
@@ -34,15 +32,14 @@ def broadcast_parameters(
 def broadcast_optimizer_state(
     optimizer: torch.optim.Optimizer, root_rank: int, model: Optional[torch.nn.Module] = None
 ) -> None:
-    """Gives all ranks the root's state of the optimizer and its options (learning rate and so on).
+    """Broadcasts the root's optimizer state and options (learning rate etc.).
 
-    The root describes its state, so the other ranks need have none or may have another one. A state that is still empty
-    stays empty, so that the first step begins like that of a single process; upstream creates it by a step with zero
-    gradients, and like there the gradients are zero afterwards. `model` tells which of them are sparse: those of its
-    sparse embeddings.
+    The root describes its state, so other ranks may have none or another one. An empty state stays empty, so that
+    the first step is like that of a single process; upstream creates it by a step with zero gradients, and as there,
+    gradients are zero afterwards. `model` tells which gradients are sparse: those of its sparse embeddings.
     """
     if isinstance(optimizer, torch.optim.LBFGS):
-        # It keeps its history in lists that grow with the steps, and expects it at one device.
+        # LBFGS keeps its history in lists that grow with the steps, and expects it on one device.
         raise ValueError("cannot broadcast torch.optim.LBFGS state")
     is_root = basics.rank() == root_rank
     state_dict = optimizer.state_dict()
@@ -70,8 +67,8 @@ def broadcast_optimizer_state(
 def broadcast_object(
     obj: Any, root_rank: int = 0, name: Optional[str] = None, process_set: ProcessSet = global_process_set
 ) -> Any:
-    """The root's object on every rank of the set, by cloudpickle. What the others pass is not looked at."""
-    # Not the type's name, which may differ between ranks.
+    """Broadcasts the root's object to every rank of the set with cloudpickle. Objects of other ranks are ignored."""
+    # Not the name of the type, which may differ between ranks.
     name = "broadcast_object" if name is None else name
     if basics.rank() == root_rank:
         sent = _pickled(obj)
@@ -87,7 +84,7 @@ def broadcast_object(
 
 
 def allgather_object(obj: Any, name: Optional[str] = None, process_set: ProcessSet = global_process_set) -> List[Any]:
-    """The objects of all ranks of the set, in their order, by cloudpickle."""
+    """Gathers the objects of all ranks of the set, in order, with cloudpickle."""
     name = "allgather_object" if name is None else name
     sent = _pickled(obj)
     lengths = synchronize(allgather_async(torch.tensor([sent.numel()]), f"{name}.sz", process_set))
@@ -96,7 +93,7 @@ def allgather_object(obj: Any, name: Optional[str] = None, process_set: ProcessS
 
 
 def _zero_gradients(optimizer: torch.optim.Optimizer, model: Optional[torch.nn.Module]) -> None:
-    """Gives every trained parameter a gradient of zero, in the layout that the optimizer expects."""
+    """Gives every trained parameter a zero gradient in the layout that the optimizer expects."""
     embeddings = [module for module in model.modules() if isinstance(module, torch.nn.Embedding)] if model else []
     sparse = {id(parameter) for embedding in embeddings if embedding.sparse for parameter in embedding.parameters()}
     for group in optimizer.param_groups:
@@ -107,12 +104,12 @@ def _zero_gradients(optimizer: torch.optim.Optimizer, model: Optional[torch.nn.M
             is_sparse = isinstance(optimizer, torch.optim.SparseAdam) or (
                 isinstance(optimizer, torch.optim.SGD) and id(parameter) in sparse
             )
-            # By rows, as the gradients of embeddings are: autograd adds only what has the same sparse dimensions.
+            # Sparse in the first dimension, as gradients of embeddings: autograd only adds equal sparse dimensions.
             parameter.grad = zero.to_sparse(min(1, zero.dim())) if is_sparse else zero
 
 
 class _TensorSlot(NamedTuple):
-    """Stands in the description of a state where a tensor is."""
+    """Placeholder for a tensor in the description of a state."""
 
     key: str
     shape: Tuple[int, ...]
@@ -121,7 +118,7 @@ class _TensorSlot(NamedTuple):
 
 
 def _describe(state: Dict[Any, Any]) -> Tuple[Any, List[Tuple[str, torch.Tensor]]]:
-    """The state with places instead of tensors, and the tensors in the order of their places."""
+    """The state with placeholders instead of tensors, and the tensors in order."""
     tensors: List[Tuple[str, torch.Tensor]] = []
 
     def describe(value: Any, key: str) -> Any:
@@ -140,14 +137,14 @@ def _describe(state: Dict[Any, Any]) -> Tuple[Any, List[Tuple[str, torch.Tensor]
 def _rebuild(
     described: Any, groups: List[Dict[str, Any]], device: torch.device
 ) -> Tuple[Dict[str, Any], List[Tuple[str, torch.Tensor]]]:
-    """A state dict with room where the root has tensors, and that room in the order of the places."""
+    """A state dict with allocated tensors for the root's placeholders, and those tensors in order."""
     tensors: List[Tuple[str, torch.Tensor]] = []
 
     def rebuild(value: Any) -> Any:
         if isinstance(value, _TensorSlot):
-            room = torch.zeros(value.shape, dtype=value.dtype, device="cpu" if value.on_cpu else device)
-            tensors.append((value.key, room))
-            return room
+            allocated = torch.zeros(value.shape, dtype=value.dtype, device="cpu" if value.on_cpu else device)
+            tensors.append((value.key, allocated))
+            return allocated
         if isinstance(value, dict):
             return {inner: rebuild(held) for inner, held in value.items()}
         if type(value) in (list, tuple):
@@ -158,7 +155,7 @@ def _rebuild(
 
 
 def _broadcast_all(named: Iterable[Tuple[Optional[str], torch.Tensor]], root_rank: int) -> None:
-    """All at once, then waits. Tensors whose elements do not lie in order go by a copy that does."""
+    """Broadcasts all tensors at once and waits. Noncontiguous tensors are copied."""
     started = []
     for name, tensor in named:
         if not isinstance(tensor, torch.Tensor):

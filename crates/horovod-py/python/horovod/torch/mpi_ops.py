@@ -1,6 +1,5 @@
-"""The collectives of `horovod.torch`. Everything that computes or moves tensors between ranks is here; the forms that
-wait and return a new tensor have gradients. `horovod.torch` re-exports it all; the name of this module is Horovod's.
-"""
+"""The collectives of `horovod.torch`. Synchronous functions that return a new tensor have gradients. Re-exported by
+`horovod.torch`; the module name is upstream's."""
 
 from typing import Any, List, Optional, Sequence, Tuple, Type, Union
 
@@ -80,7 +79,7 @@ from horovod.torch._reductions import (  # noqa: F401
 )
 from horovod.torch.compression import Compression, Compressor
 
-# Upstream's name, through which other packages reach the job.
+# Upstream's name, which other packages use.
 _basics = HorovodBasics(__file__, "mpi_lib_v2")
 
 
@@ -94,9 +93,8 @@ def allreduce(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
-    """The tensor reduced over all ranks of the set: averaged, when no op is given. Its gradient is reduced in the same
-    way.
-    """
+    """Reduces the tensor over all ranks of the set; averages unless an op is given. Its gradient is reduced in the same
+    way."""
     op = handle_average_backwards_compatibility(op, average)
     sent, context = compression.compress(tensor)
     reduced = HorovodAllreduce.apply(sent, None, name, op, prescale_factor, postscale_factor, process_set)
@@ -126,7 +124,7 @@ def grouped_allreduce(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> List[torch.Tensor]:
-    """The tensors reduced over all ranks of the set, all or none."""
+    """Reduces a group of tensors over all ranks of the set, all or none."""
     op = handle_average_backwards_compatibility(op, average)
     sent, contexts = _compress(compression, tensors)
     reduced = HorovodGroupedAllreduce.apply(None, name, op, prescale_factor, postscale_factor, process_set, *sent)
@@ -142,7 +140,7 @@ def grouped_allreduce_(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> Tuple[torch.Tensor, ...]:
-    """Reduces the tensors in place, all or none. Has no gradient."""
+    """Reduces a group of tensors in place, all or none. Has no gradient."""
     return synchronize(
         grouped_allreduce_async_(tensors, average, name, op, prescale_factor, postscale_factor, process_set)
     )
@@ -151,28 +149,28 @@ def grouped_allreduce_(
 def allgather(
     tensor: torch.Tensor, name: Optional[str] = None, process_set: ProcessSet = global_process_set
 ) -> torch.Tensor:
-    """The rows of all ranks of the set in their order. Ranks may have different numbers of rows."""
+    """Gathers the rows of all ranks of the set in order. Ranks may have different numbers of rows."""
     return HorovodAllgather.apply(tensor, name, process_set)
 
 
 def grouped_allgather(
     tensors: Sequence[torch.Tensor], name: Optional[str] = None, process_set: ProcessSet = global_process_set
 ) -> Tuple[torch.Tensor, ...]:
-    """Gathers the tensors, all or none."""
+    """Gathers a group of tensors, all or none."""
     return HorovodGroupedAllgather.apply(name, process_set, *checked_group(tensors))
 
 
 def broadcast(
     tensor: torch.Tensor, root_rank: int, name: Optional[str] = None, process_set: ProcessSet = global_process_set
 ) -> torch.Tensor:
-    """The root's tensor on every rank of the set. The root is a global rank."""
+    """Returns the root's tensor on every rank of the set. The root is a global rank."""
     return HorovodBroadcast.apply(tensor, root_rank, name, process_set)
 
 
 def broadcast_(
     tensor: torch.Tensor, root_rank: int, name: Optional[str] = None, process_set: ProcessSet = global_process_set
 ) -> torch.Tensor:
-    """Puts the root's values in place of this rank's. Has no gradient."""
+    """Broadcasts the root's values in place. Has no gradient."""
     return synchronize(broadcast_async_(tensor, root_rank, name, process_set))
 
 
@@ -182,9 +180,8 @@ def alltoall(
     name: Optional[str] = None,
     process_set: ProcessSet = global_process_set,
 ) -> Union[torch.Tensor, Tuple[torch.Tensor, torch.Tensor]]:
-    """Sends `splits[i]` rows to rank i of the set, equally many to each without splits. The rows that came, ordered by
-    sender; with splits also how many came from each.
-    """
+    """Sends `splits[i]` rows to rank i of the set, equally many to each without splits. Returns the received rows,
+    ordered by sender; with splits also their number per sender."""
     output, received = HorovodAlltoall.apply(tensor, splits, name, process_set)
     return output if splits is None else (output, received)
 
@@ -198,9 +195,8 @@ def reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> torch.Tensor:
-    """This rank's share of the rows of the reduced tensor. The first ranks get one row more when they do not divide
-    evenly.
-    """
+    """Returns this rank's share of the rows of the reduced tensor. If they do not divide evenly, the first ranks get
+    one row more."""
     sent, context = compression.compress(tensor)
     reduced = HorovodReducescatter.apply(sent, name, op, process_set, prescale_factor, postscale_factor)
     return compression.decompress(reduced, context)
@@ -215,16 +211,15 @@ def grouped_reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> List[torch.Tensor]:
-    """This rank's share of the rows of each reduced tensor, all or none."""
+    """Returns this rank's share of the rows of each reduced tensor, all or none."""
     sent, contexts = _compress(compression, tensors)
     reduced = HorovodGroupedReducescatter.apply(name, op, process_set, prescale_factor, postscale_factor, *sent)
     return [compression.decompress(tensor, context) for tensor, context in zip(reduced, contexts)]
 
 
 def join(device: int = -1) -> int:
-    """This rank has no more data: it gives zeros to the others' allreduces until all have joined. The rank that joined
-    last.
-    """
+    """This rank has no more data: it contributes zeros to the others' allreduces until all have joined. Returns the
+    rank that joined last."""
     return _core.join()
 
 

@@ -1,7 +1,5 @@
-"""`hvd.DistributedOptimizer`: any PyTorch optimizer, with gradients reduced over the ranks before each step. Scripts
-enter with the optimizer they have. The result is an optimizer of the same class that shares parameters, options and
-state with it.
-"""
+"""`hvd.DistributedOptimizer`: wraps a PyTorch optimizer so that gradients are reduced over the ranks before each step.
+The result is an optimizer of the same class that shares parameters, options and state with it."""
 
 import os
 import warnings
@@ -37,13 +35,14 @@ def DistributedOptimizer(
     them.
 
     named_parameters: usually `model.named_parameters()`. The names must be the same on all ranks.
-    backward_passes_per_step: gradients of so many passes are added up locally, then reduced once.
-    op: Average, Sum, Min, Max, Product; Adasum combines what the steps of the ranks changed.
-    gradient_predivide_factor: with Average, the sum is divided by this factor before it and by size / factor after it.
-    groups: how many groups of parameters, or lists of parameters, are to be reduced together. num_groups is its old
-        name.
-    sparse_as_dense: sparse gradients are made dense and reduced, instead of gathered; the optimizer gets sparse ones.
-    process_set: the ranks among which gradients are reduced. On others the optimizer stays as it was.
+    backward_passes_per_step: number of passes whose gradients are accumulated locally before one reduction.
+    op: Average, Sum, Min, Max, Product; Adasum combines the parameter changes of the ranks' steps.
+    gradient_predivide_factor: with Average, gradients are divided by this factor before the sum and by size / factor
+    after it.
+    groups: number of groups of parameters, or lists of parameters, to reduce together. num_groups is its deprecated
+    name.
+    sparse_as_dense: sparse gradients are made dense and reduced instead of gathered; the optimizer gets sparse ones.
+    process_set: the ranks among which gradients are reduced. On other ranks the optimizer is unchanged.
     """
     if isinstance(optimizer, (_DistributedOptimizer, DeltaOptimizer)):
         raise ValueError("The optimizer is distributed already: its gradients would be reduced twice.")
@@ -68,14 +67,14 @@ def DistributedOptimizer(
 
 
 class _DistributedOptimizer(Wrapped):
-    """What a wrapped optimizer does differently. Stands before the optimizer's own class in the order of classes."""
+    """Behaviour of a wrapped optimizer, before the optimizer's own class in the MRO."""
 
     def _hvd_distribute(self, named: List[Named], groups: Groups, shared: ReducerState) -> None:
         self._hvd_synchronized = False
         self._hvd_should_synchronize = True
         self._hvd_names = {id(parameter): name for name, parameter in named}
         self._hvd_shared = shared
-        # A rank alone has nobody to talk to; in an elastic job that may change.
+        # A single rank has no peers; in an elastic job that may change.
         is_alone = basics.size() == 1 and os.environ.get("HOROVOD_ELASTIC") != "1"
         takes_part = shared.process_set.included() and not is_alone
         self._hvd_reducer = GradientReducer(shared, named, groups) if takes_part else None
@@ -93,7 +92,7 @@ class _DistributedOptimizer(Wrapped):
         return self._hvd_shared.passes
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """From the next step on. Not between backward and step."""
+        """Takes effect in the next step. Must not be called between backward and step."""
         if passes <= 0:
             raise ValueError("backward_passes_per_step must be > 0")
         self._hvd_shared.passes = passes
@@ -101,16 +100,15 @@ class _DistributedOptimizer(Wrapped):
             self._hvd_reducer.reset_pass_counts()
 
     def synchronize(self) -> None:
-        """Waits until all gradients are reduced. For whoever has to look at them before the step (to clip them, say),
-        and then calls `step` within `skip_synchronize()`.
-        """
+        """Waits until all gradients are reduced. For inspecting or clipping them before the step, which is then called
+        within `skip_synchronize()`."""
         if self._hvd_reducer is not None:
             self._hvd_reducer.wait()
         self._hvd_synchronized = True
 
     @contextmanager
     def skip_synchronize(self) -> Iterator[None]:
-        """Within it `step` takes the gradients as they are, because `synchronize` was called before."""
+        """Within this context `step` does not synchronize, because `synchronize` was called before."""
         self._hvd_should_synchronize = False
         try:
             yield
@@ -134,7 +132,7 @@ class _DistributedOptimizer(Wrapped):
         self._hvd_synchronized = False
         return super().step(closure)  # type: ignore[misc]
 
-    # PyTorch wraps `step` of every class it meets to run the hooks of users. The class below has that already: once is
+    # PyTorch wraps `step` of every optimizer class to run the user's hooks. The base class already has that; once is
     # enough.
     step.hooked = True  # type: ignore[attr-defined]
 
@@ -148,7 +146,7 @@ class _DistributedOptimizer(Wrapped):
         super().zero_grad(*args, **kwargs)  # type: ignore[misc]
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """As the wrapped optimizer's. Forgets gradients that are on their way."""
+        """As the wrapped optimizer's. Drops gradients in flight."""
         self._hvd_synchronized = False
         self._hvd_should_synchronize = True
         if self._hvd_reducer is not None:
@@ -164,7 +162,7 @@ class _DistributedOptimizer(Wrapped):
             self._hvd_reducer.add(new)
 
     def _hvd_reducing(self, closure: Callable[[], Any]) -> Callable[[], Any]:
-        """The closure, with the gradients that it computes reduced before the optimizer sees them."""
+        """The closure, with its gradients reduced before the optimizer uses them."""
 
         def reduced() -> Any:
             loss = closure()
@@ -177,6 +175,6 @@ class _DistributedOptimizer(Wrapped):
     def _hvd_distribute_like(self, other: Any, named: List[Named], twins: Dict[int, torch.Tensor]) -> None:
         groups = None
         if other._hvd_reducer is not None:
-            # As they are, not as they were asked for: a copy may be made on one rank alone, without asking the others.
+            # The actual groups, not the requested ones: a copy may be made on one rank alone, without communication.
             groups = [[twins[id(original)] for original in group] for group in other._hvd_reducer.groups()]
         self._hvd_distribute(named, groups, other._hvd_shared.clone_idle())

@@ -1,6 +1,5 @@
-"""Batch normalisation over the batches of all ranks, as if they were one. Models enter through `hvd.SyncBatchNorm`, on
-CPU and GPU. With one rank, and in evaluation, it is PyTorch's own batch norm.
-"""
+"""Batch normalisation over the batches of all ranks, on CPU and GPU. With one rank, and in evaluation, it is PyTorch's
+own batch norm."""
 
 from typing import Any, Optional, Tuple
 
@@ -16,9 +15,8 @@ from horovod.torch._reductions import allreduce_async_
 
 
 class SyncBatchNorm(_BatchNorm):
-    """Takes (N, C, ...) like BatchNorm1d to BatchNorm3d. Every rank has to run it equally often, with any number of
-    samples.
-    """
+    """Accepts (N, C, ...) like BatchNorm1d to BatchNorm3d. Every rank has to run it equally often, with any number of
+    samples."""
 
     def __init__(
         self,
@@ -44,7 +42,7 @@ class SyncBatchNorm(_BatchNorm):
         return output
 
     def _track(self, mean: torch.Tensor, variance: torch.Tensor, count: float) -> None:
-        """Moves the running statistics as PyTorch does: the variance there is the unbiased one."""
+        """Updates the running statistics as PyTorch does, with the unbiased variance."""
         assert self.num_batches_tracked is not None and self.running_mean is not None and self.running_var is not None
         self.num_batches_tracked.add_(1)
         # Without a momentum it is the average over all batches so far.
@@ -56,9 +54,8 @@ class SyncBatchNorm(_BatchNorm):
 
 
 class _SyncBatchNorm(torch.autograd.Function):
-    """Statistics travel in float32, or float64 for float64 input, whatever the input's precision. One exchange each
-    way.
-    """
+    """Statistics are exchanged in float32, or float64 for float64 input, whatever the input's precision. One exchange
+    in each direction."""
 
     @staticmethod
     def forward(
@@ -69,7 +66,7 @@ class _SyncBatchNorm(torch.autograd.Function):
         ctx.save_for_backward(input, weight, mean, torch.rsqrt(variance + eps))
         ctx.count = float(count)
         scale, shift = (None if tensor is None else tensor.to(dtype) for tensor in (weight, bias))
-        # Not training: it normalises by the statistics given.
+        # Not in training mode, so it normalises with the given statistics.
         output = batch_norm(input.to(dtype), mean, variance, scale, shift, training=False, eps=eps).to(input.dtype)
         ctx.mark_non_differentiable(mean, variance, count)
         return output, mean, variance, count
@@ -83,7 +80,7 @@ class _SyncBatchNorm(torch.autograd.Function):
         deviation = input.to(dtype) - _per_channel(mean, input)
         sum_gradient = gradient.sum(others)
         sum_product = (gradient * deviation).sum(others)
-        # These stay the rank's own: the optimizer reduces them like every gradient of a parameter.
+        # These stay local: the optimizer reduces them like every parameter gradient.
         grad_weight = (sum_product * inverse_std).to(weight.dtype) if ctx.needs_input_grad[1] else None
         grad_bias = sum_gradient.to(weight.dtype) if ctx.needs_input_grad[2] else None
         grad_input = None
@@ -101,10 +98,10 @@ class _SyncBatchNorm(torch.autograd.Function):
 
 
 def _whole_statistics(input: torch.Tensor, dtype: torch.dtype) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Mean and biased variance of each channel over the samples of all ranks, and how many samples there are.
+    """Mean and biased variance of each channel over the samples of all ranks, and the number of samples.
 
-    Each rank sends its own mean, variance and count. Means and deviations are combined rather than sums of squares,
-    which would lose what is small beside a large mean.
+    Each rank sends its mean, variance and count. Combining means and deviations instead of sums of squares avoids
+    cancellation for large means.
     """
     channels = input.shape[1]
     others = _all_but_channels(input)
@@ -129,5 +126,5 @@ def _all_but_channels(input: torch.Tensor) -> Tuple[int, ...]:
 
 
 def _per_channel(values: torch.Tensor, input: torch.Tensor) -> torch.Tensor:
-    """Shaped so that it meets the input's channels."""
+    """Reshapes values to broadcast over the input's channels."""
     return values.view(1, -1, *([1] * (input.dim() - 2)))

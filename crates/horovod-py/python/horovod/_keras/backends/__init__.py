@@ -1,6 +1,6 @@
-"""How gradients are reduced under each backend of Keras. One file per backend, with the same names in each: `Reduction` and `Aggregation`.
+"""Gradient reduction for each Keras backend. One file per backend, each with the classes `Reduction` and `Aggregation`.
 
-A backend's file is imported only when that backend is in use: TensorFlow is not imported for a model of PyTorch or JAX.
+A backend's file is imported only if that backend is in use: TensorFlow is not imported for a PyTorch or JAX model.
 """
 
 import importlib
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def backend_name(keras_object: Any) -> str:
-    """The backend under an optimizer or a model: tensorflow, torch or jax. Keras 2 knows TensorFlow only."""
+    """The backend of an optimizer or a model: tensorflow, torch or jax. Keras 2 only has TensorFlow."""
     if any(kind.__module__.split(".")[0] == "keras" for kind in type(keras_object).__mro__):
         return of_keras()
     return "tensorflow"

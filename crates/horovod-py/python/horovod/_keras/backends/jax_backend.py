@@ -1,7 +1,7 @@
-"""Keras on JAX: one ordered host callback per step inside the compiled function.
+"""Keras on JAX: one ordered host callback per step inside of the compiled function.
 
-The callback asks for all gradients of the step and then waits for all, and callbacks are ordered: ranks cannot wait for each other. Nothing
-of a trace is kept here.
+The callback submits all gradients of the step before it waits for them, and callbacks are ordered, so ranks cannot
+deadlock. No tracing state is kept.
 """
 
 from typing import Any, Callable, List, Tuple
@@ -59,7 +59,7 @@ class Reduction:
 
 
 class Aggregation:
-    """Not offered: Keras itself accumulates gradients under JAX."""
+    """Not supported: Keras itself accumulates gradients under JAX."""
 
     def __init__(self, backward_passes_per_step: int, allreduce_func: Any, sparse_as_dense: bool, average_aggregated_gradients: bool):
         raise NotImplementedError(

@@ -1,4 +1,4 @@
-"""Keras on TensorFlow: the batch of horovod.tensorflow, eager or traced."""
+"""Keras on TensorFlow: uses the batched reduction of horovod.tensorflow, eager or traced."""
 
 from typing import Any, Callable, List
 
@@ -18,7 +18,7 @@ class Reduction:
 
 
 class Aggregation(LocalGradientAggregationHelper):
-    """Sums in variables beside the optimizer's own."""
+    """Accumulates in variables beside the optimizer's own."""
 
     def __init__(self, n_passes: int, reduction: Callable[..., Any], sparse_as_dense: bool, average: bool):
         super().__init__(
@@ -38,12 +38,12 @@ class Aggregation(LocalGradientAggregationHelper):
 
 
 def _ensure_built(optimizer: Any, variables: List[Any]) -> None:
-    """Its variables cannot be made inside of a branch."""
+    """Variables cannot be created inside of a conditional branch."""
     if getattr(optimizer, "built", False) or getattr(optimizer, "_built", False):
         return
     with tf.init_scope():
         if hasattr(optimizer, "_create_all_weights"):
-            # Keras 2's legacy optimizers. Makes what is not there yet.
+            # Legacy optimizers of Keras 2. Creates missing variables.
             optimizer._create_all_weights(variables)
         else:
             optimizer.build(variables)

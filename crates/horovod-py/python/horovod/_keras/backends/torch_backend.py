@@ -1,4 +1,4 @@
-"""Keras on PyTorch: gradients are tensors that are there, reduced asynchronously by horovod.torch."""
+"""Keras on PyTorch: gradients are eager tensors, reduced asynchronously by horovod.torch."""
 
 from typing import Any, Callable, List, Optional
 
@@ -35,7 +35,7 @@ class Reduction:
 
 
 class Aggregation:
-    """Nothing is traced here: sums are tensors, and passes are counted in Python."""
+    """Accumulates in tensors and counts passes in Python, since nothing is traced."""
 
     def __init__(self, backward_passes_per_step: int, allreduce_func: Any, sparse_as_dense: bool, average_aggregated_gradients: bool):
         self._n_passes, self._reduce = backward_passes_per_step, allreduce_func

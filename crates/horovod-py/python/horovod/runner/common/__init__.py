@@ -1,1 +1,1 @@
-"""What launchers of any kind share. Entered through its modules; holds nothing itself."""
+"""Modules shared by launchers of any kind."""

@@ -1,2 +1,1 @@
-"""The key-value store where the ranks of a job meet: server and client. Entered through its modules; holds nothing
-itself."""
+"""The key-value store for the rendezvous of a job: server and client."""

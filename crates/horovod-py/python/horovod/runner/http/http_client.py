@@ -1,5 +1,5 @@
-"""A client of the launcher's key-value server. Workers that run a function enter here. A connection is tried again,
-and so is an answer that is neither yes nor no: three times, half a second apart."""
+"""Client of the launcher's key-value server, for workers that run a function. Failed connections and unexpected
+responses are retried three times, half a second apart."""
 
 import http.client
 import time
@@ -8,12 +8,12 @@ from typing import Optional
 _ATTEMPTS = 3
 _BETWEEN_ATTEMPTS_S = 0.5
 _REQUEST_TIMEOUT_S = 40.0
-# Longer would meet the patience of proxies.
+# Below the usual timeouts of proxies.
 _MAX_WAIT_S = 10.0
 
 
 def read_data_from_kvstore(addr: str, port: int, scope: str, key: str, timeout_s: float = 60.0) -> bytes:
-    """The value; waits for it."""
+    """Returns the value; waits for it."""
     deadline = time.monotonic() + timeout_s
     while True:
         wait_s = max(0.0, min(deadline - time.monotonic(), _MAX_WAIT_S))
@@ -21,7 +21,7 @@ def read_data_from_kvstore(addr: str, port: int, scope: str, key: str, timeout_s
         if value is not None:
             return value
         if time.monotonic() >= deadline:
-            raise RuntimeError(f"/{scope}/{key} did not come to the launcher's server {addr}:{port} in {timeout_s:g} s")
+            raise RuntimeError(f"/{scope}/{key} was not set on the launcher's server {addr}:{port} within {timeout_s:g} s")
 
 
 def put_data_into_kvstore(addr: str, port: int, scope: str, key: str, value: bytes) -> None:
@@ -33,7 +33,7 @@ def delete_data_from_kvstore(addr: str, port: int, scope: str, key: str) -> None
 
 
 def _request(addr: str, port: int, method: str, path: str, body: bytes = b"") -> Optional[bytes]:
-    """The body of a 200; None for a 404."""
+    """The body of a 200 response; None for a 404."""
     for attempt in range(_ATTEMPTS):
         if attempt:
             time.sleep(_BETWEEN_ATTEMPTS_S)

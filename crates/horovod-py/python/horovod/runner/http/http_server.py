@@ -1,8 +1,9 @@
-"""Where the ranks of a job find each other: a key-value store over HTTP with the paths of Horovod's launcher. The
-launcher starts one per job; our engine and upstream's both speak to it. Never looks into a value.
+"""Rendezvous server: a key-value store over HTTP with the paths of Horovod's launcher, one per job. Works with our
+engine and upstream's. Never interprets a value.
 
-`PUT`, `GET` and `DELETE` on `/<scope>/<key>`. Beyond upstream, `GET ...?wait=SECONDS` answers as soon as the key is
-there, so that a rank need not ask again and again."""
+`PUT`, `GET` and `DELETE` on `/<scope>/<key>`. As an extension, `GET ...?wait=SECONDS` responds as soon as the key
+exists, so that ranks need not poll.
+"""
 
 import socket
 import threading
@@ -16,12 +17,12 @@ from horovod.runner.common.util.hosts import SlotInfo
 _MAX_WAIT_S = 30.0
 _MAX_BODY_BYTES = 1 << 30
 _BODY_TIMEOUT_S = 3.0
-# Of a connection that is kept and says nothing.
+# Timeout of an idle keep-alive connection.
 _IDLE_TIMEOUT_S = 60.0
 
 
 class Store:
-    """Scopes, keys and values, and Horovod's rule for when a scope is done with."""
+    """Scopes, keys and values, with Horovod's rule for the end of a scope."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -30,7 +31,7 @@ class Store:
         self._finished: Dict[str, Set[str]] = {}
 
     def expect_scopes(self, scopes: Dict[str, int]) -> None:
-        """How many ranks use each scope that is known in advance. Forgets what those held."""
+        """Sets the number of ranks of each predefined scope, and clears those scopes."""
         with self._changed:
             self._expected = dict(scopes)
             for scope in scopes:
@@ -43,7 +44,7 @@ class Store:
             self._changed.notify_all()
 
     def get(self, scope: str, key: str, wait_s: float = 0.0) -> Optional[bytes]:
-        """None when the key is not there, nor comes in time."""
+        """Returns None if the key does not exist in time."""
         deadline = time.monotonic() + wait_s
         with self._changed:
             while True:
@@ -54,8 +55,8 @@ class Store:
                 self._changed.wait(left)
 
     def delete(self, scope: str, key: str) -> None:
-        """Rank `key` has finished with the scope. A known scope is emptied when its last rank says so, since the
-        others may still be reading; of any other scope the key itself goes."""
+        """Rank `key` has finished with the scope. A predefined scope is cleared when its last rank has finished, since
+        others may still be reading; in any other scope only the key is deleted."""
         with self._changed:
             if scope not in self._expected:
                 values = self._scopes.get(scope, {})
@@ -63,7 +64,7 @@ class Store:
                 if not values:
                     self._scopes.pop(scope, None)
                 return
-            # A set, because a client that lost our answer asks again.
+            # A set, because a client that missed the response repeats its request.
             finished = self._finished.setdefault(scope, set())
             finished.add(key)
             if len(finished) >= self._expected[scope]:
@@ -72,11 +73,11 @@ class Store:
 
 
 class KVStoreHandler(BaseHTTPRequestHandler):
-    """One connection."""
+    """Handler of one connection."""
 
     protocol_version = "HTTP/1.1"
     timeout = _IDLE_TIMEOUT_S
-    # Head and body leave in one write: a small reply in two pieces would wait for an acknowledgement.
+    # Header and body are sent in one write: in two, a small response would wait for a delayed acknowledgement.
     wbufsize = 64 * 1024
     disable_nagle_algorithm = True
     server: "_Listener"
@@ -104,7 +105,7 @@ class KVStoreHandler(BaseHTTPRequestHandler):
             self._reply(200)
 
     def _parse_path(self) -> Optional[Tuple[str, str, float]]:
-        """Scope, key and how long to wait; None when the request has been refused."""
+        """Scope, key and wait time; None after an error response."""
         url = urlsplit(self.path)
         scope, _, key = url.path.lstrip("/").partition("/")
         try:
@@ -145,7 +146,7 @@ class KVStoreHandler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Says nothing: stderr belongs to the ranks."""
+        """No log output: stderr belongs to the ranks."""
 
 
 class _Listener(ThreadingHTTPServer):
@@ -159,11 +160,11 @@ class _Listener(ThreadingHTTPServer):
         super().__init__(address, handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away in the middle is no news."""
+        """Ignores clients that disconnect in the middle of a request."""
 
 
 class KVStoreServer:
-    """A running store. Listens on `address`; only this host can reach the default."""
+    """A running store. Listens on `address`; the default is only reachable from this host."""
 
     def __init__(self, verbose: int = 0, address: str = "127.0.0.1") -> None:
         self._verbose = verbose
@@ -172,7 +173,7 @@ class KVStoreServer:
         self.store = Store()
 
     def start(self, handler_cls: type = KVStoreHandler) -> int:
-        """The port."""
+        """Starts the server and returns its port."""
         self._listener = _Listener((self._address, 0), handler_cls, self.store)
         threading.Thread(target=self._listener.serve_forever, args=(0.1,), daemon=True).start()
         port = int(self._listener.server_address[1])
@@ -188,10 +189,10 @@ class KVStoreServer:
 
 
 class RendezvousServer(KVStoreServer):
-    """The store where ranks meet."""
+    """The store for the rendezvous of ranks."""
 
     def init(self, host_assignments: List[SlotInfo]) -> None:
-        """Tells it who will come: all of them, those of one host, those with one local rank."""
+        """Defines the scopes: all ranks, those of each host, and those with each local rank."""
         scopes: Dict[str, int] = {}
         for slot in host_assignments:
             for scope in ("global", f"local_{slot.hostname}", f"cross_{slot.local_rank}"):

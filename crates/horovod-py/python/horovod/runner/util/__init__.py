@@ -1,2 +1,1 @@
-"""Tools that only our launcher uses: ssh, threads, addresses, a cache. Entered through its modules; holds nothing
-itself."""
+"""Utilities of the launcher: ssh, threads, addresses, a cache."""

@@ -1,5 +1,5 @@
-"""What the launcher found out a short while ago, such as which hosts answer to ssh. A file in ~/.horovod that may
-vanish at any time: without it the launcher asks again. Holds nothing secret."""
+"""Cache of the launcher, for example of hosts reachable by ssh. A file in ~/.horovod that may be deleted at any time.
+Contains no secrets."""
 
 import hashlib
 import json
@@ -9,7 +9,7 @@ from typing import Any, Dict, Optional
 
 
 class Cache:
-    """Values by name, each good for `staleness_minutes`, of one set of `parameters`."""
+    """Values by name, each valid for `staleness_minutes`, for one set of `parameters`."""
 
     def __init__(self, folder: Optional[str] = None, staleness_minutes: float = 60, parameters: str = "") -> None:
         folder = folder or os.path.join(os.path.expanduser("~"), ".horovod")
@@ -29,13 +29,13 @@ class Cache:
         values[key] = (time.time(), value)
         try:
             os.makedirs(os.path.dirname(self._path), mode=0o700, exist_ok=True)
-            # Renamed into place: another launcher may be reading it.
+            # Renamed atomically, since another launcher may be reading it.
             temporary = f"{self._path}.{os.getpid()}"
             with open(temporary, "w") as file:
                 json.dump(values, file)
             os.replace(temporary, self._path)
         except OSError:
-            pass  # A home that cannot be written to only makes the next start slower.
+            pass  # Without the cache the next start is only slower.
 
     def _read(self) -> Dict[str, Any]:
         try:

@@ -1,5 +1,5 @@
-"""Which of a job's hosts are others, and where they reach this one. The launcher enters here, and packages that know
-upstream's functions."""
+"""Which hosts of a job are remote, and the address at which they reach this one. Also has upstream's functions for
+other packages."""
 
 from typing import Iterable, List, Optional, Sequence, Set
 
@@ -32,13 +32,13 @@ def get_local_host_addresses() -> Set[str]:
 
 
 def get_local_intfs(nic: Optional[str] = None) -> Set[str]:
-    """The loopback interfaces; of these only `nic`, when that is given."""
+    """The loopback interfaces; only `nic` of them, if given."""
     return {name for name in loopback_interfaces() if nic is None or name == nic}
 
 
 def job_interfaces(nics: Iterable[str], remote_hosts: List[str]) -> List[str]:
-    """For traffic between ranks: those asked for, or the loopback when all are here. Otherwise none is named, and
-    each engine takes the way that leads to its peer."""
+    """Interfaces for traffic between ranks: the requested ones, or the loopback if all ranks are local. Otherwise none,
+    and each engine uses the route to its peer."""
     return list(nics) or ([] if remote_hosts else loopback_interfaces())
 
 

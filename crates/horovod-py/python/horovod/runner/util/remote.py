@@ -1,5 +1,5 @@
-"""Workers on other hosts, by ssh. `gloo_run` enters here. Nothing of the job's environment shows on a command line: the
-variables go through ssh's standard input (see `common.util.worker_script`)."""
+"""Workers on other hosts, started by ssh. Environment variables never appear on a command line: they are sent through
+ssh's standard input (see `common.util.worker_script`)."""
 
 import subprocess
 from typing import Dict, Iterable, List, Mapping, Optional
@@ -22,8 +22,8 @@ def get_ssh_command(
     identity_file: Optional[str] = None,
     timeout_s: Optional[int] = None,
 ) -> List[str]:
-    """The arguments that run a command on a host. Asks nobody for a password; takes the key of a host that is new,
-    but not a changed one, since the job's secret goes there."""
+    """The ssh command line for a host. Never prompts for a password. Accepts the key of a new host, but not a changed
+    one, since the job's secret is sent there."""
     arguments = ["ssh", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=accept-new"]
     if timeout_s is not None:
         arguments += ["-o", f"ConnectTimeout={timeout_s}"]
@@ -35,13 +35,13 @@ def get_ssh_command(
 
 
 def get_remote_script(command: str, env: Mapping[str, str], cwd: str) -> bytes:
-    """What the shell on the other host reads: `cd <cwd>`, the variables, the command."""
+    """The script for the remote shell: `cd <cwd>`, the variables, the command."""
     return worker_script.script(command, {name: env[name] for name in env if env_util.is_exportable(name)}, cwd)
 
 
 def check_hosts_reachable(host_names: Iterable[str], settings: BaseSettings) -> None:
-    """RuntimeError that names the hosts which do not answer to ssh. One that did within the last hour is not asked
-    again."""
+    """RuntimeError that names the hosts that are not reachable by ssh. Hosts that were reachable within the last hour
+    are not checked again."""
     hosts = sorted(set(host_names))
     cache = Cache(
         staleness_minutes=CACHE_STALENESS_MINUTES, parameters=f"{settings.ssh_port} {settings.ssh_identity_file}"
@@ -69,7 +69,7 @@ def check_hosts_reachable(host_names: Iterable[str], settings: BaseSettings) -> 
 
 
 def _ssh_problem(host: str, settings: BaseSettings) -> Optional[str]:
-    """Why a host does not answer; None when it does."""
+    """Why a host is not reachable; None if it is."""
     arguments = get_ssh_command(
         host, "exec true", settings.ssh_port, settings.ssh_identity_file, timeout_s=SSH_CONNECT_TIMEOUT_S
     )

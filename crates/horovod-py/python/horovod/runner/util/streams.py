@@ -1,5 +1,5 @@
-"""The output of several processes on one stream. Whoever starts workers enters here. Never tears a line, never mixes
-two processes within one, never changes a byte but for the prefix."""
+"""Merges the output of several processes into one stream. Lines are never split or mixed, and bytes are unchanged
+except for the prefix."""
 
 import io
 import os
@@ -8,17 +8,17 @@ import threading
 import time
 from typing import IO, Any, Callable, Dict, Optional
 
-# A carriage return ends a line too, so that progress bars stay alive.
+# A carriage return ends a line, too, so that progress bars keep updating.
 _LINE = re.compile(rb"[^\r\n]*(?:\r\n|\n|\r)")
-# A line longer than this is given out in pieces.
+# A longer line is written in pieces.
 _MAX_HELD_BYTES = 64 * 1024
-# Streams whose last line has no end yet, by file descriptor (those in memory by identity), with who wrote it.
+# Writers of streams whose last line is unterminated, by file descriptor (in-memory streams by identity).
 _unfinished: Dict[int, object] = {}
 
 
 class Console:
-    """A stream that many threads write to. Goes around Python's buffers where it can: a thread that waits for a
-    reader who pauses (`horovodrun ... | less`) must not keep the interpreter from ending."""
+    """A stream that many threads write to. Bypasses Python's buffers if possible: a thread blocked by a paused reader
+    (`horovodrun ... | less`) must not keep the interpreter from exiting."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -27,11 +27,11 @@ class Console:
             stream.flush()
             self._fd: Optional[int] = stream.fileno()
         except (AttributeError, OSError, ValueError, io.UnsupportedOperation):
-            self._fd = None  # A notebook's stream, or one in memory.
+            self._fd = None  # A notebook's or an in-memory stream.
         self._key = id(stream) if self._fd is None else self._fd
 
     def write(self, block: bytes, writer: object = None) -> None:
-        """Writes a block. Where another writer has left a line without an end, that is ended first."""
+        """Writes a block. Terminates the unfinished line of another writer first."""
         if not block:
             return
         with self._lock:
@@ -49,8 +49,8 @@ class Console:
 
 
 class Pipe:
-    """Upstream's pipe within a process: one thread writes text or bytes, another reads them. Holds one block; whoever
-    writes the next waits until it is read."""
+    """Upstream's pipe within a process: one thread writes text or bytes, another reads them. Holds one block; writing
+    the next one waits until it is read."""
 
     def __init__(self) -> None:
         self._block: Any = None
@@ -58,7 +58,7 @@ class Pipe:
         self._closed = False
 
     def write(self, buf: Any) -> None:
-        """RuntimeError when the pipe is closed."""
+        """RuntimeError if the pipe is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._block is None or self._closed)
             if self._closed:
@@ -67,7 +67,7 @@ class Pipe:
             self._changed.notify_all()
 
     def read(self, length: int = -1) -> Any:
-        """At most `length` of the block, all of it without a length; None when the pipe is closed and empty."""
+        """At most `length` of the block, all of it without a length; None if the pipe is closed and empty."""
         with self._changed:
             self._changed.wait_for(lambda: self._block is not None or self._closed)
             block = self._block
@@ -79,17 +79,17 @@ class Pipe:
             return block[:end]
 
     def flush(self) -> None:
-        """Nothing: what is written can be read."""
+        """Does nothing: data can be read as soon as it is written."""
 
     def close(self) -> None:
-        """What is in it can still be read."""
+        """Closes the pipe; its contents can still be read."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
 
 class LineSplitter:
-    """Whole lines out of pieces, each with a prefix."""
+    """Assembles complete lines from pieces, each with a prefix."""
 
     def __init__(self, prefix: Callable[[], str]) -> None:
         self._prefix = prefix
@@ -97,9 +97,9 @@ class LineSplitter:
         self._last = b"\n"
 
     def push(self, piece: bytes) -> bytes:
-        """What can be shown now, perhaps nothing."""
+        """Adds a piece and returns what can be written now, possibly nothing."""
         held = self._held + piece
-        # Up to the last end: beyond it the expression would look for one from every byte anew.
+        # Only up to the last line end: the expression would otherwise search from every byte after it.
         end = max(held.rfind(b"\n"), held.rfind(b"\r")) + 1
         out = [self._with_prefix(line.group()) for line in _LINE.finditer(held, 0, end)]
         self._held = held[end:]
@@ -109,19 +109,19 @@ class LineSplitter:
         return b"".join(out)
 
     def finish(self) -> bytes:
-        """The last line, when it has no end: it is shown without one."""
+        """The last, unterminated line."""
         rest, self._held = self._held, b""
         return self._with_prefix(rest) if rest else b""
 
     def _with_prefix(self, piece: bytes) -> bytes:
-        # The second half of "\r\n" is no line of its own.
+        # The second half of "\r\n" is not a line of its own.
         starts = self._last == b"\n" or (self._last == b"\r" and piece != b"\n")
         self._last = piece[-1:]
         return self._prefix().encode() + piece if starts else piece
 
 
 def prefix_for(index: Optional[int], name: str, with_timestamp: bool) -> Callable[[], str]:
-    """`[<index>]<stdout>:`, with the time before it when asked; nothing without an index."""
+    """`[<index>]<stdout>:`, optionally with the time before it; empty without an index."""
     if index is None:
         return lambda: ""
     if with_timestamp:
@@ -132,8 +132,8 @@ def prefix_for(index: Optional[int], name: str, with_timestamp: bool) -> Callabl
 def forward(
     source: IO[bytes], lines: LineSplitter, console: Console, copy: Optional[IO[bytes]], failed: Callable[[], None]
 ) -> None:
-    """Shows what comes from a pipe until it ends, and keeps a copy, byte by byte. Calls `failed` when nobody takes
-    the output any more, and goes on reading: the process must not hang in a write."""
+    """Forwards a pipe until it ends, and keeps a copy, byte by byte. If the output cannot be written any more, calls
+    `failed` and continues reading, so that the process does not block in a write."""
     shown = True
 
     def show(block: bytes) -> None:
@@ -142,7 +142,7 @@ def forward(
             return
         try:
             console.write(block, lines)
-        except (OSError, ValueError, RuntimeError):  # The last: a closed `Pipe`.
+        except (OSError, ValueError, RuntimeError):  # RuntimeError: a closed `Pipe`.
             shown = False
             failed()
 

@@ -1,4 +1,4 @@
-"""Threads of the launcher: all of them daemons, because its end must wait for nobody."""
+"""Threads of the launcher: all daemons, since its exit must not wait for them."""
 
 import contextlib
 import queue
@@ -13,7 +13,7 @@ def in_thread(
     daemon: bool = True,
     silent: bool = False,
 ) -> threading.Thread:
-    """Runs a function on a thread of its own; a silent one shows no exception."""
+    """Runs a function on a thread of its own; a silent one prints no exception."""
     if not isinstance(args, tuple):
         raise ValueError(f"args must be a tuple, not {type(args)}, for a single argument use (arg,)")
 
@@ -35,7 +35,7 @@ def on_event(
     daemon: bool = True,
     silent: bool = False,
 ) -> threading.Thread:
-    """Calls a function once when the event is set; forgets about it when `stop` is set first."""
+    """Calls a function once when the event is set, unless `stop` is set first."""
     if event is None:
         raise ValueError("Event must not be None")
     if not isinstance(args, tuple):
@@ -59,8 +59,8 @@ def execute_function_multithreaded(
     block_until_all_done: bool = True,
     max_concurrent_executions: int = 1000,
 ) -> Optional[Dict[int, Any]]:
-    """Calls a function with each set of arguments, side by side. Results by position; the first exception is raised
-    when all have ended. None at once, when it is not to wait."""
+    """Calls a function with each set of arguments in parallel. Returns results by position; the first exception is
+    raised when all have ended. Without waiting, returns None at once."""
     todo: "queue.SimpleQueue[Tuple[int, Sequence[Any]]]" = queue.SimpleQueue()
     for position, arguments in enumerate(args_list):
         todo.put((position, arguments))

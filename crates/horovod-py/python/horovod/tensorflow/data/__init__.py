@@ -1,1 +1,2 @@
-"""Where upstream has its compute service, which runs tf.data on hosts without ranks. See `compute_service` for what to use instead."""
+"""Upstream's compute service, which runs tf.data on hosts without ranks, is here. See `compute_service` for
+alternatives."""

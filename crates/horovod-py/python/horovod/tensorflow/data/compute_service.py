@@ -1,6 +1,5 @@
-"""Upstream's compute service: dispatchers and workers of TensorFlow's own data service, started by a Horovod job. Not offered here: its
-names say so when they are asked for.
-"""
+"""Upstream's compute service: dispatchers and workers of TensorFlow's data service, started by a Horovod job. Not
+supported: accessing its names raises an error that says so."""
 
 from typing import Any
 

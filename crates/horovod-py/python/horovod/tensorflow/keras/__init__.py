@@ -1,4 +1,4 @@
-"""Horovod for `tf.keras`. The front door for scripts that use Keras through TensorFlow; the work is that of horovod._keras."""
+"""Horovod for `tf.keras`, for scripts that use Keras through TensorFlow. Implemented in horovod._keras."""
 
 from typing import Any, Dict, List, Optional
 
@@ -76,7 +76,7 @@ def DistributedOptimizer(
 
 
 def broadcast_global_variables(root_rank: int) -> Any:
-    """For graphs of TensorFlow 1; RuntimeError, which says what to do, when TensorFlow runs eagerly."""
+    """For TensorFlow 1 graphs; RuntimeError with advice if TensorFlow runs eagerly."""
     return _hvd.broadcast_global_variables(root_rank)
 
 
@@ -89,7 +89,7 @@ def allreduce(
     op: Optional[int] = None,
     compression: Any = Compression.none,
 ) -> tf.Tensor:
-    """The reduction of a number, an array or a tensor; the average unless told otherwise."""
+    """Reduces a number, an array or a tensor; averages by default."""
     return _hvd.allreduce(
         tf.convert_to_tensor(value),
         average=average,
@@ -102,17 +102,17 @@ def allreduce(
 
 
 def allgather(value: Any, name: Optional[str] = None) -> tf.Tensor:
-    """The ranks' values one after the other along the first dimension."""
+    """Concatenates the ranks' values along the first dimension."""
     return _hvd.allgather(tf.convert_to_tensor(value), name=name)
 
 
 def broadcast(value: Any, root_rank: int, name: Optional[str] = None) -> tf.Tensor:
-    """The value of `root_rank`."""
+    """Returns the value of `root_rank`."""
     return _hvd.broadcast(tf.convert_to_tensor(value), root_rank, name=name)
 
 
 def reducescatter(value: Any, name: Optional[str] = None, op: int = Average) -> tf.Tensor:
-    """This rank's part, along the first dimension, of the reduction."""
+    """Returns this rank's part, along the first dimension, of the reduction."""
     return _hvd.reducescatter(tf.convert_to_tensor(value), name=name, op=op)
 
 
@@ -123,7 +123,7 @@ def load_model(
     compression: Any = Compression.none,
     legacy_opts: bool = False,
 ) -> Any:
-    """A saved model, with its optimizer's state, ready to train on with all ranks."""
+    """Loads a saved model with its optimizer's state, ready to continue training on all ranks."""
     return _load_model(tf.keras, filepath, custom_optimizers, custom_objects, compression)
 
 

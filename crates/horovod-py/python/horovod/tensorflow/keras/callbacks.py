@@ -1,4 +1,4 @@
-"""The callbacks for `model.fit` of `tf.keras`. Documented where they are written, in `horovod._keras.callbacks`."""
+"""Callbacks for `model.fit` of `tf.keras`, implemented and documented in `horovod._keras.callbacks`."""
 
 import tensorflow as tf
 

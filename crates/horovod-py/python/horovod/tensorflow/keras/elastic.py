@@ -1,4 +1,4 @@
-"""Training with `tf.keras` that outlives a failure. Documented where it is written, in `horovod._keras.elastic`."""
+"""Elastic training with `tf.keras`, implemented and documented in `horovod._keras.elastic`."""
 
 from typing import Any
 

@@ -1,5 +1,4 @@
-"""Training with PyTorch that outlives a failure: `hvd.elastic.run`, `TorchState`, `ElasticSampler`. The front door;
-the work is in `state` and `sampler`."""
+"""Elastic training with PyTorch: `hvd.elastic.run`, `TorchState`, `ElasticSampler`, from `state` and `sampler`."""
 
 from typing import Any, Callable
 
@@ -12,8 +11,8 @@ __all__ = ["ElasticSampler", "TorchState", "run"]
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorates `train(state, ...)`: after a failure it begins anew from the state's last commit.
+    """Decorates `train(state, ...)`: after a failure it restarts from the last commit.
 
-    state = hvd.elastic.TorchState(model=model, optimizer=optimizer, epoch=0)
+        state = hvd.elastic.TorchState(model=model, optimizer=optimizer, epoch=0)
     """
     return run_fn(func, reset)

@@ -1,5 +1,5 @@
-"""Which samples of an epoch this rank still has to see. For data loaders in elastic training; part of a
-`TorchState`."""
+"""Sampler for data loaders in elastic training, part of a `TorchState`: the samples of an epoch that this rank has yet
+to process."""
 
 import math
 import random
@@ -11,10 +11,10 @@ import horovod.torch as hvd
 
 
 class ElasticSampler(torch.utils.data.Sampler):
-    """Deals the samples of a dataset out to the ranks, and remembers how many all of them together have seen: after a
-    failure, or with another number of ranks, the epoch goes on with the rest.
+    """Distributes the samples of a dataset over the ranks, and tracks how many all ranks have processed. After a
+    failure, or with another number of ranks, the epoch continues with the rest.
 
-    `record_batch` after every batch, `set_epoch` at the end of every epoch.
+    Call `record_batch` after every batch and `set_epoch` at the end of every epoch.
     """
 
     def __init__(self, dataset: Any, shuffle: bool = True, seed: int = 0) -> None:
@@ -31,13 +31,13 @@ class ElasticSampler(torch.utils.data.Sampler):
         self.reset()
 
     def set_epoch(self, epoch: int) -> None:
-        """All samples, in the order of this epoch."""
+        """Restarts with all samples, in the order of this epoch."""
         self.epoch = epoch
         self.processed_num = 0
         self.reset()
 
     def record_batch(self, batch_idx: int, batch_size: int) -> None:
-        """This rank, and thus every rank, has seen one more batch."""
+        """Records a batch, which every rank has processed."""
         self.processed_num += batch_size * self.num_replicas
 
     def state_dict(self) -> Dict[str, int]:
@@ -49,11 +49,11 @@ class ElasticSampler(torch.utils.data.Sampler):
         self.reset()
 
     def reset(self) -> None:
-        """Deals out what remains, among the ranks that are there now."""
+        """Distributes the remaining samples over the current ranks."""
         self.num_replicas, self.rank = hvd.size(), hvd.rank()
         indices = list(range(len(self.dataset)))
         if self.shuffle:
-            # The same on all ranks.
+            # The same seed on all ranks.
             random.Random(self.seed + self.epoch).shuffle(indices)
         self.remaining_indices = indices[self.processed_num :]
         self.num_samples = math.ceil(len(self.remaining_indices) / self.num_replicas)
@@ -61,7 +61,7 @@ class ElasticSampler(torch.utils.data.Sampler):
 
     def __iter__(self) -> Iterator[int]:
         indices = list(self.remaining_indices)
-        # Every rank takes as many steps: some samples are seen twice.
+        # All ranks take the same number of steps: some samples are used twice.
         while indices and len(indices) < self.total_size:
             indices += indices[: self.total_size - len(indices)]
         return iter(indices[self.rank :: self.num_replicas])

@@ -1,6 +1,5 @@
-"""The state of a training with PyTorch: models, optimizers and samplers beside plain objects. Entered through
-`horovod.torch.elastic`. For each kind of value there is a handler that knows how to save, restore and sync it; users
-may add kinds."""
+"""Elastic state for PyTorch: models, optimizers and samplers beside plain objects. Each kind of value has a handler
+that saves, restores and syncs it; users may add kinds."""
 
 import copy
 from typing import Any, Dict, List, Optional, Tuple, Type
@@ -13,7 +12,7 @@ from horovod.torch.elastic.sampler import ElasticSampler
 
 
 class StateHandler:
-    """Keeps a copy of one value, which stays the same object."""
+    """Keeps a copy of one value's state. The value itself stays the same object."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -23,11 +22,11 @@ class StateHandler:
         self._saved = copy.deepcopy(self.value.state_dict())
 
     def restore(self) -> None:
-        # A copy again: loading may take over the memory it is given.
+        # Another copy: loading may take over the memory it is given.
         self.value.load_state_dict(copy.deepcopy(self._saved))
 
     def sync(self) -> None:
-        """Collective: rank 0's, then saved."""
+        """Collective: broadcasts rank 0's state, then saves it."""
         raise NotImplementedError
 
     def set_value(self, value: Any) -> None:
@@ -63,7 +62,7 @@ _handler_registry: Registry = [
 
 
 def get_handler_registry() -> Registry:
-    """Kinds of values and their handlers; the first that fits is used."""
+    """Kinds of values and their handlers; the first match is used."""
     return _handler_registry
 
 
@@ -73,8 +72,8 @@ def set_handler_registry(registry: Registry) -> None:
 
 
 class TorchState(ObjectState):
-    """A model, an optimizer, and whatever else the keywords name: modules, optimizers and ElasticSamplers by their
-    state, other things as plain objects. All are attributes; assigning a new model, optimizer or sampler saves it."""
+    """A model, an optimizer, and other objects given as keywords: modules, optimizers and ElasticSamplers by their
+    state, others as plain objects. All are attributes; assigning a new model, optimizer or sampler saves it."""
 
     _handlers: Dict[str, StateHandler]
 
@@ -110,7 +109,7 @@ class TorchState(ObjectState):
         super().sync()
 
     def reset(self) -> None:
-        # Samples are dealt out to other ranks than before.
+        # Samples are distributed over other ranks than before.
         for handler in self._handlers.values():
             if isinstance(handler.value, ElasticSampler):
                 handler.value.reset()

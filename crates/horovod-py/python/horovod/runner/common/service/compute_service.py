@@ -1,4 +1,4 @@
-"""Brings together the dispatchers and workers of a data service and the training tasks that read from it. One
+"""Registry of the dispatchers and workers of a data service and the training tasks that read from it. One
 ComputeService per job; dispatchers, workers and tasks are its clients. Knows no framework."""
 
 import threading
@@ -10,7 +10,7 @@ from horovod.runner.util.threads import in_thread
 
 
 class RegisterDispatcherRequest:
-    """A dispatcher is there, at an address."""
+    """Registers a dispatcher with its address."""
 
     def __init__(self, dispatcher_id: int, dispatcher_address: str) -> None:
         self.dispatcher_id = dispatcher_id
@@ -18,7 +18,7 @@ class RegisterDispatcherRequest:
 
 
 class WaitForDispatcherRegistrationRequest:
-    """Waits for a dispatcher, so many seconds at most."""
+    """Waits for a dispatcher, at most the given number of seconds."""
 
     def __init__(self, dispatcher_id: int, timeout: float) -> None:
         self.dispatcher_id = dispatcher_id
@@ -26,14 +26,14 @@ class WaitForDispatcherRegistrationRequest:
 
 
 class WaitForDispatcherRegistrationResponse:
-    """Where the dispatcher is."""
+    """Address of the dispatcher."""
 
     def __init__(self, dispatcher_address: str) -> None:
         self.dispatcher_address = dispatcher_address
 
 
 class RegisterDispatcherWorkerRequest:
-    """A worker of a dispatcher is there."""
+    """Registers a worker of a dispatcher."""
 
     def __init__(self, dispatcher_id: int, worker_id: int) -> None:
         self.dispatcher_id = dispatcher_id
@@ -41,7 +41,7 @@ class RegisterDispatcherWorkerRequest:
 
 
 class WaitForDispatcherWorkerRegistrationRequest:
-    """Waits for all workers of a dispatcher, so many seconds at most."""
+    """Waits for all workers of a dispatcher, at most the given number of seconds."""
 
     def __init__(self, dispatcher_id: int, timeout: float) -> None:
         self.dispatcher_id = dispatcher_id
@@ -57,7 +57,7 @@ class WaitForShutdownRequest:
 
 
 class ComputeService(BasicService):
-    """Answers with an exception, which the client raises, when a request makes no sense or takes too long."""
+    """Responds with an exception, which the client raises, if a request is invalid or times out."""
 
     NAME = "Compute service"
 
@@ -70,15 +70,15 @@ class ComputeService(BasicService):
             raise ValueError(f"The number of workers per dispatcher must be larger than 0: {workers_per_dispatcher}")
         self._workers_per_dispatcher = workers_per_dispatcher
         self._dispatcher_addresses: List[Optional[str]] = [None] * dispatchers
-        # One set each: upstream shares one among all dispatchers, and so counts the workers of others.
+        # One set each: upstream shares one among all dispatchers and so counts the workers of others.
         self._dispatcher_worker_ids: List[Set[int]] = [set() for _ in range(dispatchers)]
         self._shutdown = False
         self._wait_cond = threading.Condition()
-        # Last: it answers requests from here on.
+        # Last, since it serves requests from here on.
         super().__init__(ComputeService.NAME, key, nics)
 
     def shutdown(self) -> None:
-        """Lets those go who wait for it, then ends the service."""
+        """Releases waiting clients, then ends the service."""
         with self._wait_cond:
             self._shutdown = True
             self._wait_cond.notify_all()
@@ -100,7 +100,7 @@ class ComputeService(BasicService):
         except (IndexError, ValueError, TimeoutException) as problem:
             return problem
         if isinstance(req, ShutdownRequest):
-            # Not here: the end waits for requests that are being answered, and this is one.
+            # On another thread: shutdown waits for requests in progress, and this is one.
             in_thread(self.shutdown)
             return AckResponse()
         if isinstance(req, WaitForShutdownRequest):
@@ -161,7 +161,7 @@ class ComputeService(BasicService):
 
 
 class ComputeClient(BasicClient):
-    """What dispatchers, workers and training tasks tell and ask the service."""
+    """Client of the compute service for dispatchers, workers and training tasks."""
 
     def __init__(self, compute_addresses: Addresses, key: bytes, verbose: int = 1) -> None:
         super().__init__(ComputeService.NAME, compute_addresses, key, verbose)

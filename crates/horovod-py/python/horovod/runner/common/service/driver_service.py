@@ -1,5 +1,5 @@
-"""The driver's service: tasks register there with their addresses and hosts. For packages that bring up workers by
-themselves (upstream's Spark and Ray do) and then ask who shares a host."""
+"""The driver's service: tasks register with their addresses and hosts. For packages that start workers themselves
+(upstream's Spark and Ray do) and need to know which share a host."""
 
 import threading
 from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
@@ -9,7 +9,7 @@ from horovod.runner.common.util.timeout import Timeout
 
 
 class RegisterTaskRequest:
-    """A task is there. `host_hash` is the same for tasks that share a host."""
+    """Registers a task. `host_hash` is equal for tasks on the same host."""
 
     def __init__(self, index: int, task_addresses: Addresses, host_hash: str) -> None:
         self.index = index
@@ -18,7 +18,7 @@ class RegisterTaskRequest:
 
 
 class RegisterTaskToTaskAddressesRequest:
-    """At which addresses the other tasks reach this one."""
+    """The addresses at which the other tasks reach this one."""
 
     def __init__(self, index: int, task_addresses: Addresses) -> None:
         self.index = index
@@ -26,7 +26,7 @@ class RegisterTaskToTaskAddressesRequest:
 
 
 class AllTaskAddressesRequest:
-    """Asks for all addresses of a task."""
+    """Requests all addresses of a task."""
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -40,7 +40,7 @@ class AllTaskAddressesResponse:
 
 
 class BasicDriverService(BasicService):
-    """Knows the tasks 0 to num_proc - 1 that have registered."""
+    """Registry of the tasks 0 to num_proc - 1."""
 
     def __init__(self, num_proc: int, name: str, key: bytes, nics: Optional[Iterable[str]]) -> None:
         self._num_proc = num_proc
@@ -49,7 +49,7 @@ class BasicDriverService(BasicService):
         self._task_addresses_for_tasks: Dict[int, Addresses] = {}
         self._task_index_host_hash: Dict[int, str] = {}
         self._wait_cond = threading.Condition()
-        # Last: it answers requests from here on.
+        # Last, since it serves requests from here on.
         super().__init__(name, key, nics)
 
     def _handle(self, req: Any, client_address: Tuple[str, int]) -> Any:
@@ -83,12 +83,12 @@ class BasicDriverService(BasicService):
             self._wait_cond.notify_all()
 
     def task_indices(self) -> List[int]:
-        """Those that have registered."""
+        """Indices of the registered tasks."""
         with self._wait_cond:
             return list(self._task_index_host_hash)
 
     def task_host_hash_indices(self) -> Dict[str, List[int]]:
-        """By host, ascending."""
+        """Task indices by host, ascending."""
         by_host: Dict[str, List[int]] = {}
         with self._wait_cond:
             for index, host_hash in sorted(self._task_index_host_hash.items()):
@@ -101,7 +101,7 @@ class BasicDriverService(BasicService):
             return self._task_index_host_hash[index]
 
     def wait_for_initial_registration(self, timeout: Timeout) -> None:
-        """Until all tasks have registered; TimeoutException when that takes too long."""
+        """Waits until all tasks have registered; TimeoutException if that takes too long."""
         self._wait_for(lambda: len(self._all_task_addresses) >= self._num_proc, timeout, "tasks to start")
 
     def wait_for_task_to_task_address_updates(self, timeout: Timeout) -> None:
@@ -143,7 +143,7 @@ class BasicDriverService(BasicService):
 
 
 class BasicDriverClient(BasicClient):
-    """What tasks tell and ask the driver."""
+    """Client of the driver service for tasks."""
 
     def __init__(
         self, name: str, driver_addresses: Addresses, key: bytes, verbose: int, match_intf: bool = False

@@ -1,5 +1,5 @@
-"""A task's service: runs one command for whoever has the job's secret, streams its output, and says how it ended. For
-packages that bring up workers by themselves and then start ranks in them."""
+"""A task's service: runs one command for clients with the job's secret, streams its output, and reports its exit code.
+For packages that start workers themselves and then start ranks in them."""
 
 import threading
 from typing import Any, Dict, Iterable, Mapping, Optional, Tuple
@@ -10,13 +10,13 @@ from horovod.runner.common.util.timeout import Timeout
 from horovod.runner.util.streams import Pipe
 from horovod.runner.util.threads import in_thread
 
-# Seconds between looks at a command, whatever shorter delay is asked for.
+# Minimum interval in seconds between checks of a command.
 WAIT_FOR_COMMAND_MIN_DELAY = 0.1
 
 
 class RunCommandRequest:
-    """Runs a command line. Only the first such request of a task does. Output that is captured has to be streamed:
-    the command waits for that."""
+    """Runs a command line. Only the first such request of a task is executed. Captured output must be streamed: the
+    command blocks until it is."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class RunCommandRequest:
 
 
 class StreamCommandOutputRequest:
-    """Asks for captured output; see the two below."""
+    """Requests captured output; see the two subclasses."""
 
 
 class StreamCommandStdOutRequest(StreamCommandOutputRequest):
@@ -46,7 +46,7 @@ class StreamCommandStdErrRequest(StreamCommandOutputRequest):
 
 
 class CommandOutputNotCaptured(Exception):
-    """The answer when output is asked for that was not to be captured."""
+    """Response if the requested output is not captured."""
 
 
 class AbortCommandRequest:
@@ -54,7 +54,7 @@ class AbortCommandRequest:
 
 
 class CommandExitCodeRequest:
-    """Asks how the command ended, without waiting."""
+    """Requests the exit code without waiting."""
 
 
 class CommandExitCodeResponse:
@@ -66,32 +66,33 @@ class CommandExitCodeResponse:
 
 
 class WaitForCommandExitCodeRequest:
-    """Asks how the command ended, and waits for it. `delay`: seconds between looks at it."""
+    """Waits for the exit code. `delay`: seconds between checks."""
 
     def __init__(self, delay: float) -> None:
         self.delay = delay
 
 
 class WaitForCommandExitCodeResponse:
-    """How the command ended."""
+    """The exit code of the command."""
 
     def __init__(self, exit_code: Optional[int]) -> None:
         self.exit_code = exit_code
 
 
 class NotifyInitialRegistrationCompleteRequest:
-    """All tasks have registered at the driver."""
+    """All tasks have registered with the driver."""
 
 
 class RegisterCodeResultRequest:
-    """What the function returned that the command ran."""
+    """Result of the function that the command ran."""
 
     def __init__(self, result: Any) -> None:
         self.result = result
 
 
 class BasicTaskService(BasicService):
-    """One task. `command_env` is the environment of its command, to which the request adds; None as a value removes."""
+    """One task. `command_env` is the environment of its command, to which the request adds; a value of None removes a
+    variable."""
 
     def __init__(
         self,
@@ -113,7 +114,7 @@ class BasicTaskService(BasicService):
         self._command_stderr: Optional[Pipe] = None
         self._command_exit_code: Optional[int] = None
         self._fn_result: Any = None
-        # Last: it answers requests from here on.
+        # Last, since it serves requests from here on.
         super().__init__(name, key, nics)
 
     def _handle(self, req: Any, client_address: Tuple[str, int]) -> Any:
@@ -148,7 +149,7 @@ class BasicTaskService(BasicService):
         return super()._handle(req, client_address)
 
     def fn_result(self) -> Any:
-        """What was registered with RegisterCodeResultRequest."""
+        """The result registered with RegisterCodeResultRequest."""
         return self._fn_result
 
     def wait_for_initial_registration(self, timeout: Timeout) -> None:
@@ -157,7 +158,7 @@ class BasicTaskService(BasicService):
                 timeout.check_time_out_for("tasks to start")
 
     def wait_for_command_start(self, timeout: Optional[Timeout] = None) -> None:
-        """TimeoutException when it does not start in time."""
+        """TimeoutException if the command does not start in time."""
         with self._wait_cond:
             while not self._wait_cond.wait_for(
                 lambda: self._command_thread is not None, None if timeout is None else timeout.remaining()
@@ -166,12 +167,12 @@ class BasicTaskService(BasicService):
                 timeout.check_time_out_for("command to run")
 
     def check_for_command_start(self, seconds: float) -> bool:
-        """Whether a command has started, now or within so many seconds."""
+        """Whether a command has started, waiting for at most `seconds`."""
         with self._wait_cond:
             return self._wait_cond.wait_for(lambda: self._command_thread is not None, seconds)
 
     def wait_for_command_termination(self) -> None:
-        """Of a command that has started."""
+        """Waits for the end of a started command."""
         assert self._command_thread is not None, "no command has started"
         self._command_thread.join()
 
@@ -179,7 +180,7 @@ class BasicTaskService(BasicService):
         return self._command_exit_code
 
     def stream_output(self, stream: Optional[Pipe]) -> Any:
-        """The answer to whoever asks for this output."""
+        """The response to a request for this output."""
         return CommandOutputNotCaptured() if stream is None else (AckStreamResponse(), stream)
 
     def _start_command(self, req: RunCommandRequest) -> None:
@@ -190,7 +191,7 @@ class BasicTaskService(BasicService):
             self._add_envs(env, req.env or {})
         with self._wait_cond:
             if self._command_thread is not None:
-                return  # A request that is repeated.
+                return  # A repeated request.
             if self._verbose >= 2:
                 print(f"Task service executes command: {req.command}")
             self._command_stdout = Pipe() if req.capture_stdout else None
@@ -244,7 +245,7 @@ class BasicTaskService(BasicService):
 
     @staticmethod
     def _add_envs(env: Dict[str, str], extra_env: Mapping[str, Optional[str]]) -> None:
-        """Adds variables in place; those that are None are removed."""
+        """Adds variables in place; a value of None removes one."""
         for name, value in extra_env.items():
             if value is None:
                 env.pop(name, None)
@@ -253,7 +254,7 @@ class BasicTaskService(BasicService):
 
 
 class BasicTaskClient(BasicClient):
-    """What the driver tells and asks a task."""
+    """Client of a task service for the driver."""
 
     def __init__(
         self,
@@ -281,7 +282,7 @@ class BasicTaskClient(BasicClient):
     def stream_command_output(
         self, stdout: Any = None, stderr: Any = None
     ) -> Tuple[Optional[threading.Thread], Optional[threading.Thread]]:
-        """Threads that copy captured output to text streams until it ends. One that fails ends the command."""
+        """Starts threads that copy captured output to text streams until it ends. If one fails, the command is ended."""
 
         def stream(req: StreamCommandOutputRequest, target: Any) -> None:
             try:
@@ -316,7 +317,7 @@ class BasicTaskClient(BasicClient):
         self.wait_for_command_exit_code(delay)
 
     def wait_for_command_exit_code(self, delay: float = 1.0) -> Optional[int]:
-        """Waits for the end of the command. None when the task has gone."""
+        """Waits for the end of the command. None if the task has gone."""
         try:
             exit_code: Optional[int] = self._send(WaitForCommandExitCodeRequest(delay)).exit_code
             return exit_code

@@ -1,1 +1,1 @@
-"""The launcher's tools: hosts, settings, processes, secrets. Entered through its modules; holds nothing itself."""
+"""Utilities of the launcher: hosts, settings, processes, secrets."""

@@ -1,5 +1,4 @@
-"""Python objects as text, to pass through places that take no bytes. Launchers enter here. Loading runs code: only
-load what is known to come from the same job."""
+"""Python objects as text, for channels that do not take bytes. Loading executes code: only load data from the same job."""
 
 import base64
 from typing import Any, Union

@@ -1,6 +1,5 @@
-"""Reads the config file of `horovodrun`. Entered by the parser of options. PyYAML reads it where it is installed;
-otherwise the part of YAML that these files need is read here: sections with one value per line. Runs nothing that a
-file says."""
+"""Reads the config file of `horovodrun`, with PyYAML if it is installed. Otherwise a parser for the subset of YAML that
+these files need: sections with one value per line. Never executes content of the file."""
 
 import re
 from typing import Any, Dict, Optional
@@ -22,7 +21,7 @@ _WORDS = {
 
 
 def load(path: str) -> Dict[str, Any]:
-    """Sections and values."""
+    """Loads sections and values."""
     with open(path) as file:
         text = file.read()
     try:
@@ -36,7 +35,7 @@ def load(path: str) -> Dict[str, Any]:
 
 
 def parse(text: str, path: str = "config") -> Dict[str, Any]:
-    """Without PyYAML."""
+    """Parser without PyYAML."""
     config: Dict[str, Any] = {}
     section: Optional[str] = None
     indent_of_section: Optional[int] = None

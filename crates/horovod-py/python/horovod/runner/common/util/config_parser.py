@@ -1,11 +1,11 @@
-"""From options to the environment of workers, and from a config file to options. `launch` enters here. A table, and
-three functions that walk it; reads no file and changes no environment but the one it is handed."""
+"""Converts options to environment variables of workers, and a config file to options. A table, and three functions over
+it; reads no file and only changes the environment that it is given."""
 
 import argparse
 import sys
 from typing import Any, Callable, Dict, List, MutableMapping, NamedTuple, Optional, Set
 
-# The variables, under upstream's names.
+# Environment variables, under upstream's names.
 HOROVOD_FUSION_THRESHOLD = "HOROVOD_FUSION_THRESHOLD"
 HOROVOD_CYCLE_TIME = "HOROVOD_CYCLE_TIME"
 HOROVOD_CACHE_CAPACITY = "HOROVOD_CACHE_CAPACITY"
@@ -42,7 +42,7 @@ def _inverted(value: Any) -> str:
 
 
 class _OptionSpec(NamedTuple):
-    """An option: its name, the variable it sets, where a config file has it, and what it depends on."""
+    """An option: its name, its variable, its position in a config file, and the option that it depends on."""
 
     arg: str
     variable: str
@@ -145,8 +145,7 @@ _CONTROLLERS = {"gloo": "use_gloo", "mpi": "use_mpi", "jsrun": "use_jsrun"}
 
 
 def set_env_from_args(env: MutableMapping[str, str], args: argparse.Namespace) -> MutableMapping[str, str]:
-    """Adds what the options say to an environment, which is also returned. Options that were not given change
-    nothing."""
+    """Adds the options to an environment, which is also returned. Options that were not given change nothing."""
     for knob in _KNOBS:
         value = getattr(args, knob.arg, None)
         if value is not None and (knob.needs is None or getattr(args, knob.needs, None)):
@@ -157,8 +156,8 @@ def set_env_from_args(env: MutableMapping[str, str], args: argparse.Namespace) -
 
 
 def set_args_from_config(args: argparse.Namespace, config: Dict[str, Any], override_args: Set[str]) -> None:
-    """Adds what a config file says, but for the options named in `override_args`: those were given. Entries that are
-    not known are ignored, with a warning on standard error: a file may be written for another version."""
+    """Applies a config file, except for the options in `override_args`, which were given on the command line. Unknown
+    entries are ignored with a warning on standard error: a file may be written for another version."""
     unknown = []
     for section, content in config.items():
         if section == "controller":
@@ -187,7 +186,7 @@ def set_args_from_config(args: argparse.Namespace, config: Dict[str, Any], overr
 
 
 def validate_config_args(args: argparse.Namespace) -> None:
-    """ValueError for numbers that make no sense."""
+    """ValueError for invalid numbers."""
     for knob in _KNOBS:
         value = getattr(args, knob.arg, None)
         if not knob.is_number or value is None:

@@ -1,5 +1,5 @@
-"""Which environment variables travel to workers, and how a process finds its rank. The launcher and scripts enter here.
-Never changes the environment."""
+"""Which environment variables are forwarded to workers, and how a process finds its rank. Never changes the
+environment."""
 
 import os
 import re
@@ -7,8 +7,8 @@ from typing import Mapping, Tuple
 
 LOG_LEVEL_STR = ["FATAL", "ERROR", "WARNING", "INFO", "DEBUG", "TRACE"]
 
-# The launcher's secret is handed over another way; the devices of this host are not those of another; functions of a
-# shell and the folder it was in before mean nothing elsewhere.
+# Not forwarded: the launcher's secret, which is sent in another way; the devices of this host; shell functions and the
+# shell's previous directory.
 IGNORE_REGEXES = {"BASH_FUNC_.*", "OLDPWD", "CUDA_VISIBLE_DEVICES", "_HOROVOD_SECRET_KEY"}
 
 _IGNORED = re.compile("|".join(f"(?:{regex})" for regex in sorted(IGNORE_REGEXES)))
@@ -16,12 +16,12 @@ _NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 
 def is_exportable(variable: str) -> bool:
-    """Whether a variable travels to other hosts. A name that no shell could set does not."""
+    """Whether a variable is forwarded to other hosts. Names that a shell cannot set are not."""
     return not _IGNORED.fullmatch(variable) and _NAME.fullmatch(variable) is not None
 
 
 def get_env_rank_and_size(environ: Mapping[str, str] = os.environ) -> Tuple[int, int]:
-    """Rank and size as Horovod's, Open MPI's or a PMI launcher says, else (0, 1)."""
+    """Rank and size from Horovod's, Open MPI's or a PMI launcher's variables, else (0, 1)."""
     pairs = [
         ("HOROVOD_RANK", "HOROVOD_SIZE"),
         ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),

@@ -1,4 +1,4 @@
-"""A name for this host, or for this container on it. Orchestrators enter here to see which processes share a host."""
+"""An identifier of this host, or of this container on it, by which orchestrators see which processes share a host."""
 
 import hashlib
 import os
@@ -7,8 +7,8 @@ from typing import Optional
 
 
 def host_hash(salt: Optional[object] = None) -> str:
-    """`<host name without domain>-<32 hex digits>`: the same in all processes of a host that see the same mounts, so
-    that two containers of one host differ. CONTAINER_ID, as resource managers set it, makes a difference too."""
+    """`<host name without domain>-<32 hex digits>`: equal for all processes of a host with the same mounts, so that two
+    containers of one host differ. CONTAINER_ID, as set by resource managers, is included."""
     hostname = socket.gethostname()
     parts = [hostname, os.environ.get("CONTAINER_ID", ""), _mount_namespace(), "" if salt is None else str(salt)]
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]

@@ -1,5 +1,5 @@
-"""Which hosts a job runs on, and which rank goes where. The launcher and the rendezvous server enter here. Pure, but
-for reading a host file: starts nothing, resolves no name.
+"""Hosts of a job and assignment of ranks to them. Pure, except for reading a host file: starts nothing, resolves no
+names.
 
 Ranks are numbered host by host, slot by slot, in the order in which the hosts are listed.
 """
@@ -13,14 +13,14 @@ _HOST_AND_SLOTS = re.compile(r"[\w.-]+:[0-9]+")
 
 @dataclass(frozen=True)
 class HostInfo:
-    """A host and how many processes it takes."""
+    """A host and its number of slots."""
 
     hostname: str
     slots: int
 
     @staticmethod
     def from_string(host_string: str) -> "HostInfo":
-        """From `worker-0:2`."""
+        """Parses `worker-0:2`."""
         if not _HOST_AND_SLOTS.fullmatch(host_string):
             raise ValueError(
                 "Invalid host input, please make sure it has format as : worker-0:2,worker-1:2."
@@ -32,7 +32,7 @@ class HostInfo:
 
 @dataclass
 class SlotInfo:
-    """The place of one process. Sizes are filled in when all places are known."""
+    """Rank of one process. Sizes are filled in when all ranks are assigned."""
 
     hostname: str
     rank: int
@@ -43,7 +43,7 @@ class SlotInfo:
     cross_size: Optional[int] = None
 
     def to_response_string(self) -> str:
-        """`rank,size,local_rank,local_size,cross_rank,cross_size`, as a worker is told its new place."""
+        """`rank,size,local_rank,local_size,cross_rank,cross_size`, the format in which workers get a new rank."""
         numbers = (self.rank, self.size, self.local_rank, self.local_size, self.cross_rank, self.cross_size)
         return ",".join(str(number) for number in numbers)
 
@@ -52,7 +52,7 @@ INVALID_SLOT_INFO = SlotInfo("", -1, -1, -1, -1, -1, -1)
 
 
 def parse_hosts(hosts_string: str) -> List[HostInfo]:
-    """From `worker-0:2,worker-1:4`."""
+    """Parses `worker-0:2,worker-1:4`."""
     return [HostInfo.from_string(host.strip()) for host in hosts_string.split(",")]
 
 
@@ -63,8 +63,8 @@ def parse_hosts_and_slots(hosts: str) -> Tuple[List[str], Dict[str, int]]:
 
 
 def parse_host_files(filename: str) -> str:
-    """The hosts of a file with lines `<host> slots=<n>`, as `h1:2,h2:4`. Empty lines and what follows a # do not
-    count; a host without `slots=` takes one process."""
+    """Parses a file with lines `<host> slots=<n>` to `h1:2,h2:4`. Empty lines and comments (#) are ignored; a host
+    without `slots=` has one slot."""
     hosts = []
     with open(filename) as lines:
         for number, line in enumerate(lines, 1):
@@ -92,7 +92,7 @@ def parse_host_files(filename: str) -> str:
 def get_host_assignments(
     hosts: List[HostInfo], min_num_proc: int, max_num_proc: Optional[int] = None
 ) -> List[SlotInfo]:
-    """The place of every process, by rank. All slots are used, up to `max_num_proc`."""
+    """The rank of every process. All slots are used, up to `max_num_proc`."""
     slots: List[SlotInfo] = []
     n_local: Dict[str, int] = {}
     n_cross: Dict[int, int] = {}

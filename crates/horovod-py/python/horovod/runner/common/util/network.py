@@ -1,5 +1,5 @@
-"""Addresses of this host. The launcher enters here to see which hosts are this one, and where others can reach it.
-Sends nothing: names are resolved, and the kernel is asked for routes."""
+"""Addresses of this host: which host names mean this host, and at which address others reach it. Sends nothing: names
+are resolved, and the kernel is asked for routes."""
 
 import fcntl
 import ipaddress
@@ -10,7 +10,7 @@ from typing import Any, Callable, Iterable, List, Optional, Tuple
 
 _SIOCGIFADDR = 0x8915
 _PORT_ATTEMPTS = 100
-# Upstream has these here. They are read when somebody asks for them: the launcher does without.
+# Upstream has these names here. Imported on first access, since the launcher does not need them.
 _IN_RPC = {
     "AckResponse",
     "AckStreamResponse",
@@ -30,7 +30,7 @@ def __getattr__(name: str) -> Any:
 
 
 def get_local_intfs() -> List[Tuple[str, str]]:
-    """Interfaces that have an IPv4 address, with it."""
+    """Interfaces with an IPv4 address, and that address."""
     found = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         for _, name in socket.if_nameindex():
@@ -44,7 +44,7 @@ def get_local_intfs() -> List[Tuple[str, str]]:
 
 
 def resolve_host_address(host_name: str) -> Optional[str]:
-    """An IPv4 address; None when the name has none."""
+    """An IPv4 address; None if the name has none."""
     try:
         return socket.gethostbyname(host_name)
     except OSError:
@@ -52,7 +52,7 @@ def resolve_host_address(host_name: str) -> Optional[str]:
 
 
 def is_local(host_name: str) -> bool:
-    """Whether the name means this host. One that is not resolved here may still be known to ssh, so it does not."""
+    """Whether the name means this host. An unresolvable name may be an ssh alias of another host, so it does not."""
     if host_name in ("localhost", socket.gethostname()):
         return True
     address = resolve_host_address(host_name)
@@ -71,7 +71,7 @@ def loopback_interfaces() -> List[str]:
 
 
 def address_of_interfaces(nics: Iterable[str]) -> str:
-    """The address of the first interface named that has one."""
+    """The address of the first of these interfaces that has one."""
     nics = list(nics)
     addresses = dict(get_local_intfs())
     for nic in nics:
@@ -84,8 +84,8 @@ def address_of_interfaces(nics: Iterable[str]) -> str:
 
 
 def address_towards(host_names: Iterable[str]) -> str:
-    """The address at which these hosts can reach this one: that of the interface on the way to them."""
-    for host in [*host_names, "192.0.2.1"]:  # The last stands for "anywhere": its route is the default one.
+    """The address at which these hosts can reach this one: that of the interface on the route to them."""
+    for host in [*host_names, "192.0.2.1"]:  # The last one has the default route.
         try:
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
                 # Connecting a datagram socket sends nothing.
@@ -105,5 +105,5 @@ def find_port(server_factory: Callable[[Tuple[str, int]], Any]) -> Tuple[Any, in
         try:
             return server_factory(("", port)), port
         except OSError:
-            continue  # Somebody else took it in between.
+            continue  # Another process took the port in the meantime.
     raise OSError(f"Unable to find a port to bind to: {_PORT_ATTEMPTS} free ones were taken by others")

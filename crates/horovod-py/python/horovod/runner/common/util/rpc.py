@@ -1,7 +1,7 @@
-"""Requests and answers between the processes of a job by TCP: upstream's services and clients, for packages that build
-on them. A frame is the HMAC-SHA256 of a message under the job's secret, its length and the message, an object by
-cloudpickle. Never unpickles what was not written with the secret. One request per connection, so that a client may
-repeat it: what it asks for must be idempotent."""
+"""RPC between the processes of a job by TCP: upstream's services and clients, for packages that build on them. A frame
+is the HMAC-SHA256 of a message under the job's secret, its length and the message, an object pickled with
+cloudpickle. Data without a valid HMAC is never unpickled. One request per connection, which clients may repeat:
+requests must be idempotent."""
 
 import codecs
 import pickle
@@ -17,22 +17,22 @@ from horovod.runner.util.threads import in_thread
 
 Addresses = Dict[str, List[Tuple[str, int]]]
 
-# A peer that says nothing for so long within a frame is given up.
+# Read timeout within a frame.
 _READ_TIMEOUT_S = 60.0
-# How long the end of a service waits for requests that are being answered.
+# Time that shutdown waits for requests in progress.
 _DRAIN_TIMEOUT_S = 10.0
 
 
 class NoValidAddressesFound(Exception):
-    """A service has no address that this host can reach."""
+    """A service has no address that is reachable from this host."""
 
 
 class PingRequest:
-    """Asks whether a service is there."""
+    """Checks that a service is reachable."""
 
 
 class PingResponse:
-    """The name of the service, and the address from which it was asked."""
+    """The name of the service, and the client's address."""
 
     def __init__(self, service_name: str, source_address: str) -> None:
         self.service_name = service_name
@@ -40,11 +40,11 @@ class PingResponse:
 
 
 class AckResponse:
-    """The request was taken; there is nothing to return."""
+    """The request was accepted; there is no result."""
 
 
 class AckStreamResponse:
-    """The request was taken; UTF-8 text follows until the connection ends."""
+    """The request was accepted; UTF-8 text follows until the connection ends."""
 
 
 class Wire:
@@ -54,7 +54,7 @@ class Wire:
         self._key = key
 
     def write(self, obj: Any, wfile: Any) -> None:
-        # Here, because `horovodrun` of a command does without it.
+        # Imported here, since `horovodrun` with a command does not need it.
         import cloudpickle
 
         message = cloudpickle.dumps(obj, protocol=pickle.HIGHEST_PROTOCOL)
@@ -78,7 +78,7 @@ class Wire:
 
 
 class BasicService:
-    """Answers requests on a port of its own, each on a thread, until `shutdown`. Subclasses extend `_handle`."""
+    """Serves requests on a port of its own, each on a thread, until `shutdown`. Subclasses extend `_handle`."""
 
     def __init__(self, service_name: str, key: bytes, nics: Optional[Iterable[str]]) -> None:
         self._service_name = service_name
@@ -96,14 +96,14 @@ class BasicService:
         self._thread = in_thread(target=self._server.serve_forever, args=(0.05,))
 
     def addresses(self) -> Addresses:
-        """Of this service, by interface."""
+        """Addresses of this service, by interface."""
         return self._addresses.copy()
 
     def get_port(self) -> int:
         return self._port
 
     def shutdown(self) -> None:
-        """Takes no more requests, and waits for a while for those that are being answered."""
+        """Accepts no more requests, and waits a limited time for those in progress."""
         self._server.shutdown()
         with self._handling_changed:
             self._handling_changed.wait_for(lambda: self._n_handling == 0, _DRAIN_TIMEOUT_S)
@@ -111,10 +111,10 @@ class BasicService:
         self._thread.join()
 
     def _handle(self, req: Any, client_address: Tuple[str, int]) -> Any:
-        """The answer: an object, or a pair of an object and a text stream to send after it."""
+        """The response: an object, or a pair of an object and a text stream to send after it."""
         if isinstance(req, PingRequest):
             return PingResponse(self._service_name, client_address[0])
-        raise NotImplementedError(f"{self._service_name} does not know requests of type {type(req).__name__}")
+        raise NotImplementedError(f"{self._service_name} does not support requests of type {type(req).__name__}")
 
     def _make_handler(self) -> Any:
         service = self
@@ -138,17 +138,17 @@ class BasicService:
         try:
             req = self._wire.read(rfile)
         except (EOFError, OSError, ValueError):
-            return  # A client that went away, or a stranger: neither gets an answer.
+            return  # The client disconnected, or does not have the secret: no response.
         answer = self._handle(req, client_address)
         if not answer:
-            raise RuntimeError(f"{self._service_name} has no answer to a request of type {type(req).__name__}")
+            raise RuntimeError(f"{self._service_name} returned no response to a request of type {type(req).__name__}")
         try:
             answer, stream = answer if isinstance(answer, tuple) else (answer, None)
             self._wire.write(answer, wfile)
             if stream is not None:
                 self._wire.stream(stream, wfile)
         except OSError:
-            pass  # The client went away.
+            pass  # The client disconnected.
 
     def _get_local_addresses(self) -> Addresses:
         found: Addresses = {}
@@ -163,7 +163,7 @@ class BasicService:
 
 
 class BasicClient:
-    """Asks a service at the first of its addresses that answers. Raises NoValidAddressesFound when none does."""
+    """Client that uses the first reachable address of a service. Raises NoValidAddressesFound if none is."""
 
     def __init__(
         self,
@@ -175,7 +175,7 @@ class BasicClient:
         probe_timeout: float = 20,
         attempts: int = 3,
     ) -> None:
-        """match_intf: only addresses that are reached from the interface of the same name here."""
+        """match_intf: only addresses that are reached from the interface of the same name on this host."""
         self._service_name = service_name
         self._wire = Wire(key)
         self._verbose = verbose
@@ -190,7 +190,7 @@ class BasicClient:
             )
 
     def addresses(self) -> Addresses:
-        """Those that answered, by interface."""
+        """The reachable addresses, by interface."""
         return self._addresses
 
     def _probe(self, addresses: Addresses) -> Addresses:
@@ -229,7 +229,7 @@ class BasicClient:
         return False
 
     def _send(self, req: Any, stream: Any = None) -> Any:
-        """The answer. Text that follows an AckStreamResponse goes to the stream."""
+        """The response. Text that follows an AckStreamResponse goes to the stream."""
         return self._send_one(next(iter(self._addresses.values()))[0], req, stream)
 
     def _send_one(self, addr: Tuple[str, int], req: Any, stream: Any = None) -> Any:
@@ -244,7 +244,7 @@ class BasicClient:
                     ) from problem
 
     def _ask(self, address: Tuple[str, int], req: Any, stream: Any, timeout: Optional[float]) -> Any:
-        """timeout: for the answer; without one the service may take its time, but has to be reachable."""
+        """timeout: for the response; without one the service may take any time, but has to be reachable."""
         with socket.create_connection(address, timeout=self._probe_timeout) as connection:
             connection.settimeout(timeout)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

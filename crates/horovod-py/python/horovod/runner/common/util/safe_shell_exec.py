@@ -1,6 +1,5 @@
-"""Starts a worker, shows its output, and ends it with everything it started. The launcher enters here, once per
-worker and each time on a thread of its own. Never leaves a process behind: see `worker_script` for what happens when the
-launcher dies."""
+"""Starts a worker, forwards its output, and ends it with all of its child processes. Called once per worker, each time
+on a thread of its own. Never leaves a process behind: see `worker_script` for the case that the launcher dies."""
 
 import contextlib
 import os
@@ -30,12 +29,13 @@ def execute(
     shell: Sequence[str] = ("/bin/sh",),
     script: Optional[bytes] = None,
 ) -> int:
-    """Runs a command line in a shell to its end. The exit status is 128 + s for one that signal s ended.
+    """Runs a command line in a shell to its end. The exit status is 128 + s after signal s.
 
-    Output goes to `stdout` and `stderr` (by default this process' own) in whole lines, with the prefix of `index`,
-    and to the files `stdout` and `stderr` in the folder `copies`. Any of the events ends the command: SIGTERM to its
-    process group, and SIGKILL five seconds later, or at once on `kill_event`. `shell` and `script` are for a shell on
-    another host."""
+    Output goes to `stdout` and `stderr` (by default this process' own) in complete lines, with the prefix of
+    `index`, and to the files `stdout` and `stderr` in the directory `copies`. Any of the events ends the command:
+    SIGTERM to its process group, and SIGKILL five seconds later, or at once on `kill_event`. `shell` and `script`
+    are for a shell on another host.
+    """
     out = stdout if isinstance(stdout, Console) else Console(stdout or sys.stdout)
     err = stderr if isinstance(stderr, Console) else Console(stderr or sys.stderr)
     with contextlib.ExitStack() as files:
@@ -62,10 +62,10 @@ def execute(
             lines = LineSplitter(prefix_for(index, name, prefix_output_with_timestamp))
             readers.append(in_thread(forward, args=(source, lines, console, copy, unheard.set)))
         assert process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # It ended before it had read its script: its status says why.
+        with contextlib.suppress(BrokenPipeError):  # It ended before reading its script; its status tells why.
             process.stdin.write(worker_script.script(command) if script is None else script)
             process.stdin.flush()
-        # Not reaped yet, so that the number of its group cannot be somebody else's.
+        # Not reaped yet, so that its process group id cannot be reused.
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         _finish_output(process.pid, readers)
         ended.set()
@@ -86,8 +86,8 @@ def _terminate(
 
 
 def _finish_output(group: int, readers: List[threading.Thread]) -> None:
-    """Waits for the last words. What the worker left running in the background may hold its pipes: it is told to end,
-    and is ended. A reader that waits for somebody to take the output is left to itself after that."""
+    """Waits for the remaining output. Background processes of the worker may hold its pipes: they are terminated, then
+    killed. A reader that is still blocked on its output after that is abandoned."""
     _signal(group, signal.SIGTERM)
     for reader in readers:
         reader.join(GRACEFUL_TERMINATION_TIME_S)

@@ -1,5 +1,5 @@
-"""The secret of a job, and signatures made with it. Launcher and workers enter here. A secret travels only in
-environments and pipes: never on a command line, where every user of a host could read it."""
+"""The secret of a job, and signatures made with it. A secret is passed only in environments and pipes, never on a
+command line, which every user of a host can read."""
 
 import hashlib
 import hmac
@@ -7,7 +7,7 @@ import secrets
 
 # Upstream's name for the launcher's own secret: never forwarded to workers.
 HOROVOD_SECRET_KEY = "_HOROVOD_SECRET_KEY"
-# The engine reads this one; ranks prove to each other that they know it.
+# Used by the engine: ranks prove to each other that they know it.
 JOB_SECRET = "CORRO_JOB_SECRET"
 SECRET_LENGTH = 32
 DIGEST_LENGTH = 32
@@ -26,13 +26,13 @@ def check_digest(key: bytes, msg: bytes, digest: bytes) -> bool:
 
 
 def sign(key: bytes, msg: bytes) -> bytes:
-    """The message behind its signature."""
+    """The message, preceded by its signature."""
     return compute_digest(key, msg) + msg
 
 
 def unsign(key: bytes, signed: bytes) -> bytes:
-    """The message; ValueError when somebody without the secret wrote it."""
+    """The message; ValueError if the signature is invalid."""
     digest, msg = signed[:DIGEST_LENGTH], signed[DIGEST_LENGTH:]
     if not check_digest(key, msg, digest):
-        raise ValueError("the message is not signed with the job's secret: somebody else than this job wrote it")
+        raise ValueError("invalid signature: the message was not signed with the job's secret")
     return msg

@@ -1,5 +1,4 @@
-"""What a launcher was asked to do, apart from the command. Made by `launch` and by `horovod.run`; read by whoever
-starts processes. Plain values only."""
+"""Settings of a launch, apart from the command. Created by `launch` and `horovod.run`. Plain values only."""
 
 from typing import Any, Iterable, List, Optional
 
@@ -7,7 +6,7 @@ from horovod.runner.common.util.timeout import Timeout
 
 
 class BaseSettings:
-    """What every kind of job has."""
+    """Settings of every kind of job."""
 
     def __init__(
         self,
@@ -31,7 +30,7 @@ class BaseSettings:
         self.verbose = verbose
         self.ssh_port = ssh_port
         self.ssh_identity_file = ssh_identity_file
-        # Kept for callers that set them; without MPI they have no effect.
+        # For callers that set them; without MPI they have no effect.
         self.extra_mpi_args = extra_mpi_args
         self.binding_args = binding_args
         self.tcp_flag = tcp_flag

@@ -1,10 +1,10 @@
-"""A deadline that knows what to say when it is over. The launcher enters here."""
+"""A deadline with an error message."""
 
 import time
 
 
 class TimeoutException(Exception):
-    """Something did not happen in time."""
+    """A deadline has passed."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -12,8 +12,8 @@ class TimeoutException(Exception):
 
 
 class Timeout:
-    """Ends `timeout` seconds from now. The message may have {timeout} and {activity} in it; without the first, how long
-    it was is added."""
+    """Ends `timeout` seconds from now. The message may contain {timeout} and {activity}; without the former, the
+    timeout is appended."""
 
     def __init__(self, timeout: float, message: str) -> None:
         self._timeout = timeout
@@ -21,14 +21,14 @@ class Timeout:
         self._message = message
 
     def remaining(self) -> float:
-        """Seconds, never below 0."""
+        """Remaining seconds, never below 0."""
         return max(0.0, self._ends_at - time.monotonic())
 
     def timed_out(self) -> bool:
         return time.monotonic() >= self._ends_at
 
     def check_time_out_for(self, activity: str) -> None:
-        """Raises when time is over."""
+        """Raises if the deadline has passed."""
         if self.timed_out():
             text = self._message.format(timeout=self._timeout, activity=activity)
             if "{timeout" not in self._message:

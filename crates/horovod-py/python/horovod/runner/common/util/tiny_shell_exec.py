@@ -1,11 +1,11 @@
-"""Runs a short command to its end and takes its output. For questions to the system, not for workers."""
+"""Runs a short command and captures its output. For queries of the system, not for workers."""
 
 import subprocess
 from typing import Optional, Tuple
 
 
 def execute(command: str, timeout_s: Optional[float] = None) -> Optional[Tuple[str, int]]:
-    """Output (stdout and stderr together) and exit status; None when it could not be run or did not end in time."""
+    """Output (stdout and stderr together) and exit status; None if it could not be run or timed out."""
     try:
         done = subprocess.run(
             command,

@@ -1,21 +1,21 @@
-"""The few lines of shell that every worker runs in, here or on another host. `safe_shell_exec` and `util.remote`
-enter here.
+"""The shell script in which every worker runs, locally or on another host.
 
 The shell reads this script from its standard input, and the launcher keeps that pipe open as long as it lives. When
-it ends, however it ended, a watcher in the worker's own process group ends the group. So nobody is left behind when
-the launcher is killed, nor on another host when the connection breaks. What the script says, variables and secrets
-among it, shows on no command line."""
+the pipe closes for whatever reason, a watcher in the worker's process group kills the group. No process is left
+behind when the launcher is killed, nor on another host when the connection breaks. The contents of the script,
+including variables and secrets, appear on no command line.
+"""
 
 import shlex
 from typing import Mapping, Optional
 
-# Between a polite end and a forced one.
+# Seconds between SIGTERM and SIGKILL.
 GRACEFUL_TERMINATION_TIME_S = 5
 
-# Braces, because the shell must have read all of it before the watcher takes over the pipe. The worker runs in the
-# foreground: a shell would have a background command ignore Ctrl-C. The traps wait for the worker, who may need its
-# time to end; what it left running in its group ends with it. The shell's own remarks ("Terminated") go nowhere: the
-# launcher tells the status of the first to fail.
+# Braces, because the shell must have read the whole script before the watcher takes over the pipe. The worker runs in
+# the foreground: a shell makes background commands ignore Ctrl-C. The traps wait for the worker, which may need time to
+# end; processes that it left in its group are ended with it. Messages of the shell itself ("Terminated") are discarded:
+# the launcher reports the status of the first failure.
 _SCRIPT = """{{
 exec 3<&0 </dev/null
 {preparation}
@@ -36,7 +36,7 @@ exit "$status"
 
 
 def script(command: str, variables: Optional[Mapping[str, str]] = None, cwd: Optional[str] = None) -> bytes:
-    """What the shell is to read. Variables and folder are those of another host; here they are inherited."""
+    """The script for a command. Variables and directory are for another host; locally they are inherited."""
     preparation = [f"export {name}={shlex.quote(value)}" for name, value in sorted((variables or {}).items())]
     if cwd is not None:
         preparation.append(f"cd {shlex.quote(cwd)} || exit 1")
