@@ -233,7 +233,7 @@ fn start_engine(py: Python<'_>) -> PyResult<RunningEngine> {
     let launch_key = format!("{:?} {:?}", launch.rank_info, launch.rendezvous);
     if launch.rank_info.size > 1 && lock().parent_launch.as_ref() == Some(&launch_key) {
         return Err(errors::value_error(format!(
-            "Horovod initialization failed: this process was forked from rank {} and has no place of its own in the job; start ranks \
+            "Horovod initialization failed: this process was forked from rank {} and has no rank of its own; start ranks \
              with a launcher such as horovodrun, or give a child its own HOROVOD_RANK",
             launch.rank_info.rank
         )));
@@ -243,7 +243,7 @@ fn start_engine(py: Python<'_>) -> PyResult<RunningEngine> {
     let work = move || drop(sender.send(Engine::start_with(&launch, &settings, &[])));
     let thread = std::thread::Builder::new().name("corro-start".into()).spawn(work);
     thread.map_err(|error| {
-        errors::value_error(format!("Horovod initialization failed: no thread could be started: {error}"))
+        errors::value_error(format!("Horovod initialization failed: cannot start a thread: {error}"))
     })?;
     let receiver = Mutex::new(receiver);
     let mut started = None;
@@ -256,8 +256,8 @@ fn start_engine(py: Python<'_>) -> PyResult<RunningEngine> {
         }
         true
     })?;
-    let engine =
-        started.ok_or_else(|| errors::value_error("Horovod initialization failed by a defect; see its message"))?;
+    let engine = started
+        .ok_or_else(|| errors::value_error("Horovod initialization failed: internal error, see the panic message"))?;
     Ok(RunningEngine { engine: Arc::new(engine.map_err(failed)?), launch_key, timeline })
 }
 

@@ -86,7 +86,7 @@ pub fn submit(
     keep: Option<Py<PyAny>>,
 ) -> PyResult<u64> {
     let engine = engine::running().ok_or_else(|| errors::internal_error(py, errors::NOT_INITIALIZED))?;
-    let kind = parse_kind(kind).ok_or_else(|| errors::value_error(format!("{kind} is no kind of operation")))?;
+    let kind = parse_kind(kind).ok_or_else(|| errors::value_error(format!("{kind} is not a kind of operation")))?;
     let op = u8::try_from(op).ok().and_then(ReduceOp::from_number);
     let op = op.ok_or_else(|| errors::internal_error(py, "Reduction op type not supported."))?;
     let kind = if kind == Kind::Allreduce && op == ReduceOp::Adasum { Kind::Adasum } else { kind };
@@ -273,12 +273,12 @@ fn parse_splits(splits: Option<Vec<i64>>) -> Result<Vec<u64>, Option<PyErr>> {
 fn parse_tensor(tensor: Tensor, template: Request) -> PyResult<(Request, TensorBuffers)> {
     let (input, output, number, shape) = tensor;
     let dtype = u8::try_from(number).ok().and_then(Dtype::from_number);
-    let dtype = dtype.ok_or_else(|| errors::value_error(format!("{number} is no dtype")))?;
+    let dtype = dtype.ok_or_else(|| errors::value_error(format!("{number} is not a dtype")))?;
     let n_bytes = shape.iter().try_fold(dtype.size() as u64, |product, dimension| product.checked_mul(*dimension));
     let n_bytes = n_bytes.and_then(|n_bytes| isize::try_from(n_bytes).ok());
-    let n_bytes = n_bytes.ok_or_else(|| errors::value_error(format!("no memory holds a tensor of shape {shape:?}")))?;
+    let n_bytes = n_bytes.ok_or_else(|| errors::value_error(format!("a tensor of shape {shape:?} is too large")))?;
     if input == 0 && n_bytes > 0 {
-        return Err(errors::value_error("a tensor that is not empty has no address"));
+        return Err(errors::value_error("a nonempty tensor has a null address"));
     }
     // Empty tensors may have a null address.
     let input = if input == 0 { std::ptr::dangling() } else { std::ptr::with_exposed_provenance(input) };

@@ -1,6 +1,7 @@
-"""What every backend of Keras must do with horovod.keras. Not run by itself: each test_keras_*.py chooses a backend and takes all from here.
+"""Test cases of horovod.keras for every Keras backend. Not run directly: each test_keras_*.py selects a backend and
+imports all cases.
 
-Networks are tiny and float64-free: Keras trains in float32, so results are compared to rounding.
+Networks are tiny, and Keras trains in float32, so results are compared up to rounding.
 """
 
 import os
@@ -22,7 +23,7 @@ def job():
 
 
 def network(seed=None, layers=1):
-    """Alike on all ranks for a seed; by default every rank begins elsewhere."""
+    """Equal on all ranks for a seed; by default every rank has other weights."""
     seed = hvd.rank() + 1 if seed is None else seed
     initializers = [keras.initializers.RandomNormal(seed=seed * 10 + n) for n in range(2)]
     return keras.Sequential(
@@ -33,14 +34,14 @@ def network(seed=None, layers=1):
 
 
 def data(rank):
-    """Of a rank: what it trains with."""
+    """Training data of a rank."""
     generator = np.random.default_rng(rank)
     x = generator.normal(size=(N_ROWS * N_STEPS, 4)).astype(np.float32)
     return x, (x[:, :2] * 2 + 1).astype(np.float32)
 
 
 def union():
-    """What one process would train with: of each step everybody's rows."""
+    """The data of all ranks for one process: in each step the rows of all ranks."""
     parts = [data(rank) for rank in range(hvd.size())]
     return tuple(
         np.concatenate([p[i].reshape(N_STEPS, N_ROWS, -1) for p in parts], axis=1).reshape(N_STEPS * N_ROWS * hvd.size(), -1)
@@ -85,7 +86,7 @@ def test_fit_is_like_one_process(jit, optimizer):
     assert int(np.asarray(model.optimizer.iterations)) == 2 * N_STEPS
 
 
-def test_different_beginnings_end_alike():
+def test_different_initial_weights_become_equal():
     model = network()
     model.compile(hvd.DistributedOptimizer(keras.optimizers.Adam(0.01)), "mse")
     callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), hvd.callbacks.MetricAverageCallback()]
@@ -122,7 +123,7 @@ def test_warmup_and_schedule():
     np.testing.assert_allclose(history.history["lr"], expected[N_STEPS - 1 :: N_STEPS], rtol=1e-5)
 
 
-def test_schedules_of_keras_pass_through():
+def test_keras_schedules_are_kept():
     schedule = keras.optimizers.schedules.ExponentialDecay(0.5, 1, 0.5)
     wrapped = hvd.DistributedOptimizer(keras.optimizers.SGD(schedule))
     model = network(seed=1)
@@ -139,7 +140,7 @@ def test_save_and_load(tmp_path, suffix):
     model.compile(hvd.DistributedOptimizer(keras.optimizers.Adam(0.02)), keras.losses.MeanSquaredError(), jit_compile=False)
     fit(model, *data(hvd.rank()), N_ROWS, epochs=1)
     model.save(path)
-    # Without Horovod it is a model like any other.
+    # Without Horovod it is an ordinary model.
     plain = keras.models.load_model(path)
     assert isinstance(plain.optimizer, keras.optimizers.Adam) and not hasattr(plain.optimizer, "register_local_var")
     loaded = hvd.load_model(path)
@@ -202,7 +203,7 @@ def test_values():
     np.testing.assert_array_equal(np.asarray(hvd.reducescatter(np.ones((size, 2), np.float32), op=hvd.Sum)), np.full((1, 2), size))
 
 
-def test_refused():
+def test_invalid_arguments():
     with pytest.raises(ValueError, match="op currently only supports Average and Sum"):
         hvd.DistributedOptimizer(keras.optimizers.SGD(), op=hvd.Adasum)
     with pytest.raises(ValueError, match="initial_lr"):

@@ -1,7 +1,8 @@
-"""Runs the same pytest arguments on N ranks: `python spmd.py N ARGS...`. Rank 0's output is shown as it comes, the others' when they fail.
+"""Runs the same pytest arguments on N ranks: `python spmd.py N ARGS...`. The output of rank 0 is shown as it arrives,
+that of others if they fail.
 
-Ends all ranks soon after one has failed, and all of them at the deadline (SPMD_TIMEOUT seconds, 300 unless set). Exit code: the first
-failing rank's. Opens no port: MASTER_PORT is only the name of the job.
+Ends all ranks soon after one has failed, and at the deadline (SPMD_TIMEOUT seconds, default 300). Exit code: that of
+the first failing rank. Opens no port: MASTER_PORT is only the name of the job.
 """
 
 import os
@@ -13,7 +14,7 @@ import time
 import uuid
 from typing import IO, Optional
 
-# How long the others may take to say what they think of a rank's failure.
+# Seconds that the other ranks have to report a rank's failure.
 GRACE = 20.0
 
 
@@ -76,7 +77,7 @@ def run(n_ranks: int, command: list[str], timeout: float) -> int:
 
 
 def start(rank: int, n_ranks: int, command: list[str], output: IO[bytes], job: str) -> "subprocess.Popen[bytes]":
-    """One rank, with torchrun's variables."""
+    """Starts one rank, with torchrun's variables."""
     place = {
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),

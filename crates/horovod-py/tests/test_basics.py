@@ -1,4 +1,4 @@
-"""SPMD: every rank runs this file. The job and its process sets, without a framework."""
+"""SPMD: every rank runs this file. Initialization, operations and process sets, without a framework."""
 
 import os
 import threading
@@ -38,7 +38,7 @@ def submit(kind: int, array: np.ndarray, name: object = None, **options: object)
     return _core.submit(kind, "test", name, [tensor], keep=array, **options)
 
 
-def test_nothing_is_known_before_init() -> None:
+def test_functions_fail_before_init() -> None:
     assert not hvd.is_initialized()
     for ask in [hvd.rank, hvd.size, hvd.local_rank, hvd.local_size, hvd.cross_rank, hvd.cross_size, hvd.is_homogeneous,
                 hvd.stop_timeline, lambda: hvd.start_timeline("file")]:
@@ -51,7 +51,7 @@ def test_nothing_is_known_before_init() -> None:
     assert not hvd.is_initialized()
 
 
-def test_places_are_those_of_the_launcher(job: None) -> None:
+def test_ranks_come_from_the_launcher(job: None) -> None:
     rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     assert hvd.is_initialized() and hvd.is_homogeneous()
     assert (hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size()) == (rank, size, rank, size)
@@ -61,7 +61,7 @@ def test_places_are_those_of_the_launcher(job: None) -> None:
     assert process_sets.global_process_set.ranks == list(range(size))
 
 
-def test_what_is_built() -> None:
+def test_build_flags() -> None:
     assert (hvd.mpi_enabled(), hvd.mpi_built(), hvd.gloo_enabled(), hvd.gloo_built()) == (False, False, True, True)
     assert hvd.nccl_built() == 0
     assert not any([hvd.ddl_built(), hvd.ccl_built(), hvd.cuda_built(), hvd.rocm_built()])
@@ -70,7 +70,7 @@ def test_what_is_built() -> None:
     assert [hvd.Average, hvd.Sum, hvd.Adasum, hvd.Min, hvd.Max, hvd.Product] == list(range(6))
 
 
-def test_init_and_shutdown_as_often_as_one_likes() -> None:
+def test_init_and_shutdown_can_be_repeated() -> None:
     for _ in range(20):
         hvd.init()
         assert allreduce(np.ones(3)).tolist() == [hvd.size()] * 3
@@ -97,7 +97,7 @@ def test_operations(job: None, op: int, expected) -> None:
     np.testing.assert_allclose(allreduce(each[hvd.rank()], f"op{op}", op), expected(each))
 
 
-def test_factors(job: None) -> None:
+def test_scale_factors(job: None) -> None:
     result = allreduce(np.full(4, 3.0), prescale=2.0, postscale=0.5)
     np.testing.assert_array_equal(result, np.full(4, 3.0 * hvd.size()))
 
@@ -110,7 +110,7 @@ def test_allgather_of_different_lengths(job: None) -> None:
     assert output.shape == np.concatenate(each).shape
 
 
-def test_broadcast_makes_room_when_asked(job: None) -> None:
+def test_broadcast_into_an_allocated_output(job: None) -> None:
     root = hvd.size() - 1
     [output] = _core.synchronize(submit(_core.BROADCAST, np.full((2, 2), hvd.rank(), "int64"), root=root))
     np.testing.assert_array_equal(np.asarray(output), np.full((2, 2), root))
@@ -118,7 +118,7 @@ def test_broadcast_makes_room_when_asked(job: None) -> None:
 
 def test_alltoall_with_splits(job: None) -> None:
     rank, size = hvd.rank(), hvd.size()
-    # To member i go i + 1 rows that say from whom.
+    # i + 1 rows go to member i; their values are the sender's rank.
     array = np.full((sum(range(size + 1)), 2), rank, "float32")
     [output] = _core.synchronize(submit(_core.ALLTOALL, array, splits=list(range(1, size + 1))))
     assert output.received == (rank + 1,) * size
@@ -141,7 +141,7 @@ def test_empty_tensors(job: None) -> None:
     assert _core.synchronize(handle)[0].shape == (0,)
 
 
-def test_a_group_is_one_handle(job: None) -> None:
+def test_a_group_has_one_handle(job: None) -> None:
     arrays = [np.full(n, n, dtype) for n, dtype in [(1, "float32"), (2, "float64"), (3, "int32")]]
     tensors = [(array.ctypes.data, array.ctypes.data, DTYPES.index(array.dtype.name), array.shape) for array in arrays]
     handle = _core.submit(_core.ALLREDUCE, "grouped_allreduce", "g", tensors, grouped=True, keep=arrays)
@@ -161,7 +161,7 @@ def test_handles(job: None) -> None:
     assert _core.synchronize(-1) is None
 
 
-def test_wrong_arguments_are_told_by_the_call_itself(job: None) -> None:
+def test_invalid_arguments_raise_at_submission(job: None) -> None:
     size = hvd.size()
     first = submit(_core.ALLREDUCE, np.zeros(1), "number")
     x = np.zeros((size + 1, 2))
@@ -176,24 +176,24 @@ def test_wrong_arguments_are_told_by_the_call_itself(job: None) -> None:
         (ValueError, "Allgather: Process set provided does not exist", _core.ALLGATHER, dict(process_set=-7)),
         (HorovodInternalError, "Reducescatter currently only supports AVERAGE and SUM.", _core.REDUCESCATTER, dict(op=3)),
         (HorovodInternalError, "Reduction op type not supported.", _core.ALLREDUCE, dict(op=9)),
-        (ValueError, "9 is no kind of operation", 9, {}),
+        (ValueError, "9 is not a kind of operation", 9, {}),
     ]
     if size > 1:
         cases.append((ValueError, "splits not provided, but first dimension", _core.ALLTOALL, {}))
     for error, text, kind, options in cases:
         with pytest.raises(error, match=text):
             submit(kind, x, **options)
-    # None of them took a number, so that unnamed operations still meet.
+    # None of them consumed a number, so unnamed operations still match.
     second = submit(_core.ALLREDUCE, np.zeros(1))
     assert second == first + 1
     _core.synchronize(first)
     _core.synchronize(second)
 
 
-def test_a_name_in_flight_is_refused_at_once(job: None) -> None:
+def test_a_duplicate_name_raises_at_submission(job: None) -> None:
     _core.barrier()
     if hvd.rank() == 0 and hvd.size() > 1:
-        # The others have not asked for it: it cannot have ended.
+        # The other ranks have not submitted it, so it cannot have ended.
         held = submit(_core.ALLREDUCE, np.zeros(2), "held")
         with pytest.raises(ValueError, match="same name as another tensor that is currently being processed.  If you want"):
             submit(_core.ALLREDUCE, np.zeros(2), "held")
@@ -208,7 +208,7 @@ def test_a_name_in_flight_is_refused_at_once(job: None) -> None:
     _core.synchronize(submit(_core.ALLREDUCE, np.zeros(2), "held"))
 
 
-def test_what_the_ranks_disagree_on_fails_on_all_and_the_engine_goes_on(job: None) -> None:
+def test_mismatches_fail_on_all_ranks_and_the_engine_continues(job: None) -> None:
     if hvd.size() == 1:
         pytest.skip("one rank agrees with itself")
     handle = submit(_core.ALLREDUCE, np.zeros(3 + (hvd.rank() > 0)), "shapes")
@@ -217,13 +217,13 @@ def test_what_the_ranks_disagree_on_fails_on_all_and_the_engine_goes_on(job: Non
     assert allreduce(np.ones(1)).tolist() == [hvd.size()]
 
 
-def test_join_tells_who_came_last(job: None) -> None:
+def test_join_returns_the_last_rank(job: None) -> None:
     for _ in range(hvd.rank()):
         allreduce(np.ones(1))
     assert _core.join() == hvd.size() - 1 or hvd.size() == 1
 
 
-def test_threads_wait_side_by_side(job: None) -> None:
+def test_threads_wait_concurrently(job: None) -> None:
     results: list = [None] * 8
 
     def work(number: int) -> None:
@@ -239,7 +239,7 @@ def test_threads_wait_side_by_side(job: None) -> None:
         np.testing.assert_array_equal(results[number], np.full(4, number * hvd.size()))
 
 
-def test_shutdown_ends_what_others_wait_for() -> None:
+def test_shutdown_fails_pending_operations_of_other_ranks() -> None:
     hvd.init()
     if hvd.size() == 1:
         hvd.shutdown()
@@ -265,7 +265,7 @@ def test_shutdown_while_another_thread_waits() -> None:
     if hvd.size() == 1:
         hvd.shutdown()
         pytest.skip("nothing waits with one rank")
-    told: list = []
+    errors: list = []
     begun = threading.Event()
 
     def wait() -> None:
@@ -274,7 +274,7 @@ def test_shutdown_while_another_thread_waits() -> None:
         try:
             _core.synchronize(handle)
         except HorovodInternalError as error:
-            told.append(str(error))
+            errors.append(str(error))
 
     thread = threading.Thread(target=wait)
     thread.start()
@@ -282,10 +282,10 @@ def test_shutdown_while_another_thread_waits() -> None:
     _core.barrier()
     hvd.shutdown()
     thread.join(20)
-    assert not thread.is_alive() and told[0].startswith("Horovod has been shut down.")
+    assert not thread.is_alive() and errors[0].startswith("Horovod has been shut down.")
 
 
-def test_process_sets_to_begin_with() -> None:
+def test_initial_process_sets() -> None:
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
         pytest.skip("the only set is the global one")
@@ -311,7 +311,7 @@ def test_process_sets_to_begin_with() -> None:
         process_sets.process_set_id(evens)
 
 
-def test_duplicates_among_the_first_sets() -> None:
+def test_duplicate_initial_sets() -> None:
     size = int(os.environ.get("WORLD_SIZE", "1"))
     text = "Horovod could not be initialized because process_sets entry number {} is a duplicate: "
     with pytest.raises(ValueError, match=text.format(0)):
@@ -327,7 +327,7 @@ def test_duplicates_among_the_first_sets() -> None:
     hvd.shutdown()
 
 
-def test_sets_that_cannot_be_are_told_at_init() -> None:
+def test_invalid_sets_raise_at_init() -> None:
     with pytest.raises(ValueError, match="^Horovod initialization failed: .*: Tried to register process set with invalid rank: 99"):
         hvd.init(process_sets=[[0, 99]])
     assert not hvd.is_initialized()
@@ -358,7 +358,7 @@ def test_process_set_objects() -> None:
     assert (process_sets.ProcessSet.process_set_id, process_sets.ProcessSet.ranks, process_sets.ProcessSet.mpi_comm) == (None,) * 3
 
 
-def test_timeline_needs_leave(job: None) -> None:
+def test_timeline_needs_the_dynamic_setting(job: None) -> None:
     with pytest.raises(ValueError, match="Set HOROVOD_TIMELINE=DYNAMIC to enable dynamic timeline usage."):
         hvd.start_timeline("somewhere")
 
@@ -374,14 +374,14 @@ def test_timeline(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
         if hvd.rank() == 0:
             text = path.read_text()
             assert f"allreduce.{name}" in text
-            # Also of the first operation after the start.
+            # Including the first operation after the start.
             for event in ("NEGOTIATE_ALLREDUCE", "ALLREDUCE", "CYCLE_START"):
                 assert f'"{event}"' in text, text
         _core.barrier()
     hvd.shutdown()
 
 
-def test_init_takes_all_ranks_or_none() -> None:
+def test_comm_must_contain_all_ranks() -> None:
     size = int(os.environ.get("WORLD_SIZE", "1"))
     with pytest.raises(ValueError, match="comm must be a list of ranks"):
         hvd.init(comm=object())

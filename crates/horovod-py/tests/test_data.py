@@ -1,4 +1,4 @@
-"""Data loaders that read ahead. Run once, without spmd: no ranks, no engine."""
+"""Prefetching data loaders. Run once, without spmd: no ranks, no engine."""
 
 import threading
 import time
@@ -45,7 +45,7 @@ def test_a_loader():
 
 
 @pytest.mark.parametrize("queue_size", [0, 1, 2, 64])
-def test_reading_ahead_changes_nothing_but_the_thread(queue_size):
+def test_prefetching_only_changes_the_thread(queue_size):
     loader = AsyncLoader(queue_size, False, 5)
     for _ in range(2):
         assert list(loader) == [0, 10, 20, 30, 40]
@@ -54,25 +54,25 @@ def test_reading_ahead_changes_nothing_but_the_thread(queue_size):
     assert threads == ({threading.current_thread().name} if queue_size == 0 else {"data loader"})
 
 
-def test_how_far_it_reads_ahead():
+def test_prefetch_depth():
     loader = AsyncLoader(async_loader_queue_size=2, n_batches=100)
     batches = iter(loader)
     assert next(batches) == 0
-    # Two wait to be taken, and one to get a place.
+    # Two are queued, and one waits for a free slot.
     _await(lambda: len(loader.read) == 4)
     batches.close()
     _await(lambda: not any(thread.name == "data loader" for thread in threading.enumerate()))
     assert len(loader.read) == 4
 
 
-def test_a_failure_is_raised_where_the_batch_would_have_been():
+def test_a_failure_is_raised_in_the_consumer():
     batches = iter(AsyncLoader(async_loader_queue_size=8, n_batches=5, fail_at=2))
     assert [next(batches), next(batches)] == [0, 10]
     with pytest.raises(KeyError, match="unreadable"):
         next(batches)
 
 
-def test_closing_ends_iterations_under_way():
+def test_closing_ends_running_iterations():
     loader = AsyncLoader(async_loader_queue_size=1, n_batches=1000)
     seen = []
     for batch in loader:

@@ -1,5 +1,5 @@
-"""States without a framework: commit, restore, sync, reset, and training that goes on after a failure. Run on 1, 2
-and 4 ranks with spmd.py. Needs no framework."""
+"""Elastic states without a framework: commit, restore, sync, reset, and recovery from failures. Run on 1, 2 and 4 ranks
+with spmd.py. Needs no framework."""
 
 import ctypes
 
@@ -24,7 +24,7 @@ def engine():
 
 
 def _sum(values, name):
-    """Of all ranks, element by element."""
+    """Elementwise sum over all ranks."""
     numbers = (ctypes.c_double * len(values))(*values)
     address = ctypes.addressof(numbers)
     handle = _core.submit(
@@ -50,7 +50,7 @@ def test_attributes_are_saved_and_restored():
     assert state.losses == [0.5, 0.3]
 
 
-def test_sync_gives_all_ranks_what_rank_0_has():
+def test_sync_broadcasts_rank_0():
     state = elastic.ObjectState(rank=basics.rank(), log=[basics.rank()])
     state.log.append("here")
     state.sync()
@@ -60,13 +60,13 @@ def test_sync_gives_all_ranks_what_rank_0_has():
     assert state.rank == 0
 
 
-def test_objects_of_any_length_travel():
+def test_objects_of_any_size_are_broadcast():
     for obj in [None, "", {"a": [1, 2]}, b"x" * 1_000_000]:
         mine = obj if basics.rank() == basics.size() - 1 else "not this"
         assert broadcast_object(mine, root_rank=basics.size() - 1) == obj
 
 
-def test_reset_callbacks_come_in_order():
+def test_reset_callbacks_run_in_order():
     state, calls = elastic.ObjectState(), []
     state.register_reset_callbacks([lambda: calls.append(1), lambda: calls.append(2)])
     state.register_reset_callbacks([lambda: calls.append(3)])
@@ -77,12 +77,12 @@ def test_reset_callbacks_come_in_order():
 @pytest.mark.parametrize(
     "news, skip_sync", [([HOSTS_ADDED], False), ([HOSTS_REMOVED], True), ([HOSTS_REMOVED, HOSTS_ADDED], False)]
 )
-def test_all_ranks_leave_in_the_same_commit_when_hosts_change(news, skip_sync):
+def test_host_changes_interrupt_all_ranks_in_the_same_commit(news, skip_sync):
     state = elastic.ObjectState(batch=0)
     notification_manager.register_listener(state)
     state.commit()
     if basics.rank() == 0:
-        # Only rank 0 knows.
+        # Only rank 0 is notified.
         for timestamp, update in enumerate(news, 1):
             notification_manager.handle_hosts_updated(timestamp, update)
     state.batch = 5
@@ -96,7 +96,8 @@ def test_all_ranks_leave_in_the_same_commit_when_hosts_change(news, skip_sync):
 
 
 def _train_with_a_failure(fail):
-    """Ten batches with one commit after each; `fail` once in the middle of the sixth. What was done, and how often."""
+    """Ten batches with one commit after each; `fail` is called once in the middle of the sixth. Returns the results and
+    the number of attempts."""
     state = elastic.ObjectState(batch=0, total=0.0)
     begun, resets = [], []
     state.register_reset_callbacks([lambda: resets.append(basics.size())])
@@ -118,16 +119,16 @@ def _train_with_a_failure(fail):
     assert state.batch == 10
 
 
-def test_training_goes_on_after_the_ranks_disagreed():
+def test_training_continues_after_a_mismatch():
     def fail():
-        # Another length on every rank; alone there is nobody to disagree with.
+        # Another length on every rank; a single rank cannot disagree.
         _sum([1.0] * (1 + basics.rank()), "unlike")
         raise HorovodInternalError("alone")
 
     _train_with_a_failure(fail)
 
 
-def test_training_goes_on_after_one_rank_shut_the_engine_down():
+def test_training_continues_after_a_shutdown_by_one_rank():
     def fail():
         if basics.rank() == basics.size() - 1:
             basics.shutdown()
@@ -136,7 +137,7 @@ def test_training_goes_on_after_one_rank_shut_the_engine_down():
     _train_with_a_failure(fail)
 
 
-def test_training_goes_on_when_hosts_were_added():
+def test_training_continues_after_hosts_were_added():
     state = elastic.ObjectState(batch=0)
     begun = []
 
@@ -153,7 +154,7 @@ def test_training_goes_on_when_hosts_were_added():
     assert begun == [0, 2], "nothing is lost"
 
 
-def test_other_exceptions_pass():
+def test_other_exceptions_propagate():
     @elastic.run
     def train(state):
         raise KeyError("mine")
@@ -163,7 +164,7 @@ def test_other_exceptions_pass():
     assert train.__name__ == "train"
 
 
-def test_what_reset_raises_ends_the_training():
+def test_exceptions_of_reset_end_the_training():
     def reset():
         raise ValueError("Horovod initialization failed: nobody came")
 

@@ -1,5 +1,5 @@
-"""KerasState on a backend other than TensorFlow (JAX, unless KERAS_BACKEND says otherwise), and training that goes on
-after a failure. Run on 1, 2 and 4 ranks with spmd.py. On TensorFlow: test_elastic_tensorflow.py."""
+"""KerasState on a backend other than TensorFlow (JAX, unless KERAS_BACKEND is set), and recovery from failures. Run on
+1, 2 and 4 ranks with spmd.py. For TensorFlow see test_elastic_tensorflow.py."""
 
 import os
 
@@ -34,7 +34,7 @@ def _data():
     return random.rand(32, 3).astype("float32"), random.rand(32, 1).astype("float32")
 
 
-def test_a_model_and_its_optimizer_come_back():
+def test_model_and_optimizer_are_restored():
     model, (x, y) = _model(0), _data()
     state = hvd.elastic.KerasState(model, epoch=0)
     model.fit(x, y, batch_size=8, epochs=1, shuffle=False, verbose=0)
@@ -53,7 +53,7 @@ def test_a_model_and_its_optimizer_come_back():
         np.testing.assert_allclose(seen, wanted, rtol=1e-6, err_msg="the momentum came back too")
 
 
-def test_sync_gives_all_ranks_what_rank_0_has():
+def test_sync_broadcasts_rank_0():
     model = _model(hvd.rank())
     state = hvd.elastic.KerasState(model, epoch=hvd.rank())
     state.sync()
@@ -62,8 +62,8 @@ def test_sync_gives_all_ranks_what_rank_0_has():
         np.testing.assert_array_equal(seen, wanted)
 
 
-def test_fit_goes_on_after_a_failure():
-    """In the second epoch, in the middle; the result is that of a training without a failure."""
+def test_fit_continues_after_a_failure():
+    """Fails in the middle of the second epoch; the result equals that of a training without a failure."""
     x, y = _data()
     expected = _model(0)
     expected.fit(x, y, batch_size=8, epochs=3, shuffle=False, verbose=0)

@@ -1,5 +1,4 @@
-"""States of TensorFlow and of Keras models, and training that goes on after a failure. Run on 1, 2 and 4 ranks with
-spmd.py."""
+"""Elastic states of TensorFlow and of Keras models, and recovery from failures. Run on 1, 2 and 4 ranks with spmd.py."""
 
 import os
 
@@ -42,7 +41,7 @@ def _same(left, right):
     return len(left) == len(right) and all(np.array_equal(a, b) for a, b in zip(left, right))
 
 
-def test_a_model_and_its_optimizer_come_back():
+def test_model_and_optimizer_are_restored():
     model, (x, y) = _model(0), _data()
     state = hvd.elastic.TensorFlowKerasState(model, batch=0)
     model.train_on_batch(x, y)
@@ -60,14 +59,14 @@ def test_a_model_and_its_optimizer_come_back():
         assert _same(_values(model), expected), "the momentum came back too"
 
 
-def test_sync_gives_all_ranks_what_rank_0_has():
+def test_sync_broadcasts_rank_0():
     model = _model(hvd.rank())
     state = hvd_keras.elastic.KerasState(model, epoch=hvd.rank())
     state.sync()
     assert _same(_values(model), _values(_model(0))) and state.epoch == 0
 
 
-def test_variables_come_back_and_are_synced():
+def test_variables_are_restored_and_synced():
     variables = [tf.Variable([1.0 + hvd.rank()]), tf.Variable([[2, hvd.rank()]])]
     state = hvd.elastic.TensorFlowState(variables=variables, step=hvd.rank())
     state.sync()
@@ -79,8 +78,8 @@ def test_variables_come_back_and_are_synced():
         hvd.elastic.TensorFlowState()
 
 
-def test_fit_goes_on_after_a_failure():
-    """In the second epoch, in the middle; the result is that of a training without a failure."""
+def test_fit_continues_after_a_failure():
+    """Fails in the middle of the second epoch; the result equals that of a training without a failure."""
     x, y = _data()
     expected = _model(0)
     expected.fit(x, y, batch_size=8, epochs=3, shuffle=False, verbose=0)
@@ -123,7 +122,7 @@ def test_fit_goes_on_after_a_failure():
         np.testing.assert_allclose(seen, wanted, rtol=1e-5, atol=1e-6)
 
 
-def test_other_errors_of_tensorflow_pass():
+def test_other_tensorflow_errors_propagate():
     @hvd.elastic.run
     def train(state):
         raise tf.errors.UnknownError(None, None, "the disk is full")

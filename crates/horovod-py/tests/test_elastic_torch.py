@@ -1,5 +1,4 @@
-"""TorchState and ElasticSampler, and training with PyTorch that goes on after a failure. Run on 1, 2 and 4 ranks with
-spmd.py."""
+"""TorchState and ElasticSampler, and recovery of PyTorch trainings from failures. Run on 1, 2 and 4 ranks with spmd.py."""
 
 import random
 
@@ -35,7 +34,7 @@ def _step(model, optimizer, seed):
     optimizer.step()
 
 
-def test_a_model_and_its_optimizer_come_back():
+def test_model_and_optimizer_are_restored():
     model = _model(0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     state = hvd.elastic.TorchState(model=model, optimizer=optimizer, batch=0)
@@ -54,7 +53,7 @@ def test_a_model_and_its_optimizer_come_back():
         assert torch.equal(_weights(model), expected), "the momentum came back too"
 
 
-def test_sync_gives_all_ranks_what_rank_0_has():
+def test_sync_broadcasts_rank_0():
     model = _model(hvd.rank())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1 * (1 + hvd.rank()), momentum=0.9)
     _step(model, optimizer, hvd.rank())
@@ -79,7 +78,7 @@ def test_assigning_a_model_saves_it():
     assert state.model is other and torch.equal(_weights(other), before)
 
 
-def test_users_add_kinds_of_values():
+def test_custom_state_handlers():
     class Counter:
         n = 0
 
@@ -106,9 +105,8 @@ def test_users_add_kinds_of_values():
         set_handler_registry(before)
 
 
-def test_training_goes_on_after_a_failure():
-    """With the failing operation among those of a wrapped optimizer; the result is that of a training without a
-    failure."""
+def test_training_continues_after_a_failure():
+    """An operation of a wrapped optimizer fails; the result equals that of a training without a failure."""
 
     def train_on(model, optimizer, seed):
         _step(model, optimizer, seed * 100 + hvd.rank())
@@ -131,7 +129,7 @@ def test_training_goes_on_after_a_failure():
         begun.append(state.batch)
         while state.batch < 6:
             if state.batch == 3 and len(begun) == 1:
-                # Some gradients are under way when the last rank leaves.
+                # Some gradients are in flight when the last rank leaves.
                 model(torch.randn(8, 3)).square().mean().backward()
                 if hvd.rank() == hvd.size() - 1:
                     hvd.shutdown()
@@ -142,12 +140,12 @@ def test_training_goes_on_after_a_failure():
 
     train(state)
     assert begun == [0, 3]
-    # Not the statistics of batch norm: those are each rank's own, until the sync after the failure.
+    # Not the statistics of batch norm: those are local until the sync after the failure.
     for seen, wanted in zip(model.parameters(), expected.parameters()):
         assert torch.allclose(seen, wanted, rtol=1e-6, atol=1e-7)
 
 
-def test_a_sampler_deals_out_every_sample():
+def test_a_sampler_distributes_every_sample():
     for n_samples, shuffle in [(20, True), (7, False), (1, True), (0, True)]:
         sampler = hvd.elastic.ElasticSampler(range(n_samples), shuffle=shuffle, seed=3)
         mine = list(sampler)
@@ -161,7 +159,7 @@ def test_a_sampler_deals_out_every_sample():
         assert set(dealt[n_samples:]) <= set(order), "what is repeated are samples"
 
 
-def test_a_sampler_goes_on_with_the_rest():
+def test_a_sampler_continues_with_the_rest():
     sampler = hvd.elastic.ElasticSampler(range(64), seed=1)
     order = list(range(64))
     random.Random(1).shuffle(order)
@@ -180,7 +178,7 @@ def test_a_sampler_goes_on_with_the_rest():
     assert sampler.remaining_indices == order and sampler.state_dict() == {"epoch": 1, "processed_num": 0}
 
 
-def test_rank_0s_place_in_the_data_counts():
+def test_the_position_of_rank_0_is_used():
     sampler = hvd.elastic.ElasticSampler(range(64))
     sampler.record_batch(0, 1 + hvd.rank())
     hvd.elastic.TorchState(sampler=sampler).sync()

@@ -1,6 +1,6 @@
-"""horovod.tensorflow.keras with Keras 2, where many still are: tf_keras (TF_USE_LEGACY_KERAS=1), or the Keras of TensorFlow 2.15 and before.
+"""horovod.tensorflow.keras with Keras 2: tf_keras (TF_USE_LEGACY_KERAS=1), or the Keras of TensorFlow 2.15 and before.
 
-Run by spmd.py on 1, 2 and 4 ranks, in a process of its own: which Keras tf.keras is cannot be changed later.
+Run by spmd.py on 1, 2 and 4 ranks, in a process of its own: the choice of tf.keras cannot be changed later.
 """
 
 import importlib.util
@@ -59,7 +59,7 @@ def data(rank):
 
 
 def union(first, n_rows):
-    """What one process would have: everybody's rows."""
+    """The rows of all ranks, for one process."""
     parts = [[part[first : first + n_rows] for part in data(rank)] for rank in range(hvd.size())]
     return [np.concatenate([part[i] for part in parts]) for i in range(2)]
 
@@ -104,7 +104,7 @@ def test_backward_passes_per_step(optimizers, run_eagerly, average):
     assert_alike(model, whole)
 
 
-def test_computed_gradients_are_everybodys_and_reduced_once(optimizers):
+def test_computed_gradients_are_reduced_once(optimizers):
     ranks = sum(range(1, hvd.size() + 1))
     optimizer = hvd_keras.DistributedOptimizer(optimizers.SGD(1.0), op=hvd.Sum)
     variable = tf.Variable([1.0, 2.0])
@@ -120,7 +120,7 @@ def test_computed_gradients_are_everybodys_and_reduced_once(optimizers):
     np.testing.assert_allclose(variable.numpy(), [1.0 - ranks, 2.0 - ranks])
 
 
-def test_gradients_of_ones_own_tape_are_reduced_when_applied(optimizers):
+def test_gradients_of_a_custom_tape_are_reduced_when_applied(optimizers):
     optimizer = hvd_keras.DistributedOptimizer(optimizers.SGD(1.0), op=hvd.Sum)
     variable = tf.Variable([0.0])
     optimizer.apply_gradients([(tf.constant([hvd.rank() + 1.0]), variable)])

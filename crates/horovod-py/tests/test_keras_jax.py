@@ -1,4 +1,5 @@
-"""horovod.keras on Keras' jax backend, on 1, 2 and 4 ranks. Run by spmd.py, in a process of its own. TensorFlow must stay out of it."""
+"""horovod.keras on Keras' jax backend, on 1, 2 and 4 ranks. Run by spmd.py, in a process of its own. TensorFlow must
+not be imported."""
 
 import os
 import sys
@@ -13,7 +14,7 @@ if keras.backend.backend() != "jax":
     pytest.skip("Keras was already imported with another backend", allow_module_level=True)
 
 sys.path.insert(0, os.path.dirname(__file__))
-# Keras itself may import it where it is installed, when it saves for example; what is ours may not.
+# Keras itself may import it, for example when it saves; our code may not.
 had_tensorflow = "tensorflow" in sys.modules
 
 from keras_cases import *  # noqa: F403

@@ -1,4 +1,5 @@
-"""horovod.keras and horovod.tensorflow.keras on TensorFlow, on 1, 2 and 4 ranks. Run by spmd.py, in a process of its own."""
+"""horovod.keras and horovod.tensorflow.keras on TensorFlow, on 1, 2 and 4 ranks. Run by spmd.py, in a process of its
+own."""
 
 import os
 import sys
@@ -61,7 +62,7 @@ def test_backward_passes_per_step(run_eagerly, average):
         np.testing.assert_allclose(mine, expected, rtol=2e-4, atol=2e-5)
 
 
-def test_a_loop_of_ones_own(tmp_path):
+def test_a_custom_training_loop(tmp_path):
     """optimizer.apply_gradients in a tf.function, and hvd.broadcast_variables after the first step."""
     import horovod.tensorflow as plain
 
@@ -101,7 +102,7 @@ def test_steps_per_execution_and_many_shapes():
     model = network(seed=6)
     model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.05)), "mse", steps_per_execution=3, jit_compile=True)
     x, y = data(hvd.rank())
-    # The last batch is smaller: another trace.
+    # The last batch is smaller, which causes another trace.
     fit(model, x[:-3], y[:-3], N_ROWS, epochs=2)
     assert_everybody_has(weights(model))
 

@@ -1,5 +1,5 @@
-"""horovodrun with real processes: output, failures, signals, other hosts by a pretended ssh. Run once, without spmd:
-the tests start processes themselves. No engine is needed."""
+"""horovodrun with real processes: output, failures, signals, other hosts by a fake ssh. Run once, without spmd: the
+tests start processes themselves. No engine is needed."""
 
 import os
 import signal
@@ -45,12 +45,12 @@ def _is_alive(pid):
 
 
 def _pids(folder, n_ranks):
-    """Of all ranks and of a child of each, once they are there."""
+    """Process ids of all ranks and of a child of each, once they exist."""
     _await(lambda: len(list(folder.glob("*.pid"))) == 2 * n_ranks, "all ranks have started")
     return [int(path.stem) for path in folder.glob("*.pid")]
 
 
-# Every rank and a child of it leave their numbers; the rank ignores whatever is named in IGNORE.
+# Every rank and its child write their process ids; the rank ignores the signals named in IGNORE.
 SLEEPER = """
 import os, pathlib, signal, subprocess, sys, time
 if "child" in sys.argv:
@@ -67,7 +67,7 @@ time.sleep(600)
 
 @pytest.fixture
 def sleepers(tmp_path):
-    """Starts sleeping ranks; afterwards nobody may be left."""
+    """Starts sleeping ranks; afterwards no process may be left."""
     (tmp_path / "sleeper.py").write_text(SLEEPER)
     started = []
 
@@ -88,7 +88,7 @@ def sleepers(tmp_path):
         launcher.communicate()
 
 
-def test_the_place_of_every_rank():
+def test_rank_variables():
     names = (
         "RANK SIZE LOCAL_RANK LOCAL_SIZE CROSS_RANK CROSS_SIZE HOSTNAME CONTROLLER CPU_OPERATIONS GLOO_RENDEZVOUS_ADDR"
     )
@@ -104,7 +104,7 @@ def test_the_place_of_every_rank():
     assert done.stderr == ""
 
 
-def test_options_reach_the_ranks_and_the_launchers_secret_does_not():
+def test_options_reach_the_ranks_but_the_secret_does_not():
     show = (
         "import os; print(os.environ['HOROVOD_CYCLE_TIME'], os.environ.get('_HOROVOD_SECRET_KEY'), os.environ['MINE'])"
     )
@@ -113,7 +113,7 @@ def test_options_reach_the_ranks_and_the_launchers_secret_does_not():
     assert done.stdout == "[0]<stdout>:2.5 None with 'quotes' and $dollars\n", done.stderr
 
 
-def test_arguments_arrive_as_they_were_given():
+def test_arguments_are_passed_verbatim():
     done = _run("-np", "1", *_python("import sys; print(sys.argv[1:])"), "a b", "$HOME", "it's", "", "*")
     assert done.stdout == "[0]<stdout>:['a b', '$HOME', \"it's\", '', '*']\n", done.stderr
 
@@ -123,8 +123,8 @@ def test_all_slots_are_used():
     assert sorted(done.stdout.splitlines()) == [f"[{rank}]<stdout>:3" for rank in range(3)]
 
 
-def test_output_comes_in_whole_lines():
-    # Every line in two pieces, and the last one without an end.
+def test_output_is_written_in_complete_lines():
+    # Every line in two pieces, and the last one unterminated.
     talk = (
         "import os\nfor n in range(200):\n for part in ('x' * 100, f'{n}\\n'):\n  os.write(1, part.encode())\n"
         "os.write(1, b'last')"
@@ -137,37 +137,37 @@ def test_output_comes_in_whole_lines():
     assert len(done.stdout.splitlines()) == 4 * 201
 
 
-def test_a_last_line_without_an_end_stays_without_one():
+def test_an_unterminated_last_line_stays_unterminated():
     done = _run("-np", "1", "sh", "-c", r"printf 'first\nlast'; printf 'lost' >&2")
     assert (done.stdout, done.stderr) == ("[0]<stdout>:first\n[0]<stdout>:last", "[0]<stderr>:lost")
-    # But what comes next on the same stream begins a line of its own.
+    # The next output on the same stream starts a new line.
     done = _run("-np", "1", "sh", "-c", "printf lost >&2; exit 3")
     assert done.stderr.startswith("[0]<stderr>:lost\nProcess 0 exit with status code 3.\n")
-    # Also a line so long that it is shown in pieces.
+    # Also for a line so long that it is written in pieces.
     done = _run("-np", "1", *_python("import os; os.write(1, b'x' * 200000)"))
     assert done.stdout == "[0]<stdout>:" + "x" * 200000
 
 
-def test_a_missing_command_is_refused_with_usage():
+def test_a_missing_command_prints_usage():
     done = _run("-np", "2")
     assert done.returncode == 2
     assert "usage: horovodrun" in done.stderr and "the command to run is missing" in done.stderr
 
 
-def test_progress_bars_stay_alive():
-    # Not as text: that would change the ends of lines.
+def test_carriage_returns_are_preserved():
+    # As bytes: text mode would convert line ends.
     done = subprocess.run([*HOROVODRUN, "-np", "1", "printf", r"10%%\r20%%\r\nend\r\n"], stdout=subprocess.PIPE)
     assert done.stdout == b"[0]<stdout>:10%\r[0]<stdout>:20%\r\n[0]<stdout>:end\r\n"
 
 
-def test_a_time_before_every_line():
+def test_timestamp_prefix():
     done = _run("-np", "1", "--prefix-output-with-timestamp", "echo", "hello")
     when, _, text = done.stdout.partition("[0]<stdout>:")
     assert abs(time.mktime(time.strptime(when)) - time.time()) < DEADLINE_S
     assert text == "hello\n"
 
 
-def test_output_is_also_kept_in_files(tmp_path):
+def test_output_files(tmp_path):
     done = _run(
         "-np", "11", "--output-filename", str(tmp_path / "out"), "sh", "-c", "echo out $HOROVOD_RANK; printf err >&2"
     )
@@ -199,7 +199,7 @@ def test_a_rank_killed_by_a_signal():
     assert "Process 0 exit with status code 137." in done.stderr
 
 
-def test_a_command_that_is_not_there():
+def test_a_missing_executable():
     done = _run("-np", "2", "no-such-command")
     assert done.returncode == 127
     assert "not found" in done.stderr and "Exit code: 127" in done.stderr and "Traceback" not in done.stderr
@@ -227,8 +227,8 @@ def test_who_ignores_the_end_is_killed_after_five_seconds_or_at_the_second_signa
         begun = time.monotonic()
         launcher.send_signal(signal.SIGINT)
         if n_signals == 2:
-            # Signals that arrive together are one: the second is sent when the first has been noticed.
-            while b"a second signal" not in launcher.stderr.readline():
+            # Pending signals merge, so the second is sent after the first was handled.
+            while b"another signal" not in launcher.stderr.readline():
                 pass
             launcher.send_signal(signal.SIGINT)
         launcher.communicate(timeout=DEADLINE_S)
@@ -238,7 +238,7 @@ def test_who_ignores_the_end_is_killed_after_five_seconds_or_at_the_second_signa
 
 
 @pytest.mark.parametrize("ignored", ["", "SIGTERM SIGINT SIGHUP SIGPIPE"])
-def test_nobody_is_left_when_the_launcher_is_killed(sleepers, tmp_path, ignored):
+def test_no_process_survives_a_killed_launcher(sleepers, tmp_path, ignored):
     launcher = sleepers("-np", "2", IGNORE=ignored)
     pids = _pids(tmp_path, 2)
     assert all(map(_is_alive, pids))
@@ -246,7 +246,7 @@ def test_nobody_is_left_when_the_launcher_is_killed(sleepers, tmp_path, ignored)
     _await(lambda: not any(map(_is_alive, pids)), "all have ended")
 
 
-def test_what_a_rank_leaves_running_ends_with_it(sleepers, tmp_path):
+def test_background_processes_of_a_rank_are_ended(sleepers, tmp_path):
     (tmp_path / "leaver.py").write_text(
         "import pathlib, subprocess, sys, time\n"
         "subprocess.Popen([sys.executable, 'sleeper.py', 'child'])\n"
@@ -260,7 +260,7 @@ def test_what_a_rank_leaves_running_ends_with_it(sleepers, tmp_path):
     _await(lambda: not any(map(_is_alive, pids)), "it has ended")
 
 
-def test_nobody_reads_the_output_any_more():
+def test_closed_output():
     command = " ".join([*HOROVODRUN, "-np", "1", "yes", "|", "head", "-1"])
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=DEADLINE_S
@@ -269,7 +269,7 @@ def test_nobody_reads_the_output_any_more():
     assert done.returncode != 0 and b"Traceback" not in done.stderr
 
 
-# Notes how it was called and runs the command here, as the other host would: in a home of its own, with hardly any
+# Records its arguments and runs the command locally, as the other host would: with another home and a minimal
 # environment.
 SSH = """#!/bin/sh
 echo "$@" >> "{folder}/calls"
@@ -282,7 +282,7 @@ cd / && exec env -i PATH="$PATH" SSH_HOST="$host" /bin/sh -c "$2"
 
 @pytest.fixture
 def ssh(tmp_path, monkeypatch):
-    """A pretended ssh; the list of its calls."""
+    """A fake ssh; returns the list of its calls."""
     folder = tmp_path / "bin"
     folder.mkdir()
     (folder / "ssh").write_text(SSH.replace("{folder}", str(folder)))
@@ -322,7 +322,7 @@ def test_ssh_is_not_checked_again_within_the_hour(ssh):
         assert len(ssh()) == n_calls
 
 
-def test_a_host_that_does_not_answer_is_named(ssh):
+def test_an_unreachable_host_is_named(ssh):
     done = _run("-np", "2", "-H", "first.invalid:1,nowhere:1", "--network-interface", "lo", "true")
     assert done.returncode == 1
     assert "nowhere: ssh: Could not resolve hostname nowhere" in done.stderr and "--ssh-identity-file" in done.stderr
@@ -335,7 +335,7 @@ def test_a_failing_rank_on_another_host(ssh):
     assert "Process name: 2\nExit code: 5" in done.stderr
 
 
-def test_nobody_is_left_on_other_hosts(ssh, sleepers, tmp_path):
+def test_no_process_survives_on_other_hosts(ssh, sleepers, tmp_path):
     launcher = sleepers(*HOSTS)
     pids = _pids(tmp_path, 3)
     launcher.kill()
@@ -343,7 +343,7 @@ def test_nobody_is_left_on_other_hosts(ssh, sleepers, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "options, told",
+    "options, message",
     [
         ("-np 2 -H localhost true", "Invalid host input, please make sure it has format as : worker-0:2,worker-1:2."),
         ("-np 3 -H localhost:2 true", "Requested more processes (3) than there are available slots (2)"),
@@ -354,11 +354,11 @@ def test_nobody_is_left_on_other_hosts(ssh, sleepers, tmp_path):
         ("-np 1 --cycle-time-ms -1 true", "cycle_time_ms=-1.0 must be >= 0"),
     ],
 )
-def test_what_cannot_be_run_is_told_in_one_line(options, told):
+def test_launch_errors_are_one_line(options, message):
     done = _run(*options.split())
     assert done.returncode == 1
     assert done.stdout == "" and len(done.stderr.splitlines()) == 1
-    assert told in done.stderr
+    assert message in done.stderr
 
 
 def test_check_build():

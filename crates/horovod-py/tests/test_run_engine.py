@@ -1,5 +1,5 @@
-"""One script, untouched, under every way to start it: horovodrun, `corro run`, horovod.run, other hosts by a
-pretended ssh. Run once, without spmd: the tests start ranks with the engine in them. Needs no framework."""
+"""One unmodified script under every launcher: horovodrun, `corro run`, horovod.run, other hosts by a fake ssh. Run
+once, without spmd: the tests start ranks with the engine. Needs no framework."""
 
 import os
 import stat
@@ -103,8 +103,8 @@ def test_a_function():
     assert horovod.run(meet, args=("hello",), num_proc=2) == [(0, "hello from 0"), (1, "hello from 0")]
 
 
-def test_a_rank_that_dies_takes_the_job_with_it():
-    """The others, who wait in the engine, are ended too."""
+def test_a_dead_rank_ends_the_job():
+    """Other ranks that wait in the engine are ended, too."""
 
     def die():
         from horovod import _core

@@ -16,7 +16,7 @@ import horovod
 from horovod.runner.common.util import codec
 
 
-def test_results_come_by_rank():
+def test_results_are_ordered_by_rank():
     def place(factor, offset=0):
         return int(os.environ["HOROVOD_RANK"]) * factor + offset, os.environ["HOROVOD_SIZE"]
 
@@ -27,14 +27,14 @@ def test_none_is_a_result():
     assert horovod.run(lambda: None, num_proc=2) == [None, None]
 
 
-def test_the_name_np_is_old():
-    with warnings.catch_warnings(record=True) as told:
+def test_np_is_deprecated():
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         assert horovod.run(lambda: 1, np=2) == [1, 1]
-    assert "np is deprecated, use num_proc instead" in str(told[0].message)
+    assert "np is deprecated, use num_proc instead" in str(caught[0].message)
 
 
-def test_an_exception_comes_back_with_its_rank_and_traceback():
+def test_an_exception_has_its_rank_and_traceback():
     def fail():
         if os.environ["HOROVOD_RANK"] == "1":
             raise KeyError("the thing")
@@ -48,7 +48,7 @@ def test_an_exception_comes_back_with_its_rank_and_traceback():
     assert isinstance(caught.value.__cause__, KeyError)
 
 
-def test_a_rank_that_dies_without_a_word():
+def test_a_rank_that_dies_silently():
     def die():
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -56,17 +56,17 @@ def test_a_rank_that_dies_without_a_word():
         horovod.run(die, num_proc=1)
 
 
-def test_a_rank_that_leaves_no_result():
+def test_a_rank_without_a_result():
     with pytest.raises(RuntimeError, match="Rank 0 ended without a result"):
         horovod.run(lambda: os._exit(0), num_proc=1)
 
 
-def test_a_result_that_cannot_travel_is_named():
+def test_an_unpicklable_result_is_named():
     with pytest.raises(RuntimeError, match="The result of type generator cannot be pickled"):
         horovod.run(lambda: (n for n in range(3)), num_proc=1)
 
 
-def test_output_of_the_function_is_shown_and_kept(capfd, tmp_path):
+def test_output_of_the_function_is_forwarded_and_stored(capfd, tmp_path):
     assert horovod.run(lambda: print("hello"), num_proc=1, output_filename=str(tmp_path)) == [None]
     assert "[0]<stdout>:hello" in capfd.readouterr().out
     assert (tmp_path / "rank.0" / "stdout").read_text() == "hello\n"
@@ -82,7 +82,7 @@ def test_a_module_beside_the_script_is_found_in_the_ranks(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "arguments, told",
+    "arguments, message",
     [
         ({"hosts": "localhost:1", "hostfile": "f"}, "hosts and hostfile"),
         ({"use_gloo": True, "use_mpi": True}, "use_gloo and use_mpi"),
@@ -91,17 +91,17 @@ def test_a_module_beside_the_script_is_found_in_the_ranks(tmp_path):
         ({"hosts": "localhost:1", "num_proc": 2}, "Requested more processes"),
     ],
 )
-def test_what_is_refused(arguments, told):
-    with pytest.raises(ValueError, match=told):
+def test_rejected_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
         horovod.run(lambda: None, **arguments)
 
 
 @pytest.mark.parametrize("arguments", [{"min_num_proc": 1}, {"min_np": 1}, {"host_discovery_script": "d.sh"}])
-def test_growing_and_shrinking_is_not_there_yet(arguments):
+def test_elastic_jobs_are_not_supported(arguments):
     with pytest.raises(NotImplementedError, match="not supported yet. Use a fixed size"):
         horovod.run(lambda: None, **arguments)
 
 
-def test_objects_as_text():
+def test_codec():
     assert codec.loads_base64(codec.dumps_base64({"a": [1, 2]})) == {"a": [1, 2]}
     assert isinstance(codec.dumps_base64(1), str) and isinstance(codec.dumps_base64(1, to_ascii=False), bytes)

@@ -1,6 +1,7 @@
-"""The options of horovodrun: what they mean, what they set in the environment, what is refused.
+"""The options of horovodrun: their values, environment variables and errors.
 
-Run once, without spmd: nothing is started here."""
+Run once, without spmd: nothing is started.
+"""
 
 import pytest
 
@@ -62,11 +63,11 @@ def _environment(options):
         ("--tcp", {"NCCL_IB_DISABLE": "1"}),
     ],
 )
-def test_what_options_set_in_the_environment(options, expected):
+def test_options_set_environment_variables(options, expected):
     assert _environment(options) == expected
 
 
-def test_the_command_is_everything_that_remains():
+def test_the_command_is_the_remainder():
     args = parse_args(["-np", "2", "-H", "a:1,b:1", "python", "train.py", "-np", "7", "--verbose"])
     assert (args.num_proc, args.hosts, args.verbose) == (2, "a:1,b:1", False)
     assert args.command == ["python", "train.py", "-np", "7", "--verbose"]
@@ -95,12 +96,12 @@ def test_the_command_is_everything_that_remains():
         ("-np 1", "elastic_timeout", 600),
     ],
 )
-def test_what_options_mean(options, name, value):
+def test_option_values(options, name, value):
     assert getattr(parse_args([*options.split(), "true"]), name) == value
 
 
 @pytest.mark.parametrize(
-    "options, told",
+    "options, message",
     [
         ("true", "-np/--num-proc is required"),
         ("-np 0 true", "use 1 or more"),
@@ -115,15 +116,15 @@ def test_what_options_mean(options, name, value):
         ("-np 2 --host a:1 true", "ambiguous option: --host could match"),
     ],
 )
-def test_what_is_refused_with_usage(options, told, capsys):
+def test_rejected_options_print_usage(options, message, capsys):
     with pytest.raises(SystemExit) as end:
         parse_args(options.split())
     assert end.value.code == 2
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    "options, told",
+    "options, message",
     [
         ("--fusion-threshold-mb -1", "fusion_threshold_mb=-1 must be >= 0"),
         ("--cycle-time-ms -1", "cycle_time_ms=-1.0 must be >= 0"),
@@ -133,8 +134,8 @@ def test_what_is_refused_with_usage(options, told, capsys):
         ),
     ],
 )
-def test_numbers_that_make_no_sense(options, told):
-    with pytest.raises(ValueError, match=told):
+def test_invalid_numbers(options, message):
+    with pytest.raises(ValueError, match=message):
         _environment(options)
 
 
@@ -194,7 +195,7 @@ def test_a_config_file(tmp_path, monkeypatch, with_yaml):
 
 
 @pytest.mark.parametrize(
-    "text, told",
+    "text, message",
     [
         ("params: 3\n", "params: 3 is not a section"),
         ("params:\n  cycle_time_ms: -3\n", "cycle_time_ms=-3 must be >= 0"),
@@ -202,28 +203,28 @@ def test_a_config_file(tmp_path, monkeypatch, with_yaml):
         ("controller: smoke\n", "smoke is none of gloo, mpi, jsrun"),
     ],
 )
-def test_a_config_file_that_makes_no_sense(tmp_path, text, told):
+def test_invalid_config_files(tmp_path, text, message):
     path = tmp_path / "config.yaml"
     path.write_text(text)
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=message):
         parse_args(["-np", "2", "--config-file", str(path), "true"])
 
 
 @pytest.mark.parametrize(
-    "text, told",
+    "text, message",
     [
         ("params:\n  fusion_treshold_mb: 3\n  cycle_time_ms: 2\n", "params.fusion_treshold_mb"),
         ("paramz:\n  cycle_time_ms: 3\nmore: 1\nparams:\n  cycle_time_ms: 2\n", "paramz, more"),
         ("params:\n  cycle_time_ms: 2\ntimeline:\n", None),
     ],
 )
-def test_unknown_entries_of_a_config_file_are_ignored_with_a_warning(tmp_path, capsys, text, told):
+def test_unknown_entries_of_a_config_file_are_ignored_with_a_warning(tmp_path, capsys, text, message):
     path = tmp_path / "config.yaml"
     path.write_text(text)
     args = parse_args(["-np", "2", "--config-file", str(path), "true"])
     assert config_parser.set_env_from_args({}, args) == {"HOROVOD_CYCLE_TIME": "2"}
-    warned = f"horovodrun: warning: entries of the config file that are not known are ignored: {told}\n"
-    assert capsys.readouterr() == ("", warned if told else "")
+    warned = f"horovodrun: warning: entries of the config file that are not known are ignored: {message}\n"
+    assert capsys.readouterr() == ("", warned if message else "")
 
 
 def test_options_may_be_abbreviated():
@@ -242,13 +243,13 @@ def test_options_without_a_command():
 
 
 @pytest.mark.parametrize("text", ["params: [1, 2]", "params:\n  a:\n    b: 1", "- a", "a: &x 1", "  a: 1"])
-def test_yaml_beyond_ours_is_refused_and_pyyaml_named(text):
+def test_unsupported_yaml_suggests_pyyaml(text):
     with pytest.raises(ValueError, match="line [0-9].*install PyYAML"):
         config_file.parse(text)
 
 
 @pytest.mark.parametrize("text", ["localhost", "a:b", "a:1,", "a b:1", "user@a:1", ":2"])
-def test_hosts_have_a_form(text):
+def test_invalid_hosts(text):
     with pytest.raises(
         ValueError, match="Invalid host input, please make sure it has format as : worker-0:2,worker-1:2."
     ):
@@ -270,13 +271,13 @@ def test_host_files(tmp_path):
 @pytest.mark.parametrize(
     "text, expected",
     [
-        # rank by rank: host, rank, size, local rank, local size, cross rank, cross size
+        # By rank: host, rank, size, local rank, local size, cross rank, cross size.
         ("a:2", [("a", "0,2,0,2,0,1"), ("a", "1,2,1,2,0,1")]),
         ("a:1,b:2", [("a", "0,3,0,1,0,2"), ("b", "1,3,0,2,1,2"), ("b", "2,3,1,2,0,1")]),
         ("a:1,b:1,a:1", [("a", "0,3,0,2,0,2"), ("b", "1,3,0,1,1,2"), ("a", "2,3,1,2,0,1")]),
     ],
 )
-def test_ranks_go_host_by_host(text, expected):
+def test_ranks_are_assigned_host_by_host(text, expected):
     slots = hosts.get_host_assignments(hosts.parse_hosts(text), 1)
     assert [(slot.hostname, slot.to_response_string()) for slot in slots] == expected
 
@@ -296,7 +297,7 @@ def test_controllers():
     assert is_gloo_used() and is_gloo_used(use_gloo=True) and not is_gloo_used(use_mpi=True)
 
 
-def test_which_variables_travel():
+def test_exported_variables():
     for name, travels in [
         ("PATH", True),
         ("HOROVOD_RANK", True),

@@ -1,4 +1,4 @@
-"""The server where ranks meet, asked as upstream's ranks and as ours ask. Run once, without spmd."""
+"""The rendezvous server, with requests of upstream's ranks and of ours. Run once, without spmd."""
 
 import http.client
 import socket
@@ -44,7 +44,7 @@ def test_a_path_has_two_parts(server, path):
     assert _ask(server, "GET", path)[0] == 400
 
 
-def test_a_known_scope_is_emptied_by_its_last_rank(server):
+def test_a_predefined_scope_is_cleared_by_its_last_rank(server):
     for scope, n_ranks in [("global", 3), ("local_a", 2), ("local_b", 1), ("cross_0", 2), ("cross_1", 1)]:
         _ask(server, "PUT", f"/{scope}/0", b"v")
         for rank in range(n_ranks):
@@ -55,14 +55,14 @@ def test_a_known_scope_is_emptied_by_its_last_rank(server):
         assert _ask(server, "GET", f"/{scope}/0") == (404, b"")
 
 
-def test_of_an_unknown_scope_the_key_goes(server):
+def test_in_other_scopes_only_the_key_is_deleted(server):
     _ask(server, "PUT", "/corro_0/0", b"a")
     _ask(server, "PUT", "/corro_0/1", b"b")
     assert _ask(server, "DELETE", "/corro_0/0")[0] == 200
     assert (_ask(server, "GET", "/corro_0/0")[0], _ask(server, "GET", "/corro_0/1")) == (404, (200, b"b"))
 
 
-def test_who_waits_is_answered_when_the_key_comes(server):
+def test_a_waiting_get_returns_when_the_key_is_set(server):
     answers = []
     waiter = threading.Thread(target=lambda: answers.append(_ask(server, "GET", "/s/k?wait=30")))
     waiter.start()
@@ -75,7 +75,7 @@ def test_who_waits_is_answered_when_the_key_comes(server):
     assert time.monotonic() - begun >= 0.2
 
 
-def test_a_connection_carries_many_requests(server):
+def test_keep_alive(server):
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
     connection.connect()
     sock = connection.sock
@@ -93,7 +93,7 @@ def test_a_connection_carries_many_requests(server):
     connection.close()
 
 
-def test_a_body_that_does_not_arrive(server):
+def test_an_incomplete_body(server):
     with socket.create_connection(("127.0.0.1", server.port)) as sock:
         sock.settimeout(30)
         sock.sendall(b"PUT /s/k HTTP/1.1\r\nContent-Length: 10\r\n\r\nhalf")
@@ -109,7 +109,7 @@ def test_the_client(server):
         http_client.read_data_from_kvstore("127.0.0.1", server.port, "s", "k", timeout_s=0.1)
 
 
-def test_a_server_that_is_gone_is_named():
+def test_an_unreachable_server_is_named():
     server = KVStoreServer()
     port = server.start()
     server.stop()

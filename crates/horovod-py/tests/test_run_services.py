@@ -1,5 +1,5 @@
-"""Upstream's services between the processes of a job, and what packages import beside them. Run once, without spmd: servers
-and clients are in this process."""
+"""Upstream's services between the processes of a job, and other names that packages import. Run once, without spmd:
+servers and clients are in this process."""
 
 import io
 import socket
@@ -40,7 +40,7 @@ NOT_IN_TIME = "Timed out waiting for {activity}."
 
 @pytest.fixture
 def started():
-    """Services that are ended afterwards."""
+    """Services that are shut down afterwards."""
     services = []
 
     def start(service):
@@ -53,7 +53,7 @@ def started():
 
 
 def in_background(function, *arguments):
-    """A function that waits for the result of another one."""
+    """Runs a function in the background; returns a function that waits for its result."""
     results = []
     thread = threads.in_thread(lambda: results.append(function(*arguments)))
 
@@ -66,7 +66,7 @@ def in_background(function, *arguments):
 
 
 class Talker(BasicService):
-    """Answers "stream" with text, any other request with itself."""
+    """Responds to "stream" with text, to any other request with the request itself."""
 
     def __init__(self, key=KEY, nics=None):
         super().__init__("talker", key, nics)
@@ -77,7 +77,7 @@ class Talker(BasicService):
         return req if isinstance(req, (str, list)) else super()._handle(req, client_address)
 
 
-def test_a_service_answers_those_who_have_the_secret(started, capsys):
+def test_a_service_requires_the_secret(started, capsys):
     service = started(Talker())
     assert all(port == service.get_port() for listed in service.addresses().values() for _, port in listed)
     client = BasicClient("talker", service.addresses(), KEY, verbose=0)
@@ -91,7 +91,7 @@ def test_a_service_answers_those_who_have_the_secret(started, capsys):
     for name, key in [("talker", secret.make_secret_key()), ("somebody else", KEY)]:
         with pytest.raises(NoValidAddressesFound, match=f"unable to connect to {name} on any"):
             BasicClient(name, service.addresses(), key, verbose=0, attempts=1)
-    # A stranger hears nothing, and leaves no trace in the log.
+    # A client without the secret gets no response and leaves no log entry.
     with socket.create_connection(("127.0.0.1", service.get_port()), timeout=DEADLINE_S) as stranger:
         stranger.sendall(bytes(32) + struct.pack("i", 3) + b"abc")
         assert stranger.recv(1) == b""
@@ -99,7 +99,7 @@ def test_a_service_answers_those_who_have_the_secret(started, capsys):
     assert client._send("still there") == "still there"
 
 
-def test_a_request_that_is_not_known(started, capsys):
+def test_an_unsupported_request(started, capsys):
     client = BasicClient("talker", started(Talker()).addresses(), KEY, verbose=0, attempts=1)
     with pytest.raises(ConnectionError, match="did not answer a request of type int"):
         client._send(5)
@@ -115,7 +115,7 @@ def test_a_service_on_some_interfaces(started):
     assert list(client.addresses()) == ["lo"]
 
 
-def test_messages_that_were_changed_or_cut_are_not_read():
+def test_modified_or_truncated_messages_are_rejected():
     file = io.BytesIO()
     Wire(KEY).write({"a": 1}, file)
     frame = file.getvalue()
@@ -156,7 +156,7 @@ def test_a_task_runs_a_command(started):
     with pytest.raises(TimeoutException, match="waiting for command to run"):
         service.wait_for_command_start(Timeout(0.01, NOT_IN_TIME))
     out = io.StringIO()
-    for _ in range(2):  # The second request is a repetition.
+    for _ in range(2):  # The second request is repeated.
         client.run_command("echo $A $B $C; printf end; exit 3", {"B": None, "C": "3"}, capture_stdout=True)
     copying, nothing = client.stream_command_output(out)
     assert nothing is None
@@ -189,7 +189,7 @@ def test_a_command_is_aborted(started):
 
 
 class AnnouncingComputeService(ComputeService):
-    """Sets an event when a client has begun to wait for the shutdown: one that connects after it is refused."""
+    """Sets an event when a client has started to wait for the shutdown: later connections are refused."""
 
     def __init__(self):
         self.shutdown_awaited = threading.Event()
@@ -214,7 +214,7 @@ def test_a_compute_service(started):
     assert waiting() == "grpc://a:1"
     with pytest.raises(ValueError, match="already been registered under different address grpc://a:1: grpc://b:1"):
         client.register_dispatcher(1, "grpc://b:1")
-    # The workers of one dispatcher are not those of another.
+    # Workers are counted per dispatcher.
     for worker in (0, 0, 1):
         client.register_worker_for_dispatcher(1, worker)
     client.wait_for_dispatcher_worker_registration(1, DEADLINE_S)

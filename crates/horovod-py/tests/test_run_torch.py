@@ -1,5 +1,5 @@
-"""A script of a PyTorch user, untouched, under horovodrun, under `corro run` and alone: the same losses everywhere.
-Run once, without spmd: the tests start the ranks."""
+"""An unmodified PyTorch script under horovodrun, under `corro run` and alone: the losses are the same. Run once,
+without spmd: the tests start the ranks."""
 
 import os
 import subprocess

@@ -1,6 +1,8 @@
-"""Collectives in graphs with one thread for all operations: none of them may keep it while it waits. Run by spmd.py on 1, 2 and 4 ranks.
+"""Collectives in graphs with one thread for all operations: none of them may block it. Run by spmd.py on 1, 2 and 4
+ranks.
 
-Even ranks have their operations in one order, odd ranks in the other, so that a rank whose thread waits never meets the others.
+Even ranks have their operations in one order, odd ranks in the reverse order, so that a blocked thread would
+deadlock.
 """
 
 import faulthandler
@@ -16,7 +18,7 @@ import horovod.tensorflow as hvd
 from horovod.tensorflow import native
 
 N_TENSORS = 200
-# Seconds; a rank that has not ended a test by then ends, and spmd.py ends the others.
+# Seconds; a rank that has not finished a test by then exits, and spmd.py ends the others.
 TEST_DEADLINE = 120
 
 
@@ -42,7 +44,7 @@ def session():
 
 
 def in_session(build):
-    """Runs what `build` makes, twice, as a graph of TensorFlow 1."""
+    """Runs the graph made by `build` twice in a TensorFlow 1 session."""
     with tf.Graph().as_default(), session() as running:
         fetches = build()
         running.run(fetches)
@@ -112,7 +114,7 @@ def test_every_kind(run):
 
 
 def test_results_of_one_are_inputs_of_another(run):
-    """What ends early goes on while others, which wait for it on some rank, have not ended."""
+    """Completed operations must not wait for others that depend on them on another rank."""
 
     def build():
         first = [hvd.allreduce(tf.ones(2), op=hvd.Sum, name=f"chain.{n}.0") for n in in_own_order(range(20))]
@@ -125,19 +127,19 @@ def test_results_of_one_are_inputs_of_another(run):
         np.testing.assert_array_equal(out, np.full(2, hvd.size() ** 2))
 
 
-def test_a_refused_operation_among_many(run):
+def test_one_rejected_operation_among_many(run):
     def build():
         fine = [hvd.allreduce(tf.ones(1), name=f"refused.{n}") for n in in_own_order(range(10))]
         return fine + [hvd.broadcast(tf.ones(1), 99, name="refused.root")]
 
     with pytest.raises(tf.errors.InvalidArgumentError, match="invalid root rank 99"):
         run(build)
-    # What the others had begun ends: names can be used again.
+    # Operations of the other ranks end: their names can be used again.
     np.testing.assert_array_equal(hvd.allreduce(tf.ones(1), name="after refused").numpy(), [1])
 
 
-def test_loops_use_a_name_again():
-    """The iterations of a loop do not overlap, though no value goes from one to the next."""
+def test_loops_reuse_a_name():
+    """Iterations of a loop do not overlap, although no value passes from one to the next."""
 
     @tf.function
     def step(x):
@@ -174,7 +176,7 @@ def test_join_in_graphs(run):
     assert all(out == [1] for out in results["sums"])
 
 
-def test_a_join_divides_a_function():
+def test_a_join_orders_a_function():
     @tf.function
     def step(x):
         before = hvd.allreduce(x, op=hvd.Sum, name="before")
@@ -185,7 +187,7 @@ def test_a_join_divides_a_function():
     assert (float(before[0]), float(after[0])) == (hvd.size(), hvd.size())
 
 
-def test_numbers_beside_collectives(run):
+def test_size_ops_beside_collectives(run):
     def build():
         sums = [hvd.allreduce(tf.ones(1), op=hvd.Sum, name=f"beside.{n}") for n in in_own_order(range(10))]
         return [hvd.size_op(), hvd.rank_op(), *sums]
@@ -195,7 +197,7 @@ def test_numbers_beside_collectives(run):
 
 
 def test_callbacks(monkeypatch):
-    """They keep a thread each: in a tf.function they are one after the other, in a graph of TensorFlow 1 they are refused."""
+    """Callbacks block a thread each: they are serialised in a tf.function and rejected in a TensorFlow 1 graph."""
     monkeypatch.setattr(native, "is_available", lambda: False)
 
     def build():
@@ -209,8 +211,8 @@ def test_callbacks(monkeypatch):
             refused()
 
 
-def test_shut_down_ends_what_is_under_way():
-    """A rank that nobody answers is told, and the next engine works."""
+def test_shutdown_fails_operations_in_flight():
+    """A waiting rank gets an error, and the next engine works."""
     if hvd.size() == 1:
         pytest.skip("needs other ranks")
     if hvd.rank() == 0:
@@ -222,7 +224,8 @@ def test_shut_down_ends_what_is_under_way():
 
 
 def test_gradients_need_every_rank(run):
-    """Also where a rank's gradient does not depend on the values it gets: nothing that other ranks wait for may be pruned."""
+    """Nothing that other ranks wait for may be pruned, even if a rank's gradient does not depend on the received
+    values."""
     size, ranks = hvd.size(), sum(range(1, hvd.size() + 1))
     weights = np.arange(1.0, size + 1)
 
@@ -249,7 +252,7 @@ def test_gradients_need_every_rank(run):
 
 
 def test_the_gradient_of_a_broadcast_is_zero_elsewhere():
-    """Whatever the root's is."""
+    """The gradient is zero on other ranks, whatever the root's is."""
 
     def build():
         x = tf.ones([2])

@@ -1,4 +1,5 @@
-"""The collectives of horovod.tensorflow on 1, 2 and 4 ranks against NumPy: eager and inside tf.function. Run by spmd.py."""
+"""The collectives of horovod.tensorflow on 1, 2 and 4 ranks against NumPy: eager and inside of tf.function. Run by
+spmd.py."""
 
 import os
 
@@ -29,14 +30,14 @@ def job():
 
 @pytest.fixture(params=["eager", "graph"])
 def run(request):
-    """Calls a function of tensors, at once or traced."""
+    """Calls a function of tensors, eagerly or traced."""
     if request.param == "eager":
         return lambda f, *args: f(*[tf.convert_to_tensor(a) for a in args])
     return lambda f, *args: tf.function(f)(*[tf.convert_to_tensor(a) for a in args])
 
 
 def of_rank(rank, shape, dtype, seed=0):
-    """The same numbers on every rank that asks for those of `rank`; small enough that no sum leaves its type."""
+    """Random values of a rank, reproducible on all ranks; small enough that no sum overflows."""
     values = np.random.default_rng(1000 * seed + rank).integers(0, 9, size=shape)
     return values.astype(dtype)
 
@@ -102,7 +103,7 @@ def test_allreduce_adasum(run):
     np.testing.assert_allclose(out.numpy(), np.ones(4), rtol=1e-6)
 
 
-def test_average_gives_way_to_op():
+def test_op_overrides_average():
     with pytest.raises(ValueError, match="The op parameter supersedes average. Please provide only one of them."):
         hvd.allreduce(tf.ones(2), average=True, op=hvd.Sum)
     with pytest.warns(DeprecationWarning):
@@ -143,7 +144,7 @@ def test_broadcast(run, dtype):
 @pytest.mark.parametrize("dtype", MOVED)
 def test_alltoall(run, dtype):
     rank, size = hvd.rank(), hvd.size()
-    # Rank r sends i + 1 rows to rank i; one row is left over.
+    # Rank r sends i + 1 rows to rank i; one row remains.
     splits = np.arange(1, size + 1, dtype=np.int32)
     whole = [of_rank(r, (splits.sum() + 1, 2), dtype) for r in range(size)]
     out, received = run(lambda x, s: hvd.alltoall(x, splits=s), whole[rank], splits)
@@ -181,7 +182,7 @@ def test_indexed_slices(run):
     np.testing.assert_allclose(out.numpy(), expected, rtol=1e-6)
 
 
-def test_indexed_slices_refused():
+def test_indexed_slices_unsupported_reductions():
     slices = tf.IndexedSlices(tf.ones((1, 2)), tf.constant([0]), dense_shape=tf.constant([4, 2]))
     for settings in ({"op": hvd.Adasum}, {"op": hvd.Max}, {"prescale_factor": 2.0}):
         with pytest.raises(NotImplementedError):
@@ -224,7 +225,7 @@ def test_gradients(run):
     np.testing.assert_allclose(gradient(run, lambda t: hvd.reducescatter(t, op=hvd.Average), rows), parts)
 
 
-def test_many_at_once_in_any_order():
+def test_many_concurrent_operations_in_different_orders():
     """Inside one function, unnamed, in the order of the program on even ranks and reversed on odd ones."""
     numbers = list(range(20))[:: 1 if hvd.rank() % 2 == 0 else -1]
 
@@ -253,7 +254,7 @@ def test_names_in_graphs():
     assert names == ["scope/HorovodAllreduce_x_0", "HorovodAllreduce_x_0_1"]
 
 
-def test_numbers_as_operations(run):
+def test_size_and_rank_ops(run):
     rank, size = hvd.rank(), hvd.size()
     out = run(lambda: [hvd.rank_op(), hvd.local_rank_op(), hvd.size_op(), hvd.local_size_op(), hvd.process_set_included_op()])
     assert [int(n) for n in out] == [rank, hvd.local_rank(), size, hvd.local_size(), 1]
@@ -315,15 +316,15 @@ MISMATCHES = [
 
 
 @pytest.mark.parametrize("case", MISMATCHES, ids=[case[0] for case in MISMATCHES])
-def test_disagreements(run, case):
+def test_mismatches(run, case):
     if hvd.size() == 1:
         pytest.skip("needs other ranks")
     _, make, call, text = case
-    # A Python callback, where TensorFlow takes no operations of ours, can only fail in one way.
+    # A Python callback, used if native ops are not available, can only fail in one way.
     exact = native.is_available()
     with pytest.raises(tf.errors.FailedPreconditionError if exact else tf.errors.OpError, match=text):
         run(call, make(hvd.rank()))
-    # The engine goes on.
+    # The engine continues.
     np.testing.assert_allclose(hvd.allreduce(tf.ones(1)).numpy(), [1])
 
 
@@ -338,7 +339,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize("case", WRONG, ids=[case[0] for case in WRONG])
-def test_wrong_arguments(run, case):
+def test_invalid_arguments(run, case):
     _, call, text = case
     with pytest.raises(tf.errors.InvalidArgumentError, match=text):
         run(call, np.ones(4 * hvd.size(), np.float32))
@@ -351,7 +352,7 @@ def test_not_divisible(run):
         run(hvd.alltoall, np.ones(hvd.size() + 1, np.float32))
 
 
-def test_xla_is_told_what_to_do():
+def test_xla_raises_an_error_with_advice():
     @tf.function(jit_compile=True)
     def step(x):
         return hvd.allreduce(x)
@@ -387,7 +388,7 @@ def test_broadcast_variables():
     assert variables[1].numpy() == 5
 
 
-def test_global_variables_of_old():
+def test_global_variables_of_tensorflow_1():
     with pytest.raises(RuntimeError, match="hvd.broadcast_variables"):
         hvd.broadcast_global_variables(0)
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -407,7 +408,7 @@ def test_names_that_other_packages_import():
     assert hvd.device_compatibility_check is device_compatibility_check
 
 
-def test_errors_have_a_base():
+def test_error_base_classes():
     assert issubclass(HorovodInternalError, RuntimeError)
     with pytest.raises(AttributeError, match="no attribute 'nothing_of_the_kind'"):
         hvd.nothing_of_the_kind

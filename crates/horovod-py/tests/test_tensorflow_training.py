@@ -1,4 +1,5 @@
-"""Tapes and optimizers of horovod.tensorflow on 1, 2 and 4 ranks against one process with everybody's batch. Run by spmd.py."""
+"""Tapes and optimizers of horovod.tensorflow on 1, 2 and 4 ranks against one process with the batches of all ranks. Run
+by spmd.py."""
 
 import os
 
@@ -29,7 +30,7 @@ def traced(request):
 
 
 class Line:
-    """Two variables and a squared error: small enough to be done again in NumPy, by hand."""
+    """Two variables and a squared error: small enough for a NumPy reference."""
 
     def __init__(self):
         self.weight = tf.Variable(np.arange(1, 4, dtype=np.float64))
@@ -46,7 +47,7 @@ def batch(rank, step):
 
 
 def serial(n_steps, size, rate=0.1):
-    """The union batch: every rank has as many rows, so the mean of means is the mean."""
+    """Training on the union of batches: all ranks have the same number of rows, so the mean of means is the mean."""
     weight, bias = np.arange(1, 4, dtype=np.float64), 0.5
     for step in range(n_steps):
         parts = [batch(rank, step) for rank in range(size)]
@@ -192,7 +193,7 @@ def test_optimizer_of_tensorflow_1(traced):
 
     for number in range(3):
         step(*[tf.constant(part) for part in batch(hvd.rank(), number)])
-    # The rate is a float32 in there.
+    # The rate is stored as float32.
     np.testing.assert_allclose(line.weight.numpy(), serial(3, hvd.size())[0], rtol=1e-6)
 
 
@@ -220,11 +221,11 @@ def test_optimizer_of_tensorflow_1_adasum():
     variable = tf.Variable(tf.zeros(2))
     optimizer = hvd.DistributedOptimizer(tf.compat.v1.train.GradientDescentOptimizer(0.5), op=hvd.Adasum)
     optimizer.apply_gradients([(tf.ones(2), variable)])
-    # Everybody's change is the same: Adasum gives it back.
+    # All changes are equal: Adasum returns them unchanged.
     np.testing.assert_allclose(variable.numpy(), [-0.5, -0.5], rtol=1e-6)
 
 
-def test_refused():
+def test_invalid_arguments():
     old = tf.compat.v1.train.GradientDescentOptimizer(0.1)
     with pytest.raises(ValueError, match="gradient_predivide_factor not supported with op != Average"):
         hvd.DistributedOptimizer(old, op=hvd.Sum, gradient_predivide_factor=2.0)
@@ -238,7 +239,7 @@ def test_refused():
         hvd.DistributedOptimizer(tf.keras.optimizers.SGD(), op=hvd.Adasum)
 
 
-def test_aggregation_refuses_slices():
+def test_aggregation_rejects_slices():
     helper = hvd.LocalGradientAggregationHelper(2, lambda gradients, variables: gradients)
     with pytest.raises(ValueError, match="sparse_as_dense"):
         helper.aggregate([tf.IndexedSlices(tf.ones((1, 2)), tf.constant([0]))])
@@ -258,7 +259,7 @@ def test_sync_batch_norm(traced):
             hvd.SyncBatchNormalization(fused=fused)
 
 
-def test_elastic_graphs_ask_for_the_size_when_they_run(monkeypatch):
+def test_elastic_graphs_evaluate_the_size_at_run_time(monkeypatch):
     monkeypatch.setenv("HOROVOD_ELASTIC", "1")
     variable = tf.Variable(1.0)
 

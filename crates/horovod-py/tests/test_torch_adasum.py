@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(SIZE & (SIZE - 1) != 0, reason="Adasum wants a p
 
 
 def adasum(vectors):
-    """By pairs of neighbours, then pairs of pairs."""
+    """Reference: pairs of neighbours, then pairs of pairs."""
     while len(vectors) > 1:
         vectors = [combined(one, other) for one, other in zip(vectors[::2], vectors[1::2])]
     return vectors[0]
@@ -84,7 +84,7 @@ def test_the_steps_of_the_ranks_are_combined(passes):
 
 
 @pytest.mark.skipif(SIZE < 2, reason="a rank alone takes the ordinary optimizer")
-def test_what_it_refuses():
+def test_rejected_arguments():
     model = network()
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), op=hvd.Adasum)
     optimizer.synchronize()

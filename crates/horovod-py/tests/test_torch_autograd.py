@@ -15,7 +15,7 @@ def leaf(shape, dtype=torch.float64):
 
 
 def upstream(shape, rank=RANK):
-    """The gradient that comes from above: another one on each rank."""
+    """The incoming gradient: another one on each rank."""
     return torch.arange(int(np.prod(shape)), dtype=torch.float64).reshape(shape) * (rank + 1)
 
 
@@ -79,7 +79,7 @@ def test_broadcast():
 
 def test_alltoall():
     splits = [to + 1 for to in range(SIZE)]
-    given = leaf((sum(splits) + 2, 2))  # Two rows go to nobody.
+    given = leaf((sum(splits) + 2, 2))  # Two rows are sent to no rank.
     output, received = hvd.alltoall(given, splits)
     assert received.tolist() == [RANK + 1] * SIZE
     (output * (RANK + 1)).sum().backward()
@@ -108,7 +108,7 @@ def test_grouped_reducescatter():
     torch.testing.assert_close(given[1].grad, owners)
 
 
-def test_forms_without_gradient():
+def test_functions_without_gradient():
     given = leaf((3,))
     assert not hvd.synchronize(hvd.allreduce_async(given)).requires_grad
     assert hvd.allreduce(given.detach()).grad_fn is None

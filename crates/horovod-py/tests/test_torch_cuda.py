@@ -1,6 +1,5 @@
-"""Tensors on a GPU: every collective, the optimizer and SyncBatchNorm, also with streams. SPMD; several ranks may share
-one GPU. Skipped where there is none.
-"""
+"""GPU tensors: every collective, the optimizer and SyncBatchNorm, also with streams. SPMD; several ranks may share one
+GPU. Skipped without a GPU."""
 
 import pytest
 import torch
@@ -46,7 +45,7 @@ def test_allreduce_and_broadcast(dtype, shape):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_the_others(dtype):
+def test_other_collectives(dtype):
     given = own((SIZE * 2, 3), dtype).to(DEVICE)
     every = of_all((SIZE * 2, 3), dtype)
     same(hvd.allgather(given), every.reshape(-1, 3))
@@ -86,7 +85,7 @@ def slow_kernels(tensor):
     return tensor + 0 * noise.sum()
 
 
-def test_the_values_are_complete_before_they_leave():
+def test_copies_wait_for_pending_kernels():
     for stream in (torch.cuda.current_stream(), torch.cuda.Stream()):
         with torch.cuda.stream(stream):
             given = slow_kernels(torch.full((100_000,), float(RANK + 1), device=DEVICE))
@@ -99,7 +98,7 @@ def test_the_values_are_complete_before_they_leave():
 
 
 @pytest.mark.skipif(SIZE < 2, reason="a rank alone agrees with itself")
-def test_a_gpu_meets_no_cpu():
+def test_gpu_and_cpu_tensors_do_not_match():
     given = torch.ones(2, device=DEVICE if RANK == 0 else "cpu")
     with pytest.raises(hvd.HorovodInternalError, match="CPU/GPU device selection"):
         hvd.allreduce(given, name="device")

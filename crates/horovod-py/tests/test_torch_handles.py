@@ -1,6 +1,5 @@
-"""Handles, names and errors of horovod.torch: the exception, its text, on every rank, and that the engine goes on
-afterwards. SPMD.
-"""
+"""Handles, names and errors of horovod.torch: exception and text on every rank, and that the engine continues
+afterwards. SPMD."""
 
 import numpy as np
 import pytest
@@ -26,7 +25,7 @@ def fails_everywhere(call, text):
     assert text in str(caught.value)
 
 
-def test_a_handle_is_used_once():
+def test_a_handle_is_synchronized_once():
     handle = hvd.allreduce_async(torch.ones(4), op=hvd.Sum)
     assert isinstance(handle, int)
     assert hvd.synchronize(handle).tolist() == [SIZE] * 4
@@ -41,7 +40,7 @@ def test_unknown_handles():
         hvd.poll(10**9)
 
 
-def test_poll_becomes_true():
+def test_poll():
     handle = hvd.allreduce_async(torch.ones(4))
     hvd.barrier()
     while not hvd.poll(handle):
@@ -50,13 +49,13 @@ def test_poll_becomes_true():
 
 
 def test_a_handle_keeps_its_tensors():
-    handle = hvd.allreduce_async_(torch.full((100_000,), 2.0), op=hvd.Sum)  # Nobody else holds it.
+    handle = hvd.allreduce_async_(torch.full((100_000,), 2.0), op=hvd.Sum)  # No other reference exists.
     others = [torch.zeros(100_000) for _ in range(10)]
     assert hvd.synchronize(handle).sum().item() == 2.0 * SIZE * 100_000
     assert all(other.sum() == 0 for other in others)
 
 
-def test_asynchronous_forms_of_everything():
+def test_asynchronous_versions():
     ones = torch.ones(SIZE, 2)
     assert hvd.synchronize(hvd.allreduce_async_(ones.clone(), op=hvd.Sum)).sum() == SIZE * SIZE * 2
     assert hvd.synchronize(hvd.broadcast_async(ones * RANK, 0)).sum() == 0
@@ -74,8 +73,8 @@ def test_asynchronous_forms_of_everything():
     assert [len(one) for one in hvd.synchronize(hvd.grouped_reducescatter_async([ones, ones]))] == [1, 1]
 
 
-def test_a_name_that_is_in_flight_is_refused():
-    # Rank 0 comes later, so that the first one cannot end before the second is asked for.
+def test_a_duplicate_name_in_flight_is_rejected():
+    # Rank 0 submits later, so that the first operation cannot end before the second is submitted.
     if SIZE == 1:
         pytest.skip("an operation of one rank may have ended at once")
     if RANK == 0:
@@ -92,14 +91,14 @@ def test_a_name_that_is_in_flight_is_refused():
         hvd.synchronize(first)
 
 
-def test_an_argument_refused_on_one_rank_does_not_shift_unnamed_names():
+def test_a_rejected_argument_does_not_shift_unnamed_names():
     if RANK == 0:
         with pytest.raises(ValueError):
             hvd.allreduce(torch.ones(4, 4).t()[1:])
     assert hvd.allreduce(torch.ones(2), op=hvd.Sum).tolist() == [SIZE] * 2
 
 
-def test_refused_tensors():
+def test_rejected_tensors():
     with pytest.raises(ValueError, match="Tensor is required to be contiguous."):
         hvd.allreduce_(torch.ones(4, 3).t())
     with pytest.raises(ValueError, match="Tensor type torch.ComplexFloatTensor is not supported."):
@@ -112,7 +111,7 @@ def test_refused_tensors():
         hvd.alltoall(torch.tensor(1.0))
 
 
-def test_refused_splits():
+def test_rejected_splits():
     given = torch.ones(SIZE * 2, 2)
     with pytest.raises(ValueError, match="alltoall expects splits to contain 32-bit integer elements."):
         hvd.alltoall(given, torch.ones(SIZE, dtype=torch.int64))
@@ -130,7 +129,7 @@ def test_refused_splits():
             hvd.alltoall(torch.ones(SIZE + 1, 2))
 
 
-def test_refused_roots():
+def test_rejected_roots():
     with pytest.raises(ValueError, match="broadcast received invalid root rank 99 for provided process set"):
         hvd.broadcast(torch.ones(2), root_rank=99)
 
@@ -200,12 +199,12 @@ def test_ops_scales_and_roots_differ():
 
 
 @together
-def test_one_bad_member_of_a_group_fails_its_handle():
+def test_one_invalid_tensor_fails_its_group():
     given = [torch.ones(2), torch.ones(3 + min(RANK, 1))]
     fails_everywhere(lambda: hvd.grouped_allreduce(given, name="bad.group"), "Mismatched ALLREDUCE tensor shapes")
 
 
-def test_reducescatter_sums_and_averages_only():
+def test_reducescatter_supports_sum_and_average():
     fails_everywhere(
         lambda: hvd.reducescatter(torch.ones(SIZE), op=hvd.Max),
         "Reducescatter currently only supports AVERAGE and SUM.",
@@ -216,7 +215,7 @@ def test_an_op_that_does_not_exist():
     fails_everywhere(lambda: hvd.allreduce(torch.ones(2), op=17, name="op.17"), "Reduction op type not supported.")
 
 
-def test_adasum_wants_all_ranks_and_a_power_of_two():
+def test_adasum_needs_all_ranks_and_a_power_of_two():
     if SIZE & (SIZE - 1):
         with pytest.raises(NotImplementedError, match="Running Adasum with non-power of 2 ranks is not supported yet."):
             hvd.allreduce(torch.ones(2), op=hvd.Adasum)
@@ -233,14 +232,14 @@ def test_join_with_uneven_data():
     steps = RANK + 1
     for step in range(steps):
         result = hvd.allreduce(torch.full((3,), 2.0), name="uneven")
-        still = SIZE - step  # Those that joined give zeros; the average is over all.
+        still = SIZE - step  # Ranks that joined contribute zeros; the average is over all.
         assert result.tolist() == pytest.approx([2.0 * still / SIZE] * 3)
     last = hvd.join()
     assert last == SIZE - 1
 
 
 @together
-def test_what_does_not_go_with_join():
+def test_operations_not_supported_with_join():
     if RANK == 0:
         hvd.join()
     else:
@@ -250,7 +249,7 @@ def test_what_does_not_go_with_join():
         hvd.join()
 
 
-def test_after_shutdown_and_again():
+def test_shutdown_and_restart():
     hvd.barrier()
     hvd.shutdown()
     with pytest.raises(HorovodInternalError, match="Horovod has not been initialized; use hvd.init()."):

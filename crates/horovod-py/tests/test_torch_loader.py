@@ -1,4 +1,4 @@
-"""A real DataLoader whose workers are forked while the engine runs and gradients fly. SPMD."""
+"""A real DataLoader whose workers are forked while the engine runs and gradients are in flight. SPMD."""
 
 import os
 
@@ -14,7 +14,7 @@ RANK, SIZE = hvd.rank(), hvd.size()
 
 
 class Numbers(Dataset):
-    """Each sample also tells which process made it."""
+    """Each sample contains the id of the process that made it."""
 
     def __len__(self):
         return 16 * SIZE
@@ -48,7 +48,7 @@ def test_forked_workers_during_training():
     for _ in range(3):
         for step in range(4):
             plain.zero_grad()
-            # The sampler deals samples out in turn.
+            # The sampler distributes samples round-robin.
             rows = [(step * 4 + row) * SIZE + rank for rank in range(SIZE) for row in range(4)]
             expected(torch.stack([Numbers()[row][0] for row in rows])).square().mean().backward()
             plain.step()
@@ -57,7 +57,7 @@ def test_forked_workers_during_training():
     assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == SIZE
 
 
-def test_a_forked_child_may_end_at_once():
+def test_a_forked_child_may_exit_immediately():
     for _ in range(3):
         child = os.fork()
         if child == 0:

@@ -28,7 +28,7 @@ SHAPES = [(), (1,), (17,), (3, 5), (2, 3, 4), (0,), (2, 0)]
 
 
 def tensor_of(rank, shape=(4, 3), dtype=torch.float32):
-    """What a rank contributes: small whole numbers, that every dtype holds exactly, also summed."""
+    """The contribution of a rank: small integers, which every dtype represents exactly, also summed."""
     generator = np.random.default_rng(1000 + rank)
     values = generator.integers(0, 5, size=shape)
     return torch.as_tensor(np.asarray(values)).reshape(shape).to(dtype)
@@ -62,7 +62,7 @@ def test_allreduce_minimum_maximum_product(dtype):
     given = tensor_of(RANK, (40,), dtype)
     same(hvd.allreduce(given, op=hvd.Min), of_all((40,), dtype).min(0))
     same(hvd.allreduce(given, op=hvd.Max), of_all((40,), dtype).max(0))
-    # Zeros and ones only: products of more overflow the small dtypes.
+    # Zeros and ones only: larger products overflow the small dtypes.
     bits = (given > 0).to(dtype)
     same(hvd.allreduce(bits, op=hvd.Product), (of_all((40,), dtype) > 0).all(0).astype(float))
 
@@ -76,7 +76,7 @@ def test_allreduce_averages_by_default(dtype):
     )
 
 
-def test_integer_average_is_cut_toward_zero():
+def test_integer_average_truncates():
     given = torch.tensor([-3, 3, 5, -5], dtype=torch.int32) if RANK == 0 else torch.zeros(4, dtype=torch.int32)
     expected = np.trunc(np.array([-3, 3, 5, -5]) / SIZE)
     same(hvd.allreduce(given), expected)
@@ -107,7 +107,7 @@ def test_average_is_deprecated():
 
 
 @pytest.mark.parametrize("compression", [hvd.Compression.none, hvd.Compression.fp16, hvd.Compression.bf16])
-def test_compression_gives_back_the_dtype(compression):
+def test_compression_restores_the_dtype(compression):
     for dtype in (torch.float32, torch.float64, torch.int64):
         result = hvd.allreduce(tensor_of(RANK, (8,), dtype), op=hvd.Sum, compression=compression)
         assert result.dtype == dtype
@@ -132,7 +132,7 @@ def test_grouped_allreduce_of_mixed_dtypes():
 
 
 @pytest.mark.parametrize("call", [hvd.grouped_allreduce, hvd.grouped_allgather, hvd.grouped_reducescatter])
-def test_an_empty_group_is_refused(call):
+def test_an_empty_group_is_rejected(call):
     with pytest.raises(ValueError):
         call([])
 
@@ -146,7 +146,7 @@ def test_allgather(dtype):
     result.zero_()  # Results belong to the caller.
 
 
-def test_allgather_of_nothing():
+def test_allgather_of_empty_tensors():
     rows = 0 if RANK == 0 else 2
     result = hvd.allgather(torch.ones(rows, 3))
     assert result.shape == (2 * (SIZE - 1), 3)
@@ -184,7 +184,7 @@ def test_alltoall_with_even_parts(dtype):
 @pytest.mark.parametrize("as_tensor", [False, True])
 def test_alltoall_with_splits(as_tensor):
     splits = [(RANK + to) % 3 for to in range(SIZE)]
-    total = sum(splits) + 1  # The last row goes to nobody.
+    total = sum(splits) + 1  # The last row is sent to no rank.
     given = torch.arange(total * 2, dtype=torch.float32).reshape(total, 2) + 100 * RANK
     result, received = hvd.alltoall(given, torch.tensor(splits, dtype=torch.int32) if as_tensor else splits)
     expected = []
@@ -197,7 +197,7 @@ def test_alltoall_with_splits(as_tensor):
     assert received.tolist() == [(sender + RANK) % 3 for sender in range(SIZE)]
 
 
-def test_alltoall_of_nothing():
+def test_alltoall_of_empty_tensors():
     assert hvd.alltoall(torch.ones(0, 2)).shape == (0, 2)
 
 
@@ -209,7 +209,7 @@ def test_reducescatter(dtype):
     same(result, np.array_split(of_all((rows, 3), dtype).sum(0), SIZE)[RANK])
 
 
-def test_reducescatter_averages_by_default_and_may_leave_nothing():
+def test_reducescatter_averages_by_default_and_may_return_empty_tensors():
     result = hvd.reducescatter(tensor_of(RANK, (1, 4)))
     np.testing.assert_allclose(result.numpy(), of_all((1, 4)).mean(0)[:1] if RANK == 0 else np.zeros((0, 4)), rtol=1e-6)
     assert hvd.reducescatter(torch.ones(0, 2)).shape == (0, 2)
@@ -223,7 +223,7 @@ def test_grouped_reducescatter():
     same(results[1], np.array_split(of_all((3,), torch.int32).sum(0), SIZE)[RANK])
 
 
-def test_many_at_once_in_another_order_on_each_rank():
+def test_many_concurrent_operations_in_different_orders():
     count = 200
     order = np.random.default_rng(RANK).permutation(count)
     handles = {
@@ -299,7 +299,7 @@ SIGNATURES.update(
 
 
 @pytest.mark.parametrize("name", SIGNATURES)
-def test_signatures_are_horovods(name):
+def test_signatures_match_upstream(name):
     found = []
     for parameter in inspect.signature(getattr(hvd, name)).parameters.values():
         if parameter.default is parameter.empty:
@@ -348,5 +348,5 @@ def test_process_sets():
         assert hvd.remove_process_set(half)
     with pytest.raises(ValueError, match="regist"):
         hvd.allreduce(tensor_of(RANK), process_set=half)
-    # What only the members did has not shifted the names of what has none.
+    # Operations of the members have not shifted the numbering of unnamed operations.
     same(hvd.allreduce(tensor_of(RANK), op=hvd.Sum), of_all().sum(0))

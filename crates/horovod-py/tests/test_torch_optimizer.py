@@ -1,4 +1,4 @@
-"""DistributedOptimizer against one process that sees the data of all ranks. SPMD."""
+"""DistributedOptimizer against one process with the data of all ranks. SPMD."""
 
 import copy
 import gc
@@ -102,7 +102,7 @@ def test_groups(groups):
 
 
 @together
-def test_groups_of_ranks_that_name_in_another_order():
+def test_groups_with_different_parameter_orders():
     model = network()
     parameters = list(model.named_parameters())
     if RANK % 2:
@@ -121,7 +121,7 @@ def test_num_groups_is_deprecated():
 
 
 @pytest.mark.parametrize("groups", [None, 2])
-def test_passes_add_up(groups):
+def test_backward_passes_accumulate(groups):
     model = network()
     optimizer = hvd.DistributedOptimizer(
         torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(), backward_passes_per_step=2, groups=groups
@@ -148,7 +148,7 @@ def test_sum_is_size_times_the_average(op, factor):
     equal(model, serial(lambda parameters: torch.optim.SGD(parameters, lr=0.1)))
 
 
-def test_predivide_changes_nothing_but_rounding():
+def test_predivide_only_changes_rounding():
     model = network()
     optimizer = hvd.DistributedOptimizer(
         sgd(model.parameters()), model.named_parameters(), gradient_predivide_factor=3.0
@@ -227,7 +227,7 @@ def test_sparse_gradients(sparse_as_dense, groups):
 @pytest.mark.parametrize("sparse_as_dense", [False, True])
 @pytest.mark.parametrize("groups", [None, 1])
 @pytest.mark.parametrize("compression", [hvd.Compression.none, hvd.Compression.bf16])
-def test_an_optimizer_that_takes_sparse_gradients_only(sparse_as_dense, groups, compression):
+def test_a_sparse_only_optimizer(sparse_as_dense, groups, compression):
     def table():
         torch.manual_seed(3)
         return nn.Embedding(10, 3, sparse=True)
@@ -255,7 +255,7 @@ def test_an_optimizer_that_takes_sparse_gradients_only(sparse_as_dense, groups, 
 
 
 @together
-def test_a_sparse_gradient_that_one_rank_does_not_have():
+def test_a_sparse_gradient_missing_on_one_rank():
     table = nn.Embedding(5, 2, sparse=True)
     hvd.broadcast_parameters(table.state_dict(), 0)
     start = table.weight.detach().clone()
@@ -270,9 +270,9 @@ def test_a_sparse_gradient_that_one_rank_does_not_have():
     torch.testing.assert_close(table.weight.detach(), expected)
 
 
-def test_a_compressor_of_ones_own():
+def test_a_custom_compressor():
     class Negative(hvd.Compression.none):
-        """Works in place: what comes out has to be turned again all the same."""
+        """Works in place: the result must be converted back nevertheless."""
 
         @staticmethod
         def compress(tensor):
@@ -399,7 +399,7 @@ def test_parameters_have_names(op):
     assert copy.deepcopy((model, named))[1]._parameter_names.keys().isdisjoint(names)
 
 
-def test_it_stays_an_optimizer_of_its_class():
+def test_the_class_is_preserved():
     model = network()
     plain = sgd(model.parameters())
     optimizer = hvd.DistributedOptimizer(plain, model.named_parameters())
@@ -452,7 +452,7 @@ def test_a_pickle_is_the_plain_optimizer_and_a_copy_a_distributed_one():
     equal(model, serial(sgd))
 
 
-def test_state_goes_on_from_the_wrapped_optimizer_and_from_a_checkpoint():
+def test_state_is_taken_from_the_wrapped_optimizer_and_a_checkpoint():
     model = network()
     plain = adam(model.parameters())
     train(model, plain, [batch_of_all(step) for step in range(2)])
@@ -468,7 +468,7 @@ def test_state_goes_on_from_the_wrapped_optimizer_and_from_a_checkpoint():
 
 
 @together
-def test_hooks_go_with_their_optimizer():
+def test_hooks_are_removed_with_their_optimizer():
     model = network()
     for _ in range(3):
         optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters())
@@ -480,7 +480,7 @@ def test_hooks_go_with_their_optimizer():
     assert all(torch.equal(parameter.grad, one) for parameter, one in zip(model.parameters(), own))
 
 
-def test_new_and_thawed_parameters_are_reduced():
+def test_new_and_unfrozen_parameters_are_reduced():
     model = network()
     model[0].weight.requires_grad_(False)
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model[:4].parameters(), lr=0.1))
@@ -504,7 +504,7 @@ def test_a_gradient_in_flight_may_be_dropped_by_the_model():
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
     loss_of(model, own_batch(0)).backward()
     if SIZE > 1:
-        # Not by optimizer.zero_grad(), which refuses: the memory stays until the reduction has ended.
+        # Not by optimizer.zero_grad(), which raises: the memory stays allocated until the reduction has ended.
         model.zero_grad(set_to_none=True)
         for _ in range(20):
             torch.zeros(8, 8, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""What DistributedOptimizer refuses, with which words, and that training goes on afterwards. SPMD."""
+"""Errors of DistributedOptimizer, with their texts, and that training continues afterwards. SPMD."""
 
 import pytest
 import torch
@@ -60,13 +60,13 @@ def test_options():
     refused("regist", process_set=hvd.ProcessSet([0]))
 
 
-def test_twice_distributed():
+def test_wrapping_twice():
     model = network()
     with pytest.raises(ValueError, match="distributed already"):
         hvd.DistributedOptimizer(wrapped(model))
 
 
-def test_passes_are_set_to_something():
+def test_invalid_backward_passes_per_step():
     with pytest.raises(ValueError, match="must be > 0"):
         wrapped(network()).set_backward_passes_per_step(0)
 
@@ -111,7 +111,7 @@ def test_zero_grad_alone():
 
 
 @together
-def test_a_gradient_of_a_graph():
+def test_a_gradient_with_a_graph():
     model = network()
     optimizer = wrapped(model)
     with pytest.raises(AssertionError, match="create_graph"):
@@ -122,7 +122,7 @@ def test_a_gradient_of_a_graph():
 
 
 @together
-def test_ranks_with_other_shapes_fail_together_and_go_on():
+def test_shape_mismatches_fail_on_all_ranks_and_training_continues():
     torch.manual_seed(0)
     odd = nn.Linear(3, 2 + min(RANK, 1))
     optimizer = hvd.DistributedOptimizer(
@@ -142,7 +142,7 @@ def test_ranks_with_other_shapes_fail_together_and_go_on():
 
 
 @together
-def test_loading_a_state_forgets_what_is_pending():
+def test_loading_a_state_drops_pending_gradients():
     model = network()
     optimizer = wrapped(model, backward_passes_per_step=2)
     backward(model)

@@ -1,6 +1,5 @@
-"""The way of tensors that the engine cannot reach, walked with tensors that it could: what a GPU needs, as far as it
-can be tried without one. SPMD.
-"""
+"""Staging of tensors that the engine cannot access, tested with CPU tensors: as much of the GPU path as can be tested
+without one. SPMD."""
 
 import pytest
 import torch
@@ -14,7 +13,7 @@ RANK, SIZE = hvd.rank(), hvd.size()
 
 
 class Late:
-    """The event of a copy that has not arrived before somebody waits for it."""
+    """Event of a copy that is not complete until it is waited for."""
 
     waited_for = 0
 
@@ -34,7 +33,7 @@ class Late:
 
 @pytest.fixture(autouse=True, params=["at once", "late"])
 def far_away(request, monkeypatch):
-    """Tensors seem to be elsewhere; their copies arrive at once, or when they are waited for."""
+    """Makes tensors appear to be on another device; their copies complete at once, or when they are waited for."""
     monkeypatch.setattr(_tensors, "in_main_memory", lambda tensor: False)
     if request.param == "late":
         monkeypatch.setattr(_tensors, "start_copy_to_host", Late)
@@ -114,7 +113,7 @@ def test_optimizer_like_one_process(options, memory_format, far_away):
 
 
 @pytest.mark.skipif(SIZE < 2, reason="a rank alone agrees with itself")
-def test_a_failure_and_the_next_step():
+def test_recovery_after_a_failure():
     torch.manual_seed(0)
     odd = nn.Linear(3, 2 + min(RANK, 1))
     named = [(f"far.odd.{name}", parameter) for name, parameter in odd.named_parameters()]

@@ -1,4 +1,4 @@
-"""Parameters, optimizer state and objects that all ranks get from one. SPMD."""
+"""Broadcast of parameters, optimizer state and objects. SPMD."""
 
 import pytest
 import torch
@@ -59,7 +59,7 @@ def test_broadcast_parameters(form):
         assert torch.equal(parameter, other)
 
 
-def test_broadcast_parameters_that_do_not_lie_in_order():
+def test_broadcast_noncontiguous_parameters():
     model = nn.Conv2d(3, 2, 3).to(memory_format=torch.channels_last)
     nn.init.constant_(model.weight, float(RANK))
     hvd.broadcast_parameters(model.state_dict(), root_rank=ROOT)
@@ -67,7 +67,7 @@ def test_broadcast_parameters_that_do_not_lie_in_order():
     assert (model.weight == ROOT).all()
 
 
-def test_what_broadcast_parameters_refuses():
+def test_broadcast_parameters_rejects_invalid_input():
     with pytest.raises(ValueError, match="invalid params of type: "):
         hvd.broadcast_parameters(torch.ones(1), root_rank=0)
     with pytest.raises(ValueError, match="only tensors"):
@@ -125,7 +125,7 @@ def test_parameters_of_other_kinds_and_without_gradient():
 
 
 @pytest.mark.parametrize("distributed", [True, False])
-def test_a_fresh_optimizer_is_left_with_zero_gradients(distributed):
+def test_a_fresh_optimizer_gets_zero_gradients(distributed):
     model = network(seed=1)
     model[0].bias.requires_grad_(False)
     before = [parameter.detach().clone() for parameter in model.parameters()]
@@ -139,7 +139,7 @@ def test_a_fresh_optimizer_is_left_with_zero_gradients(distributed):
             assert torch.equal(parameter.grad, torch.zeros_like(parameter))
         else:
             assert parameter.grad is None
-    # One whose state is there keeps its gradients.
+    # An optimizer with existing state keeps its gradients.
     step(model, optimizer)
     gradient = model[2].weight.grad.clone()
     assert gradient.any()
@@ -162,7 +162,7 @@ def test_zero_gradients_of_embeddings_are_sparse(kind):
     assert table.weight.grad.to_dense()[1].tolist() == [1.0, 1.0]
 
 
-def test_lbfgs_is_refused():
+def test_lbfgs_is_rejected():
     with pytest.raises(ValueError, match="cannot broadcast torch.optim.LBFGS state"):
         hvd.broadcast_optimizer_state(torch.optim.LBFGS(network(0).parameters()), root_rank=0)
 

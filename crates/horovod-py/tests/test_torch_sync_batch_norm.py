@@ -14,7 +14,7 @@ PLAIN = {"2d": nn.BatchNorm1d, "3d": nn.BatchNorm1d, "4d": nn.BatchNorm2d, "5d":
 
 
 def rows_of(rank):
-    return 3 + rank  # Not as many on each.
+    return 3 + rank  # Different on each rank.
 
 
 def batch(shape, dtype=torch.float64):
@@ -75,11 +75,11 @@ def test_other_precisions(dtype, tolerance):
     torch.testing.assert_close(result.double(), own(expected(whole.double())), rtol=tolerance, atol=tolerance)
 
 
-def test_evaluation_is_ordinary():
+def test_evaluation_uses_the_ordinary_batch_norm():
     synchronized, expected = pair("4d")
     synchronized.eval()
     expected.eval()
-    given = batch(SHAPES["4d"])[: RANK + 1]  # Nobody waits for anybody.
+    given = batch(SHAPES["4d"])[: RANK + 1]  # No communication.
     torch.testing.assert_close(synchronized(given), expected(given))
 
 
@@ -95,7 +95,7 @@ def test_a_rank_without_samples():
     torch.testing.assert_close(synchronized.running_var, expected.running_var)
 
 
-def test_too_few_dimensions():
+def test_invalid_dimensions():
     with pytest.raises(ValueError, match=r"expected at least 2D input \(got 1D input\)"):
         hvd.SyncBatchNorm(5)(torch.ones(5))
 
@@ -105,7 +105,7 @@ def test_in_a_model_with_a_distributed_optimizer():
         torch.manual_seed(9)
         return nn.Sequential(nn.Conv2d(5, 5, 3), norm, nn.ReLU(), nn.Flatten(), nn.LazyLinear(1)).double()
 
-    # As many rows on each rank: then the average over ranks is that over samples.
+    # The same number of rows on each rank: the average over ranks is that over samples.
     images = torch.randn((2 * SIZE, 5, 6, 6), generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     model, expected = network(hvd.SyncBatchNorm(5)), network(nn.BatchNorm2d(5))
     for one in (model, expected):

@@ -1,4 +1,4 @@
-"""A small script as users write it, for the type checker only: it must find the package typed, and the script right. Never run."""
+"""A small user script for the type checker only: it must find the package typed, and the script correct. Never run."""
 
 from typing import Optional
 

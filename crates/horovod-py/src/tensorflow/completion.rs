@@ -86,7 +86,7 @@ pub fn ensure_thread() -> Result<(), Failure> {
     static STARTED: OnceLock<Result<(), String>> = OnceLock::new();
     let start = || {
         let thread = std::thread::Builder::new().name("corro-tf-done".into()).spawn(run);
-        thread.map(drop).map_err(|error| format!("no thread could be started: {error}"))
+        thread.map(drop).map_err(|error| format!("cannot start a thread: {error}"))
     };
     STARTED.get_or_init(start).clone().map_err(|text| Failure { code: Code::Unknown, text })
 }

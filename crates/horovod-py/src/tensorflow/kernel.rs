@@ -210,7 +210,7 @@ fn parse_splits(tensor: Option<TensorRef>) -> Result<Vec<u64>, Failure> {
 }
 
 fn parse_attributes(construction: *mut Construction) -> Result<Kernel, String> {
-    let kind = u8::try_from(int(construction, c"kind")?).ok().and_then(Kind::from_number).ok_or("no such kind")?;
+    let kind = u8::try_from(int(construction, c"kind")?).ok().and_then(Kind::from_number).ok_or("invalid kind")?;
     let op = u8::try_from(int(construction, c"reduce_op")?).ok().and_then(ReduceOp::from_number);
     let op = op.ok_or("Reduction op type not supported.")?;
     let root = int(construction, c"root_rank")?;
@@ -218,13 +218,13 @@ fn parse_attributes(construction: *mut Construction) -> Result<Kernel, String> {
     Ok(Kernel {
         kind: if kind == Kind::Allreduce && op == ReduceOp::Adasum { Kind::Adasum } else { kind },
         grouped: boolean(construction, c"grouped")?,
-        requests: parse_requests(&string(construction, c"requests")?).ok_or("no such requests")?,
+        requests: parse_requests(&string(construction, c"requests")?).ok_or("invalid requests")?,
         op,
         prescale: f64::from_bits(int(construction, c"prescale_bits")? as u64),
         postscale: f64::from_bits(int(construction, c"postscale_bits")? as u64),
         root: u32::try_from(root)
             .map_err(|_| format!("broadcast received invalid root rank {root} for provided process set"))?,
-        set: SetId(u32::try_from(set).map_err(|_| format!("{set} is no process set"))?),
+        set: SetId(u32::try_from(set).map_err(|_| format!("{set} is not a process set"))?),
     })
 }
 

@@ -1,6 +1,5 @@
-"""How the package behaves as a guest in a Python process: threads, signals, forks, exits, errors at the start. Without a
-framework. Run once, without spmd: the tests start ranks of their own.
-"""
+"""Behaviour in a Python process: threads, signals, forks, exit, startup errors. Without a framework. Run once, without
+spmd: the tests start ranks of their own."""
 
 import os
 import re
@@ -14,7 +13,7 @@ from typing import Optional
 
 import pytest
 
-# What all ranks begin with.
+# Code that all ranks run first.
 PRELUDE = """
 import os, signal, sys, threading, time
 import numpy as np
@@ -39,7 +38,7 @@ LIMIT = 60.0
 
 
 class Ranks:
-    """Processes of one job that run the same text."""
+    """Processes of one job that run the same code."""
 
     def __init__(self, n_ranks: int, program: str, **variables: str) -> None:
         job = uuid.uuid4().hex
@@ -51,11 +50,11 @@ class Ranks:
             self.processes.append(subprocess.Popen(
                 [sys.executable, "-c", PRELUDE + textwrap.dedent(program)], env={**kept, **place, **variables},
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                # A group, so that what a rank has forked ends with it.
+                # A process group, so that forked children of a rank are ended with it.
                 start_new_session=True))
 
     def line(self, rank: int) -> str:
-        """The next one it prints."""
+        """The next line that a rank prints."""
         stdout = self.processes[rank].stdout
         assert stdout is not None
         return stdout.readline().strip()
@@ -100,8 +99,8 @@ def alone(program: str, **variables: Optional[str]) -> "subprocess.CompletedProc
     return subprocess.run(command, env={**kept, **given}, capture_output=True, text=True, timeout=LIMIT)
 
 
-def test_the_gil_is_free_while_a_rank_waits() -> None:
-    # The second rank comes only when a thread of the first has done some work beside the one that waits.
+def test_the_gil_is_released_while_waiting() -> None:
+    # The second rank joins only after another thread of the first one has done some work.
     with Ranks(2, """
         hvd.init()
         if hvd.rank() == 0:
@@ -118,7 +117,7 @@ def test_the_gil_is_free_while_a_rank_waits() -> None:
 
 @pytest.mark.parametrize("wait", ["_core.synchronize(submit('never'))", "_core.barrier()", "_core.join()",
                                   "_core.add_process_set([0])"])
-def test_ctrl_c_ends_a_rank_that_waits_and_the_others_name_it(wait: str) -> None:
+def test_ctrl_c_interrupts_a_wait_and_other_ranks_name_the_rank(wait: str) -> None:
     with Ranks(3, f"""
         hvd.init()
         say("ready")
@@ -129,7 +128,7 @@ def test_ctrl_c_ends_a_rank_that_waits_and_the_others_name_it(wait: str) -> None
     """, HOROVOD_DYNAMIC_PROCESS_SETS="1") as ranks:
         for rank in range(3):
             assert ranks.line(rank) == "ready"
-        # Into the wait, or just before it: both must do.
+        # During the wait, or just before it: both must work.
         time.sleep(0.3)
         began = time.monotonic()
         ranks.processes[1].send_signal(signal.SIGINT)
@@ -142,7 +141,7 @@ def test_ctrl_c_ends_a_rank_that_waits_and_the_others_name_it(wait: str) -> None
             assert "Rank 1 was the first to shut down or to exit." in errors
 
 
-def test_ctrl_c_ends_init_while_others_are_missing() -> None:
+def test_ctrl_c_interrupts_init() -> None:
     with Ranks(1, """
         say("ready")
         hvd.init()
@@ -182,22 +181,22 @@ def test_a_killed_rank_is_named_by_the_others() -> None:
             assert len(output.splitlines()) == 2
 
 
-def test_a_forked_child_leaves_the_engine_alone() -> None:
+def test_a_forked_child_does_not_touch_the_engine() -> None:
     with Ranks(2, """
         import multiprocessing
         hvd.init()
         pending = submit("pending")
 
         def child(queue):
-            told = [hvd.is_initialized()]
+            results = [hvd.is_initialized()]
             for ask in [hvd.rank, lambda: submit("x"), hvd.init]:
                 try:
                     ask()
-                    told.append("nothing")
+                    results.append("nothing")
                 except (ValueError, HorovodInternalError) as error:
-                    told.append(f"{type(error).__name__}: {error}")
-            queue.put(told)
-            # As the interpreter does at its exit, which a child of multiprocessing leaves out.
+                    results.append(f"{type(error).__name__}: {error}")
+            queue.put(results)
+            # As at interpreter exit, which a multiprocessing child skips.
             _core.at_exit()
             hvd.shutdown()
 
@@ -206,13 +205,13 @@ def test_a_forked_child_leaves_the_engine_alone() -> None:
             queue = context.Queue()
             process = context.Process(target=child, args=(queue,))
             process.start()
-            told = queue.get(timeout=30)
+            results = queue.get(timeout=30)
             process.join(30)
             assert process.exitcode == 0
-            assert told[0] is False
-            assert told[1] == "ValueError: Horovod has not been initialized; use hvd.init().", told
-            assert told[2] == "HorovodInternalError: Horovod has not been initialized; use hvd.init().", told
-            assert told[3].startswith("ValueError: Horovod initialization failed: this process was forked from rank"), told
+            assert results[0] is False
+            assert results[1] == "ValueError: Horovod has not been initialized; use hvd.init().", results
+            assert results[2] == "HorovodInternalError: Horovod has not been initialized; use hvd.init().", results
+            assert results[3].startswith("ValueError: Horovod initialization failed: this process was forked from rank"), results
         pid = os.fork()
         if pid == 0:
             sys.exit(0)
@@ -224,7 +223,7 @@ def test_a_forked_child_leaves_the_engine_alone() -> None:
         assert ranks.all_end_well() == ["went on\n"] * 2
 
 
-def test_a_forked_child_with_a_place_of_its_own_is_a_rank() -> None:
+def test_a_forked_child_with_its_own_rank_can_init() -> None:
     end = alone("""
         import multiprocessing
         hvd.init()
@@ -269,7 +268,7 @@ time.sleep(0.3)
 
 
 @pytest.mark.parametrize("how", EXITS)
-def test_the_interpreter_ends_with(how: str) -> None:
+def test_interpreter_exit(how: str) -> None:
     with Ranks(2, "hvd.init()\nsay('ready')\nif hvd.rank() == 1:\n" + textwrap.indent(EXITS[how].strip(), "    ")
                + "\nelse:\n    try:\n        _core.synchronize(submit('other'))\n    except HorovodInternalError as error:\n"
                + "        say(error)\n") as ranks:
@@ -282,7 +281,7 @@ def test_the_interpreter_ends_with(how: str) -> None:
         assert time.monotonic() - began < 30
 
 
-def test_the_exit_of_a_rank_does_not_wait_for_a_stopped_coordinator() -> None:
+def test_exit_does_not_wait_for_a_stopped_coordinator() -> None:
     with Ranks(2, """
         hvd.init()
         allreduce("all are here")
@@ -298,7 +297,7 @@ def test_the_exit_of_a_rank_does_not_wait_for_a_stopped_coordinator() -> None:
         assert code == 0, errors
 
 
-def test_rounds_of_init_and_shutdown_in_one_process() -> None:
+def test_repeated_init_and_shutdown_in_one_process() -> None:
     with Ranks(2, """
         for number in range(100):
             hvd.init()
@@ -315,7 +314,7 @@ def test_rounds_of_init_and_shutdown_in_one_process() -> None:
             assert n_files < 20 and n_threads < 8, output
 
 
-def test_names_in_flight_are_refused_and_free_again_afterwards() -> None:
+def test_duplicate_names_are_rejected_until_completion() -> None:
     with Ranks(2, """
         hvd.init()
         if hvd.rank() == 0:
@@ -335,7 +334,7 @@ def test_names_in_flight_are_refused_and_free_again_afterwards() -> None:
     assert output.startswith("Requested to allreduce, allgather, or broadcast a tensor with the same name")
 
 
-def test_ranks_that_register_different_sets_are_told() -> None:
+def test_different_process_sets_raise_an_error() -> None:
     with Ranks(2, """
         try:
             hvd.init(process_sets=[[hvd_rank]] if (hvd_rank := int(os.environ["RANK"])) == 0 else [[1]])
@@ -348,13 +347,13 @@ def test_ranks_that_register_different_sets_are_told() -> None:
 
 
 @pytest.mark.parametrize("level, shown", [("info", True), ("DEBUG", True), ("warning", False), ("unheard-of", False)])
-def test_the_log_level_is_heard(level: str, shown: bool) -> None:
+def test_log_level(level: str, shown: bool) -> None:
     end = alone("hvd.init()", HOROVOD_LOG_LEVEL=level)
     assert end.returncode == 0
     assert ("info] rank 0: " in end.stdout) == shown, end.stdout
 
 
-@pytest.mark.parametrize("variables, told", [
+@pytest.mark.parametrize("variables, message", [
     (dict(HOROVOD_SIZE="2"), "HOROVOD_SIZE is set but HOROVOD_RANK is not"),
     (dict(HOROVOD_RANK="0"), "HOROVOD_RANK is set but HOROVOD_SIZE is not"),
     (dict(HOROVOD_RANK="2", HOROVOD_SIZE="2"), "HOROVOD_RANK is 2, but HOROVOD_SIZE is 2"),
@@ -365,7 +364,7 @@ def test_the_log_level_is_heard(level: str, shown: bool) -> None:
     (dict(HOROVOD_CYCLE_TIME="soon"), "HOROVOD_CYCLE_TIME is `soon`: set it to a number of milliseconds"),
     (dict(HOROVOD_CONTROLLER="nccl"), "HOROVOD_CONTROLLER is `nccl`"),
 ])
-def test_what_a_launcher_got_wrong_is_named(variables: dict[str, str], told: str) -> None:
+def test_invalid_launcher_variables_are_named(variables: dict[str, str], message: str) -> None:
     end = alone("""
         try:
             hvd.init()
@@ -374,11 +373,11 @@ def test_what_a_launcher_got_wrong_is_named(variables: dict[str, str], told: str
         assert not hvd.is_initialized()
     """, **variables)
     assert end.returncode == 0, end.stderr
-    assert end.stdout.startswith("Horovod initialization failed: ") and told in end.stdout, end.stdout
+    assert end.stdout.startswith("Horovod initialization failed: ") and message in end.stdout, end.stdout
 
 
-def test_a_launcher_of_another_protocol_is_named() -> None:
-    """A key-value server where the other rank has left what no rank of ours would."""
+def test_an_incompatible_peer_is_named() -> None:
+    """A key-value server with an entry of the other rank that no rank of ours would write."""
     from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
     from threading import Thread
 
@@ -412,7 +411,7 @@ def test_a_launcher_of_another_protocol_is_named() -> None:
     assert end.stdout.startswith("Horovod initialization failed: ") and "use one build in all ranks" in end.stdout, end.stdout
 
 
-def test_importing_is_quick_and_brings_no_framework() -> None:
+def test_importing_is_fast_and_imports_no_framework() -> None:
     program = """
 import sys, time
 began = time.perf_counter()
