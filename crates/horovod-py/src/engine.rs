@@ -2,38 +2,19 @@
 //! in `ops`.
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use corro_collectives::coordinator::SubmitError;
-use corro_collectives::engine::handle::Outcome;
-use corro_collectives::engine::ops::Handle;
 use corro_collectives::settings::TimelineSetting;
 use corro_collectives::{Engine, EngineError, Launch, RankInfo, SetId, Settings, StartError};
 use pyo3::prelude::*;
 
+use crate::running::{RunningEngine, WaitError, lock, require_running, wait};
 use crate::{errors, gil, ops, tensorflow};
-
-static STATE: Mutex<State> = Mutex::new(State { running: None, starting: false, parent_launch: None });
 
 /// Poll interval of a thread that waits for another thread's `init`.
 const START_POLL_INTERVAL: Duration = Duration::from_millis(10);
-
-struct State {
-    running: Option<RunningEngine>,
-    /// Some thread is starting the engine.
-    starting: bool,
-    /// In a forked child: the launch key of the parent.
-    parent_launch: Option<String>,
-}
-
-#[derive(Clone)]
-struct RunningEngine {
-    engine: Arc<Engine>,
-    /// Rank and rendezvous of this process as text, compared in a forked child.
-    launch_key: String,
-    timeline: bool,
-}
 
 #[pyfunction]
 pub fn init(py: Python<'_>, process_sets: Vec<Vec<i64>>) -> PyResult<()> {
@@ -180,32 +161,6 @@ pub fn stop_timeline(py: Python<'_>) -> PyResult<()> {
     stopped.map(drop).map_err(|error| errors::value_error(errors::error_chain(&error)))
 }
 
-/// The running engine, for operations on tensors.
-pub fn running() -> Option<Arc<Engine>> {
-    lock().running.as_ref().map(|running| running.engine.clone())
-}
-
-/// Why a wait did not succeed.
-pub enum WaitError {
-    Failed(EngineError),
-    Interrupted(PyErr),
-}
-
-impl WaitError {
-    pub fn into_pyerr(self, py: Python<'_>) -> PyErr {
-        match self {
-            WaitError::Failed(error) => errors::from_engine_error(py, &error),
-            WaitError::Interrupted(error) => error,
-        }
-    }
-}
-
-/// Waits for an operation without tensors.
-pub fn wait(py: Python<'_>, engine: &Engine, handle: Handle) -> Result<Outcome, WaitError> {
-    gil::wait_released(py, |slice| engine.wait_for(&handle, slice)).map_err(WaitError::Interrupted)?;
-    handle.outcome().map_err(WaitError::Failed)
-}
-
 /// Returns the engine if it runs. Otherwise claims its start for this thread; other threads wait.
 fn claim_start(py: Python<'_>) -> PyResult<Option<Arc<Engine>>> {
     loop {
@@ -307,12 +262,4 @@ fn timeline_engine() -> PyResult<Arc<Engine>> {
 
 fn rank_info<T>(read: impl FnOnce(&RankInfo) -> T) -> PyResult<T> {
     Ok(read(require_running()?.engine.rank_info()))
-}
-
-fn require_running() -> PyResult<RunningEngine> {
-    lock().running.clone().ok_or_else(|| errors::value_error(errors::NOT_INITIALIZED))
-}
-
-fn lock() -> MutexGuard<'static, State> {
-    STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,9 +1,9 @@
 //! The Python module `horovod._core`: the engine of this process, with tensors given by address, length and dtype.
 //! Private to the Python package; `python/horovod/_core.pyi` describes it. Knows no framework.
 //!
-//! Reading order: `engine` has the engine of the process and its process sets, `ops` the operations on tensors,
-//! `outputs` their results, `gil` the release of the GIL, `errors` the mapping to Python exceptions. `tensorflow`
-//! provides the operations as TensorFlow ops.
+//! Reading order: `running` has the engine of the process, `engine` its start, shutdown and process sets, `ops` the
+//! operations on tensors, `outputs` their results, `gil` the release of the GIL, `errors` the mapping to Python
+//! exceptions. `tensorflow` provides the operations as TensorFlow ops.
 //!
 //! State shared between threads is in statics behind locks. Locks are taken with the GIL held and never held while it
 //! is released. A fork also needs the GIL, so it never finds a lock taken.
@@ -13,6 +13,7 @@ mod errors;
 mod gil;
 mod ops;
 mod outputs;
+mod running;
 mod tensorflow;
 
 use pyo3::prelude::*;

@@ -16,7 +16,7 @@ use corro_collectives::{Dtype, Engine, EngineError, ReduceOp};
 use pyo3::prelude::*;
 
 use crate::outputs::Output;
-use crate::{engine, errors, gil};
+use crate::{errors, gil, running};
 
 /// All submitted handles that are not synchronized.
 static HANDLES: Mutex<Option<HandleTable>> = Mutex::new(None);
@@ -85,7 +85,7 @@ pub fn submit(
     device: i32,
     keep: Option<Py<PyAny>>,
 ) -> PyResult<u64> {
-    let engine = engine::running().ok_or_else(|| errors::internal_error(py, errors::NOT_INITIALIZED))?;
+    let engine = running::running().ok_or_else(|| errors::internal_error(py, errors::NOT_INITIALIZED))?;
     let kind = parse_kind(kind).ok_or_else(|| errors::value_error(format!("{kind} is not a kind of operation")))?;
     let op = u8::try_from(op).ok().and_then(ReduceOp::from_number);
     let op = op.ok_or_else(|| errors::internal_error(py, "Reduction op type not supported."))?;
@@ -182,8 +182,8 @@ pub fn synchronize(py: Python<'_>, handle: i64) -> PyResult<Option<Vec<Option<Ou
 
 #[pyfunction]
 pub fn join(py: Python<'_>) -> PyResult<u32> {
-    let engine = engine::running().ok_or_else(|| errors::internal_error(py, errors::NOT_INITIALIZED))?;
-    let outcome = engine::wait(py, &engine, engine.begin_join()).map_err(|error| error.into_pyerr(py))?;
+    let engine = running::running().ok_or_else(|| errors::internal_error(py, errors::NOT_INITIALIZED))?;
+    let outcome = running::wait(py, &engine, engine.begin_join()).map_err(|error| error.into_pyerr(py))?;
     reset_unnamed_count(SetId::GLOBAL);
     Ok(outcome.last_joined.unwrap_or_default())
 }
@@ -191,11 +191,11 @@ pub fn join(py: Python<'_>) -> PyResult<u32> {
 #[pyfunction]
 #[pyo3(signature = (process_set=0))]
 pub fn barrier(py: Python<'_>, process_set: i64) -> PyResult<()> {
-    let engine = engine::running().ok_or_else(|| errors::internal_error(py, errors::NOT_INITIALIZED))?;
+    let engine = running::running().ok_or_else(|| errors::internal_error(py, errors::NOT_INITIALIZED))?;
     let kind = Kind::Barrier;
     let set = u32::try_from(process_set)
         .map_err(|_| errors::from_engine_error(py, &SubmitError::UnknownSet { kind }.into()))?;
-    engine::wait(py, &engine, engine.begin_barrier(SetId(set))).map(drop).map_err(|error| error.into_pyerr(py))
+    running::wait(py, &engine, engine.begin_barrier(SetId(set))).map(drop).map_err(|error| error.into_pyerr(py))
 }
 
 /// Restarts the numbering of unnamed operations of a set. Called when all members are synchronized, since their counts

@@ -15,7 +15,6 @@ use corro_collectives::{Dtype, Engine};
 use super::api::Code;
 use super::context::{Failure, OpContext, TensorRef};
 use super::done_callback::DoneCallback;
-use super::kernel::is_in_place;
 use crate::ops;
 
 /// Longest wait between two checks of the operations.
@@ -165,6 +164,12 @@ fn set_outputs(
         (Kind::Alltoall, Some(output)) => context.set_received(first + dtypes.len(), output),
         _ => Ok(()),
     }
+}
+
+/// Whether the engine writes results to memory that the kernel allocates in advance, since their shapes are those of
+/// the inputs.
+pub fn is_in_place(kind: Kind) -> bool {
+    matches!(kind, Kind::Allreduce | Kind::Adasum | Kind::Broadcast)
 }
 
 fn lock() -> std::sync::MutexGuard<'static, Vec<PendingOp>> {

@@ -160,7 +160,7 @@ impl Kernel {
             let dtype = input.dtype().ok_or_else(|| Failure::argument("Tensors of this type are not supported."))?;
             let name = if self.grouped { format!("{name}_{}of{n_tensors}", index + 1) } else { name.to_owned() };
             let shape = input.shape();
-            let output = if is_in_place(self.kind) {
+            let output = if completion::is_in_place(self.kind) {
                 let output = pending.context.allocate(first + index, dtype, &shape, input.n_bytes())?;
                 let target = OutputBuffer::SameSize(output.bytes());
                 pending.outputs.push(output);
@@ -261,10 +261,4 @@ fn string(construction: *mut Construction, name: &CStr) -> Result<String, String
         status.check()?;
         String::from_utf8(bytes).map_err(|error| error.to_string())
     }
-}
-
-/// Whether the engine writes results to memory that the kernel allocates in advance, since their shapes are those of
-/// the inputs.
-pub fn is_in_place(kind: Kind) -> bool {
-    matches!(kind, Kind::Allreduce | Kind::Adasum | Kind::Broadcast)
 }
