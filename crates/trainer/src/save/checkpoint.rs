@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::keras::{self, KerasFile};
+use super::hdf5_format::{self, KerasFile};
 use super::{Checkpoint, ReadError, WriteError, atomic_write, checkpoint_state};
 
 /// The checkpoint from which a training can resume.
@@ -29,9 +29,9 @@ pub fn write(directory: &Path, checkpoint: &Checkpoint, keep: Option<usize>) -> 
             .filter(|name| is_partial_file(name))
             .map(|name| directory.join(name)),
     )?;
-    let mut file = keras::model(&checkpoint.weights, checkpoint.schedule);
+    let mut file = hdf5_format::model(&checkpoint.weights, checkpoint.schedule);
     checkpoint_state::add_state(&mut file, checkpoint);
-    keras::finish(&path, file)?;
+    hdf5_format::finish(&path, file)?;
     if let Some(keep) = keep.filter(|keep| *keep > 0) {
         // Later epochs belong to another training in the same directory and are not removed.
         let ours = epochs(directory).map_err(disk)?.into_iter().filter(|epoch| *epoch <= checkpoint.epoch);

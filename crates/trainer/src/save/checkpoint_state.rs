@@ -8,7 +8,7 @@ use hdf5_pure::{AttrValue, FileBuilder, GroupBuilder};
 use sha2::{Digest, Sha256};
 
 use super::config::OPTIMIZER;
-use super::keras::{KerasFile, add_values, text, texts};
+use super::hdf5_format::{KerasFile, add_values, text, texts};
 use super::{Checkpoint, FORMAT_VERSION, ReadError, Schedule};
 use crate::network::{PARAMETERS, Parameter, Weights};
 

@@ -31,7 +31,7 @@ fn the_latest_checkpoint_is_found() {
     assert_eq!(last.checkpoint, Some((directory.join("checkpoint-10.h5"), a_checkpoint(10))));
     assert!(last.skipped.is_empty());
     assert_eq!(
-        keras::read(&directory.join("checkpoint-2.h5")).expect("a checkpoint is a model"),
+        super::super::keras::read(&directory.join("checkpoint-2.h5")).expect("a checkpoint is a model"),
         a_checkpoint(2).weights
     );
 }
@@ -49,7 +49,7 @@ fn damaged_checkpoints_are_skipped_with_the_reason() {
     let middle = bytes.len() / 4;
     bytes[middle] ^= 1;
     fs::write(&paths[2], bytes).expect("it can be changed");
-    keras::write(&paths[1], &some_weights(2), SCHEDULE).expect("a model");
+    super::super::keras::write(&paths[1], &some_weights(2), SCHEDULE).expect("a model");
 
     let last = find_latest(directory).expect("they can be listed");
     assert_eq!(last.checkpoint, Some((paths[0].clone(), a_checkpoint(1))));

@@ -6,8 +6,12 @@ use std::sync::LazyLock;
 
 use proptest::prelude::*;
 
-use super::super::FORMAT_VERSION;
+use hdf5_pure::{AttrValue, FileBuilder};
+
+use super::super::hdf5_format::texts;
+use super::super::{FORMAT_VERSION, MAX_FILE_BYTES};
 use super::*;
+use crate::network::PARAMETERS;
 use crate::random::Random;
 
 /// Random weights that depend on the seed.

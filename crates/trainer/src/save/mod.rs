@@ -3,7 +3,7 @@
 //!
 //! # Reading order
 //!
-//! [`keras`] reads and writes models, with the layer descriptions of [`config`]. [`checkpoint`] manages the directory
+//! [`keras`] reads and writes models, with the layer descriptions of [`config`] and the groups of [`hdf5_format`]. [`checkpoint`] manages the directory
 //! of checkpoints, which are models with training state ([`checkpoint_state`]). [`safetensors_file`] is for other
 //! frameworks. [`atomic_write`] writes files.
 
@@ -11,6 +11,7 @@ mod atomic_write;
 pub mod checkpoint;
 mod checkpoint_state;
 mod config;
+mod hdf5_format;
 pub mod keras;
 pub mod safetensors_file;
 
