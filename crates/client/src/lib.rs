@@ -18,7 +18,6 @@ mod operation;
 pub mod profile;
 mod transport;
 pub mod trust;
-mod xml;
 
 pub use client::Client;
 pub use error::ClientError;

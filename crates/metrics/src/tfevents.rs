@@ -3,6 +3,7 @@
 //! read: a partial record waits for more bytes. A wrong CRC stops reading the file.
 
 use corro_model::metrics::{Axis, Source};
+use crc::{CRC_32_ISCSI, Crc, Table};
 
 use crate::curves::{CurveKey, Curves};
 
@@ -224,24 +225,10 @@ fn mask_crc(crc: u32) -> u32 {
 }
 
 fn crc32c(bytes: &[u8]) -> u32 {
-    let step = |crc: u32, byte: &u8| (crc >> 8) ^ CRC32C_TABLE[((crc ^ u32::from(*byte)) & 0xff) as usize];
-    !bytes.iter().fold(!0, step)
+    CRC32C.checksum(bytes)
 }
 
-/// Table of the reflected Castagnoli polynomial.
-static CRC32C_TABLE: [u32; 256] = {
-    let (mut table, mut number) = ([0; 256], 0);
-    while number < 256 {
-        let (mut crc, mut bit) = (number as u32, 0);
-        while bit < 8 {
-            crc = if crc & 1 == 1 { (crc >> 1) ^ 0x82f6_3b78 } else { crc >> 1 };
-            bit += 1;
-        }
-        table[number] = crc;
-        number += 1;
-    }
-    table
-};
+static CRC32C: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_ISCSI);
 
 #[cfg(test)]
 #[path = "tfevents_tests.rs"]

@@ -35,6 +35,7 @@ pub mod usage;
 pub mod validate;
 pub mod vm_size;
 pub mod warnings;
+pub mod xml;
 
 pub use error::ApiError;
 pub use ids::{AttemptId, ClusterKey, ExperimentKey, FileServerKey, GroupKey, JobKey, NodeId, WorkspaceKey};

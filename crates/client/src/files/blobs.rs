@@ -9,6 +9,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use corro_model::Timestamp;
+use corro_model::xml::Element;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use reqwest::Method;
 
@@ -18,7 +19,6 @@ use super::tree::{CONTAINER, LIST, Link, created, link_in};
 use super::upload::{guess_content_type, open_source, read_range};
 use super::{ContentSettings, FileService, FileSettings, Metadata, Progress, Properties, md5_base64, persistently};
 use crate::ClientError;
-use crate::xml::Element;
 
 /// What goes in one request; more goes in blocks, as the retired client did it.
 const WHOLE: u64 = 64 * 1024 * 1024;

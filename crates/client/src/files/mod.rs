@@ -22,12 +22,13 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use corro_model::storage::shared_key;
+use corro_model::xml;
 use corro_model::{ApiError, Secret};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{Method, Response};
 
 use crate::transport::{Answer, Transport};
-use crate::{ClientError, Trust, xml};
+use crate::{ClientError, Trust};
 use refusal::{About, explained};
 
 pub use blobs::{Blob, BlobEntry, BlobFilter, Container};
@@ -314,7 +315,7 @@ pub(crate) async fn read(transport: &Transport, response: Response) -> Result<An
 /// The service's XML error; for a HEAD request only the header is there.
 fn error_of(answer: &Answer) -> ApiError {
     let document = String::from_utf8_lossy(&answer.body);
-    let error = xml::parse(&document);
+    let error = xml::parse_small(&document);
     let status = answer.status.as_u16();
     let code = answer.header("x-ms-error-code").or_else(|| error.as_ref()?.text_of("Code")).unwrap_or("Unknown");
     let message = error

@@ -2,14 +2,15 @@
 
 use bytes::Bytes;
 use corro_model::Timestamp;
+use corro_model::xml;
 use reqwest::Method;
 use reqwest::header::HeaderMap;
 
 use super::settings::{borrowed, metadata_headers};
 use super::tree::{DIRECTORY, SHARE};
 use super::{ContentSettings, FileService, FileSettings, Metadata};
+use crate::ClientError;
 use crate::transport::Answer;
-use crate::{ClientError, xml};
 
 /// What everything has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -70,7 +71,7 @@ impl FileService {
     pub async fn share_usage_gib(&self, share: &str) -> Result<u64, ClientError> {
         let query = [SHARE, ("comp", "stats")];
         let answer = self.request(Method::GET, (share, ""), &query, &[], Bytes::new()).await?;
-        let stats = xml::parse(&String::from_utf8_lossy(&answer.body));
+        let stats = xml::parse_small(&String::from_utf8_lossy(&answer.body));
         let usage = stats.as_ref().and_then(|stats| stats.text_of("ShareUsage")?.parse().ok());
         usage.ok_or_else(|| ClientError::UnexpectedFileAnswer { request: "share stats".to_owned() })
     }

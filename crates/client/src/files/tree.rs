@@ -1,13 +1,16 @@
 //! Shares, directories and what is in them. Entered by the storage commands.
 
 use bytes::Bytes;
+use corro_model::xml::{self, Element};
 use reqwest::Method;
 
 use super::properties::{http_time, snapshot_of};
 use super::settings::{borrowed, metadata_headers};
 use super::{FileService, Metadata, Properties, ShareProperties};
 use crate::ClientError;
-use crate::xml::{self, Element};
+
+/// The service lists at most 5,000 entries in one document; this is far above what any page has.
+const MAX_LISTING_ELEMENTS: usize = 1_000_000;
 
 /// A share, or one of its snapshots.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -167,7 +170,7 @@ impl FileService {
             }
             let answer = self.request(Method::GET, place, &query, &[], Bytes::new()).await?;
             let document = String::from_utf8_lossy(&answer.body);
-            let mut page = xml::parse(&document)
+            let mut page = xml::parse(&document, MAX_LISTING_ELEMENTS)
                 .ok_or_else(|| ClientError::UnexpectedFileAnswer { request: "list".to_owned() })?;
             let next = page.text_of("NextMarker").unwrap_or_default().to_owned();
             if let Some(found) = page.children.iter_mut().find(|child| child.name == container) {

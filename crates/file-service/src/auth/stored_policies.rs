@@ -11,7 +11,7 @@ use corro_shares::Properties;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::protocol::error::StorageError;
-use crate::protocol::{xml, xml_parse};
+use crate::protocol::xml;
 
 const MAX_POLICIES: usize = 5;
 /// Azure's limit.
@@ -82,7 +82,7 @@ pub(crate) fn parse(body: &[u8]) -> Result<Policies, StorageError> {
     if body.is_empty() {
         return Ok(Policies::new());
     }
-    let root = std::str::from_utf8(body).ok().and_then(xml_parse::parse);
+    let root = std::str::from_utf8(body).ok().and_then(corro_model::xml::parse_small);
     let root = root.filter(|root| root.name == "SignedIdentifiers").ok_or(StorageError::new("InvalidXmlDocument"))?;
     let mut policies = Policies::new();
     for element in &root.children {

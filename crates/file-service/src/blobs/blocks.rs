@@ -17,7 +17,7 @@ use crate::context::{Location, OperationContext};
 use crate::limits::request_body::{self, parse_content_md5};
 use crate::protocol::error::StorageError;
 use crate::protocol::request::StorageRequest;
-use crate::protocol::{response, xml, xml_parse};
+use crate::protocol::{response, xml};
 
 /// Azure's limits.
 const MAX_BLOCKS: usize = 50_000;
@@ -187,7 +187,7 @@ struct BlockRef {
 }
 
 fn parse(body: &[u8]) -> Result<Vec<BlockRef>, StorageError> {
-    let root = std::str::from_utf8(body).ok().and_then(|text| xml_parse::parse_with_limit(text, MAX_BLOCKS + 2));
+    let root = std::str::from_utf8(body).ok().and_then(|text| corro_model::xml::parse(text, MAX_BLOCKS + 2));
     let root = root.filter(|root| root.name == "BlockList").ok_or(StorageError::new("InvalidXmlDocument"))?;
     if root.children.len() > MAX_BLOCKS {
         return Err(StorageError::new("BlockListTooLong"));

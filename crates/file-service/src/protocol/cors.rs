@@ -4,10 +4,11 @@
 use axum::response::Response;
 use http::{HeaderMap, Method};
 
+use corro_model::xml::Element;
+
 use crate::protocol::error::StorageError;
 use crate::protocol::request::StorageRequest;
 use crate::protocol::response;
-use crate::protocol::xml_parse::Element;
 
 /// Browsers always send `Origin`.
 pub(crate) fn is_preflight(request: &StorageRequest) -> bool {

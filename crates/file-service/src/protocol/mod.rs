@@ -15,4 +15,3 @@ pub(crate) mod response;
 pub(crate) mod smb_properties;
 pub(crate) mod time_format;
 pub(crate) mod xml;
-pub(crate) mod xml_parse;

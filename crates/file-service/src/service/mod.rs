@@ -22,7 +22,7 @@ use crate::limits::{RateLimiter, request_body};
 use crate::protocol::error::StorageError;
 use crate::protocol::operation::Operation;
 use crate::protocol::request::{AddressStyle, StorageRequest, Target};
-use crate::protocol::{cors, response, xml_parse};
+use crate::protocol::{cors, response};
 use crate::service::dispatch::perform;
 use crate::shares::service_properties;
 
@@ -120,7 +120,7 @@ impl FileService {
     }
 
     /// CORS rules of the account; none if the account does not exist.
-    async fn cors(&self, request: &StorageRequest) -> Result<Option<xml_parse::Element>, StorageError> {
+    async fn cors(&self, request: &StorageRequest) -> Result<Option<corro_model::xml::Element>, StorageError> {
         if self.0.keys.keys(&request.account).is_none() {
             return Ok(None);
         }

@@ -9,8 +9,8 @@ use corro_shares::Properties;
 use crate::context::OperationContext;
 use crate::limits::request_body;
 use crate::protocol::error::StorageError;
-use crate::protocol::xml_parse::{self, Element};
 use crate::protocol::{response, xml};
+use corro_model::xml::{Element, parse_small};
 
 /// Property of the account that holds all sections as XML.
 const STORED_PROPERTY: &str = "service-properties";
@@ -41,7 +41,7 @@ const PROTOCOL_VERSION: &str = "2020-02-10";
 
 pub(crate) async fn get(context: OperationContext<'_>) -> Result<Response, StorageError> {
     let properties = context.on_disk(|shares, location| shares.account_properties(&location.account)).await?;
-    let kept = properties.get(STORED_PROPERTY).and_then(xml_parse::parse).unwrap_or_default();
+    let kept = properties.get(STORED_PROPERTY).and_then(parse_small).unwrap_or_default();
     let mut text = format!("{}<StorageServiceProperties>", xml::DECLARATION);
     for (name, default) in SECTIONS {
         if name == "ProtocolSettings" && context.request.version.as_str() < PROTOCOL_VERSION {
@@ -63,7 +63,7 @@ pub(crate) async fn set(context: OperationContext<'_>, body: Body) -> Result<Res
         .on_disk(move |shares, location| {
             let mut fits = true;
             shares.change_account_properties(&location.account, |properties| {
-                let mut kept = properties.get(STORED_PROPERTY).and_then(xml_parse::parse).unwrap_or_default();
+                let mut kept = properties.get(STORED_PROPERTY).and_then(parse_small).unwrap_or_default();
                 kept.children.retain(|part| sections.iter().all(|new| new.name != part.name));
                 kept.children.extend(sections);
                 kept.name = "P".to_owned();
@@ -84,12 +84,12 @@ pub(crate) async fn set(context: OperationContext<'_>, body: Body) -> Result<Res
 
 /// CORS rules among the properties of an account.
 pub(crate) fn load_cors(properties: &Properties) -> Option<Element> {
-    let kept = properties.get(STORED_PROPERTY).and_then(xml_parse::parse)?;
+    let kept = properties.get(STORED_PROPERTY).and_then(parse_small)?;
     kept.children.into_iter().find(|part| part.name == "Cors")
 }
 
 fn parse(body: &[u8]) -> Result<Vec<Element>, StorageError> {
-    let root = std::str::from_utf8(body).ok().and_then(xml_parse::parse);
+    let root = std::str::from_utf8(body).ok().and_then(parse_small);
     let root =
         root.filter(|root| root.name == "StorageServiceProperties").ok_or(StorageError::new("InvalidXmlDocument"))?;
     let mut parts: Vec<Element> = Vec::new();
