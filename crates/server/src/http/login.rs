@@ -18,8 +18,8 @@ use self::token_request::{TokenProtocol, TokenRequest};
 use super::Api;
 use super::arm_request::{base_url, read_body};
 use super::response::json_response;
+use crate::app::access::tokens::{LIFETIME_S, NoToken};
 use crate::app::guid;
-use crate::app::history::audit::Asked;
 use crate::app::history::audit::Asked;
 
 /// Authorities that clients know by name; the tenant's id is one too.

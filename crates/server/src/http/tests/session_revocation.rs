@@ -13,8 +13,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 use super::TestServer;
-use crate::app::keyring::Keyring;
 use crate::http::{HttpService, serve};
+use crate::storage_service::account_keys::Keyring;
 use crate::tls::{Tls, TlsSource, tests::connector};
 use crate::unix_now;
 
