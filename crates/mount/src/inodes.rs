@@ -23,20 +23,21 @@ pub struct Inodes {
 #[derive(Debug)]
 struct Node {
     /// `None` when its name was taken away or is something else's now.
-    place: Option<(u64, String)>,
+    name: Option<(u64, String)>,
     /// Where it lies though another number has its name now.
-    old_place: Option<(u64, String)>,
+    detached_name: Option<(u64, String)>,
     kind: Kind,
     /// How often the kernel was told of it and has not forgotten.
     lookups: u64,
     /// Open handles.
-    held: u64,
+    open_handles: u64,
     children: u64,
 }
 
 impl Default for Inodes {
     fn default() -> Self {
-        let root = Node { place: None, old_place: None, kind: Kind::Directory, lookups: 1, held: 1, children: 0 };
+        let root =
+            Node { name: None, detached_name: None, kind: Kind::Directory, lookups: 1, open_handles: 1, children: 0 };
         Inodes { nodes: HashMap::from([(ROOT, root)]), names: HashMap::new(), next: ROOT + 1 }
     }
 }
@@ -49,7 +50,7 @@ impl Inodes {
             found => {
                 if found.is_some() {
                     // A file where a directory was, or the other way around, is something new.
-                    self.take_name(parent, name);
+                    self.remove_name(parent, name);
                 }
                 self.add(parent, name, kind)
             }
@@ -72,17 +73,17 @@ impl Inodes {
         !self.nodes.contains_key(&inode)
     }
 
-    pub fn hold(&mut self, inode: u64) {
+    pub fn add_handle(&mut self, inode: u64) {
         if let Some(node) = self.nodes.get_mut(&inode) {
-            node.held += 1;
+            node.open_handles += 1;
         }
     }
 
     /// True when nobody holds it any more.
     pub fn release(&mut self, inode: u64) -> bool {
         let Some(node) = self.nodes.get_mut(&inode) else { return true };
-        node.held = node.held.saturating_sub(1);
-        let last = node.held == 0;
+        node.open_handles = node.open_handles.saturating_sub(1);
+        let last = node.open_handles == 0;
         self.drop_unneeded(inode);
         last
     }
@@ -93,7 +94,7 @@ impl Inodes {
         let mut at = inode;
         while at != ROOT {
             let node = self.nodes.get(&at)?;
-            let (parent, name) = node.place.as_ref().or(node.old_place.as_ref())?;
+            let (parent, name) = node.name.as_ref().or(node.detached_name.as_ref())?;
             names.push(name.as_str());
             at = *parent;
         }
@@ -102,7 +103,7 @@ impl Inodes {
     }
 
     /// The path of a name in a directory.
-    pub fn path_of(&self, parent: u64, name: &str) -> Option<String> {
+    pub fn child_path(&self, parent: u64, name: &str) -> Option<String> {
         let directory = self.path(parent)?;
         Some(if directory.is_empty() { name.to_owned() } else { format!("{directory}/{name}") })
     }
@@ -113,27 +114,27 @@ impl Inodes {
 
     /// The directory it is in; the root is in itself.
     pub fn parent(&self, inode: u64) -> u64 {
-        self.nodes.get(&inode).and_then(|node| node.place.as_ref()).map_or(ROOT, |(parent, _)| *parent)
+        self.nodes.get(&inode).and_then(|node| node.name.as_ref()).map_or(ROOT, |(parent, _)| *parent)
     }
 
     /// The name is gone from the share.
-    pub fn take_name(&mut self, parent: u64, name: &str) {
+    pub fn remove_name(&mut self, parent: u64, name: &str) {
         let Some(inode) = self.names.remove(&(parent, name.to_owned())) else { return };
-        self.nodes.get_mut(&inode).expect("names are of nodes").place = None;
-        self.leave(parent);
+        self.nodes.get_mut(&inode).expect("names are of nodes").name = None;
+        self.on_child_removed(parent);
         self.drop_unneeded(inode);
     }
 
     /// The directory it is in, and its name there.
-    pub fn place(&self, inode: u64) -> Option<(u64, String)> {
-        self.nodes.get(&inode)?.place.clone()
+    pub fn name_of(&self, inode: u64) -> Option<(u64, String)> {
+        self.nodes.get(&inode)?.name.clone()
     }
 
     /// Its name, which this gives, will have another number; who still has this one finds the file where it was.
-    pub fn leave_place(&mut self, inode: u64) -> Option<(u64, String)> {
-        let (parent, name) = self.place(inode)?;
-        self.nodes.get_mut(&inode)?.old_place = Some((parent, name.clone()));
-        self.take_name(parent, &name);
+    pub fn detach_name(&mut self, inode: u64) -> Option<(u64, String)> {
+        let (parent, name) = self.name_of(inode)?;
+        self.nodes.get_mut(&inode)?.detached_name = Some((parent, name.clone()));
+        self.remove_name(parent, &name);
         Some((parent, name))
     }
 
@@ -142,13 +143,13 @@ impl Inodes {
         if (parent, name) == (new_parent, new_name) {
             return;
         }
-        self.take_name(new_parent, new_name);
+        self.remove_name(new_parent, new_name);
         let Some(inode) = self.names.remove(&(parent, name.to_owned())) else { return };
         let Some(directory) = self.nodes.get_mut(&new_parent) else { return };
         directory.children += 1;
         self.names.insert((new_parent, new_name.to_owned()), inode);
-        self.nodes.get_mut(&inode).expect("names are of nodes").place = Some((new_parent, new_name.to_owned()));
-        self.leave(parent);
+        self.nodes.get_mut(&inode).expect("names are of nodes").name = Some((new_parent, new_name.to_owned()));
+        self.on_child_removed(parent);
     }
 
     /// Whether `inode` is `above` or below it.
@@ -158,7 +159,7 @@ impl Inodes {
             if at == above {
                 return true;
             }
-            match self.nodes.get(&at).and_then(|node| node.place.as_ref()) {
+            match self.nodes.get(&at).and_then(|node| node.name.as_ref()) {
                 Some((parent, _)) => at = *parent,
                 None => return false,
             }
@@ -168,7 +169,7 @@ impl Inodes {
     fn add(&mut self, parent: u64, name: &str, kind: Kind) -> u64 {
         let inode = self.next;
         self.next += 1;
-        let place = match self.nodes.get_mut(&parent) {
+        let name = match self.nodes.get_mut(&parent) {
             Some(directory) => {
                 directory.children += 1;
                 self.names.insert((parent, name.to_owned()), inode);
@@ -176,11 +177,11 @@ impl Inodes {
             }
             None => None,
         };
-        self.nodes.insert(inode, Node { place, old_place: None, kind, lookups: 0, held: 0, children: 0 });
+        self.nodes.insert(inode, Node { name, detached_name: None, kind, lookups: 0, open_handles: 0, children: 0 });
         inode
     }
 
-    fn leave(&mut self, parent: u64) {
+    fn on_child_removed(&mut self, parent: u64) {
         if let Some(directory) = self.nodes.get_mut(&parent) {
             directory.children -= 1;
         }
@@ -188,14 +189,14 @@ impl Inodes {
     }
 
     fn drop_unneeded(&mut self, inode: u64) {
-        let unneeded = |node: &Node| node.lookups == 0 && node.held == 0 && node.children == 0;
+        let unneeded = |node: &Node| node.lookups == 0 && node.open_handles == 0 && node.children == 0;
         if inode == ROOT || !self.nodes.get(&inode).is_some_and(unneeded) {
             return;
         }
         let node = self.nodes.remove(&inode).expect("looked at above");
-        if let Some((parent, name)) = node.place {
+        if let Some((parent, name)) = node.name {
             self.names.remove(&(parent, name));
-            self.leave(parent);
+            self.on_child_removed(parent);
         }
     }
 }
@@ -219,7 +220,7 @@ mod tests {
         let other = inodes.look_up(directory, "f", Kind::Directory);
         assert!(other != file && inodes.path(file).is_none(), "a directory is not the file that was there");
         assert!(inodes.is_within(other, directory) && !inodes.is_within(directory, other));
-        inodes.hold(file);
+        inodes.add_handle(file);
         assert!(!inodes.forget(file, 2), "somebody has it open");
         assert!(inodes.release(file) && inodes.kind(file).is_none());
         assert!(inodes.forget(other, 1) && !inodes.forget(ROOT, 9));
@@ -245,7 +246,7 @@ mod tests {
                         assert_eq!(entry.0.as_deref(), Some(name), "seed {seed}");
                     }
                     1 => {
-                        inodes.take_name(ROOT, name);
+                        inodes.remove_name(ROOT, name);
                         model
                             .values_mut()
                             .filter(|(path, _)| path.as_deref() == Some(name))

@@ -5,22 +5,23 @@
 //! from the kernel to the server: `filesystem` (requests) on its `lane`, `volume` (the share), `open_file`; what they decide with: `inodes`, `cache`, `told`, `writeback` (all pure);
 //! `remote` (what is asked of the server), `patience` (how often), `service` (the file service).
 
-mod cache;
-mod filesystem;
-mod inodes;
-mod lane;
+mod attr_cache;
 #[cfg(test)]
-mod memory;
+mod fake_remote;
+mod fuse_fs;
+mod inodes;
+mod kernel_attrs;
+pub mod mountinfo;
 mod open_file;
-mod patience;
 pub mod process;
+mod readahead;
 mod remote;
+mod retry;
 mod service;
 pub mod settings;
-pub mod table;
-mod told;
+mod thread_runtime;
+pub mod unmount_watchdog;
 mod volume;
-pub mod watcher;
 mod writeback;
 
 pub use process::MountError;

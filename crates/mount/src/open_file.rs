@@ -11,35 +11,35 @@ use bytes::{Bytes, BytesMut};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, OnceCell, OwnedSemaphorePermit, Semaphore};
 
-use crate::cache::{CHUNK, Plan, Reading};
 use crate::inodes::Inodes;
-use crate::patience::Patience;
-use crate::remote::{Block, Remote, Status};
-use crate::writeback::{Dirty, PIECE, Piece, batches};
+use crate::readahead::{CHUNK_BYTES, ReadPattern, ReadPlan};
+use crate::remote::{AppendBlock, Remote, Status};
+use crate::retry::RetryPolicy;
+use crate::writeback::{DirtyRange, DirtyRanges, MAX_RANGE_BYTES, batches};
 
 /// What may wait in memory for one file before it is sent, though no piece of it is full.
-const MOST_WAITING: usize = 4 * PIECE;
-const MOST_RUNS: usize = 512;
+const MAX_BUFFERED_BYTES: usize = 4 * MAX_RANGE_BYTES;
+const MAX_BUFFERED_RANGES: usize = 512;
 /// Pieces of all files that are on their way at once.
-const UPLOADS: usize = 8;
+const MAX_CONCURRENT_UPLOADS: usize = 8;
 /// The service's largest file.
-const LARGEST: u64 = 1 << 42;
+const MAX_FILE_BYTES: u64 = 1 << 42;
 
 /// What everything of a mount has in common.
 #[derive(Debug)]
-pub struct Shared<R> {
+pub struct SharedState<R> {
     pub remote: R,
-    pub patience: Patience,
+    pub retry: RetryPolicy,
     pub inodes: Mutex<Inodes>,
     /// For what goes on after the program has its answer.
     runtime: Handle,
     uploads: Arc<Semaphore>,
 }
 
-impl<R> Shared<R> {
-    pub fn new(remote: R, patience: Patience, runtime: Handle) -> Shared<R> {
-        let uploads = Arc::new(Semaphore::new(UPLOADS));
-        Shared { remote, patience, inodes: Mutex::default(), runtime, uploads }
+impl<R> SharedState<R> {
+    pub fn new(remote: R, retry: RetryPolicy, runtime: Handle) -> SharedState<R> {
+        let uploads = Arc::new(Semaphore::new(MAX_CONCURRENT_UPLOADS));
+        SharedState { remote, retry, inodes: Mutex::default(), runtime, uploads }
     }
 
     pub fn inodes(&self) -> MutexGuard<'_, Inodes> {
@@ -59,89 +59,89 @@ impl<R> Shared<R> {
 #[derive(Debug)]
 pub struct OpenFile<R> {
     inode: u64,
-    shared: Arc<Shared<R>>,
+    shared: Arc<SharedState<R>>,
     state: Mutex<State>,
     /// A piece has arrived or was given up.
-    arrived: Notify,
+    uploaded: Notify,
     /// One block at a time, so that the server need remember one only.
-    appending: tokio::sync::Mutex<u64>,
+    append_lock: tokio::sync::Mutex<u64>,
     /// False for one that a program has made, and the server is told of together with its first content.
-    is_made: AtomicBool,
+    is_created: AtomicBool,
     /// It is made once.
-    making: tokio::sync::Mutex<()>,
+    create_lock: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug)]
 struct State {
     /// As the programs of this machine see it.
     status: Status,
-    dirty: Dirty,
+    dirty: DirtyRanges,
     n_errors: u64,
     last_error: i32,
     chunks: HashMap<u64, Chunk>,
-    reading: Reading,
+    read_pattern: ReadPattern,
 }
 
 type Chunk = Arc<OnceCell<Result<Bytes, i32>>>;
 
 /// Which errors a handle has been told of.
 #[derive(Debug, Default)]
-pub struct Seen(AtomicU64);
+pub struct SeenErrors(AtomicU64);
 
 impl<R: Remote> OpenFile<R> {
-    pub fn new(inode: u64, shared: Arc<Shared<R>>, status: Status, is_made: bool) -> Arc<OpenFile<R>> {
-        let (dirty, chunks, reading) = (Dirty::default(), HashMap::new(), Reading::default());
-        let state = State { status, dirty, n_errors: 0, last_error: 0, chunks, reading };
-        let (arrived, appending) = (Notify::new(), tokio::sync::Mutex::new(0));
-        let (is_made, making) = (AtomicBool::new(is_made), tokio::sync::Mutex::default());
-        Arc::new(OpenFile { inode, shared, state: Mutex::new(state), arrived, appending, is_made, making })
+    pub fn new(inode: u64, shared: Arc<SharedState<R>>, status: Status, is_created: bool) -> Arc<OpenFile<R>> {
+        let (dirty, chunks, read_pattern) = (DirtyRanges::default(), HashMap::new(), ReadPattern::default());
+        let state = State { status, dirty, n_errors: 0, last_error: 0, chunks, read_pattern };
+        let (uploaded, append_lock) = (Notify::new(), tokio::sync::Mutex::new(0));
+        let (is_created, create_lock) = (AtomicBool::new(is_created), tokio::sync::Mutex::default());
+        Arc::new(OpenFile { inode, shared, state: Mutex::new(state), uploaded, append_lock, is_created, create_lock })
     }
 
     /// Whether the server knows of it.
-    pub fn is_made(&self) -> bool {
-        self.is_made.load(Ordering::Acquire)
+    pub fn is_created(&self) -> bool {
+        self.is_created.load(Ordering::Acquire)
     }
 
     /// Makes it on the server if it is not there yet, with this content if that can be done in one; says whether that was so.
-    async fn make_with(&self, batch: &[Piece]) -> Result<bool, i32> {
-        if self.is_made() {
+    async fn create_with_content(&self, batch: &[DirtyRange]) -> Result<bool, i32> {
+        if self.is_created() {
             return Ok(false);
         }
-        let _turn = self.making.lock().await;
-        if self.is_made() {
+        let _guard = self.create_lock.lock().await;
+        if self.is_created() {
             return Ok(false);
         }
-        let made = self.make_now(batch).await;
+        let created = self.create_on_server(batch).await;
         // Also when it failed, which is told to those who wrote: nobody tries for ever.
-        self.is_made.store(true, Ordering::Release);
-        made
+        self.is_created.store(true, Ordering::Release);
+        created
     }
 
-    async fn make_now(&self, batch: &[Piece]) -> Result<bool, i32> {
+    async fn create_on_server(&self, batch: &[DirtyRange]) -> Result<bool, i32> {
         let (path, remote) = (self.shared.path(self.inode)?, &self.shared.remote);
-        let what = || format!("make {path}");
+        let operation = || format!("make {path}");
         let with_content = async {
             match batch {
                 [] => Ok(false),
-                batch => self.shared.patience.insist(what(), |_| remote.create_with(&path, batch)).await,
+                batch => self.shared.retry.run(operation(), |_| remote.create_with(&path, batch)).await,
             }
         };
-        let made = match with_content.await {
+        let created = match with_content.await {
             Ok(true) => return Ok(true),
-            Ok(false) => self.shared.patience.insist(what(), |_| remote.create(&path)).await,
+            Ok(false) => self.shared.retry.run(operation(), |_| remote.create(&path)).await,
             Err(errno) => Err(errno),
         };
-        match made {
+        match created {
             // Somebody else was first, or a try whose answer was lost: either way it is opened now, and cut.
-            Err(libc::EEXIST) => self.shared.patience.insist(what(), |_| remote.resize(&path, 0)).await.map(|()| false),
-            made => made.map(|()| false),
+            Err(libc::EEXIST) => self.shared.retry.run(operation(), |_| remote.resize(&path, 0)).await.map(|()| false),
+            created => created.map(|()| false),
         }
     }
 
     /// The server is to know of it, whatever else happens.
-    pub async fn make(&self) {
-        if let Err(errno) = self.make_with(&[]).await {
-            self.state().fail(errno);
+    pub async fn ensure_created(&self) {
+        if let Err(errno) = self.create_with_content(&[]).await {
+            self.state().record_error(errno);
         }
     }
 
@@ -150,20 +150,20 @@ impl<R: Remote> OpenFile<R> {
     }
 
     /// For a new handle: what went wrong before it was made is not its business.
-    pub fn seen(&self) -> Seen {
-        Seen(AtomicU64::new(self.state().n_errors))
+    pub fn seen_errors(&self) -> SeenErrors {
+        SeenErrors(AtomicU64::new(self.state().n_errors))
     }
 
     /// What it looks like from here, if the server does not know all of it yet.
-    pub fn unsettled(&self) -> Option<Status> {
+    pub fn unsynced_status(&self) -> Option<Status> {
         let state = self.state();
-        (!state.dirty.is_clean() || !self.is_made()).then(|| state.status.clone())
+        (!state.dirty.is_clean() || !self.is_created()).then(|| state.status.clone())
     }
 
     /// What the server says of it now. True when its content is not what was fetched before.
-    pub fn learn(&self, status: &Status) -> bool {
+    pub fn update_status(&self, status: &Status) -> bool {
         let mut state = self.state();
-        if !state.dirty.is_clean() || !self.is_made() {
+        if !state.dirty.is_clean() || !self.is_created() {
             return false;
         }
         let changed = !state.status.is_same(status);
@@ -176,41 +176,47 @@ impl<R: Remote> OpenFile<R> {
         changed
     }
 
-    pub async fn write(self: &Arc<Self>, offset: u64, content: &[u8], seen: &Seen) -> Result<(), i32> {
-        let end = offset.checked_add(content.len() as u64).filter(|end| *end <= LARGEST).ok_or(libc::EFBIG)?;
-        let (pieces, crowded) = {
+    pub async fn write(self: &Arc<Self>, offset: u64, content: &[u8], seen_errors: &SeenErrors) -> Result<(), i32> {
+        let end = offset.checked_add(content.len() as u64).filter(|end| *end <= MAX_FILE_BYTES).ok_or(libc::EFBIG)?;
+        let (ranges, is_over_limit) = {
             let mut state = self.state();
-            state.check(seen)?;
+            state.check_error(seen_errors)?;
             state.dirty.write(offset, content);
-            state.forget_chunks(offset, end);
+            state.invalidate_chunks(offset, end);
             state.status.length = state.status.length.max(end);
             state.status.modified = SystemTime::now();
             state.status.etag.clear();
-            let full = state.dirty.waiting() > MOST_WAITING || state.dirty.n_runs() > MOST_RUNS;
-            let pieces = if full { state.dirty.take_all() } else { state.dirty.take_full() };
-            (pieces, full && state.dirty.waiting() > MOST_WAITING)
+            let full =
+                state.dirty.buffered_bytes() > MAX_BUFFERED_BYTES || state.dirty.n_buffered() > MAX_BUFFERED_RANGES;
+            let ranges = if full { state.dirty.take_all() } else { state.dirty.take_full() };
+            (ranges, full && state.dirty.buffered_bytes() > MAX_BUFFERED_BYTES)
         };
-        self.send(batches(pieces)).await;
-        if crowded {
+        self.send(batches(ranges)).await;
+        if is_over_limit {
             // What lies over pieces on their way has to wait for them; so does who writes more of it.
-            self.settle().await;
+            self.upload_all().await;
         }
         Ok(())
     }
 
     /// One block, at the end as it is at that moment on the server. Done when it returns.
-    pub async fn append(self: &Arc<Self>, content: &[u8], seen: &Seen) -> Result<(), i32> {
-        self.state().check(seen)?;
-        self.settle().await;
-        let mut number = self.appending.lock().await;
-        for content in content.chunks(PIECE) {
+    pub async fn append(self: &Arc<Self>, content: &[u8], seen_errors: &SeenErrors) -> Result<(), i32> {
+        self.state().check_error(seen_errors)?;
+        self.upload_all().await;
+        let mut number = self.append_lock.lock().await;
+        for content in content.chunks(MAX_RANGE_BYTES) {
             *number += 1;
             let after = self.state().status.length;
-            let block =
-                Block { content: Bytes::copy_from_slice(content), file: self.inode, number: *number, again: None };
+            let block = AppendBlock {
+                content: Bytes::copy_from_slice(content),
+                file: self.inode,
+                number: *number,
+                retry_from: None,
+            };
             let path = self.shared.path(self.inode)?;
-            let appended = self.shared.patience.insist(format!("append to {path}"), |again| {
-                let (block, path) = (Block { again: again.then_some(after), ..block.clone() }, path.clone());
+            let appended = self.shared.retry.run(format!("append to {path}"), |is_retry| {
+                let (block, path) =
+                    (AppendBlock { retry_from: is_retry.then_some(after), ..block.clone() }, path.clone());
                 async move { self.shared.remote.append(&path, &block).await }
             });
             let (_, status) = appended.await?;
@@ -222,30 +228,30 @@ impl<R: Remote> OpenFile<R> {
     }
 
     pub async fn read(self: &Arc<Self>, offset: u64, length: u64) -> Result<Bytes, i32> {
-        let (plan, length, unsettled) = loop {
+        let (plan, length, unsynced_status) = loop {
             {
                 let mut state = self.state();
                 let (end, known) = (offset.saturating_add(length), state.status.length);
-                if !state.dirty.touches(offset, end) {
-                    let plan = state.reading.plan(offset, length, known);
+                if !state.dirty.overlaps(offset, end) {
+                    let plan = state.read_pattern.plan(offset, length, known);
                     break (plan, length, (!state.dirty.is_clean()).then_some(known));
                 }
                 if let Some(content) = state.dirty.read(offset, end.min(known)) {
                     return Ok(content.into());
                 }
             }
-            self.settle().await;
+            self.upload_all().await;
         };
         let content = match plan {
-            Plan::Direct => self.fetch(offset, length).await?,
-            Plan::Chunks { now, ahead, past } => {
+            ReadPlan::Direct => self.fetch(offset, length).await?,
+            ReadPlan::Chunks { now, ahead, past } => {
                 let chunks = self.chunks(now.clone(), ahead, past);
-                self.gather(offset, length, now.start, &chunks).await?
+                self.assemble(offset, length, now.start, &chunks).await?
             }
         };
         // Beyond the server's end lies a hole, where this machine has written something behind it.
-        let missing =
-            unsettled.map_or(0, |known| (offset + length).min(known).saturating_sub(offset + content.len() as u64));
+        let missing = unsynced_status
+            .map_or(0, |known| (offset + length).min(known).saturating_sub(offset + content.len() as u64));
         if missing == 0 {
             return Ok(content);
         }
@@ -269,10 +275,10 @@ impl<R: Remote> OpenFile<R> {
     }
 
     async fn load(&self, chunk: &Chunk, index: u64) -> Result<Bytes, i32> {
-        chunk.get_or_init(|| self.fetch(index * CHUNK, CHUNK)).await.clone()
+        chunk.get_or_init(|| self.fetch(index * CHUNK_BYTES, CHUNK_BYTES)).await.clone()
     }
 
-    async fn gather(&self, offset: u64, length: u64, first: u64, chunks: &[Chunk]) -> Result<Bytes, i32> {
+    async fn assemble(&self, offset: u64, length: u64, first: u64, chunks: &[Chunk]) -> Result<Bytes, i32> {
         let mut gathered = BytesMut::new();
         for (index, chunk) in (first..).zip(chunks) {
             let content = match self.load(chunk, index).await {
@@ -283,7 +289,7 @@ impl<R: Remote> OpenFile<R> {
                     return Err(errno);
                 }
             };
-            let start = index * CHUNK;
+            let start = index * CHUNK_BYTES;
             let from = (offset.max(start) - start).min(content.len() as u64) as usize;
             let to = (offset + length - start).min(content.len() as u64) as usize;
             let part = content.slice(from..to.max(from));
@@ -291,7 +297,7 @@ impl<R: Remote> OpenFile<R> {
                 return Ok(part);
             }
             gathered.extend_from_slice(&part);
-            if (content.len() as u64) < CHUNK {
+            if (content.len() as u64) < CHUNK_BYTES {
                 break;
             }
         }
@@ -304,11 +310,11 @@ impl<R: Remote> OpenFile<R> {
     }
 
     async fn fetch(&self, offset: u64, length: u64) -> Result<Bytes, i32> {
-        self.make_with(&[]).await?;
+        self.create_with_content(&[]).await?;
         loop {
             let path = self.shared.path(self.inode)?;
-            let what = format!("read {path}");
-            let read = self.shared.patience.insist(what, |_| self.shared.remote.read(&path, offset, length)).await;
+            let operation = format!("read {path}");
+            let read = self.shared.retry.run(operation, |_| self.shared.remote.read(&path, offset, length)).await;
             match read {
                 Err(libc::ENOENT) if self.has_moved(&path) => {}
                 read => return read,
@@ -317,23 +323,23 @@ impl<R: Remote> OpenFile<R> {
     }
 
     /// Sends everything and waits for it; tells the handle what went wrong since it last asked.
-    pub async fn flush(self: &Arc<Self>, seen: &Seen) -> Result<(), i32> {
-        self.settle().await;
-        self.state().tell(seen)
+    pub async fn flush(self: &Arc<Self>, seen_errors: &SeenErrors) -> Result<(), i32> {
+        self.upload_all().await;
+        self.state().take_error(seen_errors)
     }
 
     /// Returns when all that was written is on the server's disk.
-    pub async fn sync(self: &Arc<Self>, seen: &Seen) -> Result<(), i32> {
-        self.flush(seen).await?;
+    pub async fn sync(self: &Arc<Self>, seen_errors: &SeenErrors) -> Result<(), i32> {
+        self.flush(seen_errors).await?;
         let path = self.shared.path(self.inode)?;
-        self.shared.patience.insist(format!("flush {path}"), |_| self.shared.remote.sync(&path)).await
+        self.shared.retry.run(format!("flush {path}"), |_| self.shared.remote.sync(&path)).await
     }
 
     pub async fn resize(self: &Arc<Self>, length: u64) -> Result<(), i32> {
-        self.settle().await;
+        self.upload_all().await;
         let path = self.shared.path(self.inode)?;
-        let what = format!("set the length of {path}");
-        self.shared.patience.insist(what, |_| self.shared.remote.resize(&path, length)).await?;
+        let operation = format!("set the length of {path}");
+        self.shared.retry.run(operation, |_| self.shared.remote.resize(&path, length)).await?;
         let mut state = self.state();
         state.chunks.clear();
         state.status.length = length;
@@ -343,21 +349,21 @@ impl<R: Remote> OpenFile<R> {
     }
 
     /// Waits until the server has everything, or never will.
-    pub async fn settle(self: &Arc<Self>) {
+    pub async fn upload_all(self: &Arc<Self>) {
         loop {
-            let mut arrived = std::pin::pin!(self.arrived.notified());
-            arrived.as_mut().enable();
-            let (pieces, clean) = {
+            let mut uploaded = std::pin::pin!(self.uploaded.notified());
+            uploaded.as_mut().enable();
+            let (ranges, clean) = {
                 let mut state = self.state();
-                let pieces = state.dirty.take_all();
-                (pieces, state.dirty.is_clean())
+                let ranges = state.dirty.take_all();
+                (ranges, state.dirty.is_clean())
             };
             if clean {
-                return self.make().await;
+                return self.ensure_created().await;
             }
-            let mut batches = batches(pieces);
+            let mut batches = batches(ranges);
             match batches.len() {
-                0 => arrived.await,
+                0 => uploaded.await,
                 1 => {
                     // Who waits for it may as well send it.
                     let permit = self.permit().await;
@@ -372,45 +378,45 @@ impl<R: Remote> OpenFile<R> {
         self.shared.uploads.clone().acquire_owned().await.expect("nobody closes it")
     }
 
-    async fn send(self: &Arc<Self>, batches: Vec<Vec<Piece>>) {
+    async fn send(self: &Arc<Self>, batches: Vec<Vec<DirtyRange>>) {
         for batch in batches {
             let (permit, file) = (self.permit().await, self.clone());
             self.shared.runtime.spawn(async move { file.deliver(&batch, permit).await });
         }
     }
 
-    async fn deliver(&self, batch: &[Piece], permit: OwnedSemaphorePermit) {
+    async fn deliver(&self, batch: &[DirtyRange], permit: OwnedSemaphorePermit) {
         let result = self.upload(batch).await;
         drop(permit);
-        self.on_arrived(batch, result);
+        self.on_uploaded(batch, result);
     }
 
-    async fn upload(&self, batch: &[Piece]) -> Result<(), i32> {
-        if self.make_with(batch).await? {
+    async fn upload(&self, batch: &[DirtyRange]) -> Result<(), i32> {
+        if self.create_with_content(batch).await? {
             return Ok(());
         }
         loop {
             let path = self.shared.path(self.inode)?;
-            let what = format!("write {path}");
-            match self.shared.patience.insist(what, |_| self.shared.remote.write(&path, batch)).await {
+            let operation = format!("write {path}");
+            match self.shared.retry.run(operation, |_| self.shared.remote.write(&path, batch)).await {
                 Err(libc::ENOENT) if self.has_moved(&path) => {}
                 result => return result,
             }
         }
     }
 
-    fn on_arrived(&self, batch: &[Piece], result: Result<(), i32>) {
+    fn on_uploaded(&self, batch: &[DirtyRange], result: Result<(), i32>) {
         let mut state = self.state();
-        for piece in batch {
-            state.dirty.done(piece.offset);
+        for range in batch {
+            state.dirty.on_uploaded(range.offset);
             // What was fetched meanwhile may be from before.
-            state.forget_chunks(piece.offset, piece.offset + piece.content.len() as u64);
+            state.invalidate_chunks(range.offset, range.offset + range.content.len() as u64);
         }
         if let Err(errno) = result {
-            state.fail(errno);
+            state.record_error(errno);
         }
         drop(state);
-        self.arrived.notify_waiters();
+        self.uploaded.notify_waiters();
     }
 
     fn has_moved(&self, path: &str) -> bool {
@@ -419,26 +425,26 @@ impl<R: Remote> OpenFile<R> {
 }
 
 impl State {
-    fn forget_chunks(&mut self, start: u64, end: u64) {
+    fn invalidate_chunks(&mut self, start: u64, end: u64) {
         if !self.chunks.is_empty() {
-            self.chunks.retain(|index, _| (index + 1) * CHUNK <= start || index * CHUNK >= end);
+            self.chunks.retain(|index, _| (index + 1) * CHUNK_BYTES <= start || index * CHUNK_BYTES >= end);
         }
     }
 
     /// What was written will never arrive.
-    fn fail(&mut self, errno: i32) {
+    fn record_error(&mut self, errno: i32) {
         self.n_errors += 1;
         self.last_error = errno;
-        self.dirty.give_up();
+        self.dirty.discard();
     }
 
     /// An error that the handle has not been told of, which it stays.
-    fn check(&self, seen: &Seen) -> Result<(), i32> {
-        if self.n_errors > seen.0.load(Ordering::Relaxed) { Err(self.last_error) } else { Ok(()) }
+    fn check_error(&self, seen_errors: &SeenErrors) -> Result<(), i32> {
+        if self.n_errors > seen_errors.0.load(Ordering::Relaxed) { Err(self.last_error) } else { Ok(()) }
     }
 
-    fn tell(&self, seen: &Seen) -> Result<(), i32> {
-        let told = seen.0.swap(self.n_errors, Ordering::Relaxed);
-        if self.n_errors > told { Err(self.last_error) } else { Ok(()) }
+    fn take_error(&self, seen_errors: &SeenErrors) -> Result<(), i32> {
+        let kernel_attrs = seen_errors.0.swap(self.n_errors, Ordering::Relaxed);
+        if self.n_errors > kernel_attrs { Err(self.last_error) } else { Ok(()) }
     }
 }

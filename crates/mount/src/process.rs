@@ -12,24 +12,24 @@ use thiserror::Error;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 
-use crate::filesystem::{Look, Mounted};
-use crate::patience::Patience;
-use crate::service::{Door, Share, chain};
+use crate::fuse_fs::{FuseFs, OwnerAndModes};
+use crate::mountinfo;
+use crate::retry::RetryPolicy;
+use crate::service::{RenewableClient, Share, error_chain};
 use crate::settings::{Login, Settings};
-use crate::table;
+use crate::unmount_watchdog::UnmountWatchdog;
 use crate::volume::Volume;
-use crate::watcher::Watched;
 
 /// The hidden word that the program must hand over to [`serve`].
-pub const WORD: &str = "mount-serve";
+pub const SUBCOMMAND: &str = "mount-serve";
 
 /// So many requests of the kernel are worked on at once.
 const THREADS: usize = 8;
 /// How long programs that still use it keep a mount that is to end.
-const GRACE: Duration = Duration::from_secs(10);
-const READY: &str = "mounted";
+const UNMOUNT_GRACE: Duration = Duration::from_secs(10);
+const READY_LINE: &str = "mounted";
 /// For reading in order, in KiB; the kernel's own limit for others is 128.
-const READ_AHEAD: &str = "4096";
+const READ_AHEAD_KIB: &str = "4096";
 
 #[derive(Debug, Error)]
 pub enum MountError {
@@ -44,58 +44,58 @@ pub enum MountError {
     #[error(
         "this user may not use /dev/fuse: let everybody with 'chmod 666 /dev/fuse', as udev does, or mount as root"
     )]
-    ClosedFuse,
+    FuseDenied,
     #[error("only root mounts without help, and there is no fusermount3: install the package fuse3")]
-    NoHelper,
+    NoFusermount,
     #[error("{0}")]
     Share(String),
-    #[error("cannot mount at {}: {why}", place.display())]
-    Mount { place: PathBuf, why: String },
+    #[error("cannot mount at {}: {why}", mount_point.display())]
+    Mount { mount_point: PathBuf, why: String },
     #[error("the mount process cannot be started")]
     Start(#[source] io::Error),
     #[error("{0}")]
-    Told(String),
+    Reported(String),
 }
 
 /// What can be seen without asking anybody. Gives the directory's real path.
-pub fn check(directory: &Path) -> Result<PathBuf, MountError> {
-    let place = match directory.canonicalize() {
-        Ok(place) => place,
+pub fn check_mount_point(directory: &Path) -> Result<PathBuf, MountError> {
+    let mount_point = match directory.canonicalize() {
+        Ok(mount_point) => mount_point,
         Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {
             return Err(MountError::Busy(directory.to_owned()));
         }
         Err(_) => return Err(MountError::Missing(directory.to_owned())),
     };
-    if !place.is_dir() {
-        return Err(MountError::NotADirectory(place));
+    if !mount_point.is_dir() {
+        return Err(MountError::NotADirectory(mount_point));
     }
-    if table::at(&place).ok().flatten().is_some() {
-        return Err(MountError::Busy(place));
+    if mountinfo::find(&mount_point).ok().flatten().is_some() {
+        return Err(MountError::Busy(mount_point));
     }
     if !Path::new("/dev/fuse").exists() {
         return Err(MountError::NoFuse);
     }
     let is_root = rustix::process::geteuid().is_root();
-    let helper = || Command::new("fusermount3").arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    if !is_root && helper().is_err() {
-        return Err(MountError::NoHelper);
+    let fusermount = || Command::new("fusermount3").arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if !is_root && fusermount().is_err() {
+        return Err(MountError::NoFusermount);
     }
     let opened = std::fs::File::options().read(true).write(true).open("/dev/fuse");
     if opened.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
-        return Err(MountError::ClosedFuse);
+        return Err(MountError::FuseDenied);
     }
-    Ok(place)
+    Ok(mount_point)
 }
 
 /// A mount process that serves.
 #[derive(Debug)]
-pub struct Served {
+pub struct MountProcess {
     pub child: Child,
     /// Where the settings asked for a lifeline: the mount ends with it.
     pub lifeline: Option<ChildStdin>,
 }
 
-impl Served {
+impl MountProcess {
     /// Hands over a credential for the time when the one before has ended.
     pub fn renew(&mut self, login: &Login) -> io::Result<()> {
         let line = serde_json::to_string(login)?;
@@ -105,29 +105,29 @@ impl Served {
 }
 
 /// Starts the mount process and waits until the share is there. Blocks.
-pub fn start(program: &Path, settings: &Settings, stderr: Stdio) -> Result<Served, MountError> {
+pub fn start(program: &Path, settings: &Settings, stderr: Stdio) -> Result<MountProcess, MountError> {
     let mut command = Command::new(program);
-    command.arg(WORD).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr).current_dir("/");
+    command.arg(SUBCOMMAND).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr).current_dir("/");
     // What else is in our environment is not its business: a key, for example.
-    let kept = ["PATH", "CORRO_LOG"].into_iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
-    command.env_clear().envs(kept);
+    let inherited = ["PATH", "CORRO_LOG"].into_iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
+    command.env_clear().envs(inherited);
     let mut child = command.spawn().map_err(MountError::Start)?;
     let mut input = child.stdin.take().expect("piped");
     let line = serde_json::to_string(settings).map_err(|error| MountError::Start(error.into()))?;
     // A process that ended before it read says why below.
     let _ = writeln!(input, "{line}");
-    let mut said = String::new();
-    let _ = io::BufReader::new(child.stdout.take().expect("piped")).read_to_string(&mut said);
-    if said.trim() == READY {
-        return Ok(Served { child, lifeline: settings.lifeline.then_some(input) });
+    let mut output = String::new();
+    let _ = io::BufReader::new(child.stdout.take().expect("piped")).read_to_string(&mut output);
+    if output.trim() == READY_LINE {
+        return Ok(MountProcess { child, lifeline: settings.lifeline.then_some(input) });
     }
     let status = child.wait();
-    Err(MountError::Told(match said.trim() {
+    Err(MountError::Reported(match output.trim() {
         "" => format!(
             "the mount process ended without a word ({})",
             status.map_or_else(|e| e.to_string(), |s| s.to_string())
         ),
-        said => said.to_owned(),
+        output => output.to_owned(),
     }))
 }
 
@@ -148,7 +148,7 @@ pub fn serve(program: &Path) -> u8 {
     };
     let ready = || {
         let mut stdout = io::stdout();
-        let _ = writeln!(stdout, "{READY}").and_then(|()| stdout.flush());
+        let _ = writeln!(stdout, "{READY_LINE}").and_then(|()| stdout.flush());
         // Who waits for the end of what we say need not wait for ours.
         if let Ok(null) = std::fs::File::options().write(true).open("/dev/null") {
             let _ = rustix::stdio::dup2_stdout(&null);
@@ -157,7 +157,7 @@ pub fn serve(program: &Path) -> u8 {
     match run(program, &settings, ready) {
         Ok(()) => 0,
         Err(error) => {
-            let _ = writeln!(io::stdout(), "{}", chain(&error));
+            let _ = writeln!(io::stdout(), "{}", error_chain(&error));
             1
         }
     }
@@ -165,50 +165,50 @@ pub fn serve(program: &Path) -> u8 {
 
 /// Mounts, calls `ready`, serves until it is unmounted, told to end, or loses its lifeline. Makes a runtime of its own.
 pub fn run(program: &Path, settings: &Settings, ready: impl FnOnce()) -> Result<(), MountError> {
-    let place = check(&settings.directory)?;
+    let mount_point = check_mount_point(&settings.directory)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build();
     let runtime = runtime.map_err(MountError::Start)?;
-    let service = settings.service().map_err(|error| MountError::Share(chain(&error)))?;
-    let about = runtime.block_on(service.about_target(&settings.share, settings.inside.trim_matches('/')));
-    about.map_err(|error| MountError::Share(format!("cannot use {}: {}", settings.whom(), chain(&error))))?;
-    let patience = Patience::new(settings.deadline(), settings.whom());
-    let door = Arc::new(Door::new(service, settings.lifeline));
-    let share = Share::new(door.clone(), &settings.share, &settings.inside);
-    let volume = Volume::new(share, patience, runtime.handle().clone());
+    let service = settings.service().map_err(|error| MountError::Share(error_chain(&error)))?;
+    let stat = runtime.block_on(service.about_target(&settings.share, settings.inside.trim_matches('/')));
+    stat.map_err(|error| MountError::Share(format!("cannot use {}: {}", settings.description(), error_chain(&error))))?;
+    let retry = RetryPolicy::new(settings.deadline(), settings.description());
+    let client = Arc::new(RenewableClient::new(service, settings.lifeline));
+    let share = Share::new(client.clone(), &settings.share, &settings.inside);
+    let volume = Volume::new(share, retry, runtime.handle().clone());
     let volume = Arc::new(if settings.write_cache { volume.with_write_cache() } else { volume });
-    let look = Look {
+    let owner_and_modes = OwnerAndModes {
         file_mode: settings.file_mode & 0o777,
         directory_mode: settings.directory_mode & 0o777,
         uid: rustix::process::geteuid().as_raw(),
         gid: rustix::process::getegid().as_raw(),
     };
     let notifier = Arc::new(OnceLock::new());
-    let filesystem = Mounted::new(volume.clone(), runtime.handle().clone(), look, notifier.clone());
-    let mut watched = Watched::start(program, &place).map_err(MountError::Start)?;
-    let failed = |error: io::Error| MountError::Mount { place: place.clone(), why: chain(&error) };
-    let session = Session::new(filesystem, &place, &config(settings)).map_err(failed)?;
+    let fuse_fs = FuseFs::new(volume.clone(), runtime.handle().clone(), owner_and_modes, notifier.clone());
+    let mut watchdog = UnmountWatchdog::start(program, &mount_point).map_err(MountError::Start)?;
+    let failed = |error: io::Error| MountError::Mount { mount_point: mount_point.clone(), why: error_chain(&error) };
+    let session = Session::new(fuse_fs, &mount_point, &config(settings)).map_err(failed)?;
     let _ = notifier.set(session.notifier());
-    if let Ok(Some(mount)) = table::at(&place) {
-        let _ = watched.tell(&mount.device);
+    if let Ok(Some(mount)) = mountinfo::find(&mount_point) {
+        let _ = watchdog.set_device(&mount.device);
         // Root may; for others it stays as it is.
-        let _ = std::fs::write(format!("/sys/class/bdi/{}/read_ahead_kb", mount.device), READ_AHEAD);
+        let _ = std::fs::write(format!("/sys/class/bdi/{}/read_ahead_kb", mount.device), READ_AHEAD_KIB);
     }
     let session = session.spawn().map_err(failed)?;
     ready();
-    let over = Arc::new(Notify::new());
+    let lifeline_closed = Arc::new(Notify::new());
     if settings.lifeline {
-        let over = over.clone();
+        let lifeline_closed = lifeline_closed.clone();
         std::thread::spawn(move || {
             for line in io::stdin().lock().lines().map_while(Result::ok) {
-                let renewed = serde_json::from_str(&line).map(|login| door.renew(login));
+                let renewed = serde_json::from_str(&line).map(|login| client.renew(login));
                 if !matches!(renewed, Ok(Ok(()))) {
                     tracing::error!("a new credential for the mount cannot be used; the old one is kept");
                 }
             }
-            over.notify_one();
+            lifeline_closed.notify_one();
         });
     }
-    let told_to_end = runtime.block_on(async {
+    let must_unmount = runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate()).map_err(MountError::Start)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(MountError::Start)?;
         let mut ticks = tokio::time::interval(Duration::from_millis(100));
@@ -216,13 +216,13 @@ pub fn run(program: &Path, settings: &Settings, ready: impl FnOnce()) -> Result<
             tokio::select! {
                 _ = terminate.recv() => return Ok(true),
                 _ = interrupt.recv() => return Ok(true),
-                () = over.notified() => return Ok(true),
+                () = lifeline_closed.notified() => return Ok(true),
                 _ = ticks.tick() => if session.guard.is_finished() { return Ok(false) },
             }
         }
     })?;
-    if told_to_end {
-        let _ = table::unmount(&place, true);
+    if must_unmount {
+        let _ = mountinfo::unmount(&mount_point, true);
         // Who still has something open may close it in peace, within reason.
         runtime.block_on(async {
             let ended = async {
@@ -230,8 +230,8 @@ pub fn run(program: &Path, settings: &Settings, ready: impl FnOnce()) -> Result<
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
             };
-            let _ = tokio::time::timeout(GRACE, ended).await;
-            let _ = tokio::time::timeout(GRACE, volume.settle()).await;
+            let _ = tokio::time::timeout(UNMOUNT_GRACE, ended).await;
+            let _ = tokio::time::timeout(UNMOUNT_GRACE, volume.upload_all()).await;
         });
     }
     if session.guard.is_finished() {
@@ -240,7 +240,7 @@ pub fn run(program: &Path, settings: &Settings, ready: impl FnOnce()) -> Result<
         // Its drop would wait for those who hold it open.
         std::mem::forget(session);
     }
-    watched.finish();
+    watchdog.finish();
     runtime.shutdown_timeout(Duration::from_secs(1));
     Ok(())
 }
@@ -248,7 +248,7 @@ pub fn run(program: &Path, settings: &Settings, ready: impl FnOnce()) -> Result<
 fn config(settings: &Settings) -> Config {
     let mut config = Config::default();
     config.mount_options = vec![
-        MountOption::FSName(settings.source()),
+        MountOption::FSName(settings.source_name()),
         MountOption::DefaultPermissions,
         MountOption::NoAtime,
         if settings.read_only { MountOption::RO } else { MountOption::RW },

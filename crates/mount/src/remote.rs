@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use bytes::Bytes;
 
 use crate::inodes::Kind;
-use crate::writeback::Piece;
+use crate::writeback::DirtyRange;
 
 /// What lies at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,65 +44,65 @@ pub struct Page {
 
 /// In bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct SpaceInfo {
     pub used: u64,
     pub quota: Option<u64>,
 }
 
 /// A block that is to be at the end of a file, once.
 #[derive(Clone, Debug)]
-pub struct Block {
+pub struct AppendBlock {
     pub content: Bytes,
     /// Which file of this mount it goes to, and which of the blocks for it this is.
     pub file: u64,
     pub number: u64,
     /// For a second try: the block lies nowhere before this offset.
-    pub again: Option<u64>,
+    pub retry_from: Option<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Problem {
+pub enum RemoteError {
     /// The server's answer, for good.
-    Refused { errno: i32, why: String },
+    Permanent { errno: i32, why: String },
     /// Nobody answered, or with something that passes. The request may have been carried out.
-    Passing { why: String },
+    Transient { why: String },
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for RemoteError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Problem::Refused { why, .. } | Problem::Passing { why } => f.write_str(why),
+            RemoteError::Permanent { why, .. } | RemoteError::Transient { why } => f.write_str(why),
         }
     }
 }
 
-pub type Answer<T> = Result<T, Problem>;
+pub type RemoteResult<T> = Result<T, RemoteError>;
 
 /// A share. Paths are relative to its root, without a slash at either end; the root is empty.
 pub trait Remote: Send + Sync + 'static {
-    fn about(&self, path: &str) -> impl Future<Output = Answer<Status>> + Send;
-    fn list(&self, path: &str, from: &str) -> impl Future<Output = Answer<Page>> + Send;
+    fn stat(&self, path: &str) -> impl Future<Output = RemoteResult<Status>> + Send;
+    fn list(&self, path: &str, from: &str) -> impl Future<Output = RemoteResult<Page>> + Send;
     /// Fewer bytes than asked for at the end of the file.
-    fn read(&self, path: &str, offset: u64, length: u64) -> impl Future<Output = Answer<Bytes>> + Send;
+    fn read(&self, path: &str, offset: u64, length: u64) -> impl Future<Output = RemoteResult<Bytes>> + Send;
     /// All of a batch, apart from each other. A file that is too short grows.
-    fn write(&self, path: &str, batch: &[Piece]) -> impl Future<Output = Answer<()>> + Send;
+    fn write(&self, path: &str, batch: &[DirtyRange]) -> impl Future<Output = RemoteResult<()>> + Send;
     /// Where the block begins, and what the file is then.
-    fn append(&self, path: &str, block: &Block) -> impl Future<Output = Answer<(u64, Status)>> + Send;
+    fn append(&self, path: &str, block: &AppendBlock) -> impl Future<Output = RemoteResult<(u64, Status)>> + Send;
     /// An empty file, where nothing was.
-    fn create(&self, path: &str) -> impl Future<Output = Answer<()>> + Send;
+    fn create(&self, path: &str) -> impl Future<Output = RemoteResult<()>> + Send;
     /// A file with this content, where nothing was. False where that cannot be done in one.
-    fn create_with(&self, path: &str, batch: &[Piece]) -> impl Future<Output = Answer<bool>> + Send;
-    fn make_directory(&self, path: &str) -> impl Future<Output = Answer<()>> + Send;
+    fn create_with(&self, path: &str, batch: &[DirtyRange]) -> impl Future<Output = RemoteResult<bool>> + Send;
+    fn create_directory(&self, path: &str) -> impl Future<Output = RemoteResult<()>> + Send;
     /// The text of a link, which is not resolved.
-    fn read_link(&self, path: &str) -> impl Future<Output = Answer<Vec<u8>>> + Send;
+    fn read_link(&self, path: &str) -> impl Future<Output = RemoteResult<Vec<u8>>> + Send;
     /// A link with this text, where nothing was.
-    fn make_link(&self, path: &str, text: &[u8]) -> impl Future<Output = Answer<()>> + Send;
+    fn create_link(&self, path: &str, text: &[u8]) -> impl Future<Output = RemoteResult<()>> + Send;
     /// Of a link the link, and never what it leads to.
-    fn remove(&self, path: &str, kind: Kind) -> impl Future<Output = Answer<()>> + Send;
-    fn rename(&self, from: &str, to: &str, kind: Kind, replace: bool) -> impl Future<Output = Answer<()>> + Send;
-    fn resize(&self, path: &str, length: u64) -> impl Future<Output = Answer<()>> + Send;
-    fn set_modified(&self, path: &str, modified: SystemTime) -> impl Future<Output = Answer<()>> + Send;
+    fn remove(&self, path: &str, kind: Kind) -> impl Future<Output = RemoteResult<()>> + Send;
+    fn rename(&self, from: &str, to: &str, kind: Kind, replace: bool) -> impl Future<Output = RemoteResult<()>> + Send;
+    fn resize(&self, path: &str, length: u64) -> impl Future<Output = RemoteResult<()>> + Send;
+    fn set_modified(&self, path: &str, modified: SystemTime) -> impl Future<Output = RemoteResult<()>> + Send;
     /// Returns when it is on the disk.
-    fn sync(&self, path: &str) -> impl Future<Output = Answer<()>> + Send;
-    fn room(&self) -> impl Future<Output = Answer<Room>> + Send;
+    fn sync(&self, path: &str) -> impl Future<Output = RemoteResult<()>> + Send;
+    fn space_info(&self) -> impl Future<Output = RemoteResult<SpaceInfo>> + Send;
 }

@@ -9,14 +9,14 @@ use corro_client::files::{Appending, State};
 use corro_client::{ClientError, FileService, files};
 
 use crate::inodes::Kind;
-use crate::lane;
-use crate::remote::{Answer, Block, Entry, Page, Problem, Remote, Room, Status};
+use crate::remote::{AppendBlock, Entry, Page, Remote, RemoteError, RemoteResult, SpaceInfo, Status};
 use crate::settings::Login;
-use crate::writeback::Piece;
+use crate::thread_runtime;
+use crate::writeback::DirtyRange;
 
 #[derive(Debug)]
 pub struct Share {
-    service: Arc<Door>,
+    service: Arc<RenewableClient>,
     share: String,
     /// The directory of the share that is mounted; the whole share when empty.
     inside: String,
@@ -26,63 +26,63 @@ pub struct Share {
 
 /// The service as it is signed for now.
 #[derive(Debug)]
-pub struct Door {
+pub struct RenewableClient {
     service: RwLock<Arc<FileService>>,
     /// A new credential may come at any time, so one that has ended is waited out.
-    is_renewed: bool,
+    is_renewable: bool,
 }
 
 /// A lane's own connection, and the service that it was made from.
-struct Own {
-    of: Arc<FileService>,
+struct ThreadClient {
+    base: Arc<FileService>,
     service: Arc<FileService>,
 }
 
 thread_local! {
-    static OWN: RefCell<Option<Own>> = const { RefCell::new(None) };
+    static THREAD_CLIENT: RefCell<Option<ThreadClient>> = const { RefCell::new(None) };
 }
 
-impl Door {
-    pub fn new(service: FileService, is_renewed: bool) -> Door {
-        Door { service: RwLock::new(Arc::new(service)), is_renewed }
+impl RenewableClient {
+    pub fn new(service: FileService, is_renewable: bool) -> RenewableClient {
+        RenewableClient { service: RwLock::new(Arc::new(service)), is_renewable }
     }
 
     pub fn renew(&self, login: Login) -> Result<(), ClientError> {
-        let renewed = FileService::clone(&self.common()).signing_with(login.into())?;
+        let renewed = FileService::clone(&self.shared_client()).signing_with(login.into())?;
         *self.service.write().expect("no one panics while holding it") = Arc::new(renewed);
         Ok(())
     }
 
-    fn common(&self) -> Arc<FileService> {
+    fn shared_client(&self) -> Arc<FileService> {
         self.service.read().expect("no one panics while holding it").clone()
     }
 
     /// For one request: on a lane over the lane's own connection, elsewhere over those that all share.
-    fn now(&self) -> Arc<FileService> {
-        let common = self.common();
-        if !lane::is_here() {
-            return common;
+    fn client(&self) -> Arc<FileService> {
+        let shared_client = self.shared_client();
+        if !thread_runtime::is_request_thread() {
+            return shared_client;
         }
-        OWN.with_borrow_mut(|own| {
+        THREAD_CLIENT.with_borrow_mut(|own| {
             let service = match own.as_ref() {
-                Some(own) if Arc::ptr_eq(&own.of, &common) => return own.service.clone(),
-                Some(own) => Ok(own.service.signing_as(&common)),
-                None => common.alone(),
+                Some(own) if Arc::ptr_eq(&own.base, &shared_client) => return own.service.clone(),
+                Some(own) => Ok(own.service.signing_as(&shared_client)),
+                None => shared_client.alone(),
             };
-            let Ok(service) = service.map(Arc::new) else { return common };
-            *own = Some(Own { of: common, service: service.clone() });
+            let Ok(service) = service.map(Arc::new) else { return shared_client };
+            *own = Some(ThreadClient { base: shared_client, service: service.clone() });
             service
         })
     }
 }
 
 impl Share {
-    pub fn new(service: Arc<Door>, share: &str, inside: &str) -> Share {
+    pub fn new(service: Arc<RenewableClient>, share: &str, inside: &str) -> Share {
         let (share, inside) = (share.to_owned(), inside.trim_matches('/').to_owned());
         Share { service, share, inside, writer: uuid::Uuid::new_v4().simple().to_string() }
     }
 
-    fn at(&self, path: &str) -> String {
+    fn full_path(&self, path: &str) -> String {
         match (self.inside.is_empty(), path.is_empty()) {
             (true, _) => path.to_owned(),
             (false, true) => self.inside.clone(),
@@ -90,50 +90,52 @@ impl Share {
         }
     }
 
-    fn problem(&self, error: ClientError) -> Problem {
+    fn remote_error(&self, error: ClientError) -> RemoteError {
         match &error {
-            ClientError::Api(refusal) if self.service.is_renewed && refusal.code == "AuthenticationFailed" => {
-                Problem::Passing { why: chain(&error) }
+            ClientError::Api(refusal) if self.service.is_renewable && refusal.code == "AuthenticationFailed" => {
+                RemoteError::Transient { why: error_chain(&error) }
             }
-            _ => problem(error),
+            _ => remote_error(error),
         }
     }
 }
 
 impl Remote for Share {
-    async fn about(&self, path: &str) -> Answer<Status> {
-        let (service, place) = (self.service.now(), self.at(path));
+    async fn stat(&self, path: &str) -> RemoteResult<Status> {
+        let (service, place) = (self.service.client(), self.full_path(path));
         let about = match path.is_empty() {
             // The directory that is mounted may be reached through links; within it they are shown.
             true => service.about_target(&self.share, &place).await,
             false => service.about(&self.share, &place).await,
         };
-        about.map(status).map_err(|error| self.problem(error))
+        about.map(status).map_err(|error| self.remote_error(error))
     }
 
-    async fn list(&self, path: &str, from: &str) -> Answer<Page> {
+    async fn list(&self, path: &str, from: &str) -> RemoteResult<Page> {
         let page = self
             .service
-            .now()
-            .list_briefly(&self.share, &self.at(path), from)
+            .client()
+            .list_briefly(&self.share, &self.full_path(path), from)
             .await
-            .map_err(|error| self.problem(error))?;
+            .map_err(|error| self.remote_error(error))?;
         let entry = |brief: files::Brief| Entry { name: brief.name, status: status(brief.state) };
         Ok(Page { entries: page.entries.into_iter().map(entry).collect(), next: page.next })
     }
 
-    async fn read(&self, path: &str, offset: u64, length: u64) -> Answer<Bytes> {
+    async fn read(&self, path: &str, offset: u64, length: u64) -> RemoteResult<Bytes> {
         self.service
-            .now()
-            .read_range(&self.share, &self.at(path), offset, length)
+            .client()
+            .read_range(&self.share, &self.full_path(path), offset, length)
             .await
-            .map_err(|error| self.problem(error))
+            .map_err(|error| self.remote_error(error))
     }
 
-    async fn write(&self, path: &str, batch: &[Piece]) -> Answer<()> {
-        let (service, path) = (self.service.now(), self.at(path));
+    async fn write(&self, path: &str, batch: &[DirtyRange]) -> RemoteResult<()> {
+        let (service, path) = (self.service.client(), self.full_path(path));
         let written = match batch {
-            [Piece { offset, content }] => service.write_growing(&self.share, &path, *offset, content.clone()).await,
+            [DirtyRange { offset, content }] => {
+                service.write_growing(&self.share, &path, *offset, content.clone()).await
+            }
             batch => {
                 let ranges: Vec<_> = batch.iter().map(|piece| (piece.offset, piece.content.clone())).collect();
                 match service.write_ranges(&self.share, &path, &ranges, false).await {
@@ -141,7 +143,7 @@ impl Remote for Share {
                         // An older server, which takes one at a time.
                         for (offset, content) in ranges {
                             let written = service.write_growing(&self.share, &path, offset, content).await;
-                            written.map_err(|error| self.problem(error))?;
+                            written.map_err(|error| self.remote_error(error))?;
                         }
                         Ok(())
                     }
@@ -149,91 +151,108 @@ impl Remote for Share {
                 }
             }
         };
-        written.map_err(|error| self.problem(error))
+        written.map_err(|error| self.remote_error(error))
     }
 
-    async fn create_with(&self, path: &str, batch: &[Piece]) -> Answer<bool> {
+    async fn create_with(&self, path: &str, batch: &[DirtyRange]) -> RemoteResult<bool> {
         let ranges: Vec<_> = batch.iter().map(|piece| (piece.offset, piece.content.clone())).collect();
-        match self.service.now().write_ranges(&self.share, &self.at(path), &ranges, true).await {
+        match self.service.client().write_ranges(&self.share, &self.full_path(path), &ranges, true).await {
             Ok(()) => Ok(true),
             // An older server, which writes only to what is there; or no such directory, as the making of the file will tell.
             Err(ClientError::Api(refusal)) if refusal.code == "InvalidQueryParameterValue" || refusal.status == 404 => {
                 Ok(false)
             }
-            Err(error) => Err(self.problem(error)),
+            Err(error) => Err(self.remote_error(error)),
         }
     }
 
-    async fn append(&self, path: &str, block: &Block) -> Answer<(u64, Status)> {
+    async fn append(&self, path: &str, block: &AppendBlock) -> RemoteResult<(u64, Status)> {
         let writer = format!("{}-{}", self.writer, block.file);
-        let appending = Appending { writer, number: block.number, again: block.again };
-        let appended = self.service.now().append(&self.share, &self.at(path), block.content.clone(), &appending).await;
-        appended.map(|(offset, state)| (offset, status(state))).map_err(|error| self.problem(error))
+        let appending = Appending { writer, number: block.number, again: block.retry_from };
+        let appended =
+            self.service.client().append(&self.share, &self.full_path(path), block.content.clone(), &appending).await;
+        appended.map(|(offset, state)| (offset, status(state))).map_err(|error| self.remote_error(error))
     }
 
-    async fn create(&self, path: &str) -> Answer<()> {
-        self.service.now().create_new(&self.share, &self.at(path)).await.map_err(|error| self.problem(error))
+    async fn create(&self, path: &str) -> RemoteResult<()> {
+        self.service
+            .client()
+            .create_new(&self.share, &self.full_path(path))
+            .await
+            .map_err(|error| self.remote_error(error))
     }
 
-    async fn make_directory(&self, path: &str) -> Answer<()> {
-        self.service.now().create_new_directory(&self.share, &self.at(path)).await.map_err(|error| self.problem(error))
+    async fn create_directory(&self, path: &str) -> RemoteResult<()> {
+        self.service
+            .client()
+            .create_new_directory(&self.share, &self.full_path(path))
+            .await
+            .map_err(|error| self.remote_error(error))
     }
 
-    async fn read_link(&self, path: &str) -> Answer<Vec<u8>> {
-        self.service.now().read_link_text(&self.share, &self.at(path)).await.map_err(|error| self.problem(error))
+    async fn read_link(&self, path: &str) -> RemoteResult<Vec<u8>> {
+        self.service
+            .client()
+            .read_link_text(&self.share, &self.full_path(path))
+            .await
+            .map_err(|error| self.remote_error(error))
     }
 
-    async fn make_link(&self, path: &str, text: &[u8]) -> Answer<()> {
-        match self.service.now().create_link(&self.share, &self.at(path), text).await {
+    async fn create_link(&self, path: &str, text: &[u8]) -> RemoteResult<()> {
+        match self.service.client().create_link(&self.share, &self.full_path(path), text).await {
             // An older server, which has no links.
             Err(ClientError::Api(refusal)) if refusal.code == "InvalidQueryParameterValue" => {
-                Err(Problem::Refused { errno: libc::EPERM, why: refusal.to_string() })
+                Err(RemoteError::Permanent { errno: libc::EPERM, why: refusal.to_string() })
             }
-            made => made.map_err(|error| self.problem(error)),
+            made => made.map_err(|error| self.remote_error(error)),
         }
     }
 
-    async fn remove(&self, path: &str, kind: Kind) -> Answer<()> {
+    async fn remove(&self, path: &str, kind: Kind) -> RemoteResult<()> {
         let removed = match kind {
-            Kind::File | Kind::Link => self.service.now().delete_file(&self.share, &self.at(path)).await,
-            Kind::Directory => self.service.now().delete_directory(&self.share, &self.at(path)).await,
+            Kind::File | Kind::Link => self.service.client().delete_file(&self.share, &self.full_path(path)).await,
+            Kind::Directory => self.service.client().delete_directory(&self.share, &self.full_path(path)).await,
         };
-        removed.map_err(|error| self.problem(error))
+        removed.map_err(|error| self.remote_error(error))
     }
 
-    async fn rename(&self, from: &str, to: &str, kind: Kind, replace: bool) -> Answer<()> {
+    async fn rename(&self, from: &str, to: &str, kind: Kind, replace: bool) -> RemoteResult<()> {
         let kind = match kind {
             Kind::File => files::Kind::File,
             Kind::Directory => files::Kind::Directory,
             Kind::Link => files::Kind::Link,
         };
         self.service
-            .now()
-            .rename(&self.share, (&self.at(from), &self.at(to)), kind, replace)
+            .client()
+            .rename(&self.share, (&self.full_path(from), &self.full_path(to)), kind, replace)
             .await
-            .map_err(|error| self.problem(error))
+            .map_err(|error| self.remote_error(error))
     }
 
-    async fn resize(&self, path: &str, length: u64) -> Answer<()> {
-        self.service.now().resize(&self.share, &self.at(path), length).await.map_err(|error| self.problem(error))
-    }
-
-    async fn set_modified(&self, path: &str, modified: SystemTime) -> Answer<()> {
+    async fn resize(&self, path: &str, length: u64) -> RemoteResult<()> {
         self.service
-            .now()
-            .set_modified(&self.share, &self.at(path), modified)
+            .client()
+            .resize(&self.share, &self.full_path(path), length)
+            .await
+            .map_err(|error| self.remote_error(error))
+    }
+
+    async fn set_modified(&self, path: &str, modified: SystemTime) -> RemoteResult<()> {
+        self.service
+            .client()
+            .set_modified(&self.share, &self.full_path(path), modified)
             .await
             .map(drop)
-            .map_err(|error| self.problem(error))
+            .map_err(|error| self.remote_error(error))
     }
 
-    async fn sync(&self, path: &str) -> Answer<()> {
-        self.service.now().sync(&self.share, &self.at(path)).await.map_err(|error| self.problem(error))
+    async fn sync(&self, path: &str) -> RemoteResult<()> {
+        self.service.client().sync(&self.share, &self.full_path(path)).await.map_err(|error| self.remote_error(error))
     }
 
-    async fn room(&self) -> Answer<Room> {
-        let room = self.service.now().room(&self.share).await.map_err(|error| self.problem(error))?;
-        Ok(Room { used: room.used, quota: room.quota })
+    async fn space_info(&self) -> RemoteResult<SpaceInfo> {
+        let room = self.service.client().room(&self.share).await.map_err(|error| self.remote_error(error))?;
+        Ok(SpaceInfo { used: room.used, quota: room.quota })
     }
 }
 
@@ -246,19 +265,19 @@ fn status(state: State) -> Status {
     Status { kind, length: state.length, modified: state.modified, etag: state.etag }
 }
 
-fn problem(error: ClientError) -> Problem {
-    let why = chain(&error);
+fn remote_error(error: ClientError) -> RemoteError {
+    let why = error_chain(&error);
     match &error {
         ClientError::Api(refusal) if !error.is_transient() => {
-            Problem::Refused { errno: errno_of(refusal.status, &refusal.code), why }
+            RemoteError::Permanent { errno: errno_of(refusal.status, &refusal.code), why }
         }
         ClientError::InvalidPath { .. } | ClientError::InvalidHeader { .. } => {
-            Problem::Refused { errno: libc::EINVAL, why }
+            RemoteError::Permanent { errno: libc::EINVAL, why }
         }
         ClientError::UnexpectedFileAnswer { .. } | ClientError::Untrusted { .. } | ClientError::NotTls { .. } => {
-            Problem::Refused { errno: libc::EIO, why }
+            RemoteError::Permanent { errno: libc::EIO, why }
         }
-        _ => Problem::Passing { why },
+        _ => RemoteError::Transient { why },
     }
 }
 
@@ -281,7 +300,7 @@ fn errno_of(status: u16, code: &str) -> i32 {
 }
 
 /// The error and what is behind it, in one line.
-pub fn chain(error: &dyn std::error::Error) -> String {
+pub fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

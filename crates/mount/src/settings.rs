@@ -103,13 +103,13 @@ impl Settings {
     }
 
     /// What the machine's table of mounts calls it: no secret is in it.
-    pub fn source(&self) -> String {
-        let place = self.endpoint.split_once("://").map_or(self.endpoint.as_str(), |(_, place)| place);
-        format!("{}{}/{}", crate::table::SOURCE, place.trim_end_matches('/'), self.share)
+    pub fn source_name(&self) -> String {
+        let host = self.endpoint.split_once("://").map_or(self.endpoint.as_str(), |(_, host)| host);
+        format!("{}{}/{}", crate::mountinfo::SOURCE_PREFIX, host.trim_end_matches('/'), self.share)
     }
 
     /// How messages name it.
-    pub fn whom(&self) -> String {
+    pub fn description(&self) -> String {
         let (share, account) = (&self.share, &self.account);
         format!("the share {share} of the account {account} at {}", self.endpoint.trim_end_matches('/'))
     }

@@ -7,152 +7,153 @@ use bytes::{Bytes, BytesMut};
 use corro_client::files::MOST_RANGES;
 
 /// The largest range the file service takes at once.
-pub const PIECE: usize = 4 << 20;
+pub const MAX_RANGE_BYTES: usize = 4 << 20;
 
 #[derive(Debug, Default)]
-pub struct Dirty {
+pub struct DirtyRanges {
     /// Not yet on their way: ranges by offset, apart from each other.
-    runs: BTreeMap<u64, BytesMut>,
+    buffered: BTreeMap<u64, BytesMut>,
     /// On their way, apart from each other.
-    sent: BTreeMap<u64, Bytes>,
+    in_flight: BTreeMap<u64, Bytes>,
     bytes: usize,
     /// Whether one of the runs may be as long as one range can be: nobody looks through all of them after every write.
-    may_be_full: bool,
+    may_have_full_range: bool,
 }
 
 /// A range to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Piece {
+pub struct DirtyRange {
     pub offset: u64,
     pub content: Bytes,
 }
 
 /// What goes to the server in one request each: long pieces alone, many short ones together.
-pub fn batches(pieces: Vec<Piece>) -> Vec<Vec<Piece>> {
-    let mut batches: Vec<Vec<Piece>> = Vec::new();
-    let (mut bytes, mut last): (usize, Vec<Piece>) = (0, Vec::new());
-    for piece in pieces {
-        if last.len() == MOST_RANGES || bytes + piece.content.len() > PIECE {
+pub fn batches(ranges: Vec<DirtyRange>) -> Vec<Vec<DirtyRange>> {
+    let mut batches: Vec<Vec<DirtyRange>> = Vec::new();
+    let (mut bytes, mut last): (usize, Vec<DirtyRange>) = (0, Vec::new());
+    for range in ranges {
+        if last.len() == MOST_RANGES || bytes + range.content.len() > MAX_RANGE_BYTES {
             batches.push(std::mem::take(&mut last));
             bytes = 0;
         }
-        bytes += piece.content.len();
-        last.push(piece);
+        bytes += range.content.len();
+        last.push(range);
     }
     batches.push(last);
     batches.retain(|batch| !batch.is_empty());
     batches
 }
 
-impl Dirty {
+impl DirtyRanges {
     pub fn write(&mut self, offset: u64, content: &[u8]) {
         if content.is_empty() {
             return;
         }
         let end = offset + content.len() as u64;
         // The usual case: a stream of writes, each behind the one before.
-        if let Some((start, run)) = self.runs.range_mut(..=offset).next_back()
+        if let Some((start, run)) = self.buffered.range_mut(..=offset).next_back()
             && start + run.len() as u64 == offset
-            && run.len() + content.len() <= 2 * PIECE
+            && run.len() + content.len() <= 2 * MAX_RANGE_BYTES
         {
             let start = *start;
             run.extend_from_slice(content);
-            self.may_be_full |= run.len() >= PIECE;
+            self.may_have_full_range |= run.len() >= MAX_RANGE_BYTES;
             self.bytes += content.len();
-            self.trim(offset, end, start);
+            self.remove_range_except(offset, end, start);
             return;
         }
-        self.cut(offset, end);
+        self.remove_range(offset, end);
         // Large writes come in streams: room for the whole piece at once saves copying it as it grows.
-        let room = if content.len() >= PIECE / 64 { content.len().max(PIECE) } else { content.len() };
-        let mut run = BytesMut::with_capacity(room);
+        let capacity =
+            if content.len() >= MAX_RANGE_BYTES / 64 { content.len().max(MAX_RANGE_BYTES) } else { content.len() };
+        let mut run = BytesMut::with_capacity(capacity);
         run.extend_from_slice(content);
-        self.may_be_full |= run.len() >= PIECE;
-        self.runs.insert(offset, run);
+        self.may_have_full_range |= run.len() >= MAX_RANGE_BYTES;
+        self.buffered.insert(offset, run);
         self.bytes += content.len();
     }
 
     /// Bytes that are not on their way yet.
-    pub fn waiting(&self) -> usize {
+    pub fn buffered_bytes(&self) -> usize {
         self.bytes
     }
 
-    pub fn n_runs(&self) -> usize {
-        self.runs.len()
+    pub fn n_buffered(&self) -> usize {
+        self.buffered.len()
     }
 
     pub fn is_clean(&self) -> bool {
-        self.runs.is_empty() && self.sent.is_empty()
+        self.buffered.is_empty() && self.in_flight.is_empty()
     }
 
     /// Ranges that are as long as one can be: worth sending though more may come.
-    pub fn take_full(&mut self) -> Vec<Piece> {
-        if !self.may_be_full {
+    pub fn take_full(&mut self) -> Vec<DirtyRange> {
+        if !self.may_have_full_range {
             return Vec::new();
         }
-        let taken = self.take(PIECE);
-        self.may_be_full = self.runs.values().any(|run| run.len() >= PIECE);
-        taken
+        let ranges = self.take_ranges(MAX_RANGE_BYTES);
+        self.may_have_full_range = self.buffered.values().any(|run| run.len() >= MAX_RANGE_BYTES);
+        ranges
     }
 
     /// Everything that may be sent now. What lies over something that is on its way has to wait for it.
-    pub fn take_all(&mut self) -> Vec<Piece> {
-        self.take(1)
+    pub fn take_all(&mut self) -> Vec<DirtyRange> {
+        self.take_ranges(1)
     }
 
-    fn take(&mut self, least: usize) -> Vec<Piece> {
+    fn take_ranges(&mut self, min_bytes: usize) -> Vec<DirtyRange> {
         let starts: Vec<u64> =
-            self.runs.iter().filter(|(_, run)| run.len() >= least).map(|(start, _)| *start).collect();
-        let mut taken = Vec::new();
+            self.buffered.iter().filter(|(_, run)| run.len() >= min_bytes).map(|(start, _)| *start).collect();
+        let mut ranges = Vec::new();
         for start in starts {
             let mut offset = start;
-            while let Some(run) = self.runs.get(&offset).filter(|run| run.len() >= least) {
-                let length = run.len().min(PIECE);
-                if self.is_sent(offset, offset + length as u64) {
+            while let Some(run) = self.buffered.get(&offset).filter(|run| run.len() >= min_bytes) {
+                let length = run.len().min(MAX_RANGE_BYTES);
+                if self.is_in_flight(offset, offset + length as u64) {
                     break;
                 }
-                let mut run = self.runs.remove(&offset).expect("looked at above");
+                let mut run = self.buffered.remove(&offset).expect("looked at above");
                 let content = run.split_to(length).freeze();
                 self.bytes -= length;
                 let next = offset + length as u64;
                 if !run.is_empty() {
-                    self.runs.insert(next, run);
+                    self.buffered.insert(next, run);
                 }
-                self.sent.insert(offset, content.clone());
-                taken.push(Piece { offset, content });
+                self.in_flight.insert(offset, content.clone());
+                ranges.push(DirtyRange { offset, content });
                 offset = next;
             }
         }
-        taken
+        ranges
     }
 
     /// The server has it, or never will.
-    pub fn done(&mut self, offset: u64) {
-        self.sent.remove(&offset);
+    pub fn on_uploaded(&mut self, offset: u64) {
+        self.in_flight.remove(&offset);
     }
 
     /// Nothing that waits is sent any more.
-    pub fn give_up(&mut self) {
-        self.runs.clear();
+    pub fn discard(&mut self) {
+        self.buffered.clear();
         self.bytes = 0;
     }
 
-    pub fn touches(&self, start: u64, end: u64) -> bool {
-        let waits = self.runs.range(..end).next_back().is_some_and(|(at, run)| at + run.len() as u64 > start);
-        waits || self.is_sent(start, end)
+    pub fn overlaps(&self, start: u64, end: u64) -> bool {
+        let is_buffered = self.buffered.range(..end).next_back().is_some_and(|(at, run)| at + run.len() as u64 > start);
+        is_buffered || self.is_in_flight(start, end)
     }
 
     /// The bytes of a range, if all of them are here.
     pub fn read(&self, start: u64, end: u64) -> Option<Vec<u8>> {
-        if start >= end || !self.touches(start, end) {
+        if start >= end || !self.overlaps(start, end) {
             return None;
         }
         let mut content = vec![0; (end - start) as usize];
         let mut covered: Vec<(u64, u64)> = Vec::new();
-        let sent = self.sent.range(..end).map(|(at, piece)| (*at, piece.as_ref()));
+        let in_flight = self.in_flight.range(..end).map(|(at, range)| (*at, range.as_ref()));
         // Newer ones over older ones.
-        let waiting = self.runs.range(..end).map(|(at, run)| (*at, run.as_ref()));
-        for (at, bytes) in sent.chain(waiting) {
+        let buffered_bytes = self.buffered.range(..end).map(|(at, run)| (*at, run.as_ref()));
+        for (at, bytes) in in_flight.chain(buffered_bytes) {
             let (from, to) = (at.max(start), (at + bytes.len() as u64).min(end));
             if from < to {
                 let source = &bytes[(from - at) as usize..(to - at) as usize];
@@ -166,36 +167,36 @@ impl Dirty {
         (reached >= end).then_some(content)
     }
 
-    fn is_sent(&self, start: u64, end: u64) -> bool {
-        self.sent.range(..end).next_back().is_some_and(|(at, piece)| at + piece.len() as u64 > start)
+    fn is_in_flight(&self, start: u64, end: u64) -> bool {
+        self.in_flight.range(..end).next_back().is_some_and(|(at, range)| at + range.len() as u64 > start)
     }
 
     /// Takes `start..end` out of what waits.
-    fn cut(&mut self, start: u64, end: u64) {
-        self.trim(start, end, u64::MAX);
+    fn remove_range(&mut self, start: u64, end: u64) {
+        self.remove_range_except(start, end, u64::MAX);
     }
 
     /// The same, but the run that begins at `but` is left alone.
-    fn trim(&mut self, start: u64, end: u64, but: u64) {
-        let touched: Vec<u64> = (self.runs.range(..end))
+    fn remove_range_except(&mut self, start: u64, end: u64, except: u64) {
+        let touched: Vec<u64> = (self.buffered.range(..end))
             .rev()
-            .take_while(|(at, run)| **at + run.len() as u64 > start || **at == but)
+            .take_while(|(at, run)| **at + run.len() as u64 > start || **at == except)
             .map(|(at, _)| *at)
-            .filter(|at| *at != but)
+            .filter(|at| *at != except)
             .collect();
         for at in touched {
-            let mut run = self.runs.remove(&at).expect("just found");
+            let mut run = self.buffered.remove(&at).expect("just found");
             self.bytes -= run.len();
             let run_end = at + run.len() as u64;
             if run_end > end {
                 let tail = run.split_off((end - at) as usize);
                 self.bytes += tail.len();
-                self.runs.insert(end, tail);
+                self.buffered.insert(end, tail);
             }
             if at < start {
                 run.truncate((start - at) as usize);
                 self.bytes += run.len();
-                self.runs.insert(at, run);
+                self.buffered.insert(at, run);
             }
         }
     }
@@ -208,49 +209,49 @@ mod tests {
 
     #[test]
     fn a_stream_becomes_whole_pieces() {
-        let mut dirty = Dirty::default();
+        let mut dirty = DirtyRanges::default();
         for number in 0..9u64 {
             dirty.write(number << 20, &vec![number as u8; 1 << 20]);
         }
         let full = dirty.take_full();
         assert_eq!(
-            full.iter().map(|piece| (piece.offset, piece.content.len())).collect::<Vec<_>>(),
-            [(0, PIECE), (PIECE as u64, PIECE)]
+            full.iter().map(|range| (range.offset, range.content.len())).collect::<Vec<_>>(),
+            [(0, MAX_RANGE_BYTES), (MAX_RANGE_BYTES as u64, MAX_RANGE_BYTES)]
         );
-        assert_eq!(dirty.waiting(), 1 << 20);
+        assert_eq!(dirty.buffered_bytes(), 1 << 20);
         let rest = dirty.take_all();
         assert_eq!(
-            rest.iter().map(|piece| (piece.offset, piece.content.len())).collect::<Vec<_>>(),
+            rest.iter().map(|range| (range.offset, range.content.len())).collect::<Vec<_>>(),
             [(8 << 20, 1 << 20)]
         );
-        full.iter().chain(&rest).for_each(|piece| dirty.done(piece.offset));
+        full.iter().chain(&rest).for_each(|range| dirty.on_uploaded(range.offset));
         assert!(dirty.is_clean());
     }
 
     #[test]
     fn short_pieces_go_together() {
-        let piece = |length: usize| Piece { offset: 0, content: Bytes::from(vec![0; length]) };
+        let range = |length: usize| DirtyRange { offset: 0, content: Bytes::from(vec![0; length]) };
         let check = |lengths: &[usize], expected: &[usize]| {
-            let batches = batches(lengths.iter().map(|length| piece(*length)).collect());
+            let batches = batches(lengths.iter().map(|length| range(*length)).collect());
             assert_eq!(batches.iter().map(Vec::len).collect::<Vec<_>>(), expected);
         };
         check(&[], &[]);
         check(&[5], &[1]);
-        check(&[PIECE, PIECE, 1, 1, PIECE], &[1, 1, 2, 1]);
-        check(&[PIECE - 1, 1, 1], &[2, 1]);
+        check(&[MAX_RANGE_BYTES, MAX_RANGE_BYTES, 1, 1, MAX_RANGE_BYTES], &[1, 1, 2, 1]);
+        check(&[MAX_RANGE_BYTES - 1, 1, 1], &[2, 1]);
         check(&[1; 2 * MOST_RANGES + 1], &[MOST_RANGES, MOST_RANGES, 1]);
     }
 
     #[test]
     fn what_is_on_its_way_holds_back_what_lies_over_it() {
-        let mut dirty = Dirty::default();
+        let mut dirty = DirtyRanges::default();
         dirty.write(0, b"old");
         let first = dirty.take_all();
         dirty.write(1, b"EW!");
         assert_eq!(dirty.read(0, 4).as_deref(), Some(&b"oEW!"[..]));
         assert!(dirty.take_all().is_empty());
-        dirty.done(first[0].offset);
-        assert_eq!(dirty.take_all(), [Piece { offset: 1, content: Bytes::from_static(b"EW!") }]);
+        dirty.on_uploaded(first[0].offset);
+        assert_eq!(dirty.take_all(), [DirtyRange { offset: 1, content: Bytes::from_static(b"EW!") }]);
         assert_eq!(dirty.read(0, 4), None);
     }
 
@@ -260,7 +261,7 @@ mod tests {
         const SIZE: u64 = 64;
         for seed in 0..500 {
             let mut rng = SplitMix64::new(seed);
-            let (mut dirty, mut on_way) = (Dirty::default(), Vec::<Piece>::new());
+            let (mut dirty, mut on_way) = (DirtyRanges::default(), Vec::<DirtyRange>::new());
             let (mut expected, mut server) = (vec![0u8; SIZE as usize], vec![0u8; SIZE as usize]);
             for step in 0..80u8 {
                 match rng.below(4) {
@@ -273,31 +274,31 @@ mod tests {
                     }
                     2 => on_way.extend(dirty.take_all()),
                     _ if !on_way.is_empty() => {
-                        let piece = on_way.swap_remove(rng.below(on_way.len() as u64) as usize);
-                        let at = piece.offset as usize;
-                        server[at..at + piece.content.len()].copy_from_slice(&piece.content);
-                        dirty.done(piece.offset);
+                        let range = on_way.swap_remove(rng.below(on_way.len() as u64) as usize);
+                        let at = range.offset as usize;
+                        server[at..at + range.content.len()].copy_from_slice(&range.content);
+                        dirty.on_uploaded(range.offset);
                     }
                     _ => {}
                 }
-                let waiting: usize = dirty.runs.values().map(BytesMut::len).sum();
-                assert_eq!(waiting, dirty.waiting(), "seed {seed}");
+                let buffered_bytes: usize = dirty.buffered.values().map(BytesMut::len).sum();
+                assert_eq!(buffered_bytes, dirty.buffered_bytes(), "seed {seed}");
                 // A reader sees what was written, wherever it is.
                 let start = rng.below(SIZE);
                 let end = start + 1 + rng.below(SIZE - start);
                 let seen = match dirty.read(start, end) {
                     Some(seen) => seen,
-                    None if dirty.touches(start, end) => continue,
+                    None if dirty.overlaps(start, end) => continue,
                     None => server[start as usize..end as usize].to_vec(),
                 };
                 assert_eq!(seen, expected[start as usize..end as usize], "seed {seed}");
             }
             while !dirty.is_clean() {
                 on_way.extend(dirty.take_all());
-                for piece in on_way.drain(..) {
-                    let at = piece.offset as usize;
-                    server[at..at + piece.content.len()].copy_from_slice(&piece.content);
-                    dirty.done(piece.offset);
+                for range in on_way.drain(..) {
+                    let at = range.offset as usize;
+                    server[at..at + range.content.len()].copy_from_slice(&range.content);
+                    dirty.on_uploaded(range.offset);
                 }
             }
             assert_eq!(server, expected, "seed {seed}");

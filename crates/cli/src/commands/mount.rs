@@ -11,7 +11,7 @@ use clap::Args;
 use corro_client::profile;
 use corro_model::names::{NameOf, check_name};
 use corro_mount::settings::{Authority, Settings};
-use corro_mount::{MountError, process, table};
+use corro_mount::{MountError, mountinfo, process};
 
 use crate::commands::storage::auth::{self, AccountArgs};
 use crate::failure::Failure;
@@ -100,7 +100,7 @@ fn mode(text: &str) -> Result<u16, String> {
 pub async fn mount(args: MountArgs) -> Result<(), Failure> {
     let session = Session::open(&args.global)?;
     check_name(NameOf::Share, &args.share)?;
-    let place = process::check(&args.directory).map_err(refusal)?;
+    let place = process::check_mount_point(&args.directory).map_err(refusal)?;
     let found = auth::find(&session, &args.account).await?;
     let settings = Settings {
         endpoint: found.endpoint,
@@ -160,7 +160,7 @@ fn refusal(error: MountError) -> Failure {
     match &error {
         MountError::Missing(place) => failure.hint(format!("make it with 'mkdir {}'", place.display())),
         MountError::Busy(place) => failure.hint(format!("unmount it with 'corro unmount {}'", place.display())),
-        MountError::NoHelper => failure.hint("apt-get install fuse3"),
+        MountError::NoFusermount => failure.hint("apt-get install fuse3"),
         _ => failure,
     }
 }
@@ -174,12 +174,12 @@ pub fn unmount(args: UnmountArgs) -> Result<(), Failure> {
         _ => Err(std::io::Error::from(ErrorKind::NotFound)),
     });
     let place = place.map_err(|_| Failure::new(format!("{} does not exist", directory.display())))?;
-    let mounted = table::at(&place).map_err(|error| Failure::of(&error))?;
+    let mounted = mountinfo::find(&place).map_err(|error| Failure::of(&error))?;
     if mounted.is_none() {
         return Err(Failure::new(format!("no share is mounted at {}", place.display()))
             .hint("'corro unmount' without a directory lists all that are"));
     }
-    match table::unmount(&place, args.lazy) {
+    match mountinfo::unmount(&place, args.lazy) {
         Ok(()) => {
             tell(format!("Unmounted {}.", place.display()));
             Ok(())
@@ -196,25 +196,26 @@ pub fn unmount(args: UnmountArgs) -> Result<(), Failure> {
 }
 
 fn list_mounts() -> Result<(), Failure> {
-    let mounts = table::ours().map_err(|error| Failure::of(&error))?;
+    let mounts = mountinfo::list().map_err(|error| Failure::of(&error))?;
     if mounts.is_empty() {
         tell("No share is mounted here.");
     }
-    let width = mounts.iter().map(|mount| mount.place.display().to_string().chars().count()).max().unwrap_or_default();
+    let width =
+        mounts.iter().map(|mount| mount.mount_point.display().to_string().chars().count()).max().unwrap_or_default();
     for mount in mounts {
-        tell(format!("{:width$}  {}", mount.place.display().to_string(), mount.source));
+        tell(format!("{:width$}  {}", mount.mount_point.display().to_string(), mount.source));
     }
     Ok(())
 }
 
 /// The mount process and its watcher; before anything else, while there is one thread.
 pub fn hidden(word: &std::ffi::OsStr, place: Option<&std::ffi::OsStr>) -> Option<u8> {
-    if word == process::WORD {
+    if word == process::SUBCOMMAND {
         crate::logging::init();
         return Some(process::serve(Path::new(THIS)));
     }
-    let place = place.filter(|_| word == corro_mount::watcher::WORD)?;
-    corro_mount::watcher::run(Path::new(place));
+    let place = place.filter(|_| word == corro_mount::unmount_watchdog::SUBCOMMAND)?;
+    corro_mount::unmount_watchdog::run(Path::new(place));
     Some(0)
 }
 

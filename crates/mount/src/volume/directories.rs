@@ -26,18 +26,18 @@ impl<R: Remote> Volume<R> {
     }
 
     /// The entries from the `start`th on, as many as have been fetched; empty at the end.
-    pub async fn entries(&self, inode: u64, handle: u64, start: usize, most: usize) -> Result<Vec<Entry>, i32> {
+    pub async fn entries(&self, inode: u64, handle: u64, start: usize, max: usize) -> Result<Vec<Entry>, i32> {
         let listing = lock(&self.listings).get(&handle).cloned().ok_or(libc::EBADF)?;
         let mut listing = listing.lock().await;
         if start == 0 {
             // From the beginning means as it is now.
-            self.make_within(inode).await;
+            self.create_deferred_below(inode).await;
             *listing = Listing::default();
         }
         while listing.entries.len() <= start && (!listing.begun || listing.next.is_some()) {
             let path = self.shared.path(inode)?;
             let from = listing.next.take().unwrap_or_default();
-            let page = self.shared.patience.insist(format!("list {path}"), |_| self.remote().list(&path, &from)).await;
+            let page = self.shared.retry.run(format!("list {path}"), |_| self.remote().list(&path, &from)).await;
             let page = match page {
                 Ok(page) => page,
                 Err(errno) => {
@@ -49,6 +49,6 @@ impl<R: Remote> Volume<R> {
             listing.entries.extend(page.entries);
             listing.next = page.next;
         }
-        Ok(listing.entries.iter().skip(start).take(most).cloned().collect())
+        Ok(listing.entries.iter().skip(start).take(max).cloned().collect())
     }
 }

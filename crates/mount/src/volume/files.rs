@@ -7,81 +7,87 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 
-use super::{Asked, Found, How, Opened, Volume, lock};
+use super::{Lookup, LookupReason, OpenOptions, OpenReply, Volume, lock};
 use crate::inodes::{Kind, ROOT};
-use crate::open_file::{OpenFile, Seen};
-use crate::remote::{Problem, Remote, Status};
+use crate::open_file::{OpenFile, SeenErrors};
+use crate::remote::{Remote, RemoteError, Status};
 
 #[derive(Debug)]
 pub(super) struct Handle<R> {
     file: Arc<OpenFile<R>>,
     pub(super) inode: u64,
     appends: bool,
-    seen: Seen,
+    seen_errors: SeenErrors,
 }
 
 pub(super) type Handles<R> = HashMap<u64, Arc<Handle<R>>>;
 
 impl<R: Remote> Volume<R> {
     /// Makes a file and opens it. One that is there is opened, unless it must not be.
-    pub async fn create(&self, parent: u64, name: &str, how: How) -> Result<(Found, Opened), i32> {
-        let path = self.path_of(parent, name)?;
-        if self.may_wait(parent, name, how) {
-            return self.begin(parent, name, how, false);
+    pub async fn create(&self, parent: u64, name: &str, options: OpenOptions) -> Result<(Lookup, OpenReply), i32> {
+        let path = self.child_path(parent, name)?;
+        if self.may_defer_create(parent, name, options) {
+            return self.open_new_file(parent, name, options, false);
         }
-        let made = self.shared.patience.insist(format!("make {path}"), |again| {
+        let created_dirs = self.shared.retry.run(format!("make {path}"), |is_retry| {
             let path = path.clone();
             async move {
                 match self.remote().create(&path).await {
-                    Err(Problem::Refused { errno: libc::EEXIST, why }) if again => {
+                    Err(RemoteError::Permanent { errno: libc::EEXIST, why }) if is_retry => {
                         // An empty one is what the first try made, most likely.
-                        match self.remote().about(&path).await {
+                        match self.remote().stat(&path).await {
                             Ok(status) if status.length == 0 && status.kind == Kind::File => Ok(()),
-                            Err(Problem::Passing { why }) => Err(Problem::Passing { why }),
-                            _ => Err(Problem::Refused { errno: libc::EEXIST, why }),
+                            Err(RemoteError::Transient { why }) => Err(RemoteError::Transient { why }),
+                            _ => Err(RemoteError::Permanent { errno: libc::EEXIST, why }),
                         }
                     }
-                    made => made,
+                    created_dirs => created_dirs,
                 }
             }
         });
-        match made.await {
+        match created_dirs.await {
             Ok(()) => {
-                lock(&self.later).on_made(parent);
-                self.begin(parent, name, how, true)
+                lock(&self.deferred).on_created(parent);
+                self.open_new_file(parent, name, options, true)
             }
-            Err(errno) if errno != libc::EEXIST || how.exclusive => {
-                self.on_others_name(parent, errno);
+            Err(errno) if errno != libc::EEXIST || options.exclusive => {
+                self.on_foreign_entry(parent, errno);
                 Err(errno)
             }
             Err(_) => {
-                self.on_others_name(parent, libc::EEXIST);
+                self.on_foreign_entry(parent, libc::EEXIST);
                 let found = self.look_up(parent, name).await?;
-                let opened = self.open(found.inode, how).await?;
+                let opened = self.open(found.inode, options).await?;
                 let status = self.attributes(found.inode).await?;
-                Ok((Found { status, ..found }, opened))
+                Ok((Lookup { status, ..found }, opened))
             }
         }
     }
 
     /// A new file, which is open.
-    fn begin(&self, parent: u64, name: &str, how: How, is_made: bool) -> Result<(Found, Opened), i32> {
+    fn open_new_file(
+        &self,
+        parent: u64,
+        name: &str,
+        options: OpenOptions,
+        is_created: bool,
+    ) -> Result<(Lookup, OpenReply), i32> {
         let status = Status { kind: Kind::File, length: 0, modified: SystemTime::now(), etag: String::new() };
-        let found = self.told_of(parent, name, status);
+        let found = self.record_lookup(parent, name, status);
         self.on_change(found.inode);
-        let how = How { truncates: true, ..how };
-        let opened = self.hand_out(found.inode, found.status.clone(), how, is_made)?;
+        let options = OpenOptions { truncates: true, ..options };
+        let opened = self.open_handle(found.inode, found.status.clone(), options, is_created)?;
         Ok((found, opened))
     }
 
     /// Asks the server, so that what others had written when they closed it is seen.
-    pub async fn open(&self, inode: u64, how: How) -> Result<Opened, i32> {
-        if how.truncates {
+    pub async fn open(&self, inode: u64, options: OpenOptions) -> Result<OpenReply, i32> {
+        if options.truncates {
             self.resize(inode, 0).await?;
         }
-        let status = match self.unsettled(inode) {
+        let status = match self.unsynced_status(inode) {
             Some(status) => status,
-            None => self.about(&self.shared.path(inode)?).await?,
+            None => self.stat(&self.shared.path(inode)?).await?,
         };
         match status.kind {
             Kind::File => {}
@@ -89,45 +95,52 @@ impl<R: Remote> Volume<R> {
             // A link has taken its place: the kernel looks the name up again and follows it.
             Kind::Link => return Err(libc::ESTALE),
         }
-        self.hand_out(inode, status, how, true)
+        self.open_handle(inode, status, options, true)
     }
 
     /// # Errors
     /// When the kernel has to look for another number.
-    fn hand_out(&self, inode: u64, status: Status, how: How, is_made: bool) -> Result<Opened, i32> {
-        let changed = lock(&self.attributes).last(inode).is_none_or(|last| !last.is_same(&status));
+    fn open_handle(
+        &self,
+        inode: u64,
+        status: Status,
+        options: OpenOptions,
+        is_created: bool,
+    ) -> Result<OpenReply, i32> {
+        let changed = lock(&self.attributes).get_any(inode).is_none_or(|get_any| !get_any.is_same(&status));
         let keeps_cache = {
-            let mut kept = lock(&self.kept);
-            let same = !status.etag.is_empty() && kept.get(&inode) == Some(&status.etag);
+            let mut cached_etags = lock(&self.cached_etags);
+            let same = !status.etag.is_empty() && cached_etags.get(&inode) == Some(&status.etag);
             if status.etag.is_empty() {
-                kept.remove(&inode);
+                cached_etags.remove(&inode);
             } else {
-                kept.insert(inode, status.etag.clone());
+                cached_etags.insert(inode, status.etag.clone());
             }
             same
         };
-        let status = self.learn(inode, status);
+        let status = self.update_attrs(inode, status);
         let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
         let file = {
             // Together, so that nobody who closes it meanwhile takes it for the last, or leaves its number.
             let mut files = lock(&self.files);
             let mut handles = lock(&self.handles);
             // One that was just cut is the kernel's own.
-            let is_own = how.truncates && self.left(inode).is_none();
-            if !is_own && self.leave_outdated_of(&handles, inode, &status, Asked::Open(how.thread)) {
-                return Err(self.send_again(inode, how.thread));
+            let is_own = options.truncates && self.retired_name(inode).is_none();
+            if !is_own && self.retire_if_stale_locked(&handles, inode, &status, LookupReason::Open(options.thread)) {
+                return Err(self.reply_stale(inode, options.thread));
             }
-            self.shared.inodes().hold(inode);
-            let new = || OpenFile::new(inode, self.shared.clone(), status, is_made);
+            self.shared.inodes().add_handle(inode);
+            let new = || OpenFile::new(inode, self.shared.clone(), status, is_created);
             let file = files.entry(inode).or_insert_with(new).clone();
-            let seen = file.seen();
-            handles.insert(handle, Arc::new(Handle { file: file.clone(), inode, appends: how.appends, seen }));
+            let seen_errors = file.seen_errors();
+            handles
+                .insert(handle, Arc::new(Handle { file: file.clone(), inode, appends: options.appends, seen_errors }));
             file
         };
-        if !is_made {
-            self.make_soon(&file);
+        if !is_created {
+            self.create_soon(&file);
         }
-        Ok(Opened { handle, keeps_cache, changed })
+        Ok(OpenReply { handle, keeps_cache, changed })
     }
 
     fn handle(&self, handle: u64) -> Result<Arc<Handle<R>>, i32> {
@@ -143,8 +156,8 @@ impl<R: Remote> Volume<R> {
         let handle = self.handle(handle)?;
         self.on_write(handle.inode);
         match handle.appends {
-            true => handle.file.append(content, &handle.seen).await,
-            false => handle.file.write(offset, content, &handle.seen).await,
+            true => handle.file.append(content, &handle.seen_errors).await,
+            false => handle.file.write(offset, content, &handle.seen_errors).await,
         }
     }
 
@@ -152,45 +165,45 @@ impl<R: Remote> Volume<R> {
     pub async fn write_back(&self, handle: u64, offset: u64, content: &[u8]) -> Result<(), i32> {
         let handle = self.handle(handle)?;
         self.on_write(handle.inode);
-        handle.file.write(offset, content, &handle.seen).await
+        handle.file.write(offset, content, &handle.seen_errors).await
     }
 
     fn on_write(&self, inode: u64) {
-        lock(&self.attributes).forget(inode);
-        lock(&self.kept).remove(&inode);
+        lock(&self.attributes).remove(inode);
+        lock(&self.cached_etags).remove(&inode);
         self.on_change(inode);
     }
 
     pub async fn flush(&self, handle: u64) -> Result<(), i32> {
         let handle = self.handle(handle)?;
-        handle.file.flush(&handle.seen).await
+        handle.file.flush(&handle.seen_errors).await
     }
 
     pub async fn sync(&self, handle: u64) -> Result<(), i32> {
         let handle = self.handle(handle)?;
-        handle.file.sync(&handle.seen).await
+        handle.file.sync(&handle.seen_errors).await
     }
 
     pub async fn sync_directory(&self, inode: u64) -> Result<(), i32> {
-        self.make_within(inode).await;
+        self.create_deferred_below(inode).await;
         let path = self.shared.path(inode)?;
-        self.shared.patience.insist(format!("flush {path}"), |_| self.remote().sync(&path)).await
+        self.shared.retry.run(format!("flush {path}"), |_| self.remote().sync(&path)).await
     }
 
     pub async fn release(&self, handle: u64) {
         let Some(handle) = lock(&self.handles).remove(&handle) else { return };
         // Pages that were mapped are written after the last close.
-        handle.file.settle().await;
+        handle.file.upload_all().await;
         let path = self.shared.inodes().path(handle.inode);
-        let last = {
+        let get_any = {
             let mut files = lock(&self.files);
-            let last = self.shared.inodes().release(handle.inode);
-            if last {
+            let get_any = self.shared.inodes().release(handle.inode);
+            if get_any {
                 files.remove(&handle.inode);
             }
-            last
+            get_any
         };
-        if last
+        if get_any
             && lock(&self.hidden).remove(&handle.inode)
             && let Some(path) = path
         {
@@ -198,14 +211,14 @@ impl<R: Remote> Volume<R> {
             let mut inodes = self.shared.inodes();
             let parent = inodes.parent(handle.inode);
             let name = path.rsplit('/').next().unwrap_or(&path).to_owned();
-            inodes.take_name(parent, &name);
+            inodes.remove_name(parent, &name);
         }
     }
 
     /// All that programs have written is sent; for the end of the mount.
-    pub async fn settle(&self) {
+    pub async fn upload_all(&self) {
         for file in self.open_within(ROOT) {
-            file.settle().await;
+            file.upload_all().await;
         }
     }
 }

@@ -3,37 +3,37 @@
 
 use std::time::SystemTime;
 
-use super::{Found, Volume, lock};
+use super::{Lookup, Volume, lock};
 use crate::inodes::Kind;
-use crate::remote::{Problem, Remote, Status};
+use crate::remote::{Remote, RemoteError, Status};
 
 impl<R: Remote> Volume<R> {
     pub async fn read_link(&self, inode: u64) -> Result<Vec<u8>, i32> {
         let path = self.shared.path(inode)?;
-        self.shared.patience.insist(format!("read the link {path}"), |_| self.remote().read_link(&path)).await
+        self.shared.retry.run(format!("read the link {path}"), |_| self.remote().read_link(&path)).await
     }
 
-    pub async fn make_link(&self, parent: u64, name: &str, text: &[u8]) -> Result<Found, i32> {
-        let path = self.path_of(parent, name)?;
-        let made = self.shared.patience.insist(format!("make the link {path}"), |again| {
+    pub async fn create_link(&self, parent: u64, name: &str, text: &[u8]) -> Result<Lookup, i32> {
+        let path = self.child_path(parent, name)?;
+        let created_dirs = self.shared.retry.run(format!("make the link {path}"), |is_retry| {
             let path = path.clone();
             async move {
-                match self.remote().make_link(&path, text).await {
-                    Err(Problem::Refused { errno: libc::EEXIST, why }) if again => {
+                match self.remote().create_link(&path, text).await {
+                    Err(RemoteError::Permanent { errno: libc::EEXIST, why }) if is_retry => {
                         // One with the same text is what the first try made, most likely.
                         match self.remote().read_link(&path).await {
-                            Ok(made) if made == text => Ok(()),
-                            Err(Problem::Passing { why }) => Err(Problem::Passing { why }),
-                            _ => Err(Problem::Refused { errno: libc::EEXIST, why }),
+                            Ok(created_dirs) if created_dirs == text => Ok(()),
+                            Err(RemoteError::Transient { why }) => Err(RemoteError::Transient { why }),
+                            _ => Err(RemoteError::Permanent { errno: libc::EEXIST, why }),
                         }
                     }
-                    made => made,
+                    created_dirs => created_dirs,
                 }
             }
         });
-        made.await.inspect_err(|errno| self.on_others_name(parent, *errno))?;
-        lock(&self.later).on_made(parent);
+        created_dirs.await.inspect_err(|errno| self.on_foreign_entry(parent, *errno))?;
+        lock(&self.deferred).on_created(parent);
         let (length, modified) = (text.len() as u64, SystemTime::now());
-        Ok(self.told_of(parent, name, Status { kind: Kind::Link, length, modified, etag: String::new() }))
+        Ok(self.record_lookup(parent, name, Status { kind: Kind::Link, length, modified, etag: String::new() }))
     }
 }

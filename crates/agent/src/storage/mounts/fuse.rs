@@ -1,5 +1,5 @@
 //! FUSE mounts of volumes that are stored on the server, for nodes that cannot see the server's directories. Each is
-//! served by a mount process (`corro_mount`), which ends when the agent closes its lifeline pipe. One supervisor thread
+//! process by a mount process (`corro_mount`), which ends when the agent closes its lifeline pipe. One supervisor thread
 //! per mount renews the access token before it expires and mounts again if the mount process was killed. A token goes
 //! from the server's response into a pipe and nowhere else.
 
@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use corro_model::node::{NodeCredential, PASSES_PATH, Pass, PassRequest, bearer};
-use corro_mount::process::{self, Served};
+use corro_mount::process::{self, MountProcess};
 use corro_mount::settings::{Authority, Login, Settings};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
@@ -79,7 +79,7 @@ struct MountSupervisor {
 }
 
 struct ServedMount {
-    served: Served,
+    process: MountProcess,
     /// When the next token is requested.
     renew_at: Instant,
 }
@@ -113,22 +113,22 @@ impl MountSupervisor {
             request_s: None,
             lifeline: true,
         };
-        let served = process::start(Path::new(SELF_EXE), &settings, Stdio::inherit());
-        let served = served.map_err(|error| MountError::Remote { why: chain(&error) })?;
+        let process = process::start(Path::new(SELF_EXE), &settings, Stdio::inherit());
+        let process = process.map_err(|error| MountError::Remote { why: chain(&error) })?;
         if !mountinfo::is_mounted(&self.at).map_err(MountError::MountPoint)? {
-            self.end(served);
+            self.end(process);
             return Err(MountError::MountPoint(io::Error::other(
                 "the mount point was replaced by a symbolic link while mounting",
             )));
         }
-        Ok(ServedMount { served, renew_at: renewal_time(pass.lifetime_s) })
+        Ok(ServedMount { process, renew_at: renewal_time(pass.lifetime_s) })
     }
 
     fn run(&self, mut mount: ServedMount, closed: &mpsc::Receiver<()>) {
         let mut next_start = Instant::now();
         while let Err(RecvTimeoutError::Timeout) = closed.recv_timeout(POLL_INTERVAL) {
             let at = self.at.display();
-            if let Ok(Some(status)) = mount.served.child.try_wait() {
+            if let Ok(Some(status)) = mount.process.child.try_wait() {
                 if Instant::now() < next_start {
                     continue;
                 }
@@ -143,7 +143,7 @@ impl MountSupervisor {
             } else if Instant::now() >= mount.renew_at {
                 mount.renew_at = match self.tokens.request_token(&self.wanted, Duration::ZERO) {
                     Ok(pass) => {
-                        let _ = mount.served.renew(&Login::Sas(pass.signature));
+                        let _ = mount.process.renew(&Login::Sas(pass.signature));
                         renewal_time(pass.lifetime_s)
                     }
                     Err(error) => {
@@ -153,15 +153,15 @@ impl MountSupervisor {
                 };
             }
         }
-        self.end(mount.served);
+        self.end(mount.process);
     }
 
-    fn end(&self, mut served: Served) {
+    fn end(&self, mut process: MountProcess) {
         if let Err(error) = mountinfo::unmount_layers(&self.at) {
             tracing::warn!(%error, "{} cannot be unmounted", self.at.display());
         }
-        drop(served.lifeline.take());
-        self.deadline.wait_for(&mut served.child);
+        drop(process.lifeline.take());
+        self.deadline.wait_for(&mut process.child);
     }
 }
 

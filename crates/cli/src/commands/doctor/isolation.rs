@@ -102,7 +102,7 @@ fn openat2() -> Finding {
 fn fuse() -> Finding {
     let place = std::env::temp_dir().join(format!("corro-doctor-{}", std::process::id()));
     let checked = match std::fs::create_dir(&place) {
-        Ok(()) => corro_mount::process::check(&place).map_err(|error| error.to_string()),
+        Ok(()) => corro_mount::process::check_mount_point(&place).map_err(|error| error.to_string()),
         Err(error) => Err(format!("cannot make {}: {error}", place.display())),
     };
     let _ = std::fs::remove_dir(&place);

@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::*;
+use crate::fake_remote::FakeRemote;
 use crate::inodes::ROOT;
-use crate::memory::Memory;
 use corro_test_support::rng::SplitMix64;
 
-fn volume(seed: u64, losses: u64) -> Volume<Memory> {
-    let patience = Patience::new(Duration::from_secs(60), "the share".to_owned());
-    Volume::new(Memory::new(seed, losses), patience, Runtime::current())
+fn volume(seed: u64, losses: u64) -> Volume<FakeRemote> {
+    let retry = RetryPolicy::new(Duration::from_secs(60), "the share".to_owned());
+    Volume::new(FakeRemote::new(seed, losses), retry, Runtime::current())
 }
 
-const PLAIN: How = How { appends: false, truncates: false, exclusive: false, thread: 1 };
-const APPENDS: How = How { appends: true, ..PLAIN };
+const PLAIN: OpenOptions = OpenOptions { appends: false, truncates: false, exclusive: false, thread: 1 };
+const APPENDS: OpenOptions = OpenOptions { appends: true, ..PLAIN };
 
 #[tokio::test]
 async fn what_is_written_is_read_before_and_after_it_arrived() {
@@ -30,8 +30,8 @@ async fn what_is_written_is_read_before_and_after_it_arrived() {
     volume.resize(found.inode, 2).await.expect("cut");
     assert_eq!(&volume.read(opened.handle, 0, 100).await.expect("read")[..], b"he");
     volume.release(opened.handle).await;
-    assert!(matches!(volume.create(ROOT, "f", How { exclusive: true, ..PLAIN }).await, Err(libc::EEXIST)));
-    let (_, opened) = volume.create(ROOT, "f", How { truncates: true, ..PLAIN }).await.expect("opened");
+    assert!(matches!(volume.create(ROOT, "f", OpenOptions { exclusive: true, ..PLAIN }).await, Err(libc::EEXIST)));
+    let (_, opened) = volume.create(ROOT, "f", OpenOptions { truncates: true, ..PLAIN }).await.expect("opened");
     assert_eq!(volume.read(opened.handle, 0, 9).await.expect("read").len(), 0);
 }
 
@@ -81,11 +81,11 @@ async fn with_a_write_cache_a_closed_file_that_changed_has_another_number() {
     // While it is open it stays what it is.
     let opened = volume.open(second.inode, PLAIN).await.expect("opened");
     volume.remote().put("f", b"the third");
-    let again = volume.open(second.inode, APPENDS).await.expect("opened");
+    let is_retry = volume.open(second.inode, APPENDS).await.expect("opened");
     assert_eq!(volume.look_up(ROOT, "f").await.expect("there").inode, second.inode);
     // Pages have their place, though they come by a handle that appends.
-    volume.write_back(again.handle, 1, b"HE").await.expect("written");
-    for handle in [opened.handle, again.handle] {
+    volume.write_back(is_retry.handle, 1, b"HE").await.expect("written");
+    for handle in [opened.handle, is_retry.handle] {
         volume.flush(handle).await.expect("sent");
         volume.release(handle).await;
     }
@@ -93,10 +93,10 @@ async fn with_a_write_cache_a_closed_file_that_changed_has_another_number() {
     let third = volume.look_up(ROOT, "f").await.expect("there").inode;
     assert_ne!(third, second.inode, "somebody may have changed it after it was closed here");
     let opened =
-        volume.open(third, How { truncates: true, ..PLAIN }).await.expect("a file that is cut is the kernel's");
+        volume.open(third, OpenOptions { truncates: true, ..PLAIN }).await.expect("a file that is cut is the kernel's");
     volume.release(opened.handle).await;
     // Also in a directory of which every name was known.
-    let directory = volume.make_directory(ROOT, "d").await.expect("made").inode;
+    let directory = volume.create_directory(ROOT, "d").await.expect("made").inode;
     let (found, opened) = volume.create(directory, "f", PLAIN).await.expect("made");
     volume.release(opened.handle).await;
     assert!(matches!(volume.open(found.inode, PLAIN).await, Err(libc::ESTALE)));
@@ -138,8 +138,8 @@ async fn errors_are_kept_for_those_who_wrote() {
 
 #[tokio::test]
 async fn a_server_that_stays_away_is_an_error_in_the_end() {
-    let patience = Patience::new(Duration::from_millis(200), "the share".to_owned());
-    let volume = Volume::new(Memory::new(4, 0), patience, Runtime::current());
+    let retry = RetryPolicy::new(Duration::from_millis(200), "the share".to_owned());
+    let volume = Volume::new(FakeRemote::new(4, 0), retry, Runtime::current());
     let (_, opened) = volume.create(ROOT, "f", PLAIN).await.expect("made");
     volume.write(opened.handle, 0, b"1").await.expect("not sent yet");
     volume.remote().fail_always();
@@ -168,7 +168,7 @@ async fn an_open_file_outlives_its_name() {
     volume.remove(ROOT, "f", Kind::File).await.expect("removed");
     assert!(matches!(volume.look_up(ROOT, "f").await, Err(libc::ENOENT)));
     assert_eq!(&volume.read(opened.handle, 0, 9).await.expect("read")[..], b"data");
-    assert!(volume.remote().paths().iter().all(|path| Volume::<Memory>::is_hidden(path)));
+    assert!(volume.remote().paths().iter().all(|path| Volume::<FakeRemote>::is_hidden(path)));
     volume.release(opened.handle).await;
     assert!(volume.remote().paths().is_empty());
 }
@@ -176,7 +176,7 @@ async fn an_open_file_outlives_its_name() {
 #[tokio::test]
 async fn directories_are_read_page_by_page() {
     let volume = volume(7, 20);
-    let directory = volume.make_directory(ROOT, "d").await.expect("made").inode;
+    let directory = volume.create_directory(ROOT, "d").await.expect("made").inode;
     let names: Vec<String> = (0..20).map(|number| format!("f{number:02}")).collect();
     for name in &names {
         volume.remote().put(&format!("d/{name}"), b"x");
@@ -199,8 +199,8 @@ async fn directories_are_read_page_by_page() {
 #[tokio::test]
 async fn a_new_directory_is_known_whole_for_a_moment_only() {
     let volume = volume(8, 0);
-    let directory = volume.make_directory(ROOT, "d").await.expect("made").inode;
-    assert!(volume.is_known_whole(directory) && !volume.is_known_whole(ROOT));
+    let directory = volume.create_directory(ROOT, "d").await.expect("made").inode;
+    assert!(volume.is_fully_known(directory) && !volume.is_fully_known(ROOT));
     let (found, opened) = volume.create(directory, "f", PLAIN).await.expect("made");
     volume.release(opened.handle).await;
     assert_eq!(volume.look_up(directory, "f").await.expect("there").inode, found.inode);
@@ -208,12 +208,12 @@ async fn a_new_directory_is_known_whole_for_a_moment_only() {
     // What is renamed into it, or forgotten, has to be asked for.
     volume.forget(found.inode, 2);
     assert!(volume.look_up(directory, "f").await.is_ok());
-    let other = volume.make_directory(ROOT, "e").await.expect("made").inode;
+    let other = volume.create_directory(ROOT, "e").await.expect("made").inode;
     volume.remote().put("h", b"x");
     volume.rename((ROOT, "h"), (other, "h"), true).await.expect("renamed");
     assert!(volume.look_up(other, "h").await.is_ok());
     // Whoever is first to make a log, the others append to it.
-    let logs = volume.make_directory(ROOT, "logs").await.expect("made").inode;
+    let logs = volume.create_directory(ROOT, "logs").await.expect("made").inode;
     volume.remote().put("logs/stdout.txt", b"first\n");
     let (found, _) = volume.create(logs, "stdout.txt", APPENDS).await.expect("opened");
     assert_eq!(found.status.length, 6);
@@ -222,9 +222,9 @@ async fn a_new_directory_is_known_whole_for_a_moment_only() {
 /// A file that is made to be written goes to the server with its content, in one request.
 #[tokio::test]
 async fn a_new_file_is_made_when_it_is_closed_or_looked_for() {
-    const CUT: How = How { truncates: true, ..PLAIN };
+    const CUT: OpenOptions = OpenOptions { truncates: true, ..PLAIN };
     let volume = volume(15, 0);
-    let directory = volume.make_directory(ROOT, "d").await.expect("made").inode;
+    let directory = volume.create_directory(ROOT, "d").await.expect("made").inode;
     let is_there = |path: &str| volume.remote().paths().contains(&path.to_owned());
     let (found, opened) = volume.create(directory, "f", CUT).await.expect("made");
     volume.write(opened.handle, 0, b"content").await.expect("written");
@@ -252,7 +252,7 @@ async fn a_new_file_is_made_when_it_is_closed_or_looked_for() {
     let (_, removed) = volume.create(directory, "removed", CUT).await.expect("made");
     volume.remove(directory, "removed", Kind::File).await.expect("removed");
     volume.release(removed.handle).await;
-    assert!(volume.remote().paths().iter().all(|path| !Volume::<Memory>::is_hidden(path) && path != "d/removed"));
+    assert!(volume.remote().paths().iter().all(|path| !Volume::<FakeRemote>::is_hidden(path) && path != "d/removed"));
     // Whoever asks for the directory finds it in there.
     assert!(matches!(volume.look_up(directory, "listed").await, Err(libc::ENOENT)));
     let (_, _listed) = volume.create(directory, "listed", CUT).await.expect("made");
@@ -267,7 +267,7 @@ async fn a_new_file_is_made_when_it_is_closed_or_looked_for() {
         names.extend(entries.into_iter().map(|entry| entry.name));
     }
     assert_eq!(names, ["empty", "f", "g", "listed", "new", "read"]);
-    let other = volume.make_directory(ROOT, "e").await.expect("made").inode;
+    let other = volume.create_directory(ROOT, "e").await.expect("made").inode;
     let (_, _kept) = volume.create(other, "kept", CUT).await.expect("made");
     assert_eq!(volume.remove(ROOT, "e", Kind::Directory).await, Err(libc::ENOTEMPTY));
     // And one that stays open is there soon.
@@ -281,9 +281,9 @@ async fn a_new_file_is_made_when_it_is_closed_or_looked_for() {
 
 #[tokio::test]
 async fn a_new_file_that_cannot_be_made_later_is_an_error_when_it_is_closed() {
-    const CUT: How = How { truncates: true, ..PLAIN };
+    const CUT: OpenOptions = OpenOptions { truncates: true, ..PLAIN };
     let volume = volume(16, 0);
-    let directory = volume.make_directory(ROOT, "d").await.expect("made").inode;
+    let directory = volume.create_directory(ROOT, "d").await.expect("made").inode;
     let (_, opened) = volume.create(directory, "f", CUT).await.expect("made");
     volume.remote().remove("d", Kind::Directory).await.expect("by somebody else");
     volume.write(opened.handle, 0, b"content").await.expect("not sent yet");
@@ -294,9 +294,9 @@ async fn a_new_file_that_cannot_be_made_later_is_an_error_when_it_is_closed() {
     assert!(matches!(volume.look_up(ROOT, "g").await, Err(libc::ENOENT)));
     let (_, _opened) = volume.create(ROOT, "g", CUT).await.expect("made");
     assert!(volume.remote().content("g").is_some());
-    for (name, how) in [("h", How { exclusive: true, ..CUT }), ("i", PLAIN), ("j", APPENDS)] {
+    for (name, options) in [("h", OpenOptions { exclusive: true, ..CUT }), ("i", PLAIN), ("j", APPENDS)] {
         assert!(matches!(volume.look_up(ROOT, name).await, Err(libc::ENOENT)));
-        let (_, _opened) = volume.create(ROOT, name, how).await.expect("made");
+        let (_, _opened) = volume.create(ROOT, name, options).await.expect("made");
         assert!(volume.remote().content(name).is_some(), "{name}");
     }
     assert!(matches!(volume.look_up(ROOT, "k").await, Err(libc::ENOENT)));
@@ -320,7 +320,8 @@ async fn random_work_ends_as_on_a_disk() {
                     let truncates = rng.below(3) == 0;
                     // As the kernel does.
                     let _ = volume.look_up(ROOT, &name).await;
-                    let (found, opened) = volume.create(ROOT, &name, How { truncates, ..PLAIN }).await.expect("opened");
+                    let (found, opened) =
+                        volume.create(ROOT, &name, OpenOptions { truncates, ..PLAIN }).await.expect("opened");
                     let content = model.entry(name.clone()).or_default();
                     if truncates {
                         content.clear();
@@ -365,10 +366,10 @@ async fn random_work_ends_as_on_a_disk() {
             for (name, inode, handle) in &open {
                 let expected = &model[name];
                 let (start, length) = (rng.below(30), 1 + rng.below(40));
-                let seen = volume.read(*handle, start, length).await.expect("read");
+                let seen_errors = volume.read(*handle, start, length).await.expect("read");
                 let from = (start as usize).min(expected.len());
                 let to = ((start + length) as usize).min(expected.len());
-                assert_eq!(&seen[..], &expected[from..to], "seed {seed} step {step}");
+                assert_eq!(&seen_errors[..], &expected[from..to], "seed {seed} step {step}");
                 let status = volume.attributes(*inode).await.expect("known");
                 assert_eq!(status.length, expected.len() as u64, "seed {seed} step {step}");
             }
@@ -377,12 +378,12 @@ async fn random_work_ends_as_on_a_disk() {
             volume.flush(handle).await.expect("sent");
             volume.release(handle).await;
         }
-        let left: BTreeMap<String, Vec<u8>> = volume
+        let retired_name: BTreeMap<String, Vec<u8>> = volume
             .remote()
             .paths()
             .into_iter()
             .map(|path| (path.clone(), volume.remote().content(&path).expect("there")))
             .collect();
-        assert_eq!(left, model, "seed {seed}");
+        assert_eq!(retired_name, model, "seed {seed}");
     }
 }

@@ -15,49 +15,54 @@ use fuser::{
 };
 use tokio::runtime::Handle as Runtime;
 
-use crate::cache::BELIEVED;
+use crate::attr_cache::ATTR_TTL;
 use crate::inodes::Kind;
-use crate::lane;
 use crate::remote::{Remote, Status};
-use crate::volume::{How, Opened, Volume};
+use crate::thread_runtime;
+use crate::volume::{OpenOptions, OpenReply, Volume};
 
 /// How things look that the share says nothing about.
 #[derive(Clone, Copy, Debug)]
-pub struct Look {
+pub struct OwnerAndModes {
     pub file_mode: u16,
     pub directory_mode: u16,
     pub uid: u32,
     pub gid: u32,
 }
 
-pub struct Mounted<R: Remote> {
+pub struct FuseFs<R: Remote> {
     volume: Arc<Volume<R>>,
     runtime: Runtime,
-    look: Look,
+    owner_and_modes: OwnerAndModes,
     notifier: Arc<OnceLock<Notifier>>,
 }
 
 /// Told of with `statfs` where the share has no quota: the service's own limit.
-const UNBOUNDED: u64 = 5 << 40;
-const BLOCK: u32 = 4096;
+const DEFAULT_CAPACITY_BYTES: u64 = 5 << 40;
+const BLOCK_BYTES: u32 = 4096;
 /// Entries that are handed to the kernel at once fit into this many.
-const LISTED: usize = 200;
+const MAX_READDIR_ENTRIES: usize = 200;
 /// A share has no generations: a number is never used twice.
 const GENERATION: Generation = Generation(0);
 
-impl<R: Remote> Mounted<R> {
-    pub fn new(volume: Arc<Volume<R>>, runtime: Runtime, look: Look, notifier: Arc<OnceLock<Notifier>>) -> Mounted<R> {
-        Mounted { volume, runtime, look, notifier }
+impl<R: Remote> FuseFs<R> {
+    pub fn new(
+        volume: Arc<Volume<R>>,
+        runtime: Runtime,
+        owner_and_modes: OwnerAndModes,
+        notifier: Arc<OnceLock<Notifier>>,
+    ) -> FuseFs<R> {
+        FuseFs { volume, runtime, owner_and_modes, notifier }
     }
 
-    fn wait<T>(&self, work: impl Future<Output = T>) -> T {
-        lane::wait(&self.runtime, work)
+    fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
+        thread_runtime::block_on(&self.runtime, work)
     }
 
     fn attributes(&self, inode: u64, status: &Status) -> FileAttr {
         let (kind, perm, nlink) = match status.kind {
-            Kind::File => (FileType::RegularFile, self.look.file_mode, 1),
-            Kind::Directory => (FileType::Directory, self.look.directory_mode, 2),
+            Kind::File => (FileType::RegularFile, self.owner_and_modes.file_mode, 1),
+            Kind::Directory => (FileType::Directory, self.owner_and_modes.directory_mode, 2),
             // As every Linux file system has it: nobody looks at these.
             Kind::Link => (FileType::Symlink, 0o777, 1),
         };
@@ -73,8 +78,8 @@ impl<R: Remote> Mounted<R> {
             kind,
             perm,
             nlink,
-            uid: self.look.uid,
-            gid: self.look.gid,
+            uid: self.owner_and_modes.uid,
+            gid: self.owner_and_modes.gid,
             rdev: 0,
             blksize: 1 << 20,
             flags: 0,
@@ -82,14 +87,14 @@ impl<R: Remote> Mounted<R> {
     }
 
     /// What an `open` tells the kernel.
-    fn opened(&self, inode: u64, opened: &Opened, how: How) -> FopenFlags {
+    fn open_flags(&self, inode: u64, opened: &OpenReply, options: OpenOptions) -> FopenFlags {
         if opened.changed
             && let Some(notifier) = self.notifier.get()
         {
             // Only its attributes: the pages go because they are not said to be kept.
             let _ = notifier.inval_inode(INodeNo(inode), -1, 0);
         }
-        match (how.appends, opened.keeps_cache) {
+        match (options.appends, opened.keeps_cache) {
             // The kernel does not know where the block lands, so it must keep nothing of it.
             (true, _) => FopenFlags::FOPEN_DIRECT_IO,
             (false, true) => FopenFlags::FOPEN_KEEP_CACHE,
@@ -107,8 +112,8 @@ fn text(name: &OsStr) -> Result<&str, i32> {
     name.to_str().ok_or(libc::EILSEQ)
 }
 
-fn how(flags: i32, request: &Request) -> How {
-    How {
+fn open_options(flags: i32, request: &Request) -> OpenOptions {
+    OpenOptions {
         thread: request.pid(),
         appends: flags & libc::O_APPEND != 0,
         truncates: flags & libc::O_TRUNC != 0,
@@ -116,9 +121,9 @@ fn how(flags: i32, request: &Request) -> How {
     }
 }
 
-impl<R: Remote> Filesystem for Mounted<R> {
+impl<R: Remote> Filesystem for FuseFs<R> {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        for wish in [
+        for capability in [
             InitFlags::FUSE_ATOMIC_O_TRUNC,
             InitFlags::FUSE_AUTO_INVAL_DATA,
             InitFlags::FUSE_DO_READDIRPLUS,
@@ -127,7 +132,7 @@ impl<R: Remote> Filesystem for Mounted<R> {
             InitFlags::FUSE_ASYNC_DIO,
         ] {
             // An older kernel does without.
-            let _ = config.add_capabilities(wish);
+            let _ = config.add_capabilities(capability);
         }
         if self.volume.has_write_cache() && config.add_capabilities(InitFlags::FUSE_WRITEBACK_CACHE).is_err() {
             tracing::warn!("this kernel does not keep what is written: --write-cache changes nothing");
@@ -140,13 +145,13 @@ impl<R: Remote> Filesystem for Mounted<R> {
     }
 
     fn destroy(&mut self) {
-        self.wait(self.volume.settle());
+        self.block_on(self.volume.upload_all());
     }
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let found = text(name).and_then(|name| self.wait(self.volume.look_up(parent.0, name)));
+        let found = text(name).and_then(|name| self.block_on(self.volume.look_up(parent.0, name)));
         match found {
-            Ok(found) => reply.entry(&BELIEVED, &self.attributes(found.inode, &found.status), GENERATION),
+            Ok(found) => reply.entry(&ATTR_TTL, &self.attributes(found.inode, &found.status), GENERATION),
             Err(number) => reply.error(errno(number)),
         }
     }
@@ -156,8 +161,8 @@ impl<R: Remote> Filesystem for Mounted<R> {
     }
 
     fn getattr(&self, _request: &Request, inode: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
-        match self.wait(self.volume.attributes(inode.0)) {
-            Ok(status) => reply.attr(&BELIEVED, &self.attributes(inode.0, &status)),
+        match self.block_on(self.volume.attributes(inode.0)) {
+            Ok(status) => reply.attr(&ATTR_TTL, &self.attributes(inode.0, &status)),
             Err(number) => reply.error(errno(number)),
         }
     }
@@ -194,8 +199,8 @@ impl<R: Remote> Filesystem for Mounted<R> {
             }
             self.volume.attributes(inode.0).await
         };
-        match self.wait(set) {
-            Ok(status) => reply.attr(&BELIEVED, &self.attributes(inode.0, &status)),
+        match self.block_on(set) {
+            Ok(status) => reply.attr(&ATTR_TTL, &self.attributes(inode.0, &status)),
             Err(number) => reply.error(errno(number)),
         }
     }
@@ -213,45 +218,48 @@ impl<R: Remote> Filesystem for Mounted<R> {
         if mode & libc::S_IFMT != libc::S_IFREG && mode & libc::S_IFMT != 0 {
             return reply.error(Errno::EPERM);
         }
-        let how = How { exclusive: true, ..How::default() };
+        let options = OpenOptions { exclusive: true, ..OpenOptions::default() };
         let made = text(name).and_then(|name| {
-            self.wait(async {
-                let (found, opened) = self.volume.create(parent.0, name, how).await?;
+            self.block_on(async {
+                let (found, opened) = self.volume.create(parent.0, name, options).await?;
                 self.volume.release(opened.handle).await;
                 Ok(found)
             })
         });
         match made {
-            Ok(found) => reply.entry(&BELIEVED, &self.attributes(found.inode, &found.status), GENERATION),
+            Ok(found) => reply.entry(&ATTR_TTL, &self.attributes(found.inode, &found.status), GENERATION),
             Err(number) => reply.error(errno(number)),
         }
     }
 
     fn mkdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, _mode: u32, _umask: u32, reply: ReplyEntry) {
-        match text(name).and_then(|name| self.wait(self.volume.make_directory(parent.0, name))) {
-            Ok(found) => reply.entry(&BELIEVED, &self.attributes(found.inode, &found.status), GENERATION),
+        match text(name).and_then(|name| self.block_on(self.volume.create_directory(parent.0, name))) {
+            Ok(found) => reply.entry(&ATTR_TTL, &self.attributes(found.inode, &found.status), GENERATION),
             Err(number) => reply.error(errno(number)),
         }
     }
 
     fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        done(text(name).and_then(|name| self.wait(self.volume.remove(parent.0, name, Kind::File))), reply);
+        reply_empty(text(name).and_then(|name| self.block_on(self.volume.remove(parent.0, name, Kind::File))), reply);
     }
 
     fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        done(text(name).and_then(|name| self.wait(self.volume.remove(parent.0, name, Kind::Directory))), reply);
+        reply_empty(
+            text(name).and_then(|name| self.block_on(self.volume.remove(parent.0, name, Kind::Directory))),
+            reply,
+        );
     }
 
     fn symlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let target = target.as_os_str().as_bytes();
-        match text(name).and_then(|name| self.wait(self.volume.make_link(parent.0, name, target))) {
-            Ok(found) => reply.entry(&BELIEVED, &self.attributes(found.inode, &found.status), GENERATION),
+        match text(name).and_then(|name| self.block_on(self.volume.create_link(parent.0, name, target))) {
+            Ok(found) => reply.entry(&ATTR_TTL, &self.attributes(found.inode, &found.status), GENERATION),
             Err(number) => reply.error(errno(number)),
         }
     }
 
     fn readlink(&self, _request: &Request, inode: INodeNo, reply: ReplyData) {
-        match self.wait(self.volume.read_link(inode.0)) {
+        match self.block_on(self.volume.read_link(inode.0)) {
             Ok(text) => reply.data(&text),
             Err(number) => reply.error(errno(number)),
         }
@@ -278,15 +286,15 @@ impl<R: Remote> Filesystem for Mounted<R> {
         };
         let names = text(name).and_then(|name| Ok((name, text(new_name)?)));
         let renamed = names.and_then(|(name, new_name)| {
-            self.wait(self.volume.rename((parent.0, name), (new_parent.0, new_name), replace))
+            self.block_on(self.volume.rename((parent.0, name), (new_parent.0, new_name), replace))
         });
-        done(renamed, reply);
+        reply_empty(renamed, reply);
     }
 
     fn open(&self, request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let how = how(flags.0, request);
-        match self.wait(self.volume.open(inode.0, how)) {
-            Ok(opened) => reply.opened(FileHandle(opened.handle), self.opened(inode.0, &opened, how)),
+        let options = open_options(flags.0, request);
+        match self.block_on(self.volume.open(inode.0, options)) {
+            Ok(opened) => reply.opened(FileHandle(opened.handle), self.open_flags(inode.0, &opened, options)),
             Err(number) => reply.error(errno(number)),
         }
     }
@@ -301,15 +309,15 @@ impl<R: Remote> Filesystem for Mounted<R> {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let how = how(flags, request);
-        match text(name).and_then(|name| self.wait(self.volume.create(parent.0, name, how))) {
+        let options = open_options(flags, request);
+        match text(name).and_then(|name| self.block_on(self.volume.create(parent.0, name, options))) {
             Ok((found, opened)) => {
                 let attributes = self.attributes(found.inode, &found.status);
-                let flags = match how.appends {
+                let flags = match options.appends {
                     true => FopenFlags::FOPEN_DIRECT_IO,
                     false => FopenFlags::empty(),
                 };
-                reply.created(&BELIEVED, &attributes, GENERATION, FileHandle(opened.handle), flags);
+                reply.created(&ATTR_TTL, &attributes, GENERATION, FileHandle(opened.handle), flags);
             }
             Err(number) => reply.error(errno(number)),
         }
@@ -326,7 +334,7 @@ impl<R: Remote> Filesystem for Mounted<R> {
         _owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        match self.wait(self.volume.read(handle.0, offset, u64::from(size))) {
+        match self.block_on(self.volume.read(handle.0, offset, u64::from(size))) {
             Ok(content) => reply.data(&content),
             Err(number) => reply.error(errno(number)),
         }
@@ -345,8 +353,8 @@ impl<R: Remote> Filesystem for Mounted<R> {
         reply: ReplyWrite,
     ) {
         let written = match write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
-            true => self.wait(self.volume.write_back(handle.0, offset, content)),
-            false => self.wait(self.volume.write(handle.0, offset, content)),
+            true => self.block_on(self.volume.write_back(handle.0, offset, content)),
+            false => self.block_on(self.volume.write(handle.0, offset, content)),
         };
         match written {
             Ok(()) => reply.written(content.len() as u32),
@@ -355,11 +363,11 @@ impl<R: Remote> Filesystem for Mounted<R> {
     }
 
     fn flush(&self, _request: &Request, _inode: INodeNo, handle: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
-        done(self.wait(self.volume.flush(handle.0)), reply);
+        reply_empty(self.block_on(self.volume.flush(handle.0)), reply);
     }
 
     fn fsync(&self, _request: &Request, _inode: INodeNo, handle: FileHandle, _data_only: bool, reply: ReplyEmpty) {
-        done(self.wait(self.volume.sync(handle.0)), reply);
+        reply_empty(self.block_on(self.volume.sync(handle.0)), reply);
     }
 
     fn release(
@@ -372,7 +380,7 @@ impl<R: Remote> Filesystem for Mounted<R> {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        self.wait(self.volume.release(handle.0));
+        self.block_on(self.volume.release(handle.0));
         reply.ok();
     }
 
@@ -386,7 +394,7 @@ impl<R: Remote> Filesystem for Mounted<R> {
             let _ = reply.add(INodeNo(known), at + 1, FileType::Directory, name);
         }
         let start = offset.saturating_sub(2);
-        match self.wait(self.volume.entries(inode.0, handle.0, start as usize, LISTED)) {
+        match self.block_on(self.volume.entries(inode.0, handle.0, start as usize, MAX_READDIR_ENTRIES)) {
             Ok(entries) => {
                 for (at, entry) in (start + 3..).zip(entries) {
                     let kind = self.attributes(0, &entry.status).kind;
@@ -418,15 +426,15 @@ impl<R: Remote> Filesystem for Mounted<R> {
             reply.add(INodeNo(known), at + 1, name, &Duration::ZERO, &attributes, GENERATION);
         }
         let start = offset.saturating_sub(2);
-        match self.wait(self.volume.entries(inode.0, handle.0, start as usize, LISTED)) {
+        match self.block_on(self.volume.entries(inode.0, handle.0, start as usize, MAX_READDIR_ENTRIES)) {
             Ok(entries) => {
                 for (at, entry) in (start + 3..).zip(entries) {
                     if Volume::<R>::is_hidden(&entry.name) {
                         continue;
                     }
-                    let found = self.volume.told_of(inode.0, &entry.name, entry.status);
+                    let found = self.volume.record_lookup(inode.0, &entry.name, entry.status);
                     let attributes = self.attributes(found.inode, &found.status);
-                    if reply.add(INodeNo(found.inode), at, &entry.name, &BELIEVED, &attributes, GENERATION) {
+                    if reply.add(INodeNo(found.inode), at, &entry.name, &ATTR_TTL, &attributes, GENERATION) {
                         self.volume.forget(found.inode, 1);
                         break;
                     }
@@ -443,15 +451,15 @@ impl<R: Remote> Filesystem for Mounted<R> {
     }
 
     fn fsyncdir(&self, _r: &Request, inode: INodeNo, _handle: FileHandle, _data_only: bool, reply: ReplyEmpty) {
-        done(self.wait(self.volume.sync_directory(inode.0)), reply);
+        reply_empty(self.block_on(self.volume.sync_directory(inode.0)), reply);
     }
 
     fn statfs(&self, _request: &Request, _inode: INodeNo, reply: ReplyStatfs) {
-        match self.wait(self.volume.room()) {
-            Ok(room) => {
-                let total = room.quota.unwrap_or(UNBOUNDED).max(room.used) / u64::from(BLOCK);
-                let free = total - room.used.div_ceil(u64::from(BLOCK)).min(total);
-                reply.statfs(total, free, free, 0, 0, BLOCK, 255, BLOCK);
+        match self.block_on(self.volume.space_info()) {
+            Ok(space) => {
+                let total = space.quota.unwrap_or(DEFAULT_CAPACITY_BYTES).max(space.used) / u64::from(BLOCK_BYTES);
+                let free = total - space.used.div_ceil(u64::from(BLOCK_BYTES)).min(total);
+                reply.statfs(total, free, free, 0, 0, BLOCK_BYTES, 255, BLOCK_BYTES);
             }
             Err(number) => reply.error(errno(number)),
         }
@@ -477,11 +485,11 @@ impl<R: Remote> Filesystem for Mounted<R> {
                 _ => Ok(()),
             }
         };
-        done(self.wait(grown), reply);
+        reply_empty(self.block_on(grown), reply);
     }
 }
 
-fn done(result: Result<(), i32>, reply: ReplyEmpty) {
+fn reply_empty(result: Result<(), i32>, reply: ReplyEmpty) {
     match result {
         Ok(()) => reply.ok(),
         Err(number) => reply.error(errno(number)),

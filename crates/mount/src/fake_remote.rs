@@ -7,47 +7,48 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 
 use crate::inodes::Kind;
-use crate::remote::{Answer, Block, Entry, Page, Problem, Remote, Room, Status};
-use crate::writeback::Piece;
+use crate::remote::{AppendBlock, Entry, Page, Remote, RemoteError, RemoteResult, SpaceInfo, Status};
+use crate::writeback::DirtyRange;
 use corro_test_support::rng::SplitMix64;
 
 const PAGE: usize = 3;
 
-pub struct Memory {
+pub struct FakeRemote {
     inner: Mutex<Inner>,
 }
 
 struct Inner {
-    things: BTreeMap<String, Thing>,
+    entries: BTreeMap<String, FakeEntry>,
     appended: BTreeMap<(u64, u64), u64>,
     changes: u64,
     rng: SplitMix64,
     /// Of a hundred requests so many get no answer, half of them after they were carried out.
-    losses: u64,
+    loss_percent: u64,
     quota: u64,
     /// How often something was written.
     writes: u64,
 }
 
 #[derive(Clone)]
-struct Thing {
+struct FakeEntry {
     kind: Kind,
     content: Vec<u8>,
     modified: SystemTime,
     change: u64,
 }
 
-fn refused<T>(errno: i32) -> Answer<T> {
-    Err(Problem::Refused { errno, why: format!("error {errno}") })
+fn permanent<T>(errno: i32) -> RemoteResult<T> {
+    Err(RemoteError::Permanent { errno, why: format!("error {errno}") })
 }
 
-impl Memory {
-    pub fn new(seed: u64, losses: u64) -> Memory {
-        let root = Thing { kind: Kind::Directory, content: Vec::new(), modified: UNIX_EPOCH, change: 0 };
-        let things = BTreeMap::from([(String::new(), root)]);
+impl FakeRemote {
+    pub fn new(seed: u64, loss_percent: u64) -> FakeRemote {
+        let root = FakeEntry { kind: Kind::Directory, content: Vec::new(), modified: UNIX_EPOCH, change: 0 };
+        let entries = BTreeMap::from([(String::new(), root)]);
         let rng = SplitMix64::new(seed);
-        let inner = Inner { things, appended: BTreeMap::new(), changes: 0, rng, losses, quota: u64::MAX, writes: 0 };
-        Memory { inner: Mutex::new(inner) }
+        let inner =
+            Inner { entries, appended: BTreeMap::new(), changes: 0, rng, loss_percent, quota: u64::MAX, writes: 0 };
+        FakeRemote { inner: Mutex::new(inner) }
     }
 
     pub fn set_quota(&self, quota: u64) {
@@ -59,29 +60,29 @@ impl Memory {
     }
 
     pub fn fail_always(&self) {
-        self.inner.lock().expect("free").losses = 100;
+        self.inner.lock().expect("free").loss_percent = 100;
     }
 
     pub fn content(&self, path: &str) -> Option<Vec<u8>> {
-        self.inner.lock().expect("free").things.get(path).map(|thing| thing.content.clone())
+        self.inner.lock().expect("free").entries.get(path).map(|thing| thing.content.clone())
     }
 
     /// As somebody on another machine does.
     pub fn put(&self, path: &str, content: &[u8]) {
         let mut inner = self.inner.lock().expect("free");
         let thing = inner.thing(Kind::File, content.to_vec());
-        inner.things.insert(path.to_owned(), thing);
+        inner.entries.insert(path.to_owned(), thing);
     }
 
     pub fn paths(&self) -> Vec<String> {
-        self.inner.lock().expect("free").things.keys().filter(|path| !path.is_empty()).cloned().collect()
+        self.inner.lock().expect("free").entries.keys().filter(|path| !path.is_empty()).cloned().collect()
     }
 
-    fn carry_out<T>(&self, work: impl FnOnce(&mut Inner) -> Answer<T>) -> Answer<T> {
+    fn carry_out<T>(&self, work: impl FnOnce(&mut Inner) -> RemoteResult<T>) -> RemoteResult<T> {
         let mut inner = self.inner.lock().expect("free");
-        let lost = || Err(Problem::Passing { why: "lost".into() });
-        let losses = inner.losses;
-        if inner.rng.below(100) < losses {
+        let lost = || Err(RemoteError::Transient { why: "lost".into() });
+        let loss_percent = inner.loss_percent;
+        if inner.rng.below(100) < loss_percent {
             return match inner.rng.below(2) {
                 0 => lost(),
                 _ => {
@@ -95,47 +96,47 @@ impl Memory {
 }
 
 impl Inner {
-    fn thing(&mut self, kind: Kind, content: Vec<u8>) -> Thing {
+    fn thing(&mut self, kind: Kind, content: Vec<u8>) -> FakeEntry {
         self.changes += 1;
-        Thing { kind, content, modified: UNIX_EPOCH + Duration::from_secs(self.changes), change: self.changes }
+        FakeEntry { kind, content, modified: UNIX_EPOCH + Duration::from_secs(self.changes), change: self.changes }
     }
 
-    fn file(&mut self, path: &str) -> Answer<&mut Thing> {
-        match self.things.get_mut(path) {
+    fn file(&mut self, path: &str) -> RemoteResult<&mut FakeEntry> {
+        match self.entries.get_mut(path) {
             Some(thing) if thing.kind == Kind::File => Ok(thing),
-            Some(_) => refused(libc::EISDIR),
-            None => refused(libc::ENOENT),
+            Some(_) => permanent(libc::EISDIR),
+            None => permanent(libc::ENOENT),
         }
     }
 
-    fn change(&mut self, path: &str, change: impl FnOnce(&mut Vec<u8>)) -> Answer<Status> {
+    fn change(&mut self, path: &str, change: impl FnOnce(&mut Vec<u8>)) -> RemoteResult<Status> {
         let quota = self.quota;
         let file = self.file(path)?;
         let mut content = file.content.clone();
         change(&mut content);
         if content.len() as u64 > quota {
-            return refused(libc::ENOSPC);
+            return permanent(libc::ENOSPC);
         }
         let thing = self.thing(Kind::File, content);
-        self.things.insert(path.to_owned(), thing.clone());
+        self.entries.insert(path.to_owned(), thing.clone());
         Ok(status(&thing))
     }
 
-    fn make(&mut self, path: &str, kind: Kind) -> Answer<()> {
+    fn make(&mut self, path: &str, kind: Kind) -> RemoteResult<()> {
         let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
-        if self.things.get(parent).is_none_or(|thing| thing.kind != Kind::Directory) {
-            return refused(libc::ENOENT);
+        if self.entries.get(parent).is_none_or(|thing| thing.kind != Kind::Directory) {
+            return permanent(libc::ENOENT);
         }
-        if self.things.contains_key(path) {
-            return refused(libc::EEXIST);
+        if self.entries.contains_key(path) {
+            return permanent(libc::EEXIST);
         }
         let thing = self.thing(kind, Vec::new());
-        self.things.insert(path.to_owned(), thing);
+        self.entries.insert(path.to_owned(), thing);
         Ok(())
     }
 }
 
-fn put(content: &mut Vec<u8>, batch: &[Piece]) {
+fn put(content: &mut Vec<u8>, batch: &[DirtyRange]) {
     for piece in batch {
         let (start, end) = (piece.offset as usize, piece.offset as usize + piece.content.len());
         content.resize(content.len().max(end), 0);
@@ -143,20 +144,20 @@ fn put(content: &mut Vec<u8>, batch: &[Piece]) {
     }
 }
 
-fn status(thing: &Thing) -> Status {
+fn status(thing: &FakeEntry) -> Status {
     let (kind, length, modified) = (thing.kind, thing.content.len() as u64, thing.modified);
     Status { kind, length, modified, etag: thing.change.to_string() }
 }
 
-impl Remote for Memory {
-    async fn about(&self, path: &str) -> Answer<Status> {
-        self.carry_out(|inner| inner.things.get(path).map(status).map_or_else(|| refused(libc::ENOENT), Ok))
+impl Remote for FakeRemote {
+    async fn stat(&self, path: &str) -> RemoteResult<Status> {
+        self.carry_out(|inner| inner.entries.get(path).map(status).map_or_else(|| permanent(libc::ENOENT), Ok))
     }
 
-    async fn list(&self, path: &str, from: &str) -> Answer<Page> {
+    async fn list(&self, path: &str, from: &str) -> RemoteResult<Page> {
         self.carry_out(|inner| {
             let prefix = if path.is_empty() { String::new() } else { format!("{path}/") };
-            let names = inner.things.iter().filter_map(|(path, thing)| {
+            let names = inner.entries.iter().filter_map(|(path, thing)| {
                 let name = path.strip_prefix(&prefix).filter(|name| !name.is_empty() && !name.contains('/'))?;
                 (name >= from).then(|| Entry { name: name.to_owned(), status: status(thing) })
             });
@@ -166,7 +167,7 @@ impl Remote for Memory {
         })
     }
 
-    async fn read(&self, path: &str, offset: u64, length: u64) -> Answer<Bytes> {
+    async fn read(&self, path: &str, offset: u64, length: u64) -> RemoteResult<Bytes> {
         self.carry_out(|inner| {
             let content = &inner.file(path)?.content;
             let end = (offset.saturating_add(length)).min(content.len() as u64) as usize;
@@ -175,7 +176,7 @@ impl Remote for Memory {
         })
     }
 
-    async fn write(&self, path: &str, batch: &[Piece]) -> Answer<()> {
+    async fn write(&self, path: &str, batch: &[DirtyRange]) -> RemoteResult<()> {
         self.carry_out(|inner| {
             inner.writes += 1;
             inner.change(path, |content| put(content, batch))
@@ -183,10 +184,10 @@ impl Remote for Memory {
         .map(drop)
     }
 
-    async fn append(&self, path: &str, block: &Block) -> Answer<(u64, Status)> {
+    async fn append(&self, path: &str, block: &AppendBlock) -> RemoteResult<(u64, Status)> {
         self.carry_out(|inner| {
             let key = (block.file, block.number);
-            if let (Some(_), Some(start)) = (block.again, inner.appended.get(&key).copied()) {
+            if let (Some(_), Some(start)) = (block.retry_from, inner.appended.get(&key).copied()) {
                 return Ok((start, status(inner.file(path)?)));
             }
             let start = inner.file(path)?.content.len() as u64;
@@ -196,11 +197,11 @@ impl Remote for Memory {
         })
     }
 
-    async fn create(&self, path: &str) -> Answer<()> {
+    async fn create(&self, path: &str) -> RemoteResult<()> {
         self.carry_out(|inner| inner.make(path, Kind::File))
     }
 
-    async fn create_with(&self, path: &str, batch: &[Piece]) -> Answer<bool> {
+    async fn create_with(&self, path: &str, batch: &[DirtyRange]) -> RemoteResult<bool> {
         self.carry_out(|inner| {
             inner.make(path, Kind::File)?;
             inner.writes += 1;
@@ -209,68 +210,68 @@ impl Remote for Memory {
         .map(|_| true)
     }
 
-    async fn make_directory(&self, path: &str) -> Answer<()> {
+    async fn create_directory(&self, path: &str) -> RemoteResult<()> {
         self.carry_out(|inner| inner.make(path, Kind::Directory))
     }
 
-    async fn read_link(&self, path: &str) -> Answer<Vec<u8>> {
-        self.carry_out(|inner| match inner.things.get(path) {
+    async fn read_link(&self, path: &str) -> RemoteResult<Vec<u8>> {
+        self.carry_out(|inner| match inner.entries.get(path) {
             Some(thing) if thing.kind == Kind::Link => Ok(thing.content.clone()),
-            Some(_) => refused(libc::EINVAL),
-            None => refused(libc::ENOENT),
+            Some(_) => permanent(libc::EINVAL),
+            None => permanent(libc::ENOENT),
         })
     }
 
-    async fn make_link(&self, path: &str, text: &[u8]) -> Answer<()> {
+    async fn create_link(&self, path: &str, text: &[u8]) -> RemoteResult<()> {
         self.carry_out(|inner| {
             inner.make(path, Kind::Link)?;
-            inner.things.get_mut(path).expect("just made").content = text.to_vec();
+            inner.entries.get_mut(path).expect("just made").content = text.to_vec();
             Ok(())
         })
     }
 
-    async fn remove(&self, path: &str, kind: Kind) -> Answer<()> {
+    async fn remove(&self, path: &str, kind: Kind) -> RemoteResult<()> {
         self.carry_out(|inner| {
             let below = format!("{path}/");
             let is_directory = |kind| kind == Kind::Directory;
-            if inner.things.get(path).is_none_or(|thing| is_directory(thing.kind) != is_directory(kind)) {
-                return refused(libc::ENOENT);
+            if inner.entries.get(path).is_none_or(|thing| is_directory(thing.kind) != is_directory(kind)) {
+                return permanent(libc::ENOENT);
             }
-            if inner.things.keys().any(|path| path.starts_with(&below)) {
-                return refused(libc::ENOTEMPTY);
+            if inner.entries.keys().any(|path| path.starts_with(&below)) {
+                return permanent(libc::ENOTEMPTY);
             }
-            inner.things.remove(path);
+            inner.entries.remove(path);
             Ok(())
         })
     }
 
-    async fn rename(&self, from: &str, to: &str, _kind: Kind, replace: bool) -> Answer<()> {
+    async fn rename(&self, from: &str, to: &str, _kind: Kind, replace: bool) -> RemoteResult<()> {
         self.carry_out(|inner| {
-            if !inner.things.contains_key(from) {
-                return refused(libc::ENOENT);
+            if !inner.entries.contains_key(from) {
+                return permanent(libc::ENOENT);
             }
-            if !replace && inner.things.contains_key(to) {
-                return refused(libc::EEXIST);
+            if !replace && inner.entries.contains_key(to) {
+                return permanent(libc::EEXIST);
             }
             let below = format!("{from}/");
             let moved: Vec<String> =
-                inner.things.keys().filter(|path| *path == from || path.starts_with(&below)).cloned().collect();
+                inner.entries.keys().filter(|path| *path == from || path.starts_with(&below)).cloned().collect();
             for path in moved {
-                let thing = inner.things.remove(&path).expect("just found");
-                inner.things.insert(format!("{to}{}", &path[from.len()..]), thing);
+                let thing = inner.entries.remove(&path).expect("just found");
+                inner.entries.insert(format!("{to}{}", &path[from.len()..]), thing);
             }
             Ok(())
         })
     }
 
-    async fn resize(&self, path: &str, length: u64) -> Answer<()> {
+    async fn resize(&self, path: &str, length: u64) -> RemoteResult<()> {
         self.carry_out(|inner| inner.change(path, |content| content.resize(length as usize, 0))).map(drop)
     }
 
-    async fn set_modified(&self, path: &str, modified: SystemTime) -> Answer<()> {
+    async fn set_modified(&self, path: &str, modified: SystemTime) -> RemoteResult<()> {
         self.carry_out(|inner| {
-            inner.things.get_mut(path).map_or_else(
-                || refused(libc::ENOENT),
+            inner.entries.get_mut(path).map_or_else(
+                || permanent(libc::ENOENT),
                 |thing| {
                     thing.modified = modified;
                     Ok(())
@@ -279,14 +280,14 @@ impl Remote for Memory {
         })
     }
 
-    async fn sync(&self, path: &str) -> Answer<()> {
-        self.carry_out(|inner| if inner.things.contains_key(path) { Ok(()) } else { refused(libc::ENOENT) })
+    async fn sync(&self, path: &str) -> RemoteResult<()> {
+        self.carry_out(|inner| if inner.entries.contains_key(path) { Ok(()) } else { permanent(libc::ENOENT) })
     }
 
-    async fn room(&self) -> Answer<Room> {
+    async fn space_info(&self) -> RemoteResult<SpaceInfo> {
         self.carry_out(|inner| {
-            let used = inner.things.values().map(|thing| thing.content.len() as u64).sum();
-            Ok(Room { used, quota: Some(inner.quota) })
+            let used = inner.entries.values().map(|thing| thing.content.len() as u64).sum();
+            Ok(SpaceInfo { used, quota: Some(inner.quota) })
         })
     }
 }

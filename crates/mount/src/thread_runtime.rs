@@ -6,24 +6,24 @@ use std::cell::RefCell;
 use tokio::runtime::{Builder, Handle, Runtime};
 
 thread_local! {
-    static OWN: RefCell<Option<Runtime>> = const { RefCell::new(None) };
+    static THREAD_RUNTIME: RefCell<Option<Runtime>> = const { RefCell::new(None) };
 }
 
 /// Works on one request here. Where no runtime can be made, the mount's has to do.
-pub fn wait<T>(common: &Handle, work: impl Future<Output = T>) -> T {
-    OWN.with_borrow_mut(|own| {
-        if own.is_none() {
-            *own = Builder::new_current_thread().enable_all().build().ok();
+pub fn block_on<T>(fallback: &Handle, work: impl Future<Output = T>) -> T {
+    THREAD_RUNTIME.with_borrow_mut(|runtime| {
+        if runtime.is_none() {
+            *runtime = Builder::new_current_thread().enable_all().build().ok();
         }
-        match own {
-            Some(runtime) => runtime.block_on(work),
-            None => common.block_on(work),
+        match runtime {
+            Some(own) => own.block_on(work),
+            None => fallback.block_on(work),
         }
     })
 }
 
 /// Whether this is such a thread.
-pub fn is_here() -> bool {
+pub fn is_request_thread() -> bool {
     // Borrowed means that it is at work.
-    OWN.with(|own| own.try_borrow_mut().is_err())
+    THREAD_RUNTIME.with(|runtime| runtime.try_borrow_mut().is_err())
 }

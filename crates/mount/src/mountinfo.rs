@@ -9,38 +9,38 @@ use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount as unmount_call};
 
 /// What the source of all our mounts begins with.
-pub const SOURCE: &str = "corro://";
+pub const SOURCE_PREFIX: &str = "corro://";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
     /// Major and minor number: no other mount has the same while this one is there.
     pub device: String,
-    pub place: PathBuf,
+    pub mount_point: PathBuf,
     pub source: String,
 }
 
 /// Our mounts, the latest last.
-pub fn ours() -> io::Result<Vec<Mount>> {
+pub fn list() -> io::Result<Vec<Mount>> {
     Ok(parse(&std::fs::read_to_string("/proc/self/mountinfo")?))
 }
 
 /// Our mount at this place, if there is one; of several above each other the one that is seen.
-pub fn at(place: &Path) -> io::Result<Option<Mount>> {
-    Ok(ours()?.into_iter().rev().find(|mount| mount.place == place))
+pub fn find(mount_point: &Path) -> io::Result<Option<Mount>> {
+    Ok(list()?.into_iter().rev().find(|mount| mount.mount_point == mount_point))
 }
 
 /// `36 35 0:53 / /mnt/x rw,… shared:1 - fuse corro://… rw,…`
-fn parse(table: &str) -> Vec<Mount> {
+fn parse(mounts: &str) -> Vec<Mount> {
     let line = |line: &str| {
         let (before, after) = line.split_once(" - ")?;
         let mut fields = before.split(' ');
         let device = fields.nth(2)?.to_owned();
-        let place = PathBuf::from(unescape(fields.nth(1)?));
+        let mount_point = PathBuf::from(unescape(fields.nth(1)?));
         let mut fields = after.split(' ');
         let (kind, source) = (fields.next()?, unescape(fields.next()?));
-        (kind.starts_with("fuse") && source.starts_with(SOURCE)).then_some(Mount { device, place, source })
+        (kind.starts_with("fuse") && source.starts_with(SOURCE_PREFIX)).then_some(Mount { device, mount_point, source })
     };
-    table.lines().filter_map(line).collect()
+    mounts.lines().filter_map(line).collect()
 }
 
 /// The kernel writes spaces, tabs, newlines and backslashes as `\040`.
@@ -64,40 +64,46 @@ fn unescape(text: &str) -> String {
 }
 
 /// Takes the mount away. With `lazily` it disappears at once, and programs that use it keep it until they close it.
-pub fn unmount(place: &Path, lazily: bool) -> io::Result<()> {
+pub fn unmount(mount_point: &Path, lazily: bool) -> io::Result<()> {
     let flags = UnmountFlags::NOFOLLOW;
     let flags = if lazily { flags | UnmountFlags::DETACH } else { flags };
-    match unmount_call(place, flags) {
+    match unmount_call(mount_point, flags) {
         Ok(()) => Ok(()),
         // Only root may by itself; for others there is a helper.
-        Err(Errno::PERM) => unmount_by_helper(place, lazily),
+        Err(Errno::PERM) => unmount_with_fusermount(mount_point, lazily),
         Err(errno) => Err(errno.into()),
     }
 }
 
-fn unmount_by_helper(place: &Path, lazily: bool) -> io::Result<()> {
+fn unmount_with_fusermount(mount_point: &Path, lazily: bool) -> io::Result<()> {
     let mut command = Command::new("fusermount3");
-    command.arg("-u").args(lazily.then_some("-z")).arg("--").arg(place).stdin(Stdio::null()).stdout(Stdio::null());
+    command
+        .arg("-u")
+        .args(lazily.then_some("-z"))
+        .arg("--")
+        .arg(mount_point)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null());
     let ended = command.stderr(Stdio::piped()).output()?;
     if ended.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&ended.stderr).trim().to_owned();
-    match said.contains("busy") {
+    let message = String::from_utf8_lossy(&ended.stderr).trim().to_owned();
+    match message.contains("busy") {
         true => Err(io::Error::from_raw_os_error(libc::EBUSY)),
-        false => Err(io::Error::other(said)),
+        false => Err(io::Error::other(message)),
     }
 }
 
 /// Takes away every mount of ours below `root`, whether anybody serves it or not. How many there were.
-pub fn sweep(root: &Path) -> io::Result<usize> {
+pub fn unmount_below(root: &Path) -> io::Result<usize> {
     let root = root.canonicalize()?;
-    let mut swept = 0;
-    for mount in ours()?.iter().rev().filter(|mount| mount.place.starts_with(&root)) {
-        unmount(&mount.place, true)?;
-        swept += 1;
+    let mut n_unmounted = 0;
+    for mount in list()?.iter().rev().filter(|mount| mount.mount_point.starts_with(&root)) {
+        unmount(&mount.mount_point, true)?;
+        n_unmounted += 1;
     }
-    Ok(swept)
+    Ok(n_unmounted)
 }
 
 #[cfg(test)]
@@ -106,18 +112,18 @@ mod tests {
 
     #[test]
     fn ours_are_told_from_the_others() {
-        let table = "22 1 0:20 / / rw - ext4 /dev/root rw\n\
+        let mounts = "22 1 0:20 / / rw - ext4 /dev/root rw\n\
                      36 22 0:53 / /mnt/a\\040b rw,nosuid shared:1 master:2 - fuse corro://127.0.0.1:1/acc/s\\134x rw,user_id=0\n\
                      37 22 0:54 / /mnt/other rw - fuse.sshfs root@host:/ rw\n\
                      38 22 0:55 / /mnt/c rw - fuse.corro corro://h/acc/t rw\n\
                      nonsense\n";
-        let mount = |device: &str, place: &str, source: &str| Mount {
+        let mount = |device: &str, mount_point: &str, source: &str| Mount {
             device: device.into(),
-            place: place.into(),
+            mount_point: mount_point.into(),
             source: source.into(),
         };
         assert_eq!(
-            parse(table),
+            parse(mounts),
             [mount("0:53", "/mnt/a b", "corro://127.0.0.1:1/acc/s\\x"), mount("0:55", "/mnt/c", "corro://h/acc/t"),]
         );
     }

@@ -5,31 +5,31 @@ use std::io::{self, BufRead, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-use crate::table;
+use crate::mountinfo;
 
 /// The hidden word that the program must hand over to [`run`].
-pub const WORD: &str = "mount-watch";
+pub const SUBCOMMAND: &str = "mount-watch";
 
 /// Held by the mount process: the end of this pipe is its end.
 #[derive(Debug)]
-pub struct Watched {
+pub struct UnmountWatchdog {
     pipe: Option<ChildStdin>,
     child: Child,
 }
 
-impl Watched {
+impl UnmountWatchdog {
     /// Before the mount is made, so that there is no moment without a watcher.
-    pub fn start(program: &Path, place: &Path) -> io::Result<Watched> {
+    pub fn start(program: &Path, mount_point: &Path) -> io::Result<UnmountWatchdog> {
         let mut command = Command::new(program);
-        command.arg(WORD).arg(place).env_clear().current_dir("/");
+        command.arg(SUBCOMMAND).arg(mount_point).env_clear().current_dir("/");
         command.envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
         let pipe = child.stdin.take();
-        Ok(Watched { pipe, child })
+        Ok(UnmountWatchdog { pipe, child })
     }
 
     /// Which mount it is about.
-    pub fn tell(&mut self, device: &str) -> io::Result<()> {
+    pub fn set_device(&mut self, device: &str) -> io::Result<()> {
         match &mut self.pipe {
             Some(pipe) => writeln!(pipe, "{device}"),
             None => Ok(()),
@@ -44,25 +44,25 @@ impl Watched {
 }
 
 /// The life of the watcher. `place` is where the mount is.
-pub fn run(place: &Path) {
+pub fn run(mount_point: &Path) {
     // A Ctrl-C for the mount process, or the end of its terminal, is not for us.
     let _ = rustix::process::setsid();
     let mut device = None;
     for line in io::stdin().lock().lines().map_while(Result::ok) {
         device = Some(line);
     }
-    let found = table::at(place).ok().flatten();
+    let found = mountinfo::find(mount_point).ok().flatten();
     // One that somebody made there since is not ours to take away. Killed before it could tell, the mount process had just made it.
     let is_left = found.is_some_and(|mount| match &device {
         Some(device) => mount.device == *device,
-        None => is_dead(place),
+        None => is_disconnected(mount_point),
     });
     if is_left {
-        let _ = table::unmount(place, true);
+        let _ = mountinfo::unmount(mount_point, true);
     }
 }
 
 /// Nobody serves it.
-fn is_dead(place: &Path) -> bool {
-    std::fs::metadata(place).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN))
+fn is_disconnected(mount_point: &Path) -> bool {
+    std::fs::metadata(mount_point).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN))
 }

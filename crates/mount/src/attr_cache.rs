@@ -1,0 +1,68 @@
+//! What may be believed without asking the server, and what is worth fetching before anybody asks. Pure; time is told to it.
+//!
+//! Close-to-open: whoever opens a file sees what everyone had written who closed it before, so an `open` always asks. Between that, what
+//! was said about a name is believed for a second, as other network file systems do.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use crate::remote::Status;
+
+/// How long what was said about a thing is believed, here and by the kernel.
+pub const ATTR_TTL: Duration = Duration::from_secs(1);
+/// More than a page of a large listing; older ones go first.
+const MAX_ENTRIES: usize = 20_000;
+
+/// What is known of things, by inode.
+#[derive(Debug, Default)]
+pub struct AttrCache {
+    entries: HashMap<u64, (Status, Instant)>,
+}
+
+impl AttrCache {
+    pub fn get_fresh(&self, inode: u64, now: Instant) -> Option<&Status> {
+        let (status, at) = self.entries.get(&inode)?;
+        (now.saturating_duration_since(*at) < ATTR_TTL).then_some(status)
+    }
+
+    /// Also when it is old.
+    pub fn get_any(&self, inode: u64) -> Option<&Status> {
+        self.entries.get(&inode).map(|(status, _)| status)
+    }
+
+    pub fn insert(&mut self, inode: u64, status: Status, now: Instant) {
+        if self.entries.len() >= MAX_ENTRIES {
+            self.entries.retain(|_, (_, at)| now.saturating_duration_since(*at) < ATTR_TTL);
+            if self.entries.len() >= MAX_ENTRIES {
+                self.entries.clear();
+            }
+        }
+        self.entries.insert(inode, (status, now));
+    }
+
+    pub fn remove(&mut self, inode: u64) {
+        self.entries.remove(&inode);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inodes::Kind;
+
+    #[test]
+    fn what_was_said_is_believed_for_a_while() {
+        let (mut attrs, now) = (AttrCache::default(), Instant::now());
+        let status = Status { kind: Kind::File, length: 3, modified: std::time::UNIX_EPOCH, etag: "e".into() };
+        attrs.insert(5, status.clone(), now);
+        assert_eq!(attrs.get_fresh(5, now + ATTR_TTL / 2), Some(&status));
+        assert_eq!(attrs.get_fresh(5, now + ATTR_TTL), None);
+        assert_eq!(attrs.get_any(5), Some(&status));
+        for inode in 0..2 * MAX_ENTRIES as u64 {
+            attrs.insert(inode, status.clone(), now);
+        }
+        assert!(attrs.entries.len() <= MAX_ENTRIES);
+        attrs.remove(7);
+        assert!(attrs.get_any(7).is_none());
+    }
+}
