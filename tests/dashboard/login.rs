@@ -36,7 +36,7 @@ fn one_logs_in_and_out_and_comes_back_to_the_same_page() {
     let bearer = format!("Bearer {}", site.token());
     let answer = site.ask("POST", &revoke, &[("Authorization", &bearer), ("Content-Type", "application/json")], b"{}");
     assert!(answer.status < 300, "{}", answer.text());
-    browser.sees("main", "The login has ended");
+    browser.sees("main", "Your login has expired");
     assert!(!browser.text("body").contains("nc6cluster"));
     browser.click_on(".tabs button", "Token");
     browser.write("[name=token]", "a.b.c");

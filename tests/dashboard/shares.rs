@@ -51,7 +51,7 @@ fn files_are_dropped_shown_and_taken_away() {
     browser.go(&browser.url());
     browser.sees(".entry", "→ ../cifar");
     browser.click("[aria-label='Delete latest']");
-    browser.sees("dialog", "The link is deleted, not what it leads to.");
+    browser.sees("dialog", "The link is deleted, not its target.");
     browser.click_on("dialog button", "Delete");
     wait_for("the link to be gone", || !site.share().join("cifar/latest").is_symlink());
     assert!(site.share().join("cifar/notes.txt").exists());

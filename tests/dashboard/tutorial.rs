@@ -9,7 +9,7 @@ fn what_happens_is_seen_as_it_happens() {
     let Some(browser) = Browser::start() else { return };
     let mut site = Site::start();
     browser.open(&site, "/ui/");
-    browser.sees("main", "No cluster yet");
+    browser.sees("main", "No clusters yet");
     browser.eval("window.same = 'page'");
 
     site.prepare(2);
@@ -26,7 +26,7 @@ fn what_happens_is_seen_as_it_happens() {
     site.corro(&format!("batchai job terminate {IN_WORKSPACE} -e cifar -n first -y")).ok();
     browser.until("return document.querySelectorAll('[aria-label=Jobs] [data-state=succeeded], [aria-label=Jobs] [data-state=failed]').length === 2",
     );
-    browser.sees("main", "Nothing waits");
+    browser.sees("main", "The queue is empty");
 
     // The server goes and comes back where it was; the page says so and goes on.
     let address = site.address();
@@ -53,7 +53,7 @@ fn what_happens_is_seen_as_it_happens() {
     browser.click_on("button.danger", "Delete");
     browser.sees("dialog", "Delete the cluster nc6cluster?");
     browser.click_on("dialog button", "Delete");
-    browser.sees("main", "No cluster yet");
+    browser.sees("main", "No clusters yet");
     browser.is_clean_but_for(&[]);
 }
 

@@ -41,7 +41,7 @@ fn a_job_is_watched_from_the_queue_to_its_end() {
 
     // Why it waits, in the words of `job why`.
     browser.wait_text(".why", "The job \"watched\" waits: ");
-    browser.wait_text(".why", "Any of these would help");
+    browser.wait_text(".why", "Possible fixes");
     assert_eq!(browser.text(".stages [aria-current] .state"), "queued");
     site.open_gate("begin");
     browser.wait("document.querySelector('.head .state').textContent === 'running'");

@@ -1,6 +1,5 @@
-//! What browsers show: a page, its scripts and its styles, all of them in the program itself. Entered by `http` for requests
-//! below [`UI`]. Public, because there is nothing in it: whatever a page shows it asks for at the API, with the login of
-//! whoever looks at it.
+//! The web dashboard: one HTML page, its scripts and styles, embedded in the binary. Public, since it contains no data: the scripts
+//! fetch everything from the API with the user's login.
 
 use std::io::Write;
 use std::sync::{LazyLock, OnceLock};
@@ -13,15 +12,15 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use sha2::{Digest, Sha256};
 
-/// Where the pages are. No storage account can have a name so short.
+/// Path of the dashboard. Too short to be a storage account.
 pub const UI: &str = "/ui";
 const ASSETS: &str = "/ui/assets/";
 
-/// Nothing from elsewhere, nothing inline but the look, no frames.
-static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
-    let look = STANDARD.encode(Sha256::digest(LOOK));
+/// Content security policy: same origin only, no inline code but the hashed styles, no frames.
+static CONTENT_SECURITY_POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
+    let styles_digest = STANDARD.encode(Sha256::digest(STYLES));
     let policy = format!(
-        "default-src 'none'; script-src 'self'; style-src 'sha256-{look}'; img-src 'self' data: blob:; connect-src 'self'; form-action 'none'; frame-ancestors 'none'; base-uri 'none'"
+        "default-src 'none'; script-src 'self'; style-src 'sha256-{styles_digest}'; img-src 'self' data: blob:; connect-src 'self'; form-action 'none'; frame-ancestors 'none'; base-uri 'none'"
     );
     HeaderValue::from_str(&policy).expect("it is plain text")
 });
@@ -29,9 +28,9 @@ static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
 struct Asset {
     name: &'static str,
     body: &'static [u8],
-    /// The same, a third as long; made when it is first asked for.
-    packed: OnceLock<Vec<u8>>,
-    tag: String,
+    /// Gzipped body, compressed on first use; a third of the size.
+    gzipped: OnceLock<Vec<u8>>,
+    etag: String,
 }
 
 macro_rules! assets {
@@ -40,10 +39,10 @@ macro_rules! assets {
     };
 }
 
-/// Goes into the page itself, as nothing is painted before it is there.
-const LOOK: &str = concat!(
+/// Styles, embedded in the page since nothing is painted before they are loaded.
+const STYLES: &str = concat!(
     include_str!("assets/style.css"),
-    include_str!("assets/parts.css"),
+    include_str!("assets/components.css"),
     include_str!("assets/pages.css"),
     include_str!("assets/job.css"),
     include_str!("assets/chart.css"),
@@ -56,17 +55,17 @@ static ALL: LazyLock<Vec<Asset>> = LazyLock::new(|| {
         "main.js"
         "api.js"
         "dom.js"
-        "files.js"
-        "history.js"
-        "live.js"
-        "parts.js"
-        "paths.js"
+        "share-client.js"
+        "cluster-history.js"
+        "event-stream.js"
+        "components.js"
+        "routes.js"
         "search.js"
-        "tiles.js"
+        "node-tiles.js"
         "chart.js"
         "chart-export.js"
         "chart-scale.js"
-        "plots.js"
+        "curve-panel.js"
         "job-clone.js"
         "job-files.js"
         "job-logs.js"
@@ -79,28 +78,28 @@ static ALL: LazyLock<Vec<Asset>> = LazyLock::new(|| {
         "pages/login.js"
         "pages/cluster.js"
         "pages/preview.js"
-        "pages/scale.js"
+        "pages/scale-form.js"
         "pages/shares.js"
         "pages/overview.js"
         "pages/job.js"
         "pages/experiment.js"
         "pages/usage.js"
     };
-    // Made once, and there for as long as the program is.
-    let page = include_str!("assets/index.html").replace("LOOK", LOOK).leak();
+    // Leaked once: it lives as long as the process.
+    let page = include_str!("assets/index.html").replace("STYLES", STYLES).leak();
     [Asset::new("index.html", page.as_bytes())].into_iter().chain(files).collect()
 });
 
 impl Asset {
     fn new(name: &'static str, body: &'static [u8]) -> Asset {
-        let tag = Sha256::digest(body)[..8].iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-        Asset { name, body, packed: OnceLock::new(), tag: format!("\"{tag}\"") }
+        let etag = Sha256::digest(body)[..8].iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        Asset { name, body, gzipped: OnceLock::new(), etag: format!("\"{etag}\"") }
     }
 
-    fn packed(&'static self) -> &'static [u8] {
-        self.packed.get_or_init(|| {
-            let mut packer = GzEncoder::new(Vec::new(), Compression::best());
-            packer.write_all(self.body).and_then(|()| packer.finish()).expect("memory takes what is written")
+    fn gzipped(&'static self) -> &'static [u8] {
+        self.gzipped.get_or_init(|| {
+            let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+            encoder.write_all(self.body).and_then(|()| encoder.finish()).expect("memory takes what is written")
         })
     }
 
@@ -115,51 +114,53 @@ impl Asset {
     }
 }
 
-/// The answer to a request for a page or a part of one; nothing when it is for something else.
+/// Response to a request for the dashboard; `None` for other paths.
 pub fn answer(request: &Parts) -> Option<Response> {
     if !matches!(request.method, Method::GET | Method::HEAD) {
         return None;
     }
     let path = request.uri.path();
     if path == UI || (path == "/" && is_browser(&request.headers)) {
-        return Some(see_other("/ui/"));
+        return Some(redirect("/ui/"));
     }
     if let Some(name) = path.strip_prefix(ASSETS) {
         let found = ALL.iter().find(|asset| asset.name == name && asset.name != "index.html");
-        return Some(found.map_or_else(absent, |asset| show(asset, &request.headers)));
+        return Some(found.map_or_else(not_found, |asset| asset_response(asset, &request.headers)));
     }
-    // Whatever page is asked for, it is this one that finds it.
-    path.starts_with("/ui/").then(|| show(&ALL[0], &request.headers))
+    // Every page is this document; its scripts route by the path.
+    path.starts_with("/ui/").then(|| asset_response(&ALL[0], &request.headers))
 }
 
-fn show(asset: &'static Asset, asked: &HeaderMap) -> Response {
-    let known = asked.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
-    let is_known = known.flat_map(|tags| tags.split(',')).any(|tag| tag.trim().trim_start_matches("W/") == asset.tag);
-    let codings = asked.get(header::ACCEPT_ENCODING).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let packs = codings.split(',').any(|coding| coding.trim() == "gzip");
-    let mut response = Response::new(match (is_known, packs) {
+fn asset_response(asset: &'static Asset, request_headers: &HeaderMap) -> Response {
+    let cached_tags = request_headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
+    let is_cached =
+        cached_tags.flat_map(|etags| etags.split(',')).any(|etag| etag.trim().trim_start_matches("W/") == asset.etag);
+    let codings =
+        request_headers.get(header::ACCEPT_ENCODING).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let accepts_gzip = codings.split(',').any(|coding| coding.trim() == "gzip");
+    let mut response = Response::new(match (is_cached, accepts_gzip) {
         (true, _) => Body::empty(),
-        (false, true) => Body::from(asset.packed()),
+        (false, true) => Body::from(asset.gzipped()),
         (false, false) => Body::from(asset.body),
     });
-    if is_known {
+    if is_cached {
         *response.status_mut() = StatusCode::NOT_MODIFIED;
     }
     let headers = response.headers_mut();
-    if packs && !is_known {
+    if accepts_gzip && !is_cached {
         headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     }
     headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(asset.media_type()));
-    // Weak: it is the same whether packed or not.
-    headers.insert(header::ETAG, HeaderValue::from_str(&format!("W/{}", asset.tag)).expect("hexadecimal digits"));
+    // Weak: the same with and without compression.
+    headers.insert(header::ETAG, HeaderValue::from_str(&format!("W/{}", asset.etag)).expect("hexadecimal digits"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    guarded(response)
+    with_security_headers(response)
 }
 
-fn guarded(mut response: Response) -> Response {
+fn with_security_headers(mut response: Response) -> Response {
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_SECURITY_POLICY, POLICY.clone());
+    headers.insert(header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY.clone());
     for (name, value) in [
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::REFERRER_POLICY, "no-referrer"),
@@ -170,21 +171,21 @@ fn guarded(mut response: Response) -> Response {
     response
 }
 
-fn absent() -> Response {
+fn not_found() -> Response {
     let mut response = Response::new(Body::from("There is no such file.\n"));
     *response.status_mut() = StatusCode::NOT_FOUND;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    guarded(response)
+    with_security_headers(response)
 }
 
-fn see_other(place: &'static str) -> Response {
+fn redirect(location: &'static str) -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::SEE_OTHER;
-    response.headers_mut().insert(header::LOCATION, HeaderValue::from_static(place));
-    guarded(response)
+    response.headers_mut().insert(header::LOCATION, HeaderValue::from_static(location));
+    with_security_headers(response)
 }
 
-/// Whoever asks for a page to read; clients of the API ask for anything or for JSON.
+/// Whether the client prefers HTML. API clients accept anything or JSON.
 fn is_browser(headers: &HeaderMap) -> bool {
     let accepted = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
     accepted.is_some_and(|accepted| accepted.split([',', ';']).any(|kind| kind.trim() == "text/html"))

@@ -1,16 +1,16 @@
-//! The table of assets, and what goes with each answer.
+//! Served files and the headers of their responses.
 
 use axum::extract::Request;
 
 use super::*;
 
-fn ask(path: &str, headers: &[(&str, &str)]) -> Option<Response> {
+fn request(path: &str, headers: &[(&str, &str)]) -> Option<Response> {
     let request = headers.iter().fold(Request::get(path), |request, (name, value)| request.header(*name, *value));
     answer(&request.body(()).expect("a request").into_parts().0)
 }
 
 fn status(path: &str, headers: &[(&str, &str)]) -> Option<u16> {
-    ask(path, headers).map(|response| response.status().as_u16())
+    request(path, headers).map(|response| response.status().as_u16())
 }
 
 #[test]
@@ -35,22 +35,22 @@ fn pages_assets_and_nothing_else() {
 }
 
 #[test]
-fn every_answer_has_the_policy_and_a_tag_saves_the_body() {
+fn responses_have_the_policy_and_an_etag() {
     for path in ["/ui/", "/ui/assets/main.js", "/ui/assets/missing", "/ui"] {
-        let response = ask(path, &[]).expect("an answer");
+        let response = request(path, &[]).expect("an answer");
         let policy = response.headers().get(header::CONTENT_SECURITY_POLICY).expect("a policy");
         let policy = policy.to_str().expect("text");
         assert!(policy.starts_with("default-src 'none'") && !policy.contains("unsafe"), "{path}: {policy}");
     }
-    let response = ask("/ui/assets/main.js", &[]).expect("an answer");
+    let response = request("/ui/assets/main.js", &[]).expect("an answer");
     let tag = response.headers()[header::ETAG].to_str().expect("text").to_owned();
     assert_eq!(status("/ui/assets/main.js", &[("if-none-match", &tag)]), Some(304));
     assert_eq!(status("/ui/assets/api.js", &[("if-none-match", &tag)]), Some(200));
 }
 
 #[test]
-fn all_of_it_is_light_and_keeps_to_the_policy() {
-    let weight: usize = ALL.iter().map(|asset| asset.packed().len()).sum();
+fn assets_are_small_and_follow_the_policy() {
+    let weight: usize = ALL.iter().map(|asset| asset.gzipped().len()).sum();
     assert!(weight < 100_000, "all pages together weigh {weight} bytes");
     for asset in ALL.iter() {
         let text = std::str::from_utf8(asset.body).expect("text");
@@ -62,10 +62,10 @@ fn all_of_it_is_light_and_keeps_to_the_policy() {
 }
 
 #[test]
-fn whoever_can_unpack_gets_less() {
-    let packed = ask("/ui/assets/main.js", &[("accept-encoding", "br, gzip")]).expect("an answer");
-    assert_eq!(packed.headers()[header::CONTENT_ENCODING], "gzip");
-    let plain = ask("/ui/assets/main.js", &[("accept-encoding", "identity")]).expect("an answer");
+fn gzip_is_used_when_accepted() {
+    let gzipped = request("/ui/assets/main.js", &[("accept-encoding", "br, gzip")]).expect("an answer");
+    assert_eq!(gzipped.headers()[header::CONTENT_ENCODING], "gzip");
+    let plain = request("/ui/assets/main.js", &[("accept-encoding", "identity")]).expect("an answer");
     assert!(!plain.headers().contains_key(header::CONTENT_ENCODING));
 }
 

@@ -1,11 +1,11 @@
-// Talks to the server: the public API with the token of whoever is logged in, and nothing else. The token lives as long as
-// the tab. A token that is refused leads to the login and back.
+// Client of the public API with the access token of the logged-in user, which is stored per tab. A rejected token leads to the login
+// page and back.
 
 const TOKEN = 'corro.token';
 const SUBSCRIPTION = 'corro.subscription';
 const VERSION = '2018-05-01';
 
-/** What the server said no with: `status`, `code`, and a message made for people. */
+/** Error response of the server: `status`, `code`, and a message for the user. */
 export class ApiError extends Error {
   constructor(status, code, message) {
     super(message);
@@ -23,7 +23,7 @@ export const session = {
     sessionStorage.removeItem(TOKEN);
     sessionStorage.removeItem(SUBSCRIPTION);
   },
-  /** Who the token says it is of; the server alone can tell whether that is true. */
+  /** App id in the token's claims; unverified. */
   get who() {
     try {
       const claims = JSON.parse(atob(this.token.split('.')[1].replaceAll('-', '+').replaceAll('_', '/')));
@@ -32,20 +32,20 @@ export const session = {
   },
 };
 
-/** Told when the server refuses the token. */
-let onRefused = () => {};
-export function whenRefused(tell) { onRefused = tell; }
+/** Called when the server rejects the token. */
+let handleUnauthorized = () => {};
+export function onUnauthorized(callback) { handleUnauthorized = callback; }
 
-/** The id of the server's one subscription. */
+/** Id of the server's only subscription. */
 export async function subscription() {
   const known = sessionStorage.getItem(SUBSCRIPTION);
   if (known) return known;
-  const { value } = await ask('GET', '/subscriptions');
+  const { value } = await request('GET', '/subscriptions');
   sessionStorage.setItem(SUBSCRIPTION, value[0].subscriptionId);
   return value[0].subscriptionId;
 }
 
-/** A request with the token; the response as it came, if it is a good one. Paths that begin with `~` are below the subscription. */
+/** Sends an authenticated request; returns the response if it is successful. Paths that start with `~` are below the subscription. */
 export async function send(method, path, { query = {}, body, headers = {}, signal } = {}) {
   if (path.startsWith('~')) path = `/subscriptions/${await subscription()}${path.slice(1)}`;
   const url = new URL(path, location.origin);
@@ -67,38 +67,38 @@ export async function send(method, path, { query = {}, body, headers = {}, signa
     throw new ApiError(0, 'Unreachable', 'The server cannot be reached. This page tries again by itself.');
   }
   if (response.ok) return response;
-  const refusal = await refusalOf(response);
-  if (response.status === 401 && token === session.token) onRefused();
+  const refusal = await errorOf(response);
+  if (response.status === 401 && token === session.token) handleUnauthorized();
   throw refusal;
 }
 
-async function refusalOf(response) {
+async function errorOf(response) {
   let told = {};
   try { told = (await response.json()).error ?? {}; } catch { /* not all refusals have a body */ }
   return new ApiError(response.status, told.code ?? '', told.message ?? `The server answered ${response.status}.`);
 }
 
-async function ask(method, path, more) {
+async function request(method, path, more) {
   const response = await send(method, path, more);
   const type = response.headers.get('content-type') ?? '';
   return type.includes('json') ? response.json() : null;
 }
 
 export const api = {
-  get: (path, query, more) => ask('GET', path, { query, ...more }),
-  put: (path, body, query) => ask('PUT', path, { body, query }),
-  patch: (path, body, query) => ask('PATCH', path, { body, query }),
-  post: (path, body, query) => ask('POST', path, { body: body ?? {}, query }),
-  del: (path, query) => ask('DELETE', path, { query }),
+  get: (path, query, more) => request('GET', path, { query, ...more }),
+  put: (path, body, query) => request('PUT', path, { body, query }),
+  patch: (path, body, query) => request('PATCH', path, { body, query }),
+  post: (path, body, query) => request('POST', path, { body: body ?? {}, query }),
+  del: (path, query) => request('DELETE', path, { query }),
 
-  /** The page after `page`; null when it was the last. */
+  /** The page after `page`; null if it was the last. */
   next(page) {
     if (!page.nextLink) return null;
     const url = new URL(page.nextLink, location.origin);
-    return ask('GET', url.pathname + url.search);
+    return request('GET', url.pathname + url.search);
   },
 
-  /** All pages of a list, in one. */
+  /** All items of a paged list. */
   async all(path, query) {
     const items = [];
     for (let page = await api.get(path, query); page; page = await api.next(page)) items.push(...page.value);
@@ -106,7 +106,7 @@ export const api = {
   },
 };
 
-/** A token for an app id and its password. */
+/** Requests a token for an app id and its password. */
 export async function logIn(id, password) {
   const form = new URLSearchParams({
     grant_type: 'client_credentials', client_id: id.trim(), client_secret: password, resource: location.origin,

@@ -1,5 +1,5 @@
-// The frame of a page is painted before anything is fetched that fills it, which then comes all at once. A page that nobody sees is not
-// painted, and does not wait for that.
+// Loads the application after the first paint, so that the empty page appears at once. A hidden page is never painted, so it
+// does not wait.
 
 const AT_ONCE = ['api', 'dom', 'files', 'live', 'parts', 'paths', 'search', 'tiles', 'pages/overview'];
 

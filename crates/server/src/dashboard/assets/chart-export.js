@@ -1,9 +1,9 @@
-// A chart as a file: its points as CSV, its picture as PNG. Entered by `chart.js`'s buttons.
+// Export of charts: points as CSV, picture as PNG.
 
 const LOOKS = ['fill', 'stroke', 'stroke-width', 'stroke-dasharray', 'stroke-linejoin', 'opacity', 'font-size', 'font-family',
   'font-weight', 'text-anchor'];
 
-// One line for each point. What a spreadsheet would take for a formula is none: names come from a job's output.
+// One line per point. Values that a spreadsheet would run as a formula are escaped: names come from a job's output.
 export function csvOf(lines, titles) {
   const field = (text) => {
     const safe = /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
@@ -24,7 +24,7 @@ export function save(blob, name) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
-// The picture stands alone: every look that a style sheet gave is written into it, and its lines are named below.
+// The SVG is made self-contained: computed styles are inlined and a legend is added below.
 export async function pngOf(svg, title, lines) {
   const around = getComputedStyle(svg.closest('.chart'));
   const { width, height } = svg.getBoundingClientRect();

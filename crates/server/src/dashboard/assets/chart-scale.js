@@ -1,9 +1,8 @@
-// Arithmetic of charts: where ticks stand, how numbers are written, how a value becomes a pixel, what a smoothed line is.
-// Pure; entered by the rooms beside it. Knows no element.
+// Arithmetic of charts: ticks, number formats, scales, smoothing. Pure; no DOM.
 
 const ROUND = [1, 2, 2.5, 5, 10];
 
-// Round numbers that divide [low, high] into about `wanted` parts.
+// Round numbers that divide [low, high] into about `wanted` intervals.
 export function ticks(low, high, wanted) {
   if (!(high > low)) return [low];
   const raw = (high - low) / Math.max(1, wanted);
@@ -14,7 +13,7 @@ export function ticks(low, high, wanted) {
   return found;
 }
 
-// Powers of ten, and what lies between when there are few of them.
+// Powers of ten, and values in between when there are few of them.
 export function logTicks(low, high, wanted) {
   const [first, last] = [Math.floor(Math.log10(low)), Math.ceil(Math.log10(high))];
   const every = Math.max(1, Math.ceil((last - first) / Math.max(2, wanted)));
@@ -28,7 +27,7 @@ export function logTicks(low, high, wanted) {
 
 const TIME_STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400];
 
-// Seconds since the start, at round minutes and hours.
+// Ticks in seconds at round minutes and hours.
 export function timeTicks(low, high, wanted) {
   const raw = (high - low) / Math.max(1, wanted);
   if (raw < 1) return ticks(low, high, wanted);
@@ -38,7 +37,7 @@ export function timeTicks(low, high, wanted) {
   return found;
 }
 
-// Just as many digits as tell `step` apart.
+// As many digits as `step` needs.
 export function tickText(value, step) {
   const size = Math.abs(value);
   if (size !== 0 && (size >= 1e6 || size < 1e-4)) return short(value);
@@ -47,7 +46,7 @@ export function tickText(value, step) {
   return value.toFixed(Math.min(8, needed));
 }
 
-// Five figures, for people: 0.43210, 1532.6, 2.35M, 1.2e-5.
+// Five significant digits: 0.43210, 1532.6, 2.35M, 1.2e-5.
 export function short(value) {
   if (value === null || value === undefined || Number.isNaN(value)) return '–';
   const size = Math.abs(value);
@@ -77,14 +76,14 @@ export function duration(seconds) {
   return `${sign}${Math.floor(whole / 86400)} d ${Math.floor(whole / 3600) % 24} h`;
 }
 
-// From values to pixels; on a logarithmic scale what is not above zero has no place.
+// Maps values to pixels; on a logarithmic scale, values that are not positive have no position.
 export function scale([low, high], [from, to], isLog) {
   const place = isLog ? Math.log10 : (value) => value;
   const [start, span] = [place(low), place(high) - place(low) || 1];
   return (value) => from + ((place(value) - start) / span) * (to - from);
 }
 
-// Exponential moving average that does not start from zero; gaps stay gaps.
+// Bias-corrected exponential moving average; gaps are kept.
 export function smoothed(points, weight) {
   if (!weight) return points;
   let [mean, share] = [0, 0];
@@ -96,7 +95,7 @@ export function smoothed(points, weight) {
   });
 }
 
-// The path of a line. Of many points in one column of pixels the first, lowest, highest and last are drawn.
+// SVG path of a line. Of many points in one pixel column, the first, lowest, highest and last are drawn.
 export function path(points, xOf, yOf) {
   let text = '';
   let pen = 'M';
@@ -134,12 +133,12 @@ export function path(points, xOf, yOf) {
   return text;
 }
 
-// Whether `x` lies between the first and the last point, which are in order.
+// Whether `x` lies between the first and last of the sorted points.
 export function covers(points, x) {
   return points.length > 0 && points[0][0] <= x && x <= points.at(-1)[0];
 }
 
-// The index of the point nearest to `x`; points are in order.
+// Index of the point nearest to `x`; points are sorted.
 export function nearest(points, x) {
   let [low, high] = [0, points.length - 1];
   while (high - low > 1) {

@@ -1,6 +1,6 @@
-// A chart of lines as SVG: axes, legend, a cross with the values of all lines. Points that arrive move only what they change.
-// Entered by `plots.js`. A line is {key, label, ink, thin, points}: points are [x, y] in the order of x, ink a number of the
-// palette; thin lines (single ranks) stand behind the others and share a colour.
+// Line chart as SVG: axes, legend, crosshair with the values of all lines. New points update only what changes. A line is
+// {key, label, ink, thin, points}: points are [x, y] sorted by x, ink is an index of the palette; thin lines (single ranks) are
+// drawn behind the others and share a colour.
 
 import { h, keyed, mark, put, svg, text } from './dom.js';
 import { csvOf, pngOf, save } from './chart-export.js';
@@ -33,7 +33,7 @@ export class Chart {
     const tool = (label, about, act) => h('button', { class: 'quiet', type: 'button', title: about, onclick: act }, label);
     this.element = h('figure', { class: 'chart' },
       h('figcaption', null, h('h3', null, title), this.lastText, h('span', { class: 'grow' }), this.logButton,
-        tool('CSV', 'Save the points as a table', () => this.saveCsv()), tool('PNG', 'Save the picture', () => this.savePng())),
+        tool('CSV', 'Download the points as CSV', () => this.saveCsv()), tool('PNG', 'Download as PNG', () => this.savePng())),
       h('div', { class: 'ground' }, this.canvas, this.values), this.legend);
     this.watch = new ResizeObserver(() => this.later());
     this.watch.observe(this.canvas);
@@ -92,7 +92,7 @@ export class Chart {
     if (this.at !== null) this.look(this.at);
   }
 
-  // What all shown points lie in; a constant gets room around it.
+  // Range of all visible points; a constant gets a margin.
   bounds(all) {
     const [xs, ys] = [[Infinity, -Infinity], [Infinity, -Infinity]];
     for (const points of all) {
@@ -130,7 +130,7 @@ export class Chart {
     set(this.rule, { y1: top, y2: bottom });
   }
 
-  // A path is made anew only if its points or the scales have changed.
+  // A path is rebuilt only if its points or the scales changed.
   trace(lines) {
     const { left, right, top, bottom, xs, ys } = this.box;
     const frame = [left, right, top, bottom, ...xs, ...ys, this.isLog].join();
@@ -153,7 +153,7 @@ export class Chart {
     return only ? withUnit(only.points.at(-1)?.[1], this.unit) : '';
   }
 
-  // Ranks share an entry with each other; a click hides and shows.
+  // All ranks share one legend entry; a click toggles a line.
   drawLegend() {
     const entries = new Map();
     for (const line of this.lines) {
@@ -179,7 +179,7 @@ export class Chart {
     this.look(xs[0] + ((pixel - left) / (right - left)) * (xs[1] - xs[0]));
   }
 
-  // The cross jumps to the nearest point that is there, so that the values are real ones.
+  // The crosshair snaps to the nearest point, so that the values are exact.
   look(x) {
     const lines = x === null || !this.box ? [] : this.shown().filter((line) => line.points.length);
     mark(this.cross, 'visibility', lines.length ? null : 'hidden');
@@ -193,7 +193,7 @@ export class Chart {
     this.at = snapped;
     const pixel = Math.round(this.xOf(snapped)) + 0.5;
     for (const side of ['x1', 'x2']) this.rule.setAttribute(side, pixel);
-    // A line that ended before, or begins later, has no value here.
+    // Lines that do not cover this x have no value.
     const found = lines.filter((line) => covers(line.points, snapped)).map((line) => ({ line,
       point: this.drawn.get(line.key)?.points[nearest(line.points, snapped)] })).filter(({ point }) => point);
     keyed(this.dots, found.filter(({ line, point }) => !line.thin && Number.isFinite(this.yOf(point[1]))), ({ line }) => line.key,
@@ -209,7 +209,7 @@ export class Chart {
     this.values.classList.toggle('left', pixel > (this.box.left + this.box.right) / 2);
   }
 
-  // Through the points of the line that goes furthest.
+  // Moves along the points of the longest line.
   key(event) {
     const lines = this.shown().filter((line) => line.points.length);
     const bold = lines.filter((line) => !line.thin);

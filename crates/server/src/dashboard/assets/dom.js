@@ -1,14 +1,14 @@
-// Makes and changes elements. Text goes in as text, always: nothing here or anywhere else reads a string as markup.
+// DOM helpers. Text is always inserted as text; no string is ever parsed as markup.
 
 const SVG = 'http://www.w3.org/2000/svg';
 
-/** An element. Attributes: `class`, `on…` with a function, `style` and `dataset` with objects, anything else by its name;
- * null, undefined and false leave one out. Children: nodes, texts, numbers, lists of them; null and false are skipped. */
+/** Creates an element. Attributes: `class`, `on…` with a function, `style` and `dataset` with objects, others by name; null,
+ * undefined and false are omitted. Children: nodes, texts, numbers, lists of them; null and false are skipped. */
 export function h(tag, attributes, ...children) {
   return fill(document.createElement(tag), attributes, children);
 }
 
-/** The same for SVG. */
+/** Like `h` for SVG. */
 export function svg(tag, attributes, ...children) {
   return fill(document.createElementNS(SVG, tag), attributes, children);
 }
@@ -34,28 +34,28 @@ function append(element, children) {
   }
 }
 
-/** Puts `children` in the place of whatever is in `element`. */
+/** Replaces the children of `element`. */
 export function put(element, ...children) {
   element.replaceChildren();
   append(element, children);
   return element;
 }
 
-/** Writes only what is new, so that nothing moves and no selection is lost. */
+/** Sets the text only if it changed, so that selections are kept. */
 export function text(element, value) {
   const wanted = value === null || value === undefined ? '' : String(value);
   if (element.textContent !== wanted) element.textContent = wanted;
   return element;
 }
 
-/** An attribute that is there or not. */
+/** Sets an attribute, or removes it for null and false. */
 export function mark(element, name, value) {
   if (value === null || value === undefined || value === false) element.removeAttribute(name);
   else if (element.getAttribute(name) !== String(value)) element.setAttribute(name, value);
 }
 
-/** Makes the children of `parent` those of `items`, in order. What is there is kept and changed by `update(element, item)`;
- * what is new is made by `make(item)`. A thousand items of which one is new cost one insertion. */
+/** Makes the children of `parent` match `items`, in order. Existing ones are kept and updated with `update(element, item)`; new ones
+ * are created with `make(item)`. One new item among a thousand costs one insertion. */
 export function keyed(parent, items, key, make, update) {
   const old = parent.corroKeyed ?? new Map();
   const now = new Map();

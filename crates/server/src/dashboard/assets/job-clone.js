@@ -1,18 +1,18 @@
-// A job once more: its file in an editor, under another name, submitted as any other. Entered by the job page.
+// Clone dialog: a job's JSON in an editor, submitted under another name.
 
 import { api } from './api.js';
 import { h, put } from './dom.js';
-import { toast } from './parts.js';
-import { pageOf } from './paths.js';
+import { toast } from './components.js';
+import { pageOf } from './routes.js';
 
-// What a job's answer adds to what was submitted.
+// Fields of a job's response that are not part of a submission.
 const ADDED = ['experimentName', 'jobOutputDirectoryPathSegment', 'toolType', 'creationTime', 'provisioningState',
   'provisioningStateTransitionTime',
   'executionState', 'executionStateTransitionTime', 'executionInfo', 'waitingFor', 'waiting', 'givingWay', 'lostAttempts'];
 
 export async function cloneJob(job, context) {
   const taken = new Set((await api.all(job.id.replace(/\/[^/]*$/, ''))).map((other) => other.name.toLowerCase()));
-  const file = fileOf(job);
+  const file = jobFileOf(job);
   const name = h('input', { value: nextName(job.name, taken), required: true, autofocus: true, spellcheck: 'false', 'aria-label': 'Name' });
   const editor = h('textarea', { spellcheck: 'false', 'aria-label': 'job.json',
     value: JSON.stringify({ properties: file.properties }, null, 2) });
@@ -24,7 +24,7 @@ export async function cloneJob(job, context) {
       const own = `${found.path}-${name.value.trim()}`;
       editor.value = editor.value.replaceAll(found.text, found.text.replace(found.path, own));
       put(note, `${found.option} is now ${own}.`);
-    } }, 'Use one of its own'));
+    } }, 'Use a separate directory'));
     return note;
   });
   const submit = h('button', { type: 'submit', class: 'primary' }, 'Submit');
@@ -37,7 +37,7 @@ export async function cloneJob(job, context) {
   h('label', null, 'Name', name),
   h('label', null, 'job.json', editor),
   file.secrets.length > 0 && h('p', { class: 'soft small' },
-    `The server tells no secrets: write the values of ${file.secrets.join(', ')} where they are empty.`),
+    `The server does not return secrets: enter the values of ${file.secrets.join(', ')}.`),
   directories,
   trouble,
   h('div', { class: 'actions' }, h('button', { type: 'button', onclick: () => dialog.close() }, 'Cancel'), submit)));
@@ -51,10 +51,10 @@ export async function cloneJob(job, context) {
       let body;
       try { body = JSON.parse(editor.value); } catch (error) { throw new Error(`This is not JSON: ${error.message}`); }
       const wanted = name.value.trim();
-      if (taken.has(wanted.toLowerCase())) throw new Error(`There is a job called ${wanted} already: choose another name.`);
+      if (taken.has(wanted.toLowerCase())) throw new Error(`A job named ${wanted} already exists: choose another name.`);
       const unsaid = (body.properties?.secrets ?? []).find((secret) => secret.value === '');
-      if (unsaid) throw new Error(`The secret ${unsaid.name} has no value: write it, or take the secret out.`);
-      await withKeys(body.properties?.mountVolumes);
+      if (unsaid) throw new Error(`The secret ${unsaid.name} has no value: enter one or remove the secret.`);
+      await withAccountKeys(body.properties?.mountVolumes);
       const id = `${job.id.replace(/\/[^/]*$/, '')}/${encodeURIComponent(wanted)}`;
       await api.put(id, body);
       dialog.close();
@@ -64,12 +64,12 @@ export async function cloneJob(job, context) {
   }
 }
 
-// Options that name where results go, with what each run would share: not a directory that every job has for itself.
+// Options that name an output path which each run would share, unlike the job's own output directories.
 const DIRECTORY = /(--?(?:(?:[a-z]+[-_])?(?:dir|directory|folder|path)|out|output))(?:=|\s+)((?!-)[^\s"';|&]+)/g;
 const OWN = /\$\{?AZ_BATCHAI_(OUTPUT_\w+|JOB_TEMP\b|STDOUTERR_DIR|SHARED_JOB_TEMP)/;
 const INPUT = /^--?(data|input|train|dataset|script|code)/;
 
-/** In the command lines of a job: `[{option, path, text}]`. */
+/** Such paths in the command lines of a job: `[{option, path, text}]`. */
 export function directoriesIn(properties) {
   const lines = Object.values(properties).flatMap((settings) => [settings?.commandLine, settings?.commandLineArgs]);
   const found = lines.filter((line) => typeof line === 'string').flatMap((line) => [...line.matchAll(DIRECTORY)]);
@@ -83,7 +83,7 @@ function nextName(name, taken) {
   return `${stem}-${next}`;
 }
 
-function fileOf(job) {
+function jobFileOf(job) {
   const properties = Object.fromEntries(Object.entries(job.properties).filter(([name, value]) => !ADDED.includes(name) && value !== null));
   const secrets = (properties.secrets ?? []).filter((secret) => !secret.valueSecretReference).map((secret) => secret.name);
   if (secrets.length) properties.secrets = properties.secrets.map((secret) => (secret.valueSecretReference ? secret : { ...secret,
@@ -91,15 +91,15 @@ function fileOf(job) {
   return { properties, secrets };
 }
 
-// Keys of accounts are not told either, but whoever may submit may look them up, as `corro batchai job create` does.
-async function withKeys(volumes) {
+// Account keys are not in the job either, but a user who may submit may list them, as `corro batchai job create` does.
+async function withAccountKeys(volumes) {
   const all = [...(volumes?.azureFileShares ?? []), ...(volumes?.azureBlobFileSystems ?? [])];
   const wanting = all.filter(({ credentials }) => !credentials?.accountKey && !credentials?.accountKeySecretReference);
   if (!wanting.length) return;
   const accounts = await api.all('~/providers/Microsoft.Storage/storageAccounts');
   for (const volume of wanting) {
     const account = accounts.find((one) => one.name === volume.accountName);
-    if (!account) throw new Error(`There is no storage account ${volume.accountName} that you may see: correct mountVolumes.`);
+    if (!account) throw new Error(`There is no storage account ${volume.accountName} that you may read: correct mountVolumes.`);
     const { keys } = await api.post(`${account.id}/listKeys`);
     volume.credentials = { ...volume.credentials, accountKey: keys[0].value };
   }

@@ -1,10 +1,10 @@
-// The collective engine of each rank: step, bytes, what it does, how long it waits for the others, and which rank they wait for. Records a
-// timeline on a button. Entered by the job page, with what the nodes told of the job's processes; hidden while no rank uses our Horovod.
+// Panel of the collective engine per rank: step, bytes, activity, time spent waiting for the others, and the rank they wait for. Has
+// a button that records a timeline. Hidden while no rank uses Corro's Horovod.
 
 import { api } from './api.js';
 import { h, mark, text } from './dom.js';
 import { JobTimeline } from './job-timeline.js';
-import { bytes, short, table, toast } from './parts.js';
+import { bytes, short, table, toast } from './components.js';
 
 const SECONDS = 5;
 const PAUSE = 500;
@@ -26,15 +26,15 @@ export class JobEngines {
         { title: 'Reduced', width: '90px', number: true, sort: (row) => row.totals.bytes, fill: (cell, row) => text(cell, bytes(row.totals.bytes)) },
         { title: 'Per second', label: 'per second', width: '96px', number: true, sort: rate,
           fill: (cell, row) => text(cell, bytes(rate(row))) },
-        { title: 'Waits', label: 'waits', width: '140px', number: true, sort: waits, make: () => [h('span', { class: 'meter waits' }, h('i')), h('span')],
+        { title: 'Waits', label: 'waits', width: '140px', number: true, sort: waitShare, make: () => [h('span', { class: 'meter waits' }, h('i')), h('span')],
           fill: (cell, row) => {
-            cell.firstChild.firstChild.style.width = `${waits(row) * 100}%`;
-            text(cell.lastChild, `${(waits(row) * 100).toFixed(0)} %`);
+            cell.firstChild.firstChild.style.width = `${waitShare(row) * 100}%`;
+            text(cell.lastChild, `${(waitShare(row) * 100).toFixed(0)} %`);
           } },
         { title: 'Collective', width: 'minmax(0, 2fr)', sort: (row) => row.last?.name ?? '', wide: true,
           make: () => h('span', { class: 'mono' }), fill: (cell, row) => {
-            text(cell.firstChild, doing(row));
-            mark(cell.firstChild, 'title', doing(row));
+            text(cell.firstChild, activityText(row));
+            mark(cell.firstChild, 'title', activityText(row));
           } },
       ],
     });
@@ -53,7 +53,7 @@ export class JobEngines {
     mark(this.table.element, 'hidden', rows.length ? null : '');
     const words = told?.straggler === undefined ? '' : `the others wait for rank ${told.straggler}`;
     if (!this.recording) text(this.about, words);
-    // Somebody else may have recorded one.
+    // Another user may have recorded one.
     if (told?.timeline && told.timeline !== this.timeline.started && told.timeline !== this.asked && !this.recording) {
       this.asked = told.timeline;
       this.follow();
@@ -70,7 +70,7 @@ export class JobEngines {
     }
   }
 
-  // Until it is done.
+  // Polls until the recording is complete.
   async follow() {
     if (this.recording) return;
     this.recording = true;
@@ -102,11 +102,11 @@ export class JobEngines {
   }
 }
 
-const waits = (row) => (row.window.ms ? Math.min(1, row.window.waitedMs / row.window.ms) : 0);
+const waitShare = (row) => (row.window.ms ? Math.min(1, row.window.waitedMs / row.window.ms) : 0);
 const rate = (row) => (row.window.ms ? row.window.bytes / (row.window.ms / 1000) : 0);
 
-// What lasts is told; else what was done last.
-function doing({ workingOn, waitsFor, last }) {
+// The current long activity, else the last one.
+function activityText({ workingOn, waitsFor, last }) {
   const named = (what) => `${what.kind ? `${what.kind.toLowerCase()} ` : ''}${what.name}${what.tensors > 1 ? ` and ${what.tensors - 1} more` : ''}`;
   if (workingOn?.msAgo >= 1000) return `in ${named(workingOn)} for ${short(workingOn.msAgo)}`;
   if (waitsFor?.msAgo >= 1000) return `waits for ${named(waitsFor)} for ${short(waitsFor.msAgo)}`;

@@ -1,21 +1,21 @@
-// The files a job wrote: its logs and its output directories, to look at and to take away. Entered by the job page and by its logs.
+// Panel of a job's files: logs and output directories, with preview and download.
 
 import { api } from './api.js';
 import { h, mark, put, text } from './dom.js';
-import { ago, bytes, failure, setAgo, table } from './parts.js';
+import { ago, bytes, failure, setAgo, table } from './components.js';
 
 export const LOGS = 'stdouterr';
 const IMAGE = /\.(png|jpe?g|gif|webp|bmp|svg)$/i;
 const TEXT = /\.(txt|log|out|err|json|jsonl|csv|tsv|ya?ml|toml|ini|md|py|sh|rs|xml|html?|cfg|conf)$|^[^.]*$/i;
 const LINK_MINUTES = 60;
 
-/** A link of the file service, as a path of this server: whatever it calls itself, this is where it was found. */
-export function here(link) {
+/** Path of a file-service URL on this server, whatever host name it contains. */
+export function serverPath(link) {
   const { pathname, search } = new URL(link, location.origin);
   return pathname + search;
 }
 
-/** What is in a directory of a job's output. */
+/** Lists a directory of a job's output. */
 export async function listFiles(id, directory, path = '') {
   const files = [];
   const query = { outputdirectoryid: directory, directory: path || '.', linkexpiryinminutes: LINK_MINUTES };
@@ -49,7 +49,7 @@ export class JobFiles {
           fill: (cell, file) => file.properties && setAgo(cell.firstChild, file.properties.lastModified) },
         { title: '', width: '76px', number: true, make: () => h('a', { download: '' }, 'Download'), fill: (cell, file) => {
           mark(cell.firstChild, 'hidden', file.downloadUrl ? null : '');
-          if (file.downloadUrl) cell.firstChild.href = here(file.downloadUrl);
+          if (file.downloadUrl) cell.firstChild.href = serverPath(file.downloadUrl);
           mark(cell.firstChild, 'download', file.name);
           mark(cell.firstChild, 'aria-label', `Download ${file.name}`);
         } },
@@ -86,7 +86,7 @@ export class JobFiles {
 
   picture(file) {
     const dialog = h('dialog', { class: 'editor', 'aria-label': file.name, onclose: () => dialog.remove() }, h('form', { method: 'dialog' },
-      h('h2', null, file.name), h('img', { class: 'picture', src: here(file.downloadUrl), alt: file.name }),
+      h('h2', null, file.name), h('img', { class: 'picture', src: serverPath(file.downloadUrl), alt: file.name }),
         h('div', { class: 'actions' }, h('button', null, 'Close'))));
     document.body.append(dialog);
     dialog.showModal();
@@ -102,7 +102,7 @@ export class JobFiles {
     } catch (error) {
       if (error.name !== 'ApiError') throw error;
       if (mine === this.ticket) put(this.trouble, error.code === 'OutputDirectoryNotOnMountRoot' ? h('p', { class: 'empty' },
-        'It is not written to a share, so nothing of it is here.') : failure(error));
+        'This directory is not on a share, so its files cannot be listed.') : failure(error));
     }
   }
 }

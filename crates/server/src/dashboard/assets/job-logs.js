@@ -1,5 +1,4 @@
-// The panel of a job's logs: one tab for each file, or a list when there are many; what is chosen is shown and followed. Entered by
-// the job page.
+// Panel of a job's logs: a tab per file, or a list when there are many. Shows and follows the selected file.
 
 import { LOGS, listFiles } from './job-files.js';
 import { h, keyed, mark, put, text } from './dom.js';
@@ -22,10 +21,10 @@ export class JobLogs {
   setState(state) {
     const ended = state === 'succeeded' || state === 'failed';
     this.view.setEnded(ended);
-    text(this.note, ended ? 'It wrote no log.' : state === 'queued' ? 'The log begins when the job runs.' : 'No log yet.');
+    text(this.note, ended ? 'The job wrote no log.' : state === 'queued' ? 'The log appears when the job runs.' : 'No log yet.');
   }
 
-  // Files come while the job runs; the first that holds something is shown.
+  // Files appear while the job runs; the first non-empty one is shown.
   async refresh() {
     let files;
     try { files = await listFiles(this.id, LOGS); } catch (error) {
@@ -37,7 +36,7 @@ export class JobLogs {
     for (const file of files) this.links.set(file.name, file.downloadUrl);
     const first = (name) => (/^stdout/.test(name) ? 0 : /^stderr/.test(name) ? 1 : 2);
     this.names = files.map((file) => file.name).sort((a, b) => first(a) - first(b) || a.localeCompare(b, undefined, { numeric: true }));
-    // Until a person chooses: what the job itself writes, the first that holds something.
+    // Until the user selects one: the job's own output, the first non-empty file.
     const holds = (name) => files.some((file) => file.name === name && file.properties?.contentLength > 0);
     if (!this.chosen || (!this.isByHand && (first(this.chosen) === 2 || !holds(this.chosen)))) {
       const best = this.names.find((name) => first(name) < 2 && holds(name)) ?? this.names[0];
@@ -77,7 +76,7 @@ export class JobLogs {
     return this.view.open(this.links.get(name), this.renewals?.get(name) ?? renew);
   }
 
-  /** Shows another text of the job here. */
+  /** Shows another file of the job. */
   show(name, link, renew) {
     this.other = name;
     this.links.set(name, link);

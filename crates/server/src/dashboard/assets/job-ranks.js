@@ -1,9 +1,9 @@
-// The ranks of a job by node: what each uses while it runs, how it ended when it has. Entered by the job page. Nodes are asked only
-// while somebody looks.
+// Panel of a job's ranks by node: resource use while running, exit status afterwards. Nodes are polled only while the panel is
+// visible.
 
 import { api } from './api.js';
 import { h, mark, text } from './dom.js';
-import { bytes, setState, short, table } from './parts.js';
+import { bytes, setState, short, table } from './components.js';
 
 const STATES = { R: 'running', S: 'sleeping', I: 'sleeping', D: 'disk', T: 'stopped', t: 'stopped', Z: 'ended', X: 'ended' };
 
@@ -69,7 +69,7 @@ export class JobRanks {
       this.draw(told.nodes.flatMap((node) => this.rowsOf(node)));
       this.tell(told);
     } catch (error) {
-      // It was just deleted, or its nodes cannot be asked now.
+      // The job was just deleted, or its nodes cannot be reached now.
       if (error.name !== 'ApiError') throw error;
     } finally { this.busy = false; }
   }

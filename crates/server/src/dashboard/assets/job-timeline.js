@@ -1,14 +1,14 @@
-// A recorded timeline as SVG: two lanes for each rank, one with how long it waited for the others and one with the operations. Pointing tells
-// names and times, dragging looks closer, and the trace is there to take away. Entered by `job-engines.js`.
+// Recorded timeline as SVG: two lanes per rank, one for time spent waiting for the others and one for operations. Hovering shows
+// names and times, dragging zooms, and the trace can be downloaded.
 
 import { h, keyed, mark, put, svg, text } from './dom.js';
 import { save } from './chart-export.js';
 import { scale, ticks, tickText } from './chart-scale.js';
-import { clock, plural } from './parts.js';
+import { clock, plural } from './components.js';
 
 const [LEFT, RIGHT, TOP, LANE, AXIS] = [64, 10, 4, 26, 22];
 const [WAIT, WORK] = [9, 12];
-/** Spans nearer than this in pixels are drawn as one. */
+/** Spans closer than this in pixels are drawn as one. */
 const NEAR = 0.6;
 const MOST_TOLD = 8;
 
@@ -20,7 +20,7 @@ export class JobTimeline {
     this.lanes = svg('g', { class: 'lanes' });
     this.axis = svg('g', { class: 'ticks' });
     this.chosen = svg('rect', { class: 'chosen', y: 0, visibility: 'hidden' });
-    this.canvas = svg('svg', { tabindex: 0, role: 'img', 'aria-label': 'Timeline of all ranks: + and - look closer and further, arrow keys move',
+    this.canvas = svg('svg', { tabindex: 0, role: 'img', 'aria-label': 'Timeline of all ranks: + and - zoom, arrow keys move',
       onpointerdown: (event) => this.begin(event), onpointermove: (event) => this.point(event), onpointerup: (event) => this.finish(event),
       onpointerleave: () => { this.values.hidden = true; }, onkeydown: (event) => this.key(event), ondblclick: () => this.look(null) },
     this.lanes, this.axis, this.chosen);
@@ -44,7 +44,7 @@ export class JobTimeline {
       const rank = ranks.get(event.pid);
       const span = { name: event.name, tensor: tensors.get(`${event.pid} ${event.tid}`) ?? '', from: event.ts, to: event.ts + event.dur };
       if (event.name.startsWith('NEGOTIATE_')) rank.waits.push(span);
-      // What happens within an operation is for other viewers.
+      // Activities inside an operation are left to other viewers.
       else if (/^(ALL|BROAD|REDUCE|ADASUM)/.test(event.name)) rank.works.push(span);
     }
     this.ranks = [...ranks.values()].sort((a, b) => a.rank - b.rank);
@@ -87,7 +87,7 @@ export class JobTimeline {
     mark(this.chosen, 'height', bottom);
   }
 
-  // One path for a lane, however many spans it has.
+  // One SVG path per lane, however many spans it has.
   boxes(spans, top, height, low, high) {
     let path = '';
     let open = null;

@@ -1,5 +1,4 @@
-// A file that is read by ranges, and the stretch of its lines that is in memory: never more than a few megabytes of it, however
-// long it is. Entered by `log-view.js`. Knows no element.
+// A file read by HTTP ranges, and the window of its lines in memory: a few megabytes at most, however long the file is. No DOM.
 
 import { linesOf, openLine, plain } from './log-text.js';
 
@@ -28,12 +27,12 @@ export class LogFile {
     return answer;
   }
 
-  // Before anything is read: of a long file only a part is wanted, and an empty one has none.
+  // Gets the size first: only a part of a long file is read, and an empty one has no range.
   async measure() {
     this.size = Number((await this.ask('HEAD')).headers.get('content-length') ?? 0);
   }
 
-  // Always asks for a byte that is there, so that a file without news is no error.
+  // Always requests an existing byte too, so that a file without new data is not an error.
   async read(from, to) {
     if (this.size === 0) await this.measure();
     if (this.size === 0) return new Uint8Array();
@@ -63,7 +62,7 @@ export class LogFile {
 
   get atEnd() { return this.to >= this.size; }
 
-  // Bytes that follow what is there: the open line begins anew with them.
+  // Appends bytes; the unfinished last line is parsed again with them.
   take(bytes) {
     if (!bytes.length) return 0;
     if (this.openLines) this.lines.length -= this.openLines;
@@ -74,7 +73,7 @@ export class LogFile {
     const { lines, rest } = linesOf(all, base);
     this.lines.push(...lines);
     this.open = all.slice(all.length - rest);
-    // Of a progress bar that never ends its line, only the last state is kept.
+    // Of a progress bar without line ends, only the last state is kept.
     const over = this.open.lastIndexOf(13);
     if (over > 0 && over < this.open.length - 1) this.open = this.open.slice(over + 1);
     this.to += bytes.length;
@@ -91,7 +90,7 @@ export class LogFile {
     const bytes = await this.read(asked, to + PIECE);
     if (to !== this.to) return 0;
     if (this.size < to) {
-      // It was begun anew.
+      // The file was truncated.
       await this.jump(0);
       return 0;
     }
@@ -113,7 +112,7 @@ export class LogFile {
     if (to !== this.from) return 0;
     const skip = from === 0 ? 0 : bytes.indexOf(10) + 1;
     const { lines, rest } = linesOf(bytes.subarray(skip), from + skip);
-    // A piece of a line that is longer than all we read.
+    // Part of a line that is longer than the window.
     if (rest) lines.push(...openLine(bytes.subarray(bytes.length - rest), to - rest));
     this.lines = [...lines, ...this.lines];
     this.from = from + skip;
@@ -128,7 +127,7 @@ export class LogFile {
   }
 
   /** Where the next line (or, going back, the one before) that holds `words` begins; null when there is none. `tell(share)` hears
-   * how far it has come. */
+   * reports the progress. */
   async search(words, byte, isBack, signal, tell) {
     const wanted = words.toLowerCase();
     const holds = (line) => plain(line.text).toLowerCase().includes(wanted);

@@ -1,13 +1,13 @@
-// What stands in a log, made fit to be shown: bytes into lines, colour codes into classes, all other codes into nothing or into
-// signs. Pure. What a program wrote is data here and stays data: it becomes text nodes and class names from a fixed list.
+// Formats log output: bytes into lines, ANSI colours into CSS classes, other control codes removed or made visible. Pure. Program
+// output stays data: it becomes text nodes and class names from a fixed list.
 
-/** A longer line is shown in pieces. */
+/** Longer lines are split. */
 const LONGEST = 4000;
 const [LF, CR] = [10, 13];
 const decoder = new TextDecoder();
 
-/** Lines of `bytes`, which begin at `base` in the file: `{lines: [{at, text}], rest}`. `rest` counts the bytes after the last line
- * end; whatever a progress bar has overwritten with a carriage return is left out. */
+/** Lines of `bytes`, which start at `base` in the file: `{lines: [{at, text}], rest}`. `rest` counts the bytes after the last line
+ * end; text overwritten with a carriage return is dropped. */
 export function linesOf(bytes, base) {
   const lines = [];
   let [start, content] = [0, 0];
@@ -25,7 +25,7 @@ export function linesOf(bytes, base) {
   return { lines, rest: bytes.length - start };
 }
 
-/** A line that has no end yet. */
+/** The unfinished last line. */
 export function openLine(bytes, base) {
   const { lines, rest } = linesOf(bytes, base);
   const found = linesOf(new Uint8Array([...bytes.subarray(bytes.length - rest), LF]), base + bytes.length - rest).lines;
@@ -37,10 +37,10 @@ function textOf(bytes, from, to) {
   return decoder.decode(bytes.subarray(from, to));
 }
 
-// CSI, OSC and two-byte sequences; what reverses the direction of writing; other controls.
+// CSI, OSC and two-byte sequences; bidirectional controls; other control characters.
 const CODES = /\x1b\[([0-9;:]*)([@-~])|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[ -/]*[0-~]?|[\u202a-\u202e\u2066-\u2069]|[\x00-\x08\x0b-\x1f\x7f-\x9f]/g;
 
-/** `{text, kind}` for each part of a line that looks alike; `kind` is a list of classes, or empty. */
+/** `{text, kind}` for each run of equal style; `kind` is a list of classes, or empty. */
 export function partsOfLine(line) {
   const parts = [];
   let look = {};
@@ -55,22 +55,22 @@ export function partsOfLine(line) {
   for (const found of line.matchAll(CODES)) {
     add(line.slice(from, found.index));
     from = found.index + found[0].length;
-    if (found[2] === 'm') look = dressed(look, found[1]);
-    else if (!found[0].startsWith('\x1b')) add(sign(found[0].charCodeAt(0)));
+    if (found[2] === 'm') look = applyCodes(look, found[1]);
+    else if (!found[0].startsWith('\x1b')) add(controlPicture(found[0].charCodeAt(0)));
   }
   add(line.slice(from));
   return parts;
 }
 
-/** The line without any code, for searching. */
-export const plain = (line) => line.replace(CODES, (code) => (code.startsWith('\x1b') ? '' : sign(code.charCodeAt(0))));
+/** The line without control codes, for searching. */
+export const plain = (line) => line.replace(CODES, (code) => (code.startsWith('\x1b') ? '' : controlPicture(code.charCodeAt(0))));
 
-function sign(code) {
+function controlPicture(code) {
   if (code < 0x20) return String.fromCharCode(0x2400 + code);
   return code === 0x7f ? '\u2421' : '\ufffd';
 }
 
-function dressed(look, codes) {
+function applyCodes(look, codes) {
   const numbers = codes.split(/[;:]/).map(Number);
   let next = { ...look };
   for (let at = 0; at < numbers.length; at++) {
@@ -90,7 +90,7 @@ function dressed(look, codes) {
     else if (code >= 40 && code <= 47) next.ground = `bg${code - 40}`;
     else if (code >= 100 && code <= 107) next.ground = `bg${code - 100}`;
     else if (code === 38 || code === 48) {
-      const hue = numbers[at + 1] === 5 ? ofPalette(numbers[at + 2]) : ofRgb(numbers.slice(at + 2, at + 5));
+      const hue = numbers[at + 1] === 5 ? paletteColor(numbers[at + 2]) : rgbColor(numbers.slice(at + 2, at + 5));
       at += numbers[at + 1] === 5 ? 2 : 4;
       next[code === 38 ? 'ink' : 'ground'] = `${code === 38 ? 'fg' : 'bg'}${hue}`;
     }
@@ -98,16 +98,16 @@ function dressed(look, codes) {
   return next;
 }
 
-// The nearest of the eight that there are.
-function ofPalette(number) {
+// The nearest of the eight colours.
+function paletteColor(number) {
   if (!(number >= 0 && number < 256)) return 7;
   if (number < 16) return number % 8;
   if (number >= 232) return number < 244 ? 0 : 7;
   const cube = number - 16;
-  return ofRgb([Math.floor(cube / 36), Math.floor(cube / 6) % 6, cube % 6].map((part) => part * 51));
+  return rgbColor([Math.floor(cube / 36), Math.floor(cube / 6) % 6, cube % 6].map((part) => part * 51));
 }
 
-function ofRgb([red = 0, green = 0, blue = 0]) {
+function rgbColor([red = 0, green = 0, blue = 0]) {
   const half = Math.max(red, green, blue) / 2 || 1;
   return (red > half ? 1 : 0) + (green > half ? 2 : 0) + (blue > half ? 4 : 0);
 }

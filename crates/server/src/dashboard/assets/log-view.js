@@ -1,13 +1,12 @@
-// A log on a page: only the lines in sight are in the document. Follows the end, jumps, searches. Entered by the job page, which
-// says which file; reads through `log-file.js`.
+// Virtualized log viewer: only visible lines are in the document. Follows the end, jumps, searches.
 
 import { h, keyed, mark, put, text } from './dom.js';
 import { LogFile } from './log-file.js';
 import { partsOfLine, plain } from './log-text.js';
-import { bytes } from './parts.js';
+import { bytes } from './components.js';
 
 const LINE = 18;
-const LOOK_AGAIN = 400;
+const POLL_INTERVAL_MS = 400;
 
 export class LogView {
   constructor() {
@@ -23,7 +22,7 @@ export class LogView {
     }, oninput: () => { this.words = this.searchBox.value; this.found = null; this.say(''); this.draw(); } });
     this.note = h('span', { class: 'soft small told', role: 'status' });
     this.place = h('span', { class: 'soft small' });
-    this.slider = h('input', { type: 'range', min: 0, max: 1000, value: 1000, 'aria-label': 'Place in the file', hidden: true,
+    this.slider = h('input', { type: 'range', min: 0, max: 1000, value: 1000, 'aria-label': 'Position in the file', hidden: true,
       onchange: () => this.jump(Math.floor((this.slider.value / 1000) * this.file.size)) });
     const tool = (label, about, act) => h('button', { type: 'button', class: 'quiet', title: about, 'aria-label': about,
       onclick: act }, label);
@@ -65,10 +64,10 @@ export class LogView {
       const wasEnded = this.ended;
       if (!document.hidden && file === this.file && file.atEnd) await this.act(() => this.grow());
       if (file === this.file && !wasEnded) this.again();
-    }, LOOK_AGAIN);
+    }, POLL_INTERVAL_MS);
   }
 
-  // To the end, for whoever follows; else what is in sight stays where it is.
+  // Scrolls to the end when following; else keeps the visible lines in place.
   async grow() {
     const { file } = this;
     let dropped = 0;
@@ -76,7 +75,7 @@ export class LogView {
     if (!this.follow && dropped) this.view.scrollTop -= dropped * LINE;
   }
 
-  // One reading at a time; what fails is said and tried again with the next. `after` gets what was read, when there is room for it.
+  // One read at a time; errors are shown and the next read retries. `after` gets the result, if it is still wanted.
   async act(read, after) {
     while (this.busy) await this.busy;
     const work = read().then((result) => {
@@ -92,7 +91,7 @@ export class LogView {
     await work;
     this.busy = null;
     if (this.follow) this.view.scrollTop = this.space.offsetHeight;
-    // What we scroll is not what a reader scrolls.
+    // Programmatic scrolling is not the user's.
     this.top = this.view.scrollTop;
     this.draw();
   }
@@ -119,7 +118,7 @@ export class LogView {
     this.setFollow(false);
     const { file } = this;
     const isHere = file.lines.length && byte >= file.from && byte < file.lines.at(-1).at;
-    // With something above it, so that there is somewhere to scroll to.
+    // Loads lines above it too, so that there is something to scroll to.
     if (!isHere) await this.act(() => file.jump(byte).then(() => (file.from > 0 ? file.less() : 0)));
     const at = Math.max(0, file.lines.findIndex((line) => line.at >= byte));
     this.view.scrollTop = Math.max(0, at * LINE - (byte > 0 ? this.view.clientHeight / 3 : 0));
@@ -145,7 +144,7 @@ export class LogView {
       if (around) at = await file.search(words, isBack ? file.size : 0, isBack, looking.signal, tell);
       if (looking.signal.aborted) return;
       this.found = at;
-      this.say(at === null ? 'Not found' : around ? (isBack ? 'Found, from the end again' : 'Found, from the start again') : '');
+      this.say(at === null ? 'Not found' : around ? (isBack ? 'Found; continued from the end' : 'Found; continued from the start') : '');
       if (at !== null) await this.jump(at);
     } catch (error) {
       if (error.name !== 'AbortError') this.say(error.message);
@@ -189,7 +188,7 @@ export class LogView {
       const wanted = `${words}\n${line.text}`;
       if (row.corroDrawn === wanted) return;
       row.corroDrawn = wanted;
-      put(row, dress(line.text, words));
+      put(row, highlightLine(line.text, words));
     });
     const isLong = file && (file.from > 0 || !file.atEnd);
     mark(this.slider, 'hidden', isLong ? null : '');
@@ -215,8 +214,8 @@ export class LogView {
   }
 }
 
-// Text nodes and spans; what is searched for is marked.
-function dress(line, words) {
+// Text nodes and spans; search hits are marked.
+function highlightLine(line, words) {
   const parts = partsOfLine(line);
   const hits = [];
   if (words) {

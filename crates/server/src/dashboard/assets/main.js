@@ -1,15 +1,15 @@
-// The shell around all pages: finds the page of an address, shows who is logged in and whether the page is live, leads to the
-// login and back. A page is a module with `show(root, params, context)`, which gives back what ends it.
+// Application shell: routes addresses to pages, shows the user and the connection state, and redirects to the login. A page is a
+// module with `show(root, params, context)`, which returns a function that ends it.
 
-import { session, subscription, whenRefused } from './api.js';
+import { session, subscription, onUnauthorized } from './api.js';
 import { h, put, mark, text } from './dom.js';
-import { forgetLinks } from './files.js';
-import { live } from './live.js';
-import { failure } from './parts.js';
-import { workspaceOf } from './paths.js';
+import { clearLinks } from './share-client.js';
+import { live } from './event-stream.js';
+import { failure } from './components.js';
+import { resolveWorkspace } from './routes.js';
 import { search } from './search.js';
 
-/** Address, title in the bar, module. `:ws` becomes `params.workspace`, the id of the workspace. */
+/** Path, title in the navigation bar, module. `:ws` becomes `params.workspace`, the id of the workspace. */
 const PAGES = [
   { path: '/ui/', title: 'Overview', load: () => import('./pages/overview.js') },
   { path: '/ui/clusters/:ws/:cluster', load: () => import('./pages/cluster.js') },
@@ -24,14 +24,14 @@ const root = document.getElementById('main');
 let leave = () => {};
 let turn = 0;
 
-/** What a page gets beside its parameters. */
+/** Passed to every page. */
 const context = {
-  /** Goes to another page of ours. */
+  /** Navigates to another page. */
   go(path, { replace = false } = {}) {
     history[replace ? 'replaceState' : 'pushState'](null, '', path);
     return open();
   },
-  /** What the window is called. */
+  /** Sets the window title. */
   title(words) { document.title = words ? `${words} · Corro` : 'Corro'; },
   begin(token) { session.begin(token); },
 };
@@ -59,7 +59,7 @@ function decode(word) {
 
 async function open() {
   const mine = ++turn;
-  takeToken();
+  readTokenFromFragment();
   const found = find(location.pathname.replace(/^(\/ui\/.*?)\/+$/, '$1'));
   if (!found?.page.open && !session.token) {
     return context.go(`/ui/login?to=${encodeURIComponent(location.pathname + location.search)}`, { replace: true });
@@ -72,7 +72,7 @@ async function open() {
   }
   try {
     if (!found.page.open) { live.begin(); await subscription(); }
-    if (found.params.ws) found.params.workspace = await workspaceOf(found.params.ws);
+    if (found.params.ws) found.params.workspace = await resolveWorkspace(found.params.ws);
     const module = await found.page.load();
     if (mine !== turn) return;
     context.title(found.page.title);
@@ -84,7 +84,7 @@ async function open() {
   } catch (error) {
     if (mine !== turn || error.status === 401) return;
     put(root, failure(error));
-    // No server: one that comes back is found without anybody's doing.
+    // The server is unreachable: retry.
     if (error.status === 0) setTimeout(() => { if (mine === turn) open(); }, 1000);
   }
 }
@@ -95,8 +95,8 @@ function end() {
   try { ends(); } catch (error) { console.error(error); }
 }
 
-/** `corro dashboard` gives a link with a token behind the `#`, which no server sees. */
-function takeToken() {
+/** `corro dashboard` prints a link with a token in the fragment, which is never sent to a server. */
+function readTokenFromFragment() {
   const found = new URLSearchParams(location.hash.slice(1)).get('token');
   if (!found) return;
   session.begin(found);
@@ -105,12 +105,12 @@ function takeToken() {
 
 function logOut() {
   session.end();
-  forgetLinks();
+  clearLinks();
   live.end();
   context.go('/ui/login');
 }
 
-// The bar
+// Navigation bar
 
 const places = document.querySelector('.places');
 const tools = document.querySelector('.tools');
@@ -129,7 +129,7 @@ function drawBar(page) {
   put(tools, inside && [
     linkState,
     h('button', { type: 'button', class: 'searcher', onclick: openSearch, 'aria-keyshortcuts': '/' }, 'Search', h('kbd', {}, '/')),
-    h('button', { type: 'button', class: 'quiet', onclick: turnTheme, title: 'Light, dark, or as the system has it' }, themeName()),
+    h('button', { type: 'button', class: 'quiet', onclick: cycleTheme, title: 'Theme: light, dark, or as the system' }, themeName()),
     h('span', { class: 'who', title: session.who }, session.who),
     h('button', { type: 'button', class: 'quiet', id: 'log-out', onclick: logOut }, 'Log out'),
   ]);
@@ -140,7 +140,7 @@ function openSearch() {
   search((path) => context.go(path).then(() => root.focus({ preventScroll: true })), pages);
 }
 
-/** One key, unless somebody is writing. */
+/** Shortcut for the search, unless the user is typing. */
 addEventListener('keydown', (event) => {
   const writes = event.target.closest?.('input, textarea, select, [contenteditable]');
   const asked = (event.key === '/' && !writes) || (event.key === 'k' && (event.ctrlKey || event.metaKey));
@@ -153,17 +153,17 @@ const THEMES = ['auto', 'light', 'dark'];
 const theme = () => localStorage.getItem('corro.theme') ?? 'auto';
 const themeName = () => ({ auto: 'Auto', light: 'Light', dark: 'Dark' })[theme()] ?? 'Auto';
 
-function useTheme() {
+function applyTheme() {
   mark(document.documentElement, 'data-theme', theme() === 'auto' ? null : theme());
 }
 
-function turnTheme(event) {
+function cycleTheme(event) {
   localStorage.setItem('corro.theme', THEMES[(THEMES.indexOf(theme()) + 1) % THEMES.length]);
-  useTheme();
+  applyTheme();
   text(event.currentTarget, themeName());
 }
 
-// Links within the pages do not load anything anew.
+// Links between pages navigate without reloading.
 document.addEventListener('click', (event) => {
   const link = event.target.closest?.('a[href^="/ui/"]');
   const plain = event.button === 0 && !event.metaKey && !event.ctrlKey && !event.shiftKey && !event.altKey;
@@ -173,12 +173,12 @@ document.addEventListener('click', (event) => {
 });
 addEventListener('popstate', open);
 addEventListener('hashchange', open);
-whenRefused(() => {
+onUnauthorized(() => {
   if (!session.token || location.pathname === '/ui/login') return;
   session.end();
-  forgetLinks();
+  clearLinks();
   live.end();
   context.go(`/ui/login?expired&to=${encodeURIComponent(location.pathname + location.search)}`, { replace: true });
 });
-useTheme();
+applyTheme();
 open();

@@ -1,22 +1,22 @@
-// Search everything with one key: a dialog with one field. Arrows choose, Enter goes there, Escape goes back.
+// Search dialog for all resources. Arrow keys select, Enter opens, Escape closes.
 
 import { api } from './api.js';
 import { h, keyed, mark, put, text } from './dom.js';
-import { state } from './parts.js';
-import { pageOf, pageOfShare } from './paths.js';
+import { state } from './components.js';
+import { pageOf, pageOfShare } from './routes.js';
 
 const KINDS = { job: 'Job', cluster: 'Cluster', experiment: 'Experiment', node: 'Node', share: 'Share', page: 'Page' };
 
 let open = null;
 
-/** Where a find leads. */
+/** Address of a search result. */
 function target(found) {
   if (found.kind === 'page') return found.id;
   if (found.kind === 'share') return pageOfShare(found.place, found.name);
   return pageOf(found.id);
 }
 
-/** Opens the search. `go(path)` goes to a page; `pages` are those of the bar. */
+/** Opens the dialog. `go(path)` navigates; `pages` are those of the navigation bar. */
 export function search(go, pages) {
   if (open) return;
   let finds = [], at = 0, ticket = 0, timer = null;
@@ -40,10 +40,10 @@ export function search(go, pages) {
     const words = field.value.trim();
     const ours = pages.filter((page) => page.title.toLowerCase().includes(words.toLowerCase()))
       .map((page) => ({ kind: 'page', name: page.title, id: page.path, place: '' }));
-    if (!words) { show(ours, 'Type a part of a name.'); return; }
+    if (!words) { show(ours, 'Type part of a name.'); return; }
     try {
       const { value } = await api.get('~/providers/Corro/search', { text: words, maxresults: 30 });
-      if (mine === ticket) show([...value, ...ours], value.length || ours.length ? '' : 'Nothing has that in its name.');
+      if (mine === ticket) show([...value, ...ours], value.length || ours.length ? '' : 'No matches.');
     } catch (error) {
       if (mine === ticket) show([], error.message);
     }

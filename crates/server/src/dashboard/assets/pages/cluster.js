@@ -1,14 +1,14 @@
-// One cluster: its nodes, how many there were and how many were used, how it is scaled, and the jobs it runs.
+// Cluster page: nodes, node history, scaling, and its jobs.
 
 import { api } from '../api.js';
 import { h, put, text } from '../dom.js';
-import { refreshOn } from '../live.js';
-import { clock, confirm, failure, panel, setAgo, setState, table, toast } from '../parts.js';
-import { nameOf, pageOf, partsOf } from '../paths.js';
-import { numberOf, shownState, tiles } from '../tiles.js';
-import { history } from '../history.js';
+import { refreshOn } from '../event-stream.js';
+import { clock, confirm, failure, panel, setAgo, setState, table, toast } from '../components.js';
+import { nameOf, pageOf, partsOf } from '../routes.js';
+import { numberOf, displayState, tiles } from '../node-tiles.js';
+import { history } from '../cluster-history.js';
 import { jobList, scaleWords } from './overview.js';
-import { scaleForm } from './scale.js';
+import { scaleForm } from './scale-form.js';
 
 export async function show(root, params, context) {
   const id = `${params.workspace}/clusters/${encodeURIComponent(params.cluster)}`;
@@ -28,7 +28,7 @@ export async function show(root, params, context) {
     await refresh();
   });
   const remove = h('button', { type: 'button', class: 'danger', onclick: async () => {
-    const words = 'Its nodes end, and its jobs fail: those that run are stopped, those that wait never run. Files on shares stay.';
+    const words = 'Its nodes are released and its jobs fail: running jobs are stopped, queued jobs never run. Files on shares are kept.';
     if (!await confirm(`Delete the cluster ${cluster.name}?`, words, 'Delete')) return;
     try {
       await api.del(id);
@@ -37,12 +37,12 @@ export async function show(root, params, context) {
     } catch (error) { toast(error.message, 'bad'); }
   } }, 'Delete');
   const facts = [
-    ['Size', declared(`${vmSize}${vmPriority === 'lowpriority' ? ', low priority' : ''}`)], ['Scale', scale],
-    ['Image', machine?.imageReference && declared(`${machine.imageReference.offer} ${machine.imageReference.sku}`)],
+    ['Size', specifiedText(`${vmSize}${vmPriority === 'lowpriority' ? ', low priority' : ''}`)], ['Scale', scale],
+    ['Image', machine?.imageReference && specifiedText(`${machine.imageReference.offer} ${machine.imageReference.sku}`)],
     ['Created', h('time', { datetime: creationTime }, clock(creationTime))],
   ];
   put(root,
-    h('nav', { class: 'crumbs', 'aria-label': 'Where this is' }, h('a', { href: '/ui/' }, 'Overview'), h('span', {}, partsOf(cluster.id).group), h('span', {}, partsOf(cluster.id).workspaces)),
+    h('nav', { class: 'crumbs', 'aria-label': 'Breadcrumbs' }, h('a', { href: '/ui/' }, 'Overview'), h('span', {}, partsOf(cluster.id).group), h('span', {}, partsOf(cluster.id).workspaces)),
     h('div', { class: 'head' }, h('h1', {}, cluster.name), standing, h('span', { class: 'grow' }), remove),
     trouble,
     h('div', { class: 'panel' }, h('div', { class: 'body' },
@@ -80,12 +80,12 @@ export async function show(root, params, context) {
 function nodeTable(isLow) {
   const columns = [
     { title: 'Node', width: '64px', number: true, sort: (node) => Number(numberOf(node.nodeId)), make: (node) => h('b', {}, numberOf(node.nodeId)) },
-    { title: 'State', width: '120px', sort: (node) => node.state, make: () => h('span', { class: 'state' }), fill: (cell, node) => setState(cell.firstChild, shownState(node), node.preempted ? 'taken back' : shownState(node)) },
+    { title: 'State', width: '120px', sort: (node) => node.state, make: () => h('span', { class: 'state' }), fill: (cell, node) => setState(cell.firstChild, displayState(node), node.preempted ? 'taken back' : displayState(node)) },
     { title: 'Job', width: 'minmax(0, 1.4fr)', sort: (node) => node.job ?? null, fill: fillJob },
     { title: 'Since', width: '120px', sort: (node) => -Date.parse(node.since), make: () => h('time', {}), fill: (cell, node) => setAgo(cell.firstChild, node.since) },
     { title: 'Id', width: 'minmax(0, 2fr)', wide: true, make: (node) => h('span', { class: 'mono soft' }, node.nodeId) },
   ];
-  if (isLow) columns.push({ title: '', width: '100px', make: (node) => h('button', { type: 'button', class: 'quiet danger', onclick: () => takeBack(node) }, 'Take back') });
+  if (isLow) columns.push({ title: '', width: '100px', make: (node) => h('button', { type: 'button', class: 'quiet danger', onclick: () => preemptNode(node) }, 'Preempt') });
   const list = table({ label: 'Nodes', key: (node) => node.nodeId, empty: 'The cluster has no nodes now.', sorted: 'Node', columns });
   return { element: panel('Each node', null, list.element), set: list.set };
 }
@@ -98,13 +98,13 @@ function fillJob(cell, node) {
   if (link?.getAttribute('href') !== href) put(cell, h('a', { class: 'name', href }, node.job));
 }
 
-async function takeBack(node) {
-  const words = 'What runs on it gets a warning and the grace, and then waits again. The node leaves and is replaced where there is room.';
-  if (!await confirm(`Take node ${numberOf(node.nodeId)} of ${nameOf(node.clusterId)} back?`, words, 'Take back')) return;
+async function preemptNode(node) {
+  const words = 'The job on it gets a termination signal and a grace period, then it is queued again. The node is removed, and replaced if there is capacity.';
+  if (!await confirm(`Preempt node ${numberOf(node.nodeId)} of ${nameOf(node.clusterId)}?`, words, 'Preempt')) return;
   try { await api.post(`${node.clusterId}/nodes/${node.nodeId}/preempt`); } catch (error) { toast(error.message, 'bad'); }
 }
 
-// What the cluster was made with, as the retired service's clients name it; what a machine has is on the page of its nodes and hosts.
-function declared(text) {
-  return h('dd', {}, text, ' ', h('span', { class: 'soft small', title: 'Kept as it was given. Jobs run with what the machines of the nodes have.' }, '(declared)'));
+// The specification in the retired service's terms; the actual hardware is listed with the nodes and hosts.
+function specifiedText(text) {
+  return h('dd', {}, text, ' ', h('span', { class: 'soft small', title: 'As specified. Jobs use the hardware that the nodes really have.' }, '(declared)'));
 }

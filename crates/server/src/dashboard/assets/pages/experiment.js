@@ -1,15 +1,15 @@
-// An experiment: its jobs side by side with what came out of each, and the curves of those that are chosen, laid over each other.
+// Experiment page: its jobs with their results, and the curves of the selected ones in common charts.
 
 import { api } from '../api.js';
 import { h, mark, put, text } from '../dom.js';
-import { refreshOn } from '../live.js';
-import { failure, plural, setLasting, setState, table } from '../parts.js';
-import { pageOf, partsOf } from '../paths.js';
-import { FIRST, Plots } from '../plots.js';
+import { refreshOn } from '../event-stream.js';
+import { failure, plural, setLasting, setState, table } from '../components.js';
+import { pageOf, partsOf } from '../routes.js';
+import { PREFERRED_METRICS, CurvePanel } from '../curve-panel.js';
 import { short } from '../chart-scale.js';
 
 const MOST_CHOSEN = 16;
-const CHOSEN_AT_FIRST = 6;
+const CHOSEN_AT_PREFERRED_METRICS = 6;
 const MOST_RESULTS = 200;
 const AT_ONCE = 4;
 const COLUMNS = 3;
@@ -24,7 +24,7 @@ export async function show(root, params, context) {
   const trouble = h('div');
   const none = h('button', { type: 'button', class: 'quiet', onclick: () => choose([]) }, 'Clear');
   const some = h('button', { type: 'button', class: 'quiet', onclick: () => choose(newest()) }, 'Newest');
-  const plots = new Plots({ file: experiment.name, empty: 'No curves of the chosen jobs yet.' });
+  const plots = new CurvePanel({ file: experiment.name, empty: 'The selected jobs have no curves yet.' });
   const inks = new Map();
   let [jobs, results, names, list] = [[], new Map(), null, null];
   put(root,
@@ -32,11 +32,11 @@ export async function show(root, params, context) {
     h('div', { class: 'head' }, h('h1', null, experiment.name), count),
     trouble, plots.element,
     h('section', { class: 'panel', id: 'results' }, h('header', null, h('h2', null, 'Jobs'),
-      h('span', { class: 'soft small' }, 'Tick to lay curves over each other'), h('span', { class: 'grow' }), some, none), place));
+      h('span', { class: 'soft small' }, 'Select jobs to compare their curves'), h('span', { class: 'grow' }), some, none), place));
 
-  const newest = () => [...jobs].sort((a, b) => startOf(b) - startOf(a)).slice(0, CHOSEN_AT_FIRST).map((job) => job.id);
+  const newest = () => [...jobs].sort((a, b) => startOf(b) - startOf(a)).slice(0, CHOSEN_AT_PREFERRED_METRICS).map((job) => job.id);
 
-  // A job keeps its ink while it is chosen.
+  // A job keeps its colour while it is selected.
   function choose(ids) {
     for (const known of [...inks.keys()]) if (!ids.includes(known)) inks.delete(known);
     for (const one of ids) {
@@ -51,7 +51,7 @@ export async function show(root, params, context) {
     list?.set(jobs);
   }
 
-  // What came of each job: ends and extremes are enough, and an ended job is asked once.
+  // Results per job: last and extreme values are enough; an ended job is read once.
   async function readResults() {
     const wanting = [...jobs].sort((a, b) => startOf(b) - startOf(a)).slice(0,
       MOST_RESULTS).filter((job) => job.properties.executionInfo && !results.get(job.id)?.ended);
@@ -67,7 +67,7 @@ export async function show(root, params, context) {
 
   function drawTable() {
     const all = [...new Set([...results.values()].flatMap((result) => [...result.metrics.keys()]))];
-    const rank = (name) => { const at = FIRST.indexOf(name.toLowerCase()); return at < 0 ? FIRST.length : at; };
+    const rank = (name) => { const at = PREFERRED_METRICS.indexOf(name.toLowerCase()); return at < 0 ? PREFERRED_METRICS.length : at; };
     const shown = all.sort((a, b) => rank(a) - rank(b) || a.localeCompare(b)).slice(0, COLUMNS);
     if (!list || names !== shown.join('\n')) {
       names = shown.join('\n');

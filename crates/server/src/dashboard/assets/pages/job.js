@@ -1,5 +1,4 @@
-// One job: how it stands and why, what its ranks do, its curves, its logs, its files, what happened to it; and what can be done
-// about it. Looks again whenever the job moves.
+// Job page: state and explanation, ranks, curves, logs, files, history, and actions. Refreshes on the job's events.
 
 import { api } from '../api.js';
 import { h, keyed, mark, put, text } from '../dom.js';
@@ -8,10 +7,10 @@ import { JobEngines } from '../job-engines.js';
 import { JobFiles } from '../job-files.js';
 import { JobLogs } from '../job-logs.js';
 import { JobRanks } from '../job-ranks.js';
-import { refreshOn } from '../live.js';
-import { clock, confirm, setLasting, setState, short, toast } from '../parts.js';
-import { nameOf, pageOf, partsOf } from '../paths.js';
-import { Plots } from '../plots.js';
+import { refreshOn } from '../event-stream.js';
+import { clock, confirm, setLasting, setState, short, toast } from '../components.js';
+import { nameOf, pageOf, partsOf } from '../routes.js';
+import { CurvePanel } from '../curve-panel.js';
 
 const ACTIVE = new Set(['queued', 'running', 'terminating']);
 
@@ -25,13 +24,13 @@ export async function show(root, params, context) {
   const why = h('div', { class: 'note why', role: 'status' });
   const facts = h('dl', { class: 'panel facts' });
   const steps = h('ol', { class: 'steps' });
-  const stepsPanel = h('section', { class: 'panel' }, h('header', null, h('h2', null, 'What happened')), steps);
+  const stepsPanel = h('section', { class: 'panel' }, h('header', null, h('h2', null, 'Events')), steps);
   const terminate = h('button', { type: 'button', class: 'danger', id: 'terminate', onclick: () => end() }, 'Terminate');
   const clone = h('button', { type: 'button', id: 'clone', onclick: () => cloneJob(job, context) }, 'Clone');
   const engines = new JobEngines(job.id, job.name);
   const ranks = new JobRanks(job.id, (told) => engines.set(told));
   const empty = 'No curves yet. They appear when the job prints lines with losses, accuracies or any key=value.';
-  const plots = new Plots({ file: job.name, empty });
+  const plots = new CurvePanel({ file: job.name, empty });
   const logs = new JobLogs(job.id);
   const files = new JobFiles(job, (name, link, renew) => logs.show(name, link, renew));
   plots.choose([{ id: job.id, label: job.name, ink: 0 }]);
@@ -43,7 +42,7 @@ export async function show(root, params, context) {
 
   async function end() {
     const sure = await confirm(`Terminate ${job.name}?`,
-      'Its processes get a signal to end, and are killed soon after. What it has written stays.', 'Terminate');
+      'Its processes get a termination signal and are killed after a grace period. Files already written are kept.', 'Terminate');
     if (!sure) return;
     try {
       await api.post(`${job.id}/terminate`);
@@ -73,7 +72,7 @@ export async function show(root, params, context) {
       await Promise.all([plots.refresh(), files.refresh(), logs.refresh()]);
     } catch (error) {
       if (error.name !== 'ApiError') throw error;
-      // While the server cannot be reached, what is known stays.
+      // While the server is unreachable, the last data stays.
       if (error.status) put(why, error.status === 404 ? 'This job was deleted.' : error.message);
       why.corroWords = null;
     }
@@ -82,7 +81,7 @@ export async function show(root, params, context) {
 
   const mine = [named.group, named.workspaces, named.experiments, named.jobs].join('/').toLowerCase();
   const off = refreshOn((event) => event.kind === 'job' && (event.resource ?? '').toLowerCase() === mine, refresh);
-  // Curves grow between two events; after the end they are read once to the end.
+  // Curves grow between events; after the end they are read once more.
   let beats = 0;
   const beat = setInterval(() => {
     if (document.hidden) return;
@@ -91,7 +90,7 @@ export async function show(root, params, context) {
     if (state === 'running' || (!ACTIVE.has(state) && !plots.ended && beats % 2 === 0)) plots.refresh();
     if (state === 'running') ranks.refresh();
     if (state === 'running' && beats % 5 === 0) { files.refresh(); logs.refresh(); }
-    // Its words tell of durations and estimates.
+    // The explanation contains durations and estimates.
     if (ACTIVE.has(state) && beats % 15 === 0) refresh();
   }, 1000);
   return () => {
@@ -103,7 +102,7 @@ export async function show(root, params, context) {
   };
 }
 
-// Queued, running, done: each with when and how long.
+// Queued, running, done, each with its time and duration.
 function drawStages(list, properties) {
   const { executionState: state, executionInfo: info, creationTime, executionStateTransitionTime: moved } = properties;
   const started = info?.startTime;
@@ -140,14 +139,14 @@ function drawWhy(element, told, state) {
     told.sentences.map((line) => h('p', null, line)),
     (told.causes ?? []).map((cause) => h('div', null, h('p', { class: 'what' }, cause.sentence),
       (cause.details ?? []).map((line) => h('p', { class: 'soft' }, line)),
-      cause.lastOutput?.length ? h('pre', { tabindex: 0, 'aria-label': 'The last it wrote to stderr' },
+      cause.lastOutput?.length ? h('pre', { tabindex: 0, 'aria-label': 'Last lines of stderr' },
         cause.lastOutput.join('\n')) : null)),
-    told.remedies?.length ? [h('p', { class: 'what' }, state === 'failed' ? 'What to do' : 'Any of these would help'),
+    told.remedies?.length ? [h('p', { class: 'what' }, state === 'failed' ? 'What to do' : 'Possible fixes'),
       h('ul', null, told.remedies.map((line) => h('li', null, commands(line))))] : null,
     (told.lostAttempts ?? []).map((line) => h('p', { class: 'soft' }, line)));
 }
 
-// What stands in quotes and is a command is easier to copy as one.
+// Quoted commands are rendered as code for copying.
 function commands(line) {
   return line.split(/('(?:corro|docker|chmod|dmesg)[^']*')/).map((part) => (part.startsWith("'") ? h('code', null, part.slice(1, -1)) : part));
 }

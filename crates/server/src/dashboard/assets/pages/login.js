@@ -1,4 +1,4 @@
-// Who are you? An app id with its password, or a token; then back to where one wanted to go.
+// Login page: an app id with its password, or a token; then redirects to the requested page.
 
 import { api, logIn, session } from '../api.js';
 import { h, mark, put, text } from '../dom.js';
@@ -48,7 +48,7 @@ export async function show(root, params, context) {
     }
   } },
     h('h1', {}, 'Log in'),
-    query.has('expired') && h('p', { class: 'note waiting', role: 'status' }, 'The login has ended. Log in again to go on where you were.'),
+    query.has('expired') && h('p', { class: 'note waiting', role: 'status' }, 'Your login has expired. Log in again to continue.'),
     h('div', { class: 'tabs', role: 'group', 'aria-label': 'How to log in' }, ways),
     byPassword, byToken, problem, submit,
     h('p', { class: 'soft small' }, 'On a machine that is logged in, ', h('code', {}, 'corro dashboard --open'),

@@ -1,15 +1,14 @@
-// Is my job running, who holds the nodes, why do I wait: clusters with their nodes, the queue with its reasons, and the jobs,
-// newest first.
+// Overview page: clusters with their nodes, the queue with reasons, and all jobs, newest first.
 
 import { api } from '../api.js';
 import { h, keyed, mark, put, text } from '../dom.js';
-import { refreshOn } from '../live.js';
-import { ago, failure, panel, plural, sentence, setAgo, setLasting, setState, table } from '../parts.js';
-import { nameOf, pageOf, partsOf } from '../paths.js';
-import { tiles } from '../tiles.js';
+import { refreshOn } from '../event-stream.js';
+import { ago, failure, panel, plural, sentence, setAgo, setLasting, setState, table } from '../components.js';
+import { nameOf, pageOf, partsOf } from '../routes.js';
+import { tiles } from '../node-tiles.js';
 
 const PAGE = 100;
-/** As many are asked for at once, at most. */
+/** Maximum number of jobs per request. */
 const MOST = 1000;
 const KINDS = new Set(['job', 'node', 'cluster', 'experiment', 'workspace', 'group']);
 
@@ -65,7 +64,7 @@ function summary() {
   };
 }
 
-/** `2 nodes`, `2 of 4 nodes`, `auto 0–8`: what is there and what is wanted. */
+/** `2 nodes`, `2 of 4 nodes`, `auto 0–8`: current and target size. */
 export function scaleWords(cluster) {
   const { currentNodeCount: now, scaleSettings: { manual, autoScale } } = cluster.properties;
   if (autoScale) return `${plural(now, 'node')}, auto ${autoScale.minimumNodeCount}–${autoScale.maximumNodeCount}`;
@@ -75,7 +74,7 @@ export function scaleWords(cluster) {
 
 function clusterCards() {
   const list = h('div', { class: 'clusters' });
-  const none = h('div', { class: 'panel empty', hidden: true }, 'No cluster yet. ',
+  const none = h('div', { class: 'panel empty', hidden: true }, 'No clusters yet. ',
     h('code', {}, 'corro batchai cluster create'), ' makes one.');
   const make = (cluster) => {
     const shown = tiles();
@@ -129,7 +128,7 @@ const nodeCount = {
 function queueTable() {
   const count = h('span', { class: 'count' });
   const list = table({
-    label: 'Queue', key: (job) => job.id, empty: 'Nothing waits.',
+    label: 'Queue', key: (job) => job.id, empty: 'The queue is empty.',
     columns: [
       { title: 'Place', label: 'place', width: '48px', number: true, fill: (cell, job) => text(cell, job.position ?? '') },
       jobName, { ...clusterName, width: 'minmax(0, 1fr)' }, nodeCount,
@@ -155,19 +154,19 @@ function queueTable() {
 export function waitWords(job) {
   const why = sentence(job.waitingFor ?? 'it is about to start');
   const at = new Date(job.estimatedStart ?? NaN);
-  // An estimate that has passed is none; nodes that are on their way may be there any moment.
+  // A past estimate is dropped; nodes being allocated may arrive at any moment.
   if (!(at > Date.now()) || job.estimateBasis === 'nodes') return why;
   return job.estimateBasis === 'limits' ? `${why} At the latest it starts ${moment(at)}.` : `${why} Likely start: ${moment(at)}.`;
 }
 
-// The time of day, with the date unless that is today.
+// Time of day, with the date unless it is today.
 function moment(at) {
   const time = { hour: '2-digit', minute: '2-digit' };
   const isToday = at.toDateString() === new Date().toDateString();
   return at.toLocaleString(undefined, isToday ? time : { ...time, day: 'numeric', month: 'short' });
 }
 
-/** All jobs, newest first, a page at a time; `fixed` narrows what is asked for. */
+/** All jobs, newest first, page by page; `fixed` adds filters. */
 export function jobList(fixed = {}) {
   const TABS = ['all', 'running', 'queued', 'succeeded', 'failed'];
   let chosen = 'all', words = '', loaded = [], next = null, ticket = 0;
@@ -213,7 +212,7 @@ export function jobList(fixed = {}) {
     return { ...fixed, state, text: words, maxresults: PAGE };
   };
 
-  // One after the other: what one has loaded, the next must know of.
+  // Sequential: each load depends on what the previous one returned.
   let line = Promise.resolve();
   const inLine = (work) => { line = line.then(work, work); return line; };
 
@@ -240,14 +239,14 @@ export function jobList(fixed = {}) {
       await inLine(async () => {
         const from = next;
         const page = from && await api.next(from);
-        // Something else may have been chosen meanwhile.
+        // The filter may have changed meanwhile.
         if (!page || from !== next) return;
         const known = new Set(loaded.map((job) => job.id));
         loaded = [...loaded, ...page.value.filter((job) => !known.has(job.id))];
         next = page.nextLink ? page : null;
         draw(page.counts);
       });
-      // Told anew when the end of the list is still in sight.
+      // Observed again, since the end of the list may still be visible.
       seen.unobserve(more);
       seen.observe(more);
     } catch { /* the button is still there */ } finally { busy = false; }

@@ -1,13 +1,13 @@
-// A file in place: text as text, images as images, the rest by its size. Nothing of it is run or read as markup.
+// File preview: text and images inline, otherwise the size. Content is never executed or parsed as markup.
 
 import { h } from '../dom.js';
-import { bytes, panel } from '../parts.js';
+import { bytes, panel } from '../components.js';
 
 const TEXT_BYTES = 256 * 1024;
 const IMAGE_BYTES = 32 * 1024 * 1024;
 const IMAGES = { png: 'image/png', jpg: 'image/jpeg', jpeg: 'image/jpeg', gif: 'image/gif', webp: 'image/webp', bmp: 'image/bmp', svg: 'image/svg+xml' };
 
-/** `{element, end()}`. `share` is an open one; `download` and `close` are what the buttons do. */
+/** Returns `{element, end()}`. `share` is an opened share; `download` and `close` are the buttons' actions. */
 export async function preview(share, path, name, download, close) {
   const type = IMAGES[name.split('.').pop().toLowerCase()];
   const { bytes: content, length, modified } = await share.read(path, type ? IMAGE_BYTES : TEXT_BYTES);
@@ -17,7 +17,7 @@ export async function preview(share, path, name, download, close) {
     address = URL.createObjectURL(new Blob([content], { type }));
     inside = h('div', { class: 'picture' }, h('img', { src: address, alt: name }));
   } else if (content.includes(0)) {
-    inside = h('p', { class: 'empty' }, 'This is neither text nor an image.');
+    inside = h('p', { class: 'empty' }, 'No preview: the file is neither text nor an image.');
   } else {
     inside = h('pre', { tabindex: '0', 'aria-label': name }, new TextDecoder().decode(content));
   }

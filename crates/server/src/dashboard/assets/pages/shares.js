@@ -1,9 +1,9 @@
-// Shares: what is in them, up by drag and drop, down by a click, text and images shown in place.
+// Shares page: browse, upload by drag and drop, download, preview.
 
 import { h, mark, put, svg, text } from '../dom.js';
-import { openShare, shares } from '../files.js';
-import { ago, bytes, confirm, failure, panel, plural, table, toast } from '../parts.js';
-import { pageOfShare } from '../paths.js';
+import { openShare, shares } from '../share-client.js';
+import { ago, bytes, confirm, failure, panel, plural, table, toast } from '../components.js';
+import { pageOfShare } from '../routes.js';
 import { preview } from './preview.js';
 
 export async function show(root, params, context) {
@@ -16,7 +16,7 @@ async function showAll(root, account) {
   const all = (await shares()).filter((one) => !account || one.account === account);
   const list = table({
     label: 'Shares', key: (one) => `${one.account}/${one.name}`, sorted: 'Share',
-    empty: 'No share yet. Make one with: corro storage share create',
+    empty: 'No shares yet. Create one with: corro storage share create',
     columns: [
       { title: 'Share', width: 'minmax(0, 2fr)', sort: (one) => one.name, make: (one) => h('a', { class: 'name', href: pageOfShare(one.account, one.name) }, one.name) },
       { title: 'Account', width: 'minmax(0, 2fr)', sort: (one) => one.account, make: (one) => one.account },
@@ -53,7 +53,7 @@ async function showShare(root, account, share, path, context) {
     h('button', { type: 'button', onclick: makeDirectory }, 'New directory'),
     h('button', { type: 'button', class: 'primary', onclick: () => picker.click() }, 'Upload'), picker], list.element, uploads);
   box.classList.add('drop');
-  wireDrop(box, upload);
+  enableDrop(box, upload);
   put(root, crumbs(account, share, path), h('div', { class: 'head' }, h('h1', {}, path ? path.split('/').at(-1) : share)), trouble, box, shown);
 
   async function refresh() {
@@ -69,7 +69,7 @@ async function showShare(root, account, share, path, context) {
     if (!files.length) return;
     const there = files.filter((file) => entries.some((entry) => entry.name === file.name));
     if (there.length && !await confirm(`Replace ${there.length === 1 ? there[0].name : plural(there.length, 'file')}?`,
-      'What is there now is gone then.', 'Replace')) return;
+      'The existing content is overwritten.', 'Replace')) return;
     for (const file of files) await send(file);
     await guarded(refresh);
   }
@@ -95,7 +95,7 @@ async function showShare(root, account, share, path, context) {
     });
   }
   async function remove(entry) {
-    const what = entry.isDirectory ? 'The directory has to be empty.' : entry.linkText ? 'The link is deleted, not what it leads to.' : `${bytes(entry.size)}. What is deleted is gone.`;
+    const what = entry.isDirectory ? 'The directory must be empty.' : entry.linkText ? 'The link is deleted, not its target.' : `${bytes(entry.size)}. What is deleted is gone.`;
     if (!await confirm(`Delete ${entry.name}?`, what, 'Delete')) return;
     await guarded(async () => { await here.remove(join(entry.name), entry.isDirectory); await refresh(); });
   }
@@ -125,12 +125,12 @@ async function showShare(root, account, share, path, context) {
 function crumbs(account, share, path) {
   const words = path.split('/').filter(Boolean);
   const link = (label, href, last) => (last ? h('span', { 'aria-current': 'page' }, label) : h('a', { href }, label));
-  return h('nav', { class: 'crumbs', 'aria-label': 'Where this is' },
+  return h('nav', { class: 'crumbs', 'aria-label': 'Breadcrumbs' },
     h('a', { href: '/ui/shares' }, 'Shares'), h('a', { href: pageOfShare(account) }, account), link(share, pageOfShare(account, share), !words.length),
     words.map((word, at) => link(word, pageOfShare(account, share, words.slice(0, at + 1).join('/')), at === words.length - 1)));
 }
 
-function wireDrop(box, upload) {
+function enableDrop(box, upload) {
   let depth = 0;
   const over = (change) => { depth = Math.max(0, depth + change); mark(box, 'data-over', depth ? '' : null); };
   const hasFiles = (event) => [...(event.dataTransfer?.types ?? [])].includes('Files');

@@ -1,9 +1,9 @@
-// Who used how much: node-hours over a window of time, by user, experiment and cluster. Saved as a table on a click.
+// Usage page: node-hours in a time window by user, experiment and cluster, with CSV download.
 
 import { api } from '../api.js';
 import { csvOf, save } from '../chart-export.js';
 import { h, mark, put, text } from '../dom.js';
-import { clock, failure, plural, table } from '../parts.js';
+import { clock, failure, plural, table } from '../components.js';
 
 const DAY = 86_400_000;
 const WINDOWS = [['24 hours', 1], ['7 days', 7], ['30 days', 30], ['90 days', 90]];
@@ -55,12 +55,12 @@ function amount(hours) {
   return hours.toFixed(hours >= 0.1 || hours === 0 ? 1 : 3);
 }
 
-// Bars are as long as their share of the most.
+// Bar lengths are relative to the largest row.
 function sum(by, title) {
   let rows = [];
   const count = h('span', { class: 'count' });
   const list = table({
-    label: `Node-hours by ${by}`, key: (row) => row.userId ?? row.name, empty: 'Nothing was used.', sorted: 'Node-hours', descending: true,
+    label: `Node-hours by ${by}`, key: (row) => row.userId ?? row.name, empty: 'No usage.', sorted: 'Node-hours', descending: true,
     columns: [
       { title, width: 'minmax(0, 2fr)', wide: true, sort: (row) => row.name, make: (row) => nameOf(by, row) },
       { title: '', width: 'minmax(40px, 1fr)', make: () => h('span', { class: 'meter long' }, h('i')), fill: (cell, row) => {
@@ -80,7 +80,7 @@ function sum(by, title) {
   };
   const element = h('section', { class: 'panel', id: `by-${by}` },
     h('header', null, h('h2', null, `By ${by}`), count, h('span', { class: 'grow' }),
-    h('button', { type: 'button', class: 'quiet', title: 'Save as a table', onclick: store }, 'CSV')), list.element);
+    h('button', { type: 'button', class: 'quiet', title: 'Download CSV', onclick: store }, 'CSV')), list.element);
   return {
     element,
     set(report) {

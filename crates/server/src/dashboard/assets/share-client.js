@@ -1,20 +1,20 @@
-// The file service, as far as pages need it: lists, reads and writes in one share, with a link that the API gave. The link
-// ends with the login and is asked for anew in time.
+// Client of the file service: lists, reads and writes one share with a SAS URL from the API. The URL expires with the login and is
+// renewed in time.
 
 import { ApiError, api } from './api.js';
-import { partsOf } from './paths.js';
+import { partsOf } from './routes.js';
 
 const VERSION = '2018-03-28';
 const PIECE = 4 * 1024 * 1024;
 const links = new Map();
 
-/** All shares that one may see, with the ids of their accounts. */
+/** All shares that the user may read, with the ids of their accounts. */
 export const shares = () => api.all('~/providers/Corro/shares');
 
-/** A share to work in. */
+/** Opens a share. */
 export async function openShare(account, share) {
   const known = (await shares()).find((one) => one.account === account && one.name === share);
-  if (!known) throw new Error(`There is no share '${share}' in an account '${account}' that you may see.`);
+  if (!known) throw new Error(`There is no share '${share}' in an account '${account}' that you may read.`);
   const linkPath = `${known.accountId}/shares/${encodeURIComponent(share)}/link`;
 
   async function link() {
@@ -93,10 +93,10 @@ export async function openShare(account, share) {
   };
 }
 
-/** Forgets the links of whoever was logged in. */
-export function forgetLinks() { links.clear(); }
+/** Drops the cached SAS URLs at logout. */
+export function clearLinks() { links.clear(); }
 
-/** An answer of the service. It may begin with a byte order mark, and has no scripts: it is a document apart. */
+/** Parses an XML response, which may start with a byte order mark. Scripts in it never run. */
 function parse(text) {
   return new DOMParser().parseFromString(text.replace(/^\uFEFF/, '') || '<none/>', 'text/xml');
 }

@@ -1,8 +1,8 @@
-// What pages are made of: states, times, sizes, tables, notes, dialogs. Knows nothing of any page.
+// UI components shared by pages: states, times, sizes, tables, messages, dialogs.
 
 import { h, put, text, mark, keyed } from './dom.js';
 
-/** A state with its colour and its shape. */
+/** State label with its colour and shape. */
 export function state(name, label) {
   return setState(h('span', { class: 'state' }), name, label);
 }
@@ -16,16 +16,16 @@ export function setState(element, name, label) {
 
 const ticking = new Set();
 
-/** How long ago `time` was, and goes on being. */
+/** Relative time that stays current. */
 export function ago(time) {
   return setAgo(h('time', {}), time);
 }
 
 export function setAgo(element, time) {
-  return follow(element, time, (ms) => (ms < 5000 ? 'just now' : `${rough(ms)} ago`));
+  return keepCurrent(element, time, (ms) => (ms < 5000 ? 'just now' : `${roughDuration(ms)} ago`));
 }
 
-/** How long it lasted from `start` to `end`, or has lasted until now. */
+/** Duration from `start` to `end`, or to now. */
 export function lasting(start, end) {
   return setLasting(h('time', {}), start, end);
 }
@@ -35,21 +35,21 @@ export function setLasting(element, start, end) {
     ticking.delete(element);
     return text(element, start ? short(new Date(end) - new Date(start)) : '');
   }
-  return follow(element, start, short);
+  return keepCurrent(element, start, short);
 }
 
-function follow(element, time, words) {
+function keepCurrent(element, time, words) {
   element.corroTime = time ? { at: Date.parse(time), words } : null;
   if (time) {
     mark(element, 'datetime', time);
     mark(element, 'title', clock(time));
     ticking.add(element);
   } else ticking.delete(element);
-  tick(element);
+  updateTime(element);
   return element;
 }
 
-function tick(element) {
+function updateTime(element) {
   const { at, words } = element.corroTime ?? {};
   text(element, words ? words(Math.max(0, Date.now() - at)) : '');
 }
@@ -57,7 +57,7 @@ function tick(element) {
 setInterval(() => {
   if (document.hidden) return;
   for (const element of ticking) {
-    if (element.isConnected) { tick(element); element.corroShown = true; }
+    if (element.isConnected) { updateTime(element); element.corroShown = true; }
     else if (element.corroShown) ticking.delete(element);
   }
 }, 1000);
@@ -74,14 +74,14 @@ export function short(ms) {
 }
 
 /** One unit: `36 s`, `27 min`, `5 h`, `3 d`. */
-function rough(ms) {
+function roughDuration(ms) {
   const s = ms / 1000;
   if (s < 60) return `${Math.floor(s)} s`;
   if (s < 3600) return `${Math.floor(s / 60)} min`;
   return s < 86400 ? `${Math.floor(s / 3600)} h` : `${Math.floor(s / 86400)} d`;
 }
 
-/** A moment as the reader's own clock has it. */
+/** A time in the user's locale and time zone. */
 export function clock(time) {
   return new Date(time).toLocaleString(undefined, { dateStyle: 'medium', timeStyle: 'medium' });
 }
@@ -95,7 +95,7 @@ export function bytes(n) {
 
 export const plural = (n, one, many = `${one}s`) => `${n.toLocaleString()} ${n === 1 ? one : many}`;
 
-/** With a capital letter and a full stop. */
+/** Adds a capital letter and a full stop. */
 export function sentence(words) {
   return words[0].toUpperCase() + words.slice(1) + (/[.!?]$/.test(words) ? '' : '.');
 }
@@ -103,8 +103,8 @@ export function sentence(words) {
 // Tables
 
 /** A table. Each column: `title`, `width` (of a grid), `make(row)` or `fill(cell, row)`, and optionally `sort(row)`, `number`,
- * `wrap`, `wide` (a line of its own on a phone), `label` (told before the value there). `key(row)` tells rows apart.
- * Gives `{element, set(rows)}`: setting keeps rows that are there. */
+ * `wrap`, `wide` (a line of its own on a phone), `label` (shown before the value there). `key(row)` identifies rows.
+ * Returns `{element, set(rows)}`; `set` keeps existing rows. */
 export function table({ columns, key, label, empty = 'Nothing here.', sorted = null, descending = false }) {
   const titles = h('div', { class: 'row titles', role: 'row' });
   const body = h('div', { class: 'rows', role: 'rowgroup' });
@@ -159,7 +159,7 @@ export function table({ columns, key, label, empty = 'Nothing here.', sorted = n
   return { element, set(next) { rows = next; draw(); } };
 }
 
-/** What is not known comes last, whichever way it is sorted. */
+/** Missing values come last in either order. */
 function compare(a, b, sign) {
   if (a === b) return 0;
   if (a === null || a === undefined) return 1;
@@ -168,15 +168,15 @@ function compare(a, b, sign) {
   return a < b ? -sign : sign;
 }
 
-// Notes and dialogs
+// Messages and dialogs
 
-/** A panel with a title, and whatever else belongs into its head. */
+/** A panel with a title and tools in its header. */
 export function panel(title, tools, ...children) {
   const heading = h('h2', {}, title);
   return h('section', { class: 'panel' }, h('header', {}, heading, tools), children);
 }
 
-/** What went wrong, in the place of what could not be shown. */
+/** An error message in place of the content. */
 export function failure(error) {
   return h('div', { class: 'note bad', role: 'alert' }, error?.message ?? String(error));
 }
@@ -187,7 +187,7 @@ export function toast(message, kind = '') {
   setTimeout(() => note.remove(), kind === 'bad' ? 12000 : 5000);
 }
 
-/** Asks before something is done; true when the answer is yes. */
+/** Confirmation dialog; resolves to true if confirmed. */
 export function confirm(title, explanation, yes, danger = true) {
   return new Promise((resolve) => {
     const form = h('form', { method: 'dialog' },

@@ -1,4 +1,4 @@
-// The form that scales a cluster: so many nodes, or as many as the jobs need within bounds.
+// Form that scales a cluster: fixed size or autoscale.
 
 import { h, mark, text } from '../dom.js';
 
@@ -6,14 +6,14 @@ const OPTIONS = [
   ['requeue', 'go back to the queue'], ['terminate', 'end'], ['waitforjobcompletion', 'run to their end'],
 ];
 
-/** `{element, set(scaleSettings)}`. What somebody has begun to change is not overwritten. `apply(settings)` is asked to do it. */
+/** Returns `{element, set(scaleSettings)}`. Unsaved input is not overwritten. `apply(settings)` submits. */
 export function scaleForm(apply) {
   let touched = false;
   const number = (name, label) => h('label', {}, label,
     h('input', { type: 'number', name, min: '0', max: '1000', step: '1', required: true, inputmode: 'numeric' }));
   const way = (value, label) => h('label', { class: 'choice' }, h('input', { type: 'radio', name: 'way', value }), label);
   const manual = h('div', { class: 'fields' }, number('target', 'Nodes'),
-    h('label', {}, 'Jobs on nodes that leave',
+    h('label', {}, 'Jobs on removed nodes',
       h('select', { name: 'option' }, OPTIONS.map(([value, label]) => h('option', { value }, label)))));
   const auto = h('div', { class: 'fields' }, number('least', 'At least'), number('most', 'At most'));
   const problem = h('p', { class: 'note bad', role: 'alert', hidden: true });
@@ -30,7 +30,7 @@ export function scaleForm(apply) {
       mark(problem, 'hidden', null);
     } finally { submit.disabled = false; }
   } },
-    h('div', { class: 'ways', role: 'radiogroup', 'aria-label': 'How many nodes' }, way('manual', 'So many nodes'), way('auto', 'As many as jobs need')),
+    h('div', { class: 'ways', role: 'radiogroup', 'aria-label': 'Scaling' }, way('manual', 'Fixed size'), way('auto', 'Autoscale')),
     manual, auto, problem, submit);
   const { way: chosen, target, option, least, most } = form.elements;
 

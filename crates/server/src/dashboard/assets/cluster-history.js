@@ -1,13 +1,13 @@
-// How many nodes a cluster had and how many of them worked, as steps over time.
+// Chart of a cluster's nodes over time: how many there were and how many were busy.
 
 import { api } from './api.js';
 import { h, mark, put, svg, text } from './dom.js';
-import { panel, plural } from './parts.js';
+import { panel, plural } from './components.js';
 
 const SPANS = [[1, '1 h'], [24, '24 h'], [168, '7 d']];
 const [HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [168, 34, 12, 10, 24];
 
-/** `{element, refresh(), end()}` for the cluster with this id. */
+/** Returns `{element, refresh(), end()}` for the cluster with this id. */
 export function history(id) {
   let hours = 1, told = null;
   const chart = h('div', { class: 'chart' });

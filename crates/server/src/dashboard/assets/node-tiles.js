@@ -1,23 +1,23 @@
-// Nodes as tiles, in the five states. Few nodes have a tile with words on it; many have a small one each, whose words come
-// with the pointer, the keyboard or a reader. A shape goes with every colour.
+// Nodes as tiles in five states. Few nodes get labelled tiles; many get small ones with a tooltip and an accessible name. Each colour
+// has its own shape.
 
 import { h, keyed, mark, put, text } from './dom.js';
-import { pageOf } from './paths.js';
-import { setAgo } from './parts.js';
+import { pageOf } from './routes.js';
+import { setAgo } from './components.js';
 
 export const NODE_STATES = ['running', 'idle', 'preparing', 'leaving', 'unusable'];
-/** Beyond so many the tiles are small. */
+/** More nodes than this get small tiles. */
 const WORDS_FOR = 24;
 
 /** `tvm-676767296_12-20180718t174802z-p` is number 12 of its cluster. */
 export const numberOf = (nodeId) => /_(\d+)-/.exec(nodeId)?.[1] ?? nodeId;
 
-/** One that is being allocated is as good as in preparation. */
-export const shownState = (node) => (node.state === 'allocating' ? 'preparing' : node.state);
+/** An allocating node is shown as preparing. */
+export const displayState = (node) => (node.state === 'allocating' ? 'preparing' : node.state);
 
 const order = (a, b) => numberOf(a.nodeId) - numberOf(b.nodeId) || a.nodeId.localeCompare(b.nodeId);
 
-/** The tiles of one cluster's nodes: `{element, set(nodes)}`. */
+/** Tiles of a cluster's nodes: `{element, set(nodes)}`. */
 export function tiles() {
   const grid = h('ul', { class: 'tiles', 'aria-label': 'Nodes' });
   const legend = h('ul', { class: 'legend', 'aria-label': 'Nodes by state' });
@@ -34,7 +34,7 @@ export function tiles() {
       }
       keyed(grid, sorted, (node) => node.nodeId, small ? makeSmall : makeTile, small ? setSmall : setTile);
       mark(grid, 'hidden', sorted.length ? null : '');
-      const counts = NODE_STATES.map((name) => [name, sorted.filter((node) => shownState(node) === name).length]);
+      const counts = NODE_STATES.map((name) => [name, sorted.filter((node) => displayState(node) === name).length]);
       keyed(legend, counts, ([name]) => name,
         ([name]) => h('li', { class: 'state', 'data-state': name }, h('b', {}), ` ${name}`),
         (item, [, count]) => { text(item.firstChild, count); item.classList.toggle('none', !count); });
@@ -42,9 +42,9 @@ export function tiles() {
   };
 }
 
-function words(node) {
+function nodeText(node) {
   const preempted = node.preempted ? ', taken back' : '';
-  return `node ${numberOf(node.nodeId)}: ${shownState(node)}${node.job ? `, ${node.job}` : ''}${preempted}`;
+  return `node ${numberOf(node.nodeId)}: ${displayState(node)}${node.job ? `, ${node.job}` : ''}${preempted}`;
 }
 
 function makeSmall() {
@@ -52,9 +52,9 @@ function makeSmall() {
 }
 
 function setSmall(tile, node) {
-  mark(tile, 'data-state', shownState(node));
-  mark(tile, 'title', words(node));
-  mark(tile, 'aria-label', words(node));
+  mark(tile, 'data-state', displayState(node));
+  mark(tile, 'title', nodeText(node));
+  mark(tile, 'aria-label', nodeText(node));
 }
 
 function makeTile(node) {
@@ -65,10 +65,10 @@ function makeTile(node) {
 }
 
 function setTile(tile, node) {
-  mark(tile, 'data-state', shownState(node));
-  mark(tile, 'aria-label', words(node));
+  mark(tile, 'data-state', displayState(node));
+  mark(tile, 'aria-label', nodeText(node));
   const [, how, what] = tile.children;
-  text(how, node.preempted ? 'taken back' : shownState(node));
+  text(how, node.preempted ? 'taken back' : displayState(node));
   if (!node.job) {
     if (!what.querySelector('time')) put(what, h('time', {}));
     setAgo(what.firstChild, node.since);

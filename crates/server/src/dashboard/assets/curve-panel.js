@@ -1,20 +1,20 @@
-// The panel of training curves: reads `GET …/metrics` of one job or of several, and draws a chart for each metric. One job
-// shows its ranks as thin lines behind the average; several jobs show their averages, one ink each.
+// Panel of training curves: reads `GET …/metrics` of one or several jobs and draws a chart per metric. One job shows its ranks as
+// thin lines behind the average; several jobs show their averages in one colour each.
 
 import { api } from './api.js';
 import { Chart } from './chart.js';
 import { h, keyed, mark, put } from './dom.js';
 
 const MOST_POINTS = 2000;
-export const FIRST = ['loss', 'val_loss', 'accuracy', 'acc', 'val_accuracy', 'val_acc'];
+export const PREFERRED_METRICS = ['loss', 'val_loss', 'accuracy', 'acc', 'val_accuracy', 'val_acc'];
 
-/** The curves of one job, kept up to date by `read()`. */
-class Source {
+/** Curves of one job, updated by `read()`. */
+class JobCurves {
   constructor(id, label) {
     Object.assign(this, { id, label, series: new Map(), next: null, ended: false });
   }
 
-  // True when something is new.
+  // Returns true if there are new points.
   async read() {
     if (this.ended) return false;
     let changed = false;
@@ -30,7 +30,7 @@ class Source {
       }
       changed ||= told.whole;
       const longest = Math.max(0, ...[...this.series.values()].map((series) => series.points.length));
-      // What has grown too long is read anew, thinned out by the server.
+      // Curves that have become too long are read again, downsampled by the server.
       this.next = longest > 2 * MOST_POINTS ? null : told.next;
       this.ended = told.ended;
       more = told.more === true;
@@ -42,7 +42,7 @@ class Source {
     return [...new Set([...this.series.values()].map((series) => series.name))];
   }
 
-  // The average where there is one, else the only rank, else rank 0.
+  // The average, else the only rank, else rank 0.
   main(name) {
     return this.series.get(`${name}\n`) ?? [...this.series.values()].find((series) => series.name === name);
   }
@@ -52,7 +52,7 @@ class Source {
   }
 }
 
-// What is told again takes the place of what was known: an average changes with every rank that comes to its step.
+// New values replace old ones: an average changes with every rank that reaches its step.
 function merge(points, fresh) {
   for (const point of fresh) {
     let at = points.length;
@@ -62,7 +62,7 @@ function merge(points, fresh) {
   }
 }
 
-export class Plots {
+export class CurvePanel {
   /** `file` begins the names of saved files; `empty` is said when there is nothing to draw. */
   constructor({ file, empty }) {
     Object.assign(this, { file, empty, sources: new Map(), charts: new Map(), xName: 'step', weight: 0, showRanks: true, filter: '' });
@@ -92,7 +92,7 @@ export class Plots {
     const wanted = new Map(jobs.map((job) => [job.id, job]));
     for (const id of this.sources.keys()) if (!wanted.has(id)) this.sources.delete(id);
     for (const { id, label, ink } of jobs) {
-      if (!this.sources.has(id)) this.sources.set(id, new Source(id, label));
+      if (!this.sources.has(id)) this.sources.set(id, new JobCurves(id, label));
       this.sources.get(id).ink = ink;
     }
     this.draw();
@@ -102,7 +102,7 @@ export class Plots {
   async refresh() {
     const read = [...this.sources.values()].map((source) => source.read().catch((error) => {
       if (error.name !== 'ApiError') throw error;
-      // Nothing more will come of a job that is gone.
+      // A deleted job has no further points.
       if (error.status === 404) source.ended = true;
       this.trouble = error.status === 404 ? null : error.message;
       return true;
@@ -122,12 +122,12 @@ export class Plots {
   draw() {
     const sources = [...this.sources.values()];
     const all = [...new Set(sources.flatMap((source) => source.names()))];
-    const place = (name) => { const at = FIRST.indexOf(name.toLowerCase()); return at < 0 ? FIRST.length : at; };
+    const place = (name) => { const at = PREFERRED_METRICS.indexOf(name.toLowerCase()); return at < 0 ? PREFERRED_METRICS.length : at; };
     all.sort((a, b) => place(a) - place(b) || a.localeCompare(b));
     const names = all.filter((name) => name.toLowerCase().includes(this.filter));
     this.tools.hidden = !all.length;
     this.note.hidden = names.length > 0;
-    put(this.note, all.length ? 'No metric has such a name.' : this.trouble ?? this.empty);
+    put(this.note, all.length ? 'No metric matches.' : this.trouble ?? this.empty);
     this.ranksBox.hidden = sources.length > 1 || !all.some((name) => sources[0].ranks(name).length > 1);
     keyed(this.grid, names, (name) => name, (name) => this.chart(name).element, (_, name) => this.chart(name).set({
       lines: this.linesOf(name, sources), weight: this.weight, xName: this.xNameOf(name, sources),
@@ -169,7 +169,7 @@ export class Plots {
     return [{ key: 'main', label, ink: 0, points: this.pointsOf(main, source) }, ...lines];
   }
 
-  // Seconds since the first point of the job, or steps.
+  // Seconds since the job's first point, or steps.
   pointsOf(series, source) {
     if (this.xName !== 'time') return series.points.map(([step, , value]) => [step, value ?? NaN]);
     let start = Infinity;

@@ -1,12 +1,12 @@
-// What changes, as it changes: one stream of the server's events for all pages. Ends and begins again by itself; after a gap
-// everybody is told to look again. Where the server has no stream, everybody is told once a second. A page nobody sees has no
-// stream: browsers keep six connections to a server for all tabs together, pages somebody left among them.
+// Client of the server's event stream, shared by all pages. Reconnects by itself; after a gap listeners get a `resync` event. If the
+// server has no stream, listeners get `resync` once a second. A hidden page closes its stream: browsers allow six connections per
+// server for all tabs, including pages in the back-forward cache.
 
 import { session } from './api.js';
 
 const listeners = new Set();
 const watchers = new Set();
-const AGAIN_AFTER = [200, 500, 1000, 2000, 3000];
+const RETRY_DELAYS_MS = [200, 500, 1000, 2000, 3000];
 
 let wanted = false;
 let running = null;
@@ -15,52 +15,52 @@ let interrupted = false;
 let state = 'connecting';
 
 export const live = {
-  /** `tell(event)` for everything that happens, as `model::events` has it: `{kind, change, resource, resourceId, name, state,
-   * cluster, …}`; of kind `resync` or `missed` when anything may have changed.
-   * Gives back what ends it. */
-  on(tell) {
-    listeners.add(tell);
-    return () => listeners.delete(tell);
+  /** Calls `listener(event)` for every event of `model::events`: `{kind, change, resource, resourceId, name, state,
+   * cluster, …}`, or kind `resync` or `missed` when anything may have changed.
+   * Returns a function that unsubscribes. */
+  on(listener) {
+    listeners.add(listener);
+    return () => listeners.delete(listener);
   },
 
-  /** `tell('live' | 'reconnecting')` now and whenever that changes. */
-  watch(tell) {
-    watchers.add(tell);
-    tell(state);
-    return () => watchers.delete(tell);
+  /** Calls `watcher('live' | 'reconnecting')` now and on every change. */
+  watch(watcher) {
+    watchers.add(watcher);
+    watcher(state);
+    return () => watchers.delete(watcher);
   },
 
   begin() {
     wanted = true;
-    goOn();
+    resume();
   },
 
   end() {
     wanted = false;
-    rest();
+    suspend();
     [last, interrupted] = [null, false];
   },
 };
 
-function goOn() {
+function resume() {
   if (running || !wanted) return;
   if (document.hidden) { interrupted = true; return; }
   running = new AbortController();
   stream(running.signal);
 }
 
-function rest() {
+function suspend() {
   running?.abort();
   running = null;
   interrupted = true;
 }
 
-document.addEventListener('visibilitychange', () => (document.hidden ? rest() : goOn()));
-window.addEventListener('pagehide', rest);
-window.addEventListener('pageshow', goOn);
+document.addEventListener('visibilitychange', () => (document.hidden ? suspend() : resume()));
+window.addEventListener('pagehide', suspend);
+window.addEventListener('pageshow', resume);
 
-/** Calls `refresh` soon after something happened, never twice at a time, and again if more happened meanwhile. `wanted(event)`
- * says which events count. Gives back what ends it. */
+/** Calls `refresh` soon after an event, never concurrently, and again if more events arrived meanwhile. `wanted(event)` filters
+ * events. Returns a function that unsubscribes. */
 export function refreshOn(wanted, refresh, pause = 150) {
   let timer = null, busy = false, again = false, ended = false;
   const go = async () => {
@@ -79,13 +79,13 @@ export function refreshOn(wanted, refresh, pause = 150) {
   return () => { ended = true; clearTimeout(timer); off(); };
 }
 
-function tell(event) {
+function dispatch(event) {
   for (const listener of [...listeners]) {
     try { listener(event); } catch (error) { console.error(error); }
   }
 }
 
-function become(next) {
+function setState(next) {
   if (state === next) return;
   state = next;
   for (const watcher of [...watchers]) watcher(next);
@@ -99,10 +99,10 @@ async function stream(signal) {
       if (last !== null) headers['Last-Event-ID'] = last;
       const response = await fetch('/events', { headers, signal, cache: 'no-store' });
       const isStream = response.headers.get('content-type')?.startsWith('text/event-stream');
-      if (response.status === 401) { tell({ kind: 'resync' }); return; }
+      if (response.status === 401) { dispatch({ kind: 'resync' }); return; }
       if (!isStream) { await poll(signal); return; }
-      become('live');
-      if (interrupted) tell({ kind: 'resync' });
+      setState('live');
+      if (interrupted) dispatch({ kind: 'resync' });
       interrupted = false;
       tries = 0;
       await read(response.body, signal);
@@ -110,8 +110,8 @@ async function stream(signal) {
       if (signal.aborted) return;
     }
     interrupted = true;
-    become('reconnecting');
-    await pause(AGAIN_AFTER[Math.min(tries++, AGAIN_AFTER.length - 1)], signal);
+    setState('reconnecting');
+    await sleep(RETRY_DELAYS_MS[Math.min(tries++, RETRY_DELAYS_MS.length - 1)], signal);
   }
 }
 
@@ -123,33 +123,33 @@ async function read(body, signal) {
     if (done || signal.aborted) return;
     const blocks = (rest + value).replaceAll('\r\n', '\n').split('\n\n');
     rest = blocks.pop();
-    for (const block of blocks) take(block);
+    for (const block of blocks) parseBlock(block);
   }
 }
 
-function take(block) {
+function parseBlock(block) {
   const data = [];
   for (const line of block.split('\n')) {
     if (line.startsWith('data:')) data.push(line.slice(5).trimStart());
     if (line.startsWith('id:')) last = line.slice(3).trim();
   }
   if (!data.length) return;
-  try { tell(JSON.parse(data.join('\n'))); } catch { /* half a block at the end of a connection */ }
+  try { dispatch(JSON.parse(data.join('\n'))); } catch { /* half a block at the end of a connection */ }
 }
 
-/** A server without a stream: everybody looks once a second while the page is in sight. */
+/** Fallback for servers without a stream: `resync` once a second while the page is visible. */
 async function poll(signal) {
   while (!signal.aborted && session.token) {
     try {
       const answer = await fetch('/ui/assets/icon.svg', { method: 'HEAD', signal, cache: 'no-store' });
-      become(answer.ok ? 'live' : 'reconnecting');
-      if (!document.hidden) tell({ kind: 'resync' });
-    } catch { become('reconnecting'); }
-    await pause(1000, signal);
+      setState(answer.ok ? 'live' : 'reconnecting');
+      if (!document.hidden) dispatch({ kind: 'resync' });
+    } catch { setState('reconnecting'); }
+    await sleep(1000, signal);
   }
 }
 
-function pause(ms, signal) {
+function sleep(ms, signal) {
   return new Promise((resolve) => {
     const timer = setTimeout(resolve, ms);
     signal.addEventListener('abort', () => { clearTimeout(timer); resolve(); }, { once: true });

@@ -1,5 +1,4 @@
-// Addresses of pages, and the resources they show. A workspace stands in an address as GROUP:WORKSPACE; by its name alone it
-// is found as long as there is only one of that name.
+// Page addresses and resource ids. A workspace is written GROUP:WORKSPACE in an address; its name alone works if it is unique.
 
 import { api, subscription } from './api.js';
 
@@ -13,10 +12,10 @@ export function partsOf(id) {
   return parts;
 }
 
-/** The last word of an id. */
+/** Last segment of an id. */
 export const nameOf = (id) => id?.slice(id.lastIndexOf('/') + 1) ?? '';
 
-/** The page of a job, experiment, cluster or workspace, by its id. */
+/** Address of the page of a job, experiment, cluster or workspace. */
 export function pageOf(id) {
   const { group, workspaces, experiments, jobs, clusters } = partsOf(id);
   const place = `${enc(group)}:${enc(workspaces ?? '')}`;
@@ -26,14 +25,14 @@ export function pageOf(id) {
   return '/ui/';
 }
 
-/** The page of a place in a share. */
+/** Address of the page of a path in a share. */
 export function pageOfShare(account, share, path = '') {
   const inside = path.split('/').filter(Boolean).map(enc).join('/');
   return `/ui/shares${account ? `/${enc(account)}` : ''}${share ? `/${enc(share)}` : ''}${inside ? `/${inside}` : ''}`;
 }
 
-/** The id of the workspace that an address names. */
-export async function workspaceOf(word) {
+/** Id of the workspace that an address names. */
+export async function resolveWorkspace(word) {
   const colon = word.lastIndexOf(':');
   if (colon >= 0) {
     const base = `/subscriptions/${await subscription()}/resourceGroups/${enc(word.slice(0, colon))}`;
@@ -43,6 +42,6 @@ export async function workspaceOf(word) {
   const found = all.filter((one) => one.name.toLowerCase() === word.toLowerCase());
   if (found.length === 1) return found[0].id;
   throw new Error(found.length
-    ? `There are ${found.length} workspaces called '${word}': write GROUP:${word} in the address.`
-    : `There is no workspace '${word}' that you may see.`);
+    ? `There are ${found.length} workspaces named '${word}': write GROUP:${word} in the address.`
+    : `There is no workspace '${word}' that you may read.`);
 }
