@@ -1,4 +1,4 @@
-//! The negotiated door: any order, by name, with Horovod's semantics, on ranks that are threads.
+//! Tests of the named API (`Engine`) with ranks as threads: operations match by name in any order, with Horovod's semantics.
 
 mod ranks;
 
@@ -20,7 +20,7 @@ fn settings(variables: &[(&str, &str)]) -> Settings {
     Settings::from_variables(read).expect("good settings")
 }
 
-/// Over shared memory and over TCP.
+/// Runs `body` on `n` ranks over shared memory and over TCP.
 fn each(n: usize, variables: &[(&str, &str)], body: impl Fn(&Engine) + Sync) {
     for transport in [Transport::Auto, Transport::Tcp] {
         println!("{transport:?}, {n} ranks");
@@ -28,8 +28,8 @@ fn each(n: usize, variables: &[(&str, &str)], body: impl Fn(&Engine) + Sync) {
         on_ranks(n, &options, |world| {
             let engine = Engine::in_world(world, &settings(variables)).expect("an engine");
             body(&engine);
-            // Nobody ends the others' operations by leaving early.
-            engine.barrier(ALL).expect("all come to the end");
+            // A rank that leaves early would fail the others' operations.
+            engine.barrier(ALL).expect("all ranks finish");
         });
     }
 }
@@ -39,12 +39,12 @@ fn rank(engine: &Engine) -> usize {
 }
 
 #[test]
-fn an_event_counts_whichever_call_ends_first() {
+fn an_event_counts_completed_calls() {
     each(2, &[], |engine| {
         let event = Arc::new(CompletionEvent::default());
         let seen = event.count();
         if rank(engine) == 0 {
-            // Nobody has joined, and nobody waits: the engine says so in time.
+            // No call has completed: the wait ends at its time limit.
             assert!(engine.wait_event(&event, seen, Duration::from_millis(1)));
             event.notify();
             assert_ne!(event.count(), seen);
@@ -61,7 +61,7 @@ fn an_event_counts_whichever_call_ends_first() {
 }
 
 #[test]
-fn tensors_meet_by_name_whatever_the_order() {
+fn tensors_match_by_name_in_any_order() {
     each(3, &[], |engine| {
         let n_tensors = 40;
         for step in 0..5 {
@@ -111,12 +111,12 @@ fn every_kind_of_operation_works() {
             assert_eq!((input, output), ([me as i16; 4], [3; 4]));
             let mut empty: [f32; 0] = [];
             engine.allreduce("empty", &mut empty, Reduce::AVERAGE).expect("nothing is fine");
-            engine.barrier(ALL).expect("all come");
+            engine.barrier(ALL).expect("all ranks arrive");
         }
     });
 }
 
-/// One type through sum, least and greatest: `values` of ranks 0 and 1, and what is to come of them.
+/// Checks sum, minimum and maximum of one dtype: `values` of ranks 0 and 1, and the expected results.
 fn check_dtype<T: Element + PartialEq + std::fmt::Debug>(engine: &Engine, values: [T; 2], expected: [T; 3]) {
     for (op, expected) in [ReduceOp::Sum, ReduceOp::Min, ReduceOp::Max].into_iter().zip(expected) {
         let mut data = [values[rank(engine)]; 70];
@@ -144,7 +144,7 @@ fn every_type_is_reduced() {
 }
 
 #[test]
-fn groups_are_done_whole() {
+fn groups_are_executed_as_a_whole() {
     each(3, &[], |engine| {
         let me = rank(engine);
         for _ in 0..3 {
@@ -160,11 +160,11 @@ fn groups_are_done_whole() {
             engine.grouped_allreduce::<f32>("none", &mut [], Reduce::SUM).expect("nothing is fine");
             assert!(engine.grouped_allgather::<u8>("none", &[], ALL).expect("nothing is fine").is_empty());
         }
-        // A tensor that does not fit fails its group on all ranks, by its name.
+        // A mismatched tensor fails its group on all ranks.
         let (mut good, mut bad) = (vec![1.0f32; 2], vec![1.0f32; 2 + me / 2]);
-        let told = engine.grouped_allreduce("group", &mut [&mut good, &mut bad], Reduce::SUM).expect_err("lengths");
-        assert!(told.to_string().starts_with("Mismatched ALLREDUCE tensor shapes"), "{told}");
-        // The names are Horovod's, so that a name in flight is told from a free one.
+        let error = engine.grouped_allreduce("group", &mut [&mut good, &mut bad], Reduce::SUM).expect_err("lengths");
+        assert!(error.to_string().starts_with("Mismatched ALLREDUCE tensor shapes"), "{error}");
+        // Tensors of a group have Horovod's names, so their names are in flight too.
         if me == 0 {
             let pending = engine.grouped_allreduce_async("named", vec![vec![1u8], vec![2]], Reduce::SUM);
             let taken = engine.allreduce("named_2of2", &mut [1u8], Reduce::SUM).expect_err("in flight").to_string();
@@ -179,12 +179,12 @@ fn groups_are_done_whole() {
 }
 
 #[test]
-fn whatever_is_handed_over_comes_back() {
+fn async_operations_return_their_results() {
     each(3, &[], |engine| {
         let me = rank(engine);
         for _ in 0..3 {
             let reduced = engine.allreduce_async("reduced", vec![me as f32; 3], Reduce::SUM);
-            let told = engine.broadcast_async("told", vec![me as i64; 4], 1, ALL);
+            let received = engine.broadcast_async("broadcast", vec![me as i64; 4], 1, ALL);
             let gathered = engine.allgather_async("gathered", vec![me as u16; me], ALL);
             let swapped = engine.alltoall_async("swapped", vec![me as i32; 6], &[1, 2, 3], ALL);
             let shared = engine.reducescatter_async("shared", vec![1.0f64; 8], 2, Reduce::SUM);
@@ -193,7 +193,7 @@ fn whatever_is_handed_over_comes_back() {
             let rows = vec![(vec![1i32; 6], 2), (vec![2; 3], 1)];
             let shares = engine.grouped_reducescatter_async("s", rows, Reduce::SUM);
             let none = engine.grouped_allreduce_async::<u8>("none", Vec::new(), Reduce::SUM);
-            // Nobody waits for this one.
+            // The result of this one is dropped.
             drop(engine.allreduce_async("forgotten", vec![1.0f32; 50_000], Reduce::SUM));
             assert!(none.poll() && engine.finish(none).expect("nothing").is_empty());
             assert_eq!(engine.finish(shares).expect("shares"), [vec![3; 2], vec![6]]);
@@ -203,19 +203,19 @@ fn whatever_is_handed_over_comes_back() {
             let senders: Vec<i32> = (0..3).flat_map(|sender| vec![sender; me + 1]).collect();
             assert_eq!(engine.finish(swapped).expect("an exchange"), (senders, vec![me as u64 + 1; 3]));
             assert_eq!(engine.finish(gathered).expect("all"), [1, 2, 2]);
-            assert_eq!(engine.finish(told).expect("a broadcast"), [1; 4]);
-            // It goes on without anybody who waits.
+            assert_eq!(engine.finish(received).expect("a broadcast"), [1; 4]);
+            // The operation completes without a waiting thread.
             while !reduced.poll() {
                 std::thread::yield_now();
             }
             assert_eq!(engine.finish(reduced).expect("a sum"), [3.0; 3]);
-            engine.barrier(ALL).expect("what was forgotten is over on all ranks");
+            engine.barrier(ALL).expect("the dropped operation is complete on all ranks");
         }
     });
 }
 
 #[test]
-fn compressed_values_are_rounded_on_their_way() {
+fn compressed_values_are_rounded_to_half_precision() {
     let fine = 1.0 + 1.0 / 4096.0;
     each(2, &[], |engine| {
         for (compression, expected) in
@@ -236,14 +236,15 @@ fn compressed_values_are_rounded_on_their_way() {
 }
 
 #[test]
-fn what_is_wrong_here_is_refused_before_anybody_hears_of_it() {
+fn invalid_arguments_are_rejected_without_other_ranks() {
     each(2, &[], |engine| {
-        // Had the other rank heard, it would have to call too.
+        // Only rank 0 calls: the errors must not involve the other rank.
         if rank(engine) == 0 {
             for row in [0, 2, 6] {
-                let told = engine.reducescatter("rows", &[1.0f32; 5], row, Reduce::SUM).expect_err("torn");
-                let text = format!("reducescatter received 5 elements, which are no whole number of rows of {row}");
-                assert!(told.is_invalid_argument() && told.to_string() == text, "{told}");
+                let error = engine.reducescatter("rows", &[1.0f32; 5], row, Reduce::SUM).expect_err("torn");
+                let text =
+                    format!("reducescatter received 5 elements, which is not a multiple of the row length {row}");
+                assert!(error.is_invalid_argument() && error.to_string() == text, "{error}");
                 let pending = engine.reducescatter_async("rows", vec![1u8; 5], row, Reduce::SUM);
                 assert!(pending.poll() && engine.finish(pending).is_err());
                 let group: [(&[u8], usize); 2] = [(&[1; 4], 2), (&[1; 5], row)];
@@ -251,8 +252,8 @@ fn what_is_wrong_here_is_refused_before_anybody_hears_of_it() {
                 let group = vec![(vec![1u8; 4], 2), (vec![1; 5], row)];
                 assert!(engine.finish(engine.grouped_reducescatter_async("group", group, Reduce::SUM)).is_err());
             }
-            let told = engine.allreduce_into("apart", &[1u8; 3], &mut [0; 2], Reduce::SUM).expect_err("lengths");
-            assert!(told.is_invalid_argument(), "{told}");
+            let error = engine.allreduce_into("apart", &[1u8; 3], &mut [0; 2], Reduce::SUM).expect_err("lengths");
+            assert!(error.is_invalid_argument(), "{error}");
         }
         let rows = engine.reducescatter("rows", &[1.0f32; 4], 2, Reduce::SUM).expect("the name is free");
         assert_eq!(rows, [2.0; 2]);
@@ -271,12 +272,12 @@ fn sixty_four_ranks_are_one_engine() {
         assert_eq!(word, [63; 3]);
         let all = engine.allgather("all", &[rank(&engine) as u8], ALL).expect("all");
         assert_eq!(all, (0..64).collect::<Vec<u8>>());
-        engine.barrier(ALL).expect("all come to the end");
+        engine.barrier(ALL).expect("all ranks finish");
     });
 }
 
 #[test]
-fn what_does_not_fit_fails_on_all_ranks_and_the_engine_goes_on() {
+fn mismatches_fail_on_all_ranks_and_the_engine_stays_usable() {
     each(2, &[], |engine| {
         let me = rank(engine);
         for round in 0..3 {
@@ -287,8 +288,8 @@ fn what_does_not_fit_fails_on_all_ranks_and_the_engine_goes_on() {
                 0 => engine.allreduce("dtype", &mut [1.0f32], Reduce::SUM),
                 _ => engine.allreduce("dtype", &mut [1.0f64], Reduce::SUM),
             };
-            let told = failed.expect_err("types differ").to_string();
-            assert!(told.starts_with("Mismatched data types: One rank had type float"), "{told}");
+            let error = failed.expect_err("types differ").to_string();
+            assert!(error.starts_with("Mismatched data types: One rank had type float"), "{error}");
             let refused = engine.broadcast("root", &mut [1u8], 9, ALL).expect_err("no such rank");
             assert_eq!(refused.to_string(), "broadcast received invalid root rank 9 for provided process set");
             assert!(refused.is_invalid_argument());
@@ -300,13 +301,13 @@ fn what_does_not_fit_fails_on_all_ranks_and_the_engine_goes_on() {
 }
 
 #[test]
-fn a_name_in_flight_is_not_taken_twice() {
+fn a_name_in_flight_cannot_be_reused() {
     each(2, &[], |engine| {
         if rank(engine) == 0 {
             let first = engine.allreduce_async("once", vec![1.0f32], Reduce::SUM);
             let second = engine.allreduce_async("once", vec![1.0f32], Reduce::SUM);
-            let told = engine.finish(second).expect_err("the name is taken").to_string();
-            assert!(told.contains("currently being processed.  If you want"), "{told}");
+            let error = engine.finish(second).expect_err("the name is taken").to_string();
+            assert!(error.contains("currently being processed.  If you want"), "{error}");
             engine.barrier(ALL).expect("now the other begins");
             assert_eq!(engine.finish(first).expect("a sum"), [2.0]);
         } else {
@@ -317,7 +318,7 @@ fn a_name_in_flight_is_not_taken_twice() {
 }
 
 #[test]
-fn who_has_joined_supplies_zeros() {
+fn joined_ranks_contribute_zeros() {
     each(3, &[], |engine| {
         for round in 0..3u32 {
             // Rank 2 has the most data, rank 0 the least.
@@ -337,14 +338,14 @@ fn who_has_joined_supplies_zeros() {
 }
 
 #[test]
-fn sets_come_and_go() {
+fn process_sets_can_be_added_and_removed() {
     each(4, &[("HOROVOD_DYNAMIC_PROCESS_SETS", "1")], |engine| {
         let me = rank(engine) as u32;
         for _ in 0..3 {
             let even = engine.add_set(vec![0, 2]).expect("a set");
             let odd = engine.add_set(vec![1, 3]).expect("a set");
-            let told = engine.add_set(vec![1, 3]).expect_err("it exists").to_string();
-            assert!(told.starts_with("Attempted to add a duplicate process set"), "{told}");
+            let error = engine.add_set(vec![1, 3]).expect_err("it exists").to_string();
+            assert!(error.starts_with("Attempted to add a duplicate process set"), "{error}");
             let own = if me.is_multiple_of(2) { &even } else { &odd };
             let other = if me.is_multiple_of(2) { &odd } else { &even };
             for _ in 0..10 {
@@ -352,8 +353,8 @@ fn sets_come_and_go() {
                 engine.allreduce("in set", &mut sum, Reduce { set: own.id, ..Reduce::SUM }).expect("a sum");
                 assert_eq!(sum, [i64::from(own.ranks[0] + own.ranks[1]); 2]);
             }
-            let told = engine.barrier(other.id).expect_err("not ours").to_string();
-            assert_eq!(told, format!("Barrier: Rank {me} is not a member of the provided process set."));
+            let error = engine.barrier(other.id).expect_err("not ours").to_string();
+            assert_eq!(error, format!("Barrier: Rank {me} is not a member of the provided process set."));
             engine.remove_set(even.id).expect("removed");
             engine.remove_set(odd.id).expect("removed");
             assert!(engine.remove_set(odd.id).is_err() && engine.remove_set(ALL).is_err());
@@ -362,7 +363,7 @@ fn sets_come_and_go() {
 }
 
 #[test]
-fn adasum_needs_a_power_of_two_and_says_so_on_all_ranks() {
+fn adasum_fails_on_all_ranks_unless_they_are_a_power_of_two() {
     each(2, &[], |engine| {
         let adasum = Reduce { op: ReduceOp::Adasum, ..Reduce::SUM };
         let mut data = vec![2.0f32; 4];
@@ -376,7 +377,7 @@ fn adasum_needs_a_power_of_two_and_says_so_on_all_ranks() {
 }
 
 #[test]
-fn the_end_of_one_rank_is_the_end_of_all() {
+fn a_shutdown_of_one_rank_shuts_all_ranks_down() {
     let ends = on_ranks(3, &Options::DEFAULT, |world| {
         let engine = Engine::in_world(world, &settings(&[])).expect("an engine");
         engine.barrier(ALL).expect("all are there");
@@ -390,7 +391,7 @@ fn the_end_of_one_rank_is_the_end_of_all() {
 }
 
 #[test]
-fn a_wait_may_be_given_up_and_taken_up_again() {
+fn a_wait_can_time_out_and_be_resumed() {
     each(2, &[], |engine| {
         if rank(engine) == 0 {
             let barrier = engine.begin_barrier(ALL);
@@ -406,7 +407,7 @@ fn a_wait_may_be_given_up_and_taken_up_again() {
 }
 
 #[test]
-fn a_name_in_flight_is_refused_before_anybody_is_asked() {
+fn a_name_in_flight_is_rejected_at_submission() {
     each(2, &[], |engine| {
         if rank(engine) == 0 {
             let first = engine.allreduce_async("x", vec![1u8], Reduce::SUM);
@@ -423,7 +424,7 @@ fn a_name_in_flight_is_refused_before_anybody_is_asked() {
 }
 
 #[test]
-fn shutting_down_frees_a_thread_that_waits() {
+fn shutdown_wakes_a_waiting_thread() {
     on_ranks(2, &Options::DEFAULT, |world| {
         let engine = Engine::in_world(world, &settings(&[])).expect("an engine");
         let lonely = engine.allreduce_async(&format!("of {}", rank(&engine)), vec![1u8], Reduce::SUM);
@@ -432,8 +433,8 @@ fn shutting_down_frees_a_thread_that_waits() {
             let waiting = scope.spawn(|| engine.finish(lonely));
             engine.shut_down();
             engine.shut_down();
-            let told = waiting.join().expect("no panic").expect_err("it has ended").to_string();
-            assert!(told.starts_with("Horovod has been shut down."), "{told}");
+            let error = waiting.join().expect("no panic").expect_err("it has ended").to_string();
+            assert!(error.starts_with("Horovod has been shut down."), "{error}");
         });
     });
 }
@@ -456,7 +457,7 @@ fn many_threads_share_an_engine() {
 }
 
 #[test]
-fn one_rank_alone_needs_nobody() {
+fn a_single_rank_needs_no_peers() {
     each(1, &[], |engine| {
         let mut sum = [5.0f32];
         engine.allreduce("a", &mut sum, Reduce::AVERAGE).expect("itself");
@@ -467,7 +468,7 @@ fn one_rank_alone_needs_nobody() {
 }
 
 #[test]
-fn a_timeline_shows_who_was_ready_when_and_what_was_done() {
+fn a_timeline_shows_negotiation_and_execution() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("timeline.json");
     let variables = [("HOROVOD_TIMELINE", path.to_str().expect("text")), ("HOROVOD_TIMELINE_MARK_CYCLES", "1")];
@@ -477,7 +478,7 @@ fn a_timeline_shows_who_was_ready_when_and_what_was_done() {
             engine.allreduce("allreduce.test_allreduce", &mut [1.0f32; 3], Reduce::SUM).expect("a sum");
         }
         engine.allgather("allgather.rows", &[1u8], ALL).expect("all");
-        engine.barrier(ALL).expect("all come");
+        engine.barrier(ALL).expect("all ranks arrive");
         engine.shut_down();
     });
     let text = std::fs::read_to_string(&path).expect("it was written");
@@ -485,7 +486,7 @@ fn a_timeline_shows_who_was_ready_when_and_what_was_done() {
     let events = events.as_array().expect("a list");
     let named = |name: &str| events.iter().filter(|event| event["name"] == name).count();
     assert_eq!((named("NEGOTIATE_ALLREDUCE"), named("ALLREDUCE"), named("ALLGATHER")), (3, 3, 1), "{text}");
-    // Each of both ranks was ready for each of the four operations.
+    // Both ranks were ready for each of the four operations.
     assert!(named("0") >= 4 && named("1") >= 4 && named("CYCLE_START") > 0, "{text}");
     assert!(text.contains("allreduce.test_allreduce") && text.contains("start_time_since_epoch_in_micros"));
 }
@@ -499,11 +500,11 @@ fn a_timeline_started_later_shows_the_first_negotiation_while_it_waits() {
         let rank = world.rank();
         let engine = Engine::in_world(world, &settings(&[("HOROVOD_TIMELINE", "DYNAMIC")])).expect("an engine");
         for round in 0..2 {
-            engine.barrier(ALL).expect("all come");
+            engine.barrier(ALL).expect("all ranks arrive");
             if rank == 0 {
                 engine.timeline().start(&path(round), true, 0).expect("a file");
             }
-            // The other rank asks once the timeline says that it is waited for.
+            // Rank 1 submits once the timeline shows the negotiation.
             let deadline = Instant::now() + Duration::from_secs(10);
             while rank == 1 && !text(round).contains("NEGOTIATE_ALLREDUCE") && Instant::now() < deadline {
                 std::thread::sleep(Duration::from_millis(1));
@@ -513,10 +514,10 @@ fn a_timeline_started_later_shows_the_first_negotiation_while_it_waits() {
             if rank == 0 {
                 engine.timeline().stop().expect("it was written");
             }
-            engine.barrier(ALL).expect("all come");
+            engine.barrier(ALL).expect("all ranks arrive");
             assert!(is_shown, "{}", text(round));
         }
-        engine.barrier(ALL).expect("all come");
+        engine.barrier(ALL).expect("all ranks arrive");
         engine.shut_down();
     });
     for round in 0..2 {
@@ -529,7 +530,7 @@ fn a_timeline_started_later_shows_the_first_negotiation_while_it_waits() {
 }
 
 #[test]
-fn tuning_is_tried_and_written_down() {
+fn autotuning_runs_and_writes_its_log() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("tuned.csv");
     let variables = [
@@ -548,7 +549,7 @@ fn tuning_is_tried_and_written_down() {
                 assert!(data.iter().all(|sum| *sum == 2.0));
             }
         }
-        engine.barrier(ALL).expect("all come");
+        engine.barrier(ALL).expect("all ranks arrive");
         engine.shut_down();
     });
     let text = std::fs::read_to_string(&path).expect("it was written");
@@ -560,7 +561,7 @@ fn tuning_is_tried_and_written_down() {
 }
 
 #[test]
-fn shares_are_gathered_where_they_are_and_what_does_not_fit_is_refused() {
+fn shards_are_gathered_in_place_and_a_wrong_size_fails() {
     each(3, &[], |engine| {
         let (me, share) = (rank(engine), engine.shard(10));
         assert_eq!(share, [0..4, 4..7, 7..10][me].clone());
@@ -568,7 +569,7 @@ fn shares_are_gathered_where_they_are_and_what_does_not_fit_is_refused() {
         data[share].fill(me as u16 + 1);
         engine.allgather_shards("shares", &mut data).expect("gathered");
         assert_eq!(data, [1, 1, 1, 1, 2, 2, 2, 3, 3, 3]);
-        // Nobody's expectation is what all bring.
+        // Rank 1 passes a different size, so no rank's buffer has the total size.
         let mut data = vec![me as u16; if me == 1 { 7 } else { 10 }];
         let gathered = engine.allgather_shards("more", &mut data);
         assert!(gathered.is_err(), "{me}");

@@ -1,19 +1,19 @@
-//! What users read when something is refused, word for word as Horovod says it where Horovod says it. Everyone in this folder
-//! enters. Texts about ranks that disagree are in `check`.
+//! Error messages for users. Texts that Horovod also has are word for word Horovod's, because scripts match on them. Messages about
+//! mismatched requests are in `controller::validate`.
 
 use super::request::{Kind, SetId};
 
-/// Pending when the job ends.
+/// Error of operations that are pending when the engine shuts down.
 pub const SHUTDOWN_MESSAGE: &str = "Horovod has been shut down. This was caused by an exception on one of the ranks or an attempt to \
     allreduce, allgather or broadcast a tensor after one of the ranks finished execution. If the shutdown was caused by an \
     exception, you should see the exception in the log before the first shutdown message.";
 
-/// The same, of a job that a rank has asked to end. Horovod leaves it at the first sentences.
+/// [`SHUTDOWN_MESSAGE`] with the rank that requested the shutdown. Horovod does not have the last sentence.
 pub fn shutdown_message_by(rank: u32) -> String {
     format!("{SHUTDOWN_MESSAGE} Rank {rank} was the first to shut down or to exit.")
 }
 
-/// Why a rank did not even ask the others.
+/// Error found on this rank before any other rank is involved.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
     #[error(
@@ -35,10 +35,10 @@ pub enum SubmitError {
     WrongNumberOfSplits,
     #[error("Reducescatter currently only supports AVERAGE and SUM.")]
     ReducescatterOp,
-    /// Horovod's tensors have shapes, so that it has no text for this and the next one.
-    #[error("reducescatter received {n_elements} elements, which are no whole number of rows of {row}")]
+    /// Not in Horovod, whose tensors have shapes. The same holds for `LengthMismatch`.
+    #[error("reducescatter received {n_elements} elements, which is not a multiple of the row length {row}")]
     PartialRows { n_elements: usize, row: usize },
-    #[error("the output holds {output} elements, the input {input}: they must be of one length")]
+    #[error("the output has {output} elements and the input {input}: the lengths must be equal")]
     LengthMismatch { input: usize, output: usize },
     #[error("Tensors in list must be on same device.")]
     MixedDevices,
@@ -48,22 +48,22 @@ pub enum SubmitError {
     NotATensorOp { kind: Kind },
     #[error("Set HOROVOD_DYNAMIC_PROCESS_SETS=1 to allow adding/removing process sets after Horovod initialization.")]
     DynamicSetsDisabled,
-    /// Removal of the global set, or of one that is not (any more) registered: `false` to Horovod's users.
+    /// Removal of the global set or of an unregistered set. Horovod's `remove_process_set` returns `false`.
     #[error("process set {} cannot be removed", set.0)]
     NotRemovable { set: SetId },
-    /// The engine has ended; the text says why.
+    /// The engine has shut down; the text says why.
     #[error("{0}")]
     Ended(std::sync::Arc<str>),
 }
 
 impl SubmitError {
-    /// Wrong arguments (Python's ValueError); otherwise Horovod's internal error.
+    /// True for wrong arguments (Python's ValueError), false for Horovod's internal error.
     pub fn is_invalid_argument(&self) -> bool {
         !matches!(self, SubmitError::Ended(_) | SubmitError::ReducescatterOp | SubmitError::MixedDevices)
     }
 }
 
-/// Why the ranks together did not get or lose a process set.
+/// Error of a collective request to add or remove process sets.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProcessSetError {
     #[error("Attempted to register process set with mismatching size on different ranks")]

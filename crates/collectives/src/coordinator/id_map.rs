@@ -1,11 +1,13 @@
-//! Maps keyed by the small numbers that this folder gives out itself: nobody can choose them so that they collide, so one
-//! multiplication spreads them well enough, and every tensor of every step looks up several.
+//! Hash map for ids that the coordinator assigns itself. Peers cannot choose these ids to cause collisions, so a multiplicative hash is
+//! enough, and it is cheaper than SipHash: every tensor of every step needs several lookups.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
+/// Hash map keyed by integer ids.
 pub type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
 
+/// Multiplicative (Fibonacci) hasher for integers.
 #[derive(Default)]
 pub struct IdHasher(u64);
 
@@ -23,7 +25,7 @@ impl Hasher for IdHasher {
     }
 
     fn write_u64(&mut self, number: u64) {
-        // The map looks at the highest bits and at the lowest: the rotation gives both a share of the product's good ones.
+        // The map uses the highest and the lowest bits of the hash. The rotation moves well-mixed bits of the product to both ends.
         self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(26);
     }
 }

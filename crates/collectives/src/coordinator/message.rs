@@ -1,8 +1,4 @@
-//! What ranks and the coordinator tell each other. Everyone in this folder enters; the engine builds [`Request`]s and passes
-//! the rest on. Plain data: nothing here decides.
-//!
-//! A process set is known to users by its [`SetId`], which is used again after a removal. On the wire it is known by its area, a
-//! number that never comes back, so that a message on its way while a set ends can never reach the next one of that id.
+//! Messages between workers and the coordinator. Plain data without logic.
 
 use std::sync::Arc;
 
@@ -11,62 +7,63 @@ use crate::{Dtype, ReduceOp};
 use super::error_messages::ProcessSetError;
 use super::request::{CacheId, Kind, Request, SetGeneration, SetId};
 
-/// From a rank to the coordinator.
+/// Message from a worker to the coordinator.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ToCoordinator {
-    /// One tensor on known terms: nearly everything that is ever sent.
+    /// Request for one tensor whose response is cached. Nearly all requests of a training loop are of this kind.
     CacheHit(CacheId),
-    /// Several at once, or at least one in full.
+    /// Several requests, or at least one in full.
     Submit {
         grouped: bool,
         items: Vec<RequestItem>,
     },
-    /// In full what was turned down with [`ToMember::Resend`]; until it comes, the rank's later messages wait for it.
+    /// A submission rejected with [`ToWorker::Resend`], now in full. The coordinator defers the rank's later messages until it arrives.
     Resubmit {
         grouped: bool,
         items: Vec<RequestItem>,
     },
     Barrier(SetGeneration),
     Join(SetGeneration),
-    /// The process sets given at init: once, before anything else about sets.
+    /// The process sets given at init. Sent once, before any other message about sets.
     RegisterSets(Vec<Vec<u32>>),
     AddSet(Vec<u32>),
     RemoveSet(SetGeneration),
     Shutdown,
 }
 
+/// One request of a submission.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RequestItem {
     Cached(CacheId),
-    /// The request's set id does not travel; the area does.
+    /// Full request. The generation replaces the request's set id on the wire.
     Full(SetGeneration, Box<Request>),
 }
 
-/// From the coordinator to a rank, in the order in which it is to be carried out.
+/// Message from the coordinator to a worker. Workers carry messages out in the order in which they receive them.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ToWorker {
     Execute {
         items: Arc<[ResponseItem]>,
-        /// Which of the items this rank did not submit (it has joined): it supplies zeros.
+        /// Indices of items that this rank did not submit because it has joined. It contributes zeros.
         zeros: Vec<u32>,
     },
-    /// The named operations cannot be: what they were asked for differs.
+    /// The named operations fail because the ranks' requests do not match.
     Error {
         generation: SetGeneration,
         names: Vec<Arc<str>>,
         text: Arc<str>,
     },
-    /// All members have asked for it, or have joined; told to those who asked.
+    /// All members have reached the barrier or have joined. Sent to the members that requested it.
     Barrier(SetGeneration),
-    /// All members have joined, this one last (a global rank).
+    /// All members have joined; `last` is the global rank that joined last.
     Joined {
         generation: SetGeneration,
         last: u32,
     },
-    /// Terms that no longer have an id.
+    /// Cache ids that are no longer valid.
     Evicted(Arc<[CacheId]>),
-    /// The submission with this number (counted from 0 per rank) named an unknown id and was not looked at: once more, in full. Until
-    /// then nothing later of this rank is looked at either: a join must not overtake what was submitted before it.
+    /// The submission with this number (counted from 0 per rank) had an unknown cache id and was ignored; the worker sends it again in
+    /// full. The coordinator defers the rank's later messages until then: a join must not overtake an earlier submission.
     Resend(u64),
     SetsAdded(Arc<[ProcessSet]>),
     SetRemoved(SetGeneration),
@@ -75,26 +72,26 @@ pub enum ToWorker {
     Shutdown(ShutdownReason),
 }
 
-/// One tensor to be performed. Those of one message are performed as one, in this order.
+/// One tensor to execute. The items of one message are executed as one fused operation, in this order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ResponseItem {
     Cached(CacheId),
-    /// In full, and what it is to be remembered by.
+    /// Full response, and the cache id to store it under.
     New(Arc<Response>, Option<CacheId>),
 }
 
-/// What all ranks agreed on for one tensor.
+/// Negotiated result for one tensor: how the ranks execute it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Response {
     pub key: FusionKey,
     pub name: Arc<str>,
-    /// Of every rank's tensor; allgather and alltoall: of the result on this rank.
+    /// Shape of every rank's tensor. Allgather and alltoall: shape of the result on this rank.
     pub shape: Vec<u64>,
     /// Allgather: rows of each member's tensor. Alltoall: rows received from each member. Otherwise empty.
     pub rows: Vec<u64>,
 }
 
-/// What tensors must have in common to be performed as one. Fields that a kind has no use for are always the same.
+/// Properties that tensors must share to be fused. Fields without meaning for a kind have a fixed value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FusionKey {
     pub generation: SetGeneration,
@@ -102,13 +99,14 @@ pub struct FusionKey {
     pub dtype: Dtype,
     pub op: ReduceOp,
     pub root: u32,
-    /// On the CPU of all ranks, otherwise on a GPU of all ranks.
+    /// True if the tensor is in CPU memory on all ranks, false if on a GPU on all ranks.
     pub on_cpu: bool,
     pub prescale: f64,
     pub postscale: f64,
 }
 
 impl FusionKey {
+    /// Fusion key of a request in the process set with this generation.
     pub fn new(generation: SetGeneration, request: &Request) -> FusionKey {
         let reduces = request.kind.reduces();
         FusionKey {
@@ -124,26 +122,30 @@ impl FusionKey {
     }
 }
 
+/// A registered process set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessSet {
     pub id: SetId,
     pub generation: SetGeneration,
-    /// Ascending.
+    /// Global ranks, ascending.
     pub ranks: Vec<u32>,
 }
 
+/// Parameters set by autotuning.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tuning {
+    /// Bytes.
     pub fusion_threshold: u64,
     pub cycle_time_ms: f64,
 }
 
+/// Reason for the shutdown of all ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ShutdownReason {
-    /// A rank asked for it.
+    /// A rank requested it.
     Requested { rank: u32 },
-    /// A rank is gone; the text says which one and where.
+    /// A rank died; the text names it and its host.
     Lost { rank: u32, text: Arc<str> },
-    /// Some tensors waited for longer than the shutdown time.
+    /// A tensor was incomplete for longer than the stall shutdown time.
     Stalled,
 }

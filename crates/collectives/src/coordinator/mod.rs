@@ -1,11 +1,12 @@
-//! Horovod's agreement: which tensors are ready on all ranks, in which order and in which company they are performed, and what does
-//! not fit together. The engine enters: it carries bytes between the [`Member`] on every rank and the one [`Coordinator`] on global
-//! rank 0, and does what the member says. State machines only: no clock, no I/O, no threads, and nothing ever waits for a
-//! timer – the last rank's request is answered at once.
+//! Horovod's negotiation: decides which tensors are ready on all ranks, in which order they are executed and which are fused, and reports
+//! requests that do not match. A [`Worker`] on every rank sends requests to the one [`Coordinator`] on global rank 0 and turns its
+//! responses into [`Action`]s. The caller carries the bytes and executes the actions.
 //!
-//! Reading order: `message` has what is said and `wire` how it looks as bytes; `member` and `core` are the two sides; `tally`
-//! counts who has asked, `settle` decides, `check` compares, `entry` and `cache` remember, `fusion` and `queue` order the answers; `sets` makes
-//! process sets, `stall` names those who let others wait, `event` is for timelines, `text` for users.
+//! Both sides are state machines without clock, I/O or threads: time is an argument. Nothing waits for a timer or a cycle; the request of
+//! the last rank is answered at once.
+//!
+//! Reading order: `request` and `message` are the data, `wire` is their encoding. `controller` is the side of rank 0, `worker` the side of
+//! every rank. `error_messages` has the texts that users see.
 
 mod controller;
 mod error_messages;
@@ -29,22 +30,22 @@ pub use request::{CacheId, GLOBAL_GENERATION, Kind, Request, RequestId, SetGener
 pub use wire::{DecodeError, decode_to_coordinator, decode_to_worker, encode_to_coordinator, encode_to_worker};
 pub use worker::{Action, NegotiatedTensor, ProtocolError, Worker, WorkerConfig, validate_request};
 
-/// What the coordinator goes by.
+/// Configuration of the coordinator.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The host of every global rank.
+    /// Host name of every global rank, for stall reports.
     pub hosts: Vec<String>,
-    /// Bytes before rounding; 0 turns fusion off. `HOROVOD_FUSION_THRESHOLD`, 128 MiB.
+    /// Fusion threshold in bytes, before rounding; 0 disables fusion. `HOROVOD_FUSION_THRESHOLD`, 128 MiB by default.
     pub fusion_threshold: u64,
-    /// Ranks on this host, for the rounding.
+    /// Ranks on this host, for rounding the fusion threshold.
     pub local_size: u32,
-    /// Equally many ranks on every host.
+    /// True if every host has the same number of ranks.
     pub homogeneous: bool,
-    /// `HOROVOD_DISABLE_GROUP_FUSION`.
+    /// `HOROVOD_DISABLE_GROUP_FUSION`: tensors of a group are fused only with each other.
     pub disable_group_fusion: bool,
-    /// Per process set; 0 turns the cache off. `HOROVOD_CACHE_CAPACITY`, 1024.
+    /// Responses cached per process set; 0 disables the cache. `HOROVOD_CACHE_CAPACITY`, 1024 by default.
     pub cache_capacity: usize,
-    /// `None` is `HOROVOD_STALL_CHECK_DISABLE`.
+    /// Stall inspection; `None` if `HOROVOD_STALL_CHECK_DISABLE` is set.
     pub stall: Option<StallLimits>,
 }
 

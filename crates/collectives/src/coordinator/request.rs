@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use crate::{Dtype, ReduceOp};
 
-/// What the engine knows an unfinished operation by. Given by the member, never used again.
+/// Id of a pending operation of this rank. Assigned by the worker, never reused.
 pub type RequestId = u64;
-/// A process set, once in the life of the job.
+/// Id of one process set that is never reused during a job.
 pub type SetGeneration = u64;
-/// A remembered agreement; given by the coordinator, never used again.
+/// Id of a cached response. Assigned by the coordinator, never reused.
 pub type CacheId = u64;
 
-/// The set of all ranks.
+/// Generation of the global process set.
 pub const GLOBAL_GENERATION: SetGeneration = 0;
 
 /// Name of barriers in timelines and stall reports, as in Horovod.
@@ -22,7 +22,7 @@ pub const BARRIER_NAME: &str = "barrier.noname";
 /// Name of joins in stall reports, as in Horovod.
 pub const JOIN_NAME: &str = "join.noname";
 
-/// One rank's wish to take part in one operation on one tensor.
+/// Request of one rank to take part in one operation on one tensor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
     pub set: SetId,
@@ -30,25 +30,27 @@ pub struct Request {
     pub name: Arc<str>,
     pub dtype: Dtype,
     pub shape: Vec<u64>,
-    /// Broadcast: the global rank that has the values.
+    /// Broadcast: global rank of the root.
     pub root: u32,
-    /// -1 is the CPU.
+    /// Device number; -1 is the CPU.
     pub device: i32,
     pub prescale: f64,
     pub postscale: f64,
     pub op: ReduceOp,
-    /// Alltoall: rows for each member; empty means equal parts.
+    /// Alltoall: rows for each member of the set; empty means equal parts.
     pub splits: Vec<u64>,
 }
 
+/// Id of a process set as users know it. Reused after the set is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SetId(pub u32);
 
 impl SetId {
+    /// The set of all ranks.
     pub const GLOBAL: SetId = SetId(0);
 }
 
-/// The numbers travel.
+/// Kind of operation. The discriminants are part of the wire format and are Horovod's request types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
@@ -74,7 +76,7 @@ impl Kind {
         Kind::Reducescatter,
     ];
 
-    /// As Horovod prints it in errors and timelines.
+    /// Horovod's name of the operation in errors and timelines.
     pub const fn name(self) -> &'static str {
         match self {
             Kind::Allreduce => "ALLREDUCE",
@@ -88,7 +90,7 @@ impl Kind {
         }
     }
 
-    /// As Horovod names the call in errors about arguments. Adasum is an allreduce to its users.
+    /// Horovod's name of the API call in errors about arguments. Adasum is called as an allreduce.
     pub const fn call(self) -> &'static str {
         match self {
             Kind::Allreduce | Kind::Adasum => "Allreduce",
@@ -101,19 +103,22 @@ impl Kind {
         }
     }
 
+    /// The kind with this wire number.
     pub fn from_number(number: u8) -> Option<Kind> {
         Kind::ALL.into_iter().find(|kind| *kind as u8 == number)
     }
 
+    /// True if several tensors of this kind can be executed as one operation.
     pub const fn fuses(self) -> bool {
         matches!(self, Kind::Allreduce | Kind::Adasum | Kind::Reducescatter | Kind::Allgather)
     }
 
-    /// Whether a rank that has joined can take part with zeros.
+    /// True if a rank that has joined can take part with zeros.
     pub const fn takes_zeros(self) -> bool {
         matches!(self, Kind::Allreduce | Kind::Adasum | Kind::Barrier)
     }
 
+    /// True if the operation combines values, so that reduce op and scale factors matter.
     pub const fn reduces(self) -> bool {
         matches!(self, Kind::Allreduce | Kind::Adasum | Kind::Reducescatter)
     }

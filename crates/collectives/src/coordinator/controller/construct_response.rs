@@ -1,5 +1,5 @@
-//! What becomes of a name that every member has asked for: it is performed as remembered, performed and remembered anew, or refused.
-//! The coordinator enters with what the tally says is complete.
+//! Construction of responses for complete tensors (Horovod's `ConstructResponse`): a cached response is reused, a new one is validated,
+//! cached and queued, a mismatch becomes an error.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,26 +14,24 @@ use crate::coordinator::message::ToWorker;
 use crate::coordinator::request::{CacheId, Request};
 
 impl Coordinator {
+    /// Queues the responses of complete slots, in order.
     pub(super) fn construct_responses(&mut self, table_idx: usize, ready: Vec<SlotIdx>, now: Duration) {
         self.ready = self.construct_into(table_idx, ready, now);
     }
 
-    /// Decides about complete tensors, in order. Gives the list back, empty, so that it need not be made anew.
+    /// As [`Coordinator::construct_responses`]; returns the emptied list so that its allocation can be reused.
     pub(super) fn construct_into(&mut self, table_idx: usize, mut ready: Vec<SlotIdx>, now: Duration) -> Vec<SlotIdx> {
         for slot in ready.drain(..) {
-            let table = self.tables[table_idx].as_mut().expect("positions are handed out for open sets only");
+            let table = self.tables[table_idx].as_mut().expect("table indices refer to open sets");
             table.last_progress = now;
             if self.events.is_enabled() {
                 self.events.on_end(table, slot);
             }
             if slot == BARRIER {
-                let asked = table.slots[slot].requests.iter().map(|request| table.members[request.set_rank as usize]);
                 let message = ToWorker::Barrier(table.generation);
-                let asked: Arc<[u32]> = asked.collect();
-                self.queue.push(QueuedMessage::Multicast(asked, message));
+                self.queue.push(QueuedMessage::Multicast(requesters(table, slot), message));
             } else {
-                let decided = construct_response(table, slot);
-                match decided {
+                match construct_response(table, slot) {
                     Ok((response, None)) => {
                         let id = (self.config.cache_capacity > 0).then_some(self.next_cache_id);
                         if let Some(id) = id {
@@ -58,11 +56,9 @@ impl Coordinator {
                         )));
                     }
                     Err(text) => {
-                        let asked = &table.slots[slot].requests;
-                        let asked: Arc<[u32]> = asked.iter().map(|one| table.members[one.set_rank as usize]).collect();
                         let names = vec![table.slots[slot].name.clone()];
                         let message = ToWorker::Error { generation: table.generation, names, text: text.into() };
-                        self.queue.push(QueuedMessage::Multicast(asked, message));
+                        self.queue.push(QueuedMessage::Multicast(requesters(table, slot), message));
                     }
                 }
             }
@@ -72,7 +68,12 @@ impl Coordinator {
     }
 }
 
-/// What is to be performed for a complete slot, and the id that the ranks know it by; or why it cannot be.
+/// Global ranks that requested a tensor.
+fn requesters(table: &MessageTable, slot: SlotIdx) -> Arc<[u32]> {
+    table.slots[slot].requests.iter().map(|request| table.members[request.set_rank as usize]).collect()
+}
+
+/// Response for a complete slot, with its cache id if the ranks already have it; otherwise the error message.
 fn construct_response(table: &MessageTable, slot: SlotIdx) -> Result<(Arc<SetResponse>, Option<CacheId>), String> {
     let complete = &table.slots[slot];
     let n_members = table.members.len();
@@ -101,8 +102,8 @@ fn construct_response(table: &MessageTable, slot: SlotIdx) -> Result<(Arc<SetRes
             Some((request.set_rank, request.full.as_deref().or(reconstructed.as_ref())?))
         })
         .collect();
-    let plain: Vec<&Request> = requests.iter().map(|(_, request)| *request).collect();
-    validate_requests(&plain, n_members)?;
+    let without_ranks: Vec<&Request> = requests.iter().map(|(_, request)| *request).collect();
+    validate_requests(&without_ranks, n_members)?;
     let response = Arc::new(SetResponse::from_requests(table.generation, &requests, n_members));
     match &complete.cached {
         Some((id, cached)) if *cached == response => Ok((cached.clone(), Some(*id))),

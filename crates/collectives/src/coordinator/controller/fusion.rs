@@ -1,44 +1,47 @@
-//! Which of the tensors that are ready travel as one. Pure: the coordinator asks with its queue and performs the answer.
+//! Tensor fusion: selects the ready tensors that are executed as one operation. Pure.
 //!
-//! The first tensor of the queue takes every later one on the same terms until the threshold is reached. One that does not fit
-//! is left for later and looked past, as long as what is taken and what is passed stay within the threshold together, so
-//! that nothing is overtaken by much.
+//! The first tensor of the queue is fused with every later one that has the same fusion key, up to the threshold. A tensor that cannot be
+//! fused is skipped and stays in the queue. The lookahead ends when fused and skipped bytes together exceed the threshold, which bounds
+//! how far a skipped tensor is overtaken.
 
 use crate::coordinator::message::FusionKey;
 
+/// Limits of fusion.
 #[derive(Clone, Copy, Debug)]
 pub struct FusionLimits {
-    /// Bytes; 0 turns fusion off.
+    /// Bytes; 0 disables fusion.
     pub threshold: u64,
-    /// Groups are fused only within themselves.
+    /// Fuse tensors of a group only with each other.
     pub disable_group_fusion: bool,
 }
 
+/// A ready tensor that may be fused.
 #[derive(Clone, Copy, Debug)]
 pub struct FusionCandidate<'a> {
     pub key: &'a FusionKey,
     pub bytes: u64,
-    /// The group that the tensor was submitted in.
+    /// Group in which the tensor was submitted.
     pub group: Option<u64>,
 }
 
-/// What is in the way of looking further ahead, or one to look at.
+/// Queue entry seen while looking for tensors to fuse.
 #[derive(Clone, Copy, Debug)]
 pub enum Lookahead<'a> {
-    FusionCandidate(FusionCandidate<'a>),
-    /// Of another process set, or taken already.
+    Candidate(FusionCandidate<'a>),
+    /// Message that a tensor may overtake: of another process set, or already sent.
     Unrelated,
-    /// Must not be overtaken.
+    /// Message that must not be overtaken.
     Fence,
 }
 
-/// Horovod's rounding on hosts with equally many ranks: every rank's share of a full buffer is whole cache lines of doubles.
+/// Horovod's rounding of the threshold: if all hosts have the same number of ranks, each rank's part of a full fusion buffer is a multiple
+/// of 64 doubles.
 pub fn rounded_threshold(bytes: u64, local_size: u64, homogeneous: bool) -> u64 {
     let unit = local_size.max(1).saturating_mul(8 * 64);
     if homogeneous { bytes.checked_next_multiple_of(unit).unwrap_or(bytes) } else { bytes }
 }
 
-/// Hands on the positions in `queue` of those that travel with `first`.
+/// Passes the positions in `queue` of the tensors fused with `first` to `select`.
 pub fn fuse<'a>(
     first: FusionCandidate,
     queue: impl Iterator<Item = Lookahead<'a>>,
@@ -54,12 +57,12 @@ pub fn fuse<'a>(
             break;
         }
         let candidate = match ahead {
-            Lookahead::FusionCandidate(candidate) => candidate,
+            Lookahead::Candidate(candidate) => candidate,
             Lookahead::Unrelated => continue,
             Lookahead::Fence => break,
         };
-        let same_terms = candidate.key == first.key && (!limits.disable_group_fusion || candidate.group == first.group);
-        if same_terms && fused_bytes.saturating_add(candidate.bytes) <= limits.threshold {
+        let is_fusible = candidate.key == first.key && (!limits.disable_group_fusion || candidate.group == first.group);
+        if is_fusible && fused_bytes.saturating_add(candidate.bytes) <= limits.threshold {
             fused_bytes += candidate.bytes;
             select(position);
         } else {
@@ -87,14 +90,12 @@ mod tests {
         }
     }
 
-    /// Tensors as (dtype, bytes, group); the first fuses with which others?
+    /// Tensors are (dtype, bytes, group); `expected` are the positions fused with the first.
     fn check(limits: FusionLimits, kind: Kind, tensors: &[(Dtype, u64, Option<u64>)], expected: &[usize]) {
         let key: Vec<FusionKey> = tensors.iter().map(|(dtype, ..)| key(kind, *dtype)).collect();
         let of = |at: usize| FusionCandidate { key: &key[at], bytes: tensors[at].1, group: tensors[at].2 };
         let mut fused_bytes = Vec::new();
-        fuse(of(0), (1..tensors.len()).map(|at| Lookahead::FusionCandidate(of(at))), limits, |at| {
-            fused_bytes.push(at + 1)
-        });
+        fuse(of(0), (1..tensors.len()).map(|at| Lookahead::Candidate(of(at))), limits, |at| fused_bytes.push(at + 1));
         assert_eq!(fused_bytes, expected);
     }
 
@@ -106,14 +107,14 @@ mod tests {
     }
 
     #[test]
-    fn the_threshold_is_reached_and_not_passed() {
+    fn fused_bytes_reach_but_never_exceed_the_threshold() {
         check(up_to(100), Kind::Allreduce, &[(F, 40, None), (F, 40, None), (F, 20, None), (F, 1, None)], &[1, 2]);
         check(up_to(100), Kind::Allreduce, &[(F, 101, None), (F, 0, None)], &[]);
         check(up_to(0), Kind::Allreduce, &[(F, 0, None), (F, 0, None)], &[]);
     }
 
     #[test]
-    fn what_does_not_fit_is_looked_past_within_the_threshold() {
+    fn other_keys_are_skipped_within_the_threshold() {
         check(up_to(100), Kind::Allreduce, &[(F, 40, None), (I, 40, None), (F, 20, None)], &[2]);
         check(up_to(100), Kind::Allreduce, &[(F, 40, None), (I, 61, None), (F, 20, None)], &[]);
         check(up_to(100), Kind::Allreduce, &[(F, 40, None), (F, 61, None), (F, 20, None)], &[]);
@@ -128,18 +129,17 @@ mod tests {
     }
 
     #[test]
-    fn groups_can_be_kept_apart() {
+    fn group_fusion_can_be_disabled() {
         let tensors = [(F, 4, Some(1)), (F, 4, Some(2)), (F, 4, None), (F, 4, Some(1))];
         check(up_to(100), Kind::Allreduce, &tensors, &[1, 2, 3]);
         check(FusionLimits { threshold: 100, disable_group_fusion: true }, Kind::Allreduce, &tensors, &[3]);
     }
 
     #[test]
-    fn fences_hold_and_strangers_do_not() {
+    fn fences_stop_the_lookahead_and_unrelated_messages_do_not() {
         let key = key(Kind::Allreduce, F);
         let one = FusionCandidate { key: &key, bytes: 4, group: None };
-        let queue =
-            [Lookahead::Unrelated, Lookahead::FusionCandidate(one), Lookahead::Fence, Lookahead::FusionCandidate(one)];
+        let queue = [Lookahead::Unrelated, Lookahead::Candidate(one), Lookahead::Fence, Lookahead::Candidate(one)];
         let mut fused_bytes = Vec::new();
         fuse(one, queue.into_iter(), up_to(100), |at| fused_bytes.push(at));
         assert_eq!(fused_bytes, [1]);

@@ -3,7 +3,7 @@
 /// Index of a tensor's slot in the message table.
 pub type SlotIdx = usize;
 
-/// Slots of one set in the order of their use, as a list linked through their indices.
+/// Slots in the order of their last use, oldest first.
 #[derive(Debug, Default)]
 pub struct LruList {
     neighbours: Vec<Neighbours>,
@@ -19,7 +19,7 @@ struct Neighbours {
 }
 
 impl LruList {
-    /// Makes room for one more slot, which is not in the list.
+    /// Adds a node for one more slot. The slot is not in the list yet.
     pub fn grow(&mut self) {
         self.neighbours.push(Neighbours::default());
     }
@@ -28,6 +28,7 @@ impl LruList {
         self.n
     }
 
+    /// Inserts a slot as the most recently used. It must not be in the list.
     pub fn append(&mut self, slot: SlotIdx) {
         self.neighbours[slot] = Neighbours { older: self.newest, newer: None };
         match self.newest {
@@ -38,6 +39,7 @@ impl LruList {
         self.n += 1;
     }
 
+    /// Removes a slot that is in the list.
     pub fn remove(&mut self, slot: SlotIdx) {
         let Neighbours { older, newer } = std::mem::take(&mut self.neighbours[slot]);
         match older {

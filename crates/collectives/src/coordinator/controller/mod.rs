@@ -1,9 +1,12 @@
-//! The coordinator itself: what ranks send comes in, what each rank is to do comes out. The engine of global rank 0 enters. No
-//! clock, no I/O, no threads: time is an argument, and nothing here waits for it.
+//! Coordinator side of the negotiation, on global rank 0: receives the requests of all ranks and produces their responses. No clock, no
+//! I/O, no threads: time is an argument.
 //!
-//! Everything that is decided goes into one queue. [`Coordinator::drain`] empties it into the ranks' streams: each of them is a part
-//! of one order, so ranks that carry out their streams in order never wait for each other in a circle. What became
-//! ready since the last drain is fused.
+//! All decisions go into one response queue. [`Coordinator::drain`] distributes it to the ranks. Each rank's stream is a subsequence of one
+//! global order, so ranks that execute their streams in order cannot deadlock. Tensors that became ready since the last drain are fused.
+//!
+//! `message_table` records requests, `construct_response` decides once a tensor is complete, `validate` compares the requests,
+//! `set_response` and `response_cache` keep the results, `fusion` and `response_queue` order them. `process_sets` adds and removes process
+//! sets, `stall_inspector` reports missing ranks, `negotiation_events` feeds timelines.
 
 mod construct_response;
 pub(super) mod fusion;
@@ -34,12 +37,14 @@ use stall_inspector::StallInspector;
 pub use negotiation_events::{NegotiationEvent, NegotiationEvents};
 pub use stall_inspector::{IncompleteOp, MissingRank, StallLimits, StallReport};
 
+/// Negotiation state of the whole job.
 #[derive(Debug)]
 pub struct Coordinator {
     pub(super) config: Config,
-    /// Position: where [`Slots`](SlotIdx) of a cache id are found without hashing the area.
+    /// Message table of each process set. Indices are stable while a set exists and are reused afterwards.
     pub(super) tables: Vec<Option<MessageTable>>,
     pub(super) by_generation: IdMap<SetGeneration, usize>,
+    /// Table index and slot of each cached response.
     pub(super) by_id: IdMap<CacheId, (usize, SlotIdx)>,
     pub(super) queue: ResponseQueue,
     pub(super) set_requests: SetRequests,
@@ -49,14 +54,16 @@ pub struct Coordinator {
     pub(super) next_cache_id: CacheId,
     next_serial: u64,
     ended: bool,
+    /// Scratch list of complete slots, kept for its allocation.
     pub(super) ready: Vec<SlotIdx>,
 }
 
+/// Message stream of one rank.
 #[derive(Debug, Default)]
 struct RankState {
-    /// Submissions looked at.
+    /// Submissions processed so far.
     n_submissions: u64,
-    /// What came after a submission that was turned down, until that comes again.
+    /// Messages received after a rejected submission; they wait until it is sent again. `None` if no submission was rejected.
     deferred: Option<VecDeque<ToCoordinator>>,
 }
 
@@ -82,7 +89,7 @@ impl Coordinator {
         coordinator
     }
 
-    /// What one rank sends. Messages that came too late (their set is gone) say nothing to anybody.
+    /// Processes a message of the rank `from`. Messages for a removed process set are ignored.
     pub fn on_message(&mut self, from: u32, message: ToCoordinator, now: Duration) {
         if self.ended || from >= self.size() {
             return;
@@ -107,7 +114,7 @@ impl Coordinator {
         }
     }
 
-    /// A message whose turn has come.
+    /// Processes a message that is not deferred.
     fn process(&mut self, from: u32, message: ToCoordinator, now: Duration) {
         match message {
             ToCoordinator::CacheHit(id) => self.on_cache_hit(from, id, now),
@@ -130,23 +137,23 @@ impl Coordinator {
             ToCoordinator::RegisterSets(sets) => self.on_register(from, sets, now),
             ToCoordinator::AddSet(ranks) => self.on_add_set(from, ranks, now),
             ToCoordinator::RemoveSet(generation) => self.on_remove_set(from, generation, now),
-            // Never held, and looked at on arrival.
+            // Handled in `on_message`, never deferred.
             ToCoordinator::Resubmit { .. } | ToCoordinator::Shutdown => {}
         }
     }
 
-    /// A rank is gone, as `text` says with its number and host: everybody else ends.
+    /// Shuts down all other ranks because `rank` died. `text` names the rank and its host.
     pub fn on_rank_lost(&mut self, rank: u32, text: &str) {
         self.shut_down(ShutdownReason::Lost { rank, text: text.into() });
     }
 
-    /// From now on all ranks use these.
+    /// Applies autotuned parameters here and on all ranks.
     pub fn tune(&mut self, tuning: Tuning) {
         self.config.fusion_threshold = tuning.fusion_threshold;
         self.queue.send_all(ToWorker::Tune(tuning));
     }
 
-    /// Hands every rank what it has to be told, in order; ranks with nothing to hear are left out.
+    /// Passes each rank's queued messages to `send`, in order. Ranks without messages are skipped.
     pub fn drain(&mut self, send: impl FnMut(u32, &[ToWorker])) {
         let limits = fusion::FusionLimits {
             threshold: self.config.threshold(),
@@ -155,7 +162,7 @@ impl Coordinator {
         self.queue.drain(limits, send);
     }
 
-    /// Whether [`Coordinator::drain`] has anything to hand out.
+    /// True if [`Coordinator::drain`] would send anything.
     pub fn has_output(&self) -> bool {
         !self.queue.is_empty()
     }
@@ -164,6 +171,7 @@ impl Coordinator {
         &mut self.events
     }
 
+    /// True after a shutdown; later messages are ignored.
     pub fn has_ended(&self) -> bool {
         self.ended
     }
@@ -172,6 +180,7 @@ impl Coordinator {
         self.config.hosts.len() as u32
     }
 
+    /// Queues a shutdown message for all ranks that are alive. Only the first call has an effect.
     pub(super) fn shut_down(&mut self, reason: ShutdownReason) {
         if !std::mem::replace(&mut self.ended, true) {
             match reason {
@@ -194,7 +203,7 @@ impl Coordinator {
         self.by_generation.insert(generation, table_idx);
     }
 
-    /// What waits in the set is forgotten: its members fail it themselves when they hear of the removal.
+    /// Removes a process set. Its incomplete tensors are dropped: the workers fail them when they receive the removal.
     pub(super) fn close_set(&mut self, generation: SetGeneration) -> Option<SetId> {
         let table_idx = self.by_generation.remove(&generation)?;
         let table = self.tables[table_idx].take()?;
@@ -204,17 +213,18 @@ impl Coordinator {
         Some(table.id)
     }
 
+    /// Table index of a process set, and the rank's index in the set. `None` for a removed set or a non-member.
     fn table_for(&self, generation: SetGeneration, rank: u32) -> Option<(usize, u32)> {
         let table_idx = *self.by_generation.get(&generation)?;
         Some((table_idx, self.table(table_idx).set_rank_of(rank)?))
     }
 
     fn table(&self, table_idx: usize) -> &MessageTable {
-        self.tables[table_idx].as_ref().expect("positions are handed out for open sets only")
+        self.tables[table_idx].as_ref().expect("table indices refer to open sets")
     }
 
     fn table_mut(&mut self, table_idx: usize) -> &mut MessageTable {
-        self.tables[table_idx].as_mut().expect("positions are handed out for open sets only")
+        self.tables[table_idx].as_mut().expect("table indices refer to open sets")
     }
 
     fn on_cache_hit(&mut self, from: u32, id: CacheId, now: Duration) {
@@ -228,11 +238,13 @@ impl Coordinator {
         self.construct_responses(table_idx, ready, now);
     }
 
+    /// Asks a rank to send a submission again in full, and defers its later messages.
     fn request_resend(&mut self, from: u32, submission: u64) {
         self.ranks[from as usize].deferred = Some(VecDeque::new());
         self.queue.push(QueuedMessage::Unicast(from, ToWorker::Resend(submission)));
     }
 
+    /// Records the requests of one submission, all of them before any response is constructed.
     fn add_items(&mut self, from: u32, grouped: bool, items: Vec<RequestItem>, now: Duration) {
         let mut incoming: Vec<(usize, SlotIdx, RankRequest)> = Vec::with_capacity(items.len());
         for item in items {
@@ -256,7 +268,7 @@ impl Coordinator {
             let slots = incoming.iter().filter(|(table_idx, ..)| *table_idx == first).map(|(_, slot, _)| *slot);
             self.tables[first].as_mut().expect("looked up just now").bind_group(serial, slots);
         }
-        // Everything arrives before anything is settled: settling may forget what an id of this submission stands for.
+        // Constructing a response may evict a cache id that a later item of this submission refers to.
         let mut ready = std::mem::take(&mut self.ready);
         let mut current = first;
         for (table_idx, slot, request) in incoming {
@@ -291,7 +303,7 @@ impl Coordinator {
         ready: &mut Vec<SlotIdx>,
     ) {
         let serial = self.next_serial();
-        let table = self.tables[table_idx].as_mut().expect("positions are handed out for open sets only");
+        let table = self.tables[table_idx].as_mut().expect("table indices refer to open sets");
         if self.events.is_enabled() {
             self.events.on_request(table, slot, &request);
         }
@@ -310,7 +322,7 @@ impl Coordinator {
     }
 }
 
-/// How much is kept, for tests of what must not grow.
+/// Sizes of internal tables, for tests that check for leaks.
 #[cfg(test)]
 #[derive(Debug, PartialEq, Eq)]
 pub struct Footprint {

@@ -1,5 +1,5 @@
-//! What a timeline shows of the agreement: when a name is first asked for, which rank is ready when, and when all are. The
-//! coordinator notes, the engine takes and adds the time. Costs one comparison when nobody looks.
+//! Negotiation events for timelines: the first request for a tensor, each rank's request, and completion. The reader adds the time. While
+//! disabled, an event costs one comparison.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -8,29 +8,23 @@ use super::lru_list::SlotIdx;
 use super::message_table::{BARRIER, MessageTable, RankRequest};
 use crate::coordinator::request::{Kind, SetGeneration};
 
+/// One event of the negotiation of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NegotiationEvent {
-    Start {
-        generation: SetGeneration,
-        name: Arc<str>,
-        kind: Kind,
-    },
-    /// A member (by its place in the set) has asked.
-    Ready {
-        generation: SetGeneration,
-        name: Arc<str>,
-        set_rank: u32,
-    },
-    End {
-        generation: SetGeneration,
-        name: Arc<str>,
-    },
+    /// First request for a tensor.
+    Start { generation: SetGeneration, name: Arc<str>, kind: Kind },
+    /// A rank, given by its index in the process set, has requested the tensor.
+    Ready { generation: SetGeneration, name: Arc<str>, set_rank: u32 },
+    /// All members have requested the tensor or joined.
+    End { generation: SetGeneration, name: Arc<str> },
 }
 
+/// Buffer of events that have not been read.
 #[derive(Debug, Default)]
 pub struct NegotiationEvents {
+    /// `None` while disabled.
     events: Option<Vec<NegotiationEvent>>,
-    /// Names whose `Start` was noted and whose `End` was not.
+    /// Tensors with a `Start` and no `End` event.
     open_names: HashSet<(SetGeneration, SlotIdx)>,
 }
 
@@ -39,9 +33,9 @@ impl NegotiationEvents {
         self.events.is_some()
     }
 
-    /// Off forgets what was not taken.
-    pub fn set_enabled(&mut self, on: bool) {
-        match on {
+    /// Enables or disables recording. Disabling discards unread events.
+    pub fn set_enabled(&mut self, enabled: bool) {
+        match enabled {
             true => drop(self.events.get_or_insert_default()),
             false => {
                 self.events = None;
@@ -50,6 +44,7 @@ impl NegotiationEvents {
         }
     }
 
+    /// Removes and returns the recorded events.
     pub fn drain(&mut self) -> Vec<NegotiationEvent> {
         self.events.as_mut().map(std::mem::take).unwrap_or_default()
     }
@@ -57,7 +52,7 @@ impl NegotiationEvents {
     pub(super) fn on_request(&mut self, table: &MessageTable, slot: SlotIdx, request: &RankRequest) {
         let Some(events) = &mut self.events else { return };
         let (generation, tensor) = (table.generation, &table.slots[slot]);
-        // Noting may begin when some members have asked already: the name starts then, with all of them ready.
+        // Recording may be enabled after some ranks have requested the tensor: their `Ready` events follow the late `Start`.
         let is_new = self.open_names.insert((generation, slot));
         if is_new || tensor.requests.is_empty() {
             let cached_kind = || tensor.cached.as_ref().map(|(_, entry)| entry.key().kind);

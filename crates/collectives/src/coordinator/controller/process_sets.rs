@@ -1,5 +1,5 @@
-//! Process sets come and go by agreement of all ranks, members or not: each rank's wishes wait in its own line, and when every line
-//! has one the first of each are compared. The coordinator enters.
+//! Adding and removing process sets. Both are collective over all ranks, members or not: the requests of each rank queue up, and when
+//! every rank has one, the first of each queue are compared and applied.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,18 +10,21 @@ use crate::coordinator::error_messages::ProcessSetError;
 use crate::coordinator::message::{ProcessSet, ToWorker};
 use crate::coordinator::request::{GLOBAL_GENERATION, SetGeneration, SetId};
 
+/// Pending requests about process sets, and the ids of sets.
 #[derive(Debug)]
 pub struct SetRequests {
+    /// Per rank, with the time of each request.
     queues: Vec<VecDeque<(SetRequest, Duration)>>,
     next_generation: SetGeneration,
     next_id: u32,
-    /// Ids of removed sets, first in first out.
+    /// Ids of removed sets, reused first in, first out as in Horovod.
     free_ids: VecDeque<SetId>,
 }
 
+/// Request of one rank to change the process sets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum SetRequest {
-    /// Those given at init.
+    /// The sets given at init.
     Register(Vec<Vec<u32>>),
     Add(Vec<u32>),
     Remove(SetGeneration),
@@ -33,17 +36,17 @@ impl SetRequests {
         SetRequests { queues, next_generation: 1, next_id: 1, free_ids: VecDeque::new() }
     }
 
-    /// What somebody has wished for and somebody not: since when, what, and who is missing.
+    /// Oldest request that some ranks have made and others have not: its time, its name, and the missing ranks.
     pub fn oldest_incomplete(&self) -> Option<(Duration, String, Vec<u32>)> {
         let (set_request, _) = self.queues.iter().find_map(|queue| queue.front())?;
         let since = self.queues.iter().filter_map(|queue| queue.front()).map(|(_, since)| *since).min()?;
-        let what = match set_request {
+        let name = match set_request {
             SetRequest::Register(_) => "process sets of init".to_owned(),
             SetRequest::Add(ranks) => format!("add_process_set {ranks:?}"),
             SetRequest::Remove(_) => "remove_process_set".to_owned(),
         };
         let missing = (0..self.queues.len() as u32).filter(|rank| self.queues[*rank as usize].is_empty());
-        Some((since, what, missing.collect()))
+        Some((since, name, missing.collect()))
     }
 }
 
@@ -75,6 +78,7 @@ impl Coordinator {
         }
     }
 
+    /// Applies the request if all ranks made the same one.
     fn apply_agreed(&mut self, set_requests: &[SetRequest]) -> Result<ToWorker, ProcessSetError> {
         let (first, others) = set_requests.split_first().expect("there is at least one rank");
         if let Some(other) = others.iter().find(|other| *other != first) {
@@ -92,9 +96,9 @@ impl Coordinator {
         }
     }
 
-    /// All of them or none.
+    /// Creates all sets or none.
     fn create_sets(&mut self, sets: &[Vec<u32>]) -> Result<ToWorker, ProcessSetError> {
-        for (at, ranks) in sets.iter().enumerate() {
+        for (set_idx, ranks) in sets.iter().enumerate() {
             if ranks.is_empty() {
                 return Err(ProcessSetError::Empty);
             }
@@ -105,7 +109,7 @@ impl Coordinator {
                 return Err(ProcessSetError::InvalidRank(*rank));
             }
             let exists = self.tables.iter().flatten().any(|table| *table.members == **ranks);
-            if exists || sets[..at].contains(ranks) {
+            if exists || sets[..set_idx].contains(ranks) {
                 return Err(ProcessSetError::Exists(ranks.clone()));
             }
         }
@@ -126,6 +130,7 @@ impl Coordinator {
     }
 }
 
+/// Error for two different requests.
 fn mismatch(one: &SetRequest, another: &SetRequest) -> ProcessSetError {
     let ranks_mismatch = |one: &[u32], another: &[u32]| {
         if one.len() == another.len() { ProcessSetError::MismatchedValues } else { ProcessSetError::MismatchedSize }

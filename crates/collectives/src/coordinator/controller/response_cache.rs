@@ -1,5 +1,5 @@
-//! Which agreements have an id, and which one loses it when there are too many: the one not used for longest. The coordinator
-//! enters. Ids are never used again, so a rank that still uses a lost one is told to ask in full, and nothing is confused.
+//! Response cache of a process set (Horovod's term): responses get a cache id, and the least recently used one is evicted when the cache
+//! is full. Ids are never reused, so a rank that still sends an evicted id is recognised and asked to send the request in full.
 
 use std::sync::Arc;
 
@@ -9,6 +9,7 @@ use super::set_response::SetResponse;
 use crate::coordinator::request::CacheId;
 
 impl MessageTable {
+    /// Marks a cached response as the most recently used.
     pub fn mark_used(&mut self, slot: SlotIdx) {
         if self.recency.newest != Some(slot) {
             self.recency.remove(slot);
@@ -16,7 +17,7 @@ impl MessageTable {
         }
     }
 
-    /// Remembers; hands on the ids that are lost by it.
+    /// Caches a response under `id` and passes the ids it replaces or evicts to `evicted`.
     pub fn cache_response(
         &mut self,
         slot: SlotIdx,
@@ -35,6 +36,7 @@ impl MessageTable {
         self.recency.append(slot);
     }
 
+    /// Removes the cached response of a slot, if it has one.
     pub fn evict(&mut self, slot: SlotIdx, mut evicted: impl FnMut(CacheId)) {
         if let Some((id, _)) = self.slots[slot].cached.take() {
             self.recency.remove(slot);

@@ -1,5 +1,5 @@
-//! What is decided and not yet told: one order for all ranks. The coordinator pushes; a drain fuses what is ready and hands
-//! every rank its part. Decides nothing but what travels together.
+//! Queue of decisions that have not been sent: one order for all ranks. Draining it fuses ready tensors and distributes the messages to the
+//! ranks.
 
 use std::sync::Arc;
 
@@ -10,16 +10,19 @@ use super::set_response::SetResponse;
 use crate::coordinator::message::{ResponseItem, ToWorker};
 use crate::coordinator::request::{CacheId, SetGeneration};
 
+/// Messages to workers in the order in which they were decided.
 #[derive(Debug)]
 pub struct ResponseQueue {
     all_ranks: Arc<[u32]>,
+    /// `None` for a tensor that was fused with an earlier one.
     messages: Vec<Option<QueuedMessage>>,
-    /// Ids without a meaning from now on, told after everything that may still use them.
+    /// Evicted cache ids by process set, sent after all messages that may still use them.
     evicted: Vec<(Arc<[u32]>, Vec<CacheId>)>,
-    /// Per rank, kept for their memory.
+    /// Per rank; kept between drains for their allocations.
     outboxes: Vec<Vec<ToWorker>>,
 }
 
+/// Entry of the queue.
 #[derive(Debug)]
 pub enum QueuedMessage {
     Tensor(ReadyResponse),
@@ -27,14 +30,16 @@ pub enum QueuedMessage {
     Unicast(u32, ToWorker),
 }
 
+/// Response of a complete tensor.
 #[derive(Debug)]
 pub struct ReadyResponse {
     generation: SetGeneration,
     members: Arc<[u32]>,
     response: Arc<SetResponse>,
     id: Option<CacheId>,
+    /// False if the members have the response in their caches.
     is_new: bool,
-    /// Places that have joined and supply zeros.
+    /// Set ranks that have joined and contribute zeros.
     joined: Vec<u32>,
     group: Option<u64>,
 }
@@ -77,14 +82,16 @@ impl ResponseQueue {
         ResponseQueue { all_ranks: (0..size).collect(), messages: Vec::new(), evicted: Vec::new(), outboxes }
     }
 
-    pub fn push(&mut self, messages: QueuedMessage) {
-        self.messages.push(Some(messages));
+    pub fn push(&mut self, message: QueuedMessage) {
+        self.messages.push(Some(message));
     }
 
+    /// Queues a message to all ranks of the job.
     pub fn send_all(&mut self, message: ToWorker) {
         self.push(QueuedMessage::Multicast(self.all_ranks.clone(), message));
     }
 
+    /// Queues the eviction of a cache id for the members of its set.
     pub fn queue_eviction(&mut self, members: &Arc<[u32]>, id: CacheId) {
         match self.evicted.iter_mut().find(|(ranks, _)| Arc::ptr_eq(ranks, members)) {
             Some((_, ids)) => ids.push(id),
@@ -96,11 +103,12 @@ impl ResponseQueue {
         self.messages.is_empty()
     }
 
+    /// Passes each rank's messages to `send` and empties the queue.
     pub fn drain(&mut self, limits: FusionLimits, mut send: impl FnMut(u32, &[ToWorker])) {
-        for at in 0..self.messages.len() {
-            match self.messages[at].take() {
+        for position in 0..self.messages.len() {
+            match self.messages[position].take() {
                 None => {}
-                Some(QueuedMessage::Tensor(first)) => self.push_execute(at, first, limits),
+                Some(QueuedMessage::Tensor(first)) => self.push_execute(position, first, limits),
                 Some(QueuedMessage::Multicast(to, message)) => {
                     to.iter().for_each(|rank| self.outboxes[*rank as usize].push(message.clone()));
                 }
@@ -120,13 +128,14 @@ impl ResponseQueue {
         }
     }
 
-    fn push_execute(&mut self, at: usize, first: ReadyResponse, limits: FusionLimits) {
-        let mut positions = Vec::new();
-        let later = &self.messages[at + 1..];
+    /// Fuses later tensors with the one taken from `position` and appends the operation to the members' outboxes.
+    fn push_execute(&mut self, position: usize, first: ReadyResponse, limits: FusionLimits) {
+        let mut fused = Vec::new();
+        let later = &self.messages[position + 1..];
         if !later.is_empty() {
-            let ahead = later.iter().map(|messages| match messages {
+            let ahead = later.iter().map(|message| match message {
                 Some(QueuedMessage::Tensor(tensor)) if tensor.generation == first.generation => {
-                    Lookahead::FusionCandidate(tensor.candidate())
+                    Lookahead::Candidate(tensor.candidate())
                 }
                 Some(QueuedMessage::Tensor(_) | QueuedMessage::Unicast(..)) | None => Lookahead::Unrelated,
                 Some(QueuedMessage::Multicast(_, ToWorker::Error { .. } | ToWorker::Barrier(_))) => {
@@ -134,9 +143,9 @@ impl ResponseQueue {
                 }
                 Some(QueuedMessage::Multicast(..)) => Lookahead::Fence,
             });
-            fuse(first.candidate(), ahead, limits, |position| positions.push(at + 1 + position));
+            fuse(first.candidate(), ahead, limits, |offset| fused.push(position + 1 + offset));
         }
-        let others = positions.into_iter().map(|position| match self.messages[position].take() {
+        let others = fused.into_iter().map(|position| match self.messages[position].take() {
             Some(QueuedMessage::Tensor(tensor)) => tensor,
             _ => unreachable!("only tensors are candidates"),
         });

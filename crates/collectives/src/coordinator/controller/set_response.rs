@@ -1,23 +1,24 @@
-//! What the coordinator remembers about one tensor that all ranks agreed on: enough to perform it again, and to say what each
-//! rank had asked for. Made by the tally, kept by its cache.
+//! Response of a whole process set to one tensor, from which each member's [`Response`] is derived. Also reconstructs the request of each
+//! member, because later cache hits stand for these requests.
 
 use std::sync::Arc;
 
 use crate::coordinator::message::{FusionKey, Response, ResponseItem};
 use crate::coordinator::request::{Kind, Request, SetGeneration, SetId};
 
+/// Negotiated result for one tensor in one process set.
 #[derive(Debug, PartialEq)]
 pub struct SetResponse {
-    /// As told to every rank. Alltoall: shape without rows, told to each rank with its own.
+    /// Response of every member. Alltoall: without rows and with 0 as first dimension, which differ per member.
     response: Arc<Response>,
-    /// Alltoall: rows that each member (by row of this table) sends to each member. Otherwise empty.
+    /// Alltoall: matrix of the rows that each member (matrix row) sends to each member (column). Otherwise empty.
     send_rows: Vec<u64>,
-    /// What counts against the fusion threshold.
+    /// Bytes that count against the fusion threshold.
     bytes: u64,
 }
 
 impl SetResponse {
-    /// `requests` with the place in the set of who made them; they fit together.
+    /// Combines validated requests, each with the set rank that made it.
     pub fn from_requests(generation: SetGeneration, requests: &[(u32, &Request)], n_members: usize) -> SetResponse {
         let first = requests[0].1;
         let key = FusionKey::new(generation, first);
@@ -44,6 +45,7 @@ impl SetResponse {
         SetResponse { response: Arc::new(Response { key, name: first.name.clone(), shape, rows }), send_rows, bytes }
     }
 
+    /// Properties that tensors must share to be fused with this one.
     pub fn key(&self) -> &FusionKey {
         &self.response.key
     }
@@ -52,12 +54,12 @@ impl SetResponse {
         self.bytes
     }
 
-    /// Whether ranks are told different things about it.
+    /// True if the members' responses differ.
     pub fn is_per_rank(&self) -> bool {
         self.response.key.kind == Kind::Alltoall
     }
 
-    /// As it is told to one member in full.
+    /// Full response for one member.
     pub fn item_for(&self, set_rank: usize, id: Option<u64>) -> ResponseItem {
         if !self.is_per_rank() {
             return ResponseItem::New(self.response.clone(), id);
@@ -69,7 +71,7 @@ impl SetResponse {
         ResponseItem::New(Arc::new(response), id)
     }
 
-    /// What a member asked for that now only says "as before".
+    /// Request that a cache hit of this member stands for.
     pub fn reconstruct_request(&self, set_rank: usize) -> Request {
         let Response { key, name, shape, rows } = &*self.response;
         let mut request = Request {
@@ -122,7 +124,7 @@ mod tests {
     #[test]
     fn an_allgather_knows_every_members_rows() {
         let [a, b] = [request(Kind::Allgather, &[2, 3], &[]), request(Kind::Allgather, &[5, 3], &[])];
-        // The second member asked first.
+        // The second member's request arrived first.
         let entry = SetResponse::from_requests(0, &[(1, &b), (0, &a)], 2);
         let ResponseItem::New(response, None) = entry.item_for(0, None) else { panic!("in full") };
         assert_eq!((&response.rows[..], &response.shape[..]), (&[2, 5][..], &[7, 3][..]));

@@ -1,11 +1,12 @@
-//! Whether what the ranks ask for under one name fits together: Horovod's checks in Horovod's order, with its texts. Called
-//! by the tally when every member has asked or joined; the first thing that does not fit is told to all.
+//! Validation of the ranks' requests for one tensor: Horovod's checks in Horovod's order, with Horovod's messages. The first mismatch is
+//! reported to all ranks. Pure.
 
 use crate::ReduceOp;
 
 use crate::coordinator::request::{Kind, Request};
 
-/// `requests` in the order in which they arrived, at least one. Fewer than `n_members`: the others have joined.
+/// Compares the requests, which are in order of arrival; there is at least one. If there are fewer than `n_members`, the other members have
+/// joined.
 pub fn validate_requests(requests: &[&Request], n_members: usize) -> Result<(), String> {
     let (first, others) = requests.split_first().expect("a complete tensor has at least one request");
     let kind = first.kind;
@@ -100,7 +101,7 @@ fn validate_dimensions(first: &Request, others: &[&Request]) -> Result<(), Strin
     Ok(())
 }
 
-/// An average is a sum with a factor to Horovod, and is compared (and printed) as one.
+/// Reduce op and scale factors as Horovod compares and prints them: an average is a sum with a postscale factor.
 fn scaled_sum(request: &Request, n_members: usize) -> (ReduceOp, [f64; 2]) {
     match request.op {
         ReduceOp::Average => (ReduceOp::Sum, [request.prescale, request.postscale / n_members as f64]),
@@ -108,7 +109,7 @@ fn scaled_sum(request: &Request, n_members: usize) -> (ReduceOp, [f64; 2]) {
     }
 }
 
-/// As a C++ stream prints a double: six significant digits, no trailing zeros, an exponent for very small and large ones.
+/// Formats a double like a C++ stream: six significant digits, no trailing zeros, exponents for very small and large values.
 fn format_like_cpp(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
         return value.to_string().to_lowercase();

@@ -1,4 +1,4 @@
-//! Every text of disagreement, and the order in which they are looked for.
+//! Tests of every mismatch message and of the order of the checks.
 
 use super::*;
 use crate::Dtype;
@@ -20,8 +20,8 @@ fn request(kind: Kind, shape: &[u64]) -> Request {
     }
 }
 
-/// Two ranks: the first asks for `kind` with `shape`, the second for the same but `change`.
-fn refused(kind: Kind, shape: &[u64], change: impl FnOnce(&mut Request), text: &str) {
+/// Checks the error for two ranks whose requests differ by `change`.
+fn check_mismatch(kind: Kind, shape: &[u64], change: impl FnOnce(&mut Request), text: &str) {
     let one = request(kind, shape);
     let mut another = one.clone();
     change(&mut another);
@@ -29,7 +29,7 @@ fn refused(kind: Kind, shape: &[u64], change: impl FnOnce(&mut Request), text: &
 }
 
 #[test]
-fn equal_requests_fit() {
+fn equal_requests_match() {
     for kind in [Kind::Allreduce, Kind::Adasum, Kind::Broadcast] {
         let one = request(kind, &[]);
         assert_eq!(validate_requests(&[&one, &one], 2), Ok(()), "{kind:?}");
@@ -43,15 +43,15 @@ fn equal_requests_fit() {
 }
 
 #[test]
-fn texts_are_horovods() {
+fn messages_are_horovods() {
     use Kind::*;
-    refused(
+    check_mismatch(
         Allreduce,
         &[3],
         |r| r.dtype = Dtype::F64,
         "Mismatched data types: One rank had type float32, but another rank had type float64.",
     );
-    refused(
+    check_mismatch(
         Allreduce,
         &[3],
         |r| r.kind = Allgather,
@@ -63,27 +63,27 @@ fn texts_are_horovods() {
         let text = format!(
             "Mismatched {x} tensor shapes: One rank sent a tensor of shape [3, 2], but another rank sent a tensor of shape [4]."
         );
-        refused(kind, &[3, 2], |r| r.shape = vec![4], &text);
+        check_mismatch(kind, &[3, 2], |r| r.shape = vec![4], &text);
     }
-    refused(
+    check_mismatch(
         Allreduce,
         &[],
         |r| r.shape = vec![4],
         "Mismatched ALLREDUCE tensor shapes: One rank sent a tensor of shape [], but another rank sent a tensor of shape [4].",
     );
-    refused(
+    check_mismatch(
         Allreduce,
         &[3],
         |r| r.prescale = 2.0,
         "Mismatched prescale and/or postscale factors: One rank sent factors (1, 1), but another rank sent factors (2, 1).",
     );
-    refused(
+    check_mismatch(
         Allreduce,
         &[3],
         |r| r.op = ReduceOp::Average,
         "Mismatched prescale and/or postscale factors: One rank sent factors (1, 1), but another rank sent factors (1, 0.5).",
     );
-    refused(
+    check_mismatch(
         Allreduce,
         &[3],
         |r| r.op = ReduceOp::Max,
@@ -93,22 +93,22 @@ fn texts_are_horovods() {
         let text = format!(
             "Mismatched {x} tensor shapes: One rank sent a tensor of rank 1, but another rank sent a tensor of rank 2."
         );
-        refused(kind, &[3], |r| r.shape = vec![3, 1], &text);
+        check_mismatch(kind, &[3], |r| r.shape = vec![3, 1], &text);
         let text = format!(
             "Mismatched {x} tensor shapes: One rank sent a tensor with dimension 1 equal to 3, but another rank sent a tensor with dimension 1 equal to 4."
         );
-        refused(kind, &[2, 3], |r| r.shape = vec![9, 4], &text);
+        check_mismatch(kind, &[2, 3], |r| r.shape = vec![9, 4], &text);
     }
     for (kind, x) in [(Allgather, "ALLGATHER"), (Alltoall, "ALLTOALL"), (Reducescatter, "REDUCESCATTER")] {
-        refused(kind, &[], |_| (), &format!("Process-set rank zero tried to {x} a rank-zero tensor."));
+        check_mismatch(kind, &[], |_| (), &format!("Process-set rank zero tried to {x} a rank-zero tensor."));
     }
-    refused(
+    check_mismatch(
         Broadcast,
         &[3],
         |r| r.root = 1,
         "Mismatched BROADCAST root ranks: One rank specified root rank 0, but another rank specified root rank 1.",
     );
-    refused(
+    check_mismatch(
         Allreduce,
         &[3],
         |r| r.device = 0,
@@ -117,21 +117,24 @@ fn texts_are_horovods() {
 }
 
 #[test]
-fn some_kinds_need_everybody() {
-    let told = |kind| validate_requests(&[&request(kind, &[2])], 2);
+fn some_kinds_are_not_supported_with_join() {
+    let validate_one = |kind| validate_requests(&[&request(kind, &[2])], 2);
     assert_eq!(
-        told(Kind::Allgather).unwrap_err(),
+        validate_one(Kind::Allgather).unwrap_err(),
         "Allgather is not supported with Join at this time. Specify sparse_to_dense=True if using DistributedOptimizer"
     );
-    assert_eq!(told(Kind::Alltoall).unwrap_err(), "Alltoall is not supported with Join at this time.");
-    assert_eq!(told(Kind::Broadcast).unwrap_err(), "Broadcast is not supported with Join at this time.");
-    assert_eq!(told(Kind::Reducescatter).unwrap_err(), "Reducescatter is not supported with Join at this time.");
-    assert_eq!([told(Kind::Allreduce), told(Kind::Adasum)], [Ok(()), Ok(())]);
+    assert_eq!(validate_one(Kind::Alltoall).unwrap_err(), "Alltoall is not supported with Join at this time.");
+    assert_eq!(validate_one(Kind::Broadcast).unwrap_err(), "Broadcast is not supported with Join at this time.");
+    assert_eq!(
+        validate_one(Kind::Reducescatter).unwrap_err(),
+        "Reducescatter is not supported with Join at this time."
+    );
+    assert_eq!([validate_one(Kind::Allreduce), validate_one(Kind::Adasum)], [Ok(()), Ok(())]);
 }
 
-/// Each change is added to those before; the text stays that of the one that is looked for first.
+/// The changes accumulate, from the last check to the first: each one takes precedence over those before it.
 #[test]
-fn the_first_difference_in_horovods_order_is_told() {
+fn the_first_mismatch_in_horovods_order_is_reported() {
     let one = request(Kind::Allreduce, &[3]);
     let mut another = one.clone();
     type Change = fn(&mut Request);

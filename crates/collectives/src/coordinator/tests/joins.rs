@@ -1,4 +1,4 @@
-//! Ranks that have run out of data.
+//! Join: ranks that have run out of data.
 
 use super::simulated_job::{End, SimulatedJob, config, of_kind, request};
 use crate::coordinator::*;
@@ -7,17 +7,17 @@ fn join(job: &mut SimulatedJob, rank: usize) -> RequestId {
     job.workers[rank].join(SetId::GLOBAL, job.now).expect("a member")
 }
 
-/// Which of the tensors that a rank performed were its own.
-fn own(job: &SimulatedJob, rank: usize) -> Vec<bool> {
-    let performed = job.done[rank].iter().filter_map(|action| match action {
+/// For each executed tensor, whether the rank had requested it (and did not contribute zeros).
+fn requested_by_rank(job: &SimulatedJob, rank: usize) -> Vec<bool> {
+    let executed = job.done[rank].iter().filter_map(|action| match action {
         Action::Execute { tensors, .. } => Some(tensors.iter().map(|tensor| tensor.request_id.is_some())),
         _ => None,
     });
-    performed.flatten().collect()
+    executed.flatten().collect()
 }
 
 #[test]
-fn a_joined_rank_supplies_zeros_and_all_hear_who_was_last() {
+fn a_joined_rank_contributes_zeros_and_all_get_the_last_joined_rank() {
     let mut job = SimulatedJob::new(3);
     for round in 0..3 {
         let first = join(&mut job, 1);
@@ -25,9 +25,9 @@ fn a_joined_rank_supplies_zeros_and_all_hear_who_was_last() {
         for _ in 0..2 {
             let request_ids = [0, 2].map(|rank| job.submit(rank, request("x")));
             job.run();
-            assert_eq!(job.end(2, request_ids[1]), Some(&End::Performed), "round {round}");
+            assert_eq!(job.end(2, request_ids[1]), Some(&End::Executed), "round {round}");
         }
-        assert_eq!(own(&job, 1), vec![false; 2 * (round + 1)]);
+        assert_eq!(requested_by_rank(&job, 1), vec![false; 2 * (round + 1)]);
         join(&mut job, 2);
         job.run();
         job.submit(0, request("alone"));
@@ -43,30 +43,30 @@ fn a_joined_rank_supplies_zeros_and_all_hear_who_was_last() {
 }
 
 #[test]
-fn what_waited_only_for_a_rank_that_joins_is_performed() {
+fn a_join_completes_tensors_that_waited_for_the_rank() {
     let mut job = SimulatedJob::new(2);
     let group = job.submit_group(0, vec![request("a"), request("b")]);
     job.run();
     join(&mut job, 1);
     job.run();
-    assert_eq!(job.end(0, group[1]), Some(&End::Performed));
-    assert_eq!(own(&job, 1), [false, false]);
+    assert_eq!(job.end(0, group[1]), Some(&End::Executed));
+    assert_eq!(requested_by_rank(&job, 1), [false, false]);
 }
 
 #[test]
-fn what_a_rank_submitted_before_it_joined_is_its_own() {
+fn requests_before_the_join_are_executed_with_the_ranks_data() {
     let mut job = SimulatedJob::new(2);
     let before = job.submit(1, request("a"));
     join(&mut job, 1);
     let others = job.submit_group(0, vec![request("a"), request("b")]);
     job.run();
-    assert_eq!(job.end(1, before), Some(&End::Performed));
-    assert_eq!(own(&job, 1), [true, false]);
+    assert_eq!(job.end(1, before), Some(&End::Executed));
+    assert_eq!(requested_by_rank(&job, 1), [true, false]);
     assert_eq!(others.len(), 2);
 }
 
 #[test]
-fn kinds_that_need_everybody_are_refused_also_when_remembered() {
+fn unsupported_kinds_fail_with_join_even_if_cached() {
     let mut job = SimulatedJob::new(2);
     for kind in [Kind::Allgather, Kind::Alltoall, Kind::Broadcast, Kind::Reducescatter] {
         let name = kind.name();
@@ -84,21 +84,21 @@ fn kinds_that_need_everybody_are_refused_also_when_remembered() {
     }
     let request_id = job.submit(0, request("x"));
     job.run();
-    assert_eq!(job.end(0, request_id), Some(&End::Performed));
+    assert_eq!(job.end(0, request_id), Some(&End::Executed));
 }
 
 #[test]
-fn a_barrier_does_not_wait_for_who_has_joined() {
+fn a_barrier_does_not_wait_for_joined_ranks() {
     let mut job = SimulatedJob::new(2);
     join(&mut job, 1);
     let request_id = job.workers[0].barrier(SetId::GLOBAL, job.now).expect("a member");
     job.run();
-    assert_eq!(job.end(0, request_id), Some(&End::Performed));
+    assert_eq!(job.end(0, request_id), Some(&End::Executed));
 }
 
-/// The joined rank's next request is under way while the others are told to do without it.
+/// The joined rank's next request is in flight while an operation is executed without it.
 #[test]
-fn a_request_that_crosses_an_operation_without_it_waits_for_the_next() {
+fn a_request_in_flight_during_a_join_counts_for_the_next_operation() {
     let mut job = SimulatedJob::new(2);
     join(&mut job, 1);
     job.run();
@@ -108,15 +108,15 @@ fn a_request_that_crosses_an_operation_without_it_waits_for_the_next() {
     job.drain();
     let crossing = job.submit(1, request("x"));
     job.run();
-    assert_eq!((job.end(1, crossing), own(&job, 1)), (None, vec![false]));
+    assert_eq!((job.end(1, crossing), requested_by_rank(&job, 1)), (None, vec![false]));
     job.submit(0, request("x"));
     job.run();
-    assert_eq!(job.end(1, crossing), Some(&End::Performed));
+    assert_eq!(job.end(1, crossing), Some(&End::Executed));
 }
 
-/// A request by an id that was lost on the way has to be sent again, and must not be overtaken by the join behind it.
+/// A request with an evicted cache id is sent again; the join behind it must not overtake it.
 #[test]
-fn a_join_does_not_overtake_what_has_to_be_sent_again() {
+fn a_join_does_not_overtake_a_resubmission() {
     let mut job = SimulatedJob::with(Config { cache_capacity: 1, ..config(2) });
     job.submit_on([0, 1], request("x"));
     job.run();
@@ -125,13 +125,13 @@ fn a_join_does_not_overtake_what_has_to_be_sent_again() {
         job.flush(rank);
         job.deliver_up(rank);
     }
-    // "x" has no id any more; rank 1 does not know yet.
+    // The cache id of "x" is evicted; rank 1 does not know yet.
     let before = job.submit(1, request("x"));
     join(&mut job, 1);
     job.flush(1);
     job.deliver_up(1);
     job.submit(0, request("x"));
     job.run();
-    assert_eq!(job.end(1, before), Some(&End::Performed));
-    assert_eq!(own(&job, 1), [true; 3]);
+    assert_eq!(job.end(1, before), Some(&End::Executed));
+    assert_eq!(requested_by_rank(&job, 1), [true; 3]);
 }

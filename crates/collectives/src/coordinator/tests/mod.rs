@@ -1,4 +1,4 @@
-//! The two sides together, over streams of bytes that a test delivers as it likes.
+//! Tests of coordinator and workers together, over byte streams that the test delivers in any order.
 
 mod joins;
 mod random;

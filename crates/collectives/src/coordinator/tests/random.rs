@@ -1,6 +1,6 @@
-//! Scripts that all ranks follow in their own order, over streams that are delivered in any order: whatever happens, every
-//! operation ends exactly once on every rank, nothing is performed before all have asked, two ranks never see what
-//! they share in different orders, and nothing is left waiting.
+//! Property test: ranks follow a random script in different orders over streams with random delivery. Invariants: every operation completes
+//! exactly once on every rank, no operation is executed before all members have requested it, two ranks execute their common operations in
+//! the same order, and nothing stays pending.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,87 +10,87 @@ use super::simulated_job::{SimulatedJob, config, request};
 use crate::Dtype;
 use crate::coordinator::*;
 
-/// Small and repeatable; the seed is what proptest prints.
-struct Dice(u64);
+/// Xorshift generator; reproducible from the seed that proptest prints.
+struct Rng(u64);
 
-impl Dice {
-    fn roll(&mut self, below: usize) -> usize {
+impl Rng {
+    fn below(&mut self, limit: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % below
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % limit
     }
 
     fn one_in(&mut self, n: usize) -> bool {
-        self.roll(n) == 0
+        self.below(n) == 0
     }
 }
 
-/// What the ranks do together, and then all of them end it: by joining, or by removing the set they made.
+/// Part of the script that all ranks end together: with a join, or by removing the process set they added.
 #[derive(Clone, Debug)]
 struct Epoch {
-    /// Ranks of a set that lives as long as the epoch.
+    /// Ranks of a process set that exists during the epoch.
     set: Option<Vec<u32>>,
     units: Vec<Unit>,
 }
 
-/// Submitted at once.
+/// One submission.
 #[derive(Clone, Debug)]
 struct Unit {
     in_set: bool,
     grouped: bool,
     tensors: Vec<Request>,
-    /// This rank asks for something else under the first name.
-    odd: Option<usize>,
+    /// Rank whose request for the first tensor does not match.
+    mismatched_rank: Option<usize>,
 }
 
-fn any_epoch(dice: &mut Dice, size: usize) -> Epoch {
-    let set: Vec<u32> = (0..size as u32).filter(|_| !dice.one_in(3)).collect();
-    let set = (dice.one_in(2) && !set.is_empty() && set.len() < size).then_some(set);
+fn any_epoch(rng: &mut Rng, size: usize) -> Epoch {
+    let set: Vec<u32> = (0..size as u32).filter(|_| !rng.one_in(3)).collect();
+    let set = (rng.one_in(2) && !set.is_empty() && set.len() < size).then_some(set);
     let mut units = Vec::new();
-    for _round in 0..1 + dice.roll(4) {
+    for _round in 0..1 + rng.below(4) {
         let mut names: Vec<usize> = (0..6).collect();
         for at in (1..names.len()).rev() {
-            names.swap(at, dice.roll(at + 1));
+            names.swap(at, rng.below(at + 1));
         }
         while !names.is_empty() {
-            let grouped = dice.one_in(3);
-            let n_tensors = if grouped { 1 + dice.roll(names.len()) } else { 1 };
-            let tensors = names.drain(..n_tensors).map(|name| any_request(dice, name)).collect();
-            let odd = dice.one_in(8).then(|| dice.roll(size));
-            units.push(Unit { in_set: set.is_some() && dice.one_in(2), grouped, tensors, odd });
+            let grouped = rng.one_in(3);
+            let n_tensors = if grouped { 1 + rng.below(names.len()) } else { 1 };
+            let tensors = names.drain(..n_tensors).map(|name| any_request(rng, name)).collect();
+            let mismatched_rank = rng.one_in(8).then(|| rng.below(size));
+            units.push(Unit { in_set: set.is_some() && rng.one_in(2), grouped, tensors, mismatched_rank });
         }
     }
     Epoch { set, units }
 }
 
-fn any_request(dice: &mut Dice, name: usize) -> Request {
-    // Mostly the same under a name, so that there is something to remember.
-    let variety = if dice.one_in(4) { dice.roll(6) } else { name };
+fn any_request(rng: &mut Rng, name: usize) -> Request {
+    // Mostly the same request under a name, so that the cache is used.
+    let variety = if rng.one_in(4) { rng.below(6) } else { name };
     let kind =
         [Kind::Allreduce, Kind::Allreduce, Kind::Allgather, Kind::Broadcast, Kind::Reducescatter, Kind::Alltoall]
             [variety];
-    let dtype = [Dtype::F32, Dtype::I64][usize::from(dice.one_in(4))];
+    let dtype = [Dtype::F32, Dtype::I64][usize::from(rng.one_in(4))];
     Request { kind, dtype, shape: vec![12 * (1 + variety as u64), 2], ..request(&format!("tensor.{name}")) }
 }
 
-/// One rank on its way through the script.
-struct Walker {
+/// Progress of one rank through the script.
+struct ScriptState {
     epoch: usize,
     stage: Stage,
-    /// Of the epoch, not yet submitted, in the order of the script.
-    left: Vec<usize>,
+    /// Units of the epoch that are not submitted yet, in the order of the script.
+    remaining: Vec<usize>,
     set: Option<ProcessSet>,
-    /// Ends its part of the epoch before everything is submitted.
-    hasty: bool,
+    /// Joins before everything is submitted.
+    joins_early: bool,
 }
 
-impl Walker {
-    /// The end of a set excuses from what is left in it; a join excuses from everything.
+impl ScriptState {
+    /// True if all remaining units may be skipped: those in a set that is removed, or all after a join.
     fn may_end(&self, epoch: &Epoch) -> bool {
-        // What is left in a set may wait for a rank that has ended it: everybody can be excused from it.
-        let excused = |unit: &usize| if epoch.set.is_some() { epoch.units[*unit].in_set } else { self.hasty };
-        self.left.iter().all(excused)
+        // A unit in the set may wait for a rank that has already requested its removal, so every rank may skip it.
+        let can_skip = |unit: &usize| if epoch.set.is_some() { epoch.units[*unit].in_set } else { self.joins_early };
+        self.remaining.iter().all(can_skip)
     }
 }
 
@@ -103,120 +103,122 @@ enum Stage {
     Done,
 }
 
-struct Play {
+/// Simulated job with the script and the bookkeeping of the invariants.
+struct Simulation {
     job: SimulatedJob,
     script: Vec<Epoch>,
-    walkers: Vec<Walker>,
-    dice: Dice,
+    states: Vec<ScriptState>,
+    rng: Rng,
     request_ids: Vec<Vec<RequestId>>,
-    /// How often each rank has asked for a name of an area, or did without by joining.
-    asked: Vec<HashMap<(SetGeneration, String), usize>>,
-    /// Per rank, how much of what it was told has been looked at, and how often each name was performed or refused.
-    looked_at: Vec<usize>,
+    /// Per rank, how often it has requested each tensor (generation and name), or skipped it by joining.
+    requested: Vec<HashMap<(SetGeneration, String), usize>>,
+    /// Per rank, the number of actions checked, and how often each tensor was executed or failed.
+    n_checked: Vec<usize>,
     answered: Vec<HashMap<(SetGeneration, String), usize>>,
     names_of: Vec<HashMap<RequestId, (SetGeneration, String)>>,
 }
 
-impl Play {
-    fn new(size: usize, seed: u64, cache_capacity: usize, fusion_threshold: u64) -> Play {
-        let mut dice = Dice(seed | 1);
-        let script = (0..1 + dice.roll(5)).map(|_| any_epoch(&mut dice, size)).collect();
-        let disable_group_fusion = dice.one_in(3);
+impl Simulation {
+    fn new(size: usize, seed: u64, cache_capacity: usize, fusion_threshold: u64) -> Simulation {
+        let mut rng = Rng(seed | 1);
+        let script = (0..1 + rng.below(5)).map(|_| any_epoch(&mut rng, size)).collect();
+        let disable_group_fusion = rng.one_in(3);
         let config = Config { cache_capacity, fusion_threshold, disable_group_fusion, ..config(size as u32) };
-        let walker = |_| Walker { epoch: 0, stage: Stage::Start, left: Vec::new(), set: None, hasty: false };
-        Play {
+        let state =
+            |_| ScriptState { epoch: 0, stage: Stage::Start, remaining: Vec::new(), set: None, joins_early: false };
+        Simulation {
             job: SimulatedJob::with(config),
             script,
-            walkers: (0..size).map(walker).collect(),
-            dice,
+            states: (0..size).map(state).collect(),
+            rng,
             request_ids: vec![Vec::new(); size],
-            asked: vec![HashMap::new(); size],
-            looked_at: vec![0; size],
+            requested: vec![HashMap::new(); size],
+            n_checked: vec![0; size],
             answered: vec![HashMap::new(); size],
             names_of: vec![HashMap::new(); size],
         }
     }
 
-    fn play(&mut self) {
+    fn run(&mut self) {
         let size = self.job.size();
-        // Far more turns than any script takes: who is stuck is found out below.
-        for _turn in 0..200_000 {
-            let rank = self.dice.roll(size);
-            match self.dice.roll(6) {
-                0 | 1 => self.walk(rank),
+        // Far more steps than any script needs; `check_end` reports ranks that are stuck.
+        for _step in 0..200_000 {
+            let rank = self.rng.below(size);
+            match self.rng.below(6) {
+                0 | 1 => self.advance(rank),
                 2 => self.job.flush(rank),
                 3 => drop(self.job.deliver_up(rank)),
                 4 => self.job.drain(),
                 _ => {
                     self.job.deliver_down(rank);
-                    self.look(rank);
+                    self.check_actions(rank);
                 }
             }
-            if self.walkers.iter().all(|walker| walker.stage == Stage::Done) {
+            if self.states.iter().all(|state| state.stage == Stage::Done) {
                 break;
             }
         }
         self.job.run();
-        (0..size).for_each(|rank| self.look(rank));
+        (0..size).for_each(|rank| self.check_actions(rank));
     }
 
-    fn walk(&mut self, rank: usize) {
+    fn advance(&mut self, rank: usize) {
         let now = self.job.now;
-        let walker = &mut self.walkers[rank];
-        let Some(epoch) = self.script.get(walker.epoch) else {
-            walker.stage = Stage::Done;
+        let state = &mut self.states[rank];
+        let Some(epoch) = self.script.get(state.epoch) else {
+            state.stage = Stage::Done;
             return;
         };
-        match walker.stage {
+        match state.stage {
             Stage::Start => {
-                (walker.left, walker.set) = ((0..epoch.units.len()).collect(), None);
-                walker.hasty = self.dice.one_in(3);
-                walker.stage = Stage::Working;
+                (state.remaining, state.set) = ((0..epoch.units.len()).collect(), None);
+                state.joins_early = self.rng.one_in(3);
+                state.stage = Stage::Working;
                 if let Some(ranks) = &epoch.set {
                     let request_id = self.job.workers[rank].add_set(ranks.clone(), now).expect("allowed");
                     self.request_ids[rank].push(request_id);
-                    walker.stage = Stage::Making(request_id);
+                    state.stage = Stage::Making(request_id);
                 }
             }
             Stage::Making(request_id) => {
                 if let Some(super::simulated_job::End::SetsAdded(sets)) = self.job.end(rank, request_id) {
-                    walker.set = Some(sets[0].clone());
-                    walker.stage = Stage::Working;
+                    state.set = Some(sets[0].clone());
+                    state.stage = Stage::Working;
                 }
             }
-            Stage::Working if walker.may_end(epoch) && (walker.left.is_empty() || self.dice.one_in(12)) => {
+            Stage::Working if state.may_end(epoch) && (state.remaining.is_empty() || self.rng.one_in(12)) => {
                 self.end_epoch(rank);
             }
             Stage::Working => self.submit_some(rank),
             Stage::Ending(request_id) => {
                 if self.job.end(rank, request_id).is_some() {
-                    walker.epoch += 1;
-                    walker.stage = Stage::Start;
+                    state.epoch += 1;
+                    state.stage = Stage::Start;
                 }
             }
             Stage::Done => {}
         }
     }
 
-    /// One of the next units whose names are free and were submitted as often as the script has them before.
+    /// Submits one of the next units, unless an earlier unit with the same name is not submitted yet.
     fn submit_some(&mut self, rank: usize) {
-        let walker = &self.walkers[rank];
-        let units = &self.script[walker.epoch].units;
-        let n_next = if self.dice.one_in(4) { usize::MAX } else { 4 };
-        let at = self.dice.roll(walker.left.len().min(n_next));
-        let unit = units[walker.left[at]].clone();
+        let state = &self.states[rank];
+        let units = &self.script[state.epoch].units;
+        let n_next = if self.rng.one_in(4) { usize::MAX } else { 4 };
+        let at = self.rng.below(state.remaining.len().min(n_next));
+        let unit = units[state.remaining[at]].clone();
         let clashes = |earlier: &usize| {
             let earlier = &units[*earlier];
             let same = |one: &Request| unit.tensors.iter().any(|other| one.name == other.name);
             earlier.in_set == unit.in_set && earlier.tensors.iter().any(same)
         };
-        if walker.left[..at].iter().any(clashes) {
+        if state.remaining[..at].iter().any(clashes) {
             return;
         }
-        let (set, generation) = match &walker.set {
+        let (set, generation) = match &state.set {
             Some(set) if unit.in_set => {
                 if !set.ranks.contains(&(rank as u32)) {
-                    self.walkers[rank].left.remove(at);
+                    self.states[rank].remaining.remove(at);
                     return;
                 }
                 (set.id, set.generation)
@@ -237,18 +239,18 @@ impl Play {
                 request.root = self.job.workers[rank].ranks_of(set).map_or(0, |ranks| ranks[0]);
             }
         });
-        if unit.odd == Some(rank) {
+        if unit.mismatched_rank == Some(rank) {
             requests[0].dtype = Dtype::U8;
         }
         let names: Vec<String> = requests.iter().map(|request| request.name.to_string()).collect();
         match self.job.workers[rank].submit(requests, unit.grouped, self.job.now) {
             Ok(request_ids) => {
                 for (request_id, name) in request_ids.iter().zip(names) {
-                    *self.asked[rank].entry((generation, name.clone())).or_default() += 1;
+                    *self.requested[rank].entry((generation, name.clone())).or_default() += 1;
                     self.names_of[rank].insert(*request_id, (generation, name));
                 }
                 self.request_ids[rank].extend(request_ids);
-                self.walkers[rank].left.remove(at);
+                self.states[rank].remaining.remove(at);
             }
             Err(SubmitError::DuplicateName) => {}
             Err(other) => panic!("{other}"),
@@ -256,27 +258,27 @@ impl Play {
     }
 
     fn end_epoch(&mut self, rank: usize) {
-        let walker = &mut self.walkers[rank];
-        let epoch = &self.script[walker.epoch];
+        let state = &mut self.states[rank];
+        let epoch = &self.script[state.epoch];
         let worker = &mut self.job.workers[rank];
-        let request_id = match &walker.set {
+        let request_id = match &state.set {
             Some(set) => worker.remove_set(set.id, self.job.now).expect("made by all"),
             None => {
-                for unit in walker.left.drain(..) {
+                for unit in state.remaining.drain(..) {
                     for request in &epoch.units[unit].tensors {
-                        *self.asked[rank].entry((GLOBAL_GENERATION, request.name.to_string())).or_default() += 1;
+                        *self.requested[rank].entry((GLOBAL_GENERATION, request.name.to_string())).or_default() += 1;
                     }
                 }
                 worker.join(SetId::GLOBAL, self.job.now).expect("a member")
             }
         };
         self.request_ids[rank].push(request_id);
-        walker.stage = Stage::Ending(request_id);
+        state.stage = Stage::Ending(request_id);
     }
 
-    /// Nothing is performed or refused before every member has asked as often.
-    fn look(&mut self, rank: usize) {
-        for at in self.looked_at[rank]..self.job.done[rank].len() {
+    /// Checks that nothing was executed or failed before every member had requested it as often.
+    fn check_actions(&mut self, rank: usize) {
+        for at in self.n_checked[rank]..self.job.done[rank].len() {
             let mut answered: Vec<(SetGeneration, String)> = Vec::new();
             match &self.job.done[rank][at] {
                 Action::Execute { tensors, key, .. } => {
@@ -296,21 +298,24 @@ impl Play {
                 let n = *n;
                 let workers = match key.0 {
                     GLOBAL_GENERATION => (0..self.job.size() as u32).collect(),
-                    _ => self.walkers[rank].set.as_ref().expect("in a set").ranks.clone(),
+                    _ => self.states[rank].set.as_ref().expect("in a set").ranks.clone(),
                 };
                 for worker in workers {
-                    let asked = self.asked[worker as usize].get(&key).copied().unwrap_or(0);
-                    assert!(asked >= n, "{key:?} was answered {n} times; rank {worker} asked {asked} times");
+                    let n_requests = self.requested[worker as usize].get(&key).copied().unwrap_or(0);
+                    assert!(
+                        n_requests >= n,
+                        "{key:?} was answered {n} times; rank {worker} requested it {n_requests} times"
+                    );
                 }
             }
         }
-        self.looked_at[rank] = self.job.done[rank].len();
+        self.n_checked[rank] = self.job.done[rank].len();
     }
 
     fn check_end(&self) {
-        for (rank, walker) in self.walkers.iter().enumerate() {
+        for (rank, state) in self.states.iter().enumerate() {
             let pending: Vec<_> = self.job.workers[rank].pending().collect();
-            assert_eq!(walker.stage, Stage::Done, "rank {rank} is stuck in epoch {} with {pending:?}", walker.epoch);
+            assert_eq!(state.stage, Stage::Done, "rank {rank} is stuck in epoch {} with {pending:?}", state.epoch);
             assert_eq!(self.job.workers[rank].n_pending(), 0);
             for request_id in &self.request_ids[rank] {
                 assert!(self.job.end(rank, *request_id).is_some(), "request {request_id} of rank {rank} never ended");
@@ -319,13 +324,13 @@ impl Play {
         }
         for rank in 0..self.job.size() {
             for other in 0..rank {
-                assert_eq!(self.shared_by(rank, other), self.shared_by(other, rank));
+                assert_eq!(self.common_operations(rank, other), self.common_operations(other, rank));
             }
         }
     }
 
-    /// Everything a rank performed in sets that the other is in too: area, names and shapes, in order.
-    fn shared_by(&self, rank: usize, other: usize) -> Vec<(SetGeneration, Vec<String>)> {
+    /// Operations that a rank executed in sets that `other` is also a member of, in order: generation and names.
+    fn common_operations(&self, rank: usize, other: usize) -> Vec<(SetGeneration, Vec<String>)> {
         let mut workers = BTreeMap::from([(GLOBAL_GENERATION, (0..self.job.size() as u32).collect::<Vec<u32>>())]);
         let mut shared = Vec::new();
         for action in &self.job.done[rank] {
@@ -350,14 +355,14 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_interleaving_ends_well(
+    fn invariants_hold_for_every_interleaving(
         size in 1usize..5,
         seed: u64,
         cache_capacity in prop_oneof![Just(0usize), 1usize..8, Just(1024)],
         fusion_threshold in prop_oneof![Just(0u64), 1u64..2000, Just(1 << 20)],
     ) {
-        let mut play = Play::new(size, seed, cache_capacity, fusion_threshold);
-        play.play();
-        play.check_end();
+        let mut simulation = Simulation::new(size, seed, cache_capacity, fusion_threshold);
+        simulation.run();
+        simulation.check_end();
     }
 }

@@ -1,4 +1,4 @@
-//! What users of one process set see: agreement, disagreement, groups, barriers, the end.
+//! Semantics within one process set: matching, mismatches, groups, barriers, shutdown, timeline events.
 
 use std::sync::Arc;
 
@@ -8,27 +8,27 @@ use crate::coordinator::*;
 use crate::{Dtype, ReduceOp};
 
 #[test]
-fn the_last_request_is_answered_at_once_in_any_order_of_names() {
+fn the_last_request_is_answered_at_once_in_any_order() {
     let mut job = SimulatedJob::new(2);
     for name in ["a", "b", "c"] {
         job.submit(0, request(name));
     }
     job.run();
-    assert_eq!(job.take_performed(0), Vec::<Vec<String>>::new());
+    assert_eq!(job.take_executed(0), Vec::<Vec<String>>::new());
     job.submit(1, request("c"));
     job.run();
-    assert_eq!(job.take_performed(0), [["c"]]);
-    // What one frame makes ready travels together.
+    assert_eq!(job.take_executed(0), [["c"]]);
+    // Tensors completed by one frame are fused.
     job.submit(1, request("b"));
     job.submit(1, request("a"));
     job.run();
-    assert_eq!(job.take_performed(0), [["b", "a"]]);
-    assert_eq!(job.take_performed(1), vec![vec!["c"], vec!["b", "a"]]);
+    assert_eq!(job.take_executed(0), [["b", "a"]]);
+    assert_eq!(job.take_executed(1), vec![vec!["c"], vec!["b", "a"]]);
     assert_eq!(job.workers[0].n_pending() + job.workers[1].n_pending(), 0);
 }
 
 #[test]
-fn disagreement_is_told_to_all_and_the_engine_goes_on() {
+fn mismatches_fail_on_all_ranks_and_negotiation_continues() {
     let mut job = SimulatedJob::new(3);
     for _ in 0..2 {
         let request_ids: Vec<RequestId> = (0..3)
@@ -45,13 +45,13 @@ fn disagreement_is_told_to_all_and_the_engine_goes_on() {
         let request_ids: Vec<RequestId> = (0..3).map(|rank| job.submit(rank, request("x"))).collect();
         job.run();
         for (rank, request_id) in request_ids.into_iter().enumerate() {
-            assert_eq!(job.end(rank, request_id), Some(&End::Performed));
+            assert_eq!(job.end(rank, request_id), Some(&End::Executed));
         }
     }
 }
 
 #[test]
-fn a_name_in_flight_cannot_be_submitted_again_until_it_ends() {
+fn a_name_in_flight_cannot_be_submitted_again() {
     let mut job = SimulatedJob::new(2);
     job.submit(0, request("x"));
     let refused = job.workers[0].submit_one(request("x"), job.now).unwrap_err();
@@ -73,7 +73,7 @@ fn a_name_in_flight_cannot_be_submitted_again_until_it_ends() {
 }
 
 #[test]
-fn arguments_are_checked_where_they_are_given() {
+fn arguments_are_checked_on_the_submitting_rank() {
     let check = |request: Request, expected: &str, is_invalid_argument: bool| {
         let refused = SimulatedJob::new(2).workers[1].submit_one(request, Default::default()).unwrap_err();
         assert_eq!((refused.to_string().as_str(), refused.is_invalid_argument()), (expected, is_invalid_argument));
@@ -123,7 +123,7 @@ fn arguments_are_checked_where_they_are_given() {
 }
 
 #[test]
-fn a_scalar_alltoall_is_refused_on_all_ranks() {
+fn a_scalar_alltoall_fails_on_all_ranks() {
     let mut job = SimulatedJob::new(2);
     let scalar = Request { shape: Vec::new(), ..of_kind(Kind::Alltoall, "x") };
     let request_id = job.submit(0, scalar.clone());
@@ -134,40 +134,40 @@ fn a_scalar_alltoall_is_refused_on_all_ranks() {
 }
 
 #[test]
-fn groups_are_released_whole() {
+fn groups_are_executed_as_a_whole() {
     let mut job = SimulatedJob::new(2);
     job.submit_group(0, vec![request("a"), request("b")]);
     job.submit(1, request("b"));
     job.run();
-    assert!(job.take_performed(0).is_empty());
+    assert!(job.take_executed(0).is_empty());
     job.submit(1, request("a"));
     job.run();
-    assert_eq!(job.take_performed(0), [["a", "b"]]);
+    assert_eq!(job.take_executed(0), [["a", "b"]]);
 }
 
 #[test]
-fn one_bad_member_of_a_group_fails_alone() {
+fn a_mismatched_tensor_of_a_group_fails_alone() {
     let mut job = SimulatedJob::new(2);
     let group = |dtype| vec![request("a"), Request { dtype, ..request("b") }, request("c")];
     let request_ids = job.submit_group(0, group(Dtype::F32));
     job.submit_group(1, group(Dtype::I32));
     job.run();
-    assert_eq!(job.take_performed(1), [["a", "c"]]);
+    assert_eq!(job.take_executed(1), [["a", "c"]]);
     assert!(matches!(job.end(0, request_ids[1]), Some(End::Failed(_))));
 }
 
 #[test]
-fn mixed_dtypes_in_a_group_are_performed_apart() {
+fn mixed_dtypes_in_a_group_are_not_fused() {
     let mut job = SimulatedJob::new(2);
     let group = || vec![request("a"), Request { dtype: Dtype::I32, ..request("b") }, request("c")];
     job.submit_group(0, group());
     job.submit_group(1, group());
     job.run();
-    assert_eq!(job.take_performed(1), vec![vec!["a", "c"], vec!["b"]]);
+    assert_eq!(job.take_executed(1), vec![vec!["a", "c"], vec!["b"]]);
 }
 
 #[test]
-fn groups_stay_apart_when_asked() {
+fn group_fusion_can_be_disabled() {
     let mut job = SimulatedJob::with(Config { disable_group_fusion: true, ..config(2) });
     for rank in 0..2 {
         job.submit_group(rank, vec![request("a"), request("b")]);
@@ -176,7 +176,7 @@ fn groups_stay_apart_when_asked() {
         job.submit(rank, request("e"));
     }
     job.run();
-    assert_eq!(job.take_performed(1), vec![vec!["a", "b"], vec!["c", "e"], vec!["d"]]);
+    assert_eq!(job.take_executed(1), vec![vec!["a", "b"], vec!["c", "e"], vec!["d"]]);
 }
 
 #[test]
@@ -188,17 +188,17 @@ fn a_barrier_waits_for_all_and_is_one_at_a_time() {
     assert_eq!(job.end(0, first), None);
     job.workers[1].barrier(SetId::GLOBAL, job.now).expect("a member");
     job.run();
-    assert_eq!(job.end(0, first), Some(&End::Performed));
-    // A tensor of the barrier's name is a tensor.
+    assert_eq!(job.end(0, first), Some(&End::Executed));
+    // A tensor with the barrier's name is an ordinary tensor.
     job.submit(0, request("barrier.noname"));
     job.submit(1, request("barrier.noname"));
     job.workers[0].barrier(SetId::GLOBAL, job.now).expect("a member");
     job.run();
-    assert_eq!(job.take_performed(0), [["barrier.noname"]]);
+    assert_eq!(job.take_executed(0), [["barrier.noname"]]);
 }
 
 #[test]
-fn sizes_of_allgather_and_alltoall_reach_everybody_also_when_remembered() {
+fn allgather_and_alltoall_sizes_reach_all_ranks_even_if_cached() {
     let mut job = SimulatedJob::new(2);
     for (rows, splits) in [([1, 2], [[1, 0], [2, 3]]), ([1, 2], [[1, 0], [2, 3]]), ([1, 5], [[1, 0], [2, 0]])] {
         for rank in 0..2 {
@@ -232,14 +232,14 @@ fn a_name_can_change_its_kind() {
             job.run();
             assert_eq!(
                 [0, 1].map(|rank| job.end(rank, request_ids[rank]).cloned()),
-                [Some(End::Performed), Some(End::Performed)]
+                [Some(End::Executed), Some(End::Executed)]
             );
         }
     }
 }
 
 #[test]
-fn the_end_asked_for_by_one_reaches_all() {
+fn a_shutdown_requested_by_one_rank_reaches_all() {
     let mut job = SimulatedJob::new(3);
     let request_id = job.submit(1, request("x"));
     job.workers[2].shut_down();
@@ -259,7 +259,7 @@ fn the_end_asked_for_by_one_reaches_all() {
 }
 
 #[test]
-fn a_lost_rank_is_named_to_the_others() {
+fn a_lost_rank_is_named_in_the_errors_of_the_others() {
     let mut job = SimulatedJob::new(3);
     let request_id = job.submit(0, request("x"));
     job.run();
@@ -289,7 +289,7 @@ fn an_abort_fails_everything_pending() {
 }
 
 #[test]
-fn tuning_reaches_all_and_holds() {
+fn tuning_reaches_all_ranks_and_takes_effect() {
     let mut job = SimulatedJob::new(2);
     let tuning = Tuning { fusion_threshold: 0, cycle_time_ms: 2.5 };
     job.coordinator.tune(tuning);
@@ -298,11 +298,11 @@ fn tuning_reaches_all_and_holds() {
     }
     job.run();
     assert_eq!(job.done[1][0], Action::Tune(tuning));
-    assert_eq!(job.take_performed(1), [["a"], ["b"]]);
+    assert_eq!(job.take_executed(1), [["a"], ["b"]]);
 }
 
 #[test]
-fn a_timeline_hears_of_those_who_asked_before_it_began() {
+fn events_include_requests_made_before_recording_was_enabled() {
     let mut job = SimulatedJob::new(3);
     let (generation, name) = (GLOBAL_GENERATION, Arc::<str>::from("x"));
     for _ in 0..2 {
@@ -322,7 +322,7 @@ fn a_timeline_hears_of_those_who_asked_before_it_began() {
 }
 
 #[test]
-fn a_timeline_hears_who_is_ready_when() {
+fn events_show_when_each_rank_is_ready() {
     let mut job = SimulatedJob::new(2);
     job.submit(0, request("before"));
     job.run();

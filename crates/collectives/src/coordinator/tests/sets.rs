@@ -1,4 +1,4 @@
-//! Process sets: made and removed by all, used by members.
+//! Process sets: added and removed by all ranks, used by their members.
 
 use super::simulated_job::{End, SimulatedJob, request};
 use crate::coordinator::*;
@@ -7,7 +7,7 @@ fn add(job: &mut SimulatedJob, ranks: &[u32]) -> End {
     let request_ids: Vec<RequestId> =
         job.workers.iter_mut().map(|worker| worker.add_set(ranks.to_vec(), job.now).expect("allowed")).collect();
     job.run();
-    let end = job.end(0, request_ids[0]).expect("all have asked").clone();
+    let end = job.end(0, request_ids[0]).expect("all ranks have requested it").clone();
     for (rank, request_id) in request_ids.iter().enumerate() {
         assert_eq!(job.end(rank, *request_id), Some(&end));
     }
@@ -30,7 +30,7 @@ fn in_set(set: u32, name: &str) -> Request {
 }
 
 #[test]
-fn ids_are_used_again_first_in_first_out_and_areas_never() {
+fn ids_are_reused_first_in_first_out_and_generations_never() {
     let mut job = SimulatedJob::new(3);
     assert_eq!(add(&mut job, &[2, 0]), added(1, 1, &[0, 2]));
     assert_eq!(add(&mut job, &[1]), added(2, 2, &[1]));
@@ -44,7 +44,7 @@ fn ids_are_used_again_first_in_first_out_and_areas_never() {
 }
 
 #[test]
-fn refusals_have_their_texts() {
+fn errors_have_horovods_messages() {
     let mut job = SimulatedJob::new(3);
     add(&mut job, &[0, 1]);
     for (ranks, text) in [
@@ -73,7 +73,7 @@ fn refusals_have_their_texts() {
 }
 
 #[test]
-fn sets_of_init_are_made_together_or_not_at_all() {
+fn sets_given_at_init_are_created_all_or_none() {
     let check = |set_requests: [&[&[u32]]; 2], expected: Result<usize, &str>| {
         let mut job = SimulatedJob::new(2);
         let request_ids = [0, 1].map(|rank| {
@@ -81,7 +81,7 @@ fn sets_of_init_are_made_together_or_not_at_all() {
             job.workers[rank].register_sets(sets, job.now).expect("the first thing")
         });
         job.run();
-        let end = job.end(1, request_ids[1]).expect("all have asked");
+        let end = job.end(1, request_ids[1]).expect("all ranks have requested it");
         match expected {
             Ok(n) => assert!(matches!(end, End::SetsAdded(sets) if sets.len() == n), "{end:?}"),
             Err(text) => {
@@ -102,7 +102,7 @@ fn sets_of_init_are_made_together_or_not_at_all() {
 }
 
 #[test]
-fn only_members_take_part_and_hear_of_it() {
+fn only_members_take_part_and_get_responses() {
     let mut job = SimulatedJob::new(3);
     add(&mut job, &[0, 2]);
     let refused = job.workers[1].submit_one(in_set(1, "x"), job.now).unwrap_err();
@@ -112,7 +112,7 @@ fn only_members_take_part_and_hear_of_it() {
     let root = Request { kind: Kind::Broadcast, root: 1, ..in_set(1, "x") };
     let refused = job.workers[0].submit_one(root, job.now).unwrap_err();
     assert_eq!(refused.to_string(), "broadcast received invalid root rank 1 for provided process set");
-    // The same name in two sets is two tensors.
+    // The same name in two sets means two tensors.
     for rank in 0..3 {
         job.submit(rank, request("x"));
     }
@@ -120,18 +120,18 @@ fn only_members_take_part_and_hear_of_it() {
         job.submit_on([0, 2], in_set(1, "x"));
         job.run();
     }
-    assert_eq!(job.take_performed(0).len(), 3);
-    assert_eq!(job.take_performed(1).len(), 1);
-    // And a join in one is none in the other.
+    assert_eq!(job.take_executed(0).len(), 3);
+    assert_eq!(job.take_executed(1).len(), 1);
+    // A join in one set is not a join in the other.
     job.workers[0].join(SetId(1), job.now).expect("a member");
     job.submit(1, request("y"));
     job.submit(2, request("y"));
     job.run();
-    assert_eq!(job.take_performed(1).len(), 0);
+    assert_eq!(job.take_executed(1).len(), 0);
 }
 
 #[test]
-fn what_waits_in_a_set_fails_when_it_is_removed() {
+fn pending_operations_fail_when_their_set_is_removed() {
     let mut job = SimulatedJob::new(3);
     add(&mut job, &[0, 1]);
     let request_id = job.submit(0, in_set(1, "x"));
@@ -147,14 +147,14 @@ fn what_waits_in_a_set_fails_when_it_is_removed() {
 }
 
 #[test]
-fn a_request_under_way_to_a_removed_set_never_reaches_its_successor() {
+fn a_request_in_flight_to_a_removed_set_never_reaches_its_successor() {
     let mut job = SimulatedJob::new(3);
     add(&mut job, &[0, 1]);
     for rank in 0..3 {
         job.workers[rank].remove_set(SetId(1), job.now).expect("registered");
         job.workers[rank].add_set(vec![0, 1], job.now).expect("allowed");
     }
-    // Sent after both wishes, but meant for the set that is about to go.
+    // Sent after both requests, but for the set that is about to be removed.
     let late = job.submit(0, in_set(1, "x"));
     job.run();
     let text = "Allreduce: Process set provided does not exist, or has not been registered.";
@@ -164,5 +164,5 @@ fn a_request_under_way_to_a_removed_set_never_reaches_its_successor() {
     assert_eq!(job.end(1, request_id), None);
     job.submit(0, in_set(1, "x"));
     job.run();
-    assert_eq!(job.end(1, request_id), Some(&End::Performed));
+    assert_eq!(job.end(1, request_id), Some(&End::Executed));
 }

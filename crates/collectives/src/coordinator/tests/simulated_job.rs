@@ -1,5 +1,5 @@
-//! A job without an engine: members, a coordinator, and the streams between them. Watches what must always hold: every token
-//! ends exactly once, and nothing is performed that its members did not ask for.
+//! Simulated job: workers, a coordinator and the byte streams between them, without an engine. Checks that every request completes exactly
+//! once.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -13,17 +13,18 @@ pub struct SimulatedJob {
     up: Vec<VecDeque<Vec<u8>>>,
     down: Vec<VecDeque<Vec<u8>>>,
     pub now: Duration,
-    /// Per rank, everything it was told to do.
+    /// Per rank, all actions in order.
     pub done: Vec<Vec<Action>>,
-    /// Per rank, how each token ended.
+    /// Per rank, the result of each request.
     pub ends: Vec<BTreeMap<RequestId, End>>,
     pub bytes_up: usize,
     pub bytes_down: usize,
 }
 
+/// Result of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum End {
-    Performed,
+    Executed,
     Failed(String),
     Joined(u32),
     SetsAdded(Vec<ProcessSet>),
@@ -43,7 +44,7 @@ pub fn config(size: u32) -> Config {
     }
 }
 
-/// An allreduce of four floats.
+/// Allreduce of four floats.
 pub fn request(name: &str) -> Request {
     Request {
         set: SetId::GLOBAL,
@@ -90,7 +91,7 @@ impl SimulatedJob {
     }
 
     pub fn submit(&mut self, rank: usize, request: Request) -> RequestId {
-        self.workers[rank].submit_one(request, self.now).expect("an honest request")
+        self.workers[rank].submit_one(request, self.now).expect("a valid request")
     }
 
     pub fn submit_on<const N: usize>(&mut self, ranks: [usize; N], request: Request) -> [RequestId; N] {
@@ -98,10 +99,10 @@ impl SimulatedJob {
     }
 
     pub fn submit_group(&mut self, rank: usize, requests: Vec<Request>) -> Vec<RequestId> {
-        self.workers[rank].submit(requests, true, self.now).expect("an honest group")
+        self.workers[rank].submit(requests, true, self.now).expect("a valid group")
     }
 
-    /// Puts what the rank has to say on its stream, as one frame.
+    /// Appends the worker's outgoing messages to its stream, as one frame.
     pub fn flush(&mut self, rank: usize) {
         let mut frame = Vec::new();
         self.workers[rank].drain_outgoing().for_each(|message| encode_to_coordinator(&message, &mut frame));
@@ -111,14 +112,15 @@ impl SimulatedJob {
         }
     }
 
-    /// One frame from a rank reaches the coordinator.
+    /// Delivers one frame from a rank to the coordinator. False if there is none.
     pub fn deliver_up(&mut self, rank: usize) -> bool {
         let Some(frame) = self.up[rank].pop_front() else { return false };
         let each = |message| self.coordinator.on_message(rank as u32, message, self.now);
-        decode_to_coordinator(&frame, each).expect("what was written can be read");
+        decode_to_coordinator(&frame, each).expect("an encoded message decodes");
         true
     }
 
+    /// Appends the coordinator's responses to the ranks' streams.
     pub fn drain(&mut self) {
         let (down, bytes) = (&mut self.down, &mut self.bytes_down);
         self.coordinator.drain(|rank, messages| {
@@ -129,19 +131,19 @@ impl SimulatedJob {
         });
     }
 
-    /// One frame from the coordinator reaches a rank.
+    /// Delivers one frame from the coordinator to a rank. False if there is none.
     pub fn deliver_down(&mut self, rank: usize) -> bool {
         let Some(frame) = self.down[rank].pop_front() else { return false };
         let mut actions = Vec::new();
         let worker = &mut self.workers[rank];
-        let each = |message| worker.on_message(message, &mut actions).expect("an honest coordinator");
-        decode_to_worker(&frame, each).expect("what was written can be read");
-        actions.iter().for_each(|action| self.note(rank, action));
+        let each = |message| worker.on_message(message, &mut actions).expect("a correct coordinator");
+        decode_to_worker(&frame, each).expect("an encoded message decodes");
+        actions.iter().for_each(|action| self.record_ends(rank, action));
         self.done[rank].extend(actions);
         true
     }
 
-    /// Delivers everything, rank by rank, until nothing is under way.
+    /// Delivers all frames, rank by rank, until none is in flight.
     pub fn run(&mut self) {
         loop {
             let mut moved = false;
@@ -167,27 +169,27 @@ impl SimulatedJob {
         self.ends[rank].get(&request_id)
     }
 
-    /// The names of each operation that a rank performed, in order, since the last time.
-    pub fn take_performed(&mut self, rank: usize) -> Vec<Vec<String>> {
-        let performed = std::mem::take(&mut self.done[rank]).into_iter().filter_map(|action| match action {
+    /// Tensor names of each operation that a rank has executed since the last call, in order.
+    pub fn take_executed(&mut self, rank: usize) -> Vec<Vec<String>> {
+        let executed = std::mem::take(&mut self.done[rank]).into_iter().filter_map(|action| match action {
             Action::Execute { tensors, .. } => {
                 Some(tensors.iter().map(|tensor| tensor.response.name.to_string()).collect())
             }
             _ => None,
         });
-        performed.collect()
+        executed.collect()
     }
 
-    fn note(&mut self, rank: usize, action: &Action) {
+    fn record_ends(&mut self, rank: usize, action: &Action) {
         let failed = |text: &str| End::Failed(text.to_owned());
         let ended: Vec<(RequestId, End)> = match action {
             Action::Execute { tensors, .. } => {
-                tensors.iter().filter_map(|tensor| Some((tensor.request_id?, End::Performed))).collect()
+                tensors.iter().filter_map(|tensor| Some((tensor.request_id?, End::Executed))).collect()
             }
             Action::Fail { request_ids, text } | Action::ShutDown { request_ids, text, .. } => {
                 request_ids.iter().map(|request_id| (*request_id, failed(text))).collect()
             }
-            Action::Barrier { request_id } => vec![(*request_id, End::Performed)],
+            Action::Barrier { request_id } => vec![(*request_id, End::Executed)],
             Action::Joined { request_id, last } => vec![(*request_id, End::Joined(*last))],
             Action::SetsAdded { request_id, sets } => vec![(*request_id, End::SetsAdded(sets.to_vec()))],
             Action::SetRemoved { request_id, .. } => vec![(*request_id, End::SetRemoved)],

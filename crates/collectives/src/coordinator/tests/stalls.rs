@@ -1,11 +1,12 @@
-//! Who is named when others wait, when, and how often.
+//! Stall reports: missing ranks, timing and frequency.
 
 use std::time::Duration;
 
 use super::simulated_job::{End, SimulatedJob, config, request};
 use crate::coordinator::*;
 
-const SENTENCE: &str = "One or more tensors were submitted to be reduced, gathered or broadcasted by subset of ranks and are \
+/// Beginning of Horovod's stall warning.
+const STALL_WARNING: &str = "One or more tensors were submitted to be reduced, gathered or broadcasted by subset of ranks and are \
     waiting for remainder of ranks for more than 10 seconds. ";
 
 fn secs(seconds: u64) -> Duration {
@@ -13,7 +14,7 @@ fn secs(seconds: u64) -> Duration {
 }
 
 fn missing_lines(report: &StallReport) -> Vec<&str> {
-    assert!(report.text.starts_with(SENTENCE), "{}", report.text);
+    assert!(report.text.starts_with(STALL_WARNING), "{}", report.text);
     let (_, lines) = report.text.split_once("\nMissing ranks:\n").expect("the list is announced");
     lines.lines().collect()
 }
@@ -30,7 +31,7 @@ fn missing_ranks_are_named_with_their_hosts_once_per_interval() {
     let report = job.coordinator.check_stalls(secs(21)).expect("two are stuck");
     assert_eq!(missing_lines(&report), ["0: [y] on host-0", "2: [x, y] on host-2"]);
     assert!(!report.shuts_down);
-    assert_eq!(job.coordinator.check_stalls(secs(30)), None, "told a moment ago");
+    assert_eq!(job.coordinator.check_stalls(secs(30)), None, "reported a moment ago");
     assert!(job.coordinator.check_stalls(secs(31)).is_some());
     job.submit(2, request("x"));
     job.submit_on([0, 2], request("y"));
@@ -39,7 +40,7 @@ fn missing_ranks_are_named_with_their_hosts_once_per_interval() {
 }
 
 #[test]
-fn remembered_names_groups_barriers_joins_and_sets_are_seen_too() {
+fn cached_tensors_groups_barriers_joins_and_sets_are_inspected_too() {
     let mut job = SimulatedJob::new(2);
     job.submit_on([0, 1], request("known"));
     job.run();
@@ -64,7 +65,7 @@ fn remembered_names_groups_barriers_joins_and_sets_are_seen_too() {
 }
 
 #[test]
-fn at_most_six_names_are_told_of_a_rank() {
+fn at_most_six_names_are_printed_per_rank() {
     let mut job = SimulatedJob::new(2);
     for n in 0..8 {
         job.submit(0, request(&format!("t{n}")));
@@ -76,7 +77,7 @@ fn at_most_six_names_are_told_of_a_rank() {
 }
 
 #[test]
-fn the_shutdown_time_ends_the_job() {
+fn the_shutdown_time_shuts_the_job_down() {
     let stall = StallLimits { warn_after: secs(10), shut_down_after: Some(secs(30)) };
     assert_eq!(stall.warning(), None);
     let mut job = SimulatedJob::with(Config { stall: Some(stall), ..config(2) });
@@ -92,10 +93,13 @@ fn the_shutdown_time_ends_the_job() {
 }
 
 #[test]
-fn a_shutdown_time_below_the_warning_time_is_warned_of_and_ignored() {
+fn a_shutdown_time_below_the_check_time_causes_a_warning_and_is_ignored() {
     let stall = StallLimits { warn_after: secs(10), shut_down_after: Some(secs(5)) };
     let warning = stall.warning().expect("it makes no sense");
-    assert!(warning.contains("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS") && warning.contains("will not shut"), "{warning}");
+    assert!(
+        warning.contains("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS") && warning.contains("stalled operations will not shut"),
+        "{warning}"
+    );
     let mut job = SimulatedJob::with(Config { stall: Some(stall), ..config(2) });
     job.submit(0, request("x"));
     job.run();
@@ -103,7 +107,7 @@ fn a_shutdown_time_below_the_warning_time_is_warned_of_and_ignored() {
 }
 
 #[test]
-fn nobody_wants_to_know() {
+fn a_disabled_inspection_reports_nothing() {
     let mut job = SimulatedJob::with(Config { stall: None, ..config(2) });
     job.submit(0, request("x"));
     job.run();

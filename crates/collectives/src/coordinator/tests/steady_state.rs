@@ -1,4 +1,4 @@
-//! A training loop: after the first step only ids travel, and nothing grows.
+//! Steady state of a training loop: after the first step only cache ids are sent, and no table grows.
 
 use super::simulated_job::{SimulatedJob, config, of_kind, request};
 use crate::coordinator::*;
@@ -7,7 +7,7 @@ const N_TENSORS: usize = 161;
 
 fn step(job: &mut SimulatedJob) {
     for rank in 0..job.size() {
-        // Every rank in its own order.
+        // Each rank submits in a different order.
         for n in 0..N_TENSORS {
             job.submit(rank, request(&format!("a.rather.long.name.of.a.gradient.{}", (n * 5 + rank * 11) % N_TENSORS)));
         }
@@ -22,7 +22,7 @@ fn step(job: &mut SimulatedJob) {
 }
 
 #[test]
-fn only_ids_travel_and_nothing_grows() {
+fn only_cache_ids_are_sent_and_no_table_grows() {
     let mut job = SimulatedJob::new(3);
     step(&mut job);
     step(&mut job);
@@ -42,7 +42,7 @@ fn only_ids_travel_and_nothing_grows() {
 }
 
 #[test]
-fn more_names_than_the_cache_holds_work_and_do_not_pile_up() {
+fn more_names_than_the_cache_capacity_do_not_accumulate() {
     for cache_capacity in [0, 1, 7, 100] {
         let mut job = SimulatedJob::with(Config { cache_capacity, ..config(3) });
         for _ in 0..10 {
@@ -58,7 +58,7 @@ fn more_names_than_the_cache_holds_work_and_do_not_pile_up() {
 }
 
 #[test]
-fn names_used_once_do_not_pile_up() {
+fn names_used_once_do_not_accumulate() {
     let mut job = SimulatedJob::with(Config { cache_capacity: 10, ..config(2) });
     for n in 0..1000 {
         job.submit_on([0, 1], request(&n.to_string()));
@@ -68,9 +68,9 @@ fn names_used_once_do_not_pile_up() {
     assert!(coordinator.n_slots < 16 && worker.n_slots < 16, "{coordinator:?} {worker:?}");
 }
 
-/// A rank uses an id that was lost while its message was under way.
+/// A rank sends a cache id that is evicted while its message is in flight.
 #[test]
-fn a_lost_id_is_asked_for_again_in_full() {
+fn a_request_with_an_evicted_cache_id_is_sent_again_in_full() {
     let mut job = SimulatedJob::with(Config { cache_capacity: 1, ..config(2) });
     job.submit_on([0, 1], request("x"));
     job.run();
@@ -79,7 +79,7 @@ fn a_lost_id_is_asked_for_again_in_full() {
         job.flush(rank);
         job.deliver_up(rank);
     }
-    // "x" has no id any more, but nobody knows yet.
+    // The cache id of "x" is evicted; the workers do not know yet.
     let group = job.submit_group(0, vec![request("z"), request("x")]);
     let single = job.submit(1, request("x"));
     job.submit(1, request("z"));

@@ -1,6 +1,6 @@
-//! How messages look as bytes: numbers of seven bits a byte, lists with their length first. The engine enters with frames it
-//! has carried; a frame holds any number of messages. Decoding never panics, and no length is believed before the bytes that it
-//! promises are there.
+//! Wire format of negotiation messages: LEB128 integers and length-prefixed lists. A frame holds any number of messages.
+//!
+//! Frames come from peers, so decoding never panics and never allocates for a length that exceeds the remaining bytes.
 
 mod requests;
 mod responses;
@@ -10,23 +10,25 @@ use std::sync::Arc;
 pub use requests::{decode_to_coordinator, encode_to_coordinator};
 pub use responses::{decode_to_worker, encode_to_worker};
 
+/// Malformed frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    #[error("a message ends too early")]
+    #[error("the message is truncated")]
     Short,
-    #[error("a number has more than 64 bits")]
+    #[error("an integer has more than 64 bits")]
     LongNumber,
-    #[error("a text is not UTF-8")]
+    #[error("a string is not UTF-8")]
     NotText,
-    #[error("there is no {what} with the number {number}")]
+    #[error("unknown {what} {number}")]
     UnknownNumber { what: &'static str, number: u64 },
-    #[error("a {what} is longer than is ever sent")]
+    #[error("a {what} exceeds the length limit")]
     TooLong { what: &'static str },
 }
 
-/// Longest name and text.
-const MAX_TEXT: u64 = 1 << 20;
+/// Limit of the length of names and error messages.
+const MAX_TEXT_BYTES: u64 = 1 << 20;
 
+/// Cursor over the bytes of a frame.
 #[derive(Debug)]
 struct Reader<'a>(&'a [u8]);
 
@@ -47,6 +49,7 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
+    /// LEB128 integer.
     fn number(&mut self) -> Result<u64, DecodeError> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
@@ -63,6 +66,7 @@ impl<'a> Reader<'a> {
         Err(DecodeError::LongNumber)
     }
 
+    /// Integer of at most 32 bits; `what` names it in the error.
     fn small(&mut self, what: &'static str) -> Result<u32, DecodeError> {
         let number = self.number()?;
         u32::try_from(number).map_err(|_| DecodeError::UnknownNumber { what, number })
@@ -82,14 +86,14 @@ impl<'a> Reader<'a> {
 
     fn text(&mut self) -> Result<Arc<str>, DecodeError> {
         let length = self.number()?;
-        if length > MAX_TEXT {
+        if length > MAX_TEXT_BYTES {
             return Err(DecodeError::TooLong { what: "text" });
         }
         let bytes = self.take(length as usize)?;
         std::str::from_utf8(bytes).map(Arc::from).map_err(|_| DecodeError::NotText)
     }
 
-    /// Each element takes at least one byte, so what is left bounds what is reserved.
+    /// Length-prefixed list. Each element takes at least one byte, so the remaining bytes bound the allocation.
     fn list<T>(&mut self, mut one: impl FnMut(&mut Self) -> Result<T, DecodeError>) -> Result<Vec<T>, DecodeError> {
         let n = self.number()?;
         if n > self.0.len() as u64 {
@@ -111,6 +115,7 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// Appends a LEB128 integer.
 fn put(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -131,7 +136,7 @@ fn put_list<T: Copy + Into<u64>>(out: &mut Vec<u8>, list: &[T]) {
     }
 }
 
-/// Factors of one, which nearly all are, take one byte.
+/// Appends prescale and postscale factors; one byte if both are 1, the common case.
 fn put_scales(out: &mut Vec<u8>, scales: [f64; 2]) {
     let given = scales.map(f64::to_bits) != [1f64.to_bits(); 2];
     out.push(given.into());
@@ -149,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_of_every_length_come_back() {
+    fn integers_of_every_length_round_trip() {
         for shift in 0..64 {
             for value in [(1u64 << shift) - 1, 1 << shift, u64::MAX >> shift] {
                 let mut bytes = Vec::new();
@@ -162,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_without_its_bytes_reserves_nothing() {
+    fn a_length_beyond_the_frame_is_rejected() {
         let mut bytes = Vec::new();
         put(&mut bytes, u64::MAX);
         assert_eq!(Reader(&bytes).numbers(), Err(DecodeError::Short));

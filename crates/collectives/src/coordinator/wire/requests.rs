@@ -1,10 +1,11 @@
-//! Messages from a rank to the coordinator, as bytes.
+//! Encoding of messages from workers to the coordinator.
 
 use super::{DecodeError, Reader, put, put_list, put_scales, put_text, scales};
 use crate::coordinator::message::{RequestItem, ToCoordinator};
 use crate::coordinator::request::{Kind, Request, SetId};
 use crate::{Dtype, ReduceOp};
 
+/// Appends a message to a frame.
 pub fn encode_to_coordinator(message: &ToCoordinator, out: &mut Vec<u8>) {
     match message {
         ToCoordinator::CacheHit(id) => {
@@ -46,7 +47,7 @@ pub fn encode_to_coordinator(message: &ToCoordinator, out: &mut Vec<u8>) {
     }
 }
 
-/// Hands every message of the frame on, in order; stops at the first that cannot be read.
+/// Passes each message of the frame to `each`, in order; stops at the first malformed one.
 pub fn decode_to_coordinator(frame: &[u8], mut each: impl FnMut(ToCoordinator)) -> Result<(), DecodeError> {
     let mut reader = Reader(frame);
     while !reader.is_empty() {
@@ -80,7 +81,7 @@ fn put_submitted(out: &mut Vec<u8>, item: &RequestItem) {
             out.push(0);
             put(out, *generation);
             out.extend_from_slice(&[request.kind as u8, request.dtype as u8, request.op as u8]);
-            // Sign in the lowest bit: -1, the CPU, takes one byte.
+            // Zigzag encoding: -1, the CPU, takes one byte.
             let device = i64::from(request.device);
             put(out, ((device << 1) ^ (device >> 63)) as u64);
             put(out, request.root.into());
@@ -176,25 +177,25 @@ mod tests {
 
     proptest! {
         #[test]
-        fn messages_come_back(messages in prop::collection::vec(any_message(), 0..6)) {
+        fn messages_round_trip(messages in prop::collection::vec(any_message(), 0..6)) {
             let mut frame = Vec::new();
             messages.iter().for_each(|message| encode_to_coordinator(message, &mut frame));
             let mut back = Vec::new();
-            decode_to_coordinator(&frame, |message| back.push(message)).expect("what was written can be read");
+            decode_to_coordinator(&frame, |message| back.push(message)).expect("an encoded message decodes");
             prop_assert_eq!(back, messages);
         }
 
         #[test]
-        fn any_bytes_are_read_or_refused(frame in any::<Vec<u8>>()) {
+        fn arbitrary_bytes_never_panic(frame in any::<Vec<u8>>()) {
             let mut frame_again = Vec::new();
             let whole = decode_to_coordinator(&frame, |message| encode_to_coordinator(&message, &mut frame_again));
             if whole.is_ok() {
-                decode_to_coordinator(&frame_again, |_| ()).expect("what was written can be read");
+                decode_to_coordinator(&frame_again, |_| ()).expect("an encoded message decodes");
             }
         }
 
         #[test]
-        fn a_broken_frame_is_read_or_refused(messages in prop::collection::vec(any_message(), 1..3), at: usize, to: u8, cut: usize) {
+        fn damaged_frames_never_panic(messages in prop::collection::vec(any_message(), 1..3), at: usize, to: u8, cut: usize) {
             let mut frame = Vec::new();
             messages.iter().for_each(|message| encode_to_coordinator(message, &mut frame));
             let n = frame.len();

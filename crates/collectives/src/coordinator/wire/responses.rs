@@ -1,4 +1,4 @@
-//! Messages from the coordinator to a rank, as bytes.
+//! Encoding of messages from the coordinator to workers.
 
 use std::sync::Arc;
 
@@ -8,10 +8,11 @@ use crate::coordinator::message::{FusionKey, ProcessSet, Response, ResponseItem,
 use crate::coordinator::request::{Kind, SetId};
 use crate::{Dtype, ReduceOp};
 
+/// Appends a message to a frame.
 pub fn encode_to_worker(message: &ToWorker, out: &mut Vec<u8>) {
     match message {
         ToWorker::Execute { items, zeros } => {
-            // Nearly all there is: no zeros, which then take no byte.
+            // The common case has no zeros and spends no byte on them.
             out.push(if zeros.is_empty() { 0 } else { 1 });
             put(out, items.len() as u64);
             items.iter().for_each(|item| put_item(out, item));
@@ -78,7 +79,7 @@ pub fn encode_to_worker(message: &ToWorker, out: &mut Vec<u8>) {
     }
 }
 
-/// Hands every message of the frame on, in order; stops at the first that cannot be read.
+/// Passes each message of the frame to `each`, in order; stops at the first malformed one.
 pub fn decode_to_worker(frame: &[u8], mut each: impl FnMut(ToWorker)) -> Result<(), DecodeError> {
     let mut reader = Reader(frame);
     while !reader.is_empty() {
@@ -116,7 +117,7 @@ fn message(reader: &mut Reader) -> Result<ToWorker, DecodeError> {
     })
 }
 
-/// 0: in full, without an id to be remembered by; 1: in full, with one; otherwise the id that is known, plus 2.
+/// Appends an item. Its tag is 0 for a full response without cache id, 1 for one with a cache id, otherwise the known cache id plus 2.
 fn put_item(out: &mut Vec<u8>, item: &ResponseItem) {
     match item {
         ResponseItem::Cached(id) => put(out, id + 2),

@@ -1,4 +1,4 @@
-//! Every message to a rank comes back, and no bytes break the reader.
+//! Round trips of messages to workers, and decoding of arbitrary and damaged frames.
 
 use proptest::prelude::*;
 
@@ -77,23 +77,23 @@ fn any_message() -> impl Strategy<Value = ToWorker> {
 
 proptest! {
     #[test]
-    fn messages_come_back(messages in prop::collection::vec(any_message(), 0..6)) {
+    fn messages_round_trip(messages in prop::collection::vec(any_message(), 0..6)) {
         let mut frame = Vec::new();
         messages.iter().for_each(|message| encode_to_worker(message, &mut frame));
         let mut back = Vec::new();
-        decode_to_worker(&frame, |message| back.push(message)).expect("what was written can be read");
+        decode_to_worker(&frame, |message| back.push(message)).expect("an encoded message decodes");
         prop_assert_eq!(back, messages);
     }
 
     #[test]
-    fn any_bytes_are_read_or_refused(frame in any::<Vec<u8>>()) {
+    fn arbitrary_bytes_never_panic(frame in any::<Vec<u8>>()) {
         let mut n_messages = 0usize;
         let _ = decode_to_worker(&frame, |_| n_messages += 1);
         prop_assert!(n_messages <= frame.len());
     }
 
     #[test]
-    fn a_broken_frame_is_read_or_refused(messages in prop::collection::vec(any_message(), 1..3), at: usize, to: u8, cut: usize) {
+    fn damaged_frames_never_panic(messages in prop::collection::vec(any_message(), 1..3), at: usize, to: u8, cut: usize) {
         let mut frame = Vec::new();
         messages.iter().for_each(|message| encode_to_worker(message, &mut frame));
         let n = frame.len();
@@ -104,7 +104,7 @@ proptest! {
 }
 
 #[test]
-fn a_known_tensor_takes_four_bytes() {
+fn a_cached_tensor_takes_four_bytes() {
     let mut frame = Vec::new();
     encode_to_worker(
         &ToWorker::Execute { items: vec![ResponseItem::Cached(200)].into(), zeros: Vec::new() },

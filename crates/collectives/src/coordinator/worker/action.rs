@@ -1,4 +1,4 @@
-//! What a member says is to be done. The engine reads it.
+//! Actions that the worker asks its caller to carry out.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use crate::coordinator::error_messages::ProcessSetError;
 use crate::coordinator::message::{FusionKey, ProcessSet, Response, ShutdownReason, Tuning};
 use crate::coordinator::request::{CacheId, RequestId, SetGeneration, SetId};
 
-/// What the engine has to do, in this order.
+/// One action. Actions are carried out in order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// One operation on all of these tensors together.
+    /// Execute one operation on all of these tensors, fused.
     Execute {
         set: SetId,
         key: FusionKey,
@@ -31,7 +31,7 @@ pub enum Action {
         request_id: RequestId,
         sets: Arc<[ProcessSet]>,
     },
-    /// Comes before the failure of what waited in the set.
+    /// Followed by `Fail` actions for the pending operations of the set.
     SetRemoved {
         request_id: RequestId,
         set: SetId,
@@ -42,7 +42,7 @@ pub enum Action {
         error: ProcessSetError,
     },
     Tune(Tuning),
-    /// The last action. What was pending fails with the text, and so does what comes.
+    /// The last action: pending and future operations fail with the text.
     ShutDown {
         request_ids: Vec<RequestId>,
         reason: ShutdownReason,
@@ -50,24 +50,25 @@ pub enum Action {
     },
 }
 
+/// One tensor of an operation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NegotiatedTensor {
-    /// `None`: this rank has joined and supplies zeros.
+    /// `None` if this rank has joined and contributes zeros.
     pub request_id: Option<RequestId>,
     pub response: Arc<Response>,
-    /// Alltoall: rows for each member. Otherwise empty.
+    /// Alltoall: rows that this rank sends to each member. Otherwise empty.
     pub splits: Arc<[u64]>,
 }
 
-/// The coordinator said what cannot be. The engine ends.
+/// Response of the coordinator that contradicts the worker's state. A bug or a corrupted stream; the engine shuts down.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProtocolError {
-    #[error("the coordinator named an unknown agreement {0}")]
+    #[error("protocol error: the coordinator sent the unknown cache id {0}")]
     UnknownCacheId(CacheId),
-    #[error("the coordinator named an unknown process set (generation {0})")]
+    #[error("protocol error: the coordinator sent a response for an unknown process set (generation {0})")]
     UnknownGeneration(SetGeneration),
-    #[error("the coordinator answered {0:?}, which this rank did not ask for")]
+    #[error("protocol error: the coordinator sent a response for {0:?}, which this rank did not request")]
     NotRequested(Arc<str>),
-    #[error("the coordinator asked to perform nothing")]
+    #[error("protocol error: the coordinator sent an operation without tensors")]
     EmptyExecute,
 }

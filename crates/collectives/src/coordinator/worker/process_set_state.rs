@@ -1,4 +1,4 @@
-//! What a rank knows of one process set: names that it waits for and agreements that it remembers. The member enters.
+//! State of one process set on one rank: pending requests and cached responses by tensor name.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,20 +10,25 @@ use crate::coordinator::error_messages::SubmitError;
 use crate::coordinator::message::{FusionKey, Response};
 use crate::coordinator::request::{CacheId, Kind, Request, RequestId, SetGeneration, SetId};
 
+/// Pending requests and cached responses of one process set.
 #[derive(Debug)]
 pub struct ProcessSetState {
     pub id: SetId,
     pub generation: SetGeneration,
     pub ranks: Arc<[u32]>,
-    /// Of this rank in the set; `None` when it is not a member.
+    /// Index of this rank in the set; `None` if it is not a member.
     pub set_rank: Option<u32>,
-    pub names: Vec<TensorState>,
+    pub tensors: Vec<TensorState>,
+    /// Unused indices of `tensors`.
     free: Vec<usize>,
     by_name: HashMap<Arc<str>, usize>,
+    /// Pending barrier and the time of its submission.
     pub barrier: Option<(RequestId, Duration)>,
+    /// Pending join and the time of its submission.
     pub join: Option<(RequestId, Duration)>,
 }
 
+/// State of one tensor name.
 #[derive(Debug)]
 pub struct TensorState {
     pub name: Arc<str>,
@@ -31,17 +36,18 @@ pub struct TensorState {
     pub pending: Option<PendingRequest>,
 }
 
-/// An agreement, and what this rank sends in it (alltoall: rows for each member).
+/// Cached response. `splits` are the rows that this rank sends to each member in an alltoall, otherwise empty.
 #[derive(Debug)]
 pub struct CachedResponse {
     pub response: Arc<Response>,
     pub splits: Arc<[u64]>,
 }
 
+/// Submitted request without a response.
 #[derive(Debug)]
 pub struct PendingRequest {
     pub request_id: RequestId,
-    /// The number of the submission it was sent with.
+    /// Number of the submission that contained it.
     pub submission: u64,
     pub grouped: bool,
     pub request: Request,
@@ -56,7 +62,7 @@ impl ProcessSetState {
             generation,
             ranks,
             set_rank,
-            names: Vec::new(),
+            tensors: Vec::new(),
             free: Vec::new(),
             by_name: HashMap::new(),
             barrier: None,
@@ -64,33 +70,36 @@ impl ProcessSetState {
         }
     }
 
+    /// Index of a tensor name.
     pub fn find(&self, name: &str) -> Option<usize> {
         self.by_name.get(name).copied()
     }
 
+    /// Index of a tensor name; adds a new one.
     pub fn find_or_insert(&mut self, name: &Arc<str>) -> usize {
-        if let Some(at) = self.by_name.get(name) {
-            return *at;
+        if let Some(idx) = self.by_name.get(name) {
+            return *idx;
         }
         let state = TensorState { name: name.clone(), cached: None, pending: None };
-        let at = match self.free.pop() {
+        let idx = match self.free.pop() {
             Some(free) => {
-                self.names[free] = state;
+                self.tensors[free] = state;
                 free
             }
             None => {
-                self.names.push(state);
-                self.names.len() - 1
+                self.tensors.push(state);
+                self.tensors.len() - 1
             }
         };
-        self.by_name.insert(name.clone(), at);
-        at
+        self.by_name.insert(name.clone(), idx);
+        idx
     }
 
-    pub fn free_if_unused(&mut self, at: usize) {
-        if self.names[at].cached.is_none() && self.names[at].pending.is_none() {
-            self.by_name.remove(&self.names[at].name);
-            self.free.push(at);
+    /// Frees a name without pending request and cached response.
+    pub fn free_if_unused(&mut self, idx: usize) {
+        if self.tensors[idx].cached.is_none() && self.tensors[idx].pending.is_none() {
+            self.by_name.remove(&self.tensors[idx].name);
+            self.free.push(idx);
         }
     }
 
@@ -99,7 +108,7 @@ impl ProcessSetState {
         self.by_name.len()
     }
 
-    /// Whether this rank asks for just what is remembered.
+    /// True if a request is the one that the cached response was negotiated for, so that its cache id can be sent instead.
     pub fn matches_cached(&self, cached: &CachedResponse, request: &Request) -> bool {
         let Response { key, shape, rows, .. } = &*cached.response;
         if FusionKey::new(self.generation, request) != *key {
@@ -107,7 +116,7 @@ impl ProcessSetState {
         }
         match key.kind {
             Kind::Allgather => {
-                let set_rank = self.set_rank.expect("only members ask") as usize;
+                let set_rank = self.set_rank.expect("only members submit requests") as usize;
                 request.shape.first() == rows.get(set_rank) && request.shape.get(1..) == shape.get(1..)
             }
             Kind::Alltoall => *request.splits == *cached.splits && request.shape.get(1..) == shape.get(1..),
@@ -116,7 +125,7 @@ impl ProcessSetState {
     }
 }
 
-/// What a member of a set can be told without the others. Fills in the equal parts of an alltoall without splits.
+/// Argument checks of a request that need no other rank. Fills in equal splits for an alltoall without splits.
 pub fn validate_request(ranks: &[u32], request: &mut Request) -> Result<(), SubmitError> {
     match request.kind {
         Kind::Join | Kind::Barrier => Err(SubmitError::NotATensorOp { kind: request.kind }),
@@ -132,7 +141,7 @@ pub fn validate_request(ranks: &[u32], request: &mut Request) -> Result<(), Subm
 }
 
 fn validate_splits(n_members: usize, request: &mut Request) -> Result<(), SubmitError> {
-    // Scalars are refused by agreement, so that all ranks hear of it.
+    // The coordinator rejects scalars, so that all ranks get the error.
     let Some(rows) = request.shape.first().copied() else { return Ok(()) };
     if request.splits.is_empty() {
         if rows % n_members as u64 != 0 {

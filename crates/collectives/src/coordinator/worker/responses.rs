@@ -1,4 +1,4 @@
-//! The member's other half: what the coordinator answers becomes actions.
+//! Handling of the coordinator's messages: each becomes actions for the caller.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::coordinator::message::{RequestItem, ResponseItem, ShutdownReason, ToC
 use crate::coordinator::request::{CacheId, Kind, RequestId, SetGeneration};
 
 impl Worker {
-    /// Appends what is to be done. After an error the engine has to abort: nothing that follows would make sense.
+    /// Appends the actions of one message. After an error the caller must abort: the two sides no longer agree on the state.
     pub fn on_message(&mut self, message: ToWorker, actions: &mut Vec<Action>) -> Result<(), ProtocolError> {
         if self.ended.is_some() {
             return Ok(());
@@ -17,14 +17,14 @@ impl Worker {
         match message {
             ToWorker::Execute { items, zeros } => actions.push(self.execute(&items, &zeros)?),
             ToWorker::Error { generation, names, text } => {
-                let at = self.set_idx(generation)?;
+                let set_idx = self.set_idx(generation)?;
                 let request_ids: Result<Vec<RequestId>, ProtocolError> = names
                     .iter()
                     .map(|name| {
-                        let set_state = self.set_states[at].as_mut().expect("looked up just now");
-                        let found = set_state.find(name).filter(|found| set_state.names[*found].pending.is_some());
+                        let set_state = self.set_states[set_idx].as_mut().expect("looked up just now");
+                        let found = set_state.find(name).filter(|found| set_state.tensors[*found].pending.is_some());
                         let found = found.ok_or_else(|| ProtocolError::NotRequested(name.clone()))?;
-                        let pending = set_state.names[found].pending.take().expect("filtered just now");
+                        let pending = set_state.tensors[found].pending.take().expect("filtered just now");
                         set_state.free_if_unused(found);
                         Ok(pending.request_id)
                     })
@@ -76,6 +76,7 @@ impl Worker {
         Ok(())
     }
 
+    /// Looks up the tensors of one fused operation and caches new responses.
     fn execute(&mut self, items: &[ResponseItem], zeros: &[u32]) -> Result<Action, ProtocolError> {
         let mut tensors = Vec::with_capacity(items.len());
         for (position, item) in items.iter().enumerate() {
@@ -83,10 +84,10 @@ impl Worker {
             tensors.push(match item {
                 ResponseItem::Cached(id) => self.take_cached(*id, supplies_zeros)?,
                 ResponseItem::New(response, id) => {
-                    let at = self.set_idx(response.key.generation)?;
-                    let set_state = self.set_states[at].as_mut().expect("looked up just now");
+                    let set_idx = self.set_idx(response.key.generation)?;
+                    let set_state = self.set_states[set_idx].as_mut().expect("looked up just now");
                     let name = set_state.find_or_insert(&response.name);
-                    let pending = if supplies_zeros { None } else { set_state.names[name].pending.take() };
+                    let pending = if supplies_zeros { None } else { set_state.tensors[name].pending.take() };
                     if pending.is_none() && !supplies_zeros {
                         return Err(ProtocolError::NotRequested(response.name.clone()));
                     }
@@ -95,8 +96,8 @@ impl Worker {
                     let splits: Arc<[u64]> = pending.map_or(Vec::new(), |pending| pending.request.splits).into();
                     if let Some(id) = id {
                         let cached = Arc::new(CachedResponse { response: response.clone(), splits: splits.clone() });
-                        set_state.names[name].cached = Some((*id, cached.clone()));
-                        self.by_id.insert(*id, (at, name, cached));
+                        set_state.tensors[name].cached = Some((*id, cached.clone()));
+                        self.by_id.insert(*id, (set_idx, name, cached));
                     } else {
                         set_state.free_if_unused(name);
                     }
@@ -109,9 +110,10 @@ impl Worker {
         Ok(Action::Execute { set, key, tensors })
     }
 
+    /// Looks up a cached response and removes its pending request.
     fn take_cached(&mut self, id: CacheId, supplies_zeros: bool) -> Result<NegotiatedTensor, ProtocolError> {
-        let (at, name, cached) = self.by_id.get(&id).ok_or(ProtocolError::UnknownCacheId(id))?;
-        let set_state = self.set_states[*at].as_mut().expect("ids of a set end with it");
+        let (set_idx, name, cached) = self.by_id.get(&id).ok_or(ProtocolError::UnknownCacheId(id))?;
+        let set_state = self.set_states[*set_idx].as_mut().expect("closing a set removes its cache ids");
         let tensor = |request_id| NegotiatedTensor {
             request_id,
             response: cached.response.clone(),
@@ -120,50 +122,52 @@ impl Worker {
         if supplies_zeros {
             return Ok(tensor(None));
         }
-        let pending = set_state.names[*name].pending.take();
+        let pending = set_state.tensors[*name].pending.take();
         let pending = pending.ok_or_else(|| ProtocolError::NotRequested(cached.response.name.clone()))?;
         self.n_pending -= 1;
         Ok(tensor(Some(pending.request_id)))
     }
 
+    /// Removes a cached response.
     fn evict(&mut self, id: CacheId) {
-        let Some((at, name, _)) = self.by_id.remove(&id) else { return };
-        let set_state = self.set_states[at].as_mut().expect("ids of a set end with it");
-        if set_state.names[name].cached.as_ref().is_some_and(|(cached, _)| *cached == id) {
-            set_state.names[name].cached = None;
+        let Some((set_idx, name, _)) = self.by_id.remove(&id) else { return };
+        let set_state = self.set_states[set_idx].as_mut().expect("closing a set removes its cache ids");
+        if set_state.tensors[name].cached.as_ref().is_some_and(|(cached, _)| *cached == id) {
+            set_state.tensors[name].cached = None;
             set_state.free_if_unused(name);
         }
     }
 
-    /// Everything of that submission once more, without ids.
+    /// Sends a rejected submission again, with full requests instead of cache ids.
     fn resend(&mut self, submission: u64) {
-        let (mut again, mut grouped) = (Vec::new(), false);
+        let (mut pending_items, mut grouped) = (Vec::new(), false);
         for set_state in self.set_states.iter().flatten() {
-            let pending = set_state.names.iter().filter_map(|name| name.pending.as_ref());
+            let pending = set_state.tensors.iter().filter_map(|name| name.pending.as_ref());
             for pending in pending.filter(|pending| pending.submission == submission) {
                 grouped |= pending.grouped;
-                again.push((
+                pending_items.push((
                     pending.request_id,
                     RequestItem::Full(set_state.generation, Box::new(pending.request.clone())),
                 ));
             }
         }
-        again.sort_by_key(|(request_id, _)| *request_id);
-        let items = again.into_iter().map(|(_, item)| item).collect();
+        pending_items.sort_by_key(|(request_id, _)| *request_id);
+        let items = pending_items.into_iter().map(|(_, item)| item).collect();
         self.outgoing.push(ToCoordinator::Resubmit { grouped, items });
     }
 
+    /// Removes a process set and fails its pending operations.
     fn close(
         &mut self,
         generation: SetGeneration,
         request_id: RequestId,
         actions: &mut Vec<Action>,
     ) -> Result<(), ProtocolError> {
-        let at = self.set_idx(generation)?;
-        let set_state = self.set_states[at].take().expect("looked up just now");
+        let set_idx = self.set_idx(generation)?;
+        let set_state = self.set_states[set_idx].take().expect("looked up just now");
         self.by_generation.remove(&generation);
         self.by_set.remove(&set_state.id);
-        self.by_id.retain(|_, (set_state, ..)| *set_state != at);
+        self.by_id.retain(|_, (idx, ..)| *idx != set_idx);
         actions.push(Action::SetRemoved { request_id, set: set_state.id, generation });
         for (kind, request_ids) in pending_by_kind(&set_state) {
             self.n_pending -= request_ids.len();
@@ -172,10 +176,11 @@ impl Worker {
         Ok(())
     }
 
+    /// Removes all pending operations and returns their ids in order of submission.
     pub(super) fn take_all_pending(&mut self) -> Vec<RequestId> {
         let mut request_ids: Vec<RequestId> = self.set_requests.drain(..).map(|(request_id, _)| request_id).collect();
         for set_state in self.set_states.iter_mut().flatten() {
-            request_ids.extend(set_state.names.iter_mut().filter_map(|name| Some(name.pending.take()?.request_id)));
+            request_ids.extend(set_state.tensors.iter_mut().filter_map(|name| Some(name.pending.take()?.request_id)));
             request_ids.extend(set_state.barrier.take().map(|(request_id, _)| request_id));
             request_ids.extend(set_state.join.take().map(|(request_id, _)| request_id));
         }
@@ -184,6 +189,7 @@ impl Worker {
         request_ids
     }
 
+    /// Removes the oldest pending request about process sets.
     fn finish_set_request(&mut self) -> Result<RequestId, ProtocolError> {
         let (request_id, _) =
             self.set_requests.pop_front().ok_or_else(|| ProtocolError::NotRequested("process set".into()))?;
@@ -196,18 +202,19 @@ impl Worker {
     }
 
     fn set_state_mut(&mut self, generation: SetGeneration) -> Result<&mut ProcessSetState, ProtocolError> {
-        let at = self.set_idx(generation)?;
-        Ok(self.set_states[at].as_mut().expect("looked up just now"))
+        let set_idx = self.set_idx(generation)?;
+        Ok(self.set_states[set_idx].as_mut().expect("looked up just now"))
     }
 }
 
+/// Pending operations of a set, by kind.
 fn pending_by_kind(set_state: &ProcessSetState) -> Vec<(Kind, Vec<RequestId>)> {
     let mut by_kind: Vec<(Kind, Vec<RequestId>)> = Vec::new();
     let mut note = |kind, request_id| match by_kind.iter_mut().find(|(cached, _)| *cached == kind) {
         Some((_, request_ids)) => request_ids.push(request_id),
         None => by_kind.push((kind, vec![request_id])),
     };
-    let pending = set_state.names.iter().filter_map(|name| name.pending.as_ref());
+    let pending = set_state.tensors.iter().filter_map(|name| name.pending.as_ref());
     pending.for_each(|pending| note(pending.request.kind, pending.request_id));
     set_state.barrier.iter().for_each(|(request_id, _)| note(Kind::Barrier, *request_id));
     set_state.join.iter().for_each(|(request_id, _)| note(Kind::Join, *request_id));
