@@ -1,4 +1,4 @@
-//! A process that joins and leaves a thousand worlds has as many files, threads and memory as after a few.
+//! Leak test: a process that connects and disconnects a thousand times does not accumulate file descriptors, threads or memory.
 
 mod ranks;
 
@@ -12,26 +12,27 @@ use corro_collectives::{Engine, Options, ReduceOp, Transport, World};
 use ranks::launch;
 
 const N_ROUNDS: u64 = 1000;
-/// By then everything that is kept for good is there.
-const SETTLED: u64 = 200;
+/// Round after which permanent allocations exist and the baseline is measured.
+const BASELINE_ROUND: u64 = 200;
 
+/// Resources of this process; memory in MiB.
 #[derive(Debug)]
-struct Held {
+struct ResourceUsage {
     n_files: usize,
     n_threads: usize,
     resident: usize,
     mapped: usize,
 }
 
-impl Held {
-    fn now() -> Held {
-        let count = |folder: &str| fs::read_dir(folder).expect("a process sees itself").count();
-        let status = fs::read_to_string("/proc/self/status").expect("a process sees itself");
+impl ResourceUsage {
+    fn now() -> ResourceUsage {
+        let count = |folder: &str| fs::read_dir(folder).expect("/proc/self is readable").count();
+        let status = fs::read_to_string("/proc/self/status").expect("/proc/self is readable");
         let kilobytes = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("the kernel says");
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("the kernel reports it");
             line.trim_start_matches(':').trim().trim_end_matches(" kB").parse::<usize>().expect("a number")
         };
-        Held {
+        ResourceUsage {
             n_files: count("/proc/self/fd"),
             n_threads: count("/proc/self/task"),
             resident: kilobytes("VmRSS") / 1024,
@@ -56,33 +57,33 @@ fn one_round(rank: usize, identity: &str, round: u64, settings: &Settings) {
 }
 
 #[test]
-fn nothing_grows_over_a_thousand_rounds() {
+fn resources_do_not_grow_over_a_thousand_rounds() {
     let identity = format!("rounds {}", std::process::id());
     let settings = Settings::from_variables(|_| None).expect("good settings");
-    // Everybody is out of a round, and the last threads of it have ended, when what is held is counted.
-    let together = Barrier::new(2);
+    // Resources are measured between two barriers, when both ranks have left the round and its threads have ended.
+    let barrier = Barrier::new(2);
     let began = Instant::now();
     std::thread::scope(|scope| {
         for rank in 0..2 {
-            let (identity, settings, together) = (&identity, &settings, &together);
+            let (identity, settings, barrier) = (&identity, &settings, &barrier);
             scope.spawn(move || {
-                let mut settled = None;
+                let mut baseline = None;
                 for round in 1..=N_ROUNDS {
                     one_round(rank, identity, round, settings);
-                    if round != SETTLED && round != N_ROUNDS {
+                    if round != BASELINE_ROUND && round != N_ROUNDS {
                         continue;
                     }
-                    together.wait();
+                    barrier.wait();
                     if rank == 0 {
-                        let held = Held::now();
-                        println!("after {round} rounds, {:.1?}: {held:?}", began.elapsed());
-                        let settled = settled.get_or_insert(Held::now());
-                        assert!(held.n_files <= settled.n_files + 4, "{settled:?} became {held:?}");
-                        assert!(held.n_threads <= settled.n_threads + 2, "{settled:?} became {held:?}");
-                        assert!(held.resident <= settled.resident + 40, "{settled:?} became {held:?}");
-                        assert!(held.mapped <= settled.mapped + 300, "{settled:?} became {held:?}");
+                        let usage = ResourceUsage::now();
+                        println!("after {round} rounds, {:.1?}: {usage:?}", began.elapsed());
+                        let baseline = baseline.get_or_insert(ResourceUsage::now());
+                        assert!(usage.n_files <= baseline.n_files + 4, "{baseline:?} became {usage:?}");
+                        assert!(usage.n_threads <= baseline.n_threads + 2, "{baseline:?} became {usage:?}");
+                        assert!(usage.resident <= baseline.resident + 40, "{baseline:?} became {usage:?}");
+                        assert!(usage.mapped <= baseline.mapped + 300, "{baseline:?} became {usage:?}");
                     }
-                    together.wait();
+                    barrier.wait();
                 }
             });
         }

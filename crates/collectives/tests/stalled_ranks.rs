@@ -1,18 +1,21 @@
-//! Ranks that are stopped: somebody says whom the others wait for, and when the rank goes on, all is well.
+//! Ranks stopped with SIGSTOP: other ranks report which rank they wait for, and the job continues when it resumes.
 
 mod processes;
 
 use processes::{Gang, hostname};
 
-const NEGOTIATED: (&str, &str) = ("RANK_DOOR", "negotiated");
-const DIRECT: (&str, &str) = ("RANK_DOOR", "direct");
+/// Ranks use the named API (`Engine`).
+const NAMED_API: (&str, &str) = ("RANK_DOOR", "negotiated");
+/// Ranks use the ordered API (`Communicator`).
+const ORDERED_API: (&str, &str) = ("RANK_DOOR", "direct");
 const TCP: (&str, &str) = ("CORRO_TRANSPORT", "tcp");
 const SHARED: (&str, &str) = ("CORRO_TRANSPORT", "shm");
-const SOON_TOLD: (&str, &str) = ("HOROVOD_STALL_CHECK_TIME_SECONDS", "1");
+/// Stall warnings after one second.
+const EARLY_WARNING: (&str, &str) = ("HOROVOD_STALL_CHECK_TIME_SECONDS", "1");
 
 #[test]
-fn rank_0_names_rank_host_and_tensor_of_who_is_missing() {
-    let mut gang = Gang::connected(3, &[NEGOTIATED, SOON_TOLD]);
+fn rank_0_reports_rank_host_and_tensor_of_a_stall() {
+    let mut gang = Gang::connected(3, &[NAMED_API, EARLY_WARNING]);
     gang.all_do("reduce first 10");
     gang.ranks[2].stop();
     gang.tell_all("reduce conv1.weight 10");
@@ -25,48 +28,48 @@ fn rank_0_names_rank_host_and_tensor_of_who_is_missing() {
 }
 
 #[test]
-fn a_stopped_coordinator_is_named_by_the_others() {
+fn a_stopped_coordinator_is_reported_by_the_others() {
     for transport in [SHARED, TCP] {
-        let mut gang = Gang::connected(3, &[NEGOTIATED, SOON_TOLD, transport]);
+        let mut gang = Gang::connected(3, &[NAMED_API, EARLY_WARNING, transport]);
         gang.all_do("reduce first 10");
         gang.ranks[0].stop();
         gang.tell_all("reduce waits 10");
         for rank in [1, 2] {
             let host = hostname();
-            let told = format!("rank {rank} on host {host} has been waiting for rank 0 on host {host} for");
-            gang.ranks[rank].complains(&told);
+            let warning = format!("rank {rank} on host {host} has been waiting for rank 0 on host {host} for");
+            gang.ranks[rank].complains(&warning);
         }
         gang.ranks[0].go_on();
         gang.all_say("done waits");
         gang.all_do("reduce after 10");
-        assert_eq!(gang.ranks[0].complaints(), "", "rank 0 was late, nobody else");
+        assert_eq!(gang.ranks[0].complaints(), "", "rank 0 was the stopped one and reports nothing");
         gang.leave();
     }
 }
 
 #[test]
-fn a_rank_stopped_amid_operations_is_named_with_what_is_done() {
+fn a_rank_stopped_during_operations_is_reported_with_the_tensor() {
     for (transport, victim) in [(SHARED, 1), (TCP, 2), (SHARED, 0)] {
-        let mut gang = Gang::connected(3, &[NEGOTIATED, SOON_TOLD, transport]);
+        let mut gang = Gang::connected(3, &[NAMED_API, EARLY_WARNING, transport]);
         gang.tell_all("again fc.bias 3000000");
         gang.all_say("busy");
         gang.ranks[victim].stop();
         let named = format!("waiting for rank {victim} on host {}", hostname());
         let missing = format!("{victim}: [fc.bias] on {}", hostname());
-        // It was stopped between two operations or inside of one: rank 0 or a neighbour tells.
+        // The rank was stopped between two operations or during one: rank 0 or a peer reports it.
         processes::until("somebody names the stopped rank and the tensor", || {
-            let told = gang.others(victim).map(|(_, rank)| rank.complaints()).collect::<Vec<_>>().join("\n");
-            let inside = told.lines().any(|line| line.contains(&named) && (line.contains("fc.bias") || victim == 0));
-            inside || told.contains(&missing)
+            let stderr = gang.others(victim).map(|(_, rank)| rank.complaints()).collect::<Vec<_>>().join("\n");
+            let inside = stderr.lines().any(|line| line.contains(&named) && (line.contains("fc.bias") || victim == 0));
+            inside || stderr.contains(&missing)
         });
         gang.ranks[victim].go_on();
     }
 }
 
 #[test]
-fn who_waits_in_the_direct_door_says_for_whom() {
+fn a_rank_waiting_in_the_ordered_api_reports_the_missing_rank() {
     for (transport, victim) in [(SHARED, 0), (TCP, 2)] {
-        let mut gang = Gang::connected(3, &[DIRECT, SOON_TOLD, transport]);
+        let mut gang = Gang::connected(3, &[ORDERED_API, EARLY_WARNING, transport]);
         gang.all_do("reduce first 10");
         gang.ranks[victim].stop();
         gang.tell_all("reduce waits 10");
@@ -81,9 +84,9 @@ fn who_waits_in_the_direct_door_says_for_whom() {
 }
 
 #[test]
-fn a_stall_ends_the_job_when_that_is_wanted() {
+fn a_stall_shuts_the_job_down_if_configured() {
     let wanted = ("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "2");
-    let mut gang = Gang::connected(3, &[NEGOTIATED, SOON_TOLD, wanted]);
+    let mut gang = Gang::connected(3, &[NAMED_API, EARLY_WARNING, wanted]);
     gang.all_do("reduce first 10");
     gang.ranks[1].stop();
     gang.tell_all("reduce stalled 10");
@@ -97,16 +100,16 @@ fn a_stall_ends_the_job_when_that_is_wanted() {
 }
 
 #[test]
-fn a_rank_stopped_amid_operations_is_not_waited_for_longer_than_wanted() {
-    let wanted = [SOON_TOLD, ("HOROVOD_GLOO_TIMEOUT_SECONDS", "2"), ("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "2")];
+fn the_operation_timeout_ends_the_wait_for_a_stopped_rank() {
+    let wanted = [EARLY_WARNING, ("HOROVOD_GLOO_TIMEOUT_SECONDS", "2"), ("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "2")];
     for transport in [SHARED, TCP] {
-        let mut gang = Gang::connected(3, &[&wanted[..], &[NEGOTIATED, transport]].concat());
+        let mut gang = Gang::connected(3, &[&wanted[..], &[NAMED_API, transport]].concat());
         gang.tell_all("again busy 3000000");
         gang.all_say("busy");
         gang.ranks[1].stop();
         for rank in [0, 2] {
             let failed = gang.ranks[rank].says("failed busy");
-            // Between two operations rank 0 ends the job, and has said why; inside of one, whoever waits does.
+            // Between two operations rank 0 shuts the job down after reporting the stall; during one, the waiting rank times out.
             let named = failed.contains("rank 1 on host") || failed.starts_with("Horovod has been shut down.");
             assert!(named, "{transport:?}: rank {rank}: {failed}");
         }

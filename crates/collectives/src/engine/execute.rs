@@ -1,5 +1,5 @@
-//! Does what the ranks have agreed on, with the tensors of this rank: brings small ones together, supplies zeros where this rank has joined,
-//! makes room for results. Entered by the driver.
+//! Execution of negotiated operations on this rank's tensors: packs small tensors into the fusion buffer, contributes zeros if this rank has
+//! joined, allocates results.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::engine::submission::{OutputBuffer, TensorTableEntry};
 use crate::error::{Error, InvalidArgument};
 use crate::reduce;
 
-/// One tensor, ours or zeros.
+/// One tensor of an operation. `entry` is `None` if this rank has joined and contributes zeros.
 struct TensorOp<'a> {
     tensor: &'a NegotiatedTensor,
     entry: Option<TensorTableEntry>,
@@ -22,6 +22,7 @@ struct TensorOp<'a> {
 }
 
 impl ProgressEngine {
+    /// Executes one operation on all these tensors, and completes or fails them.
     pub(super) fn execute(&mut self, set: SetId, key: FusionKey, tensors: &[NegotiatedTensor]) {
         let op = |tensor| {
             let tensor: &NegotiatedTensor = tensor;
@@ -36,7 +37,7 @@ impl ProgressEngine {
             self.world.shared.peer_table.begin_work(&tensor.response.name);
         }
         let Some(Some(communicator)) = self.sets.get_mut(&set) else {
-            debug_assert!(false, "only members are told to execute");
+            debug_assert!(false, "the coordinator sends operations only to members");
             return;
         };
         let fusion_buffer = &mut self.fusion_buffer;
@@ -56,13 +57,11 @@ impl ProgressEngine {
         self.publish_end(tensors, n_bytes as u64);
         match outcome {
             Ok(()) => {}
-            // All ranks were refused alike, before anything moved.
-            Err(Error::InvalidArgument(refused)) => {
-                fail_all(ops, &Err(EngineError::Failed(refused.to_string().into())))
-            }
+            // All ranks fail alike, before any data is transferred, so the engine stays usable.
+            Err(Error::InvalidArgument(refused)) => fail_all(ops, &EngineError::Failed(refused.to_string().into())),
             Err(error) => {
                 let text: Arc<str> = self.world.shared.peer_table.death().unwrap_or(error).to_string().into();
-                fail_all(ops, &Err(EngineError::Failed(text.clone())));
+                fail_all(ops, &EngineError::Failed(text.clone()));
                 self.shut_down_with(&text);
                 return;
             }
@@ -79,21 +78,21 @@ fn bytes_of(tensor: &NegotiatedTensor, key: FusionKey) -> usize {
     tensor.response.shape.iter().product::<u64>() as usize * key.dtype.size()
 }
 
-/// Ends what has not ended yet.
-fn fail_all(ops: Vec<TensorOp<'_>>, result: &Result<(), EngineError>) {
+/// Fails the tensors that are not complete.
+fn fail_all(ops: Vec<TensorOp<'_>>, error: &EngineError) {
     for mut op in ops {
-        fail_op(&mut op, result.clone());
+        fail_op(&mut op, error.clone());
     }
 }
 
-/// Ends one tensor that is ours, with nothing made for it.
-fn fail_op(op: &mut TensorOp<'_>, result: Result<(), EngineError>) {
+/// Fails one tensor, unless it is complete.
+fn fail_op(op: &mut TensorOp<'_>, error: EngineError) {
     if let Some(entry) = op.entry.take() {
-        entry.completion.complete_one(result, |_| {});
+        entry.completion.complete_one(Err(error), |_| {});
     }
 }
 
-/// Ends one tensor well, with what was made for it.
+/// Completes one tensor. `bytes` is the result if it is not in the caller's buffer.
 fn complete(op: &mut TensorOp<'_>, bytes: Option<Vec<u8>>, shape: &[u64], received: &[u64]) {
     let Some(entry) = op.entry.take() else { return };
     let index = entry.index;
@@ -121,7 +120,8 @@ fn allreduce(
         };
         match buffers {
             Some(mut buffers) => {
-                // SAFETY: the caller of the operation said that they hold so many bytes until it is done.
+                // SAFETY: the batch is one tensor. `Engine::submit` requires that its input and output hold `n_bytes` and stay valid until
+                // the operation is complete, which it is not yet.
                 unsafe {
                     if key.prescale != 1.0 {
                         buffers.copy_input_to_output(n_bytes);
@@ -136,7 +136,7 @@ fn allreduce(
                 pack_fusion_buffer(batch, fusion_buffer);
                 scale(key, fusion_buffer)?;
                 let at = fusion_buffer.as_mut_ptr();
-                // SAFETY: one vector.
+                // SAFETY: source and destination are the fusion buffer, which has `n_bytes` after packing.
                 unsafe { communicator.allreduce_raw(Buffers { src: at, dst: at }, n_bytes, reduction)? };
                 unpack_fusion_buffer(batch, fusion_buffer);
             }
@@ -146,7 +146,7 @@ fn allreduce(
     Ok(())
 }
 
-/// Where an operation can work without company.
+/// Buffers for executing a single tensor in place, without the fusion buffer. `None` if the result is to be allocated.
 fn unfused_buffers(entry: &TensorTableEntry) -> Option<Buffers> {
     match entry.buffers.output {
         OutputBuffer::SameSize(dst) => Some(Buffers { src: entry.buffers.input, dst }),
@@ -154,19 +154,19 @@ fn unfused_buffers(entry: &TensorTableEntry) -> Option<Buffers> {
     }
 }
 
-/// Copies the inputs of a run behind each other; zeros for those this rank has no input for.
+/// Copies the inputs of a batch into the fusion buffer; zeros for tensors without an entry.
 fn pack_fusion_buffer(batch: &[TensorOp<'_>], fusion_buffer: &mut Vec<u8>) {
     fusion_buffer.clear();
     for op in batch {
         match &op.entry {
-            // SAFETY: the caller of the operation said that the input holds so many bytes until it is done.
+            // SAFETY: `Engine::submit` requires that the input holds the `n_bytes` of the request's shape until the operation is complete.
             Some(entry) => fusion_buffer.extend_from_slice(unsafe { input_bytes(entry, op.n_bytes) }),
             None => fusion_buffer.resize(fusion_buffer.len() + op.n_bytes, 0),
         }
     }
 }
 
-/// Copies the results of a run to where they are wanted.
+/// Copies the results of a batch from the fusion buffer to their outputs and completes the tensors.
 fn unpack_fusion_buffer(batch: &mut [TensorOp<'_>], fusion_buffer: &[u8]) {
     let mut rest = fusion_buffer;
     for op in batch {
@@ -176,13 +176,14 @@ fn unpack_fusion_buffer(batch: &mut [TensorOp<'_>], fusion_buffer: &[u8]) {
     }
 }
 
-/// `result`: the bytes, unless they are already there.
+/// Completes one tensor whose result is `result`, or is already in the output if `None`.
 fn complete_with_result(op: &mut TensorOp<'_>, result: Option<&[u8]>) {
     let target = op.entry.as_ref().map(|entry| entry.buffers.output);
     let response = op.tensor.response.clone();
     match (target, result) {
         (Some(OutputBuffer::SameSize(dst)), Some(result)) => {
-            // SAFETY: the caller of the operation said that the output holds as many bytes as the input.
+            // SAFETY: `Engine::submit` requires that the output holds as many bytes as the input, which is the length of `result`. The fusion
+            // buffer does not overlap it.
             unsafe { std::ptr::copy_nonoverlapping(result.as_ptr(), dst, result.len()) };
             complete(op, None, &response.shape, &[]);
         }
@@ -193,13 +194,15 @@ fn complete_with_result(op: &mut TensorOp<'_>, result: Option<&[u8]>) {
     }
 }
 
+/// Input of a tensor.
+///
 /// # Safety
-/// The entry's input must hold `n_bytes`.
+/// The entry's input must point to `n_bytes` readable bytes that stay valid and unchanged while the slice is used.
 unsafe fn input_bytes(entry: &TensorTableEntry, n_bytes: usize) -> &[u8] {
     if n_bytes == 0 {
         return &[];
     }
-    // SAFETY: the caller's.
+    // SAFETY: the function's contract guarantees `n_bytes` readable bytes at this address, and 0 bytes are handled above.
     unsafe { std::slice::from_raw_parts(entry.buffers.input, n_bytes) }
 }
 
@@ -219,7 +222,7 @@ fn adasum(
     scale(key, fusion_buffer)?;
     let lengths: Vec<usize> = ops.iter().map(|op| op.n_bytes).collect();
     let ranges = contiguous_ranges(&lengths, 1);
-    // SAFETY: one vector, divided by these ranges.
+    // SAFETY: the ranges are consecutive parts of the fusion buffer, which has the sum of their lengths after packing.
     unsafe { communicator.adasum_raw(fusion_buffer.as_mut_ptr(), &ranges, key.dtype)? };
     scale(FusionKey { prescale: key.postscale, ..key }, fusion_buffer)?;
     unpack_fusion_buffer(ops, fusion_buffer);
@@ -234,25 +237,26 @@ fn allgather(communicator: &mut Communicator, key: FusionKey, op: &mut TensorOp<
     let own = parts[communicator.rank()].clone();
     let Some(entry) = &op.entry else { return Ok(()) };
     let mut output: Vec<u8> = Vec::new();
-    // Whoever has no room for what all brought takes part nevertheless: the others count on it.
+    // A rank whose buffer has the wrong size still takes part, because the other ranks depend on it.
     let (dst, fits) = match entry.buffers.output {
-        OutputBuffer::Gathered(at, room) if room == n_bytes => (at, true),
+        OutputBuffer::Gathered(at, capacity) if capacity == n_bytes => (at, true),
         target => {
             output.reserve_exact(n_bytes);
             (output.as_mut_ptr(), !matches!(target, OutputBuffer::Gathered(..)))
         }
     };
     let buffers = Buffers { src: entry.buffers.input.wrapping_sub(own.start), dst };
-    // SAFETY: there is room for all parts, and the input is the own one, there or apart.
+    // SAFETY: `dst` has `n_bytes`, the sum of all parts: the caller's buffer of exactly that size or the reserved vector. `src` is offset so
+    // that this rank's part is the input, which holds that part (`Engine::submit`).
     unsafe { communicator.allgather_raw(buffers, &parts)? };
     if !fits {
-        // Only for this rank, which goes on with what was agreed after it.
+        // Only this rank's call fails; the engine stays usable.
         let refused = EngineError::Failed(InvalidArgument::TooLarge { n_bytes }.to_string().into());
-        fail_op(op, Err(refused));
+        fail_op(op, refused);
         return Ok(());
     }
     if dst == output.as_mut_ptr() {
-        // SAFETY: all parts were written.
+        // SAFETY: `n_bytes` were reserved and the allgather has written all parts.
         unsafe { output.set_len(n_bytes) };
     }
     complete(op, Some(output), &response.shape, &[]);
@@ -273,7 +277,8 @@ fn broadcast(communicator: &mut Communicator, key: FusionKey, op: &mut TensorOp<
             fresh.as_mut_ptr()
         }
     };
-    // SAFETY: input and output hold so many bytes, said the caller of the operation, in the same place or apart.
+    // SAFETY: `Engine::submit` requires that input and output hold `n_bytes` and are either the same buffer or disjoint; an allocated output
+    // has `n_bytes` too.
     unsafe {
         if is_root {
             Buffers { src: entry.buffers.input, dst }.copy_input_to_output(n_bytes);
@@ -292,7 +297,8 @@ fn alltoall(communicator: &mut Communicator, key: FusionKey, op: &mut TensorOp<'
     let n_bytes = received.last().map_or(0, |part| part.end);
     let mut output: Vec<u8> = Vec::with_capacity(n_bytes);
     let Some(entry) = &op.entry else { return Ok(()) };
-    // SAFETY: the splits are within the input, said the member; the output has room for what comes.
+    // SAFETY: the worker has checked that the sum of the splits does not exceed the input's rows. The output's capacity is the sum of the
+    // received parts, all of which are written before its length is set.
     unsafe {
         communicator.alltoall_raw(entry.buffers.input, &sent, output.as_mut_ptr(), &received)?;
         output.set_len(n_bytes);
@@ -330,7 +336,8 @@ fn reducescatter(
             output.as_mut_ptr()
         }
     };
-    // SAFETY: the input holds all parts, said the caller of the operation; there is room for ours.
+    // SAFETY: the input holds all rows (`Engine::submit`, or the packed fusion buffer). The output has room for this rank's rows: in the
+    // caller's buffer, which is as large as the input, or in the allocated vector.
     unsafe { communicator.reducescatter_raw(input, out, &parts, reduction)? };
     let mut shape = response.shape.clone();
     if let Some(first) = shape.first_mut() {
@@ -340,10 +347,12 @@ fn reducescatter(
     Ok(())
 }
 
+/// Bytes of one row, a slice along the first dimension.
 fn row_bytes(shape: &[u64], key: FusionKey) -> usize {
     shape.iter().skip(1).product::<u64>() as usize * key.dtype.size()
 }
 
+/// Byte ranges of consecutive parts with these numbers of rows.
 fn row_parts(rows: &[u64], row_bytes: usize) -> Vec<Range<usize>> {
     let rows: Vec<usize> = rows.iter().map(|rows| *rows as usize).collect();
     contiguous_ranges(&rows, row_bytes)

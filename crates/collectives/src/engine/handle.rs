@@ -1,4 +1,4 @@
-//! What somebody who submitted an operation holds: its outcome, once there is one. Filled in by whoever drives the engine.
+//! Results of submitted operations. The thread that polls the progress engine fills them in; waiters sleep on a futex.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,22 +7,22 @@ use std::time::Duration;
 use crate::coordinator::{ProcessSet, ProcessSetError, SubmitError};
 use crate::transport::shm::step_sync::{sleep, wake};
 
-/// Why an operation has no result.
+/// Error of an operation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EngineError {
-    /// Nothing was asked of the others: what this rank gave is wrong.
+    /// This rank's submission is invalid; no other rank was involved.
     #[error(transparent)]
     Refused(#[from] SubmitError),
-    /// All ranks were asked, and cannot have or lose that process set; the engine goes on.
+    /// The ranks' requests to add or remove a process set are invalid or differ. The engine stays usable.
     #[error(transparent)]
     ProcessSet(#[from] ProcessSetError),
-    /// The ranks do not agree, a rank is gone, or the engine has ended; the text says which.
+    /// The ranks' requests do not match, a rank died, or the engine has shut down; the text says which.
     #[error("{0}")]
     Failed(Arc<str>),
 }
 
 impl EngineError {
-    /// An engine that has ended is no fault of the arguments.
+    /// Converts a submission error. A submission after shutdown is a failure, not an invalid argument.
     pub(crate) fn from_submit(error: SubmitError) -> EngineError {
         match error {
             SubmitError::Ended(text) => EngineError::Failed(text),
@@ -30,7 +30,7 @@ impl EngineError {
         }
     }
 
-    /// Wrong arguments (Python's ValueError); otherwise Horovod's internal error.
+    /// True for wrong arguments (Python's ValueError), false for Horovod's internal error.
     pub fn is_invalid_argument(&self) -> bool {
         match self {
             EngineError::Refused(refused) => refused.is_invalid_argument(),
@@ -40,55 +40,55 @@ impl EngineError {
     }
 }
 
-/// What an operation yields.
+/// Result of a call.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// Results that the engine made room for, one for each tensor of the call; the others are where they were wanted.
+    /// One for each tensor of the call. Results that were written to the caller's buffer have no bytes here.
     pub outputs: Vec<Output>,
-    /// Join: the global rank that came last.
+    /// Join: global rank that joined last.
     pub last_joined: Option<u32>,
-    /// Process sets that were added.
+    /// Added process sets.
     pub sets: Vec<ProcessSet>,
 }
 
-/// One tensor of it.
+/// Result of one tensor.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Output {
-    /// Empty when the result is where the caller wanted it.
+    /// Empty if the result is in the caller's buffer.
     pub bytes: Vec<u8>,
-    /// In elements, rows first.
+    /// Dimensions of the result.
     pub shape: Vec<u64>,
     /// Alltoall: rows received from each member.
     pub received: Vec<u64>,
 }
 
-/// Counts the calls that have ended among those it was given to, so that one thread can wait for whichever ends first. Wraps around.
+/// Counter of completed calls, which lets one thread wait for the first of several calls to complete. Wraps around.
 #[derive(Debug, Default)]
 pub struct CompletionEvent {
-    n_ended: AtomicU32,
+    n_completed: AtomicU32,
 }
 
 impl CompletionEvent {
-    /// To be read before looking at the handles, and given to [`crate::Engine::wait_event`] afterwards: nothing is missed between.
+    /// Current count. Read it before checking the handles and pass it to [`crate::Engine::wait_event`]; no completion in between is missed.
     pub fn count(&self) -> u32 {
-        self.n_ended.load(Ordering::SeqCst)
+        self.n_completed.load(Ordering::SeqCst)
     }
 
-    /// Ends the waiting as if a call had ended, to have the waiter look at what is new.
+    /// Wakes the waiter as if a call had completed.
     pub fn notify(&self) {
-        self.n_ended.fetch_add(1, Ordering::SeqCst);
-        wake(&self.n_ended);
+        self.n_completed.fetch_add(1, Ordering::SeqCst);
+        wake(&self.n_completed);
     }
 
-    /// Sleeps on a futex until the count is not `seen`, or for a while. May return early.
-    pub fn sleep(&self, seen: u32, nap: Duration) {
-        sleep(&self.n_ended, seen, nap);
+    /// Sleeps on a futex until the count differs from `seen`, for at most `timeout`. May return early.
+    pub fn sleep(&self, seen: u32, timeout: Duration) {
+        sleep(&self.n_completed, seen, timeout);
     }
 }
 
-/// One call: several tensors when it is a group.
+/// Completion of one call, which has several tensors if it is a group.
 pub(crate) struct Completion {
-    /// 0 while pending. What waiters sleep on.
+    /// 0 while pending, 1 afterwards. Waiters sleep on it as a futex.
     done: AtomicU32,
     state: Mutex<State>,
     event: Option<Arc<CompletionEvent>>,
@@ -101,24 +101,24 @@ struct State {
 }
 
 impl Completion {
-    /// Pending until so many tensors have ended: not at all for none.
+    /// Pending until this many tensors are complete; complete at once for none.
     pub fn new(n_tensors: usize) -> Arc<Completion> {
         Completion::with_event(n_tensors, None)
     }
 
-    /// As [`Slot::new`]; the event counts the call when it ends.
+    /// As [`Completion::new`]; the event counts the call when it completes.
     pub fn with_event(n_tensors: usize, event: Option<Arc<CompletionEvent>>) -> Arc<Completion> {
         let outcome = Outcome { outputs: vec![Output::default(); n_tensors], ..Outcome::default() };
         let state = State { n_pending: n_tensors, outcome, error: None };
         Arc::new(Completion { done: AtomicU32::new(u32::from(n_tensors == 0)), state: Mutex::new(state), event })
     }
 
-    /// Never waits.
+    /// True once the result is available. Never blocks.
     pub fn is_done(&self) -> bool {
         self.done.load(Ordering::Acquire) != 0
     }
 
-    /// One tensor of the call has come to its end. The first error is the call's, when all have ended.
+    /// Completes one tensor of the call. The call completes with its last tensor; its error is the first one.
     pub fn complete_one(&self, result: Result<(), EngineError>, change: impl FnOnce(&mut Outcome)) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         match result {
@@ -134,7 +134,7 @@ impl Completion {
         }
     }
 
-    /// Fails the call whatever of it is pending.
+    /// Fails the whole call, including pending tensors.
     pub fn fail(&self, error: EngineError) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.error.get_or_insert(error);
@@ -151,12 +151,12 @@ impl Completion {
         }
     }
 
-    /// Sleeps for a while, or until it is done.
-    pub fn sleep(&self, nap: Duration) {
-        sleep(&self.done, 0, nap);
+    /// Sleeps until the call completes, for at most `timeout`.
+    pub fn sleep(&self, timeout: Duration) {
+        sleep(&self.done, 0, timeout);
     }
 
-    /// Once it is done.
+    /// Result of a completed call. Only the first call gets the outputs.
     pub fn take_outcome(&self) -> Result<Outcome, EngineError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         match state.error.clone() {

@@ -1,6 +1,5 @@
-//! What can be said to a caller at once, without the others and without whoever drives: which process sets there are, which names are in
-//! flight, whether the engine has ended. Calls that do not wait enter before they ask; the driver tells what has changed. Holds its lock
-//! for moments only, so that a caller never waits for an operation.
+//! Submission-time checks that need no lock of the progress engine: known process set, duplicate name in flight, shutdown. Asynchronous
+//! submissions pass them first. The lock here is held only briefly, so a caller never waits for a running operation.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -8,21 +7,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use crate::coordinator::{Request, SetId, SubmitError, validate_request};
 use crate::engine::handle::Completion;
 
+/// Process sets and names in flight, as far as submitters need to know them.
 pub struct SubmissionTable {
     rank: u32,
     state: Mutex<State>,
 }
 
 struct State {
-    /// Ascending ranks.
+    /// Global ranks of each set, ascending.
     sets: HashMap<SetId, Arc<[u32]>>,
-    /// Calls that may have ended meanwhile.
+    /// Names in flight. Entries of completed calls are removed lazily.
     names: HashMap<(SetId, Arc<str>), Weak<Completion>>,
-    /// Names there may be before those that have ended are looked for.
+    /// Number of names from which completed calls are removed.
     sweep_at: usize,
     ended: Option<Arc<str>>,
 }
 
+/// Smallest number of names that triggers the removal of completed calls.
 const MIN_SWEEP_NAMES: usize = 1024;
 
 impl SubmissionTable {
@@ -36,7 +37,7 @@ impl SubmissionTable {
         SubmissionTable { rank, state: Mutex::new(state) }
     }
 
-    /// Refuses what the member would refuse, all or nothing; then the names are in flight until the slot is done.
+    /// Performs the worker's submission checks on all requests. On success the names are in flight until the completion is done.
     pub fn admit(
         &self,
         requests: &mut [Request],
@@ -79,19 +80,22 @@ impl SubmissionTable {
         Ok(())
     }
 
+    /// Registers a process set.
     pub fn add_set(&self, set: SetId, ranks: &[u32]) {
         self.lock().sets.insert(set, ranks.into());
     }
 
+    /// Removes a process set.
     pub fn remove_set(&self, set: SetId) {
         self.lock().sets.remove(&set);
     }
 
+    /// Rejects all further submissions with this text. The first text counts.
     pub fn shut_down(&self, text: &Arc<str>) {
         self.lock().ended.get_or_insert_with(|| text.clone());
     }
 
-    /// By id.
+    /// Registered sets, ordered by id.
     pub fn sets(&self) -> Vec<(SetId, Arc<[u32]>)> {
         let mut sets: Vec<_> = self.lock().sets.iter().map(|(set, ranks)| (*set, ranks.clone())).collect();
         sets.sort_by_key(|(set, _)| *set);
@@ -103,7 +107,7 @@ impl SubmissionTable {
     }
 }
 
-/// Whoever has it in hand holds it until it is done.
+/// True if the call is neither complete nor dropped.
 fn is_pending(completion: &Weak<Completion>) -> bool {
     completion.upgrade().is_some_and(|completion| !completion.is_done())
 }
@@ -143,11 +147,11 @@ mod tests {
         first.complete_one(Ok(()), |_| {});
         in_flight.admit(&mut [reduction("x")], false, &second).expect("the first is done");
         drop(second);
-        in_flight.admit(&mut [reduction("x")], false, &first).expect("nobody has the second in hand any more");
+        in_flight.admit(&mut [reduction("x")], false, &first).expect("the second was dropped");
     }
 
     #[test]
-    fn a_group_enters_as_a_whole_or_not_at_all() {
+    fn a_group_is_admitted_as_a_whole_or_not_at_all() {
         let in_flight = SubmissionTable::new(0, 2);
         let completion = Completion::new(1);
         in_flight.admit(&mut [reduction("b")], false, &completion).expect("new");
@@ -161,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_are_known_between_opening_and_closing() {
+    fn sets_are_known_from_adding_to_removal() {
         let in_flight = SubmissionTable::new(0, 3);
         let (completion, set) = (Completion::new(1), SetId(1));
         let kind = Kind::Allgather;
@@ -179,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_enters_after_the_end() {
+    fn nothing_is_admitted_after_shutdown() {
         let in_flight = SubmissionTable::new(0, 1);
         in_flight.shut_down(&"over".into());
         in_flight.shut_down(&"again".into());
@@ -188,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_have_ended_are_swept() {
+    fn completed_names_are_removed() {
         let in_flight = SubmissionTable::new(0, 1);
         for n in 0..10 * MIN_SWEEP_NAMES {
             let completion = Completion::new(1);

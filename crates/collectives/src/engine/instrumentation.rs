@@ -1,4 +1,5 @@
-//! What the engine shows of itself: timeline, log lines, tuning. The driver tells it what happens; it decides nothing.
+//! Timeline, log and autotuning of the engine. Receives events from the progress engine and never affects its decisions, except for tuned
+//! parameters.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -13,11 +14,12 @@ use crate::observe::recorder::Recorder;
 use crate::observe::timeline::Timeline;
 use crate::settings::{LogLevel, Settings, TimelineSetting};
 
+/// Timelines, autotuner and log of one engine.
 pub struct Instrumentation {
     pub timeline: Arc<Timeline>,
-    /// What is asked for from outside.
+    /// Recordings requested from outside the process.
     pub recorder: Recorder,
-    /// On rank 0, when asked for.
+    /// On rank 0, if `HOROVOD_AUTOTUNE` is set.
     autotune: Option<Autotune<BufWriter<File>>>,
     level: LogLevel,
     hides_time: bool,
@@ -62,21 +64,21 @@ impl Instrumentation {
         let log = settings.autotune.log.as_ref().and_then(|path| match File::create(path) {
             Ok(file) => Some(BufWriter::new(file)),
             Err(error) => {
-                self.log(LogLevel::Error, &format!("{} cannot be written: {error}", path.display()));
+                self.log(LogLevel::Error, &format!("cannot create the autotune log {}: {error}", path.display()));
                 None
             }
         });
         Autotune::new(config, initial, log)
     }
 
-    /// Has the coordinator note events exactly while the timeline is on. Before it receives requests, so that the first
-    /// operation after a start is noted.
+    /// Enables the coordinator's events while the timeline is on. Called before requests are received, so that the first operation after
+    /// a start is recorded.
     pub fn enable_negotiation_events(&self, coordinator: &mut Coordinator) {
         coordinator.events().set_enabled(self.timeline.is_on());
     }
 
-    /// Writes what the coordinator noted to the timeline, with the time of this moment: called in every turn, so that a
-    /// name's negotiation begins when the first rank has asked, not when all have.
+    /// Writes the coordinator's events to the timeline with the current time. Called in every poll, so that a negotiation starts at the first
+    /// rank's request and not at the last one's.
     pub fn write_negotiation_events(&self, coordinator: &mut Coordinator) {
         for event in coordinator.events().drain() {
             match event {
@@ -87,6 +89,7 @@ impl Instrumentation {
         }
     }
 
+    /// An operation starts.
     pub fn on_begin(&self, kind: Kind, tensors: &[NegotiatedTensor]) {
         if self.level <= LogLevel::Trace {
             let names: Vec<&str> = tensors.iter().map(|tensor| &*tensor.response.name).collect();
@@ -100,6 +103,7 @@ impl Instrumentation {
         }
     }
 
+    /// An operation is over.
     pub fn on_end(&self, key: FusionKey, tensors: &[NegotiatedTensor]) {
         for timeline in self.timelines() {
             for tensor in tensors {
@@ -110,13 +114,13 @@ impl Instrumentation {
         }
     }
 
-    /// Those that are on.
+    /// Timelines that are on.
     fn timelines(&self) -> impl Iterator<Item = &Timeline> {
         [&*self.timeline, &self.recorder.timeline].into_iter().filter(|timeline| timeline.is_on())
     }
 
-    /// This rank asks for something. A recording shows from here on how long it waits for the others; the user's timeline has that
-    /// from the coordinator, for all ranks.
+    /// This rank submits requests. A recording shows how long they wait for the other ranks; the user's timeline gets this from the
+    /// coordinator, for all ranks.
     pub fn on_request(&self, requests: &[Request]) {
         if self.recorder.timeline.is_on() {
             for request in requests {
@@ -125,7 +129,7 @@ impl Instrumentation {
         }
     }
 
-    /// New parameters, when they change.
+    /// Reports an allreduce to the autotuner; returns new parameters if it changes them.
     pub fn record_reduction(&mut self, kind: Kind, tensors: &[NegotiatedTensor], n_bytes: usize) -> Option<Tuning> {
         let autotune = self.autotune.as_mut().filter(|_| kind == Kind::Allreduce)?;
         let names: Vec<&str> = tensors.iter().map(|tensor| &*tensor.response.name).collect();
@@ -136,6 +140,7 @@ impl Instrumentation {
         })
     }
 
+    /// Logs autotuned parameters.
     pub fn on_tuning(&self, tuning: Tuning) {
         let (bytes, cycle) = (tuning.fusion_threshold, Duration::from_secs_f64(tuning.cycle_time_ms.max(0.0) / 1e3));
         self.log(LogLevel::Debug, &format!("tuned: fusion threshold {bytes} bytes, cycle time {cycle:?}"));
@@ -149,7 +154,7 @@ impl Instrumentation {
         self.log(LogLevel::Error, text);
     }
 
-    /// Up to info on standard output, above on standard error, as Horovod does.
+    /// Writes a log line: up to info to stdout, above to stderr, as Horovod does.
     pub fn log(&self, level: LogLevel, text: &str) {
         if level < self.level {
             return;
@@ -157,7 +162,7 @@ impl Instrumentation {
         let time = if self.hides_time { String::new() } else { format!("{} ", time_of_day()) };
         let (level_name, rank) = (level_name(level), self.rank);
         let line = format!("[{time}{level_name}] rank {rank}: {text}\n");
-        // Nobody may be reading any more, which is no reason to stop.
+        // A closed pipe must not stop the engine.
         let _ = if level <= LogLevel::Info {
             std::io::stdout().write_all(line.as_bytes())
         } else {
@@ -165,13 +170,14 @@ impl Instrumentation {
         };
     }
 
+    /// Finishes all files.
     pub fn stop(&mut self) {
         self.recorder.finish();
         if let Err(error) = self.timeline.stop() {
             self.log(LogLevel::Error, &error_chain(&error));
         }
         if let Some(error) = self.autotune.take().and_then(|mut autotune| autotune.take_log_error()) {
-            self.log(LogLevel::Error, &format!("what was tuned could not be written: {error}"));
+            self.log(LogLevel::Error, &format!("cannot write the autotune log: {error}"));
         }
     }
 }
@@ -180,7 +186,7 @@ pub fn micros_since_1970() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64)
 }
 
-/// An error with its causes, in one line.
+/// Message of an error and its causes, in one line.
 pub fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -209,7 +215,7 @@ fn level_name(level: LogLevel) -> &'static str {
     }
 }
 
-/// As Horovod names what happens within an operation.
+/// Horovod's name of the activity within an operation.
 fn activity_name(kind: Kind) -> &'static str {
     match kind {
         Kind::Allreduce | Kind::Adasum => "GLOO_ALLREDUCE",

@@ -1,8 +1,11 @@
-//! The negotiated door: operations by name, in any order, from any thread; the ranks agree on what is ready everywhere. Horovod's semantics.
+//! Named API with Horovod's semantics: operations are submitted by name, in any order and from any thread, and are executed once all ranks
+//! have submitted them.
 //!
-//! There is one driver, which takes turns (`driver`), and whoever waits for a result drives: a call that waits for its own result
-//! needs no change of thread. The engine's own thread drives when nobody waits. `perform` does what is agreed, `handle`
-//! carries outcomes, `calls` is what people call, `desk` refuses what needs no driver to be refused, `observed` and `shown` show what happens.
+//! One progress engine (`progress`) behind a lock does the work. A thread that waits for a result polls it, so a blocking call needs no
+//! thread switch. The engine's own thread polls while operations are pending and nobody waits.
+//!
+//! `ops` is the public API, `submission` the data of a call, `handle` its result. `in_flight` rejects invalid submissions without the lock of
+//! the progress engine. `execute` runs negotiated operations. `instrumentation` and `status_publisher` feed timeline, log and status.
 
 mod execute;
 pub mod handle;
@@ -36,75 +39,77 @@ use crate::transport::control::channel::{ControlChannel, Waker};
 use crate::world::World;
 use crate::world_state::WorldState;
 
-/// Why an engine did not start.
+/// Error of starting an engine.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The launcher's variables are wrong or contradict each other.
-    #[error("the place of this process in the job is not clear")]
+    /// The launcher's environment variables are invalid or contradict each other.
+    #[error("cannot determine the rank of this process from the launcher's environment variables")]
     Launch(#[from] LaunchError),
-    /// One of [`crate::settings`]' variables.
-    #[error("a setting of the engine cannot be used")]
+    /// An environment variable of [`crate::settings`] is invalid.
+    #[error("invalid setting of the engine")]
     Settings(#[from] SettingsError),
-    /// Within the launch's timeout.
+    /// The ranks did not connect within the launch's timeout.
     #[error("the ranks did not come together")]
     Connect(#[from] ConnectError),
-    /// The ranks were given different sets, or impossible ones.
+    /// The process sets are invalid or differ between ranks.
     #[error("the process sets could not be registered")]
     Sets(#[source] EngineError),
 }
 
-/// The negotiated door of this rank, for all its threads. What it can do is in [`calls`].
+/// Engine of this rank, shared by all its threads. Its operations are in [`ops`].
 ///
-/// Dropping it shuts down the engines of *all* ranks, as in Horovod: whatever others still wait for fails. Let all ranks pass a
-/// [barrier](Engine::barrier) before if they may be in the midst of something.
+/// Dropping it shuts down the engines of *all* ranks, as in Horovod, and the pending operations of other ranks fail. Call
+/// [`Engine::barrier`] on all ranks first if operations may be pending.
 pub struct Engine {
     state: Arc<EngineState>,
-    /// Gone after the end.
+    /// `None` after shutdown.
     thread: Mutex<Option<JoinHandle<()>>>,
     in_flight: Arc<SubmissionTable>,
     homogeneous: bool,
     place: RankInfo,
     pub(crate) timeline: Arc<Timeline>,
-    /// What is recorded on request from outside.
+    /// Timeline recorded on request from outside the process.
     pub(crate) recorded: Arc<Timeline>,
     pub(crate) shm_steps: Arc<ShmStepStats>,
     pub(crate) world: Arc<WorldState>,
 }
 
+/// State shared between the engine's thread and waiting threads.
 struct EngineState {
     progress: Mutex<ProgressEngine>,
     submissions: Mutex<Vec<Submission>>,
     waker: Arc<Waker>,
-    /// Somebody drives and is awake.
+    /// True while a thread polls the progress engine and is awake.
     is_progressing: AtomicBool,
     is_ending: AtomicBool,
+    /// Polls without progress before a polling thread yields its core.
     max_idle_polls: u32,
 }
 
-/// The longest sleep of whoever drives.
+/// Longest sleep of the polling thread; bounds how late housekeeping runs.
 const MAX_SLEEP: Duration = Duration::from_millis(50);
-/// How long somebody sleeps who waits while another drives; it is woken when its result is there.
+/// Longest sleep of a thread that waits while another one polls. Completion wakes it earlier.
 const WAITER_SLEEP: Duration = Duration::from_millis(5);
+/// `sched_yield` calls without progress before the polling thread sleeps.
 const YIELDS_BEFORE_SLEEP: u32 = 100;
-/// A turn takes as long as so many looks at a flag. The rank that is waited for may share this core until the kernel moves one of them:
-/// what is spent before the first yield is then added to every call.
+/// Cost of one poll of the progress engine, in spins on a flag. Converts the spin limit to polls. The rank that is waited for may share this
+/// core until the scheduler moves one of them; time spent before the first yield is then added to every call.
 const SPINS_PER_POLL: u32 = 8;
-/// How long the end is asked for of a coordinator that does not answer, before this rank ends alone.
+/// Deadline for the coordinator's shutdown message; after it this rank shuts down alone.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Engine {
-    /// From the environment: the place from the launcher's variables, the settings from those in [`crate::settings`]. Collective over
-    /// all ranks; alone when no launcher has set any.
+    /// Starts an engine from the environment: rank and peers from the launcher's variables, settings from those of [`crate::settings`].
+    /// Collective over all ranks. Without launcher variables the process is the only rank.
     ///
     /// # Errors
-    /// When a variable cannot be used, or the ranks do not come together within the launch's timeout (30 s unless
-    /// `HOROVOD_GLOO_TIMEOUT_SECONDS` says otherwise).
+    /// If a variable is invalid, or the ranks do not connect within the launch's timeout (30 s, or `HOROVOD_GLOO_TIMEOUT_SECONDS`).
     pub fn start() -> Result<Engine, StartError> {
         Engine::start_with(&Launch::from_environment()?, &Settings::from_environment()?, &[])
     }
 
-    /// As [`Engine::start`], from what is given. `sets`: process sets to begin with, as global ranks, the same on every rank; their ids
-    /// count from 1. Collective over all ranks.
+    /// As [`Engine::start`], with explicit launch and settings. `sets` are the initial process sets as lists of global ranks, the same on
+    /// every rank; they get the ids 1, 2, and so on. Collective over all ranks.
     pub fn start_with(launch: &Launch, settings: &Settings, sets: &[Vec<u32>]) -> Result<Engine, StartError> {
         let engine = Engine::in_world(World::connect(launch, &Options::from_settings(settings)?)?, settings)?;
         if !sets.is_empty() {
@@ -113,7 +118,7 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Over ranks that are already connected. Collective over all ranks.
+    /// Starts an engine on ranks that are already connected. Collective over all ranks.
     pub fn in_world(world: World, settings: &Settings) -> Result<Engine, StartError> {
         let shared = &world.shared;
         let place = shared.rank_info.clone();
@@ -125,8 +130,9 @@ impl Engine {
         let timeline = instrumentation.timeline.clone();
         let shared = shared.clone();
         let RankInfo { size, local_rank, local_size, hostname, .. } = &place;
-        let here = format!("one of {size}, number {local_rank} of {local_size} on host {hostname}: all are connected");
-        instrumentation.log(LogLevel::Info, &here);
+        let connected =
+            format!("connected to all {size} ranks; local rank {local_rank} of {local_size} on host {hostname}");
+        instrumentation.log(LogLevel::Info, &connected);
         let worker = Worker::new(WorkerConfig {
             rank: place.rank as u32,
             size: place.size as u32,
@@ -137,7 +143,7 @@ impl Engine {
         let homogeneous = config.homogeneous;
         let coordinator = (place.rank == 0).then(|| {
             let mut coordinator = Coordinator::new(config);
-            // From the first request on.
+            // Enabled before the first request, so that no event is missed.
             coordinator.events().set_enabled(timeline.is_on());
             coordinator
         });
@@ -174,35 +180,35 @@ impl Engine {
         Ok(Engine { state, thread, in_flight, homogeneous, place, timeline, recorded, shm_steps, world: shared })
     }
 
-    /// Where this rank is: in the job, on its host, among the hosts.
+    /// Rank and size of this process in the job and on its host.
     pub fn rank_info(&self) -> &RankInfo {
         &self.place
     }
 
-    /// Whether every host has as many ranks.
+    /// True if every host has the same number of ranks.
     pub fn is_homogeneous(&self) -> bool {
         self.homogeneous
     }
 
-    /// The process sets there are now, by id, with their ranks; the first is the global one.
+    /// Registered process sets with their ranks, by id. The first is the global set.
     pub fn sets(&self) -> Vec<(SetId, Arc<[u32]>)> {
         self.in_flight.sets()
     }
 
-    /// Started and stopped while the engine runs; written by rank 0.
+    /// Horovod timeline of the job. Rank 0 writes it; it can be started and stopped at any time.
     pub fn timeline(&self) -> &Arc<Timeline> {
         &self.timeline
     }
 
-    /// Hands something to the engine, and makes sure that somebody drives.
-    fn enqueue(&self, enqueue: Submission) {
-        self.enqueue_without_wake(enqueue);
+    /// Queues a submission and makes sure that a thread polls.
+    fn enqueue(&self, submission: Submission) {
+        self.enqueue_without_wake(submission);
         self.state.ensure_progress();
     }
 
-    /// For a caller that waits at once, and so drives itself.
-    fn enqueue_without_wake(&self, enqueue: Submission) {
-        self.state.submissions.lock().unwrap_or_else(PoisonError::into_inner).push(enqueue);
+    /// Queues a submission for a caller that waits next and therefore polls itself.
+    fn enqueue_without_wake(&self, submission: Submission) {
+        self.state.submissions.lock().unwrap_or_else(PoisonError::into_inner).push(submission);
     }
 
     fn wait(&self, completion: &Completion) -> Result<Outcome, EngineError> {
@@ -210,9 +216,8 @@ impl Engine {
         completion.take_outcome()
     }
 
-    /// Ends the engine on all ranks, not only on this one: whatever is pending anywhere fails, and whatever is asked afterwards. Returns
-    /// when this rank's engine has ended; others need not call it. Threads that wait for something get the error. Does nothing the second
-    /// time.
+    /// Shuts down the engines of all ranks, not only of this one. Pending and later operations fail on every rank, and waiting threads get
+    /// the error. Returns when this rank's engine has stopped; other ranks need not call it. The second call does nothing.
     pub fn shut_down(&self) {
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(thread) = thread.take() else { return };
@@ -231,7 +236,7 @@ impl Drop for Engine {
 }
 
 impl EngineState {
-    /// Whoever sleeps is woken; whoever is awake will see.
+    /// Makes sure that a new submission is seen: wakes the polling thread if it sleeps, or the engine's thread if none polls.
     fn ensure_progress(&self) {
         if self.is_progressing.load(Ordering::SeqCst) {
             self.waker.wake();
@@ -240,7 +245,7 @@ impl EngineState {
         }
     }
 
-    /// Until it is done, or the deadline has passed.
+    /// Waits for a completion or the deadline, polling the progress engine unless another thread does.
     fn wait(&self, completion: &Completion, deadline: Option<Instant>) {
         let is_over = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
         let mut n_spins = 0;
@@ -251,7 +256,9 @@ impl EngineState {
                     self.release(progress);
                 }
                 Err(TryLockError::Poisoned(_)) => {
-                    completion.fail(EngineError::Failed("the engine has ended by a defect; see its message".into()));
+                    completion.fail(EngineError::Failed(
+                        "the engine has stopped after a panic; see the panic message".into(),
+                    ));
                 }
                 Err(TryLockError::WouldBlock) => {
                     n_spins += 1;
@@ -266,7 +273,7 @@ impl EngineState {
         }
     }
 
-    /// As [`Inner::wait`], for any call that the event counts. False when the engine has ended by a panic.
+    /// As [`EngineState::wait`], until the event's count differs from `seen`. False if the engine has stopped after a panic.
     fn wait_event(&self, event: &CompletionEvent, seen: u32, deadline: Instant) -> bool {
         let is_over = || event.count() != seen || Instant::now() >= deadline;
         let mut n_spins = 0;
@@ -296,11 +303,12 @@ impl EngineState {
         let deadline = Instant::now() + SHUTDOWN_TIMEOUT;
         self.progress_until(&mut progress, |progress| progress.ended.is_some() || Instant::now() >= deadline, true);
         progress.shut_down_with(SHUTDOWN_MESSAGE);
-        // What the others have to hear from here must be on its way.
+        // The coordinator's shutdown messages to other ranks must be sent before this process may exit.
         progress.flush_outgoing();
     }
 
-    /// Takes turns until `done`, or, when that is not `worth_waiting`, until there is nothing to do.
+    /// Polls until `done`. If not `blocks`, returns also when there has been no progress for a while. Otherwise spins, yields, then
+    /// sleeps between polls.
     fn progress_until(&self, progress: &mut ProgressEngine, done: impl Fn(&ProgressEngine) -> bool, blocks: bool) {
         self.is_progressing.store(true, Ordering::SeqCst);
         self.waker.rouse();
@@ -336,8 +344,8 @@ impl EngineState {
         }
     }
 
-    /// Gives the seat up. When this rank still waits for something, whoever brings it wakes the engine's own thread; otherwise
-    /// nobody needs to.
+    /// Stops polling and releases the lock. If this rank still has pending operations, incoming messages wake the engine's thread from now
+    /// on; otherwise no wake-up is needed.
     fn release(&self, progress: MutexGuard<'_, ProgressEngine>) {
         self.is_progressing.store(false, Ordering::SeqCst);
         let waits = progress.has_pending() || progress.coordinates_other_sets();
@@ -346,7 +354,8 @@ impl EngineState {
         }
         let mail = waits && progress.has_incoming();
         drop(progress);
-        // Only now: whoever asked before found the seat taken, and whoever asks from here on finds it free.
+        // Checked after releasing the lock: a submitter that came earlier found the lock taken and relies on this check; one that comes
+        // later finds `is_progressing` false and wakes the engine's thread itself.
         if mail || self.has_submissions() {
             self.waker.force();
         }
@@ -363,7 +372,7 @@ impl EngineState {
         !self.submissions.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    /// The engine's own thread.
+    /// Body of the engine's thread.
     fn run_thread(&self) {
         while !self.is_ending.load(Ordering::SeqCst) {
             let seen = self.waker.seen();
@@ -400,12 +409,12 @@ fn config(world: &World, settings: &Settings) -> Config {
     }
 }
 
-/// `HOROVOD_THREAD_AFFINITY`: one core for each local rank.
+/// Pins the engine's thread as `HOROVOD_THREAD_AFFINITY` says: one core for each local rank.
 fn pin(cores: &[usize], local_rank: usize) {
     if let Some(core) = cores.get(local_rank) {
         let mut set = rustix::thread::CpuSet::new();
         set.set(*core);
-        // A core that is not there is no reason to fail.
+        // Affinity is an optimisation: a core that does not exist is not an error.
         let _ = rustix::thread::sched_setaffinity(None, &set);
     }
 }

@@ -1,5 +1,5 @@
-//! The engine's one turn: takes what was asked, talks to the coordinator, does what is agreed. Held by one thread at a time: the engine's
-//! own, or one that waits for a result. Nothing here waits, but for the operations themselves.
+//! Progress engine: each poll accepts submissions, exchanges messages with the coordinator and executes negotiated operations. One thread at
+//! a time polls: the engine's own, or one that waits for a result. Only the operations themselves block.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,36 +20,42 @@ use crate::settings::LogLevel;
 use crate::transport::control::channel::ControlChannel;
 use crate::world::World;
 
+/// Interval between stall checks on rank 0.
+const STALL_CHECK_INTERVAL: Duration = Duration::from_millis(500);
+
+/// State of the engine that only the polling thread uses.
 pub struct ProgressEngine {
     pub(super) world: World,
     pub(super) worker: Worker,
     in_flight: Arc<SubmissionTable>,
-    /// On rank 0.
+    /// On global rank 0 only.
     pub(super) coordinator: Option<Coordinator>,
     control_channel: ControlChannel,
+    /// Communicator of each process set; `None` if this rank is not a member.
     pub(super) sets: HashMap<SetId, Option<Communicator>>,
     pub(super) tensor_table: HashMap<RequestId, TensorTableEntry>,
-    /// Calls that are no tensors.
-    ops: HashMap<RequestId, Arc<Completion>>,
+    /// Pending calls without tensors: barriers, joins, process sets.
+    calls: HashMap<RequestId, Arc<Completion>>,
     pub(super) instrumentation: Instrumentation,
     pub(super) status: EngineStatus,
     pub(super) shm_steps: Arc<ShmStepStats>,
     pub(super) fusion_buffer: Vec<u8>,
+    /// Zero of the times passed to coordinator, worker and status.
     pub(super) began: Instant,
-    /// Scratch.
+    /// Outgoing frame. This and the next three are kept for their allocations.
     frame: Vec<u8>,
     received: Vec<(usize, Vec<u8>)>,
     actions: Vec<Action>,
     to_self: Vec<ToWorker>,
-    /// Why there is nothing more to be done.
+    /// Reason of the shutdown, once the engine has shut down.
     pub(super) ended: Option<Arc<str>>,
     last_stall_check: Duration,
-    /// `HOROVOD_GLOO_TIMEOUT_SECONDS`, for what all ranks have begun.
+    /// Timeout of operations that all ranks have started. `HOROVOD_GLOO_TIMEOUT_SECONDS`.
     silence_limit: Duration,
 }
 
 impl ProgressEngine {
-    #[expect(clippy::too_many_arguments, reason = "each is given once, by the one who starts the engine")]
+    #[expect(clippy::too_many_arguments, reason = "called once, when the engine starts")]
     pub fn new(
         world: World,
         worker: Worker,
@@ -72,7 +78,7 @@ impl ProgressEngine {
             control_channel,
             sets: HashMap::from([(SetId::GLOBAL, Some(global))]),
             tensor_table: HashMap::new(),
-            ops: HashMap::new(),
+            calls: HashMap::new(),
             instrumentation,
             fusion_buffer: Vec::new(),
             began,
@@ -86,7 +92,7 @@ impl ProgressEngine {
         }
     }
 
-    /// Whether anything was done: then there may be more.
+    /// One poll. True if it made progress; there may be more to do then.
     pub fn poll_once(&mut self, submissions: &mut Vec<Submission>) -> bool {
         let mut busy = !submissions.is_empty();
         for submission in submissions.drain(..) {
@@ -112,7 +118,7 @@ impl ProgressEngine {
         busy
     }
 
-    /// Now and then, when there is nothing to do: has somebody died, does somebody let others wait?
+    /// Periodic work when idle: detects dead peers, checks for stalls, publishes the status.
     pub fn housekeeping(&mut self) {
         if self.ended.is_some() {
             return;
@@ -121,7 +127,7 @@ impl ProgressEngine {
             self.shut_down_with(&error.to_string());
             return;
         }
-        // Without the coordinator nothing is agreed any more; it says so before it leaves, unless it was in a hurry.
+        // Without the coordinator nothing can be negotiated. It sends a shutdown before it exits, unless it had no time.
         if self.world.rank() != 0 && self.world.shared.peer_table.is_gone(0) && !self.control_channel.is_pending() {
             self.shut_down_with(SHUTDOWN_MESSAGE);
             return;
@@ -130,7 +136,7 @@ impl ProgressEngine {
         let now = self.began.elapsed();
         self.status.set_pending(self.worker.n_pending(), now);
         self.publish_if_due(now);
-        if now < self.last_stall_check + Duration::from_millis(500) {
+        if now < self.last_stall_check + STALL_CHECK_INTERVAL {
             return;
         }
         self.last_stall_check = now;
@@ -142,21 +148,22 @@ impl ProgressEngine {
         }
     }
 
-    /// Whether this rank waits for anything.
+    /// True if this rank has pending operations.
     pub fn has_pending(&self) -> bool {
         self.worker.n_pending() > 0
     }
 
-    /// Whether others may need this rank though it waits for nothing: it coordinates sets it is not in, or is about to end.
+    /// True if other ranks may need this rank's coordinator even if it has no pending operations: for process sets it is not a member of.
     pub fn coordinates_other_sets(&self) -> bool {
         self.coordinator.is_some() && self.sets.len() > 1
     }
 
+    /// True if messages have arrived and are not processed.
     pub fn has_incoming(&self) -> bool {
         self.control_channel.is_pending()
     }
 
-    /// Before this rank goes: what others have to hear. Not for long, if they do not listen.
+    /// Waits until all outgoing messages are sent, at most one second.
     pub fn flush_outgoing(&mut self) {
         let deadline = Instant::now() + Duration::from_secs(1);
         while !self.control_channel.is_sent() && Instant::now() < deadline {
@@ -164,7 +171,7 @@ impl ProgressEngine {
         }
     }
 
-    /// Everything fails, now and later.
+    /// Shuts this rank's engine down: pending and later operations fail with the text.
     pub fn shut_down_with(&mut self, text: &str) {
         if self.ended.is_some() {
             return;
@@ -173,19 +180,20 @@ impl ProgressEngine {
         self.fail_all(text.into());
     }
 
-    /// Also what was agreed on and is not performed any more: the member has forgotten it already.
+    /// Fails all pending operations, including negotiated ones that are not executed yet; the worker no longer knows these.
     fn fail_all(&mut self, text: Arc<str>) {
         let error = EngineError::Failed(text.clone());
-        // First, so that whoever hears of it and asks again is told at once.
+        // First, so that a caller that sees its operation fail and submits again gets this error at once.
         self.in_flight.shut_down(&text);
         self.ended = Some(text);
         let tensors = self.tensor_table.drain().map(|(_, entry)| entry.completion);
-        let waiting: Vec<Arc<Completion>> = tensors.chain(self.ops.drain().map(|(_, completion)| completion)).collect();
+        let waiting: Vec<Arc<Completion>> =
+            tensors.chain(self.calls.drain().map(|(_, completion)| completion)).collect();
         for completion in waiting {
             completion.complete_one(Err(error.clone()), |_| {});
         }
         let text = self.ended.as_deref().unwrap_or_default();
-        self.instrumentation.log(LogLevel::Debug, &format!("the engine has ended: {text}"));
+        self.instrumentation.log(LogLevel::Debug, &format!("the engine has shut down: {text}"));
         self.instrumentation.stop();
         self.status.close();
     }
@@ -207,7 +215,7 @@ impl ProgressEngine {
             Submission::RemoveSet { set, completion } => (completion, self.worker.remove_set(set, now)),
         };
         match request_id {
-            Ok(request_id) => drop(self.ops.insert(request_id, completion)),
+            Ok(request_id) => drop(self.calls.insert(request_id, completion)),
             Err(error) => completion.fail(EngineError::from_submit(error)),
         }
     }
@@ -254,6 +262,7 @@ impl ProgressEngine {
         );
     }
 
+    /// Sends the worker's messages to the coordinator. True if there were any.
     fn send_requests(&mut self, now: Duration) -> bool {
         let mut sent = false;
         self.frame.clear();
@@ -270,6 +279,7 @@ impl ProgressEngine {
         sent
     }
 
+    /// Processes incoming messages. True if any bytes were transferred.
     fn receive(&mut self, now: Duration) -> bool {
         let received = &mut self.received;
         let progressed = self.control_channel.deliver(|rank, message| received.push((rank, message.to_vec())));
@@ -283,7 +293,7 @@ impl ProgressEngine {
                 None => decode_responses(&mut self.worker, &message, &mut self.actions),
             };
             if let Err(error) = outcome {
-                protocol_error = Some(format!("rank {rank} sent what cannot be understood: {error}"));
+                protocol_error = Some(format!("received an invalid message from rank {rank}: {error}"));
             }
         }
         if let Some(text) = protocol_error {
@@ -292,7 +302,7 @@ impl ProgressEngine {
         progressed
     }
 
-    /// Lets the coordinator, if it is here, tell everybody what it has decided.
+    /// Sends the coordinator's responses to all ranks. Rank 0 only.
     fn send_responses(&mut self) {
         let Some(coordinator) = &mut self.coordinator else { return };
         self.instrumentation.write_negotiation_events(coordinator);
@@ -356,7 +366,7 @@ impl ProgressEngine {
                 self.complete_call(request_id, |_| {});
             }
             Action::SetRefused { request_id, error } => {
-                if let Some(completion) = self.ops.remove(&request_id) {
+                if let Some(completion) = self.calls.remove(&request_id) {
                     completion.complete_one(Err(error.into()), |_| {});
                 }
             }
@@ -370,24 +380,27 @@ impl ProgressEngine {
         }
     }
 
+    /// Completes a call without tensors.
     fn complete_call(&mut self, request_id: RequestId, change: impl FnOnce(&mut crate::engine::handle::Outcome)) {
-        if let Some(completion) = self.ops.remove(&request_id) {
+        if let Some(completion) = self.calls.remove(&request_id) {
             completion.complete_one(Ok(()), change);
         }
     }
 
+    /// Fails pending operations.
     pub(super) fn fail(&mut self, request_ids: &[RequestId], text: &str) {
         let error = EngineError::Failed(text.into());
         for request_id in request_ids {
             if let Some(entry) = self.tensor_table.remove(request_id) {
                 entry.completion.complete_one(Err(error.clone()), |_| {});
-            } else if let Some(completion) = self.ops.remove(request_id) {
+            } else if let Some(completion) = self.calls.remove(request_id) {
                 completion.complete_one(Err(error.clone()), |_| {});
             }
         }
     }
 }
 
+/// Passes each message of a frame to the worker; returns the first error.
 fn decode_responses(worker: &mut Worker, message: &[u8], actions: &mut Vec<Action>) -> Result<(), String> {
     let mut rejected = None;
     decode_to_worker(message, |message| {

@@ -1,5 +1,5 @@
-//! Keeps what is seen of this rank from outside up to date (`observe::status`), and records what is asked for there. The driver enters around every operation and when it looks
-//! around; most times nothing is due.
+//! Publishes the engine's status (`observe::status`) before and after operations and during housekeeping, and starts the recordings that
+//! are requested through it. Rate-limited: most calls do nothing.
 
 use std::time::Duration;
 

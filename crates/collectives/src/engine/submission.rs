@@ -1,4 +1,4 @@
-//! What waits in the engine: who asked, where its bytes are, and where the result is wanted.
+//! Submissions from API threads to the progress engine, and the buffers of their tensors.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -6,48 +6,50 @@ use std::sync::Arc;
 use crate::coordinator::Request;
 use crate::engine::handle::Completion;
 
-/// Where a tensor of a call is, and where its result is wanted.
+/// Input and output of one tensor.
 #[derive(Clone, Copy, Debug)]
 pub struct TensorBuffers {
-    /// `n_bytes` that can be read.
+    /// Address of `n_bytes` readable bytes.
     pub input: *const u8,
-    /// As the request's shape says.
+    /// Size of the input: elements of the request's shape times the dtype's size.
     pub n_bytes: usize,
-    /// For the result.
+    /// Destination of the result.
     pub output: OutputBuffer,
 }
 
-/// Where a result goes.
+/// Destination of a result.
 #[derive(Clone, Copy, Debug)]
 pub enum OutputBuffer {
-    /// There; it has as many bytes as the input. May be the input itself. A reducescatter leaves this rank's rows at their place among all.
+    /// Buffer of the input's size; may be the input itself. A reducescatter writes this rank's rows at their offset in the full tensor.
     SameSize(*mut u8),
-    /// Of an allgather: there, if everybody's elements are so many bytes. The input may be in its place among them.
+    /// Allgather: buffer of this many bytes for all ranks' parts. The input may lie at its own offset in it. The operation fails on this
+    /// rank if the parts have a different total size.
     Gathered(*mut u8, usize),
-    /// The engine makes room, when it knows how much.
+    /// The engine allocates the result once its size is known.
     Allocate,
 }
 
-// SAFETY: the addresses are the caller's promise that they stay good, and nobody else's, until the call is done.
+// SAFETY: `Engine::submit` requires that the buffers stay valid and are not accessed by others until the operation is complete, so
+// the progress engine may use them from any thread.
 unsafe impl Send for TensorBuffers {}
 
-/// Something of the caller's, such as the owner of a tensor's memory, that is dropped when the engine needs the tensor no more.
+/// Owner of a tensor's memory. The engine drops it when it no longer uses the tensor.
 pub type BufferOwner = Option<Arc<dyn Any + Send + Sync>>;
 
-/// What is known of an agreed-on tensor of this rank.
+/// Entry of the tensor table (Horovod's term): a pending tensor of this rank.
 pub(crate) struct TensorTableEntry {
     pub buffers: TensorBuffers,
     pub completion: Arc<Completion>,
-    /// Which of the call's tensors.
+    /// Index of the tensor in its call.
     pub index: usize,
-    /// Whatever must live until the end.
-    #[expect(dead_code, reason = "held to be dropped with the entry")]
+    /// Keeps the memory alive until the operation is complete.
+    #[expect(dead_code, reason = "dropped with the entry")]
     pub owner: BufferOwner,
 }
 
-/// What is asked of the engine by other threads.
+/// Submission from an API thread.
 pub(crate) enum Submission {
-    /// As many places as requests.
+    /// Operations on tensors, with one element of `buffers` for each request.
     Tensors {
         requests: Vec<Request>,
         buffers: Vec<TensorBuffers>,

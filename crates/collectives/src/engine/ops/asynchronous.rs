@@ -1,7 +1,7 @@
-//! Calls that do not wait: vectors are handed over, and come back with [`Engine::finish`], or what became of them does. What an
-//! operation does, and what members have to pass, is said where it is called to wait, beside and in `grouped`.
+//! Non-blocking operations. They take ownership of vectors; [`Engine::finish`] returns the results. Each operation follows the rules of its
+//! blocking version in [`super`] or [`super::grouped`].
 //!
-//! The engine itself keeps what was handed over until it needs it no more, so that a call nobody waits for ends like any other.
+//! The engine owns the vectors until the operation is complete, so an operation whose result is dropped completes like any other.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -20,21 +20,22 @@ use crate::engine::ops::request_builders::{allreduce_request, reducescatter_requ
 use crate::engine::ops::{Handle, Reduce};
 use crate::engine::submission::{BufferOwner, TensorBuffers};
 
-/// A call under way whose result will be an `R`; [`Engine::finish`] of the engine it came from brings it. Dropped before, the
-/// operation goes on, and its memory is freed when it has ended.
-#[must_use = "the result, and whether there is one, comes with Engine::finish"]
+/// Result of a non-blocking operation, obtained with [`Engine::finish`] of the same engine. If it is dropped, the operation continues and its
+/// memory is freed on completion.
+#[must_use = "Engine::finish returns the result or the error"]
 pub struct PendingResult<R> {
-    /// Or why nobody was asked.
+    /// Error if the submission was invalid.
     in_flight: Result<InFlight<R>, EngineError>,
 }
 
+/// Submitted operation and the conversion of its result.
 struct InFlight<R> {
     handle: Handle,
     convert: Box<dyn FnOnce(Outcome) -> R + Send>,
 }
 
 impl<R> PendingResult<R> {
-    /// Whether [`Engine::finish`] would return at once. Never waits, and need not be called for the operation to go on.
+    /// True if [`Engine::finish`] would return at once. Never blocks; the operation makes progress without it.
     pub fn poll(&self) -> bool {
         self.in_flight.as_ref().map_or(true, |in_flight| in_flight.handle.is_done())
     }
@@ -55,13 +56,13 @@ impl<R: 'static> PendingResult<R> {
 }
 
 impl Engine {
-    /// As [`Engine::allreduce`], without waiting.
+    /// Non-blocking [`Engine::allreduce`].
     pub fn allreduce_async<T: Element>(&self, name: &str, data: Vec<T>, reduce: Reduce) -> PendingResult<Vec<T>> {
         let request = allreduce_request(name, T::DTYPE, data.len(), reduce);
         self.submit_in_place(vec![request], vec![data]).map(single_tensor)
     }
 
-    /// As [`Engine::allreduce_compressed`], without waiting.
+    /// Non-blocking [`Engine::allreduce_compressed`].
     pub fn allreduce_compressed_async(
         &self,
         name: &str,
@@ -80,7 +81,7 @@ impl Engine {
         })
     }
 
-    /// Of bytes that are elements of `dtype`.
+    /// Allreduce of bytes that are elements of `dtype`, without waiting.
     pub(crate) fn allreduce_compressed_bytes(
         &self,
         name: &str,
@@ -92,7 +93,7 @@ impl Engine {
         self.submit_in_place(vec![request], vec![compressed]).map(single_tensor)
     }
 
-    /// As [`Engine::broadcast`], without waiting.
+    /// Non-blocking [`Engine::broadcast`].
     pub fn broadcast_async<T: Element>(
         &self,
         name: &str,
@@ -104,13 +105,13 @@ impl Engine {
         self.submit_in_place(vec![request], vec![data]).map(single_tensor)
     }
 
-    /// As [`Engine::allgather`], without waiting.
+    /// Non-blocking [`Engine::allgather`].
     pub fn allgather_async<T: Element>(&self, name: &str, data: Vec<T>, set: SetId) -> PendingResult<Vec<T>> {
         let request = allgather_request(name, &data, set);
         self.submit_allocating(vec![request], vec![data]).map(|outcome| output_elements(&outcome.outputs[0]))
     }
 
-    /// As [`Engine::alltoall`], without waiting.
+    /// Non-blocking [`Engine::alltoall`].
     pub fn alltoall_async<T: Element>(
         &self,
         name: &str,
@@ -124,7 +125,7 @@ impl Engine {
             .map(|mut outcome| (output_elements(&outcome.outputs[0]), std::mem::take(&mut outcome.outputs[0].received)))
     }
 
-    /// As [`Engine::reducescatter`], without waiting.
+    /// Non-blocking [`Engine::reducescatter`].
     pub fn reducescatter_async<T: Element>(
         &self,
         name: &str,
@@ -140,7 +141,7 @@ impl Engine {
         }
     }
 
-    /// Combines `data` of all ranks where it is, without waiting; afterwards only this rank's [`Engine::share`] is good. Sum and average only.
+    /// Reducescatter in place, without waiting: afterwards only this rank's [`Engine::shard`] of the result is valid. Sum and average only.
     pub(crate) fn reducescatter_in_place<T: Element>(
         &self,
         name: &str,
@@ -153,7 +154,7 @@ impl Engine {
         }
     }
 
-    /// As [`Engine::grouped_allreduce`], without waiting.
+    /// Non-blocking [`Engine::grouped_allreduce`].
     pub fn grouped_allreduce_async<T: Element>(
         &self,
         name: &str,
@@ -164,7 +165,7 @@ impl Engine {
         self.submit_in_place(requests, tensors)
     }
 
-    /// As [`Engine::grouped_allgather`], without waiting.
+    /// Non-blocking [`Engine::grouped_allgather`].
     pub fn grouped_allgather_async<T: Element>(
         &self,
         name: &str,
@@ -175,7 +176,7 @@ impl Engine {
         self.submit_allocating(requests, tensors).map(|outcome| all_output_elements(&outcome))
     }
 
-    /// As [`Engine::grouped_reducescatter`], without waiting.
+    /// Non-blocking [`Engine::grouped_reducescatter`].
     pub fn grouped_reducescatter_async<T: Element>(
         &self,
         name: &str,
@@ -191,28 +192,28 @@ impl Engine {
         }
     }
 
-    /// Waits for a call, driving the engine meanwhile. After an error what was handed over is gone.
+    /// Waits for an operation and makes the engine progress meanwhile. After an error the vectors are lost.
     pub fn finish<R>(&self, pending: PendingResult<R>) -> Result<R, EngineError> {
         let in_flight = pending.in_flight?;
         let outcome = self.synchronize(&in_flight.handle)?;
         Ok((in_flight.convert)(outcome))
     }
 
-    /// For results that are written over what was handed over.
+    /// Submits operations whose results overwrite the inputs.
     fn submit_in_place<T: Element>(
         &self,
         requests: Vec<Request>,
         mut tensors: Vec<Vec<T>>,
     ) -> PendingResult<Vec<Vec<T>>> {
         let buffers: Vec<TensorBuffers> = tensors.iter_mut().map(|tensor| in_place_buffers(tensor)).collect();
-        let held = Arc::new(Mutex::new(tensors));
-        let in_flight = self.submit_owned(requests, buffers, Some(held.clone()));
-        // The engine may still hold it for a moment, but writes no more.
-        let convert = move |_| std::mem::take(&mut *held.lock().unwrap_or_else(PoisonError::into_inner));
+        let owner = Arc::new(Mutex::new(tensors));
+        let in_flight = self.submit_owned(requests, buffers, Some(owner.clone()));
+        // The engine may still hold the owner for a moment, but no longer writes to the vectors.
+        let convert = move |_| std::mem::take(&mut *owner.lock().unwrap_or_else(PoisonError::into_inner));
         PendingResult { in_flight: in_flight.map(|handle| InFlight { handle, convert: Box::new(convert) }) }
     }
 
-    /// For results that the engine makes room for.
+    /// Submits operations whose results the engine allocates.
     fn submit_allocating<T: Element>(&self, requests: Vec<Request>, tensors: Vec<Vec<T>>) -> PendingResult<Outcome> {
         let buffers: Vec<TensorBuffers> = tensors.iter().map(|tensor| allocate_output(tensor)).collect();
         let in_flight = self.submit_owned(requests, buffers, Some(Arc::new(tensors)));
@@ -221,7 +222,7 @@ impl Engine {
         }
     }
 
-    /// `keeps` owns the vectors that the places lie in.
+    /// Submits operations on the vectors that `owner` owns.
     fn submit_owned(
         &self,
         requests: Vec<Request>,
@@ -229,12 +230,13 @@ impl Engine {
         owner: BufferOwner,
     ) -> Result<Handle, EngineError> {
         let grouped = requests.len() > 1;
-        // SAFETY: the memory of vectors stays where it is when they move, the engine drops what it keeps when it needs the tensors no
-        // more, and nobody else takes them out before the outcome is there.
+        // SAFETY: moving a vector does not move its heap memory. The engine holds `owner` until it no longer uses the buffers, and
+        // the vectors are taken out of it only after completion.
         unsafe { self.submit(requests, buffers, grouped, owner) }
     }
 }
 
+/// The only tensor of a submission.
 fn single_tensor<T>(mut tensors: Vec<Vec<T>>) -> Vec<T> {
-    tensors.pop().expect("one was handed over")
+    tensors.pop().expect("one tensor was submitted")
 }

@@ -1,9 +1,9 @@
-//! Groups: several tensors of one type in one call that waits, released together or not at all. What holds for one tensor (see beside)
-//! holds for each of them.
+//! Grouped operations: several tensors of one type in one blocking call, executed together or not at all. Each tensor follows the rules of the
+//! single operation.
 //!
-//! All members pass as many tensors, in the same order; those of a group called `name` are known to errors and timelines as
-//! `name_1of3`, `name_2of3` and so on. When one of them cannot be done, the call fails, and results that were wanted in place may or
-//! may not be there. A group of none is done at once, and nobody hears of it.
+//! All members pass the same number of tensors in the same order. Errors and timelines call the tensors of a group `name` as Horovod does:
+//! `name_1of3`, `name_2of3` and so on. If one tensor fails, the call fails, and in-place results of the others may or may not be written. An
+//! empty group completes at once, without the other ranks.
 
 use crate::coordinator::{Request, SetId, SubmitError};
 use crate::dtype::Element;
@@ -17,7 +17,7 @@ use crate::engine::ops::request_builders::{
 use crate::engine::submission::TensorBuffers;
 
 impl Engine {
-    /// As [`Engine::allreduce`] of each tensor, in place. Each has the same number of elements on all members.
+    /// [`Engine::allreduce`] of each tensor, in place. Each has the same number of elements on all members.
     pub fn grouped_allreduce<T: Element>(
         &self,
         name: &str,
@@ -26,11 +26,11 @@ impl Engine {
     ) -> Result<(), EngineError> {
         let requests = allreduce_requests(name, tensors.iter().map(|tensor| &**tensor), reduce);
         let buffers = tensors.iter_mut().map(|tensor| in_place_buffers(tensor)).collect();
-        // SAFETY: the slices are borrowed until the call is done.
+        // SAFETY: the slices are borrowed until the call returns, and their lengths are those of the requests.
         unsafe { self.submit_and_wait(requests, buffers).map(drop) }
     }
 
-    /// As [`Engine::allgather`] of each tensor; the results in the same order. Members may bring different lengths of each.
+    /// [`Engine::allgather`] of each tensor; the results are in the same order. Lengths may differ between members.
     pub fn grouped_allgather<T: Element>(
         &self,
         name: &str,
@@ -39,12 +39,12 @@ impl Engine {
     ) -> Result<Vec<Vec<T>>, EngineError> {
         let requests = allgather_requests(name, tensors.iter().copied(), set);
         let buffers: Vec<TensorBuffers> = tensors.iter().map(|tensor| allocate_output(tensor)).collect();
-        // SAFETY: the slices are borrowed until the call is done.
+        // SAFETY: the slices are borrowed until the call returns, and their lengths are those of the requests.
         let outcome = unsafe { self.submit_and_wait(requests, buffers)? };
         Ok(all_output_elements(&outcome))
     }
 
-    /// As [`Engine::reducescatter`] of each tensor, given with the elements of one row of it; this rank's shares in the same order.
+    /// [`Engine::reducescatter`] of each tensor, given with its row length in elements; returns this rank's parts in the same order.
     pub fn grouped_reducescatter<T: Element>(
         &self,
         name: &str,
@@ -53,7 +53,7 @@ impl Engine {
     ) -> Result<Vec<Vec<T>>, EngineError> {
         let requests = reducescatter_requests(name, tensors.iter().copied(), reduce)?;
         let buffers: Vec<TensorBuffers> = tensors.iter().map(|(tensor, _)| allocate_output(tensor)).collect();
-        // SAFETY: the slices are borrowed until the call is done.
+        // SAFETY: the slices are borrowed until the call returns, and their lengths are those of the requests.
         let outcome = unsafe { self.submit_and_wait(requests, buffers)? };
         Ok(all_output_elements(&outcome))
     }
@@ -77,7 +77,7 @@ pub(super) fn allgather_requests<'t, T: Element>(
     tensors.zip(group_names).map(|(tensor, name)| allgather_request(&name, tensor, set)).collect()
 }
 
-/// Tensors with the elements of a row.
+/// Requests for tensors given with their row length in elements.
 pub(super) fn reducescatter_requests<'t, T: Element>(
     name: &str,
     tensors: impl ExactSizeIterator<Item = (&'t [T], usize)>,

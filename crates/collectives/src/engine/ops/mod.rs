@@ -1,13 +1,13 @@
-//! What people call: typed slices for calls that wait (those of one tensor are here, groups in [`grouped`]), vectors that are handed over
-//! for calls that do not ([`asynchronous`]), and addresses for bindings. All of them name their operation; ranks may call in any order.
+//! Public operations of the engine: blocking calls on slices (single tensors here, groups in [`grouped`]), non-blocking calls that own their
+//! vectors ([`asynchronous`]), and calls on raw buffers for language bindings. Every operation has a name; ranks may call in any order.
 //!
-//! All operations are collective over the members of a process set ([`SetId::GLOBAL`]: all ranks): one is done when every member has asked
-//! for it under the same name. A name may be used again as soon as its operation has ended on this rank. Lengths are in elements,
-//! roots are global ranks, and what is empty is fine.
+//! All operations are collective over the members of a process set ([`SetId::GLOBAL`] is all ranks): an operation is executed when every
+//! member has submitted it under the same name. A name can be reused once its operation is complete on this rank. Lengths are in elements,
+//! roots are global ranks, empty tensors are allowed.
 //!
-//! Errors are the same for all. [`EngineError::Refused`]: this rank's arguments are wrong, or the name is in flight here; nobody else
-//! heard of it. [`EngineError::Failed`]: the members do not agree (all of them get Horovod's text, and the engine goes on), a rank died
-//! (it is named), or some rank has shut the engine down; after the last two everything fails.
+//! All operations have the same errors. [`EngineError::Refused`]: this rank's arguments are invalid, or the name is in flight here; no other
+//! rank is involved. [`EngineError::Failed`]: the members' requests do not match (all of them get Horovod's message, and the engine stays
+//! usable), a rank died (the text names it), or a rank has shut the engine down. After the last two all operations fail.
 
 pub mod asynchronous;
 pub mod grouped;
@@ -30,53 +30,53 @@ use crate::engine::ops::request_builders::{allreduce_request, reducescatter_requ
 use crate::engine::submission::{BufferOwner, OutputBuffer, Submission, TensorBuffers};
 use crate::op::ReduceOp;
 
-/// How a reduction is done. All members say the same.
+/// Parameters of a reduction, the same on all members.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reduce {
-    /// What is computed.
+    /// Reduce operation.
     pub op: ReduceOp,
-    /// Each rank's input is multiplied with it.
+    /// Factor of each rank's input.
     pub prescale: f64,
-    /// The result is multiplied with it, beside the division of an average.
+    /// Factor of the result, in addition to the division of an average.
     pub postscale: f64,
-    /// Over whom.
+    /// Process set.
     pub set: SetId,
 }
 
 impl Reduce {
-    /// Over all ranks, unscaled.
+    /// Average over all ranks, unscaled.
     pub const AVERAGE: Reduce = Reduce { op: ReduceOp::Average, prescale: 1.0, postscale: 1.0, set: SetId::GLOBAL };
-    /// Over all ranks, unscaled.
+    /// Sum over all ranks, unscaled.
     pub const SUM: Reduce = Reduce { op: ReduceOp::Sum, ..Reduce::AVERAGE };
 }
 
-/// A call that was not waited for. For [`Engine::synchronize`] of the engine it came from.
+/// Handle of a non-blocking call, for [`Engine::synchronize`] of the same engine.
 pub struct Handle {
     completion: Arc<Completion>,
 }
 
 impl Handle {
-    /// Whether the outcome is there. Never waits, and need not be called for the operation to go on.
+    /// True once the result is available. Never blocks; the operation makes progress without it.
     pub fn is_done(&self) -> bool {
         self.completion.is_done()
     }
 
-    /// What came of a call that is done; only the first time with its outputs.
+    /// Result of a completed call. Only the first call gets the outputs.
     pub fn outcome(&self) -> Result<Outcome, EngineError> {
-        debug_assert!(self.is_done(), "wait first");
+        debug_assert!(self.is_done(), "the call is pending");
         self.completion.take_outcome()
     }
 }
 
 impl Engine {
-    /// Combines `data` of all members, element by element, in place. They pass the same number of elements of the same type.
+    /// Allreduce in place. All members pass the same number of elements of the same type.
     pub fn allreduce<T: Element>(&self, name: &str, data: &mut [T], reduce: Reduce) -> Result<(), EngineError> {
         let request = allreduce_request(name, T::DTYPE, data.len(), reduce);
-        // SAFETY: the slice is borrowed until the call is done.
+        // SAFETY: the slice is borrowed until the call returns, and its length is that of the request.
         unsafe { self.submit_and_wait(vec![request], vec![in_place_buffers(data)]).map(drop) }
     }
 
-    /// As [`Engine::allreduce`], leaving `input` as it is. `output` has its length.
+    /// Allreduce of `input` into `output`, which has the same length.
     pub fn allreduce_into<T: Element>(
         &self,
         name: &str,
@@ -92,11 +92,11 @@ impl Engine {
             output: OutputBuffer::SameSize(bytes_of_mut(output).as_mut_ptr()),
             ..allocate_output(input)
         };
-        // SAFETY: the slices, of one length, are borrowed until the call is done.
+        // SAFETY: the slices have the same length and are borrowed until the call returns.
         unsafe { self.submit_and_wait(vec![request], vec![buffers]).map(drop) }
     }
 
-    /// As [`Engine::allreduce`], with values that travel in half precision. All members compress alike.
+    /// Allreduce whose values are transferred in half precision. All members use the same compression.
     pub fn allreduce_compressed(
         &self,
         name: &str,
@@ -110,45 +110,46 @@ impl Engine {
         let mut compressed = Vec::new();
         narrow(data, dtype, &mut compressed);
         let request = allreduce_request(name, dtype, data.len(), reduce);
-        // SAFETY: the vector, of elements of that type, is there until the call is done.
+        // SAFETY: the vector holds elements of `dtype` and lives in this function until the call is complete.
         unsafe { self.submit_and_wait(vec![request], vec![in_place_buffers(&mut compressed)])? };
         widen(&compressed, dtype, data);
         Ok(())
     }
 
-    /// Everybody's `data`, one after the other in the order of ranks. They may be of different lengths.
+    /// Concatenation of all members' `data` in rank order. Lengths may differ.
     pub fn allgather<T: Element>(&self, name: &str, data: &[T], set: SetId) -> Result<Vec<T>, EngineError> {
-        // SAFETY: the slice is borrowed until the call is done.
+        // SAFETY: the slice is borrowed until the call returns, and its length is that of the request.
         let outcome =
             unsafe { self.submit_and_wait(vec![allgather_request(name, data, set)], vec![allocate_output(data)])? };
         Ok(output_elements(&outcome.outputs[0]))
     }
 
-    /// The elements of `n` that are this rank's when all ranks share them out: the first get one more when they do not divide evenly.
+    /// This rank's part of `n` elements that are divided among all ranks. The first ranks get one more if they do not divide evenly.
     pub fn shard(&self, n: usize) -> Range<usize> {
         partition::split_rows(n, self.rank_info().size, self.rank_info().rank)
     }
 
-    /// Everybody has its [`Engine::share`] of `data`, and gets all others' in their places. All ranks pass as many elements.
+    /// Allgather in place: each rank contributes its [`Engine::shard`] of `data` and receives the others'. All ranks pass the same number of
+    /// elements.
     pub fn allgather_shards<T: Element>(&self, name: &str, data: &mut [T]) -> Result<(), EngineError> {
         let shard = self.shard(data.len());
         let all = bytes_of_mut(data);
         let output = OutputBuffer::Gathered(all.as_mut_ptr(), all.len());
         let request = allgather_request(name, &data[shard.clone()], SetId::GLOBAL);
         let buffers = TensorBuffers { output, ..allocate_output(&data[shard]) };
-        // SAFETY: the slice is borrowed until the call is done.
+        // SAFETY: the slice is borrowed until the call returns, and its length is that of the request.
         unsafe { self.submit_and_wait(vec![request], vec![buffers]).map(drop) }
     }
 
-    /// Everybody gets the `data` of the global rank `root`, in place. All members pass the same number of elements and the same root.
+    /// Broadcast of the `data` of global rank `root`, in place. All members pass the same number of elements and the same root.
     pub fn broadcast<T: Element>(&self, name: &str, data: &mut [T], root: u32, set: SetId) -> Result<(), EngineError> {
         let request = broadcast_request(name, data, root, set);
-        // SAFETY: the slice is borrowed until the call is done.
+        // SAFETY: the slice is borrowed until the call returns, and its length is that of the request.
         unsafe { self.submit_and_wait(vec![request], vec![in_place_buffers(data)]).map(drop) }
     }
 
-    /// Sends `splits[i]` elements to the set's member `i`, taken from `data` one after the other; without splits, equal parts to all.
-    /// Returns what came, in the order of ranks, and how many elements from each.
+    /// Alltoall: sends consecutive parts of `data`, `splits[i]` elements to member `i` of the set; equal parts if `splits` is empty. Returns
+    /// the received elements in rank order and the number received from each member.
     pub fn alltoall<T: Element>(
         &self,
         name: &str,
@@ -157,14 +158,13 @@ impl Engine {
         set: SetId,
     ) -> Result<(Vec<T>, Vec<u64>), EngineError> {
         let request = alltoall_request(name, data, splits, set);
-        // SAFETY: the slice is borrowed until the call is done.
+        // SAFETY: the slice is borrowed until the call returns, and its length is that of the request.
         let mut outcome = unsafe { self.submit_and_wait(vec![request], vec![allocate_output(data)])? };
         Ok((output_elements(&outcome.outputs[0]), std::mem::take(&mut outcome.outputs[0].received)))
     }
 
-    /// Combines everybody's rows of `row` elements each and gives every member its share of them; the first members get one more when
-    /// they do not divide evenly. Sum and average only. All members pass as many rows; elements that are no whole number of rows are
-    /// refused.
+    /// Reducescatter of rows of `row` elements: reduces all members' rows and returns this rank's part of them. The first members get one row
+    /// more if they do not divide evenly. Sum and average only. All members pass the same number of whole rows.
     pub fn reducescatter<T: Element>(
         &self,
         name: &str,
@@ -173,78 +173,83 @@ impl Engine {
         reduce: Reduce,
     ) -> Result<Vec<T>, EngineError> {
         let request = reducescatter_request(name, data, row, reduce)?;
-        // SAFETY: the slice is borrowed until the call is done.
+        // SAFETY: the slice is borrowed until the call returns, and its length is that of the request.
         let outcome = unsafe { self.submit_and_wait(vec![request], vec![allocate_output(data)])? };
         Ok(output_elements(&outcome.outputs[0]))
     }
 
-    /// Returns when all members have called it. One at a time in a set.
+    /// Returns when all members have called it. At most one barrier per process set can be pending.
     pub fn barrier(&self, set: SetId) -> Result<(), EngineError> {
         self.synchronize(&self.begin_barrier(set)).map(drop)
     }
 
-    /// As [`Engine::barrier`], for a caller that waits in its own way; like the next four.
+    /// Starts a [`Engine::barrier`] without waiting. As for the other `begin_` functions, a caller that waits with [`Engine::wait_for`] or
+    /// [`Engine::synchronize`] makes the engine progress.
     pub fn begin_barrier(&self, set: SetId) -> Handle {
         self.begin(|completion| Submission::Barrier { set, completion })
     }
 
-    /// This rank has no more data: until all ranks have joined it takes part in the others' allreduces with zeros (which an average
-    /// counts). Returns when all have; tells the global rank that came last.
+    /// Horovod's join, for a rank without more data: until all ranks have joined it takes part in the others' allreduces with zeros, which
+    /// count in averages. Returns the global rank that joined last.
     pub fn join(&self) -> Result<u32, EngineError> {
         let outcome = self.synchronize(&self.begin_join())?;
         Ok(outcome.last_joined.unwrap_or_default())
     }
 
-    /// As [`Engine::join`].
+    /// Starts a [`Engine::join`] without waiting.
     pub fn begin_join(&self) -> Handle {
         self.begin(|completion| Submission::Join { set: SetId::GLOBAL, completion })
     }
 
-    /// As [`Engine::join`], for a caller that does not drive the engine; the event counts the call when it ends.
+    /// Starts a [`Engine::join`] for a caller that waits for an event; the event counts the call when it completes.
     pub fn begin_join_with_event(&self, event: Arc<CompletionEvent>) -> Handle {
         let completion = Completion::with_event(1, Some(event));
         self.enqueue(Submission::Join { set: SetId::GLOBAL, completion: completion.clone() });
         Handle { completion }
     }
 
-    /// Makes a process set of some global ranks. Collective over all ranks, members or not, with the same `ranks` everywhere; needs
+    /// Adds a process set of some global ranks. Collective over all ranks, members or not, with the same `ranks` on all. Requires
     /// `HOROVOD_DYNAMIC_PROCESS_SETS=1`.
     pub fn add_set(&self, ranks: Vec<u32>) -> Result<ProcessSet, EngineError> {
         let outcome = self.synchronize(&self.begin_add_set(ranks))?;
         Ok(outcome.sets.into_iter().next().expect("one set was requested and created"))
     }
 
-    /// As [`Engine::add_set`].
+    /// Starts an [`Engine::add_set`] without waiting.
     pub fn begin_add_set(&self, ranks: Vec<u32>) -> Handle {
         self.begin(|completion| Submission::AddSet { ranks, completion })
     }
 
-    /// Removes a process set; what waits in it fails. Collective over all ranks, with the same set everywhere; needs
+    /// Removes a process set; its pending operations fail. Collective over all ranks, with the same set on all. Requires
     /// `HOROVOD_DYNAMIC_PROCESS_SETS=1`.
     pub fn remove_set(&self, set: SetId) -> Result<(), EngineError> {
         self.synchronize(&self.begin_remove_set(set)).map(drop)
     }
 
-    /// As [`Engine::remove_set`].
+    /// Starts an [`Engine::remove_set`] without waiting.
     pub fn begin_remove_set(&self, set: SetId) -> Handle {
         self.begin(|completion| Submission::RemoveSet { set, completion })
     }
 
-    /// Process sets to begin with, which need no leave: as those of [`Engine::start_with`].
+    /// Registers initial process sets, as [`Engine::start_with`] does. Does not require `HOROVOD_DYNAMIC_PROCESS_SETS`.
     pub fn begin_register_sets(&self, sets: Vec<Vec<u32>>) -> Handle {
         self.begin(|completion| Submission::RegisterSets { sets, completion })
     }
 
-    /// Asks for operations on tensors and waits for none of them. Several are a group when `grouped`: all or nothing. None are
-    /// done at once.
+    /// Submits operations on tensors without waiting. If `grouped`, they are executed as a group: all or none. A submission without tensors
+    /// completes at once.
     ///
     /// # Errors
-    /// What this rank got wrong, a name that is in flight among it, and an engine that has ended. What is found out with the
-    /// others comes with the outcome.
+    /// Invalid arguments, a name in flight, or an engine that has shut down. Errors that involve other ranks come with the result.
     ///
     /// # Safety
-    /// The places must stay as they are, and be nobody else's, until the handle is done; inputs hold `n_bytes`, as the
-    /// requests' shapes say, and outputs as many.
+    /// Until the handle is done:
+    /// - each input points to `n_bytes` readable bytes, the size of its request's shape, that nobody writes;
+    /// - each [`OutputBuffer::SameSize`] points to as many writable bytes, and each [`OutputBuffer::Gathered`] to as many as it says, that
+    ///   nobody else accesses;
+    /// - an output is its input, contains it at this rank's offset (`Gathered`), or is disjoint from it.
+    ///
+    /// `owner` may keep the buffers alive; it is dropped when the engine no longer uses them.
     pub unsafe fn submit(
         &self,
         requests: Vec<Request>,
@@ -252,11 +257,11 @@ impl Engine {
         grouped: bool,
         owner: BufferOwner,
     ) -> Result<Handle, EngineError> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: `submit_with_event` has the same contract, and the caller guarantees it for these buffers.
         unsafe { self.submit_with_event(requests, buffers, grouped, owner, None) }
     }
 
-    /// As [`Engine::submit`]. The event, if there is one, counts the call when it ends; a call without tensors is not counted.
+    /// As [`Engine::submit`]. The event, if given, counts the call when it completes. A call without tensors is not counted.
     ///
     /// # Errors
     /// As [`Engine::submit`].
@@ -279,27 +284,27 @@ impl Engine {
         Ok(Handle { completion })
     }
 
-    /// Waits for the outcome, driving the engine meanwhile, but no longer than that; whether it is there.
+    /// Waits for a call for at most `limit` and makes the engine progress meanwhile. True if the call is complete.
     pub fn wait_for(&self, handle: &Handle, limit: Duration) -> bool {
         self.state.wait(&handle.completion, Some(Instant::now() + limit));
         handle.is_done()
     }
 
-    /// Waits until the event's count is not `seen` any more, driving the engine meanwhile, but no longer than that. False when this engine
-    /// cannot be driven any more, after a panic: [`Engine::wait_for`] then fails what is pending.
+    /// Waits until the event's count differs from `seen`, for at most `limit`, and makes the engine progress meanwhile. False if the engine
+    /// has stopped after a panic; [`Engine::wait_for`] then fails the pending call.
     pub fn wait_event(&self, event: &CompletionEvent, seen: u32, limit: Duration) -> bool {
         self.state.wait_event(event, seen, Instant::now() + limit)
     }
 
-    /// Waits for the outcome, driving the engine meanwhile. Only the first call gets the outputs.
+    /// Waits for a call and makes the engine progress meanwhile. Only the first call gets the outputs.
     pub fn synchronize(&self, handle: &Handle) -> Result<Outcome, EngineError> {
         self.wait(&handle.completion)
     }
 
-    /// Asks and waits.
+    /// Submits operations on tensors and waits for them. Several are a group.
     ///
     /// # Safety
-    /// As [`Engine::submit`].
+    /// As [`Engine::submit`]; the buffers must be valid until this function returns.
     pub unsafe fn submit_and_wait(
         &self,
         requests: Vec<Request>,
@@ -320,10 +325,10 @@ impl Engine {
         self.wait(&completion)
     }
 
-    /// Of calls that are no tensors.
-    fn begin(&self, enqueue: impl FnOnce(Arc<Completion>) -> Submission) -> Handle {
+    /// Submits a call without tensors.
+    fn begin(&self, submission: impl FnOnce(Arc<Completion>) -> Submission) -> Handle {
         let completion = Completion::new(1);
-        self.enqueue_without_wake(enqueue(completion.clone()));
+        self.enqueue_without_wake(submission(completion.clone()));
         Handle { completion }
     }
 }

@@ -1,5 +1,4 @@
-//! Calls as the coordinator understands them: requests, where their bytes are, and results as elements again. Entered by the calls
-//! beside. Pure; what can be refused without asking anybody is refused here.
+//! Conversion between typed API arguments and the engine's data: requests, buffers, and results as elements. Pure.
 
 use crate::coordinator::{Kind, Request, SetId, SubmitError};
 use crate::dtype::{Dtype, Element, bytes_of, bytes_of_mut};
@@ -8,7 +7,7 @@ use crate::engine::ops::Reduce;
 use crate::engine::submission::{OutputBuffer, TensorBuffers};
 use crate::op::ReduceOp;
 
-/// Nothing is combined.
+/// Request without reduction.
 pub fn base_request(name: &str, kind: Kind, dtype: Dtype, shape: Vec<u64>, set: SetId) -> Request {
     Request {
         set,
@@ -25,14 +24,14 @@ pub fn base_request(name: &str, kind: Kind, dtype: Dtype, shape: Vec<u64>, set: 
     }
 }
 
-/// An allreduce of so many elements.
+/// Allreduce or Adasum of this many elements.
 pub fn allreduce_request(name: &str, dtype: Dtype, n_elements: usize, reduce: Reduce) -> Request {
     let kind = if reduce.op == ReduceOp::Adasum { Kind::Adasum } else { Kind::Allreduce };
     let Reduce { op, prescale, postscale, set } = reduce;
     Request { op, prescale, postscale, ..base_request(name, kind, dtype, vec![n_elements as u64], set) }
 }
 
-/// A reducescatter of whole rows.
+/// Reducescatter of whole rows; an error if the elements are not a multiple of `row`.
 pub fn reducescatter_request<T: Element>(
     name: &str,
     data: &[T],
@@ -48,44 +47,45 @@ pub fn reducescatter_request<T: Element>(
     Ok(Request { kind: Kind::Reducescatter, shape, ..allreduce_request(name, T::DTYPE, n_elements, reduce) })
 }
 
-/// Everybody's elements behind each other.
+/// Allgather along the first dimension.
 pub fn allgather_request<T: Element>(name: &str, data: &[T], set: SetId) -> Request {
     base_request(name, Kind::Allgather, T::DTYPE, vec![data.len() as u64], set)
 }
 
-/// From a global rank to all.
+/// Broadcast from a global rank.
 pub fn broadcast_request<T: Element>(name: &str, data: &[T], root: u32, set: SetId) -> Request {
     Request { root, ..base_request(name, Kind::Broadcast, T::DTYPE, vec![data.len() as u64], set) }
 }
 
-/// From each to each.
+/// Alltoall with these splits.
 pub fn alltoall_request<T: Element>(name: &str, data: &[T], splits: &[u64], set: SetId) -> Request {
     Request { splits: splits.to_vec(), ..base_request(name, Kind::Alltoall, T::DTYPE, vec![data.len() as u64], set) }
 }
 
-/// The names of a group's tensors, as Horovod gives them.
+/// Names of a group's tensors, as in Horovod.
 pub fn group_names(base: &str, n: usize) -> impl Iterator<Item = String> {
     (1..=n).map(move |index| format!("{base}_{index}of{n}"))
 }
 
-/// The result is wanted where the input is.
+/// Buffers of an in-place operation.
 pub fn in_place_buffers<T: Element>(data: &mut [T]) -> TensorBuffers {
     let bytes = bytes_of_mut(data);
     TensorBuffers { input: bytes.as_ptr(), n_bytes: bytes.len(), output: OutputBuffer::SameSize(bytes.as_mut_ptr()) }
 }
 
-/// The engine makes room for the result.
+/// Buffers of an operation whose result the engine allocates.
 pub fn allocate_output<T: Element>(data: &[T]) -> TensorBuffers {
     let bytes = bytes_of(data);
     TensorBuffers { input: bytes.as_ptr(), n_bytes: bytes.len(), output: OutputBuffer::Allocate }
 }
 
-/// What the engine made room for, of a call with elements of `T`, as what it is.
+/// Elements of a result that the engine allocated for a call with elements of `T`.
 pub fn output_elements<T: Element>(output: &Output) -> Vec<T> {
     let bytes = &output.bytes;
     let n = bytes.len() / size_of::<T>();
     let mut output_elements: Vec<T> = Vec::with_capacity(n);
-    // SAFETY: there is room for them, and they are elements that some rank had or a kernel of their dtype wrote.
+    // SAFETY: the vector has capacity for `n` elements. The bytes are valid values of `T`: copied from a rank's `T`s or written by a reduction
+    // kernel of `T`'s dtype.
     unsafe {
         std::ptr::copy_nonoverlapping(bytes.as_ptr(), output_elements.as_mut_ptr().cast(), n * size_of::<T>());
         output_elements.set_len(n);
