@@ -1,4 +1,4 @@
-//! The optimizer helper: gradients of all ranks, under way while others are computed.
+//! Tests of `DistributedOptimizer`: overlapped reduction, compression, accumulation, sharded steps, errors.
 
 mod ranks;
 
@@ -14,19 +14,19 @@ use ranks::training::{Momentum, each};
 
 const PARAMETERS: [(&str, usize); 3] = [("weight", 1000), ("bias", 3), ("unused", 2)];
 
-/// Whoever only looks at gradients.
-fn ignore(_: usize, _: &mut [f32], _: &[f32]) {}
+/// Optimizer for tests that only check gradients.
+fn no_step(_: usize, _: &mut [f32], _: &[f32]) {}
 
-fn made(engine: &Engine, config: Config) -> DistributedOptimizer<'_, impl Optimizer> {
-    DistributedOptimizer::new(engine, ignore, &PARAMETERS, config).expect("good parameters")
+fn new_optimizer(engine: &Engine, config: Config) -> DistributedOptimizer<'_, impl Optimizer> {
+    DistributedOptimizer::new(engine, no_step, &PARAMETERS, config).expect("good parameters")
 }
 
 #[test]
-fn gradients_are_averaged_in_whatever_order_they_come() {
+fn gradients_are_averaged_in_any_order_of_submission() {
     for compression in [Compression::None, Compression::Fp16, Compression::Bf16] {
         each(&[1, 2, 3], |engine| {
             let (me, n) = (engine.rank_info().rank, engine.rank_info().size);
-            let mut optimizer = made(engine, Config { compression, ..Config::PLAIN });
+            let mut optimizer = new_optimizer(engine, Config { compression, ..Config::PLAIN });
             for step in 0..3 {
                 let mine = (me + step) as f32;
                 let order = if me == 1 { [1, 0] } else { [0, 1] };
@@ -50,12 +50,12 @@ fn gradients_are_averaged_in_whatever_order_they_come() {
 }
 
 #[test]
-fn compressed_gradients_are_rounded_to_what_travels() {
+fn compressed_gradients_are_rounded_to_half_precision() {
     // 1 + 1/512 has 10 significant bits, 1 + 1/4096 has 13.
     let of = |compression| {
         let seen = std::sync::Mutex::new(Vec::new());
         each(&[2], |engine| {
-            let mut optimizer = made(engine, Config { compression, ..Config::PLAIN });
+            let mut optimizer = new_optimizer(engine, Config { compression, ..Config::PLAIN });
             let sent = [1.0 + 1.0 / 512.0, 1.0 + 1.0 / 4096.0, 1.0];
             optimizer.submit(1, &sent).expect("started");
             let gradient = optimizer.synchronize().expect("averages")[1].clone();
@@ -71,17 +71,17 @@ fn compressed_gradients_are_rounded_to_what_travels() {
 }
 
 #[test]
-fn passes_are_summed_and_divided_only_when_asked() {
+fn passes_are_summed_and_averaged_only_if_configured() {
     for (average_passes, expected) in [(false, 6.0), (true, 2.0)] {
         each(&[1, 2], |engine| {
             let config = Config { backward_passes_per_step: 3, average_passes, ..Config::PLAIN };
-            let mut optimizer = made(engine, config);
+            let mut optimizer = new_optimizer(engine, config);
             for _ in 0..2 {
                 for pass in [1.0, 2.0, 3.0] {
                     optimizer.submit(1, &[pass; 3]).expect("added");
                 }
-                let told = optimizer.submit(1, &[1.0; 3]).expect_err("one too many");
-                assert_eq!(told, OptimizerError::InFlight { name: "bias".into() });
+                let error = optimizer.submit(1, &[1.0; 3]).expect_err("one too many");
+                assert_eq!(error, OptimizerError::InFlight { name: "bias".into() });
                 assert!(optimizer.gradient(1).is_err() && optimizer.ready(1).is_err());
                 assert_eq!(optimizer.synchronize().expect("sums")[1], [expected; 3]);
             }
@@ -90,9 +90,9 @@ fn passes_are_summed_and_divided_only_when_asked() {
 }
 
 #[test]
-fn a_pass_may_overwrite_what_the_last_step_left_but_no_pass_of_its_own_step() {
+fn only_the_first_pass_of_a_step_may_overwrite_the_gradient() {
     each(&[1, 2], |engine| {
-        let mut optimizer = made(engine, Config { backward_passes_per_step: 2, ..Config::PLAIN });
+        let mut optimizer = new_optimizer(engine, Config { backward_passes_per_step: 2, ..Config::PLAIN });
         for value in [1.0, 5.0] {
             optimizer.gradient_buffer(1).expect("a buffer").fill(value);
             optimizer.ready(1).expect("the first pass");
@@ -127,43 +127,43 @@ fn every_rank_takes_the_same_step_from_the_same_start() {
 }
 
 #[test]
-fn wrong_use_is_refused_before_anything_travels() {
+fn invalid_arguments_are_rejected_locally() {
     each(&[1], |engine| {
         let new = |parameters: &[(&str, usize)], config| {
-            DistributedOptimizer::new(engine, ignore, parameters, config).map(drop)
+            DistributedOptimizer::new(engine, no_step, parameters, config).map(drop)
         };
         assert_eq!(new(&[("a", 1), ("a", 2)], Config::PLAIN), Err(OptimizerError::DuplicateName { name: "a".into() }));
         let none = Config { backward_passes_per_step: 0, ..Config::PLAIN };
         assert_eq!(new(&[("a", 1)], none), Err(OptimizerError::NoPasses));
-        let mut optimizer = made(engine, Config::PLAIN);
+        let mut optimizer = new_optimizer(engine, Config::PLAIN);
         assert_eq!(optimizer.ready(3), Err(OptimizerError::NoSuchParameter { index: 3, n_parameters: 3 }));
-        let told = OptimizerError::LengthMismatch { name: "bias".into(), given: 2, size: 3 };
-        assert_eq!(optimizer.submit(1, &[0.0; 2]), Err(told.clone()));
+        let error = OptimizerError::LengthMismatch { name: "bias".into(), given: 2, size: 3 };
+        assert_eq!(optimizer.submit(1, &[0.0; 2]), Err(error.clone()));
         let step = optimizer.step(&mut [&mut [0.0; 1000], &mut [0.0; 2], &mut [0.0; 2]]);
-        assert_eq!(step, Err(told));
+        assert_eq!(step, Err(error));
         assert_eq!(optimizer.step(&mut []), Err(OptimizerError::ParameterCount { given: 0, n_parameters: 3 }));
     });
 }
 
 #[test]
-fn a_failed_reduction_is_told_and_the_next_step_is_a_new_one() {
+fn a_failed_reduction_is_reported_and_the_next_step_works() {
     each(&[2], |engine| {
-        // The ranks disagree about the second parameter.
+        // The ranks have different sizes of the second parameter.
         let parameters = [("same", 4), ("other", 4 + engine.rank_info().rank)];
-        let mut optimizer = DistributedOptimizer::new(engine, ignore, &parameters, Config::PLAIN).expect("good");
+        let mut optimizer = DistributedOptimizer::new(engine, no_step, &parameters, Config::PLAIN).expect("good");
         let failed = optimizer.synchronize().expect_err("shapes differ");
         assert!(matches!(&failed, OptimizerError::Reduction { name, .. } if name == "other"), "{failed:?}");
         assert_eq!(optimizer.gradient(1).expect("a buffer").len(), parameters[1].1);
         assert!(optimizer.synchronize().is_err());
-        let mut other = made(engine, Config::PLAIN);
+        let mut other = new_optimizer(engine, Config::PLAIN);
         other.submit(1, &[1.0; 3]).expect("started");
         assert_eq!(other.synchronize().expect("the engine goes on")[1], [1.0; 3]);
     });
 }
 
 #[test]
-fn steps_that_are_shared_out_are_the_same_steps() {
-    // Long enough for every way within a host, and one that does not divide evenly.
+fn sharded_steps_equal_unsharded_steps() {
+    // Large enough for every shared-memory algorithm, and not divisible by the number of ranks.
     for large in [70_001, 2_000_003] {
         for transport in [Transport::Auto, Transport::Tcp] {
             let options = Options { transport, ..Options::DEFAULT };
@@ -179,7 +179,7 @@ fn steps_that_are_shared_out_are_the_same_steps() {
                 assert!(shared.is_sharded(0) && !shared.is_sharded(1) && !plain.is_sharded(0));
                 let mut weights = [(); 2].map(|()| (vec![1.0f32; large], vec![1.0f32; 10]));
                 for step in 0..3 {
-                    // Whole numbers, so that no order of additions can be told from another.
+                    // Integers, so that the order of additions does not matter.
                     let gradient: Vec<f32> =
                         (0..large).map(|i| (3 * ((i + step + engine.rank_info().rank) % 50)) as f32).collect();
                     for (optimizer, (large, small)) in [&mut plain, &mut shared].into_iter().zip(&mut weights) {
@@ -193,15 +193,15 @@ fn steps_that_are_shared_out_are_the_same_steps() {
                 shared.gather_state(0, |momentum| &mut momentum.0[0]).expect("gathered");
                 shared.gather_state(1, |momentum| &mut momentum.0[1]).expect("nothing to do");
                 assert_eq!(shared.optimizer_mut().0, plain.optimizer_mut().0);
-                assert_ne!(before, shared.optimizer_mut().0[0], "every rank remembers its share only");
-                engine.barrier(SetId::GLOBAL).expect("all come to the end");
+                assert_ne!(before, shared.optimizer_mut().0[0], "the state was valid only in the own shard");
+                engine.barrier(SetId::GLOBAL).expect("all ranks finish");
             });
         }
     }
 }
 
 #[test]
-fn only_what_can_be_is_shared_out() {
+fn only_uncompressed_sums_and_averages_are_sharded() {
     each(&[1, 2], |engine| {
         let shared = |config| {
             let memory = Momentum([vec![0.0; 100], vec![]]);

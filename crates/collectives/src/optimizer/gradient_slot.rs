@@ -1,4 +1,4 @@
-//! The way of one gradient: added up, compressed, reduced, brought back. Entered by the optimizer helper, which owns the buffers.
+//! State of one parameter's gradient in a step: accumulated, compressed, reduced, returned.
 
 use super::Config;
 use crate::compression::{narrow, widen};
@@ -8,24 +8,26 @@ use crate::engine::handle::EngineError;
 use crate::engine::ops::asynchronous::PendingResult;
 use crate::reduce;
 
+/// One parameter and the stage of its gradient. The buffer itself belongs to the optimizer.
 pub struct GradientSlot {
     pub name: String,
     pub size: usize,
     pub stage: Stage,
-    /// As the engine knows it.
+    /// Name of the reduction in the engine.
     tensor: String,
-    /// Room for the compressed gradient, used again and again.
+    /// Buffer of the compressed gradient, kept for its allocation.
     compressed: Vec<u8>,
 }
 
+/// Stage of a gradient within a step.
 pub enum Stage {
-    /// The last step is over: the buffer holds its gradient.
+    /// Before the first pass of a step: the buffer holds the reduced gradient of the last step.
     Idle,
-    /// So many passes have added theirs.
+    /// This many backward passes have accumulated their gradients.
     Accumulating(u32),
-    /// With the buffer itself; where there was one is nothing now.
+    /// Being reduced in the buffer itself, which the engine owns meanwhile.
     Uncompressed(PendingResult<Vec<f32>>),
-    /// As this type of half precision.
+    /// Being reduced in half precision, with this dtype.
     Compressed(Dtype, PendingResult<Vec<u8>>),
 }
 
@@ -35,10 +37,10 @@ impl GradientSlot {
         GradientSlot { name: name.to_owned(), size, stage: Stage::Idle, tensor, compressed: Vec::new() }
     }
 
-    /// Hands the gradient over; all of it comes back reduced, or this rank's share.
-    pub fn start(&mut self, engine: &Engine, config: &Config, shared: bool, gradient: &mut Vec<f32>) {
+    /// Starts the reduction: an allreduce, or a reducescatter if the parameter is sharded.
+    pub fn start(&mut self, engine: &Engine, config: &Config, sharded: bool, gradient: &mut Vec<f32>) {
         if config.average_passes {
-            // Before it is compressed, so that a sum over many passes does not overflow.
+            // Before compression, so that the sum of many passes does not overflow half precision.
             let factor = 1.0 / f64::from(config.backward_passes_per_step);
             reduce::scale(Dtype::F32, factor, bytes_of_mut(gradient)).expect("floats can be scaled");
         }
@@ -51,7 +53,7 @@ impl GradientSlot {
                     engine.allreduce_compressed_bytes(&self.tensor, compressed, dtype, config.reduce),
                 )
             }
-            None if shared => Stage::Uncompressed(engine.reducescatter_in_place(
+            None if sharded => Stage::Uncompressed(engine.reducescatter_in_place(
                 &self.tensor,
                 std::mem::take(gradient),
                 config.reduce,
@@ -60,7 +62,7 @@ impl GradientSlot {
         };
     }
 
-    /// Waits, and brings the gradient back.
+    /// Waits for the reduction and returns the gradient to its buffer.
     pub fn finish(&mut self, engine: &Engine, gradient: &mut Vec<f32>) -> Result<(), EngineError> {
         let outcome = match std::mem::replace(&mut self.stage, Stage::Idle) {
             Stage::Idle | Stage::Accumulating(_) => Ok(()),
@@ -71,7 +73,7 @@ impl GradientSlot {
             }),
         };
         if outcome.is_err() {
-            // The engine may not have given it back.
+            // The engine may have lost the buffer.
             gradient.resize(self.size, 0.0);
         }
         outcome

@@ -1,10 +1,12 @@
-//! Data-parallel training with plain gradient buffers: any optimizer, wrapped so that it steps with the gradients of all ranks. Users
-//! enter; the negotiated door does the work. Never computes a gradient or a step itself.
+//! Data-parallel training: wraps any optimizer so that it steps with the gradients of all ranks, like Horovod's `DistributedOptimizer`. Never
+//! computes a gradient or a step itself.
 //!
-//! The helper owns one buffer for each parameter's gradient and lends it to the backward pass, which *adds* to it. A buffer that was
-//! declared ready belongs to the engine until [`DistributedOptimizer::synchronize`], so it travels while the gradients of other
-//! parameters are still computed, and nobody can touch it meanwhile. `parameter` is the way of one gradient. [`together`] is the same for
-//! ranks of one host, in memory that all see (`commons`); in a [`yard`] they help each other.
+//! [`DistributedOptimizer`] owns one gradient buffer per parameter and lends it to the backward pass, which *accumulates* into it. A buffer
+//! that is declared ready belongs to the engine until [`DistributedOptimizer::synchronize`], so its reduction overlaps with the computation of
+//! the other gradients. `gradient_slot` is the state of one gradient.
+//!
+//! [`shm_optimizer`] does the same for ranks of one host in shared memory (`shared_params`), and [`work_stealing`] lets these ranks run each
+//! other's tasks.
 
 mod gradient_slot;
 mod shared_params;
@@ -24,9 +26,9 @@ use crate::reduce;
 
 pub use shared_params::{AveragedGradient, ParamStorage, SharedSlice};
 
-/// What moves parameters along their gradients. Closures of the same arguments are optimizers too.
+/// Optimizer of parameters. Closures with the same arguments implement it.
 pub trait Optimizer {
-    /// Changes the parameter of that index, given its gradient over all ranks.
+    /// Updates the parameter with this index, given its reduced gradient.
     fn step(&mut self, index: usize, parameter: &mut [f32], gradient: &[f32]);
 }
 
@@ -36,28 +38,29 @@ impl<F: FnMut(usize, &mut [f32], &[f32])> Optimizer for F {
     }
 }
 
-/// An optimizer that can change a part of a parameter by itself, because no value depends on another: all but those that look at norms.
+/// Optimizer that can update a part of a parameter on its own, because each value depends only on its own gradient. Not possible for
+/// optimizers that use norms.
 pub trait ShardedStep: Optimizer {
-    /// As [`Optimizer::step`], for the values from `first` on only.
+    /// [`Optimizer::step`] for the values from index `first` on.
     fn step_shard(&mut self, index: usize, first: usize, values: &mut [f32], gradient: &[f32]);
 }
 
-/// The same on every rank.
+/// Configuration of gradient reduction, the same on every rank.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Config {
-    /// How gradients travel.
+    /// Compression of gradients for the reduction.
     pub compression: Compression,
-    /// How gradients are combined: mostly [`Reduce::AVERAGE`]. With Adasum the gradients are combined, not (as in Horovod's PyTorch
-    /// optimizer) the changes of parameters.
+    /// Reduction of gradients, usually [`Reduce::AVERAGE`]. Adasum combines the gradients, not the parameter updates as Horovod's PyTorch
+    /// optimizer does.
     pub reduce: Reduce,
-    /// Backward passes whose gradients are added up on each rank before they are reduced; at least 1.
+    /// Backward passes that each rank accumulates before the reduction; at least 1.
     pub backward_passes_per_step: u32,
-    /// Whether the local sum is divided by the passes. Horovod does not, unless TensorFlow's `average_aggregated_gradients` says so.
+    /// Divide the accumulated gradient by the number of passes. Horovod does so only with TensorFlow's `average_aggregated_gradients`.
     pub average_passes: bool,
 }
 
 impl Config {
-    /// What Horovod does when it is told nothing: the average over ranks of every pass.
+    /// Horovod's defaults: average over all ranks after every pass.
     pub const PLAIN: Config = Config {
         compression: Compression::None,
         reduce: Reduce::AVERAGE,
@@ -66,48 +69,48 @@ impl Config {
     };
 }
 
-/// Why a gradient or a step was refused, or failed.
+/// Error of a gradient or a step.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptimizerError {
-    /// An index beyond those given at the beginning.
-    #[error("there is no parameter {index}, only {n_parameters} of them")]
+    /// Parameter index out of range.
+    #[error("parameter {index} does not exist; there are {n_parameters}")]
     NoSuchParameter { index: usize, n_parameters: usize },
-    /// A gradient, or a parameter given to a step.
-    #[error("{given} values for the parameter {name}, which has {size}")]
+    /// Gradient or parameter of the wrong length.
+    #[error("parameter {name} has {size} elements, but {given} were given")]
     LengthMismatch { name: String, given: usize, size: usize },
-    /// In a step.
-    #[error("{given} parameters instead of {n_parameters}")]
+    /// Wrong number of parameters in a step.
+    #[error("expected {n_parameters} parameters, but {given} were given")]
     ParameterCount { given: usize, n_parameters: usize },
-    /// Names tell the gradients apart.
-    #[error("parameter names must be unique; there are two called {name}")]
+    /// Two parameters have the same name.
+    #[error("duplicate parameter name {name}")]
     DuplicateName { name: String },
-    /// Nothing would ever be reduced.
-    #[error("the number of backward passes per step must be at least 1")]
+    /// `backward_passes_per_step` is 0.
+    #[error("backward_passes_per_step must be at least 1")]
     NoPasses,
-    /// More backward passes than were announced, without a step between them.
-    #[error("the gradient of {name} is under way: a step has to come before the next backward pass")]
+    /// More than `backward_passes_per_step` backward passes without a step.
+    #[error("the gradient of {name} is being reduced: call step before the next backward pass")]
     InFlight { name: String },
-    /// A pass that overwrites, after one of the same step.
-    #[error("the gradient of {name} has a pass of this step in it: add to it")]
+    /// A pass would overwrite the gradient of an earlier pass of the same step.
+    #[error("the gradient of {name} already contains a backward pass of this step and can only be accumulated")]
     AlreadyAccumulated { name: String },
-    /// The ranks do not agree on it, a rank died, or the engine has ended.
-    #[error("the gradient of {name} could not be reduced")]
+    /// The ranks' gradients do not match, a rank died, or the engine has shut down.
+    #[error("cannot reduce the gradient of {name}")]
     Reduction {
         name: String,
         #[source]
         cause: EngineError,
     },
-    /// Values of a large parameter that were not taken to where all ranks see them.
-    #[error("the values of {name} are not those that all ranks see")]
+    /// The values of a sharded parameter are not in shared memory.
+    #[error("the values of {name} are not in shared memory: call share_parameters before the first step")]
     NotShared { name: String },
-    /// A rank died, or was silent for too long.
-    #[error("the ranks could not step together")]
+    /// A rank died or timed out while the ranks synchronized a step.
+    #[error("the ranks could not synchronize the step")]
     Sync {
         #[source]
         cause: EngineError,
     },
-    /// A rank died, or the engine has ended, after some parameters have changed.
-    #[error("the shares of {name} could not be gathered")]
+    /// A rank died or the engine has shut down after some parameters were updated.
+    #[error("cannot gather the shards of {name}")]
     Gather {
         name: String,
         #[source]
@@ -115,25 +118,25 @@ pub enum OptimizerError {
     },
 }
 
-/// Wraps the optimizer `O`. All ranks make it with the same parameters, in any order of calls from then on.
+/// Distributed version of the optimizer `O`. All ranks create it with the same parameters and may then submit gradients in any order.
 pub struct DistributedOptimizer<'e, O> {
     engine: &'e Engine,
     optimizer: O,
     config: Config,
     parameters: Vec<GradientSlot>,
-    /// By parameter; empty while the engine has it.
+    /// By parameter; empty while the engine owns the buffer.
     gradients: Vec<Vec<f32>>,
     sharding: Option<Sharding<O>>,
 }
 
-/// Parameters from so many elements on are shared out.
+/// Sharded steps: parameters of at least this many elements are divided among the ranks.
 struct Sharding<O> {
     min_elements: usize,
     step: fn(&mut O, usize, usize, &mut [f32], &[f32]),
 }
 
 impl<'e, O: Optimizer> DistributedOptimizer<'e, O> {
-    /// `parameters`: names, unique and the same on every rank, and numbers of elements.
+    /// `parameters` are names, unique and the same on every rank, and numbers of elements.
     pub fn new(
         engine: &'e Engine,
         optimizer: O,
@@ -152,11 +155,12 @@ impl<'e, O: Optimizer> DistributedOptimizer<'e, O> {
         Ok(Self { engine, optimizer, config, parameters, gradients, sharding: None })
     }
 
-    /// Shares the steps of large parameters out: every rank reduces, and steps with, its [`Engine::share`] of the elements, and
-    /// gets the others' from them. As many bytes travel, and each rank's optimizer has less to do. Of such a parameter
-    /// [`DistributedOptimizer::synchronize`] returns a gradient that is good in the own share only, and what the optimizer
-    /// remembers is good there only; see [`DistributedOptimizer::gather`]. `from`: elements. Only plain sums and averages over all ranks are shared
-    /// out.
+    /// Enables sharded steps for parameters of at least `min_elements` elements, as in ZeRO: each rank reduces and steps its
+    /// [`Engine::shard`] of the elements, then the ranks allgather the values. The same number of bytes is transferred, and each rank's
+    /// optimizer has less work.
+    ///
+    /// For such a parameter the gradient of [`DistributedOptimizer::synchronize`] and the optimizer's state are valid only in this rank's
+    /// shard; see [`DistributedOptimizer::gather_state`]. Has an effect only for uncompressed sums and averages over several ranks.
     #[must_use]
     pub fn with_sharded_steps(mut self, min_elements: usize) -> Self
     where
@@ -170,14 +174,14 @@ impl<'e, O: Optimizer> DistributedOptimizer<'e, O> {
         self
     }
 
-    /// Whether every rank steps with its share of this parameter only.
+    /// True if each rank updates only its shard of this parameter.
     pub fn is_sharded(&self, index: usize) -> bool {
         let size = self.parameters.get(index).map_or(0, |parameter| parameter.size);
         self.sharding.as_ref().is_some_and(|sharding| size >= sharding.min_elements)
     }
 
-    /// Brings together what the optimizers of all ranks remember of a parameter, one value for each of its elements; `memory` says where.
-    /// Collective when the parameter is shared out; otherwise all have it already.
+    /// Allgathers the optimizer state of a sharded parameter, one value per element; `memory` returns its location. Collective if the
+    /// parameter is sharded; otherwise every rank already has the state and this does nothing.
     pub fn gather_state(&mut self, index: usize, memory: impl FnOnce(&mut O) -> &mut [f32]) -> Result<(), EngineError> {
         if !self.is_sharded(index) {
             return Ok(());
@@ -186,8 +190,8 @@ impl<'e, O: Optimizer> DistributedOptimizer<'e, O> {
         self.engine.allgather_shards(&name, memory(&mut self.optimizer))
     }
 
-    /// The buffer to which a backward pass adds the gradient of a parameter; zeros at the beginning of a step. Call
-    /// [`DistributedOptimizer::ready`] when the pass has added all of it.
+    /// Gradient buffer into which a backward pass accumulates; zeros at the beginning of a step. Call [`DistributedOptimizer::ready`] when the
+    /// pass is done with it.
     pub fn gradient(&mut self, index: usize) -> Result<&mut [f32], OptimizerError> {
         let parameter = self.idle(index)?;
         if let Stage::Idle = parameter.stage {
@@ -197,9 +201,8 @@ impl<'e, O: Optimizer> DistributedOptimizer<'e, O> {
         Ok(&mut self.gradients[index])
     }
 
-    /// The buffer for a backward pass that writes the whole gradient of a parameter instead of adding to it: as it was left, to be
-    /// overwritten. For the first pass of a step. Then [`DistributedOptimizer::ready`], as after [`DistributedOptimizer::gradient`], whose
-    /// zeros this saves.
+    /// Gradient buffer with undefined content, for a backward pass that overwrites all of it. Saves the zeroing of
+    /// [`DistributedOptimizer::gradient`]. Only for the first pass of a step; call [`DistributedOptimizer::ready`] afterwards.
     pub fn gradient_buffer(&mut self, index: usize) -> Result<&mut [f32], OptimizerError> {
         let parameter = self.idle(index)?;
         if let Stage::Accumulating(1..) = parameter.stage {
@@ -209,7 +212,7 @@ impl<'e, O: Optimizer> DistributedOptimizer<'e, O> {
         Ok(&mut self.gradients[index])
     }
 
-    /// One backward pass has finished this gradient. After the last pass of the step its reduction starts, and this returns at once.
+    /// Declares the gradient of one backward pass complete. After the last pass of a step this starts the reduction, without waiting.
     pub fn ready(&mut self, index: usize) -> Result<(), OptimizerError> {
         self.gradient(index)?;
         let n_passes = self.config.backward_passes_per_step;
@@ -220,7 +223,7 @@ impl<'e, O: Optimizer> DistributedOptimizer<'e, O> {
         Ok(())
     }
 
-    /// Adds a gradient that lies elsewhere, and declares it ready. Costs a copy that [`DistributedOptimizer::gradient`] does not.
+    /// Accumulates a gradient from another buffer and declares it ready. Costs a copy that [`DistributedOptimizer::gradient`] avoids.
     pub fn submit(&mut self, index: usize, gradient: &[f32]) -> Result<(), OptimizerError> {
         let parameter = self.idle(index)?;
         if gradient.len() != parameter.size {
@@ -239,11 +242,11 @@ impl<'e, O: Optimizer> DistributedOptimizer<'e, O> {
         self.ready(index)
     }
 
-    /// Waits for the reductions of this step and returns the reduced gradients, by parameter. Those that are not under way are
-    /// started: what few passes have added counts, a parameter without a gradient counts as zeros. Collective.
+    /// Waits for the reductions of this step and returns the reduced gradients, by parameter. Starts those that are not started: with the
+    /// passes accumulated so far, or with zeros for a parameter without gradient. Collective.
     ///
     /// # Errors
-    /// The first one, after all have ended; the gradients of the step are then lost, and the next step begins.
+    /// The first error, after all reductions are complete. The gradients of the step are then lost, and the next step begins.
     pub fn synchronize(&mut self) -> Result<&[Vec<f32>], OptimizerError> {
         for index in 0..self.parameters.len() {
             if self.idle(index).is_ok() {
@@ -260,8 +263,8 @@ impl<'e, O: Optimizer> DistributedOptimizer<'e, O> {
         failed.map_or(Ok(&self.gradients), Err)
     }
 
-    /// Waits as [`DistributedOptimizer::synchronize`], then lets the wrapped optimizer change every parameter. Collective. On an error
-    /// of a reduction no parameter has changed.
+    /// [`DistributedOptimizer::synchronize`], then updates every parameter with the wrapped optimizer. Collective. If a reduction fails, no
+    /// parameter has changed.
     pub fn step(&mut self, parameters: &mut [&mut [f32]]) -> Result<(), OptimizerError> {
         if parameters.len() != self.parameters.len() {
             let (given, n_parameters) = (parameters.len(), self.parameters.len());
@@ -299,12 +302,12 @@ impl<'e, O: Optimizer> DistributedOptimizer<'e, O> {
         Ok(())
     }
 
-    /// The wrapped optimizer, for its learning rate and the like.
+    /// The wrapped optimizer, for example to set its learning rate.
     pub fn optimizer_mut(&mut self) -> &mut O {
         &mut self.optimizer
     }
 
-    /// A parameter whose gradient is not the engine's.
+    /// State of a parameter whose gradient buffer is not owned by the engine.
     fn idle(&mut self, index: usize) -> Result<&mut GradientSlot, OptimizerError> {
         let n_parameters = self.parameters.len();
         let parameter = self.parameters.get_mut(index);
@@ -316,13 +319,13 @@ impl<'e, O: Optimizer> DistributedOptimizer<'e, O> {
     }
 
     fn start(&mut self, index: usize) {
-        let shared = self.is_sharded(index);
-        self.parameters[index].start(self.engine, &self.config, shared, &mut self.gradients[index]);
+        let sharded = self.is_sharded(index);
+        self.parameters[index].start(self.engine, &self.config, sharded, &mut self.gradients[index]);
     }
 }
 
-/// Everybody gets the parameters (or the state of an optimizer) of the global rank `root`: all ranks start alike. Collective; every
-/// rank gives the same number of parameters of the same lengths.
+/// Broadcasts the parameters (or the optimizer state) of global rank `root`, so that all ranks start with the same values. Collective; every
+/// rank passes the same number of parameters of the same lengths.
 pub fn broadcast_parameters<T: Element>(
     engine: &Engine,
     parameters: &mut [&mut [T]],
@@ -334,8 +337,8 @@ pub fn broadcast_parameters<T: Element>(
     Ok(())
 }
 
-/// A learning rate that suits one rank, for all of them: with averaged gradients and a batch for each rank the rate grows with the number
-/// of ranks. A sum has grown already, and Adasum needs no larger rate.
+/// Learning rate for all ranks from one tuned for a single rank. With averaged gradients and one batch per rank it scales with the number of
+/// ranks. A sum is already larger, and Adasum needs no scaling.
 pub fn scale_learning_rate(engine: &Engine, rate: f32, op: ReduceOp) -> f32 {
     match op {
         ReduceOp::Average => rate * engine.rank_info().size as f32,

@@ -1,5 +1,5 @@
-//! Memory in which the ranks of one host keep gradients, and the values of large parameters, where all of them see them. Entered by
-//! `together`, which says who may touch what when; here are only addresses, and what is read and written at them.
+//! Shared memory of the ranks of one host for gradients and the values of large parameters. Only layout and access: `shm_optimizer` decides
+//! when a rank may read or write which part.
 
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
@@ -14,15 +14,16 @@ use crate::transport::shm::segment::{CommRegion, SharedRegion};
 use crate::transport::shm::step_sync::StepSync;
 use crate::transport::wait_policy::WaitPolicy;
 
-/// With more ranks on a host than these everybody would read more gradients than it computes.
+/// Largest number of ranks. With more, each rank would spend more time reading gradients than computing them.
 const MAX_RANKS: usize = 16;
 const F32_BYTES: usize = size_of::<f32>();
-/// Where every rank has a core, one that is ahead looks for the others for about as long as steps differ, some milliseconds: a processor
-/// that is given back to sleep is, on a machine that is not one's own, often not there at once when it is wanted again.
+/// `sched_yield` calls before a waiting rank sleeps, if every rank has its own core: a few milliseconds, about as much as the ranks' steps
+/// differ. On a virtual machine a core that goes idle is often not available at once when it is needed again.
 const YIELDS_BEFORE_SLEEP: u32 = 20_000;
-/// The name under which ranks agree on the memory.
+/// Tensor name of the collectives with which the ranks agree on a region.
 const AGREEMENT_NAME: &str = "commons";
 
+/// Gradients of all ranks and values of shared parameters in one shared region.
 pub struct SharedParams {
     region: Arc<SharedRegion>,
     layouts: Vec<ParamLayout>,
@@ -30,9 +31,10 @@ pub struct SharedParams {
     pub n_ranks: usize,
 }
 
-/// Of one parameter: the gradient of each rank, one behind the other, and, when its values are common, those.
+/// Layout of one parameter in the region: one column for each rank's gradient, followed by one for the values if they are shared.
 #[derive(Clone, Copy)]
 struct ParamLayout {
+    /// Offset in bytes.
     first: usize,
     /// Elements.
     size: usize,
@@ -42,24 +44,27 @@ struct ParamLayout {
 }
 
 impl SharedParams {
-    /// For parameters of these sizes, of which those from `from` elements on have common values. Collective. Nothing where the ranks do not
-    /// all share memory, are not of one mind, or somebody records a timeline, in which gradients are to be seen.
+    /// Creates the region for parameters of these sizes; the values of those with at least `min_elements` elements are shared. Collective.
+    /// `None` if not all ranks share memory, if they pass different arguments, or if a timeline is recorded, which is to show gradients.
     pub fn open(engine: &Engine, sizes: &[usize], min_elements: usize) -> Option<(SharedParams, StepSync)> {
         let world = &engine.world;
         let (rank, n_ranks) = (world.rank_info.rank, world.rank_info.size);
         let (layouts, n_bytes) = layouts(sizes, min_elements, n_ranks);
-        let proposal_words: Vec<i64> = [min_elements].iter().chain(sizes).map(|size| *size as i64).collect();
-        let (area, region) = agree_on_region(engine, n_bytes, &proposal_words)?;
+        let arguments: Vec<i64> = [min_elements].iter().chain(sizes).map(|size| *size as i64).collect();
+        let (comm_region, region) = agree_on_region(engine, n_bytes, &arguments)?;
         let wait_policy = if world.wait_policy.spins > 0 {
             WaitPolicy { yields: YIELDS_BEFORE_SLEEP, ..world.wait_policy }
         } else {
             world.wait_policy
         };
-        // One that is late, with a checkpoint for example, is waited for, and told of after a while; one that is gone is noticed at once.
-        let sync = StepSync::new(Arc::new(area), (0..n_ranks).collect(), rank, wait_policy, world.peer_table.clone());
+        // Without timeout: a slow rank, for example one that writes a checkpoint, is waited for and reported after a while. A dead rank is
+        // detected at once.
+        let sync =
+            StepSync::new(Arc::new(comm_region), (0..n_ranks).collect(), rank, wait_policy, world.peer_table.clone());
         Some((SharedParams { region: Arc::new(region), layouts, rank, n_ranks }, sync))
     }
 
+    /// True if the values of a parameter are shared.
     pub fn is_shared(&self, index: usize) -> bool {
         self.layouts[index].shared
     }
@@ -73,27 +78,29 @@ impl SharedParams {
     pub fn gradient(&mut self, index: usize) -> &mut [f32] {
         let size = self.layouts[index].size;
         let at = self.column_ptr(index, self.rank, 0..size);
-        // SAFETY: inside the room and aligned. Others read it only between this rank's offer and the end of the step.
+        // SAFETY: `column_ptr` checks the bounds and columns are page-aligned. `&mut self` excludes other slices of this rank. Other ranks read
+        // the column only between this rank's publication and the end of the step, when it does not write.
         unsafe { std::slice::from_raw_parts_mut(at, size) }
     }
 
-    /// What all ranks have of some elements of a gradient.
+    /// Average over all ranks of some elements of a gradient, computed on demand.
     pub fn average(&self, index: usize, range: Range<usize>) -> AveragedGradient<'_> {
         AveragedGradient { shared_params: self, index, range }
     }
 
-    /// Of the gradients of all parameters together.
+    /// Bytes of one rank's gradients of all parameters.
     pub fn gradient_bytes(&self) -> usize {
         self.layouts.iter().map(|layout| layout.size * F32_BYTES).sum()
     }
 
-    /// Where the values of a parameter lie, if they are common.
+    /// Values of a parameter, if they are shared.
     pub fn values(&self, index: usize) -> Option<SharedSlice> {
         let ParamLayout { size, shared, .. } = self.layouts[index];
         let at = shared.then(|| self.column_ptr(index, self.n_ranks, 0..size))?;
         Some(SharedSlice { at, size, region: self.region.clone() })
     }
 
+    /// Address of some elements of a column. Panics if they are out of bounds.
     fn column_ptr(&self, index: usize, column: usize, range: Range<usize>) -> *mut f32 {
         let ParamLayout { first, size, bytes, shared } = self.layouts[index];
         assert!(column < self.n_ranks + usize::from(shared) && range.start <= range.end && range.end <= size);
@@ -101,9 +108,9 @@ impl SharedParams {
     }
 }
 
-/// Memory that all ranks see, `n_bytes` of it, when all ask for the same with the same words. Collective. Nothing where they do not all share
-/// memory, and where a timeline is recorded.
-pub fn agree_on_region(engine: &Engine, n_bytes: usize, proposal_words: &[i64]) -> Option<(CommRegion, SharedRegion)> {
+/// Maps a shared region of `n_bytes` if all ranks pass the same `arguments`. Collective. `None` if not all ranks share memory, or if a timeline
+/// is recorded on any of them.
+pub fn agree_on_region(engine: &Engine, n_bytes: usize, arguments: &[i64]) -> Option<(CommRegion, SharedRegion)> {
     let world = &engine.world;
     let (rank, n_ranks) = (world.rank_info.rank, world.rank_info.size);
     let segment = world.segment.as_ref().filter(|_| world.lowest.iter().all(|lowest| *lowest == 0))?;
@@ -114,18 +121,18 @@ pub fn agree_on_region(engine: &Engine, n_bytes: usize, proposal_words: &[i64]) 
         0 => world.shared_bytes_used.fetch_add(segment.shared_region_bytes(n_bytes), Ordering::Relaxed),
         _ => 0,
     };
-    let proposal: Vec<i64> = [first as i64].iter().chain(proposal_words).copied().collect();
+    let proposal: Vec<i64> = [first as i64].iter().chain(arguments).copied().collect();
     let all = engine.allgather(AGREEMENT_NAME, &proposal, Reduce::AVERAGE.set).ok()?;
     let all_equal =
         all.len() == n_ranks * proposal.len() && all.chunks(proposal.len()).all(|row| row[1..] == proposal[1..]);
     let opened = segment.shared_region(all[0] as u64, n_bytes).ok().filter(|_| all_equal && !engine.timeline.is_on());
-    // What one of them cannot do, none does.
+    // All ranks succeed or none.
     let mut can = [u8::from(opened.is_some())];
     engine.allreduce(AGREEMENT_NAME, &mut can, Reduce { op: ReduceOp::Min, ..Reduce::SUM }).ok()?;
     opened.filter(|_| can == [1])
 }
 
-/// Where everything lies, and how many bytes that are. Columns begin on pages, so that no line is two ranks'.
+/// Layout of all parameters and the total number of bytes. Columns are page-aligned, so no cache line is written by two ranks.
 fn layouts(sizes: &[usize], min_elements: usize, n_ranks: usize) -> (Vec<ParamLayout>, usize) {
     let mut end = 0;
     let one = |&size: &usize| {
@@ -134,12 +141,12 @@ fn layouts(sizes: &[usize], min_elements: usize, n_ranks: usize) -> (Vec<ParamLa
         ParamLayout { first, size, bytes, shared }
     };
     let layouts = sizes.iter().map(one).collect();
-    // Those who only meet have a page too: nothing cannot be mapped.
+    // At least one page, because an empty region cannot be mapped.
     (layouts, end.max(4096))
 }
 
-/// The average over all ranks of some elements of a gradient, made by whoever steps with it: best a little at a time, which then stays in the
-/// cache. Always added up in the order of ranks.
+/// Average over all ranks of some elements of a gradient, computed by the stepping rank, best in small pieces that stay in the cache. Always
+/// added in rank order, so that all runs give the same bits.
 pub struct AveragedGradient<'c> {
     shared_params: &'c SharedParams,
     index: usize,
@@ -155,7 +162,7 @@ impl AveragedGradient<'_> {
         self.range.is_empty()
     }
 
-    /// The average of the elements from `first` on.
+    /// Writes the average of the elements from index `first` on to `out`.
     pub fn average_into(&self, first: usize, out: &mut [f32]) {
         let n = out.len();
         let gradient_of = |rank| bytes_of(self.gradient_of(rank, first, n));
@@ -171,28 +178,30 @@ impl AveragedGradient<'_> {
         assert!(first <= self.len() && n <= self.len() - first);
         let start = self.range.start + first;
         let at = self.shared_params.column_ptr(self.index, rank, start..start + n);
-        // SAFETY: inside the room and aligned; a sum is asked for when all have offered their gradients, which nobody changes in this step.
+        // SAFETY: `column_ptr` checks the bounds and columns are page-aligned. An average is computed only after all ranks have published their
+        // gradients, which nobody writes until the step is over.
         unsafe { std::slice::from_raw_parts(at, n) }
     }
 }
 
-/// The values of a parameter: this rank's own, or such that all ranks of the host have in common.
+/// Values of a parameter, in private or in shared memory.
 #[derive(Debug)]
 pub enum ParamStorage {
     Local(Vec<f32>),
     Shared(SharedSlice),
 }
 
-/// Values in memory that all ranks of a host see. Read outside of steps, and written in a step or by one rank that the others wait for.
+/// Values in memory shared by all ranks of a host. Read outside of steps; written in a step, or by one rank while the others wait.
 #[derive(Debug)]
 pub struct SharedSlice {
     at: *mut f32,
     size: usize,
-    /// Keeps the memory where it is.
+    /// Keeps the region mapped.
     region: Arc<SharedRegion>,
 }
 
-// SAFETY: memory that is there as long as this is; who may touch what when is the same for threads as for ranks.
+// SAFETY: the region stays mapped while the slice exists. Access is synchronized by the step protocol of `shm_optimizer`, which holds for
+// threads as for ranks.
 unsafe impl Send for SharedSlice {}
 unsafe impl Sync for SharedSlice {}
 
@@ -208,7 +217,8 @@ impl Deref for ParamStorage {
     fn deref(&self) -> &[f32] {
         match self {
             ParamStorage::Local(values) => values,
-            // SAFETY: inside the room, which is held; see `Common`.
+            // SAFETY: the address is in the region, which `shared.region` keeps mapped, and `size` elements were checked when it was created.
+            // Nobody writes outside of steps, see `SharedSlice`.
             ParamStorage::Shared(shared) => unsafe { std::slice::from_raw_parts(shared.at, shared.size) },
         }
     }
@@ -218,13 +228,14 @@ impl DerefMut for ParamStorage {
     fn deref_mut(&mut self) -> &mut [f32] {
         match self {
             ParamStorage::Local(values) => values,
-            // SAFETY: as above.
+            // SAFETY: address and size as in `deref`. Values are written only in a step, each element by one rank, or by one rank while the
+            // others wait.
             ParamStorage::Shared(shared) => unsafe { std::slice::from_raw_parts_mut(shared.at, shared.size) },
         }
     }
 }
 
-/// A copy is its owner's.
+/// Clones into private memory.
 impl Clone for ParamStorage {
     fn clone(&self) -> ParamStorage {
         ParamStorage::Local(self.to_vec())

@@ -1,15 +1,15 @@
-//! Data-parallel training of ranks on one host, in memory that all of them see: nothing travels, nobody's engine is woken while its rank
-//! computes, and what large parameters are stepped with is added up by who steps. The short way of [`DistributedOptimizer`], for whoever
-//! keeps parameters as [`Values`].
+//! Distributed optimizer for ranks of one host, in shared memory: gradients and the values of large parameters are mapped by all ranks, so no
+//! data is transferred and no engine is woken during the backward pass. Faster version of [`DistributedOptimizer`] for parameters stored as
+//! [`ParamStorage`].
 //!
-//! Backward passes write gradients where all ranks read them. Of a large parameter every rank reduces, and steps with, its
-//! [`Engine::share`] of the elements; the values are common, so nobody has to be told. Small ones everybody steps with by itself. In each step
-//! the ranks say three things to each other:
+//! Backward passes write gradients to shared memory. Of a large parameter each rank averages and steps its [`Engine::shard`] of the elements;
+//! the values are shared, so no allgather is needed. Small parameters are private, and each rank steps all of their elements. Each step has
+//! three synchronization points, counted with [`StepSync`]:
 //!
-//! 1. *offered*: the gradients of all large parameters are whole, and this pass does not read their values any more. Once all have said so, large
-//!    parameters can be stepped with, while the pass goes on ([`Together::between`]);
-//! 2. *passed*: all gradients are whole. Once all have said so, everything can be stepped with;
-//! 3. *stepped*: once all have said so, values are new, and gradients may be overwritten.
+//! 1. *published*: this rank's gradients of all large parameters are complete, and its pass no longer reads their values. Once all ranks have
+//!    published, large parameters can be stepped while the pass continues ([`ShmOptimizer::try_overlapped_step`]).
+//! 2. *passed*: all gradients are complete. Once all ranks have passed, all parameters can be stepped.
+//! 3. *stepped*: once all ranks have stepped, the values are new and gradients may be overwritten.
 //!
 //! [`DistributedOptimizer`]: super::DistributedOptimizer
 
@@ -23,30 +23,31 @@ use crate::error::Error;
 use crate::observe::shm_step_stats::Phase;
 use crate::transport::shm::step_sync::StepSync;
 
-/// An optimizer that can change a part of a parameter by itself, and makes the average gradient as it goes.
+/// Optimizer that fuses averaging and stepping: it updates a part of a parameter and computes the averaged gradient piece by piece.
 pub trait FusedStep {
-    /// Changes the values from `first` on of the parameter of that index. Large parameters may come before smaller ones.
+    /// Updates the values from index `first` on of a parameter. Large parameters may be stepped before smaller ones.
     fn step_averaged(&mut self, index: usize, first: usize, values: &mut [f32], average: &AveragedGradient<'_>);
 }
 
-/// Wraps the optimizer `O`.
+/// Distributed version of the optimizer `O` in shared memory.
 pub struct ShmOptimizer<'e, O> {
     engine: &'e Engine,
     optimizer: O,
     shared_params: SharedParams,
     sync: StepSync,
-    /// By parameter.
+    /// Parameter names.
     names: Vec<String>,
+    /// By parameter: the gradient of this step is complete.
     ready: Vec<bool>,
     stage: Stage,
     trace: StepTrace<'e>,
 }
 
-/// Of the common parameters, in this step.
+/// Stage of the shared parameters in this step.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Computing,
-    /// The step by which it is published.
+    /// Published with this count of [`StepSync`].
     Published(u32),
     Stepped,
 }
@@ -58,8 +59,9 @@ impl<O> Drop for ShmOptimizer<'_, O> {
 }
 
 impl<'e, O: FusedStep> ShmOptimizer<'e, O> {
-    /// `parameters`: names and numbers of elements, the same on every rank; from `from` elements on they are shared out. Collective. Gives the
-    /// optimizer back where the ranks do not all share memory, and where a timeline is recorded: it would not show anything.
+    /// `parameters` are names and numbers of elements, the same on every rank; those of at least `min_elements` elements are sharded.
+    /// Collective. Returns the optimizer as `Err` if not all ranks share memory, and if a timeline is recorded, because it would not show these
+    /// steps.
     pub fn new(engine: &'e Engine, optimizer: O, parameters: &[(&str, usize)], min_elements: usize) -> Result<Self, O> {
         let sizes: Vec<usize> = parameters.iter().map(|(_, size)| *size).collect();
         let Some((shared_params, sync)) = SharedParams::open(engine, &sizes, min_elements) else {
@@ -77,43 +79,43 @@ impl<'e, O: FusedStep> ShmOptimizer<'e, O> {
         Ok(Self { engine, optimizer, shared_params, sync, names, ready, stage: Stage::Computing, trace })
     }
 
-    /// Brings the values of large parameters to where all ranks see them: those of rank 0 count. Collective; before the first step.
+    /// Moves the values of large parameters to shared memory, with the values of rank 0. Collective; call it before the first step.
     pub fn share_parameters(&mut self, values: &mut [ParamStorage]) -> Result<(), OptimizerError> {
         for (index, values) in values.iter_mut().enumerate() {
-            let Some(mut common) = self.shared_params.values(index).map(ParamStorage::Shared) else { continue };
+            let Some(mut shared) = self.shared_params.values(index).map(ParamStorage::Shared) else { continue };
             if self.shared_params.rank == 0 {
-                common.copy_from_slice(values);
+                shared.copy_from_slice(values);
             }
-            *values = common;
+            *values = shared;
         }
         self.barrier()
     }
 
-    /// Whether every rank steps with its share of this parameter only.
+    /// True if each rank updates only its shard of this parameter.
     pub fn is_sharded(&self, index: usize) -> bool {
         self.shared_params.is_shared(index)
     }
 
-    /// Room for the gradient of a parameter: as it was left, to be overwritten. Then [`Together::ready`].
+    /// Gradient buffer of a parameter with undefined content, to be overwritten. Call [`ShmOptimizer::ready`] afterwards.
     pub fn gradient_buffer(&mut self, index: usize) -> &mut [f32] {
         self.shared_params.gradient(index)
     }
 
-    /// This gradient is whole.
+    /// Declares a gradient complete.
     pub fn ready(&mut self, index: usize) {
         if !std::mem::replace(&mut self.ready[index], true) {
             self.trace.on_ready(&self.names[index]);
         }
     }
 
-    /// A moment in a backward pass. When all ranks have come as far, their large parameters are stepped with; nobody is waited for.
+    /// Steps the large parameters during the backward pass if all ranks have published their gradients. Never waits.
     ///
     /// # Safety
-    /// Nobody on this rank holds a slice of the values of parameters whose gradients are ready, or will make one before [`Together::step`]
-    /// has returned.
+    /// No thread of this rank holds a slice of the values of a parameter whose gradient is ready, or creates one before
+    /// [`ShmOptimizer::step`] has returned: this and other ranks write to these values.
     pub unsafe fn try_overlapped_step(&mut self) {
-        let is_whole = |index: usize| self.ready[index] || !self.is_sharded(index);
-        if self.stage == Stage::Computing && (0..self.ready.len()).all(is_whole) {
+        let is_complete = |index: usize| self.ready[index] || !self.is_sharded(index);
+        if self.stage == Stage::Computing && (0..self.ready.len()).all(is_complete) {
             self.publish_gradients();
         }
         let Self { trace, optimizer, shared_params, sync, stage, names, .. } = self;
@@ -123,29 +125,30 @@ impl<'e, O: FusedStep> ShmOptimizer<'e, O> {
         });
     }
 
+    /// Tells the other ranks that the gradients of all large parameters are complete.
     fn publish_gradients(&mut self) {
         self.sync.advance();
         self.stage = Stage::Published(self.sync.step());
     }
 
-    /// Memory in which ranks lay out tasks for each other, so much for each. Collective. Nothing where one of them wants something else.
+    /// Creates a task pool for work stealing with `n_bytes` of data per rank. Collective. `None` if the ranks ask for different sizes.
     pub fn open_task_pool(&self, n_bytes: usize) -> Option<TaskPool> {
         TaskPool::open(self.engine, n_bytes)
     }
 
-    /// Waits for the gradients of all ranks, and lets the optimizer change every parameter. One whose gradient is not ready has zeros. Collective.
+    /// Waits for the gradients of all ranks and updates every parameter. A gradient that is not ready counts as zeros. Collective.
     ///
     /// # Errors
-    /// When a rank is gone. Large parameters may have changed in part.
+    /// If a rank died. Large parameters may be partly updated.
     pub fn step(&mut self, values: &mut [ParamStorage]) -> Result<(), OptimizerError> {
         self.step_with_stealing(values, || false)
     }
 
-    /// The same. Who has to wait for others calls `help` again and again, for what may be done for them before they have passed; it tells
-    /// whether there was anything to do.
+    /// [`ShmOptimizer::step`] that calls `steal` repeatedly while it waits for other ranks. `steal` runs tasks of ranks that have not passed and
+    /// returns true if there were any.
     ///
     /// # Errors
-    /// As [`Together::step`].
+    /// As [`ShmOptimizer::step`].
     pub fn step_with_stealing(
         &mut self,
         values: &mut [ParamStorage],
@@ -197,12 +200,12 @@ impl<'e, O: FusedStep> ShmOptimizer<'e, O> {
         self.engine.allgather_shards(&format!("memory.{}", self.names[index]), state(&mut self.optimizer))
     }
 
-    /// The wrapped optimizer, for its learning rate and the like.
+    /// The wrapped optimizer, for example to set its learning rate.
     pub fn optimizer_mut(&mut self) -> &mut O {
         &mut self.optimizer
     }
 
-    /// These are the parameters, and the common ones where all see them.
+    /// Checks number, lengths and storage of the parameters.
     fn check(&self, values: &[ParamStorage]) -> Result<(), OptimizerError> {
         if values.len() != self.names.len() {
             return Err(OptimizerError::ParameterCount { given: values.len(), n_parameters: self.names.len() });
@@ -212,21 +215,22 @@ impl<'e, O: FusedStep> ShmOptimizer<'e, O> {
             if values.len() != size {
                 return Err(OptimizerError::LengthMismatch { name: name.clone(), given: values.len(), size });
             }
-            let is_here = matches!(values, ParamStorage::Shared(common) if common.is_of(&self.shared_params));
-            if self.is_sharded(index) && !is_here {
+            let in_region = matches!(values, ParamStorage::Shared(slice) if slice.is_of(&self.shared_params));
+            if self.is_sharded(index) && !in_region {
                 return Err(OptimizerError::NotShared { name: name.clone() });
             }
         }
         Ok(())
     }
 
+    /// Waits until all ranks have come here.
     fn barrier(&mut self) -> Result<(), OptimizerError> {
         self.sync.advance();
         self.sync.wait_all(self.sync.step()).map_err(sync_error)
     }
 }
 
-/// Once all have offered their gradients.
+/// Calls `step` if all ranks have published their gradients and this rank has not stepped.
 fn step_if_all_published(stage: &mut Stage, sync: &StepSync, step: impl FnOnce()) {
     if let Stage::Published(published) = *stage
         && sync.all_reached(published)
@@ -236,7 +240,7 @@ fn step_if_all_published(stage: &mut Stage, sync: &StepSync, step: impl FnOnce()
     }
 }
 
-/// This rank's shares of the common parameters.
+/// Steps this rank's shards of the shared parameters.
 fn step_own_shards<O: FusedStep>(
     trace: &StepTrace<'_>,
     names: &[String],
@@ -252,8 +256,8 @@ fn step_own_shards<O: FusedStep>(
     }
 }
 
-/// What a recording shows of the steps: how long each gradient waits for the other ranks, is added up and stepped with, and how long this
-/// rank helps others.
+/// Spans of a recorded timeline: how long each gradient waits for the other ranks and is averaged and stepped, and how long this rank runs
+/// tasks of others.
 struct StepTrace<'e> {
     engine: &'e Engine,
 }
@@ -271,7 +275,7 @@ impl StepTrace<'_> {
         recorded.operation_end(name, Dtype::F32, &[n]);
     }
 
-    /// Time in which nothing was done for others stays time of waiting.
+    /// Calls `steal` and records the time if it ran tasks; otherwise the time counts as waiting.
     fn steal(&self, steal: &mut impl FnMut() -> bool) {
         let Engine { recorded, shm_steps, .. } = self.engine;
         let began = std::time::Instant::now();
@@ -283,7 +287,7 @@ impl StepTrace<'_> {
 }
 
 const ALLREDUCE: &str = "ALLREDUCE";
-/// The row of a recording in which this rank works for others.
+/// Track of the timeline that shows work for other ranks.
 const STEALING_TRACK: &str = "help for other ranks";
 
 fn sync_error(error: Error) -> OptimizerError {

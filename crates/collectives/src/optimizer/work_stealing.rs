@@ -1,5 +1,5 @@
-//! Memory of which every rank of a host has a part, where it lays out its tasks: whoever is ahead takes some of another's instead of waiting for
-//! it. What a task is, what it reads and where it writes is its users' affair; here is who does which, and when all are done.
+//! Work stealing between the ranks of a host: each rank owns a task queue in shared memory, and idle ranks claim tasks from the others. The
+//! users of the pool define what a task is, what it reads and where it writes; this module only hands out task numbers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,14 +12,15 @@ use crate::transport::peer_table::PeerTable;
 use crate::transport::shm::segment::SharedRegion;
 use crate::transport::wait_policy::WaitPolicy;
 
-/// Of each part, for its tasks.
+/// Bytes at the start of each rank's part that hold its task queue.
 const QUEUE_BYTES: usize = 4096;
-/// How long to sleep between two looks for somebody who has one of our last tasks.
-const MAX_SLEEP: Duration = Duration::from_micros(200);
+/// Interval between checks for the completion of stolen tasks, after spinning.
+const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
+/// Shared memory of the ranks of a host: for each rank a task queue and bytes for the tasks' data.
 pub struct TaskPool {
     region: Arc<SharedRegion>,
-    /// Bytes of one part.
+    /// Bytes of one rank's part, including its queue.
     rank_bytes: usize,
     rank: usize,
     n_ranks: usize,
@@ -28,7 +29,7 @@ pub struct TaskPool {
 }
 
 impl TaskPool {
-    /// `n_bytes` for every rank. Collective. Nothing where the ranks do not all share memory, or do not want as much.
+    /// Creates a pool with `n_bytes` of data per rank. Collective. `None` if not all ranks share memory, or if they ask for different sizes.
     pub(super) fn open(engine: &Engine, n_bytes: usize) -> Option<TaskPool> {
         let (rank, n_ranks) = (engine.world.rank_info.rank, engine.world.rank_info.size);
         let rank_bytes = QUEUE_BYTES + n_bytes.next_multiple_of(QUEUE_BYTES);
@@ -45,7 +46,7 @@ impl TaskPool {
         self.n_ranks
     }
 
-    /// The address of some bytes of a rank's part: zeros at first.
+    /// Address of `n_bytes` at offset `first` of a rank's data. Initially zeros.
     pub fn slice_ptr(&self, rank: usize, first: usize, n_bytes: usize) -> *mut u8 {
         assert!(
             rank < self.n_ranks
@@ -55,16 +56,18 @@ impl TaskPool {
         self.region.at(rank * self.rank_bytes + QUEUE_BYTES + first, n_bytes)
     }
 
+    /// Task queue of a rank.
     pub fn tasks(&self, rank: usize) -> &TaskQueue {
         assert!(rank < self.n_ranks);
-        // SAFETY: inside the room, aligned, and zeros are good tasks: none.
+        // SAFETY: `region.at` checks the bounds, each part starts on a page, so the queue is aligned, and it is made of atomics for which
+        // zeros are the valid state "no tasks".
         unsafe { &*self.region.at(rank * self.rank_bytes, size_of::<TaskQueue>()).cast::<TaskQueue>() }
     }
 
-    /// Until others have done what they took of this rank's tasks.
+    /// Waits until all of this rank's tasks are done, including stolen ones.
     ///
     /// # Errors
-    /// When a rank is gone: one of the tasks may never be done.
+    /// If a rank died: a task that it claimed may never be done.
     pub fn wait(&self) -> Result<(), Error> {
         let tasks = self.tasks(self.rank);
         if self.wait_policy.spin(|| tasks.is_done()) {
@@ -78,41 +81,45 @@ impl TaskPool {
         }
         while !tasks.is_done() {
             (0..self.n_ranks).filter(|rank| *rank != self.rank).try_for_each(|rank| self.peer_table.check(rank))?;
-            std::thread::sleep(MAX_SLEEP);
+            std::thread::sleep(POLL_INTERVAL);
         }
         Ok(())
     }
 }
 
-/// Tasks of one rank, which it and others take one by one.
+/// Task queue of one rank, from which it and other ranks claim tasks.
 #[repr(C, align(128))]
 #[derive(Debug, Default)]
 pub struct TaskQueue {
-    /// What the tasks are about, for whoever takes one (24 bits), how many there are and how many were taken (20 bits each).
+    /// Tag of the tasks (24 bits), number of tasks and number of claimed tasks (20 bits each), in one word so that a claim is one CAS.
     state: AtomicU64,
+    /// Number of finished tasks.
     done: AtomicU64,
 }
 
+/// Bits of a task count in [`TaskQueue::state`].
 const COUNT_BITS: u32 = 20;
+/// Largest number of tasks; also the mask of a count.
 const MAX_TASKS: u64 = (1 << COUNT_BITS) - 1;
 
-/// One that was taken: whoever has it does it, and says so with [`Tasks::finish`].
+/// Claimed task. The claimer runs it and then calls [`TaskQueue::finish`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Task {
     pub number: usize,
-    /// What [`Tasks::lay_out`] was told.
+    /// Value passed to [`TaskQueue::publish`].
     pub tag: u32,
 }
 
 impl TaskQueue {
-    /// By their owner, when all that were laid out before are done, and what they need has been written. `about` has 24 bits.
+    /// Publishes `n` tasks. Called by the owner when all earlier tasks are done and the input of the new ones is written. `tag` has at most 24
+    /// bits. Release ordering makes the input visible to claimers.
     pub fn publish(&self, n: usize, tag: u32) {
         assert!(n as u64 <= MAX_TASKS && tag < 1 << 24);
         self.done.store(0, Ordering::Relaxed);
         self.state.store(u64::from(tag) << (2 * COUNT_BITS) | (n as u64) << COUNT_BITS, Ordering::Release);
     }
 
-    /// The next one, if its number is below `below`.
+    /// Claims the next task if its number is below `below`.
     pub fn claim(&self, below: usize) -> Option<Task> {
         let mut state = self.state.load(Ordering::Acquire);
         loop {
@@ -128,18 +135,18 @@ impl TaskQueue {
         }
     }
 
-    /// How many nobody has taken.
+    /// Number of unclaimed tasks.
     pub fn remaining(&self) -> usize {
         let state = self.state.load(Ordering::Relaxed);
         ((state >> COUNT_BITS & MAX_TASKS) - (state & MAX_TASKS)) as usize
     }
 
-    /// One that was taken is done: what it wrote is seen by who sees all of them done.
+    /// Marks a claimed task as done. Release ordering makes its output visible to a thread that sees [`TaskQueue::is_done`].
     pub fn finish(&self) {
         self.done.fetch_add(1, Ordering::Release);
     }
 
-    /// For their owner.
+    /// True if all published tasks are done. For the owner.
     pub fn is_done(&self) -> bool {
         self.done.load(Ordering::Acquire) == self.state.load(Ordering::Relaxed) >> COUNT_BITS & MAX_TASKS
     }
@@ -150,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_task_is_taken_once() {
+    fn every_task_is_claimed_once() {
         let tasks = TaskQueue::default();
         assert!(tasks.claim(9).is_none() && tasks.is_done());
         for round in 1..=20u32 {
