@@ -1,5 +1,4 @@
-//! What the engine lets others see of itself, and what it learns from looking. The engine enters here after it has acted; no
-//! room in here ever makes it wait.
+//! Observability of the engine: timeline, recordings, status, step statistics, and autotuning. Nothing here ever blocks the engine.
 
 pub mod autotune;
 pub mod recorder;

@@ -1,5 +1,5 @@
-//! Steps that the ranks of one host take in shared memory, past the engine: counted by the thread that trains, read by the engine's thread when
-//! it writes this rank's status. A reader may see a step before its bytes, never a total that goes back.
+//! Statistics of optimizer steps in shared memory, which bypass the engine. The training thread updates atomic counters; the engine's thread
+//! reads them for the status. A reader may see a step before its bytes, but never a decreasing total.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,20 +9,21 @@ use crate::coordinator::IncompleteOp;
 use crate::transport::shm::segment::CommRegion;
 use crate::transport::shm::step_sync::reached;
 
-/// The name under which such steps are shown: all gradients of a step are one operation.
+/// Name of such steps in the status: all gradients of a step are one operation.
 pub const SHM_STEP_NAME: &str = "gradients (shared memory)";
 
-/// What the training thread does, as far as the other ranks are concerned.
+/// Activity of the training thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Its own pass, or another rank's.
+    /// Computing this rank's pass, or tasks of another rank.
     Computing = 0,
-    /// Nothing, until the others have come as far.
+    /// Waiting for other ranks.
     Waiting = 1,
-    /// Adding up gradients and stepping with them.
+    /// Averaging gradients and stepping.
     Reducing = 2,
 }
 
+/// Counters of shared-memory steps. Times are relative to `began`.
 #[derive(Debug)]
 pub struct ShmStepStats {
     began: Instant,
@@ -31,24 +32,24 @@ pub struct ShmStepStats {
     bytes_per_step: AtomicU64,
     waited_nanos: AtomicU64,
     reduced_nanos: AtomicU64,
-    /// When the last step ended.
+    /// End of the last step.
     ended_nanos: AtomicU64,
-    /// Since when, times four, and the number of the phase.
+    /// Start of the current phase in nanoseconds, shifted left by 2, and the phase in the low 2 bits.
     phase: AtomicU64,
     progress: Mutex<Option<Progress>>,
 }
 
-/// How far the ranks have come.
+/// Progress of all ranks.
 #[derive(Debug)]
 struct Progress {
-    area: Arc<CommRegion>,
+    comm_region: Arc<CommRegion>,
     n_ranks: usize,
-    /// The furthest, and when it was first seen there.
+    /// Highest step count of any rank, and when it was first seen.
     furthest: u32,
     since: Duration,
 }
 
-/// At one moment.
+/// Values of the counters at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShmStepSnapshot {
     pub steps: u64,
@@ -83,20 +84,27 @@ impl ShmStepStats {
         self.began
     }
 
-    /// Steps of so many tensors are taken from now on, by ranks that post them on the lines of `area`.
-    pub fn start_steps(&self, tensors_per_step: usize, bytes_per_step: usize, area: Arc<CommRegion>, n_ranks: usize) {
+    /// Starts counting steps of this many tensors and bytes. The slots of `comm_region` hold the step counts of the ranks.
+    pub fn start_steps(
+        &self,
+        tensors_per_step: usize,
+        bytes_per_step: usize,
+        comm_region: Arc<CommRegion>,
+        n_ranks: usize,
+    ) {
         self.tensors_per_step.store(tensors_per_step as u64, Ordering::Relaxed);
         self.bytes_per_step.store(bytes_per_step as u64, Ordering::Relaxed);
-        let progress = Progress { area, n_ranks, furthest: 0, since: self.began.elapsed() };
+        let progress = Progress { comm_region, n_ranks, furthest: 0, since: self.began.elapsed() };
         *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = Some(progress);
     }
 
+    /// Stops observing the other ranks, when the optimizer is dropped.
     pub fn stop_steps(&self) {
         self.enter_phase(Phase::Computing);
         *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// The training thread begins something else; what it did until now is added up.
+    /// Switches the phase of the training thread and adds the time of the previous one.
     pub fn enter_phase(&self, phase: Phase) {
         let now = self.began.elapsed().as_nanos() as u64;
         let before = self.phase.swap(now << 2 | phase as u64, Ordering::Relaxed);
@@ -108,7 +116,7 @@ impl ShmStepStats {
         }
     }
 
-    /// What was waiting was, since that moment, work for other ranks; waiting goes on.
+    /// Excludes the time since `moment` from waiting, because it was spent on tasks of other ranks. The waiting phase continues.
     pub fn exclude_from_waiting(&self, moment: Instant) {
         let now = self.began.elapsed().as_nanos() as u64;
         let helped = moment.saturating_duration_since(self.began).as_nanos() as u64;
@@ -116,14 +124,14 @@ impl ShmStepStats {
         self.waited_nanos.fetch_add(helped.saturating_sub(before >> 2), Ordering::Relaxed);
     }
 
-    /// The step is over on all ranks.
+    /// A step is complete on all ranks.
     pub fn end_step(&self) {
         self.enter_phase(Phase::Computing);
         self.ended_nanos.store(self.began.elapsed().as_nanos() as u64, Ordering::Relaxed);
         self.steps.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// `None` before the first step.
+    /// Current values, including the running phase. `None` before the first step.
     pub fn snapshot(&self, now: Duration) -> Option<ShmStepSnapshot> {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (steps, phase) = (load(&self.steps), load(&self.phase));
@@ -147,11 +155,11 @@ impl ShmStepStats {
         })
     }
 
-    /// Ranks that are behind others, if any: those are waited for.
+    /// Ranks that are behind the furthest one, as an operation that waits for them.
     pub fn oldest_incomplete(&self, now: Duration) -> Option<IncompleteOp> {
         let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
-        let Progress { area, n_ranks, furthest, since } = progress.as_mut()?;
-        let steps: Vec<u32> = (0..*n_ranks).map(|rank| area.slot(rank).step.load(Ordering::Acquire)).collect();
+        let Progress { comm_region, n_ranks, furthest, since } = progress.as_mut()?;
+        let steps: Vec<u32> = (0..*n_ranks).map(|rank| comm_region.slot(rank).step.load(Ordering::Acquire)).collect();
         if let Some(further) = steps.iter().copied().reduce(|a, b| if reached(a, b) { a } else { b })
             && further != *furthest
         {
@@ -181,8 +189,8 @@ mod tests {
         let steps = ShmStepStats::new(Instant::now());
         assert_eq!(steps.snapshot(Duration::ZERO), None);
         let segment = Segment::create(3).expect("a memory file");
-        let area = Arc::new(segment.comm_region(0).expect("an area"));
-        steps.start_steps(5, 400, area.clone(), 3);
+        let comm_region = Arc::new(segment.comm_region(0).expect("a region"));
+        steps.start_steps(5, 400, comm_region.clone(), 3);
         assert_eq!(steps.oldest_incomplete(Duration::from_secs(1)), None, "nobody has begun");
         for _ in 0..3 {
             steps.enter_phase(Phase::Waiting);
@@ -198,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn work_for_others_is_not_waiting() {
+    fn tasks_of_other_ranks_do_not_count_as_waiting() {
         let steps = ShmStepStats::new(Instant::now() - Duration::from_secs(100));
         steps.enter_phase(Phase::Waiting);
         steps.exclude_from_waiting(steps.began() + Duration::from_secs(30));
@@ -207,25 +215,25 @@ mod tests {
     }
 
     #[test]
-    fn those_behind_the_furthest_are_awaited() {
+    fn ranks_behind_the_furthest_are_missing() {
         let steps = ShmStepStats::new(Instant::now());
         let segment = Segment::create(3).expect("a memory file");
-        let area = Arc::new(segment.comm_region(0).expect("an area"));
-        steps.start_steps(1, 4, area.clone(), 3);
+        let comm_region = Arc::new(segment.comm_region(0).expect("a region"));
+        steps.start_steps(1, 4, comm_region.clone(), 3);
         let at = Duration::from_secs;
-        area.slot(1).step.store(1, Ordering::Release);
-        let oldest_incomplete = steps.oldest_incomplete(at(5)).expect("two are behind");
+        comm_region.slot(1).step.store(1, Ordering::Release);
+        let incomplete = steps.oldest_incomplete(at(5)).expect("two are behind");
         assert_eq!(
-            (oldest_incomplete.missing, oldest_incomplete.since, oldest_incomplete.name.as_str()),
+            (incomplete.missing, incomplete.since, incomplete.name.as_str()),
             (vec![0, 2], at(5), SHM_STEP_NAME)
         );
-        area.slot(2).step.store(1, Ordering::Release);
-        let oldest_incomplete = steps.oldest_incomplete(at(7)).expect("one is behind");
-        assert_eq!((oldest_incomplete.missing, oldest_incomplete.since), (vec![0], at(5)));
-        area.slot(0).step.store(1, Ordering::Release);
+        comm_region.slot(2).step.store(1, Ordering::Release);
+        let incomplete = steps.oldest_incomplete(at(7)).expect("one is behind");
+        assert_eq!((incomplete.missing, incomplete.since), (vec![0], at(5)));
+        comm_region.slot(0).step.store(1, Ordering::Release);
         assert_eq!(steps.oldest_incomplete(at(8)), None);
         steps.stop_steps();
-        area.slot(0).step.store(2, Ordering::Release);
+        comm_region.slot(0).step.store(2, Ordering::Release);
         assert_eq!(steps.oldest_incomplete(at(9)), None);
     }
 }

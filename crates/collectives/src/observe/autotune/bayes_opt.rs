@@ -1,19 +1,19 @@
-//! Where to look next: Bayesian optimisation over fusion threshold and cycle time. Entered by [`super::Autotune`]. Pure; its
-//! dice are seeded.
+//! Bayesian optimisation of fusion threshold and cycle time. Deterministic for a given seed.
 //!
-//! The scores seen so far are taken for noisy values of a smooth function, a Gaussian process: at every point it has a mean and
-//! an uncertainty. The next point is the one with the largest expected improvement, that is how much better than the best
-//! mean the function is there, on average over the uncertainty and counting what is worse as nothing.
+//! The measured scores are modelled as noisy values of a Gaussian process, which has a mean and a standard deviation at every point. The next
+//! point is the candidate with the largest expected improvement over the best mean.
 
 use std::time::Duration;
 
 use super::Parameters;
 
-/// A point of the unit square: fusion threshold, cycle time.
+/// Point of the unit square: fusion threshold, cycle time.
 type Point = [f64; 2];
 
+/// State of the optimisation.
 #[derive(Debug)]
 pub struct BayesOpt {
+    /// Whether fusion threshold and cycle time are tuned.
     tunes: [bool; 2],
     noise: f64,
     rng: SplitMix,
@@ -23,14 +23,17 @@ pub struct BayesOpt {
 }
 
 const MEBIBYTE: f64 = 1024.0 * 1024.0;
+/// Largest fusion threshold, in MiB.
 const MAX_MEBIBYTES: f64 = 64.0;
+/// Smallest and largest cycle time, in milliseconds.
 const CYCLE_TIME_RANGE_MS: [f64; 2] = [1.0, 100.0];
-/// Before there is anything to go by: mebibytes and milliseconds.
+/// First points to measure, in MiB and milliseconds, before the model has data.
 const START_POINTS: [[f64; 2]; 4] = [[4.0, 5.0], [32.0, 50.0], [16.0, 25.0], [8.0, 10.0]];
+/// Random candidates per iteration.
 const N_CANDIDATES: usize = 1000;
-/// How far apart two points say something about each other.
+/// Length scales of the kernel to choose from.
 const LENGTH_SCALES: [f64; 4] = [0.1, 0.2, 0.4, 0.8];
-/// How much better a point has to be to be worth a look, in standard deviations of the scores.
+/// Margin of the expected improvement, in standard deviations of the scores.
 const MIN_IMPROVEMENT: f64 = 0.01;
 
 impl BayesOpt {
@@ -45,12 +48,13 @@ impl BayesOpt {
         }
     }
 
+    /// Adds a measurement.
     pub fn add_sample(&mut self, parameters: Parameters, score: f64) {
         self.points.push(point_of(parameters));
         self.scores.push(score);
     }
 
-    /// `current`, with those parameters changed that are tuned.
+    /// Next parameters to measure: `current` with the tuned ones replaced.
     pub fn next_point(&mut self, current: Parameters) -> Parameters {
         let fixed = point_of(current);
         let point = match START_POINTS.get(self.n_start_points_used) {
@@ -66,12 +70,13 @@ impl BayesOpt {
         }
         if self.tunes[1] {
             let [least, most] = CYCLE_TIME_RANGE_MS;
-            // To the microsecond: more would only look precise in the log.
+            // Rounded to microseconds; more digits would be noise in the log.
             next.cycle_time = Duration::from_micros((least * (most / least).powf(point[1]) * 1000.0).round() as u64);
         }
         next
     }
 
+    /// Candidate with the largest expected improvement.
     fn maximize_expected_improvement(&mut self, fixed: Point) -> Point {
         let gaussian_process = GaussianProcess::fit(&self.points, &self.scores, self.noise);
         let best_mean =
@@ -90,7 +95,7 @@ impl BayesOpt {
     }
 }
 
-/// The cycle time by its logarithm: from 1 to 2 ms matters as much as from 50 to 100.
+/// Logarithmic position of a cycle time in its range: 1 to 2 ms matters as much as 50 to 100 ms.
 fn unit_of_milliseconds(milliseconds: f64) -> f64 {
     let [least, most] = CYCLE_TIME_RANGE_MS;
     (milliseconds.clamp(least, most) / least).ln() / (most / least).ln()
@@ -101,19 +106,19 @@ fn point_of(parameters: Parameters) -> Point {
     [mebibytes / MAX_MEBIBYTES, unit_of_milliseconds(parameters.cycle_time.as_secs_f64() * 1000.0)]
 }
 
-/// A Gaussian process that knows some noisy values.
+/// Gaussian process conditioned on noisy values, with an RBF kernel.
 struct GaussianProcess<'a> {
     points: &'a [Point],
     length_scale: f64,
-    /// The Cholesky factor of the covariance of the values, row by row.
+    /// Rows of the Cholesky factor of the covariance matrix.
     factor: Vec<Vec<f64>>,
-    /// The covariance's inverse times the values.
+    /// Inverse covariance matrix times the values.
     weights: Vec<f64>,
     log_likelihood: f64,
 }
 
 impl<'a> GaussianProcess<'a> {
-    /// Of some lengths the one under which the scores are likeliest.
+    /// Process with the length scale of maximum likelihood.
     fn fit(points: &'a [Point], scores: &[f64], noise: f64) -> GaussianProcess<'a> {
         let values = standardised(scores);
         let processes = LENGTH_SCALES.map(|length_scale| GaussianProcess::new(points, &values, length_scale, noise));
@@ -122,7 +127,7 @@ impl<'a> GaussianProcess<'a> {
     }
 
     fn new(points: &'a [Point], values: &[f64], length_scale: f64, noise: f64) -> GaussianProcess<'a> {
-        // A little noise even when there is said to be none: points may coincide, and the factor would not exist.
+        // Minimum noise, because coinciding points would make the matrix singular.
         let variance = (noise * noise).max(1e-6);
         let mut factor: Vec<Vec<f64>> = Vec::with_capacity(points.len());
         for (row, point) in points.iter().enumerate() {
@@ -146,7 +151,7 @@ impl<'a> GaussianProcess<'a> {
         GaussianProcess { points, length_scale, factor, weights, log_likelihood: -0.5 * fit - log_determinant }
     }
 
-    /// Mean and standard deviation.
+    /// Mean and standard deviation at a point.
     fn predict(&self, point: Point) -> (f64, f64) {
         let covariances: Vec<f64> =
             self.points.iter().map(|known| rbf_kernel(point, *known, self.length_scale)).collect();
@@ -161,7 +166,7 @@ fn rbf_kernel(a: Point, b: Point, length_scale: f64) -> f64 {
     (-0.5 * squared / (length_scale * length_scale)).exp()
 }
 
-/// Mean zero, deviation one.
+/// Scores shifted and scaled to mean 0 and standard deviation 1.
 fn standardised(scores: &[f64]) -> Vec<f64> {
     let n_scores = scores.len().max(1) as f64;
     let mean = scores.iter().sum::<f64>() / n_scores;
@@ -179,7 +184,7 @@ fn solve_lower(factor: &[Vec<f64>], values: &[f64]) -> Vec<f64> {
     solution
 }
 
-/// With the factor's transpose, in place.
+/// Solves the system with the factor's transpose, in place.
 fn solve_upper(factor: &[Vec<f64>], values: &mut [f64]) {
     for row in (0..factor.len()).rev() {
         let rest: f64 = (row + 1..factor.len()).map(|below| factor[below][row] * values[below]).sum();
@@ -196,7 +201,7 @@ fn expected_improvement(gain: f64, deviation: f64) -> f64 {
     gain * normal_cdf(z) + deviation * density
 }
 
-/// The standard normal distribution function, to seven digits (Abramowitz and Stegun 26.2.17).
+/// Standard normal distribution function, accurate to seven digits (Abramowitz and Stegun 26.2.17).
 fn normal_cdf(z: f64) -> f64 {
     const COEFFICIENTS: [f64; 5] = [0.319_381_530, -0.356_563_782, 1.781_477_937, -1.821_255_978, 1.330_274_429];
     let t = 1.0 / (1.0 + 0.231_641_9 * z.abs());
@@ -205,12 +210,12 @@ fn normal_cdf(z: f64) -> f64 {
     if z >= 0.0 { 1.0 - above } else { above }
 }
 
-/// SplitMix64.
+/// SplitMix64 random number generator.
 #[derive(Debug)]
 struct SplitMix(u64);
 
 impl SplitMix {
-    /// From 0 to below 1.
+    /// Uniform in [0, 1).
     fn next_f64(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -225,14 +230,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_normal_distribution_is_that_of_the_tables() {
+    fn normal_cdf_matches_tables() {
         for (z, expected) in [(0.0, 0.5), (1.0, 0.841_344_7), (-1.96, 0.024_997_9), (3.0, 0.998_650_1)] {
             assert!((normal_cdf(z) - expected).abs() < 1e-6, "{z}: {}", normal_cdf(z));
         }
     }
 
     #[test]
-    fn without_noise_the_process_goes_through_its_values() {
+    fn without_noise_the_process_interpolates_its_values() {
         let points = [[0.0, 0.0], [0.5, 0.5], [1.0, 0.2]];
         let gaussian_process = GaussianProcess::new(&points, &[1.0, -1.0, 0.5], 0.4, 0.0);
         for (point, value) in points.into_iter().zip([1.0, -1.0, 0.5]) {
@@ -243,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_better_or_less_certain_promises_more() {
+    fn expected_improvement_grows_with_mean_and_deviation() {
         assert!(expected_improvement(0.5, 0.1) > expected_improvement(0.1, 0.1));
         assert!(expected_improvement(-0.5, 1.0) > expected_improvement(-0.5, 0.1));
         assert_eq!(expected_improvement(-0.5, 0.0), 0.0);

@@ -1,10 +1,9 @@
-//! Finds the fusion threshold and the cycle time with which a job reduces most bytes per second. The engine of rank 0 enters
-//! here after every reduction on the global set, and hands new parameters to all ranks. Never reads a clock and never rolls
-//! dice of its own: the same observations and seed give the same parameters.
+//! Horovod's autotuning: finds the fusion threshold and cycle time that maximise the reduced bytes per second. Runs on rank 0. Deterministic:
+//! reads no clock, and the same observations and seed give the same parameters.
 //!
-//! A step is over when a tensor's name comes again; some steps are a window, and the median of five windows is a sample. The
-//! first samples are dropped. One is taken with the parameters the job began with, so that tuning never ends with worse
-//! ones; then a Gaussian process says where to look next; last, each choice is tried the other way round.
+//! A step ends when a tensor's name recurs. Some steps form a window, and the median of five windows is a sample. Warm-up samples are
+//! dropped. The first sample measures the initial parameters, so that tuning never ends with worse ones. Then Bayesian optimisation chooses
+//! the parameters to measure. Last, each boolean parameter is measured with the opposite value.
 
 mod bayes_opt;
 
@@ -15,7 +14,7 @@ use std::time::{Duration, Instant};
 use crate::settings::AutotuneSettings;
 use bayes_opt::BayesOpt;
 
-/// What is tuned.
+/// Tuned parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Parameters {
     /// Bytes.
@@ -27,7 +26,7 @@ pub struct Parameters {
     pub cache_enabled: bool,
 }
 
-/// A parameter with two values.
+/// Boolean parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BoolParameter {
     HierarchicalAllreduce,
@@ -36,16 +35,17 @@ pub enum BoolParameter {
     CacheEnabled,
 }
 
+/// Configuration of the autotuner.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub warmup_samples: usize,
     pub steps_per_sample: usize,
     pub max_samples: usize,
-    /// The standard deviation of a sample's error, that of the scores being one.
+    /// Standard deviation of the measurement error, relative to that of the scores.
     pub noise: f64,
     pub tunes_fusion_threshold: bool,
     pub tunes_cycle_time: bool,
-    /// Those that make a difference in this job and are not fixed by its user.
+    /// Boolean parameters to try: those that matter in this job and are not fixed by the user.
     pub bool_parameters: Vec<BoolParameter>,
     pub seed: u64,
 }
@@ -73,8 +73,9 @@ pub struct Autotune<W> {
     phase: Phase,
     bayes_opt: BayesOpt,
     window: ScoreWindow,
-    /// Scores of the windows of the sample under way.
+    /// Scores of the windows of the current sample.
     scores: Vec<f64>,
+    /// Samples still to be dropped.
     warmup_left: usize,
     log: Option<W>,
     log_error: Option<io::Error>,
@@ -82,16 +83,16 @@ pub struct Autotune<W> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// The parameters the job began with are measured.
+    /// Measuring the initial parameters.
     Baseline,
-    /// As many points have been measured.
+    /// Bayesian optimisation; this many points have been measured.
     Searching(usize),
-    /// The choice with this index is measured the other way round.
+    /// Measuring the boolean parameter with this index with the opposite value.
     BoolParameters(usize),
     Done,
 }
 
-/// Reductions since a moment.
+/// Reductions of the current window.
 #[derive(Debug, Default)]
 struct ScoreWindow {
     began: Option<Instant>,
@@ -104,7 +105,7 @@ const CSV_HEADER: &str = "hierarchical_allreduce,hierarchical_allgather,torus_al
                       tensor_fusion_threshold,score";
 
 impl<W: Write> Autotune<W> {
-    /// `initial`: what the job runs with, and goes on to run with until told otherwise.
+    /// `initial` are the parameters the job runs with until [`Autotune::observe`] returns others.
     pub fn new(config: Config, initial: Parameters, log: Option<W>) -> Autotune<W> {
         let bayes_opt =
             BayesOpt::new(config.tunes_fusion_threshold, config.tunes_cycle_time, config.noise, config.seed);
@@ -124,7 +125,7 @@ impl<W: Write> Autotune<W> {
         autotune
     }
 
-    /// These tensors were reduced, `n_bytes` together, by `now`. Parameters to go on with, when they change.
+    /// Records that these tensors, `n_bytes` in total, were reduced by `now`. Returns new parameters if they change.
     pub fn observe<S: AsRef<str>>(&mut self, names: &[S], n_bytes: u64, now: Instant) -> Option<Parameters> {
         if self.phase == Phase::Done {
             return None;
@@ -148,7 +149,7 @@ impl<W: Write> Autotune<W> {
         self.phase == Phase::Done
     }
 
-    /// Why the log ends early, once.
+    /// Removes and returns the error that stopped the log.
     pub fn take_log_error(&mut self) -> Option<io::Error> {
         self.log_error.take()
     }
@@ -158,7 +159,7 @@ impl<W: Write> Autotune<W> {
         if self.best.is_none_or(|(best, _)| score > best) {
             self.best = Some((score, self.current));
         }
-        let (best_score, best) = self.best.expect("there was a sample just now");
+        let (best_score, best) = self.best.expect("a sample was recorded above");
         let before = self.current;
         self.phase = match self.phase {
             Phase::Baseline => self.after_search(0),
@@ -170,7 +171,7 @@ impl<W: Write> Autotune<W> {
             Phase::Done => Phase::Done,
         };
         match self.phase {
-            Phase::Baseline => unreachable!("it comes first"),
+            Phase::Baseline => unreachable!("the baseline is the first phase"),
             Phase::Searching(_) => self.current = self.bayes_opt.next_point(self.current),
             Phase::BoolParameters(idx) => self.current = best.flipped(self.config.bool_parameters[idx]),
             Phase::Done => {
@@ -203,7 +204,7 @@ impl<W: Write> Autotune<W> {
         self.write_line(&format!("{a},{b},{c},{d},{milliseconds},{},{score}", parameters.fusion_threshold));
     }
 
-    /// A log that cannot be written is no reason to stop tuning.
+    /// Appends a line to the log. After an error the log stops and tuning continues.
     fn write_line(&mut self, line: &str) {
         if let Some(log) = &mut self.log
             && let Err(error) = writeln!(log, "{line}").and_then(|()| log.flush())
@@ -228,12 +229,12 @@ impl Parameters {
 }
 
 impl ScoreWindow {
-    /// Bytes per microsecond of the window that this reduction ends, if it ends one; it is itself part of the next.
+    /// Records a reduction. Returns the score in bytes per microsecond of the window that it ends; the reduction itself belongs to the next one.
     fn add<S: AsRef<str>>(&mut self, names: &[S], n_bytes: u64, now: Instant, n_steps: usize) -> Option<f64> {
         let began = *self.began.get_or_insert(now);
         let mut score = None;
         if names.iter().any(|name| self.n_seen.get(name.as_ref()).is_some_and(|n_seen| *n_seen >= n_steps)) {
-            // No time at all is no measurement, and would be unbeatable.
+            // A window of zero duration is not a measurement and would have an infinite score.
             let micros = (now - began).as_secs_f64() * 1e6;
             score = (micros > 0.0).then(|| self.n_bytes as f64 / micros);
             self.began = Some(now);

@@ -1,4 +1,4 @@
-//! Tuning on made-up jobs whose best parameters are known.
+//! Tests of autotuning on synthetic jobs with known optimal parameters.
 
 use super::*;
 
@@ -24,7 +24,7 @@ fn config() -> Config {
     }
 }
 
-/// Bytes per microsecond: best at 40 MiB and 10 ms, better hierarchical and with the cache.
+/// Synthetic score in bytes per microsecond: maximum at 40 MiB and 10 ms, higher with hierarchical allreduce and with the cache.
 fn surface(parameters: Parameters) -> f64 {
     let mebibytes = parameters.fusion_threshold as f64 / (1 << 20) as f64;
     let milliseconds = parameters.cycle_time.as_secs_f64() * 1000.0;
@@ -39,7 +39,7 @@ struct Run {
     log: String,
 }
 
-/// Plays a job of steps with three tensors until tuning is done; `jitter` makes every step's time vary by so much.
+/// Simulates steps of three tensors until tuning is done. `jitter` is the relative variation of step times.
 fn run(config: Config, jitter: f64) -> Run {
     let mut log = Vec::new();
     let (mut last, mut tried) = (INITIAL, vec![INITIAL]);
@@ -64,7 +64,7 @@ fn run(config: Config, jitter: f64) -> Run {
 }
 
 #[test]
-fn it_ends_near_the_best() {
+fn tuning_ends_near_the_optimum() {
     let best = surface(Parameters {
         fusion_threshold: 40 << 20,
         cycle_time: Duration::from_millis(10),
@@ -95,7 +95,7 @@ fn the_start_points_come_first() {
 }
 
 #[test]
-fn the_log_ends_with_the_best() {
+fn the_log_ends_with_the_best_parameters() {
     let run = run(config(), 0.3);
     let mut lines = run.log.lines();
     assert_eq!(
@@ -119,7 +119,7 @@ fn the_same_seed_gives_the_same_parameters() {
 }
 
 #[test]
-fn what_is_fixed_is_not_tuned() {
+fn fixed_parameters_are_not_tuned() {
     let tried = run(Config { tunes_fusion_threshold: false, ..config() }, 0.0).tried;
     assert!(tried.iter().all(|parameters| parameters.fusion_threshold == INITIAL.fusion_threshold));
     assert!(tried.iter().any(|parameters| parameters.cycle_time != INITIAL.cycle_time));

@@ -1,5 +1,5 @@
-//! The words of the block: one JSON object in less than a page. Times are nanoseconds, and moments
-//! (`since`, `ended`) so many before this was written, of which the file's own time tells. Pure.
+//! JSON of the status: one object of less than a page. Durations are in nanoseconds. Points in time (`since`, `ended`) are nanoseconds before
+//! the write, whose time is the file's mtime. Pure.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -7,37 +7,38 @@ use std::time::Duration;
 use super::{EngineStatus, StatusExtras, Totals};
 use crate::observe::timeline::escaped;
 
-/// Of a name; all names together are far from a page, even when every letter is escaped.
+/// Longest name in characters. All names together are far below a page, even if every character is escaped.
 const MAX_NAME_CHARS: usize = 100;
-/// Of those that are waited for.
+/// Largest number of missing ranks that are listed.
 const MAX_MISSING_RANKS: usize = 16;
 
+/// Formats the status.
 pub fn render(status: &EngineStatus, totals: Totals, extras: &StatusExtras<'_>, now: Duration) -> String {
-    let clock = |at: Duration| now.saturating_sub(at).as_nanos();
+    let age = |at: Duration| now.saturating_sub(at).as_nanos();
     let (seq, rank, size) = (status.seq, status.rank, status.size);
     let mut out = String::with_capacity(1024);
-    let mut put = |text: std::fmt::Arguments<'_>| out.write_fmt(text).expect("a string takes everything");
+    let mut put = |text: std::fmt::Arguments<'_>| out.write_fmt(text).expect("writing to a string cannot fail");
     put(format_args!(r#"{{"seq":{seq},"rank":{rank},"size":{size},"totals":{}"#, totals_json(totals, None, now)));
     if let Some((at, before)) = status.samples.front() {
         put(format_args!(r#","window":{}"#, totals_json(totals, Some(*before), now.saturating_sub(*at))));
     }
     if let Some(last) = &status.last {
-        let (name, kind, ended) = (shortened(&last.name), last.kind.name(), clock(last.ended));
+        let (name, kind, ended) = (shortened(&last.name), last.kind.name(), age(last.ended));
         let (n_tensors, bytes) = (last.n_tensors, last.bytes);
         put(format_args!(
             r#","last":{{"name":"{name}","kind":"{kind}","tensors":{n_tensors},"bytes":{bytes},"ended":{ended}}}"#
         ));
     }
     if let Some(current_op) = &status.current_op {
-        let (name, kind, since) = (shortened(&current_op.name), current_op.kind.name(), clock(current_op.since));
+        let (name, kind, since) = (shortened(&current_op.name), current_op.kind.name(), age(current_op.since));
         put(format_args!(r#","working":{{"name":"{name}","kind":"{kind}","since":{since}}}"#));
     }
     if let Some((name, since)) = extras.pending {
-        put(format_args!(r#","waiting":{{"name":"{}","since":{}}}"#, shortened(name), clock(since)));
+        put(format_args!(r#","waiting":{{"name":"{}","since":{}}}"#, shortened(name), age(since)));
     }
     if let Some(oldest_incomplete) = &extras.oldest_incomplete {
         let (name, since, count) =
-            (shortened(&oldest_incomplete.name), clock(oldest_incomplete.since), oldest_incomplete.missing.len());
+            (shortened(&oldest_incomplete.name), age(oldest_incomplete.since), oldest_incomplete.missing.len());
         let ranks: Vec<String> = oldest_incomplete.missing.iter().take(MAX_MISSING_RANKS).map(u32::to_string).collect();
         let ranks = ranks.join(",");
         put(format_args!(r#","awaited":{{"name":"{name}","since":{since},"ranks":[{ranks}],"count":{count}}}"#));
@@ -49,6 +50,7 @@ pub fn render(status: &EngineStatus, totals: Totals, extras: &StatusExtras<'_>, 
     out
 }
 
+/// Totals over the period `over`, relative to `before`.
 fn totals_json(totals: Totals, before: Option<Totals>, over: Duration) -> String {
     let before = before.unwrap_or_default();
     format!(
@@ -63,10 +65,10 @@ fn totals_json(totals: Totals, before: Option<Totals>, over: Duration) -> String
     )
 }
 
-/// The end of a long name tells more than its beginning.
+/// Escaped name; a long one keeps its end, which is more specific than its beginning.
 fn shortened(name: &str) -> String {
-    let n_letters = name.chars().count();
-    match n_letters.checked_sub(MAX_NAME_CHARS) {
+    let n_chars = name.chars().count();
+    match n_chars.checked_sub(MAX_NAME_CHARS) {
         None | Some(0) => escaped(name),
         Some(cut) => format!("…{}", escaped(&name.chars().skip(cut + 1).collect::<String>())),
     }

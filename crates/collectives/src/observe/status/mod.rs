@@ -1,6 +1,6 @@
-//! What this rank's engine does, for whoever looks at the job from outside: steps, bytes, the last operation, and how long it waited for the others.
-//! The driver tells what happens, which costs a few additions; every tenth of a second it is written where it can be seen (`block`). Never
-//! makes the engine wait, and never fails: without memory for the block, nothing is shown.
+//! Status of this rank's engine for observers outside the process: steps, bytes, the last operation, and time spent waiting for other ranks.
+//! Updates cost a few additions. Every 100 ms the status is written to a memfd (`status_memfd`). Never blocks and never fails: without the
+//! memfd there is no status.
 
 mod json;
 pub mod status_memfd;
@@ -15,23 +15,26 @@ use crate::observe::shm_step_stats::{Phase, SHM_STEP_NAME, ShmStepStats};
 use status_memfd::{RecordRequest, StatusMemfd};
 use step_counter::StepCounter;
 
-/// Between two writings.
+/// Shortest interval between two writes.
 pub const WRITE_INTERVAL: Duration = Duration::from_millis(100);
-/// Between two samples, and how many make the window of which shares are told.
+/// Interval between samples of the totals.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
+/// Samples kept; the status has the totals since the oldest as a sliding window.
 const WINDOW_SAMPLES: usize = 10;
 
+/// Counters and current operation of one engine. Times are on the engine's clock.
 #[derive(Debug)]
 pub struct EngineStatus {
     status_memfd: Option<StatusMemfd>,
+    /// Number of writes; lets readers detect a torn read.
     seq: u64,
     rank: usize,
     size: usize,
     totals: Totals,
     steps: StepCounter,
-    /// What this rank does past the engine.
+    /// Steps in shared memory, which bypass the engine.
     shared: Arc<ShmStepStats>,
-    /// Since when something of this rank waits for others.
+    /// Start of the current wait for other ranks.
     waiting_since: Option<Duration>,
     current_op: Option<CurrentOp>,
     last: Option<LastOp>,
@@ -39,19 +42,20 @@ pub struct EngineStatus {
     last_write: Duration,
 }
 
-/// Since the engine began.
+/// Totals since the engine started.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Totals {
     operations: u64,
     tensors: u64,
     steps: u64,
     bytes: u64,
-    /// With something asked for that not all others had asked for.
+    /// Time with a pending request that not all other ranks had made.
     waited: Duration,
-    /// Performing what all had asked for.
+    /// Time executing operations.
     worked: Duration,
 }
 
+/// Operation being executed.
 #[derive(Debug)]
 struct CurrentOp {
     name: Arc<str>,
@@ -59,6 +63,7 @@ struct CurrentOp {
     since: Duration,
 }
 
+/// Last completed operation.
 #[derive(Debug)]
 struct LastOp {
     name: Arc<str>,
@@ -68,14 +73,14 @@ struct LastOp {
     ended: Duration,
 }
 
-/// What the driver knows besides, at the moment of writing.
+/// Further content of the status that the caller supplies at each write.
 #[derive(Debug, Default)]
 pub struct StatusExtras<'a> {
-    /// What this rank waits for longest, and since when.
+    /// Oldest pending operation of this rank, and when it was submitted.
     pub pending: Option<(&'a str, Duration)>,
-    /// On rank 0.
+    /// Oldest operation that waits for ranks. On rank 0 only.
     pub oldest_incomplete: Option<IncompleteOp>,
-    /// Its number, and whether it is done.
+    /// Number of the current or last recording, and whether it is complete.
     pub recording: Option<(u64, bool)>,
 }
 
@@ -97,7 +102,7 @@ impl EngineStatus {
         }
     }
 
-    /// So many of this rank's requests are not agreed on.
+    /// Sets the number of this rank's pending requests.
     pub fn set_pending(&mut self, n_pending: usize, now: Duration) {
         match (n_pending, self.waiting_since) {
             (0, Some(since)) => {
@@ -109,13 +114,14 @@ impl EngineStatus {
         }
     }
 
-    /// All have asked; the operation begins.
+    /// An operation starts: all ranks have requested it.
     pub fn begin(&mut self, kind: Kind, tensors: &[NegotiatedTensor], now: Duration) {
         self.set_pending(0, now);
         self.current_op =
             tensors.first().map(|first| CurrentOp { name: first.response.name.clone(), kind, since: now });
     }
 
+    /// The operation is over.
     pub fn end(&mut self, tensors: &[NegotiatedTensor], bytes: u64, n_pending: usize, now: Duration) {
         let Some(CurrentOp { name, kind, since }) = self.current_op.take() else { return };
         if let Kind::Allreduce | Kind::Adasum | Kind::Reducescatter = kind {
@@ -130,11 +136,12 @@ impl EngineStatus {
         self.set_pending(n_pending, now);
     }
 
+    /// True if the status should be written.
     pub fn is_due(&self, now: Duration) -> bool {
         self.status_memfd.is_some() && now.saturating_sub(self.last_write) >= WRITE_INTERVAL
     }
 
-    /// Makes it to be seen.
+    /// Writes the status to the memfd.
     pub fn write(&mut self, extras: &StatusExtras<'_>, now: Duration) {
         self.seq += 1;
         self.last_write = now;
@@ -142,7 +149,7 @@ impl EngineStatus {
         self.merge_shm_steps(now);
         let json = json::render(self, totals, extras, now);
         if let Some(status_memfd) = &mut self.status_memfd {
-            // A page of memory that was there before; and if not, nobody sees us.
+            // Cannot fail for an existing page of a memfd; if it does, readers see the last status.
             let _ = status_memfd.write(&json);
         }
         if self.samples.back().is_none_or(|(at, _)| now.saturating_sub(*at) >= SAMPLE_INTERVAL) {
@@ -154,23 +161,23 @@ impl EngineStatus {
         }
     }
 
-    /// What somebody outside asks for.
+    /// Recording requested by an observer.
     pub fn record_request(&self) -> Option<RecordRequest> {
         self.status_memfd.as_ref().and_then(StatusMemfd::record_request)
     }
 
-    /// Nothing more is to be seen here.
+    /// Removes the status.
     pub fn close(&mut self) {
         self.status_memfd = None;
     }
 
-    /// What this rank waits for in shared memory, and since when.
+    /// Shared-memory step that this rank waits for, and since when.
     pub fn shm_wait(&self, now: Duration) -> Option<(&'static str, Duration)> {
         let snapshot = self.shared.snapshot(now).filter(|snapshot| snapshot.phase == Phase::Waiting)?;
         Some((SHM_STEP_NAME, snapshot.since))
     }
 
-    /// The last operation is a step in shared memory, if that came later.
+    /// Replaces the last operation by the last shared-memory step if that is newer.
     fn merge_shm_steps(&mut self, now: Duration) {
         let Some(snapshot) = self.shared.snapshot(now).filter(|snapshot| snapshot.steps > 0) else { return };
         if self.last.as_ref().is_none_or(|last| last.ended <= snapshot.ended) {
@@ -184,8 +191,8 @@ impl EngineStatus {
         }
     }
 
-    /// With what is under way, and what is done in shared memory. There every step is told; what is reduced besides, once an epoch for
-    /// example, is none.
+    /// Totals including running intervals and shared-memory steps. With shared-memory steps only those count as steps; other reductions, for
+    /// example once per epoch, do not.
     fn totals_at(&self, now: Duration) -> Totals {
         let open = |since: Option<Duration>| since.map_or(Duration::ZERO, |since| now.saturating_sub(since));
         let mut totals = Totals {

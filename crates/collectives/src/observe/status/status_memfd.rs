@@ -1,10 +1,9 @@
-//! A small file in memory through which whoever watches over this process sees the engine and asks it for a timeline. It has no name in any file
-//! system: it is found among the process's open files, by what it is called there, and is gone with the process. Entered by
-//! [`super::Status`].
+//! Memfd through which observers read the engine's status and request recordings. Observers find it by its name in `/proc/PID/fd`; it has no
+//! name in a file system and disappears with the process.
 //!
-//! The first page is the engine's: one JSON object, blanks behind it. A reader that catches it half written finds `seq` and `end`
-//! different, or no JSON, and reads again. The second page is the reader's: what it asks for, see [`Wish`]. The size is sealed, so a reader needs
-//! no trust in the process to read it.
+//! The engine writes the first page: one JSON object, padded with blanks. After a torn read `seq` and `end` differ or the JSON is invalid, and
+//! the reader tries again. Observers write the second page, see [`RecordRequest`]. The size is sealed, so a reader can map or read the file
+//! without trusting the process.
 
 use std::fs::File;
 use std::io;
@@ -12,37 +11,39 @@ use std::os::unix::fs::FileExt;
 
 use rustix::fs::{MemfdFlags, SealFlags};
 
-/// What the open file is called, before the kernel's own words: `/memfd:corro-engine (deleted)`.
+/// Name of the memfd; `/proc/PID/fd` shows `/memfd:corro-engine (deleted)`.
 pub const NAME: &str = "corro-engine";
-/// What was recorded last is called so.
-pub const RECORDING: &str = "corro-timeline";
+/// Prefix of the memfd name of recordings.
+pub const RECORDING_NAME: &str = "corro-timeline";
 pub const PAGE_BYTES: usize = 4096;
 
+/// The memfd and a buffer for its first page.
 #[derive(Debug)]
 pub struct StatusMemfd {
     file: File,
     page: Vec<u8>,
 }
 
-/// Four words of eight bytes, little end first: number, milliseconds, most bytes, and all three of them XORed.
+/// Request of an observer for a recording. Stored as four little-endian 64-bit words: number, milliseconds, maximum bytes, and the XOR of all
+/// three as checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordRequest {
-    /// Not 0, and other than before.
+    /// Identifies the request: not 0, and different from the previous one.
     pub number: u64,
-    /// How long to record; 0 ends it now.
+    /// Duration of the recording; 0 ends the current one.
     pub millis: u64,
     pub max_bytes: u64,
 }
 
 impl StatusMemfd {
     pub fn create() -> io::Result<StatusMemfd> {
-        let file = sealed_file(NAME)?;
+        let file = create_memfd(NAME)?;
         rustix::fs::ftruncate(&file, 2 * PAGE_BYTES as u64)?;
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         Ok(StatusMemfd { file, page: Vec::with_capacity(PAGE_BYTES) })
     }
 
-    /// `text` is cut to a page, which makes it no JSON any more: whoever writes it sees that it fits.
+    /// Writes the first page. `text` must fit; a longer one is truncated and no longer valid JSON.
     pub fn write(&mut self, text: &str) -> io::Result<()> {
         self.page.clear();
         self.page.extend_from_slice(&text.as_bytes()[..text.len().min(PAGE_BYTES)]);
@@ -50,7 +51,7 @@ impl StatusMemfd {
         self.file.write_all_at(&self.page, 0)
     }
 
-    /// What was asked for last, if it is whole.
+    /// The observer's last request, if its checksum is valid.
     pub fn record_request(&self) -> Option<RecordRequest> {
         let mut bytes = [0; 32];
         self.file.read_exact_at(&mut bytes, PAGE_BYTES as u64).ok()?;
@@ -67,7 +68,7 @@ impl StatusMemfd {
     }
 }
 
-/// A file in memory that can be sealed, closed when another program takes the place of this one.
-pub fn sealed_file(name: &str) -> io::Result<File> {
+/// Creates a memfd that can be sealed and is closed on exec.
+pub fn create_memfd(name: &str) -> io::Result<File> {
     Ok(rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?.into())
 }

@@ -1,12 +1,13 @@
-//! Which step of the training this is, without being told: a name that comes again begins another step. Entered by [`super::Status`].
+//! Heuristic count of training steps from tensor names: a reduction whose name recurs starts a new step.
 
 use std::sync::Arc;
 
-/// Counts how often one name came: the mark. Names that come once (weights at the start, numbered ones) make no good marks,
-/// so when the mark does not come for long, the name at hand takes its place. How long grows, until it is longer than a step.
+/// Counts the occurrences of one tensor name, the marker. Names that occur once (initial weights, numbered names) are bad markers: if the
+/// marker has not recurred within `max_gap` reductions, the current name replaces it. `max_gap` then doubles, until it exceeds a step.
 #[derive(Debug)]
 pub struct StepCounter {
     marker: Option<Arc<str>>,
+    /// Reductions since the marker occurred.
     gap: usize,
     max_gap: usize,
     pub count: u64,
@@ -20,12 +21,12 @@ impl StepCounter {
         StepCounter { marker: None, gap: 0, max_gap: INITIAL_MAX_GAP, count: 0 }
     }
 
-    /// A tensor of this name was reduced.
+    /// Records the reduction of a tensor.
     pub fn on_tensor(&mut self, name: &Arc<str>) {
         self.gap += 1;
         match &self.marker {
             Some(marker) if Arc::ptr_eq(marker, name) || marker == name => {
-                // The first time a mark comes again, two steps are known: this one and the one before it.
+                // At the first recurrence of a marker two steps are known: this one and the previous one.
                 self.count += if self.count == 0 { 2 } else { 1 };
                 self.gap = 0;
             }
@@ -52,14 +53,14 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_comes_again_is_a_step() {
+    fn a_recurring_name_is_a_step() {
         assert_eq!(after((0..10).map(|_| "loss".to_owned())), 10);
         assert_eq!(after((0..10).flat_map(|_| (0..5).map(|n| format!("gradient.{n}")))), 10);
         assert_eq!(after(["once".to_owned()]), 0);
     }
 
     #[test]
-    fn what_came_once_at_the_start_is_forgotten() {
+    fn names_that_occur_once_at_the_start_are_replaced() {
         let start = (0..3).map(|n| format!("weights.{n}"));
         let steps = (0..100).flat_map(|_| (0..160).map(|n| format!("gradient.{n}")));
         let count = after(start.chain(steps));
@@ -67,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn numbered_names_are_no_steps() {
+    fn numbered_names_do_not_count_as_steps() {
         assert_eq!(after((0..1000).map(|n| format!("allreduce.noname.{n}"))), 0);
     }
 }

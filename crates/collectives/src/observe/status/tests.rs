@@ -1,3 +1,5 @@
+//! Tests of the status: waiting times, sliding window, page size, recording requests.
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,22 +47,25 @@ fn reduce(status: &mut EngineStatus, requested: u64, ready: u64, done: u64) {
 }
 
 #[test]
-fn waiting_is_from_asking_until_all_have_asked() {
+fn waiting_lasts_from_the_request_to_the_start_of_the_operation() {
     let mut status = EngineStatus::new(2, 4, shared());
     reduce(&mut status, 10, 40, 45);
     reduce(&mut status, 100, 101, 103);
-    let told = json(&mut status, &StatusExtras::default(), millis(200));
+    let status_json = json(&mut status, &StatusExtras::default(), millis(200));
     assert_eq!(
-        told["totals"],
+        status_json["totals"],
         json!({"nanos": 200_000_000, "operations": 2, "tensors": 2, "steps": 2, "bytes": 32, "waited": 31_000_000, "worked": 7_000_000})
     );
-    assert_eq!((&told["rank"], &told["size"], &told["last"]["name"]), (&json!(2), &json!(4), &json!("loss")));
-    assert_eq!(told["last"]["ended"], 97_000_000);
-    assert!(told["seq"] == told["end"] && told["waiting"] == Value::Null);
+    assert_eq!(
+        (&status_json["rank"], &status_json["size"], &status_json["last"]["name"]),
+        (&json!(2), &json!(4), &json!("loss"))
+    );
+    assert_eq!(status_json["last"]["ended"], 97_000_000);
+    assert!(status_json["seq"] == status_json["end"] && status_json["waiting"] == Value::Null);
 }
 
 #[test]
-fn what_is_under_way_counts_and_the_window_moves_on() {
+fn running_intervals_count_and_the_window_slides() {
     let mut status = EngineStatus::new(0, 2, shared());
     for second in 0..20 {
         reduce(&mut status, second * 1000 + 500, second * 1000 + 600, second * 1000 + 600);
@@ -73,25 +78,25 @@ fn what_is_under_way_counts_and_the_window_moves_on() {
         oldest_incomplete: Some(oldest_incomplete),
         recording: None,
     };
-    let told = json(&mut status, &extras, millis(21_000));
-    assert_eq!(told["window"]["nanos"], 10_000_000_000_u64);
-    // Nine steps of a tenth of a second, and the second that lasts.
-    assert_eq!((&told["window"]["waited"], &told["window"]["steps"]), (&json!(1_900_000_000), &json!(9)));
-    assert_eq!(told["totals"]["waited"], 3_000_000_000_u64);
-    assert_eq!(told["awaited"]["count"], 39);
-    assert_eq!(told["awaited"]["ranks"].as_array().map(Vec::len), Some(16));
-    assert_eq!(told["waiting"]["since"], told["awaited"]["since"]);
+    let status_json = json(&mut status, &extras, millis(21_000));
+    assert_eq!(status_json["window"]["nanos"], 10_000_000_000_u64);
+    // Nine steps that waited 0.1 s each, and the wait of 1 s that continues.
+    assert_eq!((&status_json["window"]["waited"], &status_json["window"]["steps"]), (&json!(1_900_000_000), &json!(9)));
+    assert_eq!(status_json["totals"]["waited"], 3_000_000_000_u64);
+    assert_eq!(status_json["awaited"]["count"], 39);
+    assert_eq!(status_json["awaited"]["ranks"].as_array().map(Vec::len), Some(16));
+    assert_eq!(status_json["waiting"]["since"], status_json["awaited"]["since"]);
 }
 
 #[test]
-fn a_page_holds_the_longest_names() {
+fn the_longest_names_fit_into_a_page() {
     let mut status = EngineStatus::new(0, 2, shared());
     let name = "\u{1}".repeat(500);
     status.begin(Kind::Allreduce, &[tensor(&name)], millis(1));
     status.end(&[tensor(&name)], 16, 1, millis(2));
     status.begin(Kind::Allreduce, &[tensor(&name)], millis(1));
     let oldest_incomplete = IncompleteOp { name: name.clone(), since: millis(3), missing: vec![u32::MAX; 100] };
-    let told = json(
+    let status_json = json(
         &mut status,
         &StatusExtras {
             pending: Some((&name, millis(3))),
@@ -100,11 +105,11 @@ fn a_page_holds_the_longest_names() {
         },
         millis(4),
     );
-    assert_eq!(told["last"]["name"].as_str().map(|name| name.chars().count()), Some(100));
+    assert_eq!(status_json["last"]["name"].as_str().map(|name| name.chars().count()), Some(100));
 }
 
 #[test]
-fn a_wish_is_taken_when_it_is_whole() {
+fn a_record_request_needs_a_valid_checksum() {
     use std::os::unix::fs::FileExt;
 
     let status_memfd = StatusMemfd::create().expect("memory");

@@ -1,20 +1,22 @@
-//! From events to the records of a Chrome trace, one line of JSON each. Entered by the writer. Pure. Keeps begin and end in
-//! step for every tensor, also when events in between were dropped: a viewer shows nothing sensible otherwise.
+//! Conversion of events to records of the Chrome trace format, one line of JSON each. Pure. Begin and end records stay balanced for every
+//! tensor even if events were dropped, because viewers need that.
 
 use std::collections::HashMap;
 use std::fmt::Write;
 
 use crate::dtype::Dtype;
 
+/// Event of one tensor.
 #[derive(Debug)]
 pub struct Event {
-    /// Since the start.
+    /// Microseconds since the start of the timeline.
     pub micros: u64,
-    /// Of the tensor.
+    /// Tensor name.
     pub name: String,
     pub kind: EventKind,
 }
 
+/// Kind of an event; strings are operation or activity names.
 #[derive(Debug)]
 pub enum EventKind {
     NegotiateStart(&'static str),
@@ -24,24 +26,26 @@ pub enum EventKind {
     ActivityStart(&'static str),
     ActivityEnd,
     OperationEnd(Dtype, Vec<usize>),
-    /// With how long it took until now, in microseconds.
+    /// Name and duration in microseconds, ending at the event's time.
     Span(&'static str, u64),
     Cycle,
 }
 
-/// Appends records to `out`, each behind a comma and a line break: the file begins with another.
+/// Converts events. Records are appended to `out`, each preceded by a comma and a line break, because they follow [`file_header`].
 #[derive(Debug, Default)]
 pub struct Trace {
     tensors: HashMap<String, TensorTrack>,
     pub out: String,
 }
 
+/// Track of a tensor, a process in the trace format, and its open spans.
 #[derive(Debug)]
 struct TensorTrack {
     pid: usize,
     open: Vec<Level>,
 }
 
+/// Nesting level of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Level {
     Negotiation,
@@ -49,7 +53,7 @@ enum Level {
     Activity,
 }
 
-/// The records every file begins with.
+/// Records at the beginning of every file.
 pub fn file_header(now_micros: u64) -> String {
     format!(
         "{{\"name\": \"process_name\", \"ph\": \"M\", \"pid\": 0, \"args\": {{\"start_time_since_epoch_in_micros\": {now_micros}}}}},\n\
@@ -58,6 +62,7 @@ pub fn file_header(now_micros: u64) -> String {
 }
 
 impl Trace {
+    /// Appends the records of an event.
     pub fn add(&mut self, event: Event) {
         let (ts, out) = (event.micros, &mut self.out);
         if let EventKind::Cycle = event.kind {
@@ -102,7 +107,7 @@ impl Trace {
                 tensor.begin(Level::Operation, format_args!("{kind}"), ts.saturating_sub(micros), out);
                 tensor.end(ts, "", out);
             }
-            // Its beginning was dropped.
+            // The matching begin event was dropped.
             EventKind::RankReady(_)
             | EventKind::NegotiateEnd
             | EventKind::ActivityStart(_)
@@ -112,7 +117,7 @@ impl Trace {
         }
     }
 
-    /// Says in the trace itself that it is not whole.
+    /// Appends a record with the number of dropped events.
     pub fn add_dropped(&mut self, n_dropped: u64, micros: u64) {
         push(
             &mut self.out,
@@ -140,7 +145,7 @@ impl TensorTrack {
         push(out, format_args!("\"ph\": \"E\", \"ts\": {ts}, \"pid\": {pid}{args}"));
     }
 
-    /// Ends what is open above `level`, or everything: what ought to have ended it was dropped.
+    /// Ends the open spans above `level`, or all, whose end events were dropped.
     fn close_above(&mut self, level: Option<Level>, ts: u64, out: &mut String) {
         while self.top().is_some() && self.top() != level {
             self.end(ts, "", out);
@@ -149,23 +154,23 @@ impl TensorTrack {
 }
 
 fn push(out: &mut String, fields: std::fmt::Arguments<'_>) {
-    write!(out, ",\n{{{fields}}}").expect("a string takes everything");
+    write!(out, ",\n{{{fields}}}").expect("writing to a string cannot fail");
 }
 
-/// As upstream writes shapes.
+/// Shape in Horovod's notation.
 fn list(shape: &[usize]) -> String {
     let dimensions: Vec<String> = shape.iter().map(usize::to_string).collect();
     format!("[{}]", dimensions.join(", "))
 }
 
-/// Names are the user's and may hold anything.
+/// JSON-escapes a user's tensor name.
 pub fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
         match character {
             '"' | '\\' => escaped.extend(['\\', character]),
             control if u32::from(control) < 0x20 => {
-                write!(escaped, "\\u{:04x}", u32::from(control)).expect("a string takes everything");
+                write!(escaped, "\\u{:04x}", u32::from(control)).expect("writing to a string cannot fail");
             }
             other => escaped.push(other),
         }

@@ -1,6 +1,6 @@
-//! Horovod's timeline: a Chrome trace of what every tensor went through. The engine reports events here as they happen. A
-//! thread of its own writes the file, so that the engine never waits for a disk: when the thread falls behind, events are
-//! dropped, counted, and the count is said. While off, an event costs the load of one atomic.
+//! Horovod's timeline: a Chrome trace of negotiation and execution of every tensor. A separate thread writes the file, so the engine never
+//! waits for a disk: if the thread falls behind, events are dropped, and the trace ends with their number. While off, an event costs one
+//! atomic load.
 
 mod chrome_trace;
 mod writer;
@@ -20,16 +20,17 @@ use crate::dtype::Dtype;
 pub(in crate::observe) use chrome_trace::escaped;
 use chrome_trace::{Event, EventKind};
 
-/// One per engine; off until [`Timeline::start`].
+/// Timeline of an engine; off until [`Timeline::start`].
 #[derive(Debug, Default)]
 pub struct Timeline {
     is_on: AtomicBool,
     marks_cycles: AtomicBool,
     queue: RwLock<Option<EventQueue>>,
-    /// Held while starting and stopping, which may take as long as the disk does.
+    /// Locked while starting and stopping, which may wait for the disk.
     writer: Mutex<Option<WriterThread>>,
 }
 
+/// Queue to the writer thread.
 #[derive(Debug)]
 struct EventQueue {
     started: Instant,
@@ -37,6 +38,7 @@ struct EventQueue {
     n_dropped: Arc<AtomicU64>,
 }
 
+/// The writer thread and its file.
 #[derive(Debug)]
 struct WriterThread {
     path: PathBuf,
@@ -44,6 +46,7 @@ struct WriterThread {
     thread: JoinHandle<io::Result<()>>,
 }
 
+/// Error of a timeline file.
 #[derive(Debug, Error)]
 pub enum TimelineError {
     #[error("cannot create the timeline {path}")]
@@ -52,9 +55,9 @@ pub enum TimelineError {
         #[source]
         source: io::Error,
     },
-    #[error("cannot start a thread for the timeline")]
+    #[error("cannot start the timeline's writer thread")]
     Thread(#[source] io::Error),
-    #[error("cannot write the timeline {path}, which ends early")]
+    #[error("cannot write the timeline {path}; it is incomplete")]
     Write {
         path: PathBuf,
         #[source]
@@ -62,15 +65,15 @@ pub enum TimelineError {
     },
 }
 
-/// What became of a timeline.
+/// A complete timeline file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClosedTimeline {
     pub path: PathBuf,
-    /// Events that were not written, because the disk was too slow.
+    /// Events dropped because the writer fell behind or the file reached its size limit.
     pub n_dropped: u64,
 }
 
-/// Some seconds of a busy engine, and about a megabyte.
+/// Events in the queue: some seconds of a busy engine, about a megabyte.
 const QUEUE_CAPACITY: usize = 16 * 1024;
 
 impl Timeline {
@@ -82,13 +85,13 @@ impl Timeline {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    /// Opens a file and begins to write events to it. Does nothing when it is being written already; another one is closed
-    /// first. `now_micros` is the time of day since 1970, which the file begins with.
+    /// Creates a file and starts writing events to it. Does nothing if this file is already being written; another one is closed first.
+    /// `now_micros` is the Unix time in microseconds, stored at the beginning of the file.
     pub fn start(&self, path: &Path, marks_cycles: bool, now_micros: u64) -> Result<(), TimelineError> {
         self.start_with(path, marks_cycles, now_micros, QUEUE_CAPACITY)
     }
 
-    /// The same into a file that is open already, called `name`, which never gets larger than about `most_bytes`.
+    /// As [`Timeline::start`], into an open file called `name`, which grows to at most about `max_bytes`.
     pub fn start_into(&self, file: File, name: &str, max_bytes: u64, now_micros: u64) -> Result<(), TimelineError> {
         let mut current = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         self.begin(&mut current, (file, PathBuf::from(name), max_bytes), false, now_micros, QUEUE_CAPACITY)
@@ -128,7 +131,7 @@ impl Timeline {
         closed.map(drop)
     }
 
-    /// Returns when the file is complete and closed; `None` when there was none.
+    /// Stops and returns when the file is complete and closed. `None` if the timeline was off.
     pub fn stop(&self) -> Result<Option<ClosedTimeline>, TimelineError> {
         let mut current = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         self.close(&mut current)
@@ -136,7 +139,7 @@ impl Timeline {
 
     fn close(&self, current: &mut Option<WriterThread>) -> Result<Option<ClosedTimeline>, TimelineError> {
         self.is_on.store(false, Ordering::Relaxed);
-        // The thread ends when the last sender is gone.
+        // The thread ends when the last sender is dropped.
         *self.queue.write().unwrap_or_else(PoisonError::into_inner) = None;
         let Some(writer) = current.take() else { return Ok(None) };
         let written = writer.thread.join().expect("the timeline's thread does not panic");
@@ -147,17 +150,17 @@ impl Timeline {
         }
     }
 
-    /// The first rank has asked for the operation `kind`, for example `ALLREDUCE`, on the tensor `name`.
+    /// The first rank has requested the operation `kind`, for example `ALLREDUCE`, on the tensor `name`.
     pub fn negotiate_start(&self, name: &str, kind: &'static str) {
         self.record(name, || EventKind::NegotiateStart(kind));
     }
 
-    /// Rank `rank` of the process set has asked too.
+    /// Rank `rank` of the process set has requested the tensor.
     pub fn rank_ready(&self, name: &str, rank: usize) {
         self.record(name, || EventKind::RankReady(rank));
     }
 
-    /// All have.
+    /// All ranks have requested the tensor.
     pub fn negotiate_end(&self, name: &str) {
         self.record(name, || EventKind::NegotiateEnd);
     }
@@ -166,7 +169,7 @@ impl Timeline {
         self.record(name, || EventKind::OperationStart(kind));
     }
 
-    /// A part of the operation, for example `MEMCPY_IN_FUSION_BUFFER`.
+    /// Start of a part of the operation, for example `MEMCPY_IN_FUSION_BUFFER`.
     pub fn activity_start(&self, name: &str, activity: &'static str) {
         self.record(name, || EventKind::ActivityStart(activity));
     }
@@ -175,12 +178,12 @@ impl Timeline {
         self.record(name, || EventKind::ActivityEnd);
     }
 
-    /// With what came out.
+    /// End of an operation, with dtype and shape of the result.
     pub fn operation_end(&self, name: &str, dtype: Dtype, shape: &[usize]) {
         self.record(name, || EventKind::OperationEnd(dtype, shape.to_vec()));
     }
 
-    /// Something that lasted from `began` until now and is no operation on a tensor.
+    /// Span from `began` until now that is not an operation on a tensor.
     pub fn span(&self, name: &str, kind: &'static str, began: Instant) {
         self.record(name, || EventKind::Span(kind, began.elapsed().as_micros() as u64));
     }
@@ -197,7 +200,7 @@ impl Timeline {
         }
         if let Some(queue) = &*self.queue.read().unwrap_or_else(PoisonError::into_inner) {
             let micros = queue.started.elapsed().as_micros() as u64;
-            // Full, or the thread has given up: lost either way.
+            // The queue is full, or the thread has ended after a write error.
             if queue.events.try_send(Event { micros, name: name.to_owned(), kind: kind() }).is_err() {
                 queue.n_dropped.fetch_add(1, Ordering::Relaxed);
             }
@@ -207,7 +210,7 @@ impl Timeline {
 
 impl Drop for Timeline {
     fn drop(&mut self) {
-        // Who wants to know of an error stops it himself.
+        // Errors are returned by an explicit `stop`.
         let _ = self.stop();
     }
 }

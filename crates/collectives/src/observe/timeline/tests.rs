@@ -1,4 +1,4 @@
-//! Timelines are read back as a viewer would, and looked at for names, nesting and order.
+//! Tests of timeline files, parsed as a viewer would: names, nesting, order, errors and dropped events.
 
 use serde_json::Value;
 
@@ -8,8 +8,8 @@ fn read(path: &Path) -> Vec<Value> {
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).expect("valid JSON")
 }
 
-/// One allreduce of one tensor, as the engine reports it.
-fn play(timeline: &Timeline, name: &str) {
+/// Records one allreduce of one tensor, as the engine does.
+fn record_allreduce(timeline: &Timeline, name: &str) {
     timeline.mark_cycle();
     timeline.negotiate_start(name, "ALLREDUCE");
     timeline.rank_ready(name, 0);
@@ -28,12 +28,12 @@ fn started(path: &Path, marks_cycles: bool) -> Timeline {
 }
 
 #[test]
-fn a_tensor_goes_through_its_life() {
+fn a_tensor_has_negotiation_operation_and_activity() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("timeline.json");
     let timeline = started(&path, true);
-    play(&timeline, "allreduce.test_allreduce");
-    play(&timeline, "quoted \"\\\n name");
+    record_allreduce(&timeline, "allreduce.test_allreduce");
+    record_allreduce(&timeline, "quoted \"\\\n name");
     assert_eq!(timeline.stop().unwrap(), Some(ClosedTimeline { path: path.clone(), n_dropped: 0 }));
     let events = read(&path);
     let brief: Vec<String> = events
@@ -70,14 +70,14 @@ fn a_tensor_goes_through_its_life() {
 }
 
 #[test]
-fn the_file_is_whole_after_every_event() {
+fn the_file_is_valid_json_after_every_event() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("timeline.json");
     let timeline = started(&path, false);
     for n_wanted in 3..20 {
         timeline.negotiate_start(&format!("tensor {n_wanted}"), "BROADCAST");
         let deadline = Instant::now() + std::time::Duration::from_secs(30);
-        // While the writer is idle, that is: in the midst of a write the kernel shows the bytes before the length.
+        // Read until the writer is idle: during a write the kernel shows the new bytes before the new length.
         loop {
             let text = std::fs::read_to_string(&path).unwrap();
             let events: Vec<Value> = serde_json::from_str(&text).unwrap_or_default();
@@ -91,20 +91,20 @@ fn the_file_is_whole_after_every_event() {
 }
 
 #[test]
-fn it_can_be_stopped_and_started_into_another_file() {
+fn a_timeline_can_be_stopped_and_started_with_another_file() {
     let folder = tempfile::tempdir().unwrap();
     let [first, second, third] = ["1", "2", "3"].map(|name| folder.path().join(name));
     let timeline = started(&first, false);
-    play(&timeline, "a");
+    record_allreduce(&timeline, "a");
     timeline.start(&first, false, 0).unwrap();
-    play(&timeline, "b");
+    record_allreduce(&timeline, "b");
     timeline.stop().unwrap();
-    play(&timeline, "lost");
+    record_allreduce(&timeline, "lost");
     assert_eq!(timeline.stop().unwrap(), None);
     timeline.start(&second, false, 0).unwrap();
-    play(&timeline, "c");
+    record_allreduce(&timeline, "c");
     timeline.start(&third, false, 0).unwrap();
-    play(&timeline, "d");
+    record_allreduce(&timeline, "d");
     drop(timeline);
     let names = |path: &Path| -> Vec<String> {
         let named = read(path).into_iter().filter_map(|event| event["args"]["name"].as_str().map(str::to_owned));
@@ -134,24 +134,24 @@ fn a_file_that_cannot_be_created_is_named_and_leaves_the_timeline_off() {
 }
 
 #[test]
-fn a_full_disk_is_said_at_the_end_and_hurts_nobody_before() {
+fn a_full_disk_is_reported_by_stop() {
     let timeline = started(Path::new("/dev/full"), false);
     for _ in 0..100 {
-        play(&timeline, "a");
+        record_allreduce(&timeline, "a");
     }
     let error = timeline.stop().unwrap_err();
     assert!(matches!(error, TimelineError::Write { .. }), "{error:?}");
 }
 
 #[test]
-fn what_does_not_fit_is_counted_and_said() {
+fn dropped_events_are_counted_in_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("timeline.json");
     let timeline = Timeline::new();
-    // A queue of nothing takes an event only from a writer that waits for it right then.
+    // A queue of capacity 0 accepts an event only while the writer waits for one.
     timeline.start_with(&path, false, 0, 0).unwrap();
     for _ in 0..1000 {
-        play(&timeline, "a");
+        record_allreduce(&timeline, "a");
     }
     let n_dropped = timeline.stop().unwrap().unwrap().n_dropped;
     let events = read(&path);
@@ -161,7 +161,7 @@ fn what_does_not_fit_is_counted_and_said() {
     assert_nested(&events);
 }
 
-/// Every end has its beginning.
+/// Checks that begin and end records are balanced.
 fn assert_nested(events: &[Value]) {
     let mut depth = std::collections::HashMap::new();
     for event in events {
@@ -177,7 +177,7 @@ fn assert_nested(events: &[Value]) {
 
 proptest::proptest! {
     #[test]
-    fn begin_and_end_stay_in_step_whatever_is_dropped(kept: [bool; 27]) {
+    fn begin_and_end_stay_balanced_whatever_is_dropped(kept: [bool; 27]) {
         let mut trace = chrome_trace::Trace::default();
         for micros in 0..27 {
             let kind = match micros % 9 {

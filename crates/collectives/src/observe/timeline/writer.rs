@@ -1,5 +1,5 @@
-//! The thread that writes a timeline. Started by [`super::Timeline::start`], ends when its events do. After every write the
-//! file is whole JSON: each begins by overwriting the closing bracket, and ends with a new one.
+//! Writer thread of a timeline. Ends when the event queue is closed. The file is valid JSON after every write: each write overwrites the
+//! closing bracket and appends a new one.
 
 use std::fs::File;
 use std::io;
@@ -10,10 +10,10 @@ use std::sync::mpsc::Receiver;
 use super::chrome_trace::{Event, Trace, file_header};
 
 const FILE_TRAILER: &str = "\n]\n";
-/// Enough for one write to be cheap per event, little enough for it to be short.
+/// Bytes per write: enough to make the cost per event small, few enough to keep a write short.
 const MAX_BATCH_BYTES: usize = 64 * 1024;
 
-/// Events that would make the file larger than `most_bytes` are dropped.
+/// Writes events until the queue is closed. Events that would make the file larger than `max_bytes` are dropped.
 pub fn write(
     file: File,
     max_bytes: u64,
@@ -52,15 +52,16 @@ pub fn write(
     }
 }
 
+/// The trace file.
 struct TraceFile {
     file: File,
-    /// Where the closing bracket begins.
+    /// Offset of the closing bracket.
     end: u64,
 }
 
 impl TraceFile {
     fn append(&mut self, records: &str) -> io::Result<()> {
-        // In one call, so that nobody finds the bracket gone and nothing in its place.
+        // One write call, so that a reader never sees the file without its closing bracket.
         self.file.write_all_at(format!("{records}{FILE_TRAILER}").as_bytes(), self.end)?;
         self.end += records.len() as u64;
         Ok(())
