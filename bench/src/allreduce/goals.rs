@@ -9,10 +9,10 @@ const MB: usize = 1 << 20;
 const TIMES_GLOO: f64 = 2.0;
 /// Of what the memory's bandwidth allows, at 64 MB with 2 ranks.
 const OF_MEMORY: f64 = 0.7;
-/// What the negotiated door may add at 2 ranks, up to 64 KB: above, the noise of the rest is larger than that.
+/// Overhead that the named API (`Engine`) may add at 2 ranks, up to 64 KB. Above that, noise is larger than the overhead.
 const NEGOTIATION_NS: f64 = 20e3;
 const NEGOTIATION_UP_TO: usize = 64 << 10;
-/// How many times the direct door's time the negotiated one may take between hosts, up to 64 KB.
+/// Factor by which the named API may be slower than the ordered API between hosts, up to 64 KB.
 const TIMES_DIRECT: f64 = 5.0;
 /// Of what iperf3 reaches each way, at 64 MB between 2 hosts.
 const OF_TCP: f64 = 0.9;

@@ -68,7 +68,7 @@ pub struct Engine {
     thread: Mutex<Option<JoinHandle<()>>>,
     in_flight: Arc<SubmissionTable>,
     homogeneous: bool,
-    place: RankInfo,
+    rank_info: RankInfo,
     pub(crate) timeline: Arc<Timeline>,
     /// Timeline recorded on request from outside the process.
     pub(crate) recorded: Arc<Timeline>,
@@ -99,27 +99,27 @@ impl Engine {
     /// Starts an engine on ranks that are already connected. Collective over all ranks.
     pub fn in_world(world: World, settings: &Settings) -> Result<Engine, StartError> {
         let shared = &world.shared;
-        let place = shared.rank_info.clone();
+        let rank_info = shared.rank_info.clone();
         let comm_id = shared.next_comm_id.fetch_add(1, Ordering::Relaxed);
         let control_channel = open_control_channel(shared, comm_id).map_err(ConnectError::SharedMemory)?;
         let mut global = world.communicator()?;
         global.limit_silence(Some(settings.timeout));
-        let instrumentation = Instrumentation::new(settings, place.rank);
+        let instrumentation = Instrumentation::new(settings, rank_info.rank);
         let timeline = instrumentation.timeline.clone();
         let shared = shared.clone();
-        let RankInfo { size, local_rank, local_size, hostname, .. } = &place;
+        let RankInfo { size, local_rank, local_size, hostname, .. } = &rank_info;
         let connected =
             format!("connected to all {size} ranks; local rank {local_rank} of {local_size} on host {hostname}");
         instrumentation.log(LogLevel::Info, &connected);
         let worker = Worker::new(WorkerConfig {
-            rank: place.rank as u32,
-            size: place.size as u32,
+            rank: rank_info.rank as u32,
+            size: rank_info.size as u32,
             dynamic_sets: settings.dynamic_process_sets,
         });
-        let in_flight = Arc::new(SubmissionTable::new(place.rank as u32, place.size as u32));
+        let in_flight = Arc::new(SubmissionTable::new(rank_info.rank as u32, rank_info.size as u32));
         let config = config(&world, settings);
         let homogeneous = config.homogeneous;
-        let coordinator = (place.rank == 0).then(|| {
+        let coordinator = (rank_info.rank == 0).then(|| {
             let mut coordinator = Coordinator::new(config);
             // Enabled before the first request, so that no event is missed.
             coordinator.events().set_enabled(timeline.is_on());
@@ -140,7 +140,7 @@ impl Engine {
         let shm_steps = progress.shm_steps.clone();
         let state = Arc::new(EngineState::new(progress, waker, shared.wait_policy.spins));
         let thread = {
-            let (state, cores, local_rank) = (state.clone(), settings.thread_affinity.clone(), place.local_rank);
+            let (state, cores, local_rank) = (state.clone(), settings.thread_affinity.clone(), rank_info.local_rank);
             let work = move || {
                 pin(&cores, local_rank);
                 state.run_thread();
@@ -148,12 +148,12 @@ impl Engine {
             std::thread::Builder::new().name("corro-engine".into()).spawn(work).map_err(ConnectError::Thread)?
         };
         let thread = Mutex::new(Some(thread));
-        Ok(Engine { state, thread, in_flight, homogeneous, place, timeline, recorded, shm_steps, world: shared })
+        Ok(Engine { state, thread, in_flight, homogeneous, rank_info, timeline, recorded, shm_steps, world: shared })
     }
 
     /// Rank and size of this process in the job and on its host.
     pub fn rank_info(&self) -> &RankInfo {
-        &self.place
+        &self.rank_info
     }
 
     /// True if every host has the same number of ranks.

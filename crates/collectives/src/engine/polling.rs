@@ -27,6 +27,8 @@ pub struct EngineState {
 const MAX_SLEEP: Duration = Duration::from_millis(50);
 /// Longest sleep of a thread that waits while another one polls. Completion wakes it earlier.
 const WAITER_SLEEP: Duration = Duration::from_millis(5);
+/// Attempts to take the lock of the progress engine before a waiting thread sleeps.
+const LOCK_SPINS: u32 = 20;
 /// `sched_yield` calls without progress before the polling thread sleeps.
 const YIELDS_BEFORE_SLEEP: u32 = 100;
 /// Cost of one poll of the progress engine, in spins on a flag. Converts the spin limit to polls. The rank that is waited for may share this
@@ -74,7 +76,7 @@ impl EngineState {
                 }
                 Err(TryLockError::WouldBlock) => {
                     n_spins += 1;
-                    if n_spins < 20 {
+                    if n_spins < LOCK_SPINS {
                         std::hint::spin_loop();
                         continue;
                     }
@@ -98,7 +100,7 @@ impl EngineState {
                 Err(TryLockError::Poisoned(_)) => return false,
                 Err(TryLockError::WouldBlock) => {
                     n_spins += 1;
-                    if n_spins < 20 {
+                    if n_spins < LOCK_SPINS {
                         std::hint::spin_loop();
                         continue;
                     }
@@ -165,11 +167,11 @@ impl EngineState {
         if waits {
             self.waker.doze();
         }
-        let mail = waits && progress.has_incoming();
+        let has_incoming = waits && progress.has_incoming();
         drop(progress);
         // Checked after releasing the lock: a submitter that came earlier found the lock taken and relies on this check; one that comes
         // later finds `is_progressing` false and wakes the engine's thread itself.
-        if mail || self.has_submissions() {
+        if has_incoming || self.has_submissions() {
             self.waker.force();
         }
     }

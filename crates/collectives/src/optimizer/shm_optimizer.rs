@@ -192,7 +192,7 @@ impl<'e, O: FusedStep> ShmOptimizer<'e, O> {
         Ok(())
     }
 
-    /// As [`super::DistributedOptimizer::gather`].
+    /// Allgathers the optimizer state of a sharded parameter, as [`super::DistributedOptimizer::gather_state`].
     pub fn gather_state(&mut self, index: usize, state: impl FnOnce(&mut O) -> &mut [f32]) -> Result<(), EngineError> {
         if !self.is_sharded(index) {
             return Ok(());
