@@ -48,7 +48,7 @@ impl Appender {
 
     /// Appends several buffers with one `writev`, as one block. Returns its offset.
     pub fn append_at_end(&self, buffers: &[IoSlice<'_>]) -> Result<u64, ShareError> {
-        let wanted: usize = buffers.iter().map(|buffer| buffer.len()).sum();
+        let expected: usize = buffers.iter().map(|buffer| buffer.len()).sum();
         let fail = |errno| ShareError::at("append to", &self.path, errno);
         let written = loop {
             match writev(&self.file, buffers) {
@@ -57,7 +57,7 @@ impl Appender {
             }
         };
         let end = tell(&self.file).map_err(fail)?;
-        if written < wanted {
+        if written < expected {
             // The disk is full. Part of a block is worse than none, unless another block already follows it.
             let start = end - written as u64;
             if self.file.metadata().is_ok_and(|metadata| metadata.len() == end) {

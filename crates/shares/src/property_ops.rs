@@ -25,7 +25,7 @@ impl Share {
         path: &SharePath,
         change: impl FnOnce(&mut Properties),
     ) -> Result<Stat, ShareError> {
-        self.change_properties_with(path, |kept, _, _| change(kept))
+        self.change_properties_with(path, |properties, _, _| change(properties))
     }
 
     /// Like [`Share::change_properties`]. `change` also gets the old attributes and the new mtime.

@@ -154,7 +154,7 @@ fn copy_tree(from: &Share, to: &Share, of_root: &Properties) -> Result<(), Share
         };
         match copied {
             // Deleted since it was listed.
-            Err(ShareError::NotFound(gone)) if gone == *path => Ok(()),
+            Err(ShareError::NotFound(missing)) if missing == *path => Ok(()),
             other => other,
         }
     });
@@ -166,9 +166,11 @@ fn copy_tree(from: &Share, to: &Share, of_root: &Properties) -> Result<(), Share
         match path.is_root() {
             true => to.write_properties(&target, path, of_root)?,
             // Deleted meanwhile: the copy stays.
-            false => {
-                to.write_properties(&target, path, &from.describe(path).map(|(_, kept)| kept).unwrap_or_default())?
-            }
+            false => to.write_properties(
+                &target,
+                path,
+                &from.describe(path).map(|(_, properties)| properties).unwrap_or_default(),
+            )?,
         }
         finish(&target, path, stat, 0o555)?;
     }

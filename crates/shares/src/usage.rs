@@ -37,8 +37,8 @@ impl Share {
 
     /// Like [`Share::usage`], from the last measurement if it is recent.
     pub fn cached_usage(&self) -> Result<u64, ShareError> {
-        let (key, known) = self.cached_entry()?;
-        if let Some((_, used)) = known.filter(|(at, _)| at.elapsed() < USAGE_TTL) {
+        let (key, cached) = self.cached_entry()?;
+        if let Some((_, used)) = cached.filter(|(at, _)| at.elapsed() < USAGE_TTL) {
             return Ok(used);
         }
         let used = self.usage()?;
@@ -61,19 +61,19 @@ impl Share {
         if more == 0 {
             return Ok(());
         }
-        let (key, known) = self.cached_entry()?;
-        let (at, used) = match known {
+        let (key, cached) = self.cached_entry()?;
+        let (at, used) = match cached {
             Some((at, used)) if at.elapsed() < USAGE_TTL && used.saturating_add(more) <= quota => (at, used),
             // Expired, or full: files may have been deleted since.
             _ => (Instant::now(), self.usage()?),
         };
-        let wanted = used.saturating_add(more);
-        if wanted > quota {
+        let total = used.saturating_add(more);
+        if total > quota {
             return Err(ShareError::QuotaReached { path: path.clone(), used, quota });
         }
         if let Ok(mut measured) = self.common.usage_cache.0.lock() {
             measured.retain(|_, (at, _)| at.elapsed() < USAGE_TTL);
-            measured.insert(key, (at, wanted));
+            measured.insert(key, (at, total));
         }
         Ok(())
     }

@@ -53,9 +53,9 @@ pub(crate) fn authenticate(
     now: i64,
 ) -> Result<Authenticated, StorageError> {
     if let Some(authorization) = request.headers.get("authorization") {
-        let (keys, known) = keys_or_decoys(keys.map(|keys| &**keys));
+        let (keys, account_exists) = keys_or_decoys(keys.map(|keys| &**keys));
         let authorization = authorization.to_str().map_err(|_| StorageError::authentication_failed())?;
-        let signer = check_shared_key(request, authorization, keys, known, now)?;
+        let signer = check_shared_key(request, authorization, keys, account_exists, now)?;
         return Ok(Authenticated::Granted(Grant::AccountKey(signer), signer));
     }
     let authenticated = match sas_cache::get(request, keys) {
@@ -100,7 +100,7 @@ pub(crate) fn check_sas(
             "This shared access signature was made with a user delegation key. Use one made with the account's key.",
         )));
     }
-    let (keys, known) = keys_or_decoys(keys);
+    let (keys, account_exists) = keys_or_decoys(keys);
     let checked = match (AccountSas::from_query(query), Sas::from_query(query)) {
         (Some(sas), _) => sas.and_then(|sas| {
             let signer = sas.check(keys, account, bearer, now)?;
@@ -116,7 +116,7 @@ pub(crate) fn check_sas(
         }),
         (None, None) => return None,
     };
-    Some(match known {
+    Some(match account_exists {
         true => checked.map_err(sas_error),
         false => Err(StorageError::authentication_failed()),
     })
@@ -228,7 +228,7 @@ fn check_shared_key(
     request: &StorageRequest,
     authorization: &str,
     keys: &[Vec<u8>],
-    known: bool,
+    account_exists: bool,
     now: i64,
 ) -> Result<usize, StorageError> {
     let credential = Credential::parse(authorization).ok_or(StorageError::authentication_failed())?;
@@ -241,7 +241,7 @@ fn check_shared_key(
     let headers: Vec<_> = request.signed_headers().collect();
     let headers = headers.iter().map(|(name, value)| (*name, value.as_ref()));
     let signer = shared_key::verify(signed, headers, keys, credential);
-    let signer = signer.filter(|_| known && credential.account == request.account);
+    let signer = signer.filter(|_| account_exists && credential.account == request.account);
     let signer = signer.ok_or_else(StorageError::authentication_failed)?;
     // Checked after the signature: the date is signed too, and a forger must not learn the server's time.
     let date = request.header("x-ms-date").or(request.header("date")).ok_or(StorageError::authentication_failed())?;

@@ -38,29 +38,30 @@ pub(crate) fn store(properties: &mut Properties, policies: &Policies) {
         let fields = [("id", id), ("st", &policy.start), ("se", &policy.expiry), ("sp", &policy.permissions)];
         let given = fields.iter().filter(|(_, value)| !value.is_empty());
         let text = given.map(|(name, value)| format!("{name}={}", utf8_percent_encode(value, NON_ALPHANUMERIC)));
-        let kept = properties.set(&format!("{PROPERTY_PREFIX}{}", number + 1), &text.collect::<Vec<_>>().join("&"));
-        debug_assert!(kept, "encoded text is printable");
+        let stored = properties.set(&format!("{PROPERTY_PREFIX}{}", number + 1), &text.collect::<Vec<_>>().join("&"));
+        debug_assert!(stored, "encoded text is printable");
     }
 }
 
 pub(crate) fn load(properties: &Properties) -> Policies {
-    let kept = properties.iter().filter(|(name, _)| name.starts_with(PROPERTY_PREFIX));
-    kept.map(|(_, text)| {
-        let (mut id, mut policy) = (String::new(), Policy::default());
-        for (name, value) in query_pairs(text) {
-            let value = value.into_owned();
-            match &*name {
-                "id" => id = value,
-                "st" => policy.start = value,
-                "se" => policy.expiry = value,
-                "sp" => policy.permissions = value,
-                _ => {}
+    let stored = properties.iter().filter(|(name, _)| name.starts_with(PROPERTY_PREFIX));
+    stored
+        .map(|(_, text)| {
+            let (mut id, mut policy) = (String::new(), Policy::default());
+            for (name, value) in query_pairs(text) {
+                let value = value.into_owned();
+                match &*name {
+                    "id" => id = value,
+                    "st" => policy.start = value,
+                    "se" => policy.expiry = value,
+                    "sp" => policy.permissions = value,
+                    _ => {}
+                }
             }
-        }
-        (id, policy)
-    })
-    .filter(|(id, _)| !id.is_empty())
-    .collect()
+            (id, policy)
+        })
+        .filter(|(id, _)| !id.is_empty())
+        .collect()
 }
 
 pub(crate) fn document(policies: &Policies) -> String {

@@ -138,7 +138,7 @@ fn push_blob(
         stat.len,
     );
     xml::push_link(text, link, stat);
-    for (element, kept, default) in [
+    for (element, stored, default) in [
         ("Content-Type", "content-type", "application/octet-stream"),
         ("Content-Encoding", "content-encoding", ""),
         ("Content-Language", "content-language", ""),
@@ -146,7 +146,7 @@ fn push_blob(
         ("Cache-Control", "cache-control", ""),
         ("Content-Disposition", "content-disposition", ""),
     ] {
-        match properties.get(kept).unwrap_or(default) {
+        match properties.get(stored).unwrap_or(default) {
             "" => {
                 let _ = write!(text, "<{element} />");
             }

@@ -90,7 +90,7 @@ pub(crate) async fn commit(context: OperationContext<'_>, body: Body) -> Result<
 pub(crate) async fn list(context: OperationContext<'_>) -> Result<Response, StorageError> {
     let request = context.request;
     let which = request.parameter("blocklisttype").to_ascii_lowercase();
-    let (of_blob, waiting) = match which.as_str() {
+    let (with_committed, with_uncommitted) = match which.as_str() {
         "" | "committed" => (true, false),
         "uncommitted" => (false, true),
         "all" => (true, true),
@@ -101,7 +101,7 @@ pub(crate) async fn list(context: OperationContext<'_>) -> Result<Response, Stor
             let container = location.open(shares)?;
             let uncommitted = shares.list_blocks(&location.account, &location.share, &location.path)?;
             let found = describe_blob(&container, &location.path)?;
-            let committed = found.as_ref().map(|(stat, kept)| load_blocks(kept, stat.len)).unwrap_or_default();
+            let committed = found.as_ref().map(|(stat, stored)| load_blocks(stored, stat.len)).unwrap_or_default();
             Ok((found, committed, uncommitted))
         })
         .await?;
@@ -110,7 +110,7 @@ pub(crate) async fn list(context: OperationContext<'_>) -> Result<Response, Stor
     }
     let mut text = format!("{}<BlockList>", xml::DECLARATION);
     for (element, blocks, is_requested) in
-        [("CommittedBlocks", &committed, of_blob), ("UncommittedBlocks", &uncommitted, waiting)]
+        [("CommittedBlocks", &committed, with_committed), ("UncommittedBlocks", &uncommitted, with_uncommitted)]
     {
         if !is_requested {
             continue;
@@ -142,9 +142,9 @@ struct BlockSources {
 impl BlockSources {
     fn open(container: &Share, location: &Location) -> Result<Self, ShareError> {
         let (mut parts, mut blob) = (HashMap::new(), None);
-        if let Some((stat, kept)) = describe_blob(container, &location.path)? {
+        if let Some((stat, stored)) = describe_blob(container, &location.path)? {
             let mut start = 0;
-            for Block { id, len } in load_blocks(&kept, stat.len) {
+            for Block { id, len } in load_blocks(&stored, stat.len) {
                 parts.insert(id, (start, len));
                 start += len;
             }
@@ -161,8 +161,8 @@ impl BlockSources {
         entry: &BlockRef,
     ) -> Result<Option<(&File, u64, u64)>, ShareError> {
         if entry.state != BlockState::Committed {
-            let waiting = shares.open_block((&location.account, &location.share), &location.path, &entry.id)?;
-            if let Some(file) = waiting {
+            let uncommitted = shares.open_block((&location.account, &location.share), &location.path, &entry.id)?;
+            if let Some(file) = uncommitted {
                 let len = file.metadata().map_or(0, |metadata| metadata.len());
                 return Ok(Some((self.open.insert(file), 0, len)));
             }

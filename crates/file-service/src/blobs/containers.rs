@@ -63,7 +63,8 @@ pub(crate) async fn set(context: OperationContext<'_>) -> Result<Response, Stora
     let stat = context
         .on_disk(move |shares, location| {
             let container = shares.container(&location.account, &location.share)?;
-            container.change_properties(&SharePath::ROOT, |kept| metadata_headers::replace_metadata(kept, &metadata))
+            container
+                .change_properties(&SharePath::ROOT, |stored| metadata_headers::replace_metadata(stored, &metadata))
         })
         .await?;
     Ok(described(200, &stat))

@@ -118,7 +118,7 @@ impl CopyTask {
         let (stat, mut properties) = source.describe_content(&target.path)?;
         check_quota(&destination, &location.path, stat.len)?;
         properties.retain(|name| !name.starts_with("x-ms-copy-"));
-        let before = destination.describe(&location.path).map(|(_, kept)| kept).unwrap_or_default();
+        let before = destination.describe(&location.path).map(|(_, stored)| stored).unwrap_or_default();
         Lease::copy(&before, &mut properties);
         if let Some(key) = smb_properties::permission_key(&properties) {
             permissions::copy_descriptor(shares, (account, &target.share), location, key)?;
@@ -141,12 +141,12 @@ impl CopyTask {
         };
         let moved = copied.as_ref().map_or(0, |stat| stat.len);
         let written = smb_properties::SmbProperties::load(&stat, &source.describe_content(&target.path)?.1).written;
-        let ended = destination.change_properties_keep_mtime(&location.path, |kept, stat| {
-            smb_properties::keep_last_write_time(kept, &written, stat);
-            self.smb.apply_to_new(kept, stat);
-            set_property(kept, COPY_STATUS, status);
-            set_property(kept, "x-ms-copy-progress", &format!("{moved}/{}", stat.len));
-            set_property(kept, "x-ms-copy-completion-time", &http_date_of(self.now));
+        let ended = destination.change_properties_keep_mtime(&location.path, |stored, stat| {
+            smb_properties::keep_last_write_time(stored, &written, stat);
+            self.smb.apply_to_new(stored, stat);
+            set_property(stored, COPY_STATUS, status);
+            set_property(stored, "x-ms-copy-progress", &format!("{moved}/{}", stat.len));
+            set_property(stored, "x-ms-copy-completion-time", &http_date_of(self.now));
             Ok::<_, StorageError>(())
         });
         copied?;

@@ -23,8 +23,8 @@ pub(crate) async fn create(context: OperationContext<'_>) -> Result<Response, St
             let stat = share.create_dir(&location.path)?;
             smb.apply_to_new(&mut properties, &stat);
             if !properties.is_empty() {
-                share.change_properties_keep_mtime(&location.path, |kept, _| {
-                    kept.clone_from(&properties);
+                share.change_properties_keep_mtime(&location.path, |stored, _| {
+                    stored.clone_from(&properties);
                     Ok::<_, ShareError>(())
                 })?;
             }
@@ -61,11 +61,11 @@ pub(crate) async fn set(context: OperationContext<'_>) -> Result<Response, Stora
             let share = location.open(shares)?;
             share.stat_dir(&location.path)?;
             permissions::resolve(&mut smb, shares, location)?;
-            share.change_properties_with(&location.path, |kept, before, at| {
+            share.change_properties_with(&location.path, |stored, before, at| {
                 if only_metadata {
-                    metadata_headers::replace_metadata(kept, &metadata);
+                    metadata_headers::replace_metadata(stored, &metadata);
                 }
-                smb.apply_to_existing(kept, before, at);
+                smb.apply_to_existing(stored, before, at);
             })?;
             let (stat, properties) = share.describe(&location.path)?;
             Ok((stat, properties, parent_id(&share, &location.path)))

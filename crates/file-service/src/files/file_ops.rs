@@ -146,24 +146,24 @@ pub(crate) async fn set(context: OperationContext<'_>) -> Result<Response, Stora
             permissions::resolve(&mut smb, shares, location)?;
             if let Some(len) = len {
                 check_quota(&share, &location.path, len)?;
-                let (before, kept) = share.describe(&location.path)?;
+                let (before, stored) = share.describe(&location.path)?;
                 share.resize(&location.path, len)?;
                 if preserves_last_write_time {
-                    let written = SmbProperties::load(&before, &kept).written;
-                    share.change_properties_keep_mtime(&location.path, |kept, stat| {
-                        smb_properties::keep_last_write_time(kept, &written, stat);
+                    let written = SmbProperties::load(&before, &stored).written;
+                    share.change_properties_keep_mtime(&location.path, |stored, stat| {
+                        smb_properties::keep_last_write_time(stored, &written, stat);
                         Ok::<_, StorageError>(())
                     })?;
                 }
             }
             if !only_length || smb != SmbSettings::default() {
-                share.change_properties_with(&location.path, |kept, before, at| {
+                share.change_properties_with(&location.path, |stored, before, at| {
                     match (only_metadata, only_length) {
-                        (true, _) => metadata_headers::replace_metadata(kept, &requested),
-                        (false, false) => metadata_headers::replace_content(kept, &requested),
+                        (true, _) => metadata_headers::replace_metadata(stored, &requested),
+                        (false, false) => metadata_headers::replace_content(stored, &requested),
                         (false, true) => {}
                     }
-                    smb.apply_to_existing(kept, before, at);
+                    smb.apply_to_existing(stored, before, at);
                 })?;
             }
             let (stat, properties) = share.describe(&location.path)?;

@@ -55,15 +55,15 @@ pub(crate) async fn rename(context: OperationContext<'_>, grant: &Grant, kind: K
             if plain || moved.kind == Kind::Link {
                 return Ok((moved, Properties::default(), 0));
             }
-            let stat = share.change_properties_with(&location.path, |kept, before, at| {
+            let stat = share.change_properties_with(&location.path, |stored, before, at| {
                 if !metadata.is_empty() {
-                    metadata_headers::replace_metadata(kept, &metadata);
+                    metadata_headers::replace_metadata(stored, &metadata);
                 }
                 if let Some(content_type) = content.get("content-type") {
-                    let kept = kept.set("content-type", content_type);
-                    debug_assert!(kept, "it was kept before");
+                    let stored = stored.set("content-type", content_type);
+                    debug_assert!(stored, "it is a valid property");
                 }
-                smb.apply_to_existing(kept, before, at);
+                smb.apply_to_existing(stored, before, at);
             })?;
             let (_, properties) = share.describe(&location.path)?;
             Ok((stat, properties, parent_id(&share, &location.path)))

@@ -50,9 +50,9 @@ impl WriteOp {
         let mut stat = write(share, location)?;
         let mut properties = Properties::default();
         if let Some(before) = before {
-            (stat, properties) = share.change_properties_keep_mtime(&location.path, |kept, stat| {
-                smb_properties::keep_last_write_time(kept, &before, stat);
-                Ok::<_, StorageError>(kept.clone())
+            (stat, properties) = share.change_properties_keep_mtime(&location.path, |stored, stat| {
+                smb_properties::keep_last_write_time(stored, &before, stat);
+                Ok::<_, StorageError>(stored.clone())
             })?;
         }
         Ok(WriteResult { stat, properties })

@@ -69,7 +69,7 @@ mod tests {
         }
         assert!(permits.accounts.lock().expect("free").len() <= MAX_TRACKED_ACCOUNTS + 1, "idle accounts are dropped");
         busy.extend(take("busy"));
-        assert!(take("busy").is_none(), "busy accounts are kept");
+        assert!(take("busy").is_none(), "busy accounts stay");
         let all: Vec<UploadPermit> = (0..MAX_UPLOADS).filter_map(|number| take(&(number / 8).to_string())).collect();
         assert_eq!(all.len() + busy.len(), MAX_UPLOADS);
     }

@@ -57,11 +57,11 @@ impl ConditionalHeaders {
         if fails {
             return Err(StorageError::new("ConditionNotMet"));
         }
-        let known = match &self.none_matches {
+        let is_current = match &self.none_matches {
             Some(list) => matches(list),
             None => self.modified_since.is_some_and(|since| !newer(since)),
         };
-        match known {
+        match is_current {
             true => Err(StorageError::new(unchanged)),
             false => Ok(()),
         }

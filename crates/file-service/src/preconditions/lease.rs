@@ -104,16 +104,16 @@ impl Lease {
             Lease::Broken { id } => format!("broken {id}"),
             Lease::Expired { id, seconds } => format!("leased {id} {seconds} 0"),
         };
-        let kept = properties.set(LEASE_PROPERTY, &text);
-        debug_assert!(kept, "ids and numbers are printable");
+        let stored = properties.set(LEASE_PROPERTY, &text);
+        debug_assert!(stored, "ids and numbers are printable");
     }
 
     /// Keeps the lease when all other properties are replaced.
     pub fn copy(from: &Properties, to: &mut Properties) {
         to.remove(LEASE_PROPERTY);
         if let Some(text) = from.get(LEASE_PROPERTY) {
-            let kept = to.set(LEASE_PROPERTY, text);
-            debug_assert!(kept, "it was kept before");
+            let stored = to.set(LEASE_PROPERTY, text);
+            debug_assert!(stored, "it is a valid property");
         }
     }
 

@@ -30,9 +30,9 @@ pub(crate) async fn handle(context: OperationContext<'_>, target: LeaseTarget) -
                 }
                 LeaseTarget::Share => &SharePath::ROOT,
             };
-            share.change_properties_keep_mtime(path, |kept, _| {
-                let lease = Lease::load(kept, now).apply(action, now).map_err(StorageError::new)?;
-                lease.store(kept);
+            share.change_properties_keep_mtime(path, |stored, _| {
+                let lease = Lease::load(stored, now).apply(action, now).map_err(StorageError::new)?;
+                lease.store(stored);
                 Ok::<_, StorageError>(lease)
             })
         })

@@ -20,8 +20,8 @@ pub(crate) fn preflight(request: &StorageRequest, cors: Option<&Element>) -> Res
     const METHOD: &str = "access-control-request-method";
     let origin = request.header("origin").ok_or(StorageError::invalid_header("origin"))?;
     let method = request.header(METHOD).ok_or(StorageError::missing_header(METHOD))?;
-    let asked = request.header("access-control-request-headers").unwrap_or_default();
-    let names = || asked.split(',').map(str::trim).filter(|name| !name.is_empty());
+    let requested = request.header("access-control-request-headers").unwrap_or_default();
+    let names = || requested.split(',').map(str::trim).filter(|name| !name.is_empty());
     let rule = rules(cors)
         .find(|rule| {
             let allows = |name: &str| list_items(rule, "AllowedHeaders").any(|pattern| matches_pattern(pattern, name));
@@ -32,8 +32,8 @@ pub(crate) fn preflight(request: &StorageRequest, cors: Option<&Element>) -> Res
     let headers = response.headers_mut();
     set_origin(headers, rule, origin);
     response::set_header(headers, "access-control-allow-methods", method);
-    if !asked.is_empty() {
-        response::set_header(headers, "access-control-allow-headers", asked);
+    if !requested.is_empty() {
+        response::set_header(headers, "access-control-allow-headers", requested);
     }
     response::set_header(headers, "access-control-max-age", rule.child_text("MaxAgeInSeconds"));
     Ok(response)

@@ -57,8 +57,8 @@ pub(crate) fn replace_content(properties: &mut Properties, new: &Properties) {
     for (.., name) in CONTENT {
         properties.remove(name);
         if let Some(value) = new.get(name) {
-            let kept = properties.set(name, value);
-            debug_assert!(kept, "it was kept before");
+            let stored = properties.set(name, value);
+            debug_assert!(stored, "it is a valid property");
         }
     }
 }
@@ -89,8 +89,8 @@ pub(crate) fn has_content_settings(request: &StorageRequest) -> bool {
 pub(crate) fn replace_metadata(properties: &mut Properties, new: &Properties) {
     properties.retain(|name| !name.starts_with(METADATA));
     for (name, value) in new.iter() {
-        let kept = properties.set(name, value);
-        debug_assert!(kept, "it was kept before");
+        let stored = properties.set(name, value);
+        debug_assert!(stored, "it is a valid property");
     }
 }
 
@@ -102,10 +102,10 @@ pub(crate) fn metadata_entries(properties: &Properties) -> impl Iterator<Item = 
 /// Sets stored properties as response headers. Known names only, because a job can store any.
 pub(crate) fn set_headers(headers: &mut HeaderMap, properties: &Properties) {
     for (name, value) in properties.iter() {
-        let known = name.starts_with(METADATA)
+        let is_header = name.starts_with(METADATA)
             || name.starts_with("x-ms-copy-")
             || CONTENT.iter().any(|(.., content)| *content == name);
-        if let (true, Ok(name), Ok(value)) = (known, HeaderName::try_from(name), HeaderValue::try_from(value)) {
+        if let (true, Ok(name), Ok(value)) = (is_header, HeaderName::try_from(name), HeaderValue::try_from(value)) {
             headers.insert(name, value);
         }
     }

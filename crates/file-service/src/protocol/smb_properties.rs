@@ -87,8 +87,8 @@ impl SmbSettings {
                 TimeSetting::Now => properties.remove(name),
                 // Of the source of a copy, which had another mtime.
                 TimeSetting::Unset => {
-                    let kept = properties.get(name).and_then(|text| text.split_once(' '));
-                    if let Some(time) = kept.map(|(time, _)| time.to_owned()) {
+                    let stored = properties.get(name).and_then(|text| text.split_once(' '));
+                    if let Some(time) = stored.map(|(time, _)| time.to_owned()) {
                         set_time(properties, name, &time, stat.modified);
                     }
                 }

@@ -32,7 +32,7 @@ pub(crate) async fn set(context: OperationContext<'_>, body: Body) -> Result<Res
         .try_on_disk(move |shares, location| {
             let share = location.open(shares)?;
             preconditions.check_share(&share.describe(&SharePath::ROOT)?.1, false)?;
-            Ok(share.change_properties(&SharePath::ROOT, |kept| store(kept, &policies))?)
+            Ok(share.change_properties(&SharePath::ROOT, |stored| store(stored, &policies))?)
         })
         .await?;
     let mut response = response::empty(200);

@@ -27,9 +27,9 @@ pub(crate) async fn create(context: OperationContext<'_>, body: Body) -> Result<
         )
     })?;
     let (key, text) = (descriptor_key(text), text.to_owned());
-    let kept = key.clone();
+    let stored = key.clone();
     context
-        .on_disk(move |shares, location| shares.store_permission(&location.account, &location.share, &kept, &text))
+        .on_disk(move |shares, location| shares.store_permission(&location.account, &location.share, &stored, &text))
         .await?;
     let mut response = response::empty(201);
     response::set_header(response.headers_mut(), KEY, &key);

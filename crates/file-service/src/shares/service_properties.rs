@@ -41,13 +41,13 @@ const PROTOCOL_VERSION: &str = "2020-02-10";
 
 pub(crate) async fn get(context: OperationContext<'_>) -> Result<Response, StorageError> {
     let properties = context.on_disk(|shares, location| shares.account_properties(&location.account)).await?;
-    let kept = properties.get(STORED_PROPERTY).and_then(parse_small).unwrap_or_default();
+    let stored = properties.get(STORED_PROPERTY).and_then(parse_small).unwrap_or_default();
     let mut text = format!("{}<StorageServiceProperties>", xml::DECLARATION);
     for (name, default) in SECTIONS {
         if name == "ProtocolSettings" && context.request.version.as_str() < PROTOCOL_VERSION {
             continue;
         }
-        match kept.child(name) {
+        match stored.child(name) {
             Some(part) => write_element(&mut text, part),
             None => text.push_str(default),
         }
@@ -63,12 +63,12 @@ pub(crate) async fn set(context: OperationContext<'_>, body: Body) -> Result<Res
         .on_disk(move |shares, location| {
             let mut fits = true;
             shares.change_account_properties(&location.account, |properties| {
-                let mut kept = properties.get(STORED_PROPERTY).and_then(parse_small).unwrap_or_default();
-                kept.children.retain(|part| sections.iter().all(|new| new.name != part.name));
-                kept.children.extend(sections);
-                kept.name = "P".to_owned();
+                let mut stored = properties.get(STORED_PROPERTY).and_then(parse_small).unwrap_or_default();
+                stored.children.retain(|part| sections.iter().all(|new| new.name != part.name));
+                stored.children.extend(sections);
+                stored.name = "P".to_owned();
                 let mut text = String::new();
-                write_element(&mut text, &kept);
+                write_element(&mut text, &stored);
                 fits = text.len() <= MAX_STORED_BYTES && properties.set(STORED_PROPERTY, &text);
             })?;
             Ok(fits)
@@ -84,8 +84,8 @@ pub(crate) async fn set(context: OperationContext<'_>, body: Body) -> Result<Res
 
 /// CORS rules among the properties of an account.
 pub(crate) fn load_cors(properties: &Properties) -> Option<Element> {
-    let kept = properties.get(STORED_PROPERTY).and_then(parse_small)?;
-    kept.children.into_iter().find(|part| part.name == "Cors")
+    let stored = properties.get(STORED_PROPERTY).and_then(parse_small)?;
+    stored.children.into_iter().find(|part| part.name == "Cors")
 }
 
 fn parse(body: &[u8]) -> Result<Vec<Element>, StorageError> {

@@ -89,7 +89,7 @@ pub(crate) async fn create(context: OperationContext<'_>) -> Result<Response, St
 pub(crate) fn store_properties(share: &Share, properties: Properties) -> Result<Stat, ShareError> {
     match properties.is_empty() {
         true => share.stat(&SharePath::ROOT),
-        false => share.change_properties(&SharePath::ROOT, |kept| *kept = properties),
+        false => share.change_properties(&SharePath::ROOT, |stored| *stored = properties),
     }
 }
 
@@ -126,13 +126,13 @@ pub(crate) async fn set(context: OperationContext<'_>) -> Result<Response, Stora
         .try_on_disk(move |shares, location| {
             let share = location.open(shares)?;
             preconditions.check_share(&share.describe(&SharePath::ROOT)?.1, false)?;
-            Ok(share.change_properties(&SharePath::ROOT, |kept| {
+            Ok(share.change_properties(&SharePath::ROOT, |stored| {
                 if only_metadata {
-                    return metadata_headers::replace_metadata(kept, &metadata);
+                    return metadata_headers::replace_metadata(stored, &metadata);
                 }
                 for name in [QUOTA, TIER, TIER_CHANGED] {
                     if let Some(value) = requested.get(name) {
-                        assert!(kept.set(name, value), "it was kept before");
+                        assert!(stored.set(name, value), "it is a valid property");
                     }
                 }
             })?)
@@ -235,8 +235,8 @@ fn parse_properties(request: &StorageRequest, now: i64) -> Result<Properties, St
     if request.headers.contains_key(TIER) {
         let requested = request.header(TIER).map(str::trim);
         let tier = TIERS.iter().find(|tier| requested.is_some_and(|requested| requested.eq_ignore_ascii_case(tier)));
-        assert!(properties.set(TIER, tier.ok_or(StorageError::invalid_header(TIER))?), "a word can be kept");
-        assert!(properties.set(TIER_CHANGED, &http_date_of(now)), "a date can be kept");
+        assert!(properties.set(TIER, tier.ok_or(StorageError::invalid_header(TIER))?), "a word is a valid property");
+        assert!(properties.set(TIER_CHANGED, &http_date_of(now)), "a date is a valid property");
     }
     if request.header("x-ms-enabled-protocols").is_some_and(|protocols| !protocols.trim().eq_ignore_ascii_case("smb")) {
         return Err(
@@ -249,7 +249,9 @@ fn parse_properties(request: &StorageRequest, now: i64) -> Result<Properties, St
     }
     match request.number(QUOTA)? {
         None => {}
-        Some(quota @ 1..=MAX_QUOTA_GIB) => assert!(properties.set(QUOTA, &quota.to_string()), "a number can be kept"),
+        Some(quota @ 1..=MAX_QUOTA_GIB) => {
+            assert!(properties.set(QUOTA, &quota.to_string()), "a number is a valid property")
+        }
         Some(_) => return Err(StorageError::invalid_header(QUOTA)),
     }
     Ok(properties)
