@@ -47,7 +47,7 @@ fn train() -> Result<(), Box<dyn Error>> {
     let descend = |_: usize, parameter: &mut [f32], gradient: &[f32]| {
         parameter.iter_mut().zip(gradient).for_each(|(value, slope)| *value -= rate * slope);
     };
-    let mut optimizer = DistributedOptimizer::new(&engine, descend, &[("slope", 2), ("offset", 1)], Config::PLAIN)?;
+    let mut optimizer = DistributedOptimizer::new(&engine, descend, &[("slope", 2), ("offset", 1)], Config::DEFAULT)?;
 
     // 5. Broadcast: all ranks start with the parameters of rank 0.
     let (mut slope, mut offset) = ([rank as f32; 2], [rank as f32]);

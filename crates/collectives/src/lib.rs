@@ -55,7 +55,7 @@
 //!     parameter.iter_mut().zip(gradient).for_each(|(value, slope)| *value -= rate * slope);
 //! };
 //! let parameters = [("weight", 2), ("bias", 1)];
-//! let mut optimizer = DistributedOptimizer::new(&engine, descend, &parameters, Config::PLAIN)?; // 4. wrap
+//! let mut optimizer = DistributedOptimizer::new(&engine, descend, &parameters, Config::DEFAULT)?; // 4. wrap
 //! let (mut weight, mut bias) = ([0.0f32; 2], [0.0f32]);
 //! broadcast_parameters(&engine, &mut [&mut weight, &mut bias], 0)?;        // 5. broadcast
 //!

@@ -26,7 +26,7 @@ fn gradients_are_averaged_in_any_order_of_submission() {
     for compression in [Compression::None, Compression::Fp16, Compression::Bf16] {
         each(&[1, 2, 3], |engine| {
             let (me, n) = (engine.rank_info().rank, engine.rank_info().size);
-            let mut optimizer = new_optimizer(engine, Config { compression, ..Config::PLAIN });
+            let mut optimizer = new_optimizer(engine, Config { compression, ..Config::DEFAULT });
             for step in 0..3 {
                 let mine = (me + step) as f32;
                 let order = if me == 1 { [1, 0] } else { [0, 1] };
@@ -55,7 +55,7 @@ fn compressed_gradients_are_rounded_to_half_precision() {
     let of = |compression| {
         let seen = std::sync::Mutex::new(Vec::new());
         each(&[2], |engine| {
-            let mut optimizer = new_optimizer(engine, Config { compression, ..Config::PLAIN });
+            let mut optimizer = new_optimizer(engine, Config { compression, ..Config::DEFAULT });
             let sent = [1.0 + 1.0 / 512.0, 1.0 + 1.0 / 4096.0, 1.0];
             optimizer.submit(1, &sent).expect("started");
             let gradient = optimizer.synchronize().expect("averages")[1].clone();
@@ -74,7 +74,7 @@ fn compressed_gradients_are_rounded_to_half_precision() {
 fn passes_are_summed_and_averaged_only_if_configured() {
     for (average_passes, expected) in [(false, 6.0), (true, 2.0)] {
         each(&[1, 2], |engine| {
-            let config = Config { backward_passes_per_step: 3, average_passes, ..Config::PLAIN };
+            let config = Config { backward_passes_per_step: 3, average_passes, ..Config::DEFAULT };
             let mut optimizer = new_optimizer(engine, config);
             for _ in 0..2 {
                 for pass in [1.0, 2.0, 3.0] {
@@ -92,7 +92,7 @@ fn passes_are_summed_and_averaged_only_if_configured() {
 #[test]
 fn only_the_first_pass_of_a_step_may_overwrite_the_gradient() {
     each(&[1, 2], |engine| {
-        let mut optimizer = new_optimizer(engine, Config { backward_passes_per_step: 2, ..Config::PLAIN });
+        let mut optimizer = new_optimizer(engine, Config { backward_passes_per_step: 2, ..Config::DEFAULT });
         for value in [1.0, 5.0] {
             optimizer.gradient_buffer(1).expect("a buffer").fill(value);
             optimizer.ready(1).expect("the first pass");
@@ -118,7 +118,7 @@ fn every_rank_takes_the_same_step_from_the_same_start() {
         let descend = move |_: usize, parameter: &mut [f32], gradient: &[f32]| {
             parameter.iter_mut().zip(gradient).for_each(|(value, slope)| *value -= rate * slope);
         };
-        let config = Config { reduce: Reduce::SUM, ..Config::PLAIN };
+        let config = Config { reduce: Reduce::SUM, ..Config::DEFAULT };
         let mut optimizer = DistributedOptimizer::new(engine, descend, &[("w", 5)], config).expect("good");
         optimizer.submit(0, &[1.0; 5]).expect("started");
         optimizer.step(&mut [&mut weight]).expect("a step");
@@ -132,10 +132,13 @@ fn invalid_arguments_are_rejected_locally() {
         let new = |parameters: &[(&str, usize)], config| {
             DistributedOptimizer::new(engine, no_step, parameters, config).map(drop)
         };
-        assert_eq!(new(&[("a", 1), ("a", 2)], Config::PLAIN), Err(OptimizerError::DuplicateName { name: "a".into() }));
-        let none = Config { backward_passes_per_step: 0, ..Config::PLAIN };
+        assert_eq!(
+            new(&[("a", 1), ("a", 2)], Config::DEFAULT),
+            Err(OptimizerError::DuplicateName { name: "a".into() })
+        );
+        let none = Config { backward_passes_per_step: 0, ..Config::DEFAULT };
         assert_eq!(new(&[("a", 1)], none), Err(OptimizerError::NoPasses));
-        let mut optimizer = new_optimizer(engine, Config::PLAIN);
+        let mut optimizer = new_optimizer(engine, Config::DEFAULT);
         assert_eq!(optimizer.ready(3), Err(OptimizerError::NoSuchParameter { index: 3, n_parameters: 3 }));
         let error = OptimizerError::LengthMismatch { name: "bias".into(), given: 2, size: 3 };
         assert_eq!(optimizer.submit(1, &[0.0; 2]), Err(error.clone()));
@@ -150,12 +153,12 @@ fn a_failed_reduction_is_reported_and_the_next_step_works() {
     each(&[2], |engine| {
         // The ranks have different sizes of the second parameter.
         let parameters = [("same", 4), ("other", 4 + engine.rank_info().rank)];
-        let mut optimizer = DistributedOptimizer::new(engine, no_step, &parameters, Config::PLAIN).expect("good");
+        let mut optimizer = DistributedOptimizer::new(engine, no_step, &parameters, Config::DEFAULT).expect("good");
         let failed = optimizer.synchronize().expect_err("shapes differ");
         assert!(matches!(&failed, OptimizerError::Reduction { name, .. } if name == "other"), "{failed:?}");
         assert_eq!(optimizer.gradient(1).expect("a buffer").len(), parameters[1].1);
         assert!(optimizer.synchronize().is_err());
-        let mut other = new_optimizer(engine, Config::PLAIN);
+        let mut other = new_optimizer(engine, Config::DEFAULT);
         other.submit(1, &[1.0; 3]).expect("started");
         assert_eq!(other.synchronize().expect("the engine goes on")[1], [1.0; 3]);
     });
@@ -173,7 +176,7 @@ fn sharded_steps_equal_unsharded_steps() {
                 let parameters = [("large", large), ("small", 10)];
                 let new = || {
                     let memory = Momentum([vec![0.0; large], vec![0.0; 10]]);
-                    DistributedOptimizer::new(&engine, memory, &parameters, Config::PLAIN).expect("good")
+                    DistributedOptimizer::new(&engine, memory, &parameters, Config::DEFAULT).expect("good")
                 };
                 let (mut plain, mut shared) = (new(), new().with_sharded_steps(11));
                 assert!(shared.is_sharded(0) && !shared.is_sharded(1) && !plain.is_sharded(0));
@@ -210,8 +213,8 @@ fn only_uncompressed_sums_and_averages_are_sharded() {
                 .with_sharded_steps(1)
                 .is_sharded(0)
         };
-        assert_eq!(shared(Config::PLAIN), engine.rank_info().size == 2);
-        assert!(!shared(Config { compression: Compression::Fp16, ..Config::PLAIN }));
-        assert!(!shared(Config { reduce: Reduce { op: ReduceOp::Adasum, ..Reduce::SUM }, ..Config::PLAIN }));
+        assert_eq!(shared(Config::DEFAULT), engine.rank_info().size == 2);
+        assert!(!shared(Config { compression: Compression::Fp16, ..Config::DEFAULT }));
+        assert!(!shared(Config { reduce: Reduce { op: ReduceOp::Adasum, ..Reduce::SUM }, ..Config::DEFAULT }));
     });
 }

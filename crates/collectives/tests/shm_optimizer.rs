@@ -59,7 +59,7 @@ fn submit(engine: &Engine, optimizer: &mut ShmOptimizer<'_, Momentum<3>>, index:
 fn shared_memory_steps_equal_steps_over_the_engine() {
     each(&[2, 3, 4], |engine| {
         let me = engine.rank_info().rank;
-        let mut plain = DistributedOptimizer::new(engine, momentum(), &PARAMETERS, Config::PLAIN).expect("good");
+        let mut plain = DistributedOptimizer::new(engine, momentum(), &PARAMETERS, Config::DEFAULT).expect("good");
         let mut expected = values();
         let (mut optimizer, mut shared) = (shm_optimizer(engine), values());
         assert!(!optimizer.is_sharded(0) && optimizer.is_sharded(1) && !optimizer.is_sharded(2));

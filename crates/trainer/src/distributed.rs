@@ -24,7 +24,7 @@ impl<'e, O: ShardedStep + FusedStep> RankOptimizer<'e, O> {
         Ok(match ShmOptimizer::new(engine, optimizer, &parameters, rmsprop::SHARD_MIN_LEN) {
             Ok(shm) => RankOptimizer::Shm(shm),
             Err(optimizer) => {
-                let network = DistributedOptimizer::new(engine, optimizer, &parameters, Config::PLAIN)?;
+                let network = DistributedOptimizer::new(engine, optimizer, &parameters, Config::DEFAULT)?;
                 RankOptimizer::Network(network.with_sharded_steps(rmsprop::SHARD_MIN_LEN))
             }
         })

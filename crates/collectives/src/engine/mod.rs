@@ -71,7 +71,7 @@ pub struct Engine {
     rank_info: RankInfo,
     pub(crate) timeline: Arc<Timeline>,
     /// Timeline recorded on request from outside the process.
-    pub(crate) recorded: Arc<Timeline>,
+    pub(crate) recording: Arc<Timeline>,
     pub(crate) shm_steps: Arc<ShmStepStats>,
     pub(crate) world: Arc<WorldState>,
 }
@@ -125,7 +125,7 @@ impl Engine {
             coordinator.events().set_enabled(timeline.is_on());
             coordinator
         });
-        let (waker, recorded) = (control_channel.waker().clone(), instrumentation.recorder.timeline.clone());
+        let (waker, recording) = (control_channel.waker().clone(), instrumentation.recorder.timeline.clone());
         let timeout = settings.timeout;
         let progress = ProgressEngine::new(
             world,
@@ -148,7 +148,7 @@ impl Engine {
             std::thread::Builder::new().name("corro-engine".into()).spawn(work).map_err(ConnectError::Thread)?
         };
         let thread = Mutex::new(Some(thread));
-        Ok(Engine { state, thread, in_flight, homogeneous, rank_info, timeline, recorded, shm_steps, world: shared })
+        Ok(Engine { state, thread, in_flight, homogeneous, rank_info, timeline, recording, shm_steps, world: shared })
     }
 
     /// Rank and size of this process in the job and on its host.

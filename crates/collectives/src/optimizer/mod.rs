@@ -61,7 +61,7 @@ pub struct Config {
 
 impl Config {
     /// Horovod's defaults: average over all ranks after every pass.
-    pub const PLAIN: Config = Config {
+    pub const DEFAULT: Config = Config {
         compression: Compression::None,
         reduce: Reduce::AVERAGE,
         backward_passes_per_step: 1,

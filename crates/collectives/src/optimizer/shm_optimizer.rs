@@ -264,24 +264,24 @@ struct StepTrace<'e> {
 
 impl StepTrace<'_> {
     fn on_ready(&self, name: &str) {
-        self.engine.recorded.negotiate_start(name, ALLREDUCE);
+        self.engine.recording.negotiate_start(name, ALLREDUCE);
     }
 
     fn reduce(&self, name: &str, n: usize, step: impl FnOnce()) {
-        let recorded = &self.engine.recorded;
-        recorded.operation_start(name, ALLREDUCE);
-        recorded.activity_start(name, "SHARED_MEMORY_STEP");
+        let recording = &self.engine.recording;
+        recording.operation_start(name, ALLREDUCE);
+        recording.activity_start(name, "SHARED_MEMORY_STEP");
         step();
-        recorded.operation_end(name, Dtype::F32, &[n]);
+        recording.operation_end(name, Dtype::F32, &[n]);
     }
 
     /// Calls `steal` and records the time if it ran tasks; otherwise the time counts as waiting.
     fn steal(&self, steal: &mut impl FnMut() -> bool) {
-        let Engine { recorded, shm_steps, .. } = self.engine;
+        let Engine { recording, shm_steps, .. } = self.engine;
         let began = std::time::Instant::now();
         if steal() {
             shm_steps.exclude_from_waiting(began);
-            recorded.span(STEALING_TRACK, "HELP", began);
+            recording.span(STEALING_TRACK, "HELP", began);
         }
     }
 }

@@ -28,9 +28,9 @@ pub struct FusionCandidate<'a> {
 #[derive(Clone, Copy, Debug)]
 pub enum Lookahead<'a> {
     Candidate(FusionCandidate<'a>),
-    /// Message that a tensor may overtake: of another process set, or already sent.
+    /// Entry that a tensor may overtake: a tensor of another process set, an error, a barrier, a resend, or one that is already sent.
     Unrelated,
-    /// Message that must not be overtaken.
+    /// Entry that must not be overtaken, such as a change of process sets or a shutdown.
     Fence,
 }
 

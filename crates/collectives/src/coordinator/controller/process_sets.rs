@@ -17,7 +17,7 @@ pub struct SetRequests {
     queues: Vec<VecDeque<(SetRequest, Duration)>>,
     next_generation: SetGeneration,
     next_id: u32,
-    /// Ids of removed sets, reused first in, first out as in Horovod.
+    /// Ids of removed sets, reused first in, first out.
     free_ids: VecDeque<SetId>,
 }
 

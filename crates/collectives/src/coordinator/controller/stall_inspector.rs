@@ -9,7 +9,7 @@ use super::Coordinator;
 use crate::coordinator::message::ShutdownReason;
 use crate::coordinator::request::JOIN_NAME;
 
-/// Maximum number of tensor names printed per missing rank, as in Horovod.
+/// Maximum number of tensor names printed per missing rank.
 const MAX_NAMES: usize = 6;
 
 /// Time limits of incomplete operations.

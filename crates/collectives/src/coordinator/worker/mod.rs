@@ -179,7 +179,7 @@ impl Worker {
         self.n_pending
     }
 
-    /// Pending operations on process sets: set, name and time of submission.
+    /// Pending tensors, barriers and joins: process set, name and time of submission.
     pub fn pending(&self) -> impl Iterator<Item = (SetId, &str, Duration)> {
         self.set_states.iter().flatten().flat_map(|set_state| {
             let tensors = set_state.tensors.iter().filter_map(|name| Some((&*name.name, name.pending.as_ref()?.since)));
