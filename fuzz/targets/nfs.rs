@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use corro_model::GroupKey;
 use corro_model::batchai::{Provisioning, ProvisioningState};
 use corro_server::app::storage::exports::Exports;
-use corro_server::nfs::listener::{NfsLimits, converse};
+use corro_server::nfs::listener::{NfsLimits, serve_connection};
 use corro_server::nfs::service::Service;
 use corro_server::nfs::{Vfs, export_service};
 use corro_store::{FileServerRecord, Store};
@@ -25,7 +25,7 @@ pub fn nfs(data: &[u8]) {
         let export = export.get_or_insert_with(Export::new);
         let input = if *kind == 0 { data.to_vec() } else { export.calls(data) };
         let stream = Recorded { input, at: 0 };
-        let _ = export.runtime.block_on(converse(stream, export.service.clone(), None, NfsLimits::USUAL));
+        let _ = export.runtime.block_on(serve_connection(stream, export.service.clone(), None, NfsLimits::DEFAULT));
         assert_eq!(std::fs::read(&export.outside).expect("a file outside"), b"outside", "it was reached");
         export.tidy();
     });
@@ -53,7 +53,7 @@ impl Export {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let exports = Arc::new(Exports::open(&dir.path().join("exports"), [5; 32]).expect("a root"));
         let (key, record) = (GroupKey::new("g").workspace("w").file_server("nfs"), record());
-        let (path, tree) = (exports.path(&key, &record), exports.directory(&key, &record).expect("a directory"));
+        let (path, tree) = (exports.export_path(&key, &record), exports.directory(&key, &record).expect("a directory"));
         let store = Store::open(&dir.path().join("db")).expect("a store");
         runtime.block_on(async {
             let put = store.commit(move |txn| {

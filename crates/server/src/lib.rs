@@ -41,7 +41,7 @@ use tokio::task::JoinHandle;
 
 pub use app::access::installation::AdminCredential;
 pub use app::clusters::quotas::Quotas;
-pub use app::storage::mount_tokens::LIFETIME as MOUNT_TOKEN_LIFETIME;
+pub use app::storage::mount_tokens::DEFAULT_LIFETIME as MOUNT_TOKEN_LIFETIME;
 /// Copies of what a server keeps, for `corro admin`.
 pub use corro_store::backup;
 pub use corro_store::dir_lock;
@@ -50,14 +50,14 @@ pub use scheduler_view::SchedulingConfig;
 pub use storage_service::standalone::{FileServer, FileServerConfig, new_account_key};
 
 use app::access::installation;
-use app::history::audit::Audit;
+use app::history::audit::AuditLog;
 use app::storage::exports::Exports;
 use app::{App, AppConfig, Fleet, RequestContext, Storage, Telemetry};
 use gateway::Gateway;
 use http::HttpService;
 use reconcile::{ReconcileConfig, Reconciler};
-use storage_service::account_keys::Keyring;
-use storage_service::audit_log::FileLines;
+use storage_service::account_keys::AccountKeyCache;
+use storage_service::audit_log::FileAuditLog;
 use traces::Traces;
 
 pub struct ServerConfig {
@@ -106,7 +106,7 @@ pub struct Server {
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
     /// Outlives the others: they have last words.
-    traces_leaving: Option<JoinHandle<()>>,
+    trace_exporter: Option<JoinHandle<()>>,
 }
 
 impl Server {
@@ -132,10 +132,10 @@ impl Server {
         let shared_temp = data.join(JOB_SHARED_DIR).join(JOB_SHARED);
         std::fs::create_dir_all(&shared_temp).context("cannot create the directory that jobs share")?;
         let shared_temp = shared_temp.canonicalize().context("cannot find the directory that jobs share")?;
-        shutdown::clear_shared_temp(&shared_temp, || store.snapshot());
+        shutdown::remove_ended_shared_dirs(&shared_temp, || store.snapshot());
         let now = store.clock().now();
         let admin = installation::ensure_administrator(&store, config.known_admin, now).await?;
-        let (traces, traces_leaving) = match config.traces {
+        let (traces, trace_exporter) = match config.traces {
             Some((settings, collector)) => {
                 let (traces, leaving) = Traces::start(settings, collector, now);
                 (traces, Some(leaving))
@@ -155,18 +155,22 @@ impl Server {
             telemetry: Telemetry { traces, ..Telemetry::default() },
             request: RequestContext::server(),
         };
-        let landmark = landmark(&app, data)?;
+        let landmark = write_landmark(&app, data)?;
         let (stop, stopping) = watch::channel(false);
         let gateway = Gateway::new(app.clone(), config.open_join_token.as_ref(), stopping.clone());
         let gateway = gateway.with_wheels(&config.wheels);
         let limits = Arc::new(http::rate_limit::RateLimits::new(config.rates));
-        let files =
-            FileService::new(app.storage.shares.clone(), Arc::new(Keyring::new(app.clone())), limits.clone(), unix_now);
-        let audit = Audit::default();
+        let files = FileService::new(
+            app.storage.shares.clone(),
+            Arc::new(AccountKeyCache::new(app.clone())),
+            limits.clone(),
+            unix_now,
+        );
+        let audit = AuditLog::default();
         let files = files
-            .with_tree(FILE_SERVERS, app.storage.exports.trees().clone())
+            .with_tree(FILE_SERVERS, app.storage.exports.shares().clone())
             .with_tree(JOB_SHARED, app.storage.job_shared.clone());
-        let files = files.with_audit(Arc::new(FileLines { app: app.clone(), audit: audit.clone() }));
+        let files = files.with_audit(Arc::new(FileAuditLog { app: app.clone(), audit: audit.clone() }));
         let provider = provider(ServerAddress { address, instance: app.installation.tenant.to_string() });
         let _ = app.fleet.provider.set(provider.clone());
         let api = http::Api::new(app.clone(), gateway.clone(), files.clone(), limits, audit);
@@ -181,7 +185,7 @@ impl Server {
         };
         let reconciler = Reconciler::new(app.clone(), gateway, provider.clone(), reconcile);
         let connections = api.connections();
-        let judge = Arc::new(Keyring::new(app.clone()));
+        let judge = Arc::new(AccountKeyCache::new(app.clone()));
         let nfs = match config.nfs {
             Some(listen) => Some(nfs::NfsPort::reserve(&app, listen, &data.join("nfs-port"))?),
             None => None,
@@ -193,22 +197,22 @@ impl Server {
                 app.store.clone(),
                 stopping.clone(),
             )),
-            tokio::spawn(nfs::keep_tidy(app.clone(), stopping.clone())),
-            tokio::spawn(shutdown::keep_shared_temp_clear(app.store.clone(), shared_temp.clone(), stopping.clone())),
+            tokio::spawn(nfs::remove_deleted_file_servers(app.clone(), stopping.clone())),
+            tokio::spawn(shutdown::watch_shared_dirs(app.store.clone(), shared_temp.clone(), stopping.clone())),
             tokio::spawn(serve_nfs(nfs, stopping.clone())),
             tokio::spawn(connections.run(app.store.clone(), judge, unix_now, stopping.clone())),
             tokio::spawn(http::serve(listener, config.tls, api, stopping.clone())),
             tokio::spawn(reconciler.run(stopping.clone())),
-            tokio::spawn(tell_about_files(files, stopping)),
+            tokio::spawn(flush_file_audit(files, stopping)),
         ];
         let (subscription, tenant) = (app.installation.subscription.clone(), app.installation.tenant.clone());
-        Ok(Self { address, subscription, tenant, admin, app, provider, shared_temp, stop, tasks, traces_leaving })
+        Ok(Self { address, subscription, tenant, admin, app, provider, shared_temp, stop, tasks, trace_exporter })
     }
 
     /// Stops serving and leaves agents and jobs as they are: a later start finds them again.
     pub async fn stop(mut self) {
         self.halt().await;
-        self.last_words().await;
+        self.flush_traces().await;
         self.close_store().await;
     }
 
@@ -223,16 +227,16 @@ impl Server {
             self.app.store.commit_relief(move |txn| Ok::<_, ApiError>(shutdown::requeue_running(txn, now))).await;
         let ran = before.active_jobs().map(|(key, _)| key.clone());
         self.app.telemetry.traces.record_job_transitions(ran, &before, &self.app.snapshot());
-        self.last_words().await;
-        shutdown::clear_shared_temp(&self.shared_temp, || self.app.snapshot());
+        self.flush_traces().await;
+        shutdown::remove_ended_shared_dirs(&self.shared_temp, || self.app.snapshot());
         self.close_store().await;
         Ok(Stopped { requeued: requeued?, left })
     }
 
     /// From now on machines may join as hosts: told how they reach this server.
-    pub fn welcome_hosts(&self, url: &str, ca_fingerprint: Option<&str>) {
-        let front = app::hosts::Front { url: url.to_owned(), ca_fingerprint: ca_fingerprint.map(str::to_owned) };
-        self.app.fleet.hosts.welcome(front);
+    pub fn enable_host_join(&self, url: &str, ca_fingerprint: Option<&str>) {
+        let front = app::hosts::JoinEndpoint { url: url.to_owned(), ca_fingerprint: ca_fingerprint.map(str::to_owned) };
+        self.app.fleet.hosts.enable_join(front);
     }
 
     /// Does anybody but the administrator use the server?
@@ -257,9 +261,9 @@ impl Server {
         }
     }
 
-    async fn last_words(&mut self) {
+    async fn flush_traces(&mut self) {
         self.app.telemetry.traces.flush().await;
-        if let Some(leaving) = self.traces_leaving.take() {
+        if let Some(leaving) = self.trace_exporter.take() {
             leaving.abort();
         }
     }
@@ -291,7 +295,7 @@ pub fn new_join_token() -> Secret {
 }
 
 /// What was done to files is told a minute at a time, and the rest when the server stops.
-async fn tell_about_files(files: FileService, mut stopping: watch::Receiver<bool>) {
+async fn flush_file_audit(files: FileService, mut stopping: watch::Receiver<bool>) {
     let mut ticks = tokio::time::interval(Duration::from_secs(10));
     loop {
         tokio::select! {
@@ -311,7 +315,8 @@ async fn serve_nfs(port: Option<nfs::NfsPort>, stopping: watch::Receiver<bool>) 
 
 async fn open_store(data: &Path) -> anyhow::Result<Store> {
     let data = data.to_owned();
-    let open = move || Store::open_checked(&data.join(backup::DATABASE), |state| installation::check_key(state, &data));
+    let open =
+        move || Store::open_checked(&data.join(backup::DATABASE), |state| installation::check_master_key(state, &data));
     tokio::task::spawn_blocking(open).await?.context("cannot open the server's database")
 }
 
@@ -336,7 +341,7 @@ async fn open_job_shared(data: &Path) -> anyhow::Result<Shares> {
 }
 
 /// By this file a node finds out whether it sees this server's directories. Nobody can guess what is in it.
-fn landmark(app: &App, data: &Path) -> anyhow::Result<Landmark> {
+fn write_landmark(app: &App, data: &Path) -> anyhow::Result<Landmark> {
     let content = digest::hex(&app.keyed_digest("landmark", b"")[..16]);
     let file = data.canonicalize().context("cannot find the data directory")?.join("landmark");
     // A full disk is no reason not to start.

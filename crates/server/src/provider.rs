@@ -37,13 +37,13 @@ pub trait Provider: Send + Sync + 'static {
     fn is_alive(&self, node: &NodeId) -> Option<bool>;
 
     /// Are there as many nodes as are asked for? If not, machines join by themselves, and there are as many as there are.
-    fn makes_nodes(&self) -> bool {
+    fn creates_nodes(&self) -> bool {
         true
     }
 
     /// Can `ensure_gone` end a node that does not answer? If not, nodes are told to end by themselves when they lose the
     /// server.
-    fn ends_silent_nodes(&self) -> bool {
+    fn can_end_silent_nodes(&self) -> bool {
         true
     }
 
@@ -55,7 +55,7 @@ pub trait Provider: Send + Sync + 'static {
     fn ensure_gone(&self, node: &NodeId, polite: bool) -> bool;
 
     /// What nodes are here, in words, where they have not what their VM size names.
-    fn nodes_are(&self) -> Option<String> {
+    fn node_description(&self) -> Option<String> {
         None
     }
 
@@ -65,17 +65,17 @@ pub trait Provider: Send + Sync + 'static {
     }
 
     /// Why the node's agent is not there yet, or is no more, in the words of whoever was asked for it. Never blocks.
-    fn says(&self, _node: &NodeId) -> Option<String> {
+    fn provisioning_issue(&self, _node: &NodeId) -> Option<String> {
         None
     }
 
     /// Does whoever lends the node's machine take it back, or has it done so, or will it within this time? Then its job is
     /// told, and goes back to the queue without having lost anything. Never blocks.
-    fn takes_back(&self, _node: &NodeId, _within: Duration) -> Option<PreemptionCause> {
+    fn pending_reclaim(&self, _node: &NodeId, _within: Duration) -> Option<PreemptionCause> {
         None
     }
 
     /// Ends whatever this server's earlier runs left: what carries its mark and is none of `known`, which is asked after
     /// looking. Called now and then.
-    fn end_strays(&self, _known: &dyn Fn() -> BTreeSet<NodeId>) {}
+    fn remove_orphans(&self, _known: &dyn Fn() -> BTreeSet<NodeId>) {}
 }

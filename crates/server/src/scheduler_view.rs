@@ -40,7 +40,7 @@ pub fn view<'a>(state: &'a State, clock: &'a Timeline, room: Room) -> Snapshot<'
 }
 
 /// Takes idle nodes out of the planner's hand. They count: each comes back or is given up soon.
-pub fn withhold(view: &mut Snapshot, is_fit: impl Fn(&NodeId) -> bool) {
+pub fn mark_unavailable(view: &mut Snapshot, is_fit: impl Fn(&NodeId) -> bool) {
     let now = view.now;
     for node in view.clusters.iter_mut().flat_map(|cluster| &mut cluster.nodes) {
         if node.standing == NodeStanding::Idle && !is_fit(node.id) {
@@ -60,7 +60,7 @@ pub fn cluster_view<'a>(
     let node = |(id, node): (&'a _, &'a NodeRecord)| NodeView {
         id,
         index: node.index,
-        standing: standing(node),
+        standing: availability(node),
         since: clock.rebase(node.since()),
         host: node.host.as_deref(),
         preempted: node.preempted().is_some(),
@@ -73,7 +73,7 @@ pub fn cluster_view<'a>(
         low_priority: cluster.spec.vm_priority == VmPriority::LowPriority,
         cores: vm_size::find(&cluster.spec.vm_size).map_or(0, |size| u64::from(size.cores)),
         nodes: state.nodes_of(key).map(node).collect(),
-        jobs: Box::new(JobsOf { state, cluster: key, clock }),
+        jobs: Box::new(ClusterJobs { state, cluster: key, clock }),
     }
 }
 
@@ -94,13 +94,13 @@ fn running_view<'a>(key: &'a JobKey, job: &JobRecord, clock: &Timeline) -> Runni
 /// So many of an experiment's last jobs tell how long its jobs take.
 pub const RECENT_RUNS: usize = 25;
 
-struct JobsOf<'a> {
+struct ClusterJobs<'a> {
     state: &'a State,
     cluster: &'a ClusterKey,
     clock: &'a Timeline,
 }
 
-impl Jobs for JobsOf<'_> {
+impl Jobs for ClusterJobs<'_> {
     fn waiting(&self, priority: Priority) -> Waiting<'_> {
         Box::new(self.state.queued_jobs_at(self.cluster, priority).map(|job| WaitingView {
             key: job.key,
@@ -144,7 +144,7 @@ pub fn target(cluster: &ClusterRecord) -> Target {
     }
 }
 
-fn standing(node: &NodeRecord) -> NodeStanding<'_> {
+fn availability(node: &NodeRecord) -> NodeStanding<'_> {
     match node.state() {
         NodeState::Allocating => NodeStanding::Allocating,
         NodeState::Preparing => NodeStanding::Preparing,

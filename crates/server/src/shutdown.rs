@@ -14,15 +14,15 @@ use tokio::sync::watch;
 use crate::Provider;
 
 /// How long nodes may take to end by themselves, and then by force.
-const POLITE: Duration = Duration::from_secs(8);
-const FORCED: Duration = Duration::from_secs(5);
+const GRACEFUL_TIMEOUT: Duration = Duration::from_secs(8);
+const FORCED_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Ends the nodes' agents; gives those that could not be ended.
 pub fn end_nodes(provider: &dyn Provider, mut left: Vec<NodeId>) -> Vec<NodeId> {
     let began = Instant::now();
     left.iter().for_each(|node| provider.ask_to_stop(node));
-    while !left.is_empty() && began.elapsed() < POLITE + FORCED {
-        let polite = began.elapsed() < POLITE;
+    while !left.is_empty() && began.elapsed() < GRACEFUL_TIMEOUT + FORCED_TIMEOUT {
+        let polite = began.elapsed() < GRACEFUL_TIMEOUT;
         left.retain(|node| !provider.ensure_gone(node, polite));
         std::thread::park_timeout(Duration::from_millis(20));
     }
@@ -48,7 +48,7 @@ pub fn requeue_running(txn: &mut Txn, now: Timestamp) -> usize {
 }
 
 /// Removes the directories that attempts shared and whose attempts are over; their masters could not.
-pub fn clear_shared_temp(dir: &Path, state: impl FnOnce() -> Arc<State>) {
+pub fn remove_ended_shared_dirs(dir: &Path, state: impl FnOnce() -> Arc<State>) {
     let entries: Vec<_> = std::fs::read_dir(dir).into_iter().flatten().flatten().collect();
     if entries.is_empty() {
         return;
@@ -70,7 +70,7 @@ pub fn clear_shared_temp(dir: &Path, state: impl FnOnce() -> Arc<State>) {
 }
 
 /// The same after jobs, until the server stops: a master on another machine cannot reach the directory any more when its job is over.
-pub async fn keep_shared_temp_clear(store: Store, dir: PathBuf, mut stopping: watch::Receiver<bool>) {
+pub async fn watch_shared_dirs(store: Store, dir: PathBuf, mut stopping: watch::Receiver<bool>) {
     let mut changes = store.changes();
     loop {
         tokio::select! {
@@ -78,13 +78,13 @@ pub async fn keep_shared_temp_clear(store: Store, dir: PathBuf, mut stopping: wa
             changed = changes.changed() => if changed.is_err() { return },
         }
         let (dir, store) = (dir.clone(), store.clone());
-        let _ = tokio::task::spawn_blocking(move || clear_shared_temp(&dir, || store.snapshot())).await;
+        let _ = tokio::task::spawn_blocking(move || remove_ended_shared_dirs(&dir, || store.snapshot())).await;
         // A busy server changes many times a second, and nobody waits for this.
         tokio::select! {
             _ = stopping.wait_for(|stop| *stop) => return,
-            () = tokio::time::sleep(LOOK_AGAIN) => {}
+            () = tokio::time::sleep(CLEANUP_INTERVAL) => {}
         }
     }
 }
 
-const LOOK_AGAIN: Duration = Duration::from_secs(2);
+const CLEANUP_INTERVAL: Duration = Duration::from_secs(2);

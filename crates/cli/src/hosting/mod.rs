@@ -331,7 +331,7 @@ pub async fn start(args: &HostingArgs, nodes: Nodes, data: DataDir) -> Result<Ho
             local::remove_strays(&data.path().join("nodes"), || server.nodes());
             let public_url = public_url(&args.address, server.address, tls.is_some());
             if takes_hosts {
-                server.welcome_hosts(&public_url, tls.as_ref().map(|tls| tls.fingerprint.as_str()));
+                server.enable_host_join(&public_url, tls.as_ref().map(|tls| tls.fingerprint.as_str()));
             }
             Ok(Hosted { server, data, access, vouched: tls.map(vouched), public_url })
         }

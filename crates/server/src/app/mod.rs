@@ -19,19 +19,19 @@ use corro_model::{ApiError, Timestamp};
 use corro_shares::Shares;
 use corro_store::{Sealed, State, Store, Timeline};
 
-use self::access::caller::{Caller, Client};
+use self::access::caller::{Caller, ClientProgram};
 use self::access::installation::Installation;
-use self::clusters::provisioning_issues::Missing;
+use self::clusters::provisioning_issues::ProvisioningIssues;
 use self::clusters::quotas::Quotas;
-use self::clusters::ssh_endpoints::Doors;
-use self::history::events::Feed;
+use self::clusters::ssh_endpoints::SshEndpoints;
+use self::history::events::EventLog;
 use self::hosts::Hosts;
 use self::jobs::expected_ends::ExpectedEnds;
-use self::jobs::log_followers::Followers;
-use self::jobs::process_stats::Figures;
+use self::jobs::log_followers::LogFollowers;
+use self::jobs::process_stats::ProcessStats;
 use self::jobs::timelines::Timelines;
-use self::jobs::training_curves::Trackers;
-use self::monitoring::http_counters::Numbers;
+use self::jobs::training_curves::CurveReaders;
+use self::monitoring::http_counters::HttpCounters;
 use self::resources::warnings::Warnings;
 use self::storage::exports::Exports;
 use crate::digest;
@@ -76,17 +76,17 @@ pub struct AppConfig {
 #[derive(Clone, Default)]
 pub struct Fleet {
     /// Address and port of each node's SSH server.
-    pub ssh_endpoints: Doors,
+    pub ssh_endpoints: SshEndpoints,
     /// Estimated ends of running tasks.
     pub expected_ends: ExpectedEnds,
     /// Resource usage of job processes, measured on request.
-    pub process_stats: Figures,
+    pub process_stats: ProcessStats,
     /// Horovod timelines recorded by ranks.
     pub timelines: Timelines,
     /// Heartbeats of joined hosts and the address they join at.
     pub hosts: Hosts,
     /// Reasons why requested nodes are not there yet.
-    pub provisioning_issues: Missing,
+    pub provisioning_issues: ProvisioningIssues,
     /// Creates nodes; set when the server starts.
     pub provider: Arc<OnceLock<Arc<dyn Provider>>>,
 }
@@ -95,22 +95,22 @@ pub struct Fleet {
 #[derive(Clone, Default)]
 pub struct Telemetry {
     /// Stream of resource changes.
-    pub events: Feed,
+    pub events: EventLog,
     /// Training curves read from the logs of jobs.
-    pub training_curves: Trackers,
+    pub training_curves: CurveReaders,
     /// OpenTelemetry spans.
     pub traces: Traces,
     /// Counters of HTTP requests and reconcile passes.
-    pub http_counters: Arc<Numbers>,
+    pub http_counters: Arc<HttpCounters>,
     /// Clients that follow the logs of running jobs.
-    pub log_followers: Followers,
+    pub log_followers: LogFollowers,
 }
 
 /// The request that the rules are applied for.
 #[derive(Clone)]
 pub struct RequestContext {
     pub caller: Arc<Caller>,
-    pub client: Client,
+    pub client: ClientProgram,
     /// Warnings to send beside the answer.
     pub warnings: Warnings,
 }
@@ -118,7 +118,7 @@ pub struct RequestContext {
 impl RequestContext {
     /// Context of the server's own work.
     pub fn server() -> Self {
-        Self { caller: Arc::new(Caller::server()), client: Client::default(), warnings: Warnings::default() }
+        Self { caller: Arc::new(Caller::server()), client: ClientProgram::default(), warnings: Warnings::default() }
     }
 }
 
@@ -162,6 +162,6 @@ pub fn guid() -> String {
     uuid::Uuid::new_v4().to_string()
 }
 
-pub fn succeeded(now: Timestamp) -> Provisioning {
+pub fn provisioning_succeeded(now: Timestamp) -> Provisioning {
     Provisioning::new(ProvisioningState::Succeeded, now)
 }

@@ -102,12 +102,12 @@ impl Gateway {
             FromNode::Heartbeat => return true,
             FromNode::Figures(figures) => {
                 drop(sessions);
-                self.app.fleet.process_stats.told(node, figures);
+                self.app.fleet.process_stats.record(node, figures);
                 return true;
             }
             FromNode::Recording(recording) => {
                 drop(sessions);
-                self.app.fleet.timelines.told(node, recording);
+                self.app.fleet.timelines.record(node, recording);
                 return true;
             }
         };

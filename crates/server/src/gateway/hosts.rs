@@ -12,9 +12,9 @@ use corro_store::seal::{digest, random};
 use corro_store::{HostRecord, HostTokenRecord, NodeRecord, State};
 
 use super::Gateway;
-use crate::app::hosts::capacity::nodes_on;
-use crate::app::hosts::join_tokens::find_token;
-use crate::app::hosts::key_of;
+use crate::app::hosts::capacity::nodes_on_host;
+use crate::app::hosts::host_key;
+use crate::app::hosts::join_tokens::find_join_token;
 use crate::digest::hex;
 
 const MAX_HOSTS: usize = 10_000;
@@ -29,8 +29,8 @@ impl Gateway {
         let (instance, credential_digest) = (self.app.installation.tenant.to_string(), digest(secret.expose()));
         let commit = self.app.store.commit(move |txn| {
             let HostJoinRequest { token, name, inventory } = request;
-            let token = find_token(txn.state(), &token, now)?;
-            let key = key_of(&name);
+            let token = find_join_token(txn.state(), &token, now)?;
+            let key = host_key(&name);
             if txn.state().hosts.contains_key(&key) {
                 let message = format!(
                     "A host named '{name}' has joined already: choose another name for this machine with --name, or remove the other host with 'corro host remove {name}'"
@@ -64,15 +64,15 @@ impl Gateway {
     /// Handles a report and returns the nodes that the host should run.
     pub async fn host_report(&self, credential: &HostCredential, report: HostReport) -> Result<DesiredHost, ApiError> {
         check_inventory(&report.inventory)?;
-        let (key, now) = (key_of(&credential.name), self.app.now());
+        let (key, now) = (host_key(&credential.name), self.app.now());
         let snapshot = self.app.snapshot();
         let known =
             snapshot.hosts.get(&key).filter(|record| record.credential_digest == digest(credential.secret.expose()));
         let Some(record) = known else {
             return Err(ApiError::unauthorized("The host's credential is not valid: the host was removed"));
         };
-        let was_silent = !self.app.fleet.hosts.is_heard(&key);
-        self.app.fleet.hosts.hear(&key, now);
+        let was_silent = !self.app.fleet.hosts.is_alive(&key);
+        self.app.fleet.hosts.record_heartbeat(&key, now);
         if record.inventory != report.inventory || self.app.timeline().age(record.heard) > HEARD_WRITE_INTERVAL {
             let (key, inventory) = (key.clone(), report.inventory.clone());
             let commit = self.app.store.commit(move |txn| {
@@ -101,6 +101,6 @@ impl Gateway {
                 busy: matches!(node.state(), NodeState::Running { .. }),
             }
         };
-        nodes_on(state, host).map(|(id, node)| desired(id, node)).collect()
+        nodes_on_host(state, host).map(|(id, node)| desired(id, node)).collect()
     }
 }

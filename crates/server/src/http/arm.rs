@@ -140,7 +140,9 @@ async fn get_workspace(app: App, request: ArmRequest<NoBody>) -> Result<Workspac
 async fn list_workspaces(app: App, request: ArmRequest<NoBody>) -> Result<Page<Workspace>> {
     let group = request.param("group");
     let group = (!group.is_empty()).then_some(group.as_str());
-    Ok(ArmResponse::Ok(request.page(app.readable(app.workspaces(group)?, |w| &w.id), |workspace| &workspace.id)?))
+    Ok(ArmResponse::Ok(
+        request.page(app.filter_readable(app.workspaces(group)?, |w| &w.id), |workspace| &workspace.id)?,
+    ))
 }
 
 async fn delete_workspace(app: App, request: ArmRequest<NoBody>) -> Result<NoBody> {
@@ -318,13 +320,13 @@ async fn list_usages(app: App, request: ArmRequest<NoBody>) -> Result<Page<Usage
 
 async fn operation_result(app: App, request: ArmRequest<NoBody>) -> Result<AsyncOperation> {
     let url = format!("{}{}", request.base_url, request.path);
-    app.operation_ends(&request.param("operation"), POLL_HOLD_TIME).await;
+    app.wait_for_operation(&request.param("operation"), POLL_HOLD_TIME).await;
     Ok(ArmResponse::Polled(app.operation(&request.param("operation"), url)?))
 }
 
 async fn operation_status(app: App, request: ArmRequest<NoBody>) -> Result<NoBody> {
     let poll = Some(request.param("location"));
-    app.operation_ends(&request.param("operation"), POLL_HOLD_TIME).await;
+    app.wait_for_operation(&request.param("operation"), POLL_HOLD_TIME).await;
     operation_by_location(&app, &request, poll)
 }
 

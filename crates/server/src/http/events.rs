@@ -16,8 +16,8 @@ use futures_util::stream;
 use http::{HeaderValue, header};
 
 use crate::app::App;
-use crate::app::history::events::{Line, Reader};
-use crate::app::monitoring::http_counters::Numbers;
+use crate::app::history::events::{EventLine, EventReader};
+use crate::app::monitoring::http_counters::HttpCounters;
 
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Server-sent `retry` field: milliseconds until a browser reconnects.
@@ -30,7 +30,7 @@ enum StreamFormat {
 }
 
 struct EventStream {
-    reader: Reader,
+    reader: EventReader,
     format: StreamFormat,
     follows: bool,
     ready: VecDeque<String>,
@@ -38,10 +38,10 @@ struct EventStream {
 }
 
 /// Counts the open streams.
-struct StreamCounter(Arc<Numbers>);
+struct StreamCounter(Arc<HttpCounters>);
 
 impl StreamCounter {
-    fn new(numbers: &Arc<Numbers>) -> Self {
+    fn new(numbers: &Arc<HttpCounters>) -> Self {
         numbers.event_streams.fetch_add(1, Ordering::Relaxed);
         Self(numbers.clone())
     }
@@ -78,7 +78,7 @@ pub fn respond(app: &App, request: &Request) -> Result<Response, ApiError> {
     let ready =
         if format == StreamFormat::ServerSent { VecDeque::from([RETRY_HINT.to_owned()]) } else { VecDeque::new() };
     let event_stream = EventStream {
-        reader: app.listen(after),
+        reader: app.subscribe_events(after),
         format,
         follows,
         ready,
@@ -106,7 +106,7 @@ impl EventStream {
             if let Some(chunk) = self.ready.pop_front() {
                 return Some(chunk);
             }
-            let lines = self.reader.take();
+            let lines = self.reader.next_batch();
             if !lines.is_empty() {
                 return Some(lines.iter().map(|line| self.format.write(line)).collect());
             }
@@ -126,7 +126,7 @@ impl EventStream {
 }
 
 impl StreamFormat {
-    fn write(self, (id, text): &Line) -> String {
+    fn write(self, (id, text): &EventLine) -> String {
         match self {
             StreamFormat::ServerSent => format!("id: {id}\ndata: {text}\n\n"),
             StreamFormat::JsonLines => format!("{text}\n"),

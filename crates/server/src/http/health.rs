@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use super::login::LoginRoute;
 use crate::app::App;
 use crate::app::monitoring::http_counters::Route;
-use crate::app::monitoring::prometheus_text::{OPEN_METRICS, TEXT, render};
+use crate::app::monitoring::prometheus_text::{OPEN_METRICS_CONTENT_TYPE, TEXT_CONTENT_TYPE, render};
 
 pub const METRICS_PATH: &str = "/metrics";
 pub const HEALTH_PATH: &str = "/healthz";
@@ -26,7 +26,7 @@ pub fn health() -> Response {
 
 /// Readiness: 200, or 503 with the name of the failing part.
 pub fn readiness(app: &App) -> Response {
-    match app.unreadiness() {
+    match app.not_ready_reason() {
         None => health(),
         Some(part) => {
             let text = format!("not ready: {part}\n");
@@ -38,8 +38,8 @@ pub fn readiness(app: &App) -> Response {
 pub fn metrics(app: &App, headers: &HeaderMap) -> Result<Response, ApiError> {
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let open = accept.contains("application/openmetrics-text");
-    let text = render(&app.operator_metrics()?, open);
-    Ok(plain(StatusCode::OK, text, if open { OPEN_METRICS } else { TEXT }))
+    let text = render(&app.server_metrics()?, open);
+    Ok(plain(StatusCode::OK, text, if open { OPEN_METRICS_CONTENT_TYPE } else { TEXT_CONTENT_TYPE }))
 }
 
 fn plain(status: StatusCode, text: String, media: &'static str) -> Response {

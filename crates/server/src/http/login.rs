@@ -18,9 +18,9 @@ use self::token_request::{TokenProtocol, TokenRequest};
 use super::Api;
 use super::arm_request::{base_url, read_body};
 use super::response::json_response;
-use crate::app::access::tokens::{LIFETIME_S, NoToken};
+use crate::app::access::tokens::{IssueError, TOKEN_LIFETIME_S};
 use crate::app::guid;
-use crate::app::history::audit::Asked;
+use crate::app::history::audit::AuditedRequest;
 
 /// Authorities that clients know by name; the tenant's id is one too.
 const AUTHORITIES: [&str; 3] = ["adfs", "common", "organizations"];
@@ -136,16 +136,16 @@ impl Api {
             (Ok(token), TokenProtocol::V1 | TokenProtocol::ManagedIdentity) => json_response(StatusCode::OK, &token),
             (Ok(token), TokenProtocol::V2) => {
                 let (token_type, access_token) = (token.token_type, token.access_token);
-                let (expires_in, ext_expires_in) = (LIFETIME_S, LIFETIME_S);
+                let (expires_in, ext_expires_in) = (TOKEN_LIFETIME_S, TOKEN_LIFETIME_S);
                 let token = TokenResponseV2 { token_type, expires_in, ext_expires_in, access_token };
                 json_response(StatusCode::OK, &token)
             }
             // Unknown id and wrong secret get the same response, so that ids cannot be guessed.
-            (Err(NoToken::Wrong), _) => {
+            (Err(IssueError::WrongCredentials), _) => {
                 let refusal = TokenRefusal::unauthorized(7000215, "The client id or secret is wrong");
                 self.refuse(parts, address, Some(&client_id), refusal)
             }
-            (Err(NoToken::Expired), _) => {
+            (Err(IssueError::SecretExpired), _) => {
                 let text = "The secret has expired: an owner makes a new one with 'corro ad sp reset-credentials'";
                 self.refuse(parts, address, Some(&client_id), TokenRefusal::unauthorized(7000222, text))
             }
@@ -157,8 +157,8 @@ impl Api {
         // The id may be anything, even a secret in the wrong field, so it is audited only if it is a known principal.
         let tried = client.filter(|id| self.app.snapshot().principals.contains_key(*id));
         let (method, path, status) = (parts.method.as_str(), parts.uri.path(), refusal.status.as_u16());
-        let asked = Asked { caller: None, address, method, path, status, code: refusal.error, tried };
-        self.audit.note(&self.app.store, &asked);
+        let asked = AuditedRequest { caller: None, address, method, path, status, code: refusal.error, tried };
+        self.audit.record(&self.app.store, &asked);
         json_response(refusal.status, &refusal.body(correlation_id(&parts.headers), self.app.now()))
     }
 

@@ -47,8 +47,8 @@ use self::response::{error_response, json_response};
 use self::router::Router;
 use self::session_revocation::{ConnectionRegistry, RequestAuth};
 use crate::app::App;
-use crate::app::access::caller::{Caller, Client};
-use crate::app::history::audit::{Asked, Audit};
+use crate::app::access::caller::{Caller, ClientProgram};
+use crate::app::history::audit::{AuditLog, AuditedRequest};
 use crate::dashboard;
 use crate::gateway::{Gateway, MAX_MESSAGE_BYTES};
 
@@ -66,7 +66,7 @@ pub struct Api {
     files: FileService,
     router: Arc<Router>,
     limits: Arc<RateLimits>,
-    audit: Audit,
+    audit: AuditLog,
     connections: ConnectionRegistry,
 }
 
@@ -113,7 +113,7 @@ async fn handle_file_request(files: &FileService, account: &str, style: AddressS
 }
 
 impl Api {
-    pub fn new(app: App, gateway: Gateway, files: FileService, limits: Arc<RateLimits>, audit: Audit) -> Self {
+    pub fn new(app: App, gateway: Gateway, files: FileService, limits: Arc<RateLimits>, audit: AuditLog) -> Self {
         Self {
             app,
             gateway,
@@ -138,10 +138,10 @@ impl Api {
     async fn route_request(&self, request: Request) -> Response {
         if let Some((account, style)) = account_of(&request) {
             let numbers = &self.app.telemetry.http_counters;
-            let since = numbers.file_asked(request.body().size_hint().exact().unwrap_or(0));
+            let since = numbers.begin_file_request(request.body().size_hint().exact().unwrap_or(0));
             let response = handle_file_request(&self.files, &account, style, request).await;
             let bytes = response.body().size_hint().exact().unwrap_or(0);
-            numbers.file_answered(response.status().as_u16(), bytes, since);
+            numbers.end_file_request(response.status().as_u16(), bytes, since);
             return response;
         }
         Box::pin(self.handle_api(request)).await
@@ -219,23 +219,23 @@ impl Api {
         if let Some(id) = client_request_id {
             response.headers_mut().insert(response::CLIENT_REQUEST_ID, id);
         }
-        self.app.telemetry.http_counters.answered(route, response.status().as_u16(), began.elapsed());
+        self.app.telemetry.http_counters.record_response(route, response.status().as_u16(), began.elapsed());
         ids.log(&method, &path, &address, &response, began);
         response
     }
 
     fn audit_denied(&self, caller: Option<&str>, address: &str, method: &Method, path: &str, status: u16, code: &str) {
-        let asked = Asked { caller, address, method: method.as_str(), path, status, code, tried: None };
-        self.audit.note(&self.app.store, &asked);
+        let asked = AuditedRequest { caller, address, method: method.as_str(), path, status, code, tried: None };
+        self.audit.record(&self.app.store, &asked);
     }
 
     /// Audits the disclosure of keys and SAS URLs. Changes are audited with the change itself.
     fn audit_disclosure(&self, operation: &str, caller: &str, address: &str, path: &str) {
         let (caller, path) = (Some(caller), path.trim_end_matches('/'));
-        let asked = Asked { caller, address, method: "POST", path, status: 200, code: "", tried: None };
+        let asked = AuditedRequest { caller, address, method: "POST", path, status: 200, code: "", tried: None };
         match operation {
-            AccountsListKeys::ID => self.audit.note(&self.app.store, &asked),
-            JobsListOutputFiles::ID | SharesLink::ID => self.audit.note_once(&self.app.store, &asked),
+            AccountsListKeys::ID => self.audit.record(&self.app.store, &asked),
+            JobsListOutputFiles::ID | SharesLink::ID => self.audit.record_once(&self.app.store, &asked),
             _ => {}
         }
     }
@@ -274,7 +274,7 @@ impl Api {
     fn events(&self, request: &Request, address: &str) -> Result<Response, DeniedRequest> {
         let (caller, ..) = self.authenticate(request, address)?;
         let id = caller.id.clone();
-        let app = self.app.acting_as(caller, address, Client::Any);
+        let app = self.app.acting_as(caller, address, ClientProgram::Other);
         events::respond(&app, request).map_err(|error| DeniedRequest { caller: Some(id), error })
     }
 
@@ -282,7 +282,7 @@ impl Api {
     fn metrics(&self, request: &Request, address: &str) -> Result<Response, DeniedRequest> {
         let (caller, ..) = self.authenticate(request, address)?;
         let id = caller.id.clone();
-        let app = self.app.acting_as(caller, address, Client::Any);
+        let app = self.app.acting_as(caller, address, ClientProgram::Other);
         health::metrics(&app, request.headers()).map_err(|error| DeniedRequest { caller: Some(id), error })
     }
 
@@ -298,7 +298,7 @@ impl Api {
         };
         // Reads are aborted when the token is revoked; a change takes effect, so it is also answered.
         if let (&Method::GET, Some(auth)) = (request.method(), request.extensions().get::<RequestAuth>()) {
-            auth.set_principal(&caller.by, caller.until);
+            auth.set_principal(&caller.credential, caller.expires_at);
         }
         let id = caller.id.clone();
         SpanPrincipal::set(request, &id);
@@ -325,7 +325,7 @@ impl Api {
             let message = "Authentication failed. The 'Authorization' header is missing.";
             return Err(ApiError::unauthorized(message));
         };
-        self.app.caller_of(token).ok_or_else(|| {
+        self.app.authenticate(token).ok_or_else(|| {
             let message = "The access token is not valid or has expired: log in again.";
             ApiError::new(401, "ExpiredAuthenticationToken", message)
         })
@@ -388,7 +388,7 @@ impl Api {
         let asked: PassRequest =
             corro_model::job_file::parse(&body).map_err(|problem| ApiError::bad_body(problem.to_string()))?;
         let app = self.app.clone();
-        let given = tokio::task::spawn_blocking(move || app.pass(&credential.node, &asked)).await;
+        let given = tokio::task::spawn_blocking(move || app.issue_mount_token(&credential.node, &asked)).await;
         let pass = given.map_err(|_| ApiError::new(500, "InternalError", "The mount token could not be issued"))??;
         Ok(json_response(StatusCode::OK, &pass))
     }
@@ -441,11 +441,11 @@ fn too_many_requests(who: &str, flag: &str, wait: Duration) -> ApiError {
 }
 
 /// Recognises the retired service's client library, also inside its CLI, by its user agent.
-fn client_of(request: &Request, address: &str) -> Client {
+fn client_of(request: &Request, address: &str) -> ClientProgram {
     let agent = request.headers().get(header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     match agent.split_whitespace().any(|product| product.starts_with("azure-mgmt-batchai/")) {
-        true => Client::Retired(address.to_owned()),
-        false => Client::Any,
+        true => ClientProgram::Azure(address.to_owned()),
+        false => ClientProgram::Other,
     }
 }
 

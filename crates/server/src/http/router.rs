@@ -59,7 +59,7 @@ impl Router {
                 let mut response = handler(app, request).await?.into_response(&size_hint);
                 let unknown =
                     unknown.into_iter().map(|field| format!("the field '{field}' is not known and is ignored"));
-                warn(response.headers_mut(), unknown.chain(warnings.take()));
+                warn(response.headers_mut(), unknown.chain(warnings.drain()));
                 Ok(response)
             })
         });

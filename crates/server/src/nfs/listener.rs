@@ -35,7 +35,7 @@ pub struct NfsLimits {
 }
 
 impl NfsLimits {
-    pub const USUAL: NfsLimits = NfsLimits {
+    pub const DEFAULT: NfsLimits = NfsLimits {
         connections: ConnectionLimits { total: 1_024, per_address: 256, per_loopback_address: 768 },
         first_call: Duration::from_secs(10),
         idle: Duration::from_secs(900),
@@ -100,7 +100,7 @@ pub async fn serve<F: ExportedFileSystem + 'static>(
             let _ = stream.set_nodelay(true);
             let connection = Arc::new(connection);
             let ended = tokio::select! {
-                ended = converse(stream, service, Some(connection.clone()), limits) => ended,
+                ended = serve_connection(stream, service, Some(connection.clone()), limits) => ended,
                 () = connection.evicted() => return tracing::debug!(%peer, "an NFS connection gives way to another"),
             };
             if let Err(error) = ended {
@@ -127,7 +127,7 @@ pub enum SessionError {
 type Outgoing = (Result<Reply, NotRpc>, OwnedSemaphorePermit, Option<CallGuard>);
 
 /// Reads calls and sends replies until the client ends the stream or breaks a limit.
-pub async fn converse<F: ExportedFileSystem + 'static>(
+pub async fn serve_connection<F: ExportedFileSystem + 'static>(
     stream: impl AsyncRead + AsyncWrite,
     service: Arc<Service<F>>,
     connection: Option<Arc<Connection>>,
@@ -199,12 +199,12 @@ async fn receive_calls<F: ExportedFileSystem + 'static>(
 async fn send_replies(
     mut output: impl AsyncWrite + Unpin,
     mut outgoing: mpsc::Receiver<Outgoing>,
-    patience: Duration,
+    write_timeout: Duration,
 ) -> Result<(), SessionError> {
     while let Some((reply, slot, guard)) = outgoing.recv().await {
         let Reply { bytes, permit, .. } = reply.map_err(|NotRpc| SessionError::NotRpc)?;
-        let sent = timeout(patience, output.write_all(&bytes)).await;
-        sent.map_err(|_| SessionError::ReplyNotTaken(patience))?.map_err(SessionError::Write)?;
+        let sent = timeout(write_timeout, output.write_all(&bytes)).await;
+        sent.map_err(|_| SessionError::ReplyNotTaken(write_timeout))?.map_err(SessionError::Write)?;
         drop((bytes, permit, slot, guard));
     }
     Ok(())

@@ -31,13 +31,13 @@ use tokio::sync::watch;
 
 use self::listener::{NfsLimits, ReservedPort};
 use self::service::Service;
-use self::tree::Trees;
+use self::tree::FileTrees;
 pub use self::vfs::Vfs;
 use crate::app::App;
 use crate::app::storage::exports::Exports;
 
 /// Before a port that cannot be listened on is tried again.
-const RETRY: Duration = Duration::from_secs(1);
+const LISTEN_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// The NFS port of a server: reserved from the start, open while there is a file server.
 pub struct NfsPort {
@@ -89,7 +89,7 @@ impl NfsPort {
                 Ok(listener) => {
                     app.storage.exports.set_listening(true);
                     tokio::select! {
-                        _ = listener::serve(listener, service.clone(), NfsLimits::USUAL) => {}
+                        _ = listener::serve(listener, service.clone(), NfsLimits::DEFAULT) => {}
                         () = wait_for_file_servers(&app, false) => {}
                     }
                     app.storage.exports.set_listening(false);
@@ -97,7 +97,7 @@ impl NfsPort {
                 }
                 Err(error) => {
                     tracing::error!(%error, %address, "file servers cannot be exported over NFS; trying again");
-                    tokio::time::sleep(RETRY).await;
+                    tokio::time::sleep(LISTEN_RETRY_DELAY).await;
                 }
             }
         }
@@ -107,7 +107,7 @@ impl NfsPort {
 /// Serves all file servers of `store`, which lie in `exports`. Handles stay valid as long as the key is the same.
 pub fn export_service(exports: Arc<Exports>, store: Store, key: [u8; 32], port: u16) -> Service<Vfs> {
     let generation = u64::from_le_bytes(key[..8].try_into().expect("eight bytes"));
-    Service::new(Vfs(Arc::new(Trees::of(exports, store, key))), generation, port)
+    Service::new(Vfs(Arc::new(FileTrees::new(exports, store, key))), generation, port)
 }
 
 /// Returns when there is one, or none.
@@ -125,7 +125,7 @@ async fn wait_for_file_servers(app: &App, wanted: bool) {
 }
 
 /// Removes what deleted file servers leave, until the server stops.
-pub async fn keep_tidy(app: App, mut stopping: watch::Receiver<bool>) {
+pub async fn remove_deleted_file_servers(app: App, mut stopping: watch::Receiver<bool>) {
     let mut changes = app.store.changes();
     let mut known: Option<Vec<FileServerKey>> = None;
     loop {

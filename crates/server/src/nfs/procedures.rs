@@ -7,7 +7,7 @@ use nfs3_server::vfs::{NextResult, ReadDirPlusIterator};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::record::MAX_SMALL_RECORD;
-use super::rpc::{Call, Denial, encode_reply};
+use super::rpc::{Call, CallRejection, encode_reply};
 use super::service::{ExportedFileSystem, Reply, Service};
 use super::xdr::{Decoder, Malformed};
 
@@ -17,7 +17,7 @@ const MAX_DATA: u32 = 1 << 20;
 const LIST_OVERHEAD: usize = 128;
 const TEBIBYTE: u64 = 1 << 40;
 
-type Done<T, E> = Result<Nfs3Result<T, E>, Denial>;
+type Done<T, E> = Result<Nfs3Result<T, E>, CallRejection>;
 
 /// The file of a handle in arguments, or an early return with its status.
 macro_rules! own_handle {
@@ -33,10 +33,10 @@ impl<F: ExportedFileSystem> Service<F> {
     pub(super) async fn perform(&self, call: Call<'_>) -> Reply {
         let (xid, args) = (call.xid, call.args);
         let Ok(procedure) = NFS_PROGRAM::try_from(call.procedure) else {
-            return encode_reply(xid, &Err::<Void, _>(Denial::NoProcedure)).into();
+            return encode_reply(xid, &Err::<Void, _>(CallRejection::NoProcedure)).into();
         };
         let bytes = match procedure {
-            NFS_PROGRAM::NFSPROC3_NULL => encode_reply(xid, &args.end().map(|()| Void).map_err(Denial::from)),
+            NFS_PROGRAM::NFSPROC3_NULL => encode_reply(xid, &args.end().map(|()| Void).map_err(CallRejection::from)),
             NFS_PROGRAM::NFSPROC3_GETATTR => encode_reply(xid, &self.get_attributes(args).await),
             NFS_PROGRAM::NFSPROC3_SETATTR => encode_reply(xid, &self.set_attributes(args).await),
             NFS_PROGRAM::NFSPROC3_LOOKUP => encode_reply(xid, &self.look_up(args).await),
@@ -53,7 +53,7 @@ impl<F: ExportedFileSystem> Service<F> {
             NFS_PROGRAM::NFSPROC3_PATHCONF => encode_reply(xid, &self.path_limits(args).await),
             NFS_PROGRAM::NFSPROC3_COMMIT => encode_reply(xid, &self.commit(args).await),
             NFS_PROGRAM::NFSPROC3_MKNOD | NFS_PROGRAM::NFSPROC3_LINK => {
-                encode_reply(xid, &Err::<Void, _>(Denial::NoProcedure))
+                encode_reply(xid, &Err::<Void, _>(CallRejection::NoProcedure))
             }
             NFS_PROGRAM::NFSPROC3_READ => {
                 let (read, permit) = self.read(args).await;

@@ -21,28 +21,28 @@ pub struct Call<'a> {
 
 /// A record that is no call of this version.
 #[derive(Debug, PartialEq, Eq)]
-pub enum NoCall {
+pub enum DecodeCallError {
     /// Answered with the versions there are.
     OtherVersion { xid: u32 },
     /// Not answered.
     Malformed,
 }
 
-impl From<Malformed> for NoCall {
+impl From<Malformed> for DecodeCallError {
     fn from(_: Malformed) -> Self {
-        NoCall::Malformed
+        DecodeCallError::Malformed
     }
 }
 
 impl<'a> Call<'a> {
-    pub fn decode(record: &'a [u8]) -> Result<Self, NoCall> {
+    pub fn decode(record: &'a [u8]) -> Result<Self, DecodeCallError> {
         let mut decoder = Decoder::new(record);
         let xid = decoder.u32()?;
         if decoder.u32()? != CALL {
-            return Err(NoCall::Malformed);
+            return Err(DecodeCallError::Malformed);
         }
         if decoder.u32()? != RPC_VERSION {
-            return Err(NoCall::OtherVersion { xid });
+            return Err(DecodeCallError::OtherVersion { xid });
         }
         let (program, version, procedure) = (decoder.u32()?, decoder.u32()?, decoder.u32()?);
         for _credential_or_verifier in 0..2 {
@@ -55,21 +55,21 @@ impl<'a> Call<'a> {
 
 /// `accept_stat` of a call that is not performed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Denial {
+pub enum CallRejection {
     NoProgram,
     NoVersion { only: u32 },
     NoProcedure,
     BadArguments,
 }
 
-impl From<Malformed> for Denial {
+impl From<Malformed> for CallRejection {
     fn from(_: Malformed) -> Self {
-        Denial::BadArguments
+        CallRejection::BadArguments
     }
 }
 
 /// A whole reply, with its record mark.
-pub fn encode_reply(xid: u32, result: &Result<impl Pack, Denial>) -> Vec<u8> {
+pub fn encode_reply(xid: u32, result: &Result<impl Pack, CallRejection>) -> Vec<u8> {
     let size = result.as_ref().map_or(8, |result| result.packed_size());
     let mut reply = head(xid, 28 + size);
     // Accepted, with an empty verifier.
@@ -79,10 +79,10 @@ pub fn encode_reply(xid: u32, result: &Result<impl Pack, Denial>) -> Vec<u8> {
             push(&mut reply, &[0]);
             result.pack(&mut reply).expect("results fit into memory, and memory takes everything");
         }
-        Err(Denial::NoProgram) => push(&mut reply, &[1]),
-        Err(Denial::NoVersion { only }) => push(&mut reply, &[2, *only, *only]),
-        Err(Denial::NoProcedure) => push(&mut reply, &[3]),
-        Err(Denial::BadArguments) => push(&mut reply, &[4]),
+        Err(CallRejection::NoProgram) => push(&mut reply, &[1]),
+        Err(CallRejection::NoVersion { only }) => push(&mut reply, &[2, *only, *only]),
+        Err(CallRejection::NoProcedure) => push(&mut reply, &[3]),
+        Err(CallRejection::BadArguments) => push(&mut reply, &[4]),
     }
     marked(reply)
 }

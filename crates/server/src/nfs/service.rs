@@ -12,7 +12,7 @@ use nfs3_server::vfs::{FileHandle, NfsFileSystem};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::record::Admission;
-use super::rpc::{Call, Denial, NoCall, encode_reply, encode_version_mismatch};
+use super::rpc::{Call, CallRejection, DecodeCallError, encode_reply, encode_version_mismatch};
 use super::xdr::{Decoder, Malformed};
 
 /// Large records and replies in memory at once. Each takes 2 MiB, and a copy of its data while the disk is at work.
@@ -58,8 +58,8 @@ impl<F: ExportedFileSystem> Service<F> {
     pub async fn answer(&self, record: &[u8]) -> Result<Reply, NotRpc> {
         let call = match Call::decode(record) {
             Ok(call) => call,
-            Err(NoCall::OtherVersion { xid }) => return Ok(encode_version_mismatch(xid).into()),
-            Err(NoCall::Malformed) => return Err(NotRpc),
+            Err(DecodeCallError::OtherVersion { xid }) => return Ok(encode_version_mismatch(xid).into()),
+            Err(DecodeCallError::Malformed) => return Err(NotRpc),
         };
         Ok(match (call.program, call.version) {
             (nfs3::PROGRAM, nfs3::VERSION) => {
@@ -71,7 +71,7 @@ impl<F: ExportedFileSystem> Service<F> {
             (program, _) => {
                 let known = [(nfs3::PROGRAM, 3), (mount::PROGRAM, 3), (portmap::PROGRAM, 2)];
                 let only = known.iter().find(|(known, _)| *known == program).map(|(_, only)| *only);
-                let denial = only.map_or(Denial::NoProgram, |only| Denial::NoVersion { only });
+                let denial = only.map_or(CallRejection::NoProgram, |only| CallRejection::NoVersion { only });
                 encode_reply(call.xid, &Err::<Void, _>(denial)).into()
             }
         })
@@ -116,11 +116,11 @@ impl<F: ExportedFileSystem> Service<F> {
                 let root = export_node { ex_dir: dirpath(Opaque::borrowed(b"/")), ex_groups: List::default() };
                 encode_reply(xid, &nothing(args).map(|_| List(vec![root]))).into()
             }
-            _ => encode_reply(xid, &Err::<Void, _>(Denial::NoProcedure)).into(),
+            _ => encode_reply(xid, &Err::<Void, _>(CallRejection::NoProcedure)).into(),
         }
     }
 
-    async fn mount(&self, mut args: Decoder<'_>) -> Result<mountres3<'static>, Denial> {
+    async fn mount(&self, mut args: Decoder<'_>) -> Result<mountres3<'static>, CallRejection> {
         let path = args.opaque(mount::MNTPATHLEN)?;
         args.end()?;
         let Ok(path) = std::str::from_utf8(path) else { return Ok(mountres3::Err(mountstat3::MNT3ERR_INVAL)) };
@@ -141,9 +141,9 @@ impl<F: ExportedFileSystem> Service<F> {
             0 => encode_reply(call.xid, &nothing(args)).into(),
             3 => {
                 let port = args.fixed::<portmap::mapping>().and(args.end()).map(|()| u32::from(self.port));
-                encode_reply(call.xid, &port.map_err(Denial::from)).into()
+                encode_reply(call.xid, &port.map_err(CallRejection::from)).into()
             }
-            _ => encode_reply(call.xid, &Err::<Void, _>(Denial::NoProcedure)).into(),
+            _ => encode_reply(call.xid, &Err::<Void, _>(CallRejection::NoProcedure)).into(),
         }
     }
 }
@@ -162,8 +162,8 @@ impl<F: ExportedFileSystem> Admission for Service<F> {
 
 pub(super) const WRITE: u32 = nfs3::NFS_PROGRAM::NFSPROC3_WRITE as u32;
 
-fn nothing(args: Decoder<'_>) -> Result<Void, Denial> {
-    args.end().map(|()| Void).map_err(|Malformed| Denial::BadArguments)
+fn nothing(args: Decoder<'_>) -> Result<Void, CallRejection> {
+    args.end().map(|()| Void).map_err(|Malformed| CallRejection::BadArguments)
 }
 
 impl From<Vec<u8>> for Reply {

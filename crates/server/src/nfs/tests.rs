@@ -47,8 +47,8 @@ async fn mounted() -> Mounted {
         Ok::<_, corro_model::ApiError>(())
     });
     keep.await.expect("it is kept");
-    let vfs = Vfs(Arc::new(Trees::new(app.clone(), [3; 32])));
-    let root = vfs.lookup_by_path(&app.storage.exports.path(&key(), &record)).await.expect("it can be mounted");
+    let vfs = Vfs(Arc::new(FileTrees::for_app(app.clone(), [3; 32])));
+    let root = vfs.lookup_by_path(&app.storage.exports.export_path(&key(), &record)).await.expect("it can be mounted");
     let directory = app.storage.exports.directory(&key(), &record).expect("a directory");
     Mounted { test_server, vfs, root, directory }
 }
@@ -62,7 +62,7 @@ async fn who_knows_the_word_mounts_and_nobody_else() {
     }
     let refused = Some(nfsstat3::NFS3ERR_BADHANDLE);
     assert_eq!(vfs.getattr(&vfs.root_dir()).await.err(), refused);
-    let others = Vfs(Arc::new(Trees::new(test_server.app.clone(), [4; 32])));
+    let others = Vfs(Arc::new(FileTrees::for_app(test_server.app.clone(), [4; 32])));
     assert_eq!(others.getattr(&root).await.err(), refused, "a handle of another server is none");
     assert!(vfs.getattr(&root).await.is_ok());
 }

@@ -29,29 +29,29 @@ type Outcome<T> = Result<T, nfsstat3>;
 
 /// Which file of which file server. A file that took another's number was born at another time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Node {
+pub struct FileId {
     server: u64,
     inode: u64,
     born: u64,
 }
 
-impl Node {
+impl FileId {
     /// Of the same file server.
-    pub fn is_beside(&self, other: &Node) -> bool {
+    pub fn is_same_server(&self, other: &FileId) -> bool {
         self.server == other.server
     }
 }
 
 /// A node, and what proves that we made it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Handle([u8; LENGTH]);
+pub struct Handle([u8; HANDLE_BYTES]);
 
-const PROOF: usize = 16;
-const LENGTH: usize = 24 + PROOF;
+const MAC_BYTES: usize = 16;
+const HANDLE_BYTES: usize = 24 + MAC_BYTES;
 
 impl Handle {
     /// One that opens nothing.
-    pub const NOWHERE: Handle = Handle([0; LENGTH]);
+    pub const INVALID: Handle = Handle([0; HANDLE_BYTES]);
 }
 
 impl std::fmt::Debug for Handle {
@@ -62,7 +62,7 @@ impl std::fmt::Debug for Handle {
 
 impl FileHandle for Handle {
     fn len(&self) -> usize {
-        LENGTH
+        HANDLE_BYTES
     }
 
     fn as_bytes(&self) -> &[u8] {
@@ -74,35 +74,35 @@ impl FileHandle for Handle {
     }
 }
 
-pub struct Trees {
+pub struct FileTrees {
     exports: Arc<Exports>,
     store: Store,
     key: [u8; 32],
-    known: Mutex<HashMap<Node, Place>>,
+    known: Mutex<HashMap<FileId, KnownLocation>>,
 }
 
 /// Where a file was last found.
 #[derive(Clone, Debug)]
-struct Place {
+struct KnownLocation {
     /// None for a file server's own directory.
-    parent: Option<Node>,
+    parent: Option<FileId>,
     name: OsString,
     /// What the client said when it made the file, so that it may say so twice.
     verifier: Option<[u8; 8]>,
 }
 
 /// More, and all are forgotten: clients look them up again.
-const MAX_KNOWN: usize = 500_000;
+const MAX_LOCATIONS: usize = 500_000;
 const RESOLVE: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_XDEV);
 
-impl Trees {
+impl FileTrees {
     #[cfg(test)]
-    pub fn new(app: App, key: [u8; 32]) -> Self {
-        Trees::of(app.storage.exports.clone(), app.store.clone(), key)
+    pub fn for_app(app: App, key: [u8; 32]) -> Self {
+        FileTrees::new(app.storage.exports.clone(), app.store.clone(), key)
     }
 
-    pub fn of(exports: Arc<Exports>, store: Store, key: [u8; 32]) -> Self {
-        Trees { exports, store, key, known: Mutex::default() }
+    pub fn new(exports: Arc<Exports>, store: Store, key: [u8; 32]) -> Self {
+        FileTrees { exports, store, key, known: Mutex::default() }
     }
 
     /// The directory that a path of a mount names: a file server's word, then names.
@@ -112,10 +112,10 @@ impl Trees {
         let word = word.ok_or(nfsstat3::NFS3ERR_NOENT)?;
         let (key, record) = self.exports.find(&self.store.snapshot(), word).ok_or(nfsstat3::NFS3ERR_NOENT)?;
         let directory = self.exports.directory(&key, &record).map_err(|_| nfsstat3::NFS3ERR_IO)?;
-        let metadata = File::open(&directory).and_then(|file| file.metadata()).map_err(of_io)?;
-        let server = server_of(directory.as_os_str());
-        let node = Node { server, inode: metadata.ino(), born: born(&metadata) };
-        self.note(node, Place { parent: None, name: directory.into_os_string(), verifier: None });
+        let metadata = File::open(&directory).and_then(|file| file.metadata()).map_err(status_of_io_error)?;
+        let server = server_hash(directory.as_os_str());
+        let node = FileId { server, inode: metadata.ino(), born: birth_time(&metadata) };
+        self.note(node, KnownLocation { parent: None, name: directory.into_os_string(), verifier: None });
         let mut handle = self.handle(node);
         for name in names {
             handle = self.lookup(&handle, name.as_bytes())?.0;
@@ -145,10 +145,10 @@ impl Trees {
     }
 
     /// What was found or made as `name` in a directory.
-    pub fn found(&self, directory: Node, name: &[u8], file: &File) -> Outcome<(Handle, Metadata)> {
-        let metadata = file.metadata().map_err(of_io)?;
-        let node = Node { server: directory.server, inode: metadata.ino(), born: born(&metadata) };
-        let place = Place { parent: Some(directory), name: OsStr::from_bytes(name).to_owned(), verifier: None };
+    pub fn found(&self, directory: FileId, name: &[u8], file: &File) -> Outcome<(Handle, Metadata)> {
+        let metadata = file.metadata().map_err(status_of_io_error)?;
+        let node = FileId { server: directory.server, inode: metadata.ino(), born: birth_time(&metadata) };
+        let place = KnownLocation { parent: Some(directory), name: OsStr::from_bytes(name).to_owned(), verifier: None };
         self.note(node, place);
         Ok((self.handle(node), metadata))
     }
@@ -158,7 +158,7 @@ impl Trees {
         let node = self.check(handle)?;
         let (mut names, mut at) = (Vec::new(), node);
         let root = loop {
-            let Place { parent, name, .. } = self.place(at)?;
+            let KnownLocation { parent, name, .. } = self.place(at)?;
             match parent {
                 Some(parent) => {
                     names.push(name);
@@ -179,15 +179,15 @@ impl Trees {
             Err(nfsstat3::NFS3ERR_NOENT | nfsstat3::NFS3ERR_NOTDIR) => return Err(nfsstat3::NFS3ERR_STALE),
             opened => opened?,
         };
-        let metadata = file.metadata().map_err(of_io)?;
-        match (metadata.ino(), born(&metadata)) == (node.inode, node.born) {
+        let metadata = file.metadata().map_err(status_of_io_error)?;
+        match (metadata.ino(), birth_time(&metadata)) == (node.inode, node.born) {
             true => Ok((file, metadata)),
             false => Err(nfsstat3::NFS3ERR_STALE),
         }
     }
 
     /// A directory to make, find or remove names in.
-    pub fn open_directory(&self, handle: &Handle) -> Outcome<(File, Node)> {
+    pub fn open_directory(&self, handle: &Handle) -> Outcome<(File, FileId)> {
         let node = self.check(handle)?;
         let (directory, metadata) = self.open(handle, OFlags::PATH)?;
         if !metadata.is_dir() {
@@ -197,9 +197,9 @@ impl Trees {
     }
 
     /// A file was moved: what is below it moves with it.
-    pub fn moved(&self, handle: &Handle, to: Node, name: &[u8]) {
+    pub fn moved(&self, handle: &Handle, to: FileId, name: &[u8]) {
         if let Ok(node) = self.check(handle) {
-            let place = Place { parent: Some(to), name: OsStr::from_bytes(name).to_owned(), verifier: None };
+            let place = KnownLocation { parent: Some(to), name: OsStr::from_bytes(name).to_owned(), verifier: None };
             self.note(node, place);
         }
     }
@@ -217,39 +217,39 @@ impl Trees {
         self.check(handle).and_then(|node| self.place(node)).is_ok_and(|place| place.verifier == Some(verifier))
     }
 
-    fn place(&self, node: Node) -> Outcome<Place> {
+    fn place(&self, node: FileId) -> Outcome<KnownLocation> {
         self.known().get(&node).cloned().ok_or(nfsstat3::NFS3ERR_STALE)
     }
 
-    fn note(&self, node: Node, place: Place) {
+    fn note(&self, node: FileId, place: KnownLocation) {
         let mut known = self.known();
-        if known.len() >= MAX_KNOWN && !known.contains_key(&node) {
+        if known.len() >= MAX_LOCATIONS && !known.contains_key(&node) {
             known.retain(|_, place| place.parent.is_none());
         }
         let verifier = known.get(&node).and_then(|known| known.verifier);
-        known.insert(node, Place { verifier: place.verifier.or(verifier), ..place });
+        known.insert(node, KnownLocation { verifier: place.verifier.or(verifier), ..place });
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<Node, Place>> {
+    fn known(&self) -> MutexGuard<'_, HashMap<FileId, KnownLocation>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn handle(&self, node: Node) -> Handle {
-        let mut bytes = [0; LENGTH];
+    fn handle(&self, node: FileId) -> Handle {
+        let mut bytes = [0; HANDLE_BYTES];
         for (at, number) in [node.server, node.inode, node.born].into_iter().enumerate() {
             bytes[8 * at..8 * at + 8].copy_from_slice(&number.to_le_bytes());
         }
-        let proof = self.mac(&bytes[..LENGTH - PROOF]).finalize().into_bytes();
-        bytes[LENGTH - PROOF..].copy_from_slice(&proof[..PROOF]);
+        let proof = self.mac(&bytes[..HANDLE_BYTES - MAC_BYTES]).finalize().into_bytes();
+        bytes[HANDLE_BYTES - MAC_BYTES..].copy_from_slice(&proof[..MAC_BYTES]);
         Handle(bytes)
     }
 
     /// The node of a handle that this server made.
-    pub fn check(&self, handle: &Handle) -> Outcome<Node> {
-        let (bytes, proof) = handle.0.split_at(LENGTH - PROOF);
+    pub fn check(&self, handle: &Handle) -> Outcome<FileId> {
+        let (bytes, proof) = handle.0.split_at(HANDLE_BYTES - MAC_BYTES);
         self.mac(bytes).verify_truncated_left(proof).map_err(|_| nfsstat3::NFS3ERR_BADHANDLE)?;
         let number = |at: usize| u64::from_le_bytes(bytes[8 * at..8 * at + 8].try_into().expect("eight bytes"));
-        Ok(Node { server: number(0), inode: number(1), born: number(2) })
+        Ok(FileId { server: number(0), inode: number(1), born: number(2) })
     }
 
     fn mac(&self, bytes: &[u8]) -> Hmac<Sha256> {
@@ -265,7 +265,7 @@ fn open(directory: impl AsFd, path: &[u8], flags: OFlags) -> Outcome<File> {
     // Without NONBLOCK, opening a pipe that a job left would wait for its other end.
     let careful = if flags.contains(OFlags::PATH) { OFlags::empty() } else { OFlags::NONBLOCK | OFlags::NOCTTY };
     let opened = openat2(directory, path, flags | careful | OFlags::CLOEXEC, Mode::empty(), RESOLVE);
-    opened.map(File::from).map_err(of_errno)
+    opened.map(File::from).map_err(status_of_errno)
 }
 
 /// A name that is one name.
@@ -278,7 +278,7 @@ pub fn check_name(name: &[u8]) -> Outcome<&[u8]> {
     }
 }
 
-pub fn of_errno(errno: Errno) -> nfsstat3 {
+pub fn status_of_errno(errno: Errno) -> nfsstat3 {
     match errno {
         Errno::NOENT => nfsstat3::NFS3ERR_NOENT,
         Errno::ACCESS => nfsstat3::NFS3ERR_ACCES,
@@ -298,18 +298,18 @@ pub fn of_errno(errno: Errno) -> nfsstat3 {
     }
 }
 
-pub fn of_io(error: std::io::Error) -> nfsstat3 {
-    Errno::from_io_error(&error).map_or(nfsstat3::NFS3ERR_IO, of_errno)
+pub fn status_of_io_error(error: std::io::Error) -> nfsstat3 {
+    Errno::from_io_error(&error).map_or(nfsstat3::NFS3ERR_IO, status_of_errno)
 }
 
 /// 0 where the disk does not tell.
-fn born(metadata: &Metadata) -> u64 {
+fn birth_time(metadata: &Metadata) -> u64 {
     let born: SystemTime = metadata.created().unwrap_or(UNIX_EPOCH);
     born.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }
 
 /// Tells the directories of file servers apart.
-fn server_of(directory: &OsStr) -> u64 {
+fn server_hash(directory: &OsStr) -> u64 {
     let step = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     directory.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, step)
 }

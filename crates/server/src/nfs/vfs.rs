@@ -19,19 +19,22 @@ use rustix::io::Errno;
 use tokio::task::spawn_blocking;
 
 use super::service::ExportedFileSystem;
-use super::tree::{Handle, Trees, check_name, of_errno, of_io};
+use super::tree::{FileTrees, Handle, check_name, status_of_errno, status_of_io_error};
 
 type Outcome<T> = Result<T, nfsstat3>;
 
 /// The most that is read at once, whatever is asked for.
 const MAX_READ: u32 = 1 << 20;
-const INSIDE: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS);
+const RESOLVE_BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS);
 
 /// The file servers of a server, as the protocol asks for them.
-pub struct Vfs(pub(super) Arc<Trees>);
+pub struct Vfs(pub(super) Arc<FileTrees>);
 
 impl Vfs {
-    async fn on_disk<T: Send + 'static>(&self, work: impl FnOnce(&Trees) -> Outcome<T> + Send + 'static) -> Outcome<T> {
+    async fn run_blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&FileTrees) -> Outcome<T> + Send + 'static,
+    ) -> Outcome<T> {
         let trees = self.0.clone();
         spawn_blocking(move || work(&trees)).await.unwrap_or(Err(nfsstat3::NFS3ERR_SERVERFAULT))
     }
@@ -48,32 +51,33 @@ impl NfsReadFileSystem for Vfs {
 
     /// There is no root of all file servers: who would see it could see them all.
     fn root_dir(&self) -> Handle {
-        Handle::NOWHERE
+        Handle::INVALID
     }
 
     async fn lookup(&self, directory: &Handle, name: &filename3<'_>) -> Outcome<Handle> {
         let (directory, name) = (*directory, name.0.to_vec());
-        self.on_disk(move |trees| trees.lookup(&directory, &name).map(|(handle, _)| handle)).await
+        self.run_blocking(move |trees| trees.lookup(&directory, &name).map(|(handle, _)| handle)).await
     }
 
     async fn lookup_by_path(&self, path: &str) -> Outcome<Handle> {
         let path = path.to_owned();
-        self.on_disk(move |trees| trees.mount(&path)).await
+        self.run_blocking(move |trees| trees.mount(&path)).await
     }
 
     async fn getattr(&self, handle: &Handle) -> Outcome<fattr3> {
         let handle = *handle;
-        self.on_disk(move |trees| trees.open(&handle, OFlags::PATH).map(|(_, metadata)| attributes(&metadata))).await
+        self.run_blocking(move |trees| trees.open(&handle, OFlags::PATH).map(|(_, metadata)| attributes(&metadata)))
+            .await
     }
 
     async fn read(&self, handle: &Handle, offset: u64, count: u32) -> Outcome<(Vec<u8>, bool)> {
         let handle = *handle;
-        self.on_disk(move |trees| {
+        self.run_blocking(move |trees| {
             let (file, metadata) = open_content(trees, &handle, OFlags::RDONLY)?;
             let mut bytes = vec![0; count.min(MAX_READ) as usize];
             let mut filled = 0;
             while filled < bytes.len() {
-                match file.read_at(&mut bytes[filled..], offset + filled as u64).map_err(of_io)? {
+                match file.read_at(&mut bytes[filled..], offset + filled as u64).map_err(status_of_io_error)? {
                     0 => break,
                     n => filled += n,
                 }
@@ -86,18 +90,18 @@ impl NfsReadFileSystem for Vfs {
 
     async fn readdirplus(&self, directory: &Handle, cookie: u64) -> Outcome<impl ReadDirPlusIterator<Handle>> {
         let directory = *directory;
-        let names = self.on_disk(move |trees| names(trees, &directory, cookie)).await?;
+        let names = self.run_blocking(move |trees| names(trees, &directory, cookie)).await?;
         Ok(Entries { vfs: Vfs(self.0.clone()), directory, names: names.into_iter(), ready: Vec::new().into_iter() })
     }
 
     async fn readlink(&self, handle: &Handle) -> Outcome<nfspath3<'_>> {
         let handle = *handle;
-        let target = self.on_disk(move |trees| {
+        let target = self.run_blocking(move |trees| {
             let (link, metadata) = trees.open(&handle, OFlags::PATH)?;
             if !metadata.file_type().is_symlink() {
                 return Err(nfsstat3::NFS3ERR_INVAL);
             }
-            readlinkat(&link, c"", Vec::new()).map(std::ffi::CString::into_bytes).map_err(of_errno)
+            readlinkat(&link, c"", Vec::new()).map(std::ffi::CString::into_bytes).map_err(status_of_errno)
         });
         Ok(nfspath3(Opaque::owned(target.await?)))
     }
@@ -106,7 +110,7 @@ impl NfsReadFileSystem for Vfs {
 impl NfsFileSystem for Vfs {
     async fn setattr(&self, handle: &Handle, wanted: sattr3) -> Outcome<fattr3> {
         let handle = *handle;
-        self.on_disk(move |trees| {
+        self.run_blocking(move |trees| {
             let (_, metadata) = trees.open(&handle, OFlags::PATH)?;
             if metadata.file_type().is_symlink() {
                 return Ok(attributes(&metadata));
@@ -115,7 +119,7 @@ impl NfsFileSystem for Vfs {
             let flags = if changes_size { OFlags::RDWR } else { OFlags::RDONLY };
             let (file, _) = trees.open(&handle, flags)?;
             change(&file, &wanted)?;
-            Ok(attributes(&file.metadata().map_err(of_io)?))
+            Ok(attributes(&file.metadata().map_err(status_of_io_error)?))
         })
         .await
     }
@@ -130,13 +134,13 @@ impl NfsFileSystem for Vfs {
         let (handle, data) = (*handle, data.to_vec());
         let is_lasting = !matches!(stable, stable_how::UNSTABLE);
         let attributes = self
-            .on_disk(move |trees| {
+            .run_blocking(move |trees| {
                 let (file, _) = open_content(trees, &handle, OFlags::WRONLY)?;
-                file.write_all_at(&data, offset).map_err(of_io)?;
+                file.write_all_at(&data, offset).map_err(status_of_io_error)?;
                 if is_lasting {
-                    file.sync_all().map_err(of_io)?;
+                    file.sync_all().map_err(status_of_io_error)?;
                 }
-                Ok(attributes(&file.metadata().map_err(of_io)?))
+                Ok(attributes(&file.metadata().map_err(status_of_io_error)?))
             })
             .await?;
         Ok((attributes, if is_lasting { stable_how::FILE_SYNC } else { stable_how::UNSTABLE }))
@@ -144,14 +148,14 @@ impl NfsFileSystem for Vfs {
 
     async fn create(&self, directory: &Handle, name: &filename3<'_>, wanted: sattr3) -> Outcome<(Handle, fattr3)> {
         let (directory, name) = (*directory, name.0.to_vec());
-        self.on_disk(move |trees| {
+        self.run_blocking(move |trees| {
             let mode = match wanted.mode {
                 set_mode3::Some(mode) => mode & 0o777,
                 set_mode3::None => 0o666,
             };
             let (handle, file) = make(trees, &directory, &name, OFlags::RDWR | OFlags::CREATE, mode)?;
             change(&file, &wanted)?;
-            Ok((handle, attributes(&file.metadata().map_err(of_io)?)))
+            Ok((handle, attributes(&file.metadata().map_err(status_of_io_error)?)))
         })
         .await
     }
@@ -163,7 +167,7 @@ impl NfsFileSystem for Vfs {
         verifier: createverf3,
     ) -> Outcome<Handle> {
         let (directory, name) = (*directory, name.0.to_vec());
-        self.on_disk(move |trees| {
+        self.run_blocking(move |trees| {
             match make(trees, &directory, &name, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL, 0o666) {
                 Ok((handle, _)) => {
                     trees.set_verifier(&handle, verifier.0);
@@ -182,9 +186,9 @@ impl NfsFileSystem for Vfs {
 
     async fn mkdir(&self, directory: &Handle, name: &filename3<'_>) -> Outcome<(Handle, fattr3)> {
         let (directory, name) = (*directory, name.0.to_vec());
-        self.on_disk(move |trees| {
+        self.run_blocking(move |trees| {
             let (inside, _) = trees.open_directory(&directory)?;
-            mkdirat(&inside, check_name(&name)?, Mode::from_raw_mode(0o777)).map_err(of_errno)?;
+            mkdirat(&inside, check_name(&name)?, Mode::from_raw_mode(0o777)).map_err(status_of_errno)?;
             trees.lookup(&directory, &name).map(|(handle, metadata)| (handle, attributes(&metadata)))
         })
         .await
@@ -192,14 +196,14 @@ impl NfsFileSystem for Vfs {
 
     async fn remove(&self, directory: &Handle, name: &filename3<'_>) -> Outcome<()> {
         let (directory, name) = (*directory, name.0.to_vec());
-        self.on_disk(move |trees| {
+        self.run_blocking(move |trees| {
             let (inside, _) = trees.open_directory(&directory)?;
             let name = check_name(&name)?;
             match unlinkat(&inside, name, AtFlags::empty()) {
                 Err(Errno::ISDIR) => unlinkat(&inside, name, AtFlags::REMOVEDIR),
                 other => other,
             }
-            .map_err(of_errno)
+            .map_err(status_of_errno)
         })
         .await
     }
@@ -213,14 +217,14 @@ impl NfsFileSystem for Vfs {
     ) -> Outcome<()> {
         let (from, from_name) = (*from, from_name.0.to_vec());
         let (to, to_name) = (*to, to_name.0.to_vec());
-        self.on_disk(move |trees| {
+        self.run_blocking(move |trees| {
             let (moved, _) = trees.lookup(&from, check_name(&from_name)?)?;
             let (source, source_node) = trees.open_directory(&from)?;
             let (target, target_node) = trees.open_directory(&to)?;
-            if !source_node.is_beside(&target_node) {
+            if !source_node.is_same_server(&target_node) {
                 return Err(nfsstat3::NFS3ERR_XDEV);
             }
-            renameat(&source, from_name.as_slice(), &target, check_name(&to_name)?).map_err(of_errno)?;
+            renameat(&source, from_name.as_slice(), &target, check_name(&to_name)?).map_err(status_of_errno)?;
             trees.moved(&moved, target_node, &to_name);
             Ok(())
         })
@@ -235,9 +239,9 @@ impl NfsFileSystem for Vfs {
         _wanted: &sattr3,
     ) -> Outcome<(Handle, fattr3)> {
         let (directory, name, target) = (*directory, name.0.to_vec(), target.0.to_vec());
-        self.on_disk(move |trees| {
+        self.run_blocking(move |trees| {
             let (inside, _) = trees.open_directory(&directory)?;
-            symlinkat(target.as_slice(), &inside, check_name(&name)?).map_err(of_errno)?;
+            symlinkat(target.as_slice(), &inside, check_name(&name)?).map_err(status_of_errno)?;
             trees.lookup(&directory, &name).map(|(handle, metadata)| (handle, attributes(&metadata)))
         })
         .await
@@ -245,16 +249,16 @@ impl NfsFileSystem for Vfs {
 
     async fn commit(&self, handle: &Handle, _offset: u64, _count: u32) -> Outcome<()> {
         let handle = *handle;
-        self.on_disk(move |trees| {
+        self.run_blocking(move |trees| {
             let (file, _) = open_content(trees, &handle, OFlags::RDONLY)?;
-            file.sync_all().map_err(of_io)
+            file.sync_all().map_err(status_of_io_error)
         })
         .await
     }
 }
 
 /// A regular file, and nothing else.
-fn open_content(trees: &Trees, handle: &Handle, flags: OFlags) -> Outcome<(File, Metadata)> {
+fn open_content(trees: &FileTrees, handle: &Handle, flags: OFlags) -> Outcome<(File, Metadata)> {
     let (_, metadata) = trees.open(handle, OFlags::PATH)?;
     match metadata.is_file() {
         true => trees.open(handle, flags),
@@ -263,10 +267,11 @@ fn open_content(trees: &Trees, handle: &Handle, flags: OFlags) -> Outcome<(File,
     }
 }
 
-fn make(trees: &Trees, directory: &Handle, name: &[u8], flags: OFlags, mode: u32) -> Outcome<(Handle, File)> {
+fn make(trees: &FileTrees, directory: &Handle, name: &[u8], flags: OFlags, mode: u32) -> Outcome<(Handle, File)> {
     let (inside, node) = trees.open_directory(directory)?;
     let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = openat2(&inside, check_name(name)?, flags, Mode::from_raw_mode(mode), INSIDE).map_err(of_errno)?;
+    let file = openat2(&inside, check_name(name)?, flags, Mode::from_raw_mode(mode), RESOLVE_BENEATH)
+        .map_err(status_of_errno)?;
     let file = File::from(file);
     let (handle, metadata) = trees.found(node, name, &file)?;
     if !metadata.is_file() {
@@ -277,10 +282,10 @@ fn make(trees: &Trees, directory: &Handle, name: &[u8], flags: OFlags, mode: u32
 
 fn change(file: &File, wanted: &sattr3) -> Outcome<()> {
     if let set_size3::Some(size) = wanted.size {
-        file.set_len(size).map_err(of_io)?;
+        file.set_len(size).map_err(status_of_io_error)?;
     }
     if let set_mode3::Some(mode) = wanted.mode {
-        file.set_permissions(PermissionsExt::from_mode(mode & 0o777)).map_err(of_io)?;
+        file.set_permissions(PermissionsExt::from_mode(mode & 0o777)).map_err(status_of_io_error)?;
     }
     let now = SystemTime::now();
     let mut times = FileTimes::new();
@@ -294,7 +299,7 @@ fn change(file: &File, wanted: &sattr3) -> Outcome<()> {
         set_mtime::SET_TO_CLIENT_TIME(time) => times.set_modified(time_of(time)),
         set_mtime::DONT_CHANGE => times,
     };
-    file.set_times(times).map_err(of_io)
+    file.set_times(times).map_err(status_of_io_error)
 }
 
 fn time_of(time: &nfstime3) -> SystemTime {
@@ -334,15 +339,15 @@ fn attributes(metadata: &Metadata) -> fattr3 {
 }
 
 /// What follows `cookie` in a directory. In the order of a digest of the names, which is the same whatever comes and goes.
-fn names(trees: &Trees, directory: &Handle, cookie: u64) -> Outcome<Vec<(u64, Vec<u8>)>> {
+fn names(trees: &FileTrees, directory: &Handle, cookie: u64) -> Outcome<Vec<(u64, Vec<u8>)>> {
     let (_, metadata) = trees.open(directory, OFlags::PATH)?;
     if !metadata.is_dir() {
         return Err(nfsstat3::NFS3ERR_NOTDIR);
     }
     let (opened, _) = trees.open(directory, OFlags::RDONLY | OFlags::DIRECTORY)?;
     let mut names = Vec::new();
-    for entry in Dir::read_from(&opened).map_err(of_errno)? {
-        let name = entry.map_err(of_errno)?.file_name().to_bytes().to_vec();
+    for entry in Dir::read_from(&opened).map_err(status_of_errno)? {
+        let name = entry.map_err(status_of_errno)?.file_name().to_bytes().to_vec();
         if !matches!(name.as_slice(), b"." | b"..") {
             names.push((cookie_of(&name), name));
         }
@@ -353,7 +358,7 @@ fn names(trees: &Trees, directory: &Handle, cookie: u64) -> Outcome<Vec<(u64, Ve
 }
 
 /// `None` for one that is gone since.
-fn entry(trees: &Trees, directory: &Handle, (cookie, name): (u64, Vec<u8>)) -> Option<DirEntryPlus<Handle>> {
+fn entry(trees: &FileTrees, directory: &Handle, (cookie, name): (u64, Vec<u8>)) -> Option<DirEntryPlus<Handle>> {
     let (handle, metadata) = trees.lookup(directory, &name).ok()?;
     Some(DirEntryPlus {
         fileid: metadata.ino(),
@@ -380,7 +385,7 @@ struct Entries {
 }
 
 /// Looked at together, on one visit to the disk.
-const TOGETHER: usize = 128;
+const LOOKUP_BATCH: usize = 128;
 
 impl ReadDirPlusIterator<Handle> for Entries {
     async fn next(&mut self) -> NextResult<DirEntryPlus<Handle>> {
@@ -388,15 +393,15 @@ impl ReadDirPlusIterator<Handle> for Entries {
             if let Some(entry) = self.ready.next() {
                 return NextResult::Ok(entry);
             }
-            let some: Vec<_> = self.names.by_ref().take(TOGETHER).collect();
+            let some: Vec<_> = self.names.by_ref().take(LOOKUP_BATCH).collect();
             if some.is_empty() {
                 return NextResult::Eof;
             }
             let directory = self.directory;
-            let look = move |trees: &Trees| -> Outcome<Vec<_>> {
+            let look = move |trees: &FileTrees| -> Outcome<Vec<_>> {
                 Ok(some.into_iter().filter_map(|name| entry(trees, &directory, name)).collect())
             };
-            match self.vfs.on_disk(look).await {
+            match self.vfs.run_blocking(look).await {
                 Ok(entries) => self.ready = entries.into_iter(),
                 Err(error) => return NextResult::Err(error),
             }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use corro_store::{AccountRecord, State, Timeline};
 
 use super::steps::Step;
-use crate::app::resources::operations::KEPT;
+use crate::app::resources::operations::OPERATION_RETENTION;
 
 /// Steps that remove what is no longer used. `emptied` are the accounts whose files are removed.
 pub fn decide(state: &State, emptied: &BTreeSet<String>, clock: &Timeline) -> Vec<Step> {
@@ -48,7 +48,7 @@ pub fn decide(state: &State, emptied: &BTreeSet<String>, clock: &Timeline) -> Ve
     steps.extend(empty.map(|(key, _)| Step::RemoveGroup(key.clone())));
 
     // All are examined: timestamps from before a clock jump are not in the order of their ages.
-    let old = state.ended_operations().filter(|(ended, _)| clock.age(*ended) > KEPT);
+    let old = state.ended_operations().filter(|(ended, _)| clock.age(*ended) > OPERATION_RETENTION);
     steps.extend(old.map(|(_, id)| Step::ForgetOperation(id.clone())));
     steps
 }

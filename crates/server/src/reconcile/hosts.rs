@@ -10,7 +10,7 @@ use corro_model::{NodeId, Timestamp};
 use corro_store::{Drain, HostRecord, NodeRecord, State};
 
 use super::steps::Step;
-use crate::app::hosts::capacity::{free, need, nodes_on};
+use crate::app::hosts::capacity::{free_capacity, node_demand, nodes_on_host};
 use crate::scheduler_view::SchedulingConfig;
 
 pub fn decide(state: &State, is_heard: impl Fn(&str) -> bool, rules: &SchedulingConfig, now: Timestamp) -> Vec<Step> {
@@ -30,7 +30,7 @@ pub fn decide(state: &State, is_heard: impl Fn(&str) -> bool, rules: &Scheduling
     }
     for (key, host) in &state.hosts {
         steps.extend(drain_steps(state, key, host, rules, now));
-        if host.removing && nodes_on(state, key).next().is_none() {
+        if host.removing && nodes_on_host(state, key).next().is_none() {
             steps.push(Step::RemoveHost(key.clone()));
         }
     }
@@ -39,10 +39,10 @@ pub fn decide(state: &State, is_heard: impl Fn(&str) -> bool, rules: &Scheduling
     }
     let available = state.hosts.iter().filter(|(key, host)| accepts_nodes(key, host));
     let mut free_capacity: BTreeMap<&str, Capacity> =
-        available.map(|(key, host)| (key.as_str(), free(state, key, host))).collect();
+        available.map(|(key, host)| (key.as_str(), free_capacity(state, key, host))).collect();
     waiting.sort_by_key(|(_, node)| (is_low_priority(state, node), node.allocated, node.index));
     for (id, node) in waiting {
-        let Some(need) = need(state, node) else { continue };
+        let Some(need) = node_demand(state, node) else { continue };
         if let Some(host) = choose(&free_capacity, &need) {
             free_capacity.entry(host).and_modify(|free| *free = free.less(&need));
             steps.push(Step::AssignHost(id.clone(), Some(host.to_owned())));
@@ -66,7 +66,7 @@ fn drain_steps(state: &State, key: &str, host: &HostRecord, rules: &SchedulingCo
         NodeState::Preparing | NodeState::Idle | NodeState::Unusable { .. } => true,
     };
     let taken_back = rules.preemption(PreemptionCause::Drained, now);
-    let nodes = nodes_on(state, key).filter(|(_, node)| node.preempted().is_none() && must_leave(node));
+    let nodes = nodes_on_host(state, key).filter(|(_, node)| node.preempted().is_none() && must_leave(node));
     nodes.map(|(id, _)| Step::Preempt(id.clone(), taken_back)).collect()
 }
 
@@ -83,7 +83,7 @@ mod tests {
     use corro_model::state::NodeEvent;
 
     use super::*;
-    use crate::app::hosts::capacity::may_work;
+    use crate::app::hosts::capacity::is_schedulable;
     use crate::testing::*;
 
     /// Adds a host. Nodes of the test state are Standard_D1: one core and 4 GiB.
@@ -158,7 +158,7 @@ mod tests {
             steps.into_iter().map(node).collect()
         };
         assert_eq!(preempted(decided(&state)), [node_id(2)]);
-        assert!(!may_work(&state, &node_id(2)));
+        assert!(!is_schedulable(&state, &node_id(2)));
         drain(&mut state, Drain::Now);
         assert_eq!(preempted(decided(&state)), [node_id(1), node_id(2)]);
         // A host marked for removal goes once no node is left on it.

@@ -205,8 +205,8 @@ impl Reconciler {
         let (mut steps, mut goals) = if full { tokio::task::block_in_place(decide) } else { decide() };
         if full {
             steps.extend(self.start_backoff.give_up_steps(&before, &*self.provider));
-            if !self.provider.makes_nodes() {
-                let heard = |host: &str| self.app.fleet.hosts.is_heard(host);
+            if !self.provider.creates_nodes() {
+                let heard = |host: &str| self.app.fleet.hosts.is_alive(host);
                 steps.extend(hosts::decide(&before, heard, &self.config.scheduling, now));
             }
         }
@@ -240,10 +240,10 @@ impl Reconciler {
         let sole_writer = matches!(committed, Ok(fresh) if fresh) && state.revision == own_revision;
         self.dirty.finish_pass(before, state, follow_up, sole_writer);
         if full {
-            self.app.fleet.provisioning_issues.tell(nodes::waiting_for_agent(&self.app.snapshot()), &*self.provider);
-            self.end_strays().await;
+            self.app.fleet.provisioning_issues.update(nodes::waiting_for_agent(&self.app.snapshot()), &*self.provider);
+            self.remove_orphans().await;
             self.last_full_pass = Some(Instant::now());
-            self.app.telemetry.http_counters.passed(now);
+            self.app.telemetry.http_counters.record_pass(now);
         }
         if let Some(pass_span) = pass_span {
             pass_span.end(committed.as_ref().err());
@@ -306,14 +306,14 @@ impl Reconciler {
     }
 
     /// Periodically ends processes of nodes that have no record: a crash can leave some at any moment.
-    async fn end_strays(&mut self) {
+    async fn remove_orphans(&mut self) {
         self.stray_sweep.take_finished().await;
         if self.last_sweep.is_none_or(|last_sweep| last_sweep.elapsed() >= STRAY_SWEEP_INTERVAL) {
             self.last_sweep = Some(Instant::now());
             let (provider, app) = (self.provider.clone(), self.app.clone());
             let known = move || app.snapshot().nodes.keys().cloned().collect();
             self.stray_sweep.start((), move || {
-                provider.end_strays(&known);
+                provider.remove_orphans(&known);
                 true
             });
         }

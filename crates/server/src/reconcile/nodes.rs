@@ -37,7 +37,7 @@ pub fn decide<'a>(nodes: impl Iterator<Item = (&'a NodeId, &'a Arc<NodeRecord>)>
             }
             NodeState::Preparing | NodeState::Idle | NodeState::Running { .. } => {
                 let grace = config.scheduling.preemption_grace;
-                let preemption_cause = || provider.takes_back(id, grace).filter(|_| node.preempted().is_none());
+                let preemption_cause = || provider.pending_reclaim(id, grace).filter(|_| node.preempted().is_none());
                 if let Some(cause) = preemption_cause() {
                     // The job is evicted before the node disappears, so that this does not count as a node loss.
                     steps.push(Step::Preempt(id.clone(), config.scheduling.preemption(cause, clock.now())));
@@ -140,7 +140,7 @@ fn loss_error(
     let is_dead = !connected && provider.is_alive(id) == Some(false);
     let at = if node.address.is_empty() { String::new() } else { format!(" at {}", node.address) };
     let message = if is_dead {
-        let why = provider.says(id).map_or_else(String::new, |said| format!(": {said}"));
+        let why = provider.provisioning_issue(id).map_or_else(String::new, |said| format!(": {said}"));
         format!("The agent of node {id}{at} ended unexpectedly{why}")
     } else if silent_for > config.lease {
         format!("Node {id}{at} was not heard for {} s", config.lease.as_secs_f32())

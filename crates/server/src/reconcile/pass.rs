@@ -16,7 +16,7 @@ use corro_store::{State, Timeline};
 use super::pass_input::{GangAddresses, PassInput, PassScope};
 use super::steps::{Step, apply};
 use super::{garbage_collection, jobs, nodes, scaling};
-use crate::app::hosts::capacity::may_work;
+use crate::app::hosts::capacity::is_schedulable;
 use crate::gateway::NodeObservation;
 use crate::scheduler_view;
 
@@ -55,7 +55,7 @@ pub fn decide_scoped(
     let is_fit = |id: &NodeId| {
         let is_usable =
             |observation: &NodeObservation| observation.is_available() && observation.observed.problem.is_none();
-        observations.get(id).is_some_and(is_usable) && may_work(state, id)
+        observations.get(id).is_some_and(is_usable) && is_schedulable(state, id)
     };
     let nothing = steps.is_empty() && endings.is_empty() && emptied.is_empty();
     if let PassScope::Changed { state: false, nodes, .. } = scope
@@ -70,9 +70,9 @@ pub fn decide_scoped(
     // after they are committed: a node's loss must be recorded before the node is replaced.
     let plan_steps = |state: &State| {
         let rules = &input.config.scheduling;
-        let room = Room { cores: rules.cores, machines_join: !input.provider.makes_nodes() };
+        let room = Room { cores: rules.cores, machines_join: !input.provider.creates_nodes() };
         let mut view = scheduler_view::view(state, clock, room);
-        scheduler_view::withhold(&mut view, is_fit);
+        scheduler_view::mark_unavailable(&mut view, is_fit);
         scaling::decide(state, &corro_sched::plan(&view, &rules.policy), rules, now)
     };
     let placements = if endings.is_empty() { plan_steps(state) } else { plan_steps(&simulate(state, &endings, now)) };

@@ -46,7 +46,7 @@ impl StartBackoff {
             self.started.get(*node).is_some_and(|(n_starts, at)| *n_starts >= MAX_STARTS && at.elapsed() >= last_pause)
         });
         let give_up = |node: &NodeId| {
-            let said = provider.says(node);
+            let said = provider.provisioning_issue(node);
             let why = said.as_ref().map_or_else(String::new, |said| format!(": {said}"));
             let message = format!("The agent of node {node} was started {MAX_STARTS} times and never joined{why}");
             let hint = match said {

@@ -8,8 +8,8 @@ use corro_sched::Target;
 use corro_store::*;
 
 use crate::app::access::caller::scope_of_key;
-use crate::app::access::principals::forget_scope;
-use crate::app::resources::operations::{is_reached, is_undone};
+use crate::app::access::principals::revoke_roles_in_scope;
+use crate::app::resources::operations::{is_goal_reached, is_goal_unreachable};
 use crate::scheduler_view;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -95,8 +95,8 @@ pub fn apply(txn: &mut Txn, steps: Vec<Step>, now: Timestamp) {
 /// Ends long-running operations whose goal is reached. In the same commit as the change: a resource of the same name may be created
 /// right afterwards.
 fn finish_operations(txn: &mut Txn, now: Timestamp) {
-    let reached = txn.state().open_operations().filter(|(_, operation)| is_reached(txn.state(), &operation.goal));
-    let reached = reached.map(|(id, operation)| (id.clone(), is_undone(txn.state(), &operation.goal)));
+    let reached = txn.state().open_operations().filter(|(_, operation)| is_goal_reached(txn.state(), &operation.goal));
+    let reached = reached.map(|(id, operation)| (id.clone(), is_goal_unreachable(txn.state(), &operation.goal)));
     for (id, undone) in reached.collect::<Vec<_>>() {
         txn.update::<OperationRecord>(&id, |operation| (operation.ended, operation.undone) = (Some(now), undone));
     }
@@ -178,12 +178,12 @@ fn apply_step(txn: &mut Txn, step: Step, now: Timestamp) -> Result<(), Refused> 
         Step::RemoveFileServer(key) => txn.remove::<FileServerRecord>(&key),
         Step::RemoveWorkspace(key) => {
             txn.remove::<WorkspaceRecord>(&key);
-            forget_scope(txn, &scope_of_key(key.as_str()));
+            revoke_roles_in_scope(txn, &scope_of_key(key.as_str()));
         }
         Step::RemoveAccount(name) => txn.remove::<AccountRecord>(&name),
         Step::RemoveGroup(key) => {
             txn.remove::<GroupRecord>(&key);
-            forget_scope(txn, &scope_of_key(key.as_str()));
+            revoke_roles_in_scope(txn, &scope_of_key(key.as_str()));
         }
         Step::ForgetOperation(id) => txn.remove::<OperationRecord>(&id),
     }

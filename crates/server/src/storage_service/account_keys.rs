@@ -10,32 +10,32 @@ use corro_model::names::{FILE_SERVERS, JOB_SHARED};
 use corro_store::AccountRecord;
 
 use crate::app::App;
-use crate::app::resources::warnings::jobs_with_share;
+use crate::app::resources::warnings::share_in_use_warning;
 use crate::http::session_revocation::{CredentialCheck, key_fingerprint};
 
 /// Accounts that are remembered before all are forgotten.
-const REMEMBERED: usize = 1000;
+const MAX_CACHED_ACCOUNTS: usize = 1000;
 
-pub struct Keyring {
+pub struct AccountKeyCache {
     app: App,
-    opened: Mutex<HashMap<String, Opened>>,
+    opened: Mutex<HashMap<String, CachedKeys>>,
 }
 
-struct Opened {
+struct CachedKeys {
     record: Arc<AccountRecord>,
     keys: Arc<[Vec<u8>]>,
 }
 
-impl Keyring {
+impl AccountKeyCache {
     pub fn new(app: App) -> Self {
         Self { app, opened: Mutex::default() }
     }
 }
 
-impl AccountKeys for Keyring {
+impl AccountKeys for AccountKeyCache {
     fn keys(&self, account: &str) -> Option<Arc<[Vec<u8>]>> {
         if let FILE_SERVERS | JOB_SHARED = account {
-            return Some(Arc::from([self.app.tree_key(account)]));
+            return Some(Arc::from([self.app.internal_account_key(account)]));
         }
         let snapshot = self.app.snapshot();
         let record = snapshot.accounts.get(account)?;
@@ -43,26 +43,26 @@ impl AccountKeys for Keyring {
         if let Some(known) = opened.get(account).filter(|known| Arc::ptr_eq(&known.record, record)) {
             return Some(known.keys.clone());
         }
-        let keys: Arc<[_]> = self.app.keys_of(account, record)?.into();
-        if opened.len() >= REMEMBERED {
+        let keys: Arc<[_]> = self.app.decode_account_keys(account, record)?.into();
+        if opened.len() >= MAX_CACHED_ACCOUNTS {
             opened.clear();
         }
-        opened.insert(account.to_owned(), Opened { record: record.clone(), keys: keys.clone() });
+        opened.insert(account.to_owned(), CachedKeys { record: record.clone(), keys: keys.clone() });
         Some(keys)
     }
 
     fn is_login_valid(&self, by: &str) -> bool {
-        self.app.stands(by)
+        self.app.is_credential_valid(by)
     }
 
     fn share_users(&self, account: &str, share: &str) -> Option<String> {
-        jobs_with_share(&self.app.snapshot(), account, share)
+        share_in_use_warning(&self.app.snapshot(), account, share)
     }
 }
 
-impl CredentialCheck for Keyring {
+impl CredentialCheck for AccountKeyCache {
     fn is_principal_valid(&self, by: &str) -> bool {
-        self.app.stands(by)
+        self.app.is_credential_valid(by)
     }
 
     fn has_key(&self, account: &str, mark: u64) -> bool {

@@ -6,14 +6,14 @@ use corro_model::ApiError;
 use futures_util::FutureExt;
 
 use crate::app::App;
-use crate::app::history::audit::{Asked, Audit};
+use crate::app::history::audit::{AuditLog, AuditedRequest};
 
-pub struct FileLines {
+pub struct FileAuditLog {
     pub app: App,
-    pub audit: Audit,
+    pub audit: AuditLog,
 }
 
-impl AuditSink for FileLines {
+impl AuditSink for FileAuditLog {
     fn record(&self, event: AuditEvent) {
         let snapshot = self.app.snapshot();
         let Some(account) = snapshot.accounts.get(&event.account) else { return };
@@ -38,11 +38,11 @@ impl AuditSink for FileLines {
     }
 
     fn on_tail_read(&self, actor: &str, address: &str, path: &str) {
-        self.app.telemetry.log_followers.reads(actor, address, path, self.app.now());
+        self.app.telemetry.log_followers.record_read(actor, address, path, self.app.now());
     }
 
     fn record_refusal(&self, actor: Option<&str>, address: &str, method: &str, path: &str, status: u16, code: &str) {
-        let asked = Asked { caller: actor, address, method, path, status, code, tried: None };
-        self.audit.note(&self.app.store, &asked);
+        let asked = AuditedRequest { caller: actor, address, method, path, status, code, tried: None };
+        self.audit.record(&self.app.store, &asked);
     }
 }

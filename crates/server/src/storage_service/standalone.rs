@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 use crate::http::rate_limit::{RateLimits, Rates};
 use crate::http::{FileServiceOnly, serve};
 use crate::tls::Tls;
-use crate::{open_shares, tell_about_files, unix_now};
+use crate::{flush_file_audit, open_shares, unix_now};
 
 pub struct FileServerConfig {
     /// Shares lie in `shares/ACCOUNT/SHARE` of it. The caller holds its lock.
@@ -43,17 +43,17 @@ impl FileServer {
     pub async fn start(config: FileServerConfig) -> anyhow::Result<FileServer> {
         let reachable = config.listen.ip().is_loopback() || config.tls.is_some();
         ensure!(reachable, "{} is not a loopback address, and there is no TLS", config.listen);
-        let keys = Keys::decode(&config.accounts)?;
+        let keys = StaticAccountKeys::decode(&config.accounts)?;
         let listener =
             TcpListener::bind(config.listen).await.with_context(|| format!("cannot listen on {}", config.listen))?;
         let address = listener.local_addr()?;
         let shares = Arc::new(open_shares(&config.data, std::time::SystemTime::now().into()).await?);
         let limits = Arc::new(RateLimits::new(config.rates));
-        let files = FileService::new(shares, Arc::new(keys), limits, unix_now).with_audit(Arc::new(Log));
+        let files = FileService::new(shares, Arc::new(keys), limits, unix_now).with_audit(Arc::new(LogAudit));
         let (stop, stopping) = watch::channel(false);
         let tasks = vec![
             tokio::spawn(serve(listener, config.tls, FileServiceOnly(files.clone()), stopping.clone())),
-            tokio::spawn(tell_about_files(files, stopping)),
+            tokio::spawn(flush_file_audit(files, stopping)),
         ];
         Ok(FileServer { address, stop, tasks })
     }
@@ -72,29 +72,29 @@ pub fn new_account_key() -> Secret {
     Secret::new(STANDARD.encode(random::<64>()))
 }
 
-struct Keys(BTreeMap<String, Arc<[Vec<u8>]>>);
+struct StaticAccountKeys(BTreeMap<String, Arc<[Vec<u8>]>>);
 
-impl Keys {
-    fn decode(accounts: &BTreeMap<String, Vec<Secret>>) -> anyhow::Result<Keys> {
+impl StaticAccountKeys {
+    fn decode(accounts: &BTreeMap<String, Vec<Secret>>) -> anyhow::Result<StaticAccountKeys> {
         let decode = |(name, keys): (&String, &Vec<Secret>)| {
             let keys: Result<Vec<_>, _> = keys.iter().map(|key| STANDARD.decode(key.expose())).collect();
             let keys = keys.ok().filter(|keys| keys.iter().all(|key| !key.is_empty()));
             keys.map(|keys| (name.clone(), keys.into())).with_context(|| format!("a key of '{name}' is not base64"))
         };
-        accounts.iter().map(decode).collect::<anyhow::Result<_>>().map(Keys)
+        accounts.iter().map(decode).collect::<anyhow::Result<_>>().map(StaticAccountKeys)
     }
 }
 
-impl AccountKeys for Keys {
+impl AccountKeys for StaticAccountKeys {
     fn keys(&self, account: &str) -> Option<Arc<[Vec<u8>]>> {
         self.0.get(account).filter(|keys| !keys.is_empty()).cloned()
     }
 }
 
 /// There is no history to keep; whoever wants to know reads the log.
-struct Log;
+struct LogAudit;
 
-impl AuditSink for Log {
+impl AuditSink for LogAudit {
     fn record(&self, event: AuditEvent) {
         let AuditEvent { actor, address, account, share, action, detail } = event;
         tracing::info!(%actor, %address, %account, %share, %detail, "{action}");
@@ -116,7 +116,7 @@ mod tests {
     fn keys_are_base64_and_an_account_has_at_least_one() {
         let with = |keys: &[&str]| {
             let keys = keys.iter().map(|key| Secret::new(*key)).collect();
-            Keys::decode(&BTreeMap::from([("acc".to_owned(), keys)]))
+            StaticAccountKeys::decode(&BTreeMap::from([("acc".to_owned(), keys)]))
         };
         let fresh = new_account_key();
         let keys = with(&[fresh.expose(), "a2V5"]).expect("keys");

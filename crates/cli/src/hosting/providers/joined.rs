@@ -13,11 +13,11 @@ impl Provider for JoinedNodes {
         None
     }
 
-    fn ends_silent_nodes(&self) -> bool {
+    fn can_end_silent_nodes(&self) -> bool {
         false
     }
 
-    fn makes_nodes(&self) -> bool {
+    fn creates_nodes(&self) -> bool {
         false
     }
 

@@ -183,7 +183,7 @@ impl Provider for LocalNodes {
         Some(self.child(node).is_some() || is_usable())
     }
 
-    fn nodes_are(&self) -> Option<String> {
+    fn node_description(&self) -> Option<String> {
         let machine = corro_agent::describe_machine();
         Some(format!("a group of processes on the server's machine, which has {machine} for all of them"))
     }

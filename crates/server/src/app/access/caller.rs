@@ -7,17 +7,17 @@ use corro_model::rights::{self, Assignment, Right, Role, Scope};
 pub struct Caller {
     pub id: String,
     /// The credential behind it, as [`tokens`](super::tokens) marks it; empty for the server.
-    pub by: String,
+    pub credential: String,
     /// Unix seconds at which its token ends.
-    pub until: i64,
+    pub expires_at: i64,
     pub assignments: Vec<Assignment>,
 }
 
 impl Caller {
     /// The server itself.
     pub fn server() -> Caller {
-        let (id, by) = (corro_store::SERVER.to_owned(), String::new());
-        Caller { id, by, until: i64::MAX, assignments: vec![everything()] }
+        let (id, credential) = (corro_store::SERVER.to_owned(), String::new());
+        Caller { id, credential, expires_at: i64::MAX, assignments: vec![owner_of_subscription()] }
     }
 
     pub fn may(&self, right: Right, scope: &Scope) -> bool {
@@ -26,7 +26,7 @@ impl Caller {
 }
 
 /// What the administrator has.
-pub fn everything() -> Assignment {
+pub fn owner_of_subscription() -> Assignment {
     Assignment { role: Role::Owner, scope: Scope::Subscription }
 }
 
@@ -42,9 +42,9 @@ pub fn scope_of_key(key: &str) -> Scope {
 
 /// Which program a caller uses, as far as answers depend on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Client {
+pub enum ClientProgram {
     #[default]
-    Any,
+    Other,
     /// One that was made for the retired service, at this address.
-    Retired(String),
+    Azure(String),
 }

@@ -7,7 +7,7 @@ use corro_store::backup::{DATABASE, MASTER_KEY};
 use corro_store::seal::{SealError, digest, random};
 use corro_store::{InstanceRecord, PrincipalRecord, State, Store, StoreError, Vault};
 
-use crate::app::access::caller::everything;
+use crate::app::access::caller::owner_of_subscription;
 use crate::app::guid;
 use crate::digest::hex;
 
@@ -53,7 +53,7 @@ pub enum InstallationError {
 }
 
 /// Refuses a database whose secrets the key beside it does not open, before anything is changed.
-pub fn check_key(state: &State, data: &Path) -> Result<(), InstallationError> {
+pub fn check_master_key(state: &State, data: &Path) -> Result<(), InstallationError> {
     let (key, database) = (data.join(MASTER_KEY), data.join(DATABASE));
     let unusable = |source| InstallationError::Key { key: key.clone(), source };
     match (state.this(), Vault::read(&key).map_err(unusable)?) {
@@ -126,7 +126,7 @@ pub async fn ensure_administrator(
     // The profile on this machine may be somebody else's by now.
     let known = known.filter(|known| {
         let is_administrator = present.is_some_and(|(id, _)| *id == known.client_id);
-        is_administrator && verify(&snapshot, &known.client_id, &known.client_secret)
+        is_administrator && verify_secret(&snapshot, &known.client_id, &known.client_secret)
     });
     if let Some(known) = known {
         if is_whole {
@@ -150,7 +150,7 @@ async fn put_administrator(
         name: ADMINISTRATOR.to_owned(),
         secret_digest: digest(client_secret.expose()),
         created,
-        assignments: vec![everything()],
+        assignments: vec![owner_of_subscription()],
         expires: None,
         revocations,
     };
@@ -164,7 +164,7 @@ async fn put_administrator(
 }
 
 /// Does the secret belong to the client? Digests are compared, so the time taken tells nothing about the secret.
-pub fn verify(state: &corro_store::State, client_id: &str, secret: &Secret) -> bool {
+pub fn verify_secret(state: &corro_store::State, client_id: &str, secret: &Secret) -> bool {
     let given = digest(secret.expose());
     state.principals.get(client_id).is_some_and(|principal| principal.secret_digest == given)
 }
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     async fn start(data: &Path) -> Result<Installation, InstallationError> {
-        let store = Store::open_checked(&data.join(DATABASE), |state| check_key(state, data))?;
+        let store = Store::open_checked(&data.join(DATABASE), |state| check_master_key(state, data))?;
         let instance = ensure_installation(&store, data).await;
         store.close().await.expect("closes");
         instance

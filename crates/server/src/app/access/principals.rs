@@ -21,13 +21,13 @@ const MAX_SCOPES: usize = 100;
 
 impl App {
     /// Leaves out what the caller may not read; `id` is the resource's own.
-    pub fn readable<T>(&self, items: Vec<T>, id: fn(&T) -> &str) -> Vec<T> {
+    pub fn filter_readable<T>(&self, items: Vec<T>, id: fn(&T) -> &str) -> Vec<T> {
         items.into_iter().filter(|item| self.request.caller.may(Right::Read, &Scope::of_path(id(item)))).collect()
     }
 
     /// What a request names in a workspace, its caller must be allowed to use: a job reads what its cluster mounts. Asked
     /// before anything is looked up, as for the request's own path, so that a refusal does not tell what exists.
-    pub fn may_use(&self, field: &str, named: &InWorkspace<'_>, kind: &str) -> Result<(), ApiError> {
+    pub fn authorize_linked_resource(&self, field: &str, named: &InWorkspace<'_>, kind: &str) -> Result<(), ApiError> {
         let InWorkspace { group, workspace, name, .. } = named;
         if self.request.caller.may(Right::Write, &Scope::Workspace(group.to_lowercase(), workspace.to_lowercase())) {
             return Ok(());
@@ -48,7 +48,7 @@ impl App {
             .operations
             .get(operation)
             .filter(|record| record.by != self.request.caller.id)
-            .map(|record| scope_of(record))
+            .map(|record| scope_of_operation(record))
     }
 
     pub async fn create_principal(&self, body: PrincipalCreateParameters) -> Result<PrincipalCredential, ApiError> {
@@ -89,7 +89,7 @@ impl App {
         };
         let id = app_id.clone();
         let commit = self.store.commit(move |txn| {
-            record.assignments.iter().try_for_each(|given| check_is_there(txn.state(), &given.scope))?;
+            record.assignments.iter().try_for_each(|given| check_scope_exists(txn.state(), &given.scope))?;
             let taken = txn.state().principals.values().any(|other| other.name.eq_ignore_ascii_case(&record.name));
             if taken {
                 let message = format!(
@@ -118,14 +118,14 @@ impl App {
     /// By app id or by name.
     pub fn principal(&self, which: &str) -> Result<Principal, ApiError> {
         let snapshot = self.snapshot();
-        let (id, record) = find(&snapshot, &self.request.caller, which)?;
-        Ok(self.principal_answer(&id, &record))
+        let (id, record) = find_principal(&snapshot, &self.request.caller, which)?;
+        Ok(self.principal_response(&id, &record))
     }
 
     pub fn principals(&self) -> Vec<Principal> {
         let snapshot = self.snapshot();
-        let governed = snapshot.principals.iter().filter(|(_, record)| governs(&self.request.caller, record));
-        governed.map(|(id, record)| self.principal_answer(id, record)).collect()
+        let administered = snapshot.principals.iter().filter(|(_, record)| administers(&self.request.caller, record));
+        administered.map(|(id, record)| self.principal_response(id, record)).collect()
     }
 
     /// A new password; tokens that were got with the old one end.
@@ -134,7 +134,7 @@ impl App {
         let expires = years.map(|years| after_years(self.now(), years)).transpose()?;
         let secret_digest = digest(password.expose());
         let commit = self.store.commit(move |txn| {
-            let (app_id, record) = find(txn.state(), &caller, &which)?;
+            let (app_id, record) = find_principal(txn.state(), &caller, &which)?;
             refuse_administrator(&record)?;
             txn.update::<PrincipalRecord>(&app_id, |record| {
                 record.secret_digest = secret_digest;
@@ -155,7 +155,7 @@ impl App {
     pub async fn revoke_tokens(&self, which: String) -> Result<(), ApiError> {
         let caller = self.request.caller.clone();
         let commit = self.store.commit_relief(move |txn| {
-            let (app_id, _) = find(txn.state(), &caller, &which)?;
+            let (app_id, _) = find_principal(txn.state(), &caller, &which)?;
             txn.update::<PrincipalRecord>(&app_id, |record| record.revocations += 1);
             txn.note("principal.revoked", &app_id, json!({}));
             Ok::<_, ApiError>(())
@@ -167,7 +167,7 @@ impl App {
     pub async fn delete_principal(&self, which: String) -> Result<bool, ApiError> {
         let caller = self.request.caller.clone();
         let commit = self.store.commit_relief(move |txn| {
-            let Ok((app_id, record)) = find(txn.state(), &caller, &which) else { return Ok(false) };
+            let Ok((app_id, record)) = find_principal(txn.state(), &caller, &which) else { return Ok(false) };
             refuse_administrator(&record)?;
             txn.remove::<PrincipalRecord>(&app_id);
             Ok::<_, ApiError>(true)
@@ -175,7 +175,7 @@ impl App {
         commit.await
     }
 
-    fn principal_answer(&self, id: &str, record: &PrincipalRecord) -> Principal {
+    fn principal_response(&self, id: &str, record: &PrincipalRecord) -> Principal {
         let assignment = |given: &Assignment| RoleAssignment {
             role: given.role.as_str().to_owned(),
             scope: given.scope.id(&self.installation.subscription),
@@ -194,16 +194,16 @@ impl App {
 }
 
 /// An owner of a part rules over those who have no rights outside of it.
-fn governs(caller: &Caller, record: &PrincipalRecord) -> bool {
+fn administers(caller: &Caller, record: &PrincipalRecord) -> bool {
     let inside = |given: &Assignment| caller.may(Right::Admin, &given.scope);
     caller.may(Right::Admin, &Scope::Subscription)
         || !record.assignments.is_empty() && record.assignments.iter().all(inside)
 }
 
 /// One that the caller does not govern is not there for it.
-fn find(state: &State, caller: &Caller, which: &str) -> Result<(String, PrincipalRecord), ApiError> {
-    let mut governed = state.principals.iter().filter(|(_, record)| governs(caller, record));
-    let found = governed.find(|(id, record)| {
+fn find_principal(state: &State, caller: &Caller, which: &str) -> Result<(String, PrincipalRecord), ApiError> {
+    let mut administered = state.principals.iter().filter(|(_, record)| administers(caller, record));
+    let found = administered.find(|(id, record)| {
         id.eq_ignore_ascii_case(which) || record.name.eq_ignore_ascii_case(which.trim_start_matches("http://"))
     });
     let missing = || ApiError::new(404, "PrincipalNotFound", format!("There is no principal '{which}'"));
@@ -211,7 +211,7 @@ fn find(state: &State, caller: &Caller, which: &str) -> Result<(String, Principa
 }
 
 /// Roles are given at what exists only: a right to a name would be a right to whatever is made under it later.
-fn check_is_there(state: &State, scope: &Scope) -> Result<(), ApiError> {
+fn check_scope_exists(state: &State, scope: &Scope) -> Result<(), ApiError> {
     let missing = |what: String| {
         let message = format!("there is no {what}: create it first, or give another scope");
         Err(ApiError::invalid("scopes", message))
@@ -234,7 +234,7 @@ fn check_is_there(state: &State, scope: &Scope) -> Result<(), ApiError> {
 }
 
 /// Takes back every role given at or below a place that is no more: whatever is made under its name later is new.
-pub fn forget_scope(txn: &mut Txn, gone: &Scope) {
+pub fn revoke_roles_in_scope(txn: &mut Txn, gone: &Scope) {
     let is_gone = |given: &Assignment| gone.contains(&given.scope);
     let holders = txn.state().principals.iter().filter(|(_, record)| record.assignments.iter().any(is_gone));
     let holders: Vec<String> = holders.map(|(id, _)| id.clone()).collect();
@@ -275,7 +275,7 @@ fn new_password() -> Secret {
     Secret::new(hex(&random::<32>()))
 }
 
-fn scope_of(record: &OperationRecord) -> Scope {
+fn scope_of_operation(record: &OperationRecord) -> Scope {
     use OperationGoal as G;
     let inside = scope_of_key;
     match &record.goal {

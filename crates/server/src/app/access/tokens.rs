@@ -18,9 +18,9 @@ use crate::app::access::caller::Caller;
 use crate::app::access::installation;
 
 /// How links begin to say on whose behalf they are: `node:NODE:EPOCH:ATTEMPT`, the attempt empty for a volume of the cluster.
-pub const NODE: &str = corro_file_service::NODE_PREFIX;
+pub const NODE_CREDENTIAL_PREFIX: &str = corro_file_service::NODE_PREFIX;
 
-pub const LIFETIME_S: i64 = 3600;
+pub const TOKEN_LIFETIME_S: i64 = 3600;
 const HEADER: &str = r#"{"alg":"HS256","typ":"JWT"}"#;
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -37,39 +37,39 @@ struct Claims {
 
 /// Why there is no token.
 #[derive(Debug, PartialEq, Eq)]
-pub enum NoToken {
+pub enum IssueError {
     /// Id or secret.
-    Wrong,
+    WrongCredentials,
     /// The secret is right, and over.
-    Expired,
+    SecretExpired,
 }
 
 impl App {
     /// A token for the principal with this id, or with this name behind `http://`.
-    pub fn issue_token(&self, client_id: &str, secret: &Secret, resource: &str) -> Result<TokenResponse, NoToken> {
+    pub fn issue_token(&self, client_id: &str, secret: &Secret, resource: &str) -> Result<TokenResponse, IssueError> {
         let snapshot = self.snapshot();
         let named = |record: &PrincipalRecord| client_id.strip_prefix("http://") == Some(record.name.as_str());
         let by_name = || snapshot.principals.iter().find(|(_, record)| named(record)).map(|(id, _)| id.as_str());
         let client_id = if client_id.starts_with("http://") { by_name().unwrap_or_default() } else { client_id };
-        if !installation::verify(&snapshot, client_id, secret) {
-            return Err(NoToken::Wrong);
+        if !installation::verify_secret(&snapshot, client_id, secret) {
+            return Err(IssueError::WrongCredentials);
         }
-        let record = snapshot.principals.get(client_id).ok_or(NoToken::Wrong)?;
+        let record = snapshot.principals.get(client_id).ok_or(IssueError::WrongCredentials)?;
         if !is_usable(record, self.now()) {
-            return Err(NoToken::Expired);
+            return Err(IssueError::SecretExpired);
         }
-        let cred = mark(record);
+        let cred = credential_version(record);
         let now = self.now().seconds();
         let claims = Claims {
             appid: client_id.to_owned(),
             tid: self.installation.tenant.to_string(),
             cred,
             iat: now,
-            exp: now + LIFETIME_S,
+            exp: now + TOKEN_LIFETIME_S,
         };
         Ok(TokenResponse {
             token_type: "Bearer".to_owned(),
-            expires_in: LIFETIME_S.to_string(),
+            expires_in: TOKEN_LIFETIME_S.to_string(),
             expires_on: claims.exp.to_string(),
             not_before: now.to_string(),
             resource: resource.to_owned(),
@@ -78,29 +78,37 @@ impl App {
     }
 
     /// Whom a token stands for; `None` when it is forged or expired, or what it was got with is no longer good.
-    pub fn caller_of(&self, token: &str) -> Option<Caller> {
+    pub fn authenticate(&self, token: &str) -> Option<Caller> {
         let claims = decode(&self.installation.token_key, token, self.now())?;
         let snapshot = self.snapshot();
         let record = snapshot.principals.get(&claims.appid)?;
-        let current = is_usable(record, self.now()) && mark(record) == claims.cred;
-        let by = format!("{}.{}", claims.appid, claims.cred);
-        current.then(|| Caller { id: claims.appid, by, until: claims.exp, assignments: record.assignments.clone() })
+        let current = is_usable(record, self.now()) && credential_version(record) == claims.cred;
+        let credential = format!("{}.{}", claims.appid, claims.cred);
+        current.then(|| Caller {
+            id: claims.appid,
+            credential,
+            expires_at: claims.exp,
+            assignments: record.assignments.clone(),
+        })
     }
 
     /// Is what was once marked so still good? Asked for links and for whatever is open.
-    pub fn stands(&self, by: &str) -> bool {
-        if let Some(node) = by.strip_prefix(NODE) {
-            return self.pass_stands(node);
+    pub fn is_credential_valid(&self, credential: &str) -> bool {
+        if let Some(node) = credential.strip_prefix(NODE_CREDENTIAL_PREFIX) {
+            return self.is_mount_token_valid(node);
         }
-        let Some((id, marked)) = by.rsplit_once('.') else { return false };
+        let Some((id, version)) = credential.rsplit_once('.') else { return false };
         let snapshot = self.snapshot();
-        snapshot.principals.get(id).is_some_and(|record| is_usable(record, self.now()) && mark(record) == marked)
+        snapshot
+            .principals
+            .get(id)
+            .is_some_and(|record| is_usable(record, self.now()) && credential_version(record) == version)
     }
 }
 
 /// Tells one password of a principal from the next, and what was got before a revocation from what came after. Says
 /// nothing about either.
-fn mark(record: &PrincipalRecord) -> String {
+fn credential_version(record: &PrincipalRecord) -> String {
     digest(&format!("{} {}", record.secret_digest, record.revocations))[..16].to_owned()
 }
 

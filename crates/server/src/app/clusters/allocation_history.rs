@@ -13,8 +13,8 @@ use crate::app::App;
 use crate::app::resources::lookup::find_cluster;
 
 /// As many lines of the history are read, and as many points told.
-const MOST_LINES: usize = 20_000;
-const MOST_POINTS: usize = 400;
+const MAX_HISTORY_LINES: usize = 20_000;
+const MAX_POINTS: usize = 400;
 
 /// What a line of the history changed in a cluster.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -37,7 +37,7 @@ impl App {
                 resource,
                 kind: Some(kind.to_owned()),
                 since: Some(since),
-                ..HistoryFilter::newest(MOST_LINES)
+                ..HistoryFilter::newest(MAX_HISTORY_LINES)
             };
             self.store.history(&filter).map_err(ApiError::from)
         };
@@ -113,7 +113,7 @@ fn points(changes: &[Change], (nodes, busy): (i32, i32), since: Timestamp) -> Ve
 
 /// Of points that lie together the last one is told, and the first of all.
 fn thinned(points: Vec<ClusterPoint>, since: Timestamp, until: Timestamp) -> Vec<ClusterPoint> {
-    let width = ((until.millis() - since.millis()) / MOST_POINTS as i64).max(1);
+    let width = ((until.millis() - since.millis()) / MAX_POINTS as i64).max(1);
     let slot = |point: &ClusterPoint| (point.time.millis() - since.millis()) / width;
     let mut kept: Vec<ClusterPoint> = Vec::new();
     for point in points {
@@ -151,6 +151,6 @@ mod tests {
     fn many_points_become_few_and_the_last_stays() {
         let many: Vec<_> = (0..10_000).map(|n| ClusterPoint { time: at(n), nodes: n as i32, busy: 0 }).collect();
         let few = thinned(many, at(0), at(10_000));
-        assert!(few.len() <= MOST_POINTS + 1 && few.last().is_some_and(|last| last.nodes == 9_999), "{}", few.len());
+        assert!(few.len() <= MAX_POINTS + 1 && few.last().is_some_and(|last| last.nodes == 9_999), "{}", few.len());
     }
 }

@@ -16,9 +16,9 @@ use corro_model::{ApiError, ClusterKey, Secret};
 use corro_store::seal::random;
 use corro_store::{ClusterRecord, OperationGoal, Space, State};
 
-use crate::app::resources::idempotent_put::{Put, differs, is_same};
+use crate::app::resources::idempotent_put::{Put, is_same_spec, put_conflict};
 use crate::app::resources::lookup::{
-    cluster_arguments, find_cluster, find_workspace, group_name, living_workspace, refuse_deleting,
+    cluster_cli_args, ensure_not_deleting, find_active_workspace, find_cluster, find_workspace, group_name,
 };
 use crate::app::resources::{operations, spec_secrets};
 use crate::app::{App, guid};
@@ -39,36 +39,36 @@ impl App {
         let password = body.properties.user_account_settings.password().cloned();
         let mut spec = body.properties;
         fill_cluster(&mut spec);
-        let bag = spec_secrets::take_from_cluster(&mut spec);
+        let bundle = spec_secrets::extract_cluster_secrets(&mut spec);
         let same_password = self.is_same_password(&group, &workspace, &name, password).await;
         let (app, now) = (self.clone(), self.now());
         let pool = u32::from_le_bytes(random::<4>()) % 900_000_000 + 100_000_000;
         let commit = self.store.commit(move |txn| {
-            let (workspace_key, workspace_record) = living_workspace(txn.state(), &group, &workspace)?;
+            let (workspace_key, workspace_record) = find_active_workspace(txn.state(), &group, &workspace)?;
             let key = workspace_key.cluster(&name);
             let volumes = spec.node_setup.as_ref().and_then(|setup| setup.mount_volumes.as_ref());
             let subnet = app.subnet_of(txn.state(), "properties.nodeSetup.mountVolumes", volumes)?;
             spec.subnet = spec.subnet.or(subnet);
             if let Some(old) = txn.get::<ClusterRecord>(&key) {
-                refuse_deleting(&old.provisioning, "cluster", &name)?;
+                ensure_not_deleting(&old.provisioning, "cluster", &name)?;
                 let guid = old.guid.clone();
                 app.name_setup_logs(txn.state(), &mut spec, &key, &name, &guid);
-                let old_bag = spec_secrets::Bag { admin: None, ..app.open_bag(old.secrets.as_ref())? };
-                let same = is_same(&spec, &old.spec) && old_bag == bag && same_password;
+                let old_bundle = spec_secrets::SecretBundle { admin: None, ..app.open_secrets(old.secrets.as_ref())? };
+                let same = is_same_spec(&spec, &old.spec) && old_bundle == bundle && same_password;
                 // A resize since then makes the request that once made it another one.
                 let resized = spec.scale_settings != old.spec.scale_settings;
                 if resized || (old.fingerprint != fingerprint && !same) {
-                    let place = cluster_arguments(txn.state(), &key, &old.name);
+                    let place = cluster_cli_args(txn.state(), &key, &old.name);
                     let way_out =
                         format!("change its size with 'corro batchai cluster resize {place} -t N', or delete it first");
-                    return Err(differs("cluster", &name, &spec, &old.spec, &way_out));
+                    return Err(put_conflict("cluster", &name, &spec, &old.spec, &way_out));
                 }
-                return Ok(Put::Unchanged(Box::new(app.cluster_answer(txn.state(), &key, &old))));
+                return Ok(Put::Unchanged(Box::new(app.cluster_response(txn.state(), &key, &old))));
             }
             app.config.quotas.check_cluster(txn.state(), &workspace_record.location, &key, &spec)?;
             let guid = guid();
             app.name_setup_logs(txn.state(), &mut spec, &key, &name, &guid);
-            let secrets = app.seal_bag(spec_secrets::Bag { admin, ..bag });
+            let secrets = app.seal_secrets(spec_secrets::SecretBundle { admin, ..bundle });
             let record = ClusterRecord {
                 name: name.clone(),
                 guid,
@@ -81,10 +81,10 @@ impl App {
                 allocation: AllocationState::Resizing,
                 allocation_since: now,
             };
-            app.warn_of_nodes(&record);
+            app.warn_about_node_size(&record);
             txn.put(key.clone(), record);
             let id = format!("{}${group}${workspace}${name}", app.installation.subscription);
-            let operation = operations::begin(&app, txn, OperationGoal::ClusterCreated(key), id, now);
+            let operation = operations::begin_operation(&app, txn, OperationGoal::ClusterCreated(key), id, now);
             Ok(Put::Begun { operation, location: workspace_record.location })
         });
         commit.await
@@ -104,9 +104,9 @@ impl App {
         let app = self.clone();
         let commit = self.store.commit_relief(move |txn| {
             let (key, mut record) = find_cluster(txn.state(), &group, &workspace, &name)?;
-            refuse_deleting(&record.provisioning, "cluster", &name)?;
+            ensure_not_deleting(&record.provisioning, "cluster", &name)?;
             if let Some(scale) = &scale {
-                if txn.space() == Space::Reserve && most_nodes(scale) > most_nodes(&record.spec.scale_settings) {
+                if txn.space() == Space::Reserve && max_nodes(scale) > max_nodes(&record.spec.scale_settings) {
                     return Err(ApiError::insufficient_storage());
                 }
                 let wanted = ClusterSpec { scale_settings: scale.clone(), ..record.spec.clone() };
@@ -114,9 +114,9 @@ impl App {
                 app.config.quotas.check_cores(txn.state(), &workspace.location, &key, &wanted)?;
                 record.spec.scale_settings = scale.clone();
                 txn.put(key.clone(), record.clone());
-                app.warn_of_resize(txn.state(), &key, &record);
+                app.warn_about_resize(txn.state(), &key, &record);
             }
-            Ok(app.cluster_answer(txn.state(), &key, &record))
+            Ok(app.cluster_response(txn.state(), &key, &record))
         });
         commit.await
     }
@@ -124,13 +124,13 @@ impl App {
     pub fn cluster(&self, group: &str, workspace: &str, name: &str) -> Result<Cluster, ApiError> {
         let snapshot = self.snapshot();
         let (key, record) = find_cluster(&snapshot, group, workspace, name)?;
-        Ok(self.cluster_answer(&snapshot, &key, &record))
+        Ok(self.cluster_response(&snapshot, &key, &record))
     }
 
     pub fn clusters(&self, group: &str, workspace: &str) -> Result<Vec<Cluster>, ApiError> {
         let snapshot = self.snapshot();
         let (key, _) = find_workspace(&snapshot, group, workspace)?;
-        Ok(snapshot.clusters_of(&key).map(|(key, record)| self.cluster_answer(&snapshot, key, record)).collect())
+        Ok(snapshot.clusters_of(&key).map(|(key, record)| self.cluster_response(&snapshot, key, record)).collect())
     }
 
     /// The operation's id and location, or `None` when there is nothing to delete.
@@ -147,13 +147,13 @@ impl App {
             let (_, workspace_record) = find_workspace(txn.state(), &group, &workspace)?;
             txn.update::<ClusterRecord>(&key, |c| c.provisioning.turn(ProvisioningState::Deleting, now));
             let id = format!("{subscription}${group}${workspace}${name}");
-            let operation = operations::begin(&app, txn, OperationGoal::ClusterGone(key), id, now);
+            let operation = operations::begin_operation(&app, txn, OperationGoal::ClusterGone(key), id, now);
             Ok(Some((operation, workspace_record.location)))
         });
         commit.await
     }
 
-    pub fn cluster_answer(&self, state: &State, key: &ClusterKey, record: &ClusterRecord) -> Cluster {
+    pub fn cluster_response(&self, state: &State, key: &ClusterKey, record: &ClusterRecord) -> Cluster {
         let counts = state.node_counts(key);
         let errors = state.nodes_of(key).filter_map(|(_, node)| match node.state() {
             NodeState::Unusable { error, .. } => Some(error.clone()),
@@ -170,7 +170,7 @@ impl App {
                     allocation_state_transition_time: record.allocation_since,
                     current_node_count: counts.total(),
                     node_state_counts: counts,
-                    errors: errors.chain(self.fleet.provisioning_issues.of_cluster(state, key)).collect(),
+                    errors: errors.chain(self.fleet.provisioning_issues.cluster_errors(state, key)).collect(),
                 },
                 spec: record.spec.clone(),
             },
@@ -181,7 +181,7 @@ impl App {
     async fn is_same_password(&self, group: &str, workspace: &str, name: &str, password: Option<Secret>) -> bool {
         let snapshot = self.snapshot();
         let Ok((_, old)) = find_cluster(&snapshot, group, workspace, name) else { return true };
-        let known = self.open_bag(old.secrets.as_ref()).ok().and_then(|bag| bag.admin);
+        let known = self.open_secrets(old.secrets.as_ref()).ok().and_then(|bundle| bundle.admin);
         match (known, password) {
             (Some(known), Some(password)) => {
                 tokio::task::spawn_blocking(move || known.accepts(password.expose())).await.unwrap_or(false)
@@ -221,12 +221,12 @@ impl App {
     }
 
     pub fn cluster_id(&self, state: &State, key: &ClusterKey, name: &str) -> String {
-        format!("{}/clusters/{name}", self.parent_id(state, &key.workspace()))
+        format!("{}/clusters/{name}", self.workspace_arm_id(state, &key.workspace()))
     }
 }
 
 /// The most nodes that a cluster may come to have.
-fn most_nodes(scale: &ScaleSettings) -> i32 {
+fn max_nodes(scale: &ScaleSettings) -> i32 {
     let manual = scale.manual.as_ref().map(|manual| manual.target_node_count);
     manual.max(scale.auto_scale.as_ref().map(|auto| auto.maximum_node_count)).unwrap_or(0)
 }

@@ -28,7 +28,7 @@ impl App {
         node: String,
         body: PreemptParameters,
     ) -> Result<NodeSummary, ApiError> {
-        let preemption = self.asked_preemption(&body)?;
+        let preemption = self.requested_preemption(&body)?;
         let app = self.clone();
         let commit = self.store.commit_relief(move |txn| {
             let (key, record) = find_cluster(txn.state(), &group, &workspace, &cluster)?;
@@ -55,7 +55,7 @@ impl App {
         commit.await
     }
 
-    fn asked_preemption(&self, body: &PreemptParameters) -> Result<Preemption, ApiError> {
+    fn requested_preemption(&self, body: &PreemptParameters) -> Result<Preemption, ApiError> {
         let usual = self.config.scheduling.preemption(PreemptionCause::Asked, self.now());
         let Some(seconds) = body.grace_seconds else { return Ok(usual) };
         let most = PreemptParameters::MOST_SECONDS;
@@ -70,7 +70,7 @@ impl App {
         let cluster = state.clusters.get(&node.cluster)?;
         let workspace = node.cluster.workspace();
         let job = match node.state() {
-            NodeState::Running { job, .. } => self.readable_name(state, job),
+            NodeState::Running { job, .. } => self.readable_job_name(state, job),
             _ => None,
         };
         Some(NodeSummary {
@@ -88,7 +88,7 @@ impl App {
     }
 
     /// A cluster may run jobs of workspaces that the caller knows nothing of.
-    fn readable_name(&self, state: &State, key: &JobKey) -> Option<String> {
+    fn readable_job_name(&self, state: &State, key: &JobKey) -> Option<String> {
         let known = self.request.caller.may(Right::Read, &scope_of_key(key.as_str()));
         let job = state.jobs.get(key).filter(|_| known)?;
         let experiment = state.experiments.get(&key.experiment())?;

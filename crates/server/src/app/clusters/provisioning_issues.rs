@@ -11,29 +11,33 @@ use corro_store::{NodeRecord, State};
 use crate::provider::Provider;
 
 #[derive(Clone, Default)]
-pub struct Missing {
-    said: Arc<Mutex<BTreeMap<NodeId, String>>>,
+pub struct ProvisioningIssues {
+    issues: Arc<Mutex<BTreeMap<NodeId, String>>>,
 }
 
-impl Missing {
+impl ProvisioningIssues {
     /// All that `provider` has to say of the nodes that wait for an agent.
-    pub fn tell<'a>(&self, waiting: impl Iterator<Item = (&'a NodeId, &'a Arc<NodeRecord>)>, provider: &dyn Provider) {
-        let said = waiting.filter_map(|(node, _)| Some((node.clone(), provider.says(node)?))).collect();
-        *self.lock() = said;
+    pub fn update<'a>(
+        &self,
+        waiting: impl Iterator<Item = (&'a NodeId, &'a Arc<NodeRecord>)>,
+        provider: &dyn Provider,
+    ) {
+        let issues = waiting.filter_map(|(node, _)| Some((node.clone(), provider.provisioning_issue(node)?))).collect();
+        *self.lock() = issues;
     }
 
     /// What is said of the nodes of a cluster, and of how many the same.
-    pub fn of_cluster(&self, state: &State, cluster: &ClusterKey) -> Vec<BatchAiError> {
-        let said = self.lock();
+    pub fn cluster_errors(&self, state: &State, cluster: &ClusterKey) -> Vec<BatchAiError> {
+        let issues = self.lock();
         let mut nodes: BTreeMap<&str, Vec<&NodeId>> = BTreeMap::new();
         for (node, _) in state.nodes_of(cluster) {
-            if let Some(said) = said.get(node) {
-                nodes.entry(said).or_default().push(node);
+            if let Some(issues) = issues.get(node) {
+                nodes.entry(issues).or_default().push(node);
             }
         }
-        let error = |(said, nodes): (&str, Vec<&NodeId>)| {
+        let error = |(issues, nodes): (&str, Vec<&NodeId>)| {
             let are = if nodes.len() == 1 { "node is" } else { "nodes are" };
-            let message = format!("{} {are} not there yet: {said}", nodes.len());
+            let message = format!("{} {are} not there yet: {issues}", nodes.len());
             nodes
                 .iter()
                 .fold(BatchAiError::new("NodesMissing", message), |error, node| error.with("Node", node.as_str()))
@@ -42,6 +46,6 @@ impl Missing {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<NodeId, String>> {
-        self.said.lock().expect("no one panics while holding what is said")
+        self.issues.lock().expect("no one panics while holding the issues")
     }
 }

@@ -38,9 +38,9 @@ impl Quotas {
         key: &ClusterKey,
         spec: &ClusterSpec,
     ) -> Result<(), ApiError> {
-        let in_use = in_region(state, location).count();
+        let in_use = clusters_in_region(state, location).count();
         if in_use >= self.clusters {
-            return Err(reached(
+            return Err(quota_exceeded(
                 "ClusterQuotaReached",
                 "Microsoft.BatchAI/clusters",
                 self.clusters as i64,
@@ -58,21 +58,21 @@ impl Quotas {
         key: &ClusterKey,
         spec: &ClusterSpec,
     ) -> Result<(), ApiError> {
-        let others = in_region(state, location).filter(|(other, _)| *other != key);
+        let others = clusters_in_region(state, location).filter(|(other, _)| *other != key);
         let same = others.filter(|(_, cluster)| cluster.spec.vm_priority == spec.vm_priority);
-        let in_use: i64 = same.map(|(_, cluster)| most_cores(&cluster.spec)).sum();
-        let most = self.cores_of(spec.vm_priority);
-        if in_use + most_cores(spec) > most {
+        let in_use: i64 = same.map(|(_, cluster)| max_cores(&cluster.spec)).sum();
+        let most = self.core_quota(spec.vm_priority);
+        if in_use + max_cores(spec) > most {
             let kind = match spec.vm_priority {
                 VmPriority::Dedicated => "vCPUs",
                 VmPriority::LowPriority => "low-priority vCPUs",
             };
-            return Err(reached("CoreQuotaReached", kind, most, in_use));
+            return Err(quota_exceeded("CoreQuotaReached", kind, most, in_use));
         }
         Ok(())
     }
 
-    fn cores_of(&self, priority: VmPriority) -> i64 {
+    fn core_quota(&self, priority: VmPriority) -> i64 {
         match priority {
             VmPriority::Dedicated => self.cores,
             VmPriority::LowPriority => self.low_priority_cores,
@@ -83,14 +83,14 @@ impl Quotas {
         let in_use = state.workspaces_of(group).count();
         if in_use >= self.workspaces {
             let kind = "Microsoft.BatchAI/workspaces";
-            return Err(reached("WorkspaceQuotaReached", kind, self.workspaces as i64, in_use as i64));
+            return Err(quota_exceeded("WorkspaceQuotaReached", kind, self.workspaces as i64, in_use as i64));
         }
         Ok(())
     }
 }
 
 /// The service's own words; the support here is whoever runs the server.
-fn reached(code: &str, kind: &str, most: i64, in_use: i64) -> ApiError {
+fn quota_exceeded(code: &str, kind: &str, most: i64, in_use: i64) -> ApiError {
     let message = format!(
         "Operation results in exceeding quota limits of {kind}. Maximum allowed: {most}, Current in use: {in_use}. Please contact support to increase the quota for resource type {kind}"
     );
@@ -98,7 +98,7 @@ fn reached(code: &str, kind: &str, most: i64, in_use: i64) -> ApiError {
 }
 
 /// The cores of the cluster at its largest.
-fn most_cores(spec: &ClusterSpec) -> i64 {
+fn max_cores(spec: &ClusterSpec) -> i64 {
     let scale = &spec.scale_settings;
     let manual = scale.manual.as_ref().map(|manual| manual.target_node_count);
     let most = manual.or(scale.auto_scale.as_ref().map(|auto| auto.maximum_node_count)).unwrap_or(0);
@@ -111,7 +111,7 @@ impl App {
     pub fn usages(&self, location: &str) -> Vec<Usage> {
         let snapshot = self.snapshot();
         let location = region(location);
-        let clusters: Vec<(&ClusterKey, &ClusterRecord)> = in_region(&snapshot, &location).collect();
+        let clusters: Vec<(&ClusterKey, &ClusterRecord)> = clusters_in_region(&snapshot, &location).collect();
         let mut n_nodes: HashMap<&ClusterKey, i32> = HashMap::new();
         for node in snapshot.nodes.values() {
             *n_nodes.entry(&node.cluster).or_default() += 1;
@@ -124,7 +124,7 @@ impl App {
         };
         let mut usages = vec![Usage::count("Clusters", clusters.len() as i32, self.config.quotas.clusters as i64)];
         for (priority, word) in [(VmPriority::Dedicated, "Dedicated"), (VmPriority::LowPriority, "LowPriority")] {
-            let (total, most) = (cores(priority, &|_| true), self.config.quotas.cores_of(priority));
+            let (total, most) = (cores(priority, &|_| true), self.config.quotas.core_quota(priority));
             usages.push(Usage::count(format!("Total Cluster {word} Regional vCPUs"), total, most));
             for family in FAMILIES {
                 let own = cores(priority, &|size| size.family() == Some(family));
@@ -135,7 +135,7 @@ impl App {
     }
 }
 
-fn in_region<'a>(
+fn clusters_in_region<'a>(
     state: &'a State,
     location: &'a str,
 ) -> impl Iterator<Item = (&'a ClusterKey, &'a ClusterRecord)> + 'a {

@@ -15,19 +15,19 @@ use crate::app::resources::lookup::{JobPath, find_cluster, find_job};
 
 /// Address and port of the door of each node that has one. In memory: an agent tells it again when it connects.
 #[derive(Clone, Default)]
-pub struct Doors(Arc<RwLock<HashMap<NodeId, LoginDoor>>>);
+pub struct SshEndpoints(Arc<RwLock<HashMap<NodeId, LoginDoor>>>);
 
-impl Doors {
+impl SshEndpoints {
     /// What the node's agent says now.
-    pub fn set(&self, node: &NodeId, door: Option<LoginDoor>) {
-        let mut doors = self.0.write().expect("no one panics while holding the doors");
-        match door {
-            Some(door) => doors.insert(node.clone(), door),
-            None => doors.remove(node),
+    pub fn set(&self, node: &NodeId, endpoint: Option<LoginDoor>) {
+        let mut endpoints = self.0.write().expect("no one panics while holding the doors");
+        match endpoint {
+            Some(endpoint) => endpoints.insert(node.clone(), endpoint),
+            None => endpoints.remove(node),
         };
     }
 
-    fn of(&self, node: &NodeId) -> Option<LoginDoor> {
+    fn get(&self, node: &NodeId) -> Option<LoginDoor> {
         self.0.read().expect("no one panics while holding the doors").get(node).cloned()
     }
 }
@@ -56,7 +56,7 @@ impl App {
 
     fn login(&self, state: &State, node: &NodeId) -> Option<RemoteLoginInformation> {
         state.nodes.get(node)?;
-        let LoginDoor { address: ip_address, port } = self.fleet.ssh_endpoints.of(node)?;
+        let LoginDoor { address: ip_address, port } = self.fleet.ssh_endpoints.get(node)?;
         Some(RemoteLoginInformation { node_id: node.clone(), ip_address, port })
     }
 }

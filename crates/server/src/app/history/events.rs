@@ -19,33 +19,33 @@ use crate::app::App;
 use crate::app::access::caller::{Caller, scope_of_key};
 
 /// Events that are remembered.
-const KEPT: usize = 16 * 1024;
+const BUFFER_CAPACITY: usize = 16 * 1024;
 /// What a reader is handed at once.
-const BATCH: usize = 256;
+const MAX_BATCH: usize = 256;
 
 /// Clones share everything.
 #[derive(Clone)]
-pub struct Feed(Arc<Inner>);
+pub struct EventLog(Arc<Inner>);
 
 struct Inner {
     /// Tells this start of the server from others.
-    mark: String,
-    kept: Mutex<Kept>,
+    epoch: String,
+    buffer: Mutex<RingBuffer>,
     /// The number of the last event; ends with the feed.
     last: Mutex<Option<watch::Sender<u64>>>,
-    heard: watch::Receiver<u64>,
+    last_seen: watch::Receiver<u64>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct RingBuffer {
     /// The number of the last one; they have no gaps.
     last: u64,
-    events: VecDeque<Arc<Told>>,
+    events: VecDeque<Arc<BufferedEvent>>,
     revision: u64,
 }
 
 /// An event and who may hear of it.
-struct Told {
+struct BufferedEvent {
     event: Event,
     scope: Scope,
     /// Written when somebody wants it first, for all.
@@ -53,36 +53,36 @@ struct Told {
 }
 
 /// One reader's place in the stream.
-pub struct Reader {
-    feed: Feed,
+pub struct EventReader {
+    stream: EventLog,
     app: App,
     caller: Arc<Caller>,
-    place: u64,
-    heard: watch::Receiver<u64>,
+    position: u64,
+    last_seen: watch::Receiver<u64>,
     /// Something that is to be told before all else.
-    first: Option<EventKind>,
+    pending_notice: Option<EventKind>,
 }
 
 /// Id and text of an event.
-pub type Line = (String, Arc<str>);
+pub type EventLine = (String, Arc<str>);
 
-impl Default for Feed {
+impl Default for EventLog {
     fn default() -> Self {
         let started = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_millis());
-        let (last, heard) = watch::channel(0);
-        let (kept, last) = (Mutex::default(), Mutex::new(Some(last)));
-        Self(Arc::new(Inner { mark: format!("{started:x}"), kept, last, heard }))
+        let (last, last_seen) = watch::channel(0);
+        let (buffer, last) = (Mutex::default(), Mutex::new(Some(last)));
+        Self(Arc::new(Inner { epoch: format!("{started:x}"), buffer, last, last_seen }))
     }
 }
 
-impl Feed {
+impl EventLog {
     /// Tells what is committed from this call on, until the server stops. Readers end then, too.
     pub fn watch(self, app: App, stop: watch::Receiver<bool>) -> impl Future<Output = ()> + Send {
         let touches = app.store.touches();
-        self.tell(app, touches, stop)
+        self.run(app, touches, stop)
     }
 
-    async fn tell(self, app: App, mut touches: broadcast::Receiver<Arc<Touched>>, mut stop: watch::Receiver<bool>) {
+    async fn run(self, app: App, mut touches: broadcast::Receiver<Arc<Touched>>, mut stop: watch::Receiver<bool>) {
         loop {
             let touched = tokio::select! {
                 touched = touches.recv() => touched,
@@ -92,7 +92,7 @@ impl Feed {
                 Ok(touched) => self.push(&touched, &app.installation.subscription),
                 Err(RecvError::Lagged(commits)) => {
                     tracing::warn!(commits, "the stream of events has a gap: the server has too much to do");
-                    self.forget(app.snapshot().revision);
+                    self.discard(app.snapshot().revision);
                 }
                 Err(RecvError::Closed) => break,
             }
@@ -102,97 +102,104 @@ impl Feed {
 
     fn push(&self, touched: &Touched, subscription: &str) {
         let last = {
-            let mut kept = self.kept();
+            let mut buffer = self.buffer();
             for (kind, key) in &touched.rows {
                 let Some((mut event, scope)) = event_of(touched, kind, key, subscription) else { continue };
-                kept.last += 1;
-                event.id = self.id(kept.last);
-                kept.events.push_back(Arc::new(Told { event, scope, line: OnceLock::new() }));
-                if kept.events.len() > KEPT {
-                    kept.events.pop_front();
+                buffer.last += 1;
+                event.id = self.id(buffer.last);
+                buffer.events.push_back(Arc::new(BufferedEvent { event, scope, line: OnceLock::new() }));
+                if buffer.events.len() > BUFFER_CAPACITY {
+                    buffer.events.pop_front();
                 }
             }
-            kept.revision = touched.after.revision;
-            kept.last
+            buffer.revision = touched.after.revision;
+            buffer.last
         };
-        self.ring(last);
+        self.notify(last);
     }
 
     /// What came before cannot be told whole any more.
-    fn forget(&self, revision: u64) {
+    fn discard(&self, revision: u64) {
         let last = {
-            let mut kept = self.kept();
-            kept.events.clear();
+            let mut buffer = self.buffer();
+            buffer.events.clear();
             // A number that nobody has heard: all who listen find that they have missed something.
-            kept.last += 1;
-            kept.revision = revision;
-            kept.last
+            buffer.last += 1;
+            buffer.revision = revision;
+            buffer.last
         };
-        self.ring(last);
+        self.notify(last);
     }
 
-    fn ring(&self, last: u64) {
+    fn notify(&self, last: u64) {
         if let Some(bell) = &*self.0.last.lock().expect("no one panics while holding the bell") {
             bell.send_replace(last);
         }
     }
 
     fn id(&self, number: u64) -> String {
-        format!("{}-{number}", self.0.mark)
+        format!("{}-{number}", self.0.epoch)
     }
 
     /// The number in one of our own ids.
-    fn number(&self, id: &str) -> Option<u64> {
-        let (mark, number) = id.split_once('-')?;
-        (mark == self.0.mark).then(|| number.parse().ok())?
+    fn sequence_of(&self, id: &str) -> Option<u64> {
+        let (epoch, number) = id.split_once('-')?;
+        (epoch == self.0.epoch).then(|| number.parse().ok())?
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.0.kept.lock().expect("no one panics while holding the events")
+    fn buffer(&self) -> MutexGuard<'_, RingBuffer> {
+        self.0.buffer.lock().expect("no one panics while holding the events")
     }
 }
 
 impl App {
     /// A reader on behalf of the caller, from the event `after` on; `0` is the oldest that is remembered, nothing is now.
-    pub fn listen(&self, after: Option<&str>) -> Reader {
-        let feed = self.telemetry.events.clone();
-        let (place, first) = {
-            let kept = feed.kept();
-            let oldest = kept.last - kept.events.len() as u64;
+    pub fn subscribe_events(&self, after: Option<&str>) -> EventReader {
+        let stream = self.telemetry.events.clone();
+        let (position, first) = {
+            let buffer = stream.buffer();
+            let oldest = buffer.last - buffer.events.len() as u64;
             match after {
-                None => (kept.last, EventKind::Start),
+                None => (buffer.last, EventKind::Start),
                 Some("0") => (oldest, EventKind::Start),
-                Some(id) => match feed.number(id).filter(|number| (oldest..=kept.last).contains(number)) {
+                Some(id) => match stream.sequence_of(id).filter(|number| (oldest..=buffer.last).contains(number)) {
                     Some(number) => (number, EventKind::Start),
-                    None => (kept.last, EventKind::Missed),
+                    None => (buffer.last, EventKind::Missed),
                 },
             }
         };
-        let heard = feed.0.heard.clone();
-        Reader { feed, app: self.clone(), caller: self.request.caller.clone(), place, heard, first: Some(first) }
+        let last_seen = stream.0.last_seen.clone();
+        EventReader {
+            stream,
+            app: self.clone(),
+            caller: self.request.caller.clone(),
+            position,
+            last_seen,
+            pending_notice: Some(first),
+        }
     }
 }
 
-impl Reader {
+impl EventReader {
     /// What there is to tell now; empty when that is nothing.
-    pub fn take(&mut self) -> Vec<Line> {
+    pub fn next_batch(&mut self) -> Vec<EventLine> {
         let caller = self.caller_now();
         let mut lines = Vec::new();
         let (found, revision) = {
-            let kept = self.feed.kept();
-            let oldest = kept.last - kept.events.len() as u64;
-            if self.place < oldest {
-                self.first = Some(EventKind::Missed);
-                self.place = kept.last;
+            let buffer = self.stream.buffer();
+            let oldest = buffer.last - buffer.events.len() as u64;
+            if self.position < oldest {
+                self.pending_notice = Some(EventKind::Missed);
+                self.position = buffer.last;
             }
-            let skipped = (self.place - oldest) as usize;
-            let found: Vec<Arc<Told>> = kept.events.iter().skip(skipped).take(BATCH).cloned().collect();
-            (found, kept.revision)
+            let skipped = (self.position - oldest) as usize;
+            let found: Vec<Arc<BufferedEvent>> = buffer.events.iter().skip(skipped).take(MAX_BATCH).cloned().collect();
+            (found, buffer.revision)
         };
-        if let Some(kind) = self.first.take() {
+        if let Some(kind) = self.pending_notice.take() {
             lines.push(self.notice(kind, revision));
         }
-        self.place += found.len() as u64;
+        self.position += found.len() as u64;
         let seen = found.iter().filter(|told| caller.may(Right::Read, &told.scope));
         lines.extend(seen.map(|told| (told.event.id.clone(), told.line().clone())));
         lines
@@ -200,13 +207,13 @@ impl Reader {
 
     /// Is there more than what was taken?
     pub fn is_behind(&self) -> bool {
-        self.place < self.feed.kept().last
+        self.position < self.stream.buffer().last
     }
 
     /// Waits until there may be more; `false` when the feed has ended.
     pub async fn wait(&mut self) -> bool {
-        let place = self.place;
-        self.heard.wait_for(|last| *last > place).await.is_ok()
+        let position = self.position;
+        self.last_seen.wait_for(|last| *last > position).await.is_ok()
     }
 
     /// With the roles that the caller has by now.
@@ -215,19 +222,19 @@ impl Reader {
         match snapshot.principals.get(&self.caller.id) {
             Some(record) => Caller { assignments: record.assignments.clone(), ..(*self.caller).clone() },
             // The server itself has no record.
-            None if self.caller.by.is_empty() => (*self.caller).clone(),
+            None if self.caller.credential.is_empty() => (*self.caller).clone(),
             None => Caller { assignments: Vec::new(), ..(*self.caller).clone() },
         }
     }
 
-    fn notice(&self, kind: EventKind, revision: u64) -> Line {
-        let (id, time) = (self.feed.id(self.place), Timestamp::from(SystemTime::now()));
+    fn notice(&self, kind: EventKind, revision: u64) -> EventLine {
+        let (id, time) = (self.stream.id(self.position), Timestamp::from(SystemTime::now()));
         let event = Event { id: id.clone(), revision, ..empty(kind, time) };
         (id, serde_json::to_string(&event).expect("events are plain data").into())
     }
 }
 
-impl Told {
+impl BufferedEvent {
     fn line(&self) -> &Arc<str> {
         self.line.get_or_init(|| serde_json::to_string(&self.event).expect("events are plain data").into())
     }
@@ -244,7 +251,7 @@ fn empty(kind: EventKind, time: Timestamp) -> Event {
 }
 
 /// What is worth telling of a record.
-struct Sketch {
+struct EventSummary {
     kind: EventKind,
     name: String,
     state: Option<String>,
@@ -255,54 +262,59 @@ struct Sketch {
 
 /// What is told of a row, and who may hear it; nothing of what only the server and owners see.
 fn event_of(touched: &Touched, kind: &str, key: &str, subscription: &str) -> Option<(Event, Scope)> {
-    let (change, sketch) = match kind {
-        GroupRecord::KIND => told(touched.records::<GroupRecord>(key), |group| {
+    let (change, summary) = match kind {
+        GroupRecord::KIND => diff_record(touched.records::<GroupRecord>(key), |group| {
             let state = if group.deleting { ProvisioningState::Deleting } else { ProvisioningState::Succeeded };
-            plain(EventKind::Group, key, &group.name, Some(provisioning(state)))
+            summary_of(EventKind::Group, key, &group.name, Some(provisioning(state)))
         }),
-        WorkspaceRecord::KIND => told(touched.records::<WorkspaceRecord>(key), |workspace| {
-            plain(
+        WorkspaceRecord::KIND => diff_record(touched.records::<WorkspaceRecord>(key), |workspace| {
+            summary_of(
                 EventKind::Workspace,
                 key,
                 &workspace.name,
                 Some(provisioning(workspace.provisioning.provisioning_state)),
             )
         }),
-        ExperimentRecord::KIND => told(touched.records::<ExperimentRecord>(key), |experiment| {
-            plain(
+        ExperimentRecord::KIND => diff_record(touched.records::<ExperimentRecord>(key), |experiment| {
+            summary_of(
                 EventKind::Experiment,
                 key,
                 &experiment.name,
                 Some(provisioning(experiment.provisioning.provisioning_state)),
             )
         }),
-        ClusterRecord::KIND => told(touched.records::<ClusterRecord>(key), |cluster| {
+        ClusterRecord::KIND => diff_record(touched.records::<ClusterRecord>(key), |cluster| {
             let state = match (cluster.provisioning.is_deleting(), cluster.allocation) {
                 (true, _) => "deleting",
                 (false, AllocationState::Steady) => "steady",
                 (false, AllocationState::Resizing) => "resizing",
             };
-            plain(EventKind::Cluster, key, &cluster.name, Some(state))
+            summary_of(EventKind::Cluster, key, &cluster.name, Some(state))
         }),
-        FileServerRecord::KIND => told(touched.records::<FileServerRecord>(key), |server| {
-            plain(EventKind::FileServer, key, &server.name, Some(provisioning(server.provisioning.provisioning_state)))
+        FileServerRecord::KIND => diff_record(touched.records::<FileServerRecord>(key), |server| {
+            summary_of(
+                EventKind::FileServer,
+                key,
+                &server.name,
+                Some(provisioning(server.provisioning.provisioning_state)),
+            )
         }),
-        NodeRecord::KIND => told(touched.records::<NodeRecord>(key), |node| {
+        NodeRecord::KIND => diff_record(touched.records::<NodeRecord>(key), |node| {
             let resource = format!("{}/{key}", node.cluster);
-            let own = plain(EventKind::Node, &resource, key, Some(node.state().name()));
-            Sketch { cluster: Some(node.cluster.to_string()), ..own }
+            let own = summary_of(EventKind::Node, &resource, key, Some(node.state().name()));
+            EventSummary { cluster: Some(node.cluster.to_string()), ..own }
         }),
-        JobRecord::KIND => told(touched.records::<JobRecord>(key), |job| {
-            let own = plain(EventKind::Job, key, &job.name, Some(job.state().name()));
-            Sketch { cluster: Some(job.cluster.to_string()), ..own }
+        JobRecord::KIND => diff_record(touched.records::<JobRecord>(key), |job| {
+            let own = summary_of(EventKind::Job, key, &job.name, Some(job.state().name()));
+            EventSummary { cluster: Some(job.cluster.to_string()), ..own }
         }),
-        AccountRecord::KIND => told(touched.records::<AccountRecord>(key), |account| {
+        AccountRecord::KIND => diff_record(touched.records::<AccountRecord>(key), |account| {
             let state = if account.deleting { ProvisioningState::Deleting } else { ProvisioningState::Succeeded };
-            plain(EventKind::Account, &format!("{}/{key}", account.group), key, Some(provisioning(state)))
+            summary_of(EventKind::Account, &format!("{}/{key}", account.group), key, Some(provisioning(state)))
         }),
         _ => None,
     }?;
-    let Sketch { kind, name, state, cluster, resource } = sketch;
+    let EventSummary { kind, name, state, cluster, resource } = summary;
     let scope = match kind {
         EventKind::Account => Scope::Group(resource.split('/').next().unwrap_or_default().to_owned()),
         _ => scope_of_key(&resource),
@@ -313,19 +325,19 @@ fn event_of(touched: &Touched, kind: &str, key: &str, subscription: &str) -> Opt
     Some((Event { change, resource, resource_id, name, state, cluster, revision, ..empty(kind, touched.time) }, scope))
 }
 
-fn plain(kind: EventKind, resource: &str, name: &str, state: Option<&str>) -> Sketch {
+fn summary_of(kind: EventKind, resource: &str, name: &str, state: Option<&str>) -> EventSummary {
     let (resource, name, state) = (resource.to_owned(), name.to_owned(), state.map(str::to_owned));
-    Sketch { kind, name, state, cluster: None, resource }
+    EventSummary { kind, name, state, cluster: None, resource }
 }
 
-fn told<R>(
+fn diff_record<R>(
     (before, after): (Option<Arc<R>>, Option<Arc<R>>),
-    sketch: impl FnOnce(&R) -> Sketch,
-) -> Option<(Change, Sketch)> {
+    summary: impl FnOnce(&R) -> EventSummary,
+) -> Option<(Change, EventSummary)> {
     match (&before, &after) {
-        (None, Some(new)) => Some((Change::Created, sketch(new))),
-        (Some(_), Some(new)) => Some((Change::Changed, sketch(new))),
-        (Some(old), None) => Some((Change::Deleted, sketch(old))),
+        (None, Some(new)) => Some((Change::Created, summary(new))),
+        (Some(_), Some(new)) => Some((Change::Changed, summary(new))),
+        (Some(old), None) => Some((Change::Deleted, summary(old))),
         // It came and went in one commit.
         (None, None) => None,
     }

@@ -8,12 +8,12 @@ use corro_model::ApiError;
 use corro_model::history::{HistoryEntry, HistoryFilter};
 use corro_model::rights::{Right, Role, Scope};
 
-use crate::app::access::caller::{Caller, Client};
+use crate::app::access::caller::{Caller, ClientProgram};
 use crate::app::{App, RequestContext};
 
 impl App {
     /// The same rules, applied on behalf of `caller`, who uses `client`: what is changed through it is noted as theirs.
-    pub fn acting_as(&self, caller: Caller, address: &str, client: Client) -> Self {
+    pub fn acting_as(&self, caller: Caller, address: &str, client: ClientProgram) -> Self {
         let store = self.store.acting_from(&caller.id, address);
         let request = RequestContext { caller: caller.into(), client, warnings: Default::default() };
         Self { store, request, ..self.clone() }

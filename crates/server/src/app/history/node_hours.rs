@@ -14,9 +14,9 @@ use crate::app::App;
 use crate::app::access::caller::{Caller, scope_of_key};
 
 /// Lines that are read at once; others may read between.
-const PAGE: usize = 10_000;
+const HISTORY_PAGE_SIZE: usize = 10_000;
 /// Whose a job is when that is forgotten.
-const UNKNOWN: &str = "unknown";
+const UNKNOWN_USER: &str = "unknown";
 
 #[derive(Clone, Copy)]
 pub struct Window {
@@ -25,10 +25,10 @@ pub struct Window {
 }
 
 /// The hours of every job, as lines of the history come in.
-pub struct Meter {
+pub struct NodeHourMeter {
     window: Window,
     jobs: HashMap<String, Job>,
-    spent: Vec<Spent>,
+    intervals: Vec<UsageInterval>,
     first: Option<Timestamp>,
 }
 
@@ -42,7 +42,7 @@ struct Job {
     number: u64,
 }
 
-struct Spent {
+struct UsageInterval {
     job: String,
     number: u64,
     user: String,
@@ -51,9 +51,9 @@ struct Spent {
     is_running: bool,
 }
 
-impl Meter {
+impl NodeHourMeter {
     pub fn new(window: Window) -> Self {
-        Self { window, jobs: HashMap::new(), spent: Vec::new(), first: None }
+        Self { window, jobs: HashMap::new(), intervals: Vec::new(), first: None }
     }
 
     /// The next line about a job, the oldest first.
@@ -71,7 +71,7 @@ impl Meter {
                 match known {
                     Some(job) => job.placed = placed,
                     None => {
-                        let (user, cluster, number) = (UNKNOWN.to_owned(), String::new(), line.number);
+                        let (user, cluster, number) = (UNKNOWN_USER.to_owned(), String::new(), line.number);
                         self.jobs.insert(line.resource.clone(), Job { user, cluster, placed, number });
                     }
                 }
@@ -79,7 +79,7 @@ impl Meter {
             ("job.requeued" | "job.succeeded" | "job.failed" | "job.deleted", Some(job)) => {
                 if let Some(placed) = job.placed.take() {
                     let job = job.clone();
-                    self.spend(&line.resource, &job, placed, line.time, false);
+                    self.add_interval(&line.resource, &job, placed, line.time, false);
                 }
                 if line.what == "job.deleted" {
                     self.jobs.remove(&line.resource);
@@ -89,44 +89,51 @@ impl Meter {
         }
     }
 
-    fn spend(&mut self, name: &str, job: &Job, (from, nodes): (Timestamp, u64), to: Timestamp, is_running: bool) {
+    fn add_interval(
+        &mut self,
+        name: &str,
+        job: &Job,
+        (from, nodes): (Timestamp, u64),
+        to: Timestamp,
+        is_running: bool,
+    ) {
         let from = from.max(self.window.since);
         let millis = to.min(self.window.until).millis() - from.millis();
         if millis > 0 {
             let (user, cluster, number) = (job.user.clone(), job.cluster.clone(), job.number);
             let node_millis = millis.saturating_mul(nodes as i64);
-            self.spent.push(Spent { job: name.to_owned(), number, user, cluster, node_millis, is_running });
+            self.intervals.push(UsageInterval { job: name.to_owned(), number, user, cluster, node_millis, is_running });
         }
     }
 
     /// What has nodes still goes on until `now`, also when the lines that say since when are forgotten.
-    pub fn finish(mut self, state: &State, now: Timestamp) -> Counted {
+    pub fn finish(mut self, state: &State, now: Timestamp) -> MeteredUsage {
         let active: HashMap<&str, _> = state.active_jobs().map(|(key, job)| (key.as_str(), job)).collect();
         let jobs = std::mem::take(&mut self.jobs);
         for (key, job) in &jobs {
             // One that ended after the window has nodes as far as the lines go.
             if let Some(placed) = job.placed {
-                self.spend(key, job, placed, now, active.contains_key(key.as_str()));
+                self.add_interval(key, job, placed, now, active.contains_key(key.as_str()));
             }
         }
         for (key, record) in active.into_iter().filter(|(key, _)| !jobs.contains_key(*key)) {
-            let (user, cluster) = (UNKNOWN.to_owned(), record.cluster.to_string());
+            let (user, cluster) = (UNKNOWN_USER.to_owned(), record.cluster.to_string());
             let started = record.state().started().unwrap_or(record.since());
             let placed = (started, record.state().nodes().len() as u64);
-            self.spend(key, &Job { user, cluster, placed: None, number: 0 }, placed, now, true);
+            self.add_interval(key, &Job { user, cluster, placed: None, number: 0 }, placed, now, true);
         }
-        Counted { window: self.window, spent: self.spent, first: self.first }
+        MeteredUsage { window: self.window, intervals: self.intervals, first: self.first }
     }
 }
 
 /// Every stretch of time for which a job had nodes.
-pub struct Counted {
+pub struct MeteredUsage {
     window: Window,
-    spent: Vec<Spent>,
+    intervals: Vec<UsageInterval>,
     first: Option<Timestamp>,
 }
 
-impl Counted {
+impl MeteredUsage {
     /// Summed up, of what the caller may read. `name` says what a user is called.
     pub fn report(&self, by: UsageBy, caller: &Caller, name: impl Fn(&str) -> String) -> UsageReport {
         struct Sum<'a> {
@@ -135,19 +142,21 @@ impl Counted {
             running: HashSet<&'a str>,
         }
         let mut sums: BTreeMap<&str, Sum<'_>> = BTreeMap::new();
-        for spent in self.spent.iter().filter(|spent| caller.may(Right::Read, &scope_of_key(&spent.job))) {
+        for intervals in
+            self.intervals.iter().filter(|intervals| caller.may(Right::Read, &scope_of_key(&intervals.job)))
+        {
             let key = match by {
-                UsageBy::User => &spent.user,
-                UsageBy::Cluster => &spent.cluster,
-                UsageBy::Job => &spent.job,
-                UsageBy::Experiment => spent.job.rsplit_once('/').map_or("", |(experiment, _)| experiment),
+                UsageBy::User => &intervals.user,
+                UsageBy::Cluster => &intervals.cluster,
+                UsageBy::Job => &intervals.job,
+                UsageBy::Experiment => intervals.job.rsplit_once('/').map_or("", |(experiment, _)| experiment),
             };
             let empty = || Sum { millis: 0, jobs: HashSet::new(), running: HashSet::new() };
             let sum = sums.entry(key).or_insert_with(empty);
-            sum.millis = sum.millis.saturating_add(spent.node_millis);
-            sum.jobs.insert((&spent.job, spent.number));
-            if spent.is_running {
-                sum.running.insert(&spent.job);
+            sum.millis = sum.millis.saturating_add(intervals.node_millis);
+            sum.jobs.insert((&intervals.job, intervals.number));
+            if intervals.is_running {
+                sum.running.insert(&intervals.job);
             }
         }
         let hours = |millis: i64| millis as f64 / 3_600_000.0;
@@ -172,16 +181,16 @@ impl App {
     pub async fn node_hours(&self, window: Window, now: Timestamp, by: UsageBy) -> Result<UsageReport, ApiError> {
         let (store, until) = (self.store.clone(), window.until);
         let count = move || {
-            let mut meter = Meter::new(window);
+            let mut meter = NodeHourMeter::new(window);
             let kind = Some("job".to_owned());
-            let mut filter = HistoryFilter { kind, after: Some(0), ..HistoryFilter::newest(PAGE) };
+            let mut filter = HistoryFilter { kind, after: Some(0), ..HistoryFilter::newest(HISTORY_PAGE_SIZE) };
             loop {
                 // Taken before the lines: what ends in between has its line.
                 let state = store.snapshot();
                 let lines = store.history(&filter)?;
                 lines.iter().filter(|line| line.time < until).for_each(|line| meter.read(line));
                 match lines.last() {
-                    Some(last) if lines.len() == PAGE => filter.after = Some(last.number),
+                    Some(last) if lines.len() == HISTORY_PAGE_SIZE => filter.after = Some(last.number),
                     _ => return Ok::<_, ApiError>(meter.finish(&state, now)),
                 }
             }
@@ -213,7 +222,7 @@ mod tests {
         now: u64,
         by: UsageBy,
     ) -> Vec<(String, f64, u64, u64)> {
-        let mut meter = Meter::new(Window { since: at(hours.0 * 3600), until: at(hours.1 * 3600) });
+        let mut meter = NodeHourMeter::new(Window { since: at(hours.0 * 3600), until: at(hours.1 * 3600) });
         lines.iter().for_each(|line| meter.read(line));
         let report = meter.finish(state, at(now * 60)).report(by, &Caller::server(), str::to_uppercase);
         let total: f64 = report.rows.iter().map(|row| row.node_hours).sum();

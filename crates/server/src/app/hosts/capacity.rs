@@ -8,43 +8,45 @@ use corro_model::{ClusterKey, NodeId, vm_size};
 use corro_store::{HostRecord, NodeRecord, State};
 
 /// Nodes that a host carries or is to carry. One that was lost takes nothing of it any more.
-pub fn nodes_on<'a>(state: &'a State, host: &'a str) -> impl Iterator<Item = (&'a NodeId, &'a Arc<NodeRecord>)> {
+pub fn nodes_on_host<'a>(state: &'a State, host: &'a str) -> impl Iterator<Item = (&'a NodeId, &'a Arc<NodeRecord>)> {
     let lost = |node: &NodeRecord| matches!(node.state(), NodeState::Unusable { lost: true, .. });
     state.nodes.iter().filter(move |(_, node)| node.host.as_deref() == Some(host) && !lost(node))
 }
 
 /// What a node of this record takes.
-pub fn need(state: &State, node: &NodeRecord) -> Option<Capacity> {
+pub fn node_demand(state: &State, node: &NodeRecord) -> Option<Capacity> {
     let cluster = state.clusters.get(&node.cluster)?;
     vm_size::find(&cluster.spec.vm_size).map(Capacity::of)
 }
 
 /// What no node has taken.
-pub fn free(state: &State, key: &str, record: &HostRecord) -> Capacity {
-    let taken = nodes_on(state, key).filter_map(|(_, node)| need(state, node));
+pub fn free_capacity(state: &State, key: &str, record: &HostRecord) -> Capacity {
+    let taken = nodes_on_host(state, key).filter_map(|(_, node)| node_demand(state, node));
     taken.fold(record.inventory.capacity(), |left, need| left.less(&need))
 }
 
 /// Does the host of this node let it take jobs?
-pub fn may_work(state: &State, node: &NodeId) -> bool {
+pub fn is_schedulable(state: &State, node: &NodeId) -> bool {
     let host = state.nodes.get(node).and_then(|node| state.hosts.get(node.host.as_ref()?));
     host.is_none_or(|host| !host.cordoned)
 }
 
 /// What hosts lack for the nodes of a cluster, where machines join as hosts: room, or leave to work.
-pub fn shortage(state: &State, cluster: &ClusterKey) -> Vec<String> {
+pub fn host_shortages(state: &State, cluster: &ClusterKey) -> Vec<String> {
     let mut lacks = Vec::new();
     if state.hosts.is_empty() {
         return lacks;
     }
-    let halted = state.nodes_of(cluster).filter(|(id, node)| *node.state() == NodeState::Idle && !may_work(state, id));
+    let halted =
+        state.nodes_of(cluster).filter(|(id, node)| *node.state() == NodeState::Idle && !is_schedulable(state, id));
     match halted.count() {
         0 => {}
         n => lacks.push(format!("{n} idle on a host that is cordoned")),
     }
     let homeless = |node: &NodeRecord| *node.state() == NodeState::Allocating && node.host.is_none();
     let Some((_, node)) = state.nodes_of(cluster).find(|(_, node)| homeless(node)) else { return lacks };
-    let (Some(need), Some(size)) = (need(state, node), state.clusters.get(cluster).map(|c| &c.spec.vm_size)) else {
+    let (Some(need), Some(size)) = (node_demand(state, node), state.clusters.get(cluster).map(|c| &c.spec.vm_size))
+    else {
         return lacks;
     };
     let mut large = state.hosts.iter().filter(|(_, host)| host.inventory.capacity().holds(&need)).peekable();
@@ -54,18 +56,18 @@ pub fn shortage(state: &State, cluster: &ClusterKey) -> Vec<String> {
             n => format!("none of the {n} joined hosts is"),
         };
         lacks.push(format!("{hosts} large enough for a node, which needs {need} ({size})"));
-    } else if !large.any(|(key, host)| !host.cordoned && free(state, key, host).holds(&need)) {
+    } else if !large.any(|(key, host)| !host.cordoned && free_capacity(state, key, host).holds(&need)) {
         lacks.push(format!("no host has the {need} left that a node needs ({size}); see 'corro host list'"));
     }
     lacks
 }
 
 /// Why none of the nodes that are waited for fits into what is left of a host, if none does.
-pub fn misfit(state: &State, free: &Capacity) -> Option<String> {
+pub fn too_small_note(state: &State, free: &Capacity) -> Option<String> {
     let waiting = state.nodes.values().filter(|node| *node.state() == NodeState::Allocating && node.host.is_none());
     let mut first = None;
     for node in waiting {
-        let need = need(state, node)?;
+        let need = node_demand(state, node)?;
         if free.holds(&need) {
             return None;
         }

@@ -15,14 +15,14 @@ const MAX_TOKENS: usize = 1000;
 
 impl App {
     pub async fn create_host_token(&self, body: HostTokenParameters) -> Result<HostTokenCreated, ApiError> {
-        let front = self.fleet.hosts.front().ok_or_else(no_hosts)?;
+        let endpoint = self.fleet.hosts.join_endpoint().ok_or_else(hosts_not_supported)?;
         let created = self.now();
         let expires = created.plus(lifetime(body.ttl_seconds)?);
         let server = match body.server {
             Some(url) => check_url(url)?,
-            None => front.url.clone(),
+            None => endpoint.url.clone(),
         };
-        let ca_fingerprint = front.ca_fingerprint.clone().filter(|_| server.starts_with("https://"));
+        let ca_fingerprint = endpoint.ca_fingerprint.clone().filter(|_| server.starts_with("https://"));
         let secret = Secret::new(hex(&random::<32>()));
         let record = HostTokenRecord { secret_digest: digest(secret.expose()), created, expires, hosts: 0 };
         let id = hex(&random::<4>());
@@ -65,7 +65,7 @@ impl App {
 }
 
 /// The token that somebody holds, if it is good now.
-pub fn find_token(state: &State, secret: &Secret, now: Timestamp) -> Result<String, ApiError> {
+pub fn find_join_token(state: &State, secret: &Secret, now: Timestamp) -> Result<String, ApiError> {
     let given = digest(secret.expose());
     match state.host_tokens.iter().find(|(_, record)| record.secret_digest == given) {
         Some((id, record)) if record.expires > now => Ok(id.clone()),
@@ -79,7 +79,7 @@ pub fn find_token(state: &State, secret: &Secret, now: Timestamp) -> Result<Stri
     }
 }
 
-fn no_hosts() -> ApiError {
+fn hosts_not_supported() -> ApiError {
     let message = "This server makes its nodes itself, so no machine can join it: machines join a 'corro server'";
     ApiError::conflict("HostsNotTaken", message)
 }

@@ -12,23 +12,23 @@ use corro_model::host::{Host, HostNode, HostState};
 use corro_model::{ApiError, NodeId, Timestamp};
 use corro_store::{Drain, HostRecord, NodeRecord, State, Txn};
 
-use self::capacity::{free, misfit, nodes_on};
+use self::capacity::{free_capacity, nodes_on_host, too_small_note};
 use crate::app::App;
 
 /// What is known of hosts beside their records; shared by all clones.
 #[derive(Clone, Default)]
-pub struct Hosts(Arc<Mutex<Known>>);
+pub struct Hosts(Arc<Mutex<Registry>>);
 
 #[derive(Default)]
-struct Known {
-    front: Option<Front>,
+struct Registry {
+    join_endpoint: Option<JoinEndpoint>,
     /// When each was last heard since this server started.
-    heard: HashMap<String, (Instant, Timestamp)>,
+    heartbeats: HashMap<String, (Instant, Timestamp)>,
 }
 
 /// How machines reach this server, and whose certificate they believe then.
 #[derive(Clone, Debug)]
-pub struct Front {
+pub struct JoinEndpoint {
     pub url: String,
     pub ca_fingerprint: Option<String>,
 }
@@ -38,32 +38,32 @@ pub const SILENT_AFTER: Duration = Duration::from_secs(10);
 
 impl Hosts {
     /// From now on machines may join.
-    pub fn welcome(&self, front: Front) {
-        self.lock().front = Some(front);
+    pub fn enable_join(&self, join_endpoint: JoinEndpoint) {
+        self.lock().join_endpoint = Some(join_endpoint);
     }
 
     /// `None` where machines cannot join.
-    pub fn front(&self) -> Option<Front> {
-        self.lock().front.clone()
+    pub fn join_endpoint(&self) -> Option<JoinEndpoint> {
+        self.lock().join_endpoint.clone()
     }
 
-    pub fn hear(&self, host: &str, now: Timestamp) {
-        self.lock().heard.insert(host.to_owned(), (Instant::now(), now));
+    pub fn record_heartbeat(&self, host: &str, now: Timestamp) {
+        self.lock().heartbeats.insert(host.to_owned(), (Instant::now(), now));
     }
 
-    pub fn forget(&self, host: &str) {
-        self.lock().heard.remove(host);
+    pub fn remove(&self, host: &str) {
+        self.lock().heartbeats.remove(host);
     }
 
-    pub fn is_heard(&self, host: &str) -> bool {
-        self.lock().heard.get(host).is_some_and(|(at, _)| at.elapsed() < SILENT_AFTER)
+    pub fn is_alive(&self, host: &str) -> bool {
+        self.lock().heartbeats.get(host).is_some_and(|(at, _)| at.elapsed() < SILENT_AFTER)
     }
 
-    fn last_heard(&self, host: &str) -> Option<Timestamp> {
-        self.lock().heard.get(host).map(|(_, at)| *at)
+    fn last_heartbeat(&self, host: &str) -> Option<Timestamp> {
+        self.lock().heartbeats.get(host).map(|(_, at)| *at)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, Registry> {
         self.0.lock().expect("no one panics while holding the hosts")
     }
 }
@@ -72,13 +72,13 @@ impl App {
     /// In the order of their names.
     pub fn list_hosts(&self) -> Vec<Host> {
         let snapshot = self.snapshot();
-        snapshot.hosts.iter().map(|(key, record)| self.host_answer(&snapshot, key, record)).collect()
+        snapshot.hosts.iter().map(|(key, record)| self.host_response(&snapshot, key, record)).collect()
     }
 
     pub fn host(&self, name: &str) -> Result<Host, ApiError> {
         let snapshot = self.snapshot();
-        let (key, record) = find(&snapshot, name)?;
-        Ok(self.host_answer(&snapshot, &key, &record))
+        let (key, record) = find_host(&snapshot, name)?;
+        Ok(self.host_response(&snapshot, &key, &record))
     }
 
     pub async fn cordon_host(&self, name: String, cordoned: bool) -> Result<Host, ApiError> {
@@ -110,8 +110,8 @@ impl App {
     pub async fn remove_host(&self, name: String, now: bool) -> Result<bool, ApiError> {
         let app = self.clone();
         let commit = self.store.commit_relief(move |txn| {
-            let Ok((key, record)) = find(txn.state(), &name) else { return Ok(false) };
-            let carried = nodes_on(txn.state(), &key).count();
+            let Ok((key, record)) = find_host(txn.state(), &name) else { return Ok(false) };
+            let carried = nodes_on_host(txn.state(), &key).count();
             if carried > 0 && !now && !record.removing {
                 let message = format!(
                     "The host {} carries {carried} of the nodes of clusters: drain it first ('corro host drain {}'), or remove it with --now, which sends their jobs back to the queue",
@@ -121,7 +121,7 @@ impl App {
             }
             if carried == 0 {
                 txn.remove::<HostRecord>(&key);
-                app.fleet.hosts.forget(&key);
+                app.fleet.hosts.remove(&key);
             } else {
                 txn.update::<HostRecord>(&key, |record| {
                     (record.cordoned, record.draining, record.removing) = (true, Some(Drain::Now), true);
@@ -139,15 +139,15 @@ impl App {
     ) -> Result<Host, ApiError> {
         let app = self.clone();
         let commit = self.store.commit(move |txn: &mut Txn| {
-            let (key, mut record) = find(txn.state(), &name)?;
+            let (key, mut record) = find_host(txn.state(), &name)?;
             change(&mut record)?;
             txn.put(key.clone(), record.clone());
-            Ok::<_, ApiError>(app.host_answer(txn.state(), &key, &record))
+            Ok::<_, ApiError>(app.host_response(txn.state(), &key, &record))
         });
         commit.await
     }
 
-    fn host_answer(&self, state: &State, key: &str, record: &HostRecord) -> Host {
+    fn host_response(&self, state: &State, key: &str, record: &HostRecord) -> Host {
         let node = |(id, node): (&NodeId, &Arc<NodeRecord>)| {
             let cluster = state.clusters.get(&node.cluster);
             HostNode {
@@ -157,8 +157,8 @@ impl App {
                 state: node.state().name().to_owned(),
             }
         };
-        let nodes: Vec<HostNode> = nodes_on(state, key).map(node).collect();
-        let heard = self.fleet.hosts.is_heard(key);
+        let nodes: Vec<HostNode> = nodes_on_host(state, key).map(node).collect();
+        let heard = self.fleet.hosts.is_alive(key);
         let host_state = match () {
             () if record.removing => HostState::Removing,
             () if !heard => HostState::Silent,
@@ -167,27 +167,27 @@ impl App {
             () if record.cordoned => HostState::Cordoned,
             () => HostState::Ready,
         };
-        let free = free(state, key, record);
-        let note = (host_state == HostState::Ready && nodes.is_empty()).then(|| misfit(state, &free)).flatten();
+        let free = free_capacity(state, key, record);
+        let note = (host_state == HostState::Ready && nodes.is_empty()).then(|| too_small_note(state, &free)).flatten();
         Host {
             name: record.name.clone(),
             state: host_state,
             inventory: record.inventory.clone(),
             free,
             joined: record.joined,
-            last_heard: self.fleet.hosts.last_heard(key).unwrap_or(record.heard),
+            last_heard: self.fleet.hosts.last_heartbeat(key).unwrap_or(record.heard),
             nodes,
             note,
         }
     }
 }
 
-pub fn key_of(name: &str) -> String {
+pub fn host_key(name: &str) -> String {
     name.to_ascii_lowercase()
 }
 
-fn find(state: &State, name: &str) -> Result<(String, HostRecord), ApiError> {
-    let key = key_of(name);
+fn find_host(state: &State, name: &str) -> Result<(String, HostRecord), ApiError> {
+    let key = host_key(name);
     match state.hosts.get(&key) {
         Some(record) => Ok((key, HostRecord::clone(record))),
         None => {

@@ -16,54 +16,54 @@ use crate::app::jobs::output_files::output_tree;
 use crate::app::resources::lookup::{JobPath, find_job};
 
 /// More than any job has steps, but for one that was preempted for weeks.
-const MOST_STEPS: usize = 200;
+const MAX_STEPS: usize = 200;
 /// Steps of a training may be long; whoever waits for longer than this is said to hang.
-const STUCK_MS: u64 = 10_000;
+const STALL_THRESHOLD_MS: u64 = 10_000;
 /// A job that has written nothing for so long is said to be silent.
-const SILENT: Duration = Duration::from_secs(10);
+const SILENCE_THRESHOLD: Duration = Duration::from_secs(10);
 /// Logs that are looked at.
-const MOST_LOGS: usize = 1000;
+const MAX_LOG_FILES: usize = 1000;
 
 impl App {
-    pub async fn job_why(&self, path: &JobPath) -> Result<Explanation, ApiError> {
+    pub async fn job_explanation(&self, path: &JobPath) -> Result<Explanation, ApiError> {
         let job = self.job(path)?;
         let snapshot = self.snapshot();
         let (_, record) = find_job(&snapshot, path)?;
         let names =
             JobNames { group: &path.group, workspace: &path.workspace, experiment: &path.experiment, job: &path.job };
-        let mut said = explain(&job, names, record.state().nodes(), self.now());
+        let mut explanation = explain(&job, names, record.state().nodes(), self.now());
         // Its ranks may hang, which only its nodes know.
-        if let ExecutionState::Running = said.state
+        if let ExecutionState::Running = explanation.state
             && let Ok(found) = self.job_processes(path, false).await
-            && let Some(awaited) = stuck(found.nodes.iter().flat_map(|node| &node.processes), STUCK_MS)
+            && let Some(awaited) = stuck(found.nodes.iter().flat_map(|node| &node.processes), STALL_THRESHOLD_MS)
         {
-            said.sentences.push(explain::stuck(&awaited, &found.nodes));
+            explanation.sentences.push(explain::stuck(&awaited, &found.nodes));
         }
-        if let ExecutionState::Running = said.state {
+        if let ExecutionState::Running = explanation.state {
             let (app, path) = (self.clone(), path.clone());
-            let silent = tokio::task::spawn_blocking(move || app.silent_for(&path)).await.ok().flatten();
-            said.sentences.extend(silent.filter(|silent| *silent >= SILENT).map(explain::silent));
+            let silent = tokio::task::spawn_blocking(move || app.time_since_last_output(&path)).await.ok().flatten();
+            explanation.sentences.extend(silent.filter(|silent| *silent >= SILENCE_THRESHOLD).map(explain::silent));
         }
-        if said.state == ExecutionState::Queued {
-            let missing = self.fleet.provisioning_issues.of_cluster(&snapshot, &record.cluster);
-            said.sentences.extend(missing.into_iter().map(|error| error.message + "."));
+        if explanation.state == ExecutionState::Queued {
+            let missing = self.fleet.provisioning_issues.cluster_errors(&snapshot, &record.cluster);
+            explanation.sentences.extend(missing.into_iter().map(|error| error.message + "."));
         }
         let resource = [names.group, names.workspace, names.experiment, names.job].join("/").to_lowercase();
         let (kind, since) = (Some("job".to_owned()), Some(job.properties.provisioning.creation_time));
-        let filter = HistoryFilter { resource: Some(resource), kind, since, ..HistoryFilter::newest(MOST_STEPS) };
+        let filter = HistoryFilter { resource: Some(resource), kind, since, ..HistoryFilter::newest(MAX_STEPS) };
         let entries = self.read_history(filter).await?;
-        said.steps = entries.into_iter().rev().map(step).collect();
-        Ok(said)
+        explanation.steps = entries.into_iter().rev().map(step).collect();
+        Ok(explanation)
     }
 }
 
 impl App {
     /// How long ago the logs of a job's processes have last changed, where they lie on a share. Blocking: reads a directory.
-    fn silent_for(&self, path: &JobPath) -> Option<Duration> {
+    fn time_since_last_output(&self, path: &JobPath) -> Option<Duration> {
         let snapshot = self.snapshot();
         let (_, job) = find_job(&snapshot, path).ok()?;
         let tree = output_tree(&snapshot, &job, STDOUTERR)?;
-        let page = PageRequest { prefix: "std", from: "", limit: MOST_LOGS, described: false };
+        let page = PageRequest { prefix: "std", from: "", limit: MAX_LOG_FILES, described: false };
         let listed = self.open_tree(&tree).ok()?.list_page(&SharePath::parse(&tree.inside).ok()?, page).ok()?;
         let last = listed.entries.iter().map(corro_shares::Entry::modified).max()?;
         SystemTime::now().duration_since(last).ok()

@@ -10,23 +10,24 @@ use std::time::Duration;
 use corro_model::Timestamp;
 
 /// An end is held back for no longer.
-const PATIENCE: Duration = Duration::from_secs(3);
+const MAX_DELAY: Duration = Duration::from_secs(3);
 /// Whoever has not looked for so long before the end does not follow any more.
-const FOLLOWING: Duration = Duration::from_secs(5);
+const FOLLOWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// The end is noted with the time at which its pass began; a look shortly after that may have missed the last bytes.
-const MARGIN: Duration = Duration::from_millis(250);
+const END_TIME_MARGIN: Duration = Duration::from_millis(250);
 const MAX_FOLLOWERS: usize = 1000;
 
 /// Whether the end of a job is not shown yet to a client that stops there, given when each of its followers looked last.
-fn is_held_back(ended: Timestamp, looks: impl IntoIterator<Item = Timestamp>, now: Timestamp) -> bool {
-    let is_fresh = now >= ended && now.since(ended) < PATIENCE;
-    let missed_it = |look: Timestamp| look.plus(FOLLOWING) >= ended && look <= ended.plus(MARGIN);
-    is_fresh && looks.into_iter().any(missed_it)
+fn is_end_delayed(ended: Timestamp, reads: impl IntoIterator<Item = Timestamp>, now: Timestamp) -> bool {
+    let is_fresh = now >= ended && now.since(ended) < MAX_DELAY;
+    let missed_it =
+        |read_at: Timestamp| read_at.plus(FOLLOWER_TIMEOUT) >= ended && read_at <= ended.plus(END_TIME_MARGIN);
+    is_fresh && reads.into_iter().any(missed_it)
 }
 
 /// Cheap to clone; clones share everything.
 #[derive(Clone, Default)]
-pub struct Followers(Arc<Mutex<HashMap<Follower, Timestamp>>>);
+pub struct LogFollowers(Arc<Mutex<HashMap<Follower, Timestamp>>>);
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Follower {
@@ -35,27 +36,27 @@ struct Follower {
     path: String,
 }
 
-impl Followers {
+impl LogFollowers {
     /// Somebody begins to read what is new in a file.
-    pub fn reads(&self, reader: &str, address: &str, path: &str, now: Timestamp) {
+    pub fn record_read(&self, reader: &str, address: &str, path: &str, now: Timestamp) {
         let mut followers = self.lock();
         // Whoever looked for the file has found it.
         followers.retain(|follower, _| follower.reader != address || !is_inside(path, &follower.path));
         let reader = format!("{reader} {address}");
-        note(&mut followers, Follower { reader, path: path.to_owned() }, now);
+        record(&mut followers, Follower { reader, path: path.to_owned() }, now);
     }
 
     /// Somebody looks which files there are in the directory `segment` of a job.
-    pub fn lists(&self, address: &str, segment: &str, now: Timestamp) {
+    pub fn record_listing(&self, address: &str, segment: &str, now: Timestamp) {
         let follower = Follower { reader: address.to_owned(), path: segment.to_owned() };
-        note(&mut self.lock(), follower, now);
+        record(&mut self.lock(), follower, now);
     }
 
     /// Whether the end of the job that writes to `segment` is kept from clients that stop there.
-    pub fn hold_back(&self, segment: &str, ended: Timestamp, now: Timestamp) -> bool {
+    pub fn delay_terminal_state(&self, segment: &str, ended: Timestamp, now: Timestamp) -> bool {
         let followers = self.lock();
         let mine = followers.iter().filter(|(follower, _)| is_inside(&follower.path, segment));
-        is_held_back(ended, mine.map(|(_, look)| *look), now)
+        is_end_delayed(ended, mine.map(|(_, read_at)| *read_at), now)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Follower, Timestamp>> {
@@ -63,9 +64,9 @@ impl Followers {
     }
 }
 
-fn note(followers: &mut HashMap<Follower, Timestamp>, follower: Follower, now: Timestamp) {
+fn record(followers: &mut HashMap<Follower, Timestamp>, follower: Follower, now: Timestamp) {
     if followers.len() >= MAX_FOLLOWERS {
-        followers.retain(|_, look| look.plus(FOLLOWING + PATIENCE) >= now);
+        followers.retain(|_, read_at| read_at.plus(FOLLOWER_TIMEOUT + MAX_DELAY) >= now);
     }
     // With that many at once, those that come last do without.
     if followers.len() < MAX_FOLLOWERS || followers.contains_key(&follower) {
@@ -90,9 +91,9 @@ mod tests {
 
     #[test]
     fn an_end_is_held_back_until_every_follower_has_looked_again() {
-        let check = |looks: &[i64], now: i64, expected: bool| {
-            let found = is_held_back(at(0), looks.iter().map(|look| at(*look)), at(now));
-            assert_eq!(found, expected, "looks {looks:?}, asked at {now}");
+        let check = |reads: &[i64], now: i64, expected: bool| {
+            let found = is_end_delayed(at(0), reads.iter().map(|read_at| at(*read_at)), at(now));
+            assert_eq!(found, expected, "reads {reads:?}, asked at {now}");
         };
         check(&[], 10, false);
         check(&[-10], 10, true);
@@ -111,33 +112,33 @@ mod tests {
 
     #[test]
     fn followers_belong_to_the_job_that_wrote_the_file() {
-        let followers = Followers::default();
+        let followers = LogFollowers::default();
         let log = "logs/sub/group/jobs/one/guid/stdouterr/stdout.txt";
-        followers.reads("link:1", "10.0.0.1", log, at(-10));
-        assert!(followers.hold_back("sub/group/jobs/one/guid", at(0), at(10)));
-        assert!(!followers.hold_back("sub/group/jobs/one/gui", at(0), at(10)));
-        assert!(!followers.hold_back("sub/group/jobs/two/guid", at(0), at(10)));
-        followers.reads("link:1", "10.0.0.1", log, at(900));
-        assert!(!followers.hold_back("sub/group/jobs/one/guid", at(0), at(1_000)));
+        followers.record_read("link:1", "10.0.0.1", log, at(-10));
+        assert!(followers.delay_terminal_state("sub/group/jobs/one/guid", at(0), at(10)));
+        assert!(!followers.delay_terminal_state("sub/group/jobs/one/gui", at(0), at(10)));
+        assert!(!followers.delay_terminal_state("sub/group/jobs/two/guid", at(0), at(10)));
+        followers.record_read("link:1", "10.0.0.1", log, at(900));
+        assert!(!followers.delay_terminal_state("sub/group/jobs/one/guid", at(0), at(1_000)));
     }
 
     #[test]
     fn whoever_looks_for_a_file_follows_until_it_is_read() {
-        let (followers, segment) = (Followers::default(), "sub/jobs/one/guid");
-        followers.lists("10.0.0.1", segment, at(-10));
-        assert!(followers.hold_back(segment, at(0), at(10)));
-        followers.reads("link:1", "10.0.0.1", "sub/jobs/one/guid/stdouterr/stdout.txt", at(900));
-        assert!(!followers.hold_back(segment, at(0), at(1_000)));
+        let (followers, segment) = (LogFollowers::default(), "sub/jobs/one/guid");
+        followers.record_listing("10.0.0.1", segment, at(-10));
+        assert!(followers.delay_terminal_state(segment, at(0), at(10)));
+        followers.record_read("link:1", "10.0.0.1", "sub/jobs/one/guid/stdouterr/stdout.txt", at(900));
+        assert!(!followers.delay_terminal_state(segment, at(0), at(1_000)));
     }
 
     #[test]
     fn only_so_many_are_remembered_and_old_ones_go_first() {
-        let followers = Followers::default();
+        let followers = LogFollowers::default();
         for number in 0..2 * MAX_FOLLOWERS {
-            followers.lists("10.0.0.1", &format!("job{number}"), at(0));
+            followers.record_listing("10.0.0.1", &format!("job{number}"), at(0));
         }
         assert_eq!(followers.lock().len(), MAX_FOLLOWERS);
-        followers.lists("10.0.0.1", "another", at(60_000));
+        followers.record_listing("10.0.0.1", "another", at(60_000));
         assert_eq!(followers.lock().len(), 1);
     }
 }

@@ -20,15 +20,15 @@ use corro_model::validate::{check_job, unsupported};
 use corro_model::{ApiError, ExperimentKey, GroupKey, JobKey, Timestamp};
 use corro_store::{JobRecord, NewJob, OperationGoal, State};
 
-use crate::app::access::caller::Client;
-use crate::app::jobs::queue_status::{Standing, Waits};
+use crate::app::access::caller::ClientProgram;
+use crate::app::jobs::queue_status::{QueueStatus, QueueStatuses};
 use crate::app::resources::deletion::{mark_job_deleting, terminate_job};
-use crate::app::resources::idempotent_put::{Put, differs, is_same};
+use crate::app::resources::idempotent_put::{Put, is_same_spec, put_conflict};
 use crate::app::resources::lookup::{
-    JobPath, find_cluster, find_experiment, find_job, find_workspace, group_name, refuse_deleting,
+    JobPath, ensure_not_deleting, find_cluster, find_experiment, find_job, find_workspace, group_name,
 };
 use crate::app::resources::{operations, spec_secrets};
-use crate::app::{App, guid, succeeded};
+use crate::app::{App, guid, provisioning_succeeded};
 
 impl App {
     pub async fn create_job(&self, path: JobPath, body: JobCreateParameters) -> Result<Put<Job>, ApiError> {
@@ -37,33 +37,33 @@ impl App {
         let fingerprint = self.fingerprint(&body);
         let mut spec = body.properties;
         fill_job(&mut spec);
-        let hopeless = unsupported(&spec);
-        let bag = spec_secrets::take_from_job(&mut spec);
-        self.warn_of_container(&spec).await;
+        let unsupported_error = unsupported(&spec);
+        let bundle = spec_secrets::extract_job_secrets(&mut spec);
+        self.warn_about_containers(&spec).await;
         let (app, now) = (self.clone(), self.now());
         let commit = self.store.commit(move |txn| {
             let (experiment_key, experiment) =
                 find_experiment(txn.state(), &path.group, &path.workspace, &path.experiment)?;
-            refuse_deleting(&experiment.provisioning, "experiment", &path.experiment)?;
+            ensure_not_deleting(&experiment.provisioning, "experiment", &path.experiment)?;
             let (_, workspace) = find_workspace(txn.state(), &path.group, &path.workspace)?;
             let key = path.key();
             if let Some(old) = txn.get::<JobRecord>(&key) {
-                refuse_deleting(&old.provisioning, "job", &path.job)?;
+                ensure_not_deleting(&old.provisioning, "job", &path.job)?;
                 // Its cluster may be gone by now; the id is written in the server's way when it is not.
                 if let Ok((_, cluster_id)) = app.cluster_of(txn.state(), &spec) {
                     spec.cluster = Some(ResourceId { id: cluster_id });
                 }
-                let same = is_same(&spec, &old.spec) && app.open_bag(old.secrets.as_ref())? == bag;
+                let same = is_same_spec(&spec, &old.spec) && app.open_secrets(old.secrets.as_ref())? == bundle;
                 if old.fingerprint != fingerprint && !same {
                     let way_out = "choose another name or delete it first";
-                    return Err(differs("job", &path.job, &spec, &old.spec, way_out));
+                    return Err(put_conflict("job", &path.job, &spec, &old.spec, way_out));
                 }
-                return Ok(Put::Unchanged(Box::new(app.job_answer(txn.state(), &key, &old, now))));
+                return Ok(Put::Unchanged(Box::new(app.job_response(txn.state(), &key, &old, now))));
             }
             let (cluster, cluster_id) = app.cluster_of(txn.state(), &spec)?;
             spec.cluster = Some(ResourceId { id: cluster_id });
             app.subnet_of(txn.state(), "properties.mountVolumes", spec.mount_volumes.as_ref())?;
-            let secrets = app.seal_bag(bag);
+            let secrets = app.seal_secrets(bundle);
             let guid = guid();
             let segment = format!(
                 "{}/{}/workspaces/{}/experiments/{}/jobs/{}/{guid}",
@@ -74,18 +74,18 @@ impl App {
                 path.job,
             );
             let sequence = txn.next_sequence();
-            let provisioning = succeeded(now);
+            let provisioning = provisioning_succeeded(now);
             let name = path.job.clone();
             #[rustfmt::skip]
             let job = NewJob { name, guid, sequence, cluster, spec, secrets, fingerprint, segment, provisioning };
             txn.put(key.clone(), JobRecord::queued(job, now));
-            if let Some(error) = hopeless {
+            if let Some(error) = unsupported_error {
                 // Accepted, as the service did, and at its end: it would only keep nodes from others.
                 let event = JobEvent::Failed { exit_code: None, errors: vec![error], at: now };
                 txn.job_event(&key, event, now).map_err(|refused| internal(&refused))?;
             }
             let operation =
-                operations::begin(&app, txn, OperationGoal::JobCreated(key), app.job_resource_id(&path), now);
+                operations::begin_operation(&app, txn, OperationGoal::JobCreated(key), app.job_resource_id(&path), now);
             Ok(Put::Begun { operation, location: workspace.location })
         });
         commit.await
@@ -94,7 +94,7 @@ impl App {
     pub fn job(&self, path: &JobPath) -> Result<Job, ApiError> {
         let snapshot = self.snapshot();
         let (key, record) = find_job(&snapshot, path)?;
-        Ok(self.job_answer(&snapshot, &key, &record, self.now()))
+        Ok(self.job_response(&snapshot, &key, &record, self.now()))
     }
 
     /// As many jobs as `limit` from the name `first` on, and the name of the one after them.
@@ -108,7 +108,7 @@ impl App {
         let (key, _) = find_experiment(&snapshot, group, workspace, experiment)?;
         let mut rest = snapshot.jobs_from(&key, first);
         let page: Vec<_> = rest.by_ref().take(limit).collect();
-        let jobs = self.job_answers(&snapshot, &key, &page, self.now());
+        let jobs = self.job_responses(&snapshot, &key, &page, self.now());
         Ok((jobs, rest.next().map(|(_, job)| job.name.clone())))
     }
 
@@ -123,7 +123,10 @@ impl App {
             terminate_job(txn, &key, now);
             let (_, workspace) = find_workspace(txn.state(), &path.group, &path.workspace)?;
             let id = app.job_resource_id(&path);
-            Ok(Some((operations::begin(&app, txn, OperationGoal::JobEnded(key), id, now), workspace.location)))
+            Ok(Some((
+                operations::begin_operation(&app, txn, OperationGoal::JobEnded(key), id, now),
+                workspace.location,
+            )))
         });
         commit.await
     }
@@ -136,19 +139,19 @@ impl App {
             mark_job_deleting(txn, &key, now);
             let (_, workspace) = find_workspace(txn.state(), &path.group, &path.workspace)?;
             let id = app.job_resource_id(&path);
-            Ok(Some((operations::begin(&app, txn, OperationGoal::JobGone(key), id, now), workspace.location)))
+            Ok(Some((operations::begin_operation(&app, txn, OperationGoal::JobGone(key), id, now), workspace.location)))
         });
         commit.await
     }
 
-    fn job_answer(&self, state: &State, key: &JobKey, record: &JobRecord, now: Timestamp) -> Job {
-        let answers = self.job_answers(state, &key.experiment(), &[(key, record)], now);
+    fn job_response(&self, state: &State, key: &JobKey, record: &JobRecord, now: Timestamp) -> Job {
+        let answers = self.job_responses(state, &key.experiment(), &[(key, record)], now);
         answers.into_iter().next().expect("as many answers as jobs")
     }
 
     /// The answers for jobs of one experiment. What they have in common is looked up once, and so is the queue of each
     /// cluster, however many of the jobs wait in it.
-    fn job_answers(
+    fn job_responses(
         &self,
         state: &State,
         experiment: &ExperimentKey,
@@ -157,7 +160,7 @@ impl App {
     ) -> Vec<Job> {
         let name = state.experiments.get(experiment).map_or_else(|| experiment.to_string(), |e| e.name.clone());
         let (id, name) = (self.experiment_id(state, experiment, &name), Arc::from(name));
-        let mut waits = Waits::of(
+        let mut waits = QueueStatuses::compute(
             state,
             &self.fleet.expected_ends,
             &self.request.caller,
@@ -166,8 +169,8 @@ impl App {
             jobs.iter().copied(),
         );
         let answer = |(key, record): &(&JobKey, &JobRecord)| {
-            let mut job = job_answer(&id, &name, record, waits.take(key));
-            if self.is_end_held_back(record, now) {
+            let mut job = job_response(&id, &name, record, waits.remove(key));
+            if self.is_end_delayed(record, now) {
                 show_as_running(&mut job.properties.status);
             }
             job
@@ -176,9 +179,9 @@ impl App {
     }
 
     /// Whether this caller's client would stop here and miss what others wrote last.
-    fn is_end_held_back(&self, record: &JobRecord, now: Timestamp) -> bool {
-        let may_wait = matches!(self.request.client, Client::Retired(_)) && record.state().is_terminal();
-        may_wait && self.telemetry.log_followers.hold_back(&record.segment, record.since(), now)
+    fn is_end_delayed(&self, record: &JobRecord, now: Timestamp) -> bool {
+        let may_wait = matches!(self.request.client, ClientProgram::Azure(_)) && record.state().is_terminal();
+        may_wait && self.telemetry.log_followers.delay_terminal_state(&record.segment, record.since(), now)
     }
 
     /// The cluster a job asks for; it may be in another workspace or group.
@@ -192,11 +195,11 @@ impl App {
             return Err(ApiError::invalid(field, format!("'{id}' is not the id of a cluster")));
         };
         self.own_subscription(field, named.subscription)?;
-        self.may_use(field, &named, "clusters")?;
+        self.authorize_linked_resource(field, &named, "clusters")?;
         let InWorkspace { group, workspace, name, .. } = named;
         let (key, record) =
             find_cluster(state, group, workspace, name).map_err(|_| ApiError::cluster_not_found(name).about(field))?;
-        refuse_deleting(&record.provisioning, "cluster", name)?;
+        ensure_not_deleting(&record.provisioning, "cluster", name)?;
         let id = self.cluster_id(state, &key, &record.name);
         Ok((key, id))
     }
@@ -207,8 +210,8 @@ impl App {
     }
 }
 
-fn job_answer(experiment_id: &str, experiment_name: &Arc<str>, record: &JobRecord, wait: Option<Standing>) -> Job {
-    let (waiting_for, waiting) = wait.map_or((None, None), |wait| (wait.why, Some(wait.standing)));
+fn job_response(experiment_id: &str, experiment_name: &Arc<str>, record: &JobRecord, wait: Option<QueueStatus>) -> Job {
+    let (waiting_for, waiting) = wait.map_or((None, None), |wait| (wait.reason, Some(wait.waiting)));
     Job {
         id: format!("{experiment_id}/jobs/{}", record.name),
         name: record.name.clone(),

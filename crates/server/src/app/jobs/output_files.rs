@@ -9,7 +9,7 @@ use corro_store::{JobRecord, State};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::app::App;
-use crate::app::access::caller::Client;
+use crate::app::access::caller::ClientProgram;
 use crate::app::resources::lookup::{JobPath, find_job};
 
 /// What a caller may say about a listing.
@@ -24,7 +24,7 @@ pub struct Listing {
     pub from: String,
 }
 
-const KEPT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
+const UNESCAPED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
 
 impl App {
     /// Blocking: reads a directory. A directory that is not there yet is an empty list. Also gives the name the next
@@ -37,8 +37,8 @@ impl App {
     ) -> Result<(Vec<OutputFile>, Option<String>), ApiError> {
         let snapshot = self.snapshot();
         let (_, job) = find_job(&snapshot, path)?;
-        if let Client::Retired(address) = &self.request.client {
-            self.telemetry.log_followers.lists(address, &job.segment, self.now());
+        if let ClientProgram::Azure(address) = &self.request.client {
+            self.telemetry.log_followers.record_listing(address, &job.segment, self.now());
         }
         let id = listing.output_directory_id.as_str();
         let tree = output_tree(&snapshot, &job, id).ok_or_else(|| {
@@ -46,7 +46,7 @@ impl App {
             ApiError::new(400, "OutputDirectoryNotOnMountRoot", message).about("outputdirectoryid")
         })?;
         let (account, share_name) = (tree.account, tree.name);
-        let text = clean(&format!("{}/{}", tree.inside, listing.directory));
+        let text = normalize(&format!("{}/{}", tree.inside, listing.directory));
         let directory = SharePath::parse(&text).map_err(|error| {
             ApiError::invalid("directory", format!("'{}' cannot be listed: {error}", listing.directory))
         })?;
@@ -75,10 +75,16 @@ impl App {
             };
             let resource = if tree.is_container { sas::Resource::Blob } else { sas::Resource::File };
             // Whoever asked stands behind the link: it ends with what they logged in with.
-            let query =
-                sas::link_query(resource, "rl", &key, (account, share_name, &path), expires, &self.request.caller.by)
-                    .map_err(|error| ApiError::invalid("linkexpiryinminutes", error.to_string()))?;
-            let url = format!("{base_url}/{account}/{share_name}/{}?{query}", utf8_percent_encode(&path, &KEPT));
+            let query = sas::link_query(
+                resource,
+                "rl",
+                &key,
+                (account, share_name, &path),
+                expires,
+                &self.request.caller.credential,
+            )
+            .map_err(|error| ApiError::invalid("linkexpiryinminutes", error.to_string()))?;
+            let url = format!("{base_url}/{account}/{share_name}/{}?{query}", utf8_percent_encode(&path, &UNESCAPED));
             let modified = Timestamp::from(entry.modified()).seconds() * 1000;
             Ok(OutputFile {
                 name: entry.name.clone(),
@@ -98,7 +104,7 @@ impl App {
 }
 
 impl App {
-    pub fn open_tree(&self, tree: &Tree) -> Result<Share, ShareError> {
+    pub fn open_tree(&self, tree: &OutputTree) -> Result<Share, ShareError> {
         match tree.is_container {
             true => self.storage.shares.container(tree.account, tree.name),
             false => self.storage.shares.share(tree.account, tree.name),
@@ -107,7 +113,7 @@ impl App {
 }
 
 /// The share or container that a path lies on.
-pub struct Tree<'a> {
+pub struct OutputTree<'a> {
     account: &'a str,
     name: &'a str,
     pub inside: String,
@@ -115,7 +121,7 @@ pub struct Tree<'a> {
 }
 
 /// Where the output directory `id` of a job lies; `None` when it has no such directory, or has it on a node's own disk.
-pub fn output_tree<'a>(snapshot: &'a State, job: &'a JobRecord, id: &str) -> Option<Tree<'a>> {
+pub fn output_tree<'a>(snapshot: &'a State, job: &'a JobRecord, id: &str) -> Option<OutputTree<'a>> {
     let (prefix, below) = if id == STDOUTERR {
         (job.spec.std_out_err_path_prefix.as_str(), format!("{}/stdouterr", job.segment))
     } else {
@@ -126,16 +132,20 @@ pub fn output_tree<'a>(snapshot: &'a State, job: &'a JobRecord, id: &str) -> Opt
     let cluster = snapshot.clusters.get(&job.cluster);
     let volumes = cluster.and_then(|cluster| cluster.spec.node_setup.as_ref()?.mount_volumes.as_ref());
     let tree = find_tree(prefix, volumes, job.spec.mount_volumes.as_ref())?;
-    Some(Tree { inside: clean(&format!("{}/{below}", tree.inside)), ..tree })
+    Some(OutputTree { inside: normalize(&format!("{}/{below}", tree.inside)), ..tree })
 }
 
-fn find_tree<'a>(path: &str, cluster: Option<&'a MountVolumes>, job: Option<&'a MountVolumes>) -> Option<Tree<'a>> {
+fn find_tree<'a>(
+    path: &str,
+    cluster: Option<&'a MountVolumes>,
+    job: Option<&'a MountVolumes>,
+) -> Option<OutputTree<'a>> {
     if let Some(found) = find_share(path, cluster, job) {
         let (account, name) = found.share.account().zip(found.share.share_name())?;
-        return Some(Tree { account, name, inside: found.inside, is_container: false });
+        return Some(OutputTree { account, name, inside: found.inside, is_container: false });
     }
     let (container, inside) = find_container(path, cluster, job)?;
-    Some(Tree {
+    Some(OutputTree {
         account: container.account_name.as_deref()?,
         name: &container.container_name,
         inside,
@@ -144,7 +154,7 @@ fn find_tree<'a>(path: &str, cluster: Option<&'a MountVolumes>, job: Option<&'a 
 }
 
 /// Drops empty and `.` components; `..` stays and is refused by the path type.
-fn clean(path: &str) -> String {
+fn normalize(path: &str) -> String {
     path.split('/').filter(|part| !part.is_empty() && *part != ".").collect::<Vec<_>>().join("/")
 }
 

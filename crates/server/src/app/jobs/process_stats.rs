@@ -16,93 +16,93 @@ use crate::app::App;
 use crate::app::resources::lookup::{JobPath, find_job};
 
 /// Agents take about a fifth of a second to measure.
-const PATIENCE: Duration = Duration::from_secs(3);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Questions to one node that it has not been sent.
-const MOST_ASKED: usize = 4;
+const MAX_PENDING_MESSAGES: usize = 4;
 
 /// The lines to agents that can be asked, and what they last said.
 #[derive(Clone, Default)]
-pub struct Figures(Arc<Inner>);
+pub struct ProcessStats(Arc<Inner>);
 
 #[derive(Default)]
 struct Inner {
-    nodes: Mutex<HashMap<NodeId, Line>>,
+    nodes: Mutex<HashMap<NodeId, AgentChannel>>,
     /// Rung when an agent has answered.
-    told: Notify,
+    replied: Notify,
 }
 
-struct Line {
-    ask: mpsc::Sender<ToNode>,
-    told: Option<(Instant, TaskFigures)>,
+struct AgentChannel {
+    outgoing: mpsc::Sender<ToNode>,
+    reply: Option<(Instant, TaskFigures)>,
 }
 
-impl Figures {
+impl ProcessStats {
     /// A node is connected: whoever serves it hears what it is to be asked.
     pub fn attach(&self, node: &NodeId) -> (mpsc::Sender<ToNode>, mpsc::Receiver<ToNode>) {
-        let (ask, asked) = mpsc::channel(MOST_ASKED);
-        self.lock().insert(node.clone(), Line { ask: ask.clone(), told: None });
-        (ask, asked)
+        let (outgoing, messages) = mpsc::channel(MAX_PENDING_MESSAGES);
+        self.lock().insert(node.clone(), AgentChannel { outgoing: outgoing.clone(), reply: None });
+        (outgoing, messages)
     }
 
     /// The connection with this line has ended; a newer one may have taken its place.
-    pub fn detach(&self, node: &NodeId, ask: &mpsc::Sender<ToNode>) {
+    pub fn detach(&self, node: &NodeId, outgoing: &mpsc::Sender<ToNode>) {
         let mut nodes = self.lock();
-        if nodes.get(node).is_some_and(|line| line.ask.same_channel(ask)) {
+        if nodes.get(node).is_some_and(|channel| channel.outgoing.same_channel(outgoing)) {
             nodes.remove(node);
         }
     }
 
-    pub fn told(&self, node: &NodeId, figures: TaskFigures) {
-        if let Some(line) = self.lock().get_mut(node) {
-            line.told = Some((Instant::now(), figures));
+    pub fn record(&self, node: &NodeId, stats: TaskFigures) {
+        if let Some(channel) = self.lock().get_mut(node) {
+            channel.reply = Some((Instant::now(), stats));
         }
-        self.0.told.notify_waiters();
+        self.0.replied.notify_waiters();
     }
 
     /// Tells a node something once, if it is there. One that has that much to do already does not hear it.
-    pub fn tell(&self, node: &NodeId, message: ToNode) {
-        if let Some(line) = self.lock().get(node) {
-            let _ = line.ask.try_send(message);
+    pub fn send(&self, node: &NodeId, message: ToNode) {
+        if let Some(channel) = self.lock().get(node) {
+            let _ = channel.outgoing.try_send(message);
         }
     }
 
     /// How many nodes can be asked.
-    pub fn connected(&self) -> usize {
+    pub fn n_connected(&self) -> usize {
         self.lock().len()
     }
 
     /// What each node says now; `None` for one that is not there or does not answer in time.
-    async fn ask(&self, nodes: &[NodeId]) -> Vec<Option<TaskFigures>> {
-        let asked = Instant::now();
-        nodes.iter().for_each(|node| self.tell(node, ToNode::Look));
-        let all_told = async {
+    async fn query(&self, nodes: &[NodeId]) -> Vec<Option<TaskFigures>> {
+        let sent = Instant::now();
+        nodes.iter().for_each(|node| self.send(node, ToNode::Look));
+        let all_replied = async {
             loop {
-                let told = self.0.told.notified();
-                tokio::pin!(told);
+                let replied = self.0.replied.notified();
+                tokio::pin!(replied);
                 // From here on nothing is missed.
-                told.as_mut().enable();
+                replied.as_mut().enable();
                 let missing = |node: &&NodeId| match self.lock().get(*node) {
-                    Some(line) => line.told.as_ref().is_none_or(|(at, _)| *at < asked),
+                    Some(channel) => channel.reply.as_ref().is_none_or(|(at, _)| *at < sent),
                     None => false,
                 };
                 if !nodes.iter().any(|node| missing(&node)) {
                     return;
                 }
-                told.await;
+                replied.await;
             }
         };
         // Whoever has not answered by then is said not to have.
-        let _ = timeout(PATIENCE, all_told).await;
+        let _ = timeout(REPLY_TIMEOUT, all_replied).await;
         let known = self.lock();
         let fresh = |node: &NodeId| {
-            let (at, figures) = known.get(node)?.told.as_ref()?;
-            (*at >= asked).then(|| figures.clone())
+            let (at, stats) = known.get(node)?.reply.as_ref()?;
+            (*at >= sent).then(|| stats.clone())
         };
         nodes.iter().map(fresh).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<NodeId, Line>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<NodeId, AgentChannel>> {
         self.0.nodes.lock().expect("no one panics while holding the lines")
     }
 }
@@ -120,18 +120,18 @@ impl App {
             );
             return Err(ApiError::conflict("JobNotRunning", message));
         }
-        let told = self.fleet.process_stats.ask(&nodes).await;
-        let nodes = nodes.into_iter().zip(told).map(|(node_id, told)| NodeProcesses {
+        let replies = self.fleet.process_stats.query(&nodes).await;
+        let nodes = nodes.into_iter().zip(replies).map(|(node_id, reply)| NodeProcesses {
             node_id,
-            answered: told.is_some(),
-            processes: told
-                .filter(|figures| figures.attempt.as_ref() == Some(&attempt))
+            answered: reply.is_some(),
+            processes: reply
+                .filter(|stats| stats.attempt.as_ref() == Some(&attempt))
                 .map_or_else(Vec::new, |f| f.processes),
         });
         let nodes: Vec<NodeProcesses> = nodes.collect();
         let engines = nodes.iter().flat_map(|node| &node.processes).flat_map(|process| &process.engines);
         let straggler = straggler(engines);
-        let timeline = self.fleet.timelines.of(&attempt).map(|timeline| timeline.started);
+        let timeline = self.fleet.timelines.get(&attempt).map(|timeline| timeline.started);
         Ok(JobProcesses { attempt: attempt.number, nodes, straggler, timeline })
     }
 }

@@ -15,23 +15,23 @@ use corro_sched::{Basis, ClusterView, NodeStanding, Outlook, Room, RunTimes, Tar
 use corro_store::{ClusterRecord, JobRecord, State, Timeline};
 
 use crate::app::access::caller::{Caller, scope_of_key};
-use crate::app::hosts::capacity::shortage;
+use crate::app::hosts::capacity::host_shortages;
 use crate::app::jobs::expected_ends::ExpectedEnds;
-use crate::app::resources::lookup::cluster_arguments;
+use crate::app::resources::lookup::cluster_cli_args;
 use crate::scheduler_view::{self, RECENT_RUNS, SchedulingConfig};
 
 /// How the queued ones of some jobs stand.
-pub struct Waits<'a>(HashMap<&'a JobKey, Standing>);
+pub struct QueueStatuses<'a>(HashMap<&'a JobKey, QueueStatus>);
 
-pub struct Standing {
+pub struct QueueStatus {
     /// `None` when it is about to start. Without times, so that it stays the same while nothing happens.
-    pub why: Option<String>,
-    pub standing: Waiting,
+    pub reason: Option<String>,
+    pub waiting: Waiting,
 }
 
-impl<'a> Waits<'a> {
+impl<'a> QueueStatuses<'a> {
     /// What `caller` may know of them: jobs that it may not read come first too, but are not named.
-    pub fn of(
+    pub fn compute(
         state: &State,
         expected_ends: &ExpectedEnds,
         caller: &Caller,
@@ -49,37 +49,37 @@ impl<'a> Waits<'a> {
             let view = scheduler_view::cluster_view(state, key, cluster, clock);
             let mut scaling = plan_scale(&view, now, &rules.policy);
             if scaling.allocate > 0 {
-                let granted = granted(state, key, rules, clock);
+                let granted = granted_nodes(state, key, rules, clock);
                 scaling.short = scaling.allocate.saturating_sub(granted);
                 scaling.allocate -= scaling.short;
             }
             let found = outlooks(&view, &scaling, now, &rules.policy, &history, &wanted);
-            let place = cluster_arguments(state, key, &cluster.name);
-            let words = Words {
+            let cluster_args = cluster_cli_args(state, key, &cluster.name);
+            let wording = Wording {
                 state,
                 caller,
                 cluster,
                 rules,
-                place,
+                cluster_args,
                 view: &view,
                 scaling: &scaling,
                 history: &history,
                 clock,
             };
-            let standing = |key: &'a JobKey| Some((key, words.standing(key, found.get(key)?)));
-            waits.0.extend(wanted.iter().copied().filter_map(standing));
+            let status = |key: &'a JobKey| Some((key, wording.status(key, found.get(key)?)));
+            waits.0.extend(wanted.iter().copied().filter_map(status));
         }
         waits
     }
 
     /// How a job stands, for the one answer that says so; `None` when it does not wait.
-    pub fn take(&mut self, job: &JobKey) -> Option<Standing> {
+    pub fn remove(&mut self, job: &JobKey) -> Option<QueueStatus> {
         self.0.remove(job)
     }
 }
 
 /// How many of the nodes that the cluster wishes for there is room for, beside all others.
-fn granted(state: &State, key: &ClusterKey, rules: &SchedulingConfig, clock: &Timeline) -> usize {
+fn granted_nodes(state: &State, key: &ClusterKey, rules: &SchedulingConfig, clock: &Timeline) -> usize {
     let now = clock.now();
     let all = scheduler_view::view(state, clock, Room { cores: rules.cores, machines_join: false });
     let mut scalings: Vec<_> = all.clusters.iter().map(|cluster| plan_scale(cluster, now, &rules.policy)).collect();
@@ -113,48 +113,48 @@ impl RunTimes for History<'_> {
     }
 }
 
-struct Words<'a> {
+struct Wording<'a> {
     state: &'a State,
     caller: &'a Caller,
     cluster: &'a ClusterRecord,
     rules: &'a SchedulingConfig,
     /// The arguments that name the cluster in a command line.
-    place: String,
+    cluster_args: String,
     view: &'a ClusterView<'a>,
     scaling: &'a Scaling<'a>,
     history: &'a History<'a>,
     clock: &'a Timeline,
 }
 
-impl Words<'_> {
-    fn standing(&self, job: &JobKey, outlook: &Outlook) -> Standing {
+impl Wording<'_> {
+    fn status(&self, job: &JobKey, outlook: &Outlook) -> QueueStatus {
         let resize_to = outlook.unblock.iter().find_map(|way| match way {
             Unblock::Resize { to } | Unblock::RaiseMaximum { to } => i32::try_from(*to).ok(),
             _ => None,
         });
-        let standing = Waiting {
+        let waiting = Waiting {
             reason: reason(outlook.wait),
             position: i32::try_from(outlook.position).unwrap_or(i32::MAX),
             nodes_needed: i32::try_from(outlook.needs).unwrap_or(i32::MAX),
             estimated_start: outlook.estimate.map(|estimate| estimate.start),
             estimate_basis: outlook.estimate.map(|estimate| basis(estimate.basis)),
-            unblocked_by: outlook.unblock.iter().filter_map(|way| self.way(job, way)).collect(),
+            unblocked_by: outlook.unblock.iter().filter_map(|way| self.unblock_text(job, way)).collect(),
             resize_to,
         };
-        Standing { why: outlook.wait.map(|wait| self.why(job, wait, outlook)), standing }
+        QueueStatus { reason: outlook.wait.map(|wait| self.wait_reason(job, wait, outlook)), waiting }
     }
 
-    fn why(&self, job: &JobKey, wait: Wait, outlook: &Outlook) -> String {
+    fn wait_reason(&self, job: &JobKey, wait: Wait, outlook: &Outlook) -> String {
         let (cluster, needs) = (&self.cluster.name, count(outlook.needs, "node"));
         match wait {
             Wait::ClusterTooSmall { most } => {
-                let grow = self.grow(outlook.needs);
+                let grow = self.resize_command(outlook.needs);
                 format!("the job needs {needs} and cluster {cluster} has at most {most}: {grow}, or delete the job")
             }
             Wait::NodesBusy { idle } => {
                 format!(
                     "the job is next and needs {needs}: {idle} of cluster {cluster} are idle now{}",
-                    self.nodes_on_their_way()
+                    self.pending_nodes()
                 )
             }
             Wait::Behind { first } => {
@@ -172,12 +172,12 @@ impl Words<'_> {
         }
     }
 
-    fn way(&self, job: &JobKey, way: &Unblock) -> Option<String> {
+    fn unblock_text(&self, job: &JobKey, way: &Unblock) -> Option<String> {
         let cluster = &self.cluster.name;
         Some(match way {
             Unblock::NodesCome { nodes } => {
                 let come = format!("{} of cluster {cluster} being ready", count(*nodes, "more node"));
-                match shortage(self.state, self.view.key).pop() {
+                match host_shortages(self.state, self.view.key).pop() {
                     Some(lack) => format!(
                         "{come}: {lack}; let a larger machine join with 'corro agent join', or make a cluster of a smaller VM size"
                     ),
@@ -186,7 +186,7 @@ impl Words<'_> {
             }
             Unblock::JobsEnd { nodes, jobs, more } => {
                 let named = jobs.iter().map(|(ends, by)| {
-                    format!("{} ends by {}{}", self.name(ends, job), when(*by), self.likely_end(ends))
+                    format!("{} ends by {}{}", self.name(ends, job), format_time(*by), self.likely_end(ends))
                 });
                 let mut named: Vec<_> = named.collect();
                 if *more > 0 {
@@ -195,7 +195,7 @@ impl Words<'_> {
                 format!("{}: {}", count(*nodes, "more idle node"), named.join(", "))
             }
             Unblock::FirstStarts { first, by } => {
-                let by = by.map_or_else(String::new, |by| format!(", by {} at the latest", when(by)));
+                let by = by.map_or_else(String::new, |by| format!(", by {} at the latest", format_time(by)));
                 format!("{} having started{by}", self.name(first, job))
             }
             Unblock::ShorterLimit { at_most } => {
@@ -205,12 +205,12 @@ impl Words<'_> {
                 )
             }
             Unblock::NodesMended { nodes } => {
-                let see = format!("see 'corro batchai cluster show {}'", self.place);
+                let see = format!("see 'corro batchai cluster show {}'", self.cluster_args);
                 format!("{} of cluster {cluster} being mended: {see}", count(*nodes, "unusable node"))
             }
             Unblock::CoresFree { nodes } => self.cores_free(*nodes),
             Unblock::Resize { to } | Unblock::RaiseMaximum { to } => {
-                format!("{} for cluster {cluster}: {}", count(*to, "node"), self.grow(*to))
+                format!("{} for cluster {cluster}: {}", count(*to, "node"), self.resize_command(*to))
             }
         })
     }
@@ -223,7 +223,7 @@ impl Words<'_> {
     /// it ends.
     fn likely_end(&self, job: &JobKey) -> String {
         if let Some(remaining) = self.history.remaining(job) {
-            return format!(" (by its epochs at about {})", when(self.clock.now().plus(remaining)));
+            return format!(" (by its epochs at about {})", format_time(self.clock.now().plus(remaining)));
         }
         let started = self.state.jobs.get(job).and_then(|job| job.state().started());
         let ran = started.map(|started| self.clock.now().since(self.clock.rebase(started)));
@@ -236,20 +236,22 @@ impl Words<'_> {
         }
     }
 
-    fn grow(&self, to: usize) -> String {
-        let place = &self.place;
+    fn resize_command(&self, to: usize) -> String {
+        let cluster_args = &self.cluster_args;
         match self.view.target {
             Target::Auto { min, .. } => {
-                format!("raise its maximum with 'corro batchai cluster auto-scale {place} --min {min} --max {to}'")
+                format!(
+                    "raise its maximum with 'corro batchai cluster auto-scale {cluster_args} --min {min} --max {to}'"
+                )
             }
             Target::Manual { .. } | Target::Deleting => {
-                format!("resize it with 'corro batchai cluster resize {place} -t {to}'")
+                format!("resize it with 'corro batchai cluster resize {cluster_args} -t {to}'")
             }
         }
     }
 
     /// What keeps the nodes that are not idle from being so, where that is not a job.
-    fn nodes_on_their_way(&self) -> String {
+    fn pending_nodes(&self) -> String {
         let is =
             |wanted: fn(&NodeStanding) -> bool| self.view.nodes.iter().filter(|node| wanted(&node.standing)).count();
         let preparing = is(|standing| matches!(standing, NodeStanding::Preparing));
@@ -264,7 +266,7 @@ impl Words<'_> {
             (self.scaling.short, "without cores to run on"),
         ];
         let parts = parts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}"));
-        let parts: Vec<String> = parts.chain(shortage(self.state, self.view.key)).collect();
+        let parts: Vec<String> = parts.chain(host_shortages(self.state, self.view.key)).collect();
         if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(", ")) }
     }
 
@@ -333,7 +335,7 @@ fn count(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
-fn when(time: Timestamp) -> String {
+fn format_time(time: Timestamp) -> String {
     time.whole_seconds()
 }
 

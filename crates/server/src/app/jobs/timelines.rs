@@ -15,13 +15,13 @@ use tokio::time::timeout;
 
 use crate::app::App;
 use crate::app::resources::lookup::{JobPath, find_job};
-use merge::Recorded;
+use merge::RankTimeline;
 
 /// Of all ranks together.
-const MOST_BYTES: u64 = 32 << 20;
+const MAX_TOTAL_BYTES: u64 = 32 << 20;
 /// After the recording has ended, for what was recorded to arrive.
-const PATIENCE: Duration = Duration::from_secs(10);
-const MOST_KEPT: usize = 4;
+const UPLOAD_TIMEOUT: Duration = Duration::from_secs(10);
+const MAX_TIMELINES: usize = 4;
 
 #[derive(Clone, Default)]
 pub struct Timelines(Arc<Inner>);
@@ -29,59 +29,60 @@ pub struct Timelines(Arc<Inner>);
 #[derive(Default)]
 struct Inner {
     /// The newest last.
-    kept: Mutex<Vec<Kept>>,
+    recordings: Mutex<Vec<Recording>>,
     /// Rung when a node has sent all it has.
-    told: Notify,
+    received: Notify,
 }
 
-struct Kept {
+struct Recording {
     attempt: AttemptId,
     number: u64,
     timeline: Arc<JobTimeline>,
-    recorded: Vec<Recorded>,
+    recorded: Vec<RankTimeline>,
     /// Nodes that have not sent all yet.
-    awaited: BTreeSet<NodeId>,
+    pending: BTreeSet<NodeId>,
 }
 
 impl Timelines {
     /// A node sends what one of its ranks recorded, or that this was all.
-    pub fn told(&self, node: &NodeId, told: FromRecording) {
-        let mut kept = self.lock();
-        let Some(one) = kept.iter_mut().find(|one| one.number == told.number && one.awaited.contains(node)) else {
+    pub fn record(&self, node: &NodeId, message: FromRecording) {
+        let mut recordings = self.lock();
+        let Some(one) = recordings.iter_mut().find(|one| one.number == message.number && one.pending.contains(node))
+        else {
             return;
         };
-        let n_bytes = |all: &[Recorded]| all.iter().map(|one| one.text.len() as u64).sum::<u64>();
-        match told.rank {
-            Some((rank, text)) if n_bytes(&one.recorded) + text.len() as u64 <= 2 * MOST_BYTES => {
-                one.recorded.push(Recorded { node: node.clone(), rank, text });
+        let n_bytes = |all: &[RankTimeline]| all.iter().map(|one| one.text.len() as u64).sum::<u64>();
+        match message.rank {
+            Some((rank, text)) if n_bytes(&one.recorded) + text.len() as u64 <= 2 * MAX_TOTAL_BYTES => {
+                one.recorded.push(RankTimeline { node: node.clone(), rank, text });
             }
             Some(_) => {}
             None => {
-                one.awaited.remove(node);
+                one.pending.remove(node);
             }
         }
-        drop(kept);
-        self.0.told.notify_waiters();
+        drop(recordings);
+        self.0.received.notify_waiters();
     }
 
-    pub fn of(&self, attempt: &AttemptId) -> Option<Arc<JobTimeline>> {
+    pub fn get(&self, attempt: &AttemptId) -> Option<Arc<JobTimeline>> {
         self.lock().iter().rev().find(|one| one.attempt == *attempt).map(|one| one.timeline.clone())
     }
 
     /// Waits until all nodes have sent theirs, and puts it together.
     async fn gather(self, number: u64, recording: Duration) {
-        let all_told = async {
+        let all_received = async {
             loop {
-                let told = self.0.told.notified();
-                tokio::pin!(told);
-                told.as_mut().enable();
-                if !self.lock().iter().any(|one| one.number == number && !one.awaited.is_empty()) {
+                let received = self.0.received.notified();
+                tokio::pin!(received);
+                received.as_mut().enable();
+                if !self.lock().iter().any(|one| one.number == number && !one.pending.is_empty()) {
                     return;
                 }
-                told.await;
+                received.await;
             }
         };
-        let _ = timeout(recording + PATIENCE, all_told).await;
+        let _ = timeout(recording + UPLOAD_TIMEOUT, all_received).await;
         let taken =
             self.lock().iter_mut().find(|one| one.number == number).map(|one| std::mem::take(&mut one.recorded));
         let Some(recorded) = taken else { return };
@@ -90,15 +91,15 @@ impl Timelines {
             return;
         };
         if let Some(one) = self.lock().iter_mut().find(|one| one.number == number) {
-            let silent = std::mem::take(&mut one.awaited).into_iter().collect();
+            let silent = std::mem::take(&mut one.pending).into_iter().collect();
             let state = TimelineState::Done;
             let known = (*one.timeline).clone();
             one.timeline = Arc::new(JobTimeline { state, ranks, dropped, silent, trace_events, ..known });
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Kept>> {
-        self.0.kept.lock().expect("no one panics while holding the timelines")
+    fn lock(&self) -> MutexGuard<'_, Vec<Recording>> {
+        self.0.recordings.lock().expect("no one panics while holding the timelines")
     }
 }
 
@@ -128,22 +129,22 @@ impl App {
             trace_events: Vec::new(),
         };
         {
-            let mut kept = self.fleet.timelines.lock();
-            if kept.iter().any(|one| one.attempt == attempt && one.timeline.state == TimelineState::Recording) {
+            let mut recordings = self.fleet.timelines.lock();
+            if recordings.iter().any(|one| one.attempt == attempt && one.timeline.state == TimelineState::Recording) {
                 let message = format!("A timeline of the job {} is being recorded: wait for it", job.name);
                 return Err(ApiError::conflict("TimelineIsRecording", message));
             }
-            kept.retain(|one| one.attempt != attempt);
-            let n_over = (kept.len() + 1).saturating_sub(MOST_KEPT);
-            kept.drain(..n_over);
-            let (timeline, awaited) = (Arc::new(timeline.clone()), nodes.iter().cloned().collect());
-            kept.push(Kept { attempt, number, timeline, recorded: Vec::new(), awaited });
+            recordings.retain(|one| one.attempt != attempt);
+            let n_over = (recordings.len() + 1).saturating_sub(MAX_TIMELINES);
+            recordings.drain(..n_over);
+            let (timeline, pending) = (Arc::new(timeline.clone()), nodes.iter().cloned().collect());
+            recordings.push(Recording { attempt, number, timeline, recorded: Vec::new(), pending });
         }
-        let most_bytes = MOST_BYTES / nodes.len() as u64;
+        let most_bytes = MAX_TOTAL_BYTES / nodes.len() as u64;
         let recording = Duration::from_secs_f64(wanted.seconds);
         let order = ToNode::Record { number, millis: recording.as_millis() as u64, most_bytes };
         for node in &nodes {
-            self.fleet.process_stats.tell(node, order.clone());
+            self.fleet.process_stats.send(node, order.clone());
         }
         tokio::spawn(self.fleet.timelines.clone().gather(number, recording));
         Ok(timeline)
@@ -151,7 +152,7 @@ impl App {
 
     pub fn job_timeline(&self, path: &JobPath) -> Result<Arc<JobTimeline>, ApiError> {
         let (_, job) = find_job(&self.snapshot(), path)?;
-        self.fleet.timelines.of(&job.attempt()).ok_or_else(|| {
+        self.fleet.timelines.get(&job.attempt()).ok_or_else(|| {
             let message =
                 format!("No timeline of the job {} was recorded: 'corro job timeline {}' does", job.name, job.name);
             ApiError::new(404, "TimelineNotFound", message)

@@ -1,7 +1,7 @@
 //! The curves of jobs. What nodes wrote down of them, or else the logs, is read when somebody asks, from where the last reading ended and for no longer than a moment; nothing
 //! is read while nobody looks. What was read is kept in memory for the jobs that were asked for last.
 
-mod tracker;
+mod curve_reader;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -14,40 +14,41 @@ use corro_model::metrics::{CURVES, JobMetrics};
 use crate::app::App;
 use crate::app::jobs::output_files::output_tree;
 use crate::app::resources::lookup::{JobPath, find_job};
-use tracker::{Kind, Root, Tracker};
+use curve_reader::{CurveReader, OutputRoot, RootKind};
 
 /// A tracker has a few kilobytes for a usual job and 12 MB at most.
-const MOST_JOBS: usize = 48;
+const MAX_CACHED_JOBS: usize = 48;
 
 /// What was read of the jobs that were asked for last, by their ids. Cheap to clone; clones share everything.
 #[derive(Clone, Default)]
-pub struct Trackers(Arc<Mutex<Known>>);
+pub struct CurveReaders(Arc<Mutex<Cache>>);
 
 #[derive(Default)]
-struct Known {
+struct Cache {
     /// With the number of the question that asked for it last.
-    by_job: HashMap<String, (u64, Arc<Mutex<Tracker>>)>,
-    asked: u64,
+    by_job: HashMap<String, (u64, Arc<Mutex<CurveReader>>)>,
+    last_query: u64,
 }
 
-impl Trackers {
-    fn of(&self, job: &str) -> Arc<Mutex<Tracker>> {
-        let mut known = self.0.lock().expect("nobody panics with it");
-        known.asked += 1;
-        let now = known.asked;
-        if let Some((asked, tracker)) = known.by_job.get_mut(job) {
-            *asked = now;
-            return tracker.clone();
+impl CurveReaders {
+    fn get_or_create(&self, job: &str) -> Arc<Mutex<CurveReader>> {
+        let mut cache = self.0.lock().expect("nobody panics with it");
+        cache.last_query += 1;
+        let now = cache.last_query;
+        if let Some((last_query, curve_reader)) = cache.by_job.get_mut(job) {
+            *last_query = now;
+            return curve_reader.clone();
         }
-        if known.by_job.len() >= MOST_JOBS
-            && let Some(oldest) = known.by_job.iter().min_by_key(|(_, (asked, _))| *asked).map(|(job, _)| job.clone())
+        if cache.by_job.len() >= MAX_CACHED_JOBS
+            && let Some(oldest) =
+                cache.by_job.iter().min_by_key(|(_, (last_query, _))| *last_query).map(|(job, _)| job.clone())
         {
-            known.by_job.remove(&oldest);
+            cache.by_job.remove(&oldest);
         }
         // Whoever asks after it was forgotten must see that everything is told anew.
-        let tracker = Arc::new(Mutex::new(Tracker::new(now ^ (u64::from(std::process::id()) << 32))));
-        known.by_job.insert(job.to_owned(), (now, tracker.clone()));
-        tracker
+        let curve_reader = Arc::new(Mutex::new(CurveReader::new(now ^ (u64::from(std::process::id()) << 32))));
+        cache.by_job.insert(job.to_owned(), (now, curve_reader.clone()));
+        curve_reader
     }
 }
 
@@ -56,30 +57,30 @@ impl App {
     pub fn job_metrics(&self, path: &JobPath, question: &CurveQuery) -> Result<JobMetrics, ApiError> {
         let snapshot = self.snapshot();
         let (_, job) = find_job(&snapshot, path)?;
-        let tracker = self.telemetry.training_curves.of(&job.guid);
-        let mut tracker = tracker.lock().unwrap_or_else(|poisoned| {
+        let curve_reader = self.telemetry.training_curves.get_or_create(&job.guid);
+        let mut curve_reader = curve_reader.lock().unwrap_or_else(|poisoned| {
             // What was half read is read anew.
-            let mut tracker = poisoned.into_inner();
-            tracker.forget();
-            tracker
+            let mut curve_reader = poisoned.into_inner();
+            curve_reader.reset();
+            curve_reader
         });
         let ids =
             std::iter::once(STDOUTERR).chain(job.spec.output_directories.iter().map(|directory| directory.id.as_str()));
         let roots = ids.flat_map(|id| {
             let Some(tree) = output_tree(&snapshot, &job, id) else { return Vec::new() };
-            let root = |kind, inside: String| Some(Root { kind, share: self.open_tree(&tree).ok()?, inside });
+            let root = |kind, inside: String| Some(OutputRoot { kind, share: self.open_tree(&tree).ok()?, inside });
             if id != STDOUTERR {
-                return root(Kind::Output, tree.inside.clone()).into_iter().collect();
+                return root(RootKind::Output, tree.inside.clone()).into_iter().collect();
             }
             // What nodes wrote down lies beside the logs.
             let beside = tree.inside.rsplit_once('/').map_or_else(String::new, |(above, _)| format!("{above}/"));
-            let curves = root(Kind::Curves, format!("{beside}{CURVES}"));
-            curves.into_iter().chain(root(Kind::Logs, tree.inside.clone())).collect()
+            let curves = root(RootKind::Curves, format!("{beside}{CURVES}"));
+            curves.into_iter().chain(root(RootKind::Logs, tree.inside.clone())).collect()
         });
         let ended = job.state().is_terminal();
-        let shared = job.spec.process_count() > 1;
-        let more = tracker.look(|| roots.collect(), shared, ended, self.now());
-        let told = tracker.answer(question);
+        let is_shared_log = job.spec.process_count() > 1;
+        let more = curve_reader.read_new(|| roots.collect(), is_shared_log, ended, self.now());
+        let told = curve_reader.answer(question);
         Ok(JobMetrics { series: told.series, next: told.next, whole: told.whole, more, ended: ended && !more })
     }
 }

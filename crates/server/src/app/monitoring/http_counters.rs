@@ -24,7 +24,7 @@ impl Route {
     pub const ALL: [Route; 7] =
         [Route::Login, Route::Nodes, Route::Reads, Route::Writes, Route::Events, Route::Pages, Route::Watch];
 
-    pub fn word(self) -> &'static str {
+    pub fn label(self) -> &'static str {
         match self {
             Route::Login => "login",
             Route::Nodes => "nodes",
@@ -38,19 +38,19 @@ impl Route {
 }
 
 /// Classes of status: 1xx to 5xx.
-const CLASSES: usize = 5;
+const STATUS_CLASSES: usize = 5;
 /// Places among which threads are spread.
 const SHARDS: usize = 16;
 /// Of so many requests for files one is timed.
-const TIMED: u64 = 64;
+const TIMING_SAMPLE_INTERVAL: u64 = 64;
 
 #[derive(Default)]
-pub struct Numbers {
-    requests: [[AtomicU64; CLASSES]; Route::ALL.len()],
+pub struct HttpCounters {
+    requests: [[AtomicU64; STATUS_CLASSES]; Route::ALL.len()],
     pub times: [Timings; Route::ALL.len()],
     files: [Shard; SHARDS],
     /// By class of status, of those that were refused or failed.
-    file_errors: [AtomicU64; CLASSES],
+    file_errors: [AtomicU64; STATUS_CLASSES],
     pub file_times: Timings,
     pub event_streams: AtomicU64,
     pub passes: AtomicU64,
@@ -69,15 +69,15 @@ struct Shard {
 
 /// Of the file service.
 #[derive(Debug, PartialEq, Eq)]
-pub struct FileNumbers {
+pub struct FileCounters {
     pub requests: u64,
-    pub errors: [u64; CLASSES],
+    pub errors: [u64; STATUS_CLASSES],
     pub bytes_in: u64,
     pub bytes_out: u64,
 }
 
-impl Numbers {
-    pub fn answered(&self, route: Route, status: u16, took: Duration) {
+impl HttpCounters {
+    pub fn record_response(&self, route: Route, status: u16, took: Duration) {
         self.requests[route as usize][class(status)].fetch_add(1, Ordering::Relaxed);
         self.times[route as usize].note(took);
     }
@@ -88,16 +88,16 @@ impl Numbers {
     }
 
     /// A request for a file came; when it is to be timed, since when.
-    pub fn file_asked(&self, bytes: u64) -> Option<Instant> {
+    pub fn begin_file_request(&self, bytes: u64) -> Option<Instant> {
         let shard = self.shard();
         if bytes > 0 {
             shard.bytes_in.fetch_add(bytes, Ordering::Relaxed);
         }
         let number = shard.requests.fetch_add(1, Ordering::Relaxed);
-        number.is_multiple_of(TIMED).then(Instant::now)
+        number.is_multiple_of(TIMING_SAMPLE_INTERVAL).then(Instant::now)
     }
 
-    pub fn file_answered(&self, status: u16, bytes: u64, since: Option<Instant>) {
+    pub fn end_file_request(&self, status: u16, bytes: u64, since: Option<Instant>) {
         if bytes > 0 {
             self.shard().bytes_out.fetch_add(bytes, Ordering::Relaxed);
         }
@@ -109,9 +109,9 @@ impl Numbers {
         }
     }
 
-    pub fn files(&self) -> FileNumbers {
+    pub fn files(&self) -> FileCounters {
         let sum = |of: fn(&Shard) -> &AtomicU64| self.files.iter().map(|shard| of(shard).load(Ordering::Relaxed)).sum();
-        FileNumbers {
+        FileCounters {
             requests: sum(|shard| &shard.requests),
             errors: std::array::from_fn(|idx| self.file_errors[idx].load(Ordering::Relaxed)),
             bytes_in: sum(|shard| &shard.bytes_in),
@@ -119,7 +119,7 @@ impl Numbers {
         }
     }
 
-    pub fn passed(&self, now: corro_model::Timestamp) {
+    pub fn record_pass(&self, now: corro_model::Timestamp) {
         self.passes.fetch_add(1, Ordering::Relaxed);
         self.last_pass.store(now.millis().max(0) as u64, Ordering::Relaxed);
     }
@@ -141,7 +141,7 @@ impl Numbers {
 }
 
 fn class(status: u16) -> usize {
-    usize::from(status / 100).clamp(1, CLASSES) - 1
+    usize::from(status / 100).clamp(1, STATUS_CLASSES) - 1
 }
 
 #[cfg(test)]
@@ -150,12 +150,12 @@ mod tests {
 
     #[test]
     fn what_threads_count_adds_up() {
-        let numbers = Numbers::default();
+        let counters = HttpCounters::default();
         let timed: usize = std::thread::scope(|scope| {
             let count = || {
                 let one = |_| {
-                    let since = numbers.file_asked(3);
-                    numbers.file_answered(if since.is_some() { 404 } else { 206 }, 5, since);
+                    let since = counters.begin_file_request(3);
+                    counters.end_file_request(if since.is_some() { 404 } else { 206 }, 5, since);
                     usize::from(since.is_some())
                 };
                 (0..1000).map(one).sum::<usize>()
@@ -164,10 +164,10 @@ mod tests {
             threads.into_iter().map(|thread| thread.join().expect("no panic")).sum()
         });
         let errors = [0, 0, 0, timed as u64, 0];
-        assert_eq!(numbers.files(), FileNumbers { requests: 4000, errors, bytes_in: 12_000, bytes_out: 20_000 });
+        assert_eq!(counters.files(), FileCounters { requests: 4000, errors, bytes_in: 12_000, bytes_out: 20_000 });
         assert!((60..=80).contains(&timed), "{timed}");
-        numbers.answered(Route::Reads, 200, Duration::ZERO);
-        numbers.answered(Route::Reads, 599, Duration::ZERO);
-        assert_eq!([2, 3, 5].map(|class| numbers.requests(Route::Reads, class)), [1, 0, 1]);
+        counters.record_response(Route::Reads, 200, Duration::ZERO);
+        counters.record_response(Route::Reads, 599, Duration::ZERO);
+        assert_eq!([2, 3, 5].map(|class| counters.requests(Route::Reads, class)), [1, 0, 1]);
     }
 }

@@ -16,10 +16,10 @@ use crate::app::monitoring::http_counters::Route;
 use crate::app::monitoring::prometheus_text::{Family, Kind};
 
 /// The reconciler looks twice a second; a server whose reconciler is silent for so long is not ready.
-const SILENCE: Duration = Duration::from_secs(15);
+const MAX_PASS_AGE: Duration = Duration::from_secs(15);
 
 impl App {
-    pub fn operator_metrics(&self) -> Result<Vec<Family>, ApiError> {
+    pub fn server_metrics(&self) -> Result<Vec<Family>, ApiError> {
         if !self.request.caller.may(Right::Read, &Scope::Subscription) {
             let id = &self.request.caller.id;
             let message = format!(
@@ -27,49 +27,49 @@ impl App {
             );
             return Err(ApiError::new(403, "AuthorizationFailed", message));
         }
-        let mut families = of_state(&self.snapshot(), self.now());
-        families.extend(self.of_doors());
-        families.extend(self.of_store());
-        families.extend(self.of_traces());
-        families.extend(of_process());
+        let mut families = state_metrics(&self.snapshot(), self.now());
+        families.extend(self.http_metrics());
+        families.extend(self.store_metrics());
+        families.extend(self.trace_metrics());
+        families.extend(process_metrics());
         Ok(families)
     }
 
     /// Why the server cannot do its work now, in a word.
-    pub fn unreadiness(&self) -> Option<&'static str> {
+    pub fn not_ready_reason(&self) -> Option<&'static str> {
         if self.store.figures().is_failing.load(Ordering::Relaxed) {
             return Some("database");
         }
         let last = self.telemetry.http_counters.last_pass();
         match last == Timestamp::default() {
             true => Some("starting"),
-            false => (self.timeline().age(last) > SILENCE).then_some("reconciler"),
+            false => (self.timeline().age(last) > MAX_PASS_AGE).then_some("reconciler"),
         }
     }
 
-    fn of_doors(&self) -> Vec<Family> {
-        let numbers = &self.telemetry.http_counters;
+    fn http_metrics(&self) -> Vec<Family> {
+        let counters = &self.telemetry.http_counters;
         let mut requests =
             Family::new("corro_http_requests", Kind::Counter, "Requests by what they are for and status.");
         let mut times =
             Family::new("corro_http_request_duration_seconds", Kind::Histogram, "Time until the head of the answer.");
         for route in Route::ALL {
             for class in 1..=5 {
-                let count = numbers.requests(route, class);
+                let count = counters.requests(route, class);
                 if count > 0 {
-                    requests.add(&[("route", route.word()), ("code", &format!("{class}xx"))], count as f64);
+                    requests.add(&[("route", route.label()), ("code", &format!("{class}xx"))], count as f64);
                 }
             }
-            let (counts, sum) = numbers.times[route as usize].read();
-            times.add_histogram(&[("route", route.word())], &BOUNDS, &counts, sum);
+            let (counts, sum) = counters.times[route as usize].read();
+            times.add_histogram(&[("route", route.label())], &BOUNDS, &counts, sum);
         }
-        let files = numbers.files();
+        let files = counters.files();
         let failed: u64 = files.errors.iter().sum();
         requests.add(&[("route", "files"), ("code", "2xx")], files.requests.saturating_sub(failed) as f64);
         for (class, count) in files.errors.iter().enumerate().filter(|(_, count)| **count > 0) {
             requests.add(&[("route", "files"), ("code", &format!("{}xx", class + 1))], *count as f64);
         }
-        let (counts, sum) = numbers.file_times.read();
+        let (counts, sum) = counters.file_times.read();
         let mut sampled = Family::new(
             "corro_file_request_duration_seconds",
             Kind::Histogram,
@@ -87,13 +87,13 @@ impl App {
             times,
             sampled,
             bytes,
-            agents.with(&[], self.fleet.process_stats.connected() as f64),
-            streams.with(&[], numbers.event_streams.load(Ordering::Relaxed) as f64),
-            passes.with(&[], numbers.passes.load(Ordering::Relaxed) as f64),
+            agents.with(&[], self.fleet.process_stats.n_connected() as f64),
+            streams.with(&[], counters.event_streams.load(Ordering::Relaxed) as f64),
+            passes.with(&[], counters.passes.load(Ordering::Relaxed) as f64),
         ]
     }
 
-    fn of_traces(&self) -> Option<Family> {
+    fn trace_metrics(&self) -> Option<Family> {
         let counts = self.telemetry.traces.counts()?;
         let spans = Family::new("corro_trace_spans", Kind::Counter, "Spans of traces by what became of them.");
         let count = |number: &std::sync::atomic::AtomicU64| number.load(Ordering::Relaxed) as f64;
@@ -101,7 +101,7 @@ impl App {
         Some(spans.with(&[("outcome", "dropped")], count(&counts.dropped)))
     }
 
-    fn of_store(&self) -> Vec<Family> {
+    fn store_metrics(&self) -> Vec<Family> {
         let figures = self.store.figures();
         let count = |number: &std::sync::atomic::AtomicU64| number.load(Ordering::Relaxed) as f64;
         let mut writes =
@@ -115,7 +115,7 @@ impl App {
 }
 
 /// Jobs, queues, nodes and cores. Pure.
-pub fn of_state(state: &State, now: Timestamp) -> Vec<Family> {
+pub fn state_metrics(state: &State, now: Timestamp) -> Vec<Family> {
     let mut jobs: BTreeMap<&str, u64> =
         ["queued", "running", "terminating", "succeeded", "failed"].into_iter().map(|name| (name, 0)).collect();
     for job in state.jobs.values() {
@@ -152,11 +152,11 @@ pub fn of_state(state: &State, now: Timestamp) -> Vec<Family> {
 }
 
 /// By the names that Prometheus' own libraries use.
-fn of_process() -> Vec<Family> {
+fn process_metrics() -> Vec<Family> {
     let build = Family::new("corro_build_info", Kind::Gauge, "Which version runs.");
     let build = build.with(&[("version", env!("CARGO_PKG_VERSION"))], 1.0);
     let mut families = vec![build];
-    let Some(process) = Process::read() else { return families };
+    let Some(process) = ProcessUsage::read() else { return families };
     let cpu = Family::new("process_cpu_seconds", Kind::Counter, "CPU time of this process.");
     let memory = Family::new("process_resident_memory_bytes", Kind::Gauge, "Memory of this process.");
     let files = Family::new("process_open_fds", Kind::Gauge, "Open files of this process.");
@@ -166,7 +166,7 @@ fn of_process() -> Vec<Family> {
     families
 }
 
-struct Process {
+struct ProcessUsage {
     cpu_seconds: f64,
     resident: u64,
     files: usize,
@@ -175,14 +175,14 @@ struct Process {
 /// What the kernel counts times in for programs, on every machine.
 const USER_HZ: f64 = 100.0;
 
-impl Process {
-    fn read() -> Option<Process> {
+impl ProcessUsage {
+    fn read() -> Option<ProcessUsage> {
         let ticks = ticks(&std::fs::read_to_string("/proc/self/stat").ok()?)?;
         let status = std::fs::read_to_string("/proc/self/status").ok()?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
         let kibibytes: u64 = line.split_whitespace().next()?.parse().ok()?;
         let files = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
-        Some(Process { cpu_seconds: ticks as f64 / USER_HZ, resident: kibibytes * 1024, files })
+        Some(ProcessUsage { cpu_seconds: ticks as f64 / USER_HZ, resident: kibibytes * 1024, files })
     }
 }
 
@@ -205,7 +205,7 @@ mod tests {
         submit(&mut state, "a", 1, "PT1H");
         submit(&mut state, "b", 2, "PT1H");
         start(&mut state, "a", &[1]);
-        let text = render(&of_state(&state, at(90)), false);
+        let text = render(&state_metrics(&state, at(90)), false);
         for line in [
             "corro_jobs{state=\"running\"} 1",
             "corro_jobs{state=\"queued\"} 1",
@@ -226,6 +226,6 @@ mod tests {
         let rest = (4..=52).map(|n| n.to_string()).collect::<Vec<_>>().join(" ");
         assert_eq!(ticks(&format!("7 (a) b (c) R {rest}")), Some(14 + 15));
         assert_eq!(ticks("nonsense"), None);
-        assert!(Process::read().is_some_and(|own| own.resident > 0 && own.files > 0));
+        assert!(ProcessUsage::read().is_some_and(|own| own.resident > 0 && own.files > 0));
     }
 }

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-pub const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
-pub const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+pub const TEXT_CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+pub const OPEN_METRICS_CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -42,7 +42,7 @@ impl Family {
 
     pub fn add(&mut self, labels: &[(&'static str, &str)], value: f64) {
         let suffix = if self.kind == Kind::Counter { "_total" } else { "" };
-        self.samples.push(Sample { suffix, labels: owned(labels), value });
+        self.samples.push(Sample { suffix, labels: own_labels(labels), value });
     }
 
     /// A histogram's numbers; `counts` has one more than there are bounds, and none is in two of them.
@@ -51,16 +51,16 @@ impl Family {
         for (idx, count) in counts.iter().enumerate() {
             so_far += count;
             let bound = bounds.get(idx).map_or_else(|| "+Inf".to_owned(), f64::to_string);
-            let mut labels = owned(labels);
+            let mut labels = own_labels(labels);
             labels.push(("le", bound));
             self.samples.push(Sample { suffix: "_bucket", labels, value: so_far as f64 });
         }
-        self.samples.push(Sample { suffix: "_sum", labels: owned(labels), value: sum });
-        self.samples.push(Sample { suffix: "_count", labels: owned(labels), value: so_far as f64 });
+        self.samples.push(Sample { suffix: "_sum", labels: own_labels(labels), value: sum });
+        self.samples.push(Sample { suffix: "_count", labels: own_labels(labels), value: so_far as f64 });
     }
 }
 
-fn owned(labels: &[(&'static str, &str)]) -> Vec<(&'static str, String)> {
+fn own_labels(labels: &[(&'static str, &str)]) -> Vec<(&'static str, String)> {
     labels.iter().map(|(name, value)| (*name, (*value).to_owned())).collect()
 }
 
@@ -74,13 +74,13 @@ pub fn render(families: &[Family], open_metrics: bool) -> String {
             Kind::Histogram => ("histogram", ""),
         };
         // Writing to a string does not fail.
-        let _ = writeln!(text, "# HELP {name}{ending} {}", escaped(help, false));
+        let _ = writeln!(text, "# HELP {name}{ending} {}", escape(help, false));
         let _ = writeln!(text, "# TYPE {name}{ending} {word}");
         for Sample { suffix, labels, value } in samples {
             let _ = write!(text, "{name}{suffix}");
             for (idx, (label, value)) in labels.iter().enumerate() {
                 let before = if idx == 0 { '{' } else { ',' };
-                let _ = write!(text, "{before}{label}=\"{}\"", escaped(value, true));
+                let _ = write!(text, "{before}{label}=\"{}\"", escape(value, true));
             }
             let end = if labels.is_empty() { "" } else { "}" };
             let _ = writeln!(text, "{end} {value}");
@@ -92,7 +92,7 @@ pub fn render(families: &[Family], open_metrics: bool) -> String {
     text
 }
 
-fn escaped(text: &str, quotes: bool) -> String {
+fn escape(text: &str, quotes: bool) -> String {
     let text = text.replace('\\', "\\\\").replace('\n', "\\n");
     if quotes { text.replace('"', "\\\"") } else { text }
 }

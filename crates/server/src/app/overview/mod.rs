@@ -11,11 +11,11 @@ use corro_store::{JobRecord, State};
 
 use crate::app::App;
 use crate::app::access::caller::scope_of_key;
-use crate::app::jobs::queue_status::{Standing, Waits};
+use crate::app::jobs::queue_status::{QueueStatus, QueueStatuses};
 use crate::app::resources::lookup::group_name;
 
 /// Which jobs a page shall have.
-pub struct JobsWanted {
+pub struct JobQuery {
     /// Empty for all.
     pub states: Vec<ExecutionState>,
     /// The id of a cluster.
@@ -39,43 +39,43 @@ impl App {
     /// In the order of their ids.
     pub fn all_clusters(&self) -> Vec<Cluster> {
         let snapshot = self.snapshot();
-        let clusters = snapshot.clusters.iter().map(|(key, record)| self.cluster_answer(&snapshot, key, record));
-        let mut clusters = self.readable(clusters.collect(), |cluster| &cluster.id);
+        let clusters = snapshot.clusters.iter().map(|(key, record)| self.cluster_response(&snapshot, key, record));
+        let mut clusters = self.filter_readable(clusters.collect(), |cluster| &cluster.id);
         clusters.sort_by_cached_key(|cluster| cluster.id.to_lowercase());
         clusters
     }
 
     /// A page of jobs, and the number of its last one when another page follows.
-    pub fn all_jobs(&self, wanted: &JobsWanted) -> (JobSummaries, Option<u64>) {
+    pub fn all_jobs(&self, query: &JobQuery) -> (JobSummaries, Option<u64>) {
         let snapshot = self.snapshot();
-        let cluster = wanted.cluster.as_deref().map(str::to_lowercase);
+        let cluster = query.cluster.as_deref().map(str::to_lowercase);
         let mut page = JobSummaries::default();
         let mut found: Vec<(&JobKey, &JobRecord)> = Vec::new();
         for (key, job) in self.readable_jobs(&snapshot) {
             let id = job.spec.cluster.as_ref().map_or("", |cluster| &cluster.id);
-            if cluster.as_ref().is_some_and(|cluster| *cluster != id.to_lowercase()) || !has_text(key, &wanted.text) {
+            if cluster.as_ref().is_some_and(|cluster| *cluster != id.to_lowercase()) || !has_text(key, &query.text) {
                 continue;
             }
             let state = job.state().execution_state();
             page.counts.count(state);
-            let is_after = matches!(wanted.order, JobOrder::NewestBefore(number) if job.sequence >= number);
-            if (wanted.states.is_empty() || wanted.states.contains(&state)) && !is_after {
+            let is_after = matches!(query.order, JobOrder::NewestBefore(number) if job.sequence >= number);
+            if (query.states.is_empty() || query.states.contains(&state)) && !is_after {
                 found.push((key, job));
             }
         }
-        let place = |(_, job): &(&JobKey, &JobRecord)| match wanted.order {
+        let place = |(_, job): &(&JobKey, &JobRecord)| match query.order {
             JobOrder::NewestBefore(_) => (None, u64::MAX - job.sequence),
             JobOrder::Queue => (Some(Reverse(job.spec.scheduling_priority)), job.sequence),
         };
-        let more = found.len() > wanted.limit;
+        let more = found.len() > query.limit;
         if more {
-            found.select_nth_unstable_by_key(wanted.limit, place);
-            found.truncate(wanted.limit);
+            found.select_nth_unstable_by_key(query.limit, place);
+            found.truncate(query.limit);
         }
         found.sort_unstable_by_key(place);
-        let is_paged = more && matches!(wanted.order, JobOrder::NewestBefore(_));
+        let is_paged = more && matches!(query.order, JobOrder::NewestBefore(_));
         let last = found.last().filter(|_| is_paged).map(|(_, job)| job.sequence);
-        let mut waits = Waits::of(
+        let mut waits = QueueStatuses::compute(
             &snapshot,
             &self.fleet.expected_ends,
             &self.request.caller,
@@ -83,7 +83,7 @@ impl App {
             &self.timeline(),
             found.iter().copied(),
         );
-        page.value = found.iter().map(|(key, job)| self.job_summary(&snapshot, key, job, waits.take(key))).collect();
+        page.value = found.iter().map(|(key, job)| self.job_summary(&snapshot, key, job, waits.remove(key))).collect();
         (page, last)
     }
 
@@ -101,13 +101,13 @@ impl App {
         })
     }
 
-    fn job_summary(&self, state: &State, key: &JobKey, job: &JobRecord, wait: Option<Standing>) -> JobSummary {
+    fn job_summary(&self, state: &State, key: &JobKey, job: &JobRecord, wait: Option<QueueStatus>) -> JobSummary {
         let experiment_key = key.experiment();
         let workspace = experiment_key.workspace();
         let experiment = state.experiments.get(&experiment_key).map_or_else(String::new, |e| e.name.clone());
         let info = job.state().execution_info();
         let error = info.as_ref().and_then(|info| info.errors.first()).map(|error| error.message.clone());
-        let (why, standing) = wait.map_or((None, None), |wait| (wait.why, Some(wait.standing)));
+        let (reason, waiting) = wait.map_or((None, None), |wait| (wait.reason, Some(wait.waiting)));
         JobSummary {
             id: format!("{}/jobs/{}", self.experiment_id(state, &experiment_key, &experiment), job.name),
             name: job.name.clone(),
@@ -125,10 +125,10 @@ impl App {
             end_time: info.as_ref().and_then(|info| info.end_time),
             exit_code: info.as_ref().and_then(|info| info.exit_code),
             error,
-            waiting_for: why,
-            position: standing.as_ref().map(|standing| standing.position),
-            estimated_start: standing.as_ref().and_then(|standing| standing.estimated_start),
-            estimate_basis: standing.and_then(|standing| standing.estimate_basis),
+            waiting_for: reason,
+            position: waiting.as_ref().map(|waiting| waiting.position),
+            estimated_start: waiting.as_ref().and_then(|waiting| waiting.estimated_start),
+            estimate_basis: waiting.and_then(|waiting| waiting.estimate_basis),
         }
     }
 }

@@ -16,10 +16,10 @@ impl App {
         }
         let snapshot = self.snapshot();
         let readable = |key: &str| self.request.caller.may(Right::Read, &scope_of_key(key));
-        let mut found: Vec<(Rank, Found)> = Vec::new();
+        let mut found: Vec<(MatchRank, Found)> = Vec::new();
         let mut offer = |fresh: u64, found_one: Found| {
-            if let Some(fit) = fit(&found_one.name.to_lowercase(), text) {
-                found.push((Rank { fit, kind: found_one.kind, older: u64::MAX - fresh }, found_one));
+            if let Some(kind_of_match) = match_name(&found_one.name.to_lowercase(), text) {
+                found.push((MatchRank { kind_of_match, kind: found_one.kind, older: u64::MAX - fresh }, found_one));
             }
         };
         for (key, cluster) in snapshot.clusters.iter().filter(|(key, _)| readable(key.as_str())) {
@@ -36,13 +36,13 @@ impl App {
             let (name, id, place) = (share.name, share.account_id, share.account);
             offer(0, Found { kind: FoundKind::Share, name, id, place, state: None });
         }
-        for node in self.readable(self.nodes(), |node| &node.cluster_id) {
+        for node in self.filter_readable(self.nodes(), |node| &node.cluster_id) {
             let (name, id) = (node.node_id.to_string(), node.cluster_id);
             offer(0, Found { kind: FoundKind::Node, name, id, place: node.cluster, state: Some(node.state) });
         }
         for (key, job) in self.readable_jobs(&snapshot) {
             // Most jobs are not meant: no texts are made for them.
-            if fit(&job.name.to_lowercase(), text).is_none() {
+            if match_name(&job.name.to_lowercase(), text).is_none() {
                 continue;
             }
             let experiment = snapshot.experiments.get(&key.experiment()).map_or_else(String::new, |e| e.name.clone());
@@ -56,25 +56,25 @@ impl App {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Rank {
-    fit: Fit,
+struct MatchRank {
+    kind_of_match: MatchKind,
     kind: FoundKind,
     /// Newer jobs come first.
     older: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Fit {
+enum MatchKind {
     Whole,
     Beginning,
     Inside,
 }
 
-fn fit(name: &str, text: &str) -> Option<Fit> {
+fn match_name(name: &str, text: &str) -> Option<MatchKind> {
     match name.find(text)? {
-        0 if name.len() == text.len() => Some(Fit::Whole),
-        0 => Some(Fit::Beginning),
-        _ => Some(Fit::Inside),
+        0 if name.len() == text.len() => Some(MatchKind::Whole),
+        0 => Some(MatchKind::Beginning),
+        _ => Some(MatchKind::Inside),
     }
 }
 
@@ -84,10 +84,10 @@ mod tests {
 
     #[test]
     fn names_that_fit_better_come_first() {
-        assert_eq!(fit("train", "train"), Some(Fit::Whole));
-        assert_eq!(fit("train-2", "train"), Some(Fit::Beginning));
-        assert_eq!(fit("my-train", "train"), Some(Fit::Inside));
-        assert_eq!(fit("test", "train"), None);
-        assert!(Fit::Whole < Fit::Beginning && Fit::Beginning < Fit::Inside);
+        assert_eq!(match_name("train", "train"), Some(MatchKind::Whole));
+        assert_eq!(match_name("train-2", "train"), Some(MatchKind::Beginning));
+        assert_eq!(match_name("my-train", "train"), Some(MatchKind::Inside));
+        assert_eq!(match_name("test", "train"), None);
+        assert!(MatchKind::Whole < MatchKind::Beginning && MatchKind::Beginning < MatchKind::Inside);
     }
 }

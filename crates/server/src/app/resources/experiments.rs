@@ -6,9 +6,9 @@ use corro_model::{ApiError, ExperimentKey};
 use corro_store::{ExperimentRecord, OperationGoal, State};
 
 use crate::app::resources::deletion::mark_experiment_deleting;
-use crate::app::resources::lookup::{find_experiment, find_workspace, living_workspace, refuse_deleting};
+use crate::app::resources::lookup::{ensure_not_deleting, find_active_workspace, find_experiment, find_workspace};
 use crate::app::resources::operations;
-use crate::app::{App, succeeded};
+use crate::app::{App, provisioning_succeeded};
 
 impl App {
     pub async fn create_experiment(
@@ -20,16 +20,16 @@ impl App {
         check_name(NameOf::Experiment, &name)?;
         let (app, now) = (self.clone(), self.now());
         let commit = self.store.commit(move |txn| {
-            let (workspace_key, _) = living_workspace(txn.state(), &group, &workspace)?;
+            let (workspace_key, _) = find_active_workspace(txn.state(), &group, &workspace)?;
             let key = workspace_key.experiment(&name);
             if let Some(old) = txn.get::<ExperimentRecord>(&key) {
-                refuse_deleting(&old.provisioning, "experiment", &name)?;
-                return Ok(app.experiment_answer(txn.state(), &key, &old));
+                ensure_not_deleting(&old.provisioning, "experiment", &name)?;
+                return Ok(app.experiment_response(txn.state(), &key, &old));
             }
-            let record = ExperimentRecord { name, provisioning: succeeded(now) };
-            let answer = app.experiment_answer(txn.state(), &key, &record);
+            let record = ExperimentRecord { name, provisioning: provisioning_succeeded(now) };
+            let response = app.experiment_response(txn.state(), &key, &record);
             txn.put(key, record);
-            Ok(answer)
+            Ok(response)
         });
         commit.await
     }
@@ -37,14 +37,14 @@ impl App {
     pub fn experiment(&self, group: &str, workspace: &str, name: &str) -> Result<Experiment, ApiError> {
         let snapshot = self.snapshot();
         let (key, record) = find_experiment(&snapshot, group, workspace, name)?;
-        Ok(self.experiment_answer(&snapshot, &key, &record))
+        Ok(self.experiment_response(&snapshot, &key, &record))
     }
 
     pub fn experiments(&self, group: &str, workspace: &str) -> Result<Vec<Experiment>, ApiError> {
         let snapshot = self.snapshot();
         let (key, _) = find_workspace(&snapshot, group, workspace)?;
         let own = snapshot.experiments_of(&key);
-        Ok(own.map(|(key, record)| self.experiment_answer(&snapshot, key, record)).collect())
+        Ok(own.map(|(key, record)| self.experiment_response(&snapshot, key, record)).collect())
     }
 
     /// The operation's id and location, or `None` when there is nothing to delete.
@@ -66,13 +66,13 @@ impl App {
             }
             mark_experiment_deleting(txn, &key, now)?;
             let id = format!("{subscription}${group}${workspace}${name}");
-            let operation = operations::begin(&app, txn, OperationGoal::ExperimentGone(key), id, now);
+            let operation = operations::begin_operation(&app, txn, OperationGoal::ExperimentGone(key), id, now);
             Ok(Some((operation, workspace_record.location)))
         });
         commit.await
     }
 
-    fn experiment_answer(&self, state: &State, key: &ExperimentKey, record: &ExperimentRecord) -> Experiment {
+    fn experiment_response(&self, state: &State, key: &ExperimentKey, record: &ExperimentRecord) -> Experiment {
         Experiment {
             id: self.experiment_id(state, key, &record.name),
             name: record.name.clone(),
@@ -82,6 +82,6 @@ impl App {
     }
 
     pub fn experiment_id(&self, state: &State, key: &ExperimentKey, name: &str) -> String {
-        format!("{}/experiments/{name}", self.parent_id(state, &key.workspace()))
+        format!("{}/experiments/{name}", self.workspace_arm_id(state, &key.workspace()))
     }
 }

@@ -8,7 +8,7 @@ use corro_store::{AccountRecord, GroupRecord, OperationGoal, Txn};
 
 use crate::app::App;
 use crate::app::resources::deletion::mark_workspace_deleting;
-use crate::app::resources::lookup::{being_deleted, living_group};
+use crate::app::resources::lookup::{find_active_group, group_being_deleted};
 use crate::app::resources::operations;
 
 impl App {
@@ -22,7 +22,7 @@ impl App {
             let key = GroupKey::new(&name);
             let old = txn.get::<GroupRecord>(&key);
             let record = match &old {
-                Some(old) if old.deleting => return Err(being_deleted(&name)),
+                Some(old) if old.deleting => return Err(group_being_deleted(&name)),
                 Some(old) if region(&old.location) != location => {
                     let message = format!(
                         "Invalid resource group location '{}'. The Resource group already exists in location '{}'.",
@@ -33,7 +33,7 @@ impl App {
                 Some(old) => GroupRecord { tags: body.tags, ..(**old).clone() },
                 None => GroupRecord { name, location, tags: body.tags, created: now, deleting: false },
             };
-            let group = app.group_answer(&record);
+            let group = app.group_response(&record);
             txn.put(key, record);
             Ok((group, old.is_none()))
         });
@@ -44,12 +44,12 @@ impl App {
         body.tags.as_ref().map_or(Ok(()), check_tags)?;
         let app = self.clone();
         let commit = self.store.commit(move |txn| {
-            let (key, mut record) = living_group(txn, &name)?;
+            let (key, mut record) = find_active_group(txn, &name)?;
             if body.tags.is_some() {
                 record.tags = body.tags;
                 txn.put(key, record.clone());
             }
-            Ok(app.group_answer(&record))
+            Ok(app.group_response(&record))
         });
         commit.await
     }
@@ -57,7 +57,7 @@ impl App {
     pub fn group(&self, name: &str) -> Result<Group, ApiError> {
         let snapshot = self.snapshot();
         let record = snapshot.groups.get(&GroupKey::new(name)).ok_or_else(|| ApiError::group_not_found(name))?;
-        Ok(self.group_answer(record))
+        Ok(self.group_response(record))
     }
 
     /// `tag` filters by name and, when given, value.
@@ -67,7 +67,7 @@ impl App {
             let found = group.tags.as_ref().and_then(|tags| tags.get(name));
             found.is_some_and(|found| value.is_none_or(|value| value == found))
         };
-        self.snapshot().groups.values().filter(|g| matches(g)).map(|g| self.group_answer(g)).collect()
+        self.snapshot().groups.values().filter(|g| matches(g)).map(|g| self.group_response(g)).collect()
     }
 
     /// Marks the group and everything in it as leaving; the deletion loop does the rest. Returns the operation's id.
@@ -85,12 +85,18 @@ impl App {
                 mark_workspace_deleting(txn, &workspace, now)?;
             }
             mark_accounts_deleting(txn, &key);
-            Ok(operations::begin(&app, txn, OperationGoal::GroupGone(key), format!("{subscription}${name}"), now))
+            Ok(operations::begin_operation(
+                &app,
+                txn,
+                OperationGoal::GroupGone(key),
+                format!("{subscription}${name}"),
+                now,
+            ))
         });
         commit.await
     }
 
-    fn group_answer(&self, record: &GroupRecord) -> Group {
+    fn group_response(&self, record: &GroupRecord) -> Group {
         let state = if record.deleting { "Deleting" } else { "Succeeded" };
         Group {
             id: arm::group(&self.installation.subscription, &record.name),

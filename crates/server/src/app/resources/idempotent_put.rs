@@ -15,7 +15,7 @@ pub enum Put<T> {
 
 /// Says how `new` differs from `old`, both without their secrets and with the defaults filled in. When nothing else
 /// does, the secrets do.
-pub fn differs<T: Serialize>(what: &str, name: &str, new: &T, old: &T, way_out: &str) -> ApiError {
+pub fn put_conflict<T: Serialize>(what: &str, name: &str, new: &T, old: &T, way_out: &str) -> ApiError {
     let [new, old] = [new, old].map(|spec| serde_json::to_value(spec).expect("specifications are plain data"));
     let field = first_difference("properties", &new, &old);
     let field_words = field.as_deref().unwrap_or("the value of a secret");
@@ -31,7 +31,7 @@ pub fn differs<T: Serialize>(what: &str, name: &str, new: &T, old: &T, way_out: 
 }
 
 /// Are both the same but for their secrets?
-pub fn is_same<T: Serialize>(new: &T, old: &T) -> bool {
+pub fn is_same_spec<T: Serialize>(new: &T, old: &T) -> bool {
     let [new, old] = [new, old].map(|spec| serde_json::to_value(spec).expect("specifications are plain data"));
     new == old
 }
@@ -73,11 +73,11 @@ mod tests {
 
     #[test]
     fn the_refusal_has_a_code_a_field_and_a_way_out() {
-        let error = differs("file server", "f", &json!({"a": 1}), &json!({"a": 2}), "delete it first");
+        let error = put_conflict("file server", "f", &json!({"a": 1}), &json!({"a": 2}), "delete it first");
         assert_eq!((error.status, error.code.as_str()), (409, "FileServerAlreadyExists"));
         assert_eq!(error.target.as_deref(), Some("properties.a"));
         assert_eq!(error.message, "A file server f already exists and properties.a differs: delete it first");
-        let error = differs("job", "j", &json!({"a": 1}), &json!({"a": 1}), "delete it first");
+        let error = put_conflict("job", "j", &json!({"a": 1}), &json!({"a": 1}), "delete it first");
         assert_eq!(error.message, "A job j already exists and the value of a secret differs: delete it first");
     }
 }

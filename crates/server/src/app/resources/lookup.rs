@@ -7,11 +7,11 @@ use corro_store::{
 };
 
 /// The group, if it is there to stay.
-pub fn living_group(txn: &Txn, name: &str) -> Result<(GroupKey, GroupRecord), ApiError> {
+pub fn find_active_group(txn: &Txn, name: &str) -> Result<(GroupKey, GroupRecord), ApiError> {
     let key = GroupKey::new(name);
     let record = txn.get::<GroupRecord>(&key).ok_or_else(|| ApiError::group_not_found(name))?;
     if record.deleting {
-        return Err(being_deleted(name));
+        return Err(group_being_deleted(name));
     }
     Ok((key, (*record).clone()))
 }
@@ -31,9 +31,13 @@ pub fn find_workspace(state: &State, group: &str, name: &str) -> Result<(Workspa
 }
 
 /// The workspace, if it is there to stay.
-pub fn living_workspace(state: &State, group: &str, name: &str) -> Result<(WorkspaceKey, WorkspaceRecord), ApiError> {
+pub fn find_active_workspace(
+    state: &State,
+    group: &str,
+    name: &str,
+) -> Result<(WorkspaceKey, WorkspaceRecord), ApiError> {
     let (key, record) = find_workspace(state, group, name)?;
-    refuse_deleting(&record.provisioning, "workspace", name)?;
+    ensure_not_deleting(&record.provisioning, "workspace", name)?;
     Ok((key, record))
 }
 
@@ -96,7 +100,7 @@ pub fn find_job(state: &State, path: &JobPath) -> Result<(JobKey, JobRecord), Ap
 }
 
 /// The arguments that name the cluster in a command line, for messages with something to copy.
-pub fn cluster_arguments(state: &State, key: &ClusterKey, name: &str) -> String {
+pub fn cluster_cli_args(state: &State, key: &ClusterKey, name: &str) -> String {
     let workspace = key.workspace();
     let group = group_name(state, &workspace.group());
     let last = || workspace.to_string().rsplit('/').next().unwrap_or_default().to_owned();
@@ -105,7 +109,7 @@ pub fn cluster_arguments(state: &State, key: &ClusterKey, name: &str) -> String 
 }
 
 /// Refuses to touch what is on its way out.
-pub fn refuse_deleting(provisioning: &Provisioning, what: &str, name: &str) -> Result<(), ApiError> {
+pub fn ensure_not_deleting(provisioning: &Provisioning, what: &str, name: &str) -> Result<(), ApiError> {
     if provisioning.is_deleting() {
         let message = format!("The {what} {name} is being deleted: wait until it is gone, then try again");
         return Err(ApiError::conflict("ResourceBeingDeleted", message));
@@ -114,14 +118,14 @@ pub fn refuse_deleting(provisioning: &Provisioning, what: &str, name: &str) -> R
 }
 
 /// Nothing moves: what exists somewhere is not made elsewhere.
-pub fn elsewhere(group: &str, name: &str, here: &str, there: &str) -> ApiError {
+pub fn location_conflict(group: &str, name: &str, here: &str, there: &str) -> ApiError {
     let message = format!(
         "The resource '{name}' already exists in location '{here}' in resource group '{group}'. A resource with the same name cannot be created in location '{there}'. Please select a new resource name."
     );
     ApiError::conflict("InvalidResourceLocation", message).about("location")
 }
 
-pub fn being_deleted(name: &str) -> ApiError {
+pub fn group_being_deleted(name: &str) -> ApiError {
     let message = format!("The resource group '{name}' is being deleted: wait until it is gone, then try again");
     ApiError::conflict("ResourceGroupBeingDeleted", message)
 }

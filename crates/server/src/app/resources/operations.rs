@@ -15,9 +15,9 @@ use crate::digest::hex;
 
 /// Begins an operation and returns its id. One whose goal is true already has no record: its id says all there is to know,
 /// so that submitting a job writes the job alone.
-pub fn begin(app: &App, txn: &mut Txn, goal: OperationGoal, resource_id: String, now: Timestamp) -> String {
-    if is_reached(txn.state(), &goal) {
-        return Reached { at: now, resource_id }.id(|text| app.operation_seal(text));
+pub fn begin_operation(app: &App, txn: &mut Txn, goal: OperationGoal, resource_id: String, now: Timestamp) -> String {
+    if is_goal_reached(txn.state(), &goal) {
+        return CompletedOperation { at: now, resource_id }.id(|text| app.operation_mac(text));
     }
     let id = guid();
     let by = txn.actor().to_owned();
@@ -26,16 +26,16 @@ pub fn begin(app: &App, txn: &mut Txn, goal: OperationGoal, resource_id: String,
 }
 
 /// Ended operations are answered for so long.
-pub const KEPT: Duration = Duration::from_secs(24 * 3600);
+pub const OPERATION_RETENTION: Duration = Duration::from_secs(24 * 3600);
 
 /// An operation that had nothing left to do when it was begun. Its id is sealed, so that none can be made up.
 #[derive(Debug, PartialEq, Eq)]
-struct Reached {
+struct CompletedOperation {
     at: Timestamp,
     resource_id: String,
 }
 
-impl Reached {
+impl CompletedOperation {
     fn id(&self, seal: impl Fn(&str) -> String) -> String {
         let text = format!("{:x}-{}", self.at.millis(), URL_SAFE_NO_PAD.encode(&self.resource_id));
         let seal = seal(&text);
@@ -55,7 +55,7 @@ impl Reached {
 }
 
 /// Is what the operation was for true now?
-pub fn is_reached(state: &State, goal: &OperationGoal) -> bool {
+pub fn is_goal_reached(state: &State, goal: &OperationGoal) -> bool {
     match goal {
         OperationGoal::ClusterCreated(key) => {
             state.clusters.get(key).is_none_or(|c| c.provisioning.provisioning_state != ProvisioningState::Creating)
@@ -77,7 +77,7 @@ pub fn is_reached(state: &State, goal: &OperationGoal) -> bool {
 }
 
 /// Can the goal never be true? What was to be made was deleted before it was there.
-pub fn is_undone(state: &State, goal: &OperationGoal) -> bool {
+pub fn is_goal_unreachable(state: &State, goal: &OperationGoal) -> bool {
     let leaves = |made: &Provisioning| made.provisioning_state == ProvisioningState::Deleting;
     match goal {
         OperationGoal::ClusterCreated(key) => state.clusters.get(key).is_none_or(|c| leaves(&c.provisioning)),
@@ -88,26 +88,27 @@ pub fn is_undone(state: &State, goal: &OperationGoal) -> bool {
 
 impl App {
     /// Waits until the operation has ended or is not known, for `patience` at most.
-    pub async fn operation_ends(&self, id: &str, patience: Duration) {
+    pub async fn wait_for_operation(&self, id: &str, patience: Duration) {
         let mut changes = self.store.changes();
         let goes_on = || {
             let snapshot = self.snapshot();
             let operation = snapshot.operations.get(id);
-            operation.is_some_and(|operation| operation.ended.is_none() && !is_reached(&snapshot, &operation.goal))
+            operation.is_some_and(|operation| operation.ended.is_none() && !is_goal_reached(&snapshot, &operation.goal))
         };
         let ended = async { while goes_on() && changes.changed().await.is_ok() {} };
         let _ = tokio::time::timeout(patience, ended).await;
     }
 
-    fn operation_seal(&self, text: &str) -> String {
+    fn operation_mac(&self, text: &str) -> String {
         hex(&self.keyed_digest("operation", text.as_bytes())[..8])
     }
 
     /// The answer behind the operation's URL, which is `url` without its query.
     pub fn operation(&self, id: &str, url: String) -> Result<AsyncOperation, ApiError> {
         let snapshot = self.snapshot();
-        if let Some(Reached { at, resource_id }) = Reached::parse(id, |text| self.operation_seal(text))
-            && self.timeline().age(at) < KEPT
+        if let Some(CompletedOperation { at, resource_id }) =
+            CompletedOperation::parse(id, |text| self.operation_mac(text))
+            && self.timeline().age(at) < OPERATION_RETENTION
         {
             return Ok(AsyncOperation {
                 id: url,
@@ -121,8 +122,8 @@ impl App {
         }
         let missing = || ApiError::new(404, "OperationNotFound", format!("The operation {id} is not found"));
         let record = snapshot.operations.get(id).ok_or_else(missing)?;
-        let ended = record.ended.or_else(|| is_reached(&snapshot, &record.goal).then(|| self.now()));
-        let undone = if record.ended.is_some() { record.undone } else { is_undone(&snapshot, &record.goal) };
+        let ended = record.ended.or_else(|| is_goal_reached(&snapshot, &record.goal).then(|| self.now()));
+        let undone = if record.ended.is_some() { record.undone } else { is_goal_unreachable(&snapshot, &record.goal) };
         let status = match ended {
             _ if undone => AsyncStatus::Failed,
             Some(_) => AsyncStatus::Succeeded,
@@ -152,14 +153,16 @@ mod tests {
     #[test]
     fn an_id_without_a_record_says_what_it_was_for_and_cannot_be_made_up() {
         let seal = |text: &str| format!("{}", text.len() * 7);
-        let reached =
-            Reached { at: Timestamp::from_millis(1_532_000_000_123), resource_id: "s$g$w$Exp$j.1".to_owned() };
+        let reached = CompletedOperation {
+            at: Timestamp::from_millis(1_532_000_000_123),
+            resource_id: "s$g$w$Exp$j.1".to_owned(),
+        };
         let id = reached.id(seal);
-        assert_eq!(Reached::parse(&id, seal), Some(reached));
+        assert_eq!(CompletedOperation::parse(&id, seal), Some(reached));
         let (text, _) = id.rsplit_once('.').expect("a seal");
         let unsealed = format!("{text}.1");
         for id in ["", "x", "-", "10546a8d-e7c5-4824-b726-3b6a600a7305", "zz-czE", "zz-czE.42", text, &unsealed] {
-            assert_eq!(Reached::parse(id, seal), None, "{id}");
+            assert_eq!(CompletedOperation::parse(id, seal), None, "{id}");
         }
     }
 }

@@ -18,7 +18,7 @@ const PURPOSE: &str = "specification";
 
 /// What was taken out of one specification.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Bag {
+pub struct SecretBundle {
     /// Account keys by the mount path of the share they open.
     pub mounts: BTreeMap<String, Secret>,
     /// Secret variables by name.
@@ -36,19 +36,19 @@ pub struct Bag {
     pub admin: Option<PasswordVerifier>,
 }
 
-impl Bag {
-    fn take_reference(&mut self, place: String, reference: &mut Option<KeyVaultSecretReference>) {
+impl SecretBundle {
+    fn extract_reference(&mut self, place: String, reference: &mut Option<KeyVaultSecretReference>) {
         self.vault.extend(reference.take().map(|reference| (place, reference.secret_url)));
     }
 
-    fn take_variables(&mut self, variables: &mut [SecretVariable]) {
+    fn extract_variables(&mut self, variables: &mut [SecretVariable]) {
         for variable in variables {
             self.variables.extend(variable.value.take().map(|value| (variable.name.clone(), value)));
-            self.take_reference(format!("secrets/{}", variable.name), &mut variable.value_secret_reference);
+            self.extract_reference(format!("secrets/{}", variable.name), &mut variable.value_secret_reference);
         }
     }
 
-    fn take_mount_keys(&mut self, volumes: Option<&mut MountVolumes>) {
+    fn extract_mount_keys(&mut self, volumes: Option<&mut MountVolumes>) {
         let Some(volumes) = volumes else { return };
         let shares =
             volumes.azure_file_shares.iter_mut().map(|share| (&share.relative_mount_path, &mut share.credentials));
@@ -58,38 +58,38 @@ impl Bag {
             // Answers show `{}` where credentials were given.
             let credentials = credentials.get_or_insert_with(StorageCredentials::default);
             self.mounts.extend(credentials.account_key.take().map(|key| (path.clone(), key)));
-            self.take_reference(format!("mounts/{path}"), &mut credentials.account_key_secret_reference);
+            self.extract_reference(format!("mounts/{path}"), &mut credentials.account_key_secret_reference);
         }
     }
 }
 
-pub fn take_from_job(spec: &mut JobSpec) -> Bag {
-    let mut bag = Bag::default();
-    bag.take_mount_keys(spec.mount_volumes.as_mut());
-    bag.take_variables(&mut spec.secrets);
+pub fn extract_job_secrets(spec: &mut JobSpec) -> SecretBundle {
+    let mut bundle = SecretBundle::default();
+    bundle.extract_mount_keys(spec.mount_volumes.as_mut());
+    bundle.extract_variables(&mut spec.secrets);
     let registry = spec.container_settings.as_mut().and_then(|c| c.image_source_registry.credentials.as_mut());
     if let Some(credentials) = registry {
-        bag.registry = credentials.password.take();
-        bag.take_reference("registry".to_owned(), &mut credentials.password_secret_reference);
+        bundle.registry = credentials.password.take();
+        bundle.extract_reference("registry".to_owned(), &mut credentials.password_secret_reference);
     }
-    bag
+    bundle
 }
 
 /// The admin password is dropped for good: nodes need no more than what proves it.
-pub fn take_from_cluster(spec: &mut ClusterSpec) -> Bag {
+pub fn extract_cluster_secrets(spec: &mut ClusterSpec) -> SecretBundle {
     spec.user_account_settings.admin_user_password = None;
-    let mut bag = Bag::default();
-    let Some(setup) = &mut spec.node_setup else { return bag };
-    bag.take_mount_keys(setup.mount_volumes.as_mut());
+    let mut bundle = SecretBundle::default();
+    let Some(setup) = &mut spec.node_setup else { return bundle };
+    bundle.extract_mount_keys(setup.mount_volumes.as_mut());
     if let Some(task) = &mut setup.setup_task {
-        bag.take_variables(&mut task.secrets);
+        bundle.extract_variables(&mut task.secrets);
     }
     if let Some(counters) = &mut setup.performance_counters_settings {
         let reference = &mut counters.app_insights_reference;
-        bag.instrumentation = reference.instrumentation_key.take();
-        bag.take_reference("insights".to_owned(), &mut reference.instrumentation_key_secret_reference);
+        bundle.instrumentation = reference.instrumentation_key.take();
+        bundle.extract_reference("insights".to_owned(), &mut reference.instrumentation_key_secret_reference);
     }
-    bag
+    bundle
 }
 
 /// What proves the administrator's password, if there is one. Slow on purpose, so on a thread that may block.
@@ -100,15 +100,15 @@ pub async fn admin_verifier(spec: &ClusterSpec) -> Option<PasswordVerifier> {
 
 impl App {
     /// `None` when there is nothing to keep.
-    pub fn seal_bag(&self, bag: Bag) -> Option<Sealed> {
-        if bag == Bag::default() {
+    pub fn seal_secrets(&self, bundle: SecretBundle) -> Option<Sealed> {
+        if bundle == SecretBundle::default() {
             return None;
         }
-        Some(self.installation.vault.seal(PURPOSE, &serde_json::to_string(&bag).expect("a bag is plain data")))
+        Some(self.installation.vault.seal(PURPOSE, &serde_json::to_string(&bundle).expect("a bundle is plain data")))
     }
 
-    pub fn open_bag(&self, sealed: Option<&Sealed>) -> Result<Bag, ApiError> {
-        let Some(sealed) = sealed else { return Ok(Bag::default()) };
+    pub fn open_secrets(&self, sealed: Option<&Sealed>) -> Result<SecretBundle, ApiError> {
+        let Some(sealed) = sealed else { return Ok(SecretBundle::default()) };
         let text = self.unseal(PURPOSE, sealed)?;
         serde_json::from_str(text.expose())
             .map_err(|_| ApiError::new(500, "InternalError", "A sealed specification does not read back"))
@@ -134,13 +134,13 @@ mod tests {
             }}
         }))
         .expect("a literal");
-        let bag = take_from_job(&mut spec);
+        let bundle = extract_job_secrets(&mut spec);
         let left = serde_json::to_string(&spec).expect("plain data");
         assert!(!left.contains("canary"), "{left}");
         assert!(left.contains(r#""credentials":{}"#) && left.contains(r#""secrets":[{"name":"TOKEN"}]"#), "{left}");
-        assert_eq!(bag.mounts["s"].expose(), "canary2");
-        assert_eq!(bag.variables["TOKEN"].expose(), "canary1");
-        assert_eq!(bag.registry.expect("a password").expose(), "canary3");
+        assert_eq!(bundle.mounts["s"].expose(), "canary2");
+        assert_eq!(bundle.variables["TOKEN"].expose(), "canary1");
+        assert_eq!(bundle.registry.expect("a password").expose(), "canary3");
     }
 
     #[test]
@@ -159,10 +159,10 @@ mod tests {
             }
         }))
         .expect("a literal");
-        let bag = take_from_cluster(&mut spec);
+        let bundle = extract_cluster_secrets(&mut spec);
         let left = serde_json::to_string(&spec).expect("plain data");
         assert!(!left.contains("canary"), "{left}");
-        assert_eq!(bag.vault["mounts/b"], "canary2");
-        assert_eq!(bag.instrumentation.expect("a key").expose(), "canary4");
+        assert_eq!(bundle.vault["mounts/b"], "canary2");
+        assert_eq!(bundle.instrumentation.expect("a key").expose(), "canary4");
     }
 }

@@ -24,18 +24,18 @@ impl Warnings {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(text);
     }
 
-    pub fn take(&self) -> Vec<String> {
+    pub fn drain(&self) -> Vec<String> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 /// So many jobs are named.
-const MOST_NAMED: usize = 5;
+const MAX_NAMED_JOBS: usize = 5;
 
 impl App {
     /// What nodes of a new cluster really are.
-    pub fn warn_of_nodes(&self, record: &ClusterRecord) {
-        let nodes_are = self.fleet.provider.get().and_then(|provider| provider.nodes_are());
+    pub fn warn_about_node_size(&self, record: &ClusterRecord) {
+        let nodes_are = self.fleet.provider.get().and_then(|provider| provider.node_description());
         if let (Some(nodes_are), Some(size)) = (nodes_are, vm_size::find(&record.spec.vm_size)) {
             let VmSize { name, cores, memory_gib, gpus } = size;
             let gpus = if *gpus > 0 { format!(", GPUs: {gpus}") } else { String::new() };
@@ -46,7 +46,7 @@ impl App {
     }
 
     /// That a job asks for a container where no node can have one. Asks the provider on a thread of its own, which may connect to sockets.
-    pub async fn warn_of_container(&self, spec: &JobSpec) {
+    pub async fn warn_about_containers(&self, spec: &JobSpec) {
         let Some(provider) = self.fleet.provider.get().filter(|_| spec.container_settings.is_some()).cloned() else {
             return;
         };
@@ -57,7 +57,7 @@ impl App {
     }
 
     /// What becomes of the jobs on nodes that a cluster gives back, now that it is to have another size.
-    pub fn warn_of_resize(&self, state: &State, key: &ClusterKey, record: &ClusterRecord) {
+    pub fn warn_about_resize(&self, state: &State, key: &ClusterKey, record: &ClusterRecord) {
         let clock = self.timeline();
         let view = scheduler_view::cluster_view(state, key, record, &clock);
         let scaling = plan_scale(&view, clock.now(), &self.config.scheduling.policy);
@@ -76,13 +76,13 @@ impl App {
             DeallocationOption::WaitForJobCompletion => return,
         };
         if !jobs.is_empty() {
-            let names = self.names_of(state, &jobs);
+            let names = self.list_job_names(state, &jobs);
             self.request.warnings.add(format!("running on nodes that go: {names}; each is {becomes}"));
         }
     }
 
     /// Clusters that mount a file server which is deleted.
-    pub fn warn_of_file_server(&self, state: &State, key: &FileServerKey) {
+    pub fn warn_about_file_server(&self, state: &State, key: &FileServerKey) {
         let is_it = |id: &str| {
             let named = arm::parse_file_server(id);
             named.is_some_and(|named| {
@@ -104,10 +104,10 @@ impl App {
     }
 
     /// `"a", "b" and 3 more`: those that the caller may read by their names.
-    fn names_of(&self, state: &State, jobs: &[&JobKey]) -> String {
+    fn list_job_names(&self, state: &State, jobs: &[&JobKey]) -> String {
         let may_read = |job: &&&JobKey| self.request.caller.may(Right::Read, &scope_of_key(job.as_str()));
         let name = |job: &&JobKey| state.jobs.get(*job).map_or_else(|| job.to_string(), |job| job.name.clone());
-        let named = jobs.iter().filter(may_read).take(MOST_NAMED);
+        let named = jobs.iter().filter(may_read).take(MAX_NAMED_JOBS);
         let named: Vec<String> = named.map(|job| format!("the job \"{}\"", name(job))).collect();
         match (jobs.len() - named.len(), named.is_empty()) {
             (0, _) => named.join(", "),
@@ -118,7 +118,7 @@ impl App {
 }
 
 /// Running jobs that have a share mounted, themselves or by their cluster.
-pub fn jobs_with_share(state: &State, account: &str, share: &str) -> Option<String> {
+pub fn share_in_use_warning(state: &State, account: &str, share: &str) -> Option<String> {
     let has = |volumes: Option<&MountVolumes>| {
         volumes.into_iter().flat_map(|volumes| &volumes.azure_file_shares).any(|mounted| {
             mounted.account().is_some_and(|of| of.eq_ignore_ascii_case(account)) && mounted.share_name() == Some(share)

@@ -8,10 +8,10 @@ use corro_store::{OperationGoal, State, WorkspaceRecord};
 
 use crate::app::resources::deletion::mark_workspace_deleting;
 use crate::app::resources::lookup::{
-    elsewhere, find_workspace, group_name, living_group, living_workspace, refuse_deleting,
+    ensure_not_deleting, find_active_group, find_active_workspace, find_workspace, group_name, location_conflict,
 };
 use crate::app::resources::operations;
-use crate::app::{App, succeeded};
+use crate::app::{App, provisioning_succeeded};
 
 impl App {
     pub async fn create_workspace(
@@ -25,27 +25,27 @@ impl App {
         check_tags(&body.tags)?;
         let (app, now) = (self.clone(), self.now());
         let commit = self.store.commit(move |txn| {
-            let (group_key, _) = living_group(txn, &group)?;
+            let (group_key, _) = find_active_group(txn, &group)?;
             let key = group_key.workspace(&name);
             if let Some(old) = txn.get::<WorkspaceRecord>(&key) {
-                refuse_deleting(&old.provisioning, "workspace", &name)?;
+                ensure_not_deleting(&old.provisioning, "workspace", &name)?;
                 if old.location != location {
-                    return Err(elsewhere(&group, &name, &old.location, &location));
+                    return Err(location_conflict(&group, &name, &old.location, &location));
                 }
                 // A repeated PUT changes nothing but tags, when it gives some.
                 let tags = if body.tags.is_empty() { old.tags.clone() } else { body.tags };
                 let record = WorkspaceRecord { tags, ..(*old).clone() };
-                let answer = app.workspace_answer(txn.state(), &key, &record);
+                let response = app.workspace_response(txn.state(), &key, &record);
                 if record.tags != old.tags {
                     txn.put(key, record);
                 }
-                return Ok(answer);
+                return Ok(response);
             }
             app.config.quotas.check_workspaces(txn.state(), &group_key)?;
-            let record = WorkspaceRecord { name, location, tags: body.tags, provisioning: succeeded(now) };
-            let answer = app.workspace_answer(txn.state(), &key, &record);
+            let record = WorkspaceRecord { name, location, tags: body.tags, provisioning: provisioning_succeeded(now) };
+            let response = app.workspace_response(txn.state(), &key, &record);
             txn.put(key, record);
-            Ok(answer)
+            Ok(response)
         });
         commit.await
     }
@@ -59,12 +59,12 @@ impl App {
         body.tags.as_ref().map_or(Ok(()), check_tags)?;
         let app = self.clone();
         let commit = self.store.commit(move |txn| {
-            let (key, old) = living_workspace(txn.state(), &group, &name)?;
+            let (key, old) = find_active_workspace(txn.state(), &group, &name)?;
             let tags = body.tags.unwrap_or_else(|| old.tags.clone());
             let record = WorkspaceRecord { tags, ..old };
-            let answer = app.workspace_answer(txn.state(), &key, &record);
+            let response = app.workspace_response(txn.state(), &key, &record);
             txn.put(key, record);
-            Ok(answer)
+            Ok(response)
         });
         commit.await
     }
@@ -72,7 +72,7 @@ impl App {
     pub fn workspace(&self, group: &str, name: &str) -> Result<Workspace, ApiError> {
         let snapshot = self.snapshot();
         let (key, record) = find_workspace(&snapshot, group, name)?;
-        Ok(self.workspace_answer(&snapshot, &key, &record))
+        Ok(self.workspace_response(&snapshot, &key, &record))
     }
 
     /// All workspaces, or those of one group.
@@ -80,14 +80,14 @@ impl App {
         let snapshot = self.snapshot();
         let Some(group) = group else {
             let all = snapshot.workspaces.iter();
-            return Ok(all.map(|(key, record)| self.workspace_answer(&snapshot, key, record)).collect());
+            return Ok(all.map(|(key, record)| self.workspace_response(&snapshot, key, record)).collect());
         };
         let key = GroupKey::new(group);
         if !snapshot.groups.contains_key(&key) {
             return Err(ApiError::group_not_found(group));
         }
         let own = snapshot.workspaces_of(&key);
-        Ok(own.map(|(key, record)| self.workspace_answer(&snapshot, key, record)).collect())
+        Ok(own.map(|(key, record)| self.workspace_response(&snapshot, key, record)).collect())
     }
 
     /// The operation's id and location, or `None` when there is nothing to delete.
@@ -100,14 +100,14 @@ impl App {
             mark_workspace_deleting(txn, &key, now)?;
             let id = format!("{subscription}${group}${name}");
             Ok(Some((
-                operations::begin(&app, txn, OperationGoal::WorkspaceGone(key), id, now),
+                operations::begin_operation(&app, txn, OperationGoal::WorkspaceGone(key), id, now),
                 record.location.clone(),
             )))
         });
         commit.await
     }
 
-    fn workspace_answer(&self, state: &State, key: &WorkspaceKey, record: &WorkspaceRecord) -> Workspace {
+    fn workspace_response(&self, state: &State, key: &WorkspaceKey, record: &WorkspaceRecord) -> Workspace {
         Workspace {
             id: self.workspace_id(state, key, &record.name),
             name: record.name.clone(),
@@ -119,7 +119,7 @@ impl App {
     }
 
     /// The ARM id of the workspace that something stands in.
-    pub fn parent_id(&self, state: &State, key: &WorkspaceKey) -> String {
+    pub fn workspace_arm_id(&self, state: &State, key: &WorkspaceKey) -> String {
         let name = state.workspaces.get(key).map_or_else(|| key.to_string(), |workspace| workspace.name.clone());
         self.workspace_id(state, key, &name)
     }

@@ -12,11 +12,11 @@ use corro_store::{AccountRecord, OperationGoal, State};
 use serde_json::json;
 
 use crate::app::App;
-use crate::app::resources::lookup::{elsewhere, group_name, living_group};
+use crate::app::resources::lookup::{find_active_group, group_name, location_conflict};
 use crate::app::resources::operations;
 
 /// What the service allowed in a region: told, and not held anybody to.
-const MAX_ACCOUNTS: i64 = 250;
+const ACCOUNT_LIMIT: i64 = 250;
 const KINDS: [&str; 3] = ["Storage", "StorageV2", "BlobStorage"];
 const SKUS: [&str; 5] = ["Standard_LRS", "Standard_GRS", "Standard_RAGRS", "Standard_ZRS", "Premium_LRS"];
 
@@ -30,29 +30,30 @@ impl App {
         base_url: String,
     ) -> Result<StorageAccount, ApiError> {
         check_name(NameOf::StorageAccount, &name)?;
-        let sku = one_of("sku.name", "a storage SKU", &SKUS, &body.sku.name)?;
-        let kind = one_of("kind", "a kind of account", &KINDS, &body.kind)?;
+        let sku = canonical_value("sku.name", "a storage SKU", &SKUS, &body.sku.name)?;
+        let kind = canonical_value("kind", "a kind of account", &KINDS, &body.kind)?;
         let properties = body.properties.unwrap_or_default();
         check_https_only(properties.supports_https_traffic_only, &base_url)?;
         let location = check_location(&body.location)?;
         body.tags.as_ref().map_or(Ok(()), check_tags)?;
         let identity = body.identity.map(|identity| self.account_identity(identity));
         let (app, now) = (self.clone(), self.now());
-        let keys = [(); 2].map(|()| self.installation.vault.seal(&purpose(&name), &STANDARD.encode(random::<64>())));
+        let keys =
+            [(); 2].map(|()| self.installation.vault.seal(&key_purpose(&name), &STANDARD.encode(random::<64>())));
         let commit = self.store.commit(move |txn| {
-            let (group_key, _) = living_group(txn, &group)?;
+            let (group_key, _) = find_active_group(txn, &group)?;
             let old = txn.get::<AccountRecord>(&name);
             match &old {
-                Some(old) if old.group != group_key => return Err(taken(&name)),
+                Some(old) if old.group != group_key => return Err(name_taken(&name)),
                 Some(old) if old.deleting => return Err(being_deleted(&name)),
                 Some(old) if old.location != location => {
                     let (kept, group) = (&old.location, group_name(txn.state(), &group_key));
-                    return Err(elsewhere(&group, &name, kept, &location));
+                    return Err(location_conflict(&group, &name, kept, &location));
                 }
                 _ => {}
             }
             let created = old.as_ref().map_or(now, |old| old.created);
-            let settings = settings_of(&kind, properties.settings, created)?;
+            let settings = complete_settings(&kind, properties.settings, created)?;
             let record = AccountRecord {
                 group: group_key,
                 location,
@@ -67,9 +68,9 @@ impl App {
                 keys: old.map_or(keys, |old| old.keys.clone()),
                 deleting: false,
             };
-            let answer = app.account_answer(txn.state(), &name, &record, &base_url);
+            let response = app.account_response(txn.state(), &name, &record, &base_url);
             txn.put(name, record);
-            Ok(answer)
+            Ok(response)
         });
         commit.await
     }
@@ -83,8 +84,8 @@ impl App {
         base_url: String,
     ) -> Result<StorageAccount, ApiError> {
         body.tags.as_ref().map_or(Ok(()), check_tags)?;
-        let sku = body.sku.map(|sku| one_of("sku.name", "a storage SKU", &SKUS, &sku.name)).transpose()?;
-        let kind = body.kind.map(|kind| one_of("kind", "a kind of account", &KINDS, &kind)).transpose()?;
+        let sku = body.sku.map(|sku| canonical_value("sku.name", "a storage SKU", &SKUS, &sku.name)).transpose()?;
+        let kind = body.kind.map(|kind| canonical_value("kind", "a kind of account", &KINDS, &kind)).transpose()?;
         let properties = body.properties.unwrap_or_default();
         check_https_only(properties.supports_https_traffic_only == Some(true), &base_url)?;
         let identity = body.identity.map(|identity| self.account_identity(identity));
@@ -102,14 +103,14 @@ impl App {
                 encryption: new.encryption.or(old.encryption),
                 network_rules: new.network_rules.or(old.network_rules),
             };
-            record.settings = settings_of(&record.kind, settings, record.created)?;
+            record.settings = complete_settings(&record.kind, settings, record.created)?;
             record.sku = sku.unwrap_or(record.sku);
             record.tags = body.tags.unwrap_or(record.tags);
             record.https_only = properties.supports_https_traffic_only.unwrap_or(record.https_only);
             record.identity = record.identity.or(identity);
-            let answer = app.account_answer(txn.state(), &name, &record, &base_url);
+            let response = app.account_response(txn.state(), &name, &record, &base_url);
             txn.put(name, record);
-            Ok(answer)
+            Ok(response)
         });
         commit.await
     }
@@ -126,13 +127,13 @@ impl App {
         let counted = snapshot.accounts.values().filter(|account| here.as_ref().is_none_or(|l| account.location == *l));
         let name = UsageName { value: "StorageAccounts".to_owned(), localized_value: "Storage Accounts".to_owned() };
         let current_value = counted.count() as i32;
-        vec![Usage { unit: "Count".to_owned(), current_value, limit: MAX_ACCOUNTS, name }]
+        vec![Usage { unit: "Count".to_owned(), current_value, limit: ACCOUNT_LIMIT, name }]
     }
 
     pub fn account(&self, group: &str, name: &str, base_url: &str) -> Result<StorageAccount, ApiError> {
         let snapshot = self.snapshot();
         let record = find_account(&snapshot, group, name)?;
-        Ok(self.account_answer(&snapshot, name, &record, base_url))
+        Ok(self.account_response(&snapshot, name, &record, base_url))
     }
 
     pub fn accounts(&self, group: Option<&str>, base_url: &str) -> Result<Vec<StorageAccount>, ApiError> {
@@ -144,14 +145,14 @@ impl App {
             return Err(ApiError::group_not_found(name));
         }
         let wanted = snapshot.accounts.iter().filter(|(_, account)| key.as_ref().is_none_or(|k| account.group == *k));
-        Ok(wanted.map(|(name, account)| self.account_answer(&snapshot, name, account, base_url)).collect())
+        Ok(wanted.map(|(name, account)| self.account_response(&snapshot, name, account, base_url)).collect())
     }
 
     pub fn account_keys(&self, group: &str, name: &str) -> Result<AccountKeys, ApiError> {
         let record = find_account(&self.snapshot(), group, name)?;
         let mut keys = Vec::new();
         for (i, sealed) in record.keys.iter().enumerate() {
-            let value = self.unseal(&purpose(name), sealed)?;
+            let value = self.unseal(&key_purpose(name), sealed)?;
             keys.push(AccountKey { key_name: format!("key{}", i + 1), value, permissions: "Full".to_owned() });
         }
         Ok(AccountKeys { keys })
@@ -167,7 +168,7 @@ impl App {
                 return Err(ApiError::invalid("keyName", message));
             }
         };
-        let fresh = self.installation.vault.seal(&purpose(&name), &STANDARD.encode(random::<64>()));
+        let fresh = self.installation.vault.seal(&key_purpose(&name), &STANDARD.encode(random::<64>()));
         let (of_group, of_name) = (group.clone(), name.clone());
         let commit = self.store.commit(move |txn| {
             if find_account(txn.state(), &of_group, &of_name)?.deleting {
@@ -184,12 +185,12 @@ impl App {
 
     /// The decoded keys of an account that exists; for checking and making signatures.
     pub fn raw_account_keys(&self, name: &str) -> Option<Vec<Vec<u8>>> {
-        self.keys_of(name, self.snapshot().accounts.get(name)?)
+        self.decode_account_keys(name, self.snapshot().accounts.get(name)?)
     }
 
     /// The same of a record that was looked up already.
-    pub fn keys_of(&self, name: &str, record: &AccountRecord) -> Option<Vec<Vec<u8>>> {
-        let open = |sealed| self.unseal(&purpose(name), sealed).ok();
+    pub fn decode_account_keys(&self, name: &str, record: &AccountRecord) -> Option<Vec<Vec<u8>>> {
+        let open = |sealed| self.unseal(&key_purpose(name), sealed).ok();
         let decoded = record.keys.iter().map(|sealed| STANDARD.decode(open(sealed)?.expose()).ok());
         (!record.deleting).then(|| decoded.collect())?
     }
@@ -210,7 +211,7 @@ impl App {
             }
             txn.update::<AccountRecord>(&name, |account| account.deleting = true);
             let id = format!("{subscription}${group}${name}");
-            Ok(Some(operations::begin(&app, txn, OperationGoal::AccountGone(name.clone()), id, now)))
+            Ok(Some(operations::begin_operation(&app, txn, OperationGoal::AccountGone(name.clone()), id, now)))
         });
         commit.await
     }
@@ -222,12 +223,12 @@ impl App {
         }
         if self.snapshot().accounts.contains_key(name) {
             let reason = Some("AlreadyExists".to_owned());
-            return NameAvailability { name_available: false, reason, message: Some(taken(name).message) };
+            return NameAvailability { name_available: false, reason, message: Some(name_taken(name).message) };
         }
         NameAvailability { name_available: true, reason: None, message: None }
     }
 
-    fn account_answer(&self, state: &State, name: &str, record: &AccountRecord, base_url: &str) -> StorageAccount {
+    fn account_response(&self, state: &State, name: &str, record: &AccountRecord, base_url: &str) -> StorageAccount {
         let tier = if record.sku.starts_with("Premium") { "Premium" } else { "Standard" };
         StorageAccount {
             sku: AccountSku { name: record.sku.clone(), tier: Some(tier.to_owned()) },
@@ -268,7 +269,7 @@ fn check_https_only(wanted: bool, base_url: &str) -> Result<(), ApiError> {
 }
 
 /// The service's own spelling of a word that may come in any case.
-fn one_of(field: &str, what: &str, words: &[&str], given: &str) -> Result<String, ApiError> {
+fn canonical_value(field: &str, what: &str, words: &[&str], given: &str) -> Result<String, ApiError> {
     let known = words.iter().find(|word| word.eq_ignore_ascii_case(given));
     known
         .map(|word| (*word).to_owned())
@@ -276,8 +277,10 @@ fn one_of(field: &str, what: &str, words: &[&str], given: &str) -> Result<String
 }
 
 /// What is kept of the settings a caller gave, with what the service adds to them.
-fn settings_of(kind: &str, given: AccountSettings, now: Timestamp) -> Result<AccountSettings, ApiError> {
-    let tier = given.access_tier.map(|tier| one_of("properties.accessTier", "an access tier", &["Hot", "Cool"], &tier));
+fn complete_settings(kind: &str, given: AccountSettings, now: Timestamp) -> Result<AccountSettings, ApiError> {
+    let tier = given
+        .access_tier
+        .map(|tier| canonical_value("properties.accessTier", "an access tier", &["Hot", "Cool"], &tier));
     let access_tier = match (tier.transpose()?, kind) {
         (Some(_), "Storage") => {
             let message = "an account of kind Storage has no access tier: leave it out, or use kind StorageV2";
@@ -309,11 +312,11 @@ fn settings_of(kind: &str, given: AccountSettings, now: Timestamp) -> Result<Acc
     })
 }
 
-fn purpose(name: &str) -> String {
+fn key_purpose(name: &str) -> String {
     format!("account key {name}")
 }
 
-fn taken(name: &str) -> ApiError {
+fn name_taken(name: &str) -> ApiError {
     ApiError::conflict("StorageAccountAlreadyTaken", format!("The storage account named {name} is already taken."))
 }
 

@@ -41,8 +41,8 @@ impl Exports {
     }
 
     /// The name of the file server's tree, which is made when it is first asked for. Blocks on the disk.
-    pub fn tree(&self, key: &FileServerKey, record: &FileServerRecord) -> Result<String, ShareError> {
-        let name = self.name(key, record);
+    pub fn ensure_directory(&self, key: &FileServerKey, record: &FileServerRecord) -> Result<String, ShareError> {
+        let name = self.directory_name(key, record);
         match self.shares.create_share(ACCOUNT, &name) {
             Ok(_) | Err(ShareError::ShareAlreadyExists(_)) => Ok(name),
             Err(error) => Err(error),
@@ -51,11 +51,11 @@ impl Exports {
 
     /// Where that lies. Blocks on the disk.
     pub fn directory(&self, key: &FileServerKey, record: &FileServerRecord) -> Result<PathBuf, ShareError> {
-        self.shares.host_path(ACCOUNT, &self.tree(key, record)?)
+        self.shares.host_path(ACCOUNT, &self.ensure_directory(key, record)?)
     }
 
     /// All of them.
-    pub fn trees(&self) -> &Arc<Shares> {
+    pub fn shares(&self) -> &Arc<Shares> {
         &self.shares
     }
 
@@ -83,14 +83,15 @@ impl Exports {
     }
 
     /// The path that must be named to mount it. A secret: it is all that NFS asks for.
-    pub fn path(&self, key: &FileServerKey, record: &FileServerRecord) -> String {
-        format!("{MOUNT_POINT}/{}", self.word(&self.name(key, record)))
+    pub fn export_path(&self, key: &FileServerKey, record: &FileServerRecord) -> String {
+        format!("{MOUNT_POINT}/{}", self.export_secret(&self.directory_name(key, record)))
     }
 
     /// The file server whose path holds this word.
-    pub fn find(&self, state: &State, word: &str) -> Option<(FileServerKey, Arc<FileServerRecord>)> {
+    pub fn find(&self, state: &State, secret: &str) -> Option<(FileServerKey, Arc<FileServerRecord>)> {
         let mut living = state.file_servers.iter().filter(|(_, record)| !record.provisioning.is_deleting());
-        let found = living.find(|(key, record)| same(&self.word(&self.name(key, record)), word));
+        let found = living
+            .find(|(key, record)| constant_time_eq(&self.export_secret(&self.directory_name(key, record)), secret));
         found.map(|(key, record)| (key.clone(), record.clone()))
     }
 
@@ -99,7 +100,8 @@ impl Exports {
         // In this order: one that is made meanwhile is not among those that were found.
         let found = self.shares.list_shares(ACCOUNT)?;
         let state = state();
-        let wanted: Vec<String> = state.file_servers.iter().map(|(key, record)| self.name(key, record)).collect();
+        let wanted: Vec<String> =
+            state.file_servers.iter().map(|(key, record)| self.directory_name(key, record)).collect();
         for tree in found.iter().filter(|tree| !wanted.contains(&tree.name)) {
             let removed = self.shares.delete_share(ACCOUNT, &tree.name)?;
             if let Some(error) = removed.leftover {
@@ -111,7 +113,7 @@ impl Exports {
     }
 
     /// Of its directory: one that people can find, and another one when a file server is made again under its name.
-    fn name(&self, key: &FileServerKey, record: &FileServerRecord) -> String {
+    fn directory_name(&self, key: &FileServerKey, record: &FileServerRecord) -> String {
         let name = record.name.to_lowercase();
         let plain: String = name.chars().filter(char::is_ascii_alphanumeric).take(30).collect();
         let made = record.provisioning.creation_time.to_string();
@@ -119,7 +121,7 @@ impl Exports {
         format!("f{plain}-{}", &hex(&digest)[..16])
     }
 
-    fn word(&self, name: &str) -> String {
+    fn export_secret(&self, name: &str) -> String {
         hex(&self.digest(&["export", name])[..16])
     }
 
@@ -134,7 +136,7 @@ impl Exports {
 }
 
 /// In a time that does not tell how much of it is right.
-fn same(a: &str, b: &str) -> bool {
+fn constant_time_eq(a: &str, b: &str) -> bool {
     a.len() == b.len() && a.bytes().zip(b.bytes()).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
 }
 

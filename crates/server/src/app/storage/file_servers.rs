@@ -7,15 +7,15 @@ use corro_model::validate::check_file_server;
 use corro_model::{ApiError, FileServerKey, Secret, ids::arm};
 use corro_store::{FileServerRecord, OperationGoal, State};
 
-use crate::app::resources::idempotent_put::{Put, differs, is_same};
-use crate::app::resources::lookup::{find_file_server, find_workspace, living_workspace, refuse_deleting};
+use crate::app::resources::idempotent_put::{Put, is_same_spec, put_conflict};
+use crate::app::resources::lookup::{ensure_not_deleting, find_active_workspace, find_file_server, find_workspace};
 use crate::app::resources::operations;
 use crate::app::storage::exports::MOUNT_POINT;
 use crate::app::{App, guid};
 use crate::digest::hex;
 
 /// The machine the server stands for is this one.
-const ADDRESS: &str = "127.0.0.1";
+const DEFAULT_ADDRESS: &str = "127.0.0.1";
 
 impl App {
     pub async fn create_file_server(
@@ -31,24 +31,24 @@ impl App {
         let password = body.properties.ssh_configuration.user_account_settings.password();
         let mark = password.map_or_else(String::new, |password| self.password_mark(password));
         let mut spec = without_password(body.properties);
-        fill(&mut spec);
+        fill_defaults(&mut spec);
         let (app, now) = (self.clone(), self.now());
         let commit = self.store.commit(move |txn| {
-            let (workspace_key, workspace_record) = living_workspace(txn.state(), &group, &workspace)?;
+            let (workspace_key, workspace_record) = find_active_workspace(txn.state(), &group, &workspace)?;
             let key = workspace_key.file_server(&name);
             if let Some(old) = txn.get::<FileServerRecord>(&key) {
-                refuse_deleting(&old.provisioning, "file server", &name)?;
+                ensure_not_deleting(&old.provisioning, "file server", &name)?;
                 // The network that was made for it is no difference.
                 spec.subnet = spec.subnet.or_else(|| old.spec.subnet.clone());
                 let mut known = old.spec.clone();
-                fill(&mut known);
+                fill_defaults(&mut known);
                 let same_password = old.password_mark.as_ref().is_none_or(|old| *old == mark);
-                if old.fingerprint != fingerprint && !(is_same(&spec, &known) && same_password) {
-                    return Err(differs("file server", &name, &spec, &known, "delete it first"));
+                if old.fingerprint != fingerprint && !(is_same_spec(&spec, &known) && same_password) {
+                    return Err(put_conflict("file server", &name, &spec, &known, "delete it first"));
                 }
-                return Ok(Put::Unchanged(Box::new(app.file_server_answer(txn.state(), &key, &old))));
+                return Ok(Put::Unchanged(Box::new(app.file_server_response(txn.state(), &key, &old))));
             }
-            spec.subnet.get_or_insert_with(|| own_network(&app.installation.subscription));
+            spec.subnet.get_or_insert_with(|| new_subnet_id(&app.installation.subscription));
             let record = FileServerRecord {
                 name: name.clone(),
                 spec,
@@ -58,7 +58,7 @@ impl App {
             };
             txn.put(key.clone(), record);
             let id = format!("{}${group}${workspace}${name}", app.installation.subscription);
-            let operation = operations::begin(&app, txn, OperationGoal::FileServerCreated(key), id, now);
+            let operation = operations::begin_operation(&app, txn, OperationGoal::FileServerCreated(key), id, now);
             Ok(Put::Begun { operation, location: workspace_record.location })
         });
         commit.await
@@ -67,7 +67,7 @@ impl App {
     pub fn file_server(&self, group: &str, workspace: &str, name: &str) -> Result<FileServer, ApiError> {
         let snapshot = self.snapshot();
         let (key, record) = find_file_server(&snapshot, group, workspace, name)?;
-        Ok(self.file_server_answer(&snapshot, &key, &record))
+        Ok(self.file_server_response(&snapshot, &key, &record))
     }
 
     /// The same, and how it is mounted over NFS, for a caller that may change it.
@@ -82,7 +82,7 @@ impl App {
         if !record.provisioning.is_deleting() {
             self.storage.exports.wait_until_listening().await;
         }
-        let mut found = self.file_server_answer(&snapshot, &key, &record);
+        let mut found = self.file_server_response(&snapshot, &key, &record);
         if let Some(settings) = &mut found.properties.mount_settings {
             settings.nfs = self.nfs_mount(&key, &record);
         }
@@ -93,7 +93,7 @@ impl App {
         let snapshot = self.snapshot();
         let (key, _) = find_workspace(&snapshot, group, workspace)?;
         let own = snapshot.file_servers_of(&key);
-        Ok(own.map(|(key, record)| self.file_server_answer(&snapshot, key, record)).collect())
+        Ok(own.map(|(key, record)| self.file_server_response(&snapshot, key, record)).collect())
     }
 
     /// The operation's id and location, or `None` when there is nothing to delete.
@@ -108,10 +108,10 @@ impl App {
             let subscription = &app.installation.subscription;
             let Ok((key, _)) = find_file_server(txn.state(), &group, &workspace, &name) else { return Ok(None) };
             let (_, workspace_record) = find_workspace(txn.state(), &group, &workspace)?;
-            app.warn_of_file_server(txn.state(), &key);
+            app.warn_about_file_server(txn.state(), &key);
             txn.update::<FileServerRecord>(&key, |f| f.provisioning.turn(ProvisioningState::Deleting, now));
             let id = format!("{subscription}${group}${workspace}${name}");
-            let operation = operations::begin(&app, txn, OperationGoal::FileServerGone(key), id, now);
+            let operation = operations::begin_operation(&app, txn, OperationGoal::FileServerGone(key), id, now);
             Ok(Some((operation, workspace_record.location)))
         });
         commit.await
@@ -131,10 +131,10 @@ impl App {
             let wrong = || ApiError::invalid(&field, format!("'{id}' is not the id of a file server"));
             let named = arm::parse_file_server(id).ok_or_else(wrong)?;
             self.own_subscription(&field, named.subscription)?;
-            self.may_use(&field, &named, "fileServers")?;
+            self.authorize_linked_resource(&field, &named, "fileServers")?;
             let (_, record) = find_file_server(state, named.group, named.workspace, named.name)
                 .map_err(|_| ApiError::file_server_not_found(named.name).about(&field))?;
-            refuse_deleting(&record.provisioning, "file server", named.name)?;
+            ensure_not_deleting(&record.provisioning, "file server", named.name)?;
             subnet = subnet.or(record.spec.subnet);
         }
         Ok(subnet)
@@ -154,20 +154,23 @@ impl App {
         hex(&self.keyed_digest("file server password", password.expose().as_bytes())[..16])
     }
 
-    fn file_server_answer(&self, state: &State, key: &FileServerKey, record: &FileServerRecord) -> FileServer {
+    fn file_server_response(&self, state: &State, key: &FileServerKey, record: &FileServerRecord) -> FileServer {
         let made = record.provisioning.provisioning_state;
         let is_there = !matches!(made, ProvisioningState::Creating | ProvisioningState::Updating);
         FileServer {
             // Lower case, as the service wrote it.
-            id: format!("{}/fileservers/{}", self.parent_id(state, &key.workspace()), record.name),
+            id: format!("{}/fileservers/{}", self.workspace_arm_id(state, &key.workspace()), record.name),
             name: record.name.clone(),
             kind: FILE_SERVER_TYPE.to_owned(),
             properties: FileServerProperties {
                 provisioning: record.provisioning.clone(),
                 spec: record.spec.clone(),
                 mount_settings: is_there.then(|| {
-                    let address =
-                        self.storage.exports.address().map_or_else(|| ADDRESS.to_owned(), |door| door.ip().to_string());
+                    let address = self
+                        .storage
+                        .exports
+                        .address()
+                        .map_or_else(|| DEFAULT_ADDRESS.to_owned(), |address| address.ip().to_string());
                     MountSettings {
                         mount_point: MOUNT_POINT.to_owned(),
                         file_server_public_ip: address.clone(),
@@ -181,20 +184,20 @@ impl App {
 
     /// Who may only read the record may not write what is on the server, which the path is enough for.
     fn nfs_mount(&self, key: &FileServerKey, record: &FileServerRecord) -> Option<NfsMount> {
-        let door = self.storage.exports.address()?;
+        let address = self.storage.exports.address()?;
         let workspace = key.workspace();
         let (group, workspace) = workspace.as_str().split_once('/')?;
         let scope = Scope::Workspace(group.to_owned(), workspace.to_owned());
         self.request.caller.may(Right::Write, &scope).then(|| NfsMount {
-            address: door.ip().to_string(),
-            port: door.port(),
-            path: self.storage.exports.path(key, record),
+            address: address.ip().to_string(),
+            port: address.port(),
+            path: self.storage.exports.export_path(key, record),
         })
     }
 }
 
 /// What the service takes when nothing is said: everybody may try to log in.
-fn fill(spec: &mut FileServerSpec) {
+fn fill_defaults(spec: &mut FileServerSpec) {
     spec.ssh_configuration.public_ips_to_allow.get_or_insert_with(|| vec!["*".to_owned()]);
 }
 
@@ -206,7 +209,7 @@ fn without_password(mut spec: FileServerSpec) -> FileServerSpec {
 }
 
 /// The id of a network of the server's own, in the form the service gave it.
-fn own_network(subscription: &str) -> ResourceId {
+fn new_subnet_id(subscription: &str) -> ResourceId {
     let (group, network) = (guid(), guid());
     let group = format!("/subscriptions/{subscription}/resourceGroups/fileserverrg-{group}");
     ResourceId { id: format!("{group}/providers/Microsoft.Network/virtualNetworks/{network}vnet/subnets/Subnet-1") }

@@ -9,52 +9,63 @@ use corro_model::storage::sas::{self, Resource};
 use corro_model::{ApiError, NodeId, Secret};
 
 use crate::app::App;
-use crate::app::access::tokens::NODE;
-use crate::app::storage::volumes::{Tree, Wanted, wanted};
+use crate::app::access::tokens::NODE_CREDENTIAL_PREFIX;
+use crate::app::storage::volumes::{RequestedVolume, VolumeTree, requested_volumes};
 
 /// How long a pass lasts, unless the operator says otherwise. Nodes ask for the next one long before.
-pub const LIFETIME: Duration = Duration::from_secs(3600);
-const READS: &str = "rl";
-const WRITES: &str = "rcwdl";
+pub const DEFAULT_LIFETIME: Duration = Duration::from_secs(3600);
+const READ_PERMISSIONS: &str = "rl";
+const WRITE_PERMISSIONS: &str = "rcwdl";
 
 impl App {
     /// Blocks on the disk.
-    pub fn pass(&self, node: &NodeId, asked: &PassRequest) -> Result<Pass, ApiError> {
+    pub fn issue_mount_token(&self, node: &NodeId, asked: &PassRequest) -> Result<Pass, ApiError> {
         let state = self.snapshot();
-        let record = state.nodes.get(node).ok_or_else(not_its)?;
+        let record = state.nodes.get(node).ok_or_else(volume_not_found)?;
         let (tree, is_read_only) = match (&asked.attempt, asked.relative.as_deref()) {
-            (None, None) => return Err(not_its()),
+            (None, None) => return Err(volume_not_found()),
             (None, Some(relative)) => {
-                let cluster = state.clusters.get(&record.cluster).ok_or_else(not_its)?;
+                let cluster = state.clusters.get(&record.cluster).ok_or_else(volume_not_found)?;
                 let volumes = cluster.spec.node_setup.as_ref().and_then(|setup| setup.mount_volumes.as_ref());
-                let bag = self.open_bag(cluster.secrets.as_ref())?;
-                find(wanted(self, &state, volumes, &bag), relative)?
+                let bundle = self.open_secrets(cluster.secrets.as_ref())?;
+                find_volume(requested_volumes(self, &state, volumes, &bundle), relative)?
             }
             (Some(attempt), relative) => {
-                let NodeState::Running { job, attempt: current } = record.state() else { return Err(not_its()) };
-                let job = state.jobs.get(job).filter(|_| current == attempt).ok_or_else(not_its)?;
+                let NodeState::Running { job, attempt: current } = record.state() else {
+                    return Err(volume_not_found());
+                };
+                let job = state.jobs.get(job).filter(|_| current == attempt).ok_or_else(volume_not_found)?;
                 match relative {
-                    None => (Tree::shared_by(self, attempt).map_err(|error| unavailable(&error.to_string()))?, false),
+                    None => (
+                        VolumeTree::shared_by_attempt(self, attempt)
+                            .map_err(|error| unavailable(&error.to_string()))?,
+                        false,
+                    ),
                     Some(relative) => {
-                        let bag = self.open_bag(job.secrets.as_ref())?;
-                        find(wanted(self, &state, job.spec.mount_volumes.as_ref(), &bag), relative)?
+                        let bundle = self.open_secrets(job.secrets.as_ref())?;
+                        find_volume(
+                            requested_volumes(self, &state, job.spec.mount_volumes.as_ref(), &bundle),
+                            relative,
+                        )?
                     }
                 }
             }
         };
         let attempt = asked.attempt.as_ref().map(ToString::to_string).unwrap_or_default();
-        let by = format!("{NODE}{node}:{}:{attempt}", record.epoch);
-        self.pass_to(tree, is_read_only, &by)
+        let by = format!("{NODE_CREDENTIAL_PREFIX}{node}:{}:{attempt}", record.epoch);
+        self.sign_mount_token(tree, is_read_only, &by)
     }
 
-    fn pass_to(&self, tree: Tree, is_read_only: bool, by: &str) -> Result<Pass, ApiError> {
+    fn sign_mount_token(&self, tree: VolumeTree, is_read_only: bool, by: &str) -> Result<Pass, ApiError> {
         let key = match tree.account.as_str() {
-            corro_model::names::FILE_SERVERS | corro_model::names::JOB_SHARED => Some(self.tree_key(&tree.account)),
+            corro_model::names::FILE_SERVERS | corro_model::names::JOB_SHARED => {
+                Some(self.internal_account_key(&tree.account))
+            }
             account => self.raw_account_keys(account).and_then(|keys| keys.into_iter().next()),
         };
         let key = key.ok_or_else(|| unavailable("its storage account is gone"))?;
         let resource = if tree.is_container { Resource::Container } else { Resource::Share };
-        let permissions = if is_read_only { READS } else { WRITES };
+        let permissions = if is_read_only { READ_PERMISSIONS } else { WRITE_PERMISSIONS };
         let lifetime_s = self.config.mount_token_lifetime.as_secs();
         let expires = self.now().seconds() + lifetime_s as i64;
         let place = (tree.account.as_str(), tree.name.as_str(), "");
@@ -70,12 +81,12 @@ impl App {
     }
 
     /// What signs passes to trees that belong to no account. Nobody has it but this server.
-    pub fn tree_key(&self, word: &str) -> Vec<u8> {
+    pub fn internal_account_key(&self, word: &str) -> Vec<u8> {
         self.keyed_digest("trees", word.as_bytes()).to_vec()
     }
 
     /// Does the node live, and does the attempt still run on it? `by` is without its first word.
-    pub fn pass_stands(&self, by: &str) -> bool {
+    pub fn is_mount_token_valid(&self, by: &str) -> bool {
         let mut words = by.splitn(3, ':');
         let (Some(node), Some(epoch), Some(attempt)) = (words.next(), words.next(), words.next()) else { return false };
         let Some(node) = NodeId::parse(node) else { return false };
@@ -91,16 +102,16 @@ impl App {
 }
 
 /// The tree of the volume that is mounted at `relative`, and whether it may only be read.
-fn find(volumes: Vec<Wanted>, relative: &str) -> Result<(Tree, bool), ApiError> {
-    let found = volumes.into_iter().find(|wanted| wanted.volume.relative == relative).ok_or_else(not_its)?;
+fn find_volume(volumes: Vec<RequestedVolume>, relative: &str) -> Result<(VolumeTree, bool), ApiError> {
+    let found = volumes.into_iter().find(|wanted| wanted.volume.relative == relative).ok_or_else(volume_not_found)?;
     match (found.tree, found.volume.source) {
         (Some(tree), _) => Ok((tree, found.volume.read_only)),
         (None, corro_model::node::VolumeSource::Unavailable { why }) => Err(unavailable(&why)),
-        (None, _) => Err(not_its()),
+        (None, _) => Err(volume_not_found()),
     }
 }
 
-fn not_its() -> ApiError {
+fn volume_not_found() -> ApiError {
     ApiError::new(404, "VolumeNotFound", "This node has no such volume to mount now")
 }
 

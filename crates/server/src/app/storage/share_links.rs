@@ -10,7 +10,7 @@ use crate::app::App;
 use crate::app::resources::lookup::group_name;
 
 /// A page asks again long before.
-const LINK_SECONDS: i64 = 3600;
+const LINK_LIFETIME_S: i64 = 3600;
 const LINK_VERSION: &str = "2016-05-31";
 
 impl App {
@@ -49,14 +49,14 @@ impl App {
             return Err(missing());
         }
         let key = self.raw_account_keys(&account).and_then(|keys| keys.into_iter().next()).ok_or_else(missing)?;
-        let expires = Timestamp::from_millis((self.now().seconds() + LINK_SECONDS) * 1000);
+        let expires = Timestamp::from_millis((self.now().seconds() + LINK_LIFETIME_S) * 1000);
         let sas = Sas {
             version: LINK_VERSION.to_owned(),
             resource: Resource::Share,
             permissions: "rcwdl".to_owned(),
             // Without fractions, as the service writes it.
             expiry: expires.to_string().split('.').next().unwrap_or_default().trim_end_matches('Z').to_owned() + "Z",
-            by: self.request.caller.by.clone(),
+            by: self.request.caller.credential.clone(),
             ..Sas::default()
         };
         Ok(ShareLink { query: sas.signed_query(&key, &account, share, ""), expires })

@@ -16,11 +16,11 @@ use corro_store::State;
 
 use crate::app::App;
 use crate::app::resources::lookup::find_file_server;
-use crate::app::resources::spec_secrets::Bag;
+use crate::app::resources::spec_secrets::SecretBundle;
 
 /// A directory of this server's: a share, a container, a file server, or what the nodes of an attempt share; or one inside of those.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tree {
+pub struct VolumeTree {
     /// The storage account, or the word that stands for one.
     pub account: String,
     pub name: String,
@@ -29,26 +29,26 @@ pub struct Tree {
 }
 
 /// A volume as it was asked for.
-pub struct Wanted {
+pub struct RequestedVolume {
     pub volume: Volume,
     /// For those that are a directory of this server's.
-    pub tree: Option<Tree>,
+    pub tree: Option<VolumeTree>,
 }
 
-impl Tree {
+impl VolumeTree {
     /// Made when it is first asked for.
-    pub fn shared_by(app: &App, attempt: &AttemptId) -> Result<Tree, ShareError> {
+    pub fn shared_by_attempt(app: &App, attempt: &AttemptId) -> Result<VolumeTree, ShareError> {
         let name = attempt.to_string();
         match app.storage.job_shared.create_share(JOB_SHARED, &name) {
             Ok(_) | Err(ShareError::ShareAlreadyExists(_)) => {}
             Err(error) => return Err(error),
         }
-        Ok(Tree { account: JOB_SHARED.to_owned(), name, inside: String::new(), is_container: false })
+        Ok(VolumeTree { account: JOB_SHARED.to_owned(), name, inside: String::new(), is_container: false })
     }
 
     fn root(&self, app: &App) -> Result<PathBuf, ShareError> {
         match (self.account.as_str(), self.is_container) {
-            (FILE_SERVERS, _) => app.storage.exports.trees().host_path(FILE_SERVERS, &self.name),
+            (FILE_SERVERS, _) => app.storage.exports.shares().host_path(FILE_SERVERS, &self.name),
             (JOB_SHARED, _) => app.storage.job_shared.host_path(JOB_SHARED, &self.name),
             (account, true) => app.storage.shares.container_host_path(account, &self.name),
             (account, false) => app.storage.shares.host_path(account, &self.name),
@@ -57,7 +57,7 @@ impl Tree {
 
     fn open(&self, app: &App) -> Result<Share, ShareError> {
         match (self.account.as_str(), self.is_container) {
-            (FILE_SERVERS, _) => app.storage.exports.trees().share(FILE_SERVERS, &self.name),
+            (FILE_SERVERS, _) => app.storage.exports.shares().share(FILE_SERVERS, &self.name),
             (JOB_SHARED, _) => app.storage.job_shared.share(JOB_SHARED, &self.name),
             (account, true) => app.storage.shares.container(account, &self.name),
             (account, false) => app.storage.shares.share(account, &self.name),
@@ -84,38 +84,43 @@ struct Location {
 }
 
 /// What a volume is made from.
-struct Found {
+struct ResolvedSource {
     source: VolumeSource,
     beneath: Option<PathBuf>,
-    tree: Option<Tree>,
+    tree: Option<VolumeTree>,
 }
 
-pub fn volumes_of(app: &App, state: &State, volumes: Option<&MountVolumes>, bag: &Bag) -> Vec<Volume> {
-    wanted(app, state, volumes, bag).into_iter().map(|wanted| wanted.volume).collect()
+pub fn resolve_volumes(app: &App, state: &State, volumes: Option<&MountVolumes>, bundle: &SecretBundle) -> Vec<Volume> {
+    requested_volumes(app, state, volumes, bundle).into_iter().map(|wanted| wanted.volume).collect()
 }
 
 /// In the order in which the service mounted them.
-pub fn wanted(app: &App, state: &State, volumes: Option<&MountVolumes>, bag: &Bag) -> Vec<Wanted> {
+pub fn requested_volumes(
+    app: &App,
+    state: &State,
+    volumes: Option<&MountVolumes>,
+    bundle: &SecretBundle,
+) -> Vec<RequestedVolume> {
     let Some(volumes) = volumes else { return Vec::new() };
-    let shares = volumes.azure_file_shares.iter().map(|share| share_volume(app, share, bag));
-    let containers = volumes.azure_blob_file_systems.iter().map(|blob| container_volume(app, blob, bag));
+    let shares = volumes.azure_file_shares.iter().map(|share| share_volume(app, share, bundle));
+    let containers = volumes.azure_blob_file_systems.iter().map(|blob| container_volume(app, blob, bundle));
     let servers = volumes.file_servers.iter().map(|server| server_volume(app, state, server));
     let unmanaged = volumes.unmanaged_file_systems.iter().map(unmanaged_volume);
     shares.chain(containers).chain(servers).chain(unmanaged).collect()
 }
 
 /// `missing` says why, where there is no such directory.
-fn found(app: &App, tree: Result<Tree, String>, missing: impl FnOnce() -> String) -> Found {
+fn resolve(app: &App, tree: Result<VolumeTree, String>, missing: impl FnOnce() -> String) -> ResolvedSource {
     let found = tree.and_then(|tree| match tree.location(app) {
         Some(Location { directory, beneath }) => {
-            Ok(Found { source: VolumeSource::LocalDirectory(directory), beneath, tree: Some(tree) })
+            Ok(ResolvedSource { source: VolumeSource::LocalDirectory(directory), beneath, tree: Some(tree) })
         }
         None => Err(missing()),
     });
-    found.unwrap_or_else(|why| Found { source: VolumeSource::Unavailable { why }, beneath: None, tree: None })
+    found.unwrap_or_else(|why| ResolvedSource { source: VolumeSource::Unavailable { why }, beneath: None, tree: None })
 }
 
-fn unmanaged_volume(system: &UnmanagedFileSystemReference) -> Wanted {
+fn unmanaged_volume(system: &UnmanagedFileSystemReference) -> RequestedVolume {
     let volume = Volume {
         kind: VolumeKind::Unmanaged,
         relative: system.relative_mount_path.clone(),
@@ -125,15 +130,15 @@ fn unmanaged_volume(system: &UnmanagedFileSystemReference) -> Wanted {
         read_only: false,
         beneath: None,
     };
-    Wanted { volume, tree: None }
+    RequestedVolume { volume, tree: None }
 }
 
-fn server_volume(app: &App, state: &State, server: &FileServerReference) -> Wanted {
+fn server_volume(app: &App, state: &State, server: &FileServerReference) -> RequestedVolume {
     let named = arm::parse_file_server(&server.file_server.id);
     let name = named.as_ref().map_or(server.file_server.id.as_str(), |named| named.name);
     let inside = server.source_directory.as_deref().unwrap_or_default().trim_matches('/');
     let missing = || format!("there is no directory '{inside}' on the file server");
-    let Found { source, beneath, tree } = found(app, server_tree(app, state, server, inside), missing);
+    let ResolvedSource { source, beneath, tree } = resolve(app, server_tree(app, state, server, inside), missing);
     let volume = Volume {
         kind: VolumeKind::FileServer,
         relative: server.relative_mount_path.clone(),
@@ -145,44 +150,48 @@ fn server_volume(app: &App, state: &State, server: &FileServerReference) -> Want
         source,
         beneath,
     };
-    Wanted { volume, tree }
+    RequestedVolume { volume, tree }
 }
 
-fn server_tree(app: &App, state: &State, server: &FileServerReference, inside: &str) -> Result<Tree, String> {
+fn server_tree(app: &App, state: &State, server: &FileServerReference, inside: &str) -> Result<VolumeTree, String> {
     let gone = || "the file server does not exist any more".to_owned();
     let named = arm::parse_file_server(&server.file_server.id).ok_or_else(gone)?;
     let (key, record) = find_file_server(state, named.group, named.workspace, named.name).map_err(|_| gone())?;
-    let name =
-        app.storage.exports.tree(&key, &record).map_err(|error| format!("its directory cannot be made: {error}"))?;
+    let name = app
+        .storage
+        .exports
+        .ensure_directory(&key, &record)
+        .map_err(|error| format!("its directory cannot be made: {error}"))?;
     if mount::inside_of(Path::new("/"), inside).is_none() {
         return Err(format!("sourceDirectory '{inside}' leads out of the file server"));
     }
-    Ok(Tree { account: FILE_SERVERS.to_owned(), name, inside: inside.to_owned(), is_container: false })
+    Ok(VolumeTree { account: FILE_SERVERS.to_owned(), name, inside: inside.to_owned(), is_container: false })
 }
 
-fn container_volume(app: &App, blob: &AzureBlobFileSystemReference, bag: &Bag) -> Wanted {
+fn container_volume(app: &App, blob: &AzureBlobFileSystemReference, bundle: &SecretBundle) -> RequestedVolume {
     let (account, name) = (blob.account_name.as_deref().unwrap_or_default(), &blob.container_name);
-    let key = check_key(app, account, bag.mounts.get(&blob.relative_mount_path));
-    let tree = key.map(|()| Tree {
+    let key = check_key(app, account, bundle.mounts.get(&blob.relative_mount_path));
+    let tree = key.map(|()| VolumeTree {
         account: account.to_owned(),
         name: name.clone(),
         inside: String::new(),
         is_container: true,
     });
-    let Found { source, beneath, tree } = found(app, tree, || format!("Azure Blob Container '{name}' doesn't exist"));
+    let ResolvedSource { source, beneath, tree } =
+        resolve(app, tree, || format!("Azure Blob Container '{name}' doesn't exist"));
     let label = format!("{name} container from {account} account");
     let read_only = mount::is_read_only(blob.mount_options.as_deref().unwrap_or_default());
     let (kind, relative) = (VolumeKind::Container, blob.relative_mount_path.clone());
-    Wanted { volume: Volume { kind, relative, label, source, read_only, beneath }, tree }
+    RequestedVolume { volume: Volume { kind, relative, label, source, read_only, beneath }, tree }
 }
 
-fn share_volume(app: &App, share: &AzureFileShareReference, bag: &Bag) -> Wanted {
+fn share_volume(app: &App, share: &AzureFileShareReference, bundle: &SecretBundle) -> RequestedVolume {
     let account = share.account().unwrap_or_default();
     let name = share.share_name().unwrap_or_default();
     let host =
         share.azure_file_url.split_once("://").map_or("", |(_, rest)| rest).split('/').next().unwrap_or_default();
-    let key = check_key(app, account, bag.mounts.get(&share.relative_mount_path));
-    let tree = key.map(|()| Tree {
+    let key = check_key(app, account, bundle.mounts.get(&share.relative_mount_path));
+    let tree = key.map(|()| VolumeTree {
         account: account.to_owned(),
         name: name.to_owned(),
         inside: String::new(),
@@ -193,11 +202,11 @@ fn share_volume(app: &App, share: &AzureFileShareReference, bag: &Bag) -> Wanted
             "there is no share '{name}' in the account '{account}': create it with 'corro storage share create -n {name} --account-name {account}'"
         )
     };
-    let Found { source, beneath, tree } = found(app, tree, missing);
+    let ResolvedSource { source, beneath, tree } = resolve(app, tree, missing);
     let label = format!("//{host}/{name}");
     let read_only = mount::forbids_writing(&share.file_mode, &share.directory_mode);
     let (kind, relative) = (VolumeKind::FileShare, share.relative_mount_path.clone());
-    Wanted { volume: Volume { kind, relative, label, source, read_only, beneath }, tree }
+    RequestedVolume { volume: Volume { kind, relative, label, source, read_only, beneath }, tree }
 }
 
 fn check_key(app: &App, account: &str, key: Option<&Secret>) -> Result<(), String> {

@@ -30,7 +30,7 @@ pub async fn check_group(app: App, request: ArmRequest<NoBody>) -> Result<NoBody
 pub async fn list_groups(app: App, request: ArmRequest<NoBody>) -> Result<Page<Group>> {
     let filter = request.query("$filter").map(parse_tag_filter).transpose()?;
     let tag = filter.as_ref().map(|(name, value)| (name.as_str(), value.as_deref()));
-    Ok(ArmResponse::Ok(request.page(app.readable(app.groups(tag), |group| &group.id), |group| &group.name)?))
+    Ok(ArmResponse::Ok(request.page(app.filter_readable(app.groups(tag), |group| &group.id), |group| &group.name)?))
 }
 
 /// Parses `tagname eq 'a' and tagvalue eq 'b'`; the second half is optional. A quote inside a value is doubled.
@@ -76,7 +76,7 @@ pub async fn delete_group(app: App, request: ArmRequest<NoBody>) -> Result<NoBod
 }
 
 pub async fn group_operation(app: App, request: ArmRequest<NoBody>) -> Result<NoBody> {
-    app.operation_ends(&request.param("operation"), POLL_HOLD_TIME).await;
+    app.wait_for_operation(&request.param("operation"), POLL_HOLD_TIME).await;
     operation_by_location(&app, &request, None)
 }
 

@@ -8,7 +8,7 @@ use super::{ArmRequest, ArmResponse, Result, job_path};
 use crate::app::App;
 
 pub async fn list(app: App, request: ArmRequest<NoBody>) -> Result<Page<NodeSummary>> {
-    let nodes = app.readable(app.nodes(), |node| &node.cluster_id);
+    let nodes = app.filter_readable(app.nodes(), |node| &node.cluster_id);
     Ok(ArmResponse::Ok(request.page(nodes, |node| node.node_id.as_str())?))
 }
 
@@ -33,5 +33,5 @@ pub async fn timeline(app: App, request: ArmRequest<NoBody>) -> Result<JobTimeli
 }
 
 pub async fn why(app: App, request: ArmRequest<NoBody>) -> Result<Explanation> {
-    Ok(ArmResponse::Ok(app.job_why(&job_path(&request)).await?))
+    Ok(ArmResponse::Ok(app.job_explanation(&job_path(&request)).await?))
 }

@@ -7,7 +7,7 @@ use corro_model::ops::NoBody;
 use super::{ArmRequest, ArmResponse, Result};
 use crate::app::App;
 use crate::app::overview::JobOrder;
-use crate::app::overview::JobsWanted;
+use crate::app::overview::JobQuery;
 
 /// Page markers are sequence numbers of jobs by submission; this one is above all.
 const NO_MARKER: i64 = i64::MAX;
@@ -17,7 +17,7 @@ pub async fn clusters(app: App, request: ArmRequest<NoBody>) -> Result<Page<Clus
 }
 
 pub async fn jobs(app: App, request: ArmRequest<NoBody>) -> Result<JobSummaries> {
-    let wanted = JobsWanted {
+    let wanted = JobQuery {
         states: parse_states(request.query("state").unwrap_or_default())?,
         cluster: request.query("cluster").filter(|id| !id.is_empty()).map(str::to_owned),
         text: request.query("text").unwrap_or_default().to_lowercase(),

@@ -30,7 +30,7 @@ pub async fn get_account(app: App, request: ArmRequest<NoBody>) -> Result<Storag
 pub async fn list_accounts(app: App, request: ArmRequest<NoBody>) -> Result<Page<StorageAccount>> {
     let group = request.param("group");
     let group = (!group.is_empty()).then_some(group.as_str());
-    let accounts = app.readable(app.accounts(group, &request.base_url)?, |account| &account.id);
+    let accounts = app.filter_readable(app.accounts(group, &request.base_url)?, |account| &account.id);
     Ok(ArmResponse::Ok(request.page(accounts, |account| &account.name)?))
 }
 
@@ -47,7 +47,7 @@ pub async fn delete_account(app: App, request: ArmRequest<NoBody>) -> Result<NoB
     Ok(match app.delete_account(request.param("group"), request.param("account")).await? {
         Some(operation) => {
             // The API has no polling for this operation: the response waits until the files are removed, for a bounded time.
-            app.operation_ends(&operation, ACCOUNT_DELETION_WAIT).await;
+            app.wait_for_operation(&operation, ACCOUNT_DELETION_WAIT).await;
             ArmResponse::OkEmpty
         }
         None => ArmResponse::NoContent,

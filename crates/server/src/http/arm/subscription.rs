@@ -26,7 +26,7 @@ pub async fn get(app: App, _request: ArmRequest<NoBody>) -> Result<Subscription>
 }
 
 pub async fn locations(app: App, _request: ArmRequest<NoBody>) -> Result<Page<Location>> {
-    let groups = app.readable(app.groups(None), |group| &group.id);
+    let groups = app.filter_readable(app.groups(None), |group| &group.id);
     let in_use = groups.iter().map(|group| group.location.as_str());
     Ok(ArmResponse::Ok(Page::whole(corro_model::arm::locations(&app.installation.subscription, in_use))))
 }
@@ -79,7 +79,7 @@ pub async fn resources(app: App, request: ArmRequest<NoBody>) -> Result<Page<Gen
     });
     let wanted = |resource: &GenericResource| filter.as_ref().is_none_or(|filter| filter.matches(resource));
     let found: Vec<_> = workspaces.chain(accounts).filter(wanted).collect();
-    let mut found = app.readable(found, |resource| &resource.id);
+    let mut found = app.filter_readable(found, |resource| &resource.id);
     found.sort_by_cached_key(|resource| resource.id.to_lowercase());
     Ok(ArmResponse::Ok(request.page(found, |resource| &resource.id)?))
 }

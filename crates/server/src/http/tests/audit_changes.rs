@@ -9,7 +9,7 @@ use corro_store::{HostRecord, HostTokenRecord, NodeRecord};
 use serde_json::{Value, json};
 
 use super::{TestServer, cluster, job};
-use crate::app::hosts::Front;
+use crate::app::hosts::JoinEndpoint;
 
 /// Operations other than GET that change nothing.
 const CHANGE_NOTHING: [&str; 9] = [
@@ -28,7 +28,7 @@ const CHANGE_NOTHING: [&str; 9] = [
 #[tokio::test]
 async fn every_change_is_in_the_history_with_its_caller() {
     let test_server = TestServer::new().await;
-    let admin = test_server.app.caller_of(&test_server.token).expect("the administrator").id;
+    let admin = test_server.app.authenticate(&test_server.token).expect("the administrator").id;
     let (group, ws) = (test_server.group("g"), test_server.workspace("g", "w"));
     let account = format!("{group}/providers/Microsoft.Storage/storageAccounts/someaccount");
     let (experiment, c, server) =
@@ -111,7 +111,7 @@ async fn last_number(test_server: &TestServer) -> u64 {
 
 /// Creates a join token and a host that joined with it.
 async fn put_host(test_server: &TestServer) {
-    test_server.app.fleet.hosts.welcome(Front { url: "http://localhost:1".into(), ca_fingerprint: None });
+    test_server.app.fleet.hosts.enable_join(JoinEndpoint { url: "http://localhost:1".into(), ca_fingerprint: None });
     let now = Timestamp::from_millis(1);
     let token = HostTokenRecord { secret_digest: String::new(), created: now, expires: now, hosts: 1 };
     let host =

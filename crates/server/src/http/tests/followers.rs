@@ -85,7 +85,11 @@ async fn retired_clients_see_the_end_after_the_log_was_read_again() {
     // Only later reads release it; those at the moment of the end do not count, since the end may be recorded late.
     let since = Timestamp::parse(ended["properties"]["executionStateTransitionTime"].as_str().expect("text"));
     let since = since.expect("a time");
-    while test_server.app.telemetry.log_followers.hold_back(&segment, since, since.plus(Duration::from_secs(1))) {
+    while test_server.app.telemetry.log_followers.delay_terminal_state(
+        &segment,
+        since,
+        since.plus(Duration::from_secs(1)),
+    ) {
         assert_eq!(read(4).await, 416);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

@@ -80,8 +80,8 @@ async fn health_and_readiness_are_public() {
     assert_eq!(asked("/healthz").await, ok);
     // The fixture runs no reconciler.
     assert_eq!(asked("/readyz").await, (503, "not ready: starting\n".to_owned()));
-    test_server.app.telemetry.http_counters.passed(test_server.app.now());
+    test_server.app.telemetry.http_counters.record_pass(test_server.app.now());
     assert_eq!(asked("/readyz").await, ok);
-    test_server.app.telemetry.http_counters.passed(corro_model::Timestamp::from_millis(1));
+    test_server.app.telemetry.http_counters.record_pass(corro_model::Timestamp::from_millis(1));
     assert_eq!(asked("/readyz").await, (503, "not ready: reconciler\n".to_owned()));
 }

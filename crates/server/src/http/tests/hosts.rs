@@ -27,8 +27,8 @@ async fn owners_manage_hosts_and_readers_list_them() {
     let test_server = TestServer::new().await;
     let at = |rest: &str| format!("{}/providers/Corro/{rest}", test_server.subscription());
     test_server.request("POST", &at("hostTokens"), json!({})).await.refused(409, "HostsNotTaken");
-    let front = crate::app::hosts::Front { url: "https://box:1".into(), ca_fingerprint: Some("ab".repeat(32)) };
-    test_server.app.fleet.hosts.welcome(front);
+    let front = crate::app::hosts::JoinEndpoint { url: "https://box:1".into(), ca_fingerprint: Some("ab".repeat(32)) };
+    test_server.app.fleet.hosts.enable_join(front);
     let whole = test_server.subscription();
     let reader = test_server.principal("reader", "Reader", &[&whole]).await;
     let contributor = test_server.principal("contributor", "Contributor", &[&whole]).await;

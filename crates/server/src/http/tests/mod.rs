@@ -43,12 +43,12 @@ use crate::app::RequestContext;
 use crate::app::Storage;
 use crate::app::Telemetry;
 use crate::app::access::installation;
-use crate::app::history::audit::Audit;
+use crate::app::history::audit::AuditLog;
 use crate::app::storage::exports::Exports;
 use crate::gateway::Gateway;
 use crate::scheduler_view::SchedulingConfig;
-use crate::storage_service::account_keys::Keyring;
-use crate::storage_service::audit_log::FileLines;
+use crate::storage_service::account_keys::AccountKeyCache;
+use crate::storage_service::audit_log::FileAuditLog;
 use crate::unix_now;
 
 pub struct TestServer {
@@ -118,10 +118,14 @@ impl TestServer {
         let (stop, stopping) = watch::channel(false);
         let gateway = Gateway::new(app.clone(), None, stopping);
         let limits = Arc::new(RateLimits::new(Rates::DEFAULT));
-        let files =
-            FileService::new(app.storage.shares.clone(), Arc::new(Keyring::new(app.clone())), limits.clone(), unix_now);
-        let audit = Audit::default();
-        let files = files.with_audit(Arc::new(FileLines { app: app.clone(), audit: audit.clone() }));
+        let files = FileService::new(
+            app.storage.shares.clone(),
+            Arc::new(AccountKeyCache::new(app.clone())),
+            limits.clone(),
+            unix_now,
+        );
+        let audit = AuditLog::default();
+        let files = files.with_audit(Arc::new(FileAuditLog { app: app.clone(), audit: audit.clone() }));
         let api = Api::new(app.clone(), gateway, files.clone(), limits, audit);
         let token = app.issue_token(&admin.client_id, &admin.client_secret, "x").expect("a token").access_token;
         Self { app, api, files, token: token.expose().to_owned(), _stop: stop, dir }

@@ -103,7 +103,7 @@ async fn processes_need_nodes_and_connected_agents() {
     let events =
         [began, json!({"name": "ALLREDUCE", "ph": "B", "ts": 1, "pid": 1}), json!({"ph": "E", "ts": 5, "pid": 1})];
     for rank in [Some((3, json!(events).to_string())), None] {
-        test_server.app.fleet.timelines.told(&node, FromRecording { number, rank });
+        test_server.app.fleet.timelines.record(&node, FromRecording { number, rank });
     }
     let done = loop {
         let told = test_server.request("GET", &timeline, Value::Null).await.is(200).body;

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use super::TestServer;
 use crate::http::{HttpService, serve};
-use crate::storage_service::account_keys::Keyring;
+use crate::storage_service::account_keys::AccountKeyCache;
 use crate::tls::{Tls, TlsSource, tests::connector};
 use crate::unix_now;
 
@@ -52,7 +52,7 @@ impl RunningServer {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let (stop, stopping) = watch::channel(false);
-        let judge = Arc::new(Keyring::new(test_server.app.clone()));
+        let judge = Arc::new(AccountKeyCache::new(test_server.app.clone()));
         let connections = test_server.api.connections();
         tokio::spawn(connections.run(test_server.app.store.clone(), judge, unix_now, stopping.clone()));
         let ca_dir = tempfile::tempdir().expect("a directory");
@@ -70,7 +70,7 @@ impl RunningServer {
         let text = |name: &str| made[name].as_str().expect("text").to_owned();
         let token =
             self.test_server.app.issue_token(&text("appId"), &Secret::new(text("password")), "x").expect("a token");
-        (text("appId"), self.test_server.app.caller_of(token.access_token.expose()).expect("a caller").by)
+        (text("appId"), self.test_server.app.authenticate(token.access_token.expose()).expect("a caller").credential)
     }
 
     /// Path and query of a SAS URL issued to `by`.

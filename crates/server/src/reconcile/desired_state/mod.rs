@@ -18,8 +18,8 @@ use self::commands::layout;
 use super::ReconcileConfig;
 use crate::app::App;
 use crate::app::jobs::lost_attempt;
-use crate::app::resources::spec_secrets::Bag;
-use crate::app::storage::volumes::volumes_of;
+use crate::app::resources::spec_secrets::SecretBundle;
+use crate::app::storage::volumes::resolve_volumes;
 use crate::digest::hex;
 use crate::provider::Provider;
 
@@ -45,7 +45,7 @@ struct GangTasks<'a> {
 
 impl<'a> DesiredStateBuilder<'a> {
     pub fn new(app: &'a App, config: &'a ReconcileConfig, provider: &dyn Provider, state: &'a State) -> Self {
-        let lease = (!provider.ends_silent_nodes()).then_some(config.lease);
+        let lease = (!provider.can_end_silent_nodes()).then_some(config.lease);
         let lease_ms = lease.map(|lease| lease.as_millis() as u64);
         Self { app, config, state, lease_ms, clusters: HashMap::new(), gangs: HashMap::new() }
     }
@@ -66,15 +66,15 @@ impl<'a> DesiredStateBuilder<'a> {
     fn cluster_state(&mut self, key: &'a ClusterKey) -> DesiredNode {
         let common = self.clusters.entry(key).or_insert_with(|| {
             let Some(cluster) = self.state.clusters.get(key) else { return DesiredNode::default() };
-            let bag = self.app.open_bag(cluster.secrets.as_ref()).unwrap_or_default();
+            let bundle = self.app.open_secrets(cluster.secrets.as_ref()).unwrap_or_default();
             let node_setup = cluster.spec.node_setup.as_ref();
             let volumes = node_setup.and_then(|setup| setup.mount_volumes.as_ref());
             let task = node_setup.and_then(|setup| setup.setup_task.as_ref());
             DesiredNode {
                 retire: false,
-                volumes: volumes_of(self.app, self.state, volumes, &bag),
-                setup: task.and_then(|task| setup_order(task, &bag, !self.config.masks_secrets)),
-                login: login(&cluster.spec.user_account_settings, &bag),
+                volumes: resolve_volumes(self.app, self.state, volumes, &bundle),
+                setup: task.and_then(|task| setup_order(task, &bundle, !self.config.masks_secrets)),
+                login: login(&cluster.spec.user_account_settings, &bundle),
                 task: None,
                 lease_ms: self.lease_ms,
                 strict_isolation: strict_isolation(self.config, self.state),
@@ -99,29 +99,29 @@ impl<'a> DesiredStateBuilder<'a> {
     }
 }
 
-fn setup_order(task: &SetupTask, bag: &Bag, shows_secrets: bool) -> Option<SetupOrder> {
+fn setup_order(task: &SetupTask, bundle: &SecretBundle, shows_secrets: bool) -> Option<SetupOrder> {
     Some(SetupOrder {
         command: task.command_line.clone(),
         std_out_err_path_prefix: task.std_out_err_path_prefix.clone(),
         segment: task.std_out_err_path_suffix.clone()?,
         environment: task.environment_variables.clone(),
-        secrets: secrets_of(&task.secrets, bag),
+        secrets: secrets_of(&task.secrets, bundle),
         shows_secrets,
     })
 }
 
-fn secrets_of(secrets: &[SecretVariable], bag: &Bag) -> Vec<TaskSecret> {
+fn secrets_of(secrets: &[SecretVariable], bundle: &SecretBundle) -> Vec<TaskSecret> {
     let secret = |variable: &SecretVariable| {
-        let value = bag.variables.get(&variable.name)?.clone();
+        let value = bundle.variables.get(&variable.name)?.clone();
         Some(TaskSecret { name: variable.name.clone(), value })
     };
     secrets.iter().filter_map(secret).collect()
 }
 
 /// SSH login of the administrator. `None` without a public key and a password.
-fn login(account: &UserAccountSettings, bag: &Bag) -> Option<Login> {
+fn login(account: &UserAccountSettings, bundle: &SecretBundle) -> Option<Login> {
     let public_key = account.admin_user_ssh_public_key.clone().filter(|key| !key.trim().is_empty());
-    let login = Login { user: account.admin_user_name.clone(), public_key, password: bag.admin.clone() };
+    let login = Login { user: account.admin_user_name.clone(), public_key, password: bundle.admin.clone() };
     (login.public_key.is_some() || login.password.is_some()).then_some(login)
 }
 
@@ -145,7 +145,7 @@ fn gang_task_order(
         GangHost { node: id.clone(), address, slots }
     };
     let hosts = nodes.iter().zip(slots).map(host).collect();
-    let bag = app.open_bag(job.secrets.as_ref()).unwrap_or_default();
+    let bundle = app.open_secrets(job.secrets.as_ref()).unwrap_or_default();
     let experiment = key.experiment();
     let experiment_name = state.experiments.get(&experiment).map(|e| e.name.clone())?;
     let workspace_name = state.workspaces.get(&experiment.workspace()).map(|w| w.name.clone())?;
@@ -161,14 +161,14 @@ fn gang_task_order(
         host_idx: 0,
         layout: layout(&job.spec)?,
         preparation: job.spec.job_preparation.as_ref().map(|p| p.command_line.clone()),
-        volumes: volumes_of(app, state, job.spec.mount_volumes.as_ref(), &bag),
+        volumes: resolve_volumes(app, state, job.spec.mount_volumes.as_ref(), &bundle),
         std_out_err_path_prefix: job.spec.std_out_err_path_prefix.clone(),
         input_directories: job.spec.input_directories.clone(),
         output_directories: job.spec.output_directories.clone(),
         environment: job.spec.environment_variables.clone(),
-        secrets: secrets_of(&job.spec.secrets, &bag),
+        secrets: secrets_of(&job.spec.secrets, &bundle),
         shared_temp: Some(config.shared_temp.join(attempt.to_string())),
-        container: job.spec.container_settings.clone().map(|settings| with_password(settings, &bag)),
+        container: job.spec.container_settings.clone().map(|settings| with_password(settings, &bundle)),
         containers_on_host: config.containers_on_host,
         strict_isolation: strict_isolation(config, state),
         shows_secrets: !config.masks_secrets,
@@ -191,9 +191,9 @@ fn has_performance_counters(cluster: &ClusterSpec) -> bool {
 }
 
 /// Puts the registry password back, which is stored apart from the specification.
-fn with_password(mut settings: ContainerSettings, bag: &Bag) -> ContainerSettings {
+fn with_password(mut settings: ContainerSettings, bundle: &SecretBundle) -> ContainerSettings {
     if let Some(credentials) = &mut settings.image_source_registry.credentials {
-        credentials.password = bag.registry.clone();
+        credentials.password = bundle.registry.clone();
     }
     settings
 }

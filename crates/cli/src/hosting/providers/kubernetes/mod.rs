@@ -100,7 +100,7 @@ impl Provider for KubernetesNodes {
     }
 
     /// A machine that the cluster does not hear cannot be told to end a pod.
-    fn ends_silent_nodes(&self) -> bool {
+    fn can_end_silent_nodes(&self) -> bool {
         false
     }
 
@@ -118,11 +118,11 @@ impl Provider for KubernetesNodes {
         false
     }
 
-    fn says(&self, node: &NodeId) -> Option<String> {
+    fn provisioning_issue(&self, node: &NodeId) -> Option<String> {
         self.shared.view().says(node)
     }
 
-    fn end_strays(&self, known: &dyn Fn() -> BTreeSet<NodeId>) {
+    fn remove_orphans(&self, known: &dyn Fn() -> BTreeSet<NodeId>) {
         let nodes = self.shared.view().nodes();
         let known = known();
         let orphans = self.shared.view().orphans(&nodes, &known, Instant::now());

@@ -80,7 +80,7 @@ impl View {
     }
 
     /// What keeps a node from being there, or how it ended.
-    pub fn says(&self, node: &NodeId) -> Option<String> {
+    pub fn provisioning_issue(&self, node: &NodeId) -> Option<String> {
         let making = self.making.get(node).and_then(|making| making.trouble.clone());
         let of_pods = || {
             let mut pods = self.pods_of(node).collect::<Vec<_>>();

@@ -121,7 +121,7 @@ impl Provider for SlurmNodes {
     }
 
     /// Slurm cannot end what runs on a node that it does not reach either.
-    fn ends_silent_nodes(&self) -> bool {
+    fn can_end_silent_nodes(&self) -> bool {
         false
     }
 
@@ -153,7 +153,7 @@ impl Provider for SlurmNodes {
         false
     }
 
-    fn says(&self, node: &NodeId) -> Option<String> {
+    fn provisioning_issue(&self, node: &NodeId) -> Option<String> {
         let desk = self.site.lock();
         match desk.submissions.get(node) {
             Some(Submission::Refused(said)) => Some(said.clone()),
@@ -161,13 +161,13 @@ impl Provider for SlurmNodes {
         }
     }
 
-    fn takes_back(&self, node: &NodeId, within: Duration) -> Option<PreemptionCause> {
+    fn pending_reclaim(&self, node: &NodeId, within: Duration) -> Option<PreemptionCause> {
         let desk = self.site.lock();
         let seen = desk.looked?.elapsed();
         desk.queue.takes_back(node, within + seen)
     }
 
-    fn end_strays(&self, known: &dyn Fn() -> BTreeSet<NodeId>) {
+    fn remove_orphans(&self, known: &dyn Fn() -> BTreeSet<NodeId>) {
         let found: Vec<(NodeId, Vec<u64>)> =
             self.site.lock().queue.living().map(|(node, jobs)| (node.clone(), jobs)).collect();
         if found.is_empty() {

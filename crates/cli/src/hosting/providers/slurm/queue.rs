@@ -75,7 +75,7 @@ impl Queue {
     }
 
     /// Why the node waits or has ended, in Slurm's words.
-    pub fn says(&self, node: &NodeId) -> Option<String> {
+    pub fn provisioning_issue(&self, node: &NodeId) -> Option<String> {
         let last = self.last(node)?;
         let reason = Some(last.reason.as_str()).filter(|reason| !matches!(*reason, "None" | "" | "(null)"));
         match (last.waits(), last.lives()) {
@@ -89,7 +89,7 @@ impl Queue {
     }
 
     /// Is the node taken back, now or within this time? One that was lent for a short while is left half of that.
-    pub fn takes_back(&self, node: &NodeId, within: Duration) -> Option<PreemptionCause> {
+    pub fn pending_reclaim(&self, node: &NodeId, within: Duration) -> Option<PreemptionCause> {
         let last = self.last(node)?;
         let ends = |left| last.limit.is_some_and(|limit| left <= within.min(limit / 2));
         match (last.state.as_str(), last.reason.as_str()) {

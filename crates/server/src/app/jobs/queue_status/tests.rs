@@ -8,9 +8,9 @@ use serde_json::json;
 use super::*;
 use crate::testing::*;
 
-fn standing(state: &State, name: &str) -> Standing {
+fn status(state: &State, name: &str) -> QueueStatus {
     let key = key(name);
-    let mut waits = Waits::of(
+    let mut waits = QueueStatuses::compute(
         state,
         &ExpectedEnds::default(),
         &Caller::server(),
@@ -18,25 +18,25 @@ fn standing(state: &State, name: &str) -> Standing {
         &Timeline::starting(NOW),
         [(&key, &*state.jobs[&key])],
     );
-    waits.take(&key).expect("the job waits")
+    waits.remove(&key).expect("the job waits")
 }
 
 #[test]
 fn a_job_that_can_never_run_says_what_to_do() {
     let mut state = state(manual(4), 4);
     submit(&mut state, "big", 8, "PT1H");
-    let big = standing(&state, "big");
+    let big = status(&state, "big");
     assert_eq!(
-        big.why.as_deref(),
+        big.reason.as_deref(),
         Some(
             "the job needs 8 nodes and cluster NC6 has at most 4: \
              resize it with 'corro batchai cluster resize -g g -w w -n NC6 -t 8', or delete the job"
         )
     );
-    assert_eq!((big.standing.estimated_start, big.standing.resize_to), (None, Some(8)));
+    assert_eq!((big.waiting.estimated_start, big.waiting.resize_to), (None, Some(8)));
     let mut state = crate::testing::state(json!({"autoScale": {"minimumNodeCount": 1, "maximumNodeCount": 4}}), 0);
     submit(&mut state, "big", 8, "PT1H");
-    let why = standing(&state, "big").why.unwrap_or_default();
+    let why = status(&state, "big").reason.unwrap_or_default();
     assert!(why.contains("with 'corro batchai cluster auto-scale -g g -w w -n NC6 --min 1 --max 8'"), "{why}");
 }
 
@@ -48,45 +48,45 @@ fn the_first_in_line_and_those_behind_it_say_what_they_wait_for() {
     submit(&mut state, "a", 3, "PT1H");
     submit(&mut state, "b", 1, "PT2H");
     submit(&mut state, "c", 2, "PT2H");
-    let a = standing(&state, "a");
-    assert_eq!(a.why.as_deref(), Some("the job is next and needs 3 nodes: 1 of cluster NC6 are idle now"));
-    assert_eq!(a.standing.reason, WaitReason::NodesBusy);
-    assert_eq!((a.standing.position, a.standing.nodes_needed, a.standing.resize_to), (1, 3, Some(5)));
-    assert_eq!(a.standing.estimated_start, Some(at(3600)));
-    assert_eq!(a.standing.estimate_basis, Some(EstimateBasis::Limits));
-    let by = when(at(3600));
+    let a = status(&state, "a");
+    assert_eq!(a.reason.as_deref(), Some("the job is next and needs 3 nodes: 1 of cluster NC6 are idle now"));
+    assert_eq!(a.waiting.reason, WaitReason::NodesBusy);
+    assert_eq!((a.waiting.position, a.waiting.nodes_needed, a.waiting.resize_to), (1, 3, Some(5)));
+    assert_eq!(a.waiting.estimated_start, Some(at(3600)));
+    assert_eq!(a.waiting.estimate_basis, Some(EstimateBasis::Limits));
+    let by = format_time(at(3600));
     assert_eq!(
-        a.standing.unblocked_by,
+        a.waiting.unblocked_by,
         [
             format!("2 more idle nodes: R ends by {by}"),
             "5 nodes for cluster NC6: resize it with 'corro batchai cluster resize -g g -w w -n NC6 -t 5'".to_owned()
         ]
     );
-    let b = standing(&state, "b");
-    assert_eq!(b.standing.reason, WaitReason::WouldDelay);
+    let b = status(&state, "b");
+    assert_eq!(b.waiting.reason, WaitReason::WouldDelay);
     assert_eq!(
-        b.why.as_deref(),
+        b.reason.as_deref(),
         Some(
             "cluster NC6 has idle nodes, but the job could run until its limit of PT2H and delay A, which comes first"
         )
     );
-    assert_eq!(b.standing.unblocked_by[0], format!("A having started, by {by} at the latest"));
+    assert_eq!(b.waiting.unblocked_by[0], format!("A having started, by {by} at the latest"));
     assert_eq!(
-        b.standing.unblocked_by[1],
+        b.waiting.unblocked_by[1],
         "a wall-clock limit that fits: submit the job again with constraints.maxWallClockTime set to what it needs, PT1H or less"
     );
-    let c = standing(&state, "c");
-    assert_eq!(c.why.as_deref(), Some("2 jobs of cluster NC6 come first, and the first that waits is A"));
-    assert_eq!((c.standing.reason, c.standing.position), (WaitReason::Behind, 3));
+    let c = status(&state, "c");
+    assert_eq!(c.reason.as_deref(), Some("2 jobs of cluster NC6 come first, and the first that waits is A"));
+    assert_eq!((c.waiting.reason, c.waiting.position), (WaitReason::Behind, 3));
 }
 
 #[test]
 fn a_job_about_to_start_waits_for_nothing() {
     let mut state = state(manual(1), 1);
     submit(&mut state, "a", 1, "PT1H");
-    let a = standing(&state, "a");
-    assert_eq!((a.why, a.standing.reason), (None, WaitReason::Starting));
-    assert_eq!((a.standing.estimated_start, a.standing.estimate_basis), (Some(NOW), Some(EstimateBasis::Nodes)));
+    let a = status(&state, "a");
+    assert_eq!((a.reason, a.waiting.reason), (None, WaitReason::Starting));
+    assert_eq!((a.waiting.estimated_start, a.waiting.estimate_basis), (Some(NOW), Some(EstimateBasis::Nodes)));
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn what_jobs_of_the_experiment_took_makes_the_estimate() {
     submit(&mut state, "r", 1, "P7D");
     start(&mut state, "r", &[1]);
     submit(&mut state, "a", 1, "P7D");
-    let a = standing(&state, "a").standing;
+    let a = status(&state, "a").waiting;
     assert_eq!((a.estimated_start, a.estimate_basis), (Some(at(40)), Some(EstimateBasis::History)));
 }
 
@@ -115,7 +115,7 @@ fn a_job_that_takes_longer_than_usual_is_told_and_not_guessed_at() {
     submit(&mut state, "a", 1, "P7D");
     let key = key("a");
     let clock = Timeline::starting(at(60));
-    let mut waits = Waits::of(
+    let mut waits = QueueStatuses::compute(
         &state,
         &ExpectedEnds::default(),
         &Caller::server(),
@@ -123,7 +123,7 @@ fn a_job_that_takes_longer_than_usual_is_told_and_not_guessed_at() {
         &clock,
         [(&key, &*state.jobs[&key])],
     );
-    let a = waits.take(&key).expect("the job waits").standing;
+    let a = waits.remove(&key).expect("the job waits").waiting;
     assert_eq!((a.estimated_start, a.estimate_basis), (Some(at(7 * 24 * 3600)), Some(EstimateBasis::Limits)));
     let told = &a.unblocked_by[0];
     assert!(told.ends_with("(it has run longer than jobs of its experiment usually do: PT40S)"), "{told}");
@@ -142,9 +142,15 @@ fn the_progress_of_the_running_job_makes_the_estimate() {
     let ends = ExpectedEnds::default();
     ends.set(&state.jobs[&running].state().nodes()[0], Some(Duration::from_secs(3600)));
     let clock = Timeline::starting(at(60));
-    let mut waits =
-        Waits::of(&state, &ends, &Caller::server(), &SchedulingConfig::DEFAULT, &clock, [(&key, &*state.jobs[&key])]);
-    let a = waits.take(&key).expect("the job waits").standing;
+    let mut waits = QueueStatuses::compute(
+        &state,
+        &ends,
+        &Caller::server(),
+        &SchedulingConfig::DEFAULT,
+        &clock,
+        [(&key, &*state.jobs[&key])],
+    );
+    let a = waits.remove(&key).expect("the job waits").waiting;
     let start = a.estimated_start.expect("an estimate");
     assert!(at(3600) < start && start <= at(3660), "{start}");
     assert_eq!(a.estimate_basis, Some(EstimateBasis::History));
@@ -170,7 +176,7 @@ fn a_list_knows_of_all_and_of_those_that_wait_only() {
     }
     start(&mut state, "r", &[1]);
     let jobs = state.jobs.iter().map(|(key, job)| (key, &**job));
-    let mut waits = Waits::of(
+    let mut waits = QueueStatuses::compute(
         &state,
         &ExpectedEnds::default(),
         &Caller::server(),
@@ -178,7 +184,7 @@ fn a_list_knows_of_all_and_of_those_that_wait_only() {
         &Timeline::starting(NOW),
         jobs,
     );
-    let positions = ["r", "a", "b"].map(|name| waits.take(&key(name)).map(|wait| wait.standing.position));
+    let positions = ["r", "a", "b"].map(|name| waits.remove(&key(name)).map(|wait| wait.waiting.position));
     assert_eq!(positions, [None, Some(1), Some(2)]);
 }
 
@@ -190,7 +196,7 @@ fn nodes_that_are_not_ready_are_told_and_what_to_do_about_them() {
         submit(&mut state, "a", 2, "PT1H");
         change_state(&mut state);
         let key = key("a");
-        let mut waits = Waits::of(
+        let mut waits = QueueStatuses::compute(
             &state,
             &ExpectedEnds::default(),
             &Caller::server(),
@@ -198,8 +204,8 @@ fn nodes_that_are_not_ready_are_told_and_what_to_do_about_them() {
             &Timeline::starting(NOW),
             [(&key, &*state.jobs[&key])],
         );
-        let standing = waits.take(&key).expect("the job waits");
-        (standing.why.unwrap_or_default(), standing.standing.unblocked_by.join("; "))
+        let status = waits.remove(&key).expect("the job waits");
+        (status.reason.unwrap_or_default(), status.waiting.unblocked_by.join("; "))
     };
     let usual = SchedulingConfig::DEFAULT;
     let (why, helps) = waiting(&|_| {}, &usual);
@@ -242,7 +248,7 @@ fn a_cluster_at_its_maximum_says_so() {
     submit(&mut state, "r", 1, "PT1H");
     start(&mut state, "r", &[1]);
     submit(&mut state, "a", 1, "PT1H");
-    let helps = standing(&state, "a").standing.unblocked_by.join("; ");
+    let helps = status(&state, "a").waiting.unblocked_by.join("; ");
     assert!(
         helps.contains("raise its maximum with 'corro batchai cluster auto-scale -g g -w w -n NC6 --min 0 --max 2'"),
         "{helps}"

@@ -8,32 +8,32 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 /// What one rank recorded, as Horovod writes timelines: a list of events, of which the first says when it began.
-pub struct Recorded {
+pub struct RankTimeline {
     pub node: NodeId,
     pub rank: usize,
     pub text: String,
 }
 
 /// The trace, and how many events were dropped.
-pub fn merge(mut recorded: Vec<Recorded>) -> (Vec<TraceEvent>, u64) {
+pub fn merge(mut recorded: Vec<RankTimeline>) -> (Vec<TraceEvent>, u64) {
     recorded.sort_by_key(|one| one.rank);
-    let ranks: Vec<(Recorded, Vec<Event>)> = recorded
+    let ranks: Vec<(RankTimeline, Vec<Event>)> = recorded
         .into_iter()
         .filter_map(|one| serde_json::from_str(&one.text).ok().map(|events| (one, events)))
         .collect();
-    let first = ranks.iter().map(|(_, events)| began(events)).min().unwrap_or_default();
-    let mut lanes = Lanes::default();
+    let first = ranks.iter().map(|(_, events)| start_time(events)).min().unwrap_or_default();
+    let mut trace = TraceBuilder::default();
     for (one, events) in ranks {
         let name = format!("rank {} on {}", one.rank, one.node);
-        lanes.out.push(named("process_name", one.rank, 0, json!(name)));
-        lanes.out.push(TraceEvent {
+        trace.out.push(metadata_event("process_name", one.rank, 0, json!(name)));
+        trace.out.push(TraceEvent {
             args: BTreeMap::from([("sort_index".to_owned(), json!(one.rank))]),
-            ..named("process_sort_index", one.rank, 0, Value::Null)
+            ..metadata_event("process_sort_index", one.rank, 0, Value::Null)
         });
-        let later = began(&events).saturating_sub(first);
-        lanes.add(one.rank, later, events);
+        let offset = start_time(&events).saturating_sub(first);
+        trace.add(one.rank, offset, events);
     }
-    (lanes.out, lanes.dropped)
+    (trace.out, trace.dropped)
 }
 
 #[derive(Deserialize)]
@@ -49,21 +49,21 @@ struct Event {
 }
 
 #[derive(Default)]
-struct Lanes {
+struct TraceBuilder {
     out: Vec<TraceEvent>,
     dropped: u64,
 }
 
-impl Lanes {
+impl TraceBuilder {
     /// Horovod has a process for each tensor, whose events begin and end; here they are spans of a rank's thread.
-    fn add(&mut self, rank: usize, later: u64, events: Vec<Event>) {
+    fn add(&mut self, rank: usize, offset: u64, events: Vec<Event>) {
         let end = events.iter().map(|event| event.ts).max().unwrap_or_default();
         let mut open: HashMap<usize, Vec<(String, u64)>> = HashMap::new();
         for Event { name, ph, ts, pid, args } in events {
             match (ph.as_str(), name.as_str()) {
                 ("M", "process_name") if pid > 0 => {
                     let tensor = args.get("name").cloned().unwrap_or(Value::Null);
-                    self.out.push(named("thread_name", rank, pid, tensor));
+                    self.out.push(metadata_event("thread_name", rank, pid, tensor));
                 }
                 ("i", "EVENTS_DROPPED") => {
                     self.dropped += args.get("count").and_then(Value::as_u64).unwrap_or_default();
@@ -71,7 +71,7 @@ impl Lanes {
                 ("B", _) => open.entry(pid).or_default().push((name, ts)),
                 ("E", _) => {
                     if let Some((name, since)) = open.get_mut(&pid).and_then(Vec::pop) {
-                        self.span(rank, pid, (name, since), ts, later, args);
+                        self.span(rank, pid, (name, since), ts, offset, args);
                     }
                 }
                 _ => {}
@@ -81,7 +81,7 @@ impl Lanes {
             open.into_iter().flat_map(|(pid, open)| open.into_iter().map(move |one| (pid, one))).collect();
         rest.sort();
         for (pid, one) in rest {
-            self.span(rank, pid, one, end, later, BTreeMap::new());
+            self.span(rank, pid, one, end, offset, BTreeMap::new());
         }
     }
 
@@ -91,20 +91,20 @@ impl Lanes {
         tid: usize,
         (name, since): (String, u64),
         ts: u64,
-        later: u64,
+        offset: u64,
         args: BTreeMap<String, Value>,
     ) {
-        let (dur, ts) = (Some(ts.saturating_sub(since)), Some(since.saturating_add(later)));
+        let (dur, ts) = (Some(ts.saturating_sub(since)), Some(since.saturating_add(offset)));
         self.out.push(TraceEvent { name, ph: "X".into(), ts, dur, pid: rank, tid, args });
     }
 }
 
-fn named(what: &str, pid: usize, tid: usize, name: Value) -> TraceEvent {
+fn metadata_event(what: &str, pid: usize, tid: usize, name: Value) -> TraceEvent {
     let args = if name.is_null() { BTreeMap::new() } else { BTreeMap::from([("name".to_owned(), name)]) };
     TraceEvent { name: what.into(), ph: "M".into(), pid, tid, args, ..TraceEvent::default() }
 }
 
-fn began(events: &[Event]) -> u64 {
+fn start_time(events: &[Event]) -> u64 {
     let told = |event: &Event| event.args.get("start_time_since_epoch_in_micros")?.as_u64();
     events.first().and_then(told).unwrap_or_default()
 }
@@ -113,13 +113,13 @@ fn began(events: &[Event]) -> u64 {
 mod tests {
     use super::*;
 
-    fn recorded(rank: usize, began: u64, events: Value) -> Recorded {
+    fn recorded(rank: usize, began: u64, events: Value) -> RankTimeline {
         let mut all = vec![
             json!({"name": "process_name", "ph": "M", "pid": 0, "args": {"start_time_since_epoch_in_micros": began}}),
         ];
         all.extend(events.as_array().cloned().unwrap_or_default());
         let node = NodeId::parse("tvm-257509324_1-20180718t174802z-p").expect("an id");
-        Recorded { node, rank, text: Value::Array(all).to_string() }
+        RankTimeline { node, rank, text: Value::Array(all).to_string() }
     }
 
     #[test]
@@ -135,7 +135,7 @@ mod tests {
             {"ph": "E", "ts": 41, "pid": 1, "args": {"dtype": "float32"}},
             {"name": "ALLREDUCE", "ph": "B", "ts": 50, "pid": 1},
             {"name": "EVENTS_DROPPED", "ph": "i", "ts": 60, "pid": 0, "s": "g", "args": {"count": 3}}]);
-        let broken = Recorded { text: "[{".into(), ..recorded(2, 0, json!([])) };
+        let broken = RankTimeline { text: "[{".into(), ..recorded(2, 0, json!([])) };
         let (trace, dropped) =
             merge(vec![broken, recorded(1, 1_000_500, events.clone()), recorded(0, 1_000_000, events)]);
         assert_eq!(dropped, 6);

@@ -13,136 +13,152 @@ use corro_model::Timestamp;
 use corro_shares::{Entry, PageRequest, Share, SharePath};
 
 /// One question reads for no longer; whoever asked asks again.
-const SLICE: Duration = Duration::from_millis(400);
-const BLOCK: usize = 256 * 1024;
+const MAX_READ_TIME: Duration = Duration::from_millis(400);
+const READ_BLOCK_BYTES: usize = 256 * 1024;
 /// Others that ask within this time get what was read last.
-const FRESH: Duration = Duration::from_millis(300);
+const CACHE_TTL: Duration = Duration::from_millis(300);
 /// Directories are looked through no more often.
-const BETWEEN_LISTINGS: Duration = Duration::from_secs(1);
+const LISTING_INTERVAL: Duration = Duration::from_secs(1);
 /// What was written since a look that is so near was written now.
-const NEAR: Duration = Duration::from_secs(5);
+const MAX_TIMESTAMP_ERROR: Duration = Duration::from_secs(5);
 /// Of a job's output: deeper, and beyond so many, nobody puts files of figures.
-const MOST_DEPTH: usize = 3;
-const MOST_DIRECTORIES: usize = 64;
-const MOST_ENTRIES: usize = 1000;
-const MOST_FILES: usize = 2048;
+const MAX_DEPTH: usize = 3;
+const MAX_DIRECTORIES: usize = 64;
+const MAX_ENTRIES: usize = 1000;
+const MAX_FILES: usize = 2048;
 
 /// A directory that the job writes to.
-pub struct Root {
-    pub kind: Kind,
+pub struct OutputRoot {
+    pub kind: RootKind,
     pub share: Share,
     pub inside: String,
 }
 
 /// What a root is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum RootKind {
     Logs,
     /// What nodes wrote down of the curves in the logs: the same, by who said it, and much shorter.
     Curves,
     Output,
 }
 
-pub struct Tracker {
-    birth: u64,
+pub struct CurveReader {
+    generation: u64,
     curves: Curves,
     /// By the number of their root and their path.
-    files: BTreeMap<(usize, String), Followed>,
-    listed: Option<Instant>,
-    looked: Option<Instant>,
+    files: BTreeMap<(usize, String), FollowedFile>,
+    last_listing: Option<Instant>,
+    last_read: Option<Instant>,
     /// Nodes wrote down what the logs say: those need not be read.
-    written_down: bool,
+    has_curve_files: bool,
     /// Files were not read to their end.
     more: bool,
     /// The job has ended and everything is read.
-    done: bool,
+    is_complete: bool,
 }
 
-struct Followed {
-    reader: Reader,
+struct FollowedFile {
+    parser: FileParser,
     offset: u64,
 }
 
-enum Reader {
+enum FileParser {
     Lines(MetricStream),
     Events(EventFileReader),
     Records(CurveFileReader),
 }
 
-impl Tracker {
-    pub fn new(birth: u64) -> Tracker {
+impl CurveReader {
+    pub fn new(generation: u64) -> CurveReader {
         let (curves, files) = (Curves::default(), BTreeMap::new());
-        Tracker { birth, curves, files, listed: None, looked: None, written_down: false, more: false, done: false }
+        CurveReader {
+            generation,
+            curves,
+            files,
+            last_listing: None,
+            last_read: None,
+            has_curve_files: false,
+            more: false,
+            is_complete: false,
+        }
     }
 
     /// Begins anew.
-    pub fn forget(&mut self) {
-        *self = Tracker::new(self.birth.wrapping_add(1 << 16));
+    pub fn reset(&mut self) {
+        *self = CurveReader::new(self.generation.wrapping_add(1 << 16));
     }
 
     pub fn answer(&self, question: &CurveQuery) -> QueryResult {
-        self.curves.query(question, self.birth)
+        self.curves.query(question, self.generation)
     }
 
     /// Reads what is new, for a moment. Is there more?
-    pub fn look(&mut self, roots: impl FnOnce() -> Vec<Root>, shared: bool, ended: bool, now: Timestamp) -> bool {
+    pub fn read_new(
+        &mut self,
+        roots: impl FnOnce() -> Vec<OutputRoot>,
+        shared: bool,
+        ended: bool,
+        now: Timestamp,
+    ) -> bool {
         let began = Instant::now();
-        let since = self.looked.map(|looked| began - looked);
-        if self.done || (since.is_some_and(|since| since < FRESH) && !self.more && !ended) {
+        let since = self.last_read.map(|last_read| began - last_read);
+        if self.is_complete || (since.is_some_and(|since| since < CACHE_TTL) && !self.more && !ended) {
             return self.more;
         }
         let roots = roots();
-        let listed = self.listed.is_some_and(|listed| began - listed < BETWEEN_LISTINGS);
-        if !listed || ended && !self.more {
-            self.find(&roots, shared);
-            self.listed = Some(began);
+        let last_listing = self.last_listing.is_some_and(|last_listing| began - last_listing < LISTING_INTERVAL);
+        if !last_listing || ended && !self.more {
+            self.find_files(&roots, shared);
+            self.last_listing = Some(began);
         }
-        let time = since.filter(|since| *since < NEAR && !self.more && !ended).map(|_| now.millis());
+        let time = since.filter(|since| *since < MAX_TIMESTAMP_ERROR && !self.more && !ended).map(|_| now.millis());
         self.more = false;
-        let mut buffer = vec![0; BLOCK];
-        let Tracker { files, curves, .. } = self;
+        let mut buffer = vec![0; READ_BLOCK_BYTES];
+        let CurveReader { files, curves, .. } = self;
         let mut shrunk = false;
         for ((root, path), followed) in files.iter_mut() {
             let Some(root) = roots.get(*root) else { continue };
             match followed.read(&root.share, path, (time, began), &mut buffer, curves) {
-                Read::ToTheEnd => {}
-                Read::More => self.more = true,
-                Read::Shrunk => shrunk = true,
+                ReadOutcome::EndOfFile => {}
+                ReadOutcome::More => self.more = true,
+                ReadOutcome::Shrunk => shrunk = true,
             }
         }
         if shrunk {
             // It is another training's file now.
-            self.forget();
+            self.reset();
             return true;
         }
         if ended && !self.more {
             for followed in self.files.values_mut() {
-                match &mut followed.reader {
-                    Reader::Lines(stream) => stream.finish(&mut self.curves),
-                    Reader::Records(records) => records.finish(&mut self.curves),
+                match &mut followed.parser {
+                    FileParser::Lines(stream) => stream.finish(&mut self.curves),
+                    FileParser::Records(records) => records.finish(&mut self.curves),
                     // What is not whole now never will be.
-                    Reader::Events(_) => {}
+                    FileParser::Events(_) => {}
                 }
             }
             self.files.clear();
-            self.done = true;
+            self.is_complete = true;
         }
-        self.looked = Some(Instant::now());
+        self.last_read = Some(Instant::now());
         self.more
     }
 
     /// Looks for files that are new.
-    fn find(&mut self, roots: &[Root], shared: bool) {
-        let written = |root: &Root| {
-            root.kind == Kind::Curves && entries(&root.share, &root.inside).iter().any(|entry| is_record(&entry.name))
+    fn find_files(&mut self, roots: &[OutputRoot], shared: bool) {
+        let written = |root: &OutputRoot| {
+            root.kind == RootKind::Curves
+                && entries(&root.share, &root.inside).iter().any(|entry| is_record(&entry.name))
         };
-        if !self.written_down && roots.iter().any(written) {
+        if !self.has_curve_files && roots.iter().any(written) {
             // What the logs have told so far is told anew, by who said it.
-            self.forget();
-            self.written_down = true;
+            self.reset();
+            self.has_curve_files = true;
         }
         for (number, root) in roots.iter().enumerate() {
-            if self.written_down && root.kind == Kind::Logs {
+            if self.has_curve_files && root.kind == RootKind::Logs {
                 continue;
             }
             let mut directories = vec![(root.inside.clone(), 0)];
@@ -152,23 +168,25 @@ impl Tracker {
                 for entry in entries(&root.share, &directory) {
                     let path = format!("{directory}/{}", entry.name);
                     if entry.kind() == corro_shares::Kind::Directory {
-                        if root.kind == Kind::Output
-                            && depth < MOST_DEPTH
-                            && seen + directories.len() < MOST_DIRECTORIES
+                        if root.kind == RootKind::Output
+                            && depth < MAX_DEPTH
+                            && seen + directories.len() < MAX_DIRECTORIES
                         {
                             directories.push((path, depth + 1));
                         }
                         continue;
                     }
                     let run = directory[root.inside.len()..].trim_matches('/');
-                    let reader = match root.kind {
-                        Kind::Logs => log_stream(&entry.name, shared).map(Reader::Lines),
-                        Kind::Curves => is_record(&entry.name).then(|| Reader::Records(CurveFileReader::default())),
-                        Kind::Output => file_reader(&entry.name, run),
+                    let parser = match root.kind {
+                        RootKind::Logs => log_stream(&entry.name, shared).map(FileParser::Lines),
+                        RootKind::Curves => {
+                            is_record(&entry.name).then(|| FileParser::Records(CurveFileReader::default()))
+                        }
+                        RootKind::Output => output_parser(&entry.name, run),
                     };
                     let key = (number, path);
-                    if let (Some(reader), true) = (reader, self.files.len() < MOST_FILES) {
-                        self.files.entry(key).or_insert(Followed { reader, offset: 0 });
+                    if let (Some(parser), true) = (parser, self.files.len() < MAX_FILES) {
+                        self.files.entry(key).or_insert(FollowedFile { parser, offset: 0 });
                     }
                 }
             }
@@ -176,13 +194,13 @@ impl Tracker {
     }
 }
 
-enum Read {
-    ToTheEnd,
+enum ReadOutcome {
+    EndOfFile,
     More,
     Shrunk,
 }
 
-impl Followed {
+impl FollowedFile {
     fn read(
         &mut self,
         share: &Share,
@@ -190,24 +208,24 @@ impl Followed {
         (time, began): (Option<i64>, Instant),
         buffer: &mut [u8],
         curves: &mut Curves,
-    ) -> Read {
+    ) -> ReadOutcome {
         let opened = SharePath::parse(path).ok().and_then(|path| share.open_file(&path).ok());
         // One that was removed has nothing more to say.
-        let Some((file, stat)): Option<(File, _)> = opened else { return Read::ToTheEnd };
+        let Some((file, stat)): Option<(File, _)> = opened else { return ReadOutcome::EndOfFile };
         if stat.len < self.offset {
-            return Read::Shrunk;
+            return ReadOutcome::Shrunk;
         }
         loop {
-            if began.elapsed() > SLICE {
-                return Read::More;
+            if began.elapsed() > MAX_READ_TIME {
+                return ReadOutcome::More;
             }
             match file.read_at(buffer, self.offset) {
-                Ok(0) | Err(_) => return Read::ToTheEnd,
+                Ok(0) | Err(_) => return ReadOutcome::EndOfFile,
                 Ok(n) => {
-                    match &mut self.reader {
-                        Reader::Lines(stream) => stream.push(&buffer[..n], time, curves),
-                        Reader::Events(events) => events.push(&buffer[..n], curves),
-                        Reader::Records(records) => records.push(&buffer[..n], curves),
+                    match &mut self.parser {
+                        FileParser::Lines(stream) => stream.push(&buffer[..n], time, curves),
+                        FileParser::Events(events) => events.push(&buffer[..n], curves),
+                        FileParser::Records(records) => records.push(&buffer[..n], curves),
                     }
                     self.offset += n as u64;
                 }
@@ -217,7 +235,7 @@ impl Followed {
 }
 
 fn entries(share: &Share, directory: &str) -> Vec<Entry> {
-    let page = PageRequest { prefix: "", from: "", limit: MOST_ENTRIES, described: false };
+    let page = PageRequest { prefix: "", from: "", limit: MAX_ENTRIES, described: false };
     let Ok(path) = SharePath::parse(directory) else { return Vec::new() };
     share.list_page(&path, page).map(|page| page.entries).unwrap_or_default()
 }
@@ -237,10 +255,10 @@ fn log_stream(name: &str, shared: bool) -> Option<MetricStream> {
 }
 
 /// A file of figures in an output directory; `run` is where it lies below that.
-fn file_reader(name: &str, run: &str) -> Option<Reader> {
+fn output_parser(name: &str, run: &str) -> Option<FileParser> {
     match name {
-        "metrics.jsonl" => Some(Reader::Lines(MetricStream::file())),
-        _ if name.contains(".tfevents.") => Some(Reader::Events(EventFileReader::for_run(run))),
+        "metrics.jsonl" => Some(FileParser::Lines(MetricStream::file())),
+        _ if name.contains(".tfevents.") => Some(FileParser::Events(EventFileReader::for_run(run))),
         _ => None,
     }
 }
