@@ -1,19 +1,20 @@
-//! What may be believed without asking the server, and what is worth fetching before anybody asks. Pure; time is told to it.
+//! Cache of attributes by inode. Pure: the time is an argument.
 //!
-//! Close-to-open: whoever opens a file sees what everyone had written who closed it before, so an `open` always asks. Between that, what
-//! was said about a name is believed for a second, as other network file systems do.
+//! Consistency is close-to-open: an `open` always asks the server, so a program that opens a file sees everything
+//! written by those who closed it before. In between, attributes are valid for a second, as in other network file
+//! systems.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use crate::remote::Status;
 
-/// How long what was said about a thing is believed, here and by the kernel.
+/// Lifetime of attributes and names, here and in the kernel.
 pub const ATTR_TTL: Duration = Duration::from_secs(1);
-/// More than a page of a large listing; older ones go first.
+/// Limit of the cache; more than a page of a large listing. Expired entries are removed first.
 const MAX_ENTRIES: usize = 20_000;
 
-/// What is known of things, by inode.
+/// Attributes by inode, with the time at which they were received.
 #[derive(Debug, Default)]
 pub struct AttrCache {
     entries: HashMap<u64, (Status, Instant)>,
@@ -25,7 +26,7 @@ impl AttrCache {
         (now.saturating_duration_since(*at) < ATTR_TTL).then_some(status)
     }
 
-    /// Also when it is old.
+    /// The attributes even if they have expired.
     pub fn get_any(&self, inode: u64) -> Option<&Status> {
         self.entries.get(&inode).map(|(status, _)| status)
     }

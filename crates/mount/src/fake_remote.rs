@@ -1,4 +1,4 @@
-//! A share in memory, for tests: it forgets nothing, and fails when it is told to.
+//! A share in memory for tests. Loses nothing, and drops requests and answers at a configurable rate.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -13,6 +13,7 @@ use corro_test_support::rng::SplitMix64;
 
 const PAGE: usize = 3;
 
+/// A share in memory.
 pub struct FakeRemote {
     inner: Mutex<Inner>,
 }
@@ -22,10 +23,10 @@ struct Inner {
     appended: BTreeMap<(u64, u64), u64>,
     changes: u64,
     rng: SplitMix64,
-    /// Of a hundred requests so many get no answer, half of them after they were carried out.
+    /// Percentage of requests without an answer; half of these are carried out.
     loss_percent: u64,
     quota: u64,
-    /// How often something was written.
+    /// Number of write requests.
     writes: u64,
 }
 
@@ -67,7 +68,7 @@ impl FakeRemote {
         self.inner.lock().expect("free").entries.get(path).map(|thing| thing.content.clone())
     }
 
-    /// As somebody on another machine does.
+    /// Writes a file like another machine.
     pub fn put(&self, path: &str, content: &[u8]) {
         let mut inner = self.inner.lock().expect("free");
         let thing = inner.thing(Kind::File, content.to_vec());

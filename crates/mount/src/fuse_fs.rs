@@ -1,5 +1,5 @@
-//! The kernel's requests, handed to `volume` and answered. Thin: translates numbers, flags and attributes, and decides nothing. A
-//! request has its thread until it is answered; there are several threads.
+//! FUSE request handlers. Translate inodes, flags and attributes between the kernel and `volume`; make no decisions. A
+//! request occupies its thread until it is answered; there are several threads.
 
 use std::ffi::OsStr;
 use std::io;
@@ -21,7 +21,7 @@ use crate::remote::{Remote, Status};
 use crate::thread_runtime;
 use crate::volume::{OpenOptions, OpenReply, Volume};
 
-/// How things look that the share says nothing about.
+/// Owner and permissions of all entries, which the share does not store.
 #[derive(Clone, Copy, Debug)]
 pub struct OwnerAndModes {
     pub file_mode: u16,
@@ -30,6 +30,7 @@ pub struct OwnerAndModes {
     pub gid: u32,
 }
 
+/// The FUSE file system of a mounted share.
 pub struct FuseFs<R: Remote> {
     volume: Arc<Volume<R>>,
     runtime: Runtime,
@@ -37,12 +38,12 @@ pub struct FuseFs<R: Remote> {
     notifier: Arc<OnceLock<Notifier>>,
 }
 
-/// Told of with `statfs` where the share has no quota: the service's own limit.
+/// Capacity reported by `statfs` for a share without a quota: the service's own limit.
 const DEFAULT_CAPACITY_BYTES: u64 = 5 << 40;
 const BLOCK_BYTES: u32 = 4096;
-/// Entries that are handed to the kernel at once fit into this many.
+/// Limit of entries in one `readdir` answer.
 const MAX_READDIR_ENTRIES: usize = 200;
-/// A share has no generations: a number is never used twice.
+/// Inode numbers are never reused, so they need no generation.
 const GENERATION: Generation = Generation(0);
 
 impl<R: Remote> FuseFs<R> {
@@ -63,7 +64,7 @@ impl<R: Remote> FuseFs<R> {
         let (kind, perm, nlink) = match status.kind {
             Kind::File => (FileType::RegularFile, self.owner_and_modes.file_mode, 1),
             Kind::Directory => (FileType::Directory, self.owner_and_modes.directory_mode, 2),
-            // As every Linux file system has it: nobody looks at these.
+            // As in every Linux file system; the kernel ignores the mode of symlinks.
             Kind::Link => (FileType::Symlink, 0o777, 1),
         };
         let (modified, size) = (status.modified, status.length);
@@ -86,16 +87,16 @@ impl<R: Remote> FuseFs<R> {
         }
     }
 
-    /// What an `open` tells the kernel.
+    /// Flags of the answer to an `open`. Invalidates the kernel's attributes if they are stale.
     fn open_flags(&self, inode: u64, opened: &OpenReply, options: OpenOptions) -> FopenFlags {
         if opened.changed
             && let Some(notifier) = self.notifier.get()
         {
-            // Only its attributes: the pages go because they are not said to be kept.
+            // Attributes only: the pages are dropped because FOPEN_KEEP_CACHE is not set.
             let _ = notifier.inval_inode(INodeNo(inode), -1, 0);
         }
         match (options.appends, opened.keeps_cache) {
-            // The kernel does not know where the block lands, so it must keep nothing of it.
+            // The kernel does not know the offset of an appended block, so it must not cache it.
             (true, _) => FopenFlags::FOPEN_DIRECT_IO,
             (false, true) => FopenFlags::FOPEN_KEEP_CACHE,
             (false, false) => FopenFlags::empty(),
@@ -107,7 +108,7 @@ fn errno(number: i32) -> Errno {
     Errno::from_i32(number)
 }
 
-/// The service has names in UTF-8 only.
+/// The service supports UTF-8 names only.
 fn text(name: &OsStr) -> Result<&str, i32> {
     name.to_str().ok_or(libc::EILSEQ)
 }
@@ -131,11 +132,11 @@ impl<R: Remote> Filesystem for FuseFs<R> {
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_ASYNC_DIO,
         ] {
-            // An older kernel does without.
+            // Older kernels lack some of these.
             let _ = config.add_capabilities(capability);
         }
         if self.volume.has_write_cache() && config.add_capabilities(InitFlags::FUSE_WRITEBACK_CACHE).is_err() {
-            tracing::warn!("this kernel does not keep what is written: --write-cache changes nothing");
+            tracing::warn!("this kernel does not support FUSE writeback caching: --write-cache has no effect");
         }
         let _ = config.set_max_write(1 << 20);
         let _ = config.set_max_readahead(u32::MAX).or_else(|most| config.set_max_readahead(most));
@@ -185,7 +186,8 @@ impl<R: Remote> Filesystem for FuseFs<R> {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        // Modes and owners are those of the mount: what asks for others is not refused, as `cp -p` and `tar` would be.
+        // Modes and owners are those of the mount. Requests for others succeed without effect, so that `cp -p` and
+        // `tar` work.
         let set = async {
             if let Some(size) = size {
                 self.volume.resize(inode.0, size).await?;
@@ -398,7 +400,7 @@ impl<R: Remote> Filesystem for FuseFs<R> {
             Ok(entries) => {
                 for (at, entry) in (start + 3..).zip(entries) {
                     let kind = self.attributes(0, &entry.status).kind;
-                    // The number is only a hint here, and must not be nought.
+                    // The inode is only a hint here, and must not be 0.
                     if !Volume::<R>::is_hidden(&entry.name) && reply.add(INodeNo(u64::MAX), at, kind, &entry.name) {
                         break;
                     }
@@ -421,7 +423,7 @@ impl<R: Remote> Filesystem for FuseFs<R> {
             let known = if at == 0 { inode.0 } else { self.volume.parent(inode.0) };
             let status =
                 Status { kind: Kind::Directory, length: 0, modified: SystemTime::UNIX_EPOCH, etag: String::new() };
-            // Of these two the kernel looks at the number only.
+            // For these two the kernel uses only the inode.
             let attributes = self.attributes(known, &status);
             reply.add(INodeNo(known), at + 1, name, &Duration::ZERO, &attributes, GENERATION);
         }

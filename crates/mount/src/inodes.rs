@@ -1,18 +1,22 @@
-//! Which number the kernel knows a path by. Pure. A number belongs to a name in a directory, moves with it when it is renamed, and
-//! lives as long as the kernel remembers it, something open needs it or something below it lives. Never asks what is on the share.
+//! Inode numbers and the names they belong to. Pure. A number belongs to a name in a directory and moves with it on
+//! rename. It lives as long as the kernel remembers it, a handle is open, or an entry below it lives. Knows nothing of
+//! the share's content.
 
 use std::collections::HashMap;
 
+/// Inode of the root directory, as FUSE defines it.
 pub const ROOT: u64 = 1;
 
+/// Kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     File,
     Directory,
-    /// A symbolic link. The kernel resolves it, on this machine.
+    /// A symbolic link. The kernel resolves it on this machine.
     Link,
 }
 
+/// All inodes that the kernel or an open handle knows.
 #[derive(Debug)]
 pub struct Inodes {
     nodes: HashMap<u64, Node>,
@@ -22,14 +26,14 @@ pub struct Inodes {
 
 #[derive(Debug)]
 struct Node {
-    /// `None` when its name was taken away or is something else's now.
+    /// Parent and name; `None` if the name was removed or belongs to another inode.
     name: Option<(u64, String)>,
-    /// Where it lies though another number has its name now.
+    /// The former name of an inode that was replaced by another one; its path still works.
     detached_name: Option<(u64, String)>,
     kind: Kind,
-    /// How often the kernel was told of it and has not forgotten.
+    /// Lookup count: how often the kernel was told the number, less what it has forgotten.
     lookups: u64,
-    /// Open handles.
+    /// Number of open handles.
     open_handles: u64,
     children: u64,
 }
@@ -43,13 +47,13 @@ impl Default for Inodes {
 }
 
 impl Inodes {
-    /// The number of a name that is on the share; the kernel is told of it.
+    /// The number of an existing name, for an answer to the kernel: increments the lookup count.
     pub fn look_up(&mut self, parent: u64, name: &str, kind: Kind) -> u64 {
         let inode = match self.find(parent, name) {
             Some(inode) if self.nodes.get(&inode).is_some_and(|node| node.kind == kind) => inode,
             found => {
                 if found.is_some() {
-                    // A file where a directory was, or the other way around, is something new.
+                    // An entry that changed its kind is a new inode.
                     self.remove_name(parent, name);
                 }
                 self.add(parent, name, kind)
@@ -64,7 +68,7 @@ impl Inodes {
         self.names.get(&(parent, name.to_owned())).copied()
     }
 
-    /// The kernel has forgotten it so many times. True when nothing is left of it.
+    /// Decrements the lookup count. True if the inode is gone.
     pub fn forget(&mut self, inode: u64, lookups: u64) -> bool {
         if let Some(node) = self.nodes.get_mut(&inode).filter(|_| inode != ROOT) {
             node.lookups = node.lookups.saturating_sub(lookups);
@@ -79,7 +83,7 @@ impl Inodes {
         }
     }
 
-    /// True when nobody holds it any more.
+    /// Closes a handle. True if it was the last one.
     pub fn release(&mut self, inode: u64) -> bool {
         let Some(node) = self.nodes.get_mut(&inode) else { return true };
         node.open_handles = node.open_handles.saturating_sub(1);
@@ -88,7 +92,7 @@ impl Inodes {
         last
     }
 
-    /// Where it is on the share, without a slash before it; `None` for what has no name any more.
+    /// Path on the share without a leading slash; `None` for an inode without a name.
     pub fn path(&self, inode: u64) -> Option<String> {
         let mut names = Vec::new();
         let mut at = inode;
@@ -102,7 +106,7 @@ impl Inodes {
         Some(names.join("/"))
     }
 
-    /// The path of a name in a directory.
+    /// Path of a name in a directory.
     pub fn child_path(&self, parent: u64, name: &str) -> Option<String> {
         let directory = self.path(parent)?;
         Some(if directory.is_empty() { name.to_owned() } else { format!("{directory}/{name}") })
@@ -112,12 +116,12 @@ impl Inodes {
         self.nodes.get(&inode).map(|node| node.kind)
     }
 
-    /// The directory it is in; the root is in itself.
+    /// The parent directory; that of the root is the root.
     pub fn parent(&self, inode: u64) -> u64 {
         self.nodes.get(&inode).and_then(|node| node.name.as_ref()).map_or(ROOT, |(parent, _)| *parent)
     }
 
-    /// The name is gone from the share.
+    /// Removes a name that no longer exists on the share.
     pub fn remove_name(&mut self, parent: u64, name: &str) {
         let Some(inode) = self.names.remove(&(parent, name.to_owned())) else { return };
         self.nodes.get_mut(&inode).expect("names are of nodes").name = None;
@@ -125,12 +129,13 @@ impl Inodes {
         self.drop_unneeded(inode);
     }
 
-    /// The directory it is in, and its name there.
+    /// Parent and name of an inode.
     pub fn name_of(&self, inode: u64) -> Option<(u64, String)> {
         self.nodes.get(&inode)?.name.clone()
     }
 
-    /// Its name, which this gives, will have another number; who still has this one finds the file where it was.
+    /// Detaches the inode from its name and returns it. The name will get another number; the file is still found under
+    /// the old one.
     pub fn detach_name(&mut self, inode: u64) -> Option<(u64, String)> {
         let (parent, name) = self.name_of(inode)?;
         self.nodes.get_mut(&inode)?.detached_name = Some((parent, name.clone()));
@@ -138,7 +143,7 @@ impl Inodes {
         Some((parent, name))
     }
 
-    /// What was at one name is at another now, in the place of what was there.
+    /// Moves a name, replacing the target.
     pub fn rename(&mut self, (parent, name): (u64, &str), (new_parent, new_name): (u64, &str)) {
         if (parent, name) == (new_parent, new_name) {
             return;
@@ -228,7 +233,8 @@ mod tests {
         assert_eq!((inodes.nodes.len(), inodes.names.len()), (1, 0));
     }
 
-    /// Against a plain map of paths: whatever happens, numbers lead to the paths they should, and in the end nothing is left.
+    /// Random operations against a map of paths: numbers always lead to the right paths, and nothing is left at the
+    /// end.
     #[test]
     fn random_steps_keep_numbers_and_paths_together() {
         for seed in 0..200 {

@@ -1,44 +1,45 @@
-//! What the kernel holds of files where it keeps what programs write (`--write-cache`). Sizes and times of a file it knows are its own then,
-//! whatever it is told later. So a file that is not what the kernel holds any more gets another number, under which the kernel is told anew: this
-//! here knows which do. Pure; time is told to it.
+//! Attributes the kernel has cached per inode in FUSE writeback mode (`--write-cache`). In this mode the kernel ignores
+//! later size and mtime updates, so a file changed remotely needs a new inode number; this module decides which. Pure:
+//! the time is an argument.
 //!
-//! A program that opens such a file is told that its number is stale. The kernel then looks the name up again and opens what it finds, and
-//! does that once only. So what it finds is good for that `open`, though the file may have changed again between the two: of a file that
-//! somebody writes all the time, nobody could open anything otherwise.
+//! An `open` of a stale inode is answered with ESTALE. The kernel then looks the name up again and opens the result,
+//! exactly once. The looked-up number must therefore stay valid for that `open` even if the file has changed again in
+//! between: otherwise a file that is written all the time could never be opened.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use crate::remote::Status;
 
-/// Within this an `open` follows the look for which it has sent the kernel.
+/// Time within which the kernel repeats an `open` after ESTALE.
 const REOPEN_WINDOW: Duration = Duration::from_secs(5);
-/// Names that nobody looked up again, because the program ended before, are forgotten now and then.
+/// Limit of names with an expected lookup; cleared when full, since programs may end before they repeat it.
 const MAX_AWAITED_NAMES: usize = 1_000;
 
-/// A name in a directory.
+/// Parent and name.
 pub type Name = (u64, String);
 
+/// What the kernel has cached, and which lookups are expected.
 #[derive(Debug, Default)]
 pub struct KernelAttrCache {
-    /// By inode.
+    /// Cached attributes by inode.
     by_inode: HashMap<u64, CachedAttrs>,
-    /// Numbers that are not used any more, though the kernel still has them, and what they were the numbers of.
+    /// Numbers that are no longer used although the kernel still has them, and their names.
     retired: HashMap<u64, Name>,
-    /// Who looks these names up again, which have no numbers yet.
+    /// Threads that are expected to look up these names, which have no number yet.
     awaited: HashMap<Name, Vec<u32>>,
 }
 
 #[derive(Debug)]
 enum CachedAttrs {
-    /// What it was told first, and the threads for which it was looked up again: they open it before then.
+    /// First attributes the kernel got, and the threads expected to open the inode until the given time.
     Remote { name: Name, status: Status, awaited: Vec<u32>, until: Instant },
-    /// Programs of this machine have changed it since: the server's time of that is not known here.
+    /// Modified by programs of this machine; the server's time of that is not known here.
     LocallyModified,
 }
 
 impl KernelAttrCache {
-    /// The kernel is told of it under this number; what it holds already it keeps.
+    /// Records attributes sent to the kernel. Attributes it already has stay.
     pub fn record(&mut self, inode: u64, name: &Name, status: &Status, now: Instant) {
         let awaited = self.awaited.remove(name).unwrap_or_default();
         let first =
@@ -46,13 +47,13 @@ impl KernelAttrCache {
         self.by_inode.entry(inode).or_insert_with(first);
     }
 
-    /// A program of this machine changes it.
+    /// Marks the inode as modified by a program of this machine.
     pub fn mark_modified(&mut self, inode: u64) {
         self.by_inode.insert(inode, CachedAttrs::LocallyModified);
     }
 
-    /// The kernel has forgotten the number. It does so with the answer that shows it that another one is stale, and then asks once more: those who
-    /// were sent are still to come.
+    /// The kernel has forgotten the number. It does so when it learns that another number is stale, and then looks up
+    /// once more, so expected threads stay expected.
     pub fn forget(&mut self, inode: u64) {
         self.retired.remove(&inode);
         if let Some(CachedAttrs::Remote { name, awaited, .. }) = self.by_inode.remove(&inode)
@@ -69,37 +70,38 @@ impl KernelAttrCache {
         self.awaited.entry(name).or_default().extend(threads);
     }
 
-    /// The number is not used any more; the name will have another.
+    /// Retires the number; its name will get another one.
     pub fn retire(&mut self, inode: u64, name: Name) {
         self.by_inode.remove(&inode);
         self.retired.insert(inode, name);
     }
 
-    /// What this was the number of, if it was left.
+    /// The name of a retired number.
     pub fn retired_name(&self, inode: u64) -> Option<&Name> {
         self.retired.get(&inode)
     }
 
-    /// The `open` of a thread is told that the number it has is stale. `inode` is that of the name, if it has one.
+    /// Expects a thread that got ESTALE to look the name up and open it. `inode` is the current number of the name.
     pub fn expect_reopen(&mut self, thread: u32, name: &Name, inode: Option<u64>, now: Instant) {
         match inode.and_then(|inode| self.by_inode.get_mut(&inode)) {
             Some(CachedAttrs::Remote { awaited, until, .. }) => {
                 awaited.push(thread);
                 *until = now + REOPEN_WINDOW;
             }
-            // Whoever looks will not find this number.
+            // A lookup will not return this number.
             Some(CachedAttrs::LocallyModified) => {}
             None => self.await_name(name.clone(), vec![thread]),
         }
     }
 
-    /// Whether somebody is about to open it who was sent to look for it.
+    /// Whether a thread is expected to open this number.
     pub fn is_awaited(&self, inode: u64, now: Instant) -> bool {
         let cached = self.by_inode.get(&inode);
         matches!(cached, Some(CachedAttrs::Remote { awaited, until, .. }) if !awaited.is_empty() && now < *until)
     }
 
-    /// Whether the kernel holds something else, as far as can be told, than what the server has, and nobody is about to open that.
+    /// Whether the kernel's attributes differ from the server's, as far as can be told, and no thread is expected to
+    /// open the number.
     pub fn is_stale(&self, inode: u64, status: &Status, now: Instant) -> bool {
         match self.by_inode.get(&inode) {
             None => false,
@@ -108,7 +110,7 @@ impl KernelAttrCache {
         }
     }
 
-    /// The same, for the `open` of a thread. One that is awaited comes once.
+    /// Like [`Self::is_stale`] for the `open` of a thread. An expected thread is consumed.
     pub fn is_stale_for(&mut self, thread: u32, inode: u64, status: &Status, now: Instant) -> bool {
         match self.by_inode.get_mut(&inode) {
             None => false,
@@ -159,7 +161,7 @@ mod tests {
         assert_eq!(cache.retired_name(7), Some(&name));
         cache.expect_reopen(1, &name, None, now);
         cache.record(8, &name, &status(1, "a"), now);
-        // Another program had the old number when the new one was there already.
+        // Another program still had the old number when the new one existed.
         cache.expect_reopen(2, &name, Some(8), now);
         assert!(!cache.is_stale(8, &changed, now), "it stays until they have come");
         assert!(cache.is_stale_for(3, 8, &changed, now), "nobody has sent this one");

@@ -1,9 +1,10 @@
-//! A share of a Corro server as a directory of this machine: `corro mount`.
-//! A FUSE file system over the file service. Never prints; its log goes through `tracing`.
+//! `corro mount`: a share of a Corro server as a directory of this machine. A FUSE file system over the file service.
+//! Never prints; logs through `tracing`.
 //!
-//! Reading order: `settings` (what is mounted, and how), `process` (the mount process) with its `watcher` and the machine's `table` of mounts; then
-//! from the kernel to the server: `filesystem` (requests) on its `lane`, `volume` (the share), `open_file`; what they decide with: `inodes`, `cache`, `told`, `writeback` (all pure);
-//! `remote` (what is asked of the server), `patience` (how often), `service` (the file service).
+//! Reading order: `settings`; `process` (the mount process) with `unmount_watchdog` and `mountinfo`; then from the
+//! kernel to the server: `fuse_fs` (request handlers) with `thread_runtime`, `volume` (the share), `open_file`; pure
+//! parts: `inodes`, `attr_cache`, `kernel_attrs`, `readahead`, `writeback`; `remote` (the server's interface), `retry`,
+//! `service` (the file service).
 
 mod attr_cache;
 #[cfg(test)]

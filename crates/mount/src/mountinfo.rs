@@ -1,5 +1,4 @@
-//! The machine's table of mounts: which of them are ours, and taking one away. Entered by `corro unmount`, by watchers and by agents that
-//! clear away what an earlier one left.
+//! The kernel's table of mounts: Corro's mounts and unmounting.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,28 +7,29 @@ use std::process::{Command, Stdio};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount as unmount_call};
 
-/// What the source of all our mounts begins with.
+/// Prefix of the source of all Corro mounts.
 pub const SOURCE_PREFIX: &str = "corro://";
 
+/// A mount of a share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
-    /// Major and minor number: no other mount has the same while this one is there.
+    /// Device number `MAJOR:MINOR`; unique while the mount exists.
     pub device: String,
     pub mount_point: PathBuf,
     pub source: String,
 }
 
-/// Our mounts, the latest last.
+/// All Corro mounts, the latest last.
 pub fn list() -> io::Result<Vec<Mount>> {
     Ok(parse(&std::fs::read_to_string("/proc/self/mountinfo")?))
 }
 
-/// Our mount at this place, if there is one; of several above each other the one that is seen.
+/// The visible Corro mount at this mount point.
 pub fn find(mount_point: &Path) -> io::Result<Option<Mount>> {
     Ok(list()?.into_iter().rev().find(|mount| mount.mount_point == mount_point))
 }
 
-/// `36 35 0:53 / /mnt/x rw,… shared:1 - fuse corro://… rw,…`
+/// Parses lines such as `36 35 0:53 / /mnt/x rw,… shared:1 - fuse corro://… rw,…`.
 fn parse(mounts: &str) -> Vec<Mount> {
     let line = |line: &str| {
         let (before, after) = line.split_once(" - ")?;
@@ -43,7 +43,7 @@ fn parse(mounts: &str) -> Vec<Mount> {
     mounts.lines().filter_map(line).collect()
 }
 
-/// The kernel writes spaces, tabs, newlines and backslashes as `\040`.
+/// Decodes the kernel's octal escapes of spaces, tabs, newlines and backslashes (`\040`).
 fn unescape(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -63,13 +63,13 @@ fn unescape(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Takes the mount away. With `lazily` it disappears at once, and programs that use it keep it until they close it.
+/// Unmounts. With `lazily` the mount disappears at once, and programs keep their open files.
 pub fn unmount(mount_point: &Path, lazily: bool) -> io::Result<()> {
     let flags = UnmountFlags::NOFOLLOW;
     let flags = if lazily { flags | UnmountFlags::DETACH } else { flags };
     match unmount_call(mount_point, flags) {
         Ok(()) => Ok(()),
-        // Only root may by itself; for others there is a helper.
+        // Unprivileged users need `fusermount3`.
         Err(Errno::PERM) => unmount_with_fusermount(mount_point, lazily),
         Err(errno) => Err(errno.into()),
     }
@@ -95,7 +95,7 @@ fn unmount_with_fusermount(mount_point: &Path, lazily: bool) -> io::Result<()> {
     }
 }
 
-/// Takes away every mount of ours below `root`, whether anybody serves it or not. How many there were.
+/// Unmounts every Corro mount below `root`, served or not, and returns their number.
 pub fn unmount_below(root: &Path) -> io::Result<usize> {
     let root = root.canonicalize()?;
     let mut n_unmounted = 0;

@@ -1,5 +1,5 @@
-//! One file that somebody has open: what was written and is on its way, what was fetched ahead. Entered by `volume` for every handle of
-//! the file. An error of a write that was already said to be done is kept, and told to each handle once, by the next write, `fsync` or `close`.
+//! One open file: writes not uploaded yet, and chunks fetched ahead. Shared by all handles of the file. The error of a
+//! write that was already acknowledged is kept and returned once to each handle, by its next write, `fsync` or `close`.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -17,21 +17,21 @@ use crate::remote::{AppendBlock, Remote, Status};
 use crate::retry::RetryPolicy;
 use crate::writeback::{DirtyRange, DirtyRanges, MAX_RANGE_BYTES, batches};
 
-/// What may wait in memory for one file before it is sent, though no piece of it is full.
+/// Limit of unsent data of a file; above it ranges are sent even if they are not full.
 const MAX_BUFFERED_BYTES: usize = 4 * MAX_RANGE_BYTES;
 const MAX_BUFFERED_RANGES: usize = 512;
-/// Pieces of all files that are on their way at once.
+/// Limit of concurrent uploads of all files.
 const MAX_CONCURRENT_UPLOADS: usize = 8;
-/// The service's largest file.
+/// The service's largest file size.
 const MAX_FILE_BYTES: u64 = 1 << 42;
 
-/// What everything of a mount has in common.
+/// State shared by everything of a mount.
 #[derive(Debug)]
 pub struct SharedState<R> {
     pub remote: R,
     pub retry: RetryPolicy,
     pub inodes: Mutex<Inodes>,
-    /// For what goes on after the program has its answer.
+    /// For work that continues after the program has its answer.
     runtime: Handle,
     uploads: Arc<Semaphore>,
 }
@@ -46,7 +46,7 @@ impl<R> SharedState<R> {
         self.inodes.lock().expect("no one panics while holding the inodes")
     }
 
-    /// Goes on after the program has its answer.
+    /// Runs work that continues after the program has its answer.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.runtime.spawn(work);
     }
@@ -56,24 +56,25 @@ impl<R> SharedState<R> {
     }
 }
 
+/// An open file with its unsent writes and read-ahead.
 #[derive(Debug)]
 pub struct OpenFile<R> {
     inode: u64,
     shared: Arc<SharedState<R>>,
     state: Mutex<State>,
-    /// A piece has arrived or was given up.
+    /// A range was uploaded or has failed.
     uploaded: Notify,
-    /// One block at a time, so that the server need remember one only.
+    /// One append at a time, so that the server need remember only one per writer. Holds the number of the last block.
     append_lock: tokio::sync::Mutex<u64>,
-    /// False for one that a program has made, and the server is told of together with its first content.
+    /// False for a file whose creation is deferred until its first content is sent.
     is_created: AtomicBool,
-    /// It is made once.
+    /// Serializes the creation.
     create_lock: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug)]
 struct State {
-    /// As the programs of this machine see it.
+    /// Attributes as the programs of this machine see them.
     status: Status,
     dirty: DirtyRanges,
     n_errors: u64,
@@ -84,7 +85,7 @@ struct State {
 
 type Chunk = Arc<OnceCell<Result<Bytes, i32>>>;
 
-/// Which errors a handle has been told of.
+/// Number of errors that a handle has already returned.
 #[derive(Debug, Default)]
 pub struct SeenErrors(AtomicU64);
 
@@ -97,12 +98,12 @@ impl<R: Remote> OpenFile<R> {
         Arc::new(OpenFile { inode, shared, state: Mutex::new(state), uploaded, append_lock, is_created, create_lock })
     }
 
-    /// Whether the server knows of it.
+    /// Whether the file exists on the server.
     pub fn is_created(&self) -> bool {
         self.is_created.load(Ordering::Acquire)
     }
 
-    /// Makes it on the server if it is not there yet, with this content if that can be done in one; says whether that was so.
+    /// Creates the file on the server if it does not exist yet. True if this was done together with the content.
     async fn create_with_content(&self, batch: &[DirtyRange]) -> Result<bool, i32> {
         if self.is_created() {
             return Ok(false);
@@ -112,14 +113,14 @@ impl<R: Remote> OpenFile<R> {
             return Ok(false);
         }
         let created = self.create_on_server(batch).await;
-        // Also when it failed, which is told to those who wrote: nobody tries for ever.
+        // Set even on failure, which is reported to the writers: the creation is not repeated forever.
         self.is_created.store(true, Ordering::Release);
         created
     }
 
     async fn create_on_server(&self, batch: &[DirtyRange]) -> Result<bool, i32> {
         let (path, remote) = (self.shared.path(self.inode)?, &self.shared.remote);
-        let operation = || format!("make {path}");
+        let operation = || format!("create {path}");
         let with_content = async {
             match batch {
                 [] => Ok(false),
@@ -132,13 +133,13 @@ impl<R: Remote> OpenFile<R> {
             Err(errno) => Err(errno),
         };
         match created {
-            // Somebody else was first, or a try whose answer was lost: either way it is opened now, and cut.
+            // Created by another machine, or by an attempt whose answer was lost: it is opened and truncated.
             Err(libc::EEXIST) => self.shared.retry.run(operation(), |_| remote.resize(&path, 0)).await.map(|()| false),
             created => created.map(|()| false),
         }
     }
 
-    /// The server is to know of it, whatever else happens.
+    /// Creates the file on the server if its creation was deferred. An error is reported to the writers.
     pub async fn ensure_created(&self) {
         if let Err(errno) = self.create_with_content(&[]).await {
             self.state().record_error(errno);
@@ -149,18 +150,18 @@ impl<R: Remote> OpenFile<R> {
         self.state.lock().expect("no one panics while holding the state of a file")
     }
 
-    /// For a new handle: what went wrong before it was made is not its business.
+    /// For a new handle: earlier errors do not concern it.
     pub fn seen_errors(&self) -> SeenErrors {
         SeenErrors(AtomicU64::new(self.state().n_errors))
     }
 
-    /// What it looks like from here, if the server does not know all of it yet.
+    /// The attributes seen here, if the server does not have everything yet.
     pub fn unsynced_status(&self) -> Option<Status> {
         let state = self.state();
         (!state.dirty.is_clean() || !self.is_created()).then(|| state.status.clone())
     }
 
-    /// What the server says of it now. True when its content is not what was fetched before.
+    /// Takes over the server's attributes. True if the content differs from what was fetched before.
     pub fn update_status(&self, status: &Status) -> bool {
         let mut state = self.state();
         if !state.dirty.is_clean() || !self.is_created() {
@@ -193,13 +194,13 @@ impl<R: Remote> OpenFile<R> {
         };
         self.send(batches(ranges)).await;
         if is_over_limit {
-            // What lies over pieces on their way has to wait for them; so does who writes more of it.
+            // Ranges that overlap those in flight must wait for them; so does the program that writes more.
             self.upload_all().await;
         }
         Ok(())
     }
 
-    /// One block, at the end as it is at that moment on the server. Done when it returns.
+    /// Appends blocks at the current end on the server. Synchronous.
     pub async fn append(self: &Arc<Self>, content: &[u8], seen_errors: &SeenErrors) -> Result<(), i32> {
         self.state().check_error(seen_errors)?;
         self.upload_all().await;
@@ -249,7 +250,7 @@ impl<R: Remote> OpenFile<R> {
                 self.assemble(offset, length, now.start, &chunks).await?
             }
         };
-        // Beyond the server's end lies a hole, where this machine has written something behind it.
+        // Between the server's end and later unsent writes there is a hole.
         let missing = unsynced_status
             .map_or(0, |known| (offset + length).min(known).saturating_sub(offset + content.len() as u64));
         if missing == 0 {
@@ -260,13 +261,13 @@ impl<R: Remote> OpenFile<R> {
         Ok(padded.freeze())
     }
 
-    /// The chunks a read needs; those it will need are fetched from now on.
+    /// The chunks that a read needs. Starts fetching the chunks `ahead`.
     fn chunks(self: &Arc<Self>, now: std::ops::Range<u64>, ahead: std::ops::Range<u64>, past: u64) -> Vec<Chunk> {
         let mut state = self.state();
         state.chunks.retain(|index, _| *index >= past.min(now.start));
         for index in ahead {
-            if let Entry::Vacant(place) = state.chunks.entry(index) {
-                let chunk = place.insert(Chunk::default()).clone();
+            if let Entry::Vacant(vacant) = state.chunks.entry(index) {
+                let chunk = vacant.insert(Chunk::default()).clone();
                 let file = self.clone();
                 self.shared.runtime.spawn(async move { file.load(&chunk, index).await.map(drop) });
             }
@@ -284,7 +285,7 @@ impl<R: Remote> OpenFile<R> {
             let content = match self.load(chunk, index).await {
                 Ok(content) => content,
                 Err(errno) => {
-                    // The next one who asks may have more luck.
+                    // The next read tries again.
                     self.state().chunks.remove(&index);
                     return Err(errno);
                 }
@@ -303,7 +304,7 @@ impl<R: Remote> OpenFile<R> {
         }
         let reached = offset + gathered.len() as u64;
         if (gathered.len() as u64) < length && reached < self.state().status.length {
-            // It has grown since the chunk was fetched.
+            // The file has grown since the chunk was fetched.
             gathered.extend_from_slice(&self.fetch(reached, offset + length - reached).await?);
         }
         Ok(gathered.freeze())
@@ -322,13 +323,13 @@ impl<R: Remote> OpenFile<R> {
         }
     }
 
-    /// Sends everything and waits for it; tells the handle what went wrong since it last asked.
+    /// Uploads everything, waits, and returns an error that the handle has not returned yet.
     pub async fn flush(self: &Arc<Self>, seen_errors: &SeenErrors) -> Result<(), i32> {
         self.upload_all().await;
         self.state().take_error(seen_errors)
     }
 
-    /// Returns when all that was written is on the server's disk.
+    /// Returns when everything written is on the server's disk.
     pub async fn sync(self: &Arc<Self>, seen_errors: &SeenErrors) -> Result<(), i32> {
         self.flush(seen_errors).await?;
         let path = self.shared.path(self.inode)?;
@@ -348,7 +349,7 @@ impl<R: Remote> OpenFile<R> {
         Ok(())
     }
 
-    /// Waits until the server has everything, or never will.
+    /// Uploads everything and waits until it has arrived or failed.
     pub async fn upload_all(self: &Arc<Self>) {
         loop {
             let mut uploaded = std::pin::pin!(self.uploaded.notified());
@@ -365,7 +366,7 @@ impl<R: Remote> OpenFile<R> {
             match batches.len() {
                 0 => uploaded.await,
                 1 => {
-                    // Who waits for it may as well send it.
+                    // A single batch is sent on the waiting thread.
                     let permit = self.permit().await;
                     self.deliver(&batches.remove(0), permit).await;
                 }
@@ -409,7 +410,7 @@ impl<R: Remote> OpenFile<R> {
         let mut state = self.state();
         for range in batch {
             state.dirty.on_uploaded(range.offset);
-            // What was fetched meanwhile may be from before.
+            // Chunks fetched during the upload may contain old content.
             state.invalidate_chunks(range.offset, range.offset + range.content.len() as u64);
         }
         if let Err(errno) = result {
@@ -431,14 +432,14 @@ impl State {
         }
     }
 
-    /// What was written will never arrive.
+    /// The unsent writes are lost.
     fn record_error(&mut self, errno: i32) {
         self.n_errors += 1;
         self.last_error = errno;
         self.dirty.discard();
     }
 
-    /// An error that the handle has not been told of, which it stays.
+    /// An error that the handle has not returned yet; it stays pending.
     fn check_error(&self, seen_errors: &SeenErrors) -> Result<(), i32> {
         if self.n_errors > seen_errors.0.load(Ordering::Relaxed) { Err(self.last_error) } else { Ok(()) }
     }

@@ -1,5 +1,5 @@
-//! The mount process: mounts one share, says whether that worked, and serves it until it is unmounted. Started with a hidden word by
-//! `corro mount` and by agents (`start`), which speak with it over its standard input and output.
+//! The mount process: mounts one share, reports the result and serves the mount until it is unmounted. Started with a
+//! hidden subcommand; settings and credentials come over its standard input, the result over its standard output.
 
 use std::io::{self, BufRead, Read, Write};
 use std::path::{Path, PathBuf};
@@ -20,17 +20,18 @@ use crate::settings::{Login, Settings};
 use crate::unmount_watchdog::UnmountWatchdog;
 use crate::volume::Volume;
 
-/// The hidden word that the program must hand over to [`serve`].
+/// Hidden subcommand, to be handled by [`serve`].
 pub const SUBCOMMAND: &str = "mount-serve";
 
-/// So many requests of the kernel are worked on at once.
+/// Number of kernel requests handled concurrently.
 const THREADS: usize = 8;
-/// How long programs that still use it keep a mount that is to end.
+/// How long programs that use the mount may delay its end.
 const UNMOUNT_GRACE: Duration = Duration::from_secs(10);
 const READY_LINE: &str = "mounted";
-/// For reading in order, in KiB; the kernel's own limit for others is 128.
+/// The kernel's read-ahead for sequential reads, in KiB; its default is 128.
 const READ_AHEAD_KIB: &str = "4096";
 
+/// Why a share could not be mounted.
 #[derive(Debug, Error)]
 pub enum MountError {
     #[error("{} does not exist", .0.display())]
@@ -41,11 +42,9 @@ pub enum MountError {
     Busy(PathBuf),
     #[error("this machine has no /dev/fuse: its kernel needs FUSE, and a container must be given the device")]
     NoFuse,
-    #[error(
-        "this user may not use /dev/fuse: let everybody with 'chmod 666 /dev/fuse', as udev does, or mount as root"
-    )]
+    #[error("permission denied for /dev/fuse: run 'chmod 666 /dev/fuse', as udev does, or mount as root")]
     FuseDenied,
-    #[error("only root mounts without help, and there is no fusermount3: install the package fuse3")]
+    #[error("fusermount3 not found, which users other than root need for mounting: install the package fuse3")]
     NoFusermount,
     #[error("{0}")]
     Share(String),
@@ -57,7 +56,7 @@ pub enum MountError {
     Reported(String),
 }
 
-/// What can be seen without asking anybody. Gives the directory's real path.
+/// Checks everything that needs no server, and returns the directory's canonical path.
 pub fn check_mount_point(directory: &Path) -> Result<PathBuf, MountError> {
     let mount_point = match directory.canonicalize() {
         Ok(mount_point) => mount_point,
@@ -87,16 +86,16 @@ pub fn check_mount_point(directory: &Path) -> Result<PathBuf, MountError> {
     Ok(mount_point)
 }
 
-/// A mount process that serves.
+/// A running mount process.
 #[derive(Debug)]
 pub struct MountProcess {
     pub child: Child,
-    /// Where the settings asked for a lifeline: the mount ends with it.
+    /// Pipe whose end unmounts, if the settings ask for one.
     pub lifeline: Option<ChildStdin>,
 }
 
 impl MountProcess {
-    /// Hands over a credential for the time when the one before has ended.
+    /// Passes on a new credential before the old one expires.
     pub fn renew(&mut self, login: &Login) -> io::Result<()> {
         let line = serde_json::to_string(login)?;
         let lifeline = self.lifeline.as_mut().ok_or(io::ErrorKind::NotConnected)?;
@@ -104,17 +103,17 @@ impl MountProcess {
     }
 }
 
-/// Starts the mount process and waits until the share is there. Blocks.
+/// Starts the mount process and waits until the share is mounted. Blocks.
 pub fn start(program: &Path, settings: &Settings, stderr: Stdio) -> Result<MountProcess, MountError> {
     let mut command = Command::new(program);
     command.arg(SUBCOMMAND).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr).current_dir("/");
-    // What else is in our environment is not its business: a key, for example.
+    // Other variables may contain secrets and are not passed on.
     let inherited = ["PATH", "CORRO_LOG"].into_iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
     command.env_clear().envs(inherited);
     let mut child = command.spawn().map_err(MountError::Start)?;
     let mut input = child.stdin.take().expect("piped");
     let line = serde_json::to_string(settings).map_err(|error| MountError::Start(error.into()))?;
-    // A process that ended before it read says why below.
+    // If the process ended before reading, its output below says why.
     let _ = writeln!(input, "{line}");
     let mut output = String::new();
     let _ = io::BufReader::new(child.stdout.take().expect("piped")).read_to_string(&mut output);
@@ -124,16 +123,16 @@ pub fn start(program: &Path, settings: &Settings, stderr: Stdio) -> Result<Mount
     let status = child.wait();
     Err(MountError::Reported(match output.trim() {
         "" => format!(
-            "the mount process ended without a word ({})",
+            "the mount process ended without a message ({})",
             status.map_or_else(|e| e.to_string(), |s| s.to_string())
         ),
         output => output.to_owned(),
     }))
 }
 
-/// The life of the mount process, from its settings on. The exit code.
+/// Main function of the mount process; returns the exit code.
 pub fn serve(program: &Path) -> u8 {
-    // A terminal's Ctrl-C is for who called, and what goes on in the background has no terminal.
+    // Detached from the terminal: Ctrl-C is for the caller.
     let _ = rustix::process::setsid();
     let mut line = String::new();
     if io::stdin().lock().read_line(&mut line).is_err() {
@@ -142,14 +141,14 @@ pub fn serve(program: &Path) -> u8 {
     let settings: Settings = match serde_json::from_str(&line) {
         Ok(settings) => settings,
         Err(error) => {
-            let _ = writeln!(io::stdout(), "the mount process did not understand what it was told: {error}");
+            let _ = writeln!(io::stdout(), "invalid settings for the mount process: {error}");
             return 2;
         }
     };
     let ready = || {
         let mut stdout = io::stdout();
         let _ = writeln!(stdout, "{READY_LINE}").and_then(|()| stdout.flush());
-        // Who waits for the end of what we say need not wait for ours.
+        // Closes stdout, so that the caller can stop reading.
         if let Ok(null) = std::fs::File::options().write(true).open("/dev/null") {
             let _ = rustix::stdio::dup2_stdout(&null);
         }
@@ -163,7 +162,8 @@ pub fn serve(program: &Path) -> u8 {
     }
 }
 
-/// Mounts, calls `ready`, serves until it is unmounted, told to end, or loses its lifeline. Makes a runtime of its own.
+/// Mounts, calls `ready`, and serves until unmounted, stopped by a signal, or the lifeline is closed. Creates its own
+/// runtime.
 pub fn run(program: &Path, settings: &Settings, ready: impl FnOnce()) -> Result<(), MountError> {
     let mount_point = check_mount_point(&settings.directory)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build();
@@ -190,7 +190,7 @@ pub fn run(program: &Path, settings: &Settings, ready: impl FnOnce()) -> Result<
     let _ = notifier.set(session.notifier());
     if let Ok(Some(mount)) = mountinfo::find(&mount_point) {
         let _ = watchdog.set_device(&mount.device);
-        // Root may; for others it stays as it is.
+        // Only root may; for others the default stays.
         let _ = std::fs::write(format!("/sys/class/bdi/{}/read_ahead_kb", mount.device), READ_AHEAD_KIB);
     }
     let session = session.spawn().map_err(failed)?;
@@ -202,7 +202,7 @@ pub fn run(program: &Path, settings: &Settings, ready: impl FnOnce()) -> Result<
             for line in io::stdin().lock().lines().map_while(Result::ok) {
                 let renewed = serde_json::from_str(&line).map(|login| client.renew(login));
                 if !matches!(renewed, Ok(Ok(()))) {
-                    tracing::error!("a new credential for the mount cannot be used; the old one is kept");
+                    tracing::error!("the new credential of the mount is invalid; the old one stays in use");
                 }
             }
             lifeline_closed.notify_one();
@@ -223,7 +223,7 @@ pub fn run(program: &Path, settings: &Settings, ready: impl FnOnce()) -> Result<
     })?;
     if must_unmount {
         let _ = mountinfo::unmount(&mount_point, true);
-        // Who still has something open may close it in peace, within reason.
+        // Programs with open files may close them within the grace.
         runtime.block_on(async {
             let ended = async {
                 while !session.guard.is_finished() {
@@ -237,7 +237,7 @@ pub fn run(program: &Path, settings: &Settings, ready: impl FnOnce()) -> Result<
     if session.guard.is_finished() {
         let _ = session.join();
     } else {
-        // Its drop would wait for those who hold it open.
+        // Dropping the session would wait for programs with open files.
         std::mem::forget(session);
     }
     watchdog.finish();
@@ -253,10 +253,10 @@ fn config(settings: &Settings) -> Config {
         MountOption::NoAtime,
         if settings.read_only { MountOption::RO } else { MountOption::RW },
     ];
-    // Whether a file is still open decides what an `open` of it means where the kernel keeps what is written: there the end of one, of which the kernel
-    // tells after the program has gone on, must not be overtaken by the beginning of the next.
+    // In writeback mode the meaning of an `open` depends on whether the file is still open. The kernel sends the
+    // release after the program has gone on, so the next `open` must not overtake it: requests are handled one by one.
     config.n_threads = Some(if settings.write_cache { 1 } else { THREADS });
-    // Jobs may run as other users than the agent; an ordinary user may not let others in.
+    // Jobs may run as other users than the agent; only root may allow other users.
     let is_root = rustix::process::geteuid().is_root();
     config.acl = if is_root { SessionACL::All } else { SessionACL::Owner };
     config

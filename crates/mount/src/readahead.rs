@@ -1,33 +1,34 @@
-//! Read-ahead of a file that is read sequentially.
+//! Read-ahead for sequentially read files: decides which chunks to fetch. Pure.
 
 use std::ops::Range;
 
-/// Files are fetched in chunks of this size when they are read in order.
+/// Size of the chunks in which sequentially read files are fetched.
 pub const CHUNK_BYTES: u64 = 2 << 20;
-/// How many chunks are on their way before they are asked for.
+/// Number of chunks that are fetched ahead.
 const READAHEAD_CHUNKS: u64 = 4;
-/// The kernel's own requests come several at a time, not quite in order.
+/// Tolerance for the kernel's parallel requests, which arrive slightly out of order.
 const REORDER_SLACK_BYTES: u64 = 1 << 20;
 
-/// How one file is being read.
+/// Access pattern of one open file.
 #[derive(Debug, Default)]
 pub struct ReadPattern {
-    /// Where the furthest read in a row ended.
+    /// End of the furthest sequential read.
     reached: u64,
-    /// How many reads in a row were near it.
+    /// Number of consecutive reads near it.
     in_order: u32,
 }
 
+/// How to serve a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadPlan {
-    /// Fetch just what was asked for.
+    /// Fetch exactly the requested range.
     Direct,
-    /// Take it from these chunks; the second are wanted soon. What lies before the first is not needed any more.
+    /// Read from the chunks `now` and fetch the chunks `ahead`. Chunks before `past` are no longer needed.
     Chunks { now: Range<u64>, ahead: Range<u64>, past: u64 },
 }
 
 impl ReadPattern {
-    /// What to do for a read of `length` bytes at `offset`, in a file that has `end` bytes as far as is known.
+    /// Plan for a read of `length` bytes at `offset` in a file that is known to have `end` bytes.
     pub fn plan(&mut self, offset: u64, length: u64, end: u64) -> ReadPlan {
         let near =
             offset <= self.reached + REORDER_SLACK_BYTES && offset + length + REORDER_SLACK_BYTES >= self.reached;
@@ -38,7 +39,7 @@ impl ReadPattern {
             self.in_order = 0;
             self.reached = offset + length;
         }
-        // A file's beginning is mostly read because the rest will be.
+        // A read at the beginning of a file usually means that the rest is read too.
         let is_sequential = self.in_order >= 3 || (near && offset < CHUNK_BYTES && self.reached <= 2 * CHUNK_BYTES);
         if !is_sequential || length == 0 || offset >= end {
             return ReadPlan::Direct;

@@ -1,5 +1,5 @@
-//! How long a program waits for a server that does not answer: until the deadline, and then it gets an error that says so. What is
-//! between a cut and its end goes to the log, once: which share, which server, since when.
+//! Retries of requests to a server that does not answer, until a deadline; then programs get ETIMEDOUT. An outage is
+//! logged once at its beginning, at the deadline and at its end.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -8,17 +8,18 @@ use corro_model::Timestamp;
 
 use crate::remote::{RemoteError, RemoteResult};
 
-/// The first pause; each is twice as long as the one before, up to a second.
+/// First delay between attempts; doubled each time up to [`MAX_DELAY`].
 const MIN_DELAY: Duration = Duration::from_millis(20);
 const MAX_DELAY: Duration = Duration::from_secs(1);
-/// A request without an answer is asked again on another connection.
+/// An attempt without an answer is repeated on another connection.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(15);
 
+/// Deadline of requests, and the current outage.
 #[derive(Debug)]
 pub struct RetryPolicy {
-    /// How long a request may take with all its tries.
+    /// Limit of all attempts of a request together.
     deadline: Duration,
-    /// `share S of the account A at http://…`
+    /// Description of the share for log lines.
     description: String,
     outage: Mutex<Option<Outage>>,
 }
@@ -30,7 +31,7 @@ struct Outage {
     is_reported: bool,
 }
 
-/// Told to what is tried: whether an earlier try may have been carried out.
+/// Whether an earlier attempt may have been carried out.
 pub type IsRetry = bool;
 
 impl RetryPolicy {
@@ -38,7 +39,7 @@ impl RetryPolicy {
         RetryPolicy { deadline, description, outage: Mutex::new(None) }
     }
 
-    /// Tries until there is an answer or the deadline is over. The error is the number that the program gets.
+    /// Runs attempts until there is an answer or the deadline is over. The error is an errno for the program.
     pub async fn run<T, A>(&self, operation: impl Into<String>, mut attempt: impl FnMut(IsRetry) -> A) -> Result<T, i32>
     where
         A: Future<Output = RemoteResult<T>>,
@@ -48,8 +49,7 @@ impl RetryPolicy {
         loop {
             let left = self.deadline.saturating_sub(began.elapsed());
             let answer = tokio::time::timeout(ATTEMPT_TIMEOUT.min(left.max(MIN_DELAY)), attempt(is_retry)).await;
-            let answer =
-                answer.unwrap_or_else(|_| Err(RemoteError::Transient { why: "no answer came in time".to_owned() }));
+            let answer = answer.unwrap_or_else(|_| Err(RemoteError::Transient { why: "no answer in time".to_owned() }));
             match answer {
                 Ok(value) => {
                     self.on_answer();
@@ -102,7 +102,7 @@ impl RetryPolicy {
             outage.is_reported = true;
             let since = outage.at.whole_seconds();
             tracing::error!(
-                "{} has not answered since {since}: {operation} and all that waits fails: {why}",
+                "{} has not answered since {since}: {operation} and all waiting operations fail: {why}",
                 self.description
             );
         }

@@ -1,4 +1,4 @@
-//! A share by the file service of a Corro server, and the numbers that programs know its refusals by.
+//! [`Remote`] over the file service of a Corro server, and the mapping of its errors to errno values.
 
 use std::cell::RefCell;
 use std::sync::{Arc, RwLock};
@@ -14,25 +14,26 @@ use crate::settings::Login;
 use crate::thread_runtime;
 use crate::writeback::DirtyRange;
 
+/// A share or a directory of it, accessed through the file service.
 #[derive(Debug)]
 pub struct Share {
     service: Arc<RenewableClient>,
     share: String,
-    /// The directory of the share that is mounted; the whole share when empty.
+    /// Mounted directory of the share; empty for the whole share.
     inside: String,
-    /// Tells this mount from every other, for what it appends.
+    /// Identifies this mount in append requests.
     writer: String,
 }
 
-/// The service as it is signed for now.
+/// The client with the current credential.
 #[derive(Debug)]
 pub struct RenewableClient {
     service: RwLock<Arc<FileService>>,
-    /// A new credential may come at any time, so one that has ended is waited out.
+    /// A new credential may arrive at any time, so an expired one is retried.
     is_renewable: bool,
 }
 
-/// A lane's own connection, and the service that it was made from.
+/// A request thread's own client with a connection of its own, and the shared client it was made from.
 struct ThreadClient {
     base: Arc<FileService>,
     service: Arc<FileService>,
@@ -57,7 +58,7 @@ impl RenewableClient {
         self.service.read().expect("no one panics while holding it").clone()
     }
 
-    /// For one request: on a lane over the lane's own connection, elsewhere over those that all share.
+    /// Client for one request: the thread's own on a request thread, else the shared one.
     fn client(&self) -> Arc<FileService> {
         let shared_client = self.shared_client();
         if !thread_runtime::is_request_thread() {
@@ -104,7 +105,7 @@ impl Remote for Share {
     async fn stat(&self, path: &str) -> RemoteResult<Status> {
         let (service, place) = (self.service.client(), self.full_path(path));
         let about = match path.is_empty() {
-            // The directory that is mounted may be reached through links; within it they are shown.
+            // The mounted directory itself may be reached through symlinks; inside of it they are shown.
             true => service.about_target(&self.share, &place).await,
             false => service.about(&self.share, &place).await,
         };
@@ -140,7 +141,7 @@ impl Remote for Share {
                 let ranges: Vec<_> = batch.iter().map(|piece| (piece.offset, piece.content.clone())).collect();
                 match service.write_ranges(&self.share, &path, &ranges, false).await {
                     Err(ClientError::Api(refusal)) if refusal.code == "InvalidQueryParameterValue" => {
-                        // An older server, which takes one at a time.
+                        // An older server takes one range per request.
                         for (offset, content) in ranges {
                             let written = service.write_growing(&self.share, &path, offset, content).await;
                             written.map_err(|error| self.remote_error(error))?;
@@ -158,7 +159,7 @@ impl Remote for Share {
         let ranges: Vec<_> = batch.iter().map(|piece| (piece.offset, piece.content.clone())).collect();
         match self.service.client().write_ranges(&self.share, &self.full_path(path), &ranges, true).await {
             Ok(()) => Ok(true),
-            // An older server, which writes only to what is there; or no such directory, as the making of the file will tell.
+            // An older server writes to existing files only. A missing directory is reported by the following `create`.
             Err(ClientError::Api(refusal)) if refusal.code == "InvalidQueryParameterValue" || refusal.status == 404 => {
                 Ok(false)
             }
@@ -200,7 +201,7 @@ impl Remote for Share {
 
     async fn create_link(&self, path: &str, text: &[u8]) -> RemoteResult<()> {
         match self.service.client().create_link(&self.share, &self.full_path(path), text).await {
-            // An older server, which has no links.
+            // An older server has no symlinks.
             Err(ClientError::Api(refusal)) if refusal.code == "InvalidQueryParameterValue" => {
                 Err(RemoteError::Permanent { errno: libc::EPERM, why: refusal.to_string() })
             }
@@ -299,7 +300,7 @@ fn errno_of(status: u16, code: &str) -> i32 {
     }
 }
 
-/// The error and what is behind it, in one line.
+/// An error with its causes, joined by colons.
 pub fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,5 +1,5 @@
-//! What a mount process is told. It comes over its standard input, as one line of JSON, because there is a secret in it that must not be
-//! in an argument or a variable. Made by `corro mount` and by agents.
+//! Settings of a mount process. Passed over its standard input as one line of JSON, because they contain a secret that
+//! must not be in an argument or a variable.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,6 +8,7 @@ use corro_client::{ClientError, Credential, FileService, Fingerprint, Trust};
 use corro_model::Secret;
 use serde::{Deserialize, Serialize};
 
+/// Everything a mount process needs to know.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Settings {
@@ -15,29 +16,29 @@ pub struct Settings {
     pub endpoint: String,
     pub account: String,
     pub share: String,
-    /// Only this directory of it; all of it when empty.
+    /// Mounted directory of the share; empty for the whole share.
     #[serde(default)]
     pub inside: String,
     pub login: Login,
     pub authority: Authority,
-    /// Where it is to appear: a directory.
+    /// Mount point.
     pub directory: PathBuf,
     pub read_only: bool,
-    /// The kernel keeps what programs write, and sends it together.
+    /// FUSE writeback mode: the kernel caches writes.
     #[serde(default)]
     pub write_cache: bool,
     pub file_mode: u16,
     pub directory_mode: u16,
     /// How long programs wait for a server that does not answer.
     pub deadline_ms: u64,
-    /// How long one request may take before it is asked again.
+    /// Time limit of one request before it is repeated.
     #[serde(default)]
     pub request_s: Option<u32>,
-    /// Unmount when the standard input ends: whoever asked for the mount is gone. Until then every line of it is a new [`Login`], which
-    /// takes the place of the one before.
+    /// Unmount when the standard input ends. Until then each line is a new [`Login`] that replaces the one before.
     pub lifeline: bool,
 }
 
+/// Credential for the file service.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Login {
@@ -45,7 +46,7 @@ pub enum Login {
     Sas(Secret),
 }
 
-/// Whose certificates are believed.
+/// Trusted certificate authorities.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Authority {
@@ -84,7 +85,7 @@ impl From<Login> for Credential {
 
 impl Settings {
     pub const DEADLINE: Duration = Duration::from_secs(60);
-    /// As the service mounted shares on its nodes.
+    /// Permissions of Batch AI's mounts on its nodes.
     pub const MODE: u16 = 0o777;
 
     pub fn service(&self) -> Result<FileService, ClientError> {
@@ -102,13 +103,13 @@ impl Settings {
         Duration::from_millis(self.deadline_ms)
     }
 
-    /// What the machine's table of mounts calls it: no secret is in it.
+    /// Source in the kernel's table of mounts. Contains no secret.
     pub fn source_name(&self) -> String {
         let host = self.endpoint.split_once("://").map_or(self.endpoint.as_str(), |(_, host)| host);
         format!("{}{}/{}", crate::mountinfo::SOURCE_PREFIX, host.trim_end_matches('/'), self.share)
     }
 
-    /// How messages name it.
+    /// Description of the share for messages.
     pub fn description(&self) -> String {
         let (share, account) = (&self.share, &self.account);
         format!("the share {share} of the account {account} at {}", self.endpoint.trim_end_matches('/'))

@@ -1,5 +1,5 @@
-//! A thread of the kernel's requests, each of which it works on until it is answered: with a runtime of its own, so that what it asks the server comes
-//! back to it and to no other thread. What goes on after the answer is given to the mount's runtime.
+//! A single-threaded runtime for each FUSE request thread: a thread handles a request until it is answered, and the
+//! server's answers arrive on the same thread. Work after the answer goes to the mount's shared runtime.
 
 use std::cell::RefCell;
 
@@ -9,7 +9,7 @@ thread_local! {
     static THREAD_RUNTIME: RefCell<Option<Runtime>> = const { RefCell::new(None) };
 }
 
-/// Works on one request here. Where no runtime can be made, the mount's has to do.
+/// Runs the work on this thread's runtime, or on `fallback` if none can be created.
 pub fn block_on<T>(fallback: &Handle, work: impl Future<Output = T>) -> T {
     THREAD_RUNTIME.with_borrow_mut(|runtime| {
         if runtime.is_none() {
@@ -22,8 +22,8 @@ pub fn block_on<T>(fallback: &Handle, work: impl Future<Output = T>) -> T {
     })
 }
 
-/// Whether this is such a thread.
+/// Whether this thread is handling a request.
 pub fn is_request_thread() -> bool {
-    // Borrowed means that it is at work.
+    // Borrowed while `block_on` is running.
     THREAD_RUNTIME.with(|runtime| runtime.try_borrow_mut().is_err())
 }

@@ -1,5 +1,6 @@
-//! A small process beside each mount process, that outlives it by a moment: when that is gone, however it went, a mount that nobody serves is
-//! taken away. Without it every access would say "Transport endpoint is not connected" until somebody unmounts by hand.
+//! A small process beside each mount process that outlives it for a moment: when the mount process ends in any way, it
+//! unmounts what is no longer served. Otherwise every access would fail with "Transport endpoint is not connected"
+//! until somebody unmounts by hand.
 
 use std::io::{self, BufRead, Write};
 use std::path::Path;
@@ -7,10 +8,10 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 
 use crate::mountinfo;
 
-/// The hidden word that the program must hand over to [`run`].
+/// Hidden subcommand, to be handled by [`run`].
 pub const SUBCOMMAND: &str = "mount-watch";
 
-/// Held by the mount process: the end of this pipe is its end.
+/// Handle of the watchdog in the mount process. The end of its pipe is the end of the mount process.
 #[derive(Debug)]
 pub struct UnmountWatchdog {
     pipe: Option<ChildStdin>,
@@ -18,7 +19,7 @@ pub struct UnmountWatchdog {
 }
 
 impl UnmountWatchdog {
-    /// Before the mount is made, so that there is no moment without a watcher.
+    /// Starts the watchdog; called before mounting, so that the mount is never without one.
     pub fn start(program: &Path, mount_point: &Path) -> io::Result<UnmountWatchdog> {
         let mut command = Command::new(program);
         command.arg(SUBCOMMAND).arg(mount_point).env_clear().current_dir("/");
@@ -28,7 +29,7 @@ impl UnmountWatchdog {
         Ok(UnmountWatchdog { pipe, child })
     }
 
-    /// Which mount it is about.
+    /// Passes on the device number of the mount.
     pub fn set_device(&mut self, device: &str) -> io::Result<()> {
         match &mut self.pipe {
             Some(pipe) => writeln!(pipe, "{device}"),
@@ -36,23 +37,24 @@ impl UnmountWatchdog {
         }
     }
 
-    /// Waits until it has seen to the rest.
+    /// Closes the pipe and waits until the watchdog has unmounted.
     pub fn finish(mut self) {
         drop(self.pipe.take());
         let _ = self.child.wait();
     }
 }
 
-/// The life of the watcher. `place` is where the mount is.
+/// Main function of the watchdog.
 pub fn run(mount_point: &Path) {
-    // A Ctrl-C for the mount process, or the end of its terminal, is not for us.
+    // Detached from the terminal: Ctrl-C is for the mount process.
     let _ = rustix::process::setsid();
     let mut device = None;
     for line in io::stdin().lock().lines().map_while(Result::ok) {
         device = Some(line);
     }
     let found = mountinfo::find(mount_point).ok().flatten();
-    // One that somebody made there since is not ours to take away. Killed before it could tell, the mount process had just made it.
+    // A mount made there since by another process is left alone. Without a device number the mount process was killed
+    // just after mounting.
     let is_left = found.is_some_and(|mount| match &device {
         Some(device) => mount.device == *device,
         None => is_disconnected(mount_point),
@@ -62,7 +64,7 @@ pub fn run(mount_point: &Path) {
     }
 }
 
-/// Nobody serves it.
+/// Whether no process serves the mount.
 fn is_disconnected(mount_point: &Path) -> bool {
     std::fs::metadata(mount_point).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN))
 }

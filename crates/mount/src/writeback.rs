@@ -1,22 +1,23 @@
-//! What a program has written to a file and the server does not have yet. Pure: ranges, in which order they may be sent, what a reader
-//! must be shown. The same byte is never on its way twice, so an older one can never overtake a newer one.
+//! Writes to a file that the server does not have yet. Pure: which ranges exist, in which order they may be sent, and
+//! what a reader sees. No byte is in flight twice, so an older write can never overtake a newer one.
 
 use std::collections::BTreeMap;
 
 use bytes::{Bytes, BytesMut};
 use corro_client::files::MOST_RANGES;
 
-/// The largest range the file service takes at once.
+/// Largest range that the file service accepts in one request.
 pub const MAX_RANGE_BYTES: usize = 4 << 20;
 
+/// Written ranges of a file: buffered and in flight.
 #[derive(Debug, Default)]
 pub struct DirtyRanges {
-    /// Not yet on their way: ranges by offset, apart from each other.
+    /// Ranges not sent yet, by offset. They do not overlap.
     buffered: BTreeMap<u64, BytesMut>,
-    /// On their way, apart from each other.
+    /// Ranges in flight, by offset. They do not overlap.
     in_flight: BTreeMap<u64, Bytes>,
     bytes: usize,
-    /// Whether one of the runs may be as long as one range can be: nobody looks through all of them after every write.
+    /// Whether a buffered range may have the maximum size. Avoids a search after every write.
     may_have_full_range: bool,
 }
 
@@ -27,7 +28,7 @@ pub struct DirtyRange {
     pub content: Bytes,
 }
 
-/// What goes to the server in one request each: long pieces alone, many short ones together.
+/// Groups ranges into requests: long ranges alone, many short ones together.
 pub fn batches(ranges: Vec<DirtyRange>) -> Vec<Vec<DirtyRange>> {
     let mut batches: Vec<Vec<DirtyRange>> = Vec::new();
     let (mut bytes, mut last): (usize, Vec<DirtyRange>) = (0, Vec::new());
@@ -50,7 +51,7 @@ impl DirtyRanges {
             return;
         }
         let end = offset + content.len() as u64;
-        // The usual case: a stream of writes, each behind the one before.
+        // Common case: a sequential write.
         if let Some((start, run)) = self.buffered.range_mut(..=offset).next_back()
             && start + run.len() as u64 == offset
             && run.len() + content.len() <= 2 * MAX_RANGE_BYTES
@@ -63,7 +64,7 @@ impl DirtyRanges {
             return;
         }
         self.remove_range(offset, end);
-        // Large writes come in streams: room for the whole piece at once saves copying it as it grows.
+        // Large writes are usually sequential: allocating a full range at once saves copies as it grows.
         let capacity =
             if content.len() >= MAX_RANGE_BYTES / 64 { content.len().max(MAX_RANGE_BYTES) } else { content.len() };
         let mut run = BytesMut::with_capacity(capacity);
@@ -73,7 +74,7 @@ impl DirtyRanges {
         self.bytes += content.len();
     }
 
-    /// Bytes that are not on their way yet.
+    /// Bytes not sent yet.
     pub fn buffered_bytes(&self) -> usize {
         self.bytes
     }
@@ -86,7 +87,7 @@ impl DirtyRanges {
         self.buffered.is_empty() && self.in_flight.is_empty()
     }
 
-    /// Ranges that are as long as one can be: worth sending though more may come.
+    /// Takes ranges of the maximum size, which are worth sending before more is written.
     pub fn take_full(&mut self) -> Vec<DirtyRange> {
         if !self.may_have_full_range {
             return Vec::new();
@@ -96,7 +97,7 @@ impl DirtyRanges {
         ranges
     }
 
-    /// Everything that may be sent now. What lies over something that is on its way has to wait for it.
+    /// Takes everything that may be sent now. A range that overlaps one in flight must wait for it.
     pub fn take_all(&mut self) -> Vec<DirtyRange> {
         self.take_ranges(1)
     }
@@ -127,12 +128,12 @@ impl DirtyRanges {
         ranges
     }
 
-    /// The server has it, or never will.
+    /// The range in flight was uploaded or has failed.
     pub fn on_uploaded(&mut self, offset: u64) {
         self.in_flight.remove(&offset);
     }
 
-    /// Nothing that waits is sent any more.
+    /// Drops everything that is not sent yet.
     pub fn discard(&mut self) {
         self.buffered.clear();
         self.bytes = 0;
@@ -143,7 +144,7 @@ impl DirtyRanges {
         is_buffered || self.is_in_flight(start, end)
     }
 
-    /// The bytes of a range, if all of them are here.
+    /// The bytes of a range, if all of them are buffered or in flight.
     pub fn read(&self, start: u64, end: u64) -> Option<Vec<u8>> {
         if start >= end || !self.overlaps(start, end) {
             return None;
@@ -151,9 +152,9 @@ impl DirtyRanges {
         let mut content = vec![0; (end - start) as usize];
         let mut covered: Vec<(u64, u64)> = Vec::new();
         let in_flight = self.in_flight.range(..end).map(|(at, range)| (*at, range.as_ref()));
-        // Newer ones over older ones.
-        let buffered_bytes = self.buffered.range(..end).map(|(at, run)| (*at, run.as_ref()));
-        for (at, bytes) in in_flight.chain(buffered_bytes) {
+        // Newer bytes over older ones.
+        let buffered = self.buffered.range(..end).map(|(at, run)| (*at, run.as_ref()));
+        for (at, bytes) in in_flight.chain(buffered) {
             let (from, to) = (at.max(start), (at + bytes.len() as u64).min(end));
             if from < to {
                 let source = &bytes[(from - at) as usize..(to - at) as usize];
@@ -171,12 +172,12 @@ impl DirtyRanges {
         self.in_flight.range(..end).next_back().is_some_and(|(at, range)| at + range.len() as u64 > start)
     }
 
-    /// Takes `start..end` out of what waits.
+    /// Removes `start..end` from the buffered ranges.
     fn remove_range(&mut self, start: u64, end: u64) {
         self.remove_range_except(start, end, u64::MAX);
     }
 
-    /// The same, but the run that begins at `but` is left alone.
+    /// Like [`Self::remove_range`], but leaves the range that begins at `except` alone.
     fn remove_range_except(&mut self, start: u64, end: u64, except: u64) {
         let touched: Vec<u64> = (self.buffered.range(..end))
             .rev()
@@ -255,7 +256,7 @@ mod tests {
         assert_eq!(dirty.read(0, 4), None);
     }
 
-    /// Random writes, sends in any order and arrivals in any order end with the content that plain writes make.
+    /// Random writes, sent and uploaded in any order, end with the content of plain writes.
     #[test]
     fn random_steps_end_as_plain_writes_do() {
         const SIZE: u64 = 64;

@@ -1,8 +1,10 @@
-//! Files that a program makes and writes at once: the server is told of both in one request, when the file is closed or the first piece of it is full. One
-//! that stays open is made soon anyway, and before anybody lists, removes or syncs the directory it is in.
+//! Deferred creation of files that a program creates and writes at once: creation and content go to the server in one
+//! request, when the file is closed or its first range is full. A file that stays open is created shortly after, and
+//! before its directory is listed, removed or synced.
 //!
-//! Only where nobody can tell the difference but by looking from another machine in that moment: the name was just found not to be there, what others
-//! might put there meanwhile would be cut off too, and a file could be made in that directory before.
+//! Used only where the difference is visible from other machines alone and only for that moment: the name was just
+//! found absent, a file that others create meanwhile would be truncated anyway, and a file was created in that
+//! directory before.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -13,20 +15,22 @@ use crate::attr_cache::ATTR_TTL;
 use crate::open_file::OpenFile;
 use crate::remote::Remote;
 
-/// How long a file stays a secret of this machine.
+/// Delay after which a deferred file is created anyway.
 const CREATE_DELAY: Duration = Duration::from_millis(100);
-/// How long it is believed that files may be made in a directory.
+/// How long a successful creation in a directory proves that files can be created there.
 const WRITABLE_TTL: Duration = Duration::from_secs(60);
-/// Of what was found not to be there.
+/// Limit of remembered absent names.
 const MAX_ABSENT_NAMES: usize = 1_000;
 
+/// Knowledge for deferring creations, and the deferred files.
 #[derive(Debug)]
 pub(super) struct DeferredCreates<R> {
-    /// Names that were looked for, and when.
+    /// Names that were looked up and absent, and when.
     absent: HashMap<(u64, String), Instant>,
-    /// Directories in which something was made, and when.
+    /// Directories in which something was created, and when.
     writable_dirs: HashMap<u64, Instant>,
-    /// Since when they have waited, the oldest first. While there are any, somebody looks after them.
+    /// Files not created yet, with the time since when, oldest first. While there are any, a background task creates
+    /// them.
     pending: Vec<(Instant, Weak<OpenFile<R>>)>,
 }
 
@@ -56,7 +60,7 @@ impl<R> DeferredCreates<R> {
 }
 
 impl<R: Remote> Volume<R> {
-    /// Whether a file may be made later.
+    /// Whether the creation of a file may be deferred.
     pub(super) fn may_defer_create(&self, parent: u64, name: &str, options: OpenOptions) -> bool {
         let is_known = self.shared.inodes().find(parent, name).is_some();
         let is_whole = self.is_fully_known(parent);
@@ -70,7 +74,7 @@ impl<R: Remote> Volume<R> {
         is_absent && is_proven
     }
 
-    /// It is made soon, if it has not been by then.
+    /// Schedules the creation of a deferred file.
     pub(super) fn create_soon(&self, file: &Arc<OpenFile<R>>) {
         let mut deferred = lock(&self.deferred);
         let is_first = deferred.pending.is_empty();
@@ -98,7 +102,7 @@ impl<R: Remote> Volume<R> {
         }
     }
 
-    /// The server knows of all that is in a directory.
+    /// Creates all deferred files below a directory.
     pub(super) async fn create_deferred_below(&self, directory: u64) {
         for file in self.open_within(directory).iter().filter(|file| !file.is_created()) {
             file.ensure_created().await;

@@ -1,4 +1,4 @@
-//! Open directories of a mounted share: read page by page, as far as somebody asks.
+//! Open directories of a mounted share, listed page by page as far as requested.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use super::{Volume, lock};
 use crate::remote::{Entry, Remote};
 
-/// An open directory, as far as it was read.
+/// An open directory as far as it was listed.
 #[derive(Debug, Default)]
 pub(super) struct Listing {
     entries: Vec<Entry>,
@@ -25,12 +25,12 @@ impl<R: Remote> Volume<R> {
         lock(&self.listings).remove(&handle);
     }
 
-    /// The entries from the `start`th on, as many as have been fetched; empty at the end.
+    /// Entries from index `start` on, as many as have been fetched; empty at the end.
     pub async fn entries(&self, inode: u64, handle: u64, start: usize, max: usize) -> Result<Vec<Entry>, i32> {
         let listing = lock(&self.listings).get(&handle).cloned().ok_or(libc::EBADF)?;
         let mut listing = listing.lock().await;
         if start == 0 {
-            // From the beginning means as it is now.
+            // Reading from the start lists the directory anew.
             self.create_deferred_below(inode).await;
             *listing = Listing::default();
         }

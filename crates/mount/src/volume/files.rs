@@ -1,4 +1,4 @@
-//! Open files of a mounted share: made, opened, read, written, closed. What a program writes is sent by `open_file`.
+//! Open files of a mounted share: create, open, read, write, close. `open_file` sends the writes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use crate::inodes::{Kind, ROOT};
 use crate::open_file::{OpenFile, SeenErrors};
 use crate::remote::{Remote, RemoteError, Status};
 
+/// An open handle of a file.
 #[derive(Debug)]
 pub(super) struct Handle<R> {
     file: Arc<OpenFile<R>>,
@@ -20,21 +21,22 @@ pub(super) struct Handle<R> {
     seen_errors: SeenErrors,
 }
 
+/// Open handles by number.
 pub(super) type Handles<R> = HashMap<u64, Arc<Handle<R>>>;
 
 impl<R: Remote> Volume<R> {
-    /// Makes a file and opens it. One that is there is opened, unless it must not be.
+    /// Creates and opens a file. Opens an existing one, unless `exclusive`.
     pub async fn create(&self, parent: u64, name: &str, options: OpenOptions) -> Result<(Lookup, OpenReply), i32> {
         let path = self.child_path(parent, name)?;
         if self.may_defer_create(parent, name, options) {
             return self.open_new_file(parent, name, options, false);
         }
-        let created_dirs = self.shared.retry.run(format!("make {path}"), |is_retry| {
+        let created_dirs = self.shared.retry.run(format!("create {path}"), |is_retry| {
             let path = path.clone();
             async move {
                 match self.remote().create(&path).await {
                     Err(RemoteError::Permanent { errno: libc::EEXIST, why }) if is_retry => {
-                        // An empty one is what the first try made, most likely.
+                        // An empty file was most likely created by the first attempt.
                         match self.remote().stat(&path).await {
                             Ok(status) if status.length == 0 && status.kind == Kind::File => Ok(()),
                             Err(RemoteError::Transient { why }) => Err(RemoteError::Transient { why }),
@@ -64,7 +66,7 @@ impl<R: Remote> Volume<R> {
         }
     }
 
-    /// A new file, which is open.
+    /// Registers and opens a new file.
     fn open_new_file(
         &self,
         parent: u64,
@@ -80,7 +82,7 @@ impl<R: Remote> Volume<R> {
         Ok((found, opened))
     }
 
-    /// Asks the server, so that what others had written when they closed it is seen.
+    /// Opens a file. Asks the server, for close-to-open consistency.
     pub async fn open(&self, inode: u64, options: OpenOptions) -> Result<OpenReply, i32> {
         if options.truncates {
             self.resize(inode, 0).await?;
@@ -92,14 +94,16 @@ impl<R: Remote> Volume<R> {
         match status.kind {
             Kind::File => {}
             Kind::Directory => return Err(libc::EISDIR),
-            // A link has taken its place: the kernel looks the name up again and follows it.
+            // A symlink has replaced the file: the kernel looks the name up again and follows it.
             Kind::Link => return Err(libc::ESTALE),
         }
         self.open_handle(inode, status, options, true)
     }
 
+    /// Allocates a handle.
+    ///
     /// # Errors
-    /// When the kernel has to look for another number.
+    /// ESTALE if the kernel must look the name up again.
     fn open_handle(
         &self,
         inode: u64,
@@ -121,10 +125,11 @@ impl<R: Remote> Volume<R> {
         let status = self.update_attrs(inode, status);
         let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
         let file = {
-            // Together, so that nobody who closes it meanwhile takes it for the last, or leaves its number.
+            // Both locks together, so that a concurrent close neither takes this handle for the last nor retires the
+            // inode.
             let mut files = lock(&self.files);
             let mut handles = lock(&self.handles);
-            // One that was just cut is the kernel's own.
+            // A file that was just truncated has the kernel's own attributes.
             let is_own = options.truncates && self.retired_name(inode).is_none();
             if !is_own && self.retire_if_stale_locked(&handles, inode, &status, LookupReason::Open(options.thread)) {
                 return Err(self.reply_stale(inode, options.thread));
@@ -151,7 +156,7 @@ impl<R: Remote> Volume<R> {
         self.handle(handle)?.file.read(offset, length).await
     }
 
-    /// `offset` is the kernel's idea of where a program writes; a handle that appends writes at the end.
+    /// `offset` is ignored for a handle opened with O_APPEND, which writes at the end.
     pub async fn write(&self, handle: u64, offset: u64, content: &[u8]) -> Result<(), i32> {
         let handle = self.handle(handle)?;
         self.on_write(handle.inode);
@@ -161,7 +166,7 @@ impl<R: Remote> Volume<R> {
         }
     }
 
-    /// Pages that the kernel had kept: their place is where they lie, whichever handle of the file they come by.
+    /// Writes back cached pages. Their offset counts, whichever handle of the file they arrive by.
     pub async fn write_back(&self, handle: u64, offset: u64, content: &[u8]) -> Result<(), i32> {
         let handle = self.handle(handle)?;
         self.on_write(handle.inode);
@@ -192,7 +197,7 @@ impl<R: Remote> Volume<R> {
 
     pub async fn release(&self, handle: u64) {
         let Some(handle) = lock(&self.handles).remove(&handle) else { return };
-        // Pages that were mapped are written after the last close.
+        // Mapped pages are written after the last close.
         handle.file.upload_all().await;
         let path = self.shared.inodes().path(handle.inode);
         let get_any = {
@@ -215,7 +220,7 @@ impl<R: Remote> Volume<R> {
         }
     }
 
-    /// All that programs have written is sent; for the end of the mount.
+    /// Uploads everything that programs have written, at the end of the mount.
     pub async fn upload_all(&self) {
         for file in self.open_within(ROOT) {
             file.upload_all().await;

@@ -1,5 +1,5 @@
-//! Symbolic links of a mounted share. They are shown to the kernel as links, which resolves them on this machine, as on NFS: a link whose text is
-//! absolute leads to a place of this machine, not of the server.
+//! Symbolic links of a mounted share. The kernel resolves them on this machine, as on NFS: an absolute target leads to
+//! a path of this machine, not of the server.
 
 use std::time::SystemTime;
 
@@ -15,12 +15,12 @@ impl<R: Remote> Volume<R> {
 
     pub async fn create_link(&self, parent: u64, name: &str, text: &[u8]) -> Result<Lookup, i32> {
         let path = self.child_path(parent, name)?;
-        let created_dirs = self.shared.retry.run(format!("make the link {path}"), |is_retry| {
+        let created_dirs = self.shared.retry.run(format!("create the link {path}"), |is_retry| {
             let path = path.clone();
             async move {
                 match self.remote().create_link(&path, text).await {
                     Err(RemoteError::Permanent { errno: libc::EEXIST, why }) if is_retry => {
-                        // One with the same text is what the first try made, most likely.
+                        // A link with the same text was most likely created by the first attempt.
                         match self.remote().read_link(&path).await {
                             Ok(created_dirs) if created_dirs == text => Ok(()),
                             Err(RemoteError::Transient { why }) => Err(RemoteError::Transient { why }),

@@ -1,5 +1,5 @@
-//! A mounted share: names, attributes, directories, open files. Entered by `filesystem` for every request of the kernel; speaks of
-//! inodes, handles and error numbers, and knows nothing of FUSE. Open files are in `files`, open directories in `directories`, links in `links`.
+//! A mounted share: names, attributes, directories, open files. Works with inodes, handles and errno values and knows
+//! nothing of FUSE. Open files are in `files`, directories in `directories`, symlinks in `links`.
 
 mod deferred_create;
 mod directories;
@@ -25,9 +25,10 @@ use directories::Listing;
 use files::Handles;
 use stale_inodes::LookupReason;
 
-/// What an open file that was removed is called until it is closed, as other such file systems have it.
+/// Name prefix of removed files that are still open, as in other FUSE file systems.
 const HIDDEN_PREFIX: &str = ".fuse_hidden";
 
+/// A mounted share.
 #[derive(Debug)]
 pub struct Volume<R> {
     shared: Arc<SharedState<R>>,
@@ -35,39 +36,41 @@ pub struct Volume<R> {
     files: Mutex<HashMap<u64, Arc<OpenFile<R>>>>,
     handles: Mutex<Handles<R>>,
     listings: Mutex<HashMap<u64, Arc<tokio::sync::Mutex<Listing>>>>,
-    /// Removed while they were open: to be removed for good.
+    /// Inodes removed while open; to be deleted on close.
     hidden: Mutex<HashSet<u64>>,
-    /// Directories that this mount has made, and when: what it has not put there is not there, for as long as anything is believed.
+    /// Directories that this mount created, and when. Within the attribute lifetime, names that it did not create do
+    /// not exist there.
     created_dirs: Mutex<HashMap<u64, Instant>>,
-    /// Of which content the kernel may have kept pages.
+    /// ETags of the content whose pages the kernel may have cached.
     cached_etags: Mutex<HashMap<u64, String>>,
-    /// Where the kernel keeps what is written.
+    /// Set in writeback mode.
     kernel_attrs: Option<Mutex<KernelAttrCache>>,
     deferred: Arc<Mutex<DeferredCreates<R>>>,
     next_handle: AtomicU64,
 }
 
-/// How a file is opened.
+/// Options of an `open`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OpenOptions {
     pub appends: bool,
     pub truncates: bool,
-    /// There must be no such file.
+    /// Fails if the file exists.
     pub exclusive: bool,
     /// The thread that opens it.
     pub thread: u32,
 }
 
+/// Result of an `open`.
 #[derive(Debug)]
 pub struct OpenReply {
     pub handle: u64,
-    /// What the kernel has of it is still right.
+    /// The kernel's cached pages are still valid.
     pub keeps_cache: bool,
-    /// The kernel's attributes are not right any more.
+    /// The kernel's attributes are stale.
     pub changed: bool,
 }
 
-/// A name, its number and what it is.
+/// Result of a lookup.
 #[derive(Debug)]
 pub struct Lookup {
     pub inode: u64,
@@ -129,7 +132,7 @@ impl<R: Remote> Volume<R> {
         }
     }
 
-    /// A name that the kernel is told of, with what the server has just said about it.
+    /// Result of a lookup for the kernel, from the server's current attributes.
     pub fn record_lookup(&self, parent: u64, name: &str, status: Status) -> Lookup {
         if self.has_write_cache() {
             let known = self.shared.inodes().find(parent, name);
@@ -162,7 +165,7 @@ impl<R: Remote> Volume<R> {
             return Ok(status.clone());
         }
         let Some(path) = self.shared.inodes().path(inode) else {
-            // Open, and gone from the share.
+            // Open, but removed from the share.
             return lock(&self.attributes).get_any(inode).cloned().ok_or(libc::ESTALE);
         };
         let status = self.stat(&path).await?;
@@ -189,7 +192,7 @@ impl<R: Remote> Volume<R> {
         self.on_change(inode);
         let open = lock(&self.files).get(&inode).cloned();
         if let Some(file) = open {
-            // What is written later has a later time.
+            // Earlier writes must not change the time afterwards.
             file.upload_all().await;
         }
         let path = self.shared.path(inode)?;
@@ -201,11 +204,11 @@ impl<R: Remote> Volume<R> {
 
     pub async fn create_directory(&self, parent: u64, name: &str) -> Result<Lookup, i32> {
         let path = self.child_path(parent, name)?;
-        let created_dirs = self.shared.retry.run(format!("make the directory {path}"), |is_retry| {
+        let created_dirs = self.shared.retry.run(format!("create the directory {path}"), |is_retry| {
             let path = path.clone();
             async move {
                 match self.remote().create_directory(&path).await {
-                    // It was ours, most likely: the answer to the first try is what got lost.
+                    // Most likely created by the first attempt, whose answer was lost.
                     Err(RemoteError::Permanent { errno: libc::EEXIST, .. }) if is_retry => Ok(()),
                     created_dirs => created_dirs,
                 }
@@ -221,12 +224,12 @@ impl<R: Remote> Volume<R> {
         Ok(found)
     }
 
-    /// A directory of which every name is known here.
+    /// Whether all names of a directory are known here.
     fn is_fully_known(&self, inode: u64) -> bool {
         lock(&self.created_dirs).get(&inode).is_some_and(|at| at.elapsed() < ATTR_TTL)
     }
 
-    /// What is in the way was made by somebody else: not every name is known here after all.
+    /// An entry that somebody else created: not all names of the directory are known after all.
     fn on_foreign_entry(&self, parent: u64, errno: i32) {
         if errno == libc::EEXIST {
             lock(&self.created_dirs).remove(&parent);
@@ -258,7 +261,7 @@ impl<R: Remote> Volume<R> {
         removed.await
     }
 
-    /// Takes the name of an open file away; the file goes when it is closed.
+    /// Renames an open file to a hidden name; it is deleted on close.
     async fn hide(&self, parent: u64, name: &str, inode: u64) -> Result<(), i32> {
         let hidden = format!("{HIDDEN_PREFIX}{inode:08x}{}", self.next_handle.fetch_add(1, Ordering::Relaxed));
         self.rename((parent, name), (parent, &hidden), true).await?;
@@ -295,11 +298,11 @@ impl<R: Remote> Volume<R> {
             async move {
                 match self.remote().rename(&source, &target, kind, replace).await {
                     Err(RemoteError::Permanent { errno: libc::ENOENT | libc::EEXIST, why }) if is_retry => {
-                        // The first try may have done it.
+                        // The first attempt may have succeeded.
                         let (old, new) = (self.remote().stat(&source).await, self.remote().stat(&target).await);
                         match (old, new) {
                             (Err(RemoteError::Permanent { errno: libc::ENOENT, .. }), Ok(_)) => Ok(()),
-                            // Nobody knows yet.
+                            // Unknown yet: retry.
                             (Err(RemoteError::Transient { why }), _) | (_, Err(RemoteError::Transient { why })) => {
                                 Err(RemoteError::Transient { why })
                             }
@@ -327,16 +330,16 @@ impl<R: Remote> Volume<R> {
         self.shared.inodes().parent(inode)
     }
 
-    /// How full the share is.
+    /// Used space and quota of the share.
     pub async fn space_info(&self) -> Result<SpaceInfo, i32> {
-        self.shared.retry.run("ask for room", |_| self.remote().space_info()).await
+        self.shared.retry.run("get the free space", |_| self.remote().space_info()).await
     }
 
     async fn stat(&self, path: &str) -> Result<Status, i32> {
-        self.shared.retry.run(format!("look at {path}"), |_| self.remote().stat(path)).await
+        self.shared.retry.run(format!("stat {path}"), |_| self.remote().stat(path)).await
     }
 
-    /// What programs of this machine are to see: the server's word, unless they have written since.
+    /// Attributes that programs of this machine see: the server's, unless they have unsent writes.
     fn update_attrs(&self, inode: u64, status: Status) -> Status {
         let open = lock(&self.files).get(&inode).cloned();
         if let Some(file) = open {

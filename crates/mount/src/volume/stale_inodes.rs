@@ -1,5 +1,6 @@
-//! Numbers of files where the kernel keeps what programs write (`--write-cache`): it then holds sizes of its own, so a closed file that others have
-//! changed gets another number. `told` knows what the kernel holds; here numbers are left, and an `open` is sent to look again.
+//! Retirement of stale inodes in writeback mode (`--write-cache`): the kernel has sizes of its own, so a closed file
+//! that others have changed gets another number. `kernel_attrs` decides; this module retires the numbers and makes an
+//! `open` look the name up again.
 
 use std::sync::Mutex;
 use std::time::Instant;
@@ -9,17 +10,17 @@ use super::{Volume, lock};
 use crate::kernel_attrs::Name;
 use crate::remote::{Remote, Status};
 
-/// Why it matters whether the kernel holds a file as it is now.
+/// Why the kernel's attributes of a file must be current.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LookupReason {
-    /// Its name is looked for.
+    /// Its name is looked up.
     Name,
-    /// It is opened, by that thread: the kernel is sent to look for its name once more.
+    /// It is opened by this thread, which the kernel can make look the name up again.
     Open(u32),
 }
 
 impl<R: Remote> Volume<R> {
-    /// The kernel keeps what programs write.
+    /// Enables writeback mode.
     pub fn with_write_cache(self) -> Volume<R> {
         Volume { kernel_attrs: Some(Mutex::default()), ..self }
     }
@@ -28,19 +29,20 @@ impl<R: Remote> Volume<R> {
         self.kernel_attrs.is_some()
     }
 
-    /// A program of this machine changes it.
+    /// Notes a modification by a program of this machine.
     pub(super) fn on_change(&self, inode: u64) {
         if let Some(kernel_attrs) = &self.kernel_attrs {
             lock(kernel_attrs).mark_modified(inode);
         }
     }
 
-    /// The number of a closed file that is not what the kernel holds under it is left; who looks again finds another.
+    /// Retires the number of a closed file whose cached attributes are stale; a new lookup gives another number. True
+    /// if stale.
     pub(super) fn retire_if_stale(&self, inode: u64, status: &Status, reason: LookupReason) -> bool {
         self.kernel_attrs.is_some() && self.retire_if_stale_locked(&lock(&self.handles), inode, status, reason)
     }
 
-    /// The same. With all handles, so that nobody opens it meanwhile.
+    /// Like [`Self::retire_if_stale`], with all handles locked so that nobody opens the file meanwhile.
     pub(super) fn retire_if_stale_locked(
         &self,
         handles: &Handles<R>,
@@ -53,29 +55,29 @@ impl<R: Remote> Volume<R> {
         if kernel_attrs.retired_name(inode).is_some() {
             return true;
         }
-        let is_outdated = !handles.values().any(|handle| handle.inode == inode)
+        let is_stale = !handles.values().any(|handle| handle.inode == inode)
             && match reason {
                 LookupReason::Name => kernel_attrs.is_stale(inode, status, now),
                 LookupReason::Open(thread) => kernel_attrs.is_stale_for(thread, inode, status, now),
             };
-        // Others who were sent to look for it may not have opened it yet.
-        if is_outdated
+        // Other threads that are expected to open it may not have done so yet.
+        if is_stale
             && !kernel_attrs.is_awaited(inode, now)
             && let Some(name) = self.shared.inodes().detach_name(inode)
         {
-            // It is there, and has no number.
+            // The name exists and has no number.
             lock(&self.created_dirs).remove(&name.0);
             kernel_attrs.retire(inode, name);
         }
-        is_outdated
+        is_stale
     }
 
-    /// What this was the number of, if it was left.
+    /// The name of a retired number.
     pub(super) fn retired_name(&self, inode: u64) -> Option<Name> {
         self.kernel_attrs.as_ref().and_then(|kernel_attrs| lock(kernel_attrs).retired_name(inode).cloned())
     }
 
-    /// The `open` of a thread is told to look again.
+    /// Expects the thread to look the name up again; returns ESTALE for its `open`.
     pub(super) fn reply_stale(&self, inode: u64, thread: u32) -> i32 {
         if let Some(kernel_attrs) = &self.kernel_attrs {
             let mut kernel_attrs = lock(kernel_attrs);

@@ -1,4 +1,4 @@
-//! A volume against a share in memory that loses answers, beside a plain model of what programs must see.
+//! A volume over a fake share that loses answers, against a model of what programs must see.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -65,7 +65,7 @@ async fn an_open_sees_what_others_had_closed() {
     assert_eq!(&volume.read(other.handle, 0, 9).await.expect("read")[..], b"another");
 }
 
-/// Where the kernel keeps what is written, it holds sizes of its own: a file that has another is told of under another number.
+/// In writeback mode a file whose size was changed elsewhere gets another number.
 #[tokio::test]
 async fn with_a_write_cache_a_closed_file_that_changed_has_another_number() {
     let volume = volume(13, 0).with_write_cache();
@@ -78,14 +78,14 @@ async fn with_a_write_cache_a_closed_file_that_changed_has_another_number() {
     assert!(matches!(volume.open(first, PLAIN).await, Err(libc::ESTALE)), "who opens it has to look again");
     let second = volume.look_up(ROOT, "f").await.expect("there");
     assert!(second.inode != first && second.status.length == 7, "{second:?}");
-    // While it is open it stays what it is.
+    // While it is open it keeps its number.
     let opened = volume.open(second.inode, PLAIN).await.expect("opened");
     volume.remote().put("f", b"the third");
-    let is_retry = volume.open(second.inode, APPENDS).await.expect("opened");
+    let reopened = volume.open(second.inode, APPENDS).await.expect("opened");
     assert_eq!(volume.look_up(ROOT, "f").await.expect("there").inode, second.inode);
-    // Pages have their place, though they come by a handle that appends.
-    volume.write_back(is_retry.handle, 1, b"HE").await.expect("written");
-    for handle in [opened.handle, is_retry.handle] {
+    // Pages have their offset, though they arrive by a handle that appends.
+    volume.write_back(reopened.handle, 1, b"HE").await.expect("written");
+    for handle in [opened.handle, reopened.handle] {
         volume.flush(handle).await.expect("sent");
         volume.release(handle).await;
     }
@@ -103,7 +103,7 @@ async fn with_a_write_cache_a_closed_file_that_changed_has_another_number() {
     assert!(volume.look_up(directory, "f").await.is_ok());
 }
 
-/// The kernel looks again once: what it finds then it must be able to open, though the file changes all the time.
+/// The kernel looks up once more: the result must be openable, though the file changes all the time.
 #[tokio::test]
 async fn with_a_write_cache_a_file_that_always_changes_can_be_opened() {
     let volume = volume(14, 0).with_write_cache();
@@ -126,7 +126,7 @@ async fn errors_are_kept_for_those_who_wrote() {
     volume.remote().set_quota(4);
     volume.write(writer.handle, 0, b"12345678").await.expect("not sent yet");
     assert_eq!(volume.flush(reader.handle).await, Err(libc::ENOSPC));
-    // The one who wrote hears of it though somebody else has asked before, and once.
+    // The writer gets the error though another handle has got it before, and only once.
     assert_eq!(volume.write(writer.handle, 0, b"1").await, Err(libc::ENOSPC));
     assert_eq!(volume.flush(writer.handle).await, Err(libc::ENOSPC));
     assert_eq!(volume.sync(writer.handle).await, Ok(()));
@@ -205,21 +205,21 @@ async fn a_new_directory_is_known_whole_for_a_moment_only() {
     volume.release(opened.handle).await;
     assert_eq!(volume.look_up(directory, "f").await.expect("there").inode, found.inode);
     assert!(matches!(volume.look_up(directory, "g").await, Err(libc::ENOENT)));
-    // What is renamed into it, or forgotten, has to be asked for.
+    // A name that was renamed into it or forgotten must be looked up.
     volume.forget(found.inode, 2);
     assert!(volume.look_up(directory, "f").await.is_ok());
     let other = volume.create_directory(ROOT, "e").await.expect("made").inode;
     volume.remote().put("h", b"x");
     volume.rename((ROOT, "h"), (other, "h"), true).await.expect("renamed");
     assert!(volume.look_up(other, "h").await.is_ok());
-    // Whoever is first to make a log, the others append to it.
+    // Whoever creates a log first, the others append to it.
     let logs = volume.create_directory(ROOT, "logs").await.expect("made").inode;
     volume.remote().put("logs/stdout.txt", b"first\n");
     let (found, _) = volume.create(logs, "stdout.txt", APPENDS).await.expect("opened");
     assert_eq!(found.status.length, 6);
 }
 
-/// A file that is made to be written goes to the server with its content, in one request.
+/// A file that is created and written goes to the server in one request.
 #[tokio::test]
 async fn a_new_file_is_made_when_it_is_closed_or_looked_for() {
     const CUT: OpenOptions = OpenOptions { truncates: true, ..PLAIN };
@@ -233,13 +233,13 @@ async fn a_new_file_is_made_when_it_is_closed_or_looked_for() {
     volume.flush(opened.handle).await.expect("sent");
     volume.release(opened.handle).await;
     assert_eq!((volume.remote().content("d/f").as_deref(), volume.remote().writes()), (Some(&b"content"[..]), 1));
-    // What somebody else puts there meanwhile is cut, as if this one had come later.
+    // A file that another machine creates meanwhile is truncated, as if this one had come later.
     let (_, opened) = volume.create(directory, "g", CUT).await.expect("made");
     volume.remote().put("d/g", b"another's, which is longer");
     volume.write(opened.handle, 0, b"mine").await.expect("written");
     volume.flush(opened.handle).await.expect("sent");
     assert_eq!(volume.remote().content("d/g").as_deref(), Some(&b"mine"[..]));
-    // Empty, read, renamed, removed while it is open.
+    // Empty, read, renamed, removed while open.
     let (_, empty) = volume.create(directory, "empty", CUT).await.expect("made");
     volume.flush(empty.handle).await.expect("sent");
     assert_eq!(volume.remote().content("d/empty").as_deref(), Some(&b""[..]));
@@ -253,7 +253,7 @@ async fn a_new_file_is_made_when_it_is_closed_or_looked_for() {
     volume.remove(directory, "removed", Kind::File).await.expect("removed");
     volume.release(removed.handle).await;
     assert!(volume.remote().paths().iter().all(|path| !Volume::<FakeRemote>::is_hidden(path) && path != "d/removed"));
-    // Whoever asks for the directory finds it in there.
+    // Listing the directory includes it.
     assert!(matches!(volume.look_up(directory, "listed").await, Err(libc::ENOENT)));
     let (_, _listed) = volume.create(directory, "listed", CUT).await.expect("made");
     assert!(!is_there("d/listed"));
@@ -270,7 +270,7 @@ async fn a_new_file_is_made_when_it_is_closed_or_looked_for() {
     let other = volume.create_directory(ROOT, "e").await.expect("made").inode;
     let (_, _kept) = volume.create(other, "kept", CUT).await.expect("made");
     assert_eq!(volume.remove(ROOT, "e", Kind::Directory).await, Err(libc::ENOTEMPTY));
-    // And one that stays open is there soon.
+    // A file that stays open is created soon.
     let (_, _open) = volume.create(other, "open", CUT).await.expect("made");
     let began = Instant::now();
     while !is_there("e/open") {
@@ -290,7 +290,7 @@ async fn a_new_file_that_cannot_be_made_later_is_an_error_when_it_is_closed() {
     assert_eq!(volume.flush(opened.handle).await, Err(libc::ENOENT));
     assert_eq!(volume.flush(opened.handle).await, Ok(()), "told once");
     volume.release(opened.handle).await;
-    // Where nothing was made yet, and for those who must be the first, the server is asked at once.
+    // In a directory without earlier creations, and with `exclusive`, the server is asked at once.
     assert!(matches!(volume.look_up(ROOT, "g").await, Err(libc::ENOENT)));
     let (_, _opened) = volume.create(ROOT, "g", CUT).await.expect("made");
     assert!(volume.remote().content("g").is_some());
@@ -304,7 +304,7 @@ async fn a_new_file_that_cannot_be_made_later_is_an_error_when_it_is_closed() {
     assert!(volume.remote().content("k").is_none(), "that one can wait");
 }
 
-/// Whatever is lost on the way, programs see what they wrote, and so does the share in the end.
+/// Whatever answers are lost, programs see what they wrote, and so does the share in the end.
 #[tokio::test(start_paused = true)]
 async fn random_work_ends_as_on_a_disk() {
     for seed in 0..60 {
