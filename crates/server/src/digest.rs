@@ -3,7 +3,7 @@
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-/// HMAC-SHA256 under a key; different for every purpose.
+/// HMAC-SHA256 under a key, separated by purpose.
 pub fn keyed_digest(key: &[u8], purpose: &str, text: &[u8]) -> [u8; 32] {
     let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length");
     mac.update(purpose.as_bytes());

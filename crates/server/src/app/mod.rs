@@ -1,5 +1,5 @@
-//! The rules: what each request means, one file per resource. Entered by `http` with parsed values, by `reconcile` for
-//! shared look-ups. Draws ids and time; never sees an HTTP type.
+//! Business rules of the API, in folders by resource: each request is a method of [`App`] on parsed values. Generates
+//! ids and reads the clock; knows no HTTP types.
 
 pub mod access;
 pub mod clusters;
@@ -39,7 +39,7 @@ use crate::provider::Provider;
 use crate::scheduler_view::SchedulingConfig;
 use crate::traces::Traces;
 
-/// Everything the rules work with. Cheap to clone; clones share everything but `request`.
+/// Dependencies of the rules. Cheap to clone; clones share everything but `request`.
 #[derive(Clone)]
 pub struct App {
     pub store: Store,
@@ -71,7 +71,7 @@ pub struct AppConfig {
     pub mount_token_lifetime: Duration,
 }
 
-/// Live facts about nodes and hosts, as agents and the provider report them. In memory only: agents report them again after
+/// Live facts about nodes and hosts, as reported by agents and the provider. In memory only: agents report again after
 /// each connect.
 #[derive(Clone, Default)]
 pub struct Fleet {
@@ -85,16 +85,16 @@ pub struct Fleet {
     pub timelines: Timelines,
     /// Heartbeats of joined hosts and the address they join at.
     pub hosts: Hosts,
-    /// Reasons why requested nodes are not there yet.
+    /// Reasons why requested nodes are not running yet.
     pub provisioning_issues: ProvisioningIssues,
     /// Creates nodes; set when the server starts.
     pub provider: Arc<OnceLock<Arc<dyn Provider>>>,
 }
 
-/// Events, metrics and traces for people and programs that observe the server.
+/// Events, metrics and traces.
 #[derive(Clone, Default)]
 pub struct Telemetry {
-    /// Stream of resource changes.
+    /// Log of resource changes.
     pub events: EventLog,
     /// Training curves read from the logs of jobs.
     pub training_curves: CurveReaders,
@@ -106,12 +106,12 @@ pub struct Telemetry {
     pub log_followers: LogFollowers,
 }
 
-/// The request that the rules are applied for.
+/// Request that the rules are applied for.
 #[derive(Clone)]
 pub struct RequestContext {
     pub caller: Arc<Caller>,
     pub client: ClientProgram,
-    /// Warnings to send beside the answer.
+    /// Warnings to send with the response.
     pub warnings: Warnings,
 }
 
@@ -123,24 +123,24 @@ impl RequestContext {
 }
 
 impl App {
-    /// The wall clock, for stamps.
+    /// Wall clock, for timestamps.
     pub fn now(&self) -> Timestamp {
         self.store.clock().now()
     }
 
-    /// Tells how old stamps are, also when the wall clock was set since they were made.
+    /// Clock for the age of timestamps; corrects for changes of the wall clock since they were taken.
     pub fn timeline(&self) -> Timeline {
         self.store.clock().timeline()
     }
 
-    /// A digest of a request, to tell a repeated PUT from a different one. Keyed, because requests hold secrets and a
-    /// plain digest of a short one could be guessed.
+    /// Keyed digest of a request, to compare a repeated PUT with the first. Keyed because requests contain secrets,
+    /// which could be guessed from a plain digest.
     pub fn fingerprint<T: serde::Serialize>(&self, request: &T) -> String {
         let text = serde_json::to_vec(request).expect("requests are plain data");
         digest::hex(&self.keyed_digest("fingerprint", &text)[..16])
     }
 
-    /// HMAC-SHA256 under this installation's key; different for every purpose.
+    /// HMAC-SHA256 under the installation's key, separated by purpose.
     pub fn keyed_digest(&self, purpose: &str, text: &[u8]) -> [u8; 32] {
         digest::keyed_digest(&self.installation.token_key, purpose, text)
     }
@@ -149,7 +149,7 @@ impl App {
         self.store.snapshot()
     }
 
-    /// Opens a sealed value; a failure is the operator's problem, not the caller's.
+    /// Decrypts a sealed value. A failure is logged for the operator and returned as an internal error.
     pub fn unseal(&self, purpose: &str, sealed: &Sealed) -> Result<corro_model::Secret, ApiError> {
         self.installation.vault.open_sealed(purpose, sealed).map_err(|error| {
             tracing::error!(error = &error as &dyn std::error::Error, purpose, "a sealed value cannot be opened");

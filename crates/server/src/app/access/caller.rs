@@ -2,19 +2,19 @@
 
 use corro_model::rights::{self, Assignment, Right, Role, Scope};
 
-/// On whose behalf something is done.
+/// Principal that a request is authorised as.
 #[derive(Clone, Debug)]
 pub struct Caller {
     pub id: String,
-    /// The credential behind it, as [`tokens`](super::tokens) marks it; empty for the server.
+    /// Id of the credential it authenticated with (see [`tokens`](super::tokens)). Empty for the server itself.
     pub credential: String,
-    /// Unix seconds at which its token ends.
+    /// Expiry of its access token, in Unix seconds.
     pub expires_at: i64,
     pub assignments: Vec<Assignment>,
 }
 
 impl Caller {
-    /// The server itself.
+    /// Caller for the server's own work; owns the subscription.
     pub fn server() -> Caller {
         let (id, credential) = (corro_store::SERVER.to_owned(), String::new());
         Caller { id, credential, expires_at: i64::MAX, assignments: vec![owner_of_subscription()] }
@@ -25,12 +25,12 @@ impl Caller {
     }
 }
 
-/// What the administrator has.
+/// Role assignment of the administrator: owner of the subscription.
 pub fn owner_of_subscription() -> Assignment {
     Assignment { role: Role::Owner, scope: Scope::Subscription }
 }
 
-/// Where the thing with this key lies: keys are the names that lead to it.
+/// Scope that contains the resource with this store key. Keys are paths: `group/workspace/…`.
 pub fn scope_of_key(key: &str) -> Scope {
     let mut names = key.split('/').map(str::to_owned);
     match (names.next(), names.next()) {
@@ -40,11 +40,11 @@ pub fn scope_of_key(key: &str) -> Scope {
     }
 }
 
-/// Which program a caller uses, as far as answers depend on it.
+/// Client program of a request, as far as responses depend on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ClientProgram {
     #[default]
     Other,
-    /// One that was made for the retired service, at this address.
+    /// A client of the retired Azure service, with its network address.
     Azure(String),
 }

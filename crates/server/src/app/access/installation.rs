@@ -1,4 +1,4 @@
-//! What this installation is: its subscription, tenant, token key and administrator. Made on the first start.
+//! Identity of this installation: subscription, tenant, token key and administrator. Created at the first start.
 
 use std::path::{Path, PathBuf};
 
@@ -11,16 +11,16 @@ use crate::app::access::caller::owner_of_subscription;
 use crate::app::guid;
 use crate::digest::hex;
 
-/// The name of the principal that the first start creates.
+/// Name of the principal that the first start creates.
 pub const ADMINISTRATOR: &str = "administrator";
 
-/// How the administrator proves who they are.
+/// Client id and secret of the administrator.
 pub struct AdminCredential {
     pub client_id: String,
     pub client_secret: Secret,
 }
 
-/// Identity of this installation, with its keys opened.
+/// Identity of this installation, with its keys decrypted.
 pub struct Installation {
     pub subscription: String,
     pub tenant: String,
@@ -52,7 +52,7 @@ pub enum InstallationError {
     Store(#[from] StoreError),
 }
 
-/// Refuses a database whose secrets the key beside it does not open, before anything is changed.
+/// Refuses a database whose secrets the master key beside it does not decrypt. Called before anything is changed.
 pub fn check_master_key(state: &State, data: &Path) -> Result<(), InstallationError> {
     let (key, database) = (data.join(MASTER_KEY), data.join(DATABASE));
     let unusable = |source| InstallationError::Key { key: key.clone(), source };
@@ -73,8 +73,9 @@ pub fn check_master_key(state: &State, data: &Path) -> Result<(), InstallationEr
     }
 }
 
-/// Who this installation is, and the vault that its key opens. A key is made with the first record that needs it, and gets
-/// its name after that record is kept: whichever of the two is there alone was not left so by a start that was cut short.
+/// Loads the identity and the vault, or creates both at the first start. A new master key is written as a draft and
+/// renamed after the record that needs it is committed. So a key without a database, or a database without a key, is
+/// never the result of an interrupted start.
 pub async fn ensure_installation(store: &Store, data: &Path) -> Result<Installation, InstallationError> {
     let (key, database) = (data.join(MASTER_KEY), data.join(DATABASE));
     let unusable = |source| InstallationError::Key { key: key.clone(), source };
@@ -113,8 +114,8 @@ pub async fn ensure_installation(store: &Store, data: &Path) -> Result<Installat
     Ok(Installation { subscription, tenant, token_key: token_key.expose().as_bytes().to_vec(), vault })
 }
 
-/// Keeps `known` when it still opens the door; otherwise gives the administrator a new secret. Whoever can write to the
-/// data directory is the administrator anyway, so a lost secret is replaced rather than guarded.
+/// Keeps the credential `known` if it is still valid; otherwise gives the administrator a new secret. Replacing a lost
+/// secret is safe: write access to the data directory is administrator access anyway.
 pub async fn ensure_administrator(
     store: &Store,
     known: Option<AdminCredential>,
@@ -123,7 +124,7 @@ pub async fn ensure_administrator(
     let snapshot = store.snapshot();
     let present = snapshot.principals.iter().find(|(_, principal)| principal.name == ADMINISTRATOR);
     let is_whole = present.is_some_and(|(_, record)| !record.assignments.is_empty());
-    // The profile on this machine may be somebody else's by now.
+    // The profile on this machine may belong to another principal by now.
     let known = known.filter(|known| {
         let is_administrator = present.is_some_and(|(id, _)| *id == known.client_id);
         is_administrator && verify_secret(&snapshot, &known.client_id, &known.client_secret)
@@ -163,7 +164,7 @@ async fn put_administrator(
     Ok(AdminCredential { client_id, client_secret })
 }
 
-/// Does the secret belong to the client? Digests are compared, so the time taken tells nothing about the secret.
+/// Whether the secret is the client's. Compares digests, so timing reveals nothing about the secret.
 pub fn verify_secret(state: &corro_store::State, client_id: &str, secret: &Secret) -> bool {
     let given = digest(secret.expose());
     state.principals.get(client_id).is_some_and(|principal| principal.secret_digest == given)
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_start_finds_what_the_last_one_left_and_refuses_halves() {
+    async fn a_start_reuses_its_identity_and_refuses_a_missing_key_or_database() {
         let dir = tempfile::tempdir().expect("a temp dir");
         let (key, database) = (dir.path().join(MASTER_KEY), dir.path().join(DATABASE));
         let first = start(dir.path()).await.expect("a first start");
@@ -191,7 +192,7 @@ mod tests {
         assert_eq!((&again.subscription, &again.token_key), (&first.subscription, &first.token_key));
         let right = fs::read(&key).expect("a key");
 
-        // Without its key nothing is made in its place.
+        // A missing key is not replaced by a new one.
         fs::remove_file(&key).expect("removed");
         assert!(matches!(start(dir.path()).await, Err(InstallationError::KeyMissing { .. })));
         assert!(!key.exists() && !key.with_extension("draft").exists());
@@ -200,13 +201,13 @@ mod tests {
         fs::write(&key, [7; 3]).expect("no key");
         assert!(matches!(start(dir.path()).await, Err(InstallationError::Key { .. })));
 
-        // A start that was cut short before the key had its name.
+        // A start interrupted before the key was renamed.
         fs::remove_file(&key).expect("removed");
         fs::write(key.with_extension("draft"), &right).expect("a draft");
         assert_eq!(start(dir.path()).await.expect("it goes on").subscription, first.subscription);
         assert_eq!(fs::read(&key).expect("a key"), right);
 
-        // Without its database nothing is made in its place either.
+        // A missing database is not replaced by a new one either.
         let whole = fs::read(&database).expect("a database");
         fs::write(&database, "").expect("emptied");
         let is_lost = |error: &InstallationError| {
@@ -219,7 +220,7 @@ mod tests {
         fs::write(&database, whole).expect("put back");
         start(dir.path()).await.expect("as before");
 
-        // A first start that was cut short before anything was recorded.
+        // A first start interrupted before anything was committed.
         let other = tempfile::tempdir().expect("a temp dir");
         Store::open(&other.path().join(DATABASE)).expect("a store").close().await.expect("closes");
         fs::write(other.path().join(MASTER_KEY).with_extension("draft"), [1; 32]).expect("a draft");

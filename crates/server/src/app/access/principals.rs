@@ -1,5 +1,5 @@
-//! Principals: who may call the API, and with which roles. Made, listed, given new passwords and deleted by owners only.
-//! A password is drawn here, shown once in the answer, and kept as a digest.
+//! Service principals and their role assignments. Only owners manage them. A password is generated here, returned once,
+//! and stored as a digest.
 
 use std::time::Duration;
 
@@ -20,13 +20,14 @@ const MAX_PRINCIPALS: usize = 1000;
 const MAX_SCOPES: usize = 100;
 
 impl App {
-    /// Leaves out what the caller may not read; `id` is the resource's own.
+    /// Drops the items that the caller may not read. `id` returns an item's ARM id.
     pub fn filter_readable<T>(&self, items: Vec<T>, id: fn(&T) -> &str) -> Vec<T> {
         items.into_iter().filter(|item| self.request.caller.may(Right::Read, &Scope::of_path(id(item)))).collect()
     }
 
-    /// What a request names in a workspace, its caller must be allowed to use: a job reads what its cluster mounts. Asked
-    /// before anything is looked up, as for the request's own path, so that a refusal does not tell what exists.
+    /// Requires write access to the workspace of a resource that the request body refers to: a job reads what its
+    /// cluster mounts. Checked before the lookup, like the request's own path, so that a refusal does not reveal what
+    /// exists.
     pub fn authorize_linked_resource(&self, field: &str, named: &InWorkspace<'_>, kind: &str) -> Result<(), ApiError> {
         let InWorkspace { group, workspace, name, .. } = named;
         if self.request.caller.may(Right::Write, &Scope::Workspace(group.to_lowercase(), workspace.to_lowercase())) {
@@ -40,8 +41,8 @@ impl App {
         Err(ApiError::new(403, "LinkedAuthorizationFailed", message).about(field))
     }
 
-    /// Where the thing lies that a long-running operation is about. Nobody is kept from asking after unknown ones, nor
-    /// after what they began.
+    /// Scope of the resource that an operation is about. `None` (no check) for unknown operations and for the caller's
+    /// own.
     pub fn operation_scope(&self, operation: &str) -> Option<Scope> {
         let snapshot = self.snapshot();
         snapshot
@@ -64,7 +65,7 @@ impl App {
             let message = "scopes are given together with skipAssignment, which gives no role anywhere: leave one out";
             return Err(ApiError::invalid("scopes", message));
         }
-        // Whoever has no role is governed by the owners of the subscription.
+        // A principal without a role is managed by the owners of the subscription.
         let scopes = if scopes.is_empty() { vec![Scope::Subscription] } else { scopes };
         if let Some(scope) = scopes.iter().find(|scope| !self.request.caller.may(Right::Admin, scope)) {
             let id = &self.request.caller.id;
@@ -115,7 +116,7 @@ impl App {
         Ok(self.credential(app_id, name, password))
     }
 
-    /// By app id or by name.
+    /// Finds a principal by app id or by name.
     pub fn principal(&self, which: &str) -> Result<Principal, ApiError> {
         let snapshot = self.snapshot();
         let (id, record) = find_principal(&snapshot, &self.request.caller, which)?;
@@ -128,7 +129,7 @@ impl App {
         administered.map(|(id, record)| self.principal_response(id, record)).collect()
     }
 
-    /// A new password; tokens that were got with the old one end.
+    /// Generates a new password. Tokens issued for the old one become invalid.
     pub async fn reset_principal(&self, which: String, years: Option<i64>) -> Result<PrincipalCredential, ApiError> {
         let (password, caller) = (new_password(), self.request.caller.clone());
         let expires = years.map(|years| after_years(self.now(), years)).transpose()?;
@@ -151,7 +152,7 @@ impl App {
         PrincipalCredential { app_id, display_name, name, password, tenant }
     }
 
-    /// Ends everything that is logged in or open in its name, links that it was given included. Its password stays.
+    /// Invalidates all tokens, connections and links of the principal. Its password stays valid.
     pub async fn revoke_tokens(&self, which: String) -> Result<(), ApiError> {
         let caller = self.request.caller.clone();
         let commit = self.store.commit_relief(move |txn| {
@@ -163,7 +164,7 @@ impl App {
         commit.await
     }
 
-    /// `false` when there is none.
+    /// Returns `false` if there is no such principal.
     pub async fn delete_principal(&self, which: String) -> Result<bool, ApiError> {
         let caller = self.request.caller.clone();
         let commit = self.store.commit_relief(move |txn| {
@@ -193,14 +194,14 @@ impl App {
     }
 }
 
-/// An owner of a part rules over those who have no rights outside of it.
+/// Whether the caller is owner of every scope in which the principal has a role.
 fn administers(caller: &Caller, record: &PrincipalRecord) -> bool {
     let inside = |given: &Assignment| caller.may(Right::Admin, &given.scope);
     caller.may(Right::Admin, &Scope::Subscription)
         || !record.assignments.is_empty() && record.assignments.iter().all(inside)
 }
 
-/// One that the caller does not govern is not there for it.
+/// Finds a principal that the caller administers; others are reported as not found.
 fn find_principal(state: &State, caller: &Caller, which: &str) -> Result<(String, PrincipalRecord), ApiError> {
     let mut administered = state.principals.iter().filter(|(_, record)| administers(caller, record));
     let found = administered.find(|(id, record)| {
@@ -210,7 +211,8 @@ fn find_principal(state: &State, caller: &Caller, which: &str) -> Result<(String
     found.map(|(id, record)| (id.clone(), (**record).clone())).ok_or_else(missing)
 }
 
-/// Roles are given at what exists only: a right to a name would be a right to whatever is made under it later.
+/// Roles are assigned only at scopes that exist: a role at an unused name would apply to anything created under it
+/// later.
 fn check_scope_exists(state: &State, scope: &Scope) -> Result<(), ApiError> {
     let missing = |what: String| {
         let message = format!("there is no {what}: create it first, or give another scope");
@@ -233,7 +235,8 @@ fn check_scope_exists(state: &State, scope: &Scope) -> Result<(), ApiError> {
     }
 }
 
-/// Takes back every role given at or below a place that is no more: whatever is made under its name later is new.
+/// Removes every role assignment at or below a deleted scope, so that it does not apply to a later resource of the same
+/// name.
 pub fn revoke_roles_in_scope(txn: &mut Txn, gone: &Scope) {
     let is_gone = |given: &Assignment| gone.contains(&given.scope);
     let holders = txn.state().principals.iter().filter(|(_, record)| record.assignments.iter().any(is_gone));
@@ -285,7 +288,7 @@ fn scope_of_operation(record: &OperationRecord) -> Scope {
         G::ExperimentGone(key) => inside(key.as_str()),
         G::WorkspaceGone(key) => inside(key.as_str()),
         G::GroupGone(key) => inside(key.as_str()),
-        // The account may be gone; its group stands second among the names.
+        // The account may be deleted already; the group is the second part of the resource id.
         G::AccountGone(_) => {
             let group = record.resource_id.split('$').nth(1).map(str::to_lowercase);
             group.map_or(Scope::Subscription, Scope::Group)

@@ -1,7 +1,8 @@
-//! Access tokens: JSON web tokens signed with HMAC-SHA256 (`HS256`). Made for a client id and secret, checked on every
-//! request. The form is a JWT because one of the retired service's login ways reads claims from it.
+//! Access tokens: JSON Web Tokens signed with HMAC-SHA256 (`HS256`), issued for a client id and secret and verified on
+//! every request. The format is JWT because one login flow of the Azure clients reads claims from it.
 //!
-//! Written with the `hmac` crate that file signatures need anyway: the general JWT crates bring RSA and curves along.
+//! Implemented with the `hmac` crate, which SAS signatures need anyway: general JWT crates pull in RSA and elliptic
+//! curves.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -17,7 +18,8 @@ use crate::app::App;
 use crate::app::access::caller::Caller;
 use crate::app::access::installation;
 
-/// How links begin to say on whose behalf they are: `node:NODE:EPOCH:ATTEMPT`, the attempt empty for a volume of the cluster.
+/// Prefix of the credential id in mount tokens: `node:NODE:EPOCH:ATTEMPT`. The attempt is empty for a volume of the
+/// cluster.
 pub const NODE_CREDENTIAL_PREFIX: &str = corro_file_service::NODE_PREFIX;
 
 pub const TOKEN_LIFETIME_S: i64 = 3600;
@@ -25,27 +27,27 @@ const HEADER: &str = r#"{"alg":"HS256","typ":"JWT"}"#;
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Claims {
-    /// The client id.
+    /// Client id.
     appid: String,
     tid: String,
-    /// Which of the principal's passwords it was got with, and after which revocation: see [`mark`].
+    /// Version of the principal's credential (see [`credential_version`]).
     #[serde(default)]
     cred: String,
     iat: i64,
     exp: i64,
 }
 
-/// Why there is no token.
+/// Reason why no token is issued.
 #[derive(Debug, PartialEq, Eq)]
 pub enum IssueError {
-    /// Id or secret.
+    /// Unknown client id, or wrong secret.
     WrongCredentials,
-    /// The secret is right, and over.
+    /// The secret is correct but has expired.
     SecretExpired,
 }
 
 impl App {
-    /// A token for the principal with this id, or with this name behind `http://`.
+    /// Issues a token for the principal with this id, or with this name after `http://`.
     pub fn issue_token(&self, client_id: &str, secret: &Secret, resource: &str) -> Result<TokenResponse, IssueError> {
         let snapshot = self.snapshot();
         let named = |record: &PrincipalRecord| client_id.strip_prefix("http://") == Some(record.name.as_str());
@@ -77,7 +79,7 @@ impl App {
         })
     }
 
-    /// Whom a token stands for; `None` when it is forged or expired, or what it was got with is no longer good.
+    /// Caller of a token. `None` if the token is forged or expired, or its credential was reset or revoked.
     pub fn authenticate(&self, token: &str) -> Option<Caller> {
         let claims = decode(&self.installation.token_key, token, self.now())?;
         let snapshot = self.snapshot();
@@ -92,7 +94,7 @@ impl App {
         })
     }
 
-    /// Is what was once marked so still good? Asked for links and for whatever is open.
+    /// Whether a credential id is still valid. Used for SAS links and open connections.
     pub fn is_credential_valid(&self, credential: &str) -> bool {
         if let Some(node) = credential.strip_prefix(NODE_CREDENTIAL_PREFIX) {
             return self.is_mount_token_valid(node);
@@ -106,8 +108,7 @@ impl App {
     }
 }
 
-/// Tells one password of a principal from the next, and what was got before a revocation from what came after. Says
-/// nothing about either.
+/// Changes with every password reset and every revocation. A truncated digest: reveals neither.
 fn credential_version(record: &PrincipalRecord) -> String {
     digest(&format!("{} {}", record.secret_digest, record.revocations))[..16].to_owned()
 }
@@ -123,7 +124,7 @@ fn encode(key: &[u8], claims: &Claims) -> String {
     format!("{signed}.{signature}")
 }
 
-/// Only our own header is accepted, so no other algorithm can be talked into.
+/// Only our own header is accepted, so a client cannot choose another algorithm.
 fn decode(key: &[u8], token: &str, now: Timestamp) -> Option<Claims> {
     let (signed, signature) = token.rsplit_once('.')?;
     let (header, body) = signed.split_once('.')?;
@@ -146,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_hold_until_they_expire_and_cannot_be_changed() {
+    fn tokens_are_valid_until_they_expire_and_cannot_be_forged() {
         let claims = || Claims { appid: "a".to_owned(), tid: "t".to_owned(), cred: "c".to_owned(), iat: 0, exp: 100 };
         let token = encode(b"key", &claims());
         let at = |s: i64| Timestamp::from_millis(s * 1000);

@@ -1,5 +1,5 @@
-//! How many nodes a cluster had and how many of them ran jobs, from the history: it is walked back from what is true now, so
-//! that a history that was cut short tells less but nothing wrong.
+//! Node and busy-node counts of a cluster over time, computed from the history backwards from the current counts. A
+//! truncated history yields fewer points but no wrong ones.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,11 +12,11 @@ use corro_store::State;
 use crate::app::App;
 use crate::app::resources::lookup::find_cluster;
 
-/// As many lines of the history are read, and as many points told.
+/// Limits on the history lines read and on the points returned.
 const MAX_HISTORY_LINES: usize = 20_000;
 const MAX_POINTS: usize = 400;
 
-/// What a line of the history changed in a cluster.
+/// Change of the counts by one history line.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Change {
     at: Timestamp,
@@ -63,7 +63,8 @@ fn node_changes(entries: &[HistoryEntry]) -> Vec<Change> {
     entries.iter().filter_map(of).collect()
 }
 
-/// Jobs tell when they got nodes and when they gave them back; of which cluster is told by their record or their submission.
+/// Changes of the busy count from the placement and end of jobs. A job's cluster comes from its record or its
+/// submission.
 fn job_changes(entries: &[HistoryEntry], state: &State, cluster: &str, since: Timestamp) -> Vec<Change> {
     let mut known: HashMap<String, (bool, i32, bool)> = HashMap::new();
     for (key, job) in &state.jobs {
@@ -95,7 +96,7 @@ fn job_changes(entries: &[HistoryEntry], state: &State, cluster: &str, since: Ti
     changes
 }
 
-/// From the changes, oldest first, and what they have led to.
+/// Counts after each change. `changes` are oldest first and lead to the current counts.
 fn points(changes: &[Change], (nodes, busy): (i32, i32), since: Timestamp) -> Vec<ClusterPoint> {
     let (all_nodes, all_busy) = changes.iter().fold((0, 0), |(n, b), change| (n + change.nodes, b + change.busy));
     let mut point = ClusterPoint { time: since, nodes: nodes - all_nodes, busy: busy - all_busy };
@@ -111,7 +112,7 @@ fn points(changes: &[Change], (nodes, busy): (i32, i32), since: Timestamp) -> Ve
     points
 }
 
-/// Of points that lie together the last one is told, and the first of all.
+/// Keeps the last point of each interval, and the first of all.
 fn thinned(points: Vec<ClusterPoint>, since: Timestamp, until: Timestamp) -> Vec<ClusterPoint> {
     let width = ((until.millis() - since.millis()) / MAX_POINTS as i64).max(1);
     let slot = |point: &ClusterPoint| (point.time.millis() - since.millis()) / width;
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn points_lead_to_what_is_true_now() {
+    fn points_end_at_the_current_counts() {
         let changes = [
             Change { at: at(10), nodes: 2, busy: 0 },
             Change { at: at(20), nodes: 0, busy: 2 },
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn many_points_become_few_and_the_last_stays() {
+    fn points_are_thinned_and_the_last_is_kept() {
         let many: Vec<_> = (0..10_000).map(|n| ClusterPoint { time: at(n), nodes: n as i32, busy: 0 }).collect();
         let few = thinned(many, at(0), at(10_000));
         assert!(few.len() <= MAX_POINTS + 1 && few.last().is_some_and(|last| last.nodes == 9_999), "{}", few.len());

@@ -1,4 +1,4 @@
-//! Clusters: asked for, shown, resized, deleted. Nodes themselves are the business of the reconcilers.
+//! Clusters: create, resize, get, list, delete. The reconciler allocates and removes their nodes.
 
 mod allocation_history;
 pub mod nodes;
@@ -55,7 +55,7 @@ impl App {
                 app.name_setup_logs(txn.state(), &mut spec, &key, &name, &guid);
                 let old_bundle = spec_secrets::SecretBundle { admin: None, ..app.open_secrets(old.secrets.as_ref())? };
                 let same = is_same_spec(&spec, &old.spec) && old_bundle == bundle && same_password;
-                // A resize since then makes the request that once made it another one.
+                // After a resize, the request that created the cluster no longer matches it.
                 let resized = spec.scale_settings != old.spec.scale_settings;
                 if resized || (old.fingerprint != fingerprint && !same) {
                     let place = cluster_cli_args(txn.state(), &key, &old.name);
@@ -133,7 +133,7 @@ impl App {
         Ok(snapshot.clusters_of(&key).map(|(key, record)| self.cluster_response(&snapshot, key, record)).collect())
     }
 
-    /// The operation's id and location, or `None` when there is nothing to delete.
+    /// Returns the operation's id and location, or `None` if there is nothing to delete.
     pub async fn delete_cluster(
         &self,
         group: String,
@@ -177,7 +177,8 @@ impl App {
         }
     }
 
-    /// Does the cluster that is there already, if any, have this password? Slow on purpose, so on a thread that may block.
+    /// Whether an existing cluster of this name has this password; `true` if there is none. Deliberately slow, so run
+    /// on a blocking thread.
     async fn is_same_password(&self, group: &str, workspace: &str, name: &str, password: Option<Secret>) -> bool {
         let snapshot = self.snapshot();
         let Ok((_, old)) = find_cluster(&snapshot, group, workspace, name) else { return true };
@@ -191,8 +192,8 @@ impl App {
         }
     }
 
-    /// A cluster's mount commands run on its nodes as the agent's user, outside of all isolation: they are for those who own the
-    /// machines, which belong to the whole subscription.
+    /// Mount commands run on the nodes as the agent's user, outside all isolation. Only owners of the subscription, to
+    /// which the machines belong, may specify them.
     fn may_run_mount_commands(&self, spec: &ClusterSpec) -> Result<(), ApiError> {
         let volumes = spec.node_setup.as_ref().and_then(|setup| setup.mount_volumes.as_ref());
         let has_commands = volumes.is_some_and(|volumes| !volumes.unmanaged_file_systems.is_empty());
@@ -208,7 +209,7 @@ impl App {
         Err(ApiError::new(403, "AuthorizationFailed", message).about(field))
     }
 
-    /// Where the logs of the setup task lie below the prefix that the request gives.
+    /// Path of the setup task's logs below the prefix of the request.
     fn name_setup_logs(&self, state: &State, spec: &mut ClusterSpec, key: &ClusterKey, name: &str, guid: &str) {
         let task = spec.node_setup.as_mut().and_then(|setup| setup.setup_task.as_mut());
         let Some(task) = task else { return };
@@ -225,7 +226,7 @@ impl App {
     }
 }
 
-/// The most nodes that a cluster may come to have.
+/// Maximum number of nodes that the scale settings allow.
 fn max_nodes(scale: &ScaleSettings) -> i32 {
     let manual = scale.manual.as_ref().map(|manual| manual.target_node_count);
     manual.max(scale.auto_scale.as_ref().map(|auto| auto.maximum_node_count)).unwrap_or(0)

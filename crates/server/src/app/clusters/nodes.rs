@@ -1,5 +1,4 @@
-//! Single nodes: listed for whoever may read their clusters, and taken back from low-priority ones. What follows from
-//! taking one back is decided by the reconcilers.
+//! Nodes: list, and preempt on request. The reconciler acts on a preemption.
 
 use corro_model::batchai::{NodeSummary, PreemptParameters, VmPriority};
 use corro_model::rights::Right;
@@ -12,7 +11,7 @@ use crate::app::access::caller::scope_of_key;
 use crate::app::resources::lookup::{find_cluster, group_name};
 
 impl App {
-    /// All nodes, in the order of their ids.
+    /// All nodes, ordered by id.
     pub fn nodes(&self) -> Vec<NodeSummary> {
         let snapshot = self.snapshot();
         let nodes = snapshot.nodes.iter().filter_map(|(id, node)| self.node_summary(&snapshot, id, node));
@@ -21,7 +20,7 @@ impl App {
         nodes
     }
 
-    /// Takes a low-priority node back. Its job gets a warning and the grace, then waits again.
+    /// Preempts a node of a low-priority cluster. Its job gets SIGTERM, the grace period, and is queued again.
     pub async fn preempt_node(
         &self,
         (group, workspace, cluster): (String, String, String),
@@ -47,7 +46,7 @@ impl App {
             if *found.state() == NodeState::Leaving {
                 return Err(ApiError::conflict("NodeLeaves", format!("The node {node} leaves its cluster already")));
             }
-            // Twice is once.
+            // A second request changes nothing.
             txn.preempt(&id, preemption);
             let now = txn.get::<NodeRecord>(&id).ok_or_else(missing)?;
             app.node_summary(txn.state(), &id, &now).ok_or_else(missing)
@@ -87,7 +86,7 @@ impl App {
         })
     }
 
-    /// A cluster may run jobs of workspaces that the caller knows nothing of.
+    /// Name of a job if the caller may read it: a cluster may run jobs of workspaces that the caller may not read.
     fn readable_job_name(&self, state: &State, key: &JobKey) -> Option<String> {
         let known = self.request.caller.may(Right::Read, &scope_of_key(key.as_str()));
         let job = state.jobs.get(key).filter(|_| known)?;

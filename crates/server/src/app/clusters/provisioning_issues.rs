@@ -1,5 +1,5 @@
-//! Why nodes that are asked for are not there yet, in the words of whoever makes them. `reconcile` tells; clusters and
-//! explanations of jobs show it. In memory only: it is asked anew all the time.
+//! Reasons why requested nodes are not running yet, as the provider reports them. The reconciler updates them on every
+//! full pass; cluster responses and job explanations show them. In memory only.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -16,7 +16,7 @@ pub struct ProvisioningIssues {
 }
 
 impl ProvisioningIssues {
-    /// All that `provider` has to say of the nodes that wait for an agent.
+    /// Replaces all issues by the provider's current ones for the nodes that wait for an agent.
     pub fn update<'a>(
         &self,
         waiting: impl Iterator<Item = (&'a NodeId, &'a Arc<NodeRecord>)>,
@@ -26,7 +26,7 @@ impl ProvisioningIssues {
         *self.lock() = issues;
     }
 
-    /// What is said of the nodes of a cluster, and of how many the same.
+    /// Errors for a cluster, one per distinct issue, with the affected nodes.
     pub fn cluster_errors(&self, state: &State, cluster: &ClusterKey) -> Vec<BatchAiError> {
         let issues = self.lock();
         let mut nodes: BTreeMap<&str, Vec<&NodeId>> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! What is in use in a region, beside what is allowed: clusters, and cores by kind of node.
+//! Quotas and usage per region: clusters, and cores by VM family and priority.
 
 use std::collections::HashMap;
 
@@ -10,16 +10,16 @@ use corro_store::{ClusterRecord, State};
 
 use crate::app::App;
 
-/// What is allowed. Generous: the service's own defaults were for machines that cost money.
+/// Quotas. The defaults are generous: those of the Azure service were meant for rented machines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quotas {
-    /// Clusters of one region.
+    /// Maximum number of clusters per region.
     pub clusters: usize,
-    /// Cores of dedicated nodes in one region.
+    /// Maximum number of cores of dedicated nodes per region.
     pub cores: i64,
-    /// Cores of low-priority nodes in one region.
+    /// Maximum number of cores of low-priority nodes per region.
     pub low_priority_cores: i64,
-    /// Workspaces of one resource group.
+    /// Maximum number of workspaces per resource group.
     pub workspaces: usize,
 }
 
@@ -30,7 +30,7 @@ impl Default for Quotas {
 }
 
 impl Quotas {
-    /// May this cluster be added?
+    /// Checks whether a new cluster fits the quotas.
     pub fn check_cluster(
         &self,
         state: &State,
@@ -50,7 +50,7 @@ impl Quotas {
         self.check_cores(state, location, key, spec)
     }
 
-    /// May the cluster grow as large as `spec` lets it?
+    /// Checks whether the cluster fits the core quota at the maximum size of `spec`.
     pub fn check_cores(
         &self,
         state: &State,
@@ -89,7 +89,7 @@ impl Quotas {
     }
 }
 
-/// The service's own words; the support here is whoever runs the server.
+/// Error in the Azure service's wording; "support" is the operator here.
 fn quota_exceeded(code: &str, kind: &str, most: i64, in_use: i64) -> ApiError {
     let message = format!(
         "Operation results in exceeding quota limits of {kind}. Maximum allowed: {most}, Current in use: {in_use}. Please contact support to increase the quota for resource type {kind}"
@@ -97,7 +97,7 @@ fn quota_exceeded(code: &str, kind: &str, most: i64, in_use: i64) -> ApiError {
     ApiError::conflict(code, message)
 }
 
-/// The cores of the cluster at its largest.
+/// Cores of the cluster at its maximum size.
 fn max_cores(spec: &ClusterSpec) -> i64 {
     let scale = &spec.scale_settings;
     let manual = scale.manual.as_ref().map(|manual| manual.target_node_count);
@@ -107,7 +107,7 @@ fn max_cores(spec: &ClusterSpec) -> i64 {
 }
 
 impl App {
-    /// The service's 17 entries, in its order.
+    /// The 17 usage entries of the Azure service, in its order.
     pub fn usages(&self, location: &str) -> Vec<Usage> {
         let snapshot = self.snapshot();
         let location = region(location);

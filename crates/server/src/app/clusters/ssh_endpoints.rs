@@ -1,5 +1,5 @@
-//! How to log in to nodes: the nodes are looked up in the state, their doors are as the agents last said. A node whose
-//! door is not known is left out.
+//! SSH login information of nodes. Nodes come from the state, endpoints from the agents' reports. Nodes without a known
+//! endpoint are omitted.
 
 use std::collections::HashMap;
 use std::sync::{Arc, RwLock};
@@ -13,12 +13,12 @@ use corro_store::{NodeRecord, State};
 use crate::app::App;
 use crate::app::resources::lookup::{JobPath, find_cluster, find_job};
 
-/// Address and port of the door of each node that has one. In memory: an agent tells it again when it connects.
+/// Address and port of each node's SSH server. In memory only: agents report again after each connect.
 #[derive(Clone, Default)]
 pub struct SshEndpoints(Arc<RwLock<HashMap<NodeId, LoginDoor>>>);
 
 impl SshEndpoints {
-    /// What the node's agent says now.
+    /// Records an agent's report; `None` removes the endpoint.
     pub fn set(&self, node: &NodeId, endpoint: Option<LoginDoor>) {
         let mut endpoints = self.0.write().expect("no one panics while holding the doors");
         match endpoint {
@@ -47,7 +47,7 @@ impl App {
         Ok(nodes.into_iter().filter_map(|(id, _)| self.login(&snapshot, id)).collect())
     }
 
-    /// The nodes that the job uses or used last, as far as they are still there; the master first.
+    /// Nodes that the job uses or used last and that still exist; the master first.
     pub fn job_logins(&self, path: &JobPath) -> Result<Vec<RemoteLoginInformation>, ApiError> {
         let snapshot = self.snapshot();
         let (_, job) = find_job(&snapshot, path)?;

@@ -1,4 +1,4 @@
-//! Capacity of hosts: the nodes a host carries, the cores and memory left on it, and why nodes do not fit. Pure.
+//! Capacity of hosts: the nodes on a host, the capacity left, and why nodes do not fit. Pure.
 
 use std::sync::Arc;
 
@@ -7,31 +7,32 @@ use corro_model::state::NodeState;
 use corro_model::{ClusterKey, NodeId, vm_size};
 use corro_store::{HostRecord, NodeRecord, State};
 
-/// Nodes that a host carries or is to carry. One that was lost takes nothing of it any more.
+/// Nodes assigned to a host. A lost node occupies no capacity.
 pub fn nodes_on_host<'a>(state: &'a State, host: &'a str) -> impl Iterator<Item = (&'a NodeId, &'a Arc<NodeRecord>)> {
     let lost = |node: &NodeRecord| matches!(node.state(), NodeState::Unusable { lost: true, .. });
     state.nodes.iter().filter(move |(_, node)| node.host.as_deref() == Some(host) && !lost(node))
 }
 
-/// What a node of this record takes.
+/// Capacity that a node of this record occupies.
 pub fn node_demand(state: &State, node: &NodeRecord) -> Option<Capacity> {
     let cluster = state.clusters.get(&node.cluster)?;
     vm_size::find(&cluster.spec.vm_size).map(Capacity::of)
 }
 
-/// What no node has taken.
+/// Capacity of a host that no node occupies.
 pub fn free_capacity(state: &State, key: &str, record: &HostRecord) -> Capacity {
     let taken = nodes_on_host(state, key).filter_map(|(_, node)| node_demand(state, node));
     taken.fold(record.inventory.capacity(), |left, need| left.less(&need))
 }
 
-/// Does the host of this node let it take jobs?
+/// Whether the node's host accepts jobs (is not cordoned).
 pub fn is_schedulable(state: &State, node: &NodeId) -> bool {
     let host = state.nodes.get(node).and_then(|node| state.hosts.get(node.host.as_ref()?));
     host.is_none_or(|host| !host.cordoned)
 }
 
-/// What hosts lack for the nodes of a cluster, where machines join as hosts: room, or leave to work.
+/// Reasons why the nodes of a cluster cannot run on the joined hosts: no capacity, or cordoned hosts. Empty if there
+/// are no hosts.
 pub fn host_shortages(state: &State, cluster: &ClusterKey) -> Vec<String> {
     let mut lacks = Vec::new();
     if state.hosts.is_empty() {
@@ -62,7 +63,7 @@ pub fn host_shortages(state: &State, cluster: &ClusterKey) -> Vec<String> {
     lacks
 }
 
-/// Why none of the nodes that are waited for fits into what is left of a host, if none does.
+/// Note for an idle host that is too small for every node that waits for a host.
 pub fn too_small_note(state: &State, free: &Capacity) -> Option<String> {
     let waiting = state.nodes.values().filter(|node| *node.state() == NodeState::Allocating && node.host.is_none());
     let mut first = None;

@@ -1,5 +1,5 @@
-//! Join tokens for hosts: drawn here, shown once in the answer, kept as a digest until they end or are revoked. A server that
-//! makes its nodes itself has none.
+//! Join tokens for hosts. Generated here, returned once, stored as a digest until they expire or are revoked. A server
+//! that creates its nodes itself has none.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ impl App {
         Ok(HostTokenCreated { id, token, server, ca_fingerprint, expires })
     }
 
-    /// In the order of their ids.
+    /// Lists the tokens, ordered by id.
     pub fn host_tokens(&self) -> Vec<HostToken> {
         let now = self.now();
         let shown = |(id, record): (&String, &std::sync::Arc<HostTokenRecord>)| HostToken {
@@ -53,7 +53,7 @@ impl App {
         self.snapshot().host_tokens.iter().map(shown).collect()
     }
 
-    /// `false` when there is none.
+    /// Returns `false` if there is no such token.
     pub async fn revoke_host_token(&self, id: String) -> Result<bool, ApiError> {
         let commit = self.store.commit_relief(move |txn| {
             let known = txn.get::<HostTokenRecord>(&id).is_some();
@@ -64,7 +64,7 @@ impl App {
     }
 }
 
-/// The token that somebody holds, if it is good now.
+/// Id of a valid token, or the error to return to the host.
 pub fn find_join_token(state: &State, secret: &Secret, now: Timestamp) -> Result<String, ApiError> {
     let given = digest(secret.expose());
     match state.host_tokens.iter().find(|(_, record)| record.secret_digest == given) {

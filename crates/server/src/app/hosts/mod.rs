@@ -1,5 +1,5 @@
-//! Machines that joined: shown to readers of the subscription, and taken out of service by its owners. What follows from that
-//! is decided by the reconcilers; what hosts say and hear goes through the gateway.
+//! Hosts: machines that joined the server. Readers of the subscription list them, its owners cordon, drain and remove
+//! them. The reconciler acts on these marks; the gateway receives heartbeats.
 
 pub mod capacity;
 pub mod join_tokens;
@@ -15,34 +15,34 @@ use corro_store::{Drain, HostRecord, NodeRecord, State, Txn};
 use self::capacity::{free_capacity, nodes_on_host, too_small_note};
 use crate::app::App;
 
-/// What is known of hosts beside their records; shared by all clones.
+/// In-memory state of hosts beside their records. Clones share it.
 #[derive(Clone, Default)]
 pub struct Hosts(Arc<Mutex<Registry>>);
 
 #[derive(Default)]
 struct Registry {
     join_endpoint: Option<JoinEndpoint>,
-    /// When each was last heard since this server started.
+    /// Last heartbeat of each host since this server started.
     heartbeats: HashMap<String, (Instant, Timestamp)>,
 }
 
-/// How machines reach this server, and whose certificate they believe then.
+/// URL at which hosts join, and the fingerprint of the CA that they must trust.
 #[derive(Clone, Debug)]
 pub struct JoinEndpoint {
     pub url: String,
     pub ca_fingerprint: Option<String>,
 }
 
-/// A host that was not heard for so long counts as silent; hosts speak every second.
+/// A host without a heartbeat for this long counts as silent. Hosts send one every second.
 pub const SILENT_AFTER: Duration = Duration::from_secs(10);
 
 impl Hosts {
-    /// From now on machines may join.
+    /// Allows hosts to join.
     pub fn enable_join(&self, join_endpoint: JoinEndpoint) {
         self.lock().join_endpoint = Some(join_endpoint);
     }
 
-    /// `None` where machines cannot join.
+    /// `None` if hosts cannot join this server.
     pub fn join_endpoint(&self) -> Option<JoinEndpoint> {
         self.lock().join_endpoint.clone()
     }
@@ -69,7 +69,7 @@ impl Hosts {
 }
 
 impl App {
-    /// In the order of their names.
+    /// Lists the hosts, ordered by name.
     pub fn list_hosts(&self) -> Vec<Host> {
         let snapshot = self.snapshot();
         snapshot.hosts.iter().map(|(key, record)| self.host_response(&snapshot, key, record)).collect()
@@ -97,7 +97,7 @@ impl App {
     pub async fn drain_host(&self, name: String, now: bool) -> Result<Host, ApiError> {
         self.change_host(name, move |record| {
             record.cordoned = true;
-            // Once it was to be now, it is.
+            // An immediate drain cannot be weakened to a gradual one.
             if now || record.draining.is_none() {
                 record.draining = Some(if now { Drain::Now } else { Drain::InTurn });
             }
@@ -106,7 +106,7 @@ impl App {
         .await
     }
 
-    /// One that carries nodes is not removed by accident. `false` when there is none.
+    /// Removes a host. A host that carries nodes is removed only with `now`. Returns `false` if there is no such host.
     pub async fn remove_host(&self, name: String, now: bool) -> Result<bool, ApiError> {
         let app = self.clone();
         let commit = self.store.commit_relief(move |txn| {

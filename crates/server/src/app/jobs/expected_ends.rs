@@ -1,5 +1,5 @@
-//! When the running tasks of nodes may end, as their agents estimate from the epochs that the processes print. In memory: an agent tells it
-//! again when it connects. An estimate that has passed is none.
+//! Estimated ends of running tasks. Agents derive them from the epochs that the processes print. In memory only: agents
+//! report again after each connect. An estimate in the past counts as none.
 
 use std::collections::HashMap;
 use std::sync::{Arc, RwLock};
@@ -11,7 +11,7 @@ use corro_model::NodeId;
 pub struct ExpectedEnds(Arc<RwLock<HashMap<NodeId, Instant>>>);
 
 impl ExpectedEnds {
-    /// What the node's agent says now.
+    /// Records an agent's report; `None` removes the estimate.
     pub fn set(&self, node: &NodeId, remaining: Option<Duration>) {
         let mut ends = self.0.write().expect("no one panics while holding the ends");
         match remaining.and_then(|remaining| Instant::now().checked_add(remaining)) {
@@ -20,7 +20,7 @@ impl ExpectedEnds {
         };
     }
 
-    /// How long until the last of the nodes that have an estimate is done; `None` when none has.
+    /// Time until the last of the nodes with an estimate ends; `None` if none has one.
     pub fn remaining<'a>(&self, nodes: impl IntoIterator<Item = &'a NodeId>) -> Option<Duration> {
         let ends = self.0.read().expect("no one panics while holding the ends");
         let last = nodes.into_iter().filter_map(|node| ends.get(node)).max()?;
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_node_counts_and_what_has_passed_is_nothing() {
+    fn the_latest_estimate_counts_and_past_ones_are_ignored() {
         let ends = ExpectedEnds::default();
         let [one, other] = [1, 2].map(crate::testing::node_id);
         assert_eq!(ends.remaining([&one, &other]), None);

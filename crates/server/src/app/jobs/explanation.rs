@@ -1,5 +1,5 @@
-//! Why a job is as it is: `model::explain`'s words, and the job's own lines of the history. Whoever may read the job may read
-//! both; who caused what, and from where, is for owners and not told here.
+//! Explains the state of a job: the sentences of `model::explain` and the job's history lines. Requires read access to
+//! the job. Actors and addresses of the history are for owners and left out here.
 
 use std::time::{Duration, SystemTime};
 
@@ -15,13 +15,13 @@ use crate::app::App;
 use crate::app::jobs::output_files::output_tree;
 use crate::app::resources::lookup::{JobPath, find_job};
 
-/// More than any job has steps, but for one that was preempted for weeks.
+/// Maximum number of history steps; only a job that was preempted for weeks has more.
 const MAX_STEPS: usize = 200;
-/// Steps of a training may be long; whoever waits for longer than this is said to hang.
+/// Ranks that wait for a collective for longer than this are reported as stalled. Training steps may be long.
 const STALL_THRESHOLD_MS: u64 = 10_000;
-/// A job that has written nothing for so long is said to be silent.
+/// A job that has written nothing for this long is reported as silent.
 const SILENCE_THRESHOLD: Duration = Duration::from_secs(10);
-/// Logs that are looked at.
+/// Maximum number of log files checked.
 const MAX_LOG_FILES: usize = 1000;
 
 impl App {
@@ -32,7 +32,7 @@ impl App {
         let names =
             JobNames { group: &path.group, workspace: &path.workspace, experiment: &path.experiment, job: &path.job };
         let mut explanation = explain(&job, names, record.state().nodes(), self.now());
-        // Its ranks may hang, which only its nodes know.
+        // Only the nodes know whether ranks are stalled.
         if let ExecutionState::Running = explanation.state
             && let Ok(found) = self.job_processes(path, false).await
             && let Some(awaited) = stuck(found.nodes.iter().flat_map(|node| &node.processes), STALL_THRESHOLD_MS)
@@ -58,7 +58,7 @@ impl App {
 }
 
 impl App {
-    /// How long ago the logs of a job's processes have last changed, where they lie on a share. Blocking: reads a directory.
+    /// Time since a log of the job's processes last changed, if the logs are on a share. Blocking: reads a directory.
     fn time_since_last_output(&self, path: &JobPath) -> Option<Duration> {
         let snapshot = self.snapshot();
         let (_, job) = find_job(&snapshot, path).ok()?;

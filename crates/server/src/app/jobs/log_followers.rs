@@ -1,7 +1,7 @@
-//! Who follows what jobs write, and when each has looked last. The retired service's command line reads a log, then asks
-//! for the job, and stops at the first end it sees: what was written between the two it would never show. So such a
-//! client is shown a job that has just ended as running until everybody who follows has looked once more. Our own
-//! client looks again by itself, and it and all others are shown the end at once.
+//! Tracks clients that follow the logs of running jobs. The Azure CLI reads a log, then queries the job, and stops at
+//! the first terminal state: output written between the two would be lost. Such a client therefore sees a job that has
+//! just ended as running until every follower has read its log once more. Our own client reads again by itself; it and
+//! all others see the end at once.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -9,15 +9,16 @@ use std::time::Duration;
 
 use corro_model::Timestamp;
 
-/// An end is held back for no longer.
+/// Maximum time for which the end of a job is hidden.
 const MAX_DELAY: Duration = Duration::from_secs(3);
-/// Whoever has not looked for so long before the end does not follow any more.
+/// A client without a read for this long before the end no longer counts as a follower.
 const FOLLOWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// The end is noted with the time at which its pass began; a look shortly after that may have missed the last bytes.
+/// The end is stamped with the start time of its reconcile pass; a read shortly after that may have missed the last
+/// bytes.
 const END_TIME_MARGIN: Duration = Duration::from_millis(250);
 const MAX_FOLLOWERS: usize = 1000;
 
-/// Whether the end of a job is not shown yet to a client that stops there, given when each of its followers looked last.
+/// Whether the end of a job is still hidden, given the last read of each follower.
 fn is_end_delayed(ended: Timestamp, reads: impl IntoIterator<Item = Timestamp>, now: Timestamp) -> bool {
     let is_fresh = now >= ended && now.since(ended) < MAX_DELAY;
     let missed_it =
@@ -25,34 +26,34 @@ fn is_end_delayed(ended: Timestamp, reads: impl IntoIterator<Item = Timestamp>, 
     is_fresh && reads.into_iter().any(missed_it)
 }
 
-/// Cheap to clone; clones share everything.
+/// Last read of each follower. Cheap to clone; clones share the table.
 #[derive(Clone, Default)]
 pub struct LogFollowers(Arc<Mutex<HashMap<Follower, Timestamp>>>);
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Follower {
-    /// A link and an address, or an address alone for one that looks for the file still.
+    /// SAS signature and address, or only the address for a client that still looks for the file.
     reader: String,
     path: String,
 }
 
 impl LogFollowers {
-    /// Somebody begins to read what is new in a file.
+    /// Records a read of a job's output file.
     pub fn record_read(&self, reader: &str, address: &str, path: &str, now: Timestamp) {
         let mut followers = self.lock();
-        // Whoever looked for the file has found it.
+        // The client that listed the directory has found the file.
         followers.retain(|follower, _| follower.reader != address || !is_inside(path, &follower.path));
         let reader = format!("{reader} {address}");
         record(&mut followers, Follower { reader, path: path.to_owned() }, now);
     }
 
-    /// Somebody looks which files there are in the directory `segment` of a job.
+    /// Records a listing of the output directory `segment` of a job.
     pub fn record_listing(&self, address: &str, segment: &str, now: Timestamp) {
         let follower = Follower { reader: address.to_owned(), path: segment.to_owned() };
         record(&mut self.lock(), follower, now);
     }
 
-    /// Whether the end of the job that writes to `segment` is kept from clients that stop there.
+    /// Whether the end of the job that writes to `segment` is hidden from clients that stop at it.
     pub fn delay_terminal_state(&self, segment: &str, ended: Timestamp, now: Timestamp) -> bool {
         let followers = self.lock();
         let mine = followers.iter().filter(|(follower, _)| is_inside(&follower.path, segment));
@@ -68,13 +69,14 @@ fn record(followers: &mut HashMap<Follower, Timestamp>, follower: Follower, now:
     if followers.len() >= MAX_FOLLOWERS {
         followers.retain(|_, read_at| read_at.plus(FOLLOWER_TIMEOUT + MAX_DELAY) >= now);
     }
-    // With that many at once, those that come last do without.
+    // Followers beyond the limit are not tracked.
     if followers.len() < MAX_FOLLOWERS || followers.contains_key(&follower) {
         followers.insert(follower, now);
     }
 }
 
-/// A job's segment is somewhere in the paths of its files, and in no others: it ends with an id that was drawn for it.
+/// Whether a path belongs to a job. A job's segment ends with a unique id, so it occurs only in the paths of the job's
+/// files.
 fn is_inside(path: &str, segment: &str) -> bool {
     format!("/{path}/").contains(&format!("/{segment}/"))
 }
@@ -90,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_is_held_back_until_every_follower_has_looked_again() {
+    fn an_end_is_delayed_until_every_follower_has_read_again() {
         let check = |reads: &[i64], now: i64, expected: bool| {
             let found = is_end_delayed(at(0), reads.iter().map(|read_at| at(*read_at)), at(now));
             assert_eq!(found, expected, "reads {reads:?}, asked at {now}");
@@ -101,7 +103,7 @@ mod tests {
         check(&[-10], 3_000, false);
         check(&[-5_000], 10, true);
         check(&[-5_001], 10, false);
-        // The pass that ended it had begun already.
+        // The pass that ended the job had already begun.
         check(&[200], 300, true);
         check(&[251], 300, false);
         check(&[-10, 900], 1_000, true);
@@ -123,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_looks_for_a_file_follows_until_it_is_read() {
+    fn a_client_that_lists_the_directory_follows_until_it_reads_the_file() {
         let (followers, segment) = (LogFollowers::default(), "sub/jobs/one/guid");
         followers.record_listing("10.0.0.1", segment, at(-10));
         assert!(followers.delay_terminal_state(segment, at(0), at(10)));
@@ -132,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn only_so_many_are_remembered_and_old_ones_go_first() {
+    fn followers_are_bounded_and_expired_ones_are_dropped() {
         let followers = LogFollowers::default();
         for number in 0..2 * MAX_FOLLOWERS {
             followers.record_listing("10.0.0.1", &format!("job{number}"), at(0));

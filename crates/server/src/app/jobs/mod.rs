@@ -1,4 +1,4 @@
-//! Jobs: submitted, shown, terminated, deleted. Where and when they run is decided elsewhere.
+//! Jobs: submit, get, list, terminate, delete. The scheduler decides where and when they run.
 
 pub mod expected_ends;
 mod explanation;
@@ -49,7 +49,7 @@ impl App {
             let key = path.key();
             if let Some(old) = txn.get::<JobRecord>(&key) {
                 ensure_not_deleting(&old.provisioning, "job", &path.job)?;
-                // Its cluster may be gone by now; the id is written in the server's way when it is not.
+                // The cluster may be deleted by now; if not, its id is normalised for the comparison.
                 if let Ok((_, cluster_id)) = app.cluster_of(txn.state(), &spec) {
                     spec.cluster = Some(ResourceId { id: cluster_id });
                 }
@@ -80,7 +80,8 @@ impl App {
             let job = NewJob { name, guid, sequence, cluster, spec, secrets, fingerprint, segment, provisioning };
             txn.put(key.clone(), JobRecord::queued(job, now));
             if let Some(error) = unsupported_error {
-                // Accepted, as the service did, and at its end: it would only keep nodes from others.
+                // Accepted as by the Azure service, but failed at once: a queued job that cannot run would only block
+                // nodes.
                 let event = JobEvent::Failed { exit_code: None, errors: vec![error], at: now };
                 txn.job_event(&key, event, now).map_err(|refused| internal(&refused))?;
             }
@@ -97,7 +98,7 @@ impl App {
         Ok(self.job_response(&snapshot, &key, &record, self.now()))
     }
 
-    /// As many jobs as `limit` from the name `first` on, and the name of the one after them.
+    /// At most `limit` jobs from the name `first` on, and the name that follows them.
     pub fn jobs(
         &self,
         (group, workspace, experiment): (&str, &str, &str),
@@ -112,7 +113,7 @@ impl App {
         Ok((jobs, rest.next().map(|(_, job)| job.name.clone())))
     }
 
-    /// The operation's id and location, or `None` when the job had ended already and nothing changes.
+    /// Returns the operation's id and location, or `None` if the job has already ended.
     pub async fn terminate_job(&self, path: JobPath) -> Result<Option<(String, String)>, ApiError> {
         let (app, now) = (self.clone(), self.now());
         let commit = self.store.commit_relief(move |txn| {
@@ -131,7 +132,7 @@ impl App {
         commit.await
     }
 
-    /// The operation's id and location, or `None` when there is nothing to delete. Files on shares stay.
+    /// Returns the operation's id and location, or `None` if there is nothing to delete. Files on shares are kept.
     pub async fn delete_job(&self, path: JobPath) -> Result<Option<(String, String)>, ApiError> {
         let (app, now) = (self.clone(), self.now());
         let commit = self.store.commit_relief(move |txn| {
@@ -149,8 +150,7 @@ impl App {
         answers.into_iter().next().expect("as many answers as jobs")
     }
 
-    /// The answers for jobs of one experiment. What they have in common is looked up once, and so is the queue of each
-    /// cluster, however many of the jobs wait in it.
+    /// Responses for jobs of one experiment. Common values and each cluster's queue are computed once.
     fn job_responses(
         &self,
         state: &State,
@@ -178,13 +178,13 @@ impl App {
         jobs.iter().map(answer).collect()
     }
 
-    /// Whether this caller's client would stop here and miss what others wrote last.
+    /// Whether this client would stop at the end of the job and miss the last output.
     fn is_end_delayed(&self, record: &JobRecord, now: Timestamp) -> bool {
         let may_wait = matches!(self.request.client, ClientProgram::Azure(_)) && record.state().is_terminal();
         may_wait && self.telemetry.log_followers.delay_terminal_state(&record.segment, record.since(), now)
     }
 
-    /// The cluster a job asks for; it may be in another workspace or group.
+    /// Cluster that a job refers to; it may be in another workspace or group.
     fn cluster_of(&self, state: &State, spec: &JobSpec) -> Result<(corro_model::ClusterKey, String), ApiError> {
         let field = "properties.cluster.id";
         let id = spec.cluster.as_ref().map(|cluster| cluster.id.as_str()).unwrap_or_default();
@@ -235,7 +235,7 @@ fn job_response(experiment_id: &str, experiment_name: &Arc<str>, record: &JobRec
     }
 }
 
-/// A job that has ended, as it was before.
+/// Presents an ended job as still running.
 fn show_as_running(status: &mut JobStatus) {
     let Some(info) = status.execution_info.take() else { return };
     status.execution_state = ExecutionState::Running;

@@ -1,4 +1,4 @@
-//! The files a job wrote: found on the share or in the container they lie on, each with a link that opens it for a while.
+//! Output files of a job, listed from the share or container they are stored on, each with a temporary download URL.
 
 use corro_model::batchai::{FileProperties, FileType, MountVolumes, OutputFile, STDOUTERR};
 use corro_model::mount::{find_container, find_share};
@@ -12,23 +12,23 @@ use crate::app::App;
 use crate::app::access::caller::ClientProgram;
 use crate::app::resources::lookup::{JobPath, find_job};
 
-/// What a caller may say about a listing.
+/// Parameters of a listing.
 #[derive(Clone, Debug)]
 pub struct Listing {
     pub output_directory_id: String,
-    /// Relative path inside the output directory.
+    /// Path relative to the output directory.
     pub directory: String,
     pub link_expiry_minutes: i64,
     pub max_results: usize,
-    /// The first name of the page; empty for the first page.
+    /// First name of the page; empty for the first page.
     pub from: String,
 }
 
 const UNESCAPED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
 
 impl App {
-    /// Blocking: reads a directory. A directory that is not there yet is an empty list. Also gives the name the next
-    /// page begins with.
+    /// Lists the files and returns the name at which the next page begins. A missing directory yields an empty list.
+    /// Blocking: reads a directory.
     pub fn output_files(
         &self,
         path: &JobPath,
@@ -74,7 +74,7 @@ impl App {
                 false => format!("{}/{}", directory.as_str(), entry.name),
             };
             let resource = if tree.is_container { sas::Resource::Blob } else { sas::Resource::File };
-            // Whoever asked stands behind the link: it ends with what they logged in with.
+            // The link is tied to the caller's credential and becomes invalid with it.
             let query = sas::link_query(
                 resource,
                 "rl",
@@ -96,7 +96,7 @@ impl App {
                 }),
             })
         };
-        // The API knows files and directories. A link that leads to no file of the share is neither.
+        // The API has only files and directories. A dangling symbolic link is neither.
         let entries = page.entries.iter().filter(|entry| entry.kind() != Kind::Link);
         let files = entries.map(file).collect::<Result<_, ApiError>>()?;
         Ok((files, page.next))
@@ -112,7 +112,7 @@ impl App {
     }
 }
 
-/// The share or container that a path lies on.
+/// Path on a share or in a container.
 pub struct OutputTree<'a> {
     account: &'a str,
     name: &'a str,
@@ -120,7 +120,7 @@ pub struct OutputTree<'a> {
     is_container: bool,
 }
 
-/// Where the output directory `id` of a job lies; `None` when it has no such directory, or has it on a node's own disk.
+/// Location of the job's output directory `id`. `None` if there is no such directory, or it is on a node's local disk.
 pub fn output_tree<'a>(snapshot: &'a State, job: &'a JobRecord, id: &str) -> Option<OutputTree<'a>> {
     let (prefix, below) = if id == STDOUTERR {
         (job.spec.std_out_err_path_prefix.as_str(), format!("{}/stdouterr", job.segment))
@@ -153,12 +153,12 @@ fn find_tree<'a>(
     })
 }
 
-/// Drops empty and `.` components; `..` stays and is refused by the path type.
+/// Removes empty and `.` components. `..` stays and is rejected by [`SharePath`].
 fn normalize(path: &str) -> String {
     path.split('/').filter(|part| !part.is_empty() && *part != ".").collect::<Vec<_>>().join("/")
 }
 
-/// What cannot be there, because its name is none, is missing too.
+/// Whether the error means that nothing is there; includes invalid names.
 fn is_missing(error: &ShareError) -> bool {
     matches!(error.code(), "ResourceNotFound" | "ParentNotFound" | "ShareNotFound" | "InvalidResourceName")
 }

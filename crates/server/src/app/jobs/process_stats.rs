@@ -1,5 +1,5 @@
-//! What the processes of running jobs use. Nodes are asked only when somebody looks: the answer waits a moment for their
-//! agents, and says who did not speak in time. In memory alone.
+//! Resource usage of the processes of running jobs. Agents measure on request: a query waits for their replies and
+//! reports which nodes did not reply in time. In memory only.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -15,20 +15,20 @@ use tokio::time::timeout;
 use crate::app::App;
 use crate::app::resources::lookup::{JobPath, find_job};
 
-/// Agents take about a fifth of a second to measure.
+/// Deadline for the replies. Agents need about 200 ms to measure.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Questions to one node that it has not been sent.
+/// Capacity of the message queue per node.
 const MAX_PENDING_MESSAGES: usize = 4;
 
-/// The lines to agents that can be asked, and what they last said.
+/// Channels to the connected agents, with their last replies.
 #[derive(Clone, Default)]
 pub struct ProcessStats(Arc<Inner>);
 
 #[derive(Default)]
 struct Inner {
     nodes: Mutex<HashMap<NodeId, AgentChannel>>,
-    /// Rung when an agent has answered.
+    /// Notified after each reply.
     replied: Notify,
 }
 
@@ -38,14 +38,14 @@ struct AgentChannel {
 }
 
 impl ProcessStats {
-    /// A node is connected: whoever serves it hears what it is to be asked.
+    /// Registers a connected node. The connection sends the messages that it receives from the channel.
     pub fn attach(&self, node: &NodeId) -> (mpsc::Sender<ToNode>, mpsc::Receiver<ToNode>) {
         let (outgoing, messages) = mpsc::channel(MAX_PENDING_MESSAGES);
         self.lock().insert(node.clone(), AgentChannel { outgoing: outgoing.clone(), reply: None });
         (outgoing, messages)
     }
 
-    /// The connection with this line has ended; a newer one may have taken its place.
+    /// Removes the channel of a closed connection, unless a newer connection has replaced it.
     pub fn detach(&self, node: &NodeId, outgoing: &mpsc::Sender<ToNode>) {
         let mut nodes = self.lock();
         if nodes.get(node).is_some_and(|channel| channel.outgoing.same_channel(outgoing)) {
@@ -60,19 +60,19 @@ impl ProcessStats {
         self.0.replied.notify_waiters();
     }
 
-    /// Tells a node something once, if it is there. One that has that much to do already does not hear it.
+    /// Sends a message to a node if it is connected. Dropped if its queue is full.
     pub fn send(&self, node: &NodeId, message: ToNode) {
         if let Some(channel) = self.lock().get(node) {
             let _ = channel.outgoing.try_send(message);
         }
     }
 
-    /// How many nodes can be asked.
+    /// Number of connected nodes.
     pub fn n_connected(&self) -> usize {
         self.lock().len()
     }
 
-    /// What each node says now; `None` for one that is not there or does not answer in time.
+    /// Current stats of each node; `None` for one that is not connected or does not reply in time.
     async fn query(&self, nodes: &[NodeId]) -> Vec<Option<TaskFigures>> {
         let sent = Instant::now();
         nodes.iter().for_each(|node| self.send(node, ToNode::Look));
@@ -80,7 +80,7 @@ impl ProcessStats {
             loop {
                 let replied = self.0.replied.notified();
                 tokio::pin!(replied);
-                // From here on nothing is missed.
+                // Registered before the check, so that no reply is missed.
                 replied.as_mut().enable();
                 let missing = |node: &&NodeId| match self.lock().get(*node) {
                     Some(channel) => channel.reply.as_ref().is_none_or(|(at, _)| *at < sent),
@@ -92,7 +92,7 @@ impl ProcessStats {
                 replied.await;
             }
         };
-        // Whoever has not answered by then is said not to have.
+        // Nodes that have not replied by then are reported as such.
         let _ = timeout(REPLY_TIMEOUT, all_replied).await;
         let known = self.lock();
         let fresh = |node: &NodeId| {
@@ -108,7 +108,7 @@ impl ProcessStats {
 }
 
 impl App {
-    /// A job that runs nowhere is an error, unless it is asked for what may have ended meanwhile (`or_none`).
+    /// Processes of a job. A job without nodes is an error, or an empty list with `or_none`.
     pub async fn job_processes(&self, path: &JobPath, or_none: bool) -> Result<JobProcesses, ApiError> {
         let (_, job) = find_job(&self.snapshot(), path)?;
         let (attempt, nodes) = (job.attempt(), job.state().nodes().to_vec());

@@ -1,5 +1,5 @@
-//! How queued jobs stand, in plain words, from the same planner that places them. Asked for the jobs of one answer at a
-//! time: each cluster's queue is looked at once, and no further than the last of them.
+//! Explains why jobs are queued, from the same scheduler that places them. Computed for the jobs of one response at a
+//! time: each cluster's queue is evaluated once, up to the last of these jobs.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -20,17 +20,17 @@ use crate::app::jobs::expected_ends::ExpectedEnds;
 use crate::app::resources::lookup::cluster_cli_args;
 use crate::scheduler_view::{self, RECENT_RUNS, SchedulingConfig};
 
-/// How the queued ones of some jobs stand.
+/// Queue status of the queued ones among some jobs.
 pub struct QueueStatuses<'a>(HashMap<&'a JobKey, QueueStatus>);
 
 pub struct QueueStatus {
-    /// `None` when it is about to start. Without times, so that it stays the same while nothing happens.
+    /// `None` if the job is about to start. Contains no times, so that it does not change while nothing happens.
     pub reason: Option<String>,
     pub waiting: Waiting,
 }
 
 impl<'a> QueueStatuses<'a> {
-    /// What `caller` may know of them: jobs that it may not read come first too, but are not named.
+    /// Computes the statuses as `caller` may see them: jobs that it may not read are counted but not named.
     pub fn compute(
         state: &State,
         expected_ends: &ExpectedEnds,
@@ -72,13 +72,13 @@ impl<'a> QueueStatuses<'a> {
         waits
     }
 
-    /// How a job stands, for the one answer that says so; `None` when it does not wait.
+    /// Removes and returns the status of a job; `None` if it is not queued.
     pub fn remove(&mut self, job: &JobKey) -> Option<QueueStatus> {
         self.0.remove(job)
     }
 }
 
-/// How many of the nodes that the cluster wishes for there is room for, beside all others.
+/// Number of additional nodes that the cluster would be granted, competing with all other clusters.
 fn granted_nodes(state: &State, key: &ClusterKey, rules: &SchedulingConfig, clock: &Timeline) -> usize {
     let now = clock.now();
     let all = scheduler_view::view(state, clock, Room { cores: rules.cores, machines_join: false });
@@ -88,7 +88,7 @@ fn granted_nodes(state: &State, key: &ClusterKey, rules: &SchedulingConfig, cloc
     own.map_or(0, |(_, scaling)| scaling.allocate)
 }
 
-/// What jobs of an experiment took: the median of its last ones that ended well; and how far the running ones are.
+/// Run times of an experiment: the median of its recent successful jobs, and the progress of running ones.
 struct History<'a> {
     state: &'a State,
     expected_ends: &'a ExpectedEnds,
@@ -118,7 +118,7 @@ struct Wording<'a> {
     caller: &'a Caller,
     cluster: &'a ClusterRecord,
     rules: &'a SchedulingConfig,
-    /// The arguments that name the cluster in a command line.
+    /// CLI arguments that identify the cluster.
     cluster_args: String,
     view: &'a ClusterView<'a>,
     scaling: &'a Scaling<'a>,
@@ -219,8 +219,8 @@ impl Wording<'_> {
         self.state.jobs.get(job).map_or(DEFAULT_WALL_CLOCK_TIME, |job| job.spec.constraints.max_wall_clock_time.0)
     }
 
-    /// When a running job may end by its own progress; else that it has taken longer than others of its experiment, and nobody knows when
-    /// it ends.
+    /// Expected end of a running job from its own progress, or a note that it has exceeded the usual run time of its
+    /// experiment.
     fn likely_end(&self, job: &JobKey) -> String {
         if let Some(remaining) = self.history.remaining(job) {
             return format!(" (by its epochs at about {})", format_time(self.clock.now().plus(remaining)));
@@ -228,7 +228,7 @@ impl Wording<'_> {
         let started = self.state.jobs.get(job).and_then(|job| job.state().started());
         let ran = started.map(|started| self.clock.now().since(self.clock.rebase(started)));
         match ran.zip(self.history.usual(job)) {
-            // Jobs of less than a second say nothing about others.
+            // Jobs shorter than a second say nothing about others.
             Some((ran, usual)) if ran >= usual && usual >= Duration::from_secs(1) => {
                 format!(" (it has run longer than jobs of its experiment usually do: {})", Span(whole_seconds(usual)))
             }
@@ -250,7 +250,7 @@ impl Wording<'_> {
         }
     }
 
-    /// What keeps the nodes that are not idle from being so, where that is not a job.
+    /// Reasons other than jobs why nodes are not idle.
     fn pending_nodes(&self) -> String {
         let is =
             |wanted: fn(&NodeStanding) -> bool| self.view.nodes.iter().filter(|node| wanted(&node.standing)).count();
@@ -279,7 +279,7 @@ impl Wording<'_> {
         )
     }
 
-    /// A job's name, with its experiment when that is another than that of `beside`.
+    /// Name of a job, with its experiment if that is not the one of `beside`.
     fn name(&self, job: &JobKey, beside: &JobKey) -> String {
         if !self.caller.may(Right::Read, &scope_of_key(job.as_str())) {
             return "a job of another workspace".to_owned();
@@ -312,7 +312,7 @@ fn basis(basis: Basis) -> EstimateBasis {
     }
 }
 
-/// A limit that a person would write: whole days, hours or minutes. `None` when it is too short to be of use.
+/// Rounds a limit down to whole days, hours or minutes. `None` if it is too short to be useful.
 fn round_limit(at_most: Duration) -> Option<Duration> {
     const MINUTE: u64 = 60;
     const HOUR: u64 = 60 * MINUTE;

@@ -1,5 +1,5 @@
-//! Timelines of running jobs, recorded when somebody asks: the agents of the job's nodes are told, their ranks record for some seconds, and what comes back is
-//! put together (`merge`). The last few are kept, in memory alone.
+//! Horovod timelines of running jobs, recorded on request: agents make their ranks record for some seconds, and the
+//! results are merged (`merge`). The last few are kept in memory.
 
 mod merge;
 
@@ -17,9 +17,9 @@ use crate::app::App;
 use crate::app::resources::lookup::{JobPath, find_job};
 use merge::RankTimeline;
 
-/// Of all ranks together.
+/// Limit on the bytes of all ranks of a job.
 const MAX_TOTAL_BYTES: u64 = 32 << 20;
-/// After the recording has ended, for what was recorded to arrive.
+/// Time for the uploads after the recording has ended.
 const UPLOAD_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_TIMELINES: usize = 4;
 
@@ -28,9 +28,9 @@ pub struct Timelines(Arc<Inner>);
 
 #[derive(Default)]
 struct Inner {
-    /// The newest last.
+    /// Newest last.
     recordings: Mutex<Vec<Recording>>,
-    /// Rung when a node has sent all it has.
+    /// Notified when a node has sent everything.
     received: Notify,
 }
 
@@ -39,12 +39,12 @@ struct Recording {
     number: u64,
     timeline: Arc<JobTimeline>,
     recorded: Vec<RankTimeline>,
-    /// Nodes that have not sent all yet.
+    /// Nodes that have not sent everything yet.
     pending: BTreeSet<NodeId>,
 }
 
 impl Timelines {
-    /// A node sends what one of its ranks recorded, or that this was all.
+    /// Stores the timeline of one rank, or the end of a node's upload.
     pub fn record(&self, node: &NodeId, message: FromRecording) {
         let mut recordings = self.lock();
         let Some(one) = recordings.iter_mut().find(|one| one.number == message.number && one.pending.contains(node))
@@ -69,7 +69,7 @@ impl Timelines {
         self.lock().iter().rev().find(|one| one.attempt == *attempt).map(|one| one.timeline.clone())
     }
 
-    /// Waits until all nodes have sent theirs, and puts it together.
+    /// Waits until all nodes have sent their timelines, and merges them.
     async fn gather(self, number: u64, recording: Duration) {
         let all_received = async {
             loop {
@@ -116,7 +116,7 @@ impl App {
             let message = format!("The job {} is {}: only a running job can be recorded", job.name, job.state().name());
             return Err(ApiError::conflict("JobNotRunning", message));
         }
-        // An engine takes a number that it has not seen; they rise with time, over restarts too.
+        // Engines accept only numbers that they have not seen. These increase with time, across restarts too.
         let number = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_micros() as u64);
         let timeline = JobTimeline {
             state: TimelineState::Recording,

@@ -1,5 +1,5 @@
-//! The curves of jobs. What nodes wrote down of them, or else the logs, is read when somebody asks, from where the last reading ended and for no longer than a moment; nothing
-//! is read while nobody looks. What was read is kept in memory for the jobs that were asked for last.
+//! Training curves of jobs, read on request from the nodes' curve files, or else from the logs. Each query continues
+//! where the last one stopped and reads for a bounded time. The readers of the most recent jobs are cached in memory.
 
 mod curve_reader;
 
@@ -16,16 +16,16 @@ use crate::app::jobs::output_files::output_tree;
 use crate::app::resources::lookup::{JobPath, find_job};
 use curve_reader::{CurveReader, OutputRoot, RootKind};
 
-/// A tracker has a few kilobytes for a usual job and 12 MB at most.
+/// A reader takes a few kilobytes for a usual job, at most 12 MB.
 const MAX_CACHED_JOBS: usize = 48;
 
-/// What was read of the jobs that were asked for last, by their ids. Cheap to clone; clones share everything.
+/// Cache of curve readers, by job id. Cheap to clone; clones share it.
 #[derive(Clone, Default)]
 pub struct CurveReaders(Arc<Mutex<Cache>>);
 
 #[derive(Default)]
 struct Cache {
-    /// With the number of the question that asked for it last.
+    /// With the sequence number of its last query.
     by_job: HashMap<String, (u64, Arc<Mutex<CurveReader>>)>,
     last_query: u64,
 }
@@ -45,7 +45,8 @@ impl CurveReaders {
         {
             cache.by_job.remove(&oldest);
         }
-        // Whoever asks after it was forgotten must see that everything is told anew.
+        // A client that asks again after an eviction must notice that all points are sent again, so each reader has its
+        // own generation.
         let curve_reader = Arc::new(Mutex::new(CurveReader::new(now ^ (u64::from(std::process::id()) << 32))));
         cache.by_job.insert(job.to_owned(), (now, curve_reader.clone()));
         curve_reader
@@ -53,13 +54,13 @@ impl CurveReaders {
 }
 
 impl App {
-    /// Blocking: reads files, for a moment.
+    /// Blocking: reads files for a bounded time.
     pub fn job_metrics(&self, path: &JobPath, question: &CurveQuery) -> Result<JobMetrics, ApiError> {
         let snapshot = self.snapshot();
         let (_, job) = find_job(&snapshot, path)?;
         let curve_reader = self.telemetry.training_curves.get_or_create(&job.guid);
         let mut curve_reader = curve_reader.lock().unwrap_or_else(|poisoned| {
-            // What was half read is read anew.
+            // A panic left it half read: start over.
             let mut curve_reader = poisoned.into_inner();
             curve_reader.reset();
             curve_reader
@@ -72,7 +73,7 @@ impl App {
             if id != STDOUTERR {
                 return root(RootKind::Output, tree.inside.clone()).into_iter().collect();
             }
-            // What nodes wrote down lies beside the logs.
+            // Curve files are beside the logs.
             let beside = tree.inside.rsplit_once('/').map_or_else(String::new, |(above, _)| format!("{above}/"));
             let curves = root(RootKind::Curves, format!("{beside}{CURVES}"));
             curves.into_iter().chain(root(RootKind::Logs, tree.inside.clone())).collect()

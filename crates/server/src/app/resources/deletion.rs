@@ -6,7 +6,7 @@ use corro_model::state::{JobEvent, Termination};
 use corro_model::{ApiError, ExperimentKey, JobKey, Timestamp, WorkspaceKey};
 use corro_store::{ClusterRecord, ExperimentRecord, FileServerRecord, JobRecord, Txn, WorkspaceRecord};
 
-/// Marks the workspace and all it holds; the deletion loop removes them when their nodes are gone.
+/// Marks the workspace and its contents. The garbage collector removes the records when their nodes are gone.
 pub fn mark_workspace_deleting(txn: &mut Txn, key: &WorkspaceKey, now: Timestamp) -> Result<(), ApiError> {
     txn.update::<WorkspaceRecord>(key, |w| w.provisioning.turn(ProvisioningState::Deleting, now));
     let experiments: Vec<_> = txn.state().experiments_of(key).map(|(key, _)| key.clone()).collect();
@@ -24,7 +24,7 @@ pub fn mark_workspace_deleting(txn: &mut Txn, key: &WorkspaceKey, now: Timestamp
     Ok(())
 }
 
-/// Marks the experiment and terminates and marks its jobs.
+/// Marks the experiment; terminates and marks its jobs.
 pub fn mark_experiment_deleting(txn: &mut Txn, key: &ExperimentKey, now: Timestamp) -> Result<(), ApiError> {
     txn.update::<ExperimentRecord>(key, |e| e.provisioning.turn(ProvisioningState::Deleting, now));
     let own: Vec<_> = txn.state().jobs_of(key).map(|(key, _)| key.clone()).collect();
@@ -34,13 +34,13 @@ pub fn mark_experiment_deleting(txn: &mut Txn, key: &ExperimentKey, now: Timesta
     Ok(())
 }
 
-/// Ends the job first when it is not at its end; the deletion loop removes the record.
+/// Terminates the job if it has not ended, and marks it. The garbage collector removes the record.
 pub fn mark_job_deleting(txn: &mut Txn, key: &JobKey, now: Timestamp) {
     terminate_job(txn, key, now);
     txn.update::<JobRecord>(key, |job| job.provisioning.turn(ProvisioningState::Deleting, now));
 }
 
-/// Asks for the end of a job; one that has ended takes no notice.
+/// Requests the termination of a job. No effect on a job that has ended.
 pub fn terminate_job(txn: &mut Txn, key: &JobKey, now: Timestamp) {
     let _ = txn.job_event(key, JobEvent::TerminateRequested { cause: Termination::User, at: now }, now);
 }

@@ -1,4 +1,4 @@
-//! Experiments: jobs that are looked at together.
+//! Experiments: create, get, list, delete. An experiment groups jobs.
 
 use corro_model::batchai::{EXPERIMENT_TYPE, Experiment};
 use corro_model::names::{NameOf, check_name};
@@ -47,7 +47,7 @@ impl App {
         Ok(own.map(|(key, record)| self.experiment_response(&snapshot, key, record)).collect())
     }
 
-    /// The operation's id and location, or `None` when there is nothing to delete.
+    /// Returns the operation's id and location, or `None` if there is nothing to delete.
     pub async fn delete_experiment(
         &self,
         group: String,

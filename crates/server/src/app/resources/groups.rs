@@ -1,4 +1,4 @@
-//! Resource groups: made, listed, and deleted with everything in them.
+//! Resource groups: create, update, get, list, and delete with all contents.
 
 use corro_model::arm::{Group, GroupCreateParameters, GroupProperties, GroupUpdateParameters};
 use corro_model::names::{NameOf, check_location, check_name, region};
@@ -12,7 +12,7 @@ use crate::app::resources::lookup::{find_active_group, group_being_deleted};
 use crate::app::resources::operations;
 
 impl App {
-    /// `true` when it was created, `false` when it was there already and only its tags changed.
+    /// Returns `true` if the group was created, `false` if it existed and only its tags changed.
     pub async fn create_group(&self, name: String, body: GroupCreateParameters) -> Result<(Group, bool), ApiError> {
         check_name(NameOf::Group, &name)?;
         let location = check_location(&body.location)?;
@@ -60,7 +60,7 @@ impl App {
         Ok(self.group_response(record))
     }
 
-    /// `tag` filters by name and, when given, value.
+    /// Lists groups; `tag` filters by tag name and, if given, value.
     pub fn groups(&self, tag: Option<(&str, Option<&str>)>) -> Vec<Group> {
         let matches = |group: &GroupRecord| {
             let Some((name, value)) = tag else { return true };
@@ -70,7 +70,8 @@ impl App {
         self.snapshot().groups.values().filter(|g| matches(g)).map(|g| self.group_response(g)).collect()
     }
 
-    /// Marks the group and everything in it as leaving; the deletion loop does the rest. Returns the operation's id.
+    /// Marks the group and its contents as being deleted and returns the operation's id. The garbage collector does the
+    /// rest.
     pub async fn delete_group(&self, name: String) -> Result<String, ApiError> {
         let (app, now) = (self.clone(), self.now());
         let commit = self.store.commit_relief(move |txn| {

@@ -1,20 +1,20 @@
-//! A PUT of something that is there already: the same again changes nothing, anything else is refused and the refusal
-//! names the first field that differs.
+//! Idempotent PUT of an existing resource: the same content changes nothing, different content is a conflict whose
+//! error names the first field that differs.
 
 use corro_model::ApiError;
 use serde::Serialize;
 use serde_json::Value;
 
-/// What a PUT led to.
+/// Result of a PUT.
 pub enum Put<T> {
-    /// Begun: the operation's id and the location it is asked for under.
+    /// Accepted: the operation's id and the location to poll it at.
     Begun { operation: String, location: String },
-    /// It was there already, with the same content.
+    /// The resource existed with the same content.
     Unchanged(Box<T>),
 }
 
-/// Says how `new` differs from `old`, both without their secrets and with the defaults filled in. When nothing else
-/// does, the secrets do.
+/// Conflict error that names the first field in which `new` differs from `old`. Both have their defaults filled in and
+/// their secrets removed; if they are equal, a secret must differ.
 pub fn put_conflict<T: Serialize>(what: &str, name: &str, new: &T, old: &T, way_out: &str) -> ApiError {
     let [new, old] = [new, old].map(|spec| serde_json::to_value(spec).expect("specifications are plain data"));
     let field = first_difference("properties", &new, &old);
@@ -30,7 +30,7 @@ pub fn put_conflict<T: Serialize>(what: &str, name: &str, new: &T, old: &T, way_
     }
 }
 
-/// Are both the same but for their secrets?
+/// Whether two specifications are equal, secrets aside.
 pub fn is_same_spec<T: Serialize>(new: &T, old: &T) -> bool {
     let [new, old] = [new, old].map(|spec| serde_json::to_value(spec).expect("specifications are plain data"));
     new == old
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn the_refusal_has_a_code_a_field_and_a_way_out() {
+    fn the_conflict_has_a_code_a_field_and_a_hint() {
         let error = put_conflict("file server", "f", &json!({"a": 1}), &json!({"a": 2}), "delete it first");
         assert_eq!((error.status, error.code.as_str()), (409, "FileServerAlreadyExists"));
         assert_eq!(error.target.as_deref(), Some("properties.a"));

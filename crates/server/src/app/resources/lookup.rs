@@ -6,7 +6,7 @@ use corro_store::{
     ClusterRecord, ExperimentRecord, FileServerRecord, GroupRecord, JobRecord, State, Txn, WorkspaceRecord,
 };
 
-/// The group, if it is there to stay.
+/// Group that exists and is not being deleted.
 pub fn find_active_group(txn: &Txn, name: &str) -> Result<(GroupKey, GroupRecord), ApiError> {
     let key = GroupKey::new(name);
     let record = txn.get::<GroupRecord>(&key).ok_or_else(|| ApiError::group_not_found(name))?;
@@ -30,7 +30,7 @@ pub fn find_workspace(state: &State, group: &str, name: &str) -> Result<(Workspa
     Ok((key, (**record).clone()))
 }
 
-/// The workspace, if it is there to stay.
+/// Workspace that exists and is not being deleted.
 pub fn find_active_workspace(
     state: &State,
     group: &str,
@@ -77,7 +77,7 @@ pub fn find_file_server(
     Ok((key, (**record).clone()))
 }
 
-/// The names that lead to a job.
+/// Names that identify a job.
 #[derive(Clone, Debug)]
 pub struct JobPath {
     pub group: String,
@@ -99,7 +99,7 @@ pub fn find_job(state: &State, path: &JobPath) -> Result<(JobKey, JobRecord), Ap
     Ok((key, (**record).clone()))
 }
 
-/// The arguments that name the cluster in a command line, for messages with something to copy.
+/// CLI arguments that identify the cluster, for commands in messages.
 pub fn cluster_cli_args(state: &State, key: &ClusterKey, name: &str) -> String {
     let workspace = key.workspace();
     let group = group_name(state, &workspace.group());
@@ -108,7 +108,7 @@ pub fn cluster_cli_args(state: &State, key: &ClusterKey, name: &str) -> String {
     format!("-g {group} -w {workspace} -n {name}")
 }
 
-/// Refuses to touch what is on its way out.
+/// Error if the resource is being deleted.
 pub fn ensure_not_deleting(provisioning: &Provisioning, what: &str, name: &str) -> Result<(), ApiError> {
     if provisioning.is_deleting() {
         let message = format!("The {what} {name} is being deleted: wait until it is gone, then try again");
@@ -117,7 +117,7 @@ pub fn ensure_not_deleting(provisioning: &Provisioning, what: &str, name: &str) 
     Ok(())
 }
 
-/// Nothing moves: what exists somewhere is not made elsewhere.
+/// Error for a resource that exists in another location: resources do not move.
 pub fn location_conflict(group: &str, name: &str, here: &str, there: &str) -> ApiError {
     let message = format!(
         "The resource '{name}' already exists in location '{here}' in resource group '{group}'. A resource with the same name cannot be created in location '{there}'. Please select a new resource name."

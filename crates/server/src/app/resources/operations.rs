@@ -1,5 +1,5 @@
-//! Long-running operations: begun with a goal, ended when the goal is true. Whether it is true is looked up in the state,
-//! never remembered, so a restart changes nothing.
+//! Long-running operations. Each has a goal and ends when the goal is true. The goal is evaluated against the current
+//! state and not stored, so a restart loses nothing.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use corro_store::{OperationGoal, OperationRecord, State, Txn};
 use crate::app::{App, guid};
 use crate::digest::hex;
 
-/// Begins an operation and returns its id. One whose goal is true already has no record: its id says all there is to know,
-/// so that submitting a job writes the job alone.
+/// Begins an operation and returns its id. If the goal is true already, no record is written: the id itself encodes the
+/// result. Submitting a job thus writes only the job.
 pub fn begin_operation(app: &App, txn: &mut Txn, goal: OperationGoal, resource_id: String, now: Timestamp) -> String {
     if is_goal_reached(txn.state(), &goal) {
         return CompletedOperation { at: now, resource_id }.id(|text| app.operation_mac(text));
@@ -25,10 +25,10 @@ pub fn begin_operation(app: &App, txn: &mut Txn, goal: OperationGoal, resource_i
     id
 }
 
-/// Ended operations are answered for so long.
+/// How long ended operations can be queried.
 pub const OPERATION_RETENTION: Duration = Duration::from_secs(24 * 3600);
 
-/// An operation that had nothing left to do when it was begun. Its id is sealed, so that none can be made up.
+/// Operation that was complete when it began. Its id carries a MAC, so that it cannot be forged.
 #[derive(Debug, PartialEq, Eq)]
 struct CompletedOperation {
     at: Timestamp,
@@ -54,7 +54,7 @@ impl CompletedOperation {
     }
 }
 
-/// Is what the operation was for true now?
+/// Whether the operation's goal is true.
 pub fn is_goal_reached(state: &State, goal: &OperationGoal) -> bool {
     match goal {
         OperationGoal::ClusterCreated(key) => {
@@ -76,7 +76,7 @@ pub fn is_goal_reached(state: &State, goal: &OperationGoal) -> bool {
     }
 }
 
-/// Can the goal never be true? What was to be made was deleted before it was there.
+/// Whether the goal can never become true: the resource was deleted before it was created completely.
 pub fn is_goal_unreachable(state: &State, goal: &OperationGoal) -> bool {
     let leaves = |made: &Provisioning| made.provisioning_state == ProvisioningState::Deleting;
     match goal {
@@ -87,7 +87,7 @@ pub fn is_goal_unreachable(state: &State, goal: &OperationGoal) -> bool {
 }
 
 impl App {
-    /// Waits until the operation has ended or is not known, for `patience` at most.
+    /// Waits until the operation has ended or is unknown, at most for `patience`.
     pub async fn wait_for_operation(&self, id: &str, patience: Duration) {
         let mut changes = self.store.changes();
         let goes_on = || {
@@ -103,7 +103,7 @@ impl App {
         hex(&self.keyed_digest("operation", text.as_bytes())[..8])
     }
 
-    /// The answer behind the operation's URL, which is `url` without its query.
+    /// Status of an operation; `url` is the operation's URL without its query.
     pub fn operation(&self, id: &str, url: String) -> Result<AsyncOperation, ApiError> {
         let snapshot = self.snapshot();
         if let Some(CompletedOperation { at, resource_id }) =
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_without_a_record_says_what_it_was_for_and_cannot_be_made_up() {
+    fn the_id_of_a_completed_operation_round_trips_and_cannot_be_forged() {
         let seal = |text: &str| format!("{}", text.len() * 7);
         let reached = CompletedOperation {
             at: Timestamp::from_millis(1_532_000_000_123),

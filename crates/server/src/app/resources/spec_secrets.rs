@@ -1,5 +1,5 @@
-//! Secrets inside cluster and job specifications: taken out before anything is stored or answered, sealed as one bag,
-//! opened again only to give a node its orders. What is left in the specification can be shown to anyone.
+//! Secrets in cluster and job specifications. They are extracted before a specification is stored or returned, sealed
+//! as one bundle, and decrypted only for the desired state of a node. The remaining specification contains no secret.
 
 use std::collections::BTreeMap;
 
@@ -16,22 +16,22 @@ use crate::app::App;
 
 const PURPOSE: &str = "specification";
 
-/// What was taken out of one specification.
+/// Secrets of one specification.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SecretBundle {
-    /// Account keys by the mount path of the share they open.
+    /// Account keys, by mount path.
     pub mounts: BTreeMap<String, Secret>,
-    /// Secret variables by name.
+    /// Secret environment variables, by name.
     pub variables: BTreeMap<String, Secret>,
-    /// The password of the container registry.
+    /// Password of the container registry.
     pub registry: Option<Secret>,
-    /// Addresses in key vaults, by the place they were given at. Not opened; kept to tell requests apart.
+    /// Key Vault URLs, by the field they were given in. Never fetched; stored to compare requests.
     #[serde(default)]
     pub vault: BTreeMap<String, String>,
-    /// Where performance counters would be reported with it.
+    /// Application Insights instrumentation key.
     #[serde(default)]
     pub instrumentation: Option<Secret>,
-    /// What proves the administrator's password; the password itself is not kept.
+    /// Verifier of the administrator's password. The password itself is not stored.
     #[serde(default)]
     pub admin: Option<PasswordVerifier>,
 }
@@ -55,7 +55,7 @@ impl SecretBundle {
         let containers =
             volumes.azure_blob_file_systems.iter_mut().map(|blob| (&blob.relative_mount_path, &mut blob.credentials));
         for (path, credentials) in shares.chain(containers) {
-            // Answers show `{}` where credentials were given.
+            // Responses show `{}` where credentials were given.
             let credentials = credentials.get_or_insert_with(StorageCredentials::default);
             self.mounts.extend(credentials.account_key.take().map(|key| (path.clone(), key)));
             self.extract_reference(format!("mounts/{path}"), &mut credentials.account_key_secret_reference);
@@ -75,7 +75,7 @@ pub fn extract_job_secrets(spec: &mut JobSpec) -> SecretBundle {
     bundle
 }
 
-/// The admin password is dropped for good: nodes need no more than what proves it.
+/// Drops the administrator's password for good: nodes need only its verifier.
 pub fn extract_cluster_secrets(spec: &mut ClusterSpec) -> SecretBundle {
     spec.user_account_settings.admin_user_password = None;
     let mut bundle = SecretBundle::default();
@@ -92,14 +92,14 @@ pub fn extract_cluster_secrets(spec: &mut ClusterSpec) -> SecretBundle {
     bundle
 }
 
-/// What proves the administrator's password, if there is one. Slow on purpose, so on a thread that may block.
+/// Verifier of the administrator's password, if one is given. Deliberately slow, so computed on a blocking thread.
 pub async fn admin_verifier(spec: &ClusterSpec) -> Option<PasswordVerifier> {
     let password = spec.user_account_settings.password()?.clone();
     tokio::task::spawn_blocking(move || PasswordVerifier::new(&password, random())).await.ok()
 }
 
 impl App {
-    /// `None` when there is nothing to keep.
+    /// Returns `None` if there is no secret.
     pub fn seal_secrets(&self, bundle: SecretBundle) -> Option<Sealed> {
         if bundle == SecretBundle::default() {
             return None;
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_canary_is_left_in_a_job() {
+    fn no_secret_remains_in_a_job_specification() {
         let mut spec: JobSpec = serde_json::from_value(serde_json::json!({
             "nodeCount": 1, "stdOutErrPathPrefix": "x",
             "customToolkitSettings": {"commandLine": "true"},
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn no_canary_is_left_in_a_cluster() {
+    fn no_secret_remains_in_a_cluster_specification() {
         let mut spec: ClusterSpec = serde_json::from_value(serde_json::json!({
             "vmSize": "x", "userAccountSettings": {"adminUserName": "me", "adminUserPassword": "canary1"},
             "nodeSetup": {

@@ -1,5 +1,5 @@
-//! What a caller should know about what it asked for and got: jobs that lose their nodes, volumes that are in use. Collected while a request is
-//! answered, and sent in its answer's headers.
+//! Warnings about the effects of a request: jobs that lose their nodes, volumes in use. Collected while the request is
+//! handled and sent in response headers.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,7 +15,7 @@ use crate::app::App;
 use crate::app::access::caller::scope_of_key;
 use crate::scheduler_view;
 
-/// Clones share what is collected.
+/// Warnings of one request. Clones share the list.
 #[derive(Clone, Default)]
 pub struct Warnings(Arc<Mutex<Vec<String>>>);
 
@@ -29,11 +29,11 @@ impl Warnings {
     }
 }
 
-/// So many jobs are named.
+/// Maximum number of jobs listed by name.
 const MAX_NAMED_JOBS: usize = 5;
 
 impl App {
-    /// What nodes of a new cluster really are.
+    /// Warns that nodes of a new cluster do not have the resources of their VM size.
     pub fn warn_about_node_size(&self, record: &ClusterRecord) {
         let nodes_are = self.fleet.provider.get().and_then(|provider| provider.node_description());
         if let (Some(nodes_are), Some(size)) = (nodes_are, vm_size::find(&record.spec.vm_size)) {
@@ -45,7 +45,8 @@ impl App {
         }
     }
 
-    /// That a job asks for a container where no node can have one. Asks the provider on a thread of its own, which may connect to sockets.
+    /// Warns about a container job where no node can run containers. Asks the provider on a blocking thread, because it
+    /// may connect to sockets.
     pub async fn warn_about_containers(&self, spec: &JobSpec) {
         let Some(provider) = self.fleet.provider.get().filter(|_| spec.container_settings.is_some()).cloned() else {
             return;
@@ -56,7 +57,7 @@ impl App {
         }
     }
 
-    /// What becomes of the jobs on nodes that a cluster gives back, now that it is to have another size.
+    /// Warns about jobs on nodes that leave a cluster after a resize.
     pub fn warn_about_resize(&self, state: &State, key: &ClusterKey, record: &ClusterRecord) {
         let clock = self.timeline();
         let view = scheduler_view::cluster_view(state, key, record, &clock);
@@ -81,7 +82,7 @@ impl App {
         }
     }
 
-    /// Clusters that mount a file server which is deleted.
+    /// Warns about clusters that mount a file server which is being deleted.
     pub fn warn_about_file_server(&self, state: &State, key: &FileServerKey) {
         let is_it = |id: &str| {
             let named = arm::parse_file_server(id);
@@ -103,7 +104,7 @@ impl App {
         }
     }
 
-    /// `"a", "b" and 3 more`: those that the caller may read by their names.
+    /// Formats job names as `"a", "b" and 3 more`. Jobs that the caller may not read are only counted.
     fn list_job_names(&self, state: &State, jobs: &[&JobKey]) -> String {
         let may_read = |job: &&&JobKey| self.request.caller.may(Right::Read, &scope_of_key(job.as_str()));
         let name = |job: &&JobKey| state.jobs.get(*job).map_or_else(|| job.to_string(), |job| job.name.clone());
@@ -117,7 +118,7 @@ impl App {
     }
 }
 
-/// Running jobs that have a share mounted, themselves or by their cluster.
+/// Warning if running jobs have the share mounted, directly or through their cluster.
 pub fn share_in_use_warning(state: &State, account: &str, share: &str) -> Option<String> {
     let has = |volumes: Option<&MountVolumes>| {
         volumes.into_iter().flat_map(|volumes| &volumes.azure_file_shares).any(|mounted| {
@@ -129,7 +130,7 @@ pub fn share_in_use_warning(state: &State, account: &str, share: &str) -> Option
         has(cluster.and_then(|cluster| cluster.spec.node_setup.as_ref()).and_then(|setup| setup.mount_volumes.as_ref()))
     };
     let jobs = state.active_jobs().filter(|(_, job)| has(job.spec.mount_volumes.as_ref()) || of_cluster(job));
-    // Not their names: whoever has the account's key need not be allowed to read them.
+    // Without names: the holder of an account key may not be allowed to read the jobs.
     match jobs.count() {
         0 => None,
         1 => Some("a running job has this share mounted: what it writes there from now on is lost".to_owned()),

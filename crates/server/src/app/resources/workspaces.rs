@@ -1,4 +1,4 @@
-//! Workspaces: the shelf that clusters, file servers and experiments stand on.
+//! Workspaces: create, update, get, list, delete. A workspace contains clusters, file servers and experiments.
 
 use corro_model::batchai::{WORKSPACE_TYPE, Workspace, WorkspaceCreateParameters, WorkspaceUpdateParameters};
 use corro_model::names::{NameOf, check_location, check_name};
@@ -32,7 +32,7 @@ impl App {
                 if old.location != location {
                     return Err(location_conflict(&group, &name, &old.location, &location));
                 }
-                // A repeated PUT changes nothing but tags, when it gives some.
+                // A repeated PUT changes only the tags, if it gives any.
                 let tags = if body.tags.is_empty() { old.tags.clone() } else { body.tags };
                 let record = WorkspaceRecord { tags, ..(*old).clone() };
                 let response = app.workspace_response(txn.state(), &key, &record);
@@ -75,7 +75,7 @@ impl App {
         Ok(self.workspace_response(&snapshot, &key, &record))
     }
 
-    /// All workspaces, or those of one group.
+    /// Lists all workspaces, or those of one group.
     pub fn workspaces(&self, group: Option<&str>) -> Result<Vec<Workspace>, ApiError> {
         let snapshot = self.snapshot();
         let Some(group) = group else {
@@ -90,7 +90,7 @@ impl App {
         Ok(own.map(|(key, record)| self.workspace_response(&snapshot, key, record)).collect())
     }
 
-    /// The operation's id and location, or `None` when there is nothing to delete.
+    /// Returns the operation's id and location, or `None` if there is nothing to delete.
     pub async fn delete_workspace(&self, group: String, name: String) -> Result<Option<(String, String)>, ApiError> {
         let (app, now) = (self.clone(), self.now());
         let commit = self.store.commit_relief(move |txn| {
@@ -118,13 +118,13 @@ impl App {
         }
     }
 
-    /// The ARM id of the workspace that something stands in.
+    /// ARM id of an existing workspace.
     pub fn workspace_arm_id(&self, state: &State, key: &WorkspaceKey) -> String {
         let name = state.workspaces.get(key).map_or_else(|| key.to_string(), |workspace| workspace.name.clone());
         self.workspace_id(state, key, &name)
     }
 
-    /// The ARM id of a workspace, with the names as created.
+    /// ARM id of a workspace, in the case in which its names were created.
     fn workspace_id(&self, state: &State, key: &WorkspaceKey, name: &str) -> String {
         let group = group_name(state, &key.group());
         arm::workspace(&self.installation.subscription, &group, name)

@@ -1,4 +1,4 @@
-//! What queued jobs say, in a state made by hand.
+//! Queue explanations for hand-made states.
 
 use corro_model::batchai::BatchAiError;
 use corro_model::state::{NodeEvent, PreemptionCause};
@@ -41,7 +41,7 @@ fn a_job_that_can_never_run_says_what_to_do() {
 }
 
 #[test]
-fn the_first_in_line_and_those_behind_it_say_what_they_wait_for() {
+fn the_first_and_later_jobs_explain_their_wait() {
     let mut state = state(manual(3), 3);
     submit(&mut state, "r", 2, "PT1H");
     start(&mut state, "r", &[1, 2]);
@@ -90,7 +90,7 @@ fn a_job_about_to_start_waits_for_nothing() {
 }
 
 #[test]
-fn what_jobs_of_the_experiment_took_makes_the_estimate() {
+fn the_estimate_uses_run_times_of_the_experiment() {
     let mut state = state(manual(1), 1);
     for (name, took) in [("x", 10), ("y", 300), ("z", 40)] {
         submit(&mut state, name, 1, "PT1H");
@@ -105,7 +105,7 @@ fn what_jobs_of_the_experiment_took_makes_the_estimate() {
 }
 
 #[test]
-fn a_job_that_takes_longer_than_usual_is_told_and_not_guessed_at() {
+fn a_job_beyond_its_usual_run_time_is_noted_and_its_limit_used() {
     let mut state = state(manual(1), 1);
     submit(&mut state, "x", 1, "PT1H");
     start(&mut state, "x", &[1]);
@@ -130,7 +130,7 @@ fn a_job_that_takes_longer_than_usual_is_told_and_not_guessed_at() {
 }
 
 #[test]
-fn the_progress_of_the_running_job_makes_the_estimate() {
+fn the_estimate_uses_the_progress_of_the_running_job() {
     let mut state = state(manual(1), 1);
     submit(&mut state, "x", 1, "PT1H");
     start(&mut state, "x", &[1]);
@@ -159,7 +159,7 @@ fn the_progress_of_the_running_job_makes_the_estimate() {
 }
 
 #[test]
-fn limits_are_advised_as_people_write_them() {
+fn suggested_limits_are_round() {
     let rounded = |seconds| round_limit(Duration::from_secs(seconds)).map(|limit| Span(limit).to_string());
     let six_days = 6 * 86_400 + 23 * 3600 + 50 * 60 + 53;
     assert_eq!(
@@ -169,7 +169,7 @@ fn limits_are_advised_as_people_write_them() {
 }
 
 #[test]
-fn a_list_knows_of_all_and_of_those_that_wait_only() {
+fn only_queued_jobs_of_a_list_have_a_status() {
     let mut state = state(manual(1), 1);
     for name in ["r", "a", "b"] {
         submit(&mut state, name, 1, "PT1H");
@@ -188,9 +188,9 @@ fn a_list_knows_of_all_and_of_those_that_wait_only() {
     assert_eq!(positions, [None, Some(1), Some(2)]);
 }
 
-/// The second half of a table: what keeps the nodes of a cluster from being idle.
+/// Nodes of a cluster that are not idle for reasons other than jobs.
 #[test]
-fn nodes_that_are_not_ready_are_told_and_what_to_do_about_them() {
+fn unready_nodes_are_listed_with_remedies() {
     let waiting = |change_state: &dyn Fn(&mut State), rules: &SchedulingConfig| {
         let mut state = state(manual(2), 1);
         submit(&mut state, "a", 2, "PT1H");
@@ -227,7 +227,7 @@ fn nodes_that_are_not_ready_are_told_and_what_to_do_about_them() {
     assert!(why.ends_with("(1 unusable)"), "{why}");
     assert!(helps.contains("1 unusable node of cluster NC6 being mended: see 'corro batchai cluster show"), "{helps}");
 
-    // A node of this cluster has one core, and the region has no more.
+    // A node of this cluster has one core, and the region's quota is one core.
     let (why, helps) = waiting(&|_| {}, &SchedulingConfig { cores: 1, ..usual });
     assert!(why.ends_with("(1 without cores to run on)"), "{why}");
     assert!(helps.contains("cores for 1 more node in ") && helps.contains("a higher --max-cores"), "{helps}");

@@ -1,4 +1,5 @@
-//! From what each rank recorded to one trace of the job. Pure. What ranks send is theirs to make: what cannot be read is passed over.
+//! Merges the timelines of all ranks into one Chrome trace. Pure. Input from ranks is untrusted: malformed timelines
+//! are skipped.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -7,14 +8,14 @@ use corro_model::batchai::TraceEvent;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// What one rank recorded, as Horovod writes timelines: a list of events, of which the first says when it began.
+/// Timeline of one rank in Horovod's format: a list of events, of which the first has the start time.
 pub struct RankTimeline {
     pub node: NodeId,
     pub rank: usize,
     pub text: String,
 }
 
-/// The trace, and how many events were dropped.
+/// Returns the merged trace and the number of dropped events.
 pub fn merge(mut recorded: Vec<RankTimeline>) -> (Vec<TraceEvent>, u64) {
     recorded.sort_by_key(|one| one.rank);
     let ranks: Vec<(RankTimeline, Vec<Event>)> = recorded
@@ -55,7 +56,8 @@ struct TraceBuilder {
 }
 
 impl TraceBuilder {
-    /// Horovod has a process for each tensor, whose events begin and end; here they are spans of a rank's thread.
+    /// Adds the events of a rank. Horovod has one process per tensor with begin and end events; here each tensor is a
+    /// thread of the rank's process, with complete spans.
     fn add(&mut self, rank: usize, offset: u64, events: Vec<Event>) {
         let end = events.iter().map(|event| event.ts).max().unwrap_or_default();
         let mut open: HashMap<usize, Vec<(String, u64)>> = HashMap::new();
@@ -123,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_are_put_on_one_clock_and_begins_meet_their_ends() {
+    fn ranks_share_one_clock_and_begin_events_are_paired_with_end_events() {
         let events = json!([
             {"name": "process_name", "ph": "M", "pid": 1, "args": {"name": "loss"}},
             {"ph": "E", "ts": 1, "pid": 1},

@@ -1,4 +1,4 @@
-//! What was read of one job, and how far. Reads files of shares, beneath the handle of each, from where it stopped.
+//! Incremental reader of one job's curves. Reads new data from files of shares, opened below the handle of the share.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,33 +12,33 @@ use corro_metrics::{Curves, MetricStream};
 use corro_model::Timestamp;
 use corro_shares::{Entry, PageRequest, Share, SharePath};
 
-/// One question reads for no longer; whoever asked asks again.
+/// Maximum time of one query; the client asks again for the rest.
 const MAX_READ_TIME: Duration = Duration::from_millis(400);
 const READ_BLOCK_BYTES: usize = 256 * 1024;
-/// Others that ask within this time get what was read last.
+/// Queries within this time get the last result.
 const CACHE_TTL: Duration = Duration::from_millis(300);
-/// Directories are looked through no more often.
+/// Minimum time between directory listings.
 const LISTING_INTERVAL: Duration = Duration::from_secs(1);
-/// What was written since a look that is so near was written now.
+/// Data read within this time after the last read is stamped with the current time.
 const MAX_TIMESTAMP_ERROR: Duration = Duration::from_secs(5);
-/// Of a job's output: deeper, and beyond so many, nobody puts files of figures.
+/// Limits on the search in a job's output directories.
 const MAX_DEPTH: usize = 3;
 const MAX_DIRECTORIES: usize = 64;
 const MAX_ENTRIES: usize = 1000;
 const MAX_FILES: usize = 2048;
 
-/// A directory that the job writes to.
+/// Directory that the job writes to.
 pub struct OutputRoot {
     pub kind: RootKind,
     pub share: Share,
     pub inside: String,
 }
 
-/// What a root is for.
+/// Content of a root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RootKind {
     Logs,
-    /// What nodes wrote down of the curves in the logs: the same, by who said it, and much shorter.
+    /// Curves that agents extracted from the logs: the same values, attributed to ranks, and much smaller.
     Curves,
     Output,
 }
@@ -46,15 +46,15 @@ pub enum RootKind {
 pub struct CurveReader {
     generation: u64,
     curves: Curves,
-    /// By the number of their root and their path.
+    /// By root index and path.
     files: BTreeMap<(usize, String), FollowedFile>,
     last_listing: Option<Instant>,
     last_read: Option<Instant>,
-    /// Nodes wrote down what the logs say: those need not be read.
+    /// Curve files exist, so logs are not read.
     has_curve_files: bool,
-    /// Files were not read to their end.
+    /// Some files were not read to their end.
     more: bool,
-    /// The job has ended and everything is read.
+    /// The job has ended and everything was read.
     is_complete: bool,
 }
 
@@ -84,7 +84,7 @@ impl CurveReader {
         }
     }
 
-    /// Begins anew.
+    /// Starts over with a new generation.
     pub fn reset(&mut self) {
         *self = CurveReader::new(self.generation.wrapping_add(1 << 16));
     }
@@ -93,7 +93,7 @@ impl CurveReader {
         self.curves.query(question, self.generation)
     }
 
-    /// Reads what is new, for a moment. Is there more?
+    /// Reads new data for a bounded time. Returns whether there is more.
     pub fn read_new(
         &mut self,
         roots: impl FnOnce() -> Vec<OutputRoot>,
@@ -126,7 +126,7 @@ impl CurveReader {
             }
         }
         if shrunk {
-            // It is another training's file now.
+            // The file was replaced by that of another run.
             self.reset();
             return true;
         }
@@ -135,7 +135,7 @@ impl CurveReader {
                 match &mut followed.parser {
                     FileParser::Lines(stream) => stream.finish(&mut self.curves),
                     FileParser::Records(records) => records.finish(&mut self.curves),
-                    // What is not whole now never will be.
+                    // An incomplete record at the end of a file is dropped.
                     FileParser::Events(_) => {}
                 }
             }
@@ -146,14 +146,14 @@ impl CurveReader {
         self.more
     }
 
-    /// Looks for files that are new.
+    /// Finds new files.
     fn find_files(&mut self, roots: &[OutputRoot], shared: bool) {
         let written = |root: &OutputRoot| {
             root.kind == RootKind::Curves
                 && entries(&root.share, &root.inside).iter().any(|entry| is_record(&entry.name))
         };
         if !self.has_curve_files && roots.iter().any(written) {
-            // What the logs have told so far is told anew, by who said it.
+            // Values read from the logs are dropped: the curve files have them, attributed to ranks.
             self.reset();
             self.has_curve_files = true;
         }
@@ -210,7 +210,7 @@ impl FollowedFile {
         curves: &mut Curves,
     ) -> ReadOutcome {
         let opened = SharePath::parse(path).ok().and_then(|path| share.open_file(&path).ok());
-        // One that was removed has nothing more to say.
+        // A removed file has no more data.
         let Some((file, stat)): Option<(File, _)> = opened else { return ReadOutcome::EndOfFile };
         if stat.len < self.offset {
             return ReadOutcome::Shrunk;
@@ -244,7 +244,7 @@ fn is_record(name: &str) -> bool {
     name.ends_with(".jsonl")
 }
 
-/// Who writes a log is in its name: `model::layout` gives it.
+/// Parser of a process log. The name identifies the rank (see `model::layout`).
 fn log_stream(name: &str, shared: bool) -> Option<MetricStream> {
     let rest = name.strip_prefix("stdout").or_else(|| name.strip_prefix("stderr"))?.strip_suffix(".txt")?;
     if rest.is_empty() {
@@ -254,7 +254,7 @@ fn log_stream(name: &str, shared: bool) -> Option<MetricStream> {
     Some(MetricStream::log(Some(number.parse().ok()?), false))
 }
 
-/// A file of figures in an output directory; `run` is where it lies below that.
+/// Parser of a metrics file in an output directory; `run` is its path below that directory.
 fn output_parser(name: &str, run: &str) -> Option<FileParser> {
     match name {
         "metrics.jsonl" => Some(FileParser::Lines(MetricStream::file())),
@@ -268,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn logs_of_processes_are_read_and_no_others() {
+    fn only_process_logs_are_parsed() {
         for name in ["stdout.txt", "stderr.txt", "stdout-3.txt", "stderr-wk-0.txt"] {
             assert!(log_stream(name, true).is_some(), "{name}");
         }
