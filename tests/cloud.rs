@@ -98,7 +98,7 @@ fn what_is_written_is_taken_back_to_the_byte() {
     assert_eq!(files(&site), before);
     assert!(!site.path().join("config/az").exists());
     let said = setup(&site, "--undo").ok().stdout;
-    assert!(said.contains("nothing to take back"), "{said}");
+    assert!(said.contains("nothing to undo"), "{said}");
     assert_eq!(files(&site), before);
 }
 
@@ -145,7 +145,7 @@ fn what_cannot_be_is_refused_with_the_way_out() {
     setup(&site, "--write --undo").fails(2, &["cannot be used with"]);
     let plain = Site::start();
     setup(&plain, "").fails(1, &["az logs in over https only", "'corro up --tls'", "show-connection-string"]);
-    assert!(setup(&plain, "--undo").ok().stdout.contains("nothing to take back"));
+    assert!(setup(&plain, "--undo").ok().stdout.contains("nothing to undo"));
 }
 
 #[test]

@@ -246,5 +246,5 @@ fn a_server_that_cannot_make_pods_says_so_at_once() {
     site.write("kubeconfig", Value::Null.to_string());
     let words = "server --data data --listen 127.0.0.1:0 --provider kubernetes --kubernetes-image x \
         --kubernetes-server-url https://corro --kubernetes-config kubeconfig";
-    site.corro(words).fails(1, &["cannot read how to reach the Kubernetes cluster from kubeconfig", "hint:"]);
+    site.corro(words).fails(1, &["cannot read the configuration of the Kubernetes cluster from kubeconfig", "hint:"]);
 }

@@ -146,12 +146,13 @@ fn an_allocation_that_waits_outlives_the_server_and_strays_are_cancelled() {
         slurm.jobs().iter().any(|job| job.name == "blocker" && job.state == "RUNNING")
     });
     resize(&site, 4);
-    wait_for("the reason to be shown", || {
-        site.cluster()["errors"].to_string().contains("Slurm has it wait (Resources)")
-    });
+    wait_for("the reason to be shown", || site.cluster()["errors"].to_string().contains("is pending (Resources)"));
     site.submit_custom("patient", 4, "true");
     let why = site.corro(&format!("job why {IN_WORKSPACE} -e cifar -n patient")).ok().stdout;
-    assert!(why.contains("1 node is not there yet: Slurm has it wait (Resources)."), "{why}");
+    assert!(
+        why.contains("1 node is not there yet: its Slurm job ") && why.contains("is pending (Resources)."),
+        "{why}"
+    );
 
     let waiting = slurm.jobs().into_iter().find(|job| job.state == "PENDING").expect("one waits");
     let before = nodes(&site);
@@ -186,7 +187,7 @@ fn what_slurm_refuses_is_said() {
     site.host_on(&slurm, "127.0.0.1:0");
     site.prepare(0);
     resize(&site, 1);
-    wait_for("the refusal to be shown", || site.cluster()["errors"].to_string().contains("sbatch refused"));
+    wait_for("the refusal to be shown", || site.cluster()["errors"].to_string().contains("sbatch failed"));
     resize(&site, 0);
     site.wait_for_nodes(0);
     site.corro("server --slurm-partition main")

@@ -28,11 +28,11 @@ impl Answer {
 pub fn get(url: &str, headers: &[&str]) -> Answer {
     let rest = url.strip_prefix("http://").expect("plain HTTP");
     let (address, path) = rest.split_once('/').unwrap_or((rest, ""));
-    let request = head(address, &format!("GET /{path} HTTP/1.1"), headers);
+    let request = request_head(address, &format!("GET /{path} HTTP/1.1"), headers);
     exchange(address, request.as_bytes()).unwrap_or_else(|| panic!("GET /{path} got no answer"))
 }
 
-pub fn head(address: &str, line: &str, headers: &[&str]) -> String {
+pub fn request_head(address: &str, line: &str, headers: &[&str]) -> String {
     let mut text = format!("{line}\r\nHost: {address}\r\nConnection: close\r\n");
     headers.iter().for_each(|header| text.push_str(&format!("{header}\r\n")));
     text + "\r\n"

@@ -9,7 +9,7 @@ use corro_model::storage::shared_key;
 use serde_json::Value;
 
 use super::Site;
-use super::http::{Answer, exchange, head};
+use super::http::{Answer, exchange, request_head};
 
 pub const VERSION: &str = "2018-05-01";
 
@@ -60,7 +60,7 @@ impl Site {
         lines.push(format!("Content-Length: {}", body.len()));
         let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
         let address = self.address();
-        let mut bytes = head(&address, &format!("{method} {target} HTTP/1.1"), &lines).into_bytes();
+        let mut bytes = request_head(&address, &format!("{method} {target} HTTP/1.1"), &lines).into_bytes();
         bytes.extend_from_slice(body);
         exchange(&address, &bytes).unwrap_or_else(|| panic!("{method} {target} got no answer"))
     }

@@ -53,7 +53,7 @@ fn a_machine_that_may_not_join_is_told_why() {
     site.corro(&format!("host token --revoke {id}")).ok();
     site.corro(&format!("host token --revoke {id}")).fails(3, &["there is no join token"]);
     join(&site, &word, "--name late").fails(1, &["was revoked"]);
-    site.corro("host token --ttl soon").fails(2, &["write a time as"]);
+    site.corro("host token --ttl soon").fails(2, &["write a duration as"]);
     site.corro("host token --server gpu-box").fails(1, &["is not a server's URL"]);
     for word in ["show", "cordon", "uncordon", "drain", "remove"] {
         let told = site.corro(&format!("host {word} nobody"));

@@ -6,9 +6,10 @@ use std::ffi::OsString;
 use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    ad, admin, agent, batchai, cloud, completion, dashboard, doctor, events, files, group, host, job, login, mount,
-    node, run, server, storage, top, train, tutorial, up, usage,
+    account, ad, admin, agent, batchai, cloud, completion, dashboard, doctor, events, files, group, host, job, login,
+    mount, node, run, server, storage, top, train, tutorial, unmount, up, usage,
 };
+use crate::program_name::program_name;
 
 /// Distributed training on your own machines: a self-hosted Batch AI with its own Horovod.
 #[derive(Parser, Debug)]
@@ -34,7 +35,7 @@ pub enum TopCommand {
     /// Forget the login of this user on this machine
     Logout,
     /// The subscription in use, and who uses it
-    Account(login::AccountArgs),
+    Account(account::AccountArgs),
     /// Let the real az talk to this server, and undo it
     Cloud(cloud::CloudArgs),
     /// Start a server and its nodes on this machine: all you need to begin
@@ -46,7 +47,7 @@ pub enum TopCommand {
     /// Show a share as a directory of this machine
     Mount(Box<mount::MountArgs>),
     /// Take a mounted share away again
-    Unmount(mount::UnmountArgs),
+    Unmount(unmount::UnmountArgs),
     /// Serve this machine, or a part of it, as a node of a cluster; or join a server with all of it
     Agent(Box<agent::AgentArgs>),
     /// Machines that join a server: tokens for them, what they have, and taking them out of service
@@ -112,7 +113,7 @@ const CLOSING: &str = "Use 'corro COMMAND --help' to read about a command.";
 
 /// Reads the command line; ends the process with help (exit 0) or a usage error (exit 2) when there is nothing to run.
 pub fn parse(arguments: Vec<OsString>) -> (Cli, CommandPath) {
-    let matches = command(program()).get_matches_from(with_horovod_spelling(arguments));
+    let matches = command(program_name()).get_matches_from(with_horovod_spelling(arguments));
     (from_matches(&matches), CommandPath::of(&matches))
 }
 
@@ -132,7 +133,7 @@ impl CommandPath {
 
     /// What follows an error about missing arguments, as the parser itself has it. `needs` are flags, `--name/-n`.
     pub fn usage(&self, needs: &[&str]) -> String {
-        self.usage_of(command(program()), needs)
+        self.usage_of(command(program_name()), needs)
     }
 
     fn usage_of(&self, mut command: Command, needs: &[&str]) -> String {
@@ -159,20 +160,9 @@ fn from_matches(matches: &ArgMatches) -> Cli {
     Cli::from_arg_matches(matches).unwrap_or_else(|error| error.exit())
 }
 
-/// What the program was called as.
-pub fn program() -> &'static str {
-    program_name(std::env::args_os().next().as_ref())
-}
-
-/// Installed as `az` the program calls itself `az`, and tells the version that it stands for; nothing else changes.
-fn program_name(first: Option<&OsString>) -> &'static str {
-    let name = first.map(std::path::Path::new).and_then(|path| path.file_name());
-    if name.is_some_and(|name| name == "az") { "az" } else { "corro" }
-}
-
 /// The whole command line, for a shell to complete. What is hidden from help is hidden here too.
 pub fn for_completion() -> Command {
-    let name = program();
+    let name = program_name();
     visible(&command(name)).bin_name(name).version(env!("CARGO_PKG_VERSION"))
 }
 
@@ -370,8 +360,6 @@ mod tests {
             }
             assert!(help.contains(&format!("Usage: {name} <COMMAND>")), "{help}");
         }
-        assert_eq!(program_name(Some(&"/usr/local/bin/az".into())), "az");
-        assert_eq!(program_name(None), "corro");
     }
 
     #[test]

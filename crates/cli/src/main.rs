@@ -1,89 +1,93 @@
-//! The one program, `corro`: reads the command line, hands over to a command, and turns its end into an exit code.
+//! The program `corro`: parses the command line, runs a command, and turns its result into an exit code.
 //!
-//! Reading order: `args` (which commands there are), `commands`, `session` (what client commands share), `output` (what
-//! they print), `failure` (what they say when they cannot).
+//! Reading order: [`args`] (the tree of commands), [`commands`], [`resource`] and [`session`] (what client commands share), [`output`] (printing of
+//! results), [`error`].
 
 mod args;
+mod atomic_file;
 mod commands;
-mod failure;
-mod hosting;
-mod logging;
+mod error;
+mod job_notes;
+mod node_ssh;
 mod output;
+mod program_name;
 mod progress;
 mod prompt;
+mod resource;
+mod retry;
 mod session;
 mod ssh_keys;
-mod talk;
+mod stdio;
+mod terminal;
 mod terminal_filter;
-mod whole_file;
 
 use std::process::ExitCode;
 
 use args::TopCommand;
-use failure::Failure;
+use error::CliError;
 
-/// A request of the file service makes a hundred small allocations, a fifth of its time with the C library's allocator, which moreover keeps what
-/// each thread once needed.
+/// A request of the file service makes about a hundred small allocations. They take a fifth of its time with the C library's allocator, which also
+/// retains the peak memory of each thread.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().collect();
     if arguments.get(1).is_some_and(|command| command == "guard") {
-        // The parent of the small parents of ranks; it must begin while there is one thread.
+        // The fork server of guard processes. It must start while the process has one thread.
         corro_launch::guard::run();
     }
     if arguments.get(1).is_some_and(|command| command == corro_agent::container::exec_relay::SUBCOMMAND) {
-        // A job's process in its container; it needs nothing of the below.
+        // Runs a command of a job inside its container; needs no command line parser and no runtime.
         return corro_agent::container::exec_relay::run(&arguments[2..]);
     }
     if let Some(code) =
-        arguments.get(1).and_then(|word| commands::mount::hidden(word, arguments.get(2).map(|w| w.as_os_str())))
+        arguments.get(1).and_then(|word| commands::mount::run_internal(word, arguments.get(2).map(|w| w.as_os_str())))
     {
         return ExitCode::from(code);
     }
-    if let Some(words) = remote_start(&arguments) {
-        return start_remotely(words);
+    if let Some(arguments) = ssh_shim_arguments(&arguments) {
+        return run_ssh_shim(arguments);
     }
     let (cli, path) = args::parse(arguments);
     corro_client::on_warning(|text| {
         progress::clear_line();
-        talk::say(format_args!("warning: {text}"));
+        stdio::note(format_args!("warning: {text}"));
     });
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            Failure { causes: vec![error.to_string()], ..Failure::new("cannot start") }.report();
+            CliError::new("cannot start").cause(error).report();
             return ExitCode::FAILURE;
         }
     };
     match runtime.block_on(dispatch(cli.command)) {
         Ok(code) => code,
-        Err(failure) => {
-            failure.report();
-            if !failure.needs.is_empty() {
-                talk::say(path.usage(&failure.needs));
+        Err(error) => {
+            error.report();
+            if !error.usage_flags.is_empty() {
+                stdio::note(path.usage(&error.usage_flags));
             }
-            ExitCode::from(failure.exit)
+            ExitCode::from(error.exit)
         }
     }
 }
 
-/// The words for the helper that a job's processes find as `ssh`, if this is it.
-fn remote_start(arguments: &[std::ffi::OsString]) -> Option<Vec<String>> {
-    let is_ssh_shim = arguments.first().is_some_and(|name| corro_agent::ssh_shim::is_invoked_as_ssh(name.as_ref()));
-    let skipped = match arguments.get(1) {
-        _ if is_ssh_shim => 1,
+/// Arguments of the ssh shim, which jobs find as `ssh` in their PATH; `None` if this is not the shim.
+fn ssh_shim_arguments(arguments: &[std::ffi::OsString]) -> Option<Vec<String>> {
+    let is_shim = arguments.first().is_some_and(|name| corro_agent::ssh_shim::is_invoked_as_ssh(name.as_ref()));
+    let n_skipped = match arguments.get(1) {
+        _ if is_shim => 1,
         Some(command) if command == "remote-start" => 2,
         _ => return None,
     };
-    Some(arguments.iter().skip(skipped).map(|word| word.to_string_lossy().into_owned()).collect())
+    Some(arguments.iter().skip(n_skipped).map(|argument| argument.to_string_lossy().into_owned()).collect())
 }
 
-fn start_remotely(words: Vec<String>) -> ExitCode {
+fn run_ssh_shim(arguments: Vec<String>) -> ExitCode {
     match tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build() {
-        // A read of its input that nobody will answer must not hold it up.
-        Ok(runtime) => std::process::exit(runtime.block_on(corro_agent::ssh_shim::run(words))),
+        // Exit at once: a blocked read of standard input must not delay the end.
+        Ok(runtime) => std::process::exit(runtime.block_on(corro_agent::ssh_shim::run(arguments))),
         Err(error) => {
             eprintln!("corro remote-start: {error}");
             ExitCode::from(255)
@@ -91,23 +95,23 @@ fn start_remotely(words: Vec<String>) -> ExitCode {
     }
 }
 
-async fn dispatch(command: TopCommand) -> Result<ExitCode, Failure> {
+async fn dispatch(command: TopCommand) -> Result<ExitCode, CliError> {
     let done = |()| ExitCode::SUCCESS;
     match command {
         TopCommand::Group(args) => commands::group::run(args).await.map(done),
         TopCommand::Batchai(args) => commands::batchai::run(args).await.map(done),
         TopCommand::Storage(args) => commands::storage::run(args).await.map(done),
         TopCommand::Ad(args) => commands::ad::run(args).await.map(done),
-        TopCommand::Login(args) => commands::login::login(args).await.map(done),
-        TopCommand::Logout => commands::login::logout().map(done),
-        TopCommand::Account(args) => commands::login::account(args).await.map(done),
+        TopCommand::Login(args) => commands::login::run(args).await.map(done),
+        TopCommand::Logout => commands::logout::run().map(done),
+        TopCommand::Account(args) => commands::account::run(args).await.map(done),
         TopCommand::Dashboard(args) => commands::dashboard::run(args).await.map(done),
         TopCommand::Cloud(args) => commands::cloud::run(args).await.map(done),
         TopCommand::Up(args) => commands::up::run(args).await.map(done),
         TopCommand::Server(args) => commands::server::run(*args).await.map(done),
         TopCommand::Files(args) => commands::files::run(args).await.map(done),
-        TopCommand::Mount(args) => commands::mount::mount(*args).await.map(done),
-        TopCommand::Unmount(args) => commands::mount::unmount(args).map(done),
+        TopCommand::Mount(args) => commands::mount::run(*args).await.map(done),
+        TopCommand::Unmount(args) => commands::unmount::run(args).map(done),
         TopCommand::Agent(args) => commands::agent::run(*args).await.map(done),
         TopCommand::Host(args) => commands::host::run(args).await.map(done),
         TopCommand::Admin(args) => commands::admin::run(args).await.map(done),

@@ -1,41 +1,40 @@
-//! Questions to the user: confirmation before something is destroyed, and secrets. On standard error, so that standard output stays data; never asks
-//! for confirmation where nobody can answer.
+//! Prompts on standard error: confirmations and passwords. Without a terminal a confirmation is an error, never a silent yes.
 
 use std::io::{self, BufRead, Write};
 
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use thiserror::Error;
 
-use crate::talk::escape_lines;
+use crate::stdio::escape_lines;
 
 const QUESTION: &str = "Are you sure you want to perform this operation?";
 
 #[derive(Debug, Error)]
-pub enum NotConfirmed {
+pub enum ConfirmError {
     #[error("Unable to prompt for confirmation as no tty available. Use --yes.")]
     NoTerminal,
     #[error("Operation cancelled.")]
     Cancelled,
     #[error("cannot ask for confirmation")]
-    Ask(#[from] io::Error),
+    Prompt(#[from] io::Error),
 }
 
-/// Says what will be lost, then asks. Returns when the user agrees.
-pub fn confirm_loss(yes: bool, loss: Option<&str>) -> Result<(), NotConfirmed> {
+/// Prints the warning and asks for confirmation, unless `yes`. Returns if the user agrees.
+pub fn confirm(yes: bool, warning: Option<&str>) -> Result<(), ConfirmError> {
     if yes {
         return Ok(());
     }
     if !rustix::termios::isatty(io::stdin()) {
-        return Err(NotConfirmed::NoTerminal);
+        return Err(ConfirmError::NoTerminal);
     }
-    if let Some(loss) = loss {
-        writeln!(io::stderr(), "{}", escape_lines(loss))?;
+    if let Some(warning) = warning {
+        writeln!(io::stderr(), "{}", escape_lines(warning))?;
     }
     ask(&mut io::stdin().lock(), &mut io::stderr())
 }
 
-/// Reads one line from standard input; a terminal does not show it while it is typed.
-pub fn read_hidden(name: &str) -> io::Result<String> {
+/// Reads one line from standard input, without echo on a terminal.
+pub fn read_password(name: &str) -> io::Result<String> {
     if !rustix::termios::isatty(io::stdin()) {
         writeln!(io::stderr(), "{name} (one line on standard input):")?;
         let mut line = String::new();
@@ -44,14 +43,14 @@ pub fn read_hidden(name: &str) -> io::Result<String> {
     }
     write!(io::stderr(), "{name}: ")?;
     io::stderr().flush()?;
-    let _hidden = HiddenInput::enter()?;
-    let line = hidden_line(io::stdin().lock());
+    let _no_echo = NoEcho::enter()?;
+    let line = read_line_of_keys(io::stdin().lock());
     writeln!(io::stderr())?;
     line
 }
 
-/// The keys up to the end of the line, as a terminal hands them over one by one. Ctrl-C is an error.
-fn hidden_line(keys: impl BufRead) -> io::Result<String> {
+/// Reads the keys of a terminal in non-canonical mode up to the end of the line. Ctrl-C is an error.
+fn read_line_of_keys(keys: impl BufRead) -> io::Result<String> {
     const CTRL_C: u8 = 3;
     const CTRL_D: u8 = 4;
     const CTRL_U: u8 = 21;
@@ -63,7 +62,7 @@ fn hidden_line(keys: impl BufRead) -> io::Result<String> {
             CTRL_C => return Err(io::Error::new(io::ErrorKind::Interrupted, "interrupted by Ctrl-C")),
             CTRL_U => line.clear(),
             key if BACKSPACE.contains(&key) => {
-                // A character may have several bytes; all but its first begin with the bits 10.
+                // Remove a whole UTF-8 character: continuation bytes begin with the bits 10.
                 while line.pop().is_some_and(|byte| byte & 0xc0 == 0x80) {}
             }
             key => line.push(key),
@@ -72,39 +71,38 @@ fn hidden_line(keys: impl BufRead) -> io::Result<String> {
     String::from_utf8(line).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
-/// The terminal hands over single keys, Ctrl-C too, and shows none of them, until this is dropped.
-struct HiddenInput(Termios);
+/// Terminal mode without echo, line editing and signals. Dropping it restores the previous mode.
+struct NoEcho(Termios);
 
-impl HiddenInput {
-    fn enter() -> io::Result<HiddenInput> {
+impl NoEcho {
+    fn enter() -> io::Result<NoEcho> {
         let before = tcgetattr(io::stdin())?;
         let mut hidden = before.clone();
         hidden.local_modes.remove(LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG);
         tcsetattr(io::stdin(), OptionalActions::Flush, &hidden)?;
-        Ok(HiddenInput(before))
+        Ok(NoEcho(before))
     }
 }
 
-impl Drop for HiddenInput {
+impl Drop for NoEcho {
     fn drop(&mut self) {
-        // Nobody is left to tell.
         let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.0);
     }
 }
 
-/// Asks until the answer is y, yes, n or no. The end of input is a no.
-fn ask(input: &mut impl BufRead, talk: &mut impl Write) -> Result<(), NotConfirmed> {
+/// Asks until the answer is y, yes, n or no. End of file is a no.
+fn ask(input: &mut impl BufRead, prompt: &mut impl Write) -> Result<(), ConfirmError> {
     loop {
-        write!(talk, "{QUESTION} (y/n): ")?;
-        talk.flush()?;
+        write!(prompt, "{QUESTION} (y/n): ")?;
+        prompt.flush()?;
         let mut answer = String::new();
         if input.read_line(&mut answer)? == 0 {
-            writeln!(talk)?;
-            return Err(NotConfirmed::Cancelled);
+            writeln!(prompt)?;
+            return Err(ConfirmError::Cancelled);
         }
         match answer.trim().to_lowercase().as_str() {
             "y" | "yes" => return Ok(()),
-            "n" | "no" => return Err(NotConfirmed::Cancelled),
+            "n" | "no" => return Err(ConfirmError::Cancelled),
             _ => {}
         }
     }
@@ -128,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_hidden_line_can_be_corrected_and_given_up() {
-        let line = |keys: &str| hidden_line(keys.as_bytes()).map_err(|error| error.kind());
+        let line = |keys: &str| read_line_of_keys(keys.as_bytes()).map_err(|error| error.kind());
         assert_eq!(line("secret\rmore"), Ok("secret".to_owned()));
         assert_eq!(line("axä\x7f\x7fb\n"), Ok("ab".to_owned()));
         assert_eq!(line("\x7fwrong\x15right"), Ok("right".to_owned()));
@@ -148,6 +146,6 @@ mod tests {
 
     #[test]
     fn yes_asks_nothing() {
-        assert!(confirm_loss(true, None).is_ok());
+        assert!(confirm(true, None).is_ok());
     }
 }

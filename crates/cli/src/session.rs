@@ -9,15 +9,15 @@ use std::sync::OnceLock;
 
 use clap::{Args, ValueEnum};
 use corro_client::{Client, PATIENCE, Profile, ProfileError, Trust, profile};
+use corro_hosting::local_admin_login::{LocalServer, find_local_server};
+use corro_hosting::logging;
 use corro_model::arm::SUBSCRIPTION_NAME;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::failure::Failure;
-use crate::hosting::way_back::{self, Local};
-use crate::logging;
+use crate::error::CliError;
 use crate::output::{self, Format, Query, Shape, TableKind};
-use crate::talk::{foreign_stdout, say};
+use crate::stdio::{filtered_stdout, note};
 
 pub use settings::{Ini, az_config_dir, setting};
 
@@ -77,9 +77,9 @@ impl GlobalArgs {
 
 impl Session {
     /// A wrong query is reported before anything is asked of the server.
-    pub fn open(args: &GlobalArgs) -> Result<Session, Failure> {
+    pub fn open(args: &GlobalArgs) -> Result<Session, CliError> {
         if args.verbose || args.debug {
-            logging::tell_requests(args.debug);
+            logging::init_http_log(args.debug);
         }
         let query = args.query.as_deref().map(Query::parse).transpose()?;
         let format = match args.output {
@@ -91,33 +91,33 @@ impl Session {
     }
 
     /// The client for the server of this machine's profile.
-    pub fn client(&self) -> Result<&Client, Failure> {
+    pub fn client(&self) -> Result<&Client, CliError> {
         if let Some(client) = self.client.get() {
             return Ok(client);
         }
         let profile = profile()?;
         check_subscription(self.subscription.as_deref(), &profile.subscription)?;
-        let client = Client::new(&profile)?.with_absence_notice(say_that_the_server_is_away);
+        let client = Client::new(&profile)?.with_absence_notice(note_server_unreachable);
         Ok(self.client.get_or_init(|| client))
     }
 
     /// Whose certificates are believed: as the profile says, if there is one, and `CORRO_CA` in any case.
-    pub fn trust(&self) -> Result<Trust, Failure> {
+    pub fn trust(&self) -> Result<Trust, CliError> {
         if let Some(file) = env("CORRO_CA") {
-            return Trust::from_file(Path::new(&file)).map_err(|error| Failure::of(&error));
+            return Trust::from_file(Path::new(&file)).map_err(|error| CliError::from_error(&error));
         }
         let profile = profile::config_dir().and_then(|dir| Profile::load(&dir));
         Ok(profile.map(|profile| profile.trust()).unwrap_or_default())
     }
 
     /// Prints a resource, or a list of them, as `az` shows it.
-    pub fn print(&self, shape: Shape, table: Option<TableKind>, wire: &impl Serialize) -> Result<(), Failure> {
-        let wire = serde_json::to_value(wire).map_err(|error| Failure::of(&error))?;
+    pub fn print(&self, shape: Shape, table: Option<TableKind>, wire: &impl Serialize) -> Result<(), CliError> {
+        let wire = serde_json::to_value(wire).map_err(|error| CliError::from_error(&error))?;
         self.output.print(&shape.apply(&wire), table)
     }
 
     /// Prints a value that is no resource.
-    pub fn print_value(&self, value: &Value) -> Result<(), Failure> {
+    pub fn print_value(&self, value: &Value) -> Result<(), CliError> {
         self.output.print(value, None)
     }
 
@@ -126,41 +126,47 @@ impl Session {
         self.output.format == Format::Table
     }
 
+    /// Prints a value that needs no shape of `az`.
+    pub fn print_serialized(&self, value: &impl Serialize, table: Option<TableKind>) -> Result<(), CliError> {
+        let value = serde_json::to_value(value).map_err(|error| CliError::from_error(&error))?;
+        self.output.print(&value, table)
+    }
+
     /// Prints resources of several shapes, each of them shaped already.
-    pub fn print_shaped(&self, value: &Value, table: Option<TableKind>) -> Result<(), Failure> {
+    pub fn print_shaped(&self, value: &Value, table: Option<TableKind>) -> Result<(), CliError> {
         self.output.print(value, table)
     }
 }
 
 impl Output {
-    fn print(&self, value: &Value, table: Option<TableKind>) -> Result<(), Failure> {
-        let mut out = BufWriter::new(foreign_stdout());
+    fn print(&self, value: &Value, table: Option<TableKind>) -> Result<(), CliError> {
+        let mut out = BufWriter::new(filtered_stdout());
         Ok(output::print(&mut out, self.format, self.query.as_ref(), value, table)?)
     }
 }
 
 /// The profile of this user. Where there is none, the failure says how to get one.
-pub fn profile() -> Result<Profile, Failure> {
+pub fn profile() -> Result<Profile, CliError> {
     let dir = profile::config_dir()?;
     Profile::load(&dir).map_err(|error| match error {
         ProfileError::Missing { path } => {
-            nobody_logged_in(&path, env("CORRO_SERVER").as_deref(), way_back::local_server(&dir).as_ref())
+            nobody_logged_in(&path, env("CORRO_SERVER").as_deref(), find_local_server(&dir).as_ref())
         }
         other => other.into(),
     })
 }
 
 /// `wanted` is the server that the environment names, `local` the one on this machine.
-fn nobody_logged_in(path: &Path, wanted: Option<&str>, local: Option<&Local>) -> Failure {
+fn nobody_logged_in(path: &Path, wanted: Option<&str>, local: Option<&LocalServer>) -> CliError {
     let here = local.filter(|local| wanted.is_none_or(|wanted| wanted.trim_end_matches('/') == local.url));
     let nobody = |server: &str| format!("nobody is logged in at {server}: {} does not exist", path.display());
     match (here, wanted) {
-        (Some(Local { url, can_return: true }), _) => {
-            Failure::new(nobody(url)).hint("the server runs on this machine: log in to it again with 'corro up'")
+        (Some(LocalServer { url, has_readable_login: true }), _) => {
+            CliError::new(nobody(url)).hint("the server runs on this machine: log in to it again with 'corro up'")
         }
-        (Some(Local { url, can_return: false }), _) => Failure::new(nobody(url))
+        (Some(LocalServer { url, has_readable_login: false }), _) => CliError::new(nobody(url))
             .hint("the server runs on this machine: stop it and start it again with 'corro up', which logs you in"),
-        (None, Some(server)) => Failure::new(nobody(server)).hint(format!(
+        (None, Some(server)) => CliError::new(nobody(server)).hint(format!(
             "log in with 'corro login --service-principal -u ID -t TENANT --server {server}'; \
              an owner makes such a login with 'corro ad sp create-for-rbac'"
         )),
@@ -169,25 +175,25 @@ fn nobody_logged_in(path: &Path, wanted: Option<&str>, local: Option<&Local>) ->
 }
 
 /// Said once by whoever waits for a server that restarts.
-pub fn say_that_the_server_is_away() {
-    say(format_args!("corro: the server does not answer; trying again for {} seconds", PATIENCE.as_secs()));
+pub fn note_server_unreachable() {
+    note(format_args!("corro: the server does not answer; trying again for {} seconds", PATIENCE.as_secs()));
 }
 
 /// A server has one subscription; another one would only be answered with something that was not found.
-fn check_subscription(given: Option<&str>, own: &str) -> Result<(), Failure> {
+fn check_subscription(given: Option<&str>, own: &str) -> Result<(), CliError> {
     match given {
         Some(given) if ![own, SUBSCRIPTION_NAME].iter().any(|known| known.eq_ignore_ascii_case(given)) => {
             let message = format!("Subscription '{given}' not found. Check the spelling and casing and try again.");
-            Err(Failure::new(message).hint(format!("the server's subscription is {own}, named {SUBSCRIPTION_NAME}")))
+            Err(CliError::new(message).hint(format!("the server's subscription is {own}, named {SUBSCRIPTION_NAME}")))
         }
         _ => Ok(()),
     }
 }
 
-fn default_format(configured: Option<String>) -> Result<Format, Failure> {
+fn default_format(configured: Option<String>) -> Result<Format, CliError> {
     let Some(name) = configured else { return Ok(Format::Json) };
     Format::from_str(&name, true).map_err(|_| {
-        Failure::new(format!("the configured output format '{name}' is not known"))
+        CliError::new(format!("the configured output format '{name}' is not known"))
             .hint("set AZURE_CORE_OUTPUT, or output in the core section of your az configuration file, to json")
     })
 }
@@ -197,10 +203,10 @@ pub fn env(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-pub fn home_dir() -> Result<PathBuf, Failure> {
+pub fn home_dir() -> Result<PathBuf, CliError> {
     env("HOME")
         .map(PathBuf::from)
-        .ok_or_else(|| Failure::new("the variable HOME is not set").hint("set it to your home directory"))
+        .ok_or_else(|| CliError::new("the variable HOME is not set").hint("set it to your home directory"))
 }
 
 #[cfg(test)]
@@ -219,7 +225,8 @@ mod tests {
     #[test]
     fn whoever_has_no_profile_is_told_how_to_get_one() {
         let check = |wanted: Option<&str>, local: Option<bool>, message: &str, hint: &str| {
-            let local = local.map(|can_return| Local { url: "http://127.0.0.1:1".to_owned(), can_return });
+            let local = local
+                .map(|has_readable_login| LocalServer { url: "http://127.0.0.1:1".to_owned(), has_readable_login });
             let failure = nobody_logged_in(Path::new("p"), wanted, local.as_ref());
             assert_eq!(failure.message, message);
             let text = failure.hint.unwrap_or_default();

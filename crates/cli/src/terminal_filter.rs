@@ -199,19 +199,19 @@ fn push_replacement(out: &mut Vec<u8>) {
 
 /// A stream for text of other people: filtered where it is a terminal, and unchanged elsewhere.
 #[derive(Debug)]
-pub struct ForeignText<W: Write> {
+pub struct FilteredWriter<W: Write> {
     out: W,
     filter: Option<TerminalFilter>,
 }
 
-impl<W: Write + IsTerminal> ForeignText<W> {
-    pub fn new(out: W) -> ForeignText<W> {
+impl<W: Write + IsTerminal> FilteredWriter<W> {
+    pub fn new(out: W) -> FilteredWriter<W> {
         let filter = out.is_terminal().then(TerminalFilter::default);
-        ForeignText { out, filter }
+        FilteredWriter { out, filter }
     }
 }
 
-impl<W: Write> Write for ForeignText<W> {
+impl<W: Write> Write for FilteredWriter<W> {
     fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
         let Some(filter) = &mut self.filter else { return self.out.write(piece) };
         let mut shown = Vec::with_capacity(piece.len());
@@ -225,7 +225,7 @@ impl<W: Write> Write for ForeignText<W> {
     }
 }
 
-impl<W: Write> Drop for ForeignText<W> {
+impl<W: Write> Drop for FilteredWriter<W> {
     fn drop(&mut self) {
         let end = self.filter.as_mut().map_or(&b""[..], TerminalFilter::finish);
         if !end.is_empty() {

@@ -13,10 +13,10 @@ use corro_model::history::HistoryEntry;
 use corro_model::ops::{HistoryList, NoBody};
 use corro_server::backup::{self, BackupError, Contents};
 
-use crate::failure::Failure;
-use crate::hosting::data_dir::DataDir;
+use crate::error::CliError;
 use crate::session::{GlobalArgs, Session};
-use crate::talk::{foreign_stdout, tell};
+use crate::stdio::{filtered_stdout, print};
+use corro_hosting::data_dir::DataDir;
 
 #[derive(Args, Debug)]
 pub struct AdminArgs {
@@ -110,7 +110,7 @@ struct HistoryArgs {
     top: u16,
 }
 
-pub async fn run(args: AdminArgs) -> Result<(), Failure> {
+pub async fn run(args: AdminArgs) -> Result<(), CliError> {
     match args.command {
         AdminCommand::Backup(own) => back_up(own),
         AdminCommand::Restore(own) => restore(own),
@@ -119,53 +119,53 @@ pub async fn run(args: AdminArgs) -> Result<(), Failure> {
     }
 }
 
-fn back_up(args: BackupArgs) -> Result<(), Failure> {
+fn back_up(args: BackupArgs) -> Result<(), CliError> {
     let data = args.data.path()?;
     let contents = backup::back_up(&data, &args.to, Timestamp::from(SystemTime::now())).map_err(failure)?;
-    tell(format_args!("{} holds {}.", args.to.display(), words(&contents)));
-    tell("It also holds the key that opens stored secrets: keep it safe.");
-    tell(format_args!("Not in it: the files of shares. They are in {}.", data.join("shares").display()));
+    print(format_args!("{} holds {}.", args.to.display(), words(&contents)));
+    print("It also holds the key that opens stored secrets: keep it safe.");
+    print(format_args!("Not in it: the files of shares. They are in {}.", data.join("shares").display()));
     Ok(())
 }
 
-fn restore(args: RestoreArgs) -> Result<(), Failure> {
+fn restore(args: RestoreArgs) -> Result<(), CliError> {
     // Before the directory is made or locked: a file that is no backup changes nothing.
     backup::look_at_backup(&args.from).map_err(failure)?;
     let occupied = std::fs::read_dir(&args.data).is_ok_and(|mut entries| entries.next().is_some());
     if occupied && !args.force {
         let message = format!("{} is not empty", args.data.display());
-        return Err(Failure::new(message)
+        return Err(CliError::new(message)
             .hint("choose a new directory, or add --force: the database there is then kept under another name"));
     }
-    let data = DataDir::hold(&args.data)?;
+    let data = DataDir::lock(&args.data)?;
     // First: should this be cut short, the directory must not take nodes of the server that the backup is of for its own.
     incarnation::renew(data.path()).map_err(|error| {
-        Failure::new(format!("cannot write {}: {error}", data.path().join("incarnation").display()))
+        CliError::new(format!("cannot write {}: {error}", data.path().join("incarnation").display()))
             .hint("see whether the disk is full and the directory is yours")
     })?;
     let contents = backup::restore(&args.from, data.path()).map_err(failure)?;
-    tell(format_args!("{} now holds {}.", data.path().display(), words(&contents)));
+    print(format_args!("{} now holds {}.", data.path().display(), words(&contents)));
     if occupied {
-        tell("What was there before is beside it, under names with 'replaced' in them.");
+        print("What was there before is beside it, under names with 'replaced' in them.");
     }
-    tell(format_args!(
+    print(format_args!(
         "Not restored: the files of shares. Put them into {} before you start the server.",
         data.path().join("shares").display()
     ));
     Ok(())
 }
 
-fn check(args: CheckArgs) -> Result<(), Failure> {
+fn check(args: CheckArgs) -> Result<(), CliError> {
     let path = match args.backup {
         Some(file) => file,
         None => args.data.path()?.join(backup::DATABASE),
     };
     let contents = backup::look(&path).map_err(failure)?;
-    tell(format_args!("{} is sound: {}.", path.display(), words(&contents)));
+    print(format_args!("{} is sound: {}.", path.display(), words(&contents)));
     Ok(())
 }
 
-async fn history(session: &Session, args: HistoryArgs) -> Result<(), Failure> {
+async fn history(session: &Session, args: HistoryArgs) -> Result<(), CliError> {
     if args.export {
         return export(session, args).await;
     }
@@ -174,24 +174,24 @@ async fn history(session: &Session, args: HistoryArgs) -> Result<(), Failure> {
     let mut query: Vec<(&str, &str)> = vec![("maxresults", &top)];
     query.extend(given.iter().filter_map(|(name, value)| Some((*name, value.as_deref()?))));
     let page: Page<HistoryEntry> = session.client()?.call::<HistoryList>(&[], &query, &NoBody {}).await?;
-    let entries = serde_json::to_value(page.value).map_err(|error| Failure::of(&error))?;
+    let entries = serde_json::to_value(page.value).map_err(|error| CliError::from_error(&error))?;
     session.print_value(&entries)
 }
 
 /// The audit log as JSON lines. Whoever keeps it goes on after the last number.
-async fn export(session: &Session, args: HistoryArgs) -> Result<(), Failure> {
+async fn export(session: &Session, args: HistoryArgs) -> Result<(), CliError> {
     const PAGE: usize = 1000;
     let (mut after, page) = (args.after, PAGE.to_string());
     let given = [("resource", args.resource), ("kind", args.kind), ("actor", args.actor), ("since", args.since)];
-    let mut out = std::io::BufWriter::new(foreign_stdout());
-    let failed = |error: std::io::Error| Failure::new(format!("cannot write the history: {error}"));
+    let mut out = std::io::BufWriter::new(filtered_stdout());
+    let failed = |error: std::io::Error| CliError::new(format!("cannot write the history: {error}"));
     loop {
         let number = after.to_string();
         let mut query: Vec<(&str, &str)> = vec![("maxresults", &page), ("after", &number)];
         query.extend(given.iter().filter_map(|(name, value)| Some((*name, value.as_deref()?))));
         let entries = session.client()?.call::<HistoryList>(&[], &query, &NoBody {}).await?.value;
         for entry in &entries {
-            let line = serde_json::to_string(entry).map_err(|error| Failure::of(&error))?;
+            let line = serde_json::to_string(entry).map_err(|error| CliError::from_error(&error))?;
             writeln!(out, "{line}").map_err(failed)?;
         }
         match entries.last() {
@@ -202,7 +202,7 @@ async fn export(session: &Session, args: HistoryArgs) -> Result<(), Failure> {
 }
 
 impl DataArgs {
-    fn path(&self) -> Result<PathBuf, Failure> {
+    fn path(&self) -> Result<PathBuf, CliError> {
         match &self.data {
             Some(path) => Ok(path.clone()),
             None => Ok(corro_client::profile::config_dir()?.join("data")),
@@ -218,7 +218,7 @@ fn words(contents: &Contents) -> String {
     )
 }
 
-fn failure(error: BackupError) -> Failure {
+fn failure(error: BackupError) -> CliError {
     let hint = match &error {
         BackupError::NoDatabase(_) => "say where the server keeps its data with --data DIR",
         BackupError::Exists(_) => "choose another name: a backup is never overwritten",
@@ -229,7 +229,7 @@ fn failure(error: BackupError) -> Failure {
             "put the master.key that belongs to the database beside it, or restore the newest backup that 'corro admin check' finds sound"
         }
         BackupError::Refused(_) => "nothing was changed: check again when the files are in their places",
-        BackupError::Records { .. } => return Failure::of(&error),
+        BackupError::Records { .. } => return CliError::from_error(&error),
     };
-    Failure::of(&error).hint(hint)
+    CliError::from_error(&error).hint(hint)
 }

@@ -1,25 +1,23 @@
-//! `corro agent`: runs this machine, or a part of it, as one node of a cluster. Started by the server's local provider
-//! and by hand on machines that join. The running itself is the agent crate's. `corro agent join`, which carries several nodes, is in `join`.
+//! `corro agent`: runs one node of a cluster on this machine. Providers start it, and users on machines that join by hand. The agent itself is the
+//! agent crate's.
 
 mod join;
-mod place;
-mod supervisor;
-mod token;
-mod unit;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 
 use corro_agent::{AgentConfig, AgentEnd, Isolation, IsolationMode, PortRange};
 use corro_client::{Fingerprint, Trust};
+use corro_hosting::isolation::{IsolationArg, IsolationArgs};
+use corro_hosting::logging::LogArgs;
+use corro_hosting::providers::local;
 use corro_launch::process::Launcher;
 use corro_model::Secret;
 
-use crate::failure::Failure;
-use crate::hosting::providers::local;
+use crate::error::CliError;
 
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -28,44 +26,44 @@ pub struct AgentArgs {
     command: Option<AgentCommand>,
     #[command(flatten)]
     node: Option<NodeArgs>,
-    // Not in the node's own ones: what is optional as a whole may hold no groups.
+    // Not in `NodeArgs`: clap allows no argument groups in optional flattened arguments.
     #[command(flatten)]
     isolation: IsolationArgs,
     #[command(flatten)]
-    log: crate::logging::LogArgs,
+    log: LogArgs,
 }
 
 #[derive(Subcommand, Debug)]
 enum AgentCommand {
-    /// Make this machine a host of a server: it carries as many nodes as fit, and goes on where it was when it is started again
+    /// Make this machine a host of a server: it runs as many nodes as fit, and resumes them when it is started again
     ///
-    /// Needs no root, and outbound connections only. The first run needs the token that 'corro host token' shows on the server; later
-    /// ones need none. Ctrl-C ends the host and its nodes. SIGUSR2 lets a new version of the program take over while nodes and
-    /// their jobs go on: each node's agent is renewed when it is idle.
+    /// Needs no root, and outbound connections only. The first run needs a token of 'corro host token' on the server; later
+    /// runs need none. Ctrl-C ends the host and its nodes. SIGUSR2 re-executes the program, to upgrade it while nodes and
+    /// their jobs go on: each node's agent is restarted when it is idle.
     #[command(
         after_help = "Examples:\n  corro agent join https://gpu-box:8470 --token corro-join-...\n  corro agent join --token-file token.txt --name gpu-1 --label rack=a1\n  corro agent join --token-file - --systemd user --write < token.txt\n  corro agent join"
     )]
     Join(join::JoinArgs),
 }
 
-/// What every agent of a host is told.
-pub struct NodeWords {
+/// Options that a host passes to all of its agents.
+pub struct AgentOptions {
     pub isolation: Option<IsolationArg>,
-    pub hidden: Vec<PathBuf>,
+    pub hidden_dirs: Vec<PathBuf>,
     pub remote_shares: bool,
     pub ports: Option<PortRange>,
-    /// As many of the machine's are for nodes, if not all.
+    /// Number of the machine's GPUs for nodes; `None` for all.
     pub gpus: Option<u32>,
-    pub log: crate::logging::LogArgs,
+    pub log: LogArgs,
 }
 
 #[derive(Args, Debug)]
 struct NodeArgs {
-    /// Where the server listens, for example https://gpu-box:8470
+    /// URL of the server, for example https://gpu-box:8470
     #[arg(long, value_name = "URL")]
     server: String,
 
-    /// A file with the certificate authority that vouches for the server (PEM) [default: whom this machine trusts]
+    /// File with the certificate authority of the server (PEM) [default: the system's root certificates]
     #[arg(long, value_name = "FILE", conflicts_with = "ca_fingerprint")]
     ca: Option<PathBuf>,
 
@@ -73,11 +71,11 @@ struct NodeArgs {
     #[arg(long, value_name = "HEX")]
     ca_fingerprint: Option<String>,
 
-    /// A file that holds the server's present URL; looked into whenever the connection is lost
+    /// File with the current URL of the server; read whenever the connection is lost
     #[arg(long, value_name = "FILE")]
     server_file: Option<PathBuf>,
 
-    /// The node's own directory; it is made if it is not there
+    /// Directory of the node; created if it does not exist
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
 
@@ -85,15 +83,15 @@ struct NodeArgs {
     #[arg(long, value_name = "IP")]
     address: Option<String>,
 
-    /// On which ports this node and its ranks listen for others of their job, for example 20000-20100 [default: any that is free]
+    /// Ports on which this node and its ranks listen for other nodes of a job, for example 20000-20100 [default: any free port]
     #[arg(long, value_name = "FIRST-LAST")]
     ports: Option<PortRange>,
 
-    /// A file that holds the join token
+    /// File with the join token
     #[arg(long, value_name = "FILE")]
     join_token_file: PathBuf,
 
-    /// A directory that jobs must not see, but for what is theirs in it; the node's own one is always hidden
+    /// Directory to hide from jobs, except for their own files in it; the node's own directory is always hidden
     #[arg(long, value_name = "DIR")]
     hide: Vec<PathBuf>,
 
@@ -101,65 +99,29 @@ struct NodeArgs {
     #[arg(long)]
     remote_shares: bool,
 
-    /// End when the server no longer needs this node, instead of waiting for the next cluster that does
+    /// Exit when the server no longer needs this node, instead of waiting for the next cluster
     #[arg(long)]
     once: bool,
 
-    /// Remove the node's directory at the end, and what agents that were killed left beside it at the start
+    /// Remove the node's directory at the end, and at the start those of killed agents beside it
     #[arg(long, hide = true, requires = "once")]
     leave_nothing: bool,
 }
 
-/// How far jobs on one machine are kept from each other.
-#[derive(Args, Clone, Copy, Debug)]
-pub struct IsolationArgs {
-    /// Whether a job sees other jobs, their secrets and the server's files: as little as this machine allows (auto), all that
-    /// this account sees (off), or not running where that cannot be prevented (strict). Execution logs say what was done
-    /// [default: strict for jobs that start while the server has more than one principal, else auto]
-    #[arg(long, value_enum, value_name = "MODE")]
-    pub isolation: Option<IsolationArg>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum IsolationArg {
-    Auto,
-    Off,
-    Strict,
-}
-
-impl IsolationArg {
-    /// The word on the command line.
-    pub fn word(self) -> &'static str {
-        match self {
-            IsolationArg::Auto => "auto",
-            IsolationArg::Off => "off",
-            IsolationArg::Strict => "strict",
-        }
-    }
-
-    fn mode(self) -> IsolationMode {
-        match self {
-            IsolationArg::Auto => IsolationMode::Auto,
-            IsolationArg::Off => IsolationMode::Off,
-            IsolationArg::Strict => IsolationMode::Strict,
-        }
-    }
-}
-
-pub async fn run(args: AgentArgs) -> Result<(), Failure> {
+pub async fn run(args: AgentArgs) -> Result<(), CliError> {
     match (args.command, args.node) {
         (Some(AgentCommand::Join(args)), _) => join::run(args).await,
         (None, Some(node)) => {
             args.log.init();
             Ok(run_node(node, args.isolation.isolation.map(IsolationArg::mode)).await?)
         }
-        (None, None) => Err(Failure::missing(&["--server", "--data", "--join-token-file"], &[])),
+        (None, None) => Err(CliError::missing_arguments(&["--server", "--data", "--join-token-file"], &[])),
     }
 }
 
 async fn run_node(args: NodeArgs, isolation: Option<IsolationMode>) -> Result<()> {
     let config = AgentConfig {
-        join_token: join_token(&args.join_token_file, &args.data)?,
+        join_token: read_join_token(&args.join_token_file, &args.data)?,
         trust: trust(args.ca.as_deref(), args.ca_fingerprint.as_deref())?,
         server: args.server,
         server_file: args.server_file,
@@ -173,18 +135,18 @@ async fn run_node(args: NodeArgs, isolation: Option<IsolationMode>) -> Result<()
         isolation: Isolation { mode: isolation, hidden: args.hide },
         remote_shares: args.remote_shares,
     };
-    let tidied = args.leave_nothing.then(|| config.root.clone());
-    if let Some(parent) = tidied.as_deref().and_then(Path::parent) {
+    let removed_dir = args.leave_nothing.then(|| config.root.clone());
+    if let Some(parent) = removed_dir.as_deref().and_then(Path::parent) {
         let parent = parent.to_owned();
-        tokio::task::spawn_blocking(move || local::remove_left_by_killed(&parent)).await?;
+        tokio::task::spawn_blocking(move || local::remove_directories_of_killed_agents(&parent)).await?;
     }
     let end = corro_agent::run(config).await;
-    if let Some(root) = tidied {
+    if let Some(root) = removed_dir {
         tokio::task::spawn_blocking(move || corro_agent::remove_node_directory(&root)).await??;
     }
     let end = end?;
-    // Whoever read our stderr may be gone, which is no failure of the node.
-    let _ = writeln!(io::stderr(), "{}", farewell(&end));
+    // A closed standard error is no failure of the node.
+    let _ = writeln!(io::stderr(), "{}", end_message(&end));
     Ok(())
 }
 
@@ -196,10 +158,10 @@ fn trust(file: Option<&Path>, fingerprint: Option<&str>) -> Result<Trust> {
     })
 }
 
-/// Never from the command line, which every user of the machine can read.
-fn join_token(file: &Path, data: &Path) -> Result<Secret> {
+/// Reads the join token from a file; never from the command line, which every user of the machine can see. Empty for a node that has joined.
+fn read_join_token(file: &Path, data: &Path) -> Result<Secret> {
     let text = match std::fs::read_to_string(file) {
-        // It is needed only when this node is given up and another is to take its place.
+        // Needed only if the server gives this node up and another one takes its place.
         Err(_) if corro_agent::has_joined(data) => return Ok(Secret::new("")),
         read => read.with_context(|| {
             format!("cannot read the join token from {}: the server's operator hands out join tokens", file.display())
@@ -214,7 +176,7 @@ fn join_token(file: &Path, data: &Path) -> Result<Secret> {
     }
 }
 
-fn farewell(end: &AgentEnd) -> String {
+fn end_message(end: &AgentEnd) -> String {
     match end {
         AgentEnd::Retired => "the server no longer needs this node: everything it left here is removed".to_owned(),
         AgentEnd::Fenced { reason } => {
@@ -223,7 +185,7 @@ fn farewell(end: &AgentEnd) -> String {
             )
         }
         AgentEnd::Stopped => {
-            "stopped; when it is started again with the same --data, it goes on as the same node".to_owned()
+            "stopped; when it is started again with the same --data, it resumes the same node".to_owned()
         }
     }
 }
@@ -241,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_one_node_or_a_host() {
+    fn arguments_select_a_node_or_a_host() {
         let read = |line: &str| Line::try_parse_from(line.split(' ')).map(|line| line.args);
         let node = "agent --server http://a:1 --data d --join-token-file t --once --isolation off --log-format json";
         let node = read(node).expect("a node");
@@ -254,16 +216,16 @@ mod tests {
     }
 
     #[test]
-    fn the_token_comes_from_the_file_until_the_node_has_joined() {
+    fn the_token_file_is_needed_until_the_node_has_joined() {
         let data = tempfile::tempdir().expect("a temporary directory");
         let file = data.path().join("token");
-        assert!(join_token(&file, data.path()).is_err_and(|error| error.to_string().contains("cannot read")));
+        assert!(read_join_token(&file, data.path()).is_err_and(|error| error.to_string().contains("cannot read")));
         std::fs::write(&file, "\n").expect("it can be written");
-        assert!(join_token(&file, data.path()).is_err_and(|error| error.to_string().contains("is empty")));
+        assert!(read_join_token(&file, data.path()).is_err_and(|error| error.to_string().contains("is empty")));
         std::fs::write(&file, "t0ken\n").expect("it can be written");
-        assert_eq!(join_token(&file, data.path()).expect("it is there"), Secret::new("t0ken"));
+        assert_eq!(read_join_token(&file, data.path()).expect("it is there"), Secret::new("t0ken"));
         std::fs::write(data.path().join("credential.json"), "{}").expect("it can be written");
         std::fs::remove_file(&file).expect("it is there");
-        join_token(&file, data.path()).expect("a node that has joined needs no token");
+        read_join_token(&file, data.path()).expect("a node that has joined needs no token");
     }
 }

@@ -14,7 +14,7 @@ pub mod workspace;
 
 use clap::{Args, Subcommand};
 
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::session::{GlobalArgs, Session};
 
 #[derive(Args, Debug)]
@@ -46,7 +46,7 @@ enum BatchaiCommand {
     ListUsages(list_usages::UsagesArgs),
 }
 
-pub async fn run(args: BatchaiArgs) -> Result<(), Failure> {
+pub async fn run(args: BatchaiArgs) -> Result<(), CliError> {
     let session = Session::open(&args.global)?;
     match args.command {
         BatchaiCommand::Workspace(command) => workspace::run(&session, command).await,

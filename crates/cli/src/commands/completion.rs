@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use clap::{Arg, Args, Command, ValueHint};
 use clap_complete::Shell;
 
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::output::OutputError;
 
 #[derive(Args, Debug)]
@@ -17,10 +17,10 @@ pub struct CompletionArgs {
 }
 
 /// `command` is the whole command line, under the name the program was called by.
-pub fn run(args: CompletionArgs, command: Command) -> Result<(), Failure> {
+pub fn run(args: CompletionArgs, command: Command) -> Result<(), CliError> {
     let script = script(args.shell, command);
     let mut out = io::stdout().lock();
-    out.write_all(&script).and_then(|()| out.flush()).map_err(|error| Failure::from(OutputError::Write(error)))
+    out.write_all(&script).and_then(|()| out.flush()).map_err(|error| CliError::from(OutputError::Write(error)))
 }
 
 fn script(shell: Shell, command: Command) -> Vec<u8> {

@@ -7,10 +7,10 @@ use std::process::{Command, Stdio};
 use clap::Args;
 use corro_client::profile;
 
-use crate::failure::Failure;
+use crate::atomic_file;
+use crate::error::CliError;
 use crate::session::{GlobalArgs, Session};
-use crate::talk::{say, tell};
-use crate::whole_file;
+use crate::stdio::{note, print};
 
 #[derive(Args, Debug)]
 #[command(
@@ -24,32 +24,32 @@ pub struct DashboardArgs {
     global: GlobalArgs,
 }
 
-pub async fn run(args: DashboardArgs) -> Result<(), Failure> {
+pub async fn run(args: DashboardArgs) -> Result<(), CliError> {
     let session = Session::open(&args.global)?;
     let client = session.client()?;
     let token = client.token().await?;
     let address = format!("{}/ui/", client.server());
     let link = format!("{address}#token={}", token.expose());
     if !args.open {
-        tell(&link);
+        print(&link);
         return Ok(());
     }
     let page = write_page(&profile::config_dir()?, &link)?;
     match open(&page) {
-        true => say(format_args!("The dashboard opens in a browser: {address}")),
+        true => note(format_args!("The dashboard opens in a browser: {address}")),
         false => {
-            say("No browser was found here (BROWSER, xdg-open, open). Open this link:");
-            tell(&link);
+            note("No browser was found here (BROWSER, xdg-open, open). Open this link:");
+            print(&link);
         }
     }
     Ok(())
 }
 
 /// A page that leads to the link, beside the profile, which holds more than it.
-fn write_page(dir: &Path, link: &str) -> Result<PathBuf, Failure> {
+fn write_page(dir: &Path, link: &str) -> Result<PathBuf, CliError> {
     let page = dir.join("dashboard.html");
     let text = format!("<!doctype html><meta http-equiv=\"refresh\" content=\"0;url={link}\"><title>Corro</title>\n");
-    whole_file::replace(&page, &text).map_err(|error| whole_file::cannot_write(&page, &error))?;
+    atomic_file::replace(&page, &text).map_err(|error| atomic_file::write_error(&page, &error))?;
     Ok(page)
 }
 

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use corro_client::profile;
 
-use crate::failure::Failure;
-use crate::hosting::DEFAULT_LISTEN;
-use crate::talk::tell;
+use crate::error::CliError;
+use crate::stdio::print;
+use corro_hosting::listen::DEFAULT_LISTEN;
 
 #[derive(Args, Debug)]
 pub struct DoctorArgs {}
@@ -43,20 +43,21 @@ impl Mark {
     }
 }
 
-pub async fn run(_args: DoctorArgs) -> Result<(), Failure> {
+pub async fn run(_args: DoctorArgs) -> Result<(), CliError> {
     let mut findings = vec![cores(), memory(), gpus(), containers().await, disk(), port(), shell(), python(), kernel()];
-    findings.extend(tokio::task::spawn_blocking(isolation::findings).await.map_err(|error| Failure::of(&error))?);
+    findings
+        .extend(tokio::task::spawn_blocking(isolation::findings).await.map_err(|error| CliError::from_error(&error))?);
     for Finding { mark, what, text } in &findings {
-        tell(format_args!("{:<4}  {what:<12}  {text}", mark.word()));
+        print(format_args!("{:<4}  {what:<12}  {text}", mark.word()));
     }
     match findings.iter().filter(|finding| finding.mark == Mark::Bad).count() {
         0 => {
-            tell(
+            print(
                 "\nThis machine can run Corro. Start it with 'corro up', or see it work with 'corro tutorial --quick'.",
             );
             Ok(())
         }
-        bad => Err(Failure::new(format!("{bad} of {} things must be fixed first", findings.len()))),
+        bad => Err(CliError::new(format!("{bad} of {} things must be fixed first", findings.len()))),
     }
 }
 

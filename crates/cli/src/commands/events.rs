@@ -6,10 +6,10 @@ use std::io::{self, Write};
 use clap::Args;
 use corro_model::events::{Event, EventKind};
 
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::output::escape_controls;
 use crate::session::{GlobalArgs, Session};
-use crate::talk::foreign_stdout;
+use crate::stdio::filtered_stdout;
 
 #[derive(Args, Debug)]
 #[command(
@@ -27,7 +27,7 @@ pub struct EventsArgs {
     global: GlobalArgs,
 }
 
-pub async fn run(args: EventsArgs) -> Result<(), Failure> {
+pub async fn run(args: EventsArgs) -> Result<(), CliError> {
     let session = Session::open(&args.global)?;
     // Whoever follows wants what comes; whoever looks once, what was.
     let after = args.after.as_deref().or((!args.follow).then_some("0"));
@@ -49,14 +49,14 @@ pub async fn run(args: EventsArgs) -> Result<(), Failure> {
                 }
                 text += &line(&event);
             }
-            false => text = serde_json::to_string(&event).map_err(|error| Failure::of(&error))? + "\n",
+            false => text = serde_json::to_string(&event).map_err(|error| CliError::from_error(&error))? + "\n",
         }
-        let mut out = foreign_stdout();
+        let mut out = filtered_stdout();
         match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
             Ok(()) => {}
             // Whoever read this has seen enough.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
-            Err(error) => return Err(Failure::new(format!("cannot write the events: {error}"))),
+            Err(error) => return Err(CliError::new(format!("cannot write the events: {error}"))),
         }
     }
 }

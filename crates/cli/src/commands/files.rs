@@ -8,15 +8,17 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::Args;
+use corro_hosting::data_dir::DataDir;
+use corro_hosting::embedded_server::{TlsTrust, start_error};
+use corro_hosting::listen::{ListenArgs, listen_address, open_tls, public_url};
+use corro_hosting::logging;
+use corro_hosting::signals::wait_for_shutdown_signal;
 use corro_server::http::rate_limit::Rates;
 use corro_server::tls::Tls;
 use corro_server::{FileServer, FileServerConfig, backup};
 
 use self::accounts::Accounts;
-use crate::failure::Failure;
-use crate::hosting::address::{AddressArgs, listen_address, open_tls, public_url};
-use crate::hosting::data_dir::DataDir;
-use crate::hosting::{self, vouched};
+use crate::error::CliError;
 
 #[derive(Args, Debug)]
 #[command(
@@ -40,15 +42,15 @@ pub struct FilesArgs {
     show_connection_strings: bool,
 
     #[command(flatten)]
-    address: AddressArgs,
+    address: ListenArgs,
 }
 
-pub async fn run(args: FilesArgs) -> Result<(), Failure> {
+pub async fn run(args: FilesArgs) -> Result<(), CliError> {
     let began = Instant::now();
-    crate::logging::init();
+    logging::init();
     let listen = listen_address(&args.address)?;
     if args.key_file.is_some() && args.accounts.len() != 1 {
-        return Err(Failure::usage("--key-file belongs to one account")
+        return Err(CliError::usage("--key-file belongs to one account")
             .hint("name one --account, or write the keys of each to accounts/NAME.key in the data directory"));
     }
     let path = match &args.data {
@@ -56,7 +58,7 @@ pub async fn run(args: FilesArgs) -> Result<(), Failure> {
         None => corro_client::profile::config_dir()?.join("files"),
     };
     refuse_whole_server(&path)?;
-    let data = DataDir::hold(&path)?;
+    let data = DataDir::lock(&path)?;
     let accounts = Accounts::open(data.path(), &args.accounts, args.key_file.as_deref())?;
     let tls = open_tls(&args.address, data.path())?;
     let config = FileServerConfig {
@@ -66,14 +68,14 @@ pub async fn run(args: FilesArgs) -> Result<(), Failure> {
         rates: Rates::DEFAULT,
         accounts: accounts.keys.clone(),
     };
-    let stop = hosting::stop_asked();
+    let stop = wait_for_shutdown_signal();
     tokio::pin!(stop);
     let server = tokio::select! {
-        started = FileServer::start(config) => started.map_err(|error| hosting::start_failure(listen, &error))?,
-        asked = &mut stop => return asked,
+        started = FileServer::start(config) => started.map_err(|error| start_error(listen, &error))?,
+        stopped = &mut stop => return Ok(stopped?),
     };
     let url = public_url(&args.address, server.address, tls.is_some());
-    let _ = data.announce(&url);
+    let _ = data.write_url(&url);
     greet(&accounts, &url, &data, tls, args.show_connection_strings, began)?;
     stop.await?;
     server.stop().await;
@@ -82,9 +84,9 @@ pub async fn run(args: FilesArgs) -> Result<(), Failure> {
 }
 
 /// Accounts of a whole server are in its database, and their keys too.
-fn refuse_whole_server(data: &Path) -> Result<(), Failure> {
+fn refuse_whole_server(data: &Path) -> Result<(), CliError> {
     match [backup::DATABASE, backup::MASTER_KEY].iter().any(|name| data.join(name).exists()) {
-        true => Err(Failure::new(format!("{} is the data directory of a whole server", data.display())).hint(
+        true => Err(CliError::new(format!("{} is the data directory of a whole server", data.display())).hint(
             "start that with 'corro up', which serves its files too, or choose another directory with --data DIR",
         )),
         false => Ok(()),
@@ -98,7 +100,7 @@ fn greet(
     tls: Option<Tls>,
     show: bool,
     began: Instant,
-) -> Result<(), Failure> {
+) -> Result<(), CliError> {
     let files = accounts.announce(url)?;
     let mut out = io::stdout().lock();
     let (version, took) = (env!("CARGO_PKG_VERSION"), began.elapsed().as_millis());
@@ -106,7 +108,7 @@ fn greet(
     let _ = writeln!(out, "Corro {version} serves files on {url} (ready in {took} ms)");
     let _ = writeln!(out, "  data     {}", data.path().display());
     if let Some(tls) = tls {
-        let _ = writeln!(out, "{}", vouched(tls));
+        let _ = writeln!(out, "{}", TlsTrust::from(tls));
     }
     for (name, file) in &files {
         let _ = writeln!(out, "  account  {name} (connection string in {})", file.display());

@@ -8,11 +8,11 @@ use corro_model::ops::{
     NoBody, WorkspacesListByGroup,
 };
 
-use crate::commands::resource_ref::tags;
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::output::{Shape, TableKind};
 use crate::progress::Spinner;
 use crate::prompt;
+use crate::resource::resource_ref::parse_tags;
 use crate::session::{GlobalArgs, Session, setting};
 
 mod update;
@@ -85,12 +85,13 @@ struct DeleteArgs {
     yes: bool,
 }
 
-pub async fn run(args: GroupArgs) -> Result<(), Failure> {
+pub async fn run(args: GroupArgs) -> Result<(), CliError> {
     let session = Session::open(&args.global)?;
     match args.command {
         GroupCommand::Create(args) => create(&session, args).await,
         GroupCommand::Show(args) => {
-            let group = session.client()?.get::<GroupsGet>(&[("group", &args.name)]).await.map_err(Failure::of_show)?;
+            let group =
+                session.client()?.get::<GroupsGet>(&[("group", &args.name)]).await.map_err(CliError::from_show)?;
             session.print(Shape::ResourceGroup, None, &group)
         }
         GroupCommand::List(args) => list(&session, args).await,
@@ -104,18 +105,18 @@ pub async fn run(args: GroupArgs) -> Result<(), Failure> {
     }
 }
 
-async fn create(session: &Session, args: CreateArgs) -> Result<(), Failure> {
+async fn create(session: &Session, args: CreateArgs) -> Result<(), CliError> {
     let location = args
         .location
         .or_else(|| setting("defaults", "location"))
-        .ok_or_else(|| Failure::missing(&["--location/-l"], &["--name/-n", "--location/-l"]))?;
-    let tags = (!args.tags.is_empty()).then(|| tags(&args.tags));
+        .ok_or_else(|| CliError::missing_arguments(&["--location/-l"], &["--name/-n", "--location/-l"]))?;
+    let tags = (!args.tags.is_empty()).then(|| parse_tags(&args.tags));
     let parameters = GroupCreateParameters { location, tags };
     let group = session.client()?.call::<GroupsCreate>(&[("group", &args.name.name)], &[], &parameters).await?;
     session.print(Shape::ResourceGroup, None, &group)
 }
 
-async fn list(session: &Session, args: ListArgs) -> Result<(), Failure> {
+async fn list(session: &Session, args: ListArgs) -> Result<(), CliError> {
     let filter = args.tag.as_deref().map(tag_filter).transpose()?;
     let query: Vec<(&str, &str)> = filter.iter().map(|filter| ("$filter", filter.as_str())).collect();
     let groups: Vec<Group> = session.client()?.list::<GroupsList, _>(&[], &query).await?;
@@ -123,10 +124,10 @@ async fn list(session: &Session, args: ListArgs) -> Result<(), Failure> {
 }
 
 /// The service's filter for `key` or `key=value`.
-fn tag_filter(tag: &str) -> Result<String, Failure> {
+fn tag_filter(tag: &str) -> Result<String, CliError> {
     let (key, value) = tag.split_once('=').map_or((tag, None), |(key, value)| (key, Some(value)));
     if key.is_empty() || tag.contains('\'') {
-        return Err(Failure::usage(format!("argument --tag: '{tag}' is not a label: write key or key=value")));
+        return Err(CliError::usage(format!("argument --tag: '{tag}' is not a label: write key or key=value")));
     }
     Ok(match value {
         None => format!("tagname eq '{key}'"),
@@ -134,13 +135,13 @@ fn tag_filter(tag: &str) -> Result<String, Failure> {
     })
 }
 
-async fn delete(session: &Session, args: DeleteArgs) -> Result<(), Failure> {
+async fn delete(session: &Session, args: DeleteArgs) -> Result<(), CliError> {
     let path = [("group", args.name.name.as_str())];
     let loss = match args.yes {
         true => None,
         false => Some(loss_of(session.client()?, &args.name.name).await?),
     };
-    prompt::confirm_loss(args.yes, loss.as_deref())?;
+    prompt::confirm(args.yes, loss.as_deref())?;
     let pending = session.client()?.start::<GroupsDelete>(&path, &NoBody {}).await?;
     if !args.no_wait {
         let _spinner = Spinner::start("Deleting");
@@ -150,7 +151,7 @@ async fn delete(session: &Session, args: DeleteArgs) -> Result<(), Failure> {
 }
 
 /// What goes with the group, in words, for whoever is asked.
-async fn loss_of(client: &Client, group: &str) -> Result<String, Failure> {
+async fn loss_of(client: &Client, group: &str) -> Result<String, CliError> {
     client.get::<GroupsGet>(&[("group", group)]).await?;
     let mut lines = Vec::new();
     for workspace in client.list::<WorkspacesListByGroup, _>(&[("group", group)], &[]).await? {

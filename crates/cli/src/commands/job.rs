@@ -5,16 +5,15 @@ pub mod exec;
 pub mod plot;
 pub mod timeline;
 pub mod top;
-pub mod top_engines;
 pub mod why;
 
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
-use crate::commands::resource_args::{ExperimentArgs, Names, with};
-use crate::commands::resource_ref::Name;
-use crate::failure::Failure;
+use crate::error::CliError;
+use crate::resource::args::{ExperimentArgs, ResourceNames, with_parent};
+use crate::resource::resource_ref::NameArg;
 
 #[derive(Args, Debug)]
 pub struct JobArgs {
@@ -78,13 +77,13 @@ pub struct JobNameArgs {
     experiment: ExperimentArgs,
 }
 
-impl Names for JobNameArgs {
-    fn names(&self) -> Vec<Name<'_>> {
-        with(&self.experiment, ("job", "NAME", self.job.as_deref().or(self.name.as_deref())))
+impl ResourceNames for JobNameArgs {
+    fn names(&self) -> Vec<NameArg<'_>> {
+        with_parent(&self.experiment, ("job", "NAME", self.job.as_deref().or(self.name.as_deref())))
     }
 }
 
-pub async fn run(args: JobArgs) -> Result<ExitCode, Failure> {
+pub async fn run(args: JobArgs) -> Result<ExitCode, CliError> {
     match args.command {
         JobCommand::Why(args) => why::run(args).await.map(|()| ExitCode::SUCCESS),
         JobCommand::Top(args) => top::run(args).await.map(|()| ExitCode::SUCCESS),

@@ -5,10 +5,10 @@ use clap::{Args, Subcommand};
 use corro_model::batchai::{NodeSummary, PreemptParameters};
 use corro_model::ops::{NodesList, NodesPreempt};
 
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::output::{TableKind, escape_controls};
 use crate::session::{GlobalArgs, Session};
-use crate::talk::say;
+use crate::stdio::note;
 
 #[derive(Args, Debug)]
 pub struct NodesArgs {
@@ -44,28 +44,29 @@ struct PreemptArgs {
     grace: Option<f64>,
 }
 
-pub async fn run(args: NodesArgs) -> Result<(), Failure> {
+pub async fn run(args: NodesArgs) -> Result<(), CliError> {
     let session = Session::open(&args.global)?;
     match args.command {
         NodesCommand::List => {
-            let nodes = serde_json::to_value(nodes(&session).await?).map_err(|error| Failure::of(&error))?;
+            let nodes = serde_json::to_value(nodes(&session).await?).map_err(|error| CliError::from_error(&error))?;
             session.print_shaped(&nodes, Some(TableKind::Node))
         }
         NodesCommand::Preempt(args) => preempt(&session, args).await,
     }
 }
 
-async fn nodes(session: &Session) -> Result<Vec<NodeSummary>, Failure> {
+async fn nodes(session: &Session) -> Result<Vec<NodeSummary>, CliError> {
     let mut nodes = session.client()?.list::<NodesList, _>(&[], &[]).await?;
     // Older ones first: an id ends with the time, and its number grows.
     nodes.sort_by_key(|node| (node.cluster_id.clone(), node.node_id.as_str().len(), node.node_id.to_string()));
     Ok(nodes)
 }
 
-async fn preempt(session: &Session, args: PreemptArgs) -> Result<(), Failure> {
+async fn preempt(session: &Session, args: PreemptArgs) -> Result<(), CliError> {
     let known = nodes(session).await?;
     let Some(node) = known.iter().find(|node| node.node_id.as_str() == args.node) else {
-        let failure = Failure { exit: 3, ..Failure::new(format!("there is no node {}", escape_controls(&args.node))) };
+        let failure =
+            CliError { exit: 3, ..CliError::new(format!("there is no node {}", escape_controls(&args.node))) };
         return Err(failure.hint("see the ids with 'corro node list -o table'"));
     };
     let values = [
@@ -78,14 +79,14 @@ async fn preempt(session: &Session, args: PreemptArgs) -> Result<(), Failure> {
     let taken = session.client()?.call::<NodesPreempt>(&values, &[], &body).await?;
     let grace = taken.preempted.map_or(0.0, |preemption| preemption.grace_ms as f64 / 1_000.0);
     match &taken.job {
-        Some(job) => say(format_args!(
+        Some(job) => note(format_args!(
             "The processes of {} get SIGTERM now and SIGKILL after {grace} s. The job then waits again; the node leaves.",
             escape_controls(job)
         )),
         None => {
-            say("The node runs nothing that you may read; it leaves its cluster, and is replaced where there is room.")
+            note("The node runs nothing that you may read; it leaves its cluster, and is replaced where there is room.")
         }
     }
-    let taken = serde_json::to_value(taken).map_err(|error| Failure::of(&error))?;
+    let taken = serde_json::to_value(taken).map_err(|error| CliError::from_error(&error))?;
     session.print_value(&taken)
 }

@@ -1,7 +1,7 @@
-//! `corro run`: a gang of ranks on this machine without a server, in the manner of `horovodrun`. Entered from the command
-//! table. Turns options into a gang and its outcome into words and an exit code; the running itself is `launch`'s.
+//! `corro run`: starts ranks on this machine without a server, with the options of `horovodrun`. Translates options into a gang and its outcome into
+//! messages and an exit code; the launch crate runs it.
 
-mod vanished;
+mod removed_api_hints;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,12 +18,12 @@ use corro_launch::place::{Host, take_slots};
 use corro_launch::process::Launcher;
 use corro_model::root_cause::{Cause, End, cause_in, find_root_cause};
 
-use crate::talk::say;
-use crate::terminal_filter::ForeignText;
+use crate::stdio::note;
+use crate::terminal_filter::FilteredWriter;
 
 #[derive(Debug, clap::Args)]
 pub struct RunArgs {
-    /// How many ranks to start, also as -np; without it, one for each slot of the hosts
+    /// Number of ranks, also written -np [default: one per slot of the hosts]
     #[arg(short = 'n', long = "num-proc", alias = "np", value_name = "N", allow_negative_numbers = true, value_parser = rank_count)]
     num_proc: Option<usize>,
 
@@ -31,11 +31,11 @@ pub struct RunArgs {
     #[arg(short = 'H', long, value_name = "HOST:SLOTS,...", conflicts_with = "hostfile")]
     hosts: Option<String>,
 
-    /// A file with one host per line, for example "localhost slots=4"
+    /// File with one host per line, for example "localhost slots=4"
     #[arg(long, value_name = "FILE")]
     hostfile: Option<PathBuf>,
 
-    /// Also keep each rank's output, in DIR/rank.<rank>/stdout and stderr
+    /// Also write each rank's output to files: DIR/rank.<rank>/stdout and stderr
     #[arg(long, value_name = "DIR")]
     output_filename: Option<PathBuf>,
 
@@ -43,15 +43,15 @@ pub struct RunArgs {
     #[arg(long)]
     no_prefix: bool,
 
-    /// Give the ranks' Python what old scripts expect and today's packages no longer have: keras-2018
+    /// Compatibility layer for Python scripts that use removed APIs: keras-2018
     #[arg(long, value_name = "NAME", value_parser = compat_name)]
     compat: Option<String>,
 
-    /// Accepted for scripts written for horovodrun: there is no other way here
+    /// Accepted for scripts written for horovodrun, and ignored
     #[arg(long, alias = "use-gloo", hide = true)]
     gloo: bool,
 
-    /// Accepted for scripts written for horovodrun
+    /// Accepted for scripts written for horovodrun, and ignored
     #[arg(long, hide = true)]
     verbose: bool,
 
@@ -60,8 +60,8 @@ pub struct RunArgs {
     command: Vec<String>,
 }
 
-/// As upstream: a rank asked to end has this long to do so.
-const GRACE: Duration = Duration::from_secs(5);
+/// Time between SIGTERM and SIGKILL of ranks, as in horovodrun.
+const TERMINATION_GRACE: Duration = Duration::from_secs(5);
 
 pub async fn run(args: RunArgs) -> Result<ExitCode> {
     let listed = match (&args.hosts, &args.hostfile) {
@@ -77,33 +77,33 @@ pub async fn run(args: RunArgs) -> Result<ExitCode> {
     ensure_local(&hosts, &hostname())?;
     let size: usize = hosts.iter().map(|host| host.slots).sum();
     let mut env = whole_environment();
-    let layer = args.compat.as_deref().map(|name| add_layer(name, &mut env)).transpose()?;
+    let layer = args.compat.as_deref().map(|name| add_compat_layer(name, &mut env)).transpose()?;
     let spec = GangSpec {
         argv: args.command,
         env,
-        cwd: std::env::current_dir().context("cannot tell the current directory, perhaps it was deleted")?,
+        cwd: std::env::current_dir().context("cannot determine the current directory; it may have been deleted")?,
         hosts,
         prefix: !args.no_prefix,
         output_dir: args.output_filename,
-        grace: GRACE,
+        grace: TERMINATION_GRACE,
         find_cause: |lines| cause_in(&lines.join("\n")).and_then(Cause::rank),
     };
     let stops = gang::stop_signals().context("cannot listen for Ctrl-C")?;
-    let (out, err) = (ForeignText::new(io::stdout()), ForeignText::new(io::stderr()));
+    let (out, err) = (FilteredWriter::new(io::stdout()), FilteredWriter::new(io::stderr()));
     let outcome = gang::run(&Launcher::this_executable(), &spec, stops, out, err).await?;
     let mut exit_code = outcome.exit_code();
     match &outcome {
         Outcome::Succeeded => {}
         Outcome::Failed(failures) => {
-            let Some(failure) = root_cause(failures) else { bail!("the ranks failed, and none of them can be named") };
+            let Some(failure) = root_cause(failures) else { bail!("the ranks failed for an unknown reason") };
             exit_code = failure.exit.shell_code();
-            say(describe(failure, size).trim_end());
-            if let Some(advice) = vanished::advice(&failure.stderr_tail).filter(|_| layer.is_none()) {
-                say(format_args!("\nhint: {advice}"));
+            note(describe(failure, size).trim_end());
+            if let Some(hint) = removed_api_hints::find_hint(&failure.stderr_tail).filter(|_| layer.is_none()) {
+                note(format_args!("\nhint: {hint}"));
             }
         }
         Outcome::Stopped(signal) => {
-            say(format_args!("corro: stopped by {}; all ranks have ended", Exit::Signal(*signal)));
+            note(format_args!("corro: stopped by {}; all ranks have ended", Exit::Signal(*signal)));
         }
     }
     Ok(ExitCode::from(exit_byte(exit_code)))
@@ -126,10 +126,10 @@ fn compat_name(text: &str) -> Result<String, String> {
     compat::check(text).map(|()| text.to_owned()).map_err(|error| error.to_string())
 }
 
-/// Lies in a directory of this run's own, which goes with the handle.
-fn add_layer(name: &str, env: &mut BTreeMap<String, String>) -> Result<tempfile::TempDir> {
+/// Unpacks the compatibility layer into a temporary directory, which is removed when the handle is dropped, and sets its variables.
+fn add_compat_layer(name: &str, env: &mut BTreeMap<String, String>) -> Result<tempfile::TempDir> {
     let directory = tempfile::Builder::new().prefix("corro-compat-").tempdir();
-    let directory = directory.context("cannot make a temporary directory for the compatibility layer")?;
+    let directory = directory.context("cannot create a temporary directory for the compatibility layer")?;
     compat::enter(name, directory.path(), env)?;
     Ok(directory)
 }

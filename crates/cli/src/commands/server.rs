@@ -7,62 +7,73 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use clap::Args;
+use corro_hosting::embedded_server::{EmbeddedServer, NodeSource};
+use corro_hosting::isolation::IsolationArg;
+use corro_hosting::local_admin_login::{LockOutcome, lock_data_dir};
+use corro_hosting::providers::{ProviderArg, ProviderArgs, kubernetes};
+use corro_hosting::server_args::EmbeddedServerArgs;
+use corro_hosting::signals::wait_for_shutdown_signal;
 use corro_model::Secret;
 
-use crate::commands::agent::IsolationArg;
-use crate::failure::Failure;
-use crate::hosting::providers::{ProviderArg, ProviderArgs, kubernetes};
-use crate::hosting::{self, Hosted, HostingArgs, Nodes, way_back};
+use crate::error::CliError;
+use crate::stdio::print;
 
 #[derive(Args, Debug)]
 pub struct ServerArgs {
     #[command(flatten)]
-    hosting: HostingArgs,
+    server: EmbeddedServerArgs,
 
     #[command(flatten)]
     nodes: ProviderArgs,
 }
 
-pub async fn run(args: ServerArgs) -> Result<(), Failure> {
-    args.hosting.log.init();
-    hosting::check(&args.hosting)?;
-    args.nodes.check()?;
-    if args.hosting.isolation.isolation == Some(IsolationArg::Off) {
+pub async fn run(args: ServerArgs) -> Result<(), CliError> {
+    args.server.log.init();
+    args.server.validate()?;
+    args.nodes.validate()?;
+    if args.server.isolation.isolation == Some(IsolationArg::Off) {
         let message = "--isolation off is chosen on the machine where jobs run: use it with 'corro agent' there";
-        return Err(Failure::usage(message).hint("--isolation auto lets jobs run that cannot be isolated"));
+        return Err(CliError::usage(message).hint("--isolation auto lets jobs run that cannot be isolated"));
     }
-    let Some(data) = way_back::hold(&args.hosting)? else { return Ok(()) };
+    let data = match lock_data_dir(&args.server)? {
+        LockOutcome::Locked(data) => data,
+        LockOutcome::LoggedIn(login) => {
+            print(login);
+            return Ok(());
+        }
+    };
     let token_path = data.path().join("join-token");
-    let nodes = match args.nodes.provider {
-        ProviderArg::Joined => Nodes::Joining(join_token(&token_path)?),
+    let node_source = match args.nodes.provider {
+        ProviderArg::Joined => NodeSource::Joined(join_token(&token_path)?),
         ProviderArg::Slurm => {
             let search = std::env::var("PATH").unwrap_or_default();
-            Nodes::Slurm(args.nodes.slurm.wishes(&search)?)
+            NodeSource::Slurm(args.nodes.slurm.to_options(&search)?)
         }
         ProviderArg::Kubernetes => {
-            Nodes::Kubernetes(Box::new(kubernetes::Prepared::new(&args.nodes.kubernetes, &args.hosting)?))
+            NodeSource::Kubernetes(Box::new(kubernetes::PreparedProvider::new(&args.nodes.kubernetes, &args.server)?))
         }
     };
-    let stop = hosting::stop_asked();
+    let stop = wait_for_shutdown_signal();
     tokio::pin!(stop);
-    let hosted = tokio::select! {
-        hosted = hosting::start(&args.hosting, nodes, data) => hosted?,
-        asked = &mut stop => return asked,
+    let embedded = tokio::select! {
+        started = EmbeddedServer::start(&args.server, node_source, data) => started?,
+        stopped = &mut stop => return Ok(stopped?),
     };
-    greet(&hosted, args.nodes.provider, &token_path);
+    greet(&embedded, args.nodes.provider, &token_path);
     stop.await?;
-    hosted.server.stop().await;
+    embedded.server.stop().await;
     let _ =
         writeln!(io::stderr(), "\nStopped. Nodes and their jobs go on and are found again by the next 'corro server'.");
     Ok(())
 }
 
-fn greet(hosted: &Hosted, provider: ProviderArg, token_path: &Path) {
+fn greet(embedded: &EmbeddedServer, provider: ProviderArg, token_path: &Path) {
     let mut out = io::stdout().lock();
-    let (version, url) = (env!("CARGO_PKG_VERSION"), hosted.url());
+    let (version, url) = (env!("CARGO_PKG_VERSION"), embedded.public_url());
     let _ = writeln!(out, "Corro {version} listens on {url}");
-    let _ = writeln!(out, "{}", hosted.describe());
-    let trust = hosted.vouched.as_ref().map_or_else(String::new, |v| format!(" --ca-fingerprint {}", v.fingerprint));
+    let _ = writeln!(out, "{}", embedded.describe());
+    let trust =
+        embedded.tls_trust.as_ref().map_or_else(String::new, |v| format!(" --ca-fingerprint {}", v.fingerprint));
     let token_path = token_path.display();
     let _ = match provider {
         ProviderArg::Joined => writeln!(
@@ -77,8 +88,8 @@ fn greet(hosted: &Hosted, provider: ProviderArg, token_path: &Path) {
 }
 
 /// The token that lets machines join; made on the first start, mode 0600.
-fn join_token(path: &Path) -> Result<Secret, Failure> {
-    let failed = |error: io::Error| Failure::new(format!("cannot read or create {}: {error}", path.display()));
+fn join_token(path: &Path) -> Result<Secret, CliError> {
+    let failed = |error: io::Error| CliError::new(format!("cannot read or create {}: {error}", path.display()));
     match fs::read_to_string(path) {
         Ok(text) if !text.trim().is_empty() => return Ok(Secret::new(text.trim())),
         Ok(_) => {}

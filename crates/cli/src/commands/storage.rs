@@ -12,11 +12,12 @@ pub mod file_objects;
 pub mod pattern;
 pub mod sas;
 pub mod share;
+pub mod share_args;
 pub mod transfer;
 
 use clap::{Args, Subcommand};
 
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::session::{GlobalArgs, Session};
 
 #[derive(Args, Debug)]
@@ -49,7 +50,7 @@ enum StorageCommand {
     Blob(blob::BlobCommand),
 }
 
-pub async fn run(args: StorageArgs) -> Result<(), Failure> {
+pub async fn run(args: StorageArgs) -> Result<(), CliError> {
     let session = Session::open(&args.global)?;
     match args.command {
         StorageCommand::Account(command) => account::run(&session, command).await,

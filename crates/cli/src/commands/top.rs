@@ -17,11 +17,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use crate::commands::batchai::node::terminal::{Raw, is_interactive, keyboard, size};
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::output::escape_controls;
 use crate::session::{GlobalArgs, Session, env};
-use crate::talk::tell;
+use crate::stdio::print;
+use crate::terminal::{RawMode, is_interactive, size, stdin_channel};
 use keys::Key;
 use view::{Look, Picture, draw};
 
@@ -46,7 +46,7 @@ pub struct TopArgs {
     global: GlobalArgs,
 }
 
-pub async fn run(args: TopArgs) -> Result<(), Failure> {
+pub async fn run(args: TopArgs) -> Result<(), CliError> {
     let session = Session::open(&args.global)?;
     let client = session.client()?;
     let mut picture = look(client).await?;
@@ -56,11 +56,11 @@ pub async fn run(args: TopArgs) -> Result<(), Failure> {
     }
     if args.once || !is_interactive() {
         let look = Look { width: usize::MAX, height: usize::MAX, colour: false, selected: None, detail: None };
-        draw(&picture, &look, now()).iter().for_each(tell);
+        draw(&picture, &look, now()).iter().for_each(print);
         return Ok(());
     }
     let Some(screen) = Screen::open() else {
-        return Err(Failure::new("the terminal cannot be used").hint("use 'corro top --once'"));
+        return Err(CliError::new("the terminal cannot be used").hint("use 'corro top --once'"));
     };
     let ended = live(client, &mut picture).await;
     drop(screen);
@@ -68,11 +68,11 @@ pub async fn run(args: TopArgs) -> Result<(), Failure> {
 }
 
 /// Draws, waits for keys and news, and draws again, until somebody has seen enough.
-async fn live(client: &Client, picture: &mut Picture) -> Result<(), Failure> {
+async fn live(client: &Client, picture: &mut Picture) -> Result<(), CliError> {
     let news = Arc::new(Notify::new());
     let listening = tokio::spawn(listen(client.clone(), news.clone()));
-    let mut typed = keyboard();
-    let listen_for = |kind: SignalKind| signal(kind).map_err(|error| Failure::of(&error));
+    let mut typed = stdin_channel();
+    let listen_for = |kind: SignalKind| signal(kind).map_err(|error| CliError::from_error(&error));
     let mut resized = listen_for(SignalKind::window_change())?;
     // Also then the terminal is to be as it was.
     let mut terminated = listen_for(SignalKind::terminate())?;
@@ -96,7 +96,7 @@ async fn live(client: &Client, picture: &mut Picture) -> Result<(), Failure> {
             }
             () = news.notified() => next_look = next_look.min(Instant::now() + GATHER),
             _ = resized.recv() => {}
-            _ = terminated.recv() => break Err(Failure::silent(143)),
+            _ = terminated.recv() => break Err(CliError::silent(143)),
             () = sleep_until(next_look) => {
                 match look(client).await {
                     Ok(new) => *picture = new,
@@ -172,11 +172,11 @@ fn now() -> Timestamp {
 }
 
 /// A screen of our own, with the keys as they are typed; the terminal is as it was when this is dropped.
-struct Screen(#[expect(dead_code, reason = "dropped with the screen")] Raw);
+struct Screen(#[expect(dead_code, reason = "dropped with the screen")] RawMode);
 
 impl Screen {
     fn open() -> Option<Screen> {
-        let raw = Raw::enter()?;
+        let raw = RawMode::enter()?;
         let _ = write!(io::stdout(), "\x1b[?1049h\x1b[?25l").and_then(|()| io::stdout().flush());
         Some(Screen(raw))
     }

@@ -8,7 +8,7 @@ use clap::Args;
 use corro_trainer::train::settings::Precision;
 use corro_trainer::train::{self, Options, Settings, TrainError};
 
-use crate::failure::Failure;
+use crate::error::CliError;
 
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -78,15 +78,15 @@ pub struct TrainArgs {
 }
 
 /// Does not return before the training has ended; the process is the rank.
-pub fn run(args: TrainArgs) -> Result<(), Failure> {
+pub fn run(args: TrainArgs) -> Result<(), CliError> {
     let settings = args.settings()?;
     let mut out = io::stdout();
     let options = Options { dir: &args.dir, fresh: args.fresh, terminal: out.is_terminal().then(columns) };
     match train::run(&settings, &options, &mut out) {
         Ok(_) => Ok(()),
         // Nobody is there to read on.
-        Err(TrainError::Out(error)) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::silent(1)),
-        Err(error) => Err(Failure::of(&error)),
+        Err(TrainError::Out(error)) if error.kind() == io::ErrorKind::BrokenPipe => Err(CliError::silent(1)),
+        Err(error) => Err(CliError::from_error(&error)),
     }
 }
 
@@ -98,7 +98,7 @@ fn columns() -> usize {
 
 impl TrainArgs {
     /// The file's, and what the command line says instead.
-    fn settings(&self) -> Result<Settings, Failure> {
+    fn settings(&self) -> Result<Settings, CliError> {
         let from_file = self.settings.as_deref().map(read).transpose()?.unwrap_or_default();
         let precision = self.precision.as_deref().map(|word| match word {
             "bf16" => Precision::Bf16,
@@ -118,10 +118,10 @@ impl TrainArgs {
     }
 }
 
-fn read(path: &Path) -> Result<Settings, Failure> {
-    let failed = |why: &dyn std::error::Error| Failure {
+fn read(path: &Path) -> Result<Settings, CliError> {
+    let failed = |why: &dyn std::error::Error| CliError {
         causes: vec![why.to_string()],
-        ..Failure::new(format!("cannot read the settings in {}", path.display()))
+        ..CliError::new(format!("cannot read the settings in {}", path.display()))
             .hint("a settings file is JSON, such as {\"epochs\": 20}; 'corro train --help' shows all of them")
     };
     let text = std::fs::read(path).map_err(|error| failed(&error))?;
@@ -140,7 +140,7 @@ mod tests {
         train: TrainArgs,
     }
 
-    fn settings(file: &str, flags: &[&str]) -> Result<Settings, Failure> {
+    fn settings(file: &str, flags: &[&str]) -> Result<Settings, CliError> {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let path = dir.path().join("settings.json");
         std::fs::write(&path, file).expect("it can be written");

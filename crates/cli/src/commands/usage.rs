@@ -7,10 +7,10 @@ use clap::{Args, ValueEnum};
 use corro_model::Timestamp;
 use corro_model::ops::{NoBody, UsageGet};
 
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::output::TableKind;
 use crate::session::{GlobalArgs, Session};
-use crate::talk::say;
+use crate::stdio::note;
 
 #[derive(Args, Debug)]
 #[command(
@@ -49,7 +49,7 @@ impl By {
     }
 }
 
-pub async fn run(args: UsageArgs) -> Result<(), Failure> {
+pub async fn run(args: UsageArgs) -> Result<(), CliError> {
     let session = Session::open(&args.global)?;
     let now = Timestamp::from(SystemTime::now());
     let since = time("--since", &args.since, now)?.to_string();
@@ -58,13 +58,13 @@ pub async fn run(args: UsageArgs) -> Result<(), Failure> {
     query.extend(until.as_deref().map(|until| ("until", until)));
     let report = session.client()?.call::<UsageGet>(&[], &query, &NoBody {}).await?;
     if let Some(first) = report.known_since {
-        say(format_args!("The history begins at {}: nothing is known of what was before.", first.whole_seconds()));
+        note(format_args!("The history begins at {}: nothing is known of what was before.", first.whole_seconds()));
     }
-    let value = serde_json::to_value(&report).map_err(|error| Failure::of(&error))?;
+    let value = serde_json::to_value(&report).map_err(|error| CliError::from_error(&error))?;
     match session.prints_table() && !args.global.has_query() {
         true => {
             session.print_shaped(&value["rows"], Some(TableKind::NodeHours))?;
-            say(format_args!("{:.2} node-hours in all", report.total_node_hours));
+            note(format_args!("{:.2} node-hours in all", report.total_node_hours));
             Ok(())
         }
         false => session.print_value(&value),
@@ -72,9 +72,9 @@ pub async fn run(args: UsageArgs) -> Result<(), Failure> {
 }
 
 /// A time, or a span before now.
-fn time(flag: &str, text: &str, now: Timestamp) -> Result<Timestamp, Failure> {
+fn time(flag: &str, text: &str, now: Timestamp) -> Result<Timestamp, CliError> {
     let wrong = || {
-        Failure::usage(format!("{flag} is '{text}': it is neither a span nor a time"))
+        CliError::usage(format!("{flag} is '{text}': it is neither a span nor a time"))
             .hint("write a span as 90m, 12h, 7d or 4w, or a time as 2018-06-07T21:16:21Z")
     };
     if let Some(time) = Timestamp::parse(text) {

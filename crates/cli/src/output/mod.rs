@@ -10,6 +10,7 @@ mod query;
 mod shape;
 mod table;
 mod tsv;
+pub mod units;
 
 use std::io::{self, Write};
 

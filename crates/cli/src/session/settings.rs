@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::{fs, io};
 
 use super::env;
-use crate::talk::say;
+use crate::stdio::note;
 
 /// The value of an option, if it is set to something.
 pub fn setting(section: &str, option: &str) -> Option<String> {
@@ -26,13 +26,13 @@ fn read_file() -> Ini {
         Ok(text) => {
             let ini = Ini::parse(&String::from_utf8_lossy(&text));
             if let Some((line, why)) = ini.unused.first() {
-                say(format_args!("warning: {}, line {line}: {why}, so it is ignored", path.display()));
+                note(format_args!("warning: {}, line {line}: {why}, so it is ignored", path.display()));
             }
             ini
         }
         Err(error) => {
             if error.kind() != io::ErrorKind::NotFound {
-                say(format_args!("warning: {} cannot be read and is ignored: {error}", path.display()));
+                note(format_args!("warning: {} cannot be read and is ignored: {error}", path.display()));
             }
             Ini::default()
         }
@@ -90,7 +90,7 @@ impl Ini {
     }
 
     /// Whether both say the same, however it is written.
-    pub fn says_what(&self, other: &Ini) -> bool {
+    pub fn has_same_content(&self, other: &Ini) -> bool {
         let meaning = |ini: &Ini| -> BTreeMap<(String, String), String> {
             let values = ini.values.iter().cloned();
             values.map(|(section, option, value)| ((section, option), value)).collect()

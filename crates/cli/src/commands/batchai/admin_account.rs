@@ -8,10 +8,10 @@ use corro_model::Secret;
 use corro_model::batchai::UserAccountSettings;
 use serde::Deserialize;
 
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::session::{env, home_dir};
 use crate::ssh_keys;
-use crate::talk::say;
+use crate::stdio::note;
 
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Admin Account")]
@@ -40,10 +40,10 @@ pub struct FileAccount {
 }
 
 /// Who may log in. Arguments come before the file, and the file before what this machine has.
-pub fn account(args: &AdminArgs, file: FileAccount) -> Result<UserAccountSettings, Failure> {
+pub fn account(args: &AdminArgs, file: FileAccount) -> Result<UserAccountSettings, CliError> {
     let admin_user_name = args.user_name.clone().or(file.admin_user_name).unwrap_or_else(os_user);
     if admin_user_name.is_empty() {
-        return Err(Failure::new("Please provide admin user name.").hint("give --user-name"));
+        return Err(CliError::new("Please provide admin user name.").hint("give --user-name"));
     }
     let password = args.password.as_deref().map(Secret::new).or(file.admin_user_password);
     let made = if args.generate_ssh_keys { Some(ensure_key_pair()?) } else { None };
@@ -53,23 +53,23 @@ pub fn account(args: &AdminArgs, file: FileAccount) -> Result<UserAccountSetting
         None => None,
     };
     if key.is_none() && password.is_none() {
-        return Err(Failure::new("Please provide admin user password or ssh key.")
+        return Err(CliError::new("Please provide admin user password or ssh key.")
             .hint("give --generate-ssh-keys, --ssh-key or --password"));
     }
     Ok(UserAccountSettings { admin_user_name, admin_user_ssh_public_key: key, admin_user_password: password })
 }
 
-fn ensure_key_pair() -> Result<String, Failure> {
+fn ensure_key_pair() -> Result<String, CliError> {
     let dir = home_dir()?.join(".ssh");
     let key = ssh_keys::ensure_key_pair(&dir, &format!("{}@{}", os_user(), host_name()))?;
     if key.generated {
-        say(format_args!(
+        note(format_args!(
             "SSH key files id_rsa and id_rsa.pub have been generated under {} to allow SSH access to the nodes. \
              If using machines without permanent storage, back up your keys to a safe location.",
             dir.display()
         ));
     } else {
-        say(format_args!("Reusing existing ssh public key from {}", dir.display()));
+        note(format_args!("Reusing existing ssh public key from {}", dir.display()));
     }
     Ok(key.public_key)
 }

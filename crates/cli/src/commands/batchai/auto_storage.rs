@@ -13,11 +13,11 @@ use corro_model::ops::{
 };
 
 use crate::commands::batchai::volumes::{container_of, share_of, with_key};
-use crate::commands::resource_ref::Target;
 use crate::commands::storage::auth::find_account_key;
-use crate::failure::Failure;
+use crate::error::CliError;
+use crate::resource::resource_ref::ResourceRef;
 use crate::session::Session;
-use crate::talk::say;
+use crate::stdio::note;
 
 const GROUP: &str = "batchaiautostorage";
 const SHARE: &str = "batchaishare";
@@ -46,9 +46,9 @@ impl AutoAccount {
 }
 
 /// The account for the region of the target's workspace.
-pub async fn ensure(session: &Session, target: &Target) -> Result<AutoAccount, Failure> {
+pub async fn ensure(session: &Session, target: &ResourceRef) -> Result<AutoAccount, CliError> {
     let client = session.client()?;
-    let workspace = client.get::<WorkspacesGet>(&target.values()).await.map_err(|error| target.failure(error))?;
+    let workspace = client.get::<WorkspacesGet>(&target.values()).await.map_err(|error| target.request_error(error))?;
     ensure_group(client, &workspace.location).await?;
     let name = ensure_account(client, &workspace.location).await?;
     let key = find_account_key(client, &name).await?;
@@ -59,23 +59,23 @@ pub async fn ensure(session: &Session, target: &Target) -> Result<AutoAccount, F
     Ok(AutoAccount { name, key })
 }
 
-async fn ensure_group(client: &Client, location: &str) -> Result<(), Failure> {
+async fn ensure_group(client: &Client, location: &str) -> Result<(), CliError> {
     let path = [("group", GROUP)];
     if client.exists::<GroupsCheck>(&path).await? {
-        say(format_args!("BatchAI will use existing {GROUP} resource group for auto-storage account"));
+        note(format_args!("BatchAI will use existing {GROUP} resource group for auto-storage account"));
         return Ok(());
     }
-    say(format_args!("Creating {GROUP} resource group for auto-storage account"));
+    note(format_args!("Creating {GROUP} resource group for auto-storage account"));
     let parameters = GroupCreateParameters { location: location.to_owned(), tags: None };
     client.call::<GroupsCreate>(&path, &[], &parameters).await?;
     Ok(())
 }
 
-async fn ensure_account(client: &Client, location: &str) -> Result<String, Failure> {
+async fn ensure_account(client: &Client, location: &str) -> Result<String, CliError> {
     let accounts: Vec<StorageAccount> = client.list::<AccountsListByGroup, _>(&[("group", GROUP)], &[]).await?;
     let here = canonical(location);
     if let Some(found) = accounts.into_iter().find(|account| canonical(&account.properties.primary_location) == here) {
-        say(format_args!("Using existing {} storage account as an auto-storage account", found.name));
+        note(format_args!("Using existing {} storage account as an auto-storage account", found.name));
         return Ok(found.name);
     }
     let name = loop {
@@ -94,7 +94,7 @@ async fn ensure_account(client: &Client, location: &str) -> Result<String, Failu
         properties: None,
     };
     client.run::<AccountsCreate>(&[("group", GROUP), ("account", &name)], &parameters).await?;
-    say(format_args!("Created auto storage account {name}"));
+    note(format_args!("Created auto storage account {name}"));
     Ok(name)
 }
 
@@ -103,9 +103,9 @@ fn canonical(location: &str) -> String {
     location.to_lowercase().replace(' ', "")
 }
 
-fn random_name() -> Result<String, Failure> {
+fn random_name() -> Result<String, CliError> {
     let mut bytes = [0u8; RANDOM_LETTERS];
-    getrandom::fill(&mut bytes).map_err(|error| Failure::of(&error))?;
+    getrandom::fill(&mut bytes).map_err(|error| CliError::from_error(&error))?;
     Ok(name_of(&bytes))
 }
 

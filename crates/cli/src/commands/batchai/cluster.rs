@@ -18,11 +18,11 @@ use corro_model::ops::{
 use corro_model::validate;
 
 use crate::commands::batchai::node::{self, NodeParent};
-use crate::commands::resource::{self, Ending, Resource};
-use crate::commands::resource_args::{Chosen, EndArgs, Names, WorkspaceArgs, with};
-use crate::commands::resource_ref::{CLUSTER_FLAG, NAME_FLAG, Name, Target};
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::output::{Shape, TableKind};
+use crate::resource::actions::{self, EndAction, Resource};
+use crate::resource::args::{EndArgs, ResourceNames, ResourceSelection, WorkspaceArgs, with_parent};
+use crate::resource::resource_ref::{CLUSTER_FLAG, NAME_FLAG, NameArg, ResourceRef};
 use crate::session::Session;
 
 #[derive(Subcommand, Debug)]
@@ -36,7 +36,7 @@ pub enum ClusterCommand {
     #[command(
         after_help = "Example:\n  corro batchai cluster show -g batchai.horovod -w batchaidev \\\n      -n nc6cluster --output table"
     )]
-    Show(Chosen<NameArgs>),
+    Show(ResourceSelection<NameArgs>),
     /// List the clusters of a workspace
     List(WorkspaceArgs),
     /// Give a cluster a fixed number of nodes; 0 frees them all
@@ -68,9 +68,9 @@ pub struct NameArgs {
     name: Option<String>,
 }
 
-impl Names for NameArgs {
-    fn names(&self) -> Vec<Name<'_>> {
-        with(&self.workspace, ("cluster", NAME_FLAG, self.name.as_deref()))
+impl ResourceNames for NameArgs {
+    fn names(&self) -> Vec<NameArg<'_>> {
+        with_parent(&self.workspace, ("cluster", NAME_FLAG, self.name.as_deref()))
     }
 }
 
@@ -84,19 +84,19 @@ pub struct ParentArgs {
     cluster: Option<String>,
 }
 
-impl Names for ParentArgs {
-    fn names(&self) -> Vec<Name<'_>> {
-        with(&self.workspace, ("cluster", CLUSTER_FLAG, self.cluster.as_deref()))
+impl ResourceNames for ParentArgs {
+    fn names(&self) -> Vec<NameArg<'_>> {
+        with_parent(&self.workspace, ("cluster", CLUSTER_FLAG, self.cluster.as_deref()))
     }
 }
 
 impl NodeParent for ParentArgs {
-    async fn logins(client: &Client, target: &Target) -> Result<Vec<RemoteLoginInformation>, Failure> {
+    async fn logins(client: &Client, target: &ResourceRef) -> Result<Vec<RemoteLoginInformation>, CliError> {
         let logins = client.list::<ClustersListRemoteLogin, _>(&target.values(), &[]).await;
-        logins.map_err(|error| target.failure(error))
+        logins.map_err(|error| target.request_error(error))
     }
 
-    async fn cluster(_: &Client, target: &Target) -> Result<Target, Failure> {
+    async fn cluster(_: &Client, target: &ResourceRef) -> Result<ResourceRef, CliError> {
         Ok(target.clone())
     }
 }
@@ -104,7 +104,7 @@ impl NodeParent for ParentArgs {
 #[derive(Args, Debug)]
 pub struct ResizeArgs {
     #[command(flatten)]
-    cluster: Chosen<NameArgs>,
+    cluster: ResourceSelection<NameArgs>,
     /// Number of nodes; running jobs that lose nodes are queued again
     #[arg(long, short = 't', value_name = "N", required = true, allow_negative_numbers = true)]
     target: i32,
@@ -113,7 +113,7 @@ pub struct ResizeArgs {
 #[derive(Args, Debug)]
 pub struct AutoScaleArgs {
     #[command(flatten)]
-    cluster: Chosen<NameArgs>,
+    cluster: ResourceSelection<NameArgs>,
     /// Fewest nodes, kept also when there is no job
     #[arg(long, value_name = "N", required = true, allow_negative_numbers = true)]
     min: i32,
@@ -134,7 +134,7 @@ impl Resource for Clusters {
     const SHAPE: Shape = Shape::Cluster;
     const TABLE: TableKind = TableKind::Cluster;
 
-    async fn losses(client: &Client, target: &Target) -> Vec<String> {
+    async fn deletion_warnings(client: &Client, target: &ResourceRef) -> Vec<String> {
         let Ok(cluster) = client.get::<ClustersGet>(&target.values()).await else { return Vec::new() };
         let query = [("cluster", cluster.id.as_str()), ("state", "queued,running,terminating")];
         let Ok(jobs) = client.call::<JobsListAll>(&[], &query, &NoBody {}).await else { return Vec::new() };
@@ -154,34 +154,38 @@ impl Resource for Clusters {
     }
 }
 
-pub async fn run(session: &Session, command: ClusterCommand) -> Result<(), Failure> {
-    let deleting = Ending { doing: "Deleting", deletes: true, loss: None };
+pub async fn run(session: &Session, command: ClusterCommand) -> Result<(), CliError> {
+    let deleting = EndAction { progress_text: "Deleting", is_deletion: true, warning: None };
     match command {
         ClusterCommand::Create(args) => create::create(session, *args).await,
-        ClusterCommand::Show(args) => resource::show::<Clusters>(session, &args).await,
-        ClusterCommand::List(args) => resource::list::<Clusters>(session, &args.target()?).await,
+        ClusterCommand::Show(args) => actions::show::<Clusters>(session, &args).await,
+        ClusterCommand::List(args) => actions::list::<Clusters>(session, &args.target()?).await,
         ClusterCommand::Resize(args) => scale(session, &args.cluster, manual(args.target)).await,
         ClusterCommand::AutoScale(args) => scale(session, &args.cluster, automatic(args.min, args.max, 0)).await,
-        ClusterCommand::Delete(args) => resource::end::<Clusters, ClustersDelete>(session, &args, deleting).await,
+        ClusterCommand::Delete(args) => actions::end::<Clusters, ClustersDelete>(session, &args, deleting).await,
         ClusterCommand::File(command) => files::run(session, command).await,
         ClusterCommand::Node(command) => node::run(session, command).await,
     }
 }
 
-async fn scale(session: &Session, chosen: &Chosen<NameArgs>, settings: ScaleSettings) -> Result<(), Failure> {
-    let targets = resource::targets::<Clusters>(chosen)?;
+async fn scale(
+    session: &Session,
+    chosen: &ResourceSelection<NameArgs>,
+    settings: ScaleSettings,
+) -> Result<(), CliError> {
+    let targets = actions::targets::<Clusters>(chosen)?;
     validate::check_scale(&settings).map_err(in_options)?;
     let parameters = ClusterUpdateParameters { properties: ClusterUpdateProperties { scale_settings: Some(settings) } };
     let mut scaled = Vec::new();
     for target in &targets {
         let cluster = session.client()?.call::<ClustersUpdate>(&target.values(), &[], &parameters).await;
-        scaled.push(cluster.map_err(|error| target.failure(error))?);
+        scaled.push(cluster.map_err(|error| target.request_error(error))?);
     }
-    resource::print_each::<Clusters>(session, &scaled, chosen)
+    actions::print_each::<Clusters>(session, &scaled, chosen)
 }
 
 /// What is wrong with a scale, in the words of the options that gave it.
-fn in_options(error: ApiError) -> Failure {
+fn in_options(error: ApiError) -> CliError {
     let options = [
         ("minimumNodeCount", "--min"),
         ("maximumNodeCount", "--max"),
@@ -189,7 +193,7 @@ fn in_options(error: ApiError) -> Failure {
         ("targetNodeCount", "--target"),
     ];
     let target = error.target.clone();
-    Failure::from(error).in_options(target.as_deref(), &options)
+    CliError::from(error).with_option_names(target.as_deref(), &options)
 }
 
 /// A fixed number of nodes.

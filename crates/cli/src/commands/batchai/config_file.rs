@@ -8,25 +8,25 @@ use corro_model::job_file;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::output::{Shape, escape_controls};
-use crate::talk::say;
+use crate::stdio::note;
 
 const SCHEMAS: &str = "https://raw.githubusercontent.com/Azure/BatchAI/master/schemas/2018-05-01";
 
 /// The file's content. Fields in it that `shape` does not have are said aloud and ignored.
-pub fn read<T: DeserializeOwned>(path: &Path, shape: Shape) -> Result<T, Failure> {
-    let text = fs::read(path).map_err(|error| Failure {
+pub fn read<T: DeserializeOwned>(path: &Path, shape: Shape) -> Result<T, CliError> {
+    let text = fs::read(path).map_err(|error| CliError {
         causes: vec![error.to_string()],
-        ..Failure::new(format!("cannot read the configuration file {}", path.display()))
+        ..CliError::new(format!("cannot read the configuration file {}", path.display()))
     })?;
     let (content, unknown) = parse(&text, shape).map_err(|problem| {
         let schema = format!("{SCHEMAS}/{}.json", schema_name(shape));
-        Failure::new(format!("cannot use the configuration file {}: {problem}", path.display()))
+        CliError::new(format!("cannot use the configuration file {}: {problem}", path.display()))
             .hint(format!("correct the file and try again; the fields are those of {schema}"))
     })?;
     for field in &unknown {
-        say(unknown_field(path, field));
+        note(unknown_field(path, field));
     }
     Ok(content)
 }

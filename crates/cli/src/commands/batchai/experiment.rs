@@ -5,12 +5,12 @@ use corro_model::batchai::Experiment;
 use corro_model::names::{NameOf, check_name};
 use corro_model::ops::{ExperimentsCreate, ExperimentsDelete, ExperimentsGet, ExperimentsList, NoBody};
 
-use crate::commands::resource::{self, Ending, Resource};
-use crate::commands::resource_args::{Chosen, EndArgs, Names, WorkspaceArgs, with};
-use crate::commands::resource_ref::{NAME_FLAG, Name};
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::output::{Shape, TableKind};
 use crate::progress::Spinner;
+use crate::resource::actions::{self, EndAction, Resource};
+use crate::resource::args::{EndArgs, ResourceNames, ResourceSelection, WorkspaceArgs, with_parent};
+use crate::resource::resource_ref::{NAME_FLAG, NameArg};
 use crate::session::Session;
 
 #[derive(Subcommand, Debug)]
@@ -19,7 +19,7 @@ pub enum ExperimentCommand {
     #[command(after_help = "Example:\n  corro batchai experiment create -g batchai.horovod -w batchaidev -n cifar")]
     Create(NameArgs),
     /// Show an experiment
-    Show(Chosen<NameArgs>),
+    Show(ResourceSelection<NameArgs>),
     /// List the experiments of a workspace
     List(WorkspaceArgs),
     /// Delete an experiment and its jobs; running jobs are stopped
@@ -35,9 +35,9 @@ pub struct NameArgs {
     name: Option<String>,
 }
 
-impl Names for NameArgs {
-    fn names(&self) -> Vec<Name<'_>> {
-        with(&self.workspace, ("experiment", NAME_FLAG, self.name.as_deref()))
+impl ResourceNames for NameArgs {
+    fn names(&self) -> Vec<NameArg<'_>> {
+        with_parent(&self.workspace, ("experiment", NAME_FLAG, self.name.as_deref()))
     }
 }
 
@@ -51,27 +51,27 @@ impl Resource for Experiments {
     const TABLE: TableKind = TableKind::Experiment;
 }
 
-pub async fn run(session: &Session, command: ExperimentCommand) -> Result<(), Failure> {
-    let deleting = Ending {
-        doing: "Deleting",
-        deletes: true,
-        loss: Some("Its jobs are deleted with it, running ones are stopped. Their output stays on the shares."),
+pub async fn run(session: &Session, command: ExperimentCommand) -> Result<(), CliError> {
+    let deleting = EndAction {
+        progress_text: "Deleting",
+        is_deletion: true,
+        warning: Some("Its jobs are deleted with it, running ones are stopped. Their output stays on the shares."),
     };
     match command {
         ExperimentCommand::Create(args) => create(session, args).await,
-        ExperimentCommand::Show(args) => resource::show::<Experiments>(session, &args).await,
-        ExperimentCommand::List(args) => resource::list::<Experiments>(session, &args.target()?).await,
+        ExperimentCommand::Show(args) => actions::show::<Experiments>(session, &args).await,
+        ExperimentCommand::List(args) => actions::list::<Experiments>(session, &args.target()?).await,
         ExperimentCommand::Delete(args) => {
-            resource::end::<Experiments, ExperimentsDelete>(session, &args, deleting).await
+            actions::end::<Experiments, ExperimentsDelete>(session, &args, deleting).await
         }
     }
 }
 
-async fn create(session: &Session, args: NameArgs) -> Result<(), Failure> {
+async fn create(session: &Session, args: NameArgs) -> Result<(), CliError> {
     let target = args.target()?;
     check_name(NameOf::Experiment, target.name("experiment"))?;
     let spinner = Spinner::start("Creating");
     let experiment = session.client()?.run::<ExperimentsCreate>(&target.values(), &NoBody {}).await;
     drop(spinner);
-    resource::print::<Experiments>(session, &experiment.map_err(|error| target.failure(error))?)
+    actions::print::<Experiments>(session, &experiment.map_err(|error| target.request_error(error))?)
 }

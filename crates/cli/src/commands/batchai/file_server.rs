@@ -12,14 +12,14 @@ use corro_model::validate;
 
 use crate::commands::batchai::admin_account::{self, AdminArgs};
 use crate::commands::batchai::config_file;
-use crate::commands::resource::{self, Ending, Resource};
-use crate::commands::resource_args::{Chosen, EndArgs, Names, WorkspaceArgs, with};
-use crate::commands::resource_ref::{NAME_FLAG, Name};
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::output::{Shape, TableKind};
 use crate::progress::Spinner;
+use crate::resource::actions::{self, EndAction, Resource};
+use crate::resource::args::{EndArgs, ResourceNames, ResourceSelection, WorkspaceArgs, with_parent};
+use crate::resource::resource_ref::{NAME_FLAG, NameArg};
 use crate::session::{Session, setting};
-use crate::talk::say;
+use crate::stdio::note;
 use spec::{DiskArgs, ServerFile};
 
 #[derive(Subcommand, Debug)]
@@ -30,7 +30,7 @@ pub enum FileServerCommand {
     )]
     Create(Box<CreateArgs>),
     /// Show a file server
-    Show(Chosen<NameArgs>),
+    Show(ResourceSelection<NameArgs>),
     /// List the file servers of a workspace
     List(WorkspaceArgs),
     /// Delete a file server and what is on it
@@ -46,9 +46,9 @@ pub struct NameArgs {
     name: Option<String>,
 }
 
-impl Names for NameArgs {
-    fn names(&self) -> Vec<Name<'_>> {
-        with(&self.workspace, ("fileServer", NAME_FLAG, self.name.as_deref()))
+impl ResourceNames for NameArgs {
+    fn names(&self) -> Vec<NameArg<'_>> {
+        with_parent(&self.workspace, ("fileServer", NAME_FLAG, self.name.as_deref()))
     }
 }
 
@@ -80,7 +80,7 @@ impl FileServerCommand {
             FileServerCommand::Create(args) => &mut args.name.workspace,
             FileServerCommand::Show(args) => &mut args.named.workspace,
             FileServerCommand::List(args) => args,
-            FileServerCommand::Delete(args) => &mut args.chosen.named.workspace,
+            FileServerCommand::Delete(args) => &mut args.selection.named.workspace,
         }
     }
 }
@@ -95,40 +95,44 @@ impl Resource for FileServers {
     const TABLE: TableKind = TableKind::FileServer;
 }
 
-pub async fn run(session: &Session, mut command: FileServerCommand) -> Result<(), Failure> {
+pub async fn run(session: &Session, mut command: FileServerCommand) -> Result<(), CliError> {
     // These commands alone know a default workspace, as those of `az` do.
     let default = |option: &str| setting("defaults", &format!("default_workspace_{option}"));
-    command.place().default_to(default("resource_group"), default("name"));
-    let deleting = Ending { doing: "Deleting", deletes: true, loss: Some("All files on it are deleted with it.") };
+    command.place().set_default(default("resource_group"), default("name"));
+    let deleting = EndAction {
+        progress_text: "Deleting",
+        is_deletion: true,
+        warning: Some("All files on it are deleted with it."),
+    };
     match command {
         FileServerCommand::Create(args) => create(session, *args).await,
         FileServerCommand::Show(args) => {
-            resource::show::<FileServers>(session, &args).await?;
+            actions::show::<FileServers>(session, &args).await?;
             tell_mount(session, &args).await
         }
-        FileServerCommand::List(args) => resource::list::<FileServers>(session, &args.target()?).await,
+        FileServerCommand::List(args) => actions::list::<FileServers>(session, &args.target()?).await,
         FileServerCommand::Delete(args) => {
-            resource::end::<FileServers, FileServersDelete>(session, &args, deleting).await
+            actions::end::<FileServers, FileServersDelete>(session, &args, deleting).await
         }
     }
 }
 
 /// How other machines mount it, for those who may. What is printed is what `az` prints, which has no place for it.
-async fn tell_mount(session: &Session, args: &Chosen<NameArgs>) -> Result<(), Failure> {
+async fn tell_mount(session: &Session, args: &ResourceSelection<NameArgs>) -> Result<(), CliError> {
     // With --ids there may be several.
     let Ok(target) = args.named.target() else { return Ok(()) };
     let values = target.values();
     let found = session.client()?.call::<FileServersGet>(&values, &[("$expand", "nfs")], &NoBody {}).await;
-    let server: FileServer = found.map_err(|error| target.failure(error))?;
+    let server: FileServer = found.map_err(|error| target.request_error(error))?;
     if let Some(NfsMount { address, port, path }) = server.properties.mount_settings.and_then(|settings| settings.nfs) {
-        say(format_args!(
+        note(format_args!(
             "Other machines mount it with: mount -t nfs -o vers=3,nolock,port={port},mountport={port} {address}:{path} DIRECTORY"
         ));
     }
     Ok(())
 }
 
-async fn create(session: &Session, args: CreateArgs) -> Result<(), Failure> {
+async fn create(session: &Session, args: CreateArgs) -> Result<(), CliError> {
     let target = args.name.target()?;
     check_name(NameOf::FileServer, target.name("fileServer"))?;
     let file = match &args.config_file {
@@ -140,18 +144,18 @@ async fn create(session: &Session, args: CreateArgs) -> Result<(), Failure> {
     validate::check_file_server(&spec)?;
 
     let (client, values) = (session.client()?, target.values());
-    if client.find::<FileServersGet>(&values).await.map_err(|error| target.failure(error))?.is_some() {
-        return Err(resource::already_exists(&target, "fileServer").hint("choose another name"));
+    if client.find::<FileServersGet>(&values).await.map_err(|error| target.request_error(error))?.is_some() {
+        return Err(actions::already_exists(&target, "fileServer").hint("choose another name"));
     }
     // A missing workspace is said to be missing.
-    client.get::<WorkspacesGet>(&values).await.map_err(|error| target.failure(error))?;
+    client.get::<WorkspacesGet>(&values).await.map_err(|error| target.request_error(error))?;
     let pending = client.start::<FileServersCreate>(&values, &FileServerCreateParameters { properties: spec }).await;
-    let pending = pending.map_err(|error| target.failure(error))?;
+    let pending = pending.map_err(|error| target.request_error(error))?;
     if args.no_wait {
         return Ok(());
     }
     let spinner = Spinner::start("Creating");
     let made = client.wait(pending).await?;
     drop(spinner);
-    resource::print::<FileServers>(session, &made)
+    actions::print::<FileServers>(session, &made)
 }

@@ -1,8 +1,6 @@
-//! `corro batchai job`. Waiting for one is in `wait`, its files in `file` and `stream`, logging in to its nodes
-//! in `node`.
+//! `corro batchai job`: submit, show, list, wait for, terminate and delete jobs.
 
 pub mod file;
-pub mod stream;
 pub mod wait;
 
 use std::path::PathBuf;
@@ -15,18 +13,18 @@ use corro_model::ops::{ClustersGet, JobsCreate, JobsDelete, JobsGet, JobsList, J
 use corro_model::validate;
 
 use crate::commands::batchai::config_file;
-use crate::commands::batchai::job::stream::say_waiting;
 use crate::commands::batchai::node::{self, NodeParent};
 use crate::commands::batchai::volumes::{self, MountArgs};
-use crate::commands::job::why;
-use crate::commands::resource::{self, Ending, Resource};
-use crate::commands::resource_args::{Chosen, EndArgs, ExperimentArgs, Names, with};
-use crate::commands::resource_ref::{JOB_FLAG, NAME_FLAG, Name, Target};
-use crate::failure::Failure;
+use crate::error::CliError;
+use crate::job_notes::{note_waiting_reason, why_command};
+use crate::node_ssh::cluster_of_job;
 use crate::output::{Shape, TableKind, escape_controls};
 use crate::progress::Spinner;
+use crate::resource::actions::{self, EndAction, Resource};
+use crate::resource::args::{EndArgs, ExperimentArgs, ResourceNames, ResourceSelection, with_parent};
+use crate::resource::resource_ref::{JOB_FLAG, NAME_FLAG, NameArg, ResourceRef};
 use crate::session::Session;
-use crate::talk::say;
+use crate::stdio::note;
 
 #[derive(Subcommand, Debug)]
 pub enum JobCommand {
@@ -39,7 +37,7 @@ pub enum JobCommand {
     #[command(
         after_help = "Example:\n  corro batchai job show -g batchai.horovod -w batchaidev -e cifar \\\n      -n cifar_distributed --query executionState"
     )]
-    Show(Chosen<NameArgs>),
+    Show(ResourceSelection<NameArgs>),
     /// List the jobs of an experiment
     List(ExperimentArgs),
     /// Wait for the end of a job; exits with the job's exit code
@@ -65,13 +63,13 @@ pub struct NameArgs {
     name: Option<String>,
 }
 
-impl Names for NameArgs {
-    fn names(&self) -> Vec<Name<'_>> {
-        with(&self.experiment, ("job", NAME_FLAG, self.name.as_deref()))
+impl ResourceNames for NameArgs {
+    fn names(&self) -> Vec<NameArg<'_>> {
+        with_parent(&self.experiment, ("job", NAME_FLAG, self.name.as_deref()))
     }
 }
 
-/// A job, as the parent of files and nodes.
+/// Arguments that name a job, as the parent of files and nodes.
 #[derive(Args, Debug)]
 pub struct ParentArgs {
     #[command(flatten)]
@@ -81,28 +79,21 @@ pub struct ParentArgs {
     job: Option<String>,
 }
 
-impl Names for ParentArgs {
-    fn names(&self) -> Vec<Name<'_>> {
-        with(&self.experiment, ("job", JOB_FLAG, self.job.as_deref()))
+impl ResourceNames for ParentArgs {
+    fn names(&self) -> Vec<NameArg<'_>> {
+        with_parent(&self.experiment, ("job", JOB_FLAG, self.job.as_deref()))
     }
 }
 
 impl NodeParent for ParentArgs {
-    async fn logins(client: &Client, target: &Target) -> Result<Vec<RemoteLoginInformation>, Failure> {
+    async fn logins(client: &Client, target: &ResourceRef) -> Result<Vec<RemoteLoginInformation>, CliError> {
         let logins = client.list::<JobsListRemoteLogin, _>(&target.values(), &[]).await;
-        logins.map_err(|error| target.failure(error))
+        logins.map_err(|error| target.request_error(error))
     }
 
-    async fn cluster(client: &Client, target: &Target) -> Result<Target, Failure> {
-        cluster_of(client, target).await
+    async fn cluster(client: &Client, target: &ResourceRef) -> Result<ResourceRef, CliError> {
+        cluster_of_job(client, target).await
     }
-}
-
-/// The cluster that the job runs on.
-pub async fn cluster_of(client: &Client, target: &Target) -> Result<Target, Failure> {
-    let job = client.get::<JobsGet>(&target.values()).await.map_err(|error| target.failure(error))?;
-    let id = job.properties.spec.cluster.as_ref().map(|cluster| cluster.id.clone()).unwrap_or_default();
-    Target::of_id::<ClustersGet>("--job/-j", &id)
 }
 
 #[derive(Args, Debug)]
@@ -122,8 +113,8 @@ pub struct CreateArgs {
 #[derive(Args, Debug)]
 pub struct WaitArgs {
     #[command(flatten)]
-    job: Chosen<NameArgs>,
-    /// Seconds between looks at the job [default: 1 at first, growing to 15]
+    job: ResourceSelection<NameArgs>,
+    /// Seconds between polls of the job [default: 1 at first, growing to 15]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     interval: Option<u64>,
 }
@@ -137,7 +128,7 @@ impl Resource for Jobs {
     const SHAPE: Shape = Shape::Job;
     const TABLE: TableKind = TableKind::Job;
 
-    async fn losses(client: &Client, target: &Target) -> Vec<String> {
+    async fn deletion_warnings(client: &Client, target: &ResourceRef) -> Vec<String> {
         let Ok(job) = client.get::<JobsGet>(&target.values()).await else { return Vec::new() };
         match job.properties.status.execution_state {
             ExecutionState::Running => {
@@ -149,36 +140,36 @@ impl Resource for Jobs {
     }
 }
 
-pub async fn run(session: &Session, command: JobCommand) -> Result<(), Failure> {
-    let stopping = Ending { doing: "Stopping", deletes: false, loss: None };
-    let deleting = Ending { doing: "Deleting", deletes: true, loss: None };
+pub async fn run(session: &Session, command: JobCommand) -> Result<(), CliError> {
+    let stopping = EndAction { progress_text: "Stopping", is_deletion: false, warning: None };
+    let deleting = EndAction { progress_text: "Deleting", is_deletion: true, warning: None };
     match command {
         JobCommand::Create(args) => create(session, *args).await,
-        JobCommand::Show(args) => resource::show::<Jobs>(session, &args).await,
-        JobCommand::List(args) => resource::list::<Jobs>(session, &args.target()?).await,
+        JobCommand::Show(args) => actions::show::<Jobs>(session, &args).await,
+        JobCommand::List(args) => actions::list::<Jobs>(session, &args.target()?).await,
         JobCommand::Wait(args) => {
-            for target in resource::targets::<Jobs>(&args.job)? {
+            for target in actions::targets::<Jobs>(&args.job)? {
                 wait::wait(session, &target, args.interval).await?;
             }
             Ok(())
         }
-        JobCommand::Terminate(args) => resource::end::<Jobs, JobsTerminate>(session, &args, stopping).await,
-        JobCommand::Delete(args) => resource::end::<Jobs, JobsDelete>(session, &args, deleting).await,
+        JobCommand::Terminate(args) => actions::end::<Jobs, JobsTerminate>(session, &args, stopping).await,
+        JobCommand::Delete(args) => actions::end::<Jobs, JobsDelete>(session, &args, deleting).await,
         JobCommand::File(command) => file::run(session, command).await,
         JobCommand::Node(command) => node::run(session, command).await,
     }
 }
 
-async fn create(session: &Session, args: CreateArgs) -> Result<(), Failure> {
+async fn create(session: &Session, args: CreateArgs) -> Result<(), CliError> {
     let target = args.name.target()?;
     check_name(NameOf::Job, target.name("job"))?;
     let mut spec = config_file::read::<JobCreateParameters>(&args.config_file, Shape::Job)?.properties;
-    // What the file alone shows to be wrong is said before the server is asked.
-    validate::check_job(&spec).map_err(|error| about_file(&args.config_file, error))?;
+    // Mistakes in the file are reported before the first request.
+    validate::check_job(&spec).map_err(|error| file_error(&args.config_file, error))?;
 
     let (client, values) = (session.client()?, target.values());
-    if client.find::<JobsGet>(&values).await.map_err(|error| target.failure(error))?.is_some() {
-        return Err(Failure::new("A job with given name, experiment, workspace and resource group already exists.")
+    if client.find::<JobsGet>(&values).await.map_err(|error| target.request_error(error))?.is_some() {
+        return Err(CliError::new("A job with given name, experiment, workspace and resource group already exists.")
             .hint(format!(
                 "choose another name, or delete it with 'corro batchai job delete {}'",
                 target.arguments()
@@ -186,33 +177,33 @@ async fn create(session: &Session, args: CreateArgs) -> Result<(), Failure> {
     }
     spec.cluster = Some(ResourceId { id: cluster_id(client, &args.cluster, &target).await? });
     spec.mount_volumes = volumes::fill(client, spec.mount_volumes, &args.mounts, &target).await?;
-    validate::check_job(&spec).map_err(|error| about_file(&args.config_file, error))?;
+    validate::check_job(&spec).map_err(|error| file_error(&args.config_file, error))?;
 
     let spinner = Spinner::start("Submitting");
     let job = client.run::<JobsCreate>(&values, &JobCreateParameters { properties: spec }).await;
     drop(spinner);
-    let job = job.map_err(|error| target.failure(error))?;
-    resource::print::<Jobs>(session, &job)?;
-    say_waiting(&job, &mut None);
+    let job = job.map_err(|error| target.request_error(error))?;
+    actions::print::<Jobs>(session, &job)?;
+    note_waiting_reason(&job, &mut None);
     if job.properties.status.execution_state == ExecutionState::Failed {
-        // It was submitted, so the command succeeded; nobody should have to find this in the answer.
-        say(format_args!("The job \"{}\" failed: {}", job.name, escape_controls(&corro_model::explain::reason(&job))));
-        say(format_args!("See '{}' for what to do.", why::ask_why(&target)));
+        // The submission succeeded, but the failure must not go unnoticed in the output.
+        note(format_args!("The job \"{}\" failed: {}", job.name, escape_controls(&corro_model::explain::reason(&job))));
+        note(format_args!("See '{}' for what to do.", why_command(&target)));
     }
     Ok(())
 }
 
-fn about_file(path: &std::path::Path, error: corro_model::ApiError) -> Failure {
-    let failure = Failure::from(error);
-    Failure { message: format!("{}: {}", path.display(), failure.message), ..failure }
+fn file_error(path: &std::path::Path, error: corro_model::ApiError) -> CliError {
+    let error = CliError::from(error);
+    CliError { message: format!("{}: {}", path.display(), error.message), ..error }
 }
 
-/// The cluster's full id as the server knows it; the cluster must exist.
-async fn cluster_id(client: &Client, cluster: &str, job: &Target) -> Result<String, Failure> {
+/// The full id of an existing cluster, spelled as the server does.
+async fn cluster_id(client: &Client, cluster: &str, job: &ResourceRef) -> Result<String, CliError> {
     let target = match cluster.starts_with('/') {
-        true => Target::of_id::<ClustersGet>("--cluster/-c", cluster)?,
+        true => ResourceRef::from_id::<ClustersGet>("--cluster/-c", cluster)?,
         false => job.sibling("cluster", cluster),
     };
     let found = client.get::<ClustersGet>(&target.values()).await;
-    Ok(found.map_err(|error| target.failure(error))?.id)
+    Ok(found.map_err(|error| target.request_error(error))?.id)
 }

@@ -3,7 +3,7 @@
 use clap::Args;
 use corro_model::ops::UsagesList;
 
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::output::{Shape, TableKind};
 use crate::session::{Session, setting};
 
@@ -14,11 +14,11 @@ pub struct UsagesArgs {
     location: Option<String>,
 }
 
-pub async fn run(session: &Session, args: UsagesArgs) -> Result<(), Failure> {
+pub async fn run(session: &Session, args: UsagesArgs) -> Result<(), CliError> {
     let location = args
         .location
         .or_else(|| setting("defaults", "location"))
-        .ok_or_else(|| Failure::missing(&["--location/-l"], &["--location/-l"]))?;
+        .ok_or_else(|| CliError::missing_arguments(&["--location/-l"], &["--location/-l"]))?;
     let usages = session.client()?.list::<UsagesList, _>(&[("location", &location)], &[]).await?;
     session.print(Shape::Usage, Some(TableKind::Usage), &usages)
 }

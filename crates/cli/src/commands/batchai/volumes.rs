@@ -12,9 +12,9 @@ use corro_model::batchai::{
 };
 use corro_model::ops::FileServersGet;
 
-use crate::commands::resource_ref::Target;
 use crate::commands::storage::auth::find_account_key;
-use crate::failure::Failure;
+use crate::error::CliError;
+use crate::resource::resource_ref::ResourceRef;
 use account::EffectiveAccount;
 pub use plan::with_key;
 
@@ -52,8 +52,8 @@ pub async fn fill(
     client: &Client,
     volumes: Option<MountVolumes>,
     args: &MountArgs,
-    target: &Target,
-) -> Result<Option<MountVolumes>, Failure> {
+    target: &ResourceRef,
+) -> Result<Option<MountVolumes>, CliError> {
     let mut account = EffectiveAccount::of(args);
     let file_server = match &args.nfs {
         Some(name) => Some(find_file_server(client, target, name).await?.id),
@@ -73,12 +73,17 @@ pub async fn fill(
 }
 
 /// A cluster can mount a file server only from the file server's own subnet.
-pub async fn check_subnet(client: &Client, target: &Target, args: &MountArgs, subnet: &str) -> Result<(), Failure> {
+pub async fn check_subnet(
+    client: &Client,
+    target: &ResourceRef,
+    args: &MountArgs,
+    subnet: &str,
+) -> Result<(), CliError> {
     let Some(name) = &args.nfs else { return Ok(()) };
     let found = find_file_server(client, target, name).await?.properties.spec.subnet;
     match found {
         Some(found) if !found.id.eq_ignore_ascii_case(subnet) => {
-            Err(Failure::new("Cluster and mounted NFS must be in the same subnet.")
+            Err(CliError::new("Cluster and mounted NFS must be in the same subnet.")
                 .hint(format!("give --subnet {}", found.id)))
         }
         _ => Ok(()),
@@ -86,12 +91,12 @@ pub async fn check_subnet(client: &Client, target: &Target, args: &MountArgs, su
 }
 
 /// The file server with this name in the target's workspace, or with this id.
-async fn find_file_server(client: &Client, target: &Target, name_or_id: &str) -> Result<FileServer, Failure> {
+async fn find_file_server(client: &Client, target: &ResourceRef, name_or_id: &str) -> Result<FileServer, CliError> {
     let target = match name_or_id.starts_with('/') {
-        true => Target::of_id::<FileServersGet>("--nfs", name_or_id)?,
+        true => ResourceRef::from_id::<FileServersGet>("--nfs", name_or_id)?,
         false => target.sibling("fileServer", name_or_id),
     };
-    client.get::<FileServersGet>(&target.values()).await.map_err(|error| target.failure(error))
+    client.get::<FileServersGet>(&target.values()).await.map_err(|error| target.request_error(error))
 }
 
 /// Appends the volumes of `--afs-name`, `--bfs-name` and `--nfs`.
@@ -100,7 +105,7 @@ fn with_command_line(
     args: &MountArgs,
     account: &EffectiveAccount,
     file_server: Option<String>,
-) -> Result<Option<MountVolumes>, Failure> {
+) -> Result<Option<MountVolumes>, CliError> {
     if args.afs_name.is_none() && args.bfs_name.is_none() && args.nfs.is_none() {
         return Ok(volumes);
     }
@@ -110,7 +115,7 @@ fn with_command_line(
         (&args.bfs_name, &args.bfs_mount_path, "Azure Storage Container"),
     ];
     if let Some((_, _, kind)) = must_be_given.iter().find(|(name, path, _)| name.is_some() && path.is_empty()) {
-        return Err(Failure::new(format!("{kind} relative mount path cannot be empty.")));
+        return Err(CliError::new(format!("{kind} relative mount path cannot be empty.")));
     }
     let mut volumes = volumes.unwrap_or_default();
     if let Some(share) = &args.afs_name {

@@ -7,12 +7,12 @@ use corro_model::ops::{
     GroupsGet, WorkspacesCreate, WorkspacesDelete, WorkspacesGet, WorkspacesList, WorkspacesListByGroup,
 };
 
-use crate::commands::resource::{self, Ending, Resource};
-use crate::commands::resource_args::{Chosen, EndArgs, Names};
-use crate::commands::resource_ref::{GROUP_FLAG, Name, Target};
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::output::{Shape, TableKind};
 use crate::progress::Spinner;
+use crate::resource::actions::{self, EndAction, Resource};
+use crate::resource::args::{EndArgs, ResourceNames, ResourceSelection};
+use crate::resource::resource_ref::{GROUP_FLAG, NameArg, ResourceRef};
 use crate::session::{Session, setting};
 
 #[derive(Subcommand, Debug)]
@@ -23,7 +23,7 @@ pub enum WorkspaceCommand {
     )]
     Create(CreateArgs),
     /// Show a workspace
-    Show(Chosen<NameArgs>),
+    Show(ResourceSelection<NameArgs>),
     /// List the workspaces of a group, or all of them
     List(ListArgs),
     /// Delete a workspace with its clusters, experiments and jobs
@@ -40,8 +40,8 @@ pub struct NameArgs {
     workspace: Option<String>,
 }
 
-impl Names for NameArgs {
-    fn names(&self) -> Vec<Name<'_>> {
+impl ResourceNames for NameArgs {
+    fn names(&self) -> Vec<NameArg<'_>> {
         vec![
             ("group", GROUP_FLAG, self.resource_group.as_deref()),
             ("workspace", "--workspace/-n", self.workspace.as_deref()),
@@ -75,21 +75,23 @@ impl Resource for Workspaces {
     const TABLE: TableKind = TableKind::Workspace;
 }
 
-pub async fn run(session: &Session, command: WorkspaceCommand) -> Result<(), Failure> {
-    let deleting = Ending {
-        doing: "Deleting",
-        deletes: true,
-        loss: Some("Its clusters, experiments, jobs and file servers are deleted with it, running jobs are stopped."),
+pub async fn run(session: &Session, command: WorkspaceCommand) -> Result<(), CliError> {
+    let deleting = EndAction {
+        progress_text: "Deleting",
+        is_deletion: true,
+        warning: Some(
+            "Its clusters, experiments, jobs and file servers are deleted with it, running jobs are stopped.",
+        ),
     };
     match command {
         WorkspaceCommand::Create(args) => create(session, args).await,
-        WorkspaceCommand::Show(args) => resource::show::<Workspaces>(session, &args).await,
+        WorkspaceCommand::Show(args) => actions::show::<Workspaces>(session, &args).await,
         WorkspaceCommand::List(args) => list(session, args).await,
-        WorkspaceCommand::Delete(args) => resource::end::<Workspaces, WorkspacesDelete>(session, &args, deleting).await,
+        WorkspaceCommand::Delete(args) => actions::end::<Workspaces, WorkspacesDelete>(session, &args, deleting).await,
     }
 }
 
-async fn create(session: &Session, args: CreateArgs) -> Result<(), Failure> {
+async fn create(session: &Session, args: CreateArgs) -> Result<(), CliError> {
     let target = args.name.target()?;
     check_name(NameOf::Workspace, target.name("workspace"))?;
     let location = match args.location.or_else(|| setting("defaults", "location")) {
@@ -100,14 +102,14 @@ async fn create(session: &Session, args: CreateArgs) -> Result<(), Failure> {
     let spinner = Spinner::start("Creating");
     let workspace = session.client()?.run::<WorkspacesCreate>(&target.values(), &parameters).await;
     drop(spinner);
-    resource::print::<Workspaces>(session, &workspace.map_err(|error| target.failure(error))?)
+    actions::print::<Workspaces>(session, &workspace.map_err(|error| target.request_error(error))?)
 }
 
-async fn list(session: &Session, args: ListArgs) -> Result<(), Failure> {
+async fn list(session: &Session, args: ListArgs) -> Result<(), CliError> {
     match args.resource_group.or_else(|| setting("defaults", "group")) {
         Some(group) => {
-            let parent = Target::named(&[("group", GROUP_FLAG, Some(&group))])?;
-            resource::list::<Workspaces>(session, &parent).await
+            let parent = ResourceRef::from_names(&[("group", GROUP_FLAG, Some(&group))])?;
+            actions::list::<Workspaces>(session, &parent).await
         }
         None => {
             let workspaces: Vec<Workspace> = session.client()?.list::<WorkspacesList, _>(&[], &[]).await?;

@@ -10,8 +10,8 @@ use corro_model::Secret;
 use corro_model::names::{NameOf, check_name};
 use corro_server::new_account_key;
 
-use crate::failure::Failure;
-use crate::whole_file::{cannot_write, read, replace};
+use crate::atomic_file::{read_optional, replace, write_error};
+use crate::error::CliError;
 
 /// The folder of the data directory that they lie in.
 const FOLDER: &str = "accounts";
@@ -24,9 +24,9 @@ pub struct Accounts {
 
 impl Accounts {
     /// Those that are named and those that were made by earlier starts. `key_file` belongs to the only one that is named.
-    pub fn open(data: &Path, named: &[String], key_file: Option<&Path>) -> Result<Accounts, Failure> {
+    pub fn open(data: &Path, named: &[String], key_file: Option<&Path>) -> Result<Accounts, CliError> {
         let dir = data.join(FOLDER);
-        let failed = |error: std::io::Error| cannot_write(&dir, &error);
+        let failed = |error: std::io::Error| write_error(&dir, &error);
         DirBuilder::new().recursive(true).mode(0o700).create(&dir).map_err(failed)?;
         let mut keys = BTreeMap::new();
         for name in named {
@@ -42,18 +42,18 @@ impl Accounts {
             }
         }
         match keys.is_empty() {
-            true => Err(Failure::usage("there is no account to serve").hint("name one: --account myaccount")),
+            true => Err(CliError::usage("there is no account to serve").hint("name one: --account myaccount")),
             false => Ok(Accounts { dir, keys }),
         }
     }
 
     /// Writes what programs need to reach the server at `url`; where, by account.
-    pub fn announce(&self, url: &str) -> Result<BTreeMap<&str, PathBuf>, Failure> {
+    pub fn announce(&self, url: &str) -> Result<BTreeMap<&str, PathBuf>, CliError> {
         let mut files = BTreeMap::new();
         for name in self.keys.keys() {
             let path = self.dir.join(format!("{name}.connection"));
             let text = format!("{}\n", self.connection_string(name, url).expose());
-            replace(&path, &text).map_err(|error| cannot_write(&path, &error))?;
+            replace(&path, &text).map_err(|error| write_error(&path, &error))?;
             files.insert(name.as_str(), path);
         }
         Ok(files)
@@ -69,18 +69,18 @@ impl Accounts {
 }
 
 /// The keys in a file, one in each line; two new ones when there is no such file.
-fn keys_in(path: &Path) -> Result<Vec<Secret>, Failure> {
-    let text = match read(path)? {
+fn keys_in(path: &Path) -> Result<Vec<Secret>, CliError> {
+    let text = match read_optional(path)? {
         Some(text) => text,
         None => {
             let text = format!("{}\n{}\n", new_account_key().expose(), new_account_key().expose());
-            replace(path, &text).map_err(|error| cannot_write(path, &error))?;
+            replace(path, &text).map_err(|error| write_error(path, &error))?;
             text
         }
     };
     let keys: Vec<Secret> = text.lines().map(str::trim).filter(|line| !line.is_empty()).map(Secret::new).collect();
     match keys.is_empty() {
-        true => Err(Failure::new(format!("there is no key in {}", path.display()))
+        true => Err(CliError::new(format!("there is no key in {}", path.display()))
             .hint("write one in base64 there, or remove the file: keys are made then")),
         false => Ok(keys),
     }

@@ -6,9 +6,9 @@ use corro_model::batchai::Tags;
 use corro_model::ops::{GroupsGet, GroupsUpdate};
 
 use super::NameArgs;
-use crate::commands::resource_ref::tags;
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::output::Shape;
+use crate::resource::resource_ref::parse_tags;
 use crate::session::Session;
 
 #[derive(Args, Debug)]
@@ -26,20 +26,20 @@ pub struct UpdateArgs {
     remove: Vec<String>,
 }
 
-pub async fn run(session: &Session, args: UpdateArgs) -> Result<(), Failure> {
+pub async fn run(session: &Session, args: UpdateArgs) -> Result<(), CliError> {
     let path = [("group", args.name.name.as_str())];
     let group = session.client()?.get::<GroupsGet>(&path).await?;
-    let kept = args.tags.as_deref().map(tags).or(group.tags);
+    let kept = args.tags.as_deref().map(parse_tags).or(group.tags);
     let changed = changed(kept.unwrap_or_default(), &args.set, &args.remove)?;
     let parameters = GroupUpdateParameters { tags: Some(changed) };
     let group = session.client()?.call::<GroupsUpdate>(&path, &[], &parameters).await?;
     session.print(Shape::ResourceGroup, None, &group)
 }
 
-fn changed(mut kept: Tags, set: &[String], remove: &[String]) -> Result<Tags, Failure> {
+fn changed(mut kept: Tags, set: &[String], remove: &[String]) -> Result<Tags, CliError> {
     let label = |flag: &str, text: &str| {
         let key = text.strip_prefix("tags.").filter(|key| !key.is_empty()).map(str::to_owned);
-        key.ok_or_else(|| Failure::usage(format!("argument {flag}: '{text}': only labels can change: write tags.KEY")))
+        key.ok_or_else(|| CliError::usage(format!("argument {flag}: '{text}': only labels can change: write tags.KEY")))
     };
     for text in set {
         let (key, value) = text.split_once('=').unwrap_or((text, ""));
@@ -58,9 +58,9 @@ mod tests {
     #[test]
     fn labels_come_and_go() {
         let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
-        let old = tags(&words(&["a=1", "b=2"]));
+        let old = parse_tags(&words(&["a=1", "b=2"]));
         let new = changed(old.clone(), &words(&["tags.c=x=y", "tags.a=3"]), &words(&["tags.b"])).expect("labels");
-        assert_eq!(new, tags(&words(&["a=3", "c=x=y"])));
+        assert_eq!(new, parse_tags(&words(&["a=3", "c=x=y"])));
         for wrong in ["location=westus", "tags=1", "tags.=1"] {
             assert_eq!(changed(old.clone(), &words(&[wrong]), &[]).map_err(|f| f.exit), Err(2), "{wrong}");
         }

@@ -6,7 +6,7 @@ use clap::Args;
 use corro_model::ops::GroupsGet;
 
 use super::NameArgs;
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::progress::Spinner;
 use crate::session::Session;
 
@@ -40,10 +40,10 @@ struct Until {
     deleted: bool,
 }
 
-pub async fn run(session: &Session, args: WaitArgs) -> Result<(), Failure> {
+pub async fn run(session: &Session, args: WaitArgs) -> Result<(), CliError> {
     let until = &args.until;
     if !(until.created || until.updated || until.exists || until.deleted) {
-        return Err(Failure::new("incorrect usage: --created | --updated | --deleted | --exists"));
+        return Err(CliError::new("incorrect usage: --created | --updated | --deleted | --exists"));
     }
     let path = [("group", args.name.name.as_str())];
     let deadline = Instant::now() + Duration::from_secs(args.timeout);
@@ -61,7 +61,7 @@ pub async fn run(session: &Session, args: WaitArgs) -> Result<(), Failure> {
         }
         let now = Instant::now();
         if now >= deadline {
-            return Err(Failure::new("Wait operation timed-out"));
+            return Err(CliError::new("Wait operation timed-out"));
         }
         tokio::time::sleep(Duration::from_secs(args.interval).min(deadline - now)).await;
     }

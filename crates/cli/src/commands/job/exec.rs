@@ -1,21 +1,18 @@
-//! `corro job exec`: a command beside the processes of a running job. Finds the node, logs in as the cluster's administrator
-//! and says beside whom; the node's agent does the rest. The connection is in `node::ssh`.
+//! `corro job exec`: runs a command in the environment of a running job. Finds the node and logs in over SSH as the cluster's administrator; the node's
+//! agent puts the command into the job's environment.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use corro_client::Client;
 use corro_model::batchai::{JobProcesses, NodeProcesses};
-use corro_model::ops::{ClustersGet, JobsListRemoteLogin, JobsProcesses};
+use corro_model::ops::{JobsListRemoteLogin, JobsProcesses};
 
-use crate::commands::batchai::job::cluster_of;
-use crate::commands::batchai::node::ssh::{self, Beside, Login};
-use crate::commands::batchai::node::{choose, proof};
 use crate::commands::job::JobNameArgs;
-use crate::commands::resource_args::Names;
-use crate::commands::resource_ref::Target;
-use crate::failure::Failure;
+use crate::error::CliError;
+use crate::node_ssh::connection::{self, JobExecTarget, Login};
+use crate::node_ssh::{admin_user_name, choose_node, cluster_of_job, credentials};
+use crate::resource::args::ResourceNames;
 use crate::session::{GlobalArgs, Session};
 
 #[derive(Args, Debug)]
@@ -42,38 +39,32 @@ pub struct ExecArgs {
     command: Vec<String>,
 }
 
-pub async fn run(args: ExecArgs) -> Result<ExitCode, Failure> {
+pub async fn run(args: ExecArgs) -> Result<ExitCode, CliError> {
     let target = args.job.target()?;
     let session = Session::open(&GlobalArgs::default())?;
     let client = session.client()?;
     let logins = client.list::<JobsListRemoteLogin, _>(&target.values(), &[]).await;
-    let logins = logins.map_err(|error| target.failure(error))?;
-    // Also says so when the job does not run.
-    let processes = client.get::<JobsProcesses>(&target.values()).await.map_err(|error| target.failure(error))?;
+    let logins = logins.map_err(|error| target.request_error(error))?;
+    // Fails if the job does not run.
+    let processes = client.get::<JobsProcesses>(&target.values()).await.map_err(|error| target.request_error(error))?;
     let wanted = match args.rank {
-        Some(rank) => Some(node_of(rank, &processes)?),
+        Some(rank) => Some(node_of_rank(rank, &processes)?),
         None => args.node.or_else(|| processes.nodes.first().map(|node| node.node_id.to_string())),
     };
-    let node = choose(logins, wanted.as_deref())?;
-    let user = administrator(client, &target).await?;
-    let proof = proof(args.password, args.ssh_private_key)?;
+    let node = choose_node(logins, wanted.as_deref())?;
+    let user = admin_user_name(client, &cluster_of_job(client, &target).await?).await?;
+    let credentials = credentials(args.password, args.ssh_private_key)?;
     let job = [target.name("workspace"), target.name("experiment"), target.name("job")].join("/");
-    let beside = Beside { job, rank: args.rank, with_secrets: args.with_secrets };
-    let connection = ssh::connect(Login { user, node, proof }).await?;
-    connection.exec_beside(&beside, &args.command).await
+    let exec_target = JobExecTarget { job, rank: args.rank, with_secrets: args.with_secrets };
+    let connection = connection::connect(Login { user, node, credentials }).await?;
+    connection.exec_in_job(&exec_target, &args.command).await
 }
 
-fn node_of(rank: usize, processes: &JobProcesses) -> Result<String, Failure> {
+fn node_of_rank(rank: usize, processes: &JobProcesses) -> Result<String, CliError> {
     let has = |node: &&NodeProcesses| node.processes.iter().any(|one| one.rank == Some(rank));
     let found = processes.nodes.iter().find(has).map(|node| node.node_id.to_string());
     found.ok_or_else(|| {
-        Failure::new(format!("the job has no rank {rank} that runs now"))
+        CliError::new(format!("the job has no rank {rank} that runs now"))
             .hint("see the ranks with 'corro job top NAME --once'")
     })
-}
-
-async fn administrator(client: &Client, target: &Target) -> Result<String, Failure> {
-    let cluster = cluster_of(client, target).await?;
-    let found = client.get::<ClustersGet>(&cluster.values()).await.map_err(|error| cluster.failure(error))?;
-    Ok(found.properties.spec.user_account_settings.admin_user_name)
 }

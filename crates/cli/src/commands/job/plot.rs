@@ -13,12 +13,12 @@ use corro_model::metrics::{JobMetrics, Point, Series};
 use corro_model::ops::{JobsMetrics, NoBody};
 
 use crate::commands::job::JobNameArgs;
-use crate::commands::resource_args::Names;
-use crate::commands::resource_ref::Target;
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::output::escape_controls;
+use crate::resource::args::ResourceNames;
+use crate::resource::resource_ref::ResourceRef;
 use crate::session::{GlobalArgs, Session};
-use crate::talk::{say, tell};
+use crate::stdio::{note, print};
 use draw::{Chart, Paper, draw, figure};
 
 #[derive(Args, Debug)]
@@ -48,11 +48,11 @@ pub struct PlotArgs {
 const PAUSE: Duration = Duration::from_secs(1);
 const ROWS: usize = 11;
 
-pub async fn run(args: PlotArgs) -> Result<(), Failure> {
+pub async fn run(args: PlotArgs) -> Result<(), CliError> {
     let target = args.job.target()?;
     let session = Session::open(&args.global)?;
     let mut seen = Seen { client: session.client()?, target: &target, args: &args, known: JobMetrics::default() };
-    let failed = |error| target.failure_of_show(error);
+    let failed = |error| target.show_error(error);
     if args.global.is_output_chosen() {
         seen.look().await.map_err(failed)?;
         let series = serde_json::to_value(&seen.known.series).expect("plain data");
@@ -67,13 +67,13 @@ pub async fn run(args: PlotArgs) -> Result<(), Failure> {
                 let text = news.csv();
                 let (head, rows) = text.split_once('\n').unwrap_or_default();
                 if std::mem::take(&mut header) {
-                    tell(head);
+                    print(head);
                 }
                 put(rows)?;
             }
             // From the top of the screen, and nothing of the last time below it.
             (false, true) => put(&format!("\x1b[H\x1b[2J{}\n", shown(&seen.known.series, terminal)))?,
-            (false, false) if !args.follow || seen.known.ended => tell(shown(&seen.known.series, terminal)),
+            (false, false) if !args.follow || seen.known.ended => print(shown(&seen.known.series, terminal)),
             (false, false) => {}
         }
         if !args.follow || seen.known.ended {
@@ -86,7 +86,7 @@ pub async fn run(args: PlotArgs) -> Result<(), Failure> {
     }
     if seen.known.series.is_empty() {
         let name = target.name("job");
-        say(format_args!(
+        note(format_args!(
             "No figures were found in what the job \"{name}\" has written. 'corro job plot --help' says what is read."
         ));
     }
@@ -96,7 +96,7 @@ pub async fn run(args: PlotArgs) -> Result<(), Failure> {
 /// What the server has told so far.
 struct Seen<'a> {
     client: &'a Client,
-    target: &'a Target,
+    target: &'a ResourceRef,
     args: &'a PlotArgs,
     known: JobMetrics,
 }
@@ -140,11 +140,11 @@ fn merge(known: &mut JobMetrics, told: JobMetrics) {
     *known = JobMetrics { series, ..told };
 }
 
-fn put(text: &str) -> Result<(), Failure> {
+fn put(text: &str) -> Result<(), CliError> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| match error.kind() {
-        io::ErrorKind::BrokenPipe => Failure::silent(0),
-        _ => Failure { causes: vec![error.to_string()], ..Failure::new("cannot write to standard output") },
+        io::ErrorKind::BrokenPipe => CliError::silent(0),
+        _ => CliError { causes: vec![error.to_string()], ..CliError::new("cannot write to standard output") },
     })
 }
 

@@ -8,12 +8,12 @@ use clap::Args;
 use corro_model::batchai::{JobTimeline, TimelineParameters, TimelineState};
 use corro_model::ops::{JobsProcesses, JobsRecordTimeline, JobsTimeline};
 
+use crate::atomic_file::write_error;
 use crate::commands::job::JobNameArgs;
-use crate::commands::resource_args::Names;
-use crate::failure::Failure;
+use crate::error::CliError;
+use crate::resource::args::ResourceNames;
 use crate::session::{GlobalArgs, Session};
-use crate::talk::{say, tell};
-use crate::whole_file::cannot_write;
+use crate::stdio::{note, print};
 
 #[derive(Args, Debug)]
 pub struct TimelineArgs {
@@ -34,15 +34,15 @@ pub struct TimelineArgs {
 
 const PAUSE: Duration = Duration::from_millis(300);
 
-pub async fn run(args: TimelineArgs) -> Result<(), Failure> {
+pub async fn run(args: TimelineArgs) -> Result<(), CliError> {
     let target = args.job.target()?;
     let session = Session::open(&args.global)?;
     let client = session.client()?;
     let values = target.values();
-    let failed = |error| target.failure(error);
+    let failed = |error| target.request_error(error);
     let no_engine = || {
         let name = target.name("job");
-        Failure::new(format!(
+        CliError::new(format!(
             "no rank of the job \"{name}\" has recorded anything: only ranks that use our Horovod can"
         ))
     };
@@ -55,7 +55,7 @@ pub async fn run(args: TimelineArgs) -> Result<(), Failure> {
         }
         let wanted = TimelineParameters { seconds: args.seconds };
         client.call::<JobsRecordTimeline>(&values, &[], &wanted).await.map_err(failed)?;
-        say(format_args!("Recording for {} s …", args.seconds));
+        note(format_args!("Recording for {} s …", args.seconds));
     }
     let timeline = loop {
         let timeline = client.get::<JobsTimeline>(&values).await.map_err(failed)?;
@@ -65,7 +65,7 @@ pub async fn run(args: TimelineArgs) -> Result<(), Failure> {
         tokio::select! {
             () = tokio::time::sleep(PAUSE) => {}
             // It goes on by itself; `--last` gets it.
-            _ = tokio::signal::ctrl_c() => return Err(Failure::new("interrupted: '--last' gets what is being recorded")),
+            _ = tokio::signal::ctrl_c() => return Err(CliError::new("interrupted: '--last' gets what is being recorded")),
         }
     };
     if timeline.ranks == 0 {
@@ -73,10 +73,10 @@ pub async fn run(args: TimelineArgs) -> Result<(), Failure> {
     }
     let text = serde_json::to_string(&timeline).expect("plain data");
     match &args.file {
-        Some(path) => std::fs::write(path, text + "\n").map_err(|error| cannot_write(path, &error))?,
-        None => tell(text),
+        Some(path) => std::fs::write(path, text + "\n").map_err(|error| write_error(path, &error))?,
+        None => print(text),
     }
-    say(summary(&timeline));
+    note(summary(&timeline));
     Ok(())
 }
 

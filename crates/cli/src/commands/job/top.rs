@@ -1,5 +1,7 @@
-//! `corro job top`: a table of what each rank uses, and one of what its engine does (`top_engines`), drawn anew while somebody looks. Asks the server, which asks the nodes;
-//! keeps nothing.
+//! `corro job top`: a table of the processes of a job's ranks, and one of their collective engines ([`engine_table`]), refreshed until Ctrl-C. The
+//! server measures on request; nothing is stored.
+
+mod engine_table;
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
@@ -11,11 +13,11 @@ use corro_model::ops::JobsProcesses;
 use serde_json::{Value, json};
 
 use crate::commands::job::JobNameArgs;
-use crate::commands::job::top_engines;
-use crate::commands::resource_args::Names;
-use crate::failure::Failure;
+use crate::error::CliError;
+use crate::output::units::{format_bytes, format_millis};
+use crate::resource::args::ResourceNames;
 use crate::session::{GlobalArgs, Session};
-use crate::talk::{escape_lines, say, tell};
+use crate::stdio::{escape_lines, note, print};
 
 #[derive(Args, Debug)]
 pub struct TopArgs {
@@ -24,44 +26,44 @@ pub struct TopArgs {
     /// Show it once and end, as when the output is not a terminal
     #[arg(long)]
     once: bool,
-    /// Seconds between two looks
+    /// Seconds between two refreshes
     #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
     interval: u64,
     #[command(flatten)]
     global: GlobalArgs,
 }
 
-pub async fn run(args: TopArgs) -> Result<(), Failure> {
+pub async fn run(args: TopArgs) -> Result<(), CliError> {
     let target = args.job.target()?;
     let session = Session::open(&args.global)?;
     let name = target.name("job").to_owned();
     let client = session.client()?;
     let values = target.values();
-    let look = || client.get::<JobsProcesses>(&values);
+    let fetch = || client.get::<JobsProcesses>(&values);
     if args.global.is_output_chosen() {
-        let rows = rows(&look().await.map_err(|error| target.failure(error))?);
+        let rows = json_rows(&fetch().await.map_err(|error| target.request_error(error))?);
         return session.print_value(&Value::Array(rows));
     }
-    let live = !args.once && io::stdout().is_terminal();
-    let mut seen = false;
+    let is_live = !args.once && io::stdout().is_terminal();
+    let mut was_running = false;
     loop {
-        match look().await {
+        match fetch().await {
             Ok(processes) => {
-                let text = drawn(&name, &processes);
-                if live {
-                    // From the top of the screen, and nothing of the last time below it.
+                let text = render_table(&name, &processes);
+                if is_live {
+                    // Cursor to the top left, clear the screen.
                     let _ = write!(io::stdout(), "\x1b[H\x1b[2J");
                 }
-                tell(escape_lines(&text));
-                seen = true;
+                print(escape_lines(&text));
+                was_running = true;
             }
-            Err(error) if seen && has_ended(&error) => {
-                say(format_args!("The job \"{name}\" does not run any more."));
+            Err(error) if was_running && has_ended(&error) => {
+                note(format_args!("The job \"{name}\" is no longer running."));
                 return Ok(());
             }
-            Err(error) => return Err(target.failure(error)),
+            Err(error) => return Err(target.request_error(error)),
         }
-        if !live {
+        if !is_live {
             return Ok(());
         }
         tokio::select! {
@@ -75,8 +77,8 @@ fn has_ended(error: &ClientError) -> bool {
     error.is_not_found() || error.to_string().contains("has no processes now")
 }
 
-/// One object for each rank, for scripts.
-fn rows(processes: &JobProcesses) -> Vec<Value> {
+/// One JSON object per rank, for scripts.
+fn json_rows(processes: &JobProcesses) -> Vec<Value> {
     let straggler = processes.straggler;
     let of_node = |node: &corro_model::batchai::NodeProcesses| {
         let id = node.node_id.clone();
@@ -94,14 +96,14 @@ fn rows(processes: &JobProcesses) -> Vec<Value> {
     processes.nodes.iter().flat_map(of_node).collect()
 }
 
-fn drawn(name: &str, processes: &JobProcesses) -> String {
+fn render_table(name: &str, processes: &JobProcesses) -> String {
     let all = processes.nodes.iter().flat_map(|node| &node.processes);
     let ranks = all.clone().filter(|figures| figures.rank.is_some()).count();
     let cpu: f64 = all.clone().map(|figures| figures.cpu_percent).sum();
     let memory: u64 = all.map(|figures| figures.memory_bytes).sum();
     let (nodes, ranks) = (count(processes.nodes.len(), "node"), count(ranks, "rank"));
     let mut lines = vec![
-        format!("{name}, attempt {}: {ranks} on {nodes}, {cpu:.1} % CPU, {}", processes.attempt, bytes(memory)),
+        format!("{name}, attempt {}: {ranks} on {nodes}, {cpu:.1} % CPU, {}", processes.attempt, format_bytes(memory)),
         String::new(),
         format!(
             "{:<6}{:<38}{:>8}  {:<9}{:>7}{:>11}{:>9}{:>7}  {}",
@@ -113,23 +115,23 @@ fn drawn(name: &str, processes: &JobProcesses) -> String {
         match (node.answered, node.processes.is_empty()) {
             (false, _) => lines.push(format!("{:<6}{id:<38}did not answer", "?")),
             (true, true) => lines.push(format!("{:<6}{id:<38}nothing of the job runs here now", "-")),
-            _ => lines.extend(node.processes.iter().map(|figures| line(id, figures))),
+            _ => lines.extend(node.processes.iter().map(|figures| process_line(id, figures))),
         }
     }
-    lines.extend(top_engines::drawn(processes));
+    lines.extend(engine_table::render(processes));
     lines.join("\n")
 }
 
-fn line(node: &str, figures: &RankFigures) -> String {
+fn process_line(node: &str, figures: &RankFigures) -> String {
     let rank = figures.rank.map_or_else(|| "prep".to_owned(), |rank| rank.to_string());
-    let quiet = figures.quiet_for_ms.map_or_else(|| "none yet".to_owned(), |ms| format!("{} ago", span(ms)));
+    let quiet = figures.quiet_for_ms.map_or_else(|| "none yet".to_owned(), |ms| format!("{} ago", format_millis(ms)));
     let RankFigures { pid, state, cpu_percent, memory_bytes, threads, processes, .. } = figures;
-    let (state, memory) = (words(state), bytes(*memory_bytes));
+    let (state, memory) = (state_name(state), format_bytes(*memory_bytes));
     format!("{rank:<6}{node:<38}{pid:>8}  {state:<9}{cpu_percent:>7.1}{memory:>11}{threads:>9}{processes:>7}  {quiet}")
 }
 
-/// What `ps` calls them, spelled out.
-fn words(state: &str) -> &str {
+/// The state letter of `ps`, spelled out.
+fn state_name(state: &str) -> &str {
     match state {
         "R" => "running",
         "S" | "I" => "sleeping",
@@ -137,25 +139,6 @@ fn words(state: &str) -> &str {
         "T" | "t" => "stopped",
         "Z" | "X" => "ended",
         other => other,
-    }
-}
-
-pub fn bytes(bytes: u64) -> String {
-    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
-    let mut amount = bytes as f64 / 1024.0;
-    let mut unit = 0;
-    while amount >= 1024.0 && unit + 1 < UNITS.len() {
-        amount /= 1024.0;
-        unit += 1;
-    }
-    format!("{amount:.1} {}", UNITS[unit])
-}
-
-pub fn span(millis: u64) -> String {
-    match millis {
-        0..60_000 => format!("{:.1} s", millis as f64 / 1_000.0),
-        60_000..3_600_000 => format!("{} min", millis / 60_000),
-        _ => format!("{} h", millis / 3_600_000),
     }
 }
 
@@ -179,9 +162,9 @@ mod tests {
     }
 
     #[test]
-    fn every_rank_has_its_line_and_silence_is_told() {
+    fn every_process_has_a_line() {
         assert_eq!(
-            drawn("j", &processes()).lines().collect::<Vec<_>>(),
+            render_table("j", &processes()).lines().collect::<Vec<_>>(),
             [
                 "j, attempt 2: 1 rank on 3 nodes, 99.5 % CPU, 310.0 MiB",
                 "",
@@ -195,16 +178,10 @@ mod tests {
     }
 
     #[test]
-    fn scripts_get_one_row_for_each() {
-        let rows = rows(&processes());
+    fn json_has_one_row_per_process() {
+        let rows = json_rows(&processes());
         assert_eq!(rows.len(), 2);
         assert_eq!((&rows[0]["rank"], &rows[0]["cpuPercent"]), (&json!(0), &json!(99.5)));
         assert_eq!(rows[1]["node"], "tvm-257509324_1-20180718t174802z-p");
-    }
-
-    #[test]
-    fn spans_and_sizes_are_short() {
-        assert_eq!([span(400), span(61_000), span(7_300_000)], ["0.4 s", "1 min", "2 h"]);
-        assert_eq!([bytes(512), bytes(5 << 30)], ["0.5 KiB", "5.0 GiB"]);
     }
 }

@@ -1,37 +1,27 @@
-//! `corro job why`: in plain words, why a job waits, runs, failed or ended. Batch AI had no such command, so it stands
-//! beside the compatible ones. Says what the server told; decides nothing.
+//! `corro job why`: prints the server's explanation of why a job waits, runs, failed or ended.
 
 use corro_model::batchai::ExecutionState;
 use corro_model::ops::JobsWhy;
 
 use crate::commands::job::JobNameArgs;
-use crate::commands::resource_args::Names;
-use crate::commands::resource_ref::Target;
-use crate::failure::Failure;
+use crate::error::CliError;
+use crate::job_notes::experiment_arguments;
 use crate::output::escape_controls;
+use crate::resource::args::ResourceNames;
 use crate::session::{GlobalArgs, Session};
-use crate::talk::tell;
+use crate::stdio::print;
 
-pub async fn run(args: JobNameArgs) -> Result<(), Failure> {
+pub async fn run(args: JobNameArgs) -> Result<(), CliError> {
     let target = args.target()?;
     let session = Session::open(&GlobalArgs::default())?;
-    let told = session.client()?.get::<JobsWhy>(&target.values()).await;
-    let told = told.map_err(|error| target.failure_of_show(error))?;
-    for line in told.lines() {
-        tell(escape_controls(&line));
+    let explanation = session.client()?.get::<JobsWhy>(&target.values()).await;
+    let explanation = explanation.map_err(|error| target.show_error(error))?;
+    for line in explanation.lines() {
+        print(escape_controls(&line));
     }
-    if told.state == ExecutionState::Running {
+    if explanation.state == ExecutionState::Running {
         let job = target.name("job");
-        tell(format_args!("See what its processes use with 'corro job top {job} {}'.", place(&target)));
+        print(format_args!("See what its processes use with 'corro job top {job} {}'.", experiment_arguments(&target)));
     }
     Ok(())
-}
-
-/// The command that says more.
-pub fn ask_why(target: &Target) -> String {
-    format!("corro job why {} {}", target.name("job"), place(target))
-}
-
-fn place(target: &Target) -> String {
-    format!("-g {} -w {} -e {}", target.name("group"), target.name("workspace"), target.name("experiment"))
 }

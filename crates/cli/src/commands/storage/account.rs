@@ -9,12 +9,12 @@ use corro_model::ops::{
 };
 use serde_json::{Value, json};
 
-use crate::commands::resource_args::{Chosen, EndArgs, Names};
-use crate::commands::resource_ref::{GROUP_FLAG, NAME_FLAG, Name, Target};
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::output::Shape;
 use crate::progress::Spinner;
 use crate::prompt;
+use crate::resource::args::{EndArgs, ResourceNames, ResourceSelection};
+use crate::resource::resource_ref::{GROUP_FLAG, NAME_FLAG, NameArg, ResourceRef};
 use crate::session::{Session, setting};
 
 mod create;
@@ -32,7 +32,7 @@ pub enum AccountCommand {
     /// Say how many storage accounts a region has, and may have
     ShowUsage(update::UsageArgs),
     /// Show a storage account
-    Show(Chosen<NameArgs>),
+    Show(ResourceSelection<NameArgs>),
     /// List the storage accounts of a group, or all of them
     List(ListArgs),
     /// Delete a storage account, its shares and their files
@@ -64,21 +64,21 @@ pub struct NameArgs {
     name: Option<String>,
 }
 
-impl Names for NameArgs {
-    fn names(&self) -> Vec<Name<'_>> {
+impl ResourceNames for NameArgs {
+    fn names(&self) -> Vec<NameArg<'_>> {
         vec![("group", GROUP_FLAG, self.resource_group.as_deref()), ("account", NAME_FLAG, self.name.as_deref())]
     }
 }
 
 impl NameArgs {
     /// A name alone says enough, since no other account has it: the group is looked up.
-    async fn in_its_group(mut self, session: &Session) -> Result<Self, Failure> {
+    async fn in_its_group(mut self, session: &Session) -> Result<Self, CliError> {
         let named = self.resource_group.is_some() || setting("defaults", "group").is_some();
         let Some(name) = self.name.as_deref().filter(|_| !named) else { return Ok(self) };
         let accounts: Vec<StorageAccount> = session.client()?.list::<AccountsList, _>(&[], &[]).await?;
         let found = accounts.iter().find(|account| account.name == name);
-        let found = found.ok_or_else(|| Failure::usage(format!("Storage account '{name}' not found.")))?;
-        self.resource_group = Some(Target::of_id::<AccountsGet>("--name", &found.id)?.name("group").to_owned());
+        let found = found.ok_or_else(|| CliError::usage(format!("Storage account '{name}' not found.")))?;
+        self.resource_group = Some(ResourceRef::from_id::<AccountsGet>("--name", &found.id)?.name("group").to_owned());
         Ok(self)
     }
 }
@@ -124,7 +124,7 @@ pub struct ConnectionArgs {
     blob_endpoint: Option<String>,
 }
 
-pub async fn run(session: &Session, command: AccountCommand) -> Result<(), Failure> {
+pub async fn run(session: &Session, command: AccountCommand) -> Result<(), CliError> {
     match command {
         AccountCommand::Create(args) => create::run(session, *args).await,
         AccountCommand::Update(args) => update::run(session, *args).await,
@@ -147,17 +147,17 @@ pub async fn run(session: &Session, command: AccountCommand) -> Result<(), Failu
             let target = args.account.in_its_group(session).await?.target()?;
             let request = RegenerateKeyRequest { key_name: format!("key{}", key_idx(&args.key) + 1) };
             let keys = session.client()?.call::<AccountsRegenerateKey>(&target.values(), &[], &request).await;
-            session.print(Shape::StorageAccountKey, None, &keys.map_err(|error| target.failure(error))?.keys)
+            session.print(Shape::StorageAccountKey, None, &keys.map_err(|error| target.request_error(error))?.keys)
         }
     }
 }
 
-async fn show(session: &Session, args: Chosen<NameArgs>) -> Result<(), Failure> {
+async fn show(session: &Session, args: ResourceSelection<NameArgs>) -> Result<(), CliError> {
     let mut found = Vec::new();
     let named = args.named.in_its_group(session).await?;
-    for target in Target::all::<AccountsGet>(&args.ids, &named.names())? {
+    for target in ResourceRef::from_ids_or_names::<AccountsGet>(&args.ids, &named.names())? {
         let account = session.client()?.get::<AccountsGet>(&target.values()).await;
-        found.push(account.map_err(|error| target.failure_of_show(error))?);
+        found.push(account.map_err(|error| target.show_error(error))?);
     }
     match found.as_slice() {
         [one] => session.print(Shape::StorageAccount, None, one),
@@ -165,7 +165,7 @@ async fn show(session: &Session, args: Chosen<NameArgs>) -> Result<(), Failure> 
     }
 }
 
-async fn list(session: &Session, args: ListArgs) -> Result<(), Failure> {
+async fn list(session: &Session, args: ListArgs) -> Result<(), CliError> {
     let accounts: Vec<StorageAccount> = match args.resource_group.or_else(|| setting("defaults", "group")) {
         Some(group) => session.client()?.list::<AccountsListByGroup, _>(&[("group", &group)], &[]).await?,
         None => session.client()?.list::<AccountsList, _>(&[], &[]).await?,
@@ -173,15 +173,15 @@ async fn list(session: &Session, args: ListArgs) -> Result<(), Failure> {
     session.print(Shape::StorageAccount, None, &accounts)
 }
 
-async fn delete(session: &Session, args: EndArgs<NameArgs>) -> Result<(), Failure> {
-    let named = args.chosen.named.in_its_group(session).await?;
-    let targets = Target::all::<AccountsGet>(&args.chosen.ids, &named.names())?;
+async fn delete(session: &Session, args: EndArgs<NameArgs>) -> Result<(), CliError> {
+    let named = args.selection.named.in_its_group(session).await?;
+    let targets = ResourceRef::from_ids_or_names::<AccountsGet>(&args.selection.ids, &named.names())?;
     let names: Vec<&str> = targets.iter().map(|target| target.name("account")).collect();
     let loss = format!("This deletes every share, container and file of {}.", names.join(", "));
-    prompt::confirm_loss(args.yes, Some(&loss))?;
+    prompt::confirm(args.yes, Some(&loss))?;
     for target in &targets {
         let pending = session.client()?.start::<AccountsDelete>(&target.values(), &NoBody {}).await;
-        let pending = pending.map_err(|error| target.failure(error))?;
+        let pending = pending.map_err(|error| target.request_error(error))?;
         if !args.no_wait {
             let _spinner = Spinner::start("Deleting");
             session.client()?.wait(pending).await?;
@@ -190,10 +190,10 @@ async fn delete(session: &Session, args: EndArgs<NameArgs>) -> Result<(), Failur
     Ok(())
 }
 
-async fn show_connection_string(session: &Session, args: ConnectionArgs) -> Result<(), Failure> {
+async fn show_connection_string(session: &Session, args: ConnectionArgs) -> Result<(), CliError> {
     let target = args.account.in_its_group(session).await?.target()?;
     let account = session.client()?.get::<AccountsGet>(&target.values()).await;
-    let account = account.map_err(|error| target.failure_of_show(error))?;
+    let account = account.map_err(|error| target.show_error(error))?;
     let keys = keys(session, &target).await?;
     let key = keys.keys.get(key_idx(&args.key)).map(|key| key.value.expose().to_owned()).unwrap_or_default();
     let endpoint = |given: &Option<String>, service: &str| {
@@ -209,9 +209,9 @@ async fn show_connection_string(session: &Session, args: ConnectionArgs) -> Resu
     session.print_value(&Value::from_iter([("connectionString", text)]))
 }
 
-async fn keys(session: &Session, target: &Target) -> Result<AccountKeys, Failure> {
+async fn keys(session: &Session, target: &ResourceRef) -> Result<AccountKeys, CliError> {
     let keys = session.client()?.call::<AccountsListKeys>(&target.values(), &[], &NoBody {}).await;
-    keys.map_err(|error| target.failure(error))
+    keys.map_err(|error| target.request_error(error))
 }
 
 fn key_idx(key: &str) -> usize {

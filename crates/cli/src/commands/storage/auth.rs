@@ -8,7 +8,7 @@ use corro_model::arm::StorageAccount;
 use corro_model::names::{NameOf, check_name};
 use corro_model::ops::{AccountsList, AccountsListKeys, NoBody};
 
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::session::{Session, env, setting};
 
 /// On each argument: set for the group it would hold for the command's own arguments too.
@@ -44,12 +44,12 @@ struct Given {
 }
 
 /// The file service of the account, ready to use.
-pub async fn open(session: &Session, args: &AccountArgs) -> Result<FileService, Failure> {
+pub async fn open(session: &Session, args: &AccountArgs) -> Result<FileService, CliError> {
     open_or(session, args, None).await
 }
 
 /// The same; `named` is the account when nothing else names one, as a share's address does.
-pub async fn open_or(session: &Session, args: &AccountArgs, named: Option<&str>) -> Result<FileService, Failure> {
+pub async fn open_or(session: &Session, args: &AccountArgs, named: Option<&str>) -> Result<FileService, CliError> {
     let mut args = args.clone();
     args.account_name = args.account_name.or_else(|| named.map(str::to_owned));
     let given = collect(&args, |option| setting("storage", option))?;
@@ -57,7 +57,7 @@ pub async fn open_or(session: &Session, args: &AccountArgs, named: Option<&str>)
 }
 
 /// The blob service of the account.
-pub async fn open_blobs(session: &Session, args: &AccountArgs, named: Option<&str>) -> Result<FileService, Failure> {
+pub async fn open_blobs(session: &Session, args: &AccountArgs, named: Option<&str>) -> Result<FileService, CliError> {
     let mut args = args.clone();
     args.account_name = args.account_name.or_else(|| named.map(str::to_owned));
     let mut given = collect(&args, |option| setting("storage", option))?;
@@ -71,16 +71,16 @@ pub async fn open_blobs(session: &Session, args: &AccountArgs, named: Option<&st
 }
 
 /// Says the rule for names of containers, as making one does.
-pub async fn open_container(session: &Session, args: &AccountArgs, container: &str) -> Result<FileService, Failure> {
+pub async fn open_container(session: &Session, args: &AccountArgs, container: &str) -> Result<FileService, CliError> {
     if check_name(NameOf::Share, container).is_err() {
-        return Err(Failure::usage(format!("'{container}' is not the name of a container"))
+        return Err(CliError::usage(format!("'{container}' is not the name of a container"))
             .hint("use 3 to 63 lower-case letters, digits and single dashes"));
     }
     open_blobs(session, args, None).await
 }
 
 /// The file service of another account than the command's own.
-pub async fn open_named(session: &Session, account: &str, key: Option<String>) -> Result<FileService, Failure> {
+pub async fn open_named(session: &Session, account: &str, key: Option<String>) -> Result<FileService, CliError> {
     let given = Given { account: Some(account.to_owned()), key, ..Given::default() };
     open_given(session, given, None).await
 }
@@ -93,16 +93,16 @@ pub struct Found {
 }
 
 /// The same without opening it, for whoever hands it to another process.
-pub async fn find(session: &Session, args: &AccountArgs) -> Result<Found, Failure> {
+pub async fn find(session: &Session, args: &AccountArgs) -> Result<Found, CliError> {
     find_given(session, collect(args, |option| setting("storage", option))?).await
 }
 
-async fn open_given(session: &Session, given: Given, timeout: Option<u32>) -> Result<FileService, Failure> {
+async fn open_given(session: &Session, given: Given, timeout: Option<u32>) -> Result<FileService, CliError> {
     let Found { endpoint, account, credential } = find_given(session, given).await?;
     Ok(FileService::new(&endpoint, &account, credential)?.trusting(&session.trust()?)?.with_timeout(timeout))
 }
 
-async fn find_given(session: &Session, given: Given) -> Result<Found, Failure> {
+async fn find_given(session: &Session, given: Given) -> Result<Found, CliError> {
     let account = given.account.ok_or_else(missing_account)?;
     let credential = match (given.sas, given.key) {
         (Some(sas), _) => Credential::Sas(Secret::new(sas)),
@@ -110,7 +110,7 @@ async fn find_given(session: &Session, given: Given) -> Result<Found, Failure> {
         (None, None) => {
             let key = find_account_key(session.client()?, &account).await;
             // To `az` a name that is nobody's is a wrong argument here, and a failure where volumes are mounted.
-            Credential::Key(key.map_err(|failure| Failure { exit: 2, ..failure })?)
+            Credential::Key(key.map_err(|failure| CliError { exit: 2, ..failure })?)
         }
     };
     let endpoint = match (given.endpoint, env("CORRO_SERVER")) {
@@ -123,13 +123,13 @@ async fn find_given(session: &Session, given: Given) -> Result<Found, Failure> {
 }
 
 /// Says the rule for names of shares, as making one does, where the service would only say that it is broken.
-pub async fn open_share(session: &Session, args: &AccountArgs, share: &str) -> Result<FileService, Failure> {
+pub async fn open_share(session: &Session, args: &AccountArgs, share: &str) -> Result<FileService, CliError> {
     check_name(NameOf::Share, share)?;
     open(session, args).await
 }
 
 /// What an `exists` command answers; only "not found" is a no.
-pub fn is_there<T>(found: Result<T, ClientError>) -> Result<bool, Failure> {
+pub fn is_there<T>(found: Result<T, ClientError>) -> Result<bool, CliError> {
     match found {
         Ok(_) => Ok(true),
         Err(error) if error.is_not_found() => Ok(false),
@@ -138,10 +138,10 @@ pub fn is_there<T>(found: Result<T, ClientError>) -> Result<bool, Failure> {
 }
 
 /// The first key of an account, wherever in the subscription it is.
-pub async fn find_account_key(client: &Client, name: &str) -> Result<Secret, Failure> {
+pub async fn find_account_key(client: &Client, name: &str) -> Result<Secret, CliError> {
     let accounts: Vec<StorageAccount> = client.list::<AccountsList, _>(&[], &[]).await?;
     let not_found = || {
-        Failure::new(format!("Cannot find \"{name}\" storage account.")).hint(format!(
+        CliError::new(format!("Cannot find \"{name}\" storage account.")).hint(format!(
             "list the accounts with 'corro storage account list', \
              or make it with 'corro storage account create -g GROUP -n {name}'"
         ))
@@ -158,7 +158,7 @@ pub fn group_of(id: &str) -> Option<&str> {
 }
 
 /// An argument beats a setting; a connection string beats name and key of the same rank.
-fn collect(args: &AccountArgs, setting: impl Fn(&str) -> Option<String>) -> Result<Given, Failure> {
+fn collect(args: &AccountArgs, setting: impl Fn(&str) -> Option<String>) -> Result<Given, CliError> {
     if let Some(text) = &args.connection_string {
         return parse_connection_string(text);
     }
@@ -187,11 +187,11 @@ fn collect(args: &AccountArgs, setting: impl Fn(&str) -> Option<String>) -> Resu
 
 /// `DefaultEndpointsProtocol=http;AccountName=a;AccountKey=k;FileEndpoint=http://127.0.0.1:8470/a`. Without a file
 /// endpoint the account is on the configured server.
-fn parse_connection_string(text: &str) -> Result<Given, Failure> {
+fn parse_connection_string(text: &str) -> Result<Given, CliError> {
     let mut given = Given::default();
     for part in text.split(';').map(str::trim).filter(|part| !part.is_empty()) {
         let Some((name, value)) = part.split_once('=') else {
-            return Err(Failure::new("the connection string is malformed: each part must be NAME=VALUE"));
+            return Err(CliError::new("the connection string is malformed: each part must be NAME=VALUE"));
         };
         let slot = match name.to_ascii_lowercase().as_str() {
             "accountname" => &mut given.account,
@@ -206,8 +206,8 @@ fn parse_connection_string(text: &str) -> Result<Given, Failure> {
     Ok(given)
 }
 
-fn missing_account() -> Failure {
-    Failure::new("Missing credentials to access storage service: no storage account is named")
+fn missing_account() -> CliError {
+    CliError::new("Missing credentials to access storage service: no storage account is named")
         .hint("give --account-name, or set AZURE_STORAGE_ACCOUNT")
 }
 

@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 
 use crate::commands::storage::auth::{self, AccountArgs};
 use crate::commands::storage::pattern::matches;
-use crate::commands::storage::transfer::{AboutArgs, INTERRUPTED, TransferArgs, watched};
-use crate::failure::Failure;
+use crate::commands::storage::transfer::{FileSettingsArgs, INTERRUPTED, TransferArgs, run_transfer};
+use crate::error::CliError;
 use crate::progress::TransferBar;
 use crate::session::Session;
-use crate::talk::say;
+use crate::stdio::note;
 
 mod places;
 use places::{ShareRef, local_files, local_place};
@@ -42,7 +42,7 @@ pub struct UploadBatchArgs {
     #[command(flatten)]
     choice: ChoiceArgs,
     #[command(flatten)]
-    about: AboutArgs,
+    settings: FileSettingsArgs,
     #[command(flatten)]
     transfer: TransferArgs,
     #[command(flatten)]
@@ -99,10 +99,10 @@ impl ChoiceArgs {
     }
 }
 
-pub async fn upload(session: &Session, args: UploadBatchArgs, tree: Tree) -> Result<(), Failure> {
+pub async fn upload(session: &Session, args: UploadBatchArgs, tree: Tree) -> Result<(), CliError> {
     let to = ShareRef::parse("--destination", &args.destination)?;
     if !to.directory.is_empty() {
-        return Err(Failure::usage(
+        return Err(CliError::usage(
             "argument --destination/-d: give a share, and the directory with --destination-path",
         ));
     }
@@ -110,7 +110,7 @@ pub async fn upload(session: &Session, args: UploadBatchArgs, tree: Tree) -> Res
     let files = open(session, &args.account, &to, tree).await?.validating(args.transfer.validate_content);
     let base = args.destination_path.as_deref().unwrap_or_default().trim_matches('/').to_owned();
     let target = |path: &str| if base.is_empty() { path.to_owned() } else { format!("{base}/{path}") };
-    let settings = args.about.settings();
+    let settings = args.settings.into_settings();
     if args.choice.dryrun {
         let kind =
             |path: &str| settings.content.content_type.as_deref().or(guess_content_type(path)).map(str::to_owned);
@@ -131,7 +131,7 @@ pub async fn upload(session: &Session, args: UploadBatchArgs, tree: Tree) -> Res
         if tree == Tree::Share {
             ensure_directories(&files, &to.share, &path, &mut made).await.map_err(done)?;
         }
-        say(format_args!("uploading {}", source.display()));
+        note(format_args!("uploading {}", source.display()));
         let bar = TransferBar::new(!args.transfer.no_progress);
         let progress = |done, total| bar.update(done, total);
         let connections = args.transfer.max_connections.into();
@@ -139,12 +139,12 @@ pub async fn upload(session: &Session, args: UploadBatchArgs, tree: Tree) -> Res
         match tree {
             Tree::Share => {
                 let upload = files.upload(&to.share, &path, source, &settings, connections, &progress);
-                watched(upload, &bar).await.map_err(done)?;
+                run_transfer(upload, &bar).await.map_err(done)?;
                 urls.push(Value::from(url));
             }
             Tree::Container => {
                 let upload = files.upload_blob((&to.share, &path), source, &settings, connections, &progress);
-                watched(upload, &bar).await.map_err(done)?;
+                run_transfer(upload, &bar).await.map_err(done)?;
                 let made = files.file_properties(&to.share, &path).await?;
                 let shown = crate::commands::storage::blob_objects::uploaded(&made);
                 urls.push(
@@ -157,10 +157,10 @@ pub async fn upload(session: &Session, args: UploadBatchArgs, tree: Tree) -> Res
     session.print_value(&urls.into())
 }
 
-pub async fn download(session: &Session, args: DownloadBatchArgs, tree: Tree) -> Result<(), Failure> {
+pub async fn download(session: &Session, args: DownloadBatchArgs, tree: Tree) -> Result<(), CliError> {
     let from = ShareRef::parse("--source", &args.source)?;
     if !args.destination.is_dir() {
-        return Err(Failure::usage(format!(
+        return Err(CliError::usage(format!(
             "incorrect usage: destination must be an existing directory: {}",
             args.destination.display()
         ))
@@ -173,14 +173,14 @@ pub async fn download(session: &Session, args: DownloadBatchArgs, tree: Tree) ->
     let places: Vec<PathBuf> =
         chosen.iter().map(|path| local_place(&args.destination, path)).collect::<Result<_, _>>()?;
     if args.choice.dryrun {
-        say("download files from file share");
-        say(format_args!("    account {}", files.account()));
-        say(format_args!("      share {}", from.share));
-        say(format_args!("destination {}", args.destination.display()));
-        say(format_args!("    pattern {}", args.choice.shown()));
-        say(format_args!("      total {}", chosen.len()));
-        say(" operations");
-        chosen.iter().zip(&places).for_each(|(path, to)| say(format_args!("  - {path} => {}", to.display())));
+        note("download files from file share");
+        note(format_args!("    account {}", files.account()));
+        note(format_args!("      share {}", from.share));
+        note(format_args!("destination {}", args.destination.display()));
+        note(format_args!("    pattern {}", args.choice.shown()));
+        note(format_args!("      total {}", chosen.len()));
+        note(" operations");
+        chosen.iter().zip(&places).for_each(|(path, to)| note(format_args!("  - {path} => {}", to.display())));
         return session.print_value(&json!([]));
     }
     let mut urls = Vec::new();
@@ -192,7 +192,7 @@ pub async fn download(session: &Session, args: DownloadBatchArgs, tree: Tree) ->
         let to = Destination { path: place, append: false };
         let connections = args.transfer.max_connections.into();
         let download = files.download(&from.share, path, DownloadRange::default(), to, connections, &progress);
-        watched(download, &bar).await.map_err(done)?;
+        run_transfer(download, &bar).await.map_err(done)?;
         urls.push(Value::from(match tree {
             Tree::Share => files.url(&from.share, path),
             Tree::Container => path.clone(),
@@ -201,30 +201,30 @@ pub async fn download(session: &Session, args: DownloadBatchArgs, tree: Tree) ->
     session.print_value(&urls.into())
 }
 
-pub async fn delete(session: &Session, args: DeleteBatchArgs, tree: Tree) -> Result<(), Failure> {
+pub async fn delete(session: &Session, args: DeleteBatchArgs, tree: Tree) -> Result<(), CliError> {
     let from = ShareRef::parse("--source", &args.source)?;
     let files = open(session, &args.account, &from, tree).await?;
     let chosen = choose(&files, &from, &args.choice, tree).await?;
     let chosen: Vec<String> = chosen.into_iter().map(|found| found.path).collect();
     if args.choice.dryrun {
-        say(format_args!("delete files from {}", from.share));
-        say(format_args!("    pattern {}", args.choice.shown()));
-        say(format_args!("      share {}", from.share));
-        say(format_args!("      total {}", chosen.len()));
-        say(" operations");
-        chosen.iter().for_each(|path| say(format_args!("  - {path}")));
+        note(format_args!("delete files from {}", from.share));
+        note(format_args!("    pattern {}", args.choice.shown()));
+        note(format_args!("      share {}", from.share));
+        note(format_args!("      total {}", chosen.len()));
+        note(" operations");
+        chosen.iter().for_each(|path| note(format_args!("  - {path}")));
         return session.print_value(&json!([]));
     }
     let bar = TransferBar::new(false);
     for (done, path) in chosen.iter().enumerate() {
-        let deleted = watched(files.delete_file(&from.share, path), &bar).await;
+        let deleted = run_transfer(files.delete_file(&from.share, path), &bar).await;
         deleted.map_err(|failure| so_far(failure, "deleted", done, chosen.len(), None))?;
     }
     // The SDK's calls returned nothing, and that is what `az` printed for each.
     session.print_value(&vec![Value::Null; chosen.len()].into())
 }
 
-async fn open(session: &Session, account: &AccountArgs, of: &ShareRef, tree: Tree) -> Result<FileService, Failure> {
+async fn open(session: &Session, account: &AccountArgs, of: &ShareRef, tree: Tree) -> Result<FileService, CliError> {
     match tree {
         Tree::Share => auth::open_or(session, account, of.account.as_deref()).await,
         Tree::Container => auth::open_blobs(session, account, of.account.as_deref()).await,
@@ -232,7 +232,7 @@ async fn open(session: &Session, account: &AccountArgs, of: &ShareRef, tree: Tre
 }
 
 /// The files and links that a command is about.
-async fn choose(files: &FileService, from: &ShareRef, choice: &ChoiceArgs, tree: Tree) -> Result<Vec<Found>, Failure> {
+async fn choose(files: &FileService, from: &ShareRef, choice: &ChoiceArgs, tree: Tree) -> Result<Vec<Found>, CliError> {
     let found: Vec<Found> = match tree {
         Tree::Share => files.walk(&from.share, &from.directory).await?,
         Tree::Container => {
@@ -255,7 +255,7 @@ async fn choose(files: &FileService, from: &ShareRef, choice: &ChoiceArgs, tree:
 fn readable(found: Vec<Found>) -> Vec<String> {
     let is_readable = |found: &Found| match &found.link {
         Some(link) if !link.leads_to_file => {
-            say(format_args!("skipped {}: a link to {}", found.path, link.text));
+            note(format_args!("skipped {}: a link to {}", found.path, link.text));
             false
         }
         _ => true,
@@ -269,7 +269,7 @@ async fn ensure_directories(
     share: &str,
     path: &str,
     made: &mut Vec<String>,
-) -> Result<(), Failure> {
+) -> Result<(), CliError> {
     for (end, _) in path.match_indices('/') {
         let directory = &path[..end];
         if !made.iter().any(|known| known == directory) {
@@ -280,19 +280,19 @@ async fn ensure_directories(
     Ok(())
 }
 
-fn make_parent(place: &Path) -> Result<(), Failure> {
+fn make_parent(place: &Path) -> Result<(), CliError> {
     let Some(parent) = place.parent() else { return Ok(()) };
     fs::create_dir_all(parent)
-        .map_err(|error| Failure::new(format!("cannot make the directory {}: {error}", parent.display())))
+        .map_err(|error| CliError::new(format!("cannot make the directory {}: {error}", parent.display())))
 }
 
 /// What was done before it failed, so that nothing is half-done unsaid.
-fn so_far(failure: Failure, doing: &str, done: usize, total: usize, open: Option<&str>) -> Failure {
+fn so_far(failure: CliError, doing: &str, done: usize, total: usize, open: Option<&str>) -> CliError {
     let count = format!("{done} of {total} files were {doing} before this");
     if failure.exit != INTERRUPTED {
-        return Failure { causes: [failure.causes, vec![count]].concat(), ..failure };
+        return CliError { causes: [failure.causes, vec![count]].concat(), ..failure };
     }
     let incomplete = open.map(|path| format!("; {path} on the share may be incomplete")).unwrap_or_default();
-    let stopped = Failure::new(format!("stopped: {done} of {total} files were {doing}{incomplete}"));
-    Failure { exit: INTERRUPTED, ..stopped }.hint("run the same command again to do all of it")
+    let stopped = CliError::new(format!("stopped: {done} of {total} files were {doing}{incomplete}"));
+    CliError { exit: INTERRUPTED, ..stopped }.hint("run the same command again to do all of it")
 }

@@ -12,8 +12,8 @@ use crate::commands::storage::auth::{self, AccountArgs};
 use crate::commands::storage::batch::{self, DeleteBatchArgs, DownloadBatchArgs, Tree, UploadBatchArgs};
 use crate::commands::storage::blob_objects as objects;
 use crate::commands::storage::sas::{self, ProtocolArgs, SasArgs};
-use crate::commands::storage::transfer::{AboutArgs, INTERRUPTED, TransferArgs, watched};
-use crate::failure::Failure;
+use crate::commands::storage::transfer::{FileSettingsArgs, INTERRUPTED, TransferArgs, run_transfer};
+use crate::error::CliError;
 use crate::output::TableKind;
 use crate::progress::TransferBar;
 use crate::session::Session;
@@ -63,7 +63,7 @@ pub struct ContainerArgs {
 }
 
 impl ContainerArgs {
-    async fn open(&self, session: &Session) -> Result<FileService, Failure> {
+    async fn open(&self, session: &Session) -> Result<FileService, CliError> {
         auth::open_container(session, &self.account, &self.container_name).await
     }
 }
@@ -94,7 +94,7 @@ pub struct UploadArgs {
     #[arg(long = "type", short = 't', value_name = "TYPE", default_value = "block", value_parser = ["block"])]
     _kind: String,
     #[command(flatten)]
-    about: AboutArgs,
+    settings: FileSettingsArgs,
     #[command(flatten)]
     transfer: TransferArgs,
 }
@@ -153,7 +153,7 @@ pub struct GenerateSasArgs {
     sas: SasArgs,
 }
 
-pub async fn run(session: &Session, command: BlobCommand) -> Result<(), Failure> {
+pub async fn run(session: &Session, command: BlobCommand) -> Result<(), CliError> {
     match command {
         BlobCommand::Upload(args) => upload(session, *args).await,
         BlobCommand::Download(args) => download(session, args).await,
@@ -164,7 +164,7 @@ pub async fn run(session: &Session, command: BlobCommand) -> Result<(), Failure>
         BlobCommand::Show(args) => {
             let (container, name) = args.place();
             let found = args.container.open(session).await?.file_properties(container, name).await;
-            session.print_shaped(&objects::blob(name, &found.map_err(Failure::of_show)?), Some(TableKind::Blob))
+            session.print_shaped(&objects::blob(name, &found.map_err(CliError::from_show)?), Some(TableKind::Blob))
         }
         BlobCommand::Exists(args) => {
             let (container, name) = args.place();
@@ -189,25 +189,25 @@ pub async fn run(session: &Session, command: BlobCommand) -> Result<(), Failure>
     }
 }
 
-async fn upload(session: &Session, args: UploadArgs) -> Result<(), Failure> {
+async fn upload(session: &Session, args: UploadArgs) -> Result<(), CliError> {
     let (container, name) = args.blob.place();
     if !args.file.is_file() {
-        let failure = Failure::new(format!("there is no file {} to upload", args.file.display()));
+        let failure = CliError::new(format!("there is no file {} to upload", args.file.display()));
         return Err(match args.file.is_dir() {
             true => failure.hint("upload the files of a directory with 'corro storage blob upload-batch'"),
             false => failure.hint("give the path of a file on this machine with --file"),
         });
     }
     let blobs = args.blob.container.open(session).await?.validating(args.transfer.validate_content);
-    let settings = args.about.settings();
+    let settings = args.settings.into_settings();
     let bar = TransferBar::new(!args.transfer.no_progress);
     let progress = |done, total| bar.update(done, total);
     let connections = args.transfer.max_connections.into();
     let upload = blobs.upload_blob((container, name), &args.file, &settings, connections, &progress);
-    match watched(upload, &bar).await {
+    match run_transfer(upload, &bar).await {
         Err(failure) if failure.exit == INTERRUPTED => {
             let message = format!("the upload was stopped: {name} in the container is as it was");
-            return Err(Failure { exit: INTERRUPTED, ..Failure::new(message) });
+            return Err(CliError { exit: INTERRUPTED, ..CliError::new(message) });
         }
         other => other?,
     }
@@ -215,13 +215,13 @@ async fn upload(session: &Session, args: UploadArgs) -> Result<(), Failure> {
     session.print_shaped(&objects::uploaded(&found), None)
 }
 
-async fn download(session: &Session, args: DownloadArgs) -> Result<(), Failure> {
+async fn download(session: &Session, args: DownloadArgs) -> Result<(), CliError> {
     let (container, name) = args.blob.place();
     if args.open_mode.starts_with('x') && args.file.exists() {
-        return Err(Failure::new(format!("{} exists already", args.file.display())).hint("leave --open-mode out"));
+        return Err(CliError::new(format!("{} exists already", args.file.display())).hint("leave --open-mode out"));
     }
     if args.file.is_dir() {
-        return Err(Failure::new(format!("{} is a directory", args.file.display()))
+        return Err(CliError::new(format!("{} is a directory", args.file.display()))
             .hint("give the file to write to, or use 'corro storage blob download-batch'"));
     }
     let blobs = args.blob.container.open(session).await?.validating(args.transfer.validate_content);
@@ -231,11 +231,11 @@ async fn download(session: &Session, args: DownloadArgs) -> Result<(), Failure> 
     let connections = args.transfer.max_connections.into();
     let to = Destination { path: &args.file, append: args.open_mode.starts_with('a') };
     let download = blobs.download(container, name, range, to, connections, &progress);
-    let download = watched(download, &bar).await?;
+    let download = run_transfer(download, &bar).await?;
     session.print_shaped(&objects::downloaded(name, &download), Some(TableKind::Blob))
 }
 
-async fn list(session: &Session, args: ListArgs) -> Result<(), Failure> {
+async fn list(session: &Session, args: ListArgs) -> Result<(), CliError> {
     let blobs = args.container.open(session).await?;
     let filter = BlobFilter {
         prefix: args.prefix,

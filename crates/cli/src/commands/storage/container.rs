@@ -5,12 +5,12 @@ use corro_client::FileService;
 use corro_model::storage::sas::Resource;
 use serde_json::json;
 
-use crate::commands::resource_ref::tags;
 use crate::commands::storage::auth::{self, AccountArgs};
 use crate::commands::storage::blob_objects as objects;
 use crate::commands::storage::sas::{self, SasArgs};
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::output::TableKind;
+use crate::resource::resource_ref::parse_tags;
 use crate::session::Session;
 
 #[derive(Subcommand, Debug)]
@@ -43,7 +43,7 @@ pub struct ContainerArgs {
 }
 
 impl ContainerArgs {
-    async fn open(&self, session: &Session) -> Result<FileService, Failure> {
+    async fn open(&self, session: &Session) -> Result<FileService, CliError> {
         auth::open_container(session, &self.account, &self.name).await
     }
 }
@@ -55,7 +55,7 @@ pub struct CreateArgs {
     /// Fail when the container is there already
     #[arg(long)]
     fail_on_exist: bool,
-    /// Names and values to keep with it: key=value ...
+    /// Metadata of the container: key=value ...
     #[arg(long, num_args = 0.., value_name = "KEY=VALUE")]
     metadata: Vec<String>,
     /// Who may read without a key: nobody, whatever is asked for
@@ -95,7 +95,7 @@ pub struct GenerateSasArgs {
     sas: SasArgs,
 }
 
-pub async fn run(session: &Session, command: ContainerCommand) -> Result<(), Failure> {
+pub async fn run(session: &Session, command: ContainerCommand) -> Result<(), CliError> {
     match command {
         ContainerCommand::Create(args) => create(session, args).await,
         ContainerCommand::List(args) => {
@@ -106,7 +106,8 @@ pub async fn run(session: &Session, command: ContainerCommand) -> Result<(), Fai
             session.print_shaped(&listed.collect::<Vec<_>>().into(), Some(TableKind::ContainerEntry))
         }
         ContainerCommand::Show(args) => {
-            let found = args.open(session).await?.container_properties(&args.name).await.map_err(Failure::of_show)?;
+            let found =
+                args.open(session).await?.container_properties(&args.name).await.map_err(CliError::from_show)?;
             session.print_shaped(&objects::container(&found), Some(TableKind::Container))
         }
         ContainerCommand::Delete(args) => {
@@ -129,16 +130,16 @@ pub async fn run(session: &Session, command: ContainerCommand) -> Result<(), Fai
     }
 }
 
-async fn create(session: &Session, args: CreateArgs) -> Result<(), Failure> {
+async fn create(session: &Session, args: CreateArgs) -> Result<(), CliError> {
     if args.public_access.as_deref().is_some_and(|wanted| wanted != "off") {
-        return Err(Failure::new("nobody may read a container without a key or a link here")
+        return Err(CliError::new("nobody may read a container without a key or a link here")
             .hint("leave --public-access out, and give out links made with 'corro storage container generate-sas'"));
     }
     let blobs = args.container.open(session).await?;
     let name = &args.container.name;
-    let created = blobs.create_container_with(name, &tags(&args.metadata)).await?;
+    let created = blobs.create_container_with(name, &parse_tags(&args.metadata)).await?;
     if !created && args.fail_on_exist {
-        return Err(Failure::new(format!("The container \"{name}\" already exists.")));
+        return Err(CliError::new(format!("The container \"{name}\" already exists.")));
     }
     session.print_value(&json!({ "created": created }))
 }

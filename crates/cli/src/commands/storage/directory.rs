@@ -5,11 +5,11 @@ use corro_client::FileService;
 use corro_client::files::Entry;
 use serde_json::json;
 
-use crate::commands::resource_ref::tags;
 use crate::commands::storage::auth::{self, AccountArgs};
 use crate::commands::storage::file_objects as objects;
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::output::TableKind;
+use crate::resource::resource_ref::parse_tags;
 use crate::session::Session;
 
 #[derive(Subcommand, Debug)]
@@ -27,7 +27,7 @@ pub enum DirectoryCommand {
     Exists(PathArgs),
     /// Delete an empty directory
     Delete(DeleteArgs),
-    /// Names and values kept with a directory
+    /// Metadata of a directory: names and values
     #[command(subcommand)]
     Metadata(MetadataCommand),
 }
@@ -53,7 +53,7 @@ struct ShareArgs {
 }
 
 impl ShareArgs {
-    async fn open(&self, session: &Session) -> Result<FileService, Failure> {
+    async fn open(&self, session: &Session) -> Result<FileService, CliError> {
         Ok(auth::open_share(session, &self.account, &self.share_name).await?.at_snapshot(self.snapshot.clone()))
     }
 }
@@ -74,7 +74,7 @@ pub struct CreateArgs {
     /// Fail when the directory is there already
     #[arg(long)]
     fail_on_exist: bool,
-    /// Names and values to keep with it: key=value ...
+    /// Metadata of the directory: key=value ...
     #[arg(long, num_args = 0.., value_name = "KEY=VALUE")]
     metadata: Vec<String>,
 }
@@ -101,19 +101,19 @@ pub struct DeleteArgs {
 pub struct UpdateArgs {
     #[command(flatten)]
     directory: PathArgs,
-    /// Names and values to keep with it: key=value ...
+    /// Metadata of the directory: key=value ...
     #[arg(long, num_args = 0.., value_name = "KEY=VALUE")]
     metadata: Vec<String>,
 }
 
-pub async fn run(session: &Session, command: DirectoryCommand) -> Result<(), Failure> {
+pub async fn run(session: &Session, command: DirectoryCommand) -> Result<(), CliError> {
     match command {
         DirectoryCommand::Create(args) => {
             let PathArgs { name, share } = &args.directory;
             let files = share.open(session).await?;
-            let created = files.create_directory(&share.share_name, name, &tags(&args.metadata)).await?;
+            let created = files.create_directory(&share.share_name, name, &parse_tags(&args.metadata)).await?;
             if !created && args.fail_on_exist {
-                return Err(Failure::new(format!("The directory \"{name}\" already exists.")));
+                return Err(CliError::new(format!("The directory \"{name}\" already exists.")));
             }
             session.print_value(&json!({ "created": created }))
         }
@@ -125,7 +125,7 @@ pub async fn run(session: &Session, command: DirectoryCommand) -> Result<(), Fai
         }
         DirectoryCommand::Show(PathArgs { name, share }) => {
             let found = share.open(session).await?.directory_properties(&share.share_name, &name).await;
-            session.print_shaped(&objects::directory(&name, &found.map_err(Failure::of_show)?), None)
+            session.print_shaped(&objects::directory(&name, &found.map_err(CliError::from_show)?), None)
         }
         DirectoryCommand::Exists(PathArgs { name, share }) => {
             let found = share.open(session).await?.directory_properties(&share.share_name, &name).await;
@@ -147,7 +147,7 @@ pub async fn run(session: &Session, command: DirectoryCommand) -> Result<(), Fai
         DirectoryCommand::Metadata(MetadataCommand::Update(args)) => {
             let PathArgs { name, share } = &args.directory;
             let files = share.open(session).await?;
-            Ok(files.set_directory_metadata(&share.share_name, name, &tags(&args.metadata)).await?)
+            Ok(files.set_directory_metadata(&share.share_name, name, &parse_tags(&args.metadata)).await?)
         }
     }
 }

@@ -1,24 +1,28 @@
-//! `corro storage file`: which commands there are, and those that are one request. Transfers: `storage::transfer`; whole
-//! directories: `storage::batch`; copies: `copy`.
+//! `corro storage file`: the commands of single requests. Uploads, downloads and copies are in the files of their names, batches in
+//! `storage::batch`.
 
 pub mod copy;
+mod download;
+mod upload;
 
 use clap::{Args, Subcommand};
-use corro_client::FileService;
 use corro_client::files::{ContentSettings, Entry};
 use corro_model::storage::sas::Resource;
 use serde_json::{Value, json};
 
-use crate::commands::resource_ref::tags;
-use crate::commands::storage::auth::{self, AccountArgs};
+use crate::commands::storage::auth;
 use crate::commands::storage::batch::{self, DeleteBatchArgs, DownloadBatchArgs, Tree, UploadBatchArgs};
 use crate::commands::storage::file_objects as objects;
 use crate::commands::storage::sas::{self, ProtocolArgs, SasArgs};
-use crate::commands::storage::transfer::{self, ContentArgs, DownloadArgs, UploadArgs};
-use crate::failure::Failure;
+use crate::commands::storage::share_args::ShareArgs;
+use crate::commands::storage::transfer::{ContentArgs, directory_error_or};
+use crate::error::CliError;
 use crate::output::TableKind;
+use crate::resource::resource_ref::parse_tags;
 use crate::session::Session;
 use copy::CopyCommand;
+use download::DownloadArgs;
+use upload::UploadArgs;
 
 #[derive(Subcommand, Debug)]
 pub enum FileCommand {
@@ -32,7 +36,7 @@ pub enum FileCommand {
         after_help = "Example:\n  corro storage file download --share-name myshare \\\n      --path cifar/saved_models/model.h5 --account-name mystorageaccount"
     )]
     Download(DownloadArgs),
-    /// Upload the files of a directory, and of those in it
+    /// Upload the files of a directory and its subdirectories
     #[command(
         after_help = "Example:\n  corro storage file upload-batch --source data --destination myshare \\\n      --destination-path cifar --pattern '*.bin' \\\n      --account-name mystorageaccount"
     )]
@@ -54,12 +58,12 @@ pub enum FileCommand {
     Delete(PathArgs),
     /// Make a file longer, with zero bytes, or shorter
     Resize(ResizeArgs),
-    /// Change how a file describes its content
+    /// Change the content settings of a file
     Update(Box<UpdateArgs>),
     /// Copy files inside the server
     #[command(subcommand)]
     Copy(CopyCommand),
-    /// Names and values kept with a file
+    /// Metadata of a file: names and values
     #[command(subcommand)]
     Metadata(MetadataCommand),
     /// Print the address of a file
@@ -73,28 +77,10 @@ pub enum FileCommand {
 
 #[derive(Subcommand, Debug)]
 pub enum MetadataCommand {
-    /// Show them
+    /// Show the metadata
     Show(PathArgs),
-    /// Replace them all
+    /// Replace all metadata
     Update(DescribeArgs),
-}
-
-#[derive(Args, Debug)]
-pub struct ShareArgs {
-    /// Name of the share
-    #[arg(long, short = 's', value_name = "SHARE")]
-    pub share_name: String,
-    /// A snapshot of the share, instead of the share as it is
-    #[arg(long, value_name = "TIME")]
-    snapshot: Option<String>,
-    #[command(flatten)]
-    account: AccountArgs,
-}
-
-impl ShareArgs {
-    pub async fn open(&self, session: &Session) -> Result<FileService, Failure> {
-        Ok(auth::open_share(session, &self.account, &self.share_name).await?.at_snapshot(self.snapshot.clone()))
-    }
 }
 
 #[derive(Args, Debug)]
@@ -110,7 +96,7 @@ pub struct PathArgs {
 pub struct ListArgs {
     #[command(flatten)]
     share: ShareArgs,
-    /// Directory to look into [default: the share's root]
+    /// Directory to list [default: the share's root]
     #[arg(long, short = 'p', value_name = "PATH", default_value = "", hide_default_value = true)]
     path: String,
     /// Show at most this many
@@ -125,7 +111,7 @@ pub struct ListArgs {
 pub struct ResizeArgs {
     #[command(flatten)]
     file: PathArgs,
-    /// Bytes it shall have
+    /// New size in bytes
     #[arg(long, value_name = "BYTES")]
     size: u64,
 }
@@ -134,7 +120,7 @@ pub struct ResizeArgs {
 pub struct UpdateArgs {
     #[command(flatten)]
     file: PathArgs,
-    /// Forget what was said before, instead of keeping what is not given
+    /// Clear the settings that are not given, instead of keeping them
     #[arg(long)]
     clear_content_settings: bool,
     #[command(flatten)]
@@ -145,7 +131,7 @@ pub struct UpdateArgs {
 pub struct DescribeArgs {
     #[command(flatten)]
     file: PathArgs,
-    /// Names and values to keep with it: key=value ...
+    /// Metadata of the file: key=value ...
     #[arg(long, num_args = 0.., value_name = "KEY=VALUE")]
     metadata: Vec<String>,
 }
@@ -166,10 +152,10 @@ pub struct GenerateSasArgs {
     sas: SasArgs,
 }
 
-pub async fn run(session: &Session, command: FileCommand) -> Result<(), Failure> {
+pub async fn run(session: &Session, command: FileCommand) -> Result<(), CliError> {
     match command {
-        FileCommand::Upload(args) => transfer::upload(session, *args).await,
-        FileCommand::Download(args) => transfer::download(session, args).await,
+        FileCommand::Upload(args) => upload::run(session, *args).await,
+        FileCommand::Download(args) => download::run(session, args).await,
         FileCommand::UploadBatch(args) => batch::upload(session, *args, Tree::Share).await,
         FileCommand::DownloadBatch(args) => batch::download(session, args, Tree::Share).await,
         FileCommand::DeleteBatch(args) => batch::delete(session, args, Tree::Share).await,
@@ -181,8 +167,8 @@ pub async fn run(session: &Session, command: FileCommand) -> Result<(), Failure>
                 Ok(found) => found,
                 Err(error) => {
                     let hint = "show it with 'corro storage directory show'";
-                    let failure = Failure::of_show(error);
-                    return Err(transfer::unless_directory(&files, (&share.share_name, &path), failure, hint).await);
+                    let error = CliError::from_show(error);
+                    return Err(directory_error_or(&files, (&share.share_name, &path), error, hint).await);
                 }
             };
             session.print_shaped(&objects::file(&path, &found), None)
@@ -196,10 +182,10 @@ pub async fn run(session: &Session, command: FileCommand) -> Result<(), Failure>
             if let Err(error) = files.delete_file(&share.share_name, &path).await {
                 let hint = "delete it with 'corro storage directory delete' once it is empty, \
                             or the files in it with 'corro storage file delete-batch'";
-                let failure = Failure::from(error);
-                return Err(transfer::unless_directory(&files, (&share.share_name, &path), failure, hint).await);
+                let error = CliError::from(error);
+                return Err(directory_error_or(&files, (&share.share_name, &path), error, hint).await);
             }
-            // The SDK's call returned nothing, and that is what `az` printed.
+            // `az` prints the result of the SDK's call, which is nothing.
             session.print_value(&json!({"deleted": null}))
         }
         FileCommand::Resize(ResizeArgs { file: PathArgs { share, path }, size }) => {
@@ -213,7 +199,7 @@ pub async fn run(session: &Session, command: FileCommand) -> Result<(), Failure>
         FileCommand::Metadata(MetadataCommand::Update(args)) => {
             let PathArgs { share, path } = &args.file;
             let files = share.open(session).await?;
-            Ok(files.set_file_metadata(&share.share_name, path, &tags(&args.metadata)).await?)
+            Ok(files.set_file_metadata(&share.share_name, path, &parse_tags(&args.metadata)).await?)
         }
         FileCommand::Url(UrlArgs { file: PathArgs { share, path }, protocol }) => {
             let url = share.open(session).await?.url(&share.share_name, &path);
@@ -227,13 +213,13 @@ pub async fn run(session: &Session, command: FileCommand) -> Result<(), Failure>
     }
 }
 
-async fn list(session: &Session, args: ListArgs) -> Result<(), Failure> {
+async fn list(session: &Session, args: ListArgs) -> Result<(), CliError> {
     let files = args.share.open(session).await?;
     let limit = args.num_results.map(|n| n as usize);
-    // Directories that are left out do not count, so how many to ask for is not known then.
-    let asked = limit.filter(|_| !args.exclude_dir);
-    let mut entries = files.list_some(&args.share.share_name, &args.path, asked).await?;
-    // The retired SDK reads the files of a listing first.
+    // With --exclude-dir the number of entries to request is not known.
+    let max_entries = limit.filter(|_| !args.exclude_dir);
+    let mut entries = files.list_some(&args.share.share_name, &args.path, max_entries).await?;
+    // The Azure SDK returns the files of a listing before the directories.
     entries.sort_by_key(|entry| matches!(entry, Entry::Directory { .. }));
     let listed: Vec<Value> = entries
         .iter()
@@ -244,11 +230,11 @@ async fn list(session: &Session, args: ListArgs) -> Result<(), Failure> {
     session.print_shaped(&listed.into(), Some(TableKind::ShareEntry))
 }
 
-/// The service replaces all settings at once, so those that are not given are read first.
-async fn update(session: &Session, args: UpdateArgs) -> Result<(), Failure> {
+/// Changes content settings. The service replaces all of them at once, so the others are read first.
+async fn update(session: &Session, args: UpdateArgs) -> Result<(), CliError> {
     let PathArgs { share, path } = &args.file;
     let files = share.open(session).await?;
-    let given = args.content.settings();
+    let given = args.content.into_settings();
     let old = match args.clear_content_settings {
         true => ContentSettings::default(),
         false => files.file_properties(&share.share_name, path).await?.content,

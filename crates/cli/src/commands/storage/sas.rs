@@ -5,7 +5,7 @@ use clap::Args;
 use corro_client::FileService;
 use corro_model::storage::sas::{Overrides, Resource, Sas, is_time};
 
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::session::Session;
 
 #[derive(Args, Debug)]
@@ -68,27 +68,27 @@ pub fn print(
     args: &SasArgs,
     resource: Resource,
     (share, path): (&str, &str),
-) -> Result<(), Failure> {
+) -> Result<(), CliError> {
     let sas = args.sas(resource)?;
     let token = files.sas_token(sas, share, path).ok_or_else(|| {
-        Failure::new("a shared access signature can be made only with the account's key, not with another signature")
+        CliError::new("a shared access signature can be made only with the account's key, not with another signature")
             .hint("give --account-key, or leave --sas-token out so that the key is looked up")
     })?;
     session.print_value(&token.into())
 }
 
 impl SasArgs {
-    fn sas(&self, resource: Resource) -> Result<Sas, Failure> {
+    fn sas(&self, resource: Resource) -> Result<Sas, CliError> {
         if self.policy_name.is_some() {
-            return Err(Failure::usage("argument --policy-name: stored access policies are not kept by Corro")
+            return Err(CliError::usage("argument --policy-name: stored access policies are not kept by Corro")
                 .hint("give --permissions and --expiry instead"));
         }
         let (Some(permissions), Some(expiry)) = (&self.permissions, &self.expiry) else {
-            return Err(Failure::missing(&["--expiry", "--permissions"], &["--expiry", "--permissions"]));
+            return Err(CliError::missing_arguments(&["--expiry", "--permissions"], &["--expiry", "--permissions"]));
         };
         for (flag, time) in [("--expiry", Some(expiry)), ("--start", self.start.as_ref())] {
             if let Some(time) = time.filter(|time| !is_time(time)) {
-                return Err(Failure::usage(format!("argument {flag}: '{time}' is not a time"))
+                return Err(CliError::usage(format!("argument {flag}: '{time}' is not a time"))
                     .hint("write it in UTC, as 2030-01-01T12:00Z"));
             }
         }
@@ -113,7 +113,7 @@ impl SasArgs {
 }
 
 /// The letters in the order in which the service wants them, each once.
-fn in_order(given: &str, resource: Resource) -> Result<String, Failure> {
+fn in_order(given: &str, resource: Resource) -> Result<String, CliError> {
     let known = match resource {
         Resource::File => "rcwd",
         Resource::Share => "rcwdl",
@@ -121,8 +121,8 @@ fn in_order(given: &str, resource: Resource) -> Result<String, Failure> {
         Resource::Container => "racwdl",
     };
     match given.chars().find(|letter| !known.contains(*letter)) {
-        Some(letter) => Err(Failure::usage(format!("argument --permissions: '{letter}' is not one of {known}"))),
-        None if given.is_empty() => Err(Failure::usage(format!("argument --permissions: give some of {known}"))),
+        Some(letter) => Err(CliError::usage(format!("argument --permissions: '{letter}' is not one of {known}"))),
+        None if given.is_empty() => Err(CliError::usage(format!("argument --permissions: give some of {known}"))),
         None => Ok(known.chars().filter(|letter| given.contains(*letter)).collect()),
     }
 }

@@ -5,12 +5,12 @@ use corro_client::files::{ShareFilter, ShareProperties};
 use corro_model::storage::sas::Resource;
 use serde_json::json;
 
-use crate::commands::resource_ref::tags;
 use crate::commands::storage::auth::{self, AccountArgs};
 use crate::commands::storage::file_objects as objects;
 use crate::commands::storage::sas::{self, ProtocolArgs, SasArgs};
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::output::TableKind;
+use crate::resource::resource_ref::parse_tags;
 use crate::session::Session;
 
 #[derive(Subcommand, Debug)]
@@ -35,7 +35,7 @@ pub enum ShareCommand {
     Snapshot(DescribeArgs),
     /// Change the quota of a share
     Update(UpdateArgs),
-    /// Names and values kept with a share
+    /// Metadata of a share: names and values
     #[command(subcommand)]
     Metadata(MetadataCommand),
     /// Print the address of a share
@@ -78,7 +78,7 @@ pub struct CreateArgs {
     /// Fail when the share is there already
     #[arg(long)]
     fail_on_exist: bool,
-    /// Names and values to keep with it: key=value ...
+    /// Metadata of the share: key=value ...
     #[arg(long, num_args = 0.., value_name = "KEY=VALUE")]
     metadata: Vec<String>,
     #[command(flatten)]
@@ -120,7 +120,7 @@ pub struct DescribeArgs {
     /// Name of the share
     #[arg(long, short = 'n', visible_alias = "share-name", value_name = "SHARE")]
     name: String,
-    /// Names and values to keep with it: key=value ...
+    /// Metadata of the share: key=value ...
     #[arg(long, num_args = 0.., value_name = "KEY=VALUE")]
     metadata: Vec<String>,
     #[command(flatten)]
@@ -155,13 +155,13 @@ pub struct GenerateSasArgs {
     sas: SasArgs,
 }
 
-pub async fn run(session: &Session, command: ShareCommand) -> Result<(), Failure> {
+pub async fn run(session: &Session, command: ShareCommand) -> Result<(), CliError> {
     match command {
         ShareCommand::Create(args) => create(session, args).await,
         ShareCommand::List(args) => list(session, args).await,
         ShareCommand::Show(args) => {
             let files = args.open(session).await?;
-            let about = files.share_properties(&args.name).await.map_err(Failure::of_show)?;
+            let about = files.share_properties(&args.name).await.map_err(CliError::from_show)?;
             let shown = objects::shown_share(&args.name, args.snapshot.as_deref(), &about);
             session.print_shaped(&shown, Some(TableKind::Share))
         }
@@ -185,7 +185,7 @@ pub async fn run(session: &Session, command: ShareCommand) -> Result<(), Failure
         }
         ShareCommand::Metadata(MetadataCommand::Update(args)) => {
             let files = auth::open_share(session, &args.account, &args.name).await?;
-            Ok(files.set_share_metadata(&args.name, &tags(&args.metadata)).await?)
+            Ok(files.set_share_metadata(&args.name, &parse_tags(&args.metadata)).await?)
         }
         ShareCommand::Url(args) => {
             let url = args.share.open(session).await?.url(&args.share.name, "");
@@ -199,21 +199,21 @@ pub async fn run(session: &Session, command: ShareCommand) -> Result<(), Failure
 }
 
 impl ShareArgs {
-    async fn open(&self, session: &Session) -> Result<corro_client::FileService, Failure> {
+    async fn open(&self, session: &Session) -> Result<corro_client::FileService, CliError> {
         Ok(auth::open_share(session, &self.account, &self.name).await?.at_snapshot(self.snapshot.clone()))
     }
 }
 
-async fn create(session: &Session, args: CreateArgs) -> Result<(), Failure> {
+async fn create(session: &Session, args: CreateArgs) -> Result<(), CliError> {
     let files = auth::open_share(session, &args.account, &args.name).await?;
-    let created = files.create_share(&args.name, args.quota, &tags(&args.metadata)).await?;
+    let created = files.create_share(&args.name, args.quota, &parse_tags(&args.metadata)).await?;
     if !created && args.fail_on_exist {
-        return Err(Failure::new(format!("The share \"{}\" already exists.", args.name)));
+        return Err(CliError::new(format!("The share \"{}\" already exists.", args.name)));
     }
     session.print_value(&json!({ "created": created }))
 }
 
-async fn list(session: &Session, args: ListArgs) -> Result<(), Failure> {
+async fn list(session: &Session, args: ListArgs) -> Result<(), CliError> {
     let files = auth::open(session, &args.account).await?;
     let filter = ShareFilter {
         prefix: args.prefix,
@@ -229,13 +229,13 @@ async fn list(session: &Session, args: ListArgs) -> Result<(), Failure> {
     session.print_shaped(&shown.into(), Some(TableKind::Share))
 }
 
-async fn delete(session: &Session, args: DeleteArgs) -> Result<(), Failure> {
+async fn delete(session: &Session, args: DeleteArgs) -> Result<(), CliError> {
     let files = args.share.open(session).await?;
     let deleted = match files.delete_share(&args.share.name, args.delete_snapshots.is_some()).await {
         Ok(()) => true,
         Err(error) if error.is_not_found() && !args.fail_not_exist => false,
         Err(error) if error.api().is_some_and(|api| api.code == "ShareHasSnapshots") => {
-            return Err(Failure::new(format!("The share \"{}\" has snapshots.", args.share.name))
+            return Err(CliError::new(format!("The share \"{}\" has snapshots.", args.share.name))
                 .hint("delete them too with --delete-snapshots include"));
         }
         Err(error) => return Err(error.into()),
@@ -243,9 +243,9 @@ async fn delete(session: &Session, args: DeleteArgs) -> Result<(), Failure> {
     session.print_value(&json!({ "deleted": deleted }))
 }
 
-async fn snapshot(session: &Session, args: DescribeArgs) -> Result<(), Failure> {
+async fn snapshot(session: &Session, args: DescribeArgs) -> Result<(), CliError> {
     let files = auth::open_share(session, &args.account, &args.name).await?;
-    let metadata = tags(&args.metadata);
+    let metadata = parse_tags(&args.metadata);
     let (id, mut properties) = files.snapshot_share(&args.name, &metadata).await?;
     properties.metadata = metadata;
     let about = ShareProperties { properties, quota_gib: None };

@@ -6,7 +6,7 @@ use corro_trainer::report::metrics::{self, EpochMetrics};
 
 use super::lesson::{Lesson, SETTINGS};
 use super::stage::{Stage, say};
-use crate::failure::Failure;
+use crate::error::CliError;
 
 const GROUP: &str = "batchai.horovod";
 const IN_WORKSPACE: &str = "--resource-group batchai.horovod --workspace batchaidev";
@@ -15,7 +15,7 @@ const MODEL: &str = "keras_cifar10_trained_model.h5";
 const CLUSTER_DEADLINE: Duration = Duration::from_secs(60);
 
 /// The seven chapters.
-pub fn tell(stage: &Stage, lesson: &Lesson) -> Result<(), Failure> {
+pub fn tell(stage: &Stage, lesson: &Lesson) -> Result<(), CliError> {
     chapter("1. Prepare the environment: a resource group, a workspace, an experiment")?;
     stage.corro(&format!("group create --name {GROUP} --location eastus"))?;
     stage.corro(&format!("batchai workspace create {IN_WORKSPACE}"))?;
@@ -83,17 +83,17 @@ pub fn tell(stage: &Stage, lesson: &Lesson) -> Result<(), Failure> {
     Ok(())
 }
 
-fn chapter(title: &str) -> Result<(), Failure> {
+fn chapter(title: &str) -> Result<(), CliError> {
     say(&format!("\n=== {title} ==="))
 }
 
-fn wait_for_nodes(stage: &Stage, count: u32) -> Result<(), Failure> {
+fn wait_for_nodes(stage: &Stage, count: u32) -> Result<(), CliError> {
     let deadline = Instant::now() + CLUSTER_DEADLINE;
     let line = format!("batchai cluster show --name nc6cluster {IN_WORKSPACE} --query nodeStateCounts.idleNodeCount");
     while stage.ask(&line)? != count.to_string() {
         if Instant::now() > deadline {
             let seconds = CLUSTER_DEADLINE.as_secs();
-            return Err(Failure::new(format!("the cluster did not get its {count} nodes within {seconds} s")));
+            return Err(CliError::new(format!("the cluster did not get its {count} nodes within {seconds} s")));
         }
         std::thread::park_timeout(Duration::from_millis(50));
     }
@@ -101,19 +101,19 @@ fn wait_for_nodes(stage: &Stage, count: u32) -> Result<(), Failure> {
 }
 
 /// The stream ends with the job, however that ended.
-fn expect_success(stage: &Stage) -> Result<(), Failure> {
+fn expect_success(stage: &Stage) -> Result<(), CliError> {
     let line =
         format!("batchai job show --experiment cifar --name cifar_distributed {IN_WORKSPACE} --query executionState");
     match stage.ask(&line)?.as_str() {
         "\"succeeded\"" => Ok(()),
-        state => Err(Failure::new(format!("the tutorial's job ended as {state}"))),
+        state => Err(CliError::new(format!("the tutorial's job ended as {state}"))),
     }
 }
 
 /// From the metrics of the training, which have been downloaded.
-fn tell_result(stage: &Stage) -> Result<(), Failure> {
+fn tell_result(stage: &Stage) -> Result<(), CliError> {
     let epochs = metrics::parse_epochs(&stage.read(metrics::FILE)?);
-    let last = epochs.last().ok_or_else(|| Failure::new("the training has left no metrics"))?;
+    let last = epochs.last().ok_or_else(|| CliError::new("the training has left no metrics"))?;
     say(&format!("\n{}", result(&epochs, last)))
 }
 

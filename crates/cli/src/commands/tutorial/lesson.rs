@@ -6,7 +6,7 @@ use corro_trainer::data::{self, Source};
 use serde_json::json;
 
 use super::stage::quoted;
-use crate::failure::Failure;
+use crate::error::CliError;
 
 /// Where the tutorial has its script.
 pub const SETTINGS: &str = "cifar_cnn_distributed.json";
@@ -28,14 +28,14 @@ enum Images {
 
 impl Lesson {
     /// Looks at the images first, so that nothing is started in vain.
-    pub fn choose(quick: bool, full: bool, data: Option<PathBuf>) -> Result<Lesson, Failure> {
+    pub fn choose(quick: bool, full: bool, data: Option<PathBuf>) -> Result<Lesson, CliError> {
         match (full, data) {
             (false, _) => Ok(Lesson { settings: if quick { little() } else { more() }, data: None }),
-            (true, None) => Err(Failure::usage("--full trains on CIFAR-10: --data has to say where it is")
+            (true, None) => Err(CliError::usage("--full trains on CIFAR-10: --data has to say where it is")
                 .hint(format!("get {ARCHIVE} from {WHERE}, then: corro tutorial --full --data {ARCHIVE}"))),
             (true, Some(path)) => {
-                let path = std::path::absolute(&path).map_err(|error| Failure::of(&error))?;
-                data::open(&Source::Cifar10(path.clone())).map_err(|error| Failure::of(&error))?;
+                let path = std::path::absolute(&path).map_err(|error| CliError::from_error(&error))?;
+                data::open(&Source::Cifar10(path.clone())).map_err(|error| CliError::from_error(&error))?;
                 Ok(Lesson { settings: json!({ "epochs": 100 }), data: Some(Images::find(path)) })
             }
         }
@@ -63,8 +63,8 @@ impl Lesson {
     }
 
     /// The tutorial's own `job.json`, with `corro train` in place of Python and the container.
-    pub fn job_json(&self) -> Result<String, Failure> {
-        let exe = std::env::current_exe().map_err(|error| Failure::of(&error))?;
+    pub fn job_json(&self) -> Result<String, CliError> {
+        let exe = std::env::current_exe().map_err(|error| CliError::from_error(&error))?;
         let share = "$AZ_BATCHAI_JOB_MOUNT_ROOT/myshare/cifar";
         let data = self.data.as_ref().map(|_| format!(" --data={share}/data")).unwrap_or_default();
         let job = json!({

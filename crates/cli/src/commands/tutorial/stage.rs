@@ -9,8 +9,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
-use crate::failure::Failure;
-use crate::talk::foreign_stdout;
+use crate::error::CliError;
+use crate::stdio::filtered_stdout;
 
 /// A server of its own and a place to type commands. Dropped, it leaves nothing behind.
 pub struct Stage {
@@ -32,14 +32,14 @@ enum Typed {
 pub const SERVER_LOG: &str = "server.log";
 
 impl Stage {
-    pub fn open() -> Result<Self, Failure> {
+    pub fn open() -> Result<Self, CliError> {
         let temporary = tempfile::Builder::new().prefix("corro-tutorial-").tempdir().map_err(|error| {
-            Failure::new(format!("cannot make a temporary directory: {error}"))
+            CliError::new(format!("cannot make a temporary directory: {error}"))
                 .hint("set TMPDIR to a directory with space")
         })?;
         let dir = temporary.path().to_owned();
         say(&format!("Starting a server of its own in {}", dir.display()))?;
-        let failed = |error: io::Error| Failure::new(format!("cannot start the tutorial's server: {error}"));
+        let failed = |error: io::Error| CliError::new(format!("cannot start the tutorial's server: {error}"));
         let log = std::fs::File::create(dir.join(SERVER_LOG)).map_err(failed)?;
         let mut server = corro_in(&dir)
             .args(["up", "--listen", "127.0.0.1:0", "--data"])
@@ -60,25 +60,25 @@ impl Stage {
         std::thread::spawn(move || io::copy(&mut out, &mut io::sink()));
         if !matches!(read, Ok(n) if n > 0) {
             let log = std::fs::read_to_string(stage.dir.join(SERVER_LOG)).unwrap_or_default();
-            return Err(Failure::new(format!("the tutorial's server did not start: {}", log.trim())));
+            return Err(CliError::new(format!("the tutorial's server did not start: {}", log.trim())));
         }
         say(first.trim_end())?;
         Ok(stage)
     }
 
     /// Shows the command as typed, runs it, lets its output through.
-    pub fn corro(&self, line: &str) -> Result<(), Failure> {
+    pub fn corro(&self, line: &str) -> Result<(), CliError> {
         say(&format!("\n$ corro {line}"))?;
         let status = self.run(corro_in(&self.dir).args(words(line)).stdin(Stdio::null()))?;
         check(line, status)
     }
 
     /// Until its end, which [`Stage::close`] may hasten.
-    fn run(&self, command: &mut Command) -> Result<io::Result<ExitStatus>, Failure> {
+    fn run(&self, command: &mut Command) -> Result<io::Result<ExitStatus>, CliError> {
         let pid = {
             let mut typed = self.typed();
             if let Typed::Closed = *typed {
-                return Err(Failure::silent(0));
+                return Err(CliError::silent(0));
             }
             let child = match command.spawn() {
                 Ok(child) => child,
@@ -96,7 +96,7 @@ impl Stage {
             Typed::Running(mut child) => Ok(child.wait()),
             closed => {
                 *typed = closed;
-                Err(Failure::silent(0))
+                Err(CliError::silent(0))
             }
         }
     }
@@ -106,26 +106,27 @@ impl Stage {
     }
 
     /// Runs the command unseen; gives what it printed.
-    pub fn ask(&self, line: &str) -> Result<String, Failure> {
+    pub fn ask(&self, line: &str) -> Result<String, CliError> {
         let output = corro_in(&self.dir).args(words(line)).stdin(Stdio::null()).output();
-        let output = output.map_err(|error| Failure::of(&error))?;
+        let output = output.map_err(|error| CliError::from_error(&error))?;
         check(line, Ok(output.status))?;
         Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
 
-    pub fn write(&self, name: &str, text: &str) -> Result<(), Failure> {
+    pub fn write(&self, name: &str, text: &str) -> Result<(), CliError> {
         let path = self.dir.join(name);
-        std::fs::write(&path, text).map_err(|error| Failure::new(format!("cannot write {}: {error}", path.display())))
+        std::fs::write(&path, text).map_err(|error| CliError::new(format!("cannot write {}: {error}", path.display())))
     }
 
-    pub fn show_file(&self, name: &str) -> Result<(), Failure> {
+    pub fn show_file(&self, name: &str) -> Result<(), CliError> {
         let text = self.read(name)?;
         say(&format!("\n$ cat {name}\n{text}"))
     }
 
-    pub fn read(&self, name: &str) -> Result<String, Failure> {
+    pub fn read(&self, name: &str) -> Result<String, CliError> {
         let path = self.dir.join(name);
-        std::fs::read_to_string(&path).map_err(|error| Failure::new(format!("cannot read {}: {error}", path.display())))
+        std::fs::read_to_string(&path)
+            .map_err(|error| CliError::new(format!("cannot read {}: {error}", path.display())))
     }
 
     /// Ends what is typed, then the server, as Ctrl-C does, and waits for both. Once is enough.
@@ -168,11 +169,11 @@ fn corro_in(dir: &Path) -> Command {
     command
 }
 
-fn check(line: &str, status: io::Result<ExitStatus>) -> Result<(), Failure> {
+fn check(line: &str, status: io::Result<ExitStatus>) -> Result<(), CliError> {
     match status {
         Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(Failure::new(format!("'corro {line}' ended with {status}"))),
-        Err(error) => Err(Failure::new(format!("'corro {line}' cannot be run: {error}"))),
+        Ok(status) => Err(CliError::new(format!("'corro {line}' ended with {status}"))),
+        Err(error) => Err(CliError::new(format!("'corro {line}' cannot be run: {error}"))),
     }
 }
 
@@ -199,9 +200,9 @@ pub fn quoted(path: &Path) -> String {
 }
 
 /// A reader who went away has seen enough: the tutorial ends quietly, and cleans up.
-pub fn say(text: &str) -> Result<(), Failure> {
-    let mut out = foreign_stdout();
-    writeln!(out, "{text}").and_then(|()| out.flush()).map_err(|_| Failure::silent(0))
+pub fn say(text: &str) -> Result<(), CliError> {
+    let mut out = filtered_stdout();
+    writeln!(out, "{text}").and_then(|()| out.flush()).map_err(|_| CliError::silent(0))
 }
 
 #[cfg(test)]

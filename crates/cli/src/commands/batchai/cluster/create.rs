@@ -14,12 +14,12 @@ use crate::commands::batchai::admin_account::{self, AdminArgs};
 use crate::commands::batchai::cluster::spec::{self, ClusterFile, Wanted};
 use crate::commands::batchai::volumes::{self, MountArgs};
 use crate::commands::batchai::{auto_storage, config_file};
-use crate::commands::resource;
-use crate::commands::resource_args::Names;
-use crate::commands::resource_ref::Target;
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::output::Shape;
 use crate::progress::Spinner;
+use crate::resource::actions;
+use crate::resource::args::ResourceNames;
+use crate::resource::resource_ref::ResourceRef;
 use crate::session::Session;
 
 #[derive(Args, Debug)]
@@ -68,7 +68,7 @@ pub struct CreateArgs {
     mounts: MountArgs,
 }
 
-pub async fn create(session: &Session, args: CreateArgs) -> Result<(), Failure> {
+pub async fn create(session: &Session, args: CreateArgs) -> Result<(), CliError> {
     let target = args.name.target()?;
     let mut spec = spec(&args, &target)?;
     must_be_new(session, &target).await?;
@@ -78,11 +78,11 @@ pub async fn create(session: &Session, args: CreateArgs) -> Result<(), Failure> 
     let parameters = ClusterCreateParameters { properties: spec };
     let made = session.client()?.run::<ClustersCreate>(&target.values(), &parameters).await;
     drop(spinner);
-    resource::print::<Clusters>(session, &made.map_err(|error| target.failure(error))?)
+    actions::print::<Clusters>(session, &made.map_err(|error| target.request_error(error))?)
 }
 
 /// What can be said without the server; what is wrong with it is said before the server is asked.
-fn spec(args: &CreateArgs, target: &Target) -> Result<ClusterSpec, Failure> {
+fn spec(args: &CreateArgs, target: &ResourceRef) -> Result<ClusterSpec, CliError> {
     check_name(NameOf::Cluster, target.name("cluster"))?;
     let file = match &args.config_file {
         Some(path) => config_file::read::<ClusterFile>(path, Shape::Cluster)?.properties,
@@ -91,16 +91,16 @@ fn spec(args: &CreateArgs, target: &Target) -> Result<ClusterSpec, Failure> {
     let account = admin_account::account(&args.admin, file.user_account_settings.clone().unwrap_or_default())?;
     let spec = spec::plan(file, &wanted(args), account)?;
     let by_options = args.target.is_some() || args.min.is_some() || args.max.is_some();
-    let failure = |error| if by_options { super::in_options(error) } else { Failure::from(error) };
+    let failure = |error| if by_options { super::in_options(error) } else { CliError::from(error) };
     validate::check_cluster(&spec).map_err(failure)?;
     Ok(spec)
 }
 
-async fn must_be_new(session: &Session, target: &Target) -> Result<(), Failure> {
+async fn must_be_new(session: &Session, target: &ResourceRef) -> Result<(), CliError> {
     let found = session.client()?.find::<ClustersGet>(&target.values()).await;
-    match found.map_err(|error| target.failure(error))? {
+    match found.map_err(|error| target.request_error(error))? {
         None => Ok(()),
-        Some(_) => Err(resource::already_exists(target, "cluster").hint(format!(
+        Some(_) => Err(actions::already_exists(target, "cluster").hint(format!(
             "choose another name, or change its size with 'corro batchai cluster resize {} -t N'",
             target.arguments()
         ))),
@@ -110,9 +110,9 @@ async fn must_be_new(session: &Session, target: &Target) -> Result<(), Failure> 
 async fn fill_volumes(
     session: &Session,
     args: &CreateArgs,
-    target: &Target,
+    target: &ResourceRef,
     spec: &mut ClusterSpec,
-) -> Result<(), Failure> {
+) -> Result<(), CliError> {
     let client = session.client()?;
     if let Some(subnet) = &args.subnet {
         volumes::check_subnet(client, target, &args.mounts, subnet).await?;

@@ -10,10 +10,10 @@ use corro_model::ops::ClustersGet;
 use serde_json::{Value, json};
 
 use super::ParentArgs;
-use crate::commands::resource_args::Names;
 use crate::commands::storage::auth::find_account_key;
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::output::TableKind;
+use crate::resource::args::ResourceNames;
 use crate::session::Session;
 
 const NOT_ON_A_SHARE: &str = "List files is supported only for clusters with startup task configure to store its output \
@@ -40,11 +40,11 @@ pub struct ListArgs {
     expiry: u32,
 }
 
-pub async fn run(session: &Session, command: ClusterFileCommand) -> Result<(), Failure> {
+pub async fn run(session: &Session, command: ClusterFileCommand) -> Result<(), CliError> {
     let ClusterFileCommand::List(args) = command;
     let target = args.cluster.target()?;
     let client = session.client()?;
-    let cluster = client.get::<ClustersGet>(&target.values()).await.map_err(|error| target.failure(error))?;
+    let cluster = client.get::<ClustersGet>(&target.values()).await.map_err(|error| target.request_error(error))?;
     let Some(directory) = locate(&cluster, &args.path)? else { return print(session, Vec::new()) };
     let key = find_account_key(client, &directory.account).await?;
     let endpoint = format!("{}/{}", client.server(), directory.account);
@@ -65,7 +65,7 @@ pub async fn run(session: &Session, command: ClusterFileCommand) -> Result<(), F
     print(session, listed.collect())
 }
 
-fn print(session: &Session, files: Vec<Value>) -> Result<(), Failure> {
+fn print(session: &Session, files: Vec<Value>) -> Result<(), CliError> {
     session.print_shaped(&files.into(), Some(TableKind::SetupFile))
 }
 
@@ -78,15 +78,15 @@ struct Directory {
 }
 
 /// The directory to list; `None` when the cluster has no setup task and so has no files.
-fn locate(cluster: &Cluster, path: &str) -> Result<Option<Directory>, Failure> {
+fn locate(cluster: &Cluster, path: &str) -> Result<Option<Directory>, CliError> {
     let Some(NodeSetup { setup_task: Some(task), mount_volumes, .. }) = &cluster.properties.spec.node_setup else {
         return Ok(None);
     };
     let prefix = below(&task.std_out_err_path_prefix, MountRoot::Cluster);
-    let prefix = prefix.ok_or_else(|| Failure::new(NOT_ON_A_SHARE))?;
+    let prefix = prefix.ok_or_else(|| CliError::new(NOT_ON_A_SHARE))?;
     let suffix = task.std_out_err_path_suffix.as_deref().filter(|suffix| !suffix.is_empty());
-    let suffix = suffix.ok_or_else(|| Failure::new("List files is not supported for this cluster"))?;
-    let volumes = mount_volumes.as_ref().ok_or_else(|| Failure::new(NOT_ON_A_SHARE))?;
+    let suffix = suffix.ok_or_else(|| CliError::new("List files is not supported for this cluster"))?;
+    let volumes = mount_volumes.as_ref().ok_or_else(|| CliError::new(NOT_ON_A_SHARE))?;
     let (account, share, inside) = share_of(volumes, &prefix)?;
     let parts = [inside.as_str(), suffix, path].into_iter().flat_map(|part| part.split('/'));
     let parts: Vec<&str> = parts.filter(|part| !part.is_empty() && *part != ".").collect();
@@ -94,7 +94,7 @@ fn locate(cluster: &Cluster, path: &str) -> Result<Option<Directory>, Failure> {
 }
 
 /// Account, share, and the rest of the path inside it.
-fn share_of(volumes: &MountVolumes, path: &[&str]) -> Result<(String, String, String), Failure> {
+fn share_of(volumes: &MountVolumes, path: &[&str]) -> Result<(String, String, String), CliError> {
     let inside = |mount: &str| {
         let mount: Vec<&str> = mount.split('/').filter(|part| !part.is_empty()).collect();
         path.strip_prefix(mount.as_slice()).map(|rest| rest.join("/"))
@@ -108,10 +108,10 @@ fn share_of(volumes: &MountVolumes, path: &[&str]) -> Result<(String, String, St
         (Some(share), _) => Ok(share),
         (None, Some(container)) => {
             let message = format!("the files in the container '{}' cannot be listed yet", container.container_name);
-            Err(Failure::new(message)
+            Err(CliError::new(message)
                 .hint("let --setup-task-output be on a file share, or mount the container and look"))
         }
-        (None, None) => Err(Failure::new(NOT_ON_A_SHARE)),
+        (None, None) => Err(CliError::new(NOT_ON_A_SHARE)),
     }
 }
 

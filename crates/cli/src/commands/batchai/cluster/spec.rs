@@ -9,8 +9,8 @@ use serde::Deserialize;
 
 use crate::commands::batchai::admin_account::FileAccount;
 use crate::commands::batchai::cluster::{automatic, manual};
-use crate::commands::resource_ref::is_resource_id;
-use crate::failure::Failure;
+use crate::error::CliError;
+use crate::resource::resource_ref::is_resource_id;
 
 /// A cluster file: everything may be missing, since the command line can say it.
 #[derive(Debug, Default, Deserialize)]
@@ -50,12 +50,12 @@ pub fn plan(
     file: ClusterFileProperties,
     wanted: &Wanted,
     account: UserAccountSettings,
-) -> Result<ClusterSpec, Failure> {
+) -> Result<ClusterSpec, CliError> {
     let vm_size = wanted.vm_size.clone().or(file.vm_size).ok_or_else(|| {
-        Failure::new("Please provide VM size").hint("give --vm-size, for example --vm-size Standard_NC6")
+        CliError::new("Please provide VM size").hint("give --vm-size, for example --vm-size Standard_NC6")
     })?;
     if wanted.subnet.as_deref().is_some_and(|id| !is_resource_id(id)) {
-        return Err(Failure::new("Ill-formed subnet resource id"));
+        return Err(CliError::new("Ill-formed subnet resource id"));
     }
     let mut node_setup = file.node_setup;
     if let Some(task) = setup_task(wanted)? {
@@ -72,42 +72,42 @@ pub fn plan(
     })
 }
 
-fn scale(wanted: &Wanted, file: Option<ScaleSettings>) -> Result<ScaleSettings, Failure> {
+fn scale(wanted: &Wanted, file: Option<ScaleSettings>) -> Result<ScaleSettings, CliError> {
     match (wanted.target, wanted.min, wanted.max) {
         (None, None, None) => file.ok_or_else(|| {
-            Failure::new("Please provide scale setting for the cluster via command line or configuration file")
+            CliError::new("Please provide scale setting for the cluster via command line or configuration file")
                 .hint("give --target 4 for a fixed size, or --min 0 --max 4 to let it follow the jobs")
         }),
         (Some(target), None, None) => Ok(manual(target)),
         (_, Some(_), None) | (_, None, Some(_)) => {
-            Err(Failure::new("You need to either provide both min and max node counts or not provide any of them"))
+            Err(CliError::new("You need to either provide both min and max node counts or not provide any of them"))
         }
         (_, Some(min), Some(max)) if min > max => {
-            Err(Failure::new("Maximum nodes count must be greater or equal to minimum nodes count"))
+            Err(CliError::new("Maximum nodes count must be greater or equal to minimum nodes count"))
         }
         (target, Some(min), Some(max)) if min == max && target.is_none_or(|target| target == min) => Ok(manual(min)),
         (target, Some(min), Some(max)) => Ok(automatic(min, max, target.unwrap_or(0))),
     }
 }
 
-fn image(wanted: &Wanted) -> Result<Option<VirtualMachineConfiguration>, Failure> {
+fn image(wanted: &Wanted) -> Result<Option<VirtualMachineConfiguration>, CliError> {
     let Some(image) = &wanted.image else {
         return match wanted.custom_image {
             Some(_) => {
-                Err(Failure::new("You need to specify --image argument with information about the custom image"))
+                Err(CliError::new("You need to specify --image argument with information about the custom image"))
             }
             None => Ok(None),
         };
     };
     if wanted.custom_image.as_deref().is_some_and(|id| !is_resource_id(id)) {
-        return Err(Failure::new("Ill-formed custom image resource id"));
+        return Err(CliError::new("Ill-formed custom image resource id"));
     }
     let mut reference = image_reference(image)?;
     reference.virtual_machine_image_id = wanted.custom_image.clone();
     Ok(Some(VirtualMachineConfiguration { image_reference: reference }))
 }
 
-fn image_reference(image: &str) -> Result<ImageReference, Failure> {
+fn image_reference(image: &str) -> Result<ImageReference, CliError> {
     let reference = |publisher: &str, offer: &str, sku: &str, version: Option<&str>| ImageReference {
         publisher: publisher.to_owned(),
         offer: offer.to_owned(),
@@ -126,21 +126,21 @@ fn image_reference(image: &str) -> Result<ImageReference, Failure> {
         [publisher, offer, sku, version] => {
             let parts = [("publisher", publisher), ("offer", offer), ("sku", sku)];
             match parts.iter().find(|(_, value)| value.is_empty()) {
-                Some((part, _)) => Err(Failure::new(format!("Image {part} must be provided in --image argument"))),
+                Some((part, _)) => Err(CliError::new(format!("Image {part} must be provided in --image argument"))),
                 None => Ok(reference(publisher, offer, sku, Some(version).filter(|version| !version.is_empty()))),
             }
         }
-        [_] => Err(Failure::new(format!(
+        [_] => Err(CliError::new(format!(
             "Unsupported image alias \"{image}\", supported aliases are UbuntuLTS, UbuntuDSVM"
         ))),
-        _ => Err(Failure::new("--image must have format \"publisher:offer:sku:version\" or \"publisher:offer:sku:\"")),
+        _ => Err(CliError::new("--image must have format \"publisher:offer:sku:version\" or \"publisher:offer:sku:\"")),
     }
 }
 
-fn setup_task(wanted: &Wanted) -> Result<Option<SetupTask>, Failure> {
+fn setup_task(wanted: &Wanted) -> Result<Option<SetupTask>, CliError> {
     match (&wanted.setup_task, &wanted.setup_task_output) {
         (None, _) => Ok(None),
-        (Some(_), None) => Err(Failure::new("--setup-task requires providing of --setup-task-output")),
+        (Some(_), None) => Err(CliError::new("--setup-task requires providing of --setup-task-output")),
         (Some(command), Some(output)) => Ok(Some(SetupTask {
             command_line: command.clone(),
             environment_variables: Vec::new(),

@@ -8,8 +8,8 @@ use corro_model::batchai::{
 use serde::Deserialize;
 
 use crate::commands::batchai::admin_account::FileAccount;
-use crate::commands::resource_ref::is_resource_id;
-use crate::failure::Failure;
+use crate::error::CliError;
+use crate::resource::resource_ref::is_resource_id;
 
 const HEADING: &str = "Storage Disks";
 
@@ -67,8 +67,8 @@ pub fn plan(
     file: ServerFileProperties,
     (vm_size, disks, subnet): (Option<&str>, &DiskArgs, Option<&str>),
     user_account_settings: UserAccountSettings,
-) -> Result<FileServerSpec, Failure> {
-    let missing = |message: &str, flag: &str| Failure::new(message).hint(format!("give {flag}"));
+) -> Result<FileServerSpec, CliError> {
+    let missing = |message: &str, flag: &str| CliError::new(message).hint(format!("give {flag}"));
     // Nothing and 0 are alike: neither is a disk.
     let some = |argument: Option<i32>, file: Option<i32>| argument.or(file).filter(|n| *n != 0);
     let data_disks = DataDisks {
@@ -84,7 +84,7 @@ pub fn plan(
     };
     let vm_size = vm_size.map(str::to_owned).or(file.vm_size);
     if subnet.is_some_and(|id| !is_resource_id(id)) {
-        return Err(Failure::new("Ill-formed subnet resource id"));
+        return Err(CliError::new("Ill-formed subnet resource id"));
     }
     Ok(FileServerSpec {
         vm_size: vm_size.ok_or_else(|| missing("Please provide VM size.", "--vm-size Standard_D2_v2"))?,

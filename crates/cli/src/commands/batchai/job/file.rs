@@ -1,17 +1,17 @@
-//! `corro batchai job file`: a job's output.
+//! `corro batchai job file`: lists and follows the output files of a job.
+
+mod output_directory;
+mod stream;
 
 use clap::{Args, Subcommand};
-use corro_client::{Client, ClientError};
-use corro_model::batchai::{OutputFile, STDOUTERR};
-use corro_model::ops::JobsListOutputFiles;
+use corro_model::batchai::STDOUTERR;
 
 use crate::commands::batchai::job::ParentArgs;
-use crate::commands::batchai::job::stream;
-use crate::commands::resource_args::Names;
-use crate::commands::resource_ref::Target;
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::output::{Shape, TableKind};
+use crate::resource::args::ResourceNames;
 use crate::session::Session;
+use output_directory::OutputDirectory;
 
 #[derive(Subcommand, Debug)]
 pub enum JobFileCommand {
@@ -43,7 +43,7 @@ pub struct DirectoryArgs {
 pub struct ListArgs {
     #[command(flatten)]
     directory: DirectoryArgs,
-    /// Minutes the download links are good for, 5 to 600
+    /// Minutes the download links are valid, 5 to 600
     #[arg(long, value_name = "MINUTES", default_value_t = 60, value_parser = clap::value_parser!(u32).range(5..=600))]
     expiry: u32,
 }
@@ -57,40 +57,23 @@ pub struct StreamArgs {
     file_name: String,
 }
 
-/// A directory of a job's output.
-pub struct OutputDirectory {
-    pub job: Target,
-    id: String,
-    path: String,
-}
-
-impl OutputDirectory {
-    fn new(args: &DirectoryArgs) -> Result<OutputDirectory, Failure> {
-        Ok(OutputDirectory { job: args.job.target()?, id: args.output_directory_id.clone(), path: args.path.clone() })
-    }
-
-    pub async fn list(&self, client: &Client, expiry: u32) -> Result<Vec<OutputFile>, ClientError> {
-        let expiry = expiry.to_string();
-        let query = [
-            ("outputdirectoryid", self.id.as_str()),
-            ("directory", self.path.as_str()),
-            ("linkexpiryinminutes", expiry.as_str()),
-            ("maxresults", "1000"),
-        ];
-        client.list::<JobsListOutputFiles, _>(&self.job.values(), &query).await
+impl DirectoryArgs {
+    fn output_directory(&self) -> Result<OutputDirectory, CliError> {
+        let (id, path) = (self.output_directory_id.clone(), self.path.clone());
+        Ok(OutputDirectory { job: self.job.target()?, id, path })
     }
 }
 
-pub async fn run(session: &Session, command: JobFileCommand) -> Result<(), Failure> {
+pub async fn run(session: &Session, command: JobFileCommand) -> Result<(), CliError> {
     match command {
         JobFileCommand::List(args) => {
-            let directory = OutputDirectory::new(&args.directory)?;
+            let directory = args.directory.output_directory()?;
             let files = directory.list(session.client()?, args.expiry).await;
-            let files = files.map_err(|error| directory.job.failure(error))?;
+            let files = files.map_err(|error| directory.job.request_error(error))?;
             session.print(Shape::JobFile, Some(TableKind::JobFile), &files)
         }
         JobFileCommand::Stream(args) => {
-            stream::stream(session, &OutputDirectory::new(&args.directory)?, &args.file_name).await
+            stream::run(session, &args.directory.output_directory()?, &args.file_name).await
         }
     }
 }

@@ -1,27 +1,26 @@
-//! `corro batchai job wait`: looks at a job until it ends, says what it sees on standard error, and exits with the
-//! job's exit code.
+//! `corro batchai job wait`: polls a job until it ends, prints state changes to standard error, and exits with the job's exit code.
 
 use std::time::Duration;
 
-use corro_model::batchai::{BatchAiError, ExecutionInfo, ExecutionState, Job};
+use corro_model::batchai::{ExecutionInfo, ExecutionState, Job};
 use corro_model::ops::JobsGet;
 
-use crate::commands::batchai::job::stream::say_waiting;
-use crate::commands::resource_ref::Target;
-use crate::commands::retry::Retry;
-use crate::failure::Failure;
-use crate::output::{escape_controls, python_date_time, python_duration};
+use crate::error::CliError;
+use crate::job_notes::{error_lines, note_waiting_reason};
+use crate::output::{python_date_time, python_duration};
+use crate::resource::resource_ref::ResourceRef;
+use crate::retry::Retry;
 use crate::session::Session;
-use crate::talk::say;
+use crate::stdio::note;
 
-/// What the exit code is when the job has none, as `az` exits with -1.
+/// Exit code if the job has none; `az` exits with -1.
 const NO_EXIT_CODE: u8 = 255;
 
-const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+const MAX_POLL_PAUSE: Duration = Duration::from_secs(15);
 
-pub async fn wait(session: &Session, target: &Target, interval: Option<u64>) -> Result<(), Failure> {
+pub async fn wait(session: &Session, target: &ResourceRef, interval: Option<u64>) -> Result<(), CliError> {
     let mut pause = Duration::from_secs(interval.unwrap_or(1));
-    let mut seen = Seen::default();
+    let mut reported = ReportedState::default();
     let (mut retry, mut waiting) = (Retry::default(), None);
     loop {
         let job = match session.client()?.get::<JobsGet>(&target.values()).await {
@@ -32,40 +31,41 @@ pub async fn wait(session: &Session, target: &Target, interval: Option<u64>) -> 
             }
         };
         retry.reset();
-        for line in seen.news(&job) {
-            say(line);
+        for line in reported.news(&job) {
+            note(line);
         }
-        say_waiting(&job, &mut waiting);
+        note_waiting_reason(&job, &mut waiting);
         let info = job.properties.status.execution_info.as_ref();
         match job.properties.status.execution_state {
             ExecutionState::Succeeded => return Ok(()),
             ExecutionState::Failed => {
-                say(format_args!("The job \"{}\" in resource group \"{}\" failed.", job.name, target.name("group")));
+                note(format_args!("The job \"{}\" in resource group \"{}\" failed.", job.name, target.name("group")));
                 for line in failure_lines(info) {
-                    say(line);
+                    note(line);
                 }
-                return Err(Failure::silent(exit_code(info)));
+                return Err(CliError::silent(exit_code(info)));
             }
             _ => {
                 tokio::time::sleep(pause).await;
                 if interval.is_none() {
-                    // A short job is not kept waiting for, a long one not asked about all the time.
-                    pause = (pause + pause / 4).min(LONGEST_PAUSE);
+                    // The end of a short job is seen soon, and a long job is not polled too often.
+                    pause = (pause + pause / 4).min(MAX_POLL_PAUSE);
                 }
             }
         }
     }
 }
 
+/// What was printed so far.
 #[derive(Default)]
-struct Seen {
+struct ReportedState {
     submitted: bool,
     started: bool,
     state: Option<ExecutionState>,
 }
 
-impl Seen {
-    /// The lines for what has changed since the last look.
+impl ReportedState {
+    /// Lines for the changes since the last poll.
     fn news(&mut self, job: &Job) -> Vec<String> {
         let (properties, status) = (&job.properties, &job.properties.status);
         let mut lines = Vec::new();
@@ -79,10 +79,10 @@ impl Seen {
         }
         let state = status.execution_state;
         if self.state.replace(state) != Some(state) {
-            lines.push(format!("Job state: {}", state_word(state)));
+            lines.push(format!("Job state: {}", state_name(state)));
         }
         if state == ExecutionState::Succeeded
-            && let Some(end) = end_words(status.execution_info.as_ref())
+            && let Some(end) = end_text(status.execution_info.as_ref())
         {
             lines.push(format!("Job completed {end}"));
         }
@@ -90,39 +90,24 @@ impl Seen {
     }
 }
 
-pub fn failure_lines(info: Option<&ExecutionInfo>) -> Vec<String> {
+fn failure_lines(info: Option<&ExecutionInfo>) -> Vec<String> {
     let Some(info) = info else { return Vec::new() };
     let code = info.exit_code.map_or_else(String::new, |code| format!(" with exit code {code}"));
-    let end = end_words(Some(info)).map_or_else(String::new, |end| format!(" {end}"));
+    let end = end_text(Some(info)).map_or_else(String::new, |end| format!(" {end}"));
     let mut lines = vec![format!("Job failed{code}{end}")];
     lines.extend(info.errors.iter().flat_map(error_lines));
     lines
 }
 
-/// An error inside a job, for people.
-pub fn error_lines(error: &BatchAiError) -> Vec<String> {
-    let mut lines = vec![format!("Error message: {}", escape_controls(&error.message))];
-    if !error.details.is_empty() {
-        lines.push("Details:".to_owned());
-    }
-    for detail in &error.details {
-        // The last lines a rank wrote may be among them, whatever they hold.
-        let mut values = detail.value.lines().map(escape_controls);
-        lines.push(format!("    {}: {}", escape_controls(&detail.name), values.next().unwrap_or_default()));
-        lines.extend(values.map(|line| format!("        {line}")));
-    }
-    lines
-}
-
-/// `at TIME; execution took SPAN`.
-fn end_words(info: Option<&ExecutionInfo>) -> Option<String> {
+/// `at TIME; execution took DURATION`.
+fn end_text(info: Option<&ExecutionInfo>) -> Option<String> {
     let info = info?;
     let end = info.end_time?;
     let took = end.since(info.start_time);
     Some(format!("at {}; execution took {}", python_date_time(end), python_duration(took)))
 }
 
-fn state_word(state: ExecutionState) -> &'static str {
+fn state_name(state: ExecutionState) -> &'static str {
     match state {
         ExecutionState::Queued => "queued",
         ExecutionState::Running => "running",
@@ -133,7 +118,7 @@ fn state_word(state: ExecutionState) -> &'static str {
 }
 
 fn exit_code(info: Option<&ExecutionInfo>) -> u8 {
-    // A failed job must not look like success, even should its code be 0 or a multiple of 256.
+    // A failed job must not exit with 0, even if its code is 0 or a multiple of 256.
     let code = info.and_then(|info| info.exit_code).map(|code| code as u8);
     code.filter(|code| *code != 0).unwrap_or(NO_EXIT_CODE)
 }
@@ -158,25 +143,25 @@ mod tests {
     }
 
     #[test]
-    fn says_each_thing_once() {
-        let mut seen = Seen::default();
+    fn each_change_is_printed_once() {
+        let mut reported = ReportedState::default();
         let queued = job("queued", Value::Null);
-        assert_eq!(seen.news(&queued), ["Job submitted at 2018-06-21 17:15:18.288000+00:00", "Job state: queued"]);
-        assert!(seen.news(&queued).is_empty());
+        assert_eq!(reported.news(&queued), ["Job submitted at 2018-06-21 17:15:18.288000+00:00", "Job state: queued"]);
+        assert!(reported.news(&queued).is_empty());
         let info = json!({"startTime": "2018-06-21T17:16:00Z"});
         assert_eq!(
-            seen.news(&job("running", info)),
+            reported.news(&job("running", info)),
             ["Job started execution at 2018-06-21 17:16:00+00:00", "Job state: running"]
         );
         let info = json!({"startTime": "2018-06-21T17:16:00Z", "endTime": "2018-06-21T18:17:01Z", "exitCode": 0});
         assert_eq!(
-            seen.news(&job("succeeded", info)),
+            reported.news(&job("succeeded", info)),
             ["Job state: succeeded", "Job completed at 2018-06-21 18:17:01+00:00; execution took 1:01:01"]
         );
     }
 
     #[test]
-    fn a_failure_is_told_and_becomes_the_exit_code() {
+    fn a_failure_is_printed_and_becomes_the_exit_code() {
         let info = json!({"startTime": "2018-06-21T17:16:00Z", "endTime": "2018-06-21T17:16:02Z", "exitCode": 3,
             "errors": [{"code": "JobFailed", "message": "Job failed with non-zero exit code",
                         "details": [{"name": "Rank", "value": "2"}, {"name": "StdErr", "value": "a\n\x1b[2Jb"}]}]});

@@ -3,7 +3,7 @@
 use corro_model::Secret;
 
 use super::MountArgs;
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::session::setting;
 
 /// The storage account a command speaks of, from its arguments, the environment or az's configuration file.
@@ -31,9 +31,9 @@ impl EffectiveAccount {
         }
     }
 
-    pub fn name(&self) -> Result<&str, Failure> {
+    pub fn name(&self) -> Result<&str, CliError> {
         self.name.as_deref().ok_or_else(|| {
-            Failure::new(
+            CliError::new(
                 "Please configure Azure Storage account name via AZURE_BATCHAI_STORAGE_ACCOUNT or provide \
                  storage_account value in batchai section of your az configuration file.",
             )
@@ -41,9 +41,9 @@ impl EffectiveAccount {
         })
     }
 
-    pub fn key(&self) -> Result<&Secret, Failure> {
+    pub fn key(&self) -> Result<&Secret, CliError> {
         self.key.as_ref().ok_or_else(|| {
-            Failure::new(
+            CliError::new(
                 "Please configure Azure Storage account key via AZURE_BATCHAI_STORAGE_KEY or provide storage_key \
                  value in batchai section of your az configuration file.",
             )

@@ -5,7 +5,7 @@ use corro_model::Secret;
 use corro_model::batchai::{AzureFileShareReference, MountVolumes, StorageCredentials};
 
 use super::account::EffectiveAccount;
-use crate::failure::Failure;
+use crate::error::CliError;
 
 const ACCOUNT_PLACEHOLDER: &str = "<AZURE_BATCHAI_STORAGE_ACCOUNT>";
 const KEY_PLACEHOLDER: &str = "<AZURE_BATCHAI_STORAGE_KEY>";
@@ -32,7 +32,7 @@ pub fn with_key(key: Secret) -> StorageCredentials {
 pub fn plan(
     mut volumes: MountVolumes,
     account: &EffectiveAccount,
-) -> Result<(MountVolumes, Vec<(Place, String)>), Failure> {
+) -> Result<(MountVolumes, Vec<(Place, String)>), CliError> {
     let mut wanted = Vec::new();
     for (at, share) in volumes.azure_file_shares.iter_mut().enumerate() {
         let mut name = account_of(share)?;
@@ -50,7 +50,7 @@ pub fn plan(
     for (at, container) in volumes.azure_blob_file_systems.iter_mut().enumerate() {
         let mut name = container.account_name.clone().unwrap_or_default();
         if name.is_empty() {
-            return Err(Failure::new(
+            return Err(CliError::new(
                 "Ill-formed Azure Blob File System reference in the configuration file - no account name provided.",
             )
             .hint(format!("give the container '{}' an accountName", container.container_name)));
@@ -71,7 +71,7 @@ fn fill_credentials(
     name: &str,
     credentials: &mut Option<StorageCredentials>,
     account: &EffectiveAccount,
-) -> Result<Option<String>, Failure> {
+) -> Result<Option<String>, CliError> {
     let given = credentials.as_ref().and_then(|given| given.account_key.as_ref());
     if given.is_some_and(|key| key.expose() == KEY_PLACEHOLDER) {
         *credentials = Some(with_key(account.key()?.clone()));
@@ -93,18 +93,18 @@ fn fill_credentials(
 }
 
 /// `accountName`, or the first label of the URL's host, which must have more than one.
-fn account_of(share: &AzureFileShareReference) -> Result<String, Failure> {
+fn account_of(share: &AzureFileShareReference) -> Result<String, CliError> {
     if let Some(name) = share.account_name.as_deref().filter(|name| !name.is_empty()) {
         return Ok(name.to_owned());
     }
     let url = &share.azure_file_url;
     if url.is_empty() {
-        return Err(Failure::new("Azure File URL cannot absent or be empty"));
+        return Err(CliError::new("Azure File URL cannot absent or be empty"));
     }
     let host = url.split_once("://").and_then(|(_, rest)| rest.split('/').next()).unwrap_or_default();
     match host.split_once('.') {
         Some((account, _)) if !account.is_empty() => Ok(account.to_owned()),
-        _ => Err(Failure::new(format!("Ill-formed Azure File URL \"{url}\""))
+        _ => Err(CliError::new(format!("Ill-formed Azure File URL \"{url}\""))
             .hint("write it as https://ACCOUNT.file.core.windows.net/SHARE")),
     }
 }

@@ -11,11 +11,11 @@ use corro_model::names::{NameOf, check_name};
 use corro_model::ops::{AccountsCreate, GroupsGet};
 
 use super::NameArgs;
-use crate::commands::resource_args::Names;
-use crate::commands::resource_ref::tags;
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::output::Shape;
 use crate::progress::Spinner;
+use crate::resource::args::ResourceNames;
+use crate::resource::resource_ref::parse_tags;
 use crate::session::{Session, setting};
 
 #[derive(Args, Debug)]
@@ -60,14 +60,14 @@ pub struct CreateArgs {
     default_action: Option<String>,
 }
 
-pub async fn run(session: &Session, args: CreateArgs) -> Result<(), Failure> {
+pub async fn run(session: &Session, args: CreateArgs) -> Result<(), CliError> {
     let target = args.account.target()?;
     check_name(NameOf::StorageAccount, target.name("account"))?;
     let location = match args.location.clone().or_else(|| setting("defaults", "location")) {
         Some(location) => location,
         None => {
             let group = session.client()?.get::<GroupsGet>(&[("group", target.name("group"))]).await;
-            group.map_err(|error| target.failure(error))?.location
+            group.map_err(|error| target.request_error(error))?.location
         }
     };
     let parameters = args.parameters(location);
@@ -76,7 +76,7 @@ pub async fn run(session: &Session, args: CreateArgs) -> Result<(), Failure> {
     drop(spinner);
     let account = account.map_err(|error| {
         let field = error.api().and_then(|error| error.target.clone());
-        target.failure(error).in_options(field.as_deref(), &OPTIONS)
+        target.request_error(error).with_option_names(field.as_deref(), &OPTIONS)
     });
     session.print(Shape::StorageAccount, None, &account?)
 }
@@ -114,7 +114,7 @@ impl CreateArgs {
             sku: AccountSku { name: self.sku, tier: None },
             kind: self.kind,
             location,
-            tags: (!self.tags.is_empty()).then(|| tags(&self.tags)),
+            tags: (!self.tags.is_empty()).then(|| parse_tags(&self.tags)),
             identity: self.assign_identity.then(|| AccountIdentity {
                 kind: "SystemAssigned".to_owned(),
                 principal_id: None,

@@ -9,10 +9,10 @@ use corro_model::ops::{AccountsUpdate, StorageUsages};
 use serde_json::json;
 
 use super::NameArgs;
-use crate::commands::resource_args::Names;
-use crate::commands::resource_ref::tags;
-use crate::failure::Failure;
+use crate::error::CliError;
 use crate::output::Shape;
+use crate::resource::args::ResourceNames;
+use crate::resource::resource_ref::parse_tags;
 use crate::session::{Session, setting};
 
 #[derive(Args, Debug)]
@@ -47,18 +47,18 @@ pub struct UsageArgs {
     location: Option<String>,
 }
 
-pub async fn run(session: &Session, args: UpdateArgs) -> Result<(), Failure> {
+pub async fn run(session: &Session, args: UpdateArgs) -> Result<(), CliError> {
     let (account, parameters) = args.parts();
     let target = account.in_its_group(session).await?.target()?;
     let account = session.client()?.call::<AccountsUpdate>(&target.values(), &[], &parameters).await;
-    session.print(Shape::StorageAccount, None, &account.map_err(|error| target.failure(error))?)
+    session.print(Shape::StorageAccount, None, &account.map_err(|error| target.request_error(error))?)
 }
 
-pub async fn show_usage(session: &Session, args: UsageArgs) -> Result<(), Failure> {
+pub async fn show_usage(session: &Session, args: UsageArgs) -> Result<(), CliError> {
     let location = args
         .location
         .or_else(|| setting("defaults", "location"))
-        .ok_or_else(|| Failure::missing(&["--location/-l"], &["--location/-l"]))?;
+        .ok_or_else(|| CliError::missing_arguments(&["--location/-l"], &["--location/-l"]))?;
     let usages: Vec<Usage> = session.client()?.list::<StorageUsages, _>(&[("location", &location)], &[]).await?;
     match usages.iter().find(|usage| usage.name.value == "StorageAccounts") {
         Some(usage) => session.print_value(&json!(usage)),
@@ -77,7 +77,7 @@ impl UpdateArgs {
         let parameters = AccountUpdateParameters {
             sku: self.sku.map(|name| AccountSku { name, tier: None }),
             kind: None,
-            tags: self.tags.as_deref().map(tags),
+            tags: self.tags.as_deref().map(parse_tags),
             identity: self.assign_identity.then(|| AccountIdentity {
                 kind: "SystemAssigned".to_owned(),
                 principal_id: None,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use corro_model::names::{NameOf, check_name};
 
-use crate::failure::Failure;
+use crate::error::CliError;
 
 /// A share, or a directory in it.
 #[derive(Debug, PartialEq, Eq)]
@@ -20,9 +20,9 @@ pub struct ShareRef {
 
 impl ShareRef {
     /// `myshare`, `myshare/dir`, `http://host:port/account/myshare` or `https://account.file.host/myshare`.
-    pub fn parse(flag: &str, text: &str) -> Result<ShareRef, Failure> {
+    pub fn parse(flag: &str, text: &str) -> Result<ShareRef, CliError> {
         let wrong = || {
-            Failure::usage(format!("argument {flag}: '{text}' is neither the name nor the address of a share"))
+            CliError::usage(format!("argument {flag}: '{text}' is neither the name nor the address of a share"))
                 .hint("give it as myshare, or as http://HOST:PORT/ACCOUNT/myshare")
         };
         let plain = text.split('?').next().unwrap_or_default();
@@ -48,14 +48,14 @@ impl ShareRef {
 
 /// Every file below `root` and its path from there, in byte order. Links to files are files; links to directories are
 /// passed over, for they may lead in circles.
-pub fn local_files(root: &Path) -> Result<Vec<(PathBuf, String)>, Failure> {
+pub fn local_files(root: &Path) -> Result<Vec<(PathBuf, String)>, CliError> {
     if !root.is_dir() {
-        return Err(Failure::usage(format!(
+        return Err(CliError::usage(format!(
             "incorrect usage: source must be an existing directory: {}",
             root.display()
         )));
     }
-    let cannot = |path: &Path, error: std::io::Error| Failure::new(format!("cannot read {}: {error}", path.display()));
+    let cannot = |path: &Path, error: std::io::Error| CliError::new(format!("cannot read {}: {error}", path.display()));
     let mut files = Vec::new();
     let mut unvisited = vec![(root.to_owned(), String::new())];
     while let Some((directory, prefix)) = unvisited.pop() {
@@ -63,7 +63,7 @@ pub fn local_files(root: &Path) -> Result<Vec<(PathBuf, String)>, Failure> {
             let entry = entry.map_err(|error| cannot(&directory, error))?;
             let path = entry.path();
             let name = entry.file_name().into_string().map_err(|_| {
-                Failure::new(format!("{} has a name that a share cannot hold: it is not UTF-8", path.display()))
+                CliError::new(format!("{} has a name that a share cannot hold: it is not UTF-8", path.display()))
             })?;
             let within = if prefix.is_empty() { name } else { format!("{prefix}/{name}") };
             let kind = entry.file_type().map_err(|error| cannot(&path, error))?;
@@ -79,10 +79,10 @@ pub fn local_files(root: &Path) -> Result<Vec<(PathBuf, String)>, Failure> {
 }
 
 /// The place of a share's file below `root`.
-pub fn local_place(root: &Path, path: &str) -> Result<PathBuf, Failure> {
+pub fn local_place(root: &Path, path: &str) -> Result<PathBuf, CliError> {
     let plain = |name: &str| !matches!(name, "" | "." | "..") && !name.contains(['\0', '\\']);
     if !path.split('/').all(plain) {
-        return Err(Failure::new(format!("the share has a file {path:?}, which has no place on this machine")));
+        return Err(CliError::new(format!("the share has a file {path:?}, which has no place on this machine")));
     }
     Ok(root.join(path))
 }

@@ -5,10 +5,10 @@ use corro_client::FileService;
 use corro_model::Timestamp;
 use corro_model::storage::sas::{Resource, Sas};
 
-use crate::commands::resource_ref::tags;
 use crate::commands::storage::auth::{self, AccountArgs};
 use crate::commands::storage::file_objects as objects;
-use crate::failure::Failure;
+use crate::error::CliError;
+use crate::resource::resource_ref::parse_tags;
 use crate::session::Session;
 
 /// How long a copy from another account may take to begin.
@@ -43,7 +43,7 @@ const SOURCE: &str = "Copy Source Arguments";
 pub struct StartArgs {
     #[command(flatten)]
     destination: DestinationArgs,
-    /// Names and values to keep with it, instead of the source's: key=value ...
+    /// Metadata of the copy, instead of the source's: key=value ...
     #[arg(long, num_args = 0.., value_name = "KEY=VALUE")]
     metadata: Vec<String>,
     /// Address of a file on the same server, instead of the other source arguments
@@ -78,7 +78,7 @@ pub struct CancelArgs {
     copy_id: String,
 }
 
-pub async fn run(session: &Session, command: CopyCommand) -> Result<(), Failure> {
+pub async fn run(session: &Session, command: CopyCommand) -> Result<(), CliError> {
     match command {
         CopyCommand::Start(args) => start(session, *args).await,
         CopyCommand::Cancel(args) => {
@@ -88,24 +88,24 @@ pub async fn run(session: &Session, command: CopyCommand) -> Result<(), Failure>
     }
 }
 
-async fn start(session: &Session, args: StartArgs) -> Result<(), Failure> {
+async fn start(session: &Session, args: StartArgs) -> Result<(), CliError> {
     let DestinationArgs { destination_share: share, destination_path: path, account } = &args.destination;
     let files = auth::open(session, account).await?;
     let source = source_url(session, &files, &args).await?;
-    let copy = files.copy_file(share, path, &source, &tags(&args.metadata)).await?;
+    let copy = files.copy_file(share, path, &source, &parse_tags(&args.metadata)).await?;
     session.print_value(&objects::copy(&copy))
 }
 
 /// Where to copy from; a file of another account carries a signature for it.
-async fn source_url(session: &Session, files: &FileService, args: &StartArgs) -> Result<String, Failure> {
+async fn source_url(session: &Session, files: &FileService, args: &StartArgs) -> Result<String, CliError> {
     if let Some(uri) = &args.source_uri {
         if args.source_path.is_some() || args.source_share.is_some() {
-            return Err(Failure::usage("argument --source-uri: not together with --source-share and --source-path"));
+            return Err(CliError::usage("argument --source-uri: not together with --source-share and --source-path"));
         }
         return Ok(with_query(uri.clone(), args.source_sas.as_deref()));
     }
     let Some(path) = &args.source_path else {
-        return Err(Failure::missing(&["--source-path or --source-uri"], &["--source-path"]));
+        return Err(CliError::missing_arguments(&["--source-path or --source-uri"], &["--source-path"]));
     };
     let share = args.source_share.as_ref().unwrap_or(&args.destination.destination_share);
     let other = args.source_account_name.as_deref().filter(|name| *name != files.account());

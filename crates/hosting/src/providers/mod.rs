@@ -1,0 +1,83 @@
+//! Node providers, each an implementation of [`corro_server::Provider`], and the `--provider` option of `corro server`. The options
+//! of a provider are defined in its own folder.
+
+pub mod joined;
+pub mod kubernetes;
+pub mod local;
+pub mod slurm;
+
+use clap::{Args, ValueEnum};
+
+use crate::HostingError;
+use slurm::SlurmArgs;
+
+/// `--provider` and the options of all providers.
+#[derive(Args, Debug)]
+pub struct ProviderArgs {
+    /// How nodes are made
+    #[arg(long, value_enum, default_value_t, value_name = "PROVIDER")]
+    pub provider: ProviderArg,
+
+    #[command(flatten)]
+    pub slurm: SlurmArgs,
+
+    #[command(flatten)]
+    pub kubernetes: kubernetes::args::KubernetesArgs,
+}
+
+impl ProviderArgs {
+    /// Rejects options of a provider that was not chosen.
+    pub fn validate(&self) -> Result<(), HostingError> {
+        let owned = [
+            (ProviderArg::Slurm, "slurm", self.slurm.flags()),
+            (ProviderArg::Kubernetes, "kubernetes", self.kubernetes.flags()),
+        ];
+        for (_, name, flags) in owned.into_iter().filter(|(owner, ..)| *owner != self.provider) {
+            if let Some((flag, _)) = flags.into_iter().find(|(_, given)| *given) {
+                return Err(HostingError::usage(format!("{flag} has no meaning without --provider {name}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ProviderArg {
+    /// Nodes are not made: machines join by themselves, with 'corro agent' and the join token
+    #[default]
+    Joined,
+    /// Slurm: a node is an allocation that runs an agent, submitted with sbatch as the user who runs the server
+    Slurm,
+    /// Kubernetes: nodes are pods
+    Kubernetes,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{CommandFactory, Parser};
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: ProviderArgs,
+    }
+
+    #[test]
+    fn options_of_a_provider_that_was_not_chosen_are_rejected() {
+        let command = Line::command();
+        let flags = command.get_arguments().filter_map(|flag| flag.get_long()).filter(|flag| *flag != "provider");
+        let flags: Vec<_> = flags.collect();
+        assert!(flags.len() > 20, "{flags:?}");
+        for flag in flags {
+            let owner = flag.split('-').next().expect("a word");
+            for provider in ["joined", "slurm", "kubernetes"] {
+                let line = Line::try_parse_from(["x", "--provider", provider, &format!("--{flag}=1")]);
+                let checked = line.unwrap_or_else(|error| panic!("{error}")).args.validate();
+                let said = format!("--{flag} has no meaning without --provider {owner}");
+                let expected = if provider == owner { Ok(()) } else { Err(said) };
+                assert_eq!(checked.map_err(|failure| failure.message), expected);
+            }
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Options of `corro server --provider slurm` and their validation.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use super::batch_script::SlurmOptions;
+use crate::HostingError;
+
+#[derive(Args, Debug)]
+#[command(next_help_heading = "With --provider slurm")]
+pub struct SlurmArgs {
+    /// The partition to take nodes from [default: Slurm's own]
+    #[arg(long = "slurm-partition", value_name = "NAME")]
+    partition: Option<String>,
+
+    /// The account that nodes are charged to
+    #[arg(long = "slurm-account", value_name = "NAME")]
+    account: Option<String>,
+
+    /// The quality of service to ask for
+    #[arg(long = "slurm-qos", value_name = "NAME")]
+    qos: Option<String>,
+
+    /// How long a node may stay, as sbatch --time has it; when it ends, its job goes back to the queue [default: the
+    /// partition's]
+    #[arg(long = "slurm-time", value_name = "TIME")]
+    time: Option<String>,
+
+    /// One more option for sbatch, such as --slurm-option=--constraint=a100; may be repeated. It wins over all others:
+    /// --slurm-option=--mem=0 asks for all memory, whatever the VM size says
+    #[arg(long = "slurm-option", value_name = "OPTION", allow_hyphen_values = true)]
+    options: Vec<String>,
+
+    /// The same, for nodes of low-priority clusters only: --slurm-low-priority-option=--qos=preemptible
+    #[arg(long = "slurm-low-priority-option", value_name = "OPTION", allow_hyphen_values = true)]
+    low_priority_options: Vec<String>,
+
+    /// The path of corro on Slurm's nodes [default: where it is here]
+    #[arg(long = "slurm-program", value_name = "PATH")]
+    program: Option<PathBuf>,
+
+    /// Where agents keep their directories, on a disk of their node; may name variables: '/scratch/$SLURM_JOB_ID'
+    /// [default: /tmp]
+    #[arg(long = "slurm-node-dir", value_name = "DIR")]
+    node_dir: Option<String>,
+
+    /// A directory, there on every node, for the agents' logs [default: none are kept]
+    #[arg(long = "slurm-logs", value_name = "DIR")]
+    logs: Option<PathBuf>,
+}
+
+impl SlurmArgs {
+    /// All flags of this provider, and whether each was given.
+    pub fn flags(&self) -> Vec<(&'static str, bool)> {
+        vec![
+            ("--slurm-partition", self.partition.is_some()),
+            ("--slurm-account", self.account.is_some()),
+            ("--slurm-qos", self.qos.is_some()),
+            ("--slurm-time", self.time.is_some()),
+            ("--slurm-option", !self.options.is_empty()),
+            ("--slurm-low-priority-option", !self.low_priority_options.is_empty()),
+            ("--slurm-program", self.program.is_some()),
+            ("--slurm-node-dir", self.node_dir.is_some()),
+            ("--slurm-logs", self.logs.is_some()),
+        ]
+    }
+
+    /// Validates the options. Slurm's client programs must be in one of the directories of `search_path`.
+    pub fn to_options(&self, search_path: &str) -> Result<SlurmOptions, HostingError> {
+        for program in ["sbatch", "squeue", "scancel"] {
+            if !std::env::split_paths(search_path).any(|dir| dir.join(program).is_file()) {
+                return Err(HostingError::new(format!("--provider slurm needs {program}, which is not on PATH"))
+                    .hint("install Slurm's client programs, or start the server on a machine that submits jobs"));
+            }
+        }
+        for (flag, options) in
+            [("--slurm-option", &self.options), ("--slurm-low-priority-option", &self.low_priority_options)]
+        {
+            if let Some(wrong) = options.iter().find(|option| !option.starts_with('-')) {
+                return Err(HostingError::usage(format!("{flag} {wrong}: sbatch would take it for a script"))
+                    .hint(format!("write option and value as one word, as in {flag}=--constraint=a100")));
+            }
+        }
+        let own_path = || std::env::current_exe().map_err(|error| HostingError::from_error(&error));
+        let program = self.program.clone().map_or_else(own_path, Ok)?;
+        require_absolute("--slurm-program", &program)?;
+        self.logs.as_deref().map_or(Ok(()), |logs| require_absolute("--slurm-logs", logs))?;
+        Ok(SlurmOptions {
+            partition: self.partition.clone(),
+            account: self.account.clone(),
+            qos: self.qos.clone(),
+            time: self.time.clone(),
+            options: self.options.clone(),
+            low_priority_options: self.low_priority_options.clone(),
+            program,
+            node_dir: parse_node_dir(self.node_dir.as_deref().unwrap_or("/tmp"))?,
+            logs: self.logs.clone(),
+        })
+    }
+}
+
+fn require_absolute(flag: &str, path: &Path) -> Result<(), HostingError> {
+    match path.is_absolute() {
+        true => Ok(()),
+        false => Err(HostingError::usage(format!("{flag} {}: use an absolute path", path.display()))),
+    }
+}
+
+/// The path is written between double quotes in the batch script. The accepted characters allow variables and no command substitution.
+fn parse_node_dir(given: &str) -> Result<String, HostingError> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/_.-+${}".contains(c);
+    if (given.starts_with('/') || given.starts_with('$')) && given.chars().all(plain) {
+        return Ok(given.trim_end_matches('/').to_owned());
+    }
+    Err(HostingError::usage(format!("--slurm-node-dir {given}: use an absolute path of letters, digits and variables"))
+        .hint("write it as /scratch or '/scratch/$SLURM_JOB_ID'"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        slurm: SlurmArgs,
+    }
+
+    fn read(line: &str, programs: bool) -> Result<SlurmOptions, String> {
+        let words = ["x"].into_iter().chain(line.split_whitespace());
+        let line = Line::try_parse_from(words).map_err(|error| error.to_string())?;
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        for name in ["sbatch", "squeue", "scancel"].iter().filter(|_| programs) {
+            std::fs::write(dir.path().join(name), "").expect("it can be written");
+        }
+        line.slurm.to_options(dir.path().to_str().expect("plain letters")).map_err(|failure| failure.message)
+    }
+
+    #[test]
+    fn invalid_options_are_rejected() {
+        for (line, programs, expected) in [
+            ("", false, "needs sbatch"),
+            ("--slurm-option=gpu", true, "--slurm-option gpu"),
+            ("--slurm-program corro", true, "--slurm-program corro"),
+            ("--slurm-logs logs", true, "--slurm-logs logs"),
+            ("--slurm-node-dir tmp", true, "--slurm-node-dir tmp"),
+            ("--slurm-node-dir /tmp/$(id)", true, "--slurm-node-dir"),
+        ] {
+            let message = read(line, programs).expect_err(line);
+            assert!(message.contains(expected), "{line}: {message}");
+        }
+        let options =
+            read("--slurm-option --constraint=a100 --slurm-node-dir /scratch/$USER/", true).expect("it is fine");
+        assert_eq!(
+            (options.options, options.node_dir),
+            (vec!["--constraint=a100".to_owned()], "/scratch/$USER".to_owned())
+        );
+    }
+}

@@ -1,0 +1,179 @@
+//! Options that `corro up` and `corro server` share, and their validation. Creates nothing.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use corro_server::http::rate_limit::Rates;
+use corro_server::{Quotas, SchedulingConfig};
+
+use crate::HostingError;
+use crate::isolation::IsolationArgs;
+use crate::listen::{ListenArgs, listen_address};
+use crate::logging::LogArgs;
+
+#[derive(clap::Args, Debug, Clone)]
+pub struct EmbeddedServerArgs {
+    /// Where everything is kept; made on the first start [default: data/ in the configuration directory]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) listen: ListenArgs,
+
+    /// A directory of Python wheels that `pip` finds on every node, in job preparation [default: wheels/ in the data directory]
+    #[arg(long, value_name = "DIR")]
+    wheels: Option<PathBuf>,
+
+    /// Address on which file servers are exported over NFS, with or without a port, or 'off'. NFS knows no login and no
+    /// encryption: open it to other machines only in a network that you trust
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    nfs: String,
+
+    /// Run jobs that ask for a container directly on this machine instead
+    #[arg(long)]
+    pub(crate) no_containers: bool,
+    /// Blank the values of secrets (8 bytes or more) in what jobs and setup tasks write; the retired service did not
+    #[arg(long, value_name = "yes|no", default_value = "yes", value_parser = parse_yes_no)]
+    pub(crate) mask_secrets: bool,
+
+    /// Requests a second that one principal may make, reads and writes each, and that one storage account is asked
+    #[arg(long, value_name = "N", default_value_t = Rates::DEFAULT.per_principal, value_parser = clap::value_parser!(u32).range(1..))]
+    rate: u32,
+
+    /// Requests a second that one address may make without a login
+    #[arg(long, value_name = "N", default_value_t = Rates::DEFAULT.per_address, value_parser = clap::value_parser!(u32).range(1..))]
+    anonymous_rate: u32,
+
+    /// Seconds of silence after which a node counts as lost
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
+    lease: f64,
+    /// Seconds for which nodes on other machines are admitted to a volume at a time
+    #[arg(long, value_name = "SECONDS", default_value_t = corro_server::MOUNT_TOKEN_LIFETIME.as_secs(), value_parser = clap::value_parser!(u64).range(3..=86_400), hide = true)]
+    pass_life: u64,
+    /// Clusters that one region may have
+    #[arg(long, default_value_t = Quotas::default().clusters, value_name = "N")]
+    max_clusters: usize,
+    /// Cores that the nodes of one region may have together; dedicated clusters may be made for so many, and take back
+    /// from low-priority ones what they lack
+    #[arg(long, default_value_t = Quotas::default().cores, value_name = "N", value_parser = clap::value_parser!(i64).range(0..))]
+    max_cores: i64,
+    /// Cores that low-priority clusters of one region may be made for [default: as --max-cores]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(0..))]
+    max_low_priority_cores: Option<i64>,
+    /// Seconds after which an idle node that nobody needs leaves a cluster with autoScale
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
+    scale_down_delay: f64,
+    /// Seconds between the warning (SIGTERM) and the end (SIGKILL) of a job's processes when a low-priority node is preempted
+    #[arg(long, value_name = "SECONDS", default_value_t = 30.0)]
+    preemption_grace: f64,
+    /// Processes and threads that a job may have on one node, so that one that starts them without end harms no other
+    /// [default: 4096, and 1024 more for each core of the VM size]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(16..))]
+    max_processes: Option<u64>,
+
+    #[command(flatten)]
+    pub isolation: IsolationArgs,
+
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
+impl EmbeddedServerArgs {
+    /// Checks all values that clap cannot check.
+    pub fn validate(&self) -> Result<(), HostingError> {
+        listen_address(&self.listen)?;
+        self.nfs_address()?;
+        let min_lease = corro_server::MIN_LEASE.as_secs_f64();
+        if !(min_lease..=3600.0).contains(&self.lease) {
+            return Err(HostingError::usage(format!("--lease is {}: use {min_lease} to 3600 seconds", self.lease)));
+        }
+        let durations = [
+            ("--scale-down-delay", self.scale_down_delay, 86_400.0),
+            ("--preemption-grace", self.preemption_grace, 3600.0),
+        ];
+        for (flag, seconds, max) in durations {
+            if !(0.0..=max).contains(&seconds) {
+                return Err(HostingError::usage(format!("{flag} is {seconds}: use 0 to {max} seconds")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether `--name` gives a name by which other machines know this one.
+    pub fn has_name(&self) -> bool {
+        self.listen.has_name()
+    }
+
+    /// Path of the data directory, which need not exist yet.
+    pub fn data_path(&self) -> Result<PathBuf, HostingError> {
+        match &self.data {
+            Some(path) => Ok(path.clone()),
+            None => Ok(corro_client::profile::config_dir()?.join("data")),
+        }
+    }
+
+    /// Directory of the wheels for nodes. One that was given must exist.
+    pub(crate) fn wheels_path(&self, data: &Path) -> Result<PathBuf, HostingError> {
+        let Some(given) = &self.wheels else { return Ok(data.join("wheels")) };
+        let directory = given.canonicalize().and_then(|path| match path.is_dir() {
+            true => Ok(path),
+            false => Err(std::io::ErrorKind::NotADirectory.into()),
+        });
+        directory.map_err(|error| {
+            HostingError::usage(format!("--wheels {}: {error}", given.display()))
+                .hint("name the directory that scripts/wheel wrote, or leave it out")
+        })
+    }
+
+    /// `None` for `--nfs off`. Port 0 stands for any free port.
+    pub(crate) fn nfs_address(&self) -> Result<Option<SocketAddr>, HostingError> {
+        let text = &self.nfs;
+        if text == "off" {
+            return Ok(None);
+        }
+        let address = text.parse::<std::net::SocketAddrV4>();
+        let address = address.or_else(|_| text.parse().map(|ip| std::net::SocketAddrV4::new(ip, 0)));
+        address.map(|address| Some(address.into())).map_err(|_| {
+            HostingError::usage(format!("--nfs {text}: it is not an address to serve NFS on"))
+                .hint("write it as 10.0.0.4 or 10.0.0.4:2049, or 'off'")
+        })
+    }
+
+    pub(crate) fn rates(&self) -> Rates {
+        Rates { per_principal: self.rate, per_address: self.anonymous_rate }
+    }
+
+    pub(crate) fn lease(&self) -> Duration {
+        Duration::from_secs_f64(self.lease)
+    }
+
+    pub(crate) fn mount_token_lifetime(&self) -> Duration {
+        Duration::from_secs(self.pass_life)
+    }
+
+    pub(crate) fn quotas(&self) -> Quotas {
+        Quotas {
+            clusters: self.max_clusters,
+            cores: self.max_cores,
+            low_priority_cores: self.max_low_priority_cores.unwrap_or(self.max_cores),
+            ..Quotas::default()
+        }
+    }
+
+    pub(crate) fn scheduling_config(&self) -> SchedulingConfig {
+        let mut config = SchedulingConfig { cores: self.max_cores as u64, ..SchedulingConfig::DEFAULT };
+        config.preemption_grace = Duration::from_secs_f64(self.preemption_grace);
+        config.processes = self.max_processes;
+        config.policy.idle_before_leaving = Duration::from_secs_f64(self.scale_down_delay);
+        config
+    }
+}
+
+fn parse_yes_no(text: &str) -> Result<bool, String> {
+    match text {
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        _ => Err("use 'yes' or 'no'".to_owned()),
+    }
+}
