@@ -1,5 +1,5 @@
-//! One text kept in the data directory, sealed with its master key, for whoever can read both: how the administrator logs
-//! in. Entered by whoever hosts a server, after its start and when somebody has lost that login. Never by the server.
+//! The administrator's login, stored in the data directory and encrypted with the master key, so that read access to
+//! both restores a lost login. Used by programs that embed a server, never by the server itself.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -24,17 +24,17 @@ pub enum SaveError {
 }
 
 pub fn save(data: &Path, login: &Secret) -> Result<(), SaveError> {
-    // The server has made it; another one would not open what the database holds.
+    // The server has created the key; a new one would not decrypt the database.
     let vault = Vault::read(&data.join(backup::MASTER_KEY))?.ok_or(SaveError::KeyMissing)?;
     let sealed = serde_json::to_vec(&vault.seal(PURPOSE, login.expose())).map_err(io::Error::from)?;
-    // Whole or not at all: somebody may look at any moment.
+    // Written to a draft and renamed: another process may read at any time.
     let (path, draft) = (data.join(FILE), data.join("administrator.draft"));
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
     file.write_all(&sealed)?;
     Ok(fs::rename(&draft, &path)?)
 }
 
-/// What was kept, if it is there and can be opened.
+/// The stored login; `None` if it is missing or cannot be decrypted.
 pub fn load(data: &Path) -> Option<Secret> {
     let sealed: Sealed = serde_json::from_slice(&fs::read(data.join(FILE)).ok()?).ok()?;
     let vault = Vault::read(&data.join(backup::MASTER_KEY)).ok()??;
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_is_sealed_and_comes_back_with_its_key_only() {
+    fn the_login_is_encrypted_and_needs_its_key() {
         let dir = tempfile::tempdir().expect("a temp dir");
         assert_eq!(load(dir.path()), None);
         assert!(matches!(save(dir.path(), &Secret::new("hush")), Err(SaveError::KeyMissing)));

@@ -1,9 +1,10 @@
-//! Bounded table of the connections of one listener. At most so many in all and from one address, loopback included. When a
-//! limit is reached, a connection that waits gives way to the new one: first the oldest of those that never sent a complete
-//! request (an unfinished TLS handshake counts as none), then the one that has been idle for longest between requests.
-//! Connections with a request in progress and upgraded ones (WebSocket) are never closed here; the latter count for the whole only.
+//! Bounded table of the connections of one listener, in total and per address, loopback included. At a limit, a waiting
+//! connection is evicted for a new one: first the oldest without a complete request (an unfinished TLS handshake counts
+//! as such), then the longest idle one. Connections with a request in progress and upgraded ones (WebSocket) are never
+//! evicted; upgraded ones count for the total only.
 //!
-//! A request costs two atomic operations; the lock is taken when a connection opens, sends its first request and closes.
+//! A request costs two atomic operations. The lock is taken when a connection opens, sends its first request and
+//! closes.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -19,9 +20,9 @@ const MAX_CLOSING: usize = 256;
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionLimits {
     pub total: usize,
-    /// From one address of another machine.
+    /// Limit per address of another machine.
     pub per_address: usize,
-    /// From one loopback address: agents, mounts and browsers of this machine.
+    /// Limit per loopback address: agents, mounts and browsers of this machine.
     pub per_loopback_address: usize,
 }
 
@@ -31,7 +32,7 @@ impl ConnectionLimits {
     }
 }
 
-/// Clones share the table.
+/// Table of connections. Clones share it.
 #[derive(Clone)]
 pub struct ConnectionTable(Arc<Shared>);
 
@@ -48,11 +49,11 @@ struct Shared {
 struct State {
     next_id: u64,
     open: HashMap<u64, Arc<Slot>>,
-    /// Ids in the order of acceptance.
+    /// Ids in order of acceptance.
     unproven: BTreeSet<u64>,
     addresses: HashMap<IpAddr, AddressEntry>,
     n_closing: usize,
-    /// Connections that gave way to others so far.
+    /// Number of connections evicted so far.
     n_evicted: u64,
 }
 
@@ -65,7 +66,7 @@ struct AddressEntry {
 struct Slot {
     address: IpAddr,
     phase: AtomicU8,
-    /// Milliseconds since the table was made at which the connection became idle.
+    /// Start of the idle time, in milliseconds since the table was created.
     idle_since: AtomicU64,
     closed: Notify,
 }
@@ -78,16 +79,16 @@ const IN_REQUEST: u8 = 2;
 const UPGRADED: u8 = 3;
 const EVICTED: u8 = 4;
 
-/// Why a connection is not taken.
+/// Reason why a connection is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Its address has as many as it may have, all with requests in progress.
+    /// The address is at its limit, and all its connections have requests in progress.
     AddressFull,
     /// All connections have requests in progress.
     TableFull,
 }
 
-/// One connection; dropped when its socket is closed.
+/// One connection; dropped when its socket closes.
 pub struct Connection {
     table: ConnectionTable,
     id: u64,
@@ -102,7 +103,7 @@ impl ConnectionTable {
         ConnectionTable(Arc::new(shared))
     }
 
-    /// Takes a connection, evicting a waiting one where a limit is reached.
+    /// Admits a connection; at a limit, evicts a waiting one.
     pub fn admit(&self, address: IpAddr) -> Result<Connection, Refusal> {
         let address = address.to_canonical();
         let mut state = self.state();
@@ -125,10 +126,10 @@ impl ConnectionTable {
         Ok(Connection { table: self.clone(), id, slot })
     }
 
-    /// As [`Self::admit`]; while every connection has a request in progress, waits for one that has none.
+    /// Like [`Self::admit`]; while every connection has a request in progress, waits for one without.
     pub async fn admit_when_possible(&self, address: IpAddr) -> Result<Connection, Refusal> {
         loop {
-            // Registered before the look, so that no change in between is missed.
+            // Registered before the check, so that no change is missed.
             let changed = self.0.changed.notified();
             self.0.is_awaited.store(true, Ordering::SeqCst);
             let n_closing = self.state().n_closing;
@@ -167,7 +168,7 @@ impl ConnectionTable {
 }
 
 impl State {
-    /// Of one address, or of all.
+    /// Evicts a waiting connection of one address, or of all.
     fn evict_one(&mut self, address: Option<IpAddr>) -> Option<()> {
         let unproven = match address {
             Some(address) => &self.addresses.get(&address)?.unproven,
@@ -181,7 +182,7 @@ impl State {
         let slot = self.open.get(&victim)?.clone();
         let phase = slot.phase.load(Ordering::SeqCst);
         let is_taken = matches!(phase, UNPROVEN | IDLE) && slot.enter(phase, EVICTED);
-        // One that sent a request at this moment is no longer waiting: the caller is refused, or looks again.
+        // The connection has just sent a request: the new connection is refused, or waits for another.
         if !is_taken {
             return None;
         }
@@ -222,7 +223,8 @@ impl Slot {
 }
 
 impl Connection {
-    /// A complete request has arrived. False when the connection was evicted: the request must not be performed.
+    /// Call when a complete request has arrived. Returns `false` if the connection was evicted: the request must not be
+    /// performed.
     pub fn begin_request(&self) -> bool {
         if self.slot.enter(IDLE, IN_REQUEST) {
             return true;
@@ -238,7 +240,7 @@ impl Connection {
         !self.is_evicted()
     }
 
-    /// Its answer has been sent, or given up.
+    /// Call when the response was sent or abandoned.
     pub fn end_request(&self) {
         let now = self.table.0.start.elapsed().as_millis() as u64;
         self.slot.idle_since.store(now, Ordering::Relaxed);
@@ -247,8 +249,8 @@ impl Connection {
         }
     }
 
-    /// From now on it speaks another protocol, and is not closed in favour of others. Whoever may do so has logged in, so it no longer
-    /// counts for its address: a site's agents may be behind one.
+    /// Marks the connection as upgraded: it is not evicted any more. Only authenticated callers may upgrade, so it no
+    /// longer counts for its address: all agents of a site may share one.
     pub fn upgrade(&self) {
         let mut state = self.table.state();
         if self.slot.enter(IN_REQUEST, UPGRADED) {
@@ -260,7 +262,7 @@ impl Connection {
         self.slot.is_in(EVICTED)
     }
 
-    /// Returns when the connection has to close in favour of another.
+    /// Waits until the connection is evicted and must close.
     pub async fn evicted(&self) {
         self.slot.closed.notified().await;
     }
@@ -292,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_connection_without_a_request_gives_way_on_loopback_too() {
+    fn the_oldest_connection_without_a_request_is_evicted_on_loopback_too() {
         let table = table(100, 2, 3);
         let near = address("127.0.0.1");
         let held: Vec<Connection> = (0..3).map(|_| table.admit(near).expect("below the limit")).collect();
@@ -310,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_in_progress_and_upgraded_connections_stay() {
+    fn requests_in_progress_and_upgraded_connections_are_not_evicted() {
         let table = table(3, 3, 3);
         let far = address("192.0.2.7");
         let held: Vec<Connection> = (0..3).map(|_| table.admit(far).expect("below the limit")).collect();

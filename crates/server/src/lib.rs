@@ -1,9 +1,10 @@
-//! The server: `http` translates, `app` applies rules, `reconcile` makes wishes true, `gateway` talks to agents.
-//! `dashboard` is what browsers show.
-//! Embedded by `corro up` and `corro server` through [`Server::start`]; who makes nodes is handed in as a [`Provider`].
-//! [`FileServer::start`] serves the files alone, for `corro files`.
+//! The server: `http` translates requests, `app` applies the rules, `reconcile` makes the cluster match the state,
+//! `gateway` talks to agents, `dashboard` serves the web pages. Embedded by `corro up` and `corro server` through
+//! [`Server::start`], with a [`Provider`] that creates nodes. [`FileServer::start`] serves only files, for `corro
+//! files`.
 //!
-//! Reading order: [`app`], [`http`], [`gateway`], [`reconcile`].
+//! Reading order: [`app`], [`http`], [`gateway`], [`reconcile`]. Modules import downwards only: `app` below `gateway`,
+//! `nfs` and `reconcile`, these below `http`, all below this file.
 
 pub mod admin_login_file;
 pub mod app;
@@ -42,7 +43,7 @@ use tokio::task::JoinHandle;
 pub use app::access::installation::AdminCredential;
 pub use app::clusters::quotas::Quotas;
 pub use app::storage::mount_tokens::DEFAULT_LIFETIME as MOUNT_TOKEN_LIFETIME;
-/// Copies of what a server keeps, for `corro admin`.
+/// Backups of a server's data, for `corro admin`.
 pub use corro_store::backup;
 pub use corro_store::dir_lock;
 pub use provider::{NewNode, Provider, ServerAddress};
@@ -61,36 +62,36 @@ use storage_service::audit_log::FileAuditLog;
 use traces::Traces;
 
 pub struct ServerConfig {
-    /// Everything the server keeps lies here. The caller holds its lock.
+    /// Data directory. The embedder holds its lock.
     pub data: PathBuf,
     pub listen: SocketAddr,
-    /// Without it only this machine may reach the server.
+    /// Without TLS the server listens on loopback addresses only.
     pub tls: Option<tls::Tls>,
-    /// How often one caller may ask.
+    /// Rate limits per caller.
     pub rates: http::rate_limit::Rates,
-    /// A node that is silent for longer is lost.
+    /// A node that is silent for longer than this is declared lost.
     pub lease: Duration,
     /// Lifetime of the token with which a node on another machine mounts a volume.
     pub mount_token_lifetime: Duration,
-    /// Container jobs may run on the host.
+    /// Run container jobs directly on the host when there is no container engine.
     pub containers_on_host: bool,
-    /// Whether jobs must be isolated, where the operator chose; else they must be once there is more than one principal.
+    /// The operator's choice of strict isolation. `None`: strict as soon as there is more than one principal.
     pub strict_isolation: Option<bool>,
-    /// Values of secrets are blanked in what jobs and setup tasks write.
+    /// Redact the values of secrets in the output of jobs and setup tasks.
     pub masks_secrets: bool,
-    /// The credential a client on this machine has already, if any.
+    /// Administrator credential in this machine's profile, if any.
     pub known_admin: Option<AdminCredential>,
-    /// How much may be made.
+    /// Quotas per region and resource group.
     pub quotas: Quotas,
-    /// How nodes are given to clusters and taken back.
+    /// Scheduling policy and limits.
     pub scheduling: SchedulingConfig,
-    /// Where Python wheels lie that every node offers to `pip`; it need not be there.
+    /// Directory of Python wheels that every node offers to `pip`. It need not exist.
     pub wheels: PathBuf,
-    /// Where file servers are exported over NFS, once there is one; nowhere without.
+    /// Address of the NFS port, which listens while there is a file server. `None` turns NFS off.
     pub nfs: Option<SocketAddr>,
-    /// With this token any machine may become a node that a cluster waits for.
+    /// Token with which any machine may become a requested node.
     pub open_join_token: Option<Secret>,
-    /// Where traces go; nowhere without.
+    /// Trace settings and exporter. `None` turns traces off.
     pub traces: Option<(traces::settings::Settings, Arc<dyn traces::SpanExporter>)>,
 }
 
@@ -105,17 +106,17 @@ pub struct Server {
     shared_temp: PathBuf,
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
-    /// Outlives the others: they have last words.
+    /// Ends after the other tasks, which still record spans.
     trace_exporter: Option<JoinHandle<()>>,
 }
 
 impl Server {
-    /// `provider` is made once it is known where the server listens and which one it is.
+    /// Starts the server. `provider` is called once the address and identity of the server are known.
     pub async fn start(
         config: ServerConfig,
         provider: impl FnOnce(ServerAddress) -> Arc<dyn Provider>,
     ) -> anyhow::Result<Self> {
-        // The last word on these is here, whoever embeds the server. Without TLS nobody else may reach it.
+        // Checked here whatever the embedder does: without TLS the server must not be reachable from other machines.
         let reachable = config.listen.ip().is_loopback() || config.tls.is_some();
         ensure!(reachable, "{} is not a loopback address, and there is no TLS", config.listen);
         ensure!(config.lease >= MIN_LEASE, "the lease is shorter than {} s", MIN_LEASE.as_secs());
@@ -209,14 +210,14 @@ impl Server {
         Ok(Self { address, subscription, tenant, admin, app, provider, shared_temp, stop, tasks, trace_exporter })
     }
 
-    /// Stops serving and leaves agents and jobs as they are: a later start finds them again.
+    /// Stops serving. Agents and jobs keep running and reconnect to the next server.
     pub async fn stop(mut self) {
         self.halt().await;
         self.flush_traces().await;
         self.close_store().await;
     }
 
-    /// Stops serving and ends every node. Running jobs go back to the queue and start again with the next server.
+    /// Stops serving and ends every node. Running jobs are queued again and restart with the next server.
     pub async fn stop_with_nodes(mut self) -> anyhow::Result<Stopped> {
         self.halt().await;
         let nodes = self.nodes();
@@ -233,23 +234,23 @@ impl Server {
         Ok(Stopped { requeued: requeued?, left })
     }
 
-    /// From now on machines may join as hosts: told how they reach this server.
+    /// Allows machines to join as hosts at this URL.
     pub fn enable_host_join(&self, url: &str, ca_fingerprint: Option<&str>) {
         let front = app::hosts::JoinEndpoint { url: url.to_owned(), ca_fingerprint: ca_fingerprint.map(str::to_owned) };
         self.app.fleet.hosts.enable_join(front);
     }
 
-    /// Does anybody but the administrator use the server?
+    /// Whether there are principals beside the administrator.
     pub fn has_several_principals(&self) -> bool {
         self.app.snapshot().has_several_principals()
     }
 
-    /// Every node the server knows of.
+    /// All nodes in the database.
     pub fn nodes(&self) -> Vec<NodeId> {
         self.app.snapshot().nodes.keys().cloned().collect()
     }
 
-    /// After this the database file alone is the whole state.
+    /// After this, the database file alone has the whole state.
     async fn close_store(&self) {
         match self.app.store.close().await {
             Ok(true) => {}
@@ -273,34 +274,34 @@ impl Server {
         for task in self.tasks.drain(..) {
             let _ = task.await;
         }
-        // The store takes changes in their order: whatever was handed to it before is kept once this is answered.
+        // The store commits in order: once this empty commit returns, all earlier ones are durable.
         let _ = self.app.store.commit(|_| Ok::<_, ApiError>(())).await;
     }
 }
 
-/// Nodes speak every second; a lease must leave room for a few late words.
+/// Minimum lease. Agents send a heartbeat every second; some may be late.
 pub const MIN_LEASE: Duration = corro_model::node::HEARTBEAT.saturating_mul(3);
 
-/// How an orderly end went.
+/// Result of [`Server::stop_with_nodes`].
 pub struct Stopped {
-    /// Running jobs that went back to the queue.
+    /// Number of running jobs that were queued again.
     pub requeued: usize,
     /// Nodes that did not end in time.
     pub left: Vec<NodeId>,
 }
 
-/// A token nobody can guess, for machines that join by themselves.
+/// Random token for machines that join by themselves.
 pub fn new_join_token() -> Secret {
     Secret::new(digest::hex(&corro_store::seal::random::<32>()))
 }
 
-/// What was done to files is told a minute at a time, and the rest when the server stops.
+/// Writes the aggregated file audit lines every minute, and the rest when the server stops.
 async fn flush_file_audit(files: FileService, mut stopping: watch::Receiver<bool>) {
     let mut ticks = tokio::time::interval(Duration::from_secs(10));
     loop {
         tokio::select! {
             _ = ticks.tick() => files.flush_audit(false),
-            // Whoever could say that the server stops is gone: so is the server.
+            // An error means that the sender is gone, and the server with it.
             _ = stopping.wait_for(|stop| *stop) => break,
         }
     }
@@ -331,7 +332,7 @@ async fn open_shares(data: &Path, now: Timestamp) -> anyhow::Result<Shares> {
     Ok(shares)
 }
 
-/// What the nodes of jobs share lies here, in a tree for each attempt.
+/// Directory with one shared directory per attempt.
 const JOB_SHARED_DIR: &str = "job-shared";
 
 async fn open_job_shared(data: &Path) -> anyhow::Result<Shares> {
@@ -340,11 +341,11 @@ async fn open_job_shared(data: &Path) -> anyhow::Result<Shares> {
     shares.context("cannot open the directory that jobs share")
 }
 
-/// By this file a node finds out whether it sees this server's directories. Nobody can guess what is in it.
+/// Writes the file by which a node finds out whether it shares this machine's disk. Its content cannot be guessed.
 fn write_landmark(app: &App, data: &Path) -> anyhow::Result<Landmark> {
     let content = digest::hex(&app.keyed_digest("landmark", b"")[..16]);
     let file = data.canonicalize().context("cannot find the data directory")?.join("landmark");
-    // A full disk is no reason not to start.
+    // Not rewritten if unchanged: a full disk must not prevent the start.
     if std::fs::read_to_string(&file).ok().as_ref() != Some(&content) {
         std::fs::write(&file, &content).with_context(|| format!("cannot write {}", file.display()))?;
     }

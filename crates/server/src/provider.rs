@@ -1,5 +1,5 @@
-//! What the server needs from whoever makes nodes: start an agent somewhere, say whether it lives, make it be gone. That
-//! is all a provider does. Implementations live with the embedder; calls may block and are repeated until they hold.
+//! Interface to the component that creates nodes: start an agent, check whether it is alive, remove it. Implemented by
+//! the embedder. Calls may block and are repeated until they succeed.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -9,73 +9,75 @@ use corro_model::state::PreemptionCause;
 use corro_model::vm_size::VmSize;
 use corro_model::{NodeId, Secret};
 
-/// The server for which nodes are to be made.
+/// The server that nodes are created for.
 pub struct ServerAddress {
-    /// Where it listens.
+    /// Address that the server listens on.
     pub address: SocketAddr,
-    /// Tells it from every other server; the same after a restart.
+    /// Unique id of the server; the same after a restart.
     pub instance: String,
 }
 
-/// A node that is wanted, as far as whoever makes it needs to know.
+/// Node to create.
 pub struct NewNode {
     pub id: NodeId,
-    /// Where it is reached if it is on the server's machine.
+    /// Address of the node if it runs on the server's machine.
     pub address: String,
-    /// The name of its cluster, for people.
+    /// Name of its cluster, for display.
     pub cluster: String,
     pub size: &'static VmSize,
-    /// It may be taken back.
+    /// Whether the node may be preempted.
     pub low_priority: bool,
 }
 
 pub trait Provider: Send + Sync + 'static {
-    /// Starts an agent that will join as `node` with the one-time `token`.
+    /// Starts an agent that joins as `node` with the one-time `token`.
     fn start(&self, node: &NewNode, token: Secret);
 
-    /// Does the node's agent live? `None` when this provider cannot know.
+    /// Whether the node's agent is alive; `None` if this provider cannot know.
     fn is_alive(&self, node: &NodeId) -> Option<bool>;
 
-    /// Are there as many nodes as are asked for? If not, machines join by themselves, and there are as many as there are.
+    /// Whether the provider creates as many nodes as requested. Otherwise machines join by themselves, and their number
+    /// is given.
     fn creates_nodes(&self) -> bool {
         true
     }
 
-    /// Can `ensure_gone` end a node that does not answer? If not, nodes are told to end by themselves when they lose the
-    /// server.
+    /// Whether `ensure_gone` can end a node that does not respond. Otherwise nodes must end by themselves when they
+    /// lose the server.
     fn can_end_silent_nodes(&self) -> bool {
         true
     }
 
-    /// Asks the node's agent to end what it runs and exit.
+    /// Asks the node's agent to end its processes and exit.
     fn ask_to_stop(&self, node: &NodeId);
 
-    /// Makes sure that nothing of the node is left: its agent, the processes it started, its directory. Returns `true`
-    /// once that holds. While `polite` the agent is left to finish by itself.
+    /// Removes the node's agent, the processes it started and its directory. Returns `true` when nothing is left. With
+    /// `polite`, the agent may still end by itself.
     fn ensure_gone(&self, node: &NodeId, polite: bool) -> bool;
 
-    /// What nodes are here, in words, where they have not what their VM size names.
+    /// Description of the nodes, if they do not have the resources of their VM size.
     fn node_description(&self) -> Option<String> {
         None
     }
 
-    /// Why jobs in containers cannot run on any node now, where that is known. May block.
+    /// Reason why no node can run container jobs now, if known. May block.
     fn container_problem(&self) -> Option<String> {
         None
     }
 
-    /// Why the node's agent is not there yet, or is no more, in the words of whoever was asked for it. Never blocks.
+    /// Reason why the node's agent is not running yet or has ended, as reported by the system that runs it. Never
+    /// blocks.
     fn provisioning_issue(&self, _node: &NodeId) -> Option<String> {
         None
     }
 
-    /// Does whoever lends the node's machine take it back, or has it done so, or will it within this time? Then its job is
-    /// told, and goes back to the queue without having lost anything. Never blocks.
+    /// Cause if the owner of the node's machine reclaims it, has done so, or will do so within this time. The job is
+    /// then evicted and queued again without loss. Never blocks.
     fn pending_reclaim(&self, _node: &NodeId, _within: Duration) -> Option<PreemptionCause> {
         None
     }
 
-    /// Ends whatever this server's earlier runs left: what carries its mark and is none of `known`, which is asked after
-    /// looking. Called now and then.
+    /// Removes the remains of earlier runs of this server: everything that carries its tag and is not in `known`.
+    /// `known` is called after the search. Called periodically.
     fn remove_orphans(&self, _known: &dyn Fn() -> BTreeSet<NodeId>) {}
 }

@@ -11,15 +11,15 @@ use corro_sched::{
 };
 use corro_store::{ClusterRecord, JobRecord, NodeRecord, State, Timeline};
 
-/// What the operator chose about giving nodes to clusters and taking them back.
+/// The operator's scheduling policy and limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SchedulingConfig {
     pub policy: Policy,
-    /// Cores that the nodes of one region may have together.
+    /// Maximum number of cores of all nodes of a region.
     pub cores: u64,
-    /// How long the processes of a job have when a node of it is taken back.
+    /// Time between SIGTERM and SIGKILL for the processes of a job when a node is preempted.
     pub preemption_grace: Duration,
-    /// Processes and threads that a job may have on a node; nodes choose by their VM size without.
+    /// Maximum number of processes and threads of a job per node. `None`: derived from the VM size.
     pub processes: Option<u64>,
 }
 
@@ -32,14 +32,15 @@ impl SchedulingConfig {
     }
 }
 
-/// Every cluster with its nodes and unfinished jobs. The planner subtracts stamps from now, so stamps from before a jump of the
-/// clock are rebased.
+/// Scheduler snapshot of all clusters with their nodes and unfinished jobs. Timestamps from before a clock change are
+/// rebased, because the scheduler computes their age.
 pub fn view<'a>(state: &'a State, clock: &'a Timeline, room: Room) -> Snapshot<'a> {
     let clusters = state.clusters.iter().map(|(key, cluster)| cluster_view(state, key, cluster, clock));
     Snapshot { now: clock.now(), clusters: clusters.collect(), room }
 }
 
-/// Takes idle nodes out of the planner's hand. They count: each comes back or is given up soon.
+/// Presents idle nodes that are not fit as preparing, so that they get no jobs. They still count: each recovers or is
+/// given up soon.
 pub fn mark_unavailable(view: &mut Snapshot, is_fit: impl Fn(&NodeId) -> bool) {
     let now = view.now;
     for node in view.clusters.iter_mut().flat_map(|cluster| &mut cluster.nodes) {
@@ -49,7 +50,7 @@ pub fn mark_unavailable(view: &mut Snapshot, is_fit: impl Fn(&NodeId) -> bool) {
     }
 }
 
-/// One cluster. Its jobs are not copied, however many wait.
+/// View of one cluster. Its jobs are not copied, however many are queued.
 pub fn cluster_view<'a>(
     state: &'a State,
     key: &'a ClusterKey,
@@ -91,7 +92,7 @@ fn running_view<'a>(key: &'a JobKey, job: &JobRecord, clock: &Timeline) -> Runni
     RunningView { key, started, ends_by }
 }
 
-/// So many of an experiment's last jobs tell how long its jobs take.
+/// Number of recent jobs of an experiment that determine its usual run time.
 pub const RECENT_RUNS: usize = 25;
 
 struct ClusterJobs<'a> {
@@ -120,14 +121,14 @@ impl Jobs for ClusterJobs<'_> {
     }
 }
 
-/// How many nodes a cluster with autoScale begins with; 0 once it has had any.
+/// Initial node count of a cluster with auto-scale; 0 after its creation.
 fn initial_nodes(cluster: &ClusterRecord) -> usize {
     let new = cluster.provisioning.provisioning_state == ProvisioningState::Creating;
     let auto = cluster.spec.scale_settings.auto_scale.as_ref().filter(|_| new);
     auto.map_or(0, |auto| auto.initial_node_count.max(0) as usize)
 }
 
-/// How many nodes the cluster is to have now.
+/// Target size of the cluster.
 pub fn target(cluster: &ClusterRecord) -> Target {
     if cluster.provisioning.is_deleting() {
         return Target::Deleting;

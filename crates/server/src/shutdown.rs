@@ -1,5 +1,5 @@
-//! An orderly end of a server with all its nodes: agents are ended, jobs go back to the queue, what they shared is removed.
-//! Entered by `Server::stop_with_nodes`, and at the start for what a crash left.
+//! Orderly shutdown of a server with all its nodes: ends agents, queues running jobs again and removes the shared
+//! directories of ended attempts. The latter also runs at the start, after a crash.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use tokio::sync::watch;
 
 use crate::Provider;
 
-/// How long nodes may take to end by themselves, and then by force.
+/// Time for nodes to end by themselves, and then by force.
 const GRACEFUL_TIMEOUT: Duration = Duration::from_secs(8);
 const FORCED_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Ends the nodes' agents; gives those that could not be ended.
+/// Ends the agents of the nodes; returns the nodes that could not be ended.
 pub fn end_nodes(provider: &dyn Provider, mut left: Vec<NodeId>) -> Vec<NodeId> {
     let began = Instant::now();
     left.iter().for_each(|node| provider.ask_to_stop(node));
@@ -29,7 +29,8 @@ pub fn end_nodes(provider: &dyn Provider, mut left: Vec<NodeId>) -> Vec<NodeId> 
     left
 }
 
-/// With all nodes gone: their jobs wait again, and one that was being terminated has reached its end.
+/// After all nodes have ended: queues their jobs again and ends the jobs that were terminating. Returns the number of
+/// queued jobs.
 pub fn requeue_running(txn: &mut Txn, now: Timestamp) -> usize {
     let busy: Vec<_> = txn.state().active_jobs().map(|(key, _)| key.clone()).collect();
     let mut requeued = 0;
@@ -47,18 +48,18 @@ pub fn requeue_running(txn: &mut Txn, now: Timestamp) -> usize {
     requeued
 }
 
-/// Removes the directories that attempts shared and whose attempts are over; their masters could not.
+/// Removes the shared directories of ended attempts that their masters did not remove.
 pub fn remove_ended_shared_dirs(dir: &Path, state: impl FnOnce() -> Arc<State>) {
     let entries: Vec<_> = std::fs::read_dir(dir).into_iter().flatten().flatten().collect();
     if entries.is_empty() {
         return;
     }
-    // In this order: one that is made meanwhile is not among those that were found.
+    // State after the listing: a directory created in between is not in the list.
     let state = state();
     let running: Vec<String> = state.active_jobs().map(|(_, job)| job.attempt().to_string()).collect();
     for entry in entries {
         let name = entry.file_name();
-        // What nodes told each other about a job lies beside its directory.
+        // The `.users` directory beside it is the nodes' register of the attempt.
         let attempt = name.to_str().map(|name| name.trim_end_matches(".users"));
         if attempt.is_some_and(|attempt| !running.iter().any(|running| running == attempt))
             && let Err(error) = std::fs::remove_dir_all(entry.path())
@@ -69,7 +70,8 @@ pub fn remove_ended_shared_dirs(dir: &Path, state: impl FnOnce() -> Arc<State>) 
     }
 }
 
-/// The same after jobs, until the server stops: a master on another machine cannot reach the directory any more when its job is over.
+/// Removes the shared directories of ended attempts until the server stops: a master on another machine cannot reach
+/// the directory after its job has ended.
 pub async fn watch_shared_dirs(store: Store, dir: PathBuf, mut stopping: watch::Receiver<bool>) {
     let mut changes = store.changes();
     loop {
@@ -79,7 +81,7 @@ pub async fn watch_shared_dirs(store: Store, dir: PathBuf, mut stopping: watch::
         }
         let (dir, store) = (dir.clone(), store.clone());
         let _ = tokio::task::spawn_blocking(move || remove_ended_shared_dirs(&dir, || store.snapshot())).await;
-        // A busy server changes many times a second, and nobody waits for this.
+        // A busy server changes many times a second, and this is not urgent.
         tokio::select! {
             _ = stopping.wait_for(|stop| *stop) => return,
             () = tokio::time::sleep(CLEANUP_INTERVAL) => {}

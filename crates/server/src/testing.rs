@@ -1,4 +1,4 @@
-//! A state made by hand, for tests of decisions: one cluster, its nodes, an experiment and jobs. No store, no clock.
+//! Hand-made state for tests of decisions: one cluster, its nodes, an experiment and jobs. No store, no clock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub fn manual(count: u32) -> Value {
     json!({"manual": {"targetNodeCount": count}})
 }
 
-/// A cluster with idle nodes and an experiment.
+/// State with a cluster, idle nodes and an experiment.
 pub fn state(scale: Value, nodes: u32) -> State {
     let mut state = State::default();
     let provisioning = Provisioning::new(ProvisioningState::Succeeded, NOW);
@@ -66,7 +66,7 @@ pub fn change(state: &mut State, change: impl FnOnce(&mut Txn)) {
     *state = state.after(change).0;
 }
 
-/// Its name is written in capitals, to tell names from keys.
+/// Adds a queued job. Its name is in upper case, to distinguish names from keys.
 pub fn submit(state: &mut State, name: &str, nodes: i32, limit: &str) {
     let spec = json!({"nodeCount": nodes, "stdOutErrPathPrefix": "x", "constraints": {"maxWallClockTime": limit}});
     change(state, |txn| {

@@ -1,7 +1,8 @@
-//! The TCP port of NFS. Its number is reserved when the server starts (bound, and not listening: connections are refused); it
-//! listens while there is a file server. Connections are bounded in all and for each address, loopback included, and one that
-//! has named neither an export nor a handle of this server is closed after a short while, or in favour of a new one. Calls of
-//! one connection are performed at the same time up to a bound; memory for their records is bounded by `record` and `service`.
+//! TCP listener of NFS. The port is reserved when the server starts (bound but not listening, so connections are
+//! refused) and listens while there is a file server. Connections are bounded in total and per address, loopback
+//! included. A connection that has named neither an export nor a handle of this server is closed after a short time, or
+//! evicted for a new one. Calls of a connection run concurrently up to a bound; `record` and `service` bound the memory
+//! of their records.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,17 +21,17 @@ use super::service::{ExportedFileSystem, NotRpc, Reply, Service};
 use crate::connections::{Connection, ConnectionLimits, ConnectionTable};
 
 const BACKLOG: u32 = 1_024;
-/// Calls of one connection that are performed or whose replies are not sent yet.
+/// Maximum number of calls of one connection that are running or whose replies are unsent.
 const MAX_CALLS: usize = 16;
 
 #[derive(Clone, Copy, Debug)]
 pub struct NfsLimits {
     pub connections: ConnectionLimits,
-    /// Until a connection names an export or a handle of this server.
+    /// Deadline for a connection to name an export or a handle of this server.
     pub first_call: Duration,
-    /// Between calls; clients connect again when they need to.
+    /// Maximum time between calls; clients reconnect when needed.
     pub idle: Duration,
-    /// To send a record, or to take a reply.
+    /// Maximum time to receive a record or send a reply.
     pub transfer: Duration,
 }
 
@@ -43,7 +44,7 @@ impl NfsLimits {
     };
 }
 
-/// A port that no other process can listen on, and that does not listen.
+/// Bound port that does not listen; no other process can listen on it.
 pub struct ReservedPort {
     socket: TcpSocket,
     pub address: SocketAddr,
@@ -52,10 +53,10 @@ pub struct ReservedPort {
 impl ReservedPort {
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
         let socket = TcpSocket::new_v4()?;
-        // Connections of the last time may still be in TIME_WAIT.
+        // Connections of an earlier run may still be in TIME_WAIT.
         socket.set_reuseaddr(true)?;
         socket.bind(address)?;
-        // Without it, another process could listen here before we do.
+        // With SO_REUSEADDR, another process could listen here before we do.
         socket.set_reuseaddr(false)?;
         let address = socket.local_addr()?;
         Ok(ReservedPort { socket, address })
@@ -67,7 +68,7 @@ impl ReservedPort {
     }
 }
 
-/// Accepts connections for ever; dropping the future closes them.
+/// Accepts connections forever; dropping the future closes them.
 pub async fn serve<F: ExportedFileSystem + 'static>(
     listener: TcpListener,
     service: Arc<Service<F>>,
@@ -80,7 +81,7 @@ pub async fn serve<F: ExportedFileSystem + 'static>(
             accepted = listener.accept() => match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    // Out of file descriptors, most likely: wait for some to come back.
+                    // Probably out of file descriptors: wait for some to be closed.
                     tracing::warn!(%error, "an NFS connection cannot be accepted");
                     tokio::time::sleep(Duration::from_millis(100)).await;
                     continue;
@@ -126,7 +127,7 @@ pub enum SessionError {
 
 type Outgoing = (Result<Reply, NotRpc>, OwnedSemaphorePermit, Option<CallGuard>);
 
-/// Reads calls and sends replies until the client ends the stream or breaks a limit.
+/// Reads calls and sends replies until the client closes the stream or exceeds a limit.
 pub async fn serve_connection<F: ExportedFileSystem + 'static>(
     stream: impl AsyncRead + AsyncWrite,
     service: Arc<Service<F>>,
@@ -182,7 +183,7 @@ async fn receive_calls<F: ExportedFileSystem + 'static>(
             let _ = replies.send((reply, slot, guard)).await;
         });
         if !was_proven {
-            // One after the other until one proves that the client knows a secret of this server.
+            // Sequential until a call proves that the client knows a secret of this server.
             calls.join_next().await;
             if is_proven.load(Ordering::Acquire)
                 && let Some(connection) = &connection
@@ -210,14 +211,14 @@ async fn send_replies(
     Ok(())
 }
 
-/// While it lives, its connection has a call in progress.
+/// Marks the connection as having a call in progress while it exists.
 struct CallGuard {
     connection: Arc<Connection>,
     in_progress: Arc<AtomicUsize>,
 }
 
 impl CallGuard {
-    /// `None` when the connection was evicted.
+    /// `None` if the connection was evicted.
     fn begin(connection: &Arc<Connection>, in_progress: &Arc<AtomicUsize>) -> Option<Self> {
         let guard = CallGuard { connection: connection.clone(), in_progress: in_progress.clone() };
         let is_first = in_progress.fetch_add(1, Ordering::AcqRel) == 0;

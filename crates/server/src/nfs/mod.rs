@@ -1,14 +1,13 @@
-//! File servers: each is a directory of this machine, which jobs here see as it is and other machines mount over NFS
-//! version 3. Entered by `orders` (where a file server lies), by `app::file_servers` (what it tells of it) and by
-//! [`crate::Server`], which opens the port.
+//! NFS version 3 server for file servers. Each file server is a directory of this machine (`app::storage::exports`):
+//! local jobs use the directory, other machines mount it over NFS.
 //!
-//! A call passes `listener` (connections), `record` (bounded RPC records), `service` (RPC programs), `procedures` (NFS) and `vfs`
-//! (files).
+//! A call passes through `listener` (connections), `record` (bounded RPC records), `service` (RPC programs),
+//! `procedures` (NFS) and `vfs` (files).
 //!
-//! NFS of this version knows no login: whoever reaches the port and names an export may have it. So the port is on the
-//! loopback unless the operator says otherwise, an export's path holds a word that nobody can guess (`Exports::path`), no list of
-//! exports is given out, and a handle that was not made here is refused (`tree`). What travels is neither encrypted nor
-//! signed, and everybody is the server's own user.
+//! NFS version 3 has no authentication: anybody who reaches the port and names an export may mount it. Therefore the
+//! port is on loopback unless the operator chooses otherwise, an export path contains an unguessable secret
+//! (`Exports::export_path`), exports are not listed, and handles carry a MAC (`tree`). Traffic is neither encrypted nor
+//! signed, and all files belong to the server's user.
 
 pub mod listener;
 mod procedures;
@@ -36,22 +35,22 @@ pub use self::vfs::Vfs;
 use crate::app::App;
 use crate::app::storage::exports::Exports;
 
-/// Before a port that cannot be listened on is tried again.
+/// Delay before another attempt to listen.
 const LISTEN_RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// The NFS port of a server: reserved from the start, open while there is a file server.
+/// The NFS port: reserved at the start, listening while there is a file server.
 pub struct NfsPort {
     app: App,
     reserved: ReservedPort,
 }
 
 impl NfsPort {
-    /// `remembered` is a file with the port of the last time: clients that have mounted come back to it.
+    /// Reserves the port. `remembered` is a file with the port of the last run, to which mounted clients reconnect.
     pub fn reserve(app: &App, listen: SocketAddr, remembered: &Path) -> anyhow::Result<Self> {
         ensure!(listen.is_ipv4(), "NFS is served on IPv4 addresses only, not on {listen}");
         let last = std::fs::read_to_string(remembered).ok().and_then(|text| text.trim().parse::<u16>().ok());
         let reserved = match last.filter(|_| listen.port() == 0) {
-            // Another process may have it by now.
+            // Another process may have taken it.
             Some(port) => {
                 ReservedPort::bind(SocketAddr::new(listen.ip(), port)).or_else(|_| ReservedPort::bind(listen))
             }
@@ -104,13 +103,14 @@ impl NfsPort {
     }
 }
 
-/// Serves all file servers of `store`, which lie in `exports`. Handles stay valid as long as the key is the same.
+/// NFS service for all file servers of `store`, whose directories are in `exports`. Handles stay valid as long as the
+/// key is the same.
 pub fn export_service(exports: Arc<Exports>, store: Store, key: [u8; 32], port: u16) -> Service<Vfs> {
     let generation = u64::from_le_bytes(key[..8].try_into().expect("eight bytes"));
     Service::new(Vfs(Arc::new(FileTrees::new(exports, store, key))), generation, port)
 }
 
-/// Returns when there is one, or none.
+/// Waits until there is a file server (`wanted`), or none.
 async fn wait_for_file_servers(app: &App, wanted: bool) {
     let mut changes = app.store.changes();
     loop {
@@ -124,7 +124,7 @@ async fn wait_for_file_servers(app: &App, wanted: bool) {
     }
 }
 
-/// Removes what deleted file servers leave, until the server stops.
+/// Removes the directories of deleted file servers, until the server stops.
 pub async fn remove_deleted_file_servers(app: App, mut stopping: watch::Receiver<bool>) {
     let mut changes = app.store.changes();
     let mut known: Option<Vec<FileServerKey>> = None;

@@ -1,5 +1,5 @@
-//! The procedures of NFS version 3 (RFC 1813): arguments in, a file system's answer out. Sizes that clients ask for are cut to
-//! what `record` and the file system allow; MKNOD and LINK do not exist here.
+//! Procedures of NFS version 3 (RFC 1813): decodes arguments, calls the file system, encodes results. Requested sizes
+//! are limited to what `record` and the file system allow. MKNOD and LINK are not implemented.
 
 use nfs3_server::nfs3_types::nfs3::*;
 use nfs3_server::nfs3_types::xdr_codec::{BoundedList, List, Opaque, Pack, Void};
@@ -11,15 +11,15 @@ use super::rpc::{Call, CallRejection, encode_reply};
 use super::service::{ExportedFileSystem, Reply, Service};
 use super::xdr::{Decoder, Malformed};
 
-/// The most that one answer of READ, READDIR or READDIRPLUS holds.
+/// Maximum payload of a READ, READDIR or READDIRPLUS reply.
 const MAX_DATA: u32 = 1 << 20;
-/// Of an answer to READDIR beside its entries: headers and the directory's attributes.
+/// Bytes of a READDIR reply besides its entries: headers and the directory's attributes.
 const LIST_OVERHEAD: usize = 128;
 const TEBIBYTE: u64 = 1 << 40;
 
 type Done<T, E> = Result<Nfs3Result<T, E>, CallRejection>;
 
-/// The file of a handle in arguments, or an early return with its status.
+/// Decodes a handle of the arguments, or returns early with its status.
 macro_rules! own_handle {
     ($service:expr, $bytes:expr, $failed:expr) => {
         match $service.handle($bytes) {
@@ -118,7 +118,7 @@ impl<F: ExportedFileSystem> Service<F> {
         })
     }
 
-    /// Everything is allowed: the path of the export was the permission.
+    /// Grants every access: knowing the export path is the permission.
     async fn access(&self, mut args: Decoder<'_>) -> Done<ACCESS3resok, ACCESS3resfail> {
         let (object, access) = (args.handle_bytes()?, args.u32()?);
         args.end()?;
@@ -324,7 +324,7 @@ impl<F: ExportedFileSystem> Service<F> {
                     .name_handle
                     .map_or(post_op_fh3::None, |handle| post_op_fh3::Some(self.encode_handle(&handle))),
             };
-            // `dircount` bounds what an entry has without attributes and handle.
+            // `dircount` limits the entries without attributes and handles.
             let size = entry.fileid.packed_size() + entry.name.packed_size() + entry.cookie.packed_size() + 4;
             let fits = size <= names_left && entries.try_push(entry).is_ok();
             names_left = names_left.saturating_sub(size);
@@ -342,7 +342,7 @@ impl<F: ExportedFileSystem> Service<F> {
         })
     }
 
-    /// Hands entries to `push` until it refuses one. True when there are no more.
+    /// Passes entries to `push` until it refuses one. Returns `true` at the end of the directory.
     async fn fill(
         &self,
         directory: &F::Handle,
@@ -438,7 +438,7 @@ impl<F: ExportedFileSystem> Service<F> {
     }
 }
 
-/// An answer without entries that is not the end would be asked for again for ever.
+/// Error for a reply without entries before the end: the client would repeat the call forever.
 fn check_progress<T>(filled: Result<bool, nfsstat3>, entries: &List<T>) -> Result<bool, nfsstat3> {
     match filled? {
         false if entries.is_empty() => Err(nfsstat3::NFS3ERR_TOOSMALL),

@@ -1,6 +1,6 @@
-//! Record marking of ONC RPC over TCP (RFC 5531, section 11), bounded: a record and the number of its fragments have a maximum,
-//! and memory is taken for bytes that arrived, not for bytes that a mark announces. A record of more than
-//! [`MAX_SMALL_RECORD`] bytes is read only once [`Admission`] has seen its beginning and given memory for it.
+//! Record marking of ONC RPC over TCP (RFC 5531, section 11) with bounds: the size of a record and the number of its
+//! fragments are limited, and memory is allocated for bytes that arrived, not for announced ones. A record of more than
+//! [`MAX_SMALL_RECORD`] bytes is read only after [`Admission`] has seen its beginning and granted memory.
 
 use std::time::Duration;
 
@@ -8,26 +8,26 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
-/// A WRITE of the largest size that FSINFO announces (1 MiB) fits, with its headers.
+/// Fits a WRITE of the largest size that FSINFO announces (1 MiB), with headers.
 pub const MAX_RECORD: usize = 2 << 20;
-/// Every call fits but a WRITE of much data.
+/// Fits every call except a WRITE of much data.
 pub const MAX_SMALL_RECORD: usize = 16 << 10;
-/// Clients send one fragment. Empty fragments count as well.
+/// Clients send one fragment. Empty fragments count too.
 pub const MAX_FRAGMENTS: usize = 64;
-/// The RPC header with the largest credentials and a file handle fit: enough to tell whose call it is.
+/// Fits the RPC header with the largest credentials and a file handle: enough to decide on admission.
 const PREFIX: usize = 2 << 10;
 const LAST_FRAGMENT: u32 = 1 << 31;
 
-/// Gives memory for large records, or refuses.
+/// Grants memory for large records, or refuses.
 pub trait Admission {
-    /// `prefix` is the beginning of the record. Waits while the memory is in use.
+    /// `prefix` is the beginning of the record. Waits while all memory is in use.
     fn admit(&self, prefix: &[u8]) -> impl Future<Output = Option<OwnedSemaphorePermit>> + Send;
 }
 
-/// A whole record, without its marks.
+/// Complete record without its marks.
 pub struct Record {
     pub bytes: Vec<u8>,
-    /// Of a large one: its memory.
+    /// Memory grant of a large record.
     pub permit: Option<OwnedSemaphorePermit>,
 }
 
@@ -47,8 +47,8 @@ pub enum RecordError {
     Io(#[from] std::io::Error),
 }
 
-/// Reads the next record; `None` when the stream ended before one. `idle` bounds the wait for its first mark, `whole` each of the
-/// times that it takes to read its beginning and its rest.
+/// Reads the next record; `None` at the end of the stream. `idle` limits the wait for its first mark; `whole` limits
+/// the time for its beginning and, separately, for its rest.
 pub async fn read_record(
     input: &mut (impl AsyncRead + Unpin),
     admission: &impl Admission,
@@ -79,7 +79,7 @@ async fn read_mark(input: &mut (impl AsyncRead + Unpin)) -> Result<Option<u32>, 
     Ok(Some(u32::from_be_bytes(mark)))
 }
 
-/// A record of which some has arrived.
+/// Partially received record.
 struct Partial {
     bytes: Vec<u8>,
     /// Bytes of the current fragment that have not arrived.
@@ -103,7 +103,7 @@ impl Partial {
         }
     }
 
-    /// True when the record is complete, false when it needs to be admitted first.
+    /// Returns `true` if the record is complete, `false` if it must be admitted first.
     async fn fill(&mut self, input: &mut (impl AsyncRead + Unpin)) -> Result<bool, RecordError> {
         loop {
             let is_large = self.bytes.len() + self.left > MAX_SMALL_RECORD;
@@ -125,7 +125,7 @@ impl Partial {
     }
 
     async fn read_some(&mut self, input: &mut (impl AsyncRead + Unpin), wanted: usize) -> Result<(), RecordError> {
-        // A small record costs at most its bound, a large one has its memory already.
+        // A small record is bounded; a large one has its memory granted.
         self.bytes.reserve_exact(wanted);
         let end = self.bytes.len() + wanted;
         while self.bytes.len() < end {
@@ -170,13 +170,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn marks_that_announce_too_much_are_refused_before_memory_is_taken() {
+    async fn oversized_marks_are_rejected_before_memory_is_allocated() {
         let memory = Memory(Some(Arc::new(Semaphore::new(1))));
         for mark in [0x7fff_ffffu32, 0xffff_ffff, (MAX_RECORD as u32 + 1) | LAST_FRAGMENT, MAX_RECORD as u32 + 1] {
             let refused = read(&mark.to_be_bytes(), &memory).await;
             assert!(matches!(refused, Err(RecordError::TooLong)), "{mark:x}");
         }
-        // The sum of its fragments counts.
+        // The sum of all fragments counts.
         let mut parts = fragment(MAX_SMALL_RECORD, false);
         parts.extend((MAX_RECORD as u32).to_be_bytes());
         assert!(matches!(read(&parts, &memory).await, Err(RecordError::TooLong)));

@@ -1,4 +1,4 @@
-//! ONC RPC messages (RFC 5531): calls are decoded from a record, replies are encoded with their record mark. Pure.
+//! ONC RPC messages (RFC 5531): decodes calls from a record, encodes replies with their record mark. Pure.
 
 use nfs3_server::nfs3_types::xdr_codec::Pack;
 
@@ -7,10 +7,10 @@ use super::xdr::{Decoder, Malformed};
 const CALL: u32 = 0;
 const REPLY: u32 = 1;
 const RPC_VERSION: u32 = 2;
-/// Of credentials and verifiers, which are not looked at: everybody is the server's own user.
+/// Maximum size of credentials and verifiers. They are ignored: all files belong to the server's user.
 const MAX_AUTH: usize = 400;
 
-/// The header of a call; `args` begins behind it.
+/// Header of a call; `args` starts after it.
 pub struct Call<'a> {
     pub xid: u32,
     pub program: u32,
@@ -19,10 +19,10 @@ pub struct Call<'a> {
     pub args: Decoder<'a>,
 }
 
-/// A record that is no call of this version.
+/// Reason why a record is not a call of RPC version 2.
 #[derive(Debug, PartialEq, Eq)]
 pub enum DecodeCallError {
-    /// Answered with the versions there are.
+    /// Answered with the supported version.
     OtherVersion { xid: u32 },
     /// Not answered.
     Malformed,
@@ -68,7 +68,7 @@ impl From<Malformed> for CallRejection {
     }
 }
 
-/// A whole reply, with its record mark.
+/// Encodes a complete reply with its record mark.
 pub fn encode_reply(xid: u32, result: &Result<impl Pack, CallRejection>) -> Vec<u8> {
     let size = result.as_ref().map_or(8, |result| result.packed_size());
     let mut reply = head(xid, 28 + size);
@@ -87,7 +87,7 @@ pub fn encode_reply(xid: u32, result: &Result<impl Pack, CallRejection>) -> Vec<
     marked(reply)
 }
 
-/// To a call of another version of RPC.
+/// Reply to a call of another RPC version.
 pub fn encode_version_mismatch(xid: u32) -> Vec<u8> {
     let mut reply = head(xid, 24);
     push(&mut reply, &[1, 0, RPC_VERSION, RPC_VERSION]);

@@ -1,6 +1,6 @@
-//! The RPC programs of the NFS port: NFS version 3 (`procedures`), MOUNT version 3 and a portmapper that names this port for
-//! everything. Decodes calls, has them performed by a file system, encodes replies. Memory for large records and replies is
-//! taken from one semaphore, so that it is bounded whatever clients ask for.
+//! RPC programs of the NFS port: NFS version 3 (`procedures`), MOUNT version 3, and a portmapper that returns this port
+//! for everything. Decodes calls, runs them on a file system, encodes replies. Memory for large records and replies
+//! comes from one semaphore, so it is bounded whatever clients request.
 
 use std::sync::Arc;
 
@@ -15,36 +15,36 @@ use super::record::Admission;
 use super::rpc::{Call, CallRejection, DecodeCallError, encode_reply, encode_version_mismatch};
 use super::xdr::{Decoder, Malformed};
 
-/// Large records and replies in memory at once. Each takes 2 MiB, and a copy of its data while the disk is at work.
+/// Maximum number of large records and replies in memory. Each takes 2 MiB, plus a copy of its data during disk I/O.
 const MAX_LARGE: usize = 24;
-/// `nfs_fh3` has no more.
+/// Maximum size of an `nfs_fh3`.
 const MAX_HANDLE: usize = nfs3::NFS3_FHSIZE;
 
-/// A file system whose handles cannot be made by others.
+/// File system with unforgeable handles.
 pub trait ExportedFileSystem: NfsFileSystem {
-    /// Whether this server made the handle. Does not look whether its file still exists.
+    /// Whether this server made the handle. Does not check that its file still exists.
     fn is_own_handle(&self, handle: &Self::Handle) -> bool;
 }
 
 pub struct Service<F> {
     pub(super) fs: F,
-    /// In front of every handle: which instance of the server made it. The write verifier as well.
+    /// Prefix of every handle that identifies the installation; also the write verifier.
     pub(super) generation: [u8; 8],
     port: u16,
     memory: Arc<Semaphore>,
 }
 
-/// What is sent back.
+/// Reply to a call.
 pub struct Reply {
-    /// Empty when nothing is.
+    /// Empty if nothing is sent.
     pub bytes: Vec<u8>,
-    /// Of a large one: its memory, until it is sent.
+    /// Memory grant of a large reply, until it is sent.
     pub permit: Option<OwnedSemaphorePermit>,
     /// Whether the call named an export or a handle of this server.
     pub is_proven: bool,
 }
 
-/// The record is no RPC call: the connection is closed.
+/// The record is not an RPC call; the connection is closed.
 #[derive(Debug)]
 pub struct NotRpc;
 
@@ -108,10 +108,10 @@ impl<F: ExportedFileSystem> Service<F> {
                 let is_proven = matches!(&mounted, Ok(mountres3::Ok(_)));
                 Reply { is_proven, ..encode_reply(xid, &mounted).into() }
             }
-            // Nobody is told who has mounted what.
+            // DUMP reveals no mounts.
             2 => encode_reply(xid, &nothing(args).map(|_| List::<dirpath<'static>>::default())).into(),
             3 | 4 => encode_reply(xid, &Ok(Void)).into(),
-            // The names of exports are secret.
+            // EXPORT reveals no export paths, which are secret.
             5 => {
                 let root = export_node { ex_dir: dirpath(Opaque::borrowed(b"/")), ex_groups: List::default() };
                 encode_reply(xid, &nothing(args).map(|_| List(vec![root]))).into()
@@ -149,7 +149,7 @@ impl<F: ExportedFileSystem> Service<F> {
 }
 
 impl<F: ExportedFileSystem> Admission for Service<F> {
-    /// Only a WRITE needs much memory, and only who holds a handle may write.
+    /// Only a WRITE needs much memory, and only holders of a handle may write.
     async fn admit(&self, prefix: &[u8]) -> Option<OwnedSemaphorePermit> {
         let call = Call::decode(prefix).ok()?;
         let is_write = (call.program, call.version, call.procedure) == (nfs3::PROGRAM, nfs3::VERSION, WRITE);

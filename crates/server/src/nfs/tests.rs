@@ -1,4 +1,4 @@
-//! File servers in one process: what the protocol's crate would ask is asked directly.
+//! File servers in one process, called directly through the interface of the `nfs3_server` crate.
 
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
@@ -54,7 +54,7 @@ async fn mounted() -> Mounted {
 }
 
 #[tokio::test]
-async fn who_knows_the_word_mounts_and_nobody_else() {
+async fn only_the_export_secret_allows_a_mount() {
     let Mounted { test_server, vfs, root, directory } = mounted().await;
     assert!(directory.file_name().is_some_and(|name| name.to_string_lossy().starts_with("fmynfs-")), "{directory:?}");
     for path in ["", "/", "data", "/data", "/data/", "data/00000000000000000000000000000000", "etc"] {
@@ -108,7 +108,7 @@ async fn files_are_made_written_listed_moved_and_removed() {
 }
 
 #[tokio::test]
-async fn nothing_leads_out_of_a_file_server() {
+async fn no_path_escapes_a_file_server() {
     let Mounted { vfs, root, directory, test_server } = mounted().await;
     let outside = test_server.path().join("outside");
     std::fs::create_dir(&outside).expect("made");
@@ -123,7 +123,7 @@ async fn nothing_leads_out_of_a_file_server() {
         let made = vfs.create(&root, &name.into(), sattr3::default()).await;
         assert_eq!(made.err(), Some(nfsstat3::NFS3ERR_INVAL), "{name:?}");
     }
-    // One that takes another's place is not taken for it.
+    // A new file in the place of a removed one is not confused with it.
     let (file, _) = vfs.create(&root, &b"f"[..].into(), sattr3::default()).await.expect("a file");
     std::fs::remove_file(directory.join("f")).expect("removed");
     symlink(outside.join("secret"), directory.join("f")).expect("a link");
@@ -132,7 +132,7 @@ async fn nothing_leads_out_of_a_file_server() {
 }
 
 #[tokio::test]
-async fn what_a_deleted_file_server_held_goes_and_the_next_of_its_name_is_empty() {
+async fn files_of_a_deleted_file_server_are_removed_and_its_successor_is_empty() {
     let Mounted { test_server, vfs, root, directory } = mounted().await;
     vfs.create(&root, &b"f"[..].into(), sattr3::default()).await.expect("a file");
     let app = test_server.app.clone();

@@ -1,7 +1,7 @@
-//! From the handles that NFS clients hold to files beneath a file server's directory. A handle says which file server, which
-//! file (inode and birth) and that this server made it; where the file lies is remembered since it was last found, and
-//! checked whenever it is opened. Nothing is reached by joining strings, through a link or in another file system.
-//! Synchronous; `vfs` chooses the thread.
+//! Resolves NFS handles to files below a file server's directory. A handle has the file server, the inode with its
+//! birth time, and a MAC. The last known location of each file is remembered and checked on every open. All paths are
+//! opened with `openat2` below the root: no symbolic links, no other file systems. Synchronous; `vfs` runs it on
+//! blocking threads.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -27,7 +27,7 @@ use crate::app::storage::exports::{Exports, MOUNT_POINT};
 
 type Outcome<T> = Result<T, nfsstat3>;
 
-/// Which file of which file server. A file that took another's number was born at another time.
+/// Identity of a file on a file server. The birth time distinguishes files that reuse an inode number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileId {
     server: u64,
@@ -36,13 +36,13 @@ pub struct FileId {
 }
 
 impl FileId {
-    /// Of the same file server.
+    /// Whether both files are on the same file server.
     pub fn is_same_server(&self, other: &FileId) -> bool {
         self.server == other.server
     }
 }
 
-/// A node, and what proves that we made it.
+/// File handle: a [`FileId`] with a MAC by this server.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Handle([u8; HANDLE_BYTES]);
 
@@ -50,7 +50,7 @@ const MAC_BYTES: usize = 16;
 const HANDLE_BYTES: usize = 24 + MAC_BYTES;
 
 impl Handle {
-    /// One that opens nothing.
+    /// Handle that opens nothing.
     pub const INVALID: Handle = Handle([0; HANDLE_BYTES]);
 }
 
@@ -81,17 +81,17 @@ pub struct FileTrees {
     known: Mutex<HashMap<FileId, KnownLocation>>,
 }
 
-/// Where a file was last found.
+/// Last known location of a file.
 #[derive(Clone, Debug)]
 struct KnownLocation {
-    /// None for a file server's own directory.
+    /// `None` for the root directory of a file server.
     parent: Option<FileId>,
     name: OsString,
-    /// What the client said when it made the file, so that it may say so twice.
+    /// Verifier of an exclusive CREATE, so that a repeated request succeeds.
     verifier: Option<[u8; 8]>,
 }
 
-/// More, and all are forgotten: clients look them up again.
+/// Capacity of the location table. Beyond it all but the roots are dropped; clients look them up again.
 const MAX_LOCATIONS: usize = 500_000;
 const RESOLVE: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_XDEV);
 
@@ -105,7 +105,7 @@ impl FileTrees {
         FileTrees { exports, store, key, known: Mutex::default() }
     }
 
-    /// The directory that a path of a mount names: a file server's word, then names.
+    /// Directory of a mount path: the export secret, then directory names.
     pub fn mount(&self, path: &str) -> Outcome<Handle> {
         let mut names = path.split('/').filter(|name| !name.is_empty());
         let word = names.next().filter(|first| Some(*first) == MOUNT_POINT.strip_prefix('/')).and(names.next());
@@ -144,7 +144,7 @@ impl FileTrees {
         }
     }
 
-    /// What was found or made as `name` in a directory.
+    /// Records a file found or created as `name` in a directory.
     pub fn found(&self, directory: FileId, name: &[u8], file: &File) -> Outcome<(Handle, Metadata)> {
         let metadata = file.metadata().map_err(status_of_io_error)?;
         let node = FileId { server: directory.server, inode: metadata.ino(), born: birth_time(&metadata) };
@@ -153,7 +153,7 @@ impl FileTrees {
         Ok((self.handle(node), metadata))
     }
 
-    /// The file of a handle, if it is still where it was found.
+    /// Opens the file of a handle; stale if it is no longer at its known location.
     pub fn open(&self, handle: &Handle, flags: OFlags) -> Outcome<(File, Metadata)> {
         let node = self.check(handle)?;
         let (mut names, mut at) = (Vec::new(), node);
@@ -175,7 +175,7 @@ impl FileTrees {
             false => names.join(OsStr::new("/")),
         };
         let file = match open(&root, path.as_bytes(), flags | OFlags::NOFOLLOW) {
-            // It was moved or removed by somebody else.
+            // Moved or removed by another process.
             Err(nfsstat3::NFS3ERR_NOENT | nfsstat3::NFS3ERR_NOTDIR) => return Err(nfsstat3::NFS3ERR_STALE),
             opened => opened?,
         };
@@ -186,7 +186,7 @@ impl FileTrees {
         }
     }
 
-    /// A directory to make, find or remove names in.
+    /// Opens a directory in which to create, find or remove names.
     pub fn open_directory(&self, handle: &Handle) -> Outcome<(File, FileId)> {
         let node = self.check(handle)?;
         let (directory, metadata) = self.open(handle, OFlags::PATH)?;
@@ -196,7 +196,7 @@ impl FileTrees {
         Ok((directory, node))
     }
 
-    /// A file was moved: what is below it moves with it.
+    /// Records the new location of a moved file; files below it follow.
     pub fn moved(&self, handle: &Handle, to: FileId, name: &[u8]) {
         if let Ok(node) = self.check(handle) {
             let place = KnownLocation { parent: Some(to), name: OsStr::from_bytes(name).to_owned(), verifier: None };
@@ -212,7 +212,7 @@ impl FileTrees {
         }
     }
 
-    /// Whether the file was made by a request that said this.
+    /// Whether the file was created by a request with this verifier.
     pub fn has_verifier(&self, handle: &Handle, verifier: [u8; 8]) -> bool {
         self.check(handle).and_then(|node| self.place(node)).is_ok_and(|place| place.verifier == Some(verifier))
     }
@@ -244,7 +244,7 @@ impl FileTrees {
         Handle(bytes)
     }
 
-    /// The node of a handle that this server made.
+    /// File of a handle, after verifying its MAC.
     pub fn check(&self, handle: &Handle) -> Outcome<FileId> {
         let (bytes, proof) = handle.0.split_at(HANDLE_BYTES - MAC_BYTES);
         self.mac(bytes).verify_truncated_left(proof).map_err(|_| nfsstat3::NFS3ERR_BADHANDLE)?;
@@ -262,13 +262,13 @@ impl FileTrees {
 const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 fn open(directory: impl AsFd, path: &[u8], flags: OFlags) -> Outcome<File> {
-    // Without NONBLOCK, opening a pipe that a job left would wait for its other end.
+    // Without NONBLOCK, opening a FIFO would wait for its other end.
     let careful = if flags.contains(OFlags::PATH) { OFlags::empty() } else { OFlags::NONBLOCK | OFlags::NOCTTY };
     let opened = openat2(directory, path, flags | careful | OFlags::CLOEXEC, Mode::empty(), RESOLVE);
     opened.map(File::from).map_err(status_of_errno)
 }
 
-/// A name that is one name.
+/// Checks that a name is a single path component.
 pub fn check_name(name: &[u8]) -> Outcome<&[u8]> {
     match name {
         b"" | b"." | b".." => Err(nfsstat3::NFS3ERR_INVAL),
@@ -302,13 +302,13 @@ pub fn status_of_io_error(error: std::io::Error) -> nfsstat3 {
     Errno::from_io_error(&error).map_or(nfsstat3::NFS3ERR_IO, status_of_errno)
 }
 
-/// 0 where the disk does not tell.
+/// Birth time in nanoseconds; 0 if the file system has none.
 fn birth_time(metadata: &Metadata) -> u64 {
     let born: SystemTime = metadata.created().unwrap_or(UNIX_EPOCH);
     born.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }
 
-/// Tells the directories of file servers apart.
+/// FNV-1a hash that identifies a file server's directory.
 fn server_hash(directory: &OsStr) -> u64 {
     let step = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     directory.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, step)

@@ -1,5 +1,5 @@
-//! What NFS clients ask, done to files. Entered by the protocol's crate; every touch of the disk is on a thread that may
-//! block. Owners cannot be changed, as all is done by the server's own user.
+//! File operations of NFS clients. All disk access runs on blocking threads. Owners cannot be changed: all files belong
+//! to the server's user.
 
 use std::fs::{File, FileTimes, Metadata};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt};
@@ -23,11 +23,11 @@ use super::tree::{FileTrees, Handle, check_name, status_of_errno, status_of_io_e
 
 type Outcome<T> = Result<T, nfsstat3>;
 
-/// The most that is read at once, whatever is asked for.
+/// Maximum size of one read.
 const MAX_READ: u32 = 1 << 20;
 const RESOLVE_BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS);
 
-/// The file servers of a server, as the protocol asks for them.
+/// All file servers, in the interface of the `nfs3_server` crate.
 pub struct Vfs(pub(super) Arc<FileTrees>);
 
 impl Vfs {
@@ -49,7 +49,7 @@ impl ExportedFileSystem for Vfs {
 impl NfsReadFileSystem for Vfs {
     type Handle = Handle;
 
-    /// There is no root of all file servers: who would see it could see them all.
+    /// There is no common root, because it would reveal all file servers.
     fn root_dir(&self) -> Handle {
         Handle::INVALID
     }
@@ -173,7 +173,7 @@ impl NfsFileSystem for Vfs {
                     trees.set_verifier(&handle, verifier.0);
                     Ok(handle)
                 }
-                // The answer to the first request may have been lost.
+                // The reply to the first request may have been lost.
                 Err(nfsstat3::NFS3ERR_EXIST) => match trees.lookup(&directory, &name) {
                     Ok((handle, _)) if trees.has_verifier(&handle, verifier.0) => Ok(handle),
                     _ => Err(nfsstat3::NFS3ERR_EXIST),
@@ -257,7 +257,7 @@ impl NfsFileSystem for Vfs {
     }
 }
 
-/// A regular file, and nothing else.
+/// Opens a regular file, and nothing else.
 fn open_content(trees: &FileTrees, handle: &Handle, flags: OFlags) -> Outcome<(File, Metadata)> {
     let (_, metadata) = trees.open(handle, OFlags::PATH)?;
     match metadata.is_file() {
@@ -338,7 +338,8 @@ fn attributes(metadata: &Metadata) -> fattr3 {
     }
 }
 
-/// What follows `cookie` in a directory. In the order of a digest of the names, which is the same whatever comes and goes.
+/// Names after `cookie` in a directory, ordered by a hash of the name, so that the order is stable while entries come
+/// and go.
 fn names(trees: &FileTrees, directory: &Handle, cookie: u64) -> Outcome<Vec<(u64, Vec<u8>)>> {
     let (_, metadata) = trees.open(directory, OFlags::PATH)?;
     if !metadata.is_dir() {
@@ -357,7 +358,7 @@ fn names(trees: &FileTrees, directory: &Handle, cookie: u64) -> Outcome<Vec<(u64
     Ok(names)
 }
 
-/// `None` for one that is gone since.
+/// `None` if the file is gone.
 fn entry(trees: &FileTrees, directory: &Handle, (cookie, name): (u64, Vec<u8>)) -> Option<DirEntryPlus<Handle>> {
     let (handle, metadata) = trees.lookup(directory, &name).ok()?;
     Some(DirEntryPlus {
@@ -369,14 +370,14 @@ fn entry(trees: &FileTrees, directory: &Handle, (cookie, name): (u64, Vec<u8>)) 
     })
 }
 
-/// Never one of the first numbers, which have a meaning.
+/// Stable cookie of a name. At least 16: the first values are reserved.
 fn cookie_of(name: &[u8]) -> u64 {
     let step = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    // Clients keep it in a signed number.
+    // Clients store it in a signed integer.
     (name.iter().fold(0xcbf2_9ce4_8422_2325, step) >> 1).max(16)
 }
 
-/// Entries are looked at as far as the answer has room for them.
+/// Directory iterator that looks entries up only as far as the reply has space.
 struct Entries {
     vfs: Vfs,
     directory: Handle,
@@ -384,7 +385,7 @@ struct Entries {
     ready: std::vec::IntoIter<DirEntryPlus<Handle>>,
 }
 
-/// Looked at together, on one visit to the disk.
+/// Number of entries looked up per blocking task.
 const LOOKUP_BATCH: usize = 128;
 
 impl ReadDirPlusIterator<Handle> for Entries {

@@ -1,13 +1,13 @@
-//! Decoding of XDR (RFC 4506) from untrusted bytes: lengths are checked against a bound and against what is there before
-//! anything is allocated. What has no variable length is decoded by the protocol's crate.
+//! XDR decoder (RFC 4506) for untrusted bytes: lengths are checked against a bound and the available bytes before
+//! anything is allocated. Values of fixed length are decoded by the `nfs3_types` crate.
 
 use nfs3_server::nfs3_types::xdr_codec::Unpack;
 
-/// The arguments do not decode.
+/// The bytes are not a valid encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
-/// Reads values from the front of a slice.
+/// Decodes values from the front of a slice.
 #[derive(Clone, Copy)]
 pub struct Decoder<'a>(&'a [u8]);
 
@@ -35,7 +35,8 @@ impl<'a> Decoder<'a> {
         Ok(bytes)
     }
 
-    /// A value whose encoding holds neither strings nor arrays of variable length: those of the crate allocate what they announce.
+    /// Decodes a value without strings or variable-length arrays: for those, the crate would allocate what they
+    /// announce.
     pub fn fixed<T: Unpack>(&mut self) -> Result<T, Malformed> {
         T::unpack(&mut self.0).map(|(value, _)| value).map_err(|_| Malformed)
     }
@@ -56,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_are_checked_before_they_are_believed() {
+    fn lengths_are_checked_before_allocation() {
         let text = [0, 0, 0, 3, b'a', b'b', b'c', 0, 0, 0, 0, 9];
         let mut decoder = Decoder::new(&text);
         assert_eq!(decoder.opaque(3), Ok(&b"abc"[..]));

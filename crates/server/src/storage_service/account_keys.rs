@@ -1,6 +1,6 @@
-//! The keys of storage accounts, opened: what the file service checks every signature with. Sealed keys are opened once for each
-//! record and not for each request, for opening them takes longer than checking a signature. What was opened is good
-//! only as long as the account's record is the very one it came from, so a new key or a deletion counts at once.
+//! Cache of decrypted account keys, with which the file service verifies every signature. Keys are decrypted once per
+//! record, because that takes longer than verifying a signature. An entry is valid only for the record it was made
+//! from, so a new key or a deletion takes effect at once.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use crate::app::App;
 use crate::app::resources::warnings::share_in_use_warning;
 use crate::http::session_revocation::{CredentialCheck, key_fingerprint};
 
-/// Accounts that are remembered before all are forgotten.
+/// Capacity; a full cache is cleared.
 const MAX_CACHED_ACCOUNTS: usize = 1000;
 
 pub struct AccountKeyCache {

@@ -1,5 +1,5 @@
-//! What is done through the file service, in the history: lines come from `corro-file-service`, which knows accounts and shares
-//! only; here they get the group that the account lies in, and are written in the background.
+//! Audit log of the file service. `corro-file-service` reports accounts and shares; this module adds the account's
+//! resource group and writes the lines to the history in the background.
 
 use corro_file_service::{AuditEvent, AuditSink};
 use corro_model::ApiError;
@@ -24,14 +24,15 @@ impl AuditSink for FileAuditLog {
                 txn.note(event.action, &resource, event.detail);
                 Ok::<_, ApiError>(())
             });
-            // The store tells of a full disk once.
+            // The store logs a full disk once itself.
             if let Err(error) = noted.await
                 && error.status != ApiError::INSUFFICIENT_STORAGE
             {
                 tracing::error!(%error, "a line about a share cannot be written");
             }
         });
-        // Handed to the store at once: what is told when the server stops must not be lost with its tasks.
+        // Polled once, so that the store has the line at once: lines reported while the server stops must not be lost
+        // with its tasks.
         if noted.as_mut().now_or_never().is_none() {
             tokio::spawn(noted);
         }

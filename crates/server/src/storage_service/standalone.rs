@@ -1,5 +1,5 @@
-//! The file service on a port of its own, and nothing else: no resource manager, no nodes, no database. For
-//! `corro files`. Accounts and keys are handed in; shares lie where a whole server has them, in `DATA/shares`.
+//! The file service on a port of its own, for `corro files`: no ARM API, no nodes, no database. Accounts and keys are
+//! given; shares are in `DATA/shares`, as in a full server.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -22,13 +22,13 @@ use crate::tls::Tls;
 use crate::{flush_file_audit, open_shares, unix_now};
 
 pub struct FileServerConfig {
-    /// Shares lie in `shares/ACCOUNT/SHARE` of it. The caller holds its lock.
+    /// Data directory; shares are in `shares/ACCOUNT/SHARE`. The caller holds its lock.
     pub data: PathBuf,
     pub listen: SocketAddr,
-    /// Without it only this machine may reach the server.
+    /// Without TLS the server listens on loopback addresses only.
     pub tls: Option<Tls>,
     pub rates: Rates,
-    /// The keys of each account, in base64.
+    /// Base64 keys of each account.
     pub accounts: BTreeMap<String, Vec<Secret>>,
 }
 
@@ -58,7 +58,7 @@ impl FileServer {
         Ok(FileServer { address, stop, tasks })
     }
 
-    /// Takes no more requests, and gives those in flight a moment.
+    /// Stops accepting requests and gives those in flight a short time.
     pub async fn stop(self) {
         self.stop.send_replace(true);
         for task in self.tasks {
@@ -67,7 +67,7 @@ impl FileServer {
     }
 }
 
-/// A key nobody can guess, as the service made them: 64 bytes in base64.
+/// Random account key in Azure's format: 64 bytes in base64.
 pub fn new_account_key() -> Secret {
     Secret::new(STANDARD.encode(random::<64>()))
 }
@@ -91,7 +91,7 @@ impl AccountKeys for StaticAccountKeys {
     }
 }
 
-/// There is no history to keep; whoever wants to know reads the log.
+/// Audit to the log, since there is no history.
 struct LogAudit;
 
 impl AuditSink for LogAudit {
@@ -100,7 +100,7 @@ impl AuditSink for LogAudit {
         tracing::info!(%actor, %address, %account, %share, %detail, "{action}");
     }
 
-    /// There are no jobs whose end could be held back.
+    /// There are no jobs whose end would be delayed.
     fn on_tail_read(&self, _: &str, _: &str, _: &str) {}
 
     fn record_refusal(&self, actor: Option<&str>, address: &str, method: &str, path: &str, status: u16, code: &str) {

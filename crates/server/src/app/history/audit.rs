@@ -1,6 +1,6 @@
-//! What was asked and refused, logins that failed, and who was shown keys or given links: lines in the history beside those of the changes themselves, which
-//! the store writes with each change. Bounded, so that nobody can push the past out or fill the disk by knocking: what is
-//! too much is counted and told with the next line.
+//! Audit log of requests: refused requests, failed logins, and who was given keys or links. Written to the history
+//! beside the changes, which the store records itself. Rate-limited, so that a flood of requests can neither displace
+//! older history nor fill the disk; suppressed lines are counted in the next one.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -11,20 +11,21 @@ use corro_model::rights::Scope;
 use corro_store::Store;
 use serde_json::json;
 
-/// Lines a second over a long time, and at once.
+/// Sustained rate and burst of audit lines.
 const LINES_PER_SECOND: f64 = 2.0;
 const MAX_BURST_LINES: f64 = 500.0;
-/// Longer paths are cut.
+/// Longer paths are truncated.
 const MAX_PATH_CHARS: usize = 300;
 
-/// Whoever follows a log is handed links again and again: one line for so long.
+/// Interval in which the same caller, address and path are recorded once: a client that follows a log gets new links
+/// all the time.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(600);
-/// Handings-out that are remembered; with more, some are told twice.
+/// Capacity of the table of recent requests; beyond it some are recorded twice.
 const MAX_RECENT: usize = 1000;
 
 #[derive(Clone, Default)]
 pub struct AuditLog {
-    /// Strangers have one of their own, so that they cannot use up what tells of the others.
+    /// Separate budgets, so that unauthenticated requests cannot suppress lines about authenticated ones.
     unauthenticated: Arc<Mutex<Budget>>,
     authenticated: Arc<Mutex<Budget>>,
     recent: Arc<Mutex<HashMap<String, Instant>>>,
@@ -37,25 +38,25 @@ struct Budget {
     suppressed: u64,
 }
 
-/// One request that is worth a line.
+/// Request to record.
 pub struct AuditedRequest<'a> {
-    /// The principal's id; `None` for whoever has not logged in.
+    /// Id of the principal; `None` if not authenticated.
     pub caller: Option<&'a str>,
     pub address: &'a str,
     pub method: &'a str,
-    /// Without its query, which may hold signatures.
+    /// Without the query, which may contain signatures.
     pub path: &'a str,
     pub status: u16,
     pub code: &'a str,
-    /// The principal that a login was tried for, when there is one of that id.
+    /// Existing principal that a failed login named.
     pub tried: Option<&'a str>,
 }
 
-/// Who is noted when nobody is known.
+/// Actor of unauthenticated requests.
 pub const ANONYMOUS: &str = "anonymous";
 
 impl AuditLog {
-    /// Writes the line in the background; a store that cannot is reported in the log and changes no answer.
+    /// Records a request in the background. A failure is logged and does not affect the response.
     pub fn record(&self, store: &Store, request: &AuditedRequest<'_>) {
         let budget = if request.caller.is_some() { &self.authenticated } else { &self.unauthenticated };
         let Some(suppressed) = budget.lock().expect("no one panics while holding the budget").spend(Instant::now())
@@ -83,7 +84,7 @@ impl AuditLog {
                 txn.note(what, &resource, detail);
                 Ok::<_, ApiError>(())
             });
-            // The store tells of a full disk once.
+            // The store logs a full disk once itself.
             if let Err(error) = noted.await
                 && error.status != ApiError::INSUFFICIENT_STORAGE
             {
@@ -92,7 +93,7 @@ impl AuditLog {
         });
     }
 
-    /// The same for what is asked for often: one line for each caller, address and path in ten minutes.
+    /// Like [`Self::record`], but once per caller, address and path in [`REPEAT_INTERVAL`].
     pub fn record_once(&self, store: &Store, request: &AuditedRequest<'_>) {
         if self.is_first_in_interval(request, Instant::now()) {
             self.record(store, request);
@@ -119,7 +120,7 @@ impl AuditLog {
 }
 
 impl Budget {
-    /// How many lines were left out since the last one; `None` when this one is left out too.
+    /// Number of lines suppressed since the last one; `None` if this one is suppressed too.
     fn spend(&mut self, now: Instant) -> Option<u64> {
         let passed = self.at.map_or(0.0, |at| now.saturating_duration_since(at).as_secs_f64());
         self.at = Some(now);
@@ -138,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_for_again_and_again_is_told_once_in_a_while() {
+    fn repeated_requests_are_recorded_once_per_interval() {
         let audit = AuditLog::default();
         let start = Instant::now();
         let ask = |path: &str, after: Duration| {
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn knocking_writes_a_few_lines_and_counts_the_rest() {
+    fn a_flood_is_limited_to_the_burst_and_the_rest_is_counted() {
         let mut budget = Budget::default();
         let start = Instant::now();
         let said = (0..10_000).filter(|_| budget.spend(start).is_some()).count();

@@ -1,6 +1,7 @@
-//! The stream of what changes. One task turns every commit into events and keeps the last of them in memory; readers, each at
-//! its own place, take what their rights let them see. A reader that falls behind what is kept is told so, and costs nobody
-//! anything. Places are numbers with a mark of this server's start: after a restart they are unknown, and that is told too.
+//! Event log of resource changes. One task turns every commit into events and keeps the latest in a ring buffer. Each
+//! reader has its own position and gets the events that its roles allow. A reader that falls behind the buffer gets a
+//! `missed` notice and slows nobody down. Event ids contain an epoch of this server start, so ids from before a restart
+//! are recognised as unknown and also yield `missed`.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -18,52 +19,52 @@ use tokio::sync::watch;
 use crate::app::App;
 use crate::app::access::caller::{Caller, scope_of_key};
 
-/// Events that are remembered.
+/// Capacity of the ring buffer, in events.
 const BUFFER_CAPACITY: usize = 16 * 1024;
-/// What a reader is handed at once.
+/// Maximum number of events per read.
 const MAX_BATCH: usize = 256;
 
-/// Clones share everything.
+/// Event log. Clones share it.
 #[derive(Clone)]
 pub struct EventLog(Arc<Inner>);
 
 struct Inner {
-    /// Tells this start of the server from others.
+    /// Identifies this start of the server.
     epoch: String,
     buffer: Mutex<RingBuffer>,
-    /// The number of the last event; ends with the feed.
+    /// Sequence number of the last event; dropped when the log ends.
     last: Mutex<Option<watch::Sender<u64>>>,
     last_seen: watch::Receiver<u64>,
 }
 
 #[derive(Default)]
 struct RingBuffer {
-    /// The number of the last one; they have no gaps.
+    /// Sequence number of the last event; there are no gaps.
     last: u64,
     events: VecDeque<Arc<BufferedEvent>>,
     revision: u64,
 }
 
-/// An event and who may hear of it.
+/// Event with the scope that a reader must be able to read.
 struct BufferedEvent {
     event: Event,
     scope: Scope,
-    /// Written when somebody wants it first, for all.
+    /// JSON text, serialised once for all readers.
     line: OnceLock<Arc<str>>,
 }
 
-/// One reader's place in the stream.
+/// Position of one reader in the log.
 pub struct EventReader {
     stream: EventLog,
     app: App,
     caller: Arc<Caller>,
     position: u64,
     last_seen: watch::Receiver<u64>,
-    /// Something that is to be told before all else.
+    /// Notice to send before the next events.
     pending_notice: Option<EventKind>,
 }
 
-/// Id and text of an event.
+/// Id and JSON text of an event.
 pub type EventLine = (String, Arc<str>);
 
 impl Default for EventLog {
@@ -76,7 +77,7 @@ impl Default for EventLog {
 }
 
 impl EventLog {
-    /// Tells what is committed from this call on, until the server stops. Readers end then, too.
+    /// Records all commits from this call on until the server stops; readers end then too.
     pub fn watch(self, app: App, stop: watch::Receiver<bool>) -> impl Future<Output = ()> + Send {
         let touches = app.store.touches();
         self.run(app, touches, stop)
@@ -118,12 +119,12 @@ impl EventLog {
         self.notify(last);
     }
 
-    /// What came before cannot be told whole any more.
+    /// Empties the buffer after lost commits.
     fn discard(&self, revision: u64) {
         let last = {
             let mut buffer = self.buffer();
             buffer.events.clear();
-            // A number that nobody has heard: all who listen find that they have missed something.
+            // A number that no reader has seen: all readers find that they missed something.
             buffer.last += 1;
             buffer.revision = revision;
             buffer.last
@@ -141,7 +142,7 @@ impl EventLog {
         format!("{}-{number}", self.0.epoch)
     }
 
-    /// The number in one of our own ids.
+    /// Sequence number in an event id of this server start.
     fn sequence_of(&self, id: &str) -> Option<u64> {
         let (epoch, number) = id.split_once('-')?;
         (epoch == self.0.epoch).then(|| number.parse().ok())?
@@ -153,7 +154,8 @@ impl EventLog {
 }
 
 impl App {
-    /// A reader on behalf of the caller, from the event `after` on; `0` is the oldest that is remembered, nothing is now.
+    /// Reader for the caller, starting after the event `after`. `"0"` starts at the oldest buffered event, `None` at
+    /// the next.
     pub fn subscribe_events(&self, after: Option<&str>) -> EventReader {
         let stream = self.telemetry.events.clone();
         let (position, first) = {
@@ -181,7 +183,7 @@ impl App {
 }
 
 impl EventReader {
-    /// What there is to tell now; empty when that is nothing.
+    /// Next events, at most [`MAX_BATCH`]; empty if there are none.
     pub fn next_batch(&mut self) -> Vec<EventLine> {
         let caller = self.caller_now();
         let mut lines = Vec::new();
@@ -205,23 +207,23 @@ impl EventReader {
         lines
     }
 
-    /// Is there more than what was taken?
+    /// Whether there are events after the last batch.
     pub fn is_behind(&self) -> bool {
         self.position < self.stream.buffer().last
     }
 
-    /// Waits until there may be more; `false` when the feed has ended.
+    /// Waits for more events; `false` if the log has ended.
     pub async fn wait(&mut self) -> bool {
         let position = self.position;
         self.last_seen.wait_for(|last| *last > position).await.is_ok()
     }
 
-    /// With the roles that the caller has by now.
+    /// The caller with its current roles.
     fn caller_now(&self) -> Caller {
         let snapshot = self.app.snapshot();
         match snapshot.principals.get(&self.caller.id) {
             Some(record) => Caller { assignments: record.assignments.clone(), ..(*self.caller).clone() },
-            // The server itself has no record.
+            // The server itself has no principal record.
             None if self.caller.credential.is_empty() => (*self.caller).clone(),
             None => Caller { assignments: Vec::new(), ..(*self.caller).clone() },
         }
@@ -250,17 +252,17 @@ fn empty(kind: EventKind, time: Timestamp) -> Event {
     event
 }
 
-/// What is worth telling of a record.
+/// Content of an event before it gets an id.
 struct EventSummary {
     kind: EventKind,
     name: String,
     state: Option<String>,
     cluster: Option<String>,
-    /// The names that lead to it.
+    /// Path of the resource.
     resource: String,
 }
 
-/// What is told of a row, and who may hear it; nothing of what only the server and owners see.
+/// Event for a changed row and its scope. `None` for records that only the server and owners see.
 fn event_of(touched: &Touched, kind: &str, key: &str, subscription: &str) -> Option<(Event, Scope)> {
     let (change, summary) = match kind {
         GroupRecord::KIND => diff_record(touched.records::<GroupRecord>(key), |group| {
@@ -338,7 +340,7 @@ fn diff_record<R>(
         (None, Some(new)) => Some((Change::Created, summary(new))),
         (Some(_), Some(new)) => Some((Change::Changed, summary(new))),
         (Some(old), None) => Some((Change::Deleted, summary(old))),
-        // It came and went in one commit.
+        // Created and deleted in one commit.
         (None, None) => None,
     }
 }

@@ -1,4 +1,4 @@
-//! Who did what: the history is read here, and every change carries the name of whoever asked for it.
+//! History of changes: queries with access checks, and the attribution of changes to callers.
 
 pub mod audit;
 pub mod events;
@@ -12,20 +12,20 @@ use crate::app::access::caller::{Caller, ClientProgram};
 use crate::app::{App, RequestContext};
 
 impl App {
-    /// The same rules, applied on behalf of `caller`, who uses `client`: what is changed through it is noted as theirs.
+    /// The same rules on behalf of `caller`: changes are recorded as made by it.
     pub fn acting_as(&self, caller: Caller, address: &str, client: ClientProgram) -> Self {
         let store = self.store.acting_from(&caller.id, address);
         let request = RequestContext { caller: caller.into(), client, warnings: Default::default() };
         Self { store, request, ..self.clone() }
     }
 
-    /// What happened, newest first, inside what the caller owns.
+    /// History lines in scopes that the caller owns, newest first.
     pub async fn history(&self, filter: HistoryFilter) -> Result<Vec<HistoryEntry>, ApiError> {
         let filter = HistoryFilter { resource: self.owned_resource(filter.resource)?, ..filter };
         self.read_history(filter).await
     }
 
-    /// For whoever may read the resource that the filter names.
+    /// Reads the history without access checks; the caller must be allowed to read the resource of the filter.
     pub(in crate::app) async fn read_history(&self, filter: HistoryFilter) -> Result<Vec<HistoryEntry>, ApiError> {
         let store = self.store.clone();
         let read = tokio::task::spawn_blocking(move || store.history(&filter)).await;
@@ -36,12 +36,14 @@ impl App {
         })
     }
 
-    /// Owners of a part of the tree read about that part: the one they name, or the only one they have.
+    /// Resource to which the query is restricted: the given one if the caller owns its group, or the only group that it
+    /// owns.
     fn owned_resource(&self, resource: Option<String>) -> Result<Option<String>, ApiError> {
         if self.request.caller.may(Right::Admin, &Scope::Subscription) {
             return Ok(resource);
         }
-        // An account's lines stand beside those of a workspace of the same name, so they are for owners of the group.
+        // Lines about an account and a workspace of the same name are indistinguishable, so they require ownership of
+        // the group.
         let groups = self.request.caller.assignments.iter().filter_map(|given| match &given.scope {
             Scope::Group(group) if given.role == Role::Owner => Some(group.clone()),
             _ => None,

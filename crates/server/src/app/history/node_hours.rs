@@ -1,6 +1,6 @@
-//! Node-hours: who had how many nodes for how long. Counted from the history, which keeps what was deleted, and from the jobs
-//! that run now; so a restart changes nothing. An attempt that lost its nodes counts as long as it had them. Not to be mixed
-//! up with `usages`, which are quotas.
+//! Node-hours by user, cluster, experiment and job. Computed from the history, which survives deletions, and from
+//! running jobs, so a restart loses nothing. Attempts that lost their nodes count for the time they had them. Quotas
+//! are in `clusters::quotas`.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -13,9 +13,9 @@ use corro_store::State;
 use crate::app::App;
 use crate::app::access::caller::{Caller, scope_of_key};
 
-/// Lines that are read at once; others may read between.
+/// History lines per read, so that other readers can run in between.
 const HISTORY_PAGE_SIZE: usize = 10_000;
-/// Whose a job is when that is forgotten.
+/// User of a job whose submission is no longer in the history.
 const UNKNOWN_USER: &str = "unknown";
 
 #[derive(Clone, Copy)]
@@ -24,7 +24,7 @@ pub struct Window {
     pub until: Timestamp,
 }
 
-/// The hours of every job, as lines of the history come in.
+/// Accumulates node-hours from history lines.
 pub struct NodeHourMeter {
     window: Window,
     jobs: HashMap<String, Job>,
@@ -36,9 +36,9 @@ pub struct NodeHourMeter {
 struct Job {
     user: String,
     cluster: String,
-    /// Since when it has how many nodes.
+    /// Start of the current attempt and its node count.
     placed: Option<(Timestamp, u64)>,
-    /// Tells jobs of the same name apart.
+    /// Distinguishes jobs of the same name.
     number: u64,
 }
 
@@ -56,7 +56,7 @@ impl NodeHourMeter {
         Self { window, jobs: HashMap::new(), intervals: Vec::new(), first: None }
     }
 
-    /// The next line about a job, the oldest first.
+    /// Adds the next history line about a job, oldest first.
     pub fn read(&mut self, line: &HistoryEntry) {
         self.first.get_or_insert(line.time);
         let text = |name: &str| line.detail[name].as_str().unwrap_or_default().to_owned();
@@ -106,12 +106,12 @@ impl NodeHourMeter {
         }
     }
 
-    /// What has nodes still goes on until `now`, also when the lines that say since when are forgotten.
+    /// Adds jobs that still have nodes, until `now`, even if their start is no longer in the history.
     pub fn finish(mut self, state: &State, now: Timestamp) -> MeteredUsage {
         let active: HashMap<&str, _> = state.active_jobs().map(|(key, job)| (key.as_str(), job)).collect();
         let jobs = std::mem::take(&mut self.jobs);
         for (key, job) in &jobs {
-            // One that ended after the window has nodes as far as the lines go.
+            // A job that ended after the window appears running in these lines.
             if let Some(placed) = job.placed {
                 self.add_interval(key, job, placed, now, active.contains_key(key.as_str()));
             }
@@ -126,7 +126,7 @@ impl NodeHourMeter {
     }
 }
 
-/// Every stretch of time for which a job had nodes.
+/// Intervals in which jobs had nodes.
 pub struct MeteredUsage {
     window: Window,
     intervals: Vec<UsageInterval>,
@@ -134,7 +134,7 @@ pub struct MeteredUsage {
 }
 
 impl MeteredUsage {
-    /// Summed up, of what the caller may read. `name` says what a user is called.
+    /// Sums up the jobs that the caller may read. `name` returns the display name of a user.
     pub fn report(&self, by: UsageBy, caller: &Caller, name: impl Fn(&str) -> String) -> UsageReport {
         struct Sum<'a> {
             millis: i64,
@@ -177,7 +177,8 @@ impl MeteredUsage {
 }
 
 impl App {
-    /// Node-hours in a window, of jobs that the caller may read, as of `now`: one moment, or what runs would seem to end before it.
+    /// Node-hours in a window of the jobs that the caller may read. `now` is a single instant for all; otherwise
+    /// running jobs would seem to end before it.
     pub async fn node_hours(&self, window: Window, now: Timestamp, by: UsageBy) -> Result<UsageReport, ApiError> {
         let (store, until) = (self.store.clone(), window.until);
         let count = move || {
@@ -185,7 +186,7 @@ impl App {
             let kind = Some("job".to_owned());
             let mut filter = HistoryFilter { kind, after: Some(0), ..HistoryFilter::newest(HISTORY_PAGE_SIZE) };
             loop {
-                // Taken before the lines: what ends in between has its line.
+                // Snapshot before the lines: a job that ends in between has its line.
                 let state = store.snapshot();
                 let lines = store.history(&filter)?;
                 lines.iter().filter(|line| line.time < until).for_each(|line| meter.read(line));
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ended_was_lost_or_deleted_counts_and_only_inside_the_window() {
+    fn ended_lost_and_deleted_jobs_count_inside_the_window_only() {
         let cluster = || json!({"cluster": "g/w/c", "nodeCount": 2});
         let lines = [
             line(1, 0, "ada", "job.submitted", "g/w/e/a", cluster()),
@@ -240,7 +241,7 @@ mod tests {
             line(4, 60, "corro", "job.placed", "g/w/e/a", json!({"attempt": 2, "nodeCount": 2})),
             line(5, 120, "corro", "job.succeeded", "g/w/e/a", Value::Null),
             line(6, 121, "ada", "job.deleted", "g/w/e/a", Value::Null),
-            // The same name again, by somebody else.
+            // The same name again, by another user.
             line(7, 130, "bob", "job.submitted", "g/w/e/a", cluster()),
             line(8, 150, "corro", "job.placed", "g/w/e/a", json!({"nodeCount": 1})),
             line(9, 180, "corro", "job.failed", "g/w/e/a", Value::Null),
@@ -257,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_counts_until_now_also_when_its_beginning_is_forgotten() {
+    fn running_jobs_count_until_now_even_if_their_start_is_forgotten() {
         let mut state = state(manual(2), 2);
         submit(&mut state, "a", 2, "PT9H");
         start(&mut state, "a", &[1, 2]);

@@ -1,6 +1,5 @@
-//! What the doors count: requests, how long they took, bytes of files; and when the reconciler last looked. Written by every
-//! request, so a file's request costs two additions to a place that its thread shares with few others, and is timed only now
-//! and then; read by whoever asks for `/metrics`.
+//! Counters of HTTP requests, latencies and file bytes, and the time of the last reconcile pass. On the hot path: a
+//! file request costs two atomic additions to a shard that few threads share, and only a sample is timed.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -8,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use corro_store::Timings;
 
-/// What a request is for.
+/// Kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
     Login,
@@ -37,11 +36,11 @@ impl Route {
     }
 }
 
-/// Classes of status: 1xx to 5xx.
+/// Status classes 1xx to 5xx.
 const STATUS_CLASSES: usize = 5;
-/// Places among which threads are spread.
+/// Number of shards that threads are spread over.
 const SHARDS: usize = 16;
-/// Of so many requests for files one is timed.
+/// One in this many file requests is timed.
 const TIMING_SAMPLE_INTERVAL: u64 = 64;
 
 #[derive(Default)]
@@ -49,16 +48,16 @@ pub struct HttpCounters {
     requests: [[AtomicU64; STATUS_CLASSES]; Route::ALL.len()],
     pub times: [Timings; Route::ALL.len()],
     files: [Shard; SHARDS],
-    /// By class of status, of those that were refused or failed.
+    /// Failed file requests by status class.
     file_errors: [AtomicU64; STATUS_CLASSES],
     pub file_times: Timings,
     pub event_streams: AtomicU64,
     pub passes: AtomicU64,
-    /// Milliseconds since the epoch.
+    /// Unix time in milliseconds.
     last_pass: AtomicU64,
 }
 
-/// On a line of the cache of its own.
+/// Aligned to avoid false sharing of cache lines.
 #[derive(Default)]
 #[repr(align(128))]
 struct Shard {
@@ -67,7 +66,7 @@ struct Shard {
     bytes_out: AtomicU64,
 }
 
-/// Of the file service.
+/// Counters of the file service.
 #[derive(Debug, PartialEq, Eq)]
 pub struct FileCounters {
     pub requests: u64,
@@ -82,12 +81,12 @@ impl HttpCounters {
         self.times[route as usize].note(took);
     }
 
-    /// Requests of a route whose status begins with `class`, from 1 on.
+    /// Number of requests of a route with status class `class` (1 to 5).
     pub fn requests(&self, route: Route, class: usize) -> u64 {
         self.requests[route as usize][class - 1].load(Ordering::Relaxed)
     }
 
-    /// A request for a file came; when it is to be timed, since when.
+    /// Counts a file request. Returns the start time if the request is to be timed.
     pub fn begin_file_request(&self, bytes: u64) -> Option<Instant> {
         let shard = self.shard();
         if bytes > 0 {
@@ -149,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_threads_count_adds_up() {
+    fn counters_of_all_threads_add_up() {
         let counters = HttpCounters::default();
         let timed: usize = std::thread::scope(|scope| {
             let count = || {

@@ -1,5 +1,5 @@
-//! Everything that operators watch, gathered when they ask: the state of jobs and nodes from the snapshot, counters of the doors
-//! and the store, and what this process uses. Only whoever may read the whole subscription gets it, for it names every cluster.
+//! Content of `/metrics` and the readiness check: jobs and nodes from the snapshot, counters of HTTP and the store, and
+//! usage of this process. Requires read access to the whole subscription, because it names every cluster.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -15,7 +15,7 @@ use crate::app::App;
 use crate::app::monitoring::http_counters::Route;
 use crate::app::monitoring::prometheus_text::{Family, Kind};
 
-/// The reconciler looks twice a second; a server whose reconciler is silent for so long is not ready.
+/// Maximum age of the last reconcile pass before the server is not ready. Passes run twice a second.
 const MAX_PASS_AGE: Duration = Duration::from_secs(15);
 
 impl App {
@@ -35,7 +35,7 @@ impl App {
         Ok(families)
     }
 
-    /// Why the server cannot do its work now, in a word.
+    /// Component that is not ready, if any.
     pub fn not_ready_reason(&self) -> Option<&'static str> {
         if self.store.figures().is_failing.load(Ordering::Relaxed) {
             return Some("database");
@@ -114,7 +114,7 @@ impl App {
     }
 }
 
-/// Jobs, queues, nodes and cores. Pure.
+/// Metrics of jobs, queues, nodes and cores. Pure.
 pub fn state_metrics(state: &State, now: Timestamp) -> Vec<Family> {
     let mut jobs: BTreeMap<&str, u64> =
         ["queued", "running", "terminating", "succeeded", "failed"].into_iter().map(|name| (name, 0)).collect();
@@ -151,7 +151,7 @@ pub fn state_metrics(state: &State, now: Timestamp) -> Vec<Family> {
     vec![by_state, queue, wait, nodes, total, used]
 }
 
-/// By the names that Prometheus' own libraries use.
+/// Process metrics, named as by the Prometheus client libraries.
 fn process_metrics() -> Vec<Family> {
     let build = Family::new("corro_build_info", Kind::Gauge, "Which version runs.");
     let build = build.with(&[("version", env!("CARGO_PKG_VERSION"))], 1.0);
@@ -172,7 +172,7 @@ struct ProcessUsage {
     files: usize,
 }
 
-/// What the kernel counts times in for programs, on every machine.
+/// Unit of CPU times in `/proc`; 100 on every Linux.
 const USER_HZ: f64 = 100.0;
 
 impl ProcessUsage {
@@ -186,7 +186,7 @@ impl ProcessUsage {
     }
 }
 
-/// User and system time of `/proc/PID/stat`, whose second field may hold anything, also brackets and spaces.
+/// User and system time of `/proc/PID/stat`. The second field is in brackets and may contain brackets and spaces.
 fn ticks(stat: &str) -> Option<u64> {
     let fields: Vec<&str> = stat[stat.rfind(')')? + 1..].split_whitespace().collect();
     let number = |idx: usize| fields.get(idx)?.parse::<u64>().ok();
@@ -200,7 +200,7 @@ mod tests {
     use crate::testing::*;
 
     #[test]
-    fn the_state_is_told_in_numbers() {
+    fn state_metrics_count_jobs_nodes_and_cores() {
         let mut state = state(manual(2), 2);
         submit(&mut state, "a", 1, "PT1H");
         submit(&mut state, "b", 2, "PT1H");
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_read_whatever_its_name() {
+    fn process_stat_is_parsed_with_any_name() {
         let rest = (4..=52).map(|n| n.to_string()).collect::<Vec<_>>().join(" ");
         assert_eq!(ticks(&format!("7 (a) b (c) R {rest}")), Some(14 + 15));
         assert_eq!(ticks("nonsense"), None);

@@ -1,4 +1,4 @@
-//! Numbers as Prometheus reads them: its text format 0.0.4, or OpenMetrics 1.0 for those who ask for it. Pure.
+//! Prometheus text format 0.0.4 and OpenMetrics 1.0. Pure.
 
 use std::fmt::Write;
 
@@ -12,10 +12,10 @@ pub enum Kind {
     Histogram,
 }
 
-/// All numbers of one name.
+/// Metric family: all samples of one name.
 #[derive(Debug)]
 pub struct Family {
-    /// Without the `_total` of counters.
+    /// Without the `_total` suffix of counters.
     pub name: &'static str,
     pub help: &'static str,
     pub kind: Kind,
@@ -24,7 +24,7 @@ pub struct Family {
 
 #[derive(Debug)]
 pub struct Sample {
-    /// What follows the family's name: `_bucket`, `_sum`, `_count` of histograms.
+    /// Suffix after the family's name: `_total`, `_bucket`, `_sum` or `_count`.
     pub suffix: &'static str,
     pub labels: Vec<(&'static str, String)>,
     pub value: f64,
@@ -45,7 +45,7 @@ impl Family {
         self.samples.push(Sample { suffix, labels: own_labels(labels), value });
     }
 
-    /// A histogram's numbers; `counts` has one more than there are bounds, and none is in two of them.
+    /// Adds a histogram. `counts` are not cumulative and have one more element than `bounds`.
     pub fn add_histogram(&mut self, labels: &[(&'static str, &str)], bounds: &[f64], counts: &[u64], sum: f64) {
         let mut so_far = 0;
         for (idx, count) in counts.iter().enumerate() {
@@ -73,7 +73,7 @@ pub fn render(families: &[Family], open_metrics: bool) -> String {
             Kind::Gauge => ("gauge", ""),
             Kind::Histogram => ("histogram", ""),
         };
-        // Writing to a string does not fail.
+        // Writing to a `String` cannot fail.
         let _ = writeln!(text, "# HELP {name}{ending} {}", escape(help, false));
         let _ = writeln!(text, "# TYPE {name}{ending} {word}");
         for Sample { suffix, labels, value } in samples {
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_as_prometheus_reads_it() {
+    fn rendered_text_has_prometheus_and_openmetrics_format() {
         let expected = r##"# HELP corro_jobs Jobs by state.
 # TYPE corro_jobs gauge
 corro_jobs{state="queued"} 3

@@ -1,4 +1,4 @@
-//! What there is in all workspaces together, cut to what the caller may read: for the dashboard's pages and its search.
+//! Lists over all workspaces, restricted to what the caller may read, for the dashboard.
 
 mod search;
 
@@ -14,29 +14,29 @@ use crate::app::access::caller::scope_of_key;
 use crate::app::jobs::queue_status::{QueueStatus, QueueStatuses};
 use crate::app::resources::lookup::group_name;
 
-/// Which jobs a page shall have.
+/// Filter, order and size of a page of jobs.
 pub struct JobQuery {
-    /// Empty for all.
+    /// Empty for all states.
     pub states: Vec<ExecutionState>,
-    /// The id of a cluster.
+    /// ARM id of a cluster.
     pub cluster: Option<String>,
-    /// What the name of the job or of its experiment contains, in lower case.
+    /// Text in the name of the job or its experiment, in lower case.
     pub text: String,
     pub order: JobOrder,
     pub limit: usize,
 }
 
-/// Which jobs come first, of more than a page has.
+/// Order of jobs.
 #[derive(Clone, Copy)]
 pub enum JobOrder {
-    /// The newest of those that were submitted before the job of this number.
+    /// Newest first, from jobs submitted before this sequence number.
     NewestBefore(u64),
-    /// As they wait: by priority, then the oldest. There is one page only.
+    /// Queue order: by priority, then oldest first. Only one page.
     Queue,
 }
 
 impl App {
-    /// In the order of their ids.
+    /// All readable clusters, ordered by id.
     pub fn all_clusters(&self) -> Vec<Cluster> {
         let snapshot = self.snapshot();
         let clusters = snapshot.clusters.iter().map(|(key, record)| self.cluster_response(&snapshot, key, record));
@@ -45,7 +45,7 @@ impl App {
         clusters
     }
 
-    /// A page of jobs, and the number of its last one when another page follows.
+    /// Page of jobs, and the sequence number of the last one if another page follows.
     pub fn all_jobs(&self, query: &JobQuery) -> (JobSummaries, Option<u64>) {
         let snapshot = self.snapshot();
         let cluster = query.cluster.as_deref().map(str::to_lowercase);
@@ -87,7 +87,7 @@ impl App {
         (page, last)
     }
 
-    /// In the order of their keys, so that each workspace is asked about once.
+    /// Readable jobs, ordered by key, so that each workspace is checked once.
     pub fn readable_jobs<'a>(&self, state: &'a State) -> impl Iterator<Item = (&'a JobKey, &'a JobRecord)> {
         let mut last: Option<(WorkspaceKey, bool)> = None;
         state.jobs.iter().map(|(key, job)| (key, &**job)).filter(move |(key, _)| match &last {
@@ -137,7 +137,7 @@ fn is_inside(key: &JobKey, workspace: &WorkspaceKey) -> bool {
     key.as_str().strip_prefix(workspace.as_str()).is_some_and(|rest| rest.starts_with('/'))
 }
 
-/// In the names of the experiment or of the job, as they are in the key.
+/// Whether the name of the experiment or job contains the text.
 fn has_text(key: &JobKey, text: &str) -> bool {
     text.is_empty() || key.as_str().rsplit('/').take(2).any(|name| name.contains(text))
 }

@@ -1,5 +1,4 @@
-//! Finds things by a part of their name, whatever they are: one question for the dashboard's search. What the caller may not
-//! read is not found.
+//! Search by part of a name over clusters, experiments, shares, nodes and jobs that the caller may read.
 
 use corro_model::batchai::{Found, FoundKind};
 use corro_model::rights::Right;
@@ -8,8 +7,7 @@ use crate::app::App;
 use crate::app::access::caller::scope_of_key;
 
 impl App {
-    /// The best `limit` finds: names that are the text, then those that begin with it, then those that have it. Blocking: shares
-    /// are looked up on the disk.
+    /// The `limit` best matches: exact names, then prefixes, then substrings. Blocking: lists shares on the disk.
     pub fn search(&self, text: &str, limit: usize) -> Vec<Found> {
         if text.is_empty() {
             return Vec::new();
@@ -41,7 +39,7 @@ impl App {
             offer(0, Found { kind: FoundKind::Node, name, id, place: node.cluster, state: Some(node.state) });
         }
         for (key, job) in self.readable_jobs(&snapshot) {
-            // Most jobs are not meant: no texts are made for them.
+            // Most jobs do not match: skip the formatting for them.
             if match_name(&job.name.to_lowercase(), text).is_none() {
                 continue;
             }
@@ -59,7 +57,7 @@ impl App {
 struct MatchRank {
     kind_of_match: MatchKind,
     kind: FoundKind,
-    /// Newer jobs come first.
+    /// Orders newer jobs first.
     older: u64,
 }
 
@@ -83,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_fit_better_come_first() {
+    fn better_matches_sort_first() {
         assert_eq!(match_name("train", "train"), Some(MatchKind::Whole));
         assert_eq!(match_name("train-2", "train"), Some(MatchKind::Beginning));
         assert_eq!(match_name("my-train", "train"), Some(MatchKind::Inside));

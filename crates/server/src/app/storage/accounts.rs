@@ -1,4 +1,5 @@
-//! Storage accounts: a name, two keys, and the shares in its directory.
+//! Storage accounts: create, update, get, list, delete, and their two access keys. An account's shares are in its
+//! directory.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -15,13 +16,13 @@ use crate::app::App;
 use crate::app::resources::lookup::{find_active_group, group_name, location_conflict};
 use crate::app::resources::operations;
 
-/// What the service allowed in a region: told, and not held anybody to.
+/// Account limit that the Azure service reported per region. Reported in usages, not enforced.
 const ACCOUNT_LIMIT: i64 = 250;
 const KINDS: [&str; 3] = ["Storage", "StorageV2", "BlobStorage"];
 const SKUS: [&str; 5] = ["Standard_LRS", "Standard_GRS", "Standard_RAGRS", "Standard_ZRS", "Premium_LRS"];
 
 impl App {
-    /// `base_url` is the address the caller used; the file endpoint is told relative to it.
+    /// Creates or replaces an account. `base_url` is the URL that the caller used; the endpoints are relative to it.
     pub async fn create_account(
         &self,
         group: String,
@@ -62,7 +63,7 @@ impl App {
                 tags: body.tags.unwrap_or_default(),
                 https_only: properties.supports_https_traffic_only,
                 settings,
-                // Who an account is does not change while it lives.
+                // The identity of an account never changes.
                 identity: old.as_ref().and_then(|old| old.identity.clone()).or(identity),
                 created,
                 keys: old.map_or(keys, |old| old.keys.clone()),
@@ -75,7 +76,7 @@ impl App {
         commit.await
     }
 
-    /// Changes what the body names and leaves the rest.
+    /// Changes the fields that the body has and keeps the others.
     pub async fn update_account(
         &self,
         group: String,
@@ -120,7 +121,7 @@ impl App {
         AccountIdentity { principal_id: Some(principal), tenant_id: Some(tenant), ..given }
     }
 
-    /// How many accounts a region, or the whole subscription, has.
+    /// Number of accounts in a region, or in the whole subscription.
     pub fn storage_usages(&self, location: Option<&str>) -> Vec<Usage> {
         let here = location.map(region);
         let snapshot = self.snapshot();
@@ -158,7 +159,7 @@ impl App {
         Ok(AccountKeys { keys })
     }
 
-    /// Makes one of the two keys anew. What was signed with the old one is refused from now on.
+    /// Replaces one of the two keys. Signatures by the old key are rejected from now on.
     pub async fn regenerate_key(&self, group: String, name: String, key: String) -> Result<AccountKeys, ApiError> {
         let idx = match key.to_ascii_lowercase().as_str() {
             "key1" => 0,
@@ -183,25 +184,25 @@ impl App {
         self.account_keys(&group, &name)
     }
 
-    /// The decoded keys of an account that exists; for checking and making signatures.
+    /// Decoded keys of an existing account, to verify and make signatures.
     pub fn raw_account_keys(&self, name: &str) -> Option<Vec<Vec<u8>>> {
         self.decode_account_keys(name, self.snapshot().accounts.get(name)?)
     }
 
-    /// The same of a record that was looked up already.
+    /// Decoded keys of an account record.
     pub fn decode_account_keys(&self, name: &str, record: &AccountRecord) -> Option<Vec<Vec<u8>>> {
         let open = |sealed| self.unseal(&key_purpose(name), sealed).ok();
         let decoded = record.keys.iter().map(|sealed| STANDARD.decode(open(sealed)?.expose()).ok());
         (!record.deleting).then(|| decoded.collect())?
     }
 
-    /// Does this base64 key belong to the account?
+    /// Whether this base64 key is one of the account's.
     pub fn is_account_key(&self, name: &str, key: &Secret) -> bool {
         let Ok(given) = STANDARD.decode(key.expose()) else { return false };
         self.raw_account_keys(name).is_some_and(|keys| keys.contains(&given))
     }
 
-    /// The operation's id, or `None` when there is nothing to delete. Its shares go with it.
+    /// Returns the operation's id, or `None` if there is nothing to delete. Deletes the account's shares too.
     pub async fn delete_account(&self, group: String, name: String) -> Result<Option<String>, ApiError> {
         let (app, now) = (self.clone(), self.now());
         let commit = self.store.commit_relief(move |txn| {
@@ -244,7 +245,7 @@ impl App {
                 creation_time: record.created,
                 primary_location: record.location.clone(),
                 status_of_primary: "available".to_owned(),
-                // Queues and tables are named as the service names them; nothing answers there.
+                // Queue and table endpoints are listed as by the Azure service, but not served.
                 primary_endpoints: [("blob", ".blob"), ("file", ""), ("queue", ""), ("table", "")]
                     .map(|(service, suffix)| (service.to_owned(), format!("{base_url}/{name}{suffix}/")))
                     .into(),
@@ -268,7 +269,7 @@ fn check_https_only(wanted: bool, base_url: &str) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// The service's own spelling of a word that may come in any case.
+/// Canonical spelling of a value that is accepted in any case.
 fn canonical_value(field: &str, what: &str, words: &[&str], given: &str) -> Result<String, ApiError> {
     let known = words.iter().find(|word| word.eq_ignore_ascii_case(given));
     known
@@ -276,7 +277,7 @@ fn canonical_value(field: &str, what: &str, words: &[&str], given: &str) -> Resu
         .ok_or_else(|| ApiError::invalid(field, format!("'{given}' is not {what}: use one of {}", words.join(", "))))
 }
 
-/// What is kept of the settings a caller gave, with what the service adds to them.
+/// Validates the given settings and fills in the service's defaults.
 fn complete_settings(kind: &str, given: AccountSettings, now: Timestamp) -> Result<AccountSettings, ApiError> {
     let tier = given
         .access_tier
@@ -300,7 +301,7 @@ fn complete_settings(kind: &str, given: AccountSettings, now: Timestamp) -> Resu
         services: Default::default(),
         key_source: "Microsoft.Storage".to_owned(),
     });
-    // The two that there are; the service switches them on whatever is said.
+    // These two services exist; as in Azure, their encryption is always on.
     for service in ["blob", "file"] {
         encryption.services.insert(service.to_owned(), on.clone());
     }

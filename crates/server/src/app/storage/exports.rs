@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use corro_model::FileServerKey;
-/// All file servers' directories are trees of this account, in a root of their own.
+/// Account whose shares are the directories of all file servers, in a root of their own.
 use corro_model::names::FILE_SERVERS as ACCOUNT;
 use corro_shares::{ShareError, Shares};
 use corro_store::{FileServerRecord, State};
@@ -16,15 +16,15 @@ use tokio::sync::watch;
 
 use crate::digest::hex;
 
-/// What the service reported; the beginning of the path of every export.
+/// Mount point that the Azure service reported; also the prefix of every export path.
 pub const MOUNT_POINT: &str = "/data";
 
-/// Where file servers lie, and under which paths they are exported.
+/// Directories of file servers and their export paths.
 #[derive(Debug)]
 pub struct Exports {
     shares: Arc<Shares>,
     key: [u8; 32],
-    /// Where the port is, once it is reserved.
+    /// Address of the NFS port, once it is reserved.
     address: OnceLock<SocketAddr>,
     is_listening: watch::Sender<bool>,
 }
@@ -40,7 +40,7 @@ impl Exports {
         })
     }
 
-    /// The name of the file server's tree, which is made when it is first asked for. Blocks on the disk.
+    /// Name of the file server's directory, which is created if missing. Blocks on the disk.
     pub fn ensure_directory(&self, key: &FileServerKey, record: &FileServerRecord) -> Result<String, ShareError> {
         let name = self.directory_name(key, record);
         match self.shares.create_share(ACCOUNT, &name) {
@@ -49,17 +49,17 @@ impl Exports {
         }
     }
 
-    /// Where that lies. Blocks on the disk.
+    /// Path of the file server's directory, which is created if missing. Blocks on the disk.
     pub fn directory(&self, key: &FileServerKey, record: &FileServerRecord) -> Result<PathBuf, ShareError> {
         self.shares.host_path(ACCOUNT, &self.ensure_directory(key, record)?)
     }
 
-    /// All of them.
+    /// The shares that hold the directories.
     pub fn shares(&self) -> &Arc<Shares> {
         &self.shares
     }
 
-    /// Where the port is, if there is one.
+    /// Address of the NFS port; `None` if NFS is off.
     pub fn address(&self) -> Option<SocketAddr> {
         self.address.get().copied()
     }
@@ -74,7 +74,8 @@ impl Exports {
         self.is_listening.send_replace(is_listening);
     }
 
-    /// Returns when the port listens, which it does soon after a file server was made; at once where there is no port.
+    /// Waits until the port listens, which happens soon after the creation of a file server. Returns at once if NFS is
+    /// off.
     pub async fn wait_until_listening(&self) {
         if self.address.get().is_some() {
             let mut listening = self.is_listening.subscribe();
@@ -82,12 +83,12 @@ impl Exports {
         }
     }
 
-    /// The path that must be named to mount it. A secret: it is all that NFS asks for.
+    /// Path to mount the file server by. A secret: it is the only credential in NFS version 3.
     pub fn export_path(&self, key: &FileServerKey, record: &FileServerRecord) -> String {
         format!("{MOUNT_POINT}/{}", self.export_secret(&self.directory_name(key, record)))
     }
 
-    /// The file server whose path holds this word.
+    /// File server whose export path contains this secret.
     pub fn find(&self, state: &State, secret: &str) -> Option<(FileServerKey, Arc<FileServerRecord>)> {
         let mut living = state.file_servers.iter().filter(|(_, record)| !record.provisioning.is_deleting());
         let found = living
@@ -95,9 +96,9 @@ impl Exports {
         found.map(|(key, record)| (key.clone(), record.clone()))
     }
 
-    /// Removes the directories of file servers that are no more. Blocks on the disk.
+    /// Removes the directories of deleted file servers. Blocks on the disk.
     pub fn remove_orphans(&self, state: impl FnOnce() -> Arc<State>) -> Result<(), ShareError> {
-        // In this order: one that is made meanwhile is not among those that were found.
+        // Directories first, then the state: a file server created in between is not in the list.
         let found = self.shares.list_shares(ACCOUNT)?;
         let state = state();
         let wanted: Vec<String> =
@@ -112,7 +113,7 @@ impl Exports {
         Ok(())
     }
 
-    /// Of its directory: one that people can find, and another one when a file server is made again under its name.
+    /// Name of the directory: recognisable, and different for a file server that is created again under the same name.
     fn directory_name(&self, key: &FileServerKey, record: &FileServerRecord) -> String {
         let name = record.name.to_lowercase();
         let plain: String = name.chars().filter(char::is_ascii_alphanumeric).take(30).collect();
@@ -135,10 +136,10 @@ impl Exports {
     }
 }
 
-/// In a time that does not tell how much of it is right.
+/// Compares in constant time, so that timing does not reveal a matching prefix.
 fn constant_time_eq(a: &str, b: &str) -> bool {
     a.len() == b.len() && a.bytes().zip(b.bytes()).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
 }
 
-/// For how long an answer that names the port waits for it.
+/// Maximum wait for the port before a response that contains its address.
 const LISTENING_DEADLINE: Duration = Duration::from_secs(5);

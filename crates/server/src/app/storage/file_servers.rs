@@ -1,4 +1,4 @@
-//! File servers: asked for, shown, deleted. What they hold and how it is reached is `nfs`'.
+//! File servers: create, get, list, delete. `exports` holds their directories and `nfs` serves them.
 
 use corro_model::batchai::*;
 use corro_model::names::{NameOf, check_name};
@@ -14,7 +14,7 @@ use crate::app::storage::exports::MOUNT_POINT;
 use crate::app::{App, guid};
 use crate::digest::hex;
 
-/// The machine the server stands for is this one.
+/// Address of a file server while NFS is off: this machine.
 const DEFAULT_ADDRESS: &str = "127.0.0.1";
 
 impl App {
@@ -38,7 +38,7 @@ impl App {
             let key = workspace_key.file_server(&name);
             if let Some(old) = txn.get::<FileServerRecord>(&key) {
                 ensure_not_deleting(&old.provisioning, "file server", &name)?;
-                // The network that was made for it is no difference.
+                // The subnet generated at creation is not a difference.
                 spec.subnet = spec.subnet.or_else(|| old.spec.subnet.clone());
                 let mut known = old.spec.clone();
                 fill_defaults(&mut known);
@@ -70,7 +70,7 @@ impl App {
         Ok(self.file_server_response(&snapshot, &key, &record))
     }
 
-    /// The same, and how it is mounted over NFS, for a caller that may change it.
+    /// File server with its NFS mount settings, for callers with write access.
     pub async fn file_server_with_export(
         &self,
         group: &str,
@@ -96,7 +96,7 @@ impl App {
         Ok(own.map(|(key, record)| self.file_server_response(&snapshot, key, record)).collect())
     }
 
-    /// The operation's id and location, or `None` when there is nothing to delete.
+    /// Returns the operation's id and location, or `None` if there is nothing to delete.
     pub async fn delete_file_server(
         &self,
         group: String,
@@ -117,7 +117,7 @@ impl App {
         commit.await
     }
 
-    /// The subnet of the first file server among `volumes`, whose nodes must be in it. Every server named must be there.
+    /// Subnet of the first file server among `volumes`, in which the nodes must be. All file servers must exist.
     pub fn subnet_of(
         &self,
         state: &State,
@@ -140,7 +140,7 @@ impl App {
         Ok(subnet)
     }
 
-    /// An id in a request that names another subscription names nothing here.
+    /// Error if an id in the request is of another subscription.
     pub fn own_subscription(&self, field: &str, subscription: &str) -> Result<(), ApiError> {
         if subscription.eq_ignore_ascii_case(&self.installation.subscription) {
             return Ok(());
@@ -149,7 +149,7 @@ impl App {
         Err(ApiError::new(404, "SubscriptionNotFound", message).about(field))
     }
 
-    /// Tells one password from another, and nothing about either: it is keyed, because passwords can be guessed.
+    /// Keyed digest of a password, to compare requests. Keyed because passwords can be guessed.
     fn password_mark(&self, password: &Secret) -> String {
         hex(&self.keyed_digest("file server password", password.expose().as_bytes())[..16])
     }
@@ -158,7 +158,7 @@ impl App {
         let made = record.provisioning.provisioning_state;
         let is_there = !matches!(made, ProvisioningState::Creating | ProvisioningState::Updating);
         FileServer {
-            // Lower case, as the service wrote it.
+            // Lower case, as in the Azure service.
             id: format!("{}/fileservers/{}", self.workspace_arm_id(state, &key.workspace()), record.name),
             name: record.name.clone(),
             kind: FILE_SERVER_TYPE.to_owned(),
@@ -182,7 +182,7 @@ impl App {
         }
     }
 
-    /// Who may only read the record may not write what is on the server, which the path is enough for.
+    /// NFS mount settings. Requires write access: the export path alone allows writing to the file server.
     fn nfs_mount(&self, key: &FileServerKey, record: &FileServerRecord) -> Option<NfsMount> {
         let address = self.storage.exports.address()?;
         let workspace = key.workspace();
@@ -196,19 +196,19 @@ impl App {
     }
 }
 
-/// What the service takes when nothing is said: everybody may try to log in.
+/// Default of the Azure service: every address may log in.
 fn fill_defaults(spec: &mut FileServerSpec) {
     spec.ssh_configuration.public_ips_to_allow.get_or_insert_with(|| vec!["*".to_owned()]);
 }
 
-/// The password is dropped for good: nothing here logs in with it.
+/// Drops the password for good: nothing here uses it.
 fn without_password(mut spec: FileServerSpec) -> FileServerSpec {
     spec.vm_size = spec.vm_size.to_uppercase();
     spec.ssh_configuration.user_account_settings.admin_user_password = None;
     spec
 }
 
-/// The id of a network of the server's own, in the form the service gave it.
+/// New subnet id in the format of the Azure service.
 fn new_subnet_id(subscription: &str) -> ResourceId {
     let (group, network) = (guid(), guid());
     let group = format!("/subscriptions/{subscription}/resourceGroups/fileserverrg-{group}");

@@ -1,5 +1,6 @@
-//! Passes: with one a node on another machine mounts a volume of its cluster or of the job it runs. A pass is a signed link to one tree, to read
-//! or to write as was asked; it ends after a while, and at once with the node or with the attempt that it was given for. Nothing of it is kept.
+//! Mount tokens: a node on another machine mounts a volume of its cluster or job with one. A token is a SAS for one
+//! share, read-only or read-write as the volume requires. It expires after a while, and at once when its node is lost
+//! or its attempt ends. Tokens are not stored.
 
 use std::time::Duration;
 
@@ -12,13 +13,13 @@ use crate::app::App;
 use crate::app::access::tokens::NODE_CREDENTIAL_PREFIX;
 use crate::app::storage::volumes::{RequestedVolume, VolumeTree, requested_volumes};
 
-/// How long a pass lasts, unless the operator says otherwise. Nodes ask for the next one long before.
+/// Default lifetime of a token. Nodes renew it long before.
 pub const DEFAULT_LIFETIME: Duration = Duration::from_secs(3600);
 const READ_PERMISSIONS: &str = "rl";
 const WRITE_PERMISSIONS: &str = "rcwdl";
 
 impl App {
-    /// Blocks on the disk.
+    /// Issues a token for a volume of the node's cluster or job. Blocks on the disk.
     pub fn issue_mount_token(&self, node: &NodeId, asked: &PassRequest) -> Result<Pass, ApiError> {
         let state = self.snapshot();
         let record = state.nodes.get(node).ok_or_else(volume_not_found)?;
@@ -80,12 +81,12 @@ impl App {
         })
     }
 
-    /// What signs passes to trees that belong to no account. Nobody has it but this server.
+    /// Signing key of the internal accounts (file servers, job-shared directories). Only this server has it.
     pub fn internal_account_key(&self, word: &str) -> Vec<u8> {
         self.keyed_digest("trees", word.as_bytes()).to_vec()
     }
 
-    /// Does the node live, and does the attempt still run on it? `by` is without its first word.
+    /// Whether the node is alive and still runs the attempt. `by` is the credential id without its prefix.
     pub fn is_mount_token_valid(&self, by: &str) -> bool {
         let mut words = by.splitn(3, ':');
         let (Some(node), Some(epoch), Some(attempt)) = (words.next(), words.next(), words.next()) else { return false };
@@ -101,7 +102,7 @@ impl App {
     }
 }
 
-/// The tree of the volume that is mounted at `relative`, and whether it may only be read.
+/// Share of the volume mounted at `relative`, and whether it is read-only.
 fn find_volume(volumes: Vec<RequestedVolume>, relative: &str) -> Result<(VolumeTree, bool), ApiError> {
     let found = volumes.into_iter().find(|wanted| wanted.volume.relative == relative).ok_or_else(volume_not_found)?;
     match (found.tree, found.volume.source) {

@@ -1,4 +1,4 @@
-//! Shares of all accounts together, and links that open one of them: for pages, which hold no keys.
+//! Shares of all accounts, and SAS links to them for the dashboard, which holds no account keys.
 
 use corro_model::batchai::{ShareLink, ShareSummary};
 use corro_model::ids::arm;
@@ -9,12 +9,12 @@ use corro_model::{ApiError, Timestamp};
 use crate::app::App;
 use crate::app::resources::lookup::group_name;
 
-/// A page asks again long before.
+/// Lifetime of a link. The dashboard renews it long before.
 const LINK_LIFETIME_S: i64 = 3600;
 const LINK_VERSION: &str = "2016-05-31";
 
 impl App {
-    /// In the order of accounts and names. Blocking: reads directories.
+    /// Lists all readable shares, ordered by account and name. Blocking: reads directories.
     pub fn all_shares(&self) -> Vec<ShareSummary> {
         let snapshot = self.snapshot();
         let mut shares = Vec::new();
@@ -39,9 +39,9 @@ impl App {
         shares
     }
 
-    /// A link to all of a share, which ends with what the caller logged in with. Blocking: looks whether the share is there.
+    /// SAS link to a whole share; becomes invalid with the caller's credential. Blocking: checks that the share exists.
     pub fn share_link(&self, group: &str, account: &str, share: &str) -> Result<ShareLink, ApiError> {
-        // Says so when the account is not in this group.
+        // Error if the account is not in this group.
         self.account(group, account, "")?;
         let account = account.to_lowercase();
         let missing = || ApiError::new(404, "ShareNotFound", format!("The account {account} has no share '{share}'"));
@@ -54,7 +54,7 @@ impl App {
             version: LINK_VERSION.to_owned(),
             resource: Resource::Share,
             permissions: "rcwdl".to_owned(),
-            // Without fractions, as the service writes it.
+            // Without fractions of a second, as in the Azure service.
             expiry: expires.to_string().split('.').next().unwrap_or_default().trim_end_matches('Z').to_owned() + "Z",
             by: self.request.caller.credential.clone(),
             ..Sas::default()

@@ -1,5 +1,5 @@
-//! Where the volumes of a cluster or job lie: which tree of this machine, which command, or why they cannot be mounted.
-//! Entered by `orders`, which tells nodes, and by `passes`, for nodes that do not see this machine's directories. Looks at disks, mounts nothing.
+//! Resolves the volumes of a cluster or job: to a directory of this machine, a mount command, or the reason why they
+//! cannot be mounted. Reads directories; mounts nothing.
 
 use std::path::{Path, PathBuf};
 
@@ -18,25 +18,26 @@ use crate::app::App;
 use crate::app::resources::lookup::find_file_server;
 use crate::app::resources::spec_secrets::SecretBundle;
 
-/// A directory of this server's: a share, a container, a file server, or what the nodes of an attempt share; or one inside of those.
+/// Directory served by this server: a share, a container, a file server, the shared directory of an attempt, or a
+/// directory below one of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeTree {
-    /// The storage account, or the word that stands for one.
+    /// Storage account, or the name of an internal account (`FILE_SERVERS`, `JOB_SHARED`).
     pub account: String,
     pub name: String,
     pub inside: String,
     pub is_container: bool,
 }
 
-/// A volume as it was asked for.
+/// Requested volume with its resolved source.
 pub struct RequestedVolume {
     pub volume: Volume,
-    /// For those that are a directory of this server's.
+    /// `None` if the volume is not a directory of this server.
     pub tree: Option<VolumeTree>,
 }
 
 impl VolumeTree {
-    /// Made when it is first asked for.
+    /// Shared directory of an attempt, created if missing.
     pub fn shared_by_attempt(app: &App, attempt: &AttemptId) -> Result<VolumeTree, ShareError> {
         let name = attempt.to_string();
         match app.storage.job_shared.create_share(JOB_SHARED, &name) {
@@ -64,7 +65,7 @@ impl VolumeTree {
         }
     }
 
-    /// Where it lies on this machine, if there is such a directory. One inside the tree is looked for beneath the tree's handle.
+    /// Path on this machine if the directory exists. A subdirectory is resolved below the tree's handle.
     fn location(&self, app: &App) -> Option<Location> {
         let root = self.root(app).ok()?;
         let inside = mount::inside_of(Path::new(""), &self.inside)?;
@@ -77,13 +78,13 @@ impl VolumeTree {
     }
 }
 
-/// A directory of this machine, and the tree that it must lie in when it is mounted.
+/// Directory of this machine, and the root that it must be below when it is mounted.
 struct Location {
     directory: PathBuf,
     beneath: Option<PathBuf>,
 }
 
-/// What a volume is made from.
+/// Source of a volume.
 struct ResolvedSource {
     source: VolumeSource,
     beneath: Option<PathBuf>,
@@ -94,7 +95,7 @@ pub fn resolve_volumes(app: &App, state: &State, volumes: Option<&MountVolumes>,
     requested_volumes(app, state, volumes, bundle).into_iter().map(|wanted| wanted.volume).collect()
 }
 
-/// In the order in which the service mounted them.
+/// Resolves all volumes, in the mount order of the Azure service.
 pub fn requested_volumes(
     app: &App,
     state: &State,
@@ -109,7 +110,7 @@ pub fn requested_volumes(
     shares.chain(containers).chain(servers).chain(unmanaged).collect()
 }
 
-/// `missing` says why, where there is no such directory.
+/// `missing` makes the error text if there is no such directory.
 fn resolve(app: &App, tree: Result<VolumeTree, String>, missing: impl FnOnce() -> String) -> ResolvedSource {
     let found = tree.and_then(|tree| match tree.location(app) {
         Some(Location { directory, beneath }) => {
@@ -124,7 +125,7 @@ fn unmanaged_volume(system: &UnmanagedFileSystemReference) -> RequestedVolume {
     let volume = Volume {
         kind: VolumeKind::Unmanaged,
         relative: system.relative_mount_path.clone(),
-        // Not its command: people put passwords there.
+        // Not the mount command: it may contain passwords.
         label: "the unmanaged file system".to_owned(),
         source: VolumeSource::Command { command: system.mount_command.clone() },
         read_only: false,
