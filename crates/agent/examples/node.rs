@@ -1,5 +1,5 @@
-//! A node as a process of its own, for the tests of this crate: `node guard` guards processes, and
-//! `node SERVER ROOT ADDRESS TOKEN` runs an agent whose guards are made from this executable.
+//! A node as a separate process, for the tests of this crate: `node guard` runs a guard, and `node SERVER ROOT ADDRESS
+//! TOKEN` runs an agent whose guards are started from this executable.
 
 use corro_agent::AgentConfig;
 use corro_launch::process::Launcher;

@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_port_is_given_twice_and_none_that_is_used() {
+    fn ports_are_reserved_once_and_only_if_free() {
         let address: SocketAddr = ([127, 0, 77, 77], 0).into();
         let first = ReservedPorts::reserve(address, 2, None).expect("there are free ports");
         assert!(first.numbers.is_sorted() && first.numbers[0] >= FIRST_PORT);
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(ReservedPorts::reserve(address, 2, None).expect("they are free again").numbers, numbers);
     }
     #[test]
-    fn a_range_is_held_and_a_bad_one_is_named() {
+    fn port_ranges_are_respected_and_validated() {
         let address: SocketAddr = ([127, 0, 77, 78], 0).into();
         let range: PortRange = "29000-29007".parse().expect("a range");
         assert_eq!(range.to_string(), "29000-29007");

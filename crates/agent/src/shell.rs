@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bash_is_taken_where_there_is_one() {
+    fn bash_is_preferred() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let path = directory.path().to_str().expect("a plain path");
         assert_eq!(command("a; b", Some(path)), ["/bin/sh", "-c", "a; b"]);

@@ -1,4 +1,4 @@
-//! Jobs that go wrong, with real processes: each failure names what failed, where and why, and nothing is left running.
+//! Failing jobs with real processes: each failure names what failed, where and why, and nothing is left running.
 
 mod common;
 
@@ -37,11 +37,11 @@ async fn failing_preparation_fails_the_job_before_its_command() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failing_rank_is_told_at_once_and_takes_its_siblings_down() {
+async fn a_failing_rank_is_reported_at_once_and_stops_its_siblings() {
     let world = World::new().await;
     let order = as_ranks(TaskOrder {
         hosts: [host(&world.node, "127.0.0.4", 2)].into(),
-        // The sibling takes its time to end, so that the failure has to be told before.
+        // The sibling takes time to end, so that the failure must be reported before.
         ..world
             .order("if [ $RANK = 1 ]; then echo cannot allocate >&2; exit 3; fi; trap '' TERM; sleep 600 & wait; wait")
     });
@@ -63,7 +63,7 @@ async fn a_failing_rank_is_told_at_once_and_takes_its_siblings_down() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_signal_is_told_as_a_signal() {
+async fn a_signal_is_reported_as_a_signal() {
     let world = World::new().await;
     let (ended, _) = world.node.run_alone(&world.order("kill -SEGV $$")).await;
     let exits = ended.task.expect("just seen").exits;
@@ -72,7 +72,7 @@ async fn a_signal_is_told_as_a_signal() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stop_is_polite_first() {
+async fn a_stop_begins_with_sigterm() {
     let world = World::new().await;
     let order = world.order("trap 'echo saved; exit 7' TERM; echo up; while :; do sleep 0.05; done");
     start(&world, &order).await;
@@ -84,7 +84,7 @@ async fn a_stop_is_polite_first() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stop_is_final_after_its_grace() {
+async fn a_stop_ends_with_sigkill_after_its_grace() {
     let world = World::new().await;
     let order = world.order("trap '' TERM; echo up; while :; do sleep 0.05; done");
     start(&world, &order).await;
@@ -97,7 +97,7 @@ async fn a_stop_is_final_after_its_grace() {
     assert_eq!(world.node.n_processes(), 0);
 }
 
-/// Brings the order's command to where it says `up`.
+/// Runs the order's command until it has printed `up`.
 async fn start(world: &World, order: &TaskOrder) {
     world.node.want_task(Goal::Prepare, order);
     let gang = world.node.until_prepared().await.expect("the master says where to meet");
@@ -197,10 +197,10 @@ async fn a_container_is_refused_unless_the_operator_allowed_the_host() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn directories_go_where_they_can_and_say_where_they_cannot() {
+async fn output_directories_outside_of_volumes_are_reported() {
     let world = World::new().await;
     let output = |prefix: &str| OutputDirectory { id: "MODEL".into(), path_prefix: prefix.into(), path_suffix: None };
-    // Nothing is mounted there: it lands on the node's disk.
+    // Nothing is mounted there: the file is on the node's disk.
     let mut order = world.order("echo x > $AZ_BATCHAI_OUTPUT_MODEL/model");
     order.output_directories = vec![output("$AZ_BATCHAI_MOUNT_ROOT/external")];
     assert_eq!(world.node.run_alone(&order).await.1, None);
@@ -230,7 +230,7 @@ async fn a_log_that_cannot_be_opened_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_that_wants_too_much_memory_is_told_so() {
+async fn exceeding_the_memory_limit_is_reported() {
     let world = World::new().await;
     let mut order = world.order("head -c 300M /dev/zero | tail >/dev/null");
     order.limits = Some(Limits { vm_size: "STANDARD_TINY".into(), memory_bytes: 64 << 20, cores: 1, processes: None });
@@ -244,15 +244,15 @@ async fn a_job_that_wants_too_much_memory_is_told_so() {
     let exit = ended.task.expect("just seen").exits.remove(0);
     let why = exit.out_of_memory.clone().unwrap_or_else(|| panic!("it was killed: {exit:?}"));
     assert!(why.contains("STANDARD_TINY") && why.contains("larger vmSize") && log.contains("Out of memory"), "{why}");
-    // The next job has what its own order says.
+    // The next job has the limits of its own order.
     let (ended, _) = world.node.run_alone(&TaskOrder { limits: None, ..next(&world) }).await;
     assert!(ended.task.expect("just seen").exits[0].succeeded());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_that_starts_too_many_processes_is_told_so() {
+async fn exceeding_the_limit_on_processes_is_reported() {
     let world = World::new().await;
-    // Bounded, should there be no limit: dash ends when it cannot fork, bash after a few tries.
+    // Bounded, in case there is no limit: dash ends when it cannot fork, bash after a few attempts.
     let mut order = world.order("sh -c 'for i in $(seq 1 400); do sleep 60 & done; echo all started'");
     let size = Limits { vm_size: "STANDARD_TINY".into(), memory_bytes: u64::MAX, cores: 1, processes: Some(40) };
     order.limits = Some(size);
@@ -268,7 +268,7 @@ async fn a_job_that_starts_too_many_processes_is_told_so() {
     let why = exit.out_of_processes.clone().unwrap_or_else(|| panic!("it was refused some: {exit:?}"));
     assert!(why.contains("may have 40 processes") && why.contains("--max-processes"), "{why}");
     assert!(log.contains("Out of processes: "), "{log}");
-    // The next job has what its own order says.
+    // The next job has the limits of its own order.
     let mut order = world.order("sh -c 'for i in $(seq 1 200); do sleep 60 & done; echo all started'");
     order.attempt.number += 1;
     let (ended, _) = world.node.run_alone(&order).await;
@@ -277,7 +277,7 @@ async fn a_job_that_starts_too_many_processes_is_told_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_has_the_processors_of_its_vm_size() {
+async fn a_job_has_the_cpus_of_its_vm_size() {
     let world = World::new().await;
     let n_here = std::thread::available_parallelism().map_or(1, usize::from);
     if n_here == 1 {
@@ -294,7 +294,7 @@ async fn a_job_has_the_processors_of_its_vm_size() {
         let controls = parts.next().unwrap_or("-");
         controls.split(',').any(|control| ["cpu", ""].contains(&control)) && line.contains("/corro-")
     };
-    // Others who run tests here may have taken them all.
+    // Other tests on this machine may have claimed all CPUs.
     if told.contains(": number ") {
         assert_eq!(said.lines().next(), Some("1"), "{told}\n{said}");
         assert_eq!(said.lines().last(), Some("1"), "what it starts is bound too: {said}");
@@ -311,7 +311,7 @@ async fn a_job_has_the_processors_of_its_vm_size() {
     assert_eq!(world.log("stderr.txt").trim(), n_here.to_string());
 }
 
-/// Another attempt, at something that needs more than the limit above.
+/// Another attempt, with a command that needs more than the limit above.
 fn next(world: &World) -> TaskOrder {
     let mut order = world.order("head -c 100M /dev/zero | tail >/dev/null");
     order.attempt.number += 1;

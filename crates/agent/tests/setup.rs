@@ -1,4 +1,5 @@
-//! The cluster's setup task on a node: when it runs, what it sees, what its failure means, and that nothing of it stays.
+//! The cluster's setup task on a node: when it runs, what it sees, what its failure means, and that nothing of it is
+//! left.
 
 mod common;
 
@@ -23,7 +24,7 @@ fn setup(command: &str) -> SetupOrder {
     }
 }
 
-/// The share is mounted at cluster level, where the setup task writes to.
+/// The share is mounted at cluster level; the setup task writes to it.
 fn desired(world: &World, command: &str) -> DesiredNode {
     let volumes: Vec<Volume> = world.order("true").volumes;
     DesiredNode { volumes, setup: Some(setup(command)), ..DesiredNode::default() }
@@ -34,7 +35,7 @@ fn is_free(node: &ObservedNode) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_is_ready_when_its_setup_task_has_ended_well() {
+async fn a_node_is_ready_when_its_setup_task_has_succeeded() {
     let world = World::new().await;
     let logs = world.share.join("setup").join(CLUSTER);
     let wanted = desired(
@@ -44,11 +45,11 @@ async fn a_node_is_ready_when_its_setup_task_has_ended_well() {
     );
     world.node.want(wanted.clone());
     until_exists(&world.share.join("begun")).await;
-    // A job that comes meanwhile waits, and the node says that it is not ready.
+    // A job that arrives meanwhile waits, and the node reports that it is not ready.
     let order = world.order("echo ran");
     let task = Some(DesiredTask { goal: Goal::Prepare, order: order.clone() });
     world.node.want(DesiredNode { task, ..wanted.clone() });
-    world.node.until_beaten(2).await;
+    world.node.until_heartbeats(2).await;
     world.node.until("still at its setup task", |node| !node.ready && node.problem.is_none()).await;
     let seen = world.node.until("still without a task", |node| node.task.is_none()).await;
     assert!(!seen.ready);
@@ -67,7 +68,7 @@ async fn a_node_is_ready_when_its_setup_task_has_ended_well() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failed_setup_task_makes_the_node_useless_and_says_why() {
+async fn a_failed_setup_task_makes_the_node_unusable() {
     let world = World::new().await;
     let wanted = desired(&world, "echo no such package >&2; exit 100");
     world.node.want(wanted.clone());
@@ -82,7 +83,7 @@ async fn a_failed_setup_task_makes_the_node_useless_and_says_why() {
         problem.details.iter().map(|detail| (detail.name.as_str(), detail.value.as_str())).collect();
     assert_eq!(details[..3], [("Node", world.node.id.as_str()), ("ExitCode", "100"), ("StdErr", "no such package")]);
     assert!(details[3].1.contains(CLUSTER) && details[3].1.contains("resize"), "{details:?}");
-    // A job that was placed before anybody knew fails with the same words.
+    // A job that was placed before the failure was known fails with the same error.
     let task = Some(DesiredTask { goal: Goal::Prepare, order: world.order("echo ran") });
     world.node.want(DesiredNode { task, ..wanted });
     let (_, failure) = world.node.until_ended().await;
@@ -90,7 +91,7 @@ async fn a_failed_setup_task_makes_the_node_useless_and_says_why() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_is_not_wanted_ends_its_setup_task() {
+async fn an_unwanted_node_kills_its_setup_task() {
     let mut world = World::new().await;
     let wanted = desired(&world, "(setsid sleep 600 &); sleep 600");
     world.node.want(wanted.clone());
@@ -106,7 +107,7 @@ async fn a_node_that_is_not_wanted_ends_its_setup_task() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_agent_leaves_nothing_of_it_and_begins_it_again() {
+async fn a_restarted_agent_runs_the_setup_task_again() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let (root, share) = (directory.path().join("n1"), directory.path().join("share"));
     std::fs::create_dir(&share).expect("a share");

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_nobody_waits_for_waits() {
+    fn only_unimportant_changes_are_delayed() {
         let idle = ObservedNode { ready: true, ..ObservedNode::default() };
         let check = |now: &ObservedNode, expected: bool| assert_eq!(may_wait(&idle, now), expected, "{now:?}");
         check(&node(TaskPhase::Preparing, &[]), true);
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_due_from_its_first_change() {
+    fn the_delay_starts_with_the_first_change() {
         let (mut batch, begin) = (ReportBatch::default(), Instant::now());
         let (preparing, running) = (node(TaskPhase::Preparing, &[]), node(TaskPhase::Running, &[]));
         assert!(batch.is_urgent(&preparing, begin), "a new connection is told where things stand");

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_engine_is_asked_for_gpus_in_the_way_it_listens_to() {
+    fn gpu_support_depends_on_engine_and_version() {
         assert_eq!(gpu_support("Docker 20.10.24", true, true), GpuSupport::Runtime);
         assert_eq!(gpu_support("Docker 20.10.24", false, true), GpuSupport::None);
         assert_eq!(gpu_support("Podman 5.4.2", true, true), GpuSupport::Cdi);

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn engines_are_looked_for_where_their_own_commands_look() {
+    fn engine_sockets_follow_the_engines_own_defaults() {
         let check = |host: Option<&str>, runtime: Option<&str>, expected: &[&str]| {
             let variable = |name: &str| match name {
                 "DOCKER_HOST" => host.map(str::to_owned),
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_place_says_why_not() {
+    async fn each_socket_has_its_own_error() {
         let base = tempfile::tempdir().expect("a temporary directory");
         let dead = base.path().join("dead");
         drop(std::os::unix::net::UnixListener::bind(&dead).expect("a socket"));

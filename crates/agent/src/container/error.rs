@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_engines_words_tell_the_reason() {
+    fn the_reason_follows_from_the_engines_message() {
         let check = |message: &str, reason| assert_eq!(Reason::from_message(message), reason, "{message}");
         check("write /var/lib/x: no space left on device", Some(Reason::NoSpace));
         check("exec: \"/bin/sh\": stat /bin/sh: no such file or directory: unknown", Some(Reason::NoShell));

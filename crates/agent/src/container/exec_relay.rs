@@ -317,7 +317,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variables_travel_under_other_names() {
+    fn variables_are_passed_with_a_prefix() {
         let exec = ContainerExec { socket: "/s".into(), version: "1.41".into(), container: "c".into() };
         let spec = ProcessSpec {
             argv: ["/bin/sh", "-c", "a; b"].map(String::from).to_vec(),

@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_words_become_one_line() {
+    fn pull_progress_is_summarized() {
         let mut progress = PullProgress::default();
         let mut on = |id: &str, status: &str, detail: Option<(i64, i64)>| {
             progress.on(&CreateImageInfo {
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_is_not_repeated() {
+    fn passwords_are_masked_in_engine_messages() {
         let given = RegistryCredentials {
             username: "me".into(),
             password: Some(Secret::new("canary")),

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn the_body_holds_everything_and_no_variable() {
+    fn the_request_has_all_settings_and_no_variables() {
         let order = order();
         let bind_mounts =
             BTreeMap::from([("/n/jobs".into(), MountAccess::ReadWrite), ("/n/wheels".into(), MountAccess::ReadOnly)]);
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_has_less_gives_what_it_has() {
+    fn limits_above_the_machines_capacity_have_no_effect() {
         let capacity = Capacity { memory_bytes: 4 << 30, cores: 1 };
         let small = Capabilities { capacity, kernel_max_processes: 32768, ..Capabilities::default() };
         assert_eq!(
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn links_lead_to_the_same_places_inside() {
+    fn link_targets_are_mounted_at_the_same_paths() {
         let mut order = order();
         order.shared_temp = Some("/d/job-shared/a".into());
         let volume = |path: &str| Volume {

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_replaced_whole_and_kept_private() {
+    fn a_file_is_replaced_atomically_and_private() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let path = directory.path().join("a.json");
         assert_eq!(read::<u32>(&path).expect("missing is no error"), None);

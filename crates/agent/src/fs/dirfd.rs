@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tree_goes_and_what_its_links_point_at_stays() {
+    fn removing_a_tree_keeps_the_targets_of_its_links() {
         let base = tempfile::tempdir().expect("a temporary directory");
         let (tree, share) = (base.path().join("tree"), base.path().join("share"));
         fs::create_dir_all(tree.join("a/b/c/d")).expect("directories");
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn deep_trees_go_with_few_handles() {
+    fn deep_trees_are_removed_with_few_descriptors() {
         let base = tempfile::tempdir().expect("a temporary directory");
         let handle = open_directory(base.path()).expect("the base");
         let deep = vec!["d"; 1500].join("/");

@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_machine_has_something() {
+    fn the_inventory_of_this_machine_is_not_empty() {
         let found = find(BTreeMap::from([("rack".to_owned(), "a".to_owned())]), None);
         assert!(found.cores >= 1 && found.memory_bytes > 64 << 20, "{found:?}");
         assert!(found.addresses.iter().all(|ip| ip != "127.0.0.1"), "{found:?}");

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_way_to_the_server_says_who_we_are() {
+    async fn the_address_follows_from_the_route_to_the_server() {
         for server in ["http://127.0.0.1:8470", "https://localhost:1/"] {
             assert!(local_address_towards(server).await.expect("there is a way").is_loopback(), "{server}");
         }

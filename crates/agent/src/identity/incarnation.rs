@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moved_directory_is_renewed_and_may_end_what_it_started() {
+    fn a_moved_directory_gets_a_new_id_and_owns_the_former() {
         let base = tempfile::tempdir().expect("a temporary directory");
         let (before, after) = (base.path().join("before"), base.path().join("after"));
         std::fs::create_dir(&before).expect("a directory");
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reboot_renews_what_is_of_this_machine_and_keeps_what_is_elsewhere() {
+    fn a_reboot_renews_boot_records_and_keeps_lasting_ones() {
         let base = tempfile::tempdir().expect("a temporary directory");
         let first = ensure(base.path(), Validity::Boot).expect("made");
         let mut record = read(base.path()).expect("read").expect("there");
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restored_directory_owns_nothing_of_before() {
+    fn a_renewed_directory_owns_nothing_from_before() {
         let base = tempfile::tempdir().expect("a temporary directory");
         let first = ensure(base.path(), Validity::Lasting).expect("made");
         renew(base.path()).expect("renewed");
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_without_an_incarnation_are_of_no_directory() {
+    fn tags_without_an_incarnation_belong_to_no_directory() {
         let id = "0123456789abcdef0123456789abcdef";
         assert_eq!(incarnation_in(&format!("n/{id}/guid/1/rank-0")), Some(id));
         for old in ["n/guid-1/rank-0", "n/login/1", "n", ""] {

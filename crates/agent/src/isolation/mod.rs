@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_sees_its_own_and_nothing_beside_it() {
+    fn a_job_sees_only_its_own_directories() {
         let base = tempfile::tempdir().expect("a data directory");
         let data = base.path().canonicalize().expect("a path");
         let root = data.join("nodes/n1");
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_had_is_told_and_refused_only_where_that_is_wanted() {
+    fn missing_isolation_is_logged_and_refused_only_if_strict() {
         let (mut order, unable) = (testing::order(1), Err("the kernel says no".to_owned()));
         let mut check = |(mode, ordered), support: &Result<(), String>, says: &str, refuses: bool| {
             order.strict_isolation = ordered;

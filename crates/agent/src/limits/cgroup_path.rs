@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_made_where_the_kernel_lets_them() {
+    fn cgroup_parents_are_found_in_all_hierarchies() {
         use Controller::{Cpu, Memory};
         let hybrid = "30 29 0:26 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct\n\
             31 29 0:27 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n\

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_versions_are_told_in_their_words() {
+    fn limits_are_formatted_for_both_versions() {
         let check = |controller: Controller, version, limit, file: &str, text: &str| {
             assert_eq!(controller.limit_file(version, limit), (file, text.to_owned()));
         };

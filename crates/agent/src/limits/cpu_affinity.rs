@@ -70,7 +70,7 @@ mod tests {
     use crate::testing;
 
     #[test]
-    fn nobody_gets_what_somebody_has() {
+    fn cpus_are_never_shared() {
         let name = format!("corro-test-{}", std::process::id());
         let claim = |n: u32| claim_of(&[0, 1, 4, 6, 7], n, &name);
         let first = claim(2).expect("all are free");
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_of_a_job_are_bound_together_or_not_at_all() {
+    fn nodes_of_a_job_are_pinned_together_or_not_at_all() {
         let mut order = testing::order(4);
         assert!(all_nodes_fit(&order, 2, 8) && !all_nodes_fit(&order, 3, 8));
         // Two nodes are on other machines.

@@ -135,13 +135,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_named_counts_and_nothing_else_does() {
+    fn only_named_gpus_are_counted() {
         assert_eq!([None, Some("0,1"), Some("GPU-1f, MIG-2")].map(n_named), [0, 0, 2]);
         assert_eq!(Gpus::claim_as(2, &[], "corro-test-no-gpu").count(0), 0);
     }
 
     #[test]
-    fn no_two_nodes_have_the_same() {
+    fn gpus_are_never_shared() {
         let name = format!("corro-test-gpu-{}", std::process::id());
         let claim = |wanted: u32| Gpus::claim_as(wanted, &[0, 1, 2, 5], &name);
         let first = claim(2);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_gives_only_what_it_was_given() {
+    fn an_agent_assigns_only_its_own_gpus() {
         assert_eq!(
             [device_number("nvidia0"), device_number("nvidia12"), device_number("nvidiactl"), device_number("nvidia")],
             [Some(0), Some(12), None, None]

@@ -63,7 +63,7 @@ fn a_limit_is_set_only_where_the_machine_has_more() {
 }
 
 #[test]
-fn a_group_without_a_control_holds_the_other() {
+fn a_missing_controller_does_not_affect_the_others() {
     let base = tempfile::tempdir().expect("a directory");
     fs::create_dir(base.path().join("n")).expect("a group");
     fs::write(base.path().join("n/memory.max"), "").expect("a setting");
@@ -84,7 +84,7 @@ fn a_group_without_a_control_holds_the_other() {
 }
 
 #[test]
-fn a_job_has_as_many_processes_as_its_node_gives() {
+fn the_limit_on_processes_is_set_and_reported() {
     for version in [CgroupVersion::V1, CgroupVersion::V2] {
         let base = tempfile::tempdir().expect("a directory");
         let cgroups = cgroups(base.path(), version);
@@ -107,7 +107,7 @@ fn a_job_has_as_many_processes_as_its_node_gives() {
 }
 
 #[test]
-fn people_are_told_what_holds() {
+fn the_description_says_what_is_enforced() {
     let limits = limits(1 << 30, 2);
     let describe = |set: Result<(), &str>, bound: Result<&[u16], &str>| {
         let bound = bound.map_err(str::to_owned);
@@ -124,7 +124,7 @@ fn people_are_told_what_holds() {
 }
 
 #[test]
-fn a_small_machine_gives_all_it_has() {
+fn a_small_machine_has_no_bounds() {
     let small = Capacity { memory_bytes: 4 << 30, cores: 2 };
     assert_eq!(bounds(Some(&limits(4 << 30, 6)), small), Bounds::default());
     assert_eq!(bounds(None, MACHINE), Bounds::default());

@@ -41,7 +41,7 @@ fn task(phase: TaskPhase) -> LocalTask {
 }
 
 #[test]
-fn without_a_task() {
+fn no_task_has_no_stats() {
     let check = |desired: DesiredNode, expected: Option<Action>| {
         assert_eq!(next_action(&desired, &ready(None)), expected, "{desired:?}");
     };
@@ -54,7 +54,7 @@ fn without_a_task() {
 }
 
 #[test]
-fn the_whole_gang_is_told_once_to_run() {
+fn a_single_node_gang_is_started_once() {
     let desired = wants(1, Goal::PrepareAndRun);
     let mut task = task(TaskPhase::Preparing);
     assert_eq!(next_action(&desired, &ready(Some(task.clone()))), Some(Action::RunAlone));
@@ -75,7 +75,7 @@ fn an_attempt_that_was_cleaned_up_never_begins_again() {
 
 /// The action for a task that has received no instruction, for each desired state.
 #[test]
-fn every_stage_against_every_wish() {
+fn every_stage_against_every_desired_state() {
     let stop = |grace| Some(Action::Stop(grace));
     let five = Duration::from_millis(5);
     let gang = gang();
@@ -119,7 +119,7 @@ fn every_stage_against_every_wish() {
 }
 
 #[test]
-fn what_has_been_said_is_not_said_again() {
+fn instructions_are_not_repeated() {
     let gang_given = LocalTask { gang_given: true, ..task(TaskPhase::Preparing) };
     assert_eq!(next_action(&wants(1, Goal::Run { gang: gang() }), &ready(Some(gang_given))), None);
     let stopping = LocalTask { stopping: Some(UNWANTED_GRACE), ..task(TaskPhase::Running) };
@@ -136,7 +136,7 @@ fn what_has_been_said_is_not_said_again() {
 }
 
 #[test]
-fn volumes_come_before_tasks() {
+fn volumes_are_mounted_before_tasks() {
     let volume = Volume {
         read_only: false,
         beneath: None,
@@ -159,7 +159,7 @@ fn volumes_come_before_tasks() {
 }
 
 #[test]
-fn a_node_with_something_it_cannot_end_takes_no_more_jobs() {
+fn a_stuck_node_takes_no_more_jobs() {
     let stuck = LocalNode { stuck: Some(BatchAiError::new("ProcessesNotKilled", "no")), ..ready(None) };
     let observed = stuck.observed(false);
     assert!(!observed.ready && observed.problem == stuck.stuck);
@@ -196,7 +196,7 @@ fn a_setup_task_runs_once_before_the_first_job() {
 }
 
 #[test]
-fn a_shutdown_is_blamed_only_for_what_it_cut() {
+fn only_tasks_ended_by_the_stop_count_as_interrupted() {
     let exit = |exit_code, stopped| RankExit {
         rank: 0,
         role: Role::Rank,

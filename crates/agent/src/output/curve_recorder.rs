@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_one_rank_is_heard_as_it_can_be_told() {
+    fn processes_that_are_not_ranks_have_shared_curves() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let recorder = Recorder::new(&OutputDir::of_test(directory.path(), "stdouterr"), &testing::node(1));
         assert!(recorder.tap_process(&place(Role::ParameterServer, 0), 3, 2).is_none());
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn very_much_output_is_not_listened_to_whole() {
+    fn output_above_the_rate_limit_is_skipped() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let recorder = Recorder::new(&OutputDir::of_test(directory.path(), "stdouterr"), &testing::node(1));
         let tap_process = recorder.tap_process(&place(Role::Rank, 0), 1, 1).expect("it tells");

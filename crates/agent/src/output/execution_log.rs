@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn early_lines_are_kept_and_tool_output_is_indented() {
+    fn early_lines_are_buffered_and_tool_output_is_indented() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let log = ExecutionLog::new();
         log.line("Mounting Azure file shares");

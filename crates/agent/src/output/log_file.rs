@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_was_cut_off_is_ended_once() {
+    fn a_partial_line_is_terminated_once() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let log =
             LogFile::open(&OutputDir::of_test(directory.path(), ""), STDOUT, &testing::node(1)).expect("it opens");
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_counted_and_named() {
+    fn lost_bytes_are_counted_and_reported() {
         let node = testing::node(1);
         // Every write to this file fails as on a full disk.
         let file = File::options().append(true).open("/dev/full").expect("Linux has it");

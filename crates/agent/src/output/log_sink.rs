@@ -89,7 +89,7 @@ mod tests {
 
     /// A full disk must not stop the process that writes.
     #[tokio::test]
-    async fn output_is_read_to_its_end_though_nothing_can_be_written() {
+    async fn output_is_read_to_its_end_on_write_errors() {
         let file = File::options().append(true).open("/dev/full").expect("Linux has it");
         let log = Arc::new(LogFile::of_test("/logs/stdout.txt", file));
         let output = vec![b'x'; 300_000];
@@ -101,7 +101,7 @@ mod tests {
 
     /// As with an agent that was frozen for longer than its lease.
     #[tokio::test]
-    async fn output_that_is_read_too_late_goes_to_the_execution_log() {
+    async fn output_after_the_lease_goes_to_the_execution_log() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let node = testing::node(1);
         let output = OutputDir::of_test(directory.path(), "");

@@ -178,7 +178,7 @@ mod tests {
     use crate::testing;
 
     #[test]
-    fn output_goes_to_volumes_and_own_directories_and_nowhere_else() {
+    fn output_is_confined_to_volumes_and_job_directories() {
         let (base, share) = (tempfile::tempdir().expect("a root"), tempfile::tempdir().expect("a share"));
         let node = Directories::open(base.path()).expect("the node's directory");
         let mut order = testing::order(1);

@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pace_between_the_first_and_the_last_report_goes_on() {
+    fn the_estimate_extrapolates_linearly() {
         assert_eq!(end_after(&[]), None);
         assert_eq!(end_after(&[(0, 0.0)]), None);
         assert_eq!(end_after(&[(0, 0.0), (10, 0.0)]), None, "no progress");

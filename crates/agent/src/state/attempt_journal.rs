@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_is_remembered_until_it_is_forgotten() {
+    fn an_attempt_stays_in_the_journal_until_it_is_cleared() {
         let root = tempfile::tempdir().expect("a temporary directory");
         let (journal, begun) = AttemptJournal::open(root.path()).expect("a new one");
         assert_eq!(begun, None);
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_record_is_none() {
+    fn a_torn_record_is_ignored() {
         let root = tempfile::tempdir().expect("a temporary directory");
         let (journal, _) = AttemptJournal::open(root.path()).expect("a new one");
         journal.write_begin(&AttemptRecord::new(&testing::order(1))).expect("it can be written");

@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_task_is_told_with_its_run_time_and_nothing_else_is() {
+    fn only_a_running_task_has_a_run_time() {
         let began = Instant::now();
         let attempt = AttemptId { job: "j".into(), number: 1 };
         let task = ObservedTask { attempt, phase: TaskPhase::Running, exits: Vec::new() };

@@ -179,7 +179,7 @@ mod tests {
         r#"{"nanos":5000000,"operations":2,"tensors":3,"steps":2,"bytes":64,"waited":3000000,"worked":1000000}"#;
 
     #[test]
-    fn moments_count_from_now() {
+    fn times_are_ages_plus_the_pages_age() {
         let page = format!(
             r#"{{"seq":3,"rank":1,"size":4,"totals":{TOTALS},"last":{{"name":"a","kind":"ALLREDUCE","tensors":3,"bytes":64,"ended":2000000}},"waiting":{{"name":"b","since":9000000}},"end":3}}   "#
         );
@@ -191,13 +191,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_half_written_is_nothing() {
+    fn a_half_written_page_is_ignored() {
         let page = format!(r#"{{"seq":3,"rank":1,"size":4,"totals":{TOTALS},"end":2}}"#);
         assert!(parse_page(page.as_bytes()).is_none() && parse_page(&[0; PAGE_BYTES]).is_none());
     }
 
     #[test]
-    fn only_sealed_memory_is_taken_for_a_block() {
+    fn only_sealed_memfds_are_read() {
         use rustix::fs::{MemfdFlags, fcntl_add_seals, memfd_create};
 
         let me = std::process::id() as i32;

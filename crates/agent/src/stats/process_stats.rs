@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_of_the_process_table_is_read_behind_odd_names() {
+    fn proc_stat_is_parsed_despite_odd_program_names() {
         let line = "12 (a) Z 1 (b) R 7 12 12 0 -1 4194304 100 0 0 0 250 50 0 0 20 0 3 0 99887 1000000 512 18446744073709551615 1";
         let expected =
             ProcessStat { state: 'R', parent: 7, ticks: 300, threads: 3, started: 99887, resident_pages: 512 };
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_process_writes_is_heard_as_long_as_somebody_listens() {
+    async fn output_activity_is_tracked_until_dropped() {
         // No process has this id.
         let pid = u32::MAX;
         let ear = OutputActivity::track(pid);

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_kept_only_as_it_was_made() {
+    fn only_an_unchanged_directory_is_stored() {
         let chmod = |path: &Path| fs::set_permissions(path, fs::Permissions::from_mode(0o700)).expect("changed");
         check(|_| {}, true);
         check(|job| fs::write(job.join("left"), "").expect("a file"), false);
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_comes_back_only_for_its_target() {
+    fn a_stored_link_is_reused_only_for_its_target() {
         let base = tempfile::tempdir().expect("a temporary directory");
         let root = dirfd::open_directory(base.path()).expect("the base");
         let dir_reuse = DirReuse::open(&root).expect("a store");

@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn links_that_a_script_left_lead_nowhere() {
+    fn links_left_by_a_job_are_not_followed() {
         let base = tempfile::tempdir().expect("a temporary directory");
         let outside = tempfile::tempdir().expect("a temporary directory");
         fs::create_dir_all(outside.path().join("e/j")).expect("directories");
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_for_a_job_is_not_written_through_its_links() {
+    fn files_for_a_job_are_not_written_through_links() {
         let base = tempfile::tempdir().expect("a temporary directory");
         let outside = tempfile::tempdir().expect("a temporary directory");
         fs::write(outside.path().join("key"), "secret").expect("a file");
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_climb_are_refused() {
+    fn paths_with_parent_components_are_refused() {
         let base = tempfile::tempdir().expect("a temporary directory");
         let directories = Directories::open(base.path()).expect("the node's directory");
         for name in ["..", "a/b", "", "."] {

@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_has_one_and_leaves_none() {
+    fn a_temporary_directory_is_created_emptied_and_removed() {
         let root = tempfile::tempdir().expect("a root");
         let tmp_dir = TmpDir::new(root.path());
         tmp_dir.make_empty().expect("it can be made");

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_meeting_point_is_on_the_nodes_own_address() {
+    async fn the_rendezvous_listens_on_the_nodes_address() {
         let meeting =
             RendezvousHost::open("127.0.0.9", &testing::order(2), None).await.expect("Linux answers on all of 127/8");
         assert_eq!(meeting.gang.address, "127.0.0.9");

@@ -1,4 +1,5 @@
-//! A server small enough to be told what to want, and agents that really connect to it. Every wait has a deadline.
+//! A small fake server whose desired state the test sets, and real agents that connect to it. Every wait has a
+//! deadline.
 
 #![allow(dead_code)] // each test binary uses its part
 
@@ -41,8 +42,8 @@ pub struct FakeServer {
 
 #[derive(Default)]
 struct Shared {
-    /// An agent asked to join when no cluster wanted one.
-    asked_in_vain: Notify,
+    /// An agent asked to join when no cluster needed a node.
+    join_declined: Notify,
     joinable: Mutex<VecDeque<NodeCredential>>,
     nodes: Mutex<BTreeMap<NodeId, Arc<FakeNode>>>,
 }
@@ -53,11 +54,11 @@ pub struct FakeNode {
     credential: Mutex<Option<NodeCredential>>,
     wish: watch::Sender<Option<ToNode>>,
     observed: watch::Sender<Option<ObservedNode>>,
-    /// How often the node has connected.
+    /// Number of connections of the node so far.
     pub connections: watch::Sender<u32>,
-    /// Heartbeats so far.
-    beats: watch::Sender<u32>,
-    /// Raised to cut the line.
+    /// Number of heartbeats so far.
+    heartbeats: watch::Sender<u32>,
+    /// Incremented to cut the connection.
     cuts: watch::Sender<u32>,
 }
 
@@ -74,11 +75,11 @@ impl FakeServer {
         FakeServer { url, shared, serving }
     }
 
-    pub async fn until_asked_in_vain(&self) {
-        timeout(DEADLINE, self.shared.asked_in_vain.notified()).await.expect("an agent asks in time");
+    pub async fn until_join_declined(&self) {
+        timeout(DEADLINE, self.shared.join_declined.notified()).await.expect("an agent asks in time");
     }
 
-    /// From now on some cluster wants this node.
+    /// From now on a cluster needs this node.
     pub fn want_node(&self, index: u32) -> Arc<FakeNode> {
         // Unique over test binaries that run at the same time: processes are swept by this name.
         let id = NodeId::parse(&format!("tvm-{}_{index}-20180718t174802z-p", unique())).expect("a valid id");
@@ -94,7 +95,7 @@ impl FakeServer {
             wish: watch::channel(None).0,
             observed: watch::channel(None).0,
             connections: watch::channel(0).0,
-            beats: watch::channel(0).0,
+            heartbeats: watch::channel(0).0,
             cuts: watch::channel(0).0,
         });
         self.shared.nodes.lock().expect("nobody panicked").insert(id, Arc::clone(&node));
@@ -104,10 +105,10 @@ impl FakeServer {
 }
 
 impl FakeServer {
-    /// Nobody listens any more: whoever connects is refused.
+    /// Stops listening: connections are refused.
     pub async fn go_away(&mut self) {
         self.serving.abort();
-        // Cancelled, as asked.
+        // Cancelled, as requested.
         let _ = (&mut self.serving).await;
     }
 }
@@ -138,7 +139,7 @@ impl FakeNode {
         self.wish.send_replace(Some(ToNode::Fenced { reason: "declared lost".into() }));
     }
 
-    /// Connections are answered with 401 from now on.
+    /// Answers connections with 401 from now on.
     pub fn refuse(&self) {
         *self.credential.lock().expect("nobody panicked") = None;
     }
@@ -147,7 +148,7 @@ impl FakeNode {
         self.cuts.send_modify(|n| *n += 1);
     }
 
-    /// Waits until what the node reports fulfils a condition.
+    /// Waits until the node's report satisfies a condition.
     pub async fn until(&self, what: &str, condition: impl Fn(&ObservedNode) -> bool) -> ObservedNode {
         let mut observed = self.observed.subscribe();
         let found = timeout(DEADLINE, observed.wait_for(|seen| seen.as_ref().is_some_and(&condition))).await;
@@ -157,7 +158,7 @@ impl FakeNode {
         }
     }
 
-    /// How many processes of this node there are.
+    /// Number of processes of this node.
     pub fn n_processes(&self) -> usize {
         processes_with_tag(&format!("{}/", self.id)).len()
     }
@@ -168,12 +169,12 @@ impl FakeNode {
         waited.expect("it connects in time").expect("the sender lives");
     }
 
-    /// Waits for this many more signs of life.
-    pub async fn until_beaten(&self, n_more: u32) {
-        let mut beats = self.beats.subscribe();
-        let wanted = *beats.borrow() + n_more;
-        let waited = timeout(DEADLINE, beats.wait_for(|n| *n >= wanted)).await;
-        waited.expect("its heart beats").expect("the sender lives");
+    /// Waits for this many further heartbeats.
+    pub async fn until_heartbeats(&self, n_more: u32) {
+        let mut heartbeats = self.heartbeats.subscribe();
+        let wanted = *heartbeats.borrow() + n_more;
+        let waited = timeout(DEADLINE, heartbeats.wait_for(|n| *n >= wanted)).await;
+        waited.expect("its heart heartbeats").expect("the sender lives");
     }
 
     pub async fn until_ready(&self) {
@@ -181,7 +182,7 @@ impl FakeNode {
         self.until("ready and free", |node| node.ready && node.task.is_none()).await;
     }
 
-    /// Where the gang meets, from the master; `None` from the others.
+    /// The gang's address, from the master; `None` from the others.
     pub async fn until_prepared(&self) -> Option<GangAddress> {
         let node = self.until("prepared", |node| matches!(phase(node), Some(TaskPhase::Prepared { .. }))).await;
         match phase(&node) {
@@ -208,7 +209,7 @@ impl FakeNode {
         self.until("free", |node| node.task.is_none()).await;
     }
 
-    /// Prepares and runs a job of this one node to its end.
+    /// Prepares and runs a job on this one node to its end.
     pub async fn run_alone(&self, order: &TaskOrder) -> (ObservedNode, Option<TaskFailure>) {
         self.want_task(Goal::Prepare, order);
         let this = |node: &ObservedNode| node.task.as_ref().is_some_and(|task| task.attempt == order.attempt);
@@ -234,7 +235,7 @@ async fn join(State(shared): State<Arc<Shared>>, body: Bytes) -> Response {
     match shared.joinable.lock().expect("nobody panicked").pop_front() {
         Some(credential) => serde_json::to_vec(&credential).expect("it can be written").into_response(),
         None => {
-            shared.asked_in_vain.notify_one();
+            shared.join_declined.notify_one();
             StatusCode::NO_CONTENT.into_response()
         }
     }
@@ -243,7 +244,7 @@ async fn join(State(shared): State<Arc<Shared>>, body: Bytes) -> Response {
 async fn connect(State(shared): State<Arc<Shared>>, headers: HeaderMap, upgrade: WebSocketUpgrade) -> Response {
     let header = headers.get("authorization").and_then(|value| value.to_str().ok()).unwrap_or_default();
     let Some(mut credential) = parse_bearer(header) else { return refused() };
-    // The header does not carry it.
+    // The header does not contain it.
     credential.instance = INSTANCE.to_owned();
     let node = shared.nodes.lock().expect("nobody panicked").get(&credential.node).cloned();
     match node.filter(|node| *node.credential.lock().expect("nobody panicked") == Some(credential)) {
@@ -256,7 +257,7 @@ async fn converse(mut socket: WebSocket, node: Arc<FakeNode>) {
     let (mut wish, mut cuts) = (node.wish.subscribe(), node.cuts.subscribe());
     cuts.mark_unchanged();
     wish.mark_changed();
-    // What was seen through an earlier connection does not count any more.
+    // Reports of an earlier connection no longer count.
     node.observed.send_replace(None);
     node.connections.send_modify(|n| *n += 1);
     loop {
@@ -275,7 +276,7 @@ async fn converse(mut socket: WebSocket, node: Arc<FakeNode>) {
                     match serde_json::from_str(&text).expect("a node's message") {
                         FromNode::Observed(observed) => drop(node.observed.send_replace(Some(observed))),
                         FromNode::Figures(_) | FromNode::Recording(_) => {}
-                        FromNode::Heartbeat => node.beats.send_modify(|n| *n += 1),
+                        FromNode::Heartbeat => node.heartbeats.send_modify(|n| *n += 1),
                     }
                 }
                 Some(Ok(Message::Close(_)) | Err(_)) | None => return,
@@ -302,7 +303,7 @@ impl Agent {
         let root = config.root.clone();
         let (shutdown, asked) = oneshot::channel::<()>();
         let running = tokio::spawn(corro_agent::run_until(config, async move {
-            // A dropped sender is a test that ended without asking; then the runtime ends all.
+            // The sender is dropped when a test ends without stopping the agent; then the runtime ends it.
             if asked.await.is_err() {
                 std::future::pending::<()>().await;
             }
@@ -354,7 +355,7 @@ pub fn node_example() -> PathBuf {
     example
 }
 
-/// A node that has joined, its agent, and a share.
+/// A joined node, its agent, and a share.
 pub struct World {
     pub server: FakeServer,
     pub node: Arc<FakeNode>,
@@ -429,7 +430,7 @@ pub fn order(command: &str, hosts: Vec<GangHost>, share: &Path, shared_temp: &Pa
     }
 }
 
-/// The same as a job of ranks, which all run the command.
+/// The same job as ranks that all run the command.
 pub fn as_ranks(order: TaskOrder) -> TaskOrder {
     let Layout::Command { command } = order.layout else { panic!("{order:?} has ranks already") };
     let ranks = Ranks { command, logs: RankLogs::Together, indexed: false, backend: None };
@@ -444,7 +445,7 @@ pub fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The names in a directory, sorted.
+/// Names in a directory, sorted.
 pub fn names(path: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let mut names: Vec<String> =
@@ -453,7 +454,7 @@ pub fn names(path: &Path) -> Vec<String> {
     names
 }
 
-/// Waits until a file of the job appears.
+/// Waits until a file of the job exists.
 pub async fn until_exists(path: &Path) {
     let appeared = timeout(DEADLINE, async {
         while !path.exists() {

@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_kernel_says_is_understood() {
+    fn kernel_counters_are_parsed() {
         assert_eq!(processors("cpu  10 1 5 80 4 0 0 0 0 0\ncpu0 1 1 1 1\n"), (16, 100));
         assert_eq!(processors(""), (0, 0));
         assert_eq!(memory("MemTotal: 1000 kB\nMemFree: 1 kB\nMemAvailable: 400 kB\n"), (600 * 1024, 1000 * 1024));
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_what_happened_between_two_readings() {
+    fn a_line_has_the_rates_between_two_readings() {
         let process = |ticks, memory, written| Process { ticks, memory, read: 0, written };
         let before = CounterReading {
             processors: (100, 1000),

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mount_point_is_one_word_and_the_last() {
+    fn the_mount_point_is_the_last_argument() {
         assert_eq!(execute_for_test("printf '%s|'", COMMAND_TIMEOUT), (Some(Some(0)), "/a place/it's|".to_owned()));
         assert_eq!(
             execute_for_test("echo no such thing >&2; exit 32 #", COMMAND_TIMEOUT),
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_never_ends_is_ended_with_all_it_started() {
+    fn a_hanging_command_is_killed_with_its_process_group() {
         let (status, output) = execute_for_test("sleep 600 & echo $!; wait #", Duration::from_millis(300));
         assert_eq!(status, None);
         let started = Pid::from_raw(output.parse().expect("a process id")).expect("a process id");
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_mounts_nothing_is_told_from_one_that_does() {
+    fn a_command_that_mounts_nothing_is_an_error() {
         let directory = tempfile::tempdir().expect("a directory");
         let mut printed = String::new();
         let error = run("echo done #", directory.path(), "tag", &mut printed).expect_err("nothing is mounted");

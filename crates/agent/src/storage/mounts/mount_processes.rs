@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn several_end_at_the_same_time() {
+    fn unmounts_run_concurrently() {
         let (processes, both) = (MountProcesses::default(), Arc::new(Barrier::new(2)));
         let mount_points = ["/a", "/b"].map(PathBuf::from);
         for at in &mount_points {
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_beyond_the_end_of_all() {
+    fn the_final_deadline_bounds_every_unmount() {
         let processes = MountProcesses::default();
         processes.deadline.0.set(Instant::now()).expect("it was not given up yet");
         processes.set_final_deadline();

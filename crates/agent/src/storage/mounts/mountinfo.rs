@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_on_which_nothing_is_mounted_has_nothing_to_take_away() {
+    fn nothing_is_unmounted_where_nothing_is_mounted() {
         let directory = tempfile::tempdir().expect("a directory");
         assert!(!is_mounted(directory.path()).expect("a table") && is_mounted(Path::new("/")).expect("a table"));
         assert!(!unmount_layers(directory.path()).expect("nothing to do"));

@@ -74,7 +74,7 @@ fn may_mount() -> bool {
 }
 
 #[test]
-fn a_volume_comes_and_goes_and_the_share_stays() {
+fn unmounting_a_volume_keeps_the_share() {
     let bench = Bench::new();
     let volume = volume("deep/logs", bench.here());
     for _ in 0..2 {
@@ -86,7 +86,7 @@ fn a_volume_comes_and_goes_and_the_share_stays() {
 }
 
 #[test]
-fn refusals_say_what_and_why_and_where() {
+fn mount_errors_name_volume_cause_and_node() {
     let bench = Bench::new();
     let at = bench.root.path().join("logs");
     let check = |volume: Volume, code: &str, expected: &str| {
@@ -116,7 +116,7 @@ fn refusals_say_what_and_why_and_where() {
 }
 
 #[test]
-fn a_jobs_mount_command_is_refused_or_its_output_kept_apart() {
+fn a_jobs_mount_command_is_refused_or_its_output_kept_out_of_the_error() {
     let bench = Bench::new();
     let made = bench.root.path().join("made");
     let volume = command(&format!("touch {}; echo the key; exit 3 #", made.display()));
@@ -169,7 +169,7 @@ fn a_directory_of_a_file_server_is_shown_only_if_it_is_one() {
 }
 
 #[test]
-fn a_link_that_a_job_replaced_is_made_anew() {
+fn a_link_that_a_job_replaced_is_recreated() {
     let bench = Bench::new();
     let volume = volume("deep/logs", bench.here());
     let at = bench.mount(&volume).expect("it mounts");
@@ -194,7 +194,7 @@ fn a_link_that_a_job_replaced_is_made_anew() {
 }
 
 #[test]
-fn mounts_of_the_kernel_come_and_go_and_nothing_goes_into_them() {
+fn bind_mounts_are_unmounted_and_never_entered() {
     let bench = Bench::new();
     if !may_mount() {
         return;

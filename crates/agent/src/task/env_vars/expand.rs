@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_replaced_and_nothing_else() {
+    fn only_references_are_expanded() {
         let known = BTreeMap::from([("A".to_owned(), "x".to_owned()), ("A_B".to_owned(), "y $A".to_owned())]);
         for (text, vanishing, staying) in [
             ("", "", ""),

@@ -1,7 +1,7 @@
-"""Makes the Python environment of one job, in the directory that is named.
+"""Creates the Python virtual environment of one job in the given directory.
 
-Run by the agent as `python -c`, with the Python that the job would get. The environment sees everything that this Python
-sees, and has a `pip` of its own. Must not need the network, and must not write anywhere else.
+Run by the agent as `python -c`, with the Python that the job would use. The environment sees all packages of this Python
+and has its own `pip`. Needs no network and writes nowhere else.
 """
 import os
 import site
@@ -17,7 +17,7 @@ exec "$python" -m pip "$@"
 """
 
 where = sys.argv[1]
-# With Debian's or any other pip that is there already: a copy of it would take seconds.
+# Uses the pip that is installed: copying it would take seconds.
 venv.EnvBuilder(system_site_packages=True, symlinks=True, with_pip=False).create(where)
 for name in ("pip", "pip3"):
     path = os.path.join(where, "bin", name)
@@ -26,7 +26,7 @@ for name in ("pip", "pip3"):
     os.chmod(path, 0o755)
 
 if sys.prefix != sys.base_prefix:
-    # This Python is in an environment itself, and a new one would see only the Python behind it.
+    # This Python is in a virtual environment itself; a new one would see only the base Python.
     packages = sysconfig.get_path("purelib", vars={"base": where, "platbase": where})
     with open(os.path.join(packages, "outer.pth"), "w") as file:
         for outer in site.getsitepackages():

@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn python_is_what_the_job_calls_so() {
+    fn python_is_found_in_the_jobs_path() {
         let base = tempfile::tempdir().expect("a temporary directory");
         let program = |name: &str, mode: u32| {
             let path = base.path().join(name);
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn an_environment_comes_first() {
+    fn activation_puts_the_environment_first() {
         let mut variables = BTreeMap::from([("PATH", "/usr/bin"), ("PYTHONHOME", "/elsewhere"), ("VIRTUAL_ENV", "/x")])
             .into_iter()
             .map(|(name, value)| (name.to_owned(), value.to_owned()))

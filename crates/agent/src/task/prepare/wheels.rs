@@ -179,14 +179,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pip_gets_words_it_understands() {
+    fn find_links_is_valid_for_pip() {
         let own = Path::new("/srv/my nodes/100%/wheels");
         assert_eq!(find_links(own, None), "file:///srv/my%20nodes/100%25/wheels");
         assert_eq!(find_links(own, Some(" /mine ")), "/mine file:///srv/my%20nodes/100%25/wheels");
     }
 
     #[test]
-    fn what_is_kept_is_what_is_offered() {
+    fn stale_wheels_are_removed() {
         let base = tempfile::tempdir().expect("a temporary directory");
         let directory = dirfd::open_directory(base.path()).expect("it is there");
         let wheel = |name: &str, modified| Wheel { name: name.into(), bytes: 3, modified };
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wheel_that_is_cut_or_too_long_is_not_kept() {
+    fn a_wheel_with_a_wrong_size_is_not_kept() {
         let base = tempfile::tempdir().expect("a temporary directory");
         let directory = dirfd::open_directory(base.path()).expect("it is there");
         let wheel = Wheel { name: "a.whl".into(), bytes: 3, modified: 1 };

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn victims_of_victims_wait_for_the_cause_too() {
+    fn exits_caused_by_delayed_exits_wait_too() {
         let delayed = RankExit {
             rank: 2,
             role: Role::Rank,

@@ -169,7 +169,7 @@ mod tests {
     use corro_model::layout::RankLogs;
 
     #[test]
-    fn launchers_are_known_by_what_they_say() {
+    fn launchers_are_recognized_by_their_version_output() {
         let check = |answer: &str, expected| {
             assert_eq!(parse_version(answer).map(|(_, flavour)| flavour), expected, "{answer}")
         };
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_of_one_machine_are_told_apart() {
+    fn nodes_of_one_machine_have_distinct_launch_names() {
         let mut order = testing::order(4);
         let mut hosts = order.hosts.to_vec();
         for (host, address) in hosts.iter_mut().zip(["10.0.0.4", "10.0.0.4", "10.0.0.5", "10.0.0.4"]) {

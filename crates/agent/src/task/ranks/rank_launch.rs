@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn torch_is_told_where_to_meet() {
+    fn torch_gets_an_init_method() {
         for (address, backend, expected) in [
             ("127.0.0.4", "gloo", "file:///n/shared/pytorch-init"),
             ("10.0.0.4", "gloo", "tcp://10.0.0.4:29500"),

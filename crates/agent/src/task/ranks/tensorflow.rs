@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_are_told_as_the_service_told_them() {
+    fn task_variables_match_the_service() {
         let order = order(3, 3, 1);
         let ports = |tasks: &[u16]| HostPorts { tasks: tasks.to_vec(), ..HostPorts::default() };
         let ports = vec![ports(&[2222, 2223]), ports(&[2222]), ports(&[2222])];

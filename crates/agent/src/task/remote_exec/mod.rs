@@ -161,7 +161,7 @@ mod tests {
     use corro_model::node::HostPorts;
 
     #[test]
-    fn every_node_is_named_with_its_door() {
+    fn node_addresses_list_every_listener() {
         let order = testing::order(2);
         let ports = |remote| HostPorts { remote, tasks: vec![] };
         let gang = GangAddress { ports: vec![ports(Some(7)), ports(Some(8))], ..GangAddress::new("a", 1, 2) };
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn launchers_are_led_to_the_helper() {
+    fn launchers_use_the_ssh_shim() {
         let mut order = testing::order(2);
         order.gang_secret = corro_model::Secret::new("s3");
         let seen = launcher_variables(Path::new("/j/.remote"), "127.0.0.4", &order, Some("/usr/bin"));

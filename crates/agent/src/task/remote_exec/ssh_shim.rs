@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_of_ssh_are_passed_over() {
+    fn options_of_ssh_are_skipped() {
         let check = |line: &str, expected: Option<(&str, &str)>| {
             let words = line.split(' ').filter(|word| !word.is_empty()).map(str::to_owned).collect();
             let expected = expected.map(|(host, command)| (host.to_owned(), command.to_owned()));

@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn libraries_are_found_in_the_map_of_memory() {
+    fn libraries_are_found_in_proc_maps() {
         let maps = "55e0-55e1 r-xp 00000000 fe:00 1 /usr/bin/corro\n\
             7f01-7f02 r--p 00000000 fe:00 2 /lib/x86_64-linux-gnu/libc-2.31.so\n\
             7f02-7f03 r-xp 00001000 fe:00 2 /lib/x86_64-linux-gnu/libc-2.31.so\n\

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_does_not_know_it_is_not_heard_and_not_believed() {
+    async fn peers_without_the_secret_are_rejected() {
         let (mut here, mut there) = duplex(1 << 16);
         let request = request();
         let helper = async {

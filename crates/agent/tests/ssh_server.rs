@@ -1,4 +1,4 @@
-//! Logging in to a node: with OpenSSH's own client where it is installed, and with the library's. Real processes.
+//! SSH logins to a node, with OpenSSH's client where it is installed and with the library's. Real processes.
 
 mod common;
 
@@ -29,8 +29,8 @@ fn login(public_key: Option<&str>, password: Option<&str>) -> Login {
     Login { user: USER.into(), public_key: public_key.map(str::to_owned), password }
 }
 
-/// Tells the node who may log in, and waits until the door for them is open.
-async fn admit(node: &FakeNode, login: Login) -> LoginDoor {
+/// Orders a login and waits until the SSH server listens.
+async fn start_ssh_server(node: &FakeNode, login: Login) -> LoginDoor {
     node.want(DesiredNode { login: Some(login), ..DesiredNode::default() });
     node.until("open to the administrator", |node| node.login.is_some()).await.login.expect("just seen")
 }
@@ -47,13 +47,13 @@ impl client::Handler for AnyHost {
 
 type Client = client::Handle<AnyHost>;
 
-async fn connect(door: &LoginDoor) -> Client {
+async fn connect(endpoint: &LoginDoor) -> Client {
     let config = Arc::new(client::Config::default());
-    client::connect(config, (door.address.as_str(), door.port), AnyHost).await.expect("the door is open")
+    client::connect(config, (endpoint.address.as_str(), endpoint.port), AnyHost).await.expect("the endpoint is open")
 }
 
-async fn with_key(door: &LoginDoor, user: &str, key: &PrivateKey) -> Result<Client, AuthResult> {
-    let mut client = connect(door).await;
+async fn with_key(endpoint: &LoginDoor, user: &str, key: &PrivateKey) -> Result<Client, AuthResult> {
+    let mut client = connect(endpoint).await;
     let key = PrivateKeyWithHashAlg::new(Arc::new(key.clone()), None);
     match client.authenticate_publickey(user, key).await.expect("an answer") {
         AuthResult::Success => Ok(client),
@@ -69,7 +69,7 @@ fn public(key: &PrivateKey) -> String {
     key.public_key().to_openssh().expect("a plain key")
 }
 
-/// What a command said on both streams, and how it ended.
+/// Output of a command on both streams, and its exit status.
 async fn exec(client: &Client, line: &str) -> (String, String, Option<u32>, Option<Sig>) {
     let mut channel = client.channel_open_session().await.expect("a session");
     channel.exec(true, line).await.expect("it is asked for");
@@ -91,56 +91,56 @@ async fn exec(client: &Client, line: &str) -> (String, String, Option<u32>, Opti
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_the_administrator_comes_in() {
+async fn only_the_administrator_can_log_in() {
     let world = World::new().await;
     let (mine, other) = (key(1), key(2));
-    let door = admit(&world.node, login(Some(&public(&mine)), Some("open sesame"))).await;
-    assert_eq!(door.address, "127.0.0.4");
-    assert!(door.port >= 50_000, "{door:?}");
+    let endpoint = start_ssh_server(&world.node, login(Some(&public(&mine)), Some("open sesame"))).await;
+    assert_eq!(endpoint.address, "127.0.0.4");
+    assert!(endpoint.port >= 50_000, "{endpoint:?}");
 
-    let client = with_key(&door, USER, &mine).await.expect("the key fits");
+    let client = with_key(&endpoint, USER, &mine).await.expect("the key fits");
     let (out, err, code, _) = exec(&client, "echo out; echo $USER; echo err >&2; exit 7").await;
     assert_eq!((out.as_str(), err.as_str(), code), ("out\ndemoUser\n", "err\n", Some(7)));
-    assert!(with_key(&door, USER, &other).await.is_err(), "another key");
-    assert!(with_key(&door, "root", &mine).await.is_err(), "another user");
+    assert!(with_key(&endpoint, USER, &other).await.is_err(), "another key");
+    assert!(with_key(&endpoint, "root", &mine).await.is_err(), "another user");
 
-    let mut client = connect(&door).await;
+    let mut client = connect(&endpoint).await;
     assert!(client.authenticate_password(USER, "open sesam").await.is_ok_and(|answer| !answer.success()));
     assert!(client.authenticate_password("root", "open sesame").await.is_ok_and(|answer| !answer.success()));
     assert!(client.channel_open_session().await.is_err(), "nobody is in yet");
-    // A refused opening ends the conversation; the right password has another.
-    let mut client = connect(&door).await;
+    // A refused channel ends the connection; the right password gets another.
+    let mut client = connect(&endpoint).await;
     assert!(client.authenticate_password(USER, "open sesame").await.expect("an answer").success());
     assert_eq!(exec(&client, "pwd").await.0.trim(), world.agent.root.join("login").to_string_lossy());
 
-    // No door for nobody.
+    // Without a login there is no SSH server.
     world.node.want(DesiredNode::default());
     world.node.until("closed", |node| node.login.is_none()).await;
-    assert!(tokio::net::TcpStream::connect((door.address.as_str(), door.port)).await.is_err());
+    assert!(tokio::net::TcpStream::connect((endpoint.address.as_str(), endpoint.port)).await.is_err());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn guessing_is_ended_after_a_few_attempts() {
+async fn authentication_attempts_are_limited() {
     let world = World::new().await;
-    let door = admit(&world.node, login(None, Some("right"))).await;
-    let mut client = connect(&door).await;
+    let endpoint = start_ssh_server(&world.node, login(None, Some("right"))).await;
+    let mut client = connect(&endpoint).await;
     let mut n_attempts = 0;
     while let Ok(answer) = client.authenticate_password(USER, format!("wrong {n_attempts}")).await {
         assert!(!answer.success());
         n_attempts += 1;
-        // The answer to the last may be that the connection is cut.
+        // The answer to the last attempt may be a closed connection.
         assert!(n_attempts <= 7, "it may guess for ever");
     }
     assert!(n_attempts >= 6, "{n_attempts} attempts: a mistyped password takes the method away");
 }
 
-/// Most clients try the keys they have before they ask for a password.
+/// Most clients try their keys before they ask for a password.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_password_is_taken_after_a_key_that_does_not_fit() {
+async fn a_password_is_accepted_after_a_rejected_key() {
     let world = World::new().await;
     let (mine, other) = (key(1), key(2));
-    let door = admit(&world.node, login(Some(&public(&mine)), Some("right"))).await;
-    let mut client = connect(&door).await;
+    let endpoint = start_ssh_server(&world.node, login(Some(&public(&mine)), Some("right"))).await;
+    let mut client = connect(&endpoint).await;
     let refused = client
         .authenticate_publickey(USER, PrivateKeyWithHashAlg::new(Arc::new(other), None))
         .await
@@ -159,8 +159,8 @@ async fn a_password_is_taken_after_a_key_that_does_not_fit() {
 async fn signals_and_forwarded_connections_go_through() {
     let world = World::new().await;
     let mine = key(1);
-    let door = admit(&world.node, login(Some(&public(&mine)), None)).await;
-    let client = with_key(&door, USER, &mine).await.expect("the key fits");
+    let endpoint = start_ssh_server(&world.node, login(Some(&public(&mine)), None)).await;
+    let client = with_key(&endpoint, USER, &mine).await.expect("the key fits");
     let (_, _, code, signal) = exec(&client, "kill -TERM $$").await;
     assert!(code.is_none() && matches!(signal, Some(Sig::TERM)), "{code:?} {signal:?}");
 
@@ -197,7 +197,7 @@ async fn signals_and_forwarded_connections_go_through() {
     });
     let forwarded = client.channel_open_direct_tcpip("127.0.0.1", port.into(), "127.0.0.1", 1).await;
     let mut stream = forwarded.expect("somebody listens there").into_stream();
-    stream.write_all(b"through the door").await.expect("it is written");
+    stream.write_all(b"through the endpoint").await.expect("it is written");
     stream.shutdown().await.expect("that was all");
     let mut text = String::new();
     timeout(DEADLINE, stream.read_to_string(&mut text)).await.expect("in time").expect("an answer");
@@ -208,13 +208,13 @@ async fn signals_and_forwarded_connections_go_through() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_of_a_session_outlives_its_visitor_or_the_node() {
+async fn no_process_outlives_its_session_or_the_node() {
     let mut world = World::new().await;
     let mine = key(1);
-    let door = admit(&world.node, login(Some(&public(&mine)), None)).await;
+    let endpoint = start_ssh_server(&world.node, login(Some(&public(&mine)), None)).await;
     let mark = |name: &str| world.directory.path().join(name);
     let busy = |file: &Path| format!("(setsid sleep 600 &) ; touch '{}'; sleep 600", file.display());
-    let client = with_key(&door, USER, &mine).await.expect("the key fits");
+    let client = with_key(&endpoint, USER, &mine).await.expect("the key fits");
     let channel = client.channel_open_session().await.expect("a session");
     channel.exec(true, busy(&mark("first"))).await.expect("asked");
     until_exists(&mark("first")).await;
@@ -223,7 +223,7 @@ async fn nothing_of_a_session_outlives_its_visitor_or_the_node() {
     drop(client);
     until_none(&world.node).await;
 
-    let client = with_key(&door, USER, &mine).await.expect("the key fits");
+    let client = with_key(&endpoint, USER, &mine).await.expect("the key fits");
     let channel = client.channel_open_session().await.expect("a session");
     channel.exec(true, busy(&mark("second"))).await.expect("asked");
     until_exists(&mark("second")).await;
@@ -242,12 +242,12 @@ async fn until_none(node: &FakeNode) {
     gone.await.expect("everything of the session ends");
 }
 
-/// OpenSSH's client, with nothing of this machine's own settings.
-fn ssh(door: &LoginDoor, key: &Path, options: &[&str], words: &[&str]) -> Command {
+/// OpenSSH's client without the settings of this machine.
+fn ssh(endpoint: &LoginDoor, key: &Path, options: &[&str], words: &[&str]) -> Command {
     let mut command = Command::new("ssh");
     command.args(["-F", "/dev/null", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"]);
     command.args(["-o", "IdentitiesOnly=yes", "-o", "BatchMode=yes", "-o", "LogLevel=ERROR", "-i"]).arg(key);
-    command.args(options).args(["-p", &door.port.to_string(), &format!("{USER}@{}", door.address)]).args(words);
+    command.args(options).args(["-p", &endpoint.port.to_string(), &format!("{USER}@{}", endpoint.address)]).args(words);
     command.env_remove("SSH_AUTH_SOCK").kill_on_drop(true);
     command
 }
@@ -274,7 +274,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).replace("\r\n", "\n")
 }
 
-/// A key pair of this kind; `None` where OpenSSH is not installed.
+/// A key pair of this kind; `None` if OpenSSH is not installed.
 async fn key_pair(directory: &Path, kind: &str) -> Option<(PathBuf, String)> {
     let path = directory.join(format!("id_{kind}"));
     let made = Command::new("ssh-keygen").args(["-q", "-t", kind, "-N", "", "-f"]).arg(&path).status().await;
@@ -287,18 +287,18 @@ async fn key_pair(directory: &Path, kind: &str) -> Option<(PathBuf, String)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn openssh_comes_in_with_every_kind_of_key() {
+async fn openssh_logs_in_with_every_kind_of_key() {
     let world = World::new().await;
     for kind in ["rsa", "ed25519", "ecdsa"] {
         let Some((key, public)) = key_pair(world.directory.path(), kind).await else { return };
         world.node.want(DesiredNode::default());
         world.node.until("closed to the owner of the last key", |node| node.login.is_none()).await;
-        let door = admit(&world.node, login(Some(&public), None)).await;
+        let endpoint = start_ssh_server(&world.node, login(Some(&public), None)).await;
         let algorithms: &[&str] =
             if kind == "rsa" { &["rsa-sha2-256", "rsa-sha2-512", "ssh-rsa"] } else { &["+ssh-rsa"] };
         for algorithm in algorithms {
             let option = format!("PubkeyAcceptedAlgorithms={algorithm}");
-            let output = run(ssh(&door, &key, &["-o", &option], &["echo", "in"]), "").await;
+            let output = run(ssh(&endpoint, &key, &["-o", &option], &["echo", "in"]), "").await;
             assert_eq!(text(&output.stdout), "in\n", "{kind} {algorithm}: {}", text(&output.stderr));
         }
     }
@@ -308,28 +308,29 @@ async fn openssh_comes_in_with_every_kind_of_key() {
 async fn openssh_runs_commands_shells_and_terminals() {
     let world = World::new().await;
     let Some((key, public)) = key_pair(world.directory.path(), "ed25519").await else { return };
-    let door = admit(&world.node, login(Some(&public), None)).await;
+    let endpoint = start_ssh_server(&world.node, login(Some(&public), None)).await;
 
-    let output = run(ssh(&door, &key, &[], &["tr a-z A-Z; echo err >&2; exit 5"]), "what is typed").await;
+    let output = run(ssh(&endpoint, &key, &[], &["tr a-z A-Z; echo err >&2; exit 5"]), "what is typed").await;
     assert_eq!((text(&output.stdout), text(&output.stderr)), ("WHAT IS TYPED".to_owned(), "err\n".to_owned()));
     assert_eq!(output.status.code(), Some(5));
 
-    // More than any buffer between here and there.
+    // More than any buffer on the way.
     let much = "0123456789abcdef".repeat(200_000);
-    let output = run(ssh(&door, &key, &[], &["cat | wc -c; head -c 3000000 /dev/zero"]), &much).await;
+    let output = run(ssh(&endpoint, &key, &[], &["cat | wc -c; head -c 3000000 /dev/zero"]), &much).await;
     assert_eq!(output.stdout.len(), "3200000\n".len() + 3_000_000);
 
-    let output = run(ssh(&door, &key, &["-tt"], &["bash -ilc 'tty; stty size; echo $TERM $HOME'; exit 4"]), "").await;
+    let output =
+        run(ssh(&endpoint, &key, &["-tt"], &["bash -ilc 'tty; stty size; echo $TERM $HOME'; exit 4"]), "").await;
     let said = text(&output.stdout);
     assert!(said.starts_with("/dev/pts/") && said.contains("/login\n"), "{said}");
     assert_eq!(output.status.code(), Some(4));
 
-    let output = run(ssh(&door, &key, &["-T"], &[]), "echo $0 $AZ_BATCHAI_MOUNT_ROOT\nexit 3\n").await;
+    let output = run(ssh(&endpoint, &key, &["-T"], &[]), "echo $0 $AZ_BATCHAI_MOUNT_ROOT\nexit 3\n").await;
     let mounts = world.agent.root.join("mounts");
     assert_eq!((text(&output.stdout), output.status.code()), (format!("bash {}\n", mounts.display()), Some(3)));
 
     // A shell on a terminal, with job control and Ctrl-C.
-    let mut command = ssh(&door, &key, &["-tt"], &[]);
+    let mut command = ssh(&endpoint, &key, &["-tt"], &[]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("ssh is there");
     let (mut keyboard, mut screen) = (child.stdin.take().expect("asked for"), child.stdout.take().expect("asked for"));
     let mut said = String::new();
@@ -347,10 +348,10 @@ async fn openssh_runs_commands_shells_and_terminals() {
     let target = format!("127.0.0.1:{}", listener.local_addr().expect("it is bound").port());
     let served = tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.expect("somebody comes");
-        stream.write_all(b"hello from behind the door\n").await.expect("it is written");
+        stream.write_all(b"hello from behind the endpoint\n").await.expect("it is written");
     });
-    let output = run(ssh(&door, &key, &["-W", &target], &[]), "").await;
-    assert_eq!(text(&output.stdout), "hello from behind the door\n", "{}", text(&output.stderr));
+    let output = run(ssh(&endpoint, &key, &["-W", &target], &[]), "").await;
+    assert_eq!(text(&output.stdout), "hello from behind the endpoint\n", "{}", text(&output.stderr));
     served.await.expect("it served");
     until_none(&world.node).await;
 }

@@ -1,4 +1,4 @@
-//! Jobs that go well, with real processes: what they see, what they leave, and what is gone afterwards.
+//! Successful jobs with real processes: what they see, what they leave, and what is removed afterwards.
 
 mod common;
 
@@ -11,7 +11,7 @@ use corro_model::node::{Goal, TaskOrder, TaskSecret};
 use corro_model::{AttemptId, Secret};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gang_of_two_nodes_lives_and_leaves_its_logs() {
+async fn a_gang_of_two_nodes_succeeds_and_writes_its_logs() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let (share, shared_temp) = (directory.path().join("share"), directory.path().join("shared-temp"));
     std::fs::create_dir(&share).expect("a share");
@@ -27,7 +27,7 @@ async fn a_gang_of_two_nodes_lives_and_leaves_its_logs() {
         nodes.push(node);
     }
     let hosts = vec![host(&nodes[0], addresses[0], 2), host(&nodes[1], addresses[1], 2)];
-    // Each rank writes lines in torn pieces, and one unfinished line at the end.
+    // Each rank writes lines in pieces, and an unfinished line at the end.
     let command = "echo start $RANK of $WORLD_SIZE at $MASTER_ADDR >&2; \
         for i in $(seq 200); do printf \"rank $RANK li\"; printf \"ne $i\\n\"; done; printf \"last of $RANK\"; \
         touch $AZ_BATCHAI_OUTPUT_MODEL/$RANK $AZ_BATCHAI_SHARED_JOB_TEMP/$RANK";
@@ -102,7 +102,8 @@ async fn a_gang_of_two_nodes_lives_and_leaves_its_logs() {
     assert!(logs.join("stdout.txt").exists());
 }
 
-/// All lines of all ranks, whole, each rank's in its order, and the unfinished ones ended.
+/// Checks that all lines of all ranks are whole and in the order of their rank, and that unfinished ones are
+/// terminated.
 fn check_merged(stdout: &str) {
     let mut by_rank: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for line in stdout.lines() {
@@ -137,7 +138,7 @@ async fn a_job_sees_its_variables_and_nothing_of_the_agents() {
     let root = world.agent.root.canonicalize().expect("it is there").display().to_string();
     let job = format!("{root}/jobs/w/e/j");
     let node = world.node.id.as_str();
-    // What the VM size names is more than most machines that run tests have.
+    // The VM size has more GPUs than most machines that run tests.
     let gpus = (0..2).filter(|n| std::path::Path::new(&format!("/dev/nvidia{n}")).exists()).count().to_string();
     let incarnation = corro_agent::incarnation::current_id(&world.agent.root).expect("the agent has written it down");
     let expected = [
@@ -200,7 +201,7 @@ async fn a_custom_job_runs_once_on_the_master_byte_for_byte() {
         node.want_task(Goal::Run { gang: gang.clone() }, order);
     }
     assert_eq!(world.node.until_ended().await.1, None);
-    // The other node stays prepared until it is told that the job is over.
+    // The other node stays prepared until the job is over.
     other.until_running().await;
     other.want_task(Goal::Stop { grace_ms: 1000 }, &worker);
     let (observed, failure) = other.until_ended().await;
@@ -210,7 +211,7 @@ async fn a_custom_job_runs_once_on_the_master_byte_for_byte() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_is_the_whole_gang_asks_nobody() {
+async fn a_single_node_gang_starts_without_waiting() {
     let world = World::new().await;
     let order = world.order("echo alone");
     world.node.want_task(Goal::PrepareAndRun, &order);
@@ -219,7 +220,7 @@ async fn a_node_that_is_the_whole_gang_asks_nobody() {
     assert_eq!(world.log("stdout.txt"), "alone\n");
     world.node.until_free().await;
 
-    // The word may also come when the node is prepared already.
+    // The order to run may also arrive after the node is prepared.
     let order = TaskOrder { attempt: AttemptId { number: 2, ..order.attempt }, ..world.order("echo again") };
     world.node.want_task(Goal::Prepare, &order);
     world.node.until_prepared().await.expect("the master says where to meet");
@@ -229,13 +230,13 @@ async fn a_node_that_is_the_whole_gang_asks_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_next_job_finds_nothing_of_the_last_one() {
+async fn the_next_job_finds_nothing_of_the_previous_one() {
     let world = World::new().await;
     let first = world.order("echo x > $AZ_BATCHAI_JOB_TEMP/left; echo 'export LEFT=1' > ~/.bashrc");
     assert_eq!(world.node.run_alone(&first).await.1, None);
     assert!(world.agent.root.join("jobs/w/e/j/left").exists(), "it stays while the task is wanted");
     assert!(!world.agent.root.join("jobs/w/e/j/mounts/logs").exists(), "volumes go with the job's end");
-    // Straight to the next attempt: the old one must be cleaned away first.
+    // Directly to the next attempt: the old one must be cleaned up first.
     let mut second = world.order("ls $AZ_BATCHAI_JOB_TEMP; echo [$LEFT]; cat $AZ_BATCHAI_MPI_HOST_FILE");
     second.attempt.number = 2;
     assert_eq!(world.node.run_alone(&second).await.1, None);
@@ -243,7 +244,7 @@ async fn the_next_job_finds_nothing_of_the_last_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn secrets_are_blanked_in_output_unless_the_operator_says_otherwise() {
+async fn secrets_are_masked_in_output_unless_disabled() {
     for (shows_secrets, shown, said) in
         [(false, "token ***", "shown as *** in the output"), (true, "token s3cret-value", "--mask-secrets no")]
     {

@@ -1,5 +1,4 @@
-//! When nobody can say from outside whether a node still runs something: leases, stops that do not take, and what an
-//! agent does when it is no longer needed.
+//! Leases of nodes that lose the server, stops that take no effect, and agents that are no longer needed.
 
 mod common;
 
@@ -14,16 +13,16 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 /// Marks every moment of its life on the share.
-const TICKING: &str =
+const TICKING_COMMAND: &str =
     "cd $AZ_BATCHAI_JOB_MOUNT_ROOT/logs; echo $PPID > guard; while :; do echo >> ticks; sleep 0.05; done";
 
-/// A line to the server that can go dead: connections are taken, and nothing comes through.
-struct Wire {
+/// A proxy to the server that can go dead: connections are accepted, and nothing is forwarded.
+struct Proxy {
     url: String,
     dead: watch::Sender<bool>,
 }
 
-async fn wire(to: &FakeServer) -> Wire {
+async fn proxy(to: &FakeServer) -> Proxy {
     let target = to.url.trim_start_matches("http://").to_owned();
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let url = format!("http://{}", listener.local_addr().expect("it is bound"));
@@ -41,22 +40,22 @@ async fn wire(to: &FakeServer) -> Wire {
                     _ = is_dead.wait_for(|dead| *dead) => {}
                     () = through => return,
                 }
-                // Held open, so that nobody is told.
+                // Kept open, so that neither side gets an error.
                 std::future::pending::<()>().await;
                 drop(near);
             });
         }
     });
-    Wire { url, dead }
+    Proxy { url, dead }
 }
 
 fn n_ticks(world: &World) -> usize {
     std::fs::read_to_string(world.share.join("ticks")).unwrap_or_default().lines().count()
 }
 
-/// Prepares and starts the job, with a lease.
+/// Prepares and starts the job with a lease.
 async fn start(world: &World, lease_ms: u64) {
-    let order = world.order(TICKING);
+    let order = world.order(TICKING_COMMAND);
     let wish = |goal| {
         let task = Some(DesiredTask { goal, order: order.clone() });
         DesiredNode { lease_ms: Some(lease_ms), task, ..DesiredNode::default() }
@@ -81,12 +80,12 @@ async fn world(config: impl FnOnce(&mut AgentConfig)) -> World {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_loses_the_server_ends_its_ranks_by_itself() {
+async fn a_node_ends_its_ranks_when_its_lease_expires() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let share = directory.path().join("share");
     std::fs::create_dir(&share).expect("a share");
     let server = FakeServer::start().await;
-    let wire = wire(&server).await;
+    let wire = proxy(&server).await;
     let node = server.want_node(1);
     let mut settings = common::config(&server, &directory.path().join("n1"), "127.0.0.4");
     settings.server = wire.url.clone();
@@ -94,8 +93,8 @@ async fn a_node_that_loses_the_server_ends_its_ranks_by_itself() {
     node.until_ready().await;
     let mut world = World { server, node, agent, share, directory };
     start(&world, 1_500).await;
-    // As long as the line is good, the lease goes on and on.
-    world.node.until_beaten(30).await;
+    // While the connection works, the lease is renewed.
+    world.node.until_heartbeats(30).await;
     assert!(world.node.n_processes() > 0);
     wire.dead.send_replace(true);
     let AgentEnd::Fenced { reason } = world.agent.end().await else { panic!("it gives itself up") };
@@ -105,9 +104,9 @@ async fn a_node_that_loses_the_server_ends_its_ranks_by_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_does_not_run_takes_no_lease_away() {
+async fn a_refused_connection_renews_the_lease() {
     let mut world = world(|_| {}).await;
-    // The shortest that a server takes.
+    // The shortest lease that a server accepts.
     start(&world, 3_000).await;
     world.server.go_away().await;
     world.node.cut_line();
@@ -121,12 +120,12 @@ async fn a_server_that_does_not_run_takes_no_lease_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stop_comes_to_its_end_though_the_guard_does_not_answer() {
+async fn a_stop_succeeds_with_an_unresponsive_guard() {
     let world = world(|_| {}).await;
     start(&world, 60_000).await;
     let guard: i32 = read(&world.share.join("guard")).trim().parse().expect("an id");
     kill_process(Pid::from_raw(guard).expect("an id is not 0"), Signal::STOP).expect("our own process");
-    world.node.want_task(Goal::Stop { grace_ms: 10 }, &world.order(TICKING));
+    world.node.want_task(Goal::Stop { grace_ms: 10 }, &world.order(TICKING_COMMAND));
     let (node, failure) = world.node.until_ended().await;
     assert_eq!((world.node.n_processes(), failure), (0, None));
     assert!(node.problem.is_none() && node.task.expect("just seen").exits.iter().all(|exit| exit.stopped));
@@ -147,7 +146,7 @@ async fn a_node_without_ranks_stays_prepared_until_the_job_is_over() {
     let gang = corro_model::node::GangAddress::new("127.0.0.9", 1, 1);
     world.node.want_task(Goal::Run { gang }, &order);
     world.node.until_running().await;
-    world.node.until_beaten(3).await;
+    world.node.until_heartbeats(3).await;
     let seen = world.node.until("there", |_| true).await;
     assert_eq!(seen.task.expect("it has one").phase, TaskPhase::Running);
     let mounted = world.agent.root.join("jobs/w/e/j/mounts/logs");
@@ -159,14 +158,14 @@ async fn a_node_without_ranks_stays_prepared_until_the_job_is_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_machine_that_is_no_longer_needed_waits_for_the_next_cluster() {
+async fn a_retired_agent_rejoins_for_the_next_cluster() {
     let world = world(|config| config.rejoin = true).await;
     world.node.want(DesiredNode { retire: true, ..DesiredNode::default() });
-    world.server.until_asked_in_vain().await;
+    world.server.until_join_declined().await;
     let second = world.server.want_node(2);
     second.until_ready().await;
     second.fence();
-    world.server.until_asked_in_vain().await;
+    world.server.until_join_declined().await;
     let third = world.server.want_node(3);
     third.until_ready().await;
     assert_eq!(world.agent.shut_down().await, AgentEnd::Stopped);

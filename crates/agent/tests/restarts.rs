@@ -1,4 +1,4 @@
-//! What happens when server or agent go away and come back: jobs go on, nothing runs twice, nothing is left behind.
+//! Restarts and disconnections of server and agent: jobs continue, nothing runs twice, nothing is left behind.
 
 mod common;
 
@@ -9,7 +9,7 @@ use corro_agent::AgentEnd;
 use corro_model::node::{DesiredNode, Goal, ObservedNode, TaskFailure, TaskOrder, TaskPhase, Volume};
 
 /// Marks its start on the share, then waits for a file there.
-const PATIENT: &str =
+const WAITING_COMMAND: &str =
     "cd $AZ_BATCHAI_JOB_MOUNT_ROOT/logs; echo $$ >> starts; until [ -e go ]; do sleep 0.02; done; echo gone";
 
 async fn start(world: &World, order: &TaskOrder) {
@@ -22,13 +22,13 @@ async fn start(world: &World, order: &TaskOrder) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_goes_on_while_the_server_is_away() {
     let world = World::new().await;
-    let order = world.order(PATIENT);
+    let order = world.order(WAITING_COMMAND);
     start(&world, &order).await;
     let before = *world.node.connections.borrow();
     world.node.cut_line();
     world.node.until_connected(before + 1).await;
-    world.node.until_beaten(3).await;
-    // The same wish came again with the new connection, and comes once more.
+    world.node.until_heartbeats(3).await;
+    // The same desired state came again with the new connection, and comes once more.
     let gang = order_gang(&world).await;
     world.node.want_task(Goal::Run { gang }, &order);
     std::fs::write(world.share.join("go"), "").expect("a file on the share");
@@ -38,23 +38,23 @@ async fn a_job_goes_on_while_the_server_is_away() {
     assert_eq!(world.log("stdout.txt"), "gone\n");
 }
 
-/// Any address will do for a node that runs already.
+/// Any address serves for a node that already runs.
 async fn order_gang(world: &World) -> corro_model::node::GangAddress {
     world.node.until_running().await;
     corro_model::node::GangAddress::new("127.0.0.4", 1, 1)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_same_wish_twice_does_nothing() {
+async fn a_repeated_desired_state_changes_nothing() {
     let world = World::new().await;
-    let order = world.order(PATIENT);
+    let order = world.order(WAITING_COMMAND);
     start(&world, &order).await;
     let pid = read(&world.share.join("starts"));
     for _ in 0..3 {
         let gang = order_gang(&world).await;
         world.node.want_task(Goal::Run { gang }, &order);
     }
-    // An answer to a later wish shows that the earlier ones have been dealt with.
+    // An answer to a later desired state shows that the earlier ones have been handled.
     world.node.want(DesiredNode {
         volumes: order.volumes.clone(),
         task: Some(corro_model::node::DesiredTask { goal: Goal::Prepare, order: order.clone() }),
@@ -68,19 +68,19 @@ async fn the_same_wish_twice_does_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_task_that_is_no_longer_wanted_ends_and_goes() {
+async fn an_unwanted_task_is_stopped_and_cleaned_up() {
     let world = World::new().await;
-    start(&world, &world.order(PATIENT)).await;
+    start(&world, &world.order(WAITING_COMMAND)).await;
     world.node.until_free().await;
     assert_eq!(world.node.n_processes(), 0);
-    assert!(!world.agent.root.join("jobs/w/e/j").exists() && remembers_nothing(&world.agent.root));
+    assert!(!world.agent.root.join("jobs/w/e/j").exists() && journal_is_empty(&world.agent.root));
     assert_eq!(names(&world.share), ["cifar", "starts"], "the share is as the job left it");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fenced_node_ends_everything_and_forgets_itself() {
+async fn a_fenced_node_ends_everything_and_deletes_its_credential() {
     let mut world = World::new().await;
-    start(&world, &world.order(PATIENT)).await;
+    start(&world, &world.order(WAITING_COMMAND)).await;
     world.node.fence();
     assert_eq!(world.agent.end().await, AgentEnd::Fenced { reason: "declared lost".into() });
     assert_eq!(world.node.n_processes(), 0);
@@ -92,7 +92,7 @@ async fn a_fenced_node_ends_everything_and_forgets_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_unknown_credential_is_a_fence() {
+async fn an_unknown_credential_fences_the_node() {
     let mut world = World::new().await;
     world.node.refuse();
     world.node.cut_line();
@@ -101,9 +101,9 @@ async fn an_unknown_credential_is_a_fence() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_retired_node_stops_cleans_and_says_so() {
+async fn a_retired_node_stops_cleans_up_and_reports_it() {
     let mut world = World::new().await;
-    let order = world.order(PATIENT);
+    let order = world.order(WAITING_COMMAND);
     start(&world, &order).await;
     std::fs::write(world.agent.root.join("of the operator"), "").expect("a file that is not ours");
     world.node.want(DesiredNode { retire: true, ..DesiredNode::default() });
@@ -115,9 +115,9 @@ async fn a_retired_node_stops_cleans_and_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_is_told_to_end_ends_its_task_and_stays_the_same_node() {
+async fn a_stopped_agent_ends_its_task_and_stays_the_same_node() {
     let world = World::new().await;
-    let order = world.order(PATIENT);
+    let order = world.order(WAITING_COMMAND);
     start(&world, &order).await;
     let World { server, node, agent, share: _share, directory } = world;
     assert_eq!(agent.shut_down().await, AgentEnd::Stopped);
@@ -135,10 +135,10 @@ async fn an_agent_that_is_told_to_end_ends_its_task_and_stays_the_same_node() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rank_that_was_done_when_the_agent_was_told_to_end_has_ended_well() {
+async fn a_rank_that_ended_before_the_agent_was_stopped_has_succeeded() {
     let world = World::new().await;
-    let mut order = world.order(PATIENT);
-    // Taking so many away after the rank's end takes long enough to be told to end meanwhile.
+    let mut order = world.order(WAITING_COMMAND);
+    // Unmounting this many volumes takes long enough for the agent to be stopped meanwhile.
     let many = |i| Volume { relative: format!("v{i}"), ..order.volumes[0].clone() };
     let volumes: Vec<Volume> = (0..3_000).map(many).collect();
     order.volumes.extend(volumes);
@@ -174,7 +174,7 @@ async fn an_agent_that_crashed_runs_nothing_twice() {
     let mut first = spawn();
     node.until_ready().await;
     let hosts = vec![host(&node, "127.0.0.4", 1)];
-    let order = order(PATIENT, hosts, &share, &directory.path().join("shared-temp"));
+    let order = order(WAITING_COMMAND, hosts, &share, &directory.path().join("shared-temp"));
     node.want_task(Goal::Prepare, &order);
     let gang = node.until_prepared().await.expect("the master says where to meet");
     node.want_task(Goal::Run { gang }, &order);
@@ -192,11 +192,11 @@ async fn an_agent_that_crashed_runs_nothing_twice() {
     assert_eq!(read(&share.join("starts")).lines().count(), 1);
     assert!(!root.join("jobs/w/e/j").exists(), "and so are its directories");
     node.until_free().await;
-    assert!(share.join("starts").exists() && remembers_nothing(&root));
+    assert!(share.join("starts").exists() && journal_is_empty(&root));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_end_that_was_reached_is_told_again_after_a_restart() {
+async fn an_end_is_reported_again_after_a_restart() {
     let world = World::new().await;
     assert_eq!(world.node.run_alone(&world.order("exit 4")).await.1, None);
     let World { server, node, agent, share: _share, directory } = world;
@@ -219,7 +219,7 @@ async fn a_second_agent_in_the_same_directory_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_waits_until_a_cluster_wants_it_and_gives_up_on_a_bad_token_or_url() {
+async fn joining_waits_for_a_cluster_and_fails_on_a_bad_token_or_url() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let server = FakeServer::start().await;
     let _agent = Agent::start(&server, &directory.path().join("n1"), "127.0.0.4");
@@ -231,12 +231,12 @@ async fn an_agent_waits_until_a_cluster_wants_it_and_gives_up_on_a_bad_token_or_
     bad.server = "ftp://127.0.0.1:1".into();
     let error = corro_agent::run_until(bad, std::future::pending()).await.expect_err("no such scheme");
     assert!(error.to_string().contains("begins with neither http:// nor https://"), "{error}");
-    server.until_asked_in_vain().await;
+    server.until_join_declined().await;
     let node = server.want_node(1);
     node.until_ready().await;
 }
 
-/// An agent that starts now would have no attempt to tell of: the record begins with its length.
-fn remembers_nothing(root: &std::path::Path) -> bool {
+/// Whether the journal is empty: the record begins with its length.
+fn journal_is_empty(root: &std::path::Path) -> bool {
     std::fs::read(root.join("attempt")).expect("an agent has a memory").starts_with(&[0; 4])
 }
