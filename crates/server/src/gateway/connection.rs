@@ -39,7 +39,7 @@ impl Gateway {
     pub async fn serve(self, credential: NodeCredential, mut socket: WebSocket) {
         let node = credential.node;
         let (serial, mut outbound) = self.attach(&node, credential.epoch);
-        let (ask, mut asked) = self.app.fleet.process_stats.attach(&node);
+        let (request_sender, mut requests) = self.app.fleet.process_stats.attach(&node);
         let mut stop = self.stop.clone();
         tracing::debug!(%node, "the node is connected");
         loop {
@@ -61,8 +61,8 @@ impl Gateway {
                         break;
                     }
                 }
-                Some(question) = asked.recv() => {
-                    let text = serde_json::to_string(&question).expect("messages are plain data");
+                Some(request) = requests.recv() => {
+                    let text = serde_json::to_string(&request).expect("messages are plain data");
                     let sent = tokio::time::timeout(SEND_TIMEOUT, socket.send(Message::text(text))).await;
                     if !matches!(sent, Ok(Ok(()))) {
                         break;
@@ -76,7 +76,7 @@ impl Gateway {
                 }
             }
         }
-        self.app.fleet.process_stats.detach(&node, &ask);
+        self.app.fleet.process_stats.detach(&node, &request_sender);
         self.detach(&node, serial);
         tracing::debug!(%node, "the node is disconnected");
     }

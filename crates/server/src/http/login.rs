@@ -157,8 +157,8 @@ impl Api {
         // The id may be anything, even a secret in the wrong field, so it is audited only if it is a known principal.
         let tried = client.filter(|id| self.app.snapshot().principals.contains_key(*id));
         let (method, path, status) = (parts.method.as_str(), parts.uri.path(), refusal.status.as_u16());
-        let asked = AuditedRequest { caller: None, address, method, path, status, code: refusal.error, tried };
-        self.audit.record(&self.app.store, &asked);
+        let entry = AuditedRequest { caller: None, address, method, path, status, code: refusal.error, tried };
+        self.audit.record(&self.app.store, &entry);
         json_response(refusal.status, &refusal.body(correlation_id(&parts.headers), self.app.now()))
     }
 
@@ -170,11 +170,11 @@ impl Api {
     /// Instance discovery: only this server's own authorities are valid.
     fn discovery(&self, parts: &Parts, address: &str) -> Response {
         let query = parts.uri.query().unwrap_or_default();
-        let asked = query_pairs(query).find(|(name, _)| name == "authorization_endpoint").map(|(_, value)| value);
-        let authority = asked.as_deref().and_then(|asked| documents::authority_in(asked, &base_url(parts)));
+        let endpoint = query_pairs(query).find(|(name, _)| name == "authorization_endpoint").map(|(_, value)| value);
+        let authority = endpoint.as_deref().and_then(|endpoint| documents::authority_in(endpoint, &base_url(parts)));
         match authority.filter(|authority| self.is_authority(authority)) {
             Some(authority) => {
-                let v2 = asked.as_deref().is_some_and(|asked| asked.contains("/v2.0/"));
+                let v2 = endpoint.as_deref().is_some_and(|endpoint| endpoint.contains("/v2.0/"));
                 json_response(StatusCode::OK, &documents::instance(&base_url(parts), authority, v2))
             }
             None => {

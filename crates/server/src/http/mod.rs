@@ -225,17 +225,17 @@ impl Api {
     }
 
     fn audit_denied(&self, caller: Option<&str>, address: &str, method: &Method, path: &str, status: u16, code: &str) {
-        let asked = AuditedRequest { caller, address, method: method.as_str(), path, status, code, tried: None };
-        self.audit.record(&self.app.store, &asked);
+        let entry = AuditedRequest { caller, address, method: method.as_str(), path, status, code, tried: None };
+        self.audit.record(&self.app.store, &entry);
     }
 
     /// Audits the disclosure of keys and SAS URLs. Changes are audited with the change itself.
     fn audit_disclosure(&self, operation: &str, caller: &str, address: &str, path: &str) {
         let (caller, path) = (Some(caller), path.trim_end_matches('/'));
-        let asked = AuditedRequest { caller, address, method: "POST", path, status: 200, code: "", tried: None };
+        let entry = AuditedRequest { caller, address, method: "POST", path, status: 200, code: "", tried: None };
         match operation {
-            AccountsListKeys::ID => self.audit.record(&self.app.store, &asked),
-            JobsListOutputFiles::ID | SharesLink::ID => self.audit.record_once(&self.app.store, &asked),
+            AccountsListKeys::ID => self.audit.record(&self.app.store, &entry),
+            JobsListOutputFiles::ID | SharesLink::ID => self.audit.record_once(&self.app.store, &entry),
             _ => {}
         }
     }
@@ -385,11 +385,11 @@ impl Api {
     async fn mount_token(&self, request: Request) -> Result<Response, ApiError> {
         let credential = self.node_credential(&request)?;
         let body = arm_request::read_body(request.into_body(), 16 * 1024).await?;
-        let asked: PassRequest =
+        let request: PassRequest =
             corro_model::job_file::parse(&body).map_err(|problem| ApiError::bad_body(problem.to_string()))?;
         let app = self.app.clone();
-        let given = tokio::task::spawn_blocking(move || app.issue_mount_token(&credential.node, &asked)).await;
-        let pass = given.map_err(|_| ApiError::new(500, "InternalError", "The mount token could not be issued"))??;
+        let issued = tokio::task::spawn_blocking(move || app.issue_mount_token(&credential.node, &request)).await;
+        let pass = issued.map_err(|_| ApiError::new(500, "InternalError", "The mount token could not be issued"))??;
         Ok(json_response(StatusCode::OK, &pass))
     }
 
@@ -420,8 +420,8 @@ impl Api {
 
 /// Checks the agent's protocol version.
 fn check_protocol(request: &Request) -> Result<(), ApiError> {
-    let told = request.headers().get(PROTOCOL_HEADER).map(|value| value.to_str().unwrap_or("?"));
-    understands(told)
+    let version = request.headers().get(PROTOCOL_HEADER).map(|value| value.to_str().unwrap_or("?"));
+    understands(version)
 }
 
 fn is_path_or_below(path: &str, prefix: &str) -> bool {

@@ -158,8 +158,8 @@ pub const CLIENT_REQUEST_ID: HeaderName = HeaderName::from_static("x-ms-client-r
 
 /// The client's own request id, when it asks to have it returned.
 pub fn requested_client_id(headers: &HeaderMap) -> Option<HeaderValue> {
-    let asked = headers.get("x-ms-return-client-request-id")?;
-    asked.as_bytes().eq_ignore_ascii_case(b"true").then(|| headers.get(CLIENT_REQUEST_ID).cloned())?
+    let wants_id = headers.get("x-ms-return-client-request-id")?;
+    wants_id.as_bytes().eq_ignore_ascii_case(b"true").then(|| headers.get(CLIENT_REQUEST_ID).cloned())?
 }
 
 fn empty(status: StatusCode) -> Response {

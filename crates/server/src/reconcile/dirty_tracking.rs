@@ -47,8 +47,8 @@ impl DirtyTracker {
         changed_jobs(&self.processed, state)
     }
 
-    /// Records a finished pass from `before` to `after`. `follow_up` is what its own steps require; `sole_writer` says that nobody
-    /// else committed in between.
+    /// Records a finished pass from `before` to `after`. `follow_up` is what its own steps require; `sole_writer` says that no other
+    /// commit came in between.
     pub fn finish_pass(&mut self, before: Arc<State>, after: Arc<State>, follow_up: FollowUp, sole_writer: bool) {
         self.needs_full = follow_up == FollowUp::FullPass && before.revision != after.revision;
         self.processed = if follow_up == FollowUp::None && sole_writer { after } else { before };

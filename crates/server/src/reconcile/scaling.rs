@@ -1,5 +1,4 @@
-//! Between the state and the planner: makes the planner's view, turns its plan into steps, and keeps the allocation
-//! state of clusters true.
+//! Turns the scheduler's plan into steps, and maintains the allocation state of clusters and the provisioning state of file servers.
 
 use std::collections::HashSet;
 
@@ -12,10 +11,10 @@ use corro_store::{Evicted, JobRecord, NodeRecord, State};
 use super::steps::Step;
 use crate::scheduler_view::{SchedulingConfig, target};
 
-/// How long the processes of a job have when its cluster is made smaller.
+/// Grace period of a job when its cluster is scaled down.
 const RESIZE_GRACE_MS: u64 = 5_000;
 
-/// The code of attempts that ended because a node was taken back.
+/// Error code of attempts that ended because a node was preempted.
 pub const NODE_PREEMPTED: &str = "NodePreempted";
 
 pub fn decide(state: &State, plan: &Plan, rules: &SchedulingConfig, now: Timestamp) -> Vec<Step> {

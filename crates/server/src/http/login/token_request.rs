@@ -44,9 +44,9 @@ pub fn parse(
                 let text = "A managed identity needs the id and secret of a service principal here: set MSI_ENDPOINT to http://ID:SECRET@HOST/oauth2/token, or MSI_SECRET to ID:SECRET";
                 return Err(TokenRefusal::unauthorized(7000218, text));
             };
-            let asked = query_texts(query);
+            let query = query_texts(query);
             let field_or_query = |name: &str| {
-                let in_query = asked.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value.as_str());
+                let in_query = query.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value.as_str());
                 if field(name).is_empty() { in_query } else { field(name) }.to_owned()
             };
             let others = ["client_id", "object_id", "msi_res_id", "mi_res_id"].map(field_or_query);

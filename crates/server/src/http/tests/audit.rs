@@ -110,8 +110,8 @@ async fn regenerated_keys_are_named_and_joins_need_a_token() {
     test_server.request("POST", &format!("{account}/regenerateKey"), json!({"keyName": "Key2"})).await.is(200);
     let filter = HistoryFilter { kind: Some("key".to_owned()), ..HistoryFilter::newest(9) };
     let lines = test_server.app.history(filter).await.expect("a history");
-    let told: Vec<_> = lines.iter().map(|line| (line.what.as_str(), line.resource.as_str())).collect();
-    assert_eq!(told, [("key.regenerated", "g/someaccount")]);
+    let summaries: Vec<_> = lines.iter().map(|line| (line.what.as_str(), line.resource.as_str())).collect();
+    assert_eq!(summaries, [("key.regenerated", "g/someaccount")]);
     assert_eq!(lines[0].detail["key"], "key2");
     let join = Request::post(corro_model::node::JOIN_PATH).header(header::HOST, "localhost").body(Body::empty());
     test_server.send(join.expect("a request")).await.refused(401, "AuthenticationFailed");

@@ -92,9 +92,9 @@ async fn events_arrive_in_order_and_readers_resume() {
         seen.push(live.event().await);
     }
     let short = |event: &Value| format!("{} {} {}", event["kind"], event["change"], event["resource"]).replace('"', "");
-    let told: Vec<String> = seen.iter().map(short).collect();
-    assert_eq!(told[..2], ["group created g", "workspace created g/w"]);
-    assert!(told.contains(&"job created g/w/e/j1".to_owned()), "{told:?}");
+    let summaries: Vec<String> = seen.iter().map(short).collect();
+    assert_eq!(summaries[..2], ["group created g", "workspace created g/w"]);
+    assert!(summaries.contains(&"job created g/w/e/j1".to_owned()), "{summaries:?}");
     let made = seen.iter().find(|event| event["kind"] == "job").expect("the job");
     assert_eq!((&made["name"], &made["state"], &made["cluster"]), (&json!("J1"), &json!("queued"), &json!("g/w/c")));
     let id = made["resourceId"].as_str().expect("an id");
@@ -103,8 +103,8 @@ async fn events_arrive_in_order_and_readers_resume() {
     let third = seen[2]["id"].as_str().expect("an id");
     let mut again = test_server.open_stream(&test_server.token, &format!("/events?after={third}"), &[]).await;
     assert_eq!((again.event().await["kind"].as_str(), again.event().await), (Some("start"), seen[3].clone()));
-    let asked = [("accept", "text/event-stream"), ("last-event-id", third)];
-    let mut again = test_server.open_stream(&test_server.token, "/events?after=0", &asked).await;
+    let resume_headers = [("accept", "text/event-stream"), ("last-event-id", third)];
+    let mut again = test_server.open_stream(&test_server.token, "/events?after=0", &resume_headers).await;
     assert_eq!(again.line().await.as_deref(), Some("retry: 1000"));
     let texts = [again.line().await, again.line().await, again.line().await].map(|line| line.expect("a line"));
     assert_eq!(texts[2], format!("id: {}", seen[3]["id"].as_str().expect("an id")));

@@ -67,9 +67,9 @@ async fn share_changes_have_entries_and_file_changes_summaries() {
     test_server.files.flush_audit(false);
     test_server.files.flush_audit(true);
     let history_entries = test_server.history_entries("share", 3).await;
-    let told: Vec<_> = history_entries.iter().map(|line| (line.what.as_str(), line.actor.as_str())).collect();
+    let summaries: Vec<_> = history_entries.iter().map(|line| (line.what.as_str(), line.actor.as_str())).collect();
     let (one, two) = ("key:someaccount/key1", "key:someaccount/key2");
-    assert_eq!(told, [("share.created", one), ("share.snapshot", two), ("share.written", one)]);
+    assert_eq!(summaries, [("share.created", one), ("share.snapshot", two), ("share.written", one)]);
     assert!(
         history_entries.iter().all(|line| line.resource == "g/someaccount/data" && line.detail["from"] == "unknown")
     );

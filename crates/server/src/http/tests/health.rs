@@ -73,15 +73,15 @@ async fn metrics_are_for_readers_of_the_subscription() {
 async fn health_and_readiness_are_public() {
     let test_server = TestServer::new().await;
     let ok = (200, "ok\n".to_owned());
-    let asked = |path: &'static str| async {
+    let get = |path: &'static str| async {
         let (status, _, text) = test_server.get_text(path, &[]).await;
         (status, text)
     };
-    assert_eq!(asked("/healthz").await, ok);
+    assert_eq!(get("/healthz").await, ok);
     // The fixture runs no reconciler.
-    assert_eq!(asked("/readyz").await, (503, "not ready: starting\n".to_owned()));
+    assert_eq!(get("/readyz").await, (503, "not ready: starting\n".to_owned()));
     test_server.app.telemetry.http_counters.record_pass(test_server.app.now());
-    assert_eq!(asked("/readyz").await, ok);
+    assert_eq!(get("/readyz").await, ok);
     test_server.app.telemetry.http_counters.record_pass(corro_model::Timestamp::from_millis(1));
-    assert_eq!(asked("/readyz").await, (503, "not ready: reconciler\n".to_owned()));
+    assert_eq!(get("/readyz").await, (503, "not ready: reconciler\n".to_owned()));
 }

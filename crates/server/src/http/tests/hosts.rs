@@ -36,8 +36,8 @@ async fn owners_manage_hosts_and_readers_list_them() {
         test_server.request_as(who, "POST", &at("hostTokens"), json!({})).await.refused(403, "AuthorizationFailed");
         test_server.request_as(who, "GET", &at("hostTokens"), Value::Null).await.refused(403, "AuthorizationFailed");
     }
-    let told = test_server.request("POST", &at("hostTokens"), json!({"ttlSeconds": 0})).await;
-    assert_eq!(told.status, 400, "{told:?}");
+    let response = test_server.request("POST", &at("hostTokens"), json!({"ttlSeconds": 0})).await;
+    assert_eq!(response.status, 400, "{response:?}");
     let made = test_server.request("POST", &at("hostTokens"), json!({"ttlSeconds": 60})).await.is(200).body;
     let token = JoinToken::decode(made["token"].as_str().expect("a token")).expect("it can be read");
     assert_eq!((token.server.as_str(), token.ca_fingerprint), ("https://box:1", Some("ab".repeat(32))));
@@ -89,9 +89,9 @@ async fn owners_manage_hosts_and_readers_list_them() {
     );
 
     let lines = test_server.app.history(corro_model::history::HistoryFilter::newest(100)).await.expect("a history");
-    let told: Vec<&str> = lines.iter().map(|line| line.what.as_str()).collect();
+    let kinds: Vec<&str> = lines.iter().map(|line| line.what.as_str()).collect();
     for what in ["hostToken.created", "hostToken.deleted", "host.created", "host.changed", "host.deleted"] {
-        assert!(told.contains(&what), "{what} in {told:?}");
+        assert!(kinds.contains(&what), "{what} in {kinds:?}");
     }
     let text = format!("{lines:?}");
     assert!(!text.contains(token.secret.expose()) && !text.contains(given["secret"].as_str().expect("a secret")));

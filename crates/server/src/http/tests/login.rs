@@ -56,8 +56,8 @@ fn refused(answer: TestResponse, status: u16, error: &str, code: u32) {
     for (name, field) in
         [("Trace ID: ", "trace_id"), ("Correlation ID: ", "correlation_id"), ("Timestamp: ", "timestamp")]
     {
-        let told = body[field].as_str().expect("text");
-        assert!(!told.is_empty() && description.contains(&format!("{name}{told}")), "{description}");
+        let response = body[field].as_str().expect("text");
+        assert!(!response.is_empty() && description.contains(&format!("{name}{response}")), "{description}");
     }
     assert_eq!(body["error_codes"], json!([code]));
 }
@@ -108,26 +108,27 @@ async fn every_token_endpoint_requires_a_secret() {
 async fn errors_have_the_directorys_form_and_do_not_reveal_principals() {
     let test_server = &TestServer::new().await;
     let alice = test_server.client(json!({"displayName": "alice", "role": "Reader"})).await;
-    let ask = |target: &'static str, form: String| test_server.post_login("POST", target, &[], form);
+    let request_token = |target: &'static str, form: String| test_server.post_login("POST", target, &[], form);
     let wrong = Client { id: alice.id.clone(), secret: "wrong".to_owned() };
-    refused(ask("/adfs/oauth2/token", wrong.form()).await, 401, "invalid_client", 7000215);
+    refused(request_token("/adfs/oauth2/token", wrong.form()).await, 401, "invalid_client", 7000215);
     let nobody = Client { id: "nobody".to_owned(), secret: "wrong".to_owned() };
-    refused(ask("/adfs/oauth2/token", nobody.form()).await, 401, "invalid_client", 7000215);
+    refused(request_token("/adfs/oauth2/token", nobody.form()).await, 401, "invalid_client", 7000215);
     let nameless = Client { id: "http%3A%2F%2F".to_owned(), secret: "wrong".to_owned() };
-    refused(ask("/adfs/oauth2/token", nameless.form()).await, 401, "invalid_client", 7000215);
+    refused(request_token("/adfs/oauth2/token", nameless.form()).await, 401, "invalid_client", 7000215);
     let password = "grant_type=password&username=a&password=b&client_id=c".to_owned();
-    refused(ask("/adfs/oauth2/token", password).await, 400, "unsupported_grant_type", 70003);
-    refused(ask("/adfs/oauth2/token", String::new()).await, 400, "invalid_request", 900144);
-    refused(ask("/adfs/oauth2/devicecode", String::new()).await, 400, "unauthorized_client", 700016);
-    refused(ask("/some-tenant/oauth2/token", alice.form()).await, 400, "invalid_request", 90002);
-    refused(ask("/adfs/oauth2/v2.0/token", alice.form()).await, 400, "invalid_request", 900144);
+    refused(request_token("/adfs/oauth2/token", password).await, 400, "unsupported_grant_type", 70003);
+    refused(request_token("/adfs/oauth2/token", String::new()).await, 400, "invalid_request", 900144);
+    refused(request_token("/adfs/oauth2/devicecode", String::new()).await, 400, "unauthorized_client", 700016);
+    refused(request_token("/some-tenant/oauth2/token", alice.form()).await, 400, "invalid_request", 90002);
+    refused(request_token("/adfs/oauth2/v2.0/token", alice.form()).await, 400, "invalid_request", 900144);
     let authorize =
         test_server.post_login("GET", "/adfs/oauth2/authorize?response_type=code", &[], String::new()).await;
     refused(authorize, 400, "unauthorized_client", 700016);
     test_server.post_login("GET", "/adfs/oauth2/token", &[], String::new()).await.is(405);
     let id = "10546a8d-e7c5-4824-b726-3b6a600a7305";
-    let told = test_server.post_login("POST", "/adfs/oauth2/token", &[("client-request-id", id)], wrong.form()).await;
-    assert_eq!(told.body["correlation_id"], id);
+    let response =
+        test_server.post_login("POST", "/adfs/oauth2/token", &[("client-request-id", id)], wrong.form()).await;
+    assert_eq!(response.body["correlation_id"], id);
 }
 
 #[tokio::test]

@@ -45,21 +45,27 @@ async fn readers_list_nodes_and_contributors_preempt_them() {
     let mine = path(&own, "low", &ids[0]);
     test_server.request_as(&reader, "POST", &mine, json!({})).await.refused(403, "AuthorizationFailed");
     let contributor = test_server.principal("contributor", "Contributor", &[&own]).await;
-    let ask = |path: String, body: Value| {
+    let preempt = |path: String, body: Value| {
         let (test_server, contributor) = (&test_server, &contributor);
         async move { test_server.request_as(contributor, "POST", &path, body).await }
     };
-    ask(path(&other, "c", &ids[2]), json!({})).await.refused(403, "AuthorizationFailed");
-    let told = ask(mine.clone(), json!({"graceSeconds": -1})).await;
-    assert!(told.status == 400, "{told:?}");
-    let told = ask(path(&own, "c", &ids[1]), json!({})).await.refused(409, "NodeNotPreemptible");
-    assert!(told.contains("belongs to the dedicated cluster c") && told.contains("resize the cluster"), "{told}");
+    preempt(path(&other, "c", &ids[2]), json!({})).await.refused(403, "AuthorizationFailed");
+    let response = preempt(mine.clone(), json!({"graceSeconds": -1})).await;
+    assert!(response.status == 400, "{response:?}");
+    let response = preempt(path(&own, "c", &ids[1]), json!({})).await.refused(409, "NodeNotPreemptible");
+    assert!(
+        response.contains("belongs to the dedicated cluster c") && response.contains("resize the cluster"),
+        "{response}"
+    );
     // A node of another cluster is not found in this one.
-    ask(path(&own, "low", &ids[1]), json!({})).await.refused(404, "NodeNotFound");
-    let taken = ask(mine.clone(), json!({"graceSeconds": 2.5})).await.is(200).body;
-    assert_eq!((&taken["preempted"]["graceMs"], &taken["preempted"]["cause"]), (&json!(2500), &json!("asked")));
+    preempt(path(&own, "low", &ids[1]), json!({})).await.refused(404, "NodeNotFound");
+    let preempted_node = preempt(mine.clone(), json!({"graceSeconds": 2.5})).await.is(200).body;
+    assert_eq!(
+        (&preempted_node["preempted"]["graceMs"], &preempted_node["preempted"]["cause"]),
+        (&json!(2500), &json!("asked"))
+    );
     // A second preemption has no effect.
-    assert_eq!(ask(mine, json!({"graceSeconds": 9})).await.is(200).body["preempted"], taken["preempted"]);
+    assert_eq!(preempt(mine, json!({"graceSeconds": 9})).await.is(200).body["preempted"], preempted_node["preempted"]);
     let lines = test_server.app.history(corro_model::history::HistoryFilter::newest(100)).await.expect("a history");
     assert_eq!(lines.iter().filter(|line| line.what == "node.preempted").count(), 1);
 }
@@ -70,12 +76,12 @@ async fn processes_need_nodes_and_connected_agents() {
     let own = test_server.create_workspace_with_cluster("g", "w").await;
     let path = format!("{own}/experiments/e/jobs/j");
     test_server.request("PUT", &path, super::job(&format!("{own}/clusters/c"))).await.is(202);
-    let told =
+    let response =
         test_server.request("GET", &format!("{path}/processes"), Value::Null).await.refused(409, "JobNotRunning");
-    assert!(told.starts_with("The job j is queued: it has no processes now"), "{told}");
+    assert!(response.starts_with("The job j is queued: it has no processes now"), "{response}");
     // A polling page gets no error.
-    let told = test_server.request("GET", &format!("{path}/processes?orNone=true"), Value::Null).await.is(200).body;
-    assert_eq!(told, json!({"attempt": 0, "nodes": []}));
+    let response = test_server.request("GET", &format!("{path}/processes?orNone=true"), Value::Null).await.is(200).body;
+    assert_eq!(response, json!({"attempt": 0, "nodes": []}));
     let (now, node) = (test_server.app.now(), NodeId::new(1, 1, test_server.app.now()));
     let (key, id) = (GroupKey::new("g").workspace("w").experiment("e").job("j"), node.clone());
     let commit = test_server.app.store.commit(move |txn| {
@@ -88,17 +94,17 @@ async fn processes_need_nodes_and_connected_agents() {
         Ok::<_, StoreError>(())
     });
     commit.await.expect("it runs");
-    let told = test_server.request("GET", &format!("{path}/processes"), Value::Null).await.is(200).body;
-    assert_eq!(told, json!({"attempt": 1, "nodes": [{"nodeId": node, "answered": false, "processes": []}]}));
+    let response = test_server.request("GET", &format!("{path}/processes"), Value::Null).await.is(200).body;
+    assert_eq!(response, json!({"attempt": 1, "nodes": [{"nodeId": node, "answered": false, "processes": []}]}));
 
     // Nodes record a timeline; it is assembled when all have sent theirs.
     let (timeline, wanted) = (format!("{path}/timeline"), |seconds: f64| json!({"seconds": seconds}));
     test_server.request("GET", &timeline, Value::Null).await.refused(404, "TimelineNotFound");
     test_server.request("POST", &timeline, wanted(61.0)).await.is(400);
-    let (_line, mut asked) = test_server.app.fleet.process_stats.attach(&node);
+    let (_line, mut requests) = test_server.app.fleet.process_stats.attach(&node);
     assert_eq!(test_server.request("POST", &timeline, wanted(0.5)).await.is(200).body["state"], "recording");
     test_server.request("POST", &timeline, wanted(0.5)).await.refused(409, "TimelineIsRecording");
-    let Some(ToNode::Record { number, millis: 500, .. }) = asked.recv().await else { panic!("not told to record") };
+    let Some(ToNode::Record { number, millis: 500, .. }) = requests.recv().await else { panic!("not told to record") };
     let began = json!({"name": "process_name", "ph": "M", "pid": 0, "args": {"start_time_since_epoch_in_micros": 7}});
     let events =
         [began, json!({"name": "ALLREDUCE", "ph": "B", "ts": 1, "pid": 1}), json!({"ph": "E", "ts": 5, "pid": 1})];
@@ -106,9 +112,9 @@ async fn processes_need_nodes_and_connected_agents() {
         test_server.app.fleet.timelines.record(&node, FromRecording { number, rank });
     }
     let done = loop {
-        let told = test_server.request("GET", &timeline, Value::Null).await.is(200).body;
-        if told["state"] == "done" {
-            break told;
+        let response = test_server.request("GET", &timeline, Value::Null).await.is(200).body;
+        if response["state"] == "done" {
+            break response;
         }
         tokio::task::yield_now().await;
     };

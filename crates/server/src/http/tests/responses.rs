@@ -51,9 +51,9 @@ async fn a_cancelled_creation_fails_for_its_pollers() {
     let (result, status) = (address("azure-asyncoperation"), address("location"));
     assert_eq!(test_server.request("GET", &result, Value::Null).await.is(200).body["status"], "InProgress");
     test_server.request("DELETE", &path, Value::Null).await.is(202);
-    let told = test_server.request("GET", &result, Value::Null).await.is(200).body;
-    assert_eq!((&told["status"], &told["error"]["code"]), (&json!("Failed"), &json!("OperationPreempted")));
-    assert!(told["properties"].is_null(), "{told}");
+    let response = test_server.request("GET", &result, Value::Null).await.is(200).body;
+    assert_eq!((&response["status"], &response["error"]["code"]), (&json!("Failed"), &json!("OperationPreempted")));
+    assert!(response["properties"].is_null(), "{response}");
     test_server.request("GET", &status, Value::Null).await.refused(409, "OperationPreempted");
 }
 

@@ -109,16 +109,16 @@ export async function show(root, params, context) {
 
 const startOf = (job) => Date.parse(job.properties.executionInfo?.startTime ?? job.properties.creationTime);
 
-function resultOf(told) {
+function resultOf(response) {
   const metrics = new Map();
-  for (const series of told.series) {
+  for (const series of response.series) {
     if (metrics.has(series.name) && series.rank !== null) continue;
     const values = series.points.map((point) => point[2]).filter((value) => value !== null);
     if (!values.length) continue;
     const isLess = /loss|error|perplexity|time|mse|mae/i.test(series.name);
     metrics.set(series.name, { unit: series.unit, last: values.at(-1), best: isLess ? Math.min(...values) : Math.max(...values) });
   }
-  return { metrics, ended: told.ended };
+  return { metrics, ended: response.ended };
 }
 
 function resultTable(shown, results, inks, tick) {

@@ -28,7 +28,7 @@ export async function show(root, params, context) {
   const terminate = h('button', { type: 'button', class: 'danger', id: 'terminate', onclick: () => end() }, 'Terminate');
   const clone = h('button', { type: 'button', id: 'clone', onclick: () => cloneJob(job, context) }, 'Clone');
   const engines = new JobEngines(job.id, job.name);
-  const ranks = new JobRanks(job.id, (told) => engines.set(told));
+  const ranks = new JobRanks(job.id, (processes) => engines.set(processes));
   const empty = 'No curves yet. They appear when the job prints lines with losses, accuracies or any key=value.';
   const plots = new CurvePanel({ file: job.name, empty });
   const logs = new JobLogs(job.id);
@@ -46,29 +46,29 @@ export async function show(root, params, context) {
     if (!sure) return;
     try {
       await api.post(`${job.id}/terminate`);
-      toast(`${job.name} is told to stop.`);
+      toast(`${job.name} is being terminated.`);
       await refresh();
     } catch (error) { toast(error.message, 'bad'); }
   }
 
-  function draw(told) {
+  function draw(explanation) {
     const state = job.properties.executionState;
     setState(badge, state);
     mark(terminate, 'hidden', ACTIVE.has(state) ? null : '');
     mark(terminate, 'disabled', state === 'terminating' ? '' : null);
     drawStages(stages, job.properties);
-    drawWhy(why, told, state);
+    drawWhy(why, explanation, state);
     drawFacts(facts, job.properties);
-    drawSteps(steps, told.steps ?? []);
-    ranks.set(job.properties, told.steps ?? []);
+    drawSteps(steps, explanation.steps ?? []);
+    ranks.set(job.properties, explanation.steps ?? []);
     logs.setState(state);
   }
 
   async function refresh() {
     try {
-      const [now, told] = await Promise.all([api.get(job.id), api.get(`${job.id}/why`)]);
+      const [now, explanation] = await Promise.all([api.get(job.id), api.get(`${job.id}/why`)]);
       job = now;
-      draw(told);
+      draw(explanation);
       await Promise.all([plots.refresh(), files.refresh(), logs.refresh()]);
     } catch (error) {
       if (error.name !== 'ApiError') throw error;
@@ -82,16 +82,16 @@ export async function show(root, params, context) {
   const mine = [named.group, named.workspaces, named.experiments, named.jobs].join('/').toLowerCase();
   const off = refreshOn((event) => event.kind === 'job' && (event.resource ?? '').toLowerCase() === mine, refresh);
   // Curves grow between events; after the end they are read once more.
-  let beats = 0;
+  let ticks = 0;
   const beat = setInterval(() => {
     if (document.hidden) return;
-    beats += 1;
+    ticks += 1;
     const { executionState: state } = job.properties;
-    if (state === 'running' || (!ACTIVE.has(state) && !plots.ended && beats % 2 === 0)) plots.refresh();
+    if (state === 'running' || (!ACTIVE.has(state) && !plots.ended && ticks % 2 === 0)) plots.refresh();
     if (state === 'running') ranks.refresh();
-    if (state === 'running' && beats % 5 === 0) { files.refresh(); logs.refresh(); }
+    if (state === 'running' && ticks % 5 === 0) { files.refresh(); logs.refresh(); }
     // The explanation contains durations and estimates.
-    if (ACTIVE.has(state) && beats % 15 === 0) refresh();
+    if (ACTIVE.has(state) && ticks % 15 === 0) refresh();
   }, 1000);
   return () => {
     off();
@@ -130,20 +130,20 @@ function drawStages(list, properties) {
 
 const KINDS = { queued: 'waiting', running: 'going', terminating: 'waiting', succeeded: 'good', failed: 'bad' };
 
-function drawWhy(element, told, state) {
+function drawWhy(element, explanation, state) {
   mark(element, 'class', `note why ${KINDS[state] ?? ''}`);
-  const words = JSON.stringify({ ...told, steps: null });
+  const words = JSON.stringify({ ...explanation, steps: null });
   if (element.corroWords === words) return;
   element.corroWords = words;
   put(element,
-    told.sentences.map((line) => h('p', null, line)),
-    (told.causes ?? []).map((cause) => h('div', null, h('p', { class: 'what' }, cause.sentence),
+    explanation.sentences.map((line) => h('p', null, line)),
+    (explanation.causes ?? []).map((cause) => h('div', null, h('p', { class: 'what' }, cause.sentence),
       (cause.details ?? []).map((line) => h('p', { class: 'soft' }, line)),
       cause.lastOutput?.length ? h('pre', { tabindex: 0, 'aria-label': 'Last lines of stderr' },
         cause.lastOutput.join('\n')) : null)),
-    told.remedies?.length ? [h('p', { class: 'what' }, state === 'failed' ? 'What to do' : 'Possible fixes'),
-      h('ul', null, told.remedies.map((line) => h('li', null, commands(line))))] : null,
-    (told.lostAttempts ?? []).map((line) => h('p', { class: 'soft' }, line)));
+    explanation.remedies?.length ? [h('p', { class: 'what' }, state === 'failed' ? 'What to do' : 'Possible fixes'),
+      h('ul', null, explanation.remedies.map((line) => h('li', null, commands(line))))] : null,
+    (explanation.lostAttempts ?? []).map((line) => h('p', { class: 'soft' }, line)));
 }
 
 // Quoted commands are rendered as code for copying.
