@@ -76,8 +76,8 @@ impl AgentConfig {
 
     /// Current URL of the server: from `server_file` if that can be read, else `server`.
     pub(crate) fn present_server(&self) -> String {
-        let told = self.server_file.as_ref().and_then(|file| std::fs::read_to_string(file).ok());
-        told.map(|url| url.trim().to_owned()).filter(|url| !url.is_empty()).unwrap_or_else(|| self.server.clone())
+        let url = self.server_file.as_ref().and_then(|file| std::fs::read_to_string(file).ok());
+        url.map(|url| url.trim().to_owned()).filter(|url| !url.is_empty()).unwrap_or_else(|| self.server.clone())
     }
 
     /// Like [`Self::http_url`] with the scheme `ws` or `wss`. `None` if the server's URL is neither `http://` nor

@@ -1,5 +1,5 @@
 //! Port reservation for processes of a job that listen by themselves: from 2222 upwards as Batch AI did, or within the
-//! operator's range. Ports are reserved during preparation, so that the whole gang can be told. A reserved port is free
+//! operator's range. Ports are reserved during preparation, so that the whole gang can learn them. A reserved port is free
 //! and not reserved by another agent of this machine: nodes may share an address.
 
 use std::fmt;

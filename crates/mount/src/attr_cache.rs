@@ -52,7 +52,7 @@ mod tests {
     use crate::inodes::Kind;
 
     #[test]
-    fn what_was_said_is_believed_for_a_while() {
+    fn attributes_expire_after_their_ttl() {
         let (mut attrs, now) = (AttrCache::default(), Instant::now());
         let status = Status { kind: Kind::File, length: 3, modified: std::time::UNIX_EPOCH, etag: "e".into() };
         attrs.insert(5, status.clone(), now);

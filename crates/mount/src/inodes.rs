@@ -31,7 +31,7 @@ struct Node {
     /// The former name of an inode that was replaced by another one; its path still works.
     detached_name: Option<(u64, String)>,
     kind: Kind,
-    /// Lookup count: how often the kernel was told the number, less what it has forgotten.
+    /// Lookup count: how often the number was sent to the kernel and not forgotten by it.
     lookups: u64,
     /// Number of open handles.
     open_handles: u64,
@@ -214,7 +214,7 @@ mod tests {
     use corro_test_support::rng::SplitMix64;
 
     #[test]
-    fn numbers_move_with_their_names() {
+    fn inodes_move_with_their_names() {
         let mut inodes = Inodes::default();
         let directory = inodes.look_up(ROOT, "d", Kind::Directory);
         let file = inodes.look_up(directory, "f", Kind::File);
@@ -236,7 +236,7 @@ mod tests {
     /// Random operations against a map of paths: numbers always lead to the right paths, and nothing is left at the
     /// end.
     #[test]
-    fn random_steps_keep_numbers_and_paths_together() {
+    fn random_steps_keep_inodes_and_paths_consistent() {
         for seed in 0..200 {
             let mut rng = SplitMix64::new(seed);
             let mut inodes = Inodes::default();

@@ -19,7 +19,7 @@ const MAX_AWAITED_NAMES: usize = 1_000;
 /// Parent and name.
 pub type Name = (u64, String);
 
-/// What the kernel has cached, and which lookups are expected.
+/// Attributes that the kernel has cached, and the lookups expected from it.
 #[derive(Debug, Default)]
 pub struct KernelAttrCache {
     /// Cached attributes by inode.
@@ -100,7 +100,7 @@ impl KernelAttrCache {
         matches!(cached, Some(CachedAttrs::Remote { awaited, until, .. }) if !awaited.is_empty() && now < *until)
     }
 
-    /// Whether the kernel's attributes differ from the server's, as far as can be told, and no thread is expected to
+    /// Whether the kernel's attributes differ from the server's, as far as known, and no thread is expected to
     /// open the number.
     pub fn is_stale(&self, inode: u64, status: &Status, now: Instant) -> bool {
         match self.by_inode.get(&inode) {
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_holds_what_it_was_told_first() {
+    fn the_kernel_keeps_the_first_attributes() {
         let (mut cache, now, name) = (KernelAttrCache::default(), Instant::now(), (1, "f".to_owned()));
         assert!(!cache.is_stale(7, &status(1, "a"), now), "it was not told of it");
         cache.record(7, &name, &status(1, ""), now);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_looked_up_again_is_good_for_those_who_were_sent() {
+    fn a_repeated_lookup_is_valid_for_the_expected_threads() {
         let (mut cache, now, name, changed) =
             (KernelAttrCache::default(), Instant::now(), (1, "f".to_owned()), status(2, "b"));
         cache.record(7, &name, &status(1, "a"), now);

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ours_are_told_from_the_others() {
+    fn only_corro_mounts_are_listed() {
         let mounts = "22 1 0:20 / / rw - ext4 /dev/root rw\n\
                      36 22 0:53 / /mnt/a\\040b rw,nosuid shared:1 master:2 - fuse corro://127.0.0.1:1/acc/s\\134x rw,user_id=0\n\
                      37 22 0:54 / /mnt/other rw - fuse.sshfs root@host:/ rw\n\

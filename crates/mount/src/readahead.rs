@@ -64,7 +64,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     #[test]
-    fn a_stream_is_fetched_ahead_and_a_small_file_at_once() {
+    fn sequential_reads_are_fetched_ahead_and_small_files_at_once() {
         let mut pattern = ReadPattern::default();
         assert_eq!(pattern.plan(0, 4096, 10_000), ReadPlan::Chunks { now: 0..1, ahead: 1..1, past: 0 });
         let mut pattern = ReadPattern::default();
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn jumping_around_fetches_what_was_asked_for() {
+    fn random_reads_fetch_only_the_requested_range() {
         let (mut pattern, mut rng) = (ReadPattern::default(), SplitMix64::new(1));
         let n_chunks = (0..1000)
             .filter(|_| {

@@ -20,7 +20,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// Whether both describe the same content, as far as can be told.
+    /// Whether both describe the same content, as far as known.
     pub fn is_same(&self, other: &Status) -> bool {
         match self.etag.is_empty() || other.etag.is_empty() {
             true => (self.length, self.modified) == (other.length, other.modified),

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_passes_is_waited_out() {
+    async fn transient_errors_are_retried() {
         let tries = Cell::new(0);
         let result = policy(60_000)
             .run("read f", |is_retry| {
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_does_not_pass_ends_at_the_deadline_and_refusals_at_once() {
+    async fn transient_errors_end_at_the_deadline_and_permanent_ones_at_once() {
         let policy = policy(100);
         let silent = policy.run("read f", |_| async { Err::<(), _>(RemoteError::Transient { why: "no".into() }) });
         assert_eq!(silent.await, Err(libc::ETIMEDOUT));

@@ -316,7 +316,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals_have_the_numbers_that_programs_know() {
+    fn service_errors_map_to_errno() {
         let check = |status, code, errno| assert_eq!(errno_of(status, code), errno, "{status} {code}");
         check(404, "ResourceNotFound", libc::ENOENT);
         check(404, "ParentNotFound", libc::ENOENT);

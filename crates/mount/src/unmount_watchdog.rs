@@ -1,6 +1,6 @@
 //! A small process beside each mount process that outlives it for a moment: when the mount process ends in any way, it
 //! unmounts what is no longer served. Otherwise every access would fail with "Transport endpoint is not connected"
-//! until somebody unmounts by hand.
+//! until it is unmounted by hand.
 
 use std::io::{self, BufRead, Write};
 use std::path::Path;

@@ -209,7 +209,7 @@ mod tests {
     use corro_test_support::rng::SplitMix64;
 
     #[test]
-    fn a_stream_becomes_whole_pieces() {
+    fn sequential_writes_become_full_ranges() {
         let mut dirty = DirtyRanges::default();
         for number in 0..9u64 {
             dirty.write(number << 20, &vec![number as u8; 1 << 20]);
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn short_pieces_go_together() {
+    fn short_ranges_share_a_request() {
         let range = |length: usize| DirtyRange { offset: 0, content: Bytes::from(vec![0; length]) };
         let check = |lengths: &[usize], expected: &[usize]| {
             let batches = batches(lengths.iter().map(|length| range(*length)).collect());
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_on_its_way_holds_back_what_lies_over_it() {
+    fn ranges_overlapping_those_in_flight_wait() {
         let mut dirty = DirtyRanges::default();
         dirty.write(0, b"old");
         let first = dirty.take_all();
@@ -258,7 +258,7 @@ mod tests {
 
     /// Random writes, sent and uploaded in any order, end with the content of plain writes.
     #[test]
-    fn random_steps_end_as_plain_writes_do() {
+    fn random_steps_end_like_plain_writes() {
         const SIZE: u64 = 64;
         for seed in 0..500 {
             let mut rng = SplitMix64::new(seed);

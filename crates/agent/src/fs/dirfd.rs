@@ -42,9 +42,9 @@ pub fn empty(top: &OwnedFd) -> io::Result<()> {
     }
 }
 
-/// Like [`empty`], but keeps the directories along the path `kept`. Their other entries are removed.
-pub fn empty_except(top: &OwnedFd, kept: &[&str]) -> io::Result<()> {
-    let Some((first, rest)) = kept.split_first() else { return empty(top) };
+/// Like [`empty`], but keeps the directories along `kept_path`. Their other entries are removed.
+pub fn empty_except(top: &OwnedFd, kept_path: &[&str]) -> io::Result<()> {
+    let Some((first, rest)) = kept_path.split_first() else { return empty(top) };
     for name in names(top)? {
         match (name.to_str() == Ok(*first))
             .then(|| openat2(top, *first, OPEN, Mode::empty(), BENEATH | ResolveFlags::NO_XDEV))

@@ -199,17 +199,17 @@ impl Driver {
             return false;
         }
         let Some(landmark) = landmark else { return true };
-        if let Some((known, seen)) = &self.landmark
+        if let Some((known, is_visible)) = &self.landmark
             && known == landmark
         {
-            return *seen;
+            return *is_visible;
         }
-        let seen = std::fs::read_to_string(&landmark.file).is_ok_and(|content| content == landmark.content);
-        if !seen {
+        let is_visible = std::fs::read_to_string(&landmark.file).is_ok_and(|content| content == landmark.content);
+        if !is_visible {
             tracing::info!("this machine does not see the server's directories: volumes are mounted over the network");
         }
-        self.landmark = Some((landmark.clone(), seen));
-        seen
+        self.landmark = Some((landmark.clone(), is_visible));
+        is_visible
     }
 
     fn on_phase(&mut self, attempt: &AttemptId, phase: TaskPhase) {
@@ -407,7 +407,7 @@ impl Driver {
         self.work.spawn(async move {
             let cleaned = spawn_blocking(move || match record {
                 Some(record) => {
-                    // What is left is removed when the next job starts; the attempt itself is over.
+                    // Leftovers are removed when the next job starts; the attempt itself is over.
                     let cleaned = record.remove_directories(&context.directories);
                     context.journal.clear().and(cleaned)
                 }

@@ -37,7 +37,7 @@ pub struct LocalNode {
 #[derive(Clone, Debug, PartialEq)]
 pub struct LocalTask {
     pub observed: ObservedTask,
-    /// The ranks have been told to start as soon as the node is prepared.
+    /// The ranks have been ordered to start as soon as the node is prepared.
     pub gang_given: bool,
     /// Grace of the stop that was requested.
     pub stopping: Option<Duration>,
@@ -156,7 +156,7 @@ fn stop<'a>(task: &LocalTask, grace: Duration) -> Option<Action<'a>> {
     task.stopping.is_none_or(|given| grace < given).then_some(Action::Stop(grace))
 }
 
-/// Whether a task that was told to stop ended because of it, so that nothing else explains the job's failure. Without
+/// Whether a task that was ordered to stop ended because of it, so that nothing else explains the job's failure. Without
 /// rank exits there was no rank to run, or none was started.
 pub fn ended_by_stop(task: &ObservedTask) -> bool {
     let ended = task.phase == TaskPhase::Ended { failure: None };

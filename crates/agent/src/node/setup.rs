@@ -79,8 +79,8 @@ async fn run(context: &NodeContext, order: &SetupOrder, tag: String) -> Result<(
     let output = roots.and_then(|roots| roots.locate(&logs)).and_then(|output| output.make().map(|()| output));
     let directory = output.map_err(|error| task_errors::directory(&logs, node, &error))?;
     let (names, log) = (SetupLogNames::new(node), ExecutionLog::new());
-    let seen = order.secrets.iter().filter_map(|secret| env.get(&secret.name).map(String::as_str));
-    let secrets = Secrets::new(order.secrets.iter().map(|secret| secret.value.expose()).chain(seen));
+    let expanded = order.secrets.iter().filter_map(|secret| env.get(&secret.name).map(String::as_str));
+    let secrets = Secrets::new(order.secrets.iter().map(|secret| secret.value.expose()).chain(expanded));
     log.redact(secrets.clone());
     log.open(&directory, &names.execution, node)?;
     let output = ProcessOutput {

@@ -194,7 +194,7 @@ async fn accept_connections(listener: TcpListener, config: Arc<Config>, context:
     }
 }
 
-/// Shuts the socket down on drop, whoever else still holds it.
+/// Shuts the socket down on drop, even if other handles of it exist.
 struct ShutdownOnDrop(std::net::TcpStream);
 
 impl Drop for ShutdownOnDrop {

@@ -236,13 +236,13 @@ mod tests {
     async fn output_activity_is_tracked_until_dropped() {
         // No process has this id.
         let pid = u32::MAX;
-        let ear = OutputActivity::track(pid);
+        let activity = OutputActivity::track(pid);
         assert_eq!(silence_ms(pid), None);
-        let mut stream = ear.watch(&b"word"[..]);
+        let mut stream = activity.watch(&b"word"[..]);
         let mut text = String::new();
         tokio::io::AsyncReadExt::read_to_string(&mut stream, &mut text).await.expect("a stream of bytes");
         assert!(text == "word" && silence_ms(pid).is_some());
-        drop(ear);
+        drop(activity);
         assert_eq!(silence_ms(pid), None);
     }
 }

@@ -49,6 +49,7 @@ pub fn secret_masking_note(shows_secrets: bool) -> &'static str {
 /// Secrets to mask: their values as given, and as expanded in the environment.
 pub fn job_secrets(order: &TaskOrder, environment: Option<&Environment>) -> Secrets {
     let given = order.secrets.iter().map(|secret| secret.value.expose());
-    let seen = order.secrets.iter().filter_map(|secret| environment?.variables.get(&secret.name).map(String::as_str));
-    Secrets::new(given.chain(seen))
+    let expanded =
+        order.secrets.iter().filter_map(|secret| environment?.variables.get(&secret.name).map(String::as_str));
+    Secrets::new(given.chain(expanded))
 }

@@ -229,7 +229,7 @@ impl<R: Remote> Volume<R> {
         lock(&self.created_dirs).get(&inode).is_some_and(|at| at.elapsed() < ATTR_TTL)
     }
 
-    /// An entry that somebody else created: not all names of the directory are known after all.
+    /// An entry that another machine created: not all names of the directory are known after all.
     fn on_foreign_entry(&self, parent: u64, errno: i32) {
         if errno == libc::EEXIST {
             lock(&self.created_dirs).remove(&parent);

@@ -42,7 +42,7 @@ impl<R: Remote> Volume<R> {
         self.kernel_attrs.is_some() && self.retire_if_stale_locked(&lock(&self.handles), inode, status, reason)
     }
 
-    /// Like [`Self::retire_if_stale`], with all handles locked so that nobody opens the file meanwhile.
+    /// Like [`Self::retire_if_stale`], with all handles locked so that the file cannot be opened meanwhile.
     pub(super) fn retire_if_stale_locked(
         &self,
         handles: &Handles<R>,

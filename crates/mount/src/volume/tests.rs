@@ -17,7 +17,7 @@ const PLAIN: OpenOptions = OpenOptions { appends: false, truncates: false, exclu
 const APPENDS: OpenOptions = OpenOptions { appends: true, ..PLAIN };
 
 #[tokio::test]
-async fn what_is_written_is_read_before_and_after_it_arrived() {
+async fn writes_are_readable_before_and_after_the_upload() {
     let volume = volume(1, 0);
     let (found, opened) = volume.create(ROOT, "f", PLAIN).await.expect("made");
     volume.write(opened.handle, 0, b"hello").await.expect("written");
@@ -36,7 +36,7 @@ async fn what_is_written_is_read_before_and_after_it_arrived() {
 }
 
 #[tokio::test]
-async fn small_writes_here_and_there_go_together() {
+async fn small_scattered_writes_share_a_request() {
     let volume = volume(12, 0);
     let (_, opened) = volume.create(ROOT, "f", PLAIN).await.expect("made");
     let mut expected = vec![0; 3000];
@@ -51,7 +51,7 @@ async fn small_writes_here_and_there_go_together() {
 }
 
 #[tokio::test]
-async fn an_open_sees_what_others_had_closed() {
+async fn opens_are_close_to_open_consistent() {
     let volume = volume(2, 0);
     volume.remote().put("f", b"one");
     let found = volume.look_up(ROOT, "f").await.expect("there");
@@ -67,7 +67,7 @@ async fn an_open_sees_what_others_had_closed() {
 
 /// In writeback mode a file whose size was changed elsewhere gets another number.
 #[tokio::test]
-async fn with_a_write_cache_a_closed_file_that_changed_has_another_number() {
+async fn in_writeback_mode_a_changed_closed_file_gets_another_inode() {
     let volume = volume(13, 0).with_write_cache();
     volume.remote().put("f", b"one");
     let first = volume.look_up(ROOT, "f").await.expect("there").inode;
@@ -105,7 +105,7 @@ async fn with_a_write_cache_a_closed_file_that_changed_has_another_number() {
 
 /// The kernel looks up once more: the result must be openable, though the file changes all the time.
 #[tokio::test]
-async fn with_a_write_cache_a_file_that_always_changes_can_be_opened() {
+async fn in_writeback_mode_a_file_that_always_changes_can_be_opened() {
     let volume = volume(14, 0).with_write_cache();
     volume.remote().put("log", b"1");
     let first = volume.look_up(ROOT, "log").await.expect("there").inode;
@@ -119,7 +119,7 @@ async fn with_a_write_cache_a_file_that_always_changes_can_be_opened() {
 }
 
 #[tokio::test]
-async fn errors_are_kept_for_those_who_wrote() {
+async fn errors_are_returned_to_each_writing_handle() {
     let volume = volume(3, 0);
     let (found, writer) = volume.create(ROOT, "f", PLAIN).await.expect("made");
     let reader = volume.open(found.inode, PLAIN).await.expect("opened");
@@ -137,7 +137,7 @@ async fn errors_are_kept_for_those_who_wrote() {
 }
 
 #[tokio::test]
-async fn a_server_that_stays_away_is_an_error_in_the_end() {
+async fn an_unreachable_server_is_an_error_after_the_deadline() {
     let retry = RetryPolicy::new(Duration::from_millis(200), "the share".to_owned());
     let volume = Volume::new(FakeRemote::new(4, 0), retry, Runtime::current());
     let (_, opened) = volume.create(ROOT, "f", PLAIN).await.expect("made");
@@ -148,7 +148,7 @@ async fn a_server_that_stays_away_is_an_error_in_the_end() {
 }
 
 #[tokio::test]
-async fn blocks_are_appended_once_whatever_is_lost() {
+async fn blocks_are_appended_exactly_once() {
     let volume = volume(5, 40);
     let (_, opened) = volume.create(ROOT, "log", APPENDS).await.expect("made");
     let mut expected = Vec::new();
@@ -197,7 +197,7 @@ async fn directories_are_read_page_by_page() {
 }
 
 #[tokio::test]
-async fn a_new_directory_is_known_whole_for_a_moment_only() {
+async fn a_new_directory_is_fully_known_for_a_moment_only() {
     let volume = volume(8, 0);
     let directory = volume.create_directory(ROOT, "d").await.expect("made").inode;
     assert!(volume.is_fully_known(directory) && !volume.is_fully_known(ROOT));
@@ -212,7 +212,7 @@ async fn a_new_directory_is_known_whole_for_a_moment_only() {
     volume.remote().put("h", b"x");
     volume.rename((ROOT, "h"), (other, "h"), true).await.expect("renamed");
     assert!(volume.look_up(other, "h").await.is_ok());
-    // Whoever creates a log first, the others append to it.
+    // One machine creates the log, the others append to it.
     let logs = volume.create_directory(ROOT, "logs").await.expect("made").inode;
     volume.remote().put("logs/stdout.txt", b"first\n");
     let (found, _) = volume.create(logs, "stdout.txt", APPENDS).await.expect("opened");
@@ -221,7 +221,7 @@ async fn a_new_directory_is_known_whole_for_a_moment_only() {
 
 /// A file that is created and written goes to the server in one request.
 #[tokio::test]
-async fn a_new_file_is_made_when_it_is_closed_or_looked_for() {
+async fn a_deferred_file_is_created_on_close_or_lookup() {
     const CUT: OpenOptions = OpenOptions { truncates: true, ..PLAIN };
     let volume = volume(15, 0);
     let directory = volume.create_directory(ROOT, "d").await.expect("made").inode;
@@ -280,7 +280,7 @@ async fn a_new_file_is_made_when_it_is_closed_or_looked_for() {
 }
 
 #[tokio::test]
-async fn a_new_file_that_cannot_be_made_later_is_an_error_when_it_is_closed() {
+async fn a_failed_deferred_creation_is_an_error_of_the_close() {
     const CUT: OpenOptions = OpenOptions { truncates: true, ..PLAIN };
     let volume = volume(16, 0);
     let directory = volume.create_directory(ROOT, "d").await.expect("made").inode;
@@ -306,7 +306,7 @@ async fn a_new_file_that_cannot_be_made_later_is_an_error_when_it_is_closed() {
 
 /// Whatever answers are lost, programs see what they wrote, and so does the share in the end.
 #[tokio::test(start_paused = true)]
-async fn random_work_ends_as_on_a_disk() {
+async fn random_work_ends_as_on_a_local_disk() {
     for seed in 0..60 {
         let mut rng = SplitMix64::new(seed);
         let volume = volume(seed, 15);

@@ -58,9 +58,10 @@ impl FuseMounts {
     }
 
     /// Mounts and returns when the mount is ready. Blocks; must not be called on a thread of the runtime.
-    pub(super) fn mount(&self, wanted: &PassRequest, at: &Path, is_read_only: bool) -> Result<(), MountError> {
+    pub(super) fn mount(&self, request: &PassRequest, at: &Path, is_read_only: bool) -> Result<(), MountError> {
         let (tokens, deadline) = (self.tokens.clone(), self.processes.deadline());
-        let supervisor = MountSupervisor { tokens, wanted: wanted.clone(), at: at.to_owned(), is_read_only, deadline };
+        let supervisor =
+            MountSupervisor { tokens, request: request.clone(), at: at.to_owned(), is_read_only, deadline };
         let mount = supervisor.start(FIRST_MOUNT_TIMEOUT)?;
         let (keep_alive, closed) = mpsc::channel();
         let supervisor = thread::Builder::new().name("mount".to_owned()).spawn(move || supervisor.run(mount, &closed));
@@ -72,7 +73,7 @@ impl FuseMounts {
 
 struct MountSupervisor {
     tokens: TokenClient,
-    wanted: PassRequest,
+    request: PassRequest,
     at: PathBuf,
     is_read_only: bool,
     deadline: EndDeadline,
@@ -95,7 +96,7 @@ impl MountSupervisor {
                 "the mount point is missing or was replaced by a symbolic link",
             )));
         }
-        let (pass, config) = (self.tokens.request_token(&self.wanted, limit)?, &self.tokens.config);
+        let (pass, config) = (self.tokens.request_token(&self.request, limit)?, &self.tokens.config);
         let settings = Settings {
             endpoint: format!("{}/{}", config.present_server().trim_end_matches('/'), pass.account),
             account: pass.account,
@@ -141,7 +142,7 @@ impl MountSupervisor {
                     Err(error) => tracing::warn!(error = chain(&error), "{at} cannot be mounted again yet"),
                 }
             } else if Instant::now() >= mount.renew_at {
-                mount.renew_at = match self.tokens.request_token(&self.wanted, Duration::ZERO) {
+                mount.renew_at = match self.tokens.request_token(&self.request, Duration::ZERO) {
                     Ok(pass) => {
                         let _ = mount.process.renew(&Login::Sas(pass.signature));
                         renewal_time(pass.lifetime_s)
@@ -182,10 +183,10 @@ struct ErrorMessage {
 
 impl TokenClient {
     /// Requests a token; retries for at most `limit`.
-    fn request_token(&self, wanted: &PassRequest, limit: Duration) -> Result<Pass, MountError> {
+    fn request_token(&self, request: &PassRequest, limit: Duration) -> Result<Pass, MountError> {
         let failed = |why: String| MountError::Remote { why };
         let client = identity::client(&self.config, REQUEST_TIMEOUT).map_err(|error| failed(chain(&error)))?;
-        let body = serde_json::to_vec(wanted).map_err(|error| failed(error.to_string()))?;
+        let body = serde_json::to_vec(request).map_err(|error| failed(error.to_string()))?;
         let began = Instant::now();
         loop {
             let request = client.post(self.config.http_url(PASSES_PATH)).header("content-type", "application/json");

@@ -47,11 +47,11 @@ pub struct MountContext<'a> {
 /// Origin of mount commands. They run as the agent's user, outside of every job's namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MountCommands {
-    /// Of the cluster, whose owner is trusted with the node. Their output is shown in the error.
+    /// Commands of the cluster, whose owner is trusted with the node. Their output is shown in the error.
     Cluster,
-    /// Of a job that is not isolated. Their output goes to the job's execution log only.
+    /// Commands of a job that is not isolated. Their output goes to the job's execution log only.
     Job,
-    /// Of an isolated job: none is run.
+    /// Commands of an isolated job: none is run.
     Refused,
 }
 

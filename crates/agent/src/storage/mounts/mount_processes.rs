@@ -80,7 +80,7 @@ impl MountProcesses {
 }
 
 impl EndDeadline {
-    /// Waits until a mount process that was told to end has ended, and kills it at the deadline. Data that it could not
+    /// Waits until a mount process that was asked to end has ended, and kills it at the deadline. Data that it could not
     /// write back by then is lost; its watchdog unmounts.
     pub fn wait_for(&self, child: &mut Child) {
         let own = Instant::now() + UNMOUNT_TIMEOUT;
