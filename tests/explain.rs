@@ -149,7 +149,8 @@ fn what_is_missing_on_machines_is_explained() {
         site.write("job.json", job.to_string());
         let job = format!("-n on-{name} -c {name} -f job.json {account}");
         site.corro(&format!("batchai job create {IN_WORKSPACE} -e cifar {job}")).ok();
-        let parts = ["1 unusable", &format!("1 unusable node of cluster {name} being mended"), "batchai cluster show"];
+        let parts =
+            ["1 unusable", &format!("1 unusable node of cluster {name} being repaired"), "batchai cluster show"];
         says(&site, &format!("on-{name}"), &parts);
     }
 }
@@ -173,7 +174,7 @@ fn what_is_wrong_with_nodes_is_explained() {
     create("low", "--vm-priority lowpriority -t 1");
     submit("low", "poor", "true");
     wait_for("the dedicated node", || site.agents().len() == 1);
-    says(&site, "poor", &["1 without cores to run on", "dedicated clusters come first", "a higher --max-cores"]);
+    says(&site, "poor", &["1 without free cores", "dedicated clusters come first", "a higher --max-cores"]);
     site.corro(&format!(
         "batchai job create {IN_WORKSPACE} -e cifar -c own -n x -f poor.json --storage-account-name mystorageaccount"
     ))
@@ -214,7 +215,7 @@ fn what_is_lost_is_told() {
     let deleted = site.corro("storage share delete -n myshare --account-name mystorageaccount").ok();
     assert!(deleted.stderr.contains("a running job has this share mounted"), "{}", deleted.stderr);
     let resized = site.corro(&format!("batchai cluster resize {IN_WORKSPACE} -n nc6cluster -t 0")).ok();
-    let said = "warning: running on nodes that go: the job \"busy\"; each is stopped and queued again";
+    let said = "warning: running on nodes that are removed: the job \"busy\"; each is stopped and queued again";
     assert!(resized.stderr.contains(said), "{}", resized.stderr);
     site.wait_for_state("busy", &["queued"]);
 

@@ -215,7 +215,7 @@ fn a_host_is_cordoned_drained_and_removed_in_order() {
     site.let_go();
     assert_eq!(site.wait_for_end("again")["executionState"], "succeeded");
 
-    site.corro("host remove gpu-1").fails(1, &["carries 1", "--now"]);
+    site.corro("host remove gpu-1").fails(1, &["runs 1", "--now"]);
     site.corro("host remove gpu-1 --now").ok();
     wait_for("the host's agent to end", || carrier.ended().is_some());
     assert_eq!(carrier.ended(), Some(0), "{}", carrier.log());

@@ -150,7 +150,7 @@ fn an_allocation_that_waits_outlives_the_server_and_strays_are_cancelled() {
     site.submit_custom("patient", 4, "true");
     let why = site.corro(&format!("job why {IN_WORKSPACE} -e cifar -n patient")).ok().stdout;
     assert!(
-        why.contains("1 node is not there yet: its Slurm job ") && why.contains("is pending (Resources)."),
+        why.contains("1 node is not running yet: its Slurm job ") && why.contains("is pending (Resources)."),
         "{why}"
     );
 

@@ -181,7 +181,7 @@ fn a_log_that_does_not_belong_is_refused_and_the_right_one_is_used() {
     std::fs::write(&wal, &right).expect("put back");
     let key = std::fs::read(site.data().join("master.key")).expect("a key");
     std::fs::copy(other.data().join("master.key"), site.data().join("master.key")).expect("copied");
-    check_refused(&site, &["master.key", "is not the one that belongs"]);
+    check_refused(&site, &["master.key", "does not match the database"]);
     std::fs::write(site.data().join("master.key"), key).expect("put back");
     site.up();
     assert_eq!(jobs(&site), BTreeSet::from(["mine".to_owned()]));

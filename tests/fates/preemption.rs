@@ -99,7 +99,7 @@ fn dedicated_clusters_take_low_priority_nodes_back_when_cores_are_short() {
     let shown = |cluster: &str| site.corro(&format!("batchai cluster show {IN_WORKSPACE} -n {cluster}")).json();
     wait_for("one low-priority node", || shown("low")["currentNodeCount"] == 1);
     let text = why(&site, "stubborn");
-    assert!(text.contains("1 without cores to run on") && text.contains("--max-cores"), "{text}");
+    assert!(text.contains("1 without free cores") && text.contains("--max-cores"), "{text}");
     assert!(text.contains("a dedicated cluster needed its place"), "{text}");
 
     // When there is room again, the cluster is filled up and the job goes on.

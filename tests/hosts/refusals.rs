@@ -64,7 +64,7 @@ fn a_machine_that_may_not_join_is_told_why() {
 #[test]
 fn a_server_that_makes_its_own_nodes_takes_no_hosts() {
     let site = Site::start();
-    site.corro("host token").fails(1, &["machines join a 'corro server'"]);
+    site.corro("host token").fails(1, &["hosts join a 'corro server'"]);
     assert!(hosts(&site).is_empty());
 }
 

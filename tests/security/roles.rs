@@ -220,7 +220,7 @@ fn a_second_user_logs_in_sees_what_is_theirs_and_can_be_shut_out() {
     let keys: Vec<&String> = made.as_object().expect("an object").keys().collect();
     assert_eq!(keys, ["appId", "displayName", "name", "password", "tenant"]);
     let password = made["password"].as_str().expect("text").to_owned();
-    site.corro("ad sp create-for-rbac -n alice").fails(1, &["There is a principal named 'alice' already"]);
+    site.corro("ad sp create-for-rbac -n alice").fails(1, &["A principal named 'alice' already exists"]);
     site.corro("ad sp create-for-rbac -n bob --role king").fails(1, &["'king' is not a role: use Reader"]);
     site.corro("ad sp create-for-rbac -n bob --scopes nonsense").fails(1, &["'nonsense' is not a scope"]);
 

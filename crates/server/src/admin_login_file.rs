@@ -17,7 +17,7 @@ const PURPOSE: &str = "administrator's login";
 pub enum SaveError {
     #[error("cannot open the data directory's master key")]
     Key(#[from] SealError),
-    #[error("the data directory's master key is not there any more: put it back")]
+    #[error("the data directory's master key is missing: put it back")]
     KeyMissing,
     #[error("cannot write the administrator's login to the data directory")]
     Write(#[from] io::Error),

@@ -118,8 +118,8 @@ impl Server {
     ) -> anyhow::Result<Self> {
         // Checked here whatever the embedder does: without TLS the server must not be reachable from other machines.
         let reachable = config.listen.ip().is_loopback() || config.tls.is_some();
-        ensure!(reachable, "{} is not a loopback address, and there is no TLS", config.listen);
-        ensure!(config.lease >= MIN_LEASE, "the lease is shorter than {} s", MIN_LEASE.as_secs());
+        ensure!(reachable, "{} is not a loopback address, and TLS is off", config.listen);
+        ensure!(config.lease >= MIN_LEASE, "the lease must be at least {} s", MIN_LEASE.as_secs());
         let listener =
             TcpListener::bind(config.listen).await.with_context(|| format!("cannot listen on {}", config.listen))?;
         let address = listener.local_addr()?;
@@ -131,8 +131,8 @@ impl Server {
         let exports = open_exports(data, exports_key).await?;
         let job_shared = Arc::new(open_job_shared(data).await?);
         let shared_temp = data.join(JOB_SHARED_DIR).join(JOB_SHARED);
-        std::fs::create_dir_all(&shared_temp).context("cannot create the directory that jobs share")?;
-        let shared_temp = shared_temp.canonicalize().context("cannot find the directory that jobs share")?;
+        std::fs::create_dir_all(&shared_temp).context("cannot create the shared directory of jobs")?;
+        let shared_temp = shared_temp.canonicalize().context("cannot find the shared directory of jobs")?;
         shutdown::remove_ended_shared_dirs(&shared_temp, || store.snapshot());
         let now = store.clock().now();
         let admin = installation::ensure_administrator(&store, config.known_admin, now).await?;
@@ -327,7 +327,7 @@ async fn open_shares(data: &Path, now: Timestamp) -> anyhow::Result<Shares> {
     let shares = shares.context("cannot open the directory of shares")?;
     for error in shares.leftovers() {
         let error = error as &dyn std::error::Error;
-        tracing::warn!(error, "what a deleted share left behind cannot be removed");
+        tracing::warn!(error, "cannot remove the remains of a deleted share");
     }
     Ok(shares)
 }
@@ -338,7 +338,7 @@ const JOB_SHARED_DIR: &str = "job-shared";
 async fn open_job_shared(data: &Path) -> anyhow::Result<Shares> {
     let dir = data.join(JOB_SHARED_DIR);
     let shares = tokio::task::spawn_blocking(move || Shares::open(&dir)).await?;
-    shares.context("cannot open the directory that jobs share")
+    shares.context("cannot open the shared directory of jobs")
 }
 
 /// Writes the file by which a node finds out whether it shares this machine's disk. Its content cannot be guessed.

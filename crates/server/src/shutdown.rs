@@ -59,13 +59,13 @@ pub fn remove_ended_shared_dirs(dir: &Path, state: impl FnOnce() -> Arc<State>) 
     let running: Vec<String> = state.active_jobs().map(|(_, job)| job.attempt().to_string()).collect();
     for entry in entries {
         let name = entry.file_name();
-        // The `.users` directory beside it is the nodes' register of the attempt.
+        // The `.users` directory beside it is where nodes publish the job's user namespace.
         let attempt = name.to_str().map(|name| name.trim_end_matches(".users"));
         if attempt.is_some_and(|attempt| !running.iter().any(|running| running == attempt))
             && let Err(error) = std::fs::remove_dir_all(entry.path())
             && error.kind() != std::io::ErrorKind::NotFound
         {
-            tracing::warn!(%error, "a directory that a job shared cannot be removed");
+            tracing::warn!(%error, "cannot remove a job's shared directory");
         }
     }
 }

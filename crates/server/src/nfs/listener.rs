@@ -102,7 +102,7 @@ pub async fn serve<F: ExportedFileSystem + 'static>(
             let connection = Arc::new(connection);
             let ended = tokio::select! {
                 ended = serve_connection(stream, service, Some(connection.clone()), limits) => ended,
-                () = connection.evicted() => return tracing::debug!(%peer, "an NFS connection gives way to another"),
+                () = connection.evicted() => return tracing::debug!(%peer, "an NFS connection is evicted for a new one"),
             };
             if let Err(error) = ended {
                 tracing::debug!(%peer, error = &error as &dyn std::error::Error, "an NFS connection is closed");
@@ -115,7 +115,7 @@ pub async fn serve<F: ExportedFileSystem + 'static>(
 pub enum SessionError {
     #[error("a record cannot be read")]
     Record(#[from] RecordError),
-    #[error("a record is no RPC call")]
+    #[error("a record is not an RPC call")]
     NotRpc,
     #[error("a reply cannot be sent")]
     Write(#[source] io::Error),

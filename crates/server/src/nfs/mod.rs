@@ -58,7 +58,7 @@ impl NfsPort {
         };
         let reserved = reserved.with_context(|| format!("cannot serve NFS on {listen}"))?;
         if let Err(error) = std::fs::write(remembered, format!("{}\n", reserved.address.port())) {
-            tracing::warn!(%error, "the NFS port cannot be remembered for the next start");
+            tracing::warn!(%error, "cannot save the NFS port for the next start");
         }
         app.storage.exports.set_address(reserved.address);
         Ok(NfsPort { app: app.clone(), reserved })
@@ -95,7 +95,7 @@ impl NfsPort {
                     reserved = ReservedPort::bind(address).ok();
                 }
                 Err(error) => {
-                    tracing::error!(%error, %address, "file servers cannot be exported over NFS; trying again");
+                    tracing::error!(%error, %address, "cannot listen for NFS connections; retrying");
                     tokio::time::sleep(LISTEN_RETRY_DELAY).await;
                 }
             }

@@ -37,13 +37,13 @@ pub enum RecordError {
     TooLong,
     #[error("an RPC record has more than {MAX_FRAGMENTS} fragments")]
     TooManyFragments,
-    #[error("an RPC record of more than {MAX_SMALL_RECORD} bytes is no WRITE with a file handle of this server")]
+    #[error("an RPC record of more than {MAX_SMALL_RECORD} bytes is not a WRITE with a file handle of this server")]
     NotAdmitted,
     #[error("no RPC record began within {0:?}")]
     Idle(Duration),
     #[error("an RPC record was not complete within {0:?}")]
     TooSlow(Duration),
-    #[error("an RPC record ends early")]
+    #[error("the stream ended inside an RPC record")]
     Io(#[from] std::io::Error),
 }
 

@@ -108,9 +108,9 @@ impl FileTrees {
     /// Directory of a mount path: the export secret, then directory names.
     pub fn mount(&self, path: &str) -> Outcome<Handle> {
         let mut names = path.split('/').filter(|name| !name.is_empty());
-        let word = names.next().filter(|first| Some(*first) == MOUNT_POINT.strip_prefix('/')).and(names.next());
-        let word = word.ok_or(nfsstat3::NFS3ERR_NOENT)?;
-        let (key, record) = self.exports.find(&self.store.snapshot(), word).ok_or(nfsstat3::NFS3ERR_NOENT)?;
+        let secret = names.next().filter(|first| Some(*first) == MOUNT_POINT.strip_prefix('/')).and(names.next());
+        let secret = secret.ok_or(nfsstat3::NFS3ERR_NOENT)?;
+        let (key, record) = self.exports.find(&self.store.snapshot(), secret).ok_or(nfsstat3::NFS3ERR_NOENT)?;
         let directory = self.exports.directory(&key, &record).map_err(|_| nfsstat3::NFS3ERR_IO)?;
         let metadata = File::open(&directory).and_then(|file| file.metadata()).map_err(status_of_io_error)?;
         let server = server_hash(directory.as_os_str());

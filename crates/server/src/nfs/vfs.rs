@@ -399,10 +399,10 @@ impl ReadDirPlusIterator<Handle> for Entries {
                 return NextResult::Eof;
             }
             let directory = self.directory;
-            let look = move |trees: &FileTrees| -> Outcome<Vec<_>> {
+            let look_up = move |trees: &FileTrees| -> Outcome<Vec<_>> {
                 Ok(some.into_iter().filter_map(|name| entry(trees, &directory, name)).collect())
             };
-            match self.vfs.run_blocking(look).await {
+            match self.vfs.run_blocking(look_up).await {
                 Ok(entries) => self.ready = entries.into_iter(),
                 Err(error) => return NextResult::Err(error),
             }

@@ -28,7 +28,7 @@ impl AuditSink for FileAuditLog {
             if let Err(error) = noted.await
                 && error.status != ApiError::INSUFFICIENT_STORAGE
             {
-                tracing::error!(%error, "a line about a share cannot be written");
+                tracing::error!(%error, "cannot write an audit line of the file service");
             }
         });
         // Polled once, so that the store has the line at once: lines reported while the server stops must not be lost
@@ -43,7 +43,7 @@ impl AuditSink for FileAuditLog {
     }
 
     fn record_refusal(&self, actor: Option<&str>, address: &str, method: &str, path: &str, status: u16, code: &str) {
-        let asked = AuditedRequest { caller: actor, address, method, path, status, code, tried: None };
-        self.audit.record(&self.app.store, &asked);
+        let request = AuditedRequest { caller: actor, address, method, path, status, code, tried: None };
+        self.audit.record(&self.app.store, &request);
     }
 }

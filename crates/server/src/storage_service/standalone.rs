@@ -42,7 +42,7 @@ pub struct FileServer {
 impl FileServer {
     pub async fn start(config: FileServerConfig) -> anyhow::Result<FileServer> {
         let reachable = config.listen.ip().is_loopback() || config.tls.is_some();
-        ensure!(reachable, "{} is not a loopback address, and there is no TLS", config.listen);
+        ensure!(reachable, "{} is not a loopback address, and TLS is off", config.listen);
         let keys = StaticAccountKeys::decode(&config.accounts)?;
         let listener =
             TcpListener::bind(config.listen).await.with_context(|| format!("cannot listen on {}", config.listen))?;

@@ -33,20 +33,20 @@ pub struct Installation {
 #[derive(Debug, thiserror::Error)]
 pub enum InstallationError {
     #[error(
-        "the database {database} is there, but the master key {key} that opens its secrets is not: put the key back, or restore a backup with 'corro admin restore'"
+        "the database {database} exists, but its master key {key} is missing: put the key back, or restore a backup with 'corro admin restore'"
     )]
     KeyMissing { database: PathBuf, key: PathBuf },
     #[error(
-        "the master key {key} is not the one that belongs to the database {database}: put the right one there, or restore a backup with 'corro admin restore'"
+        "the master key {key} does not match the database {database}: put the right key there, or restore a backup with 'corro admin restore'"
     )]
     WrongKey { database: PathBuf, key: PathBuf, source: SealError },
     #[error(
-        "the master key {key} is there, but the database {database} that belongs to it is missing or empty: put it back, or restore a backup with 'corro admin restore' (to begin anew, move {key} away)"
+        "the master key {key} exists, but its database {database} is missing or empty: put it back, or restore a backup with 'corro admin restore' (to start over, move {key} away)"
     )]
     DatabaseLost { database: PathBuf, key: PathBuf },
     #[error("cannot use the master key {key}")]
     Key { key: PathBuf, source: SealError },
-    #[error("cannot record what this installation is")]
+    #[error("cannot record the identity of this installation")]
     Commit(#[from] ApiError),
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -95,9 +95,9 @@ pub async fn ensure_installation(store: &Store, data: &Path) -> Result<Installat
             let vault = Vault::draft(&key).map_err(unusable)?;
             let token_key = vault.seal(InstanceRecord::TOKEN_KEY, &hex(&random::<32>()));
             let record = InstanceRecord { subscription: guid(), tenant: guid(), token_key };
-            let kept = record.clone();
+            let stored = record.clone();
             let put = store.commit(move |txn| {
-                txn.put(corro_store::state::SELF.to_owned(), kept);
+                txn.put(corro_store::state::SELF.to_owned(), stored);
                 Ok::<_, ApiError>(())
             });
             put.await?;

@@ -62,7 +62,7 @@ impl App {
             body.scopes.iter().map(|scope| Scope::parse(scope, &self.installation.subscription)).collect();
         let scopes = scopes?;
         if body.skip_assignment && !scopes.is_empty() {
-            let message = "scopes are given together with skipAssignment, which gives no role anywhere: leave one out";
+            let message = "scopes cannot be combined with skipAssignment, which assigns no role: leave one out";
             return Err(ApiError::invalid("scopes", message));
         }
         // A principal without a role is managed by the owners of the subscription.
@@ -70,7 +70,7 @@ impl App {
         if let Some(scope) = scopes.iter().find(|scope| !self.request.caller.may(Right::Admin, scope)) {
             let id = &self.request.caller.id;
             let message = format!(
-                "The client '{id}' with object id '{id}' does not have authorization to give roles over scope '{}'.",
+                "The client '{id}' with object id '{id}' does not have authorization to assign roles over scope '{}'.",
                 scope.id(&self.installation.subscription)
             );
             return Err(ApiError::new(403, "AuthorizationFailed", message).about("scopes"));
@@ -94,13 +94,13 @@ impl App {
             let taken = txn.state().principals.values().any(|other| other.name.eq_ignore_ascii_case(&record.name));
             if taken {
                 let message = format!(
-                    "There is a principal named '{}' already: delete it, reset its credentials, or choose another name",
+                    "A principal named '{}' already exists: delete it, reset its credentials, or choose another name",
                     record.name
                 );
                 return Err(ApiError::conflict("PrincipalAlreadyExists", message));
             }
             if txn.state().principals.len() >= MAX_PRINCIPALS {
-                let message = format!("There are {MAX_PRINCIPALS} principals already: delete some that are not used");
+                let message = format!("The limit of {MAX_PRINCIPALS} principals is reached: delete unused ones");
                 return Err(ApiError::conflict("TooManyPrincipals", message));
             }
             txn.put(id, record);
@@ -249,7 +249,7 @@ pub fn revoke_roles_in_scope(txn: &mut Txn, gone: &Scope) {
 
 fn refuse_administrator(record: &PrincipalRecord) -> Result<(), ApiError> {
     if record.name == ADMINISTRATOR {
-        let message = "The administrator belongs to the server itself and stays: its login is kept by 'corro up' and 'corro server' on the server's machine";
+        let message = "The administrator is built in and cannot be changed: 'corro up' and 'corro server' store its login on the server's machine";
         return Err(ApiError::conflict("AdministratorStays", message));
     }
     Ok(())

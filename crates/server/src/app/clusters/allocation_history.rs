@@ -116,14 +116,14 @@ fn points(changes: &[Change], (nodes, busy): (i32, i32), since: Timestamp) -> Ve
 fn thinned(points: Vec<ClusterPoint>, since: Timestamp, until: Timestamp) -> Vec<ClusterPoint> {
     let width = ((until.millis() - since.millis()) / MAX_POINTS as i64).max(1);
     let slot = |point: &ClusterPoint| (point.time.millis() - since.millis()) / width;
-    let mut kept: Vec<ClusterPoint> = Vec::new();
+    let mut thinned: Vec<ClusterPoint> = Vec::new();
     for point in points {
-        match kept.len() > 1 && kept.last().is_some_and(|last| slot(last) == slot(&point)) {
-            true => *kept.last_mut().expect("there is one") = point,
-            false => kept.push(point),
+        match thinned.len() > 1 && thinned.last().is_some_and(|last| slot(last) == slot(&point)) {
+            true => *thinned.last_mut().expect("there is one") = point,
+            false => thinned.push(point),
         }
     }
-    kept
+    thinned
 }
 
 #[cfg(test)]
@@ -142,8 +142,8 @@ mod tests {
             Change { at: at(30), nodes: 0, busy: -2 },
             Change { at: at(40), nodes: -1, busy: 0 },
         ];
-        let told: Vec<_> = points(&changes, (2, 0), at(0)).iter().map(|p| (p.time, p.nodes, p.busy)).collect();
-        assert_eq!(told, [(at(0), 1, 0), (at(10), 3, 0), (at(20), 3, 2), (at(30), 3, 0), (at(40), 2, 0)]);
+        let found: Vec<_> = points(&changes, (2, 0), at(0)).iter().map(|p| (p.time, p.nodes, p.busy)).collect();
+        assert_eq!(found, [(at(0), 1, 0), (at(10), 3, 0), (at(20), 3, 2), (at(30), 3, 0), (at(40), 2, 0)]);
         let quiet = points(&[], (3, 1), at(0));
         assert_eq!(quiet, [ClusterPoint { time: at(0), nodes: 3, busy: 1 }]);
     }

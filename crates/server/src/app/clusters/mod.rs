@@ -58,9 +58,9 @@ impl App {
                 // After a resize, the request that created the cluster no longer matches it.
                 let resized = spec.scale_settings != old.spec.scale_settings;
                 if resized || (old.fingerprint != fingerprint && !same) {
-                    let place = cluster_cli_args(txn.state(), &key, &old.name);
+                    let args = cluster_cli_args(txn.state(), &key, &old.name);
                     let way_out =
-                        format!("change its size with 'corro batchai cluster resize {place} -t N', or delete it first");
+                        format!("change its size with 'corro batchai cluster resize {args} -t N', or delete it first");
                     return Err(put_conflict("cluster", &name, &spec, &old.spec, &way_out));
                 }
                 return Ok(Put::Unchanged(Box::new(app.cluster_response(txn.state(), &key, &old))));

@@ -44,7 +44,7 @@ impl App {
                 return Err(ApiError::conflict("NodeNotPreemptible", message));
             }
             if *found.state() == NodeState::Leaving {
-                return Err(ApiError::conflict("NodeLeaves", format!("The node {node} leaves its cluster already")));
+                return Err(ApiError::conflict("NodeLeaves", format!("The node {node} is already leaving its cluster")));
             }
             // A second request changes nothing.
             txn.preempt(&id, preemption);
@@ -59,7 +59,7 @@ impl App {
         let Some(seconds) = body.grace_seconds else { return Ok(usual) };
         let most = PreemptParameters::MOST_SECONDS;
         if !(0.0..=most).contains(&seconds) {
-            let message = format!("the grace is {seconds}: use 0 to {most} seconds");
+            let message = format!("the grace period is {seconds} s: use 0 to {most} s");
             return Err(ApiError::invalid("graceSeconds", message));
         }
         Ok(Preemption { grace_ms: (seconds * 1_000.0) as u64, ..usual })

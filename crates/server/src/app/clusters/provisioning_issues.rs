@@ -31,13 +31,13 @@ impl ProvisioningIssues {
         let issues = self.lock();
         let mut nodes: BTreeMap<&str, Vec<&NodeId>> = BTreeMap::new();
         for (node, _) in state.nodes_of(cluster) {
-            if let Some(issues) = issues.get(node) {
-                nodes.entry(issues).or_default().push(node);
+            if let Some(issue) = issues.get(node) {
+                nodes.entry(issue).or_default().push(node);
             }
         }
-        let error = |(issues, nodes): (&str, Vec<&NodeId>)| {
+        let error = |(issue, nodes): (&str, Vec<&NodeId>)| {
             let are = if nodes.len() == 1 { "node is" } else { "nodes are" };
-            let message = format!("{} {are} not there yet: {issues}", nodes.len());
+            let message = format!("{} {are} not running yet: {issue}", nodes.len());
             nodes
                 .iter()
                 .fold(BatchAiError::new("NodesMissing", message), |error, node| error.with("Node", node.as_str()))

@@ -20,7 +20,7 @@ pub struct SshEndpoints(Arc<RwLock<HashMap<NodeId, LoginDoor>>>);
 impl SshEndpoints {
     /// Records an agent's report; `None` removes the endpoint.
     pub fn set(&self, node: &NodeId, endpoint: Option<LoginDoor>) {
-        let mut endpoints = self.0.write().expect("no one panics while holding the doors");
+        let mut endpoints = self.0.write().expect("no one panics while holding the endpoints");
         match endpoint {
             Some(endpoint) => endpoints.insert(node.clone(), endpoint),
             None => endpoints.remove(node),
@@ -28,7 +28,7 @@ impl SshEndpoints {
     }
 
     fn get(&self, node: &NodeId) -> Option<LoginDoor> {
-        self.0.read().expect("no one panics while holding the doors").get(node).cloned()
+        self.0.read().expect("no one panics while holding the endpoints").get(node).cloned()
     }
 }
 

@@ -88,7 +88,7 @@ impl AuditLog {
             if let Err(error) = noted.await
                 && error.status != ApiError::INSUFFICIENT_STORAGE
             {
-                tracing::error!(%error, "a line of the audit log cannot be written");
+                tracing::error!(%error, "cannot write an audit line");
             }
         });
     }
@@ -160,8 +160,8 @@ mod tests {
     fn a_flood_is_limited_to_the_burst_and_the_rest_is_counted() {
         let mut budget = Budget::default();
         let start = Instant::now();
-        let said = (0..10_000).filter(|_| budget.spend(start).is_some()).count();
-        assert_eq!(said, MAX_BURST_LINES as usize);
+        let recorded = (0..10_000).filter(|_| budget.spend(start).is_some()).count();
+        assert_eq!(recorded, MAX_BURST_LINES as usize);
         assert_eq!(budget.spend(start + Duration::from_secs(1)), Some(10_000 - MAX_BURST_LINES as u64));
         assert_eq!(budget.spend(start + Duration::from_secs(1)), Some(0));
         assert_eq!(budget.spend(start + Duration::from_secs(1)), None);

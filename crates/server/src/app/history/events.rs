@@ -92,13 +92,13 @@ impl EventLog {
             match touched {
                 Ok(touched) => self.push(&touched, &app.installation.subscription),
                 Err(RecvError::Lagged(commits)) => {
-                    tracing::warn!(commits, "the stream of events has a gap: the server has too much to do");
+                    tracing::warn!(commits, "events were lost: the server is overloaded");
                     self.discard(app.snapshot().revision);
                 }
                 Err(RecvError::Closed) => break,
             }
         }
-        self.0.last.lock().expect("no one panics while holding the bell").take();
+        self.0.last.lock().expect("no one panics while holding the event counter").take();
     }
 
     fn push(&self, touched: &Touched, subscription: &str) {
@@ -133,7 +133,7 @@ impl EventLog {
     }
 
     fn notify(&self, last: u64) {
-        if let Some(bell) = &*self.0.last.lock().expect("no one panics while holding the bell") {
+        if let Some(bell) = &*self.0.last.lock().expect("no one panics while holding the event counter") {
             bell.send_replace(last);
         }
     }
@@ -202,8 +202,8 @@ impl EventReader {
             lines.push(self.notice(kind, revision));
         }
         self.position += found.len() as u64;
-        let seen = found.iter().filter(|told| caller.may(Right::Read, &told.scope));
-        lines.extend(seen.map(|told| (told.event.id.clone(), told.line().clone())));
+        let readable = found.iter().filter(|buffered| caller.may(Right::Read, &buffered.scope));
+        lines.extend(readable.map(|buffered| (buffered.event.id.clone(), buffered.line().clone())));
         lines
     }
 

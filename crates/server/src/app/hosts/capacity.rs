@@ -42,7 +42,7 @@ pub fn host_shortages(state: &State, cluster: &ClusterKey) -> Vec<String> {
         state.nodes_of(cluster).filter(|(id, node)| *node.state() == NodeState::Idle && !is_schedulable(state, id));
     match halted.count() {
         0 => {}
-        n => lacks.push(format!("{n} idle on a host that is cordoned")),
+        n => lacks.push(format!("{n} idle on a cordoned host")),
     }
     let homeless = |node: &NodeRecord| *node.state() == NodeState::Allocating && node.host.is_none();
     let Some((_, node)) = state.nodes_of(cluster).find(|(_, node)| homeless(node)) else { return lacks };
@@ -58,7 +58,7 @@ pub fn host_shortages(state: &State, cluster: &ClusterKey) -> Vec<String> {
         };
         lacks.push(format!("{hosts} large enough for a node, which needs {need} ({size})"));
     } else if !large.any(|(key, host)| !host.cordoned && free_capacity(state, key, host).holds(&need)) {
-        lacks.push(format!("no host has the {need} left that a node needs ({size}); see 'corro host list'"));
+        lacks.push(format!("no host has {need} free for a node ({size}); see 'corro host list'"));
     }
     lacks
 }
@@ -77,5 +77,5 @@ pub fn too_small_note(state: &State, free: &Capacity) -> Option<String> {
     let (node, need) = first?;
     let cluster = state.clusters.get(&node.cluster)?;
     let (name, size) = (&cluster.name, &cluster.spec.vm_size);
-    Some(format!("too small for the nodes that clusters wait for: {name} needs {need} ({size}), this host has {free}"))
+    Some(format!("too small for the requested nodes: cluster {name} needs {need} ({size}), this host has {free}"))
 }

@@ -29,7 +29,7 @@ impl App {
         let key = id.clone();
         let commit = self.store.commit(move |txn| {
             if txn.state().host_tokens.len() >= MAX_TOKENS {
-                let message = format!("There are {MAX_TOKENS} join tokens already: revoke some that are not used");
+                let message = format!("The limit of {MAX_TOKENS} join tokens is reached: revoke unused ones");
                 return Err(ApiError::conflict("TooManyHostTokens", message));
             }
             txn.put(key, record);
@@ -80,7 +80,7 @@ pub fn find_join_token(state: &State, secret: &Secret, now: Timestamp) -> Result
 }
 
 fn hosts_not_supported() -> ApiError {
-    let message = "This server makes its nodes itself, so no machine can join it: machines join a 'corro server'";
+    let message = "This server creates its nodes itself, so hosts cannot join it: hosts join a 'corro server'";
     ApiError::conflict("HostsNotTaken", message)
 }
 
@@ -89,7 +89,7 @@ fn lifetime(seconds: Option<u64>) -> Result<Duration, ApiError> {
     let seconds = seconds.unwrap_or(P::USUAL_SECONDS);
     if !(P::LEAST_SECONDS..=P::MOST_SECONDS).contains(&seconds) {
         let message =
-            format!("the token would be good for {seconds} s: use {} to {} s", P::LEAST_SECONDS, P::MOST_SECONDS);
+            format!("the token would be valid for {seconds} s: use {} to {} s", P::LEAST_SECONDS, P::MOST_SECONDS);
         return Err(ApiError::invalid("ttlSeconds", message));
     }
     Ok(Duration::from_secs(seconds))

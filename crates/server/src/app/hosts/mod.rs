@@ -84,7 +84,7 @@ impl App {
     pub async fn cordon_host(&self, name: String, cordoned: bool) -> Result<Host, ApiError> {
         self.change_host(name, move |record| {
             if !cordoned && record.removing {
-                let message = format!("The host {} is being removed: that cannot be taken back", record.name);
+                let message = format!("The host {} is being removed: this cannot be undone", record.name);
                 return Err(ApiError::conflict("HostBeingRemoved", message));
             }
             record.cordoned = cordoned;
@@ -114,7 +114,7 @@ impl App {
             let carried = nodes_on_host(txn.state(), &key).count();
             if carried > 0 && !now && !record.removing {
                 let message = format!(
-                    "The host {} carries {carried} of the nodes of clusters: drain it first ('corro host drain {}'), or remove it with --now, which sends their jobs back to the queue",
+                    "The host {} runs {carried} of the clusters' nodes: drain it first ('corro host drain {}'), or remove it with --now, which sends their jobs back to the queue",
                     record.name, record.name
                 );
                 return Err(ApiError::conflict("HostInUse", message));
@@ -158,10 +158,10 @@ impl App {
             }
         };
         let nodes: Vec<HostNode> = nodes_on_host(state, key).map(node).collect();
-        let heard = self.fleet.hosts.is_alive(key);
+        let is_alive = self.fleet.hosts.is_alive(key);
         let host_state = match () {
             () if record.removing => HostState::Removing,
-            () if !heard => HostState::Silent,
+            () if !is_alive => HostState::Silent,
             () if record.draining.is_some() && !nodes.is_empty() => HostState::Draining,
             () if record.draining.is_some() => HostState::Drained,
             () if record.cordoned => HostState::Cordoned,

@@ -61,7 +61,7 @@ impl LogFollowers {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Follower, Timestamp>> {
-        self.0.lock().expect("nobody panics with it")
+        self.0.lock().expect("no one panics while holding the lock")
     }
 }
 

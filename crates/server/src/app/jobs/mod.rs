@@ -147,7 +147,7 @@ impl App {
 
     fn job_response(&self, state: &State, key: &JobKey, record: &JobRecord, now: Timestamp) -> Job {
         let answers = self.job_responses(state, &key.experiment(), &[(key, record)], now);
-        answers.into_iter().next().expect("as many answers as jobs")
+        answers.into_iter().next().expect("as many responses as jobs")
     }
 
     /// Responses for jobs of one experiment. Common values and each cluster's queue are computed once.
@@ -189,7 +189,7 @@ impl App {
         let field = "properties.cluster.id";
         let id = spec.cluster.as_ref().map(|cluster| cluster.id.as_str()).unwrap_or_default();
         if id.is_empty() {
-            return Err(ApiError::invalid(field, "no cluster is given: name the cluster that shall run the job"));
+            return Err(ApiError::invalid(field, "no cluster is given: name the cluster to run the job on"));
         }
         let Some(named) = arm::in_workspace(id, "clusters") else {
             return Err(ApiError::invalid(field, format!("'{id}' is not the id of a cluster")));
@@ -254,6 +254,6 @@ pub fn lost_attempt(lost: &corro_store::LostAttempt) -> LostAttempt {
 }
 
 fn internal(refused: &Refused) -> ApiError {
-    tracing::error!(%refused, "a new job cannot be ended");
+    tracing::error!(%refused, "cannot record the failure of a new job");
     ApiError::new(500, "InternalError", "The server could not record the job. See the server's log.")
 }

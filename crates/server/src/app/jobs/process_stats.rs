@@ -103,7 +103,7 @@ impl ProcessStats {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<NodeId, AgentChannel>> {
-        self.0.nodes.lock().expect("no one panics while holding the lines")
+        self.0.nodes.lock().expect("no one panics while holding the channels")
     }
 }
 
@@ -113,11 +113,8 @@ impl App {
         let (_, job) = find_job(&self.snapshot(), path)?;
         let (attempt, nodes) = (job.attempt(), job.state().nodes().to_vec());
         if nodes.is_empty() && !or_none {
-            let message = format!(
-                "The job {} is {}: it has no processes now. 'corro job why' says more",
-                job.name,
-                job.state().name()
-            );
+            let message =
+                format!("The job {} is {}: it has no processes now. See 'corro job why'", job.name, job.state().name());
             return Err(ApiError::conflict("JobNotRunning", message));
         }
         let replies = self.fleet.process_stats.query(&nodes).await;

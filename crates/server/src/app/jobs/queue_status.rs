@@ -179,7 +179,7 @@ impl Wording<'_> {
                 let come = format!("{} of cluster {cluster} being ready", count(*nodes, "more node"));
                 match host_shortages(self.state, self.view.key).pop() {
                     Some(lack) => format!(
-                        "{come}: {lack}; let a larger machine join with 'corro agent join', or make a cluster of a smaller VM size"
+                        "{come}: {lack}; let a larger machine join with 'corro agent join', or create a cluster with a smaller VM size"
                     ),
                     None => come,
                 }
@@ -206,7 +206,7 @@ impl Wording<'_> {
             }
             Unblock::NodesMended { nodes } => {
                 let see = format!("see 'corro batchai cluster show {}'", self.cluster_args);
-                format!("{} of cluster {cluster} being mended: {see}", count(*nodes, "unusable node"))
+                format!("{} of cluster {cluster} being repaired: {see}", count(*nodes, "unusable node"))
             }
             Unblock::CoresFree { nodes } => self.cores_free(*nodes),
             Unblock::Resize { to } | Unblock::RaiseMaximum { to } => {
@@ -259,11 +259,11 @@ impl Wording<'_> {
         let coming = is(|standing| matches!(standing, NodeStanding::Allocating)) + self.scaling.allocate;
         let taken = self.view.nodes.iter().filter(|node| node.preempted).count();
         let parts = [
-            (coming, "asked for and not there yet"),
+            (coming, "requested and not running yet"),
             (preparing, "being prepared"),
             (unusable, "unusable"),
             (taken, "being preempted"),
-            (self.scaling.short, "without cores to run on"),
+            (self.scaling.short, "without free cores"),
         ];
         let parts = parts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}"));
         let parts: Vec<String> = parts.chain(host_shortages(self.state, self.view.key)).collect();
@@ -274,7 +274,7 @@ impl Wording<'_> {
         let (cores, region) = (self.rules.cores, self.view.region);
         let first = if self.view.low_priority { ", and dedicated clusters come first" } else { "" };
         format!(
-            "cores for {} in {region}: the {cores} that the server may give are in use{first}; make another cluster smaller, or start the server with a higher --max-cores",
+            "cores for {} in {region}: the {cores} that the server may allocate are in use{first}; shrink another cluster, or start the server with a higher --max-cores",
             count(nodes, "more node")
         )
     }

@@ -153,8 +153,10 @@ impl App {
     pub fn job_timeline(&self, path: &JobPath) -> Result<Arc<JobTimeline>, ApiError> {
         let (_, job) = find_job(&self.snapshot(), path)?;
         self.fleet.timelines.get(&job.attempt()).ok_or_else(|| {
-            let message =
-                format!("No timeline of the job {} was recorded: 'corro job timeline {}' does", job.name, job.name);
+            let message = format!(
+                "No timeline of the job {} was recorded: record one with 'corro job timeline {}'",
+                job.name, job.name
+            );
             ApiError::new(404, "TimelineNotFound", message)
         })
     }

@@ -32,7 +32,7 @@ struct Cache {
 
 impl CurveReaders {
     fn get_or_create(&self, job: &str) -> Arc<Mutex<CurveReader>> {
-        let mut cache = self.0.lock().expect("nobody panics with it");
+        let mut cache = self.0.lock().expect("no one panics while holding the lock");
         cache.last_query += 1;
         let now = cache.last_query;
         if let Some((last_query, curve_reader)) = cache.by_job.get_mut(job) {
@@ -74,14 +74,20 @@ impl App {
                 return root(RootKind::Output, tree.inside.clone()).into_iter().collect();
             }
             // Curve files are beside the logs.
-            let beside = tree.inside.rsplit_once('/').map_or_else(String::new, |(above, _)| format!("{above}/"));
-            let curves = root(RootKind::Curves, format!("{beside}{CURVES}"));
+            let parent = tree.inside.rsplit_once('/').map_or_else(String::new, |(above, _)| format!("{above}/"));
+            let curves = root(RootKind::Curves, format!("{parent}{CURVES}"));
             curves.into_iter().chain(root(RootKind::Logs, tree.inside.clone())).collect()
         });
         let ended = job.state().is_terminal();
         let is_shared_log = job.spec.process_count() > 1;
         let more = curve_reader.read_new(|| roots.collect(), is_shared_log, ended, self.now());
-        let told = curve_reader.answer(question);
-        Ok(JobMetrics { series: told.series, next: told.next, whole: told.whole, more, ended: ended && !more })
+        let response = curve_reader.answer(question);
+        Ok(JobMetrics {
+            series: response.series,
+            next: response.next,
+            whole: response.whole,
+            more,
+            ended: ended && !more,
+        })
     }
 }

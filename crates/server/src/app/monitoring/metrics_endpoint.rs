@@ -50,9 +50,9 @@ impl App {
     fn http_metrics(&self) -> Vec<Family> {
         let counters = &self.telemetry.http_counters;
         let mut requests =
-            Family::new("corro_http_requests", Kind::Counter, "Requests by what they are for and status.");
+            Family::new("corro_http_requests", Kind::Counter, "HTTP requests by route and status class.");
         let mut times =
-            Family::new("corro_http_request_duration_seconds", Kind::Histogram, "Time until the head of the answer.");
+            Family::new("corro_http_request_duration_seconds", Kind::Histogram, "Time to the response headers.");
         for route in Route::ALL {
             for class in 1..=5 {
                 let count = counters.requests(route, class);
@@ -73,15 +73,15 @@ impl App {
         let mut sampled = Family::new(
             "corro_file_request_duration_seconds",
             Kind::Histogram,
-            "Time until the head of the answer, of one in 64 requests for files.",
+            "Time to the response headers of file requests, of which one in 64 is timed.",
         );
         sampled.add_histogram(&[], &BOUNDS, &counts, sum);
         let bytes = Family::new("corro_file_bytes", Kind::Counter, "Bytes in and out of the file service.")
             .with(&[("direction", "in")], files.bytes_in as f64)
             .with(&[("direction", "out")], files.bytes_out as f64);
         let agents = Family::new("corro_agents_connected", Kind::Gauge, "Nodes whose agents are connected.");
-        let streams = Family::new("corro_event_streams", Kind::Gauge, "Open streams of events.");
-        let passes = Family::new("corro_reconcile_passes", Kind::Counter, "Passes of the reconciler.");
+        let streams = Family::new("corro_event_streams", Kind::Gauge, "Open event streams.");
+        let passes = Family::new("corro_reconcile_passes", Kind::Counter, "Reconcile passes.");
         vec![
             requests,
             times,
@@ -95,7 +95,7 @@ impl App {
 
     fn trace_metrics(&self) -> Option<Family> {
         let counts = self.telemetry.traces.counts()?;
-        let spans = Family::new("corro_trace_spans", Kind::Counter, "Spans of traces by what became of them.");
+        let spans = Family::new("corro_trace_spans", Kind::Counter, "Trace spans by outcome.");
         let count = |number: &std::sync::atomic::AtomicU64| number.load(Ordering::Relaxed) as f64;
         let spans = spans.with(&[("outcome", "sent")], count(&counts.sent));
         Some(spans.with(&[("outcome", "dropped")], count(&counts.dropped)))
@@ -105,7 +105,7 @@ impl App {
         let figures = self.store.figures();
         let count = |number: &std::sync::atomic::AtomicU64| number.load(Ordering::Relaxed) as f64;
         let mut writes =
-            Family::new("corro_store_write_duration_seconds", Kind::Histogram, "Writes of commits to the disk.");
+            Family::new("corro_store_write_duration_seconds", Kind::Histogram, "Duration of commits to disk.");
         let (counts, sum) = figures.writes.read();
         writes.add_histogram(&[], &BOUNDS, &counts, sum);
         let commits = Family::new("corro_store_commits", Kind::Counter, "Transactions that changed something.");
@@ -121,13 +121,14 @@ pub fn state_metrics(state: &State, now: Timestamp) -> Vec<Family> {
     for job in state.jobs.values() {
         *jobs.entry(job.state().name()).or_default() += 1;
     }
-    let mut by_state = Family::new("corro_jobs", Kind::Gauge, "Jobs by state, as far as they are not deleted.");
+    let mut by_state = Family::new("corro_jobs", Kind::Gauge, "Jobs by state, without deleted ones.");
     jobs.into_iter().for_each(|(name, count)| by_state.add(&[("state", name)], count as f64));
-    let mut queue = Family::new("corro_queue_length", Kind::Gauge, "Jobs that wait for a cluster.");
-    let mut wait = Family::new("corro_queue_oldest_wait_seconds", Kind::Gauge, "How long the oldest of them waits.");
+    let mut queue = Family::new("corro_queue_length", Kind::Gauge, "Queued jobs by cluster.");
+    let mut wait =
+        Family::new("corro_queue_oldest_wait_seconds", Kind::Gauge, "Waiting time of the oldest queued job.");
     let mut nodes = Family::new("corro_nodes", Kind::Gauge, "Nodes by cluster and state.");
-    let mut total = Family::new("corro_cores", Kind::Gauge, "Cores that the nodes of a cluster stand for.");
-    let mut used = Family::new("corro_cores_used", Kind::Gauge, "Those of nodes that run jobs.");
+    let mut total = Family::new("corro_cores", Kind::Gauge, "Cores of a cluster's nodes.");
+    let mut used = Family::new("corro_cores_used", Kind::Gauge, "Cores of nodes that run jobs.");
     for (key, cluster) in &state.clusters {
         let label = &[("cluster", key.as_str())];
         queue.add(label, state.queue_length(key) as f64);
@@ -153,12 +154,12 @@ pub fn state_metrics(state: &State, now: Timestamp) -> Vec<Family> {
 
 /// Process metrics, named as by the Prometheus client libraries.
 fn process_metrics() -> Vec<Family> {
-    let build = Family::new("corro_build_info", Kind::Gauge, "Which version runs.");
+    let build = Family::new("corro_build_info", Kind::Gauge, "Version of the server.");
     let build = build.with(&[("version", env!("CARGO_PKG_VERSION"))], 1.0);
     let mut families = vec![build];
     let Some(process) = ProcessUsage::read() else { return families };
     let cpu = Family::new("process_cpu_seconds", Kind::Counter, "CPU time of this process.");
-    let memory = Family::new("process_resident_memory_bytes", Kind::Gauge, "Memory of this process.");
+    let memory = Family::new("process_resident_memory_bytes", Kind::Gauge, "Resident memory of this process.");
     let files = Family::new("process_open_fds", Kind::Gauge, "Open files of this process.");
     families.push(cpu.with(&[], process.cpu_seconds));
     families.push(memory.with(&[], process.resident as f64));

@@ -1,5 +1,5 @@
 //! Resource groups, workspaces and experiments, and what all resources share: lookups by name, idempotent PUTs,
-//! long-running operations, deletion marks, sealed secrets of specifications, and warnings beside an answer.
+//! long-running operations, deletion marks, sealed secrets of specifications, and warnings sent with a response.
 
 pub mod deletion;
 pub mod experiments;

@@ -130,7 +130,7 @@ impl App {
             None => AsyncStatus::InProgress,
         };
         let preempted = || {
-            let message = "What this operation was to create was deleted before it was there";
+            let message = "The resource was deleted before its creation was complete";
             ApiError::conflict("OperationPreempted", message).envelope().error
         };
         let done = status == AsyncStatus::Succeeded;

@@ -111,7 +111,7 @@ impl App {
         let Some(sealed) = sealed else { return Ok(SecretBundle::default()) };
         let text = self.unseal(PURPOSE, sealed)?;
         serde_json::from_str(text.expose())
-            .map_err(|_| ApiError::new(500, "InternalError", "A sealed specification does not read back"))
+            .map_err(|_| ApiError::new(500, "InternalError", "The secrets of a stored specification cannot be read"))
     }
 }
 

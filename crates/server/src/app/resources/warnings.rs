@@ -72,13 +72,13 @@ impl App {
         }
         let option = record.spec.scale_settings.manual.as_ref().map(|manual| manual.node_deallocation_option);
         let becomes = match option.unwrap_or_default() {
-            DeallocationOption::Requeue => "stopped and queued again, and begins anew when there are nodes for it",
+            DeallocationOption::Requeue => "stopped and queued again, and restarts when there are nodes for it",
             DeallocationOption::Terminate => "stopped and fails",
             DeallocationOption::WaitForJobCompletion => return,
         };
         if !jobs.is_empty() {
             let names = self.list_job_names(state, &jobs);
-            self.request.warnings.add(format!("running on nodes that go: {names}; each is {becomes}"));
+            self.request.warnings.add(format!("running on nodes that are removed: {names}; each is {becomes}"));
         }
     }
 

@@ -48,8 +48,8 @@ impl App {
                 Some(old) if old.group != group_key => return Err(name_taken(&name)),
                 Some(old) if old.deleting => return Err(being_deleted(&name)),
                 Some(old) if old.location != location => {
-                    let (kept, group) = (&old.location, group_name(txn.state(), &group_key));
-                    return Err(location_conflict(&group, &name, kept, &location));
+                    let (location_now, group) = (&old.location, group_name(txn.state(), &group_key));
+                    return Err(location_conflict(&group, &name, location_now, &location));
                 }
                 _ => {}
             }
@@ -263,7 +263,7 @@ fn find_account(state: &State, group: &str, name: &str) -> Result<AccountRecord,
 
 fn check_https_only(wanted: bool, base_url: &str) -> Result<(), ApiError> {
     if wanted && !base_url.starts_with("https://") {
-        let message = "this server speaks plain http: leave supportsHttpsTrafficOnly out, or start it with --tls";
+        let message = "this server serves plain HTTP: leave supportsHttpsTrafficOnly out, or start it with --tls";
         return Err(ApiError::invalid("properties.supportsHttpsTrafficOnly", message));
     }
     Ok(())
@@ -293,7 +293,7 @@ fn complete_settings(kind: &str, given: AccountSettings, now: Timestamp) -> Resu
     let network_rules = given.network_rules.unwrap_or_default();
     let closed = !network_rules.default_action.eq_ignore_ascii_case("Allow");
     if closed || !network_rules.ip_rules.is_empty() || !network_rules.virtual_network_rules.is_empty() {
-        let message = "this server keeps no rules for networks, and would let through what they forbid: leave them out";
+        let message = "network rules are not supported and would not be enforced: leave them out";
         return Err(ApiError::invalid("properties.networkAcls", message));
     }
     let on = EncryptedService { enabled: true, last_enabled_time: Some(now) };

@@ -126,10 +126,10 @@ impl Exports {
         hex(&self.digest(&["export", name])[..16])
     }
 
-    fn digest(&self, words: &[&str]) -> [u8; 32] {
+    fn digest(&self, parts: &[&str]) -> [u8; 32] {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.key).expect("HMAC takes keys of any length");
-        for word in words {
-            mac.update(word.as_bytes());
+        for part in parts {
+            mac.update(part.as_bytes());
             mac.update(&[0]);
         }
         mac.finalize().into_bytes().into()

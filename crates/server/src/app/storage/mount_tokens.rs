@@ -20,10 +20,10 @@ const WRITE_PERMISSIONS: &str = "rcwdl";
 
 impl App {
     /// Issues a token for a volume of the node's cluster or job. Blocks on the disk.
-    pub fn issue_mount_token(&self, node: &NodeId, asked: &PassRequest) -> Result<Pass, ApiError> {
+    pub fn issue_mount_token(&self, node: &NodeId, request: &PassRequest) -> Result<Pass, ApiError> {
         let state = self.snapshot();
         let record = state.nodes.get(node).ok_or_else(volume_not_found)?;
-        let (tree, is_read_only) = match (&asked.attempt, asked.relative.as_deref()) {
+        let (tree, is_read_only) = match (&request.attempt, request.relative.as_deref()) {
             (None, None) => return Err(volume_not_found()),
             (None, Some(relative)) => {
                 let cluster = state.clusters.get(&record.cluster).ok_or_else(volume_not_found)?;
@@ -52,25 +52,25 @@ impl App {
                 }
             }
         };
-        let attempt = asked.attempt.as_ref().map(ToString::to_string).unwrap_or_default();
-        let by = format!("{NODE_CREDENTIAL_PREFIX}{node}:{}:{attempt}", record.epoch);
-        self.sign_mount_token(tree, is_read_only, &by)
+        let attempt = request.attempt.as_ref().map(ToString::to_string).unwrap_or_default();
+        let credential = format!("{NODE_CREDENTIAL_PREFIX}{node}:{}:{attempt}", record.epoch);
+        self.sign_mount_token(tree, is_read_only, &credential)
     }
 
-    fn sign_mount_token(&self, tree: VolumeTree, is_read_only: bool, by: &str) -> Result<Pass, ApiError> {
+    fn sign_mount_token(&self, tree: VolumeTree, is_read_only: bool, credential: &str) -> Result<Pass, ApiError> {
         let key = match tree.account.as_str() {
             corro_model::names::FILE_SERVERS | corro_model::names::JOB_SHARED => {
                 Some(self.internal_account_key(&tree.account))
             }
             account => self.raw_account_keys(account).and_then(|keys| keys.into_iter().next()),
         };
-        let key = key.ok_or_else(|| unavailable("its storage account is gone"))?;
+        let key = key.ok_or_else(|| unavailable("its storage account does not exist any more"))?;
         let resource = if tree.is_container { Resource::Container } else { Resource::Share };
         let permissions = if is_read_only { READ_PERMISSIONS } else { WRITE_PERMISSIONS };
         let lifetime_s = self.config.mount_token_lifetime.as_secs();
         let expires = self.now().seconds() + lifetime_s as i64;
-        let place = (tree.account.as_str(), tree.name.as_str(), "");
-        let signature = sas::link_query(resource, permissions, &key, place, expires, by)
+        let target = (tree.account.as_str(), tree.name.as_str(), "");
+        let signature = sas::link_query(resource, permissions, &key, target, expires, credential)
             .map_err(|error| unavailable(&error.to_string()))?;
         Ok(Pass {
             account: tree.account,
@@ -82,14 +82,14 @@ impl App {
     }
 
     /// Signing key of the internal accounts (file servers, job-shared directories). Only this server has it.
-    pub fn internal_account_key(&self, word: &str) -> Vec<u8> {
-        self.keyed_digest("trees", word.as_bytes()).to_vec()
+    pub fn internal_account_key(&self, account: &str) -> Vec<u8> {
+        self.keyed_digest("trees", account.as_bytes()).to_vec()
     }
 
-    /// Whether the node is alive and still runs the attempt. `by` is the credential id without its prefix.
-    pub fn is_mount_token_valid(&self, by: &str) -> bool {
-        let mut words = by.splitn(3, ':');
-        let (Some(node), Some(epoch), Some(attempt)) = (words.next(), words.next(), words.next()) else { return false };
+    /// Whether the node is alive and still runs the attempt. `credential` is the credential id without its prefix.
+    pub fn is_mount_token_valid(&self, credential: &str) -> bool {
+        let mut parts = credential.splitn(3, ':');
+        let (Some(node), Some(epoch), Some(attempt)) = (parts.next(), parts.next(), parts.next()) else { return false };
         let Some(node) = NodeId::parse(node) else { return false };
         self.snapshot().nodes.get(&node).is_some_and(|record| {
             record.epoch.to_string() == epoch

@@ -162,9 +162,9 @@ fn server_tree(app: &App, state: &State, server: &FileServerReference, inside: &
         .storage
         .exports
         .ensure_directory(&key, &record)
-        .map_err(|error| format!("its directory cannot be made: {error}"))?;
+        .map_err(|error| format!("cannot create its directory: {error}"))?;
     if mount::inside_of(Path::new("/"), inside).is_none() {
-        return Err(format!("sourceDirectory '{inside}' leads out of the file server"));
+        return Err(format!("sourceDirectory '{inside}' is outside the file server"));
     }
     Ok(VolumeTree { account: FILE_SERVERS.to_owned(), name, inside: inside.to_owned(), is_container: false })
 }

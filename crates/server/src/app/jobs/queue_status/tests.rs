@@ -209,7 +209,7 @@ fn unready_nodes_are_listed_with_remedies() {
     };
     let usual = SchedulingConfig::DEFAULT;
     let (why, helps) = waiting(&|_| {}, &usual);
-    assert!(why.ends_with("1 of cluster NC6 are idle now (1 asked for and not there yet)"), "{why}");
+    assert!(why.ends_with("1 of cluster NC6 are idle now (1 requested and not running yet)"), "{why}");
     assert!(helps.starts_with("1 more node of cluster NC6 being ready"), "{helps}");
 
     let second = |state: &mut State, event: Option<NodeEvent>| {
@@ -225,11 +225,14 @@ fn unready_nodes_are_listed_with_remedies() {
     let failed = || NodeEvent::Broken { error: BatchAiError::new("SetupTaskFailed", "it failed"), lost: false };
     let (why, helps) = waiting(&|state| second(state, Some(failed())), &usual);
     assert!(why.ends_with("(1 unusable)"), "{why}");
-    assert!(helps.contains("1 unusable node of cluster NC6 being mended: see 'corro batchai cluster show"), "{helps}");
+    assert!(
+        helps.contains("1 unusable node of cluster NC6 being repaired: see 'corro batchai cluster show"),
+        "{helps}"
+    );
 
     // A node of this cluster has one core, and the region's quota is one core.
     let (why, helps) = waiting(&|_| {}, &SchedulingConfig { cores: 1, ..usual });
-    assert!(why.ends_with("(1 without cores to run on)"), "{why}");
+    assert!(why.ends_with("(1 without free cores)"), "{why}");
     assert!(helps.contains("cores for 1 more node in ") && helps.contains("a higher --max-cores"), "{helps}");
     assert!(!helps.contains("resize it"), "a larger cluster would not help: {helps}");
 

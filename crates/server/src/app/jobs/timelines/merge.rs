@@ -107,8 +107,8 @@ fn metadata_event(what: &str, pid: usize, tid: usize, name: Value) -> TraceEvent
 }
 
 fn start_time(events: &[Event]) -> u64 {
-    let told = |event: &Event| event.args.get("start_time_since_epoch_in_micros")?.as_u64();
-    events.first().and_then(told).unwrap_or_default()
+    let start = |event: &Event| event.args.get("start_time_since_epoch_in_micros")?.as_u64();
+    events.first().and_then(start).unwrap_or_default()
 }
 
 #[cfg(test)]
