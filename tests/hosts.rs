@@ -15,7 +15,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
 
-use corro_launch::sweep;
+use corro_launch::kill_tagged;
 use harness::faulty::waiting_rank;
 use harness::{Site, signal, wait_for};
 use rustix::process::Signal;
@@ -94,7 +94,7 @@ impl Drop for JoinedHost {
             if harness::is_alive(pid) {
                 signal(pid, Signal::KILL);
             }
-            sweep::sweep(&format!("{node}/"));
+            kill_tagged::kill_by_tag_prefix(&format!("{node}/"));
         }
         if std::thread::panicking() {
             eprintln!("the host said: {}", self.log());

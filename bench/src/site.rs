@@ -188,7 +188,7 @@ impl Drop for Site {
         // Only after a server that did not end in order is there anything left.
         for (node, pid) in self.agents() {
             signal(pid, Signal::KILL);
-            corro_launch::sweep::sweep(&format!("{node}/"));
+            corro_launch::kill_tagged::kill_by_tag_prefix(&format!("{node}/"));
         }
     }
 }

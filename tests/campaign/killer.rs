@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use corro_launch::sweep::processes_with_tag;
+use corro_launch::kill_tagged::processes_with_tag;
 use rustix::process::Signal;
 
 use super::calm::CalmJob;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use corro_launch::sweep::processes_with_tag;
+use corro_launch::kill_tagged::processes_with_tag;
 use serde_json::Value;
 
 use super::attack::{self, Target};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use corro_launch::sweep;
+use corro_launch::kill_tagged;
 use rustix::process::Signal;
 
 use super::{Site, is_alive, signal, wait_for};
@@ -125,7 +125,7 @@ impl Site {
 
 /// Ids of the nodes' processes: ranks, preparations, their guards and everything they started.
 pub fn processes_of(node: &str) -> Vec<u32> {
-    sweep::processes_with_tag(&format!("{node}/"))
+    kill_tagged::processes_with_tag(&format!("{node}/"))
 }
 
 #[track_caller]
@@ -189,7 +189,7 @@ impl Drop for JoinedAgent {
         let _ = self.child.kill();
         let _ = self.child.wait();
         if let Some(node) = node {
-            sweep::sweep(&format!("{node}/"));
+            kill_tagged::kill_by_tag_prefix(&format!("{node}/"));
         }
     }
 }

@@ -367,7 +367,7 @@ impl Site {
         let nodes = std::fs::read_dir(self.data().join("nodes")).into_iter().flatten().flatten();
         nodes
             .filter_map(|node| node.file_name().into_string().ok())
-            .flat_map(|node| corro_launch::sweep::processes_with_tag(&format!("{node}/")))
+            .flat_map(|node| corro_launch::kill_tagged::processes_with_tag(&format!("{node}/")))
             .collect()
     }
 
@@ -400,7 +400,7 @@ impl Drop for Site {
         // A test that failed with its server killed leaves agents: they are ours, by pid.
         for (node, pid) in self.agents() {
             signal(pid, rustix::process::Signal::KILL);
-            corro_launch::sweep::sweep(&format!("{node}/"));
+            corro_launch::kill_tagged::kill_by_tag_prefix(&format!("{node}/"));
         }
         if std::thread::panicking() {
             eprintln!("--- the server's log ---\n{}", self.up_log());

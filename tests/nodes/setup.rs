@@ -105,6 +105,6 @@ fn an_agent_killed_during_its_setup_task_is_replaced_and_nothing_is_left() {
     let agents = site.agents();
     let [(node, pid)] = &agents[..] else { panic!("one agent: {agents:?}") };
     crate::harness::signal(*pid, rustix::process::Signal::KILL);
-    wait_for("its processes to end", || corro_launch::sweep::processes_with_tag(&format!("{node}/")).is_empty());
+    wait_for("its processes to end", || corro_launch::kill_tagged::processes_with_tag(&format!("{node}/")).is_empty());
     wait_for_count(&site, "idle", 1);
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use corro_launch::environment::{GangContext, for_rank};
-use corro_launch::place::{Host, RankPlace, place};
+use corro_launch::rank_assignment::{Host, RankAssignment, assign_ranks};
 use corro_launch::rendezvous::{Rendezvous, known_scopes};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -39,7 +39,7 @@ pub fn run(at: Place<'_>, program: &Path, arguments: &[String], limit: Duration)
 
 /// Where ranks find each other, as long as it lives, and what each of them is told.
 pub struct Meeting {
-    pub ranks: Vec<(RankPlace, BTreeMap<String, String>)>,
+    pub ranks: Vec<(RankAssignment, BTreeMap<String, String>)>,
     _server: Server,
 }
 
@@ -49,7 +49,7 @@ impl Meeting {
             Place::Here(slots) => vec![Host { name: "here".to_owned(), slots }],
             Place::Hosts(_, ranks) => (1..=ranks).map(|host| Host { name: format!("node{host}"), slots: 1 }).collect(),
         };
-        let places = place(&hosts);
+        let places = assign_ranks(&hosts);
         let server = Server::start(at, known_scopes(&hosts, &places))?;
         let gang = GangContext {
             rendezvous_addr: server.addr.ip().to_string(),
@@ -59,7 +59,7 @@ impl Meeting {
             master_port: server.free_port,
             secret: format!("{:032x}", u128::from(std::process::id())),
         };
-        let told = |place: RankPlace| {
+        let told = |place: RankAssignment| {
             let mut variables = for_rank(&gang, &place, &hosts[place.host_idx].name);
             variables.insert("GLOO_SOCKET_IFNAME".to_owned(), at.interface().to_owned());
             (place, variables)
@@ -68,7 +68,7 @@ impl Meeting {
     }
 }
 
-fn command(at: Place<'_>, place: &RankPlace, program: &Path) -> Command {
+fn command(at: Place<'_>, place: &RankAssignment, program: &Path) -> Command {
     match at {
         Place::Here(_) => Command::new(program),
         Place::Hosts(hosts, _) => hosts.program(place.host_idx + 1, &program.display().to_string()),

@@ -5,8 +5,8 @@
 
 use std::path::{Path, PathBuf};
 
+use corro_launch::kill_tagged::{TAG_VARIABLE, kill_in_mount_namespace, kill_matching_processes, kill_matching_tags};
 use corro_launch::procfs;
-use corro_launch::sweep::{TAG_VARIABLE, sweep_processes, sweep_shown, sweep_where};
 use corro_model::NodeId;
 
 use crate::container::cleanup::{Owner, remove_owned_blocking};
@@ -21,10 +21,10 @@ pub fn end_processes(root: &Path, owned: &OwnedIds) -> Vec<u32> {
     if owned.is_empty() {
         return Vec::new();
     }
-    let mut killed = sweep_where(|tag| owned.has_tag(tag));
+    let mut killed = kill_matching_tags(|tag| owned.has_tag(tag));
     // Processes that cleared their environment and lost their guard carry no tag.
     killed.extend(owned.iter().flat_map(|id| limits::kill_processes(tmp_dir::dir_name_of(id))));
-    killed.extend(sweep_shown(&root.join(directories::JOBS)));
+    killed.extend(kill_in_mount_namespace(&root.join(directories::JOBS)));
     killed.sort_unstable();
     killed.dedup();
     killed
@@ -62,5 +62,5 @@ pub fn end_unrecorded(root: &Path, node: &NodeId) -> Vec<u32> {
         variables.iter().any(|(name, value)| name != TAG_VARIABLE && Path::new(value).starts_with(&root))
     };
     let is_one = |tag: &str| tag.starts_with(&prefix) && incarnation::incarnation_in(tag).is_none();
-    sweep_processes(is_one, names_root)
+    kill_matching_processes(is_one, names_root)
 }

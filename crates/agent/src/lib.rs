@@ -139,7 +139,7 @@ async fn run_as_node(config: AgentConfig, shutdown: impl Future<Output = ()>) ->
     if let Err(error) = config.root.canonicalize().and_then(|root| TmpDir::new(&root).remove()) {
         tracing::warn!(%error, "cannot remove the node's temporary directory");
     }
-    config.guard.rest().await;
+    config.guard.release_idle_guards().await;
     let removed = tokio::task::spawn_blocking(move || cgroups.remove());
     if let Ok(Err(error)) = removed.await {
         tracing::warn!(%error, "cannot remove the node's cgroups");
@@ -227,9 +227,9 @@ async fn take_over(
         (_, Err(error)) => limits::Cgroups::none(&error.to_string()),
         (_, Ok(root)) => limits::Cgroups::make(&root),
     };
-    config.guard = config.guard.in_groups(cgroups.procs_files());
+    config.guard = config.guard.in_cgroups(cgroups.procs_files());
     // Starts the fork server ahead of the first job. A failure is reported by the job that needs it.
-    let _ = config.guard.warm_up().await;
+    let _ = config.guard.start_fork_server().await;
     let (directories, (journal, record), isolation_support) =
         prepared.await?.context("cannot use the node's directory")?;
     let (config, directories, journal) = (Arc::new(config), Arc::new(directories), Arc::new(journal));

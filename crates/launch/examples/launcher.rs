@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use corro_launch::confinement::Confinement;
 use corro_launch::lines::{Mode, pump};
-use corro_launch::process::{Launcher, ProcessSpec};
+use corro_launch::process::Launcher;
+use corro_launch::process_spec::ProcessSpec;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {

@@ -1,5 +1,5 @@
-//! Layers that let old scripts run: Python packages of ours, written to a directory that ranks find first. `corro run
-//! --compat` and the agent enter here. What is in a layer is Python's business (`compat/`); never touches what is installed.
+//! Compatibility layers for old scripts: Python packages (`compat/`) that are written to a directory at the front of `PYTHONPATH`. Never changes installed
+//! packages.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,23 +8,23 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-/// With this variable a job asks for a layer by its name.
+/// The variable with which a job requests a layer by name.
 pub const VARIABLE: &str = "CORRO_COMPAT";
 
-/// What can be asked for.
-pub const KNOWN: [&str; 1] = ["keras-2018"];
+/// The names of all layers.
+pub const LAYERS: [&str; 1] = ["keras-2018"];
 
 #[derive(Debug, Error)]
 pub enum CompatError {
-    #[error("there is no compatibility layer '{name}': known is {}", KNOWN.join(", "))]
+    #[error("there is no compatibility layer '{name}': known is {}", LAYERS.join(", "))]
     Unknown { name: String },
     #[error("cannot write the compatibility layer to {}", path.display())]
     Write { path: PathBuf, source: io::Error },
 }
 
-/// The name, if there is a layer of that name.
+/// Checks that there is a layer of that name.
 pub fn check(name: &str) -> Result<(), CompatError> {
-    match KNOWN.contains(&name) {
+    match LAYERS.contains(&name) {
         true => Ok(()),
         false => Err(CompatError::Unknown { name: name.to_owned() }),
     }
@@ -35,8 +35,8 @@ pub fn files(name: &str) -> Result<&'static [(&'static str, &'static str)], Comp
     check(name).map(|()| &KERAS_2018[..])
 }
 
-/// Writes the layer into `directory`, which is made if need be, and lets the processes with these variables find it.
-pub fn enter(name: &str, directory: &Path, variables: &mut BTreeMap<String, String>) -> Result<(), CompatError> {
+/// Writes the layer into `directory`, which is created if necessary, and adds its variables.
+pub fn install(name: &str, directory: &Path, variables: &mut BTreeMap<String, String>) -> Result<(), CompatError> {
     for (file, content) in files(name)? {
         let path = directory.join(file);
         let parent = path.parent().expect("a file lies in a directory");
@@ -48,7 +48,7 @@ pub fn enter(name: &str, directory: &Path, variables: &mut BTreeMap<String, Stri
     Ok(())
 }
 
-/// Lets the processes with these variables find a layer that was written to `directory`.
+/// Adds the variables with which processes find a layer that was written to `directory`.
 pub fn add_variables(name: &str, directory: &Path, variables: &mut BTreeMap<String, String>) {
     let own = directory.to_string_lossy();
     let path = match variables.get(PYTHON_PATH).filter(|path| !path.is_empty()) {
@@ -84,18 +84,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_layer_is_found_first() {
+    fn a_layer_precedes_the_python_path() {
         let base = tempfile::tempdir().expect("a temporary directory");
         let directory = base.path().join("layer");
         let mut variables = BTreeMap::from([("PYTHONPATH".to_owned(), "/mine".to_owned())]);
-        enter("keras-2018", &directory, &mut variables).expect("it can be written");
+        install("keras-2018", &directory, &mut variables).expect("it can be written");
         assert_eq!(variables["PYTHONPATH"], format!("{}:/mine", directory.display()));
         assert!(directory.join("sitecustomize.py").is_file());
         assert!(directory.join("corro_keras_2018/cifar10_data.py").is_file());
         let mut bare = BTreeMap::new();
-        enter("keras-2018", &directory, &mut bare).expect("it can be written again");
+        install("keras-2018", &directory, &mut bare).expect("it can be written again");
         assert_eq!(bare["PYTHONPATH"], directory.display().to_string());
-        let refused = enter("keras-2017", &directory, &mut bare).expect_err("nobody knows it");
+        let refused = install("keras-2017", &directory, &mut bare).expect_err("nobody knows it");
         assert_eq!(refused.to_string(), "there is no compatibility layer 'keras-2017': known is keras-2018");
     }
 }

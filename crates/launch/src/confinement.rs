@@ -1,15 +1,14 @@
-//! What a process is kept from: the sight of other jobs, other processors, and saying secrets. Decided by whoever starts it, carried out by
-//! its guard and by the reader of its output. The default keeps it from nothing.
+//! Restrictions of a process: namespaces, CPU affinity, and redaction of secrets in its output. The default restricts nothing.
 
 use crate::namespaces::Namespaces;
 use crate::redact::Secrets;
 
 #[derive(Clone, Debug, Default)]
 pub struct Confinement {
-    /// Lives in these instead of its launcher's.
+    /// Namespaces that it enters; `None`: those of its launcher.
     pub namespaces: Option<Namespaces>,
-    /// Runs on these alone; empty means all that its launcher may use.
+    /// CPUs it may run on; empty: those of its launcher.
     pub processors: Vec<u16>,
-    /// Does not show these in its output.
+    /// Redacted in its output.
     pub secrets: Secrets,
 }

@@ -1,5 +1,5 @@
-//! The connections of a listener as tasks of bounded number. At the bound, the oldest one whose peer has not proved itself gives
-//! way to the new one, so that peers that say nothing keep nobody out; where all have, the listener waits.
+//! A bounded set of connection tasks of a listener. At capacity, the oldest unauthenticated connection is aborted for
+//! a new one, so that silent peers keep nobody out; if all are authenticated, the listener waits.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,58 +7,58 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::task::{AbortHandle, JoinSet};
 
-/// Dropping it ends every connection.
+/// Dropping it aborts all connections.
 pub struct ConnectionSet {
     tasks: JoinSet<()>,
-    /// In the order of their arrival; those that ended or were proved since are removed when it matters.
-    unproven: VecDeque<(AbortHandle, Proof)>,
+    /// In order of arrival. Entries of connections that have ended or authenticated are removed lazily.
+    unauthenticated: VecDeque<(AbortHandle, AuthFlag)>,
     capacity: usize,
-    /// Aborted, and not reaped yet.
+    /// Tasks that were aborted and not joined yet.
     n_aborted: usize,
 }
 
-/// With this a connection's task says that its peer has proved itself, or has asked for something complete.
+/// Set by a connection's task when its peer has authenticated, or has sent a complete request.
 #[derive(Clone, Default)]
-pub struct Proof(Arc<AtomicBool>);
+pub struct AuthFlag(Arc<AtomicBool>);
 
-impl Proof {
-    pub fn give(&self) {
+impl AuthFlag {
+    pub fn set(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    fn is_given(&self) -> bool {
+    fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
 impl ConnectionSet {
     pub fn new(capacity: usize) -> Self {
-        ConnectionSet { tasks: JoinSet::new(), unproven: VecDeque::new(), capacity, n_aborted: 0 }
+        ConnectionSet { tasks: JoinSet::new(), unauthenticated: VecDeque::new(), capacity, n_aborted: 0 }
     }
 
-    /// Whether one more can be taken; if not, wait for [`Self::ended`].
+    /// Whether another connection can be accepted; if not, wait for [`Self::ended`].
     pub fn has_space(&mut self) -> bool {
-        self.n_running() < self.capacity || self.forget_proven()
+        self.n_running() < self.capacity || self.drop_authenticated()
     }
 
     /// Starts the task of a new connection.
-    pub fn spawn<F: Future<Output = ()> + Send + 'static>(&mut self, serve: impl FnOnce(Proof) -> F) {
+    pub fn spawn<F: Future<Output = ()> + Send + 'static>(&mut self, serve: impl FnOnce(AuthFlag) -> F) {
         if self.n_running() >= self.capacity
-            && self.forget_proven()
-            && let Some((oldest, _)) = self.unproven.pop_front()
+            && self.drop_authenticated()
+            && let Some((oldest, _)) = self.unauthenticated.pop_front()
         {
             oldest.abort();
             self.n_aborted += 1;
         }
-        let proof = Proof::default();
-        let task = self.tasks.spawn(serve(proof.clone()));
-        self.unproven.push_back((task, proof));
-        if self.unproven.len() > 2 * self.capacity {
-            self.forget_proven();
+        let auth_flag = AuthFlag::default();
+        let task = self.tasks.spawn(serve(auth_flag.clone()));
+        self.unauthenticated.push_back((task, auth_flag));
+        if self.unauthenticated.len() > 2 * self.capacity {
+            self.drop_authenticated();
         }
     }
 
-    /// Returns when a connection has ended; never where there is none.
+    /// Returns when a connection has ended; never if there is none.
     pub async fn ended(&mut self) {
         match self.tasks.join_next().await {
             Some(ended) => self.n_aborted -= usize::from(ended.is_err_and(|error| error.is_cancelled())),
@@ -66,7 +66,7 @@ impl ConnectionSet {
         }
     }
 
-    /// Waits for all of them.
+    /// Waits until all connections have ended.
     pub async fn finish(&mut self) {
         while self.tasks.join_next().await.is_some() {}
     }
@@ -75,10 +75,10 @@ impl ConnectionSet {
         self.tasks.len() - self.n_aborted
     }
 
-    /// Whether any is left.
-    fn forget_proven(&mut self) -> bool {
-        self.unproven.retain(|(task, proof)| !task.is_finished() && !proof.is_given());
-        !self.unproven.is_empty()
+    /// Removes entries that have ended or authenticated; true if any is left.
+    fn drop_authenticated(&mut self) -> bool {
+        self.unauthenticated.retain(|(task, auth_flag)| !task.is_finished() && !auth_flag.is_set());
+        !self.unauthenticated.is_empty()
     }
 }
 
@@ -88,26 +88,26 @@ mod tests {
 
     use super::*;
 
-    /// Says who it was when it ends, however that happens.
-    struct Tells(usize, mpsc::UnboundedSender<usize>);
+    /// Sends its number when it is dropped.
+    struct ReportsDrop(usize, mpsc::UnboundedSender<usize>);
 
-    impl Drop for Tells {
+    impl Drop for ReportsDrop {
         fn drop(&mut self) {
             let _ = self.1.send(self.0);
         }
     }
 
     #[tokio::test]
-    async fn the_oldest_unproven_gives_way_and_the_proven_stay() {
+    async fn the_oldest_unauthenticated_is_aborted_and_authenticated_ones_stay() {
         let (sender, mut over) = mpsc::unbounded_channel();
         let mut set = ConnectionSet::new(3);
-        let start = |set: &mut ConnectionSet, number: usize, is_proven: bool| {
-            let tells = Tells(number, sender.clone());
-            set.spawn(move |proof| async move {
-                if is_proven {
-                    proof.give();
+        let start = |set: &mut ConnectionSet, number: usize, is_authenticated: bool| {
+            let reports_drop = ReportsDrop(number, sender.clone());
+            set.spawn(move |auth_flag| async move {
+                if is_authenticated {
+                    auth_flag.set();
                 }
-                let _tells = tells;
+                let _reports_drop = reports_drop;
                 std::future::pending::<()>().await;
             });
         };
@@ -116,14 +116,14 @@ mod tests {
             start(&mut set, number, number == 0);
             tokio::task::yield_now().await;
         }
-        for (number, gives_way) in [(3, 1), (4, 2)] {
+        for (number, aborted) in [(3, 1), (4, 2)] {
             assert!(set.has_space());
             start(&mut set, number, true);
-            assert_eq!(over.recv().await, Some(gives_way));
+            assert_eq!(over.recv().await, Some(aborted));
             set.ended().await;
         }
         tokio::task::yield_now().await;
-        assert!(!set.has_space(), "all that are left have proved themselves");
+        assert!(!set.has_space(), "all that are left are authenticated");
         drop(set);
         let mut left: Vec<usize> = vec![over.recv().await.expect("one"), over.recv().await.expect("two")];
         left.push(over.recv().await.expect("three"));

@@ -1,7 +1,6 @@
-//! Shows the output of several ranks on one stream, as `horovodrun` does, and keeps each rank's own copy. Entered by
-//! `gang`. Writing happens on a thread of its own, so that a reader who pauses (`corro run … | less`) holds up the ranks'
-//! output but never Ctrl-C. Never reorders the bytes of a rank, never mixes two ranks within a line, and never gives up
-//! the stream because a copy failed.
+//! Writes the output of several ranks to one stream, as `horovodrun` does, and a copy for each rank. Writing happens on a thread
+//! of its own, so that a paused reader (`corro run … | less`) blocks the ranks' output but not Ctrl-C. Never reorders the bytes of a rank, never
+//! mixes two ranks within a line, and never stops the stream because a copy failed.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -10,81 +9,81 @@ use std::thread;
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::lines::{Assembler, Mode, Sink, ends_line};
+use crate::lines::{LineAssembler, Mode, Sink, ends_line};
 
-/// Blocks waiting to be written. Full means that the ranks wait.
-const QUEUE: usize = 32;
+/// Capacity of the queue of blocks. When it is full, the ranks wait.
+const QUEUE_CAPACITY: usize = 32;
 
-/// One shared stream. It is complete once the console and the ranks' ways to it are gone.
+/// A shared stream. It is complete once the console and its `RankConsole`s are dropped.
 #[derive(Debug)]
 pub struct Console {
     blocks: mpsc::Sender<Block>,
 }
 
-/// One rank's way to a console.
+/// The writer of one rank to a console.
 #[derive(Debug)]
 pub struct RankConsole {
     rank: usize,
     blocks: mpsc::Sender<Block>,
 }
 
-/// What is written for one rank.
+/// Settings of one rank's output.
 #[derive(Debug)]
 pub struct Channel {
     /// Put before each line, for example `[3]<stdout>:`.
     pub prefix: String,
     /// A byte-exact copy.
-    pub copy: Option<Copy>,
+    pub copy: Option<OutputCopy>,
 }
 
-/// A file that takes everything one rank says.
+/// A file with the complete output of one rank.
 #[derive(Debug)]
-pub struct Copy {
+pub struct OutputCopy {
     pub path: PathBuf,
     pub file: File,
 }
 
-/// What became of the output.
+/// Result of writing the output.
 #[derive(Debug)]
-pub struct Written {
-    /// The error that ended the writing early, if any.
-    pub shown: io::Result<()>,
-    /// The first copy that could not be continued, and why.
-    pub lost_copy: Option<(PathBuf, io::Error)>,
+pub struct ConsoleResult {
+    /// The error that ended writing to the stream early, if any.
+    pub stream: io::Result<()>,
+    /// The first copy that could not be written, and why.
+    pub failed_copy: Option<(PathBuf, io::Error)>,
 }
 
 #[derive(Debug)]
 struct Block {
     rank: usize,
-    /// Empty: this rank has nothing more to say.
+    /// Empty: end of this rank's output.
     bytes: Vec<u8>,
 }
 
 impl Console {
-    /// Opens a console with one channel per rank. The receiver resolves when all is written, or cannot be.
+    /// Opens a console with one channel per rank. The receiver resolves when everything is written, or writing has failed.
     pub fn open(
         out: impl Write + Send + 'static,
         mode: Mode,
         channels: Vec<Channel>,
-    ) -> io::Result<(Console, oneshot::Receiver<Written>)> {
-        let (blocks, queue) = mpsc::channel(QUEUE);
+    ) -> io::Result<(Console, oneshot::Receiver<ConsoleResult>)> {
+        let (blocks, queue) = mpsc::channel(QUEUE_CAPACITY);
         let (done, finished) = oneshot::channel();
-        // Not a task of the runtime: its end must not wait for a reader who never comes back.
+        // Not a task of the runtime, whose shutdown would wait for a reader that never resumes.
         thread::Builder::new().name("console".into()).spawn(move || {
-            // Nobody listens when the gang was interrupted.
+            // The receiver is dropped when the gang was interrupted.
             let _ = done.send(write_all(out, mode, channels, queue));
         })?;
         Ok((Console { blocks }, finished))
     }
 
-    /// The way for one rank. Writing fails once the stream is closed (`… | head`).
+    /// The writer for one rank. Writing fails once the stream is closed (`… | head`).
     pub fn for_rank(&self, rank: usize) -> RankConsole {
         RankConsole { rank, blocks: self.blocks.clone() }
     }
 }
 
 impl RankConsole {
-    /// The rank has nothing more to say: its unfinished line is written.
+    /// Ends this rank's output: its unfinished line is written.
     pub async fn finish(self) -> io::Result<()> {
         self.send(Vec::new()).await
     }
@@ -101,40 +100,40 @@ impl Sink for RankConsole {
     }
 }
 
-fn write_all(out: impl Write, mode: Mode, channels: Vec<Channel>, queue: mpsc::Receiver<Block>) -> Written {
-    let mut lost_copy = None;
-    let shown = show_all(out, mode, channels, queue, &mut lost_copy);
-    Written { shown, lost_copy }
+fn write_all(out: impl Write, mode: Mode, channels: Vec<Channel>, queue: mpsc::Receiver<Block>) -> ConsoleResult {
+    let mut failed_copy = None;
+    let stream = write_stream(out, mode, channels, queue, &mut failed_copy);
+    ConsoleResult { stream, failed_copy }
 }
 
-fn show_all(
+fn write_stream(
     mut out: impl Write,
     mode: Mode,
     channels: Vec<Channel>,
     mut queue: mpsc::Receiver<Block>,
-    lost_copy: &mut Option<(PathBuf, io::Error)>,
+    failed_copy: &mut Option<(PathBuf, io::Error)>,
 ) -> io::Result<()> {
     let mut channels: Vec<_> = channels
         .into_iter()
-        .map(|channel| (Assembler::new(mode), Prefixer::new(channel.prefix), channel.copy))
+        .map(|channel| (LineAssembler::new(mode), Prefixer::new(channel.prefix), channel.copy))
         .collect();
-    let mut shown = Vec::new();
+    let mut prefixed = Vec::new();
     while let Some(Block { rank, bytes }) = queue.blocking_recv() {
         let Some((assembler, prefixer, copy)) = channels.get_mut(rank) else {
             continue;
         };
         if let Some(Err(error)) = copy.as_mut().map(|copy| copy.file.write_all(&bytes))
-            && let Some(Copy { path, .. }) = copy.take()
+            && let Some(OutputCopy { path, .. }) = copy.take()
         {
-            lost_copy.get_or_insert((path, error));
+            failed_copy.get_or_insert((path, error));
         }
         let block = if bytes.is_empty() { assembler.finish() } else { assembler.push(&bytes) };
         if block.is_empty() {
             continue;
         }
-        shown.clear();
-        prefixer.apply(block, &mut shown);
-        out.write_all(&shown)?;
+        prefixed.clear();
+        prefixer.apply(block, &mut prefixed);
+        out.write_all(&prefixed)?;
         out.flush()?;
     }
     Ok(())
@@ -156,7 +155,7 @@ impl Prefixer {
             return out.extend_from_slice(block);
         }
         for piece in block.split_inclusive(|byte| ends_line(*byte)) {
-            // The second half of "\r\n" is no line of its own.
+            // The second half of "\r\n" is not a line of its own.
             let starts_line = ends_line(self.last) && !(self.last == b'\r' && piece == b"\n");
             if starts_line {
                 out.extend_from_slice(self.prefix.as_bytes());
@@ -191,7 +190,7 @@ mod tests {
         check(&["long", "er\nx\n"], "[0]:longer\n[0]:x\n");
     }
 
-    /// A disk that takes so many bytes.
+    /// A disk with a limited capacity.
     #[derive(Clone)]
     struct Disk(Arc<Mutex<Vec<u8>>>, usize);
 
@@ -210,13 +209,13 @@ mod tests {
         }
     }
 
-    async fn written(room: usize, copy: Option<Copy>) -> (String, Written) {
+    async fn written(room: usize, copy: Option<OutputCopy>) -> (String, ConsoleResult) {
         let disk = Disk(Arc::default(), room);
         let channel = Channel { prefix: String::new(), copy };
         let (console, done) = Console::open(disk.clone(), Mode::Lines, vec![channel]).expect("opened");
         let mut rank = console.for_rank(0);
         for line in ["one\n", "two\n"] {
-            // Refused when the disk is full.
+            // Fails when the disk is full.
             let _ = rank.write(line.as_bytes()).await;
         }
         drop((console, rank));
@@ -226,18 +225,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_full_disk_is_told() {
+    async fn a_full_disk_is_reported() {
         let (shown, done) = written(5, None).await;
-        assert_eq!((shown.as_str(), done.shown.expect_err("full").kind()), ("one\n", io::ErrorKind::StorageFull));
+        assert_eq!((shown.as_str(), done.stream.expect_err("full").kind()), ("one\n", io::ErrorKind::StorageFull));
     }
 
     #[tokio::test]
-    async fn a_copy_that_fails_does_not_silence_the_stream() {
+    async fn a_failed_copy_does_not_stop_the_stream() {
         // Opened for reading only, so that no write succeeds.
         let file = File::open("/dev/null").expect("there");
-        let (shown, done) = written(100, Some(Copy { path: "copy".into(), file })).await;
+        let (shown, done) = written(100, Some(OutputCopy { path: "copy".into(), file })).await;
         assert_eq!(shown, "one\ntwo\n");
-        assert!(done.shown.is_ok());
-        assert_eq!(done.lost_copy.expect("told").0, PathBuf::from("copy"));
+        assert!(done.stream.is_ok());
+        assert_eq!(done.failed_copy.expect("told").0, PathBuf::from("copy"));
     }
 }

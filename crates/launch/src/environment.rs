@@ -1,12 +1,12 @@
-//! What a rank is told, and what it may inherit. The agent and `gang` enter here. Pure: the caller hands in the variables
-//! of its own process. This is the contract with the engine; changing a name here breaks scripts.
+//! Environment variables of ranks, and the filter of inherited variables. Pure: the caller passes the variables
+//! of its own process. The names are a contract with the engine and with users' scripts.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
-use crate::place::RankPlace;
+use crate::rank_assignment::RankAssignment;
 
-/// What all ranks of a gang share.
+/// Settings that all ranks of a gang have in common.
 #[derive(Clone, Debug)]
 pub struct GangContext {
     pub rendezvous_addr: String,
@@ -18,36 +18,36 @@ pub struct GangContext {
     pub secret: String,
 }
 
-/// The variables of one rank: those of Horovod's launcher, of `torchrun`, of Open MPI and of MPICH, so that scripts written for any
-/// of them find their place.
-pub fn for_rank(gang: &GangContext, place: &RankPlace, hostname: &str) -> BTreeMap<String, String> {
+/// The variables of one rank: those of Horovod's launcher, of `torchrun`, of Open MPI and of MPICH, so that scripts for any
+/// of them work.
+pub fn for_rank(gang: &GangContext, assignment: &RankAssignment, hostname: &str) -> BTreeMap<String, String> {
     let number = |n: usize| n.to_string();
     let mut variables = vec![
-        ("HOROVOD_RANK", number(place.rank)),
-        ("HOROVOD_SIZE", number(place.size)),
-        ("HOROVOD_LOCAL_RANK", number(place.local_rank)),
-        ("HOROVOD_LOCAL_SIZE", number(place.local_size)),
-        ("HOROVOD_CROSS_RANK", number(place.cross_rank)),
-        ("HOROVOD_CROSS_SIZE", number(place.cross_size)),
+        ("HOROVOD_RANK", number(assignment.rank)),
+        ("HOROVOD_SIZE", number(assignment.size)),
+        ("HOROVOD_LOCAL_RANK", number(assignment.local_rank)),
+        ("HOROVOD_LOCAL_SIZE", number(assignment.local_size)),
+        ("HOROVOD_CROSS_RANK", number(assignment.cross_rank)),
+        ("HOROVOD_CROSS_SIZE", number(assignment.cross_size)),
         ("HOROVOD_HOSTNAME", hostname.to_owned()),
         ("HOROVOD_CONTROLLER", "gloo".to_owned()),
         ("HOROVOD_CPU_OPERATIONS", "gloo".to_owned()),
         ("HOROVOD_GLOO_RENDEZVOUS_ADDR", gang.rendezvous_addr.clone()),
         ("HOROVOD_GLOO_RENDEZVOUS_PORT", gang.rendezvous_port.to_string()),
-        ("RANK", number(place.rank)),
-        ("WORLD_SIZE", number(place.size)),
-        ("LOCAL_RANK", number(place.local_rank)),
-        ("LOCAL_WORLD_SIZE", number(place.local_size)),
+        ("RANK", number(assignment.rank)),
+        ("WORLD_SIZE", number(assignment.size)),
+        ("LOCAL_RANK", number(assignment.local_rank)),
+        ("LOCAL_WORLD_SIZE", number(assignment.local_size)),
         ("MASTER_ADDR", gang.master_addr.clone()),
         ("MASTER_PORT", gang.master_port.to_string()),
-        ("OMPI_COMM_WORLD_RANK", number(place.rank)),
-        ("OMPI_COMM_WORLD_SIZE", number(place.size)),
-        ("OMPI_COMM_WORLD_LOCAL_RANK", number(place.local_rank)),
-        ("OMPI_COMM_WORLD_LOCAL_SIZE", number(place.local_size)),
-        ("PMI_RANK", number(place.rank)),
-        ("PMI_SIZE", number(place.size)),
-        ("MPI_LOCALRANKID", number(place.local_rank)),
-        ("MPI_LOCALNRANKS", number(place.local_size)),
+        ("OMPI_COMM_WORLD_RANK", number(assignment.rank)),
+        ("OMPI_COMM_WORLD_SIZE", number(assignment.size)),
+        ("OMPI_COMM_WORLD_LOCAL_RANK", number(assignment.local_rank)),
+        ("OMPI_COMM_WORLD_LOCAL_SIZE", number(assignment.local_size)),
+        ("PMI_RANK", number(assignment.rank)),
+        ("PMI_SIZE", number(assignment.size)),
+        ("MPI_LOCALRANKID", number(assignment.local_rank)),
+        ("MPI_LOCALNRANKS", number(assignment.local_size)),
         ("PYTHONUNBUFFERED", "1".to_owned()),
         (SECRET_VARIABLE, gang.secret.clone()),
     ];
@@ -58,11 +58,11 @@ pub fn for_rank(gang: &GangContext, place: &RankPlace, hostname: &str) -> BTreeM
     variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// Ranks prove this to each other before the first byte.
+/// The secret with which ranks authenticate each other.
 pub const SECRET_VARIABLE: &str = "CORRO_JOB_SECRET";
 
-/// Of a node's own variables, those a job may see. A list of what is allowed, because the agent's environment holds
-/// credentials that no list of what is forbidden would keep up with.
+/// The variables of the node's environment that a job may inherit. An allowlist, because the agent's environment may hold
+/// credentials that a denylist would miss.
 pub fn inherited(variables: impl IntoIterator<Item = (OsString, OsString)>) -> BTreeMap<String, String> {
     variables
         .into_iter()
@@ -84,10 +84,10 @@ fn may_inherit(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::place::{Host, place};
+    use crate::rank_assignment::{Host, assign_ranks};
 
     #[test]
-    fn a_rank_is_told_its_place() {
+    fn a_rank_gets_its_variables() {
         let gang = GangContext {
             rendezvous_addr: "10.0.0.4".into(),
             rendezvous_port: 4001,
@@ -97,7 +97,7 @@ mod tests {
             secret: "s3".into(),
         };
         let hosts = [Host { name: "a".into(), slots: 2 }, Host { name: "b".into(), slots: 1 }];
-        let env = for_rank(&gang, &place(&hosts)[2], "b");
+        let env = for_rank(&gang, &assign_ranks(&hosts)[2], "b");
         let text: Vec<String> = env.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let expected = [
             "CORRO_JOB_SECRET=s3",
@@ -131,8 +131,8 @@ mod tests {
             "WORLD_SIZE=3",
         ];
         assert_eq!(text, expected);
-        let silent = for_rank(&GangContext { iface: None, ..gang }, &place(&hosts)[0], "a");
-        assert!(!silent.contains_key("HOROVOD_GLOO_IFACE") && !silent.contains_key("NCCL_SOCKET_IFNAME"));
+        let without_iface = for_rank(&GangContext { iface: None, ..gang }, &assign_ranks(&hosts)[0], "a");
+        assert!(!without_iface.contains_key("HOROVOD_GLOO_IFACE") && !without_iface.contains_key("NCCL_SOCKET_IFNAME"));
     }
 
     #[test]
@@ -152,8 +152,8 @@ mod tests {
             ("HOROVOD_RANK", false),
             ("SSH_AUTH_SOCK", false),
         ] {
-            let seen = inherited([(OsString::from(name), OsString::from("v"))]);
-            assert_eq!(seen.contains_key(name), expected, "{name}");
+            let env = inherited([(OsString::from(name), OsString::from("v"))]);
+            assert_eq!(env.contains_key(name), expected, "{name}");
         }
     }
 }

@@ -1,10 +1,10 @@
-//! How a process ended. Everyone who reports an end enters here. Never interprets what the end means for a job.
+//! Exit of a process: exit code or signal.
 
 use std::fmt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
-/// The true end of a process: its own code, or the signal that ended it.
+/// Exit code of a process, or the signal that killed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     Code(i32),
@@ -16,7 +16,7 @@ impl Exit {
         self == Exit::Code(0)
     }
 
-    /// The number a shell would show: the code, or 128 + the signal.
+    /// The exit code that a shell reports: the code, or 128 + the signal.
     pub fn shell_code(self) -> i32 {
         match self {
             Exit::Code(code) => code,
@@ -30,7 +30,7 @@ impl From<ExitStatus> for Exit {
         match (status.code(), status.signal()) {
             (Some(code), _) => Exit::Code(code),
             (None, Some(signal)) => Exit::Signal(signal),
-            // A waited-for process has one or the other; a stopped one is never waited for.
+            // A reaped process has one or the other; stopped processes are not waited for.
             (None, None) => Exit::Code(status.into_raw()),
         }
     }
@@ -48,7 +48,7 @@ impl fmt::Display for Exit {
     }
 }
 
-/// The name of a signal by its number on this machine, for the signals that have one.
+/// The name of a signal number on this machine; `None` for an unknown one.
 pub fn signal_name(signal: i32) -> Option<&'static str> {
     Some(match signal {
         libc::SIGHUP => "SIGHUP",

@@ -1,9 +1,10 @@
-//! Starts rank processes and ends them for certain. The node agent and `corro run` enter here; the engine inside the
-//! ranks is met only through environment variables and the rendezvous server. Never knows a job, a share or a cluster.
+//! Starts rank processes and ends them reliably. Used by the node agent and `corro run`. The interface to the engine in the
+//! ranks is environment variables and the rendezvous server. Knows no jobs, shares or clusters.
 //!
-//! Reading order: `place` (who is which rank), `environment` (what a rank is told), `rendezvous` (where ranks find each
-//! other), `guard` (the small parent every process gets), `process`, `warden`, `lease` and `exit` (start, stop, wait), `sweep` (the second
-//! net) with `mountinfo`, `confinement` and `namespaces` (what a process is kept from), `reader`, `redact`, `lines` and `tail` (output), `gang` and `console` (all of it on one machine), `compat` (for old scripts).
+//! Reading order: `rank_assignment` and `environment` (rank numbers and variables), `rendezvous` (server where ranks find each
+//! other), `guard` with `fork_server` and `supervisor_deadline` (the parent of every process), `process`, `stopper` and `exit` (start, stop, wait),
+//! `kill_tagged` (cleanup after a guard was killed) with `procfs` and `mountinfo`, `confinement` and `namespaces` (isolation), `output_reader`, `redact`,
+//! `lines` and `tail` (output), `gang` and `console` (a whole gang on one machine), `compat` (layers for old scripts).
 
 pub mod compat;
 pub mod confinement;
@@ -11,18 +12,21 @@ pub mod connection_set;
 pub mod console;
 pub mod environment;
 pub mod exit;
+mod fork_server;
 pub mod gang;
 pub mod guard;
-mod lease;
+pub mod kill_tagged;
 pub mod lines;
 pub mod mountinfo;
 pub mod namespaces;
-pub mod place;
+pub mod output_reader;
 pub mod process;
+pub mod process_spec;
 pub mod procfs;
-pub mod reader;
+pub mod rank_assignment;
 pub mod redact;
 pub mod rendezvous;
-pub mod sweep;
+mod socket_pair;
+pub mod stopper;
+mod supervisor_deadline;
 pub mod tail;
-mod warden;

@@ -1,5 +1,5 @@
-//! Turns a stream of bytes into blocks of whole lines, so that several writers can share a file without tearing each
-//! other's lines. The agent's logs and `console` enter here. Never changes a byte, never holds more than one block.
+//! Splits a byte stream into blocks of whole lines, so that several writers can share a file without mixing
+//! their lines. Never changes a byte, never holds more than one block.
 
 use std::future::ready;
 use std::io;
@@ -8,101 +8,102 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::tail::Tail;
 
-/// A line longer than this is given out in pieces.
-pub const LONGEST_HELD: usize = 64 * 1024;
+/// Longer lines are emitted in several blocks.
+pub const MAX_HELD_BYTES: usize = 64 * 1024;
 
-/// Most processes say little; for one that fills this there is a larger one.
+/// First read size. Most processes write little; a full read enlarges the buffer to `READ_SIZE`.
 const FIRST_READ_SIZE: usize = 4 * 1024;
 
-/// One read takes what a pipe holds, and a little more where pipes have been made larger.
+/// Read size for busy streams: the capacity of a pipe, and more for enlarged pipes.
 const READ_SIZE: usize = 128 * 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Several writers share the destination: whole lines only, and the last one is ended if the writer did not.
+    /// Several writers share the destination: only whole lines, and an unfinished last line is ended.
     Lines,
-    /// One writer: every byte at once, exactly as it came.
+    /// One writer: every byte at once, unchanged.
     Raw,
 }
 
-/// Holds back the unfinished line of one stream.
+/// Assembles whole lines of one stream; holds back the unfinished line.
 #[derive(Debug)]
-pub struct Assembler {
+pub struct LineAssembler {
     mode: Mode,
-    /// A block that has been given out, then the unfinished line.
+    /// The last returned block, then the unfinished line.
     held: Vec<u8>,
-    given: usize,
-    /// The last byte given out did not end a line.
+    /// Length of the returned block in `held`.
+    returned: usize,
+    /// Whether the last returned byte did not end a line.
     mid_line: bool,
 }
 
-impl Assembler {
-    pub fn new(mode: Mode) -> Assembler {
-        Assembler { mode, held: Vec::new(), given: 0, mid_line: false }
+impl LineAssembler {
+    pub fn new(mode: Mode) -> LineAssembler {
+        LineAssembler { mode, held: Vec::new(), returned: 0, mid_line: false }
     }
 
-    /// Takes the next bytes and gives what can be written now, possibly nothing. A carriage return ends a line too, so
-    /// that progress bars stay alive.
+    /// Adds bytes and returns what can be written now, possibly nothing. A carriage return ends a line too, so
+    /// that progress bars are shown.
     pub fn push<'a>(&'a mut self, bytes: &'a [u8]) -> &'a [u8] {
         if self.mode == Mode::Raw || bytes.is_empty() {
             return bytes;
         }
-        self.held.drain(..self.given);
-        self.given = 0;
+        self.held.drain(..self.returned);
+        self.returned = 0;
         let end = bytes.iter().rposition(|byte| ends_line(*byte)).map_or(0, |last| last + 1);
-        // The usual case copies only the unfinished line.
-        if self.held.is_empty() && end > 0 && bytes.len() - end <= LONGEST_HELD {
+        // In the usual case only the unfinished line is copied.
+        if self.held.is_empty() && end > 0 && bytes.len() - end <= MAX_HELD_BYTES {
             self.held.extend_from_slice(&bytes[end..]);
             self.mid_line = false;
             return &bytes[..end];
         }
         self.held.extend_from_slice(bytes);
         let unfinished = if end > 0 { bytes.len() - end } else { self.held.len() };
-        self.given = if unfinished > LONGEST_HELD { self.held.len() } else { self.held.len() - unfinished };
-        let block = &self.held[..self.given];
+        self.returned = if unfinished > MAX_HELD_BYTES { self.held.len() } else { self.held.len() - unfinished };
+        let block = &self.held[..self.returned];
         if let Some(last) = block.last() {
             self.mid_line = !ends_line(*last);
         }
         block
     }
 
-    /// The stream has ended: gives what was held back.
+    /// Ends the stream and returns what was held back.
     pub fn finish(&mut self) -> &[u8] {
-        self.held.drain(..self.given);
+        self.held.drain(..self.returned);
         if !self.held.is_empty() || self.mid_line {
             self.held.push(b'\n');
         }
-        self.given = self.held.len();
+        self.returned = self.held.len();
         self.mid_line = false;
         &self.held
     }
 }
 
-/// Reads to the end and hands every block to `sink`; gives the number of bytes read. Stops at the first error, which
-/// closes the stream to its writer.
+/// Reads to the end and passes every block to `sink`; returns the number of bytes read. Stops at the first error, which
+/// closes the stream for its writer.
 pub async fn pump<R: AsyncRead + Unpin>(
     reader: R,
     mode: Mode,
     tail: Option<&mut Tail>,
     sink: impl FnMut(&[u8]) -> io::Result<()>,
 ) -> io::Result<u64> {
-    pump_into(reader, mode, tail, &mut Direct(sink)).await
+    pump_into(reader, mode, tail, &mut SyncSink(sink)).await
 }
 
-/// A destination that may have to wait. A trait and not an async closure, because the futures of those cannot be shown to
-/// be `Send` where a task is spawned.
+/// An asynchronous destination. A trait and not an async closure, because the futures of closures cannot be bounded by `Send`
+/// where a task is spawned.
 pub trait Sink {
     fn write(&mut self, block: &[u8]) -> impl Future<Output = io::Result<()>> + Send;
 }
 
-/// `pump` for a sink that waits. While it waits nothing is read, and the writer blocks once its pipe is full.
+/// As [`pump`], for an asynchronous sink. While the sink waits nothing is read, and the writer blocks once its pipe is full.
 pub async fn pump_into<R: AsyncRead + Unpin>(
     mut reader: R,
     mode: Mode,
     mut tail: Option<&mut Tail>,
     sink: &mut impl Sink,
 ) -> io::Result<u64> {
-    let mut assembler = Assembler::new(mode);
+    let mut assembler = LineAssembler::new(mode);
     let mut buffer = vec![0; FIRST_READ_SIZE];
     let mut n_read = 0;
     loop {
@@ -133,9 +134,9 @@ pub async fn pump_into<R: AsyncRead + Unpin>(
     Ok(n_read)
 }
 
-struct Direct<F>(F);
+struct SyncSink<F>(F);
 
-impl<F: FnMut(&[u8]) -> io::Result<()>> Sink for Direct<F> {
+impl<F: FnMut(&[u8]) -> io::Result<()>> Sink for SyncSink<F> {
     fn write(&mut self, block: &[u8]) -> impl Future<Output = io::Result<()>> + Send {
         ready((self.0)(block))
     }
@@ -151,9 +152,9 @@ mod tests {
 
     use super::*;
 
-    /// The blocks of one stream, the last being what `finish` gave.
+    /// The blocks of one stream; the last one is that of `finish`.
     fn blocks(mode: Mode, pieces: &[&[u8]]) -> Vec<Vec<u8>> {
-        let mut assembler = Assembler::new(mode);
+        let mut assembler = LineAssembler::new(mode);
         let mut blocks: Vec<Vec<u8>> = pieces.iter().map(|piece| assembler.push(piece).to_vec()).collect();
         blocks.push(assembler.finish().to_vec());
         blocks
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_lines_leave_and_the_rest_waits() {
+    fn whole_lines_are_returned_and_the_rest_is_held() {
         check(Mode::Lines, &[b"a\nb\nc"], &[b"a\nb\n", b"c\n"]);
         check(Mode::Lines, &[b"a", b"b", b"c\nd"], &[b"", b"", b"abc\n", b"d\n"]);
         check(Mode::Lines, &[b"a\nb", b"c\nd\n"], &[b"a\n", b"bc\nd\n", b""]);
@@ -174,8 +175,8 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_end_leaves_in_pieces_and_is_ended_once() {
-        let long = vec![b'x'; LONGEST_HELD];
+    fn a_long_line_is_split_and_ended_once() {
+        let long = vec![b'x'; MAX_HELD_BYTES];
         check(Mode::Lines, &[&long, b"y", b"z"], &[b"", &[&long[..], b"y"].concat(), b"", b"z\n"]);
         check(Mode::Lines, &[&long, b"y"], &[b"", &[&long[..], b"y"].concat(), b"\n"]);
         let longer = [b"a\n", &long[..], b"b"].concat();
@@ -184,7 +185,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_lost_added_or_torn(
+        fn no_byte_is_lost_and_no_line_is_split(
             pieces in proptest::collection::vec(proptest::collection::vec(
                 prop_oneof![Just(b'\n'), Just(b'\r'), any::<u8>()], 0..40), 0..40),
         ) {

@@ -1,5 +1,5 @@
-//! Reads mount tables (`/proc/PID/mountinfo`): which directory is mounted where, and in which mount name space a process lives. Never
-//! fails: a process that went away, or is not ours to look into, has no mounts.
+//! Parser of mount tables (`/proc/PID/mountinfo`), and test whether a process is in a mount namespace in which a directory is visible. Never
+//! fails: a process that has ended, or may not be inspected, has no mounts.
 
 use std::ffi::OsString;
 use std::fs;
@@ -7,12 +7,12 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// A directory as mount tables name it: the same for every mount of it in every name space.
+/// A directory as mount tables identify it: equal for all its mounts in all namespaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
-    /// Major and minor number of the file system.
+    /// Major and minor device number of the file system.
     device: String,
-    /// Its path within that file system.
+    /// Path within the file system.
     root: PathBuf,
 }
 
@@ -22,25 +22,25 @@ struct Mount {
     at: PathBuf,
 }
 
-/// A directory that is mounted at its own path in the mount name space of a job, and in no other.
+/// A directory that is mounted at its own path only in the mount namespace of a job.
 #[derive(Clone, Debug)]
-pub struct ShownDirectory {
+pub struct VisibleDirectory {
     source: Source,
     at: PathBuf,
     own_namespace: Option<u64>,
 }
 
-impl ShownDirectory {
-    /// `directory` as this process sees it; `None` if it is not there.
-    pub fn new(directory: &Path) -> Option<ShownDirectory> {
+impl VisibleDirectory {
+    /// `directory` in the namespace of this process; `None` if it does not exist.
+    pub fn new(directory: &Path) -> Option<VisibleDirectory> {
         let at = directory.canonicalize().ok()?;
         let source = source_of(&mounts_of("self"), &at)?;
-        Some(ShownDirectory { source, at, own_namespace: mount_namespace_of("self") })
+        Some(VisibleDirectory { source, at, own_namespace: mount_namespace_of("self") })
     }
 
-    /// Whether the process lives in a mount name space of its own in which the directory is mounted at its path. Name spaces that only
-    /// inherited the tables of this one have no such mount.
-    pub fn is_shown_to(&self, pid: i32) -> bool {
+    /// Whether the process is in another mount namespace in which the directory is mounted at its path. Namespaces that are mere copies of
+    /// this one have no such mount.
+    pub fn is_visible_to(&self, pid: i32) -> bool {
         let process = pid.to_string();
         let namespace = mount_namespace_of(&process);
         if namespace.is_none() || self.own_namespace.is_none() || namespace == self.own_namespace {
@@ -50,7 +50,7 @@ impl ShownDirectory {
     }
 }
 
-/// Identifies a directory by the mount that it lies on, the innermost and latest of those above it.
+/// Identifies a directory by the mount that contains it: the innermost, and of several the latest.
 fn source_of(mounts: &[Mount], directory: &Path) -> Option<Source> {
     let above = mounts.iter().filter(|mount| directory.starts_with(&mount.at));
     let mount = above.max_by_key(|mount| mount.at.components().count())?;
@@ -78,12 +78,12 @@ fn parse(table: &[u8]) -> Vec<Mount> {
     table.split(|byte| *byte == b'\n').filter_map(line).collect()
 }
 
-/// Where something is mounted, of a table that was read, in the order they were mounted.
+/// All mount points of a table, in mount order.
 pub fn mount_points(table: &[u8]) -> Vec<PathBuf> {
     parse(table).into_iter().map(|mount| mount.at).collect()
 }
 
-/// Blanks and backslashes are written in octal.
+/// Decodes the octal escapes of blanks and backslashes.
 fn unescape(word: &[u8]) -> PathBuf {
     let mut plain = Vec::with_capacity(word.len());
     let mut rest = word;
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_is_identified_by_the_mount_it_lies_on() {
+    fn a_directory_is_identified_by_its_mount() {
         let table = b"22 1 8:1 / / rw - ext4 /dev/root rw\n\
             30 22 8:2 /volumes/a\\040b /data rw - xfs /dev/sdb rw\n";
         let mounts = parse(table);
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn mount_points_are_read_with_their_blanks() {
+    fn mount_points_are_unescaped() {
         let table = b"22 1 0:20 / / rw - ext4 /dev/root rw\n\
             30 22 0:40 / /data/nodes/n\\0401/mounts/a\\134b rw,relatime shared:1 - tmpfs tmpfs rw\n";
         let expected = [PathBuf::from("/"), PathBuf::from("/data/nodes/n 1/mounts/a\\b")];
@@ -130,10 +130,10 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_shown_to_processes_of_this_name_space() {
+    fn nothing_is_visible_to_processes_of_this_namespace() {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let shown = ShownDirectory::new(directory.path()).expect("it is there");
-        assert!(!shown.is_shown_to(std::process::id() as i32));
-        assert!(ShownDirectory::new(&directory.path().join("none")).is_none());
+        let visible = VisibleDirectory::new(directory.path()).expect("it is there");
+        assert!(!visible.is_visible_to(std::process::id() as i32));
+        assert!(VisibleDirectory::new(&directory.path().join("none")).is_none());
     }
 }

@@ -1,11 +1,10 @@
-//! Looks at the process table. `guard` and `sweep` enter here. Never signals anyone, never fails: a process that went
-//! away while being looked at is simply not there.
+//! Reads the process table (`/proc`). Never signals a process, never fails: a process that ends meanwhile is skipped.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-/// Every process id now in the table.
+/// All pids in the process table.
 pub fn pids() -> Vec<i32> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
@@ -24,7 +23,7 @@ pub fn descendants(root: i32) -> Vec<i32> {
     let mut found = Vec::new();
     let mut parents = vec![root];
     while let Some(parent) = parents.pop() {
-        // Taking the entry out also ends the walk if ids were recycled into a circle while we read.
+        // Removing the entry also ends the walk if reused pids form a cycle.
         for child in children.remove(&parent).unwrap_or_default() {
             found.push(child);
             parents.push(child);
@@ -33,13 +32,13 @@ pub fn descendants(root: i32) -> Vec<i32> {
     found
 }
 
-/// The value of `variable` in the environment the process was started with, if it is ours to read.
+/// The value of `variable` in the initial environment of the process; `None` if it cannot be read.
 pub fn variable_of(pid: i32, variable: &str) -> Option<String> {
     let environ = fs::read(format!("/proc/{pid}/environ")).ok()?;
     value_in(&environ, variable)
 }
 
-/// All of them, as far as they are text.
+/// All variables that are UTF-8.
 pub fn variables_of(pid: i32) -> Option<BTreeMap<String, String>> {
     let environ = fs::read(format!("/proc/{pid}/environ")).ok()?;
     let entries = environ.split(|byte| *byte == 0).filter_map(|entry| std::str::from_utf8(entry).ok()?.split_once('='));
@@ -51,12 +50,12 @@ pub fn owner_of(pid: i32) -> Option<u32> {
 }
 
 fn parent_of(pid: i32) -> Option<i32> {
-    // A program's name is bytes, cut at fifteen: it need not be text.
+    // The program name is truncated to 15 bytes and need not be UTF-8.
     parent_in(&String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/stat")).ok()?))
 }
 
-/// The parent id in a `stat` line. The second field is the program's name in brackets and may hold anything, brackets
-/// and blanks too, so we count from the last bracket: state, then parent.
+/// The parent pid in a `stat` line. The second field is the program's name in parentheses and may contain parentheses
+/// and blanks, so fields are counted from the last parenthesis: state, then parent.
 fn parent_in(stat: &str) -> Option<i32> {
     let (_, rest) = stat.rsplit_once(')')?;
     rest.split_ascii_whitespace().nth(1)?.parse().ok()
@@ -74,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parents_are_found_behind_odd_names() {
+    fn parents_are_found_after_odd_names() {
         for (stat, parent) in [
             ("12 (sh) S 7 12 12 0", Some(7)),
             ("12 (a) Z 99 (b) S 7 12 12 0", Some(7)),

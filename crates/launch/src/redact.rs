@@ -1,25 +1,24 @@
-//! Keeps secrets out of what a process says: where one appears literally, `***` stands in its place, also when it comes in
-//! two reads; every other byte passes as it came. `reader` enters here with output, the agent with lines of its own. Never
-//! looks at a stream of a process that has no secrets.
+//! Redacts secrets in output: each literal occurrence is replaced by `***`, also if it is split over
+//! two reads; all other bytes are unchanged.
 //!
-//! A secret of fewer than [`SHORTEST`] bytes stays: it is a common word or number more often than not, and a log in which
-//! every `1` is gone says less to its reader and more about the secret.
+//! Secrets of fewer than [`MIN_SECRET_BYTES`] bytes are not redacted: they are usually common words or numbers, and a log in which
+//! every `1` is replaced is unreadable and reveals the secret.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// In place of a secret, however long it is.
-pub const SHOWN_INSTEAD: &[u8] = b"***";
-/// Secrets of fewer bytes are not looked for.
-pub const SHORTEST: usize = 8;
+/// Replaces a secret of any length.
+pub const REPLACEMENT: &[u8] = b"***";
+/// Shorter secrets are not redacted.
+pub const MIN_SECRET_BYTES: usize = 8;
 
-/// The words that must not be shown. Clones share them.
+/// The secrets to redact. Clones share them.
 #[derive(Clone, Default)]
 pub struct Secrets {
-    words: Option<Arc<Words>>,
+    words: Option<Arc<SecretWords>>,
 }
 
-struct Words {
+struct SecretWords {
     /// Longest first.
     words: Vec<Box<[u8]>>,
     /// Whether a word begins with this byte.
@@ -27,10 +26,10 @@ struct Words {
 }
 
 impl Secrets {
-    /// Of a secret of several lines each line is one too: tools print them one by one.
+    /// Each line of a multi-line secret is a secret too, because tools print lines separately.
     pub fn new<'a>(values: impl IntoIterator<Item = &'a str>) -> Secrets {
         let lines_of = |value: &'a str| value.split(['\n', '\r']).map(str::trim).chain([value, value.trim()]);
-        let long_enough = |word: &&str| word.len() >= SHORTEST;
+        let long_enough = |word: &&str| word.len() >= MIN_SECRET_BYTES;
         let words = values.into_iter().flat_map(lines_of).filter(long_enough);
         let mut words: Vec<Box<[u8]>> = words.map(|word| word.as_bytes().into()).collect();
         words.sort_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
@@ -40,38 +39,38 @@ impl Secrets {
         }
         let mut begins = [false; 256];
         words.iter().for_each(|word| begins[usize::from(word[0])] = true);
-        Secrets { words: Some(Arc::new(Words { words, begins })) }
+        Secrets { words: Some(Arc::new(SecretWords { words, begins })) }
     }
 
     pub fn is_empty(&self) -> bool {
         self.words.is_none()
     }
 
-    /// A text that is whole.
+    /// Redacts a complete text.
     pub fn redact<'a>(&self, text: &'a str) -> std::borrow::Cow<'a, str> {
         let Some(mut redactor) = self.redactor() else { return text.into() };
         redactor.push(text.as_bytes());
         redactor.finish();
         match redactor.ready() == text.as_bytes() {
             true => text.into(),
-            // Words are text, and what is left between them is too.
+            // Secrets are UTF-8, so the text between them is too.
             false => String::from_utf8_lossy(redactor.ready()).into_owned().into(),
         }
     }
 
-    /// For a stream; `None` when there is nothing to look for.
+    /// A redactor for a stream; `None` when there are no secrets.
     pub fn redactor(&self) -> Option<Redactor> {
         let words = self.words.clone()?;
         Some(Redactor { words, held: Vec::new(), covered: 0, ready: Vec::new() })
     }
 }
 
-/// One stream. Whatever could still become a secret is held back.
+/// Redactor of one stream. Holds back bytes that may be the beginning of a secret.
 pub struct Redactor {
-    words: Arc<Words>,
-    /// Not yet decided.
+    words: Arc<SecretWords>,
+    /// Bytes that are not decided yet.
     held: Vec<u8>,
-    /// So many of the bytes that come next belong to a secret that was found.
+    /// Number of following bytes that belong to a found secret.
     covered: usize,
     ready: Vec<u8>,
 }
@@ -82,22 +81,22 @@ impl Redactor {
         self.decide(false);
     }
 
-    /// The stream has ended: what was held back is no secret.
+    /// Ends the stream: bytes that were held back are no secret.
     pub fn finish(&mut self) {
         self.decide(true);
     }
 
-    /// What can be shown and was not taken yet.
+    /// Redacted bytes that are not consumed yet.
     pub fn ready(&self) -> &[u8] {
         &self.ready
     }
 
-    /// The first bytes of it have been shown.
-    pub fn take(&mut self, n_bytes: usize) {
+    /// Consumes the first bytes of [`Redactor::ready`].
+    pub fn consume(&mut self, n_bytes: usize) {
         self.ready.drain(..n_bytes);
     }
 
-    /// Looks at each byte as the first of a word. Secrets that overlap are one: no end of either is shown.
+    /// Tests each byte as the first of a secret. Overlapping secrets count as one, so that no part of either remains.
     fn decide(&mut self, ended: bool) {
         let mut at = 0;
         while at < self.held.len() {
@@ -110,16 +109,16 @@ impl Redactor {
                     break;
                 }
             }
-            match self.words.at(&self.held[at..], ended) {
-                Found::Undecided => break,
-                Found::Word(length) => {
+            match self.words.match_at(&self.held[at..], ended) {
+                Match::Undecided => break,
+                Match::Word(length) => {
                     if self.covered == 0 {
-                        self.ready.extend_from_slice(SHOWN_INSTEAD);
+                        self.ready.extend_from_slice(REPLACEMENT);
                     }
                     self.covered = self.covered.max(length);
                 }
-                Found::Nothing if self.covered == 0 => self.ready.push(self.held[at]),
-                Found::Nothing => {}
+                Match::Nothing if self.covered == 0 => self.ready.push(self.held[at]),
+                Match::Nothing => {}
             }
             self.covered = self.covered.saturating_sub(1);
             at += 1;
@@ -128,28 +127,28 @@ impl Redactor {
     }
 }
 
-enum Found {
+enum Match {
     Nothing,
-    /// The longest that stands there.
+    /// Length of the longest secret at this position.
     Word(usize),
-    /// More bytes may make a word, or a longer one.
+    /// More bytes may complete a secret, or a longer one.
     Undecided,
 }
 
-impl Words {
-    fn at(&self, rest: &[u8], ended: bool) -> Found {
+impl SecretWords {
+    fn match_at(&self, rest: &[u8], ended: bool) -> Match {
         if !self.begins[usize::from(rest[0])] {
-            return Found::Nothing;
+            return Match::Nothing;
         }
         for word in &self.words {
             if rest.starts_with(word) {
-                return Found::Word(word.len());
+                return Match::Word(word.len());
             }
             if !ended && word.starts_with(rest) {
-                return Found::Undecided;
+                return Match::Undecided;
             }
         }
-        Found::Nothing
+        Match::Nothing
     }
 }
 
@@ -177,7 +176,7 @@ mod tests {
         for piece in pieces {
             redactor.push(piece);
             shown.extend_from_slice(redactor.ready());
-            redactor.take(redactor.ready().len());
+            redactor.consume(redactor.ready().len());
         }
         redactor.finish();
         shown.extend_from_slice(redactor.ready());
@@ -196,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_not_shown_however_they_come() {
+    fn secrets_are_redacted_however_they_are_split() {
         check(&["hunter2-and-more"], "the password is hunter2-and-more.\n", "the password is ***.\n");
         check(&["hunter2-and-more"], "hunter2-and-less hunter2-and", "hunter2-and-less hunter2-and");
         check(&["aaaaaaaa"], "aaaaaaaaaaaaaaaab", "***b");
@@ -207,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn every_line_of_a_secret_is_one() {
+    fn every_line_of_a_secret_is_redacted() {
         let key = "-----BEGIN KEY-----\r\nAAAABBBBCCCC\r\nshort\r\n";
         check(&[key], "> AAAABBBBCCCC\n> short\n", "> ***\n> short\n");
         check(&[key], &format!("[{key}]"), "[***]");
@@ -215,22 +214,23 @@ mod tests {
     }
 
     #[test]
-    fn short_ones_stay() {
+    fn short_secrets_are_not_redacted() {
         assert!(Secrets::new(["", "1", "SECRET", "1234567"]).is_empty());
         assert!(!Secrets::new(["12345678"]).is_empty());
         assert_eq!(Secrets::new(["1"]).redact("1 of 1"), "1 of 1");
         assert_eq!(format!("{:?}", Secrets::new(["a long secret"])), "1 secrets");
     }
 
-    /// What a reader who has everything at once would do, byte by byte.
+    /// Reference implementation on the complete text.
     fn oracle(words: &[String], text: &[u8]) -> Vec<u8> {
         let mut shown = Vec::new();
         let mut covered = 0;
         for at in 0..text.len() {
-            let here = words.iter().filter(|word| word.len() >= SHORTEST && text[at..].starts_with(word.as_bytes()));
+            let here =
+                words.iter().filter(|word| word.len() >= MIN_SECRET_BYTES && text[at..].starts_with(word.as_bytes()));
             if let Some(longest) = here.map(String::len).max() {
                 if covered == 0 {
-                    shown.extend_from_slice(SHOWN_INSTEAD);
+                    shown.extend_from_slice(REPLACEMENT);
                 }
                 covered = covered.max(longest);
             } else if covered == 0 {
@@ -242,9 +242,9 @@ mod tests {
     }
 
     proptest! {
-        /// Words and text of few letters, so that words begin, break off, repeat and overlap all the time.
+        /// Secrets and text of few letters, so that secrets begin, break off, repeat and overlap often.
         #[test]
-        fn no_byte_is_lost_and_none_is_shown(
+        fn no_byte_is_lost_and_no_secret_remains(
             words in proptest::collection::vec("[ab]{6,12}", 1..5),
             text in "[abc]{0,200}",
             cuts in proptest::collection::vec(0usize..200, 0..20),
@@ -259,7 +259,7 @@ mod tests {
         }
 
         #[test]
-        fn what_holds_no_secret_passes_byte_for_byte(bytes in proptest::collection::vec(any::<u8>(), 0..500), cut in 0usize..500) {
+        fn text_without_secrets_is_unchanged(bytes in proptest::collection::vec(any::<u8>(), 0..500), cut in 0usize..500) {
             let secrets = Secrets::new(["a secret that chance does not make"]);
             let (one, two) = bytes.split_at(cut.min(bytes.len()));
             prop_assert_eq!(shown(&secrets, &[one, two]), bytes);

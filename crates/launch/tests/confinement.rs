@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use corro_launch::confinement::Confinement;
-use corro_launch::namespaces::{Namespaces, View};
-use corro_launch::process::{Process, ProcessSpec};
+use corro_launch::namespaces::{MountView, Namespaces};
+use corro_launch::process::Process;
+use corro_launch::process_spec::ProcessSpec;
 use corro_launch::redact::Secrets;
 use corro_test_support::skip;
 
@@ -36,14 +37,14 @@ impl House {
         self.base.path().canonicalize().expect("a path").join("data")
     }
 
-    fn view(&self, job: &str) -> View {
-        View::new([self.data()], [self.data().join("jobs").join(job)])
+    fn view(&self, job: &str) -> MountView {
+        MountView::new([self.data()], [self.data().join("jobs").join(job)])
     }
 }
 
 /// `None`, told loudly, where this machine allows no name spaces to this user.
-fn namespaces(view: &View) -> Option<Namespaces> {
-    match Namespaces::make(view, None) {
+fn namespaces(view: &MountView) -> Option<Namespaces> {
+    match Namespaces::create(view, None) {
         Ok(made) => Some(made),
         Err(error) => {
             let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
@@ -62,8 +63,9 @@ fn nothing_is_shown_through_a_link() {
     // Put there after the view was made: what it leads to must not be shown in its place.
     std::os::unix::fs::symlink("..", house.data().join("jobs/up")).expect("a link");
     for link in ["jobs/up", "jobs/up/jobs/two"] {
-        let view = View { hidden: vec![house.data()], shown: vec![house.data().join(link)], read_only: Vec::new() };
-        let refused = Namespaces::make(&view, None).expect_err("a link");
+        let view =
+            MountView { hidden: vec![house.data()], visible: vec![house.data().join(link)], read_only: Vec::new() };
+        let refused = Namespaces::create(&view, None).expect_err("a link");
         assert!(refused.to_string().contains("cannot keep"), "{refused}");
     }
 }
@@ -143,8 +145,8 @@ async fn a_job_sees_its_own_directories_only_and_cannot_lift_what_hides() {
 async fn nodes_of_a_job_meet_in_one_name_space_of_users() {
     let house = House::new();
     let Some(one) = namespaces(&house.view("one")) else { return };
-    let user = Namespaces::at(&one.address()).expect("it is held here");
-    let other_node = Namespaces::make(&house.view("two"), Some(user)).expect("a second view in it");
+    let user = Namespaces::open_user_namespace(&one.address()).expect("it is held here");
+    let other_node = Namespaces::create(&house.view("two"), Some(user)).expect("a second view in it");
     let (_first, first) = stays(inside(&one, "node-1", "")).await;
     let seen = says(inside(&other_node, "node-2", &format!("tr '\\0' '\\n' </proc/{first}/environ"))).await;
     assert!(seen.contains("a-secret-of-this-job"), "{seen}");
@@ -185,7 +187,8 @@ async fn root_inside_changes_no_settings_of_the_machine() {
 async fn a_directory_can_be_shown_read_only() {
     let house = House::new();
     let jobs = house.data().join("jobs");
-    let view = View::new([house.data()], [jobs.join("one"), jobs.join("two")]).with_read_only(vec![jobs.join("one")]);
+    let view =
+        MountView::new([house.data()], [jobs.join("one"), jobs.join("two")]).with_read_only(vec![jobs.join("one")]);
     let Some(one) = namespaces(&view) else { return };
     let script = format!(
         "cd {}; (: >one/file) 2>/dev/null && echo wrote; chmod 000 one 2>/dev/null && echo changed; : >two/file && echo own",
@@ -215,11 +218,11 @@ async fn what_forgot_its_tag_is_found_by_what_its_job_is_shown() {
     let (_other, other) = stays(inside(&two, "other", "")).await;
     let (_plain, plain) = stays(shell(&tag("plain"), "")).await;
     let (mut process, shell) = stays(inside(&one, "forgets", "")).await;
-    let killed = corro_launch::sweep::sweep_shown(&house.data().join("jobs/one"));
+    let killed = corro_launch::kill_tagged::kill_in_mount_namespace(&house.data().join("jobs/one"));
     assert_eq!(killed, [shell], "and nobody else: {other} is of another job, {plain} of none");
     tokio::time::timeout(DEADLINE, process.wait()).await.expect("in time").expect("it has ended");
     assert!(common::alive(other) && common::alive(plain));
-    assert!(corro_launch::sweep::sweep_shown(&house.data().join("jobs/three")).is_empty());
+    assert!(corro_launch::kill_tagged::kill_in_mount_namespace(&house.data().join("jobs/three")).is_empty());
 }
 
 #[tokio::test]
@@ -227,7 +230,8 @@ async fn what_cannot_be_shown_is_named() {
     let house = House::new();
     let missing = house.data().join("jobs/three");
     let Some(_) = namespaces(&house.view("one")) else { return };
-    let error = Namespaces::make(&View::new([house.data()], [missing.clone()]), None).expect_err("it is not there");
+    let error =
+        Namespaces::create(&MountView::new([house.data()], [missing.clone()]), None).expect_err("it is not there");
     assert!(error.to_string().contains(&missing.display().to_string()), "{error}");
 }
 

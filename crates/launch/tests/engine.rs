@@ -14,7 +14,7 @@ use corro_collectives::bootstrap::rendezvous_method::RendezvousMethod;
 use corro_collectives::{Engine, Reduce};
 use corro_launch::environment::{GangContext, for_rank};
 use corro_launch::gang::{self, GangSpec};
-use corro_launch::place::{Host, place};
+use corro_launch::rank_assignment::{Host, assign_ranks};
 use corro_launch::rendezvous::{Rendezvous, known_scopes};
 
 fn hosts() -> Vec<Host> {
@@ -22,7 +22,7 @@ fn hosts() -> Vec<Host> {
 }
 
 async fn server() -> Rendezvous {
-    let known = known_scopes(&hosts(), &place(&hosts()));
+    let known = known_scopes(&hosts(), &assign_ranks(&hosts()));
     Rendezvous::start(([127, 0, 0, 1], 0).into(), known).await.expect("loopback can be listened on")
 }
 
@@ -36,7 +36,7 @@ fn launches(server: &Rendezvous) -> Vec<Launch> {
         master_port: 1,
         secret: "s3".into(),
     };
-    let told = place(&hosts()).into_iter().map(|place| for_rank(&gang, &place, &hosts()[place.host_idx].name));
+    let told = assign_ranks(&hosts()).into_iter().map(|place| for_rank(&gang, &place, &hosts()[place.host_idx].name));
     told.map(|variables: BTreeMap<String, String>| {
         Launch::from_variables(|name| variables.get(name).cloned()).expect("the launcher tells it right")
     })
@@ -63,28 +63,28 @@ async fn meet(launches: &[Launch], round: u64, deadline: Instant) -> Vec<Outcome
 }
 
 #[tokio::test]
-async fn a_rank_believes_what_it_is_told() {
+async fn a_rank_reads_its_numbers_from_the_environment() {
     let server = server().await;
     let launches = launches(&server);
-    let seen: Vec<[usize; 6]> = launches
+    let numbers: Vec<[usize; 6]> = launches
         .iter()
-        .map(|Launch { place: p, .. }| {
+        .map(|Launch { rank_info: p, .. }| {
             assert!(p.local_known && p.cross_known);
             [p.rank, p.size, p.local_rank, p.local_size, p.cross_rank, p.cross_size]
         })
         .collect();
-    assert_eq!(seen, [[0, 4, 0, 3, 0, 2], [1, 4, 1, 3, 0, 1], [2, 4, 2, 3, 0, 1], [3, 4, 0, 1, 1, 2]]);
+    assert_eq!(numbers, [[0, 4, 0, 3, 0, 2], [1, 4, 1, 3, 0, 1], [2, 4, 2, 3, 0, 1], [3, 4, 0, 1, 1, 2]]);
     let port = server.addr().port();
     for launch in &launches {
         assert_eq!(launch.rendezvous, RendezvousMethod::KeyValue { addr: "127.0.0.1".into(), port });
         assert_eq!(launch.interface.as_deref(), Some("lo"));
         assert!(launch.secret.is_some());
     }
-    assert_eq!(launches[3].place.hostname, "b");
+    assert_eq!(launches[3].rank_info.hostname, "b");
 }
 
 #[tokio::test]
-async fn ranks_meet_at_the_launchers_server_again_and_again() {
+async fn repeated_rendezvous_at_the_launchers_server_succeed() {
     let server = server().await;
     let launches = launches(&server);
     let deadline = Instant::now() + Duration::from_secs(60);

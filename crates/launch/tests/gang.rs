@@ -10,7 +10,7 @@ use std::time::Duration;
 use common::{DEADLINE, alive, launcher, path_only};
 use corro_launch::exit::Exit;
 use corro_launch::gang::{self, Failure, GangSpec, Outcome};
-use corro_launch::place::Host;
+use corro_launch::rank_assignment::Host;
 use tokio::sync::mpsc;
 
 /// A stream that can be looked at afterwards.

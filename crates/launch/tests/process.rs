@@ -9,9 +9,10 @@ use corro_test_support::skip;
 
 use common::{DEADLINE, alive, example, launcher, shell, tag, to_end, until};
 use corro_launch::exit::Exit;
+use corro_launch::kill_tagged::{kill_by_tag_prefix, processes_with_tag};
 use corro_launch::lines::{Mode, pump};
-use corro_launch::process::{Input, Launcher, Process, ProcessSpec, SpawnError};
-use corro_launch::sweep::{processes_with_tag, sweep};
+use corro_launch::process::{Launcher, Process, SpawnError};
+use corro_launch::process_spec::{Input, ProcessSpec};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
@@ -251,11 +252,11 @@ async fn a_sweep_takes_its_prefix_and_no_more() {
         let mut lines = BufReader::new(process.stdout.as_mut().expect("not taken")).lines();
         lines.next_line().await.expect("readable").expect("started");
     }
-    let killed = sweep(&format!("{mine}/"));
+    let killed = kill_by_tag_prefix(&format!("{mine}/"));
     assert!(killed.contains(&first.pid()) && killed.len() >= 2, "{killed:?}");
     assert_eq!(processes_with_tag(&format!("{mine}/")), Vec::<u32>::new());
     assert!(alive(second.pid()));
-    assert_eq!(sweep(""), Vec::<u32>::new());
+    assert_eq!(kill_by_tag_prefix(""), Vec::<u32>::new());
     assert!(alive(second.pid()));
     assert_eq!(first.wait().await.expect("waits"), Exit::Signal(9));
 }
@@ -267,7 +268,7 @@ async fn a_sweep_of_a_control_group_takes_all_that_is_in_it() {
     if std::fs::create_dir(&group).is_err() {
         return skip::unsupported_machine("no control group can be made in /sys/fs/cgroup/pids");
     }
-    let launcher = launcher().in_groups(vec![group.join("cgroup.procs")]);
+    let launcher = launcher().in_cgroups(vec![group.join("cgroup.procs")]);
     let script = "env -i PATH=\"$PATH\" setsid setsid sh -c 'echo $$; exec sleep 1000' & exec sleep 1000";
     let mut process = launcher.spawn(shell(&tag("group"), script)).await.expect("spawns");
     let mut lines = BufReader::new(process.stdout.take().expect("not taken")).lines();
@@ -275,12 +276,12 @@ async fn a_sweep_of_a_control_group_takes_all_that_is_in_it() {
     kill_9(process.pid());
     tokio::time::timeout(DEADLINE, process.wait()).await.expect("in time").expect("waits");
     assert!(alive(orphan), "no tag leads to it");
-    let killed = corro_launch::sweep::sweep_group(&group);
+    let killed = corro_launch::kill_tagged::kill_cgroup(&group);
     assert!(killed.contains(&orphan), "{killed:?}");
     until("the orphan to be dead", || !alive(orphan)).await;
-    launcher.rest().await;
+    launcher.release_idle_guards().await;
     until("the group to be empty", || std::fs::remove_dir(&group).is_ok()).await;
-    assert_eq!(corro_launch::sweep::sweep_group(&group), Vec::<u32>::new(), "none is empty");
+    assert_eq!(corro_launch::kill_tagged::kill_cgroup(&group), Vec::<u32>::new(), "none is empty");
 }
 
 #[tokio::test]
@@ -396,18 +397,18 @@ async fn a_script_without_an_interpreter_is_the_shells() {
 async fn processes_end_with_the_lease_unless_it_is_renewed() {
     let launcher = launcher();
     let soon = || Some(Instant::now() + Duration::from_secs(3));
-    launcher.lease_ends(soon()).expect("there is memory");
+    launcher.set_deadline(soon()).expect("there is memory");
     let mut process = launcher.spawn(shell(&tag("lease"), &escaping("sleep 1000"))).await.expect("it starts");
     let (ids, _output) = five_ids(&mut process).await;
     let renewed_until = Instant::now() + Duration::from_secs(4);
     while Instant::now() < renewed_until {
-        launcher.lease_ends(soon()).expect("there is memory");
+        launcher.set_deadline(soon()).expect("there is memory");
         assert!(ids.iter().all(|id| alive(*id)), "the lease was renewed");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     until("nothing to be left of the process", || ids.iter().all(|id| !alive(*id))).await;
     assert_eq!(process.wait().await.expect("the guard tells it"), Exit::Signal(9));
-    launcher.lease_ends(None).expect("there is memory");
+    launcher.set_deadline(None).expect("there is memory");
     assert_eq!(
         to_end(launcher.spawn(shell(&tag("lease-2"), "exit 3")).await.expect("it starts")).await.exit,
         Exit::Code(3)

@@ -29,8 +29,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
 
-use corro_launch::process::ProcessSpec;
-use corro_launch::sweep::TAG_VARIABLE;
+use corro_launch::kill_tagged::TAG_VARIABLE;
+use corro_launch::process_spec::ProcessSpec;
 
 use super::engine::{connect, parse_version};
 use super::error::engine_message;

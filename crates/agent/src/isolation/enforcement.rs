@@ -3,7 +3,7 @@
 
 use std::io::ErrorKind;
 
-use corro_launch::namespaces::trial::{Kind, try_kind};
+use corro_launch::namespaces::probe::{Kind, probe_kind};
 
 use crate::config::Isolation;
 use crate::isolation;
@@ -31,7 +31,7 @@ pub enum Enforcement {
 /// Probes everything. Blocks for some milliseconds.
 pub fn probe_all() -> Vec<Probe> {
     let namespace = |kind| {
-        let result = try_kind(kind).map_err(|error| match error.kind() {
+        let result = probe_kind(kind).map_err(|error| match error.kind() {
             // ENOSPC: the limit on namespaces is reached.
             ErrorKind::StorageFull => "no more are allowed (sysctl user.max_user_namespaces)".to_owned(),
             _ => error.to_string(),

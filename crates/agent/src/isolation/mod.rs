@@ -8,7 +8,7 @@ pub mod shared_userns;
 use std::path::{Path, PathBuf};
 
 use corro_launch::confinement::Confinement;
-use corro_launch::namespaces::{Namespaces, View};
+use corro_launch::namespaces::{MountView, Namespaces};
 use corro_model::node::{TaskOrder, Volume};
 
 use crate::config::{Isolation, IsolationMode};
@@ -49,7 +49,7 @@ fn make_probe_namespaces() -> Result<Namespaces, String> {
     let made = tmp_dir::base_path();
     let hidden = if made.is_dir() { made } else { std::env::temp_dir() };
     let hidden = hidden.canonicalize().unwrap_or(hidden);
-    Namespaces::make(&View::new([hidden], []), None).map_err(|error| task_errors::chain(&error))
+    Namespaces::create(&MountView::new([hidden], []), None).map_err(|error| task_errors::chain(&error))
 }
 
 /// The error names a setting that processes in the namespaces can write. Strict mode refuses such namespaces.
@@ -59,7 +59,12 @@ fn check_settings_read_only(namespaces: &Namespaces) -> Result<(), String> {
 }
 
 /// Creates the namespaces of a job as the mode and the machine's support allow. Blocks for less than a millisecond.
-pub fn create(isolation: &Isolation, support: &Result<(), String>, view: &View, order: &TaskOrder) -> IsolationResult {
+pub fn create(
+    isolation: &Isolation,
+    support: &Result<(), String>,
+    view: &MountView,
+    order: &TaskOrder,
+) -> IsolationResult {
     let mode = isolation.mode_for(order.strict_isolation);
     let why_not = match (mode, support) {
         (IsolationMode::Off, _) => "the operator started this node with --isolation off".to_owned(),
@@ -97,7 +102,7 @@ fn mode_reason(isolation: &Isolation, order: &TaskOrder) -> &'static str {
     }
 }
 
-/// View of a job's processes: hidden are the operator's directories and the node's own directory, which contains its
+/// MountView of a job's processes: hidden are the operator's directories and the node's own directory, which contains its
 /// credential; visible in them are the job's directories and those behind its volumes.
 pub fn job_view(
     isolation: &Isolation,
@@ -105,14 +110,14 @@ pub fn job_view(
     layout: &Layout,
     order: &TaskOrder,
     cluster_volumes: &[Volume],
-) -> View {
+) -> MountView {
     let real = |path: &Path| path.canonicalize().ok();
     let hidden = isolation.hidden.iter().filter_map(|path| real(path)).filter(|path| can_be_hidden(path));
     let hidden = hidden.chain([root.to_owned()]).chain(real(&tmp_dir::base_path()));
     let own = [&layout.jobs, &layout.mount_root, &layout.home, &layout.wheels, &layout.tmp_dir];
     let shared = order.shared_temp.as_ref().filter(|_| order.hosts.len() > 1);
     let shown = own.into_iter().chain(shared).filter_map(|path| real(path));
-    View::new(hidden, shown.chain(shown_volumes(order.volumes.iter().chain(cluster_volumes))))
+    MountView::new(hidden, shown.chain(shown_volumes(order.volumes.iter().chain(cluster_volumes))))
 }
 
 /// The directory of the cluster's volumes, if the job does not need to write to it: read-only, so that a job leaves
@@ -128,13 +133,13 @@ pub fn read_only_root(layout: &Layout, cluster_volumes: &[Volume], outputs: &[&P
     root.into_iter().collect()
 }
 
-/// View of the cluster's own processes: setup task and SSH logins.
-fn cluster_view(isolation: &Isolation, directories: &Directories, home: &Path, volumes: &[Volume]) -> View {
+/// MountView of the cluster's own processes: setup task and SSH logins.
+fn cluster_view(isolation: &Isolation, directories: &Directories, home: &Path, volumes: &[Volume]) -> MountView {
     let real = |path: &Path| path.canonicalize().ok();
     let hidden = isolation.hidden.iter().filter_map(|path| real(path)).filter(|path| can_be_hidden(path));
     let hidden = hidden.chain([directories.root().to_owned()]).chain(real(&tmp_dir::base_path()));
     let shown = [real(home), real(&directories.mount_root())].into_iter().flatten();
-    View::new(hidden, shown.chain(shown_volumes(volumes)))
+    MountView::new(hidden, shown.chain(shown_volumes(volumes)))
 }
 
 /// Directories behind symlinks. One inside a tree was resolved beneath it and is not resolved again, since links may
@@ -157,7 +162,7 @@ pub fn confine_cluster(
 ) -> Result<Confinement, String> {
     Result::clone(support)?;
     let view = cluster_view(isolation, directories, home, volumes);
-    let namespaces = Namespaces::make(&view, None).map_err(|error| task_errors::chain(&error))?;
+    let namespaces = Namespaces::create(&view, None).map_err(|error| task_errors::chain(&error))?;
     check_settings_read_only(&namespaces)?;
     Ok(Confinement { namespaces: Some(namespaces), ..Confinement::default() })
 }
@@ -214,7 +219,7 @@ mod tests {
         let view = job_view(&isolation, &root, &layout, &order, &[volume("t"), volume("missing")]);
         assert!(view.hidden.contains(&data) && !view.hidden.contains(&PathBuf::from("/")), "{view:?}");
         let shown = ["job-shared/x", "nodes/n1/jobs", "nodes/n1/mounts", "shares/a/s", "shares/a/t"];
-        let here: Vec<_> = view.shown.iter().filter(|path| path.starts_with(&data)).cloned().collect();
+        let here: Vec<_> = view.visible.iter().filter(|path| path.starts_with(&data)).cloned().collect();
         assert_eq!(here, shown.map(|name| data.join(name)));
     }
 
@@ -237,7 +242,7 @@ mod tests {
         let (mut order, unable) = (testing::order(1), Err("the kernel says no".to_owned()));
         let mut check = |(mode, ordered), support: &Result<(), String>, says: &str, refuses: bool| {
             order.strict_isolation = ordered;
-            let result = create(&isolation(mode, &[]), support, &View::default(), &order);
+            let result = create(&isolation(mode, &[]), support, &MountView::default(), &order);
             assert!(result.log_text.contains(says) && result.namespaces.is_none(), "{}", result.log_text);
             assert_eq!(result.refusal.is_some(), refuses, "{mode:?} {ordered}");
         };

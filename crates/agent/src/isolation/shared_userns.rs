@@ -7,25 +7,25 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use corro_launch::namespaces::{NamespaceError, Namespaces, View};
+use corro_launch::namespaces::{MountView, NamespaceError, Namespaces};
 use corro_model::node::TaskOrder;
 
 use crate::fs::dirfd;
 
 /// Joins the user namespace of the job's other nodes on this machine, or creates and publishes one.
-pub fn join_or_create(view: &View, order: &TaskOrder) -> Result<Namespaces, NamespaceError> {
+pub fn join_or_create(view: &MountView, order: &TaskOrder) -> Result<Namespaces, NamespaceError> {
     if order.hosts.len() == 1 {
-        return Namespaces::make(view, None);
+        return Namespaces::create(view, None);
     }
     let Some(directory) = order.shared_temp.as_deref().and_then(exchange_dir) else {
-        return Namespaces::make(view, None);
+        return Namespaces::create(view, None);
     };
     // Retries, since the publishing node may die before its namespace is opened.
     for _ in 0..3 {
         if let Ok(user) = read_address(&directory) {
-            return Namespaces::make(view, Some(user));
+            return Namespaces::create(view, Some(user));
         }
-        let made = Namespaces::make(view, None)?;
+        let made = Namespaces::create(view, None)?;
         match publish_address(&directory, &made.address()) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 if read_address(&directory).is_err() {
@@ -36,7 +36,7 @@ pub fn join_or_create(view: &View, order: &TaskOrder) -> Result<Namespaces, Name
             _ => return Ok(made),
         }
     }
-    Namespaces::make(view, None)
+    Namespaces::create(view, None)
 }
 
 const ADDRESS_FILE: &str = "address";
@@ -57,7 +57,7 @@ pub fn forget(shared_temp: &Path) -> io::Result<()> {
 }
 
 fn read_address(directory: &Path) -> io::Result<Arc<OwnedFd>> {
-    Namespaces::at(&std::fs::read_to_string(directory.join(ADDRESS_FILE))?)
+    Namespaces::open_user_namespace(&std::fs::read_to_string(directory.join(ADDRESS_FILE))?)
 }
 
 /// Publishes the address atomically; fails if there is one already.

@@ -14,7 +14,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use corro_launch::sweep::sweep_group;
+use corro_launch::kill_tagged::kill_cgroup;
 use corro_model::node::{Limits, TaskOrder};
 
 use crate::storage::tmp_dir;
@@ -271,7 +271,7 @@ pub fn kill_processes(node: &str) -> Vec<u32> {
     let mut cgroups: Vec<PathBuf> =
         CONTROLLERS.into_iter().filter_map(|controller| cgroup::path(&cgroup_name(node), controller)).collect();
     cgroups.dedup();
-    let mut killed: Vec<u32> = cgroups.iter().flat_map(|cgroup| sweep_group(cgroup)).collect();
+    let mut killed: Vec<u32> = cgroups.iter().flat_map(|cgroup| kill_cgroup(cgroup)).collect();
     killed.sort_unstable();
     killed.dedup();
     killed

@@ -7,10 +7,10 @@ use tokio::task::{JoinHandle, JoinSet, spawn_blocking};
 
 use corro_launch::confinement::Confinement;
 use corro_launch::environment::inherited;
+use corro_launch::kill_tagged::kill_by_tag_prefix;
 use corro_launch::lines::Mode;
-use corro_launch::process::ProcessSpec;
+use corro_launch::process_spec::ProcessSpec;
 use corro_launch::redact::Secrets;
-use corro_launch::sweep::sweep;
 use corro_model::batchai::BatchAiError;
 use corro_model::node::{SetupOrder, TaskFailure};
 
@@ -58,7 +58,7 @@ impl SetupTask {
         self.work.abort();
         let tag = self.tag.clone();
         // Joining fails only when the runtime ends; then the guard kills the processes.
-        let _ = spawn_blocking(move || sweep(&tag)).await;
+        let _ = spawn_blocking(move || kill_by_tag_prefix(&tag)).await;
     }
 }
 

@@ -25,8 +25,8 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{JoinHandle, JoinSet, spawn_blocking};
 use tokio::time::{sleep, timeout};
 
-use corro_launch::connection_set::{ConnectionSet, Proof};
-use corro_launch::sweep::sweep;
+use corro_launch::connection_set::{AuthFlag, ConnectionSet};
+use corro_launch::kill_tagged::kill_by_tag_prefix;
 use corro_model::node::{FIRST_LOGIN_PORT, Login, LoginDoor};
 
 use crate::task::node_context::NodeContext;
@@ -120,7 +120,7 @@ impl SshServer {
         self.task.abort();
         let tag = self.tag.clone();
         // Joining fails only when the runtime ends; then the guards kill the processes.
-        let _ = spawn_blocking(move || sweep(&tag)).await;
+        let _ = spawn_blocking(move || kill_by_tag_prefix(&tag)).await;
     }
 }
 
@@ -182,7 +182,7 @@ async fn accept_connections(listener: TcpListener, config: Arc<Config>, context:
         tokio::select! {
             accepted = listener.accept(), if has_space => match accepted {
                 Ok((stream, _)) => {
-                    connections.spawn(|proof| serve_connection(stream, Arc::clone(&config), Arc::clone(&context), proof));
+                    connections.spawn(|auth_flag| serve_connection(stream, Arc::clone(&config), Arc::clone(&context), auth_flag));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "the SSH server cannot accept a connection");
@@ -204,7 +204,7 @@ impl Drop for ShutdownOnDrop {
     }
 }
 
-async fn serve_connection(stream: TcpStream, config: Arc<Config>, context: Arc<SshContext>, proof: Proof) {
+async fn serve_connection(stream: TcpStream, config: Arc<Config>, context: Arc<SshContext>, auth_flag: AuthFlag) {
     let split = stream.into_std().and_then(|stream| Ok((stream.try_clone()?, TcpStream::from_std(stream)?)));
     let Ok((socket, stream)) = split else { return };
     let _shutdown = ShutdownOnDrop(socket);
@@ -221,7 +221,7 @@ async fn serve_connection(stream: TcpStream, config: Arc<Config>, context: Arc<S
             () = &mut deadline, if *auth.borrow_and_update() == AuthState::Pending => return,
             Ok(()) = auth.changed() => {
                 if *auth.borrow() != AuthState::Pending {
-                    proof.give();
+                    auth_flag.set();
                 }
             }
             Some(channel) = channels.recv() => {

@@ -15,7 +15,9 @@ use tokio::time::timeout;
 
 use corro_launch::environment::inherited;
 use corro_launch::exit::Exit;
-use corro_launch::process::{Input, Process, ProcessSpec, Stopper};
+use corro_launch::process::Process;
+use corro_launch::process_spec::{Input, ProcessSpec};
+use corro_launch::stopper::Stopper;
 use corro_model::node::{JOB_VARIABLE, RANK_VARIABLE, SECRETS_VARIABLE};
 
 use super::SshContext;

@@ -121,7 +121,7 @@ struct GuardDeadline {
 
 impl GuardDeadline {
     fn renew(&self, at: Option<Instant>) {
-        match self.launcher.lease_ends(at.map(Instant::into_std)) {
+        match self.launcher.set_deadline(at.map(Instant::into_std)) {
             Ok(()) => self.expiry.set(at),
             Err(error) => tracing::warn!(%error, "cannot set the lease deadline of the guards"),
         }

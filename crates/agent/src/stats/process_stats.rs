@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, ReadBuf};
 
-use corro_launch::sweep;
+use corro_launch::kill_tagged;
 use corro_model::AttemptId;
 use corro_model::batchai::RankFigures;
 use corro_model::node::TaskFigures;
@@ -62,7 +62,7 @@ pub fn pids_of(tags: &TagPrefix, attempt: &AttemptId) -> Vec<i32> {
 /// Process ids below `prefix`, grouped by the rest of their tag.
 fn pids_by_process(prefix: &str) -> BTreeMap<String, Vec<i32>> {
     let mut by_name: BTreeMap<String, Vec<i32>> = BTreeMap::new();
-    for (pid, tag) in sweep::tags() {
+    for (pid, tag) in kill_tagged::tagged_processes() {
         if let Some(name) = tag.strip_prefix(prefix) {
             by_name.entry(name.to_owned()).or_default().push(pid);
         }

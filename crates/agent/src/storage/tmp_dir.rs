@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, fstat, mkdir, open, readlinkat, statat, 
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use corro_launch::sweep::tags;
+use corro_launch::kill_tagged::tagged_processes;
 
 use crate::fs::dirfd;
 use crate::identity::incarnation;
@@ -152,7 +152,7 @@ fn open_base() -> io::Result<OwnedFd> {
 
 fn has_processes(dir_name: &str) -> bool {
     let is_of = |tag: &str| incarnation::incarnation_in(tag).is_some_and(|id| dir_name_of(id) == dir_name);
-    tags().iter().any(|(_, tag)| is_of(tag))
+    tagged_processes().iter().any(|(_, tag)| is_of(tag))
 }
 
 /// Name of a node's temporary directory: short, and derived from the directory's incarnation, since node ids and paths

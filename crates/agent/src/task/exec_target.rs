@@ -10,8 +10,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
 use corro_launch::confinement::Confinement;
-use corro_launch::process::ProcessSpec;
-use corro_launch::{procfs, sweep};
+use corro_launch::process_spec::ProcessSpec;
+use corro_launch::{kill_tagged, procfs};
 use corro_model::node::TaskOrder;
 
 use crate::container::exec_relay::INSIDE_ENV_PREFIX;
@@ -131,7 +131,8 @@ impl ExecTarget {
     /// The variables with which the rank was started.
     fn rank_variables(&self, rank: usize) -> Result<BTreeMap<String, String>, String> {
         let tag = format!("{}rank-{rank}", self.tag);
-        let mut rank_pids = sweep::tags().into_iter().filter(|(_, found)| *found == tag).map(|(pid, _)| pid);
+        let mut rank_pids =
+            kill_tagged::tagged_processes().into_iter().filter(|(_, found)| *found == tag).map(|(pid, _)| pid);
         // Its guard and its children carry the same tag.
         let rank_pid = rank_pids.find(|pid| process_stats::is_guarded(*pid));
         let variables = rank_pid.and_then(procfs::variables_of);
@@ -142,7 +143,7 @@ impl ExecTarget {
                 variables.iter().filter_map(|(name, value)| Some((name.strip_prefix(INSIDE_ENV_PREFIX)?, value)));
             variables = inside.map(|(name, value)| (name.to_owned(), value.clone())).collect();
         }
-        variables.remove(sweep::TAG_VARIABLE);
+        variables.remove(kill_tagged::TAG_VARIABLE);
         Ok(variables)
     }
 }

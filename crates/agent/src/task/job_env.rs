@@ -1,7 +1,7 @@
 //! Environment of a job on this node: its directories, variables, log directory, confinement and container. Every process of the job is started through it.
 
 use corro_launch::confinement::Confinement;
-use corro_launch::process::ProcessSpec;
+use corro_launch::process_spec::ProcessSpec;
 use corro_launch::redact::Secrets;
 use corro_model::node::TaskOrder;
 

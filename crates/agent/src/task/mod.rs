@@ -24,7 +24,7 @@ use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
-use corro_launch::sweep::{processes_with_tag, sweep, sweep_shown};
+use corro_launch::kill_tagged::{kill_by_tag_prefix, kill_in_mount_namespace, processes_with_tag};
 use corro_model::node::{TaskFailure, TaskOrder, TaskPhase, Volume};
 
 use crate::container::lifecycle::Container;
@@ -85,7 +85,7 @@ impl Task {
         }
         if self.was_killed {
             let jobs = self.context.directories.root().join(JOBS);
-            let _ = spawn_blocking(move || sweep_shown(&jobs)).await;
+            let _ = spawn_blocking(move || kill_in_mount_namespace(&jobs)).await;
         }
         if let Err(left) = self.end_container().await {
             end = Err(left.into());
@@ -215,7 +215,7 @@ async fn stop_overdue(mut control: watch::Receiver<TaskControl>, tag: String) ->
     sleep(grace + GUARD_KILL_TIMEOUT).await;
     tracing::warn!(tag, "a task did not end in time: killing all processes with its tag");
     let swept = tag.clone();
-    let _ = spawn_blocking(move || sweep(&swept)).await;
+    let _ = spawn_blocking(move || kill_by_tag_prefix(&swept)).await;
     sleep(SWEEP_TIMEOUT).await;
     spawn_blocking(move || processes_with_tag(&tag)).await.unwrap_or_default()
 }

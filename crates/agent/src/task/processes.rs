@@ -12,7 +12,8 @@ use tokio::task::JoinSet;
 
 use corro_launch::exit::Exit;
 use corro_launch::lines::{Mode, pump_into};
-use corro_launch::process::{Process, Stopper};
+use corro_launch::process::Process;
+use corro_launch::stopper::Stopper;
 use corro_launch::tail::Tail;
 use corro_model::Timestamp;
 

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use thiserror::Error;
 use tokio::net::TcpListener;
 
-use corro_launch::place::{Host, place};
+use corro_launch::rank_assignment::{Host, assign_ranks};
 use corro_launch::rendezvous::{Rendezvous, RendezvousError, known_scopes};
 use corro_model::node::{GangAddress, TaskOrder};
 
@@ -48,7 +48,7 @@ impl RendezvousHost {
             .transpose()
             .map_err(RendezvousHostError::Port)?;
         bind.set_port(ports.as_ref().map_or(0, |ports| ports.numbers[0]));
-        let rendezvous = Rendezvous::start(bind, known_scopes(&hosts, &place(&hosts))).await?;
+        let rendezvous = Rendezvous::start(bind, known_scopes(&hosts, &assign_ranks(&hosts))).await?;
         let master_port = match &ports {
             Some(ports) => ports.numbers[1],
             None => free_port(bind).await.map_err(RendezvousHostError::Port)?,

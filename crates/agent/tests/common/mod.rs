@@ -21,8 +21,8 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use corro_agent::{AgentConfig, AgentEnd};
+use corro_launch::kill_tagged::processes_with_tag;
 use corro_launch::process::Launcher;
-use corro_launch::sweep::processes_with_tag;
 use corro_model::layout::{Layout, RankLogs, Ranks};
 use corro_model::node::{
     CONNECT_PATH, DesiredNode, DesiredTask, FromNode, GangAddress, GangHost, Goal, JOIN_PATH, JoinRequest,

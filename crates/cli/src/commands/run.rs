@@ -14,8 +14,8 @@ use anyhow::{Context, Result, bail};
 use corro_launch::compat;
 use corro_launch::exit::Exit;
 use corro_launch::gang::{self, Failure, GangSpec, Outcome};
-use corro_launch::place::{Host, take_slots};
 use corro_launch::process::Launcher;
+use corro_launch::rank_assignment::{Host, first_slots};
 use corro_model::root_cause::{Cause, End, cause_in, find_root_cause};
 
 use crate::stdio::note;
@@ -130,7 +130,7 @@ fn compat_name(text: &str) -> Result<String, String> {
 fn add_compat_layer(name: &str, env: &mut BTreeMap<String, String>) -> Result<tempfile::TempDir> {
     let directory = tempfile::Builder::new().prefix("corro-compat-").tempdir();
     let directory = directory.context("cannot create a temporary directory for the compatibility layer")?;
-    compat::enter(name, directory.path(), env)?;
+    compat::install(name, directory.path(), env)?;
     Ok(directory)
 }
 
@@ -152,7 +152,7 @@ fn choose_hosts(listed: Option<Vec<Host>>, num_proc: Option<usize>) -> Result<Ve
             let slots = hosts.iter().map(|host| host.slots).sum();
             choose_hosts(Some(hosts), Some(slots))
         }
-        (Some(hosts), Some(n)) => take_slots(&hosts, n).with_context(|| {
+        (Some(hosts), Some(n)) => first_slots(&hosts, n).with_context(|| {
             let slots: usize = hosts.iter().map(|host| host.slots).sum();
             format!(
                 "Requested more processes ({n}) than there are available slots ({slots})\n\n\

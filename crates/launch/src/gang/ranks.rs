@@ -1,5 +1,5 @@
-//! The ranks of a gang while they run: waits for their ends, stops them all after the first failure (a rank that others blame may end by itself first), and sees their
-//! output to its end. Entered by `gang` only.
+//! The running ranks of a gang: waits for their exits, stops all after the first failure (a rank that others name as the cause may end by itself
+//! first), and completes their output.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -12,33 +12,34 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::{GangError, GangSpec};
-use crate::console::{Console, RankConsole, Written};
+use crate::console::{Console, ConsoleResult, RankConsole};
 use crate::exit::Exit;
 use crate::lines::{Mode, pump_into};
-use crate::process::{Process, Stopper};
+use crate::process::Process;
+use crate::stopper::Stopper;
 use crate::tail::Tail;
 
 const TAIL_LINES: usize = 20;
 const TAIL_BYTES: usize = 16 * 1024;
 
 /// How the gang ended, before its output is complete.
-pub(super) enum Ending {
+pub(super) enum GangEnd {
     Succeeded,
-    /// Those that did not end well, in the order of their ends. The first ended by itself.
+    /// Failed ranks, in the order of their exits. The first one ended by itself.
     Failed(Vec<RankEnd>),
     Stopped(i32),
 }
 
-/// How one rank ended.
+/// Exit of one rank.
 pub(super) struct RankEnd {
     pub(super) rank: usize,
     pub(super) exit: Exit,
-    /// It had been told to stop before.
+    /// Whether it was stopped before.
     pub(super) stopped: bool,
 }
 
-/// How long a rank that others name as the cause of their failure may take to end by itself before it is told to stop.
-const CAUSE_PATIENCE: Duration = Duration::from_millis(500);
+/// How long a rank that others name as the cause of their failure may take to end by itself before it is stopped.
+const CAUSE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The running ranks. Dropping it drops the processes, which kills them.
 pub(super) struct Ranks {
@@ -59,7 +60,7 @@ impl Ranks {
         let out = process.stdout.take().expect("a new process has its output");
         let err = process.stderr.take().expect("a new process has its output");
         let (complete, tail) = watch::channel(None);
-        let (out, err) = (show(out, stdout.for_rank(rank)), show(err, stderr.for_rank(rank)));
+        let (out, err) = (pump_output(out, stdout.for_rank(rank)), pump_output(err, stderr.for_rank(rank)));
         let err = async move {
             let tail = err.await;
             complete.send_replace(Some(tail.clone()));
@@ -71,21 +72,21 @@ impl Ranks {
         self.waits.spawn(async move { (rank, process.wait().await) });
     }
 
-    /// Returns when every rank has ended. `on_end` hears of each.
+    /// Waits until every rank has ended. `on_end` is called for each.
     pub(super) async fn watch(
         &mut self,
         stops: &mut mpsc::Receiver<i32>,
         spec: &GangSpec,
         on_end: impl Fn(usize, Exit),
-    ) -> Result<Ending, GangError> {
+    ) -> Result<GangEnd, GangError> {
         let mut signal = None;
         let mut ended: BTreeSet<usize> = BTreeSet::new();
         let mut failed: Vec<RankEnd> = Vec::new();
-        // Those of them that failed because of one that still ran.
+        // Failed ranks whose output names another rank that had not failed by itself.
         let mut victims: BTreeSet<usize> = BTreeSet::new();
         let mut is_stopping = false;
-        // When the ranks are stopped although one that was named has not ended.
-        let mut patience: Option<Instant> = None;
+        // When all ranks are stopped, even if a named rank has not ended.
+        let mut stop_at: Option<Instant> = None;
         let mut terminations = JoinSet::new();
         loop {
             let must_stop = tokio::select! {
@@ -99,7 +100,7 @@ impl Ranks {
                         continue;
                     }
                     failed.push(RankEnd { rank, exit, stopped: is_stopping });
-                    let until = *patience.get_or_insert(Instant::now() + CAUSE_PATIENCE);
+                    let until = *stop_at.get_or_insert(Instant::now() + CAUSE_TIMEOUT);
                     let is_known = |cause| ended.contains(&cause) && !victims.contains(&cause);
                     let is_victim = !is_stopping && self.waits_for_cause(rank, is_known, spec.find_cause, until).await;
                     if is_victim {
@@ -116,7 +117,7 @@ impl Ranks {
                     }
                     true
                 }
-                () = sleep_until(patience.unwrap_or_else(Instant::now)), if patience.is_some() && !is_stopping => true,
+                () = sleep_until(stop_at.unwrap_or_else(Instant::now)), if stop_at.is_some() && !is_stopping => true,
             };
             if must_stop && !is_stopping {
                 is_stopping = true;
@@ -124,13 +125,13 @@ impl Ranks {
             }
         }
         Ok(match signal {
-            Some(signal) => Ending::Stopped(signal),
-            None if failed.is_empty() => Ending::Succeeded,
-            None => Ending::Failed(failed),
+            Some(signal) => GangEnd::Stopped(signal),
+            None if failed.is_empty() => GangEnd::Succeeded,
+            None => GangEnd::Failed(failed),
         })
     }
 
-    /// Whether the last lines of a rank that failed name another whose end is not known to be the cause.
+    /// Whether the last lines of a failed rank name another rank whose own failure is not known yet.
     async fn waits_for_cause(
         &mut self,
         rank: usize,
@@ -154,18 +155,18 @@ impl Ranks {
     pub(super) async fn finish_output(self, consoles: Consoles) -> Output {
         let mut tails = Vec::new();
         for (out, err) in self.outputs {
-            // A reader that failed has lost its text only.
+            // A failed reader loses only its output.
             let _ = out.await;
             tails.push(err.await.ok());
         }
-        let mut output = Output { tails, not_shown: None, lost_copy: None };
+        let mut output = Output { tails, failed_stream: None, failed_copy: None };
         for (name, console) in [("standard output", consoles.stdout), ("standard error", consoles.stderr)] {
-            let Ok(Written { shown, lost_copy }) = console.await else { continue };
-            output.lost_copy = output.lost_copy.or(lost_copy);
-            match shown {
-                // The reader has seen enough, as `head` does.
+            let Ok(ConsoleResult { stream, failed_copy }) = console.await else { continue };
+            output.failed_copy = output.failed_copy.or(failed_copy);
+            match stream {
+                // The reader has closed the stream, as `head` does.
                 Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-                    output.not_shown.get_or_insert((name, error));
+                    output.failed_stream.get_or_insert((name, error));
                 }
                 _ => {}
             }
@@ -174,26 +175,26 @@ impl Ranks {
     }
 }
 
-/// Where it is told what became of the ranks' output.
+/// Receivers of the consoles' results.
 pub(super) struct Consoles {
-    pub(super) stdout: oneshot::Receiver<Written>,
-    pub(super) stderr: oneshot::Receiver<Written>,
+    pub(super) stdout: oneshot::Receiver<ConsoleResult>,
+    pub(super) stderr: oneshot::Receiver<ConsoleResult>,
 }
 
-/// What became of the ranks' output.
+/// Result of the ranks' output.
 pub(super) struct Output {
     /// The last lines of every rank's stderr.
     pub(super) tails: Vec<Option<Tail>>,
     /// The stream that could not be written, and why.
-    pub(super) not_shown: Option<(&'static str, io::Error)>,
-    pub(super) lost_copy: Option<(PathBuf, io::Error)>,
+    pub(super) failed_stream: Option<(&'static str, io::Error)>,
+    pub(super) failed_copy: Option<(PathBuf, io::Error)>,
 }
 
-async fn show(reader: impl AsyncRead + Unpin, mut console: RankConsole) -> Tail {
+async fn pump_output(reader: impl AsyncRead + Unpin, mut console: RankConsole) -> Tail {
     let mut tail = Tail::new(TAIL_LINES, TAIL_BYTES);
-    // Whole lines are made by the console, which has to see every byte at once for the copies.
+    // Raw mode, because the console assembles lines itself and needs every byte at once for the copies.
     if pump_into(reader, Mode::Raw, Some(&mut tail), &mut console).await.is_ok() {
-        // Fails only when the stream is closed, and then there is nowhere to end a line.
+        // Fails only when the stream is closed.
         let _ = console.finish().await;
     }
     tail

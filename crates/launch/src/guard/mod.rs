@@ -1,23 +1,21 @@
-//! The small parents that every process we start gets. A *guard* sees to it that nothing of its process's tree is left when
-//! the main process ends, when the launcher says so, when the launcher dies, even by `kill -9`, or when the time is up that a launcher
-//! has set for the case that it freezes (`lease`). Guards are forked by a
-//! *warden*: the same executable, started once by a launcher with a hidden word, which stays small, so that a guard costs
-//! a fork and not the start of a large program. A guard of whose process nothing is left rests and takes the next order:
-//! then it costs nothing. Entered by `main` before anything else (`run`) and by the `process` room
-//! through the bytes below. Never starts a thread or a runtime, never writes to stdout.
+//! Guards and the fork server. A *guard* is the parent of one started process. It kills the whole process tree when
+//! the main process ends, when the launcher says so, when the launcher dies, even by `kill -9`, or at the deadline that a launcher
+//! sets for the case that it freezes (`supervisor_deadline`). Guards are forked by a *fork server*: the same executable, started once by a launcher with
+//! a hidden argument, which stays small, so that a guard costs a fork and not the start of a large program. A guard whose process tree has ended
+//! becomes idle and is reused. Never starts a thread or a runtime, never writes to stdout.
 //!
-//! How it works. The warden's standard input is the socket on which orders come; its end means that the launcher is gone.
-//! A guard's standard input is its *life socket*; the launcher holds the only other end, so end-of-file means again that
-//! the launcher is gone. On it the guard tells its id and, last of all, how its process ended; a guard that is gone without
-//! that word was killed. The guard is a child subreaper: a descendant whose parent dies becomes a child of the guard,
-//! however it daemonised. So "I have no children left" means "nothing is left". Guards outlive their warden, unless they rest.
+//! Protocol. The fork server's standard input is the socket for requests; its end of file means that the launcher has ended.
+//! A guard's standard input is its *life socket*, of which the launcher holds the only other end, so end of file means again that
+//! the launcher has ended. The guard sends its pid on it and, at the end, the exit status of its process; a guard that ends without
+//! an exit status was killed. The guard is a child subreaper: a descendant whose parent dies becomes a child of the guard,
+//! however it daemonised. So when the guard has no children, nothing of the tree is left. Busy guards outlive their fork server, idle ones do not.
 
-mod crew;
-pub(crate) mod mark;
-pub(crate) mod order;
+mod guard_pool;
+pub(crate) mod proc_tag;
 mod signals;
-mod start;
-mod tree;
+pub(crate) mod spawn_request;
+mod supervise;
+mod vfork_exec;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -28,112 +26,113 @@ use rustix::process::{getpid, setpgid};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout, stdin};
 
 use crate::exit::Exit;
-use crate::lease::Watched;
-use crew::{Crew, Forked, RESTING};
-use mark::Mark;
-use order::{Order, Packet};
+use crate::supervisor_deadline::DeadlineReader;
+use guard_pool::{Forked, GuardPool, IDLE};
+use proc_tag::ProcTag;
+use spawn_request::{RawRequest, SpawnRequest};
 
-/// On the life socket, to the guard: SIGTERM to the whole tree.
+/// Command to the guard: send SIGTERM to the whole tree.
 pub const TERMINATE: u8 = b'T';
-/// On the life socket, to the guard: SIGKILL to the whole tree until nothing is left.
+/// Command to the guard: send SIGKILL to the whole tree until nothing is left.
 pub const KILL: u8 = b'K';
 
-// Any other byte, to the guard: the signal of that number to the whole tree.
+// Any other byte is a command to send the signal with that number to the whole tree.
 
-/// From the guard: first its id, as four bytes, then its process's end, as a kind and a number.
+/// Messages of the guard: its pid in four bytes, later the exit of its process as a kind and a number.
 pub(crate) const ID_LENGTH: usize = 4;
 pub(crate) const END_LENGTH: usize = 5;
 
-/// Has guards do what is ordered until the launcher is gone.
+/// Runs the fork server until the launcher has ended.
 ///
-/// Call it first thing in `main`, while there is one thread: `if word == "guard" { guard::run() }`.
+/// Call it first in `main`, while there is one thread: `if argument == "guard" { guard::run() }`.
 pub fn run() -> ! {
     signals::block_all();
-    // Nobody waits for guards: the kernel takes them away.
-    signals::ignore_child_ends();
-    let (mark, lease) = (Mark::find(), Watched::take());
-    let mut crew = Crew::default();
-    while let Ok(Some(packet)) = order::receive(stdin()) {
-        if crew.has_done(&packet) {
+    // Guards are not waited for; the kernel reaps them.
+    signals::ignore_sigchld();
+    let (tag, deadline) = (ProcTag::find(), DeadlineReader::take_from_stdout());
+    let mut guard_pool = GuardPool::default();
+    while let Ok(Some(raw)) = spawn_request::receive(stdin()) {
+        if guard_pool.assign(&raw) {
             continue;
         }
-        match crew.fork() {
-            Ok(Forked::Warden) => {}
-            Ok(Forked::Guard(line)) => {
-                drop(crew);
-                live(packet, &line, mark.as_ref(), &lease);
+        match guard_pool.fork() {
+            Ok(Forked::Parent) => {}
+            Ok(Forked::Guard(socket)) => {
+                drop(guard_pool);
+                run_guard(raw, &socket, tag.as_ref(), &deadline);
             }
-            Err(error) => refuse(packet, &error),
+            Err(error) => reject(raw, &error),
         }
     }
-    leave()
+    exit_now()
 }
 
-/// The life of a guard, from just after the fork: one order after another, until nobody is left to give any.
-fn live(first: Packet, line: &OwnedFd, mark: Option<&Mark>, lease: &Watched) -> ! {
-    signals::defaults();
-    // A group of its own; failing costs nothing but tidiness.
+/// Main loop of a guard, from just after the fork: serves requests until its fork server has ended.
+fn run_guard(first: RawRequest, fork_server: &OwnedFd, tag: Option<&ProcTag>, deadline: &DeadlineReader) -> ! {
+    signals::reset_actions();
+    // A process group of its own. A failure has no consequences.
     let _ = setpgid(None, None);
     let mut next = Some(first);
-    while let Some(packet) = next {
-        let Ok(order) = packet.open() else { break };
-        if !serve(order, mark, lease) {
+    while let Some(raw) = next {
+        let Ok(request) = raw.decode() else { break };
+        if !serve(request, tag, deadline) {
             break;
         }
-        if let Some(mark) = mark {
-            mark.show(mark::BLANK.as_bytes());
+        if let Some(tag) = tag {
+            tag.write(proc_tag::BLANK.as_bytes());
         }
-        tell(line.as_fd(), &[RESTING]);
-        next = order::receive(line.as_fd()).ok().flatten();
+        send_message(fork_server.as_fd(), &[IDLE]);
+        next = spawn_request::receive(fork_server.as_fd()).ok().flatten();
     }
-    leave()
+    exit_now()
 }
 
-/// One order; true if the guard is then as good as new. Nobody hears of its end before everything of it is closed here.
-fn serve(order: Order, mark: Option<&Mark>, lease: &Watched) -> bool {
-    if let Some(mark) = mark {
-        mark.show(order.tag.as_bytes());
+/// Serves one request, and closes all its descriptors; true if the guard can be reused.
+fn serve(request: SpawnRequest, tag: Option<&ProcTag>, deadline: &DeadlineReader) -> bool {
+    if let Some(tag) = tag {
+        tag.write(request.tag.as_bytes());
     }
-    // The order's own descriptors close when the process becomes another program, and below.
-    let taken =
-        dup2_stdin(&order.life).and_then(|()| dup2_stdout(&order.stdout)).and_then(|()| dup2_stderr(&order.stderr));
-    if taken.is_err() {
+    // The other descriptors of the request are closed at exec in the process, and below in the guard.
+    let redirected = dup2_stdin(&request.life)
+        .and_then(|()| dup2_stdout(&request.stdout))
+        .and_then(|()| dup2_stderr(&request.stderr));
+    if redirected.is_err() {
         return false;
     }
-    tell(stdin(), &getpid().as_raw_nonzero().get().to_le_bytes());
-    let (end, nothing_left) = tree::guard(&order, lease);
-    tell(stdin(), &end_bytes(end));
-    drop(order);
-    nothing_left && hold_nothing().is_ok()
+    send_message(stdin(), &getpid().as_raw_nonzero().get().to_le_bytes());
+    let (exit, is_clean) = supervise::run(&request, deadline);
+    send_message(stdin(), &encode_exit(exit));
+    drop(request);
+    is_clean && release_stdio().is_ok()
 }
 
-/// Lets go of the life socket and the process's output.
-fn hold_nothing() -> rustix::io::Result<()> {
+/// Replaces the life socket and the process's output by `/dev/null`.
+fn release_stdio() -> rustix::io::Result<()> {
     let null = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     dup2_stdin(&null).and_then(|()| dup2_stdout(&null)).and_then(|()| dup2_stderr(&null))
 }
 
-fn refuse(packet: Packet, why: &io::Error) {
-    let Ok(order) = packet.open() else { return };
-    let why = format!("corro: cannot guard a process: {why}\n");
-    let _ = rustix::io::write(&order.stderr, why.as_bytes());
-    tell(order.life.as_fd(), &[0; ID_LENGTH]);
-    tell(order.life.as_fd(), &end_bytes(Exit::Code(126)));
+fn reject(raw: RawRequest, error: &io::Error) {
+    let Ok(request) = raw.decode() else { return };
+    let message = format!("corro: cannot guard a process: {error}\n");
+    let _ = rustix::io::write(&request.stderr, message.as_bytes());
+    send_message(request.life.as_fd(), &[0; ID_LENGTH]);
+    send_message(request.life.as_fd(), &encode_exit(Exit::Code(126)));
 }
 
-/// Without what a program does at its end: there is nothing to flush and nothing to free.
-fn leave() -> ! {
-    // SAFETY: ends this process; nothing of it is used after.
+/// Exits without destructors or flushing, for which there is nothing.
+fn exit_now() -> ! {
+    // SAFETY: `_exit` ends this process and does not return.
     unsafe { libc::_exit(0) }
 }
 
-/// A launcher that is gone does not need to know.
-fn tell(life: BorrowedFd<'_>, bytes: &[u8]) {
-    let _ = send(life, bytes, SendFlags::NOSIGNAL);
+/// Sends a message. Errors are ignored: the launcher has ended then.
+fn send_message(socket: BorrowedFd<'_>, bytes: &[u8]) {
+    let _ = send(socket, bytes, SendFlags::NOSIGNAL);
 }
 
-fn end_bytes(end: Exit) -> [u8; END_LENGTH] {
-    let (kind, number) = match end {
+fn encode_exit(exit: Exit) -> [u8; END_LENGTH] {
+    let (kind, number) = match exit {
         Exit::Code(code) => (b'C', code),
         Exit::Signal(signal) => (b'S', signal),
     };
@@ -141,8 +140,8 @@ fn end_bytes(end: Exit) -> [u8; END_LENGTH] {
     [kind, a, b, c, d]
 }
 
-/// Reads what `end_bytes` made; `None` for anything else.
-pub(crate) fn end_of(bytes: &[u8]) -> Option<Exit> {
+/// Decodes [`encode_exit`]; `None` for anything else.
+pub(crate) fn decode_exit(bytes: &[u8]) -> Option<Exit> {
     let [kind, a, b, c, d] = *bytes else { return None };
     let number = i32::from_le_bytes([a, b, c, d]);
     match kind {
@@ -157,11 +156,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ends_survive_the_socket() {
-        for end in [Exit::Code(0), Exit::Code(255), Exit::Signal(9)] {
-            assert_eq!(end_of(&end_bytes(end)), Some(end));
+    fn exits_round_trip() {
+        for exit in [Exit::Code(0), Exit::Code(255), Exit::Signal(9)] {
+            assert_eq!(decode_exit(&encode_exit(exit)), Some(exit));
         }
-        assert_eq!(end_of(b"X\0\0\0\0"), None);
-        assert_eq!(end_of(b""), None);
+        assert_eq!(decode_exit(b"X\0\0\0\0"), None);
+        assert_eq!(decode_exit(b""), None);
     }
 }

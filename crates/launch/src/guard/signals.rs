@@ -1,37 +1,37 @@
-//! Signal masks, dispositions and the descriptor that tells of ended children. Only the guard enters here. Written on
-//! `libc` because rustix offers none of this to a program that has a C library. Never installs a handler.
+//! Signal masks, dispositions and a signalfd for SIGCHLD, for guards. Uses `libc`, because rustix does not offer this to programs with a C
+//! library. Never installs a handler.
 
 use std::io;
 use std::mem::{MaybeUninit, zeroed};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::{null, null_mut};
 
-/// Nothing the terminal or a passer-by sends may end the warden or a guard before its tree: only SIGKILL does.
+/// Blocks all signals, so that only SIGKILL can end the fork server or a guard before its process tree.
 pub fn block_all() {
     set_mask(&full());
 }
 
-/// For the warden: its children leave no zombies.
-pub fn ignore_child_ends() {
+/// Ignores SIGCHLD in the fork server, so that the kernel reaps its children.
+pub fn ignore_sigchld() {
     set_action(libc::SIGCHLD, libc::SIG_IGN);
 }
 
-/// For a guard, and so for the process it starts: every signal at its default. They stay blocked in the guard.
-pub fn defaults() {
+/// Sets every signal to its default action, for a guard and the process that it starts. They stay blocked in the guard.
+pub fn reset_actions() {
     for signal in 1..=libc::SIGRTMAX() {
         set_action(signal, libc::SIG_DFL);
     }
 }
 
-/// For the process that a guard starts, just before it becomes another program.
+/// Unblocks all signals, in a started process just before exec.
 pub fn unblock_all() {
     set_mask(&empty());
 }
 
-/// A descriptor that becomes readable when a child has ended.
-pub fn child_ends() -> io::Result<OwnedFd> {
+/// A signalfd that becomes readable when a child has ended.
+pub fn sigchld_fd() -> io::Result<OwnedFd> {
     let mut set = empty();
-    // SAFETY: `set` is an initialised signal set; signalfd only reads it and gives a new descriptor that we then own.
+    // SAFETY: `set` is an initialised signal set, which signalfd only reads; the new descriptor is owned by nothing else.
     unsafe {
         libc::sigaddset(&mut set, libc::SIGCHLD);
         match libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) {
@@ -41,16 +41,16 @@ pub fn child_ends() -> io::Result<OwnedFd> {
     }
 }
 
-/// Makes the descriptor unreadable again. To be called before reaping, so that an end in between is told anew.
-pub fn forget_child_ends(fd: BorrowedFd<'_>) {
+/// Drains the signalfd. Call it before reaping, so that a child that ends in between is signalled again.
+pub fn drain_sigchld(fd: BorrowedFd<'_>) {
     let mut buffer = [0u8; 1024];
-    // SAFETY: the buffer is ours and as long as said; the descriptor does not block.
+    // SAFETY: `read` writes at most `buffer.len()` bytes to `buffer`; the descriptor is nonblocking.
     while unsafe { libc::read(fd.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len()) } > 0 {}
 }
 
 fn set_action(signal: i32, action: libc::sighandler_t) {
-    // SAFETY: an all-zero sigaction has no flags and no mask; the actions used here are the two that call nothing. Fails
-    // for SIGKILL, SIGSTOP and the C library's own signals, which cannot be anything but default.
+    // SAFETY: an all-zero sigaction has no flags and an empty mask; callers pass only SIG_DFL and SIG_IGN. Fails
+    // for SIGKILL, SIGSTOP and the C library's own signals, whose action cannot be changed.
     unsafe {
         let mut new: libc::sigaction = zeroed();
         new.sa_sigaction = action;
@@ -59,7 +59,7 @@ fn set_action(signal: i32, action: libc::sighandler_t) {
 }
 
 fn set_mask(set: &libc::sigset_t) {
-    // SAFETY: `set` is an initialised signal set; there is one thread.
+    // SAFETY: `set` is an initialised signal set; this process has one thread.
     unsafe {
         libc::sigprocmask(libc::SIG_SETMASK, set, null::<libc::sigset_t>().cast_mut());
     }

@@ -1,5 +1,4 @@
-//! As much of HTTP/1.1 as rendezvous clients speak: one connection's requests and replies. Entered by the server only.
-//! Never trusts a length: head, body and waiting time are bounded.
+//! The subset of HTTP/1.1 that rendezvous clients use: requests and replies of one connection. Head, body and waiting time are bounded.
 
 use std::io;
 use std::time::Duration;
@@ -8,10 +7,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-const LONGEST_HEAD: usize = 16 * 1024;
-const LONGEST_BODY: usize = 16 * 1024 * 1024;
+const MAX_HEAD_BYTES: usize = 16 * 1024;
+const MAX_BODY_BYTES: usize = 16 * 1024 * 1024;
 const BODY_TIMEOUT: Duration = Duration::from_secs(3);
-/// Between requests of a connection that is kept, and for a slow head.
+/// Time limit between requests of a keep-alive connection, and of a request head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Debug, PartialEq, Eq)]
@@ -22,24 +21,24 @@ pub struct Request {
     pub keep_alive: bool,
 }
 
-/// Why there is no request to answer.
+/// Why no request could be read.
 #[derive(Debug)]
-pub enum NoRequest {
-    /// The client is gone, or silent for too long.
-    Ended,
-    /// Answer with this status, then close: where the next request would begin is not known.
-    Refuse(u16),
+pub enum RequestError {
+    /// The client has disconnected, or sent nothing for too long.
+    Disconnected,
+    /// Reply with this status, then close: the start of the next request is unknown.
+    Invalid(u16),
 }
 
-impl From<io::Error> for NoRequest {
+impl From<io::Error> for RequestError {
     fn from(_: io::Error) -> Self {
-        NoRequest::Ended
+        RequestError::Disconnected
     }
 }
 
 pub struct Connection {
     stream: TcpStream,
-    /// Read, but not yet used.
+    /// Bytes that are read and not parsed yet.
     buffer: Vec<u8>,
 }
 
@@ -48,17 +47,17 @@ impl Connection {
         Connection { stream, buffer: Vec::new() }
     }
 
-    pub async fn request(&mut self) -> Result<Request, NoRequest> {
-        let head = timeout(HEAD_TIMEOUT, self.head()).await.map_err(|_| NoRequest::Ended)??;
+    pub async fn request(&mut self) -> Result<Request, RequestError> {
+        let head = timeout(HEAD_TIMEOUT, self.head()).await.map_err(|_| RequestError::Disconnected)??;
         if head.expects_continue {
             self.stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await?;
         }
         let body = timeout(BODY_TIMEOUT, self.body(head.body_length)).await;
-        let body = body.map_err(|_| NoRequest::Refuse(408))??;
+        let body = body.map_err(|_| RequestError::Invalid(408))??;
         Ok(Request { method: head.method, target: head.target, body, keep_alive: head.keep_alive })
     }
 
-    /// One write, with the header names spelled as upstream's client looks for them.
+    /// Sends a reply in one write, with header names in the case that upstream's client expects.
     pub async fn reply(&mut self, status: u16, body: &[u8], keep_alive: bool) -> io::Result<()> {
         let (reason, length) = (reason(status), body.len());
         let connection = if keep_alive { "keep-alive" } else { "close" };
@@ -69,28 +68,28 @@ impl Connection {
         self.stream.write_all(&reply).await
     }
 
-    async fn head(&mut self) -> Result<Head, NoRequest> {
+    async fn head(&mut self) -> Result<Head, RequestError> {
         loop {
             if let Some(end) = self.buffer.windows(4).position(|window| window == b"\r\n\r\n") {
-                let head = parse_head(&self.buffer[..end]).map_err(NoRequest::Refuse)?;
+                let head = parse_head(&self.buffer[..end]).map_err(RequestError::Invalid)?;
                 self.buffer.drain(..end + 4);
                 return Ok(head);
             }
-            if self.buffer.len() > LONGEST_HEAD {
-                return Err(NoRequest::Refuse(431));
+            if self.buffer.len() > MAX_HEAD_BYTES {
+                return Err(RequestError::Invalid(431));
             }
             self.buffer.reserve(4096);
             if self.stream.read_buf(&mut self.buffer).await? == 0 {
-                return Err(NoRequest::Ended);
+                return Err(RequestError::Disconnected);
             }
         }
     }
 
-    async fn body(&mut self, length: usize) -> Result<Vec<u8>, NoRequest> {
+    async fn body(&mut self, length: usize) -> Result<Vec<u8>, RequestError> {
         while self.buffer.len() < length {
             self.buffer.reserve((length - self.buffer.len()).min(64 * 1024));
             if self.stream.read_buf(&mut self.buffer).await? == 0 {
-                return Err(NoRequest::Ended);
+                return Err(RequestError::Disconnected);
             }
         }
         let rest = self.buffer.split_off(length);
@@ -107,7 +106,7 @@ struct Head {
     expects_continue: bool,
 }
 
-/// The request line and headers, or the status to refuse them with.
+/// Parses the request line and headers; an error is the status of the reply.
 fn parse_head(head: &[u8]) -> Result<Head, u16> {
     let head = std::str::from_utf8(head).map_err(|_| 400u16)?;
     let mut lines = head.split("\r\n");
@@ -138,7 +137,7 @@ fn parse_head(head: &[u8]) -> Result<Head, u16> {
         return Err(411);
     }
     let body_length = length.unwrap_or(0);
-    if body_length > LONGEST_BODY {
+    if body_length > MAX_BODY_BYTES {
         return Err(413);
     }
     Ok(Head { method: method.to_owned(), target: target.to_owned(), body_length, keep_alive, expects_continue })

@@ -1,10 +1,10 @@
-//! Where the ranks of a gang find each other: a key-value store over HTTP with the paths of Horovod's launcher. The first
-//! node's agent and `gang` start one per gang; our engine and upstream's both speak to it. Never looks into a value.
+//! Rendezvous server of a gang: a key-value store over HTTP with the paths of Horovod's launcher. Used by our engine
+//! and by upstream's. Never interprets a value.
 //!
-//! `PUT`, `GET` and `DELETE` on `/<scope>/<key>`. Beyond upstream: `GET …?wait=SECONDS` answers as soon as the key is
-//! there, so that a rank need not ask again and again. In the scopes of our engine (`corro_<round>`) the key `failed` says that the ranks cannot
-//! come together: a rank's number, a blank, and why. It is there once a rank's process has ended ([`Rendezvous::report_end`], or a `PUT` of
-//! `/corro_ended/<rank>` by the agent of another node), and whoever waits for another key is answered at once.
+//! `PUT`, `GET` and `DELETE` on `/<scope>/<key>`. Extensions: `GET …?wait=SECONDS` is a long poll that returns as soon as the key
+//! exists. In the scopes of our engine (`corro_<round>`) the key `failed` says that the rendezvous cannot succeed: a rank, a blank, and the
+//! reason. It exists once a rank's process has ended ([`Rendezvous::report_end`], or a `PUT` of
+//! `/corro_ended/<rank>` by the agent of another node), and ends all long polls of other keys.
 
 mod http;
 mod report;
@@ -25,22 +25,22 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 pub use report::report_end_to;
 
-use crate::connection_set::{ConnectionSet, Proof};
+use crate::connection_set::{AuthFlag, ConnectionSet};
 use crate::exit::Exit;
-use crate::place::{Host, RankPlace};
-use http::{Connection, NoRequest, Request};
+use crate::rank_assignment::{Host, RankAssignment};
+use http::{Connection, Request, RequestError};
 use store::Store;
 
-/// Beyond it the oldest client without a request gives way, and further ones wait to be accepted; a rank uses a handful.
-const MOST_CONNECTIONS: usize = 4096;
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
-/// Waiters are spread over this many bells, so that a new key wakes few who did not wait for it.
-const N_BELLS: usize = 64;
-/// Scopes of our engine's rounds begin so.
-const ENGINE_SCOPES: &str = "corro_";
-/// The key of a round that says why it cannot be completed.
-const FAILED: &str = "failed";
-/// Where launchers write that a rank has ended.
+/// At this limit the oldest connection without a request is closed, and further ones wait to be accepted. A rank uses a few.
+const MAX_CONNECTIONS: usize = 4096;
+const MAX_LONG_POLL: Duration = Duration::from_secs(30);
+/// Long polls are spread over this many notifiers, so that a new key wakes few polls of other keys.
+const N_NOTIFIERS: usize = 64;
+/// Prefix of the scopes of our engine's rounds.
+const ENGINE_SCOPE_PREFIX: &str = "corro_";
+/// The key of a round that says why it has failed.
+const FAILED_KEY: &str = "failed";
+/// The scope in which agents report that a rank has ended.
 const ENDED_SCOPE: &str = "corro_ended";
 
 #[derive(Debug, Error)]
@@ -53,7 +53,7 @@ pub enum RendezvousError {
     },
 }
 
-/// A running server; dropping it closes every connection.
+/// A running server; dropping it closes all connections.
 #[derive(Debug)]
 pub struct Rendezvous {
     addr: SocketAddr,
@@ -62,14 +62,14 @@ pub struct Rendezvous {
 }
 
 impl Rendezvous {
-    /// Starts a server. `known_scopes` says how many ranks use each scope that is known in advance.
+    /// Starts a server. `known_scopes`: number of ranks that use each scope that is known in advance.
     pub async fn start(bind: SocketAddr, known_scopes: BTreeMap<String, usize>) -> Result<Rendezvous, RendezvousError> {
         let failed = |source| RendezvousError::Listen { bind, source };
         let listener = TcpListener::bind(bind).await.map_err(failed)?;
         let addr = listener.local_addr().map_err(failed)?;
         let shared = Arc::new(Shared {
             store: Mutex::new(Store::new(known_scopes)),
-            bells: std::array::from_fn(|_| Notify::new()),
+            notifiers: std::array::from_fn(|_| Notify::new()),
             hasher: RandomState::new(),
             ended: OnceLock::new(),
         });
@@ -80,10 +80,10 @@ impl Rendezvous {
         self.addr
     }
 
-    /// The process of a rank has ended. Ranks that are still waiting for each other are told so at once: without it they cannot meet. Ranks
-    /// that have met are not concerned.
+    /// Reports that the process of a rank has ended. Ranks that still wait in a rendezvous fail at once. Ranks
+    /// that have completed it are not affected.
     pub fn report_end(&self, rank: usize, host: &str, exit: Exit) {
-        self.shared.note_end(rank, &report::describe(rank, host, exit));
+        self.shared.record_end(rank, &report::describe(rank, host, exit));
     }
 }
 
@@ -93,12 +93,12 @@ impl Drop for Rendezvous {
     }
 }
 
-/// The scopes upstream's ranks use, and by how many ranks each: all, those of one host, those with one local rank.
-pub fn known_scopes(hosts: &[Host], places: &[RankPlace]) -> BTreeMap<String, usize> {
+/// The scopes of upstream's ranks, and the number of ranks of each: all ranks, those of one host, those with one local rank.
+pub fn known_scopes(hosts: &[Host], assignments: &[RankAssignment]) -> BTreeMap<String, usize> {
     let mut scopes = BTreeMap::new();
-    for place in places {
-        let host = &hosts[place.host_idx].name;
-        for scope in ["global".to_owned(), format!("local_{host}"), format!("cross_{}", place.local_rank)] {
+    for assignment in assignments {
+        let host = &hosts[assignment.host_idx].name;
+        for scope in ["global".to_owned(), format!("local_{host}"), format!("cross_{}", assignment.local_rank)] {
             *scopes.entry(scope).or_insert(0) += 1;
         }
     }
@@ -108,16 +108,16 @@ pub fn known_scopes(hosts: &[Host], places: &[RankPlace]) -> BTreeMap<String, us
 #[derive(Debug)]
 struct Shared {
     store: Mutex<Store>,
-    bells: [Notify; N_BELLS],
+    notifiers: [Notify; N_NOTIFIERS],
     hasher: RandomState,
-    /// The first rank that ended, and how: the value of [`FAILED`] in every round that is not complete.
+    /// The first rank that ended, and how: the value of [`FAILED_KEY`] in every round that is not complete.
     ended: OnceLock<Arc<[u8]>>,
 }
 
 impl Shared {
-    fn note_end(&self, rank: usize, reason: &str) {
+    fn record_end(&self, rank: usize, reason: &str) {
         if self.ended.set(format!("{rank} {reason}").into_bytes().into()).is_ok() {
-            self.bells.iter().for_each(Notify::notify_waiters);
+            self.notifiers.iter().for_each(Notify::notify_waiters);
         }
     }
 
@@ -125,21 +125,21 @@ impl Shared {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn bell(&self, scope: &str, key: &str) -> &Notify {
-        &self.bells[self.hasher.hash_one((scope, key)) as usize % N_BELLS]
+    fn notifier(&self, scope: &str, key: &str) -> &Notify {
+        &self.notifiers[self.hasher.hash_one((scope, key)) as usize % N_NOTIFIERS]
     }
 
     async fn get(&self, scope: &str, key: &str, wait: Duration) -> Option<Arc<[u8]>> {
         let deadline = Instant::now() + wait;
         loop {
-            // Listening begins before looking, so that a key put in between is not missed.
-            let rung = self.bell(scope, key).notified();
+            // Subscribed before the lookup, so that a key that is put in between is not missed.
+            let notified = self.notifier(scope, key).notified();
             let mut value = self.store().get(scope, key);
-            let ended = self.ended.get().filter(|_| scope.starts_with(ENGINE_SCOPES));
-            if key == FAILED {
+            let ended = self.ended.get().filter(|_| scope.starts_with(ENGINE_SCOPE_PREFIX));
+            if key == FAILED_KEY {
                 value = value.or_else(|| ended.cloned());
             }
-            if value.is_some() || ended.is_some() || timeout_at(deadline, rung).await.is_err() {
+            if value.is_some() || ended.is_some() || timeout_at(deadline, notified).await.is_err() {
                 return value;
             }
         }
@@ -147,8 +147,8 @@ impl Shared {
 }
 
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
-    // Owned by this task: aborting it ends every connection.
-    let mut connections = ConnectionSet::new(MOST_CONNECTIONS);
+    // Owned by this task: aborting the task aborts all connections.
+    let mut connections = ConnectionSet::new(MAX_CONNECTIONS);
     loop {
         let has_space = connections.has_space();
         let accepted = tokio::select! {
@@ -158,32 +158,32 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
         let stream = match accepted {
             Ok((stream, _)) => stream,
             Err(error) => {
-                // Out of descriptors, most likely; some come back as clients leave.
+                // Most likely out of descriptors; some are released as clients disconnect.
                 tracing::warn!(%error, "cannot accept a rendezvous connection");
                 sleep(Duration::from_millis(50)).await;
                 continue;
             }
         };
-        // Small replies must not wait for an acknowledgement; if this fails they are merely slower.
+        // Without Nagle's delay for small replies. A failure only makes them slower.
         let _ = stream.set_nodelay(true);
         let shared = Arc::clone(&shared);
-        connections.spawn(|proof| async move {
-            // An error means that the client is gone.
-            let _ = serve(Connection::new(stream), &shared, &proof).await;
+        connections.spawn(|auth_flag| async move {
+            // An error means that the client has disconnected.
+            let _ = serve(Connection::new(stream), &shared, &auth_flag).await;
         });
     }
 }
 
-async fn serve(mut connection: Connection, shared: &Shared, proof: &Proof) -> io::Result<()> {
+async fn serve(mut connection: Connection, shared: &Shared, auth_flag: &AuthFlag) -> io::Result<()> {
     loop {
         let request = match connection.request().await {
             Ok(request) => request,
-            Err(NoRequest::Ended) => return Ok(()),
-            Err(NoRequest::Refuse(status)) => return connection.reply(status, b"", false).await,
+            Err(RequestError::Disconnected) => return Ok(()),
+            Err(RequestError::Invalid(status)) => return connection.reply(status, b"", false).await,
         };
-        proof.give();
+        auth_flag.set();
         let keep_alive = request.keep_alive;
-        let (status, body) = answer(shared, request).await;
+        let (status, body) = respond(shared, request).await;
         connection.reply(status, body.as_deref().unwrap_or_default(), keep_alive).await?;
         if !keep_alive {
             return Ok(());
@@ -191,7 +191,7 @@ async fn serve(mut connection: Connection, shared: &Shared, proof: &Proof) -> io
     }
 }
 
-async fn answer(shared: &Shared, request: Request) -> (u16, Option<Arc<[u8]>>) {
+async fn respond(shared: &Shared, request: Request) -> (u16, Option<Arc<[u8]>>) {
     let Some(Target { scope, key, wait }) = parse_target(&request.target) else {
         return (400, None);
     };
@@ -202,12 +202,12 @@ async fn answer(shared: &Shared, request: Request) -> (u16, Option<Arc<[u8]>>) {
         },
         "PUT" if scope == ENDED_SCOPE => {
             let Ok(rank) = key.parse() else { return (400, None) };
-            shared.note_end(rank, &report::printable(&request.body));
+            shared.record_end(rank, &report::printable(&request.body));
             (200, None)
         }
         "PUT" => {
             let stored = shared.store().put(scope, key, request.body);
-            shared.bell(scope, key).notify_waiters();
+            shared.notifier(scope, key).notify_waiters();
             (if stored.is_ok() { 200 } else { 507 }, None)
         }
         "DELETE" => {
@@ -233,7 +233,7 @@ fn parse_target(target: &str) -> Option<Target<'_>> {
     }
     let mut wait = Duration::ZERO;
     if let Some(seconds) = query.split('&').find_map(|pair| pair.strip_prefix("wait=")) {
-        wait = Duration::try_from_secs_f64(seconds.parse().ok()?).ok()?.min(LONGEST_WAIT);
+        wait = Duration::try_from_secs_f64(seconds.parse().ok()?).ok()?.min(MAX_LONG_POLL);
     }
     Some(Target { scope, key, wait })
 }
@@ -241,10 +241,10 @@ fn parse_target(target: &str) -> Option<Target<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::place::place;
+    use crate::rank_assignment::assign_ranks;
 
     #[test]
-    fn targets_have_two_parts() {
+    fn targets_have_a_scope_and_a_key() {
         let target = |scope, key, ms| Some(Target { scope, key, wait: Duration::from_millis(ms) });
         for (text, expected) in [
             ("/global/0", target("global", "0", 0)),
@@ -264,9 +264,9 @@ mod tests {
     }
 
     #[test]
-    fn scopes_follow_from_the_placement() {
+    fn scopes_follow_from_the_assignments() {
         let hosts = [Host { name: "a".into(), slots: 2 }, Host { name: "b".into(), slots: 1 }];
-        let scopes: Vec<_> = known_scopes(&hosts, &place(&hosts)).into_iter().collect();
+        let scopes: Vec<_> = known_scopes(&hosts, &assign_ranks(&hosts)).into_iter().collect();
         let expected = [("cross_0", 2), ("cross_1", 1), ("global", 3), ("local_a", 2), ("local_b", 1)];
         assert_eq!(scopes, expected.map(|(scope, count)| (scope.to_owned(), count)));
     }

@@ -1,4 +1,4 @@
-//! How the end of a rank's process is put into words, and how the agent of another node tells it to the rendezvous server.
+//! Reports to the rendezvous server that a rank's process has ended, and the text of such a report.
 
 use std::io;
 use std::time::Duration;
@@ -11,32 +11,32 @@ use super::ENDED_SCOPE;
 use crate::exit::Exit;
 
 const REPORT_TIMEOUT: Duration = Duration::from_secs(2);
-const LONGEST_REASON: usize = 1000;
+const MAX_REASON_CHARS: usize = 1000;
 
-/// Tells the server at `addr` that a rank's process has ended.
+/// Reports to the server at `addr` that a rank's process has ended.
 ///
 /// # Errors
-/// When the server is not reached, which it need not be any more once the ranks have met.
+/// When the server cannot be reached, which is normal once the ranks have completed their rendezvous.
 pub async fn report_end_to(addr: &str, port: u16, rank: usize, host: &str, exit: Exit) -> io::Result<()> {
     let reason = describe(rank, host, exit);
     let request = format!(
         "PUT /{ENDED_SCOPE}/{rank} HTTP/1.1\r\nHost: {addr}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{reason}",
         reason.len()
     );
-    let tell = async {
+    let send = async {
         let mut stream = TcpStream::connect((addr.trim_matches(['[', ']']), port)).await?;
         stream.write_all(request.as_bytes()).await?;
         stream.read_to_end(&mut Vec::new()).await.map(drop)
     };
-    timeout(REPORT_TIMEOUT, tell).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+    timeout(REPORT_TIMEOUT, send).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
 pub(super) fn describe(rank: usize, host: &str, exit: Exit) -> String {
     format!("rank {rank} on host {host} ended with {exit} before all ranks had joined")
 }
 
-/// One line of bounded length.
+/// The text as one line of bounded length, without control characters.
 pub(super) fn printable(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
-    text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).take(LONGEST_REASON).collect()
+    text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).take(MAX_REASON_CHARS).collect()
 }

@@ -1,13 +1,12 @@
-//! The scopes, keys and values behind the rendezvous server, and Horovod's rule for when a scope is done with. Entered by
-//! the server for every request. Pure; never waits.
+//! Scopes, keys and values of the rendezvous server, and Horovod's rule for deleting a scope. Pure; never blocks.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// Peer addresses are some hundred bytes per rank; nothing honest comes near.
-const MOST_BYTES: usize = 256 * 1024 * 1024;
-/// Counted per key, so that many empty values are bounded too.
-const KEY_COST: usize = 128;
+/// Memory limit. Peer addresses are some hundred bytes per rank, far below it.
+const MAX_TOTAL_BYTES: usize = 256 * 1024 * 1024;
+/// Bytes that are counted per key, so that the number of empty values is bounded too.
+const KEY_OVERHEAD: usize = 128;
 
 #[derive(Debug)]
 pub struct Store {
@@ -23,19 +22,19 @@ struct Scope {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub struct Full;
+pub struct StoreFull;
 
 impl Store {
-    /// `known`: how many ranks use each scope that is known in advance.
+    /// `known`: number of ranks that use each scope that is known in advance.
     pub fn new(known: BTreeMap<String, usize>) -> Store {
         Store { known, scopes: HashMap::new(), n_bytes: 0 }
     }
 
-    pub fn put(&mut self, scope: &str, key: &str, value: Vec<u8>) -> Result<(), Full> {
+    pub fn put(&mut self, scope: &str, key: &str, value: Vec<u8>) -> Result<(), StoreFull> {
         let added = cost(key, &value);
         let replaced = self.get(scope, key).map_or(0, |old| cost(key, &old));
-        if self.n_bytes - replaced + added > MOST_BYTES {
-            return Err(Full);
+        if self.n_bytes - replaced + added > MAX_TOTAL_BYTES {
+            return Err(StoreFull);
         }
         self.n_bytes = self.n_bytes - replaced + added;
         let scope = self.scopes.entry(scope.to_owned()).or_default();
@@ -47,13 +46,13 @@ impl Store {
         self.scopes.get(scope)?.values.get(key).cloned()
     }
 
-    /// Rank `key` has finished with the scope. A known scope is emptied when its last rank says so, since the others may
-    /// still be reading; of any other scope the key itself goes.
+    /// Handles a `DELETE`. In a known scope, the key is a rank that has finished with the scope, which is emptied when its last rank has finished, since
+    /// others may still read. In any other scope, deletes the key.
     pub fn delete(&mut self, scope_name: &str, key: &str) {
         match self.known.get(scope_name) {
             Some(&n_ranks) => {
                 let scope = self.scopes.entry(scope_name.to_owned()).or_default();
-                // A set, because a client that lost our answer asks again.
+                // A set, because a client that lost the reply repeats its request.
                 scope.finished.insert(key.to_owned());
                 if scope.finished.len() < n_ranks {
                     return;
@@ -77,7 +76,7 @@ impl Store {
 }
 
 fn cost(key: &str, value: &[u8]) -> usize {
-    key.len() + value.len() + KEY_COST
+    key.len() + value.len() + KEY_OVERHEAD
 }
 
 #[cfg(test)]
@@ -105,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn other_scopes_lose_the_key() {
+    fn in_other_scopes_the_key_is_deleted() {
         let mut store = store();
         store.put("own", "x", b"1".to_vec()).unwrap();
         store.put("own", "x", b"22".to_vec()).unwrap();

@@ -8,7 +8,8 @@ use std::time::Duration;
 use corro_launch::confinement::Confinement;
 use corro_launch::exit::Exit;
 use corro_launch::lines::{Mode, pump};
-use corro_launch::process::{Launcher, Process, ProcessSpec};
+use corro_launch::process::{Launcher, Process};
+use corro_launch::process_spec::ProcessSpec;
 
 pub const DEADLINE: Duration = Duration::from_secs(30);
 

@@ -7,7 +7,7 @@ use std::fs::read_to_string;
 use std::path::Path;
 use std::time::Duration;
 
-use corro_launch::sweep::processes_with_tag;
+use corro_launch::kill_tagged::processes_with_tag;
 
 /// Header line of the machine's table.
 pub const HEADER: &str = "time,cpu_percent,memory_used_bytes,memory_total_bytes,disk_read_bytes_per_s,\

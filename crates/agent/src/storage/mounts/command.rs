@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use corro_launch::environment::inherited;
-use corro_launch::sweep::TAG_VARIABLE;
+use corro_launch::kill_tagged::TAG_VARIABLE;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::process::{Pid, Signal, kill_process_group};
 

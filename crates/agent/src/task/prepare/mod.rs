@@ -14,7 +14,7 @@ use corro_launch::compat;
 use corro_launch::confinement::Confinement;
 use corro_launch::environment::inherited;
 use corro_launch::lines::Mode;
-use corro_launch::process::ProcessSpec;
+use corro_launch::process_spec::ProcessSpec;
 use corro_launch::redact::Secrets;
 use corro_model::node::{PassRequest, TaskFailure, TaskOrder, Volume, VolumeKind, VolumeSource};
 

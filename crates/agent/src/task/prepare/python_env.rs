@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::timeout;
 
 use corro_launch::confinement::Confinement;
-use corro_launch::process::ProcessSpec;
+use corro_launch::process_spec::ProcessSpec;
 
 use crate::task::Task;
 use crate::task::control::{TaskAbort, wait_for_stop};

@@ -16,7 +16,7 @@ use tokio::time::timeout_at;
 use corro_launch::confinement::Confinement;
 use corro_launch::exit::Exit;
 use corro_launch::lines::Mode;
-use corro_launch::process::ProcessSpec;
+use corro_launch::process_spec::ProcessSpec;
 use corro_launch::rendezvous::report_end_to;
 use corro_model::layout::{Place, Role};
 use corro_model::node::{GangAddress, RankExit, TaskOrder, TaskPhase};

@@ -8,7 +8,7 @@ use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
 
 use corro_launch::confinement::Confinement;
-use corro_launch::process::ProcessSpec;
+use corro_launch::process_spec::ProcessSpec;
 use corro_model::layout::{Layout, Ranks};
 use corro_model::node::TaskOrder;
 

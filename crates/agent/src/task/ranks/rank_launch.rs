@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use corro_launch::environment::{GangContext, for_rank};
-use corro_launch::place::{RankPlace, place};
+use corro_launch::rank_assignment::{RankAssignment, assign_ranks};
 use corro_model::layout::{Layout, Place, Ranks, Role};
 use corro_model::node::{GangAddress, TaskOrder};
 
@@ -23,7 +23,7 @@ pub struct RankLaunch<'a> {
     /// Variables of all processes.
     variables: BTreeMap<String, String>,
     /// Assignment of all ranks in rank order, and the rendezvous they use.
-    ranks: Vec<RankPlace>,
+    ranks: Vec<RankAssignment>,
     context: GangContext,
     cluster: Option<Cluster>,
 }
@@ -51,7 +51,7 @@ impl<'a> RankLaunch<'a> {
             master_port: gang.master_port,
             secret: order.gang_secret.expose().to_owned(),
         };
-        let ranks = if order.layout.ranks().is_some() { place(&hosts(order)) } else { Vec::new() };
+        let ranks = if order.layout.ranks().is_some() { assign_ranks(&hosts(order)) } else { Vec::new() };
         let cluster = distributed.then(|| tensorflow::cluster(order, places, gang)).flatten();
         RankLaunch { order, gang, variables, ranks, context, cluster }
     }

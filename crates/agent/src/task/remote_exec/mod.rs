@@ -86,7 +86,7 @@ async fn serve(listener: TcpListener, context: Arc<RemoteExecContext>, stopped: 
             Ok((stream, _)) = listener.accept(), if has_space => {
                 number += 1;
                 let (context, stopped) = (Arc::clone(&context), stopped.clone());
-                sessions.spawn(|proof| async move { session::serve(stream, &context, number, stopped, proof).await });
+                sessions.spawn(|auth_flag| async move { session::serve(stream, &context, number, stopped, auth_flag).await });
             }
             () = sessions.ended() => {}
             _ = stop_requested.wait_for(Option::is_some) => break,

@@ -13,8 +13,10 @@ use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
 
 use corro_launch::confinement::Confinement;
-use corro_launch::connection_set::Proof;
-use corro_launch::process::{Input, Process, ProcessSpec, Stopper};
+use corro_launch::connection_set::AuthFlag;
+use corro_launch::process::Process;
+use corro_launch::process_spec::{Input, ProcessSpec};
+use corro_launch::stopper::Stopper;
 
 use super::wire::{self, Frame, MAX_FRAME_BYTES, NONCE_BYTES, Request};
 use super::{NODES_VARIABLE, RemoteExecContext};
@@ -34,7 +36,7 @@ pub async fn serve(
     context: &Arc<RemoteExecContext>,
     number: u64,
     mut stopped: watch::Receiver<Option<Duration>>,
-    proof: Proof,
+    auth_flag: AuthFlag,
 ) {
     let mut nonce = [0; NONCE_BYTES];
     if getrandom::fill(&mut nonce).is_err() {
@@ -51,7 +53,7 @@ pub async fn serve(
         tracing::warn!(node = %context.node.node, "refused a remote command: authentication with the job's secret failed");
         return;
     };
-    proof.give();
+    auth_flag.set();
     let (from, to) = stream.into_split();
     let to = Mutex::new(to);
     let code = match start(context, &request, number).await {

@@ -2,7 +2,7 @@
 //! follows from it for jobs. `docs/ISOLATION.md` says what that protects.
 
 use corro_agent::enforcement::{Enforcement, Probe, probe_all};
-use corro_launch::namespaces::trial::Kind;
+use corro_launch::namespaces::probe::Kind;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 
 use super::{Finding, Mark, finding};

@@ -1,16 +1,16 @@
-//! Decides which rank runs where. The agent and `gang` enter here. Pure; never looks at a machine.
+//! Assigns ranks to hosts. Pure.
 
-/// A host and how many ranks it takes. Names are distinct within a gang.
+/// A host and its number of slots, one per rank. Names are distinct within a gang.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
     pub name: String,
     pub slots: usize,
 }
 
-/// The place of one rank in its gang, in Horovod's words: *local* is among the ranks of its host, *cross* among the ranks
-/// with the same local rank, one per host that has one.
+/// The rank numbers of one process, as Horovod defines them: *local* ranks count within a host, *cross* ranks among the processes
+/// with the same local rank, one per host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RankPlace {
+pub struct RankAssignment {
     pub rank: usize,
     pub size: usize,
     pub local_rank: usize,
@@ -20,15 +20,15 @@ pub struct RankPlace {
     pub host_idx: usize,
 }
 
-/// All ranks, host by host and slot by slot.
-pub fn place(hosts: &[Host]) -> Vec<RankPlace> {
+/// Assigns all ranks, host by host and slot by slot.
+pub fn assign_ranks(hosts: &[Host]) -> Vec<RankAssignment> {
     let size = hosts.iter().map(|host| host.slots).sum();
-    let mut places = Vec::with_capacity(size);
+    let mut assignments = Vec::with_capacity(size);
     for (host_idx, host) in hosts.iter().enumerate() {
         for local_rank in 0..host.slots {
             let has_peer = |other: &&Host| other.slots > local_rank;
-            places.push(RankPlace {
-                rank: places.len(),
+            assignments.push(RankAssignment {
+                rank: assignments.len(),
                 size,
                 local_rank,
                 local_size: host.slots,
@@ -38,21 +38,21 @@ pub fn place(hosts: &[Host]) -> Vec<RankPlace> {
             });
         }
     }
-    places
+    assignments
 }
 
-/// The first `processes` slots of `hosts`; `None` if there are fewer. Hosts that get no rank are left out.
-pub fn take_slots(hosts: &[Host], processes: usize) -> Option<Vec<Host>> {
-    let mut left = processes;
+/// The first `processes` slots of `hosts`, without hosts that get no rank; `None` if there are fewer slots.
+pub fn first_slots(hosts: &[Host], processes: usize) -> Option<Vec<Host>> {
+    let mut remaining = processes;
     let mut taken = Vec::new();
     for host in hosts {
-        let slots = host.slots.min(left);
-        left -= slots;
+        let slots = host.slots.min(remaining);
+        remaining -= slots;
         if slots > 0 {
             taken.push(Host { name: host.name.clone(), slots });
         }
     }
-    (left == 0).then_some(taken)
+    (remaining == 0).then_some(taken)
 }
 
 #[cfg(test)]
@@ -65,11 +65,11 @@ mod tests {
 
     /// Expected: (host, local rank, local size, cross rank, cross size) in rank order.
     fn check(slots: &[usize], expected: &[(usize, usize, usize, usize, usize)]) {
-        let places = place(&hosts(slots));
-        let seen: Vec<_> =
-            places.iter().map(|p| (p.host_idx, p.local_rank, p.local_size, p.cross_rank, p.cross_size)).collect();
-        assert_eq!(seen, expected, "{slots:?}");
-        assert!(places.iter().enumerate().all(|(rank, p)| p.rank == rank && p.size == expected.len()));
+        let assignments = assign_ranks(&hosts(slots));
+        let computed: Vec<_> =
+            assignments.iter().map(|p| (p.host_idx, p.local_rank, p.local_size, p.cross_rank, p.cross_size)).collect();
+        assert_eq!(computed, expected, "{slots:?}");
+        assert!(assignments.iter().enumerate().all(|(rank, p)| p.rank == rank && p.size == expected.len()));
     }
 
     #[test]
@@ -88,8 +88,8 @@ mod tests {
 
     #[test]
     fn slots_are_taken_in_order() {
-        assert_eq!(take_slots(&hosts(&[2, 2]), 3), Some(vec![hosts(&[2])[0].clone(), hosts(&[0, 1])[1].clone()]));
-        assert_eq!(take_slots(&hosts(&[2, 2]), 2), Some(hosts(&[2])));
-        assert_eq!(take_slots(&hosts(&[2, 2]), 5), None);
+        assert_eq!(first_slots(&hosts(&[2, 2]), 3), Some(vec![hosts(&[2])[0].clone(), hosts(&[0, 1])[1].clone()]));
+        assert_eq!(first_slots(&hosts(&[2, 2]), 2), Some(hosts(&[2])));
+        assert_eq!(first_slots(&hosts(&[2, 2]), 5), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Finds out which kinds of name spaces this user can make on this machine, by making one of each in a short-lived process.
+//! Probes which kinds of namespaces this user can create, by creating one of each in a short-lived process.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -25,12 +25,12 @@ impl Kind {
     }
 }
 
-/// Makes a name space of this kind, within one of users, as jobs' name spaces are. Nothing of it is left. Blocks for milliseconds.
-pub fn try_kind(kind: Kind) -> io::Result<()> {
+/// Creates a namespace of this kind within a user namespace, as for jobs. It ends at once. Blocks for milliseconds.
+pub fn probe_kind(kind: Kind) -> io::Result<()> {
     let flags = libc::CLONE_NEWUSER | kind.flag();
     let mut command = Command::new("/proc/self/exe");
     command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    // SAFETY: runs between fork and exec, in a process of one thread, and makes one system call.
+    // SAFETY: the closure runs between fork and exec and makes one system call, which is async-signal-safe.
     unsafe {
         command.pre_exec(move || match libc::unshare(flags) {
             0 => Ok(()),

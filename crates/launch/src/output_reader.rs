@@ -1,8 +1,7 @@
-//! The output of a process as a stream that is sure to end, and that shows no secret. Made by `process`, read by
-//! `lines::pump`. Never drops a byte that the process wrote before it ended.
+//! The output of a process as a stream that ends with the process, with secrets redacted. Never drops a byte that the process wrote before it ended.
 //!
-//! A pipe reports its end only when every holder has closed it. Should a leftover survive both guard and sweep (it cannot
-//! be killed, or it wiped its environment and lost its guard to `kill -9`), the job must end all the same.
+//! A pipe reads end of file only when every writer has closed it. If a descendant survives guard and cleanup (it cannot
+//! be killed, or it cleared its environment and its guard was killed), the stream must end all the same.
 
 use std::fmt;
 use std::io;
@@ -12,19 +11,19 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, ReadBuf};
 
-use crate::process::Stopper;
 use crate::redact::{Redactor, Secrets};
+use crate::stopper::Stopper;
 
-/// What the dead wrote is in the pipe already; this is for the runtime to notice it.
-const LINGER: Duration = Duration::from_secs(1);
+/// Time after the guard's end to read what is in the pipe.
+const DRAIN_TIME: Duration = Duration::from_secs(1);
 
-/// As much as a pipe holds.
+/// Capacity of a pipe.
 const READ_SIZE: usize = 64 * 1024;
 
 pub struct OutputReader<R> {
     inner: R,
-    over: Option<Pin<Box<dyn Future<Output = ()> + Send + Sync>>>,
-    /// Only for a process that has secrets.
+    drained: Option<Pin<Box<dyn Future<Output = ()> + Send + Sync>>>,
+    /// `None` for a process without secrets.
     redaction: Option<Redaction>,
 }
 
@@ -36,16 +35,16 @@ struct Redaction {
 
 impl<R> OutputReader<R> {
     pub(crate) fn new(inner: R, stopper: Stopper, secrets: &Secrets) -> Self {
-        let over = async move {
+        let drained = async move {
             stopper.ended().await;
-            tokio::time::sleep(LINGER).await;
+            tokio::time::sleep(DRAIN_TIME).await;
         };
         let redaction = secrets.redactor().map(|redactor| Redaction {
             redactor,
             buffer: vec![0; READ_SIZE].into_boxed_slice(),
             ended: false,
         });
-        OutputReader { inner, over: Some(Box::pin(over)), redaction }
+        OutputReader { inner, drained: Some(Box::pin(drained)), redaction }
     }
 }
 
@@ -54,9 +53,9 @@ impl<R: AsyncRead + Unpin> OutputReader<R> {
         if let Poll::Ready(result) = Pin::new(&mut self.inner).poll_read(cx, buf) {
             return Poll::Ready(result);
         }
-        if let Some(over) = self.over.as_mut() {
-            ready!(over.as_mut().poll(cx));
-            self.over = None;
+        if let Some(drained) = self.drained.as_mut() {
+            ready!(drained.as_mut().poll(cx));
+            self.drained = None;
         }
         Poll::Ready(Ok(()))
     }
@@ -73,7 +72,7 @@ impl<R: AsyncRead + Unpin> AsyncRead for OutputReader<R> {
 }
 
 impl Redaction {
-    /// Reads until something can be shown, or the stream has ended.
+    /// Reads until redacted bytes are available, or the stream has ended.
     fn poll(
         &mut self,
         buf: &mut ReadBuf<'_>,
@@ -93,7 +92,7 @@ impl Redaction {
         let ready = self.redactor.ready();
         let n_bytes = ready.len().min(buf.remaining());
         buf.put_slice(&ready[..n_bytes]);
-        self.redactor.take(n_bytes);
+        self.redactor.consume(n_bytes);
         Poll::Ready(Ok(()))
     }
 }

@@ -1,5 +1,5 @@
-//! What the launcher asks of the warden, as bytes on their socket: which process to start, and the descriptors that
-//! belong to it. Written by `process`, read by `guard`, where the warden passes them on as they are. Both ends are the same executable, so there are no versions.
+//! Requests to start a process, as bytes and descriptors (SCM_RIGHTS) on the socket between launcher and fork server, which forwards them unchanged to a
+//! guard. Both ends are the same executable, so the format has no versions.
 
 use std::ffi::CString;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -14,61 +14,64 @@ use rustix::net::{
 };
 use rustix::thread::CpuSet;
 
-use crate::process::ProcessSpec;
+use crate::process_spec::ProcessSpec;
 
-/// Length of the text, numbers of words and variables, kind of input, number of name spaces: the head of an order, sent
-/// together with the descriptors.
-const HEAD: usize = 20;
-/// Life, output, error, input, and two name spaces.
-const MOST_DESCRIPTORS: usize = 6;
+/// Bytes of the head, which is sent together with the descriptors: length of the text, numbers of arguments and variables, kind of input, number of
+/// namespaces, as u32 each.
+const HEAD_BYTES: usize = 20;
+/// Life socket, output, error, input, and two namespaces.
+const MAX_DESCRIPTORS: usize = 6;
 
-/// An order as it arrives, unread: the warden passes it on to a guard.
-pub struct Packet {
+/// A request as it was received, not decoded.
+pub struct RawRequest {
     bytes: Vec<u8>,
     descriptors: Vec<OwnedFd>,
 }
 
-/// An order as its guard reads it. Variables have the form that programs are given.
-pub struct Order {
+/// A decoded request. Variables have the form `NAME=value`.
+pub struct SpawnRequest {
     pub tag: CString,
     pub cwd: CString,
     pub argv: Vec<CString>,
     pub env: Vec<CString>,
     pub input: Input,
-    /// Those it may run on, if not all.
+    /// CPU affinity; `None`: unchanged.
     pub processors: Option<CpuSet>,
-    /// Of users and of mounts.
+    /// User namespace and mount namespace to enter.
     pub namespaces: Option<[OwnedFd; 2]>,
     pub life: OwnedFd,
     pub stdout: OwnedFd,
     pub stderr: OwnedFd,
 }
 
-/// What the process reads.
+/// Standard input of the process.
 #[derive(Debug)]
 pub enum Input {
     Nothing,
     Pipe(OwnedFd),
-    /// Its standard output is a terminal, which becomes its own.
+    /// Its standard output is a terminal, which becomes its controlling terminal and input.
     Terminal,
 }
 
-/// The same as a number; a pipe's descriptor comes after the other three, before name spaces.
+/// Kind of input on the wire. A pipe's descriptor comes after the first three, before namespaces.
 #[derive(Clone, Copy, Debug)]
 #[repr(u32)]
-pub enum Kind {
+pub enum InputKind {
     Nothing = 0,
     Pipe = 1,
     Terminal = 2,
 }
 
-/// An order on its way: every word ends with a zero byte, which none can hold.
-pub fn encode(spec: &ProcessSpec, input: Kind) -> io::Result<Vec<u8>> {
+/// Encodes a request. Every string ends with a zero byte, which none can contain.
+pub fn encode(spec: &ProcessSpec, input: InputKind) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     let mut push = |parts: &[&[u8]]| {
         for part in parts {
             if part.contains(&0) {
-                return Err(io::Error::new(io::ErrorKind::InvalidInput, "a word of the command holds a zero byte"));
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    "an argument or variable contains a zero byte",
+                ));
             }
             text.extend_from_slice(part);
         }
@@ -81,17 +84,17 @@ pub fn encode(spec: &ProcessSpec, input: Kind) -> io::Result<Vec<u8>> {
     push(&[processors.join(",").as_bytes()])?;
     spec.argv.iter().try_for_each(|word| push(&[word.as_bytes()]))?;
     spec.env.iter().try_for_each(|(name, value)| push(&[name.as_bytes(), b"=", value.as_bytes()]))?;
-    let mut order = Vec::with_capacity(HEAD + text.len());
+    let mut request = Vec::with_capacity(HEAD_BYTES + text.len());
     let n_namespaces = spec.confinement.namespaces.as_ref().map_or(0, |namespaces| namespaces.descriptors().len());
     for count in [text.len(), spec.argv.len(), spec.env.len(), input as usize, n_namespaces] {
         let count = u32::try_from(count).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
-        order.extend_from_slice(&count.to_le_bytes());
+        request.extend_from_slice(&count.to_le_bytes());
     }
-    order.extend_from_slice(&text);
-    Ok(order)
+    request.extend_from_slice(&text);
+    Ok(request)
 }
 
-/// Sends as much of the order as the socket takes; the descriptors go with its first byte.
+/// Sends as many bytes as the socket accepts; the descriptors go with the first byte. Never blocks.
 pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<usize> {
     send_part(socket, bytes, descriptors, SendFlags::DONTWAIT)
 }
@@ -102,7 +105,7 @@ fn send_part(
     descriptors: &[BorrowedFd<'_>],
     flags: SendFlags,
 ) -> io::Result<usize> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() {
         ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
@@ -110,23 +113,23 @@ fn send_part(
     Ok(sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL | flags)?)
 }
 
-/// Waits for the next order; `None` when the other side is gone.
-pub fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<Packet>> {
-    let mut bytes = vec![0; HEAD];
+/// Waits for the next request; `None` when the other end is closed.
+pub fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<RawRequest>> {
+    let mut bytes = vec![0; HEAD_BYTES];
     let mut descriptors = Vec::new();
     if !fill(socket, &mut bytes, &mut descriptors)? {
         return Ok(None);
     }
-    bytes.resize(HEAD + count(&bytes, 0), 0);
-    if !fill(socket, &mut bytes[HEAD..], &mut descriptors)? {
+    bytes.resize(HEAD_BYTES + count(&bytes, 0), 0);
+    if !fill(socket, &mut bytes[HEAD_BYTES..], &mut descriptors)? {
         return Ok(None);
     }
-    Ok(Some(Packet { bytes, descriptors }))
+    Ok(Some(RawRequest { bytes, descriptors }))
 }
 
-impl Packet {
-    /// Waits until all of it is on its way.
-    pub fn pass_on(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
+impl RawRequest {
+    /// Sends the request on. Blocks until all of it is sent.
+    pub fn forward(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
         let descriptors: Vec<_> = self.descriptors.iter().map(AsFd::as_fd).collect();
         let (mut bytes, mut descriptors) = (&self.bytes[..], &descriptors[..]);
         while !bytes.is_empty() {
@@ -139,42 +142,42 @@ impl Packet {
         Ok(())
     }
 
-    pub fn open(mut self) -> io::Result<Order> {
-        let garbled = || io::Error::from(io::ErrorKind::InvalidData);
-        let (n_words, n_variables) = (count(&self.bytes, 4), count(&self.bytes, 8));
-        let mut texts = self.bytes[HEAD..].split_inclusive(|byte| *byte == 0);
+    pub fn decode(mut self) -> io::Result<SpawnRequest> {
+        let malformed = || io::Error::from(io::ErrorKind::InvalidData);
+        let (n_arguments, n_variables) = (count(&self.bytes, 4), count(&self.bytes, 8));
+        let mut texts = self.bytes[HEAD_BYTES..].split_inclusive(|byte| *byte == 0);
         let mut next =
-            || texts.next().and_then(|text| CString::from_vec_with_nul(text.to_vec()).ok()).ok_or_else(garbled);
+            || texts.next().and_then(|text| CString::from_vec_with_nul(text.to_vec()).ok()).ok_or_else(malformed);
         let (tag, cwd, processors) = (next()?, next()?, next()?);
-        let argv = (0..n_words).map(|_| next()).collect::<io::Result<_>>()?;
+        let argv = (0..n_arguments).map(|_| next()).collect::<io::Result<_>>()?;
         let env = (0..n_variables).map(|_| next()).collect::<io::Result<_>>()?;
         let namespaces = match count(&self.bytes, 16) {
             0 => None,
             _ => {
                 let (mount, user) = (self.descriptors.pop(), self.descriptors.pop());
-                Some([user.ok_or_else(garbled)?, mount.ok_or_else(garbled)?])
+                Some([user.ok_or_else(malformed)?, mount.ok_or_else(malformed)?])
             }
         };
         let input = match count(&self.bytes, 12) {
-            kind if kind == Kind::Pipe as usize => Input::Pipe(self.descriptors.pop().ok_or_else(garbled)?),
-            kind if kind == Kind::Terminal as usize => Input::Terminal,
+            kind if kind == InputKind::Pipe as usize => Input::Pipe(self.descriptors.pop().ok_or_else(malformed)?),
+            kind if kind == InputKind::Terminal as usize => Input::Terminal,
             _ => Input::Nothing,
         };
-        let [life, stdout, stderr]: [OwnedFd; 3] = self.descriptors.try_into().map_err(|_| garbled())?;
-        let processors = set_of(processors.to_bytes());
-        Ok(Order { tag, cwd, argv, env, input, processors, namespaces, life, stdout, stderr })
+        let [life, stdout, stderr]: [OwnedFd; 3] = self.descriptors.try_into().map_err(|_| malformed())?;
+        let processors = parse_cpu_set(processors.to_bytes());
+        Ok(SpawnRequest { tag, cwd, argv, env, input, processors, namespaces, life, stdout, stderr })
     }
 }
 
-/// Numbers that no processor can have are left out.
-fn set_of(numbers: &[u8]) -> Option<CpuSet> {
+/// Parses CPU numbers separated by commas; impossible ones are ignored. `None` if no number is left.
+fn parse_cpu_set(numbers: &[u8]) -> Option<CpuSet> {
     let number = |text: &[u8]| std::str::from_utf8(text).ok()?.parse().ok().filter(|cpu| *cpu < CpuSet::MAX_CPU);
     let mut set = CpuSet::new();
     numbers.split(|byte| *byte == b',').filter_map(number).for_each(|cpu| set.set(cpu));
     (set.count() > 0).then_some(set)
 }
 
-/// One of the numbers of a head.
+/// The u32 at offset `at` of a head.
 fn count(head: &[u8], at: usize) -> usize {
     u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]) as usize
 }
@@ -182,7 +185,7 @@ fn count(head: &[u8], at: usize) -> usize {
 /// Reads until the buffer is full; `false` when the stream ended before.
 fn fill(socket: BorrowedFd<'_>, mut buffer: &mut [u8], descriptors: &mut Vec<OwnedFd>) -> io::Result<bool> {
     while !buffer.is_empty() {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let slices = &mut [IoSliceMut::new(buffer)];
         let received = match recvmsg(socket.as_fd(), slices, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
@@ -218,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_arrives_as_it_was_sent() {
+    fn a_request_arrives_as_it_was_sent() {
         let spec = ProcessSpec {
             argv: ["sh", "-c", "", "a b"].map(String::from).to_vec(),
             env: BTreeMap::from([("A".into(), "x=y".into()), ("EMPTY".into(), String::new())]),
@@ -227,32 +230,32 @@ mod tests {
             confinement: Confinement { processors: vec![3, 17, u16::MAX], ..Confinement::default() },
         };
         let (here, there) = pair();
-        let bytes = encode(&spec, Kind::Pipe).expect("plain words");
+        let bytes = encode(&spec, InputKind::Pipe).expect("plain words");
         let descriptors = [here.as_fd(); 4];
         let sent = send(here.as_fd(), &bytes[..5], &descriptors).expect("the socket takes it");
         assert_eq!(sent, 5);
         send(here.as_fd(), &bytes[5..], &[]).expect("the socket takes the rest");
-        let packet = receive(there.as_fd()).expect("readable").expect("an order");
-        // And goes on to a guard as it came.
-        let (warden, guard) = pair();
-        packet.pass_on(warden.as_fd()).expect("the socket takes it");
-        drop(packet);
-        let order = receive(guard.as_fd()).expect("readable").expect("an order").open().expect("whole");
-        assert_eq!(order.argv, [c"sh", c"-c", c"", c"a b"].map(CStr::to_owned));
-        assert_eq!(order.env, [c"A=x=y", c"EMPTY="].map(CStr::to_owned));
-        assert_eq!((order.cwd.as_c_str(), order.tag.as_c_str()), (c"/tmp", c"node/1/rank-0"));
-        assert!(matches!(order.input, Input::Pipe(_)));
-        let processors = order.processors.expect("three were named");
+        let raw = receive(there.as_fd()).expect("readable").expect("a request");
+        // It is forwarded to a guard unchanged.
+        let (fork_server, guard) = pair();
+        raw.forward(fork_server.as_fd()).expect("the socket takes it");
+        drop(raw);
+        let request = receive(guard.as_fd()).expect("readable").expect("a request").decode().expect("whole");
+        assert_eq!(request.argv, [c"sh", c"-c", c"", c"a b"].map(CStr::to_owned));
+        assert_eq!(request.env, [c"A=x=y", c"EMPTY="].map(CStr::to_owned));
+        assert_eq!((request.cwd.as_c_str(), request.tag.as_c_str()), (c"/tmp", c"node/1/rank-0"));
+        assert!(matches!(request.input, Input::Pipe(_)));
+        let processors = request.processors.expect("three were named");
         assert!(processors.count() == 2 && processors.is_set(3) && processors.is_set(17));
-        assert!(set_of(b"").is_none());
-        drop((here, order.life, order.stdout, order.stderr, order.input));
+        assert!(parse_cpu_set(b"").is_none());
+        drop((here, request.life, request.stdout, request.stderr, request.input));
         assert!(receive(there.as_fd()).expect("readable").is_none());
     }
 
     #[test]
-    fn words_with_zero_bytes_are_refused() {
+    fn zero_bytes_are_refused() {
         let (argv, confinement) = (vec!["a\0b".into()], Confinement::default());
         let spec = ProcessSpec { argv, env: BTreeMap::new(), cwd: "/".into(), tag: "t".into(), confinement };
-        assert_eq!(encode(&spec, Kind::Nothing).expect_err("refused").kind(), io::ErrorKind::InvalidInput);
+        assert_eq!(encode(&spec, InputKind::Nothing).expect_err("refused").kind(), io::ErrorKind::InvalidInput);
     }
 }

@@ -1,5 +1,5 @@
-//! Runs all ranks of a gang on this machine: `corro run`. Starts the rendezvous, the ranks and their output; the first
-//! rank that fails, or a stop, ends them all. Never prints a word of its own.
+//! Runs all ranks of a gang on this machine, for `corro run`. Starts the rendezvous server, the ranks and their output; the first
+//! rank that fails, or a stop signal, ends them all. Prints nothing itself.
 
 mod ranks;
 
@@ -14,51 +14,52 @@ use thiserror::Error;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-use self::ranks::{Consoles, Ending, Output, RankEnd, Ranks};
+use self::ranks::{Consoles, GangEnd, Output, RankEnd, Ranks};
 use crate::confinement::Confinement;
-use crate::console::{Channel, Console, Copy};
+use crate::console::{Channel, Console, OutputCopy};
 use crate::environment::{GangContext, for_rank};
 use crate::exit::Exit;
 use crate::lines::Mode;
-use crate::place::{Host, place};
-use crate::process::{Launcher, ProcessSpec, SpawnError};
+use crate::process::{Launcher, SpawnError};
+use crate::process_spec::ProcessSpec;
+use crate::rank_assignment::{Host, assign_ranks};
 use crate::rendezvous::{Rendezvous, RendezvousError, known_scopes};
 
-/// What to run, once per slot.
+/// The command of a gang, run once per slot.
 #[derive(Clone, Debug)]
 pub struct GangSpec {
     pub argv: Vec<String>,
-    /// What every rank starts from; the variables of its place are added.
+    /// Environment of every rank, to which its rank variables are added.
     pub env: BTreeMap<String, String>,
     pub cwd: PathBuf,
     pub hosts: Vec<Host>,
-    /// `[<rank>]<stdout>:` before every line.
+    /// Whether every line is prefixed with `[<rank>]<stdout>:`.
     pub prefix: bool,
-    /// Also keep `rank.<rank>/stdout` and `stderr` in this folder.
+    /// Directory for copies of the output, `rank.<rank>/stdout` and `stderr`.
     pub output_dir: Option<PathBuf>,
-    /// Between SIGTERM and SIGKILL.
+    /// Time between SIGTERM and SIGKILL.
     pub grace: Duration,
-    /// The rank that the last lines of a rank's stderr name as the cause of its failure. That rank may end by itself before it is stopped,
-    /// so that its own end is known.
+    /// Finds the rank that the last lines of a failed rank's stderr name as the cause. That rank gets time to end by itself before it is stopped,
+    /// so that its own exit is known.
     pub find_cause: fn(&[String]) -> Option<usize>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outcome {
     Succeeded,
-    /// Ranks failed; the others were stopped. All that did not end well, in the order of their ends.
+    /// Ranks failed and the others were stopped. All failures, in the order of their exits.
     Failed(Vec<Failure>),
     /// Stopped from outside by this signal.
     Stopped(i32),
 }
 
-/// A rank that did not end well.
+/// The failure of one rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     pub rank: usize,
     pub host: String,
     pub exit: Exit,
-    /// It had been told to stop before it ended.
+    /// Whether it was stopped before it ended.
     pub stopped: bool,
     pub stderr_tail: Vec<String>,
 }
@@ -77,7 +78,7 @@ pub enum GangError {
     },
     #[error("cannot find a free port on the loopback interface")]
     Port(#[source] io::Error),
-    #[error("cannot draw the job's secret: {0}")]
+    #[error("cannot generate the job's secret: {0}")]
     Secret(getrandom::Error),
     #[error("cannot keep the ranks' output in {}", path.display())]
     OutputFile {
@@ -87,7 +88,7 @@ pub enum GangError {
     },
     #[error("cannot start the thread that shows the ranks' output")]
     Console(#[source] io::Error),
-    /// Not the ranks' fault, even though they end when nobody takes their output.
+    /// Reported before failures of ranks, which fail when their output cannot be written.
     #[error("cannot write the ranks' output to {stream}")]
     Show {
         stream: &'static str,
@@ -135,12 +136,12 @@ pub async fn run(
     out: impl io::Write + Send + 'static,
     err: impl io::Write + Send + 'static,
 ) -> Result<Outcome, GangError> {
-    let places = place(&spec.hosts);
-    if places.is_empty() {
+    let assignments = assign_ranks(&spec.hosts);
+    if assignments.is_empty() {
         return Err(GangError::NoRanks);
     }
     let loopback = (Ipv4Addr::LOCALHOST, 0).into();
-    let rendezvous = Rendezvous::start(loopback, known_scopes(&spec.hosts, &places)).await?;
+    let rendezvous = Rendezvous::start(loopback, known_scopes(&spec.hosts, &assignments)).await?;
     let context = GangContext {
         rendezvous_addr: rendezvous.addr().ip().to_string(),
         rendezvous_port: rendezvous.addr().port(),
@@ -149,34 +150,34 @@ pub async fn run(
         master_port: free_port().map_err(GangError::Port)?,
         secret: secret().map_err(GangError::Secret)?,
     };
-    let mode = if places.len() == 1 && !spec.prefix { Mode::Raw } else { Mode::Lines };
+    let mode = if assignments.len() == 1 && !spec.prefix { Mode::Raw } else { Mode::Lines };
     let (stdout, stdout_done) =
-        Console::open(out, mode, channels(spec, places.len(), "stdout")?).map_err(GangError::Console)?;
+        Console::open(out, mode, channels(spec, assignments.len(), "stdout")?).map_err(GangError::Console)?;
     let (stderr, stderr_done) =
-        Console::open(err, mode, channels(spec, places.len(), "stderr")?).map_err(GangError::Console)?;
+        Console::open(err, mode, channels(spec, assignments.len(), "stderr")?).map_err(GangError::Console)?;
 
     let mut ranks = Ranks::new();
-    // Unique per run, so that a sweep after an accident finds the ranks of this run only.
+    // Unique per run, so that cleanup after a crash finds only the ranks of this run.
     let tag = format!("run/{}/{}", std::process::id(), &context.secret[..8]);
-    for place in &places {
+    for assignment in &assignments {
         let mut env = spec.env.clone();
-        env.extend(for_rank(&context, place, &spec.hosts[place.host_idx].name));
+        env.extend(for_rank(&context, assignment, &spec.hosts[assignment.host_idx].name));
         let (argv, cwd) = (spec.argv.clone(), spec.cwd.clone());
-        let (tag, confinement) = (format!("{tag}/{}", place.rank), Confinement::default());
+        let (tag, confinement) = (format!("{tag}/{}", assignment.rank), Confinement::default());
         let process = ProcessSpec { argv, env, cwd, tag, confinement };
         let process = launcher.spawn(process).await;
-        let process = process.map_err(|source| GangError::Spawn { rank: place.rank, source })?;
-        ranks.add(place.rank, process, &stdout, &stderr);
+        let process = process.map_err(|source| GangError::Spawn { rank: assignment.rank, source })?;
+        ranks.add(assignment.rank, process, &stdout, &stderr);
     }
     drop((stdout, stderr));
 
-    let host_of = |rank: usize| spec.hosts[places[rank].host_idx].name.clone();
+    let host_of = |rank: usize| spec.hosts[assignments[rank].host_idx].name.clone();
     let on_end = |rank: usize, exit: Exit| rendezvous.report_end(rank, &host_of(rank), exit);
     let ending = ranks.watch(&mut stops, spec, on_end).await?;
     let finished = ranks.finish_output(Consoles { stdout: stdout_done, stderr: stderr_done });
     let output = match ending {
-        // A reader who paused our output may come back, or may never; after a stop nobody waits for that.
-        Ending::Stopped(_) => tokio::time::timeout(Duration::from_secs(1), finished).await.ok(),
+        // A paused reader of the output may never resume, so after a stop the output is not waited for.
+        GangEnd::Stopped(_) => tokio::time::timeout(Duration::from_secs(1), finished).await.ok(),
         _ => tokio::select! {
             output = finished => Some(output),
             Some(_) = stops.recv() => None,
@@ -185,15 +186,15 @@ pub async fn run(
     conclude(ending, output, host_of)
 }
 
-/// Who is to blame: a stop was wanted; output that cannot be written makes ranks fail, so it comes before their failure;
-/// a copy that was lost made nobody fail.
-fn conclude(ending: Ending, output: Option<Output>, host_of: impl Fn(usize) -> String) -> Result<Outcome, GangError> {
-    let Output { mut tails, not_shown, lost_copy } =
-        output.unwrap_or(Output { tails: Vec::new(), not_shown: None, lost_copy: None });
-    match (ending, not_shown, lost_copy) {
-        (Ending::Stopped(signal), _, _) => Ok(Outcome::Stopped(signal)),
+/// Decides the outcome: a stop comes first; output that cannot be written makes ranks fail, so it comes before their failures;
+/// a failed copy comes last, because it makes no rank fail.
+fn conclude(ending: GangEnd, output: Option<Output>, host_of: impl Fn(usize) -> String) -> Result<Outcome, GangError> {
+    let Output { mut tails, failed_stream, failed_copy } =
+        output.unwrap_or(Output { tails: Vec::new(), failed_stream: None, failed_copy: None });
+    match (ending, failed_stream, failed_copy) {
+        (GangEnd::Stopped(signal), _, _) => Ok(Outcome::Stopped(signal)),
         (_, Some((stream, source)), _) => Err(GangError::Show { stream, source }),
-        (Ending::Failed(ends), None, _) => {
+        (GangEnd::Failed(ends), None, _) => {
             let failures = ends.into_iter().map(|RankEnd { rank, exit, stopped }| {
                 let tail = tails.get_mut(rank).and_then(Option::take);
                 let stderr_tail = tail.map(|tail| tail.lines()).unwrap_or_default();
@@ -201,8 +202,8 @@ fn conclude(ending: Ending, output: Option<Output>, host_of: impl Fn(usize) -> S
             });
             Ok(Outcome::Failed(failures.collect()))
         }
-        (Ending::Succeeded, None, Some((path, source))) => Err(GangError::OutputFile { path, source }),
-        (Ending::Succeeded, None, None) => Ok(Outcome::Succeeded),
+        (GangEnd::Succeeded, None, Some((path, source))) => Err(GangError::OutputFile { path, source }),
+        (GangEnd::Succeeded, None, None) => Ok(Outcome::Succeeded),
     }
 }
 
@@ -215,7 +216,7 @@ fn channels(spec: &GangSpec, size: usize, stream: &str) -> Result<Vec<Channel>, 
                 Some(dir) => {
                     let path = dir.join(format!("rank.{rank:0digits$}")).join(stream);
                     match create(&path) {
-                        Ok(file) => Some(Copy { path, file }),
+                        Ok(file) => Some(OutputCopy { path, file }),
                         Err(source) => return Err(GangError::OutputFile { path, source }),
                     }
                 }
@@ -233,7 +234,7 @@ fn create(path: &Path) -> io::Result<File> {
     File::create(path)
 }
 
-/// Free at this moment; rank 0 of a `torch.distributed` script binds it soon after.
+/// A port that is free at this moment, for rank 0 of a `torch.distributed` script.
 fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
@@ -248,12 +249,12 @@ fn secret() -> Result<String, getrandom::Error> {
 mod tests {
     use super::*;
 
-    fn check(ending: Ending, not_shown: bool, lost_copy: bool, expected: &str) {
+    fn check(ending: GangEnd, failed_stream: bool, failed_copy: bool, expected: &str) {
         let full = || io::Error::from(io::ErrorKind::StorageFull);
         let output = Output {
             tails: Vec::new(),
-            not_shown: not_shown.then(|| ("standard output", full())),
-            lost_copy: lost_copy.then(|| ("copy".into(), full())),
+            failed_stream: failed_stream.then(|| ("standard output", full())),
+            failed_copy: failed_copy.then(|| ("copy".into(), full())),
         };
         let said = match conclude(ending, Some(output), |_| "h".into()) {
             Ok(outcome) => format!("exit {}", outcome.exit_code()),
@@ -264,14 +265,14 @@ mod tests {
 
     #[test]
     fn the_first_cause_is_the_one_reported() {
-        let failed = || Ending::Failed(vec![RankEnd { rank: 0, exit: Exit::Code(3), stopped: false }]);
+        let failed = || GangEnd::Failed(vec![RankEnd { rank: 0, exit: Exit::Code(3), stopped: false }]);
         let show = "cannot write the ranks' output to standard output";
         let copy = "cannot keep the ranks' output in copy";
-        check(Ending::Succeeded, false, false, "exit 0");
-        check(Ending::Succeeded, true, true, show);
-        check(Ending::Succeeded, false, true, copy);
+        check(GangEnd::Succeeded, false, false, "exit 0");
+        check(GangEnd::Succeeded, true, true, show);
+        check(GangEnd::Succeeded, false, true, copy);
         check(failed(), false, true, "exit 3");
         check(failed(), true, false, show);
-        check(Ending::Stopped(2), true, true, "exit 130");
+        check(GangEnd::Stopped(2), true, true, "exit 130");
     }
 }
