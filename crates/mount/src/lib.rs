@@ -2,7 +2,7 @@
 //! Never prints; logs through `tracing`.
 //!
 //! Reading order: `settings`; `process` (the mount process) with `unmount_watchdog` and `mountinfo`; then from the
-//! kernel to the server: `fuse_fs` (request handlers) with `thread_runtime`, `volume` (the share), `open_file`; pure
+//! kernel to the server: `fuse_fs` (request handlers) with `thread_runtime`, `volume` (the share), `shared_state`, `open_file`; pure
 //! parts: `inodes`, `attr_cache`, `kernel_attrs`, `readahead`, `writeback`; `remote` (the server's interface), `retry`,
 //! `service` (the file service).
 
@@ -20,6 +20,7 @@ mod remote;
 mod retry;
 mod service;
 pub mod settings;
+mod shared_state;
 mod thread_runtime;
 pub mod unmount_watchdog;
 mod volume;

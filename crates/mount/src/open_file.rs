@@ -8,53 +8,18 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::SystemTime;
 
 use bytes::{Bytes, BytesMut};
-use tokio::runtime::Handle;
-use tokio::sync::{Notify, OnceCell, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OnceCell, OwnedSemaphorePermit};
 
-use crate::inodes::Inodes;
 use crate::readahead::{CHUNK_BYTES, ReadPattern, ReadPlan};
 use crate::remote::{AppendBlock, Remote, Status};
-use crate::retry::RetryPolicy;
+use crate::shared_state::SharedState;
 use crate::writeback::{DirtyRange, DirtyRanges, MAX_RANGE_BYTES, batches};
 
 /// Limit of unsent data of a file; above it ranges are sent even if they are not full.
 const MAX_BUFFERED_BYTES: usize = 4 * MAX_RANGE_BYTES;
 const MAX_BUFFERED_RANGES: usize = 512;
-/// Limit of concurrent uploads of all files.
-const MAX_CONCURRENT_UPLOADS: usize = 8;
 /// The service's largest file size.
 const MAX_FILE_BYTES: u64 = 1 << 42;
-
-/// State shared by everything of a mount.
-#[derive(Debug)]
-pub struct SharedState<R> {
-    pub remote: R,
-    pub retry: RetryPolicy,
-    pub inodes: Mutex<Inodes>,
-    /// For work that continues after the program has its answer.
-    runtime: Handle,
-    uploads: Arc<Semaphore>,
-}
-
-impl<R> SharedState<R> {
-    pub fn new(remote: R, retry: RetryPolicy, runtime: Handle) -> SharedState<R> {
-        let uploads = Arc::new(Semaphore::new(MAX_CONCURRENT_UPLOADS));
-        SharedState { remote, retry, inodes: Mutex::default(), runtime, uploads }
-    }
-
-    pub fn inodes(&self) -> MutexGuard<'_, Inodes> {
-        self.inodes.lock().expect("no one panics while holding the inodes")
-    }
-
-    /// Runs work that continues after the program has its answer.
-    pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        self.runtime.spawn(work);
-    }
-
-    pub fn path(&self, inode: u64) -> Result<String, i32> {
-        self.inodes().path(inode).ok_or(libc::ESTALE)
-    }
-}
 
 /// An open file with its unsent writes and read-ahead.
 #[derive(Debug)]
