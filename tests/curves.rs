@@ -66,7 +66,7 @@ fn what_jobs_print_is_drawn() {
     let expected = [("loss/-/step", "1=1.5"), ("loss/0/step", "1=1"), ("loss/1/step", "1=2")];
     assert_eq!(told, expected.map(|(key, points)| (key.to_owned(), points.to_owned())));
     let silent = plot(&site, "silent", "").ok();
-    assert!(silent.stderr.contains("No figures were found"), "{}", silent.stderr);
+    assert!(silent.stderr.contains("No metrics were found"), "{}", silent.stderr);
 
     // Keras on both ranks of one log: each has its curve, beside the average; also when the log is gone and the server is new.
     let both = r"printf 'Epoch 1/1\n1/4 [=>..] - ETA: 1s - loss: %d.5000\r4/4 [====] - 0s 20ms/step - loss: %d.0000\n' $((RANK + 4)) $((RANK + 1))";

@@ -173,7 +173,7 @@ fn over_tls_with_the_users_own_key_and_wrong_starts() {
     run("files --data other --account abc --account abd --key-file my.key").fails(2, &["belongs to one account"]);
     fs::create_dir(files.path("whole")).expect("made");
     fs::write(files.path("whole/corro.db"), "").expect("written");
-    run("files --data whole --account abc").fails(1, &["the data directory of a whole server", "'corro up'"]);
+    run("files --data whole --account abc").fails(1, &["the data directory of a full server", "'corro up'"]);
 }
 
 #[test]

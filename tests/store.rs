@@ -62,7 +62,7 @@ fn a_backup_under_load_holds_every_job_acknowledged_before_it() {
         wait_for("some jobs", || count() >= 20);
         let before = acknowledged.lock().expect("no one panicked").clone();
         let made = site.corro(&format!("admin backup --data {} --to {}", shown(&site.data()), shown(&file))).ok();
-        assert!(made.stdout.contains("key that opens stored secrets") && made.stdout.contains("Not in it"), "{made:?}");
+        assert!(made.stdout.contains("key of stored secrets") && made.stdout.contains("Not in it"), "{made:?}");
         let after = count();
         wait_for("jobs after the backup", || count() > after);
         stop.store(true, Ordering::Relaxed);

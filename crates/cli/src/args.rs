@@ -1,5 +1,5 @@
-//! The command line as a whole: which commands there are, and the help of the program. Arguments of a command stand in
-//! the command's own file. Entered by `main` only.
+//! The command line: the top-level commands, the help of the program, and its behaviour under the name `az`. Arguments of a command are defined in the
+//! command's own file.
 
 use std::ffi::OsString;
 
@@ -19,60 +19,60 @@ pub struct Cli {
     pub command: TopCommand,
 }
 
-/// Their order in the help is that of `SECTIONS`.
+/// The top-level commands. Help lists them in the order of [`SECTIONS`].
 #[derive(Subcommand, Debug)]
 pub enum TopCommand {
-    /// Resource groups: the boxes that hold everything of a project
+    /// Resource groups: everything of a project
     Group(group::GroupArgs),
     /// Workspaces, experiments, clusters and jobs
     Batchai(batchai::BatchaiArgs),
     /// Storage accounts, file shares, directories and files
     Storage(storage::StorageArgs),
-    /// Who else may use the server, and as what
+    /// Service principals: logins with roles for people and programs
     Ad(ad::AdArgs),
     /// Log in to a server
     Login(login::LoginArgs),
-    /// Forget the login of this user on this machine
+    /// Remove the login of this user on this machine
     Logout,
     /// The subscription in use, and who uses it
     Account(account::AccountArgs),
-    /// Let the real az talk to this server, and undo it
+    /// Configure the real az for this server, and undo it
     Cloud(cloud::CloudArgs),
     /// Start a server and its nodes on this machine: all you need to begin
     Up(up::UpArgs),
-    /// Start a server whose nodes are machines that join it, or Slurm's
+    /// Start a server whose nodes are machines that join it, Slurm allocations or pods
     Server(Box<server::ServerArgs>),
     /// Serve Azure Files from a directory, and nothing else
     Files(files::FilesArgs),
-    /// Show a share as a directory of this machine
+    /// Mount a share as a directory of this machine
     Mount(Box<mount::MountArgs>),
-    /// Take a mounted share away again
+    /// Unmount a share
     Unmount(unmount::UnmountArgs),
-    /// Serve this machine, or a part of it, as a node of a cluster; or join a server with all of it
+    /// Run this machine, or a part of it, as a node of a cluster; or join a server as a host
     Agent(Box<agent::AgentArgs>),
-    /// Machines that join a server: tokens for them, what they have, and taking them out of service
+    /// Machines that have joined the server: join tokens, capacity, cordon, drain and remove
     Host(host::HostArgs),
     /// Run a command as several ranks on this machine, without a server
     Run(run::RunArgs),
     /// Train the tutorial's network, alone or as one of many ranks
     Train(train::TrainArgs),
-    /// See the whole tutorial run on this machine, from cluster to trained model
+    /// Run the whole tutorial on this machine, from cluster to trained model
     Tutorial(tutorial::TutorialArgs),
-    /// Ask about a job in plain words, watch its processes, run a command beside them
+    /// Explain a job, watch its processes, plot its metrics, run a command in it
     Job(job::JobArgs),
     /// The server's pages in a browser, logged in
     Dashboard(dashboard::DashboardArgs),
-    /// Single nodes: list them, and take low-priority ones back
+    /// Nodes of all clusters: list them, preempt low-priority ones
     Node(node::NodesArgs),
-    /// Clusters, nodes, queue and jobs as a live page of the terminal
+    /// Clusters, nodes, queue and jobs, live in the terminal
     Top(top::TopArgs),
-    /// What changes, as it changes: one JSON object in each line
+    /// Changes on the server as they happen, one JSON object per line
     Events(events::EventsArgs),
-    /// Who used how many node-hours
+    /// Node-hours by user, experiment, cluster or job
     Usage(usage::UsageArgs),
     /// Back up, restore and check a server's data; read its history
     Admin(admin::AdminArgs),
-    /// Look at this machine and say what Corro will find
+    /// Check whether this machine can run Corro and isolate jobs
     Doctor(doctor::DoctorArgs),
     /// Print a script that completes commands and options in bash, zsh or fish
     #[command(
@@ -109,19 +109,19 @@ const SECTIONS: [(&str, &[&str]); 2] = [
     ),
 ];
 
-const CLOSING: &str = "Use 'corro COMMAND --help' to read about a command.";
+const HELP_FOOTER: &str = "Use 'corro COMMAND --help' to read about a command.";
 
-/// Reads the command line; ends the process with help (exit 0) or a usage error (exit 2) when there is nothing to run.
+/// Parses the command line. Exits with help (0) or a usage error (2) if there is nothing to run.
 pub fn parse(arguments: Vec<OsString>) -> (Cli, CommandPath) {
     let matches = command(program_name()).get_matches_from(with_horovod_spelling(arguments));
-    (from_matches(&matches), CommandPath::of(&matches))
+    (from_matches(&matches), CommandPath::from_matches(&matches))
 }
 
-/// The command that was called: `batchai`, `cluster`, `show`.
+/// The path of the called command, for example `batchai`, `cluster`, `show`.
 pub struct CommandPath(Vec<String>);
 
 impl CommandPath {
-    fn of(matches: &ArgMatches) -> CommandPath {
+    fn from_matches(matches: &ArgMatches) -> CommandPath {
         let mut path = Vec::new();
         let mut matches = matches;
         while let Some((name, below)) = matches.subcommand() {
@@ -131,28 +131,29 @@ impl CommandPath {
         CommandPath(path)
     }
 
-    /// What follows an error about missing arguments, as the parser itself has it. `needs` are flags, `--name/-n`.
-    pub fn usage(&self, needs: &[&str]) -> String {
-        self.usage_of(command(program_name()), needs)
+    /// The usage line after an error about missing arguments, in clap's format. `required` are flags such as `--name/-n`.
+    pub fn usage(&self, required: &[&str]) -> String {
+        self.usage_of(command(program_name()), required)
     }
 
-    fn usage_of(&self, mut command: Command, needs: &[&str]) -> String {
+    fn usage_of(&self, mut command: Command, required: &[&str]) -> String {
         command.build();
         let mut called = &mut command;
         for name in &self.0 {
-            called = called.find_subcommand_mut(name).expect("it was called");
+            called = called.find_subcommand_mut(name).expect("the parser found it");
         }
-        let is_needed = |argument: &Arg| argument.get_long().is_some_and(|long| names(needs).any(|name| name == long));
-        let mut shown = called.clone().mut_args(|argument| match is_needed(&argument) {
+        let is_required =
+            |argument: &Arg| argument.get_long().is_some_and(|long| long_names(required).any(|name| name == long));
+        let mut copy = called.clone().mut_args(|argument| match is_required(&argument) {
             true => argument.required(true),
             false => argument,
         });
-        format!("\n{}\n\nFor more information, try '--help'.", shown.render_usage())
+        format!("\n{}\n\nFor more information, try '--help'.", copy.render_usage())
     }
 }
 
-/// The long names in `--name/-n`.
-fn names<'a>(flags: &'a [&str]) -> impl Iterator<Item = &'a str> {
+/// The long names of flags such as `--name/-n`.
+fn long_names<'a>(flags: &'a [&str]) -> impl Iterator<Item = &'a str> {
     flags.iter().filter_map(|flag| flag.strip_prefix("--")).map(|flag| flag.split('/').next().unwrap_or(flag))
 }
 
@@ -160,38 +161,38 @@ fn from_matches(matches: &ArgMatches) -> Cli {
     Cli::from_arg_matches(matches).unwrap_or_else(|error| error.exit())
 }
 
-/// The whole command line, for a shell to complete. What is hidden from help is hidden here too.
-pub fn for_completion() -> Command {
+/// The command tree for shell completion, without hidden commands and arguments.
+pub fn completion_command() -> Command {
     let name = program_name();
-    visible(&command(name)).bin_name(name).version(env!("CARGO_PKG_VERSION"))
+    without_hidden(&command(name)).bin_name(name).version(env!("CARGO_PKG_VERSION"))
 }
 
-fn visible(command: &Command) -> Command {
-    // Names must outlive the command; they are few, and the process ends when the script is written.
+fn without_hidden(command: &Command) -> Command {
+    // clap requires static names. The leak is small, and the process ends after the script is written.
     let name: &'static str = Box::leak(command.get_name().to_owned().into_boxed_str());
     let copy = Command::new(name).disable_help_subcommand(true);
     let about = command.get_about().cloned().unwrap_or_default();
     let arguments = command.get_arguments().filter(|argument| !argument.is_hide_set()).cloned();
     let subcommands = command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set());
-    copy.about(about).args(arguments).subcommands(subcommands.map(visible))
+    copy.about(about).args(arguments).subcommands(subcommands.map(without_hidden))
 }
 
 fn command(name: &'static str) -> Command {
     let command = Cli::command().name(name).bin_name(name);
     let help = grouped_help(&command).replace("corro COMMAND", &format!("{name} COMMAND"));
     let command = command.help_template(help);
-    if name == "az" { as_az(command).display_name("azure-cli").version(AZ_VERSION) } else { command }
+    if name == "az" { renamed_to_az(command).display_name("azure-cli").version(AZ_VERSION) } else { command }
 }
 
-/// In the form of `az --version`, for scripts and readers that look whether it is new enough.
+/// Output of `az --version`, for scripts that check the version.
 const AZ_VERSION: &str = concat!(
     "(2.0.38)\n\nThis is Corro ",
     env!("CARGO_PKG_VERSION"),
     ", called as az: it has the commands of that version for groups, Batch AI and storage."
 );
 
-/// With the name in every example and explanation.
-fn as_az(command: Command) -> Command {
+/// Replaces `corro` by `az` in all examples and help texts.
+fn renamed_to_az(command: Command) -> Command {
     let command = match command.get_after_help().map(ToString::to_string) {
         Some(help) => command.after_help(help.replace("corro ", "az ")),
         None => command,
@@ -200,10 +201,10 @@ fn as_az(command: Command) -> Command {
         Some(help) if help.contains("'corro ") => argument.help(help.replace("'corro ", "'az ")),
         _ => argument,
     });
-    command.mut_subcommands(as_az)
+    command.mut_subcommands(renamed_to_az)
 }
 
-/// The commands by section; one that belongs to no section is a mistake that a test finds.
+/// Help template with the commands by section. A test checks that every command has a section.
 fn grouped_help(command: &Command) -> String {
     let mut help = "{about-with-newline}\n{usage-heading} {usage}\n".to_owned();
     for (title, names) in SECTIONS {
@@ -214,20 +215,20 @@ fn grouped_help(command: &Command) -> String {
             help.push_str(&format!("  {:<12}{about}\n", subcommand.get_name()));
         }
     }
-    help.push_str(&format!("\nOptions:\n{{options}}\n\n{CLOSING}\n"));
+    help.push_str(&format!("\nOptions:\n{{options}}\n\n{HELP_FOOTER}\n"));
     help
 }
 
-/// The options of `corro run` that are followed by a value.
+/// Options of `corro run` that take a value.
 const RUN_OPTIONS_WITH_VALUE: [&str; 8] =
     ["-n", "--np", "--num-proc", "-H", "--hosts", "--hostfile", "--output-filename", "--compat"];
 
-/// `horovodrun -np 4` writes a long name with one dash, which clap reads as `-n p`; `-hostfile` would be `-h`.
+/// Rewrites horovodrun's long options with one dash: clap would read `-np` as `-n p` and `-hostfile` as `-h`.
 fn with_horovod_spelling(mut arguments: Vec<OsString>) -> Vec<OsString> {
     if arguments.get(1).is_none_or(|command| command != "run") {
         return arguments;
     }
-    // Only among our own options: what follows the first plain word is the user's command.
+    // Only before the first positional argument: it begins the user's command.
     let mut takes_value = false;
     for argument in arguments.iter_mut().skip(2) {
         if !takes_value && (argument == "--" || !argument.to_string_lossy().starts_with('-')) {
@@ -276,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn every_command_of_the_tutorial_is_understood() {
+    fn every_command_of_the_tutorial_is_parsed() {
         for line in [
             "az group create --name batchai.horovod --location eastus",
             "az batchai workspace create --resource-group batchai.horovod --workspace batchaidev",
@@ -303,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn short_forms() {
+    fn short_options_are_parsed() {
         for line in [
             "corro group create -n g -l eastus --tags a=b c",
             "corro group delete -g g -y --no-wait",
@@ -366,7 +367,7 @@ mod tests {
     fn missing_arguments_are_followed_by_the_usage() {
         let check = |line: &str, needs: &[&str], expected: &str| {
             let matches = command("corro").try_get_matches_from(words(line)).expect(line);
-            let usage = CommandPath::of(&matches).usage_of(command("corro"), needs);
+            let usage = CommandPath::from_matches(&matches).usage_of(command("corro"), needs);
             assert_eq!(usage, format!("\nUsage: {expected}\n\nFor more information, try '--help'."), "{line}");
         };
         let cluster = ["--resource-group/-g", "--workspace/-w", "--name/-n"];
@@ -383,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn called_as_az_it_speaks_as_az() {
+    fn called_as_az_all_texts_say_az() {
         let az = command("az");
         let version = az.render_version();
         assert!(version.starts_with("azure-cli (2.0.38)\n") && version.contains("Corro"), "{version}");
@@ -399,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn horovods_np_is_ours_only_before_the_command() {
+    fn horovod_spelling_is_rewritten_only_before_the_command() {
         assert_eq!(
             with_horovod_spelling(words("corro run -np 4 -H a:1 train -np 3")),
             words("corro run --num-proc 4 -H a:1 train -np 3")

@@ -123,7 +123,7 @@ async fn dispatch(command: TopCommand) -> Result<ExitCode, CliError> {
         TopCommand::Events(args) => commands::events::run(args).await.map(done),
         TopCommand::Usage(args) => commands::usage::run(args).await.map(done),
         TopCommand::Doctor(args) => commands::doctor::run(args).await.map(done),
-        TopCommand::Completion(args) => commands::completion::run(args, args::for_completion()).map(done),
+        TopCommand::Completion(args) => commands::completion::run(args, args::completion_command()).map(done),
         TopCommand::Run(args) => Ok(commands::run::run(args).await?),
     }
 }

@@ -1,5 +1,5 @@
-//! `corro admin`: what whoever runs a server does with its data: back it up, restore it, check it, read its history. All but
-//! the history work on the data directory itself, on the machine of the server.
+//! `corro admin`: backs up, restores and checks the data of a server, and reads its history. All but `history` work on the data directory itself, on
+//! the server's machine.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -7,6 +7,7 @@ use std::time::SystemTime;
 
 use clap::{Args, Subcommand};
 use corro_agent::incarnation;
+use corro_hosting::data_dir::DataDir;
 use corro_model::Timestamp;
 use corro_model::batchai::Page;
 use corro_model::history::HistoryEntry;
@@ -16,7 +17,6 @@ use corro_server::backup::{self, BackupError, Contents};
 use crate::error::CliError;
 use crate::session::{GlobalArgs, Session};
 use crate::stdio::{filtered_stdout, print};
-use corro_hosting::data_dir::DataDir;
 
 #[derive(Args, Debug)]
 pub struct AdminArgs {
@@ -28,19 +28,19 @@ pub struct AdminArgs {
 
 #[derive(Subcommand, Debug)]
 enum AdminCommand {
-    /// Copy everything a server knows into one new file, while it runs
+    /// Back up the database and keys of a server to one file; the server may run
     ///
-    /// The file holds resources, jobs, the history, the key that opens stored secrets and, of a server with --tls, its
+    /// The file contains resources, jobs, the history, the key of stored secrets and, of a server with --tls, its certificate
     /// authority: keep it as safe as the server.
-    /// Files on shares are not in it: they lie in shares/ of the data directory; copy them as you copy other files.
+    /// Files of shares are not in it: copy shares/ of the data directory as you copy other files.
     #[command(after_help = "Example:\n  corro admin backup --to /backups/corro-monday.db")]
     Backup(BackupArgs),
-    /// Put a backup into a data directory; the server must not run
+    /// Restore a backup to a data directory; the server must not run
     #[command(after_help = "Example:\n  corro admin restore --from /backups/corro-monday.db --data ./data")]
     Restore(RestoreArgs),
-    /// Look at every record of a data directory or of a backup, and change nothing
+    /// Verify every record of a data directory or of a backup, without changes
     Check(CheckArgs),
-    /// Show what happened: who changed what, how jobs and nodes fared; newest first
+    /// Show the history: changes by users, and state changes of jobs and nodes; newest first
     #[command(
         after_help = "Examples:\n  corro admin history --export >> audit.jsonl\n  corro admin history --kind job -o table\n  corro admin history --resource batchai.horovod/batchaidev/cifar/j1"
     )]
@@ -56,7 +56,7 @@ struct DataArgs {
 
 #[derive(Args, Debug)]
 struct BackupArgs {
-    /// The file to make; it must not be there yet
+    /// File to create; it must not exist
     #[arg(long, value_name = "FILE")]
     to: PathBuf,
     #[command(flatten)]
@@ -68,10 +68,10 @@ struct RestoreArgs {
     /// A file made by 'corro admin backup'
     #[arg(long, value_name = "FILE")]
     from: PathBuf,
-    /// Where to: an empty or new directory
+    /// Data directory to restore to: new or empty
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
-    /// Also into a directory that is not empty; a database in it is kept under another name
+    /// Allow a directory that is not empty; a database in it is renamed
     #[arg(long)]
     force: bool,
 }
@@ -87,25 +87,25 @@ struct CheckArgs {
 
 #[derive(Args, Debug)]
 struct HistoryArgs {
-    /// Only this resource and what is inside it: GROUP[/WORKSPACE[/NAME[/JOB]]]
+    /// Only this resource and those inside it: GROUP[/WORKSPACE[/NAME[/JOB]]]
     #[arg(long, value_name = "PATH")]
     resource: Option<String>,
     /// Only this kind (job, node, cluster, ...) or this event (job.placed, ...)
     #[arg(long, value_name = "KIND")]
     kind: Option<String>,
-    /// Only what this principal asked for; 'corro' is the server itself
+    /// Only changes by this principal; 'corro' is the server itself
     #[arg(long, value_name = "WHO")]
     actor: Option<String>,
-    /// Only what happened since this time, as 2018-06-07T21:16:21Z
+    /// Only entries since this time, such as 2018-06-07T21:16:21Z
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
-    /// Everything that is kept, the oldest first, one JSON object in each line: to keep it elsewhere
+    /// Print the whole history, oldest first, one JSON object per line, for an external audit log
     #[arg(long)]
     export: bool,
-    /// With --export: only what is newer than the entry of this number
+    /// With --export: only entries after this number
     #[arg(long, value_name = "NUMBER", requires = "export", default_value_t = 0)]
     after: u64,
-    /// As many entries at most
+    /// Maximum number of entries
     #[arg(long, conflicts_with = "export", value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=1000))]
     top: u16,
 }
@@ -121,16 +121,16 @@ pub async fn run(args: AdminArgs) -> Result<(), CliError> {
 
 fn back_up(args: BackupArgs) -> Result<(), CliError> {
     let data = args.data.path()?;
-    let contents = backup::back_up(&data, &args.to, Timestamp::from(SystemTime::now())).map_err(failure)?;
-    print(format_args!("{} holds {}.", args.to.display(), words(&contents)));
-    print("It also holds the key that opens stored secrets: keep it safe.");
-    print(format_args!("Not in it: the files of shares. They are in {}.", data.join("shares").display()));
+    let contents = backup::back_up(&data, &args.to, Timestamp::from(SystemTime::now())).map_err(backup_error)?;
+    print(format_args!("{} holds {}.", args.to.display(), describe(&contents)));
+    print("It also contains the key of stored secrets: keep it safe.");
+    print(format_args!("Not in it: the files of shares, in {}.", data.join("shares").display()));
     Ok(())
 }
 
 fn restore(args: RestoreArgs) -> Result<(), CliError> {
-    // Before the directory is made or locked: a file that is no backup changes nothing.
-    backup::look_at_backup(&args.from).map_err(failure)?;
+    // Checked first: a file that is no backup must change nothing.
+    backup::look_at_backup(&args.from).map_err(backup_error)?;
     let occupied = std::fs::read_dir(&args.data).is_ok_and(|mut entries| entries.next().is_some());
     if occupied && !args.force {
         let message = format!("{} is not empty", args.data.display());
@@ -138,18 +138,18 @@ fn restore(args: RestoreArgs) -> Result<(), CliError> {
             .hint("choose a new directory, or add --force: the database there is then kept under another name"));
     }
     let data = DataDir::lock(&args.data)?;
-    // First: should this be cut short, the directory must not take nodes of the server that the backup is of for its own.
+    // Renewed first: even after an interrupted restore, the directory must not treat nodes of the original server as its own.
     incarnation::renew(data.path()).map_err(|error| {
         CliError::new(format!("cannot write {}: {error}", data.path().join("incarnation").display()))
-            .hint("see whether the disk is full and the directory is yours")
+            .hint("check that the disk is not full and that the directory belongs to you")
     })?;
-    let contents = backup::restore(&args.from, data.path()).map_err(failure)?;
-    print(format_args!("{} now holds {}.", data.path().display(), words(&contents)));
+    let contents = backup::restore(&args.from, data.path()).map_err(backup_error)?;
+    print(format_args!("{} now holds {}.", data.path().display(), describe(&contents)));
     if occupied {
-        print("What was there before is beside it, under names with 'replaced' in them.");
+        print("The previous files are beside it, with 'replaced' in their names.");
     }
     print(format_args!(
-        "Not restored: the files of shares. Put them into {} before you start the server.",
+        "Not restored: the files of shares. Copy them to {} before you start the server.",
         data.path().join("shares").display()
     ));
     Ok(())
@@ -160,8 +160,8 @@ fn check(args: CheckArgs) -> Result<(), CliError> {
         Some(file) => file,
         None => args.data.path()?.join(backup::DATABASE),
     };
-    let contents = backup::look(&path).map_err(failure)?;
-    print(format_args!("{} is sound: {}.", path.display(), words(&contents)));
+    let contents = backup::look(&path).map_err(backup_error)?;
+    print(format_args!("{} is sound: {}.", path.display(), describe(&contents)));
     Ok(())
 }
 
@@ -178,10 +178,10 @@ async fn history(session: &Session, args: HistoryArgs) -> Result<(), CliError> {
     session.print_value(&entries)
 }
 
-/// The audit log as JSON lines. Whoever keeps it goes on after the last number.
+/// Prints the history as JSON lines. A later export continues with `--after` and the last number.
 async fn export(session: &Session, args: HistoryArgs) -> Result<(), CliError> {
-    const PAGE: usize = 1000;
-    let (mut after, page) = (args.after, PAGE.to_string());
+    const PAGE_SIZE: usize = 1000;
+    let (mut after, page) = (args.after, PAGE_SIZE.to_string());
     let given = [("resource", args.resource), ("kind", args.kind), ("actor", args.actor), ("since", args.since)];
     let mut out = std::io::BufWriter::new(filtered_stdout());
     let failed = |error: std::io::Error| CliError::new(format!("cannot write the history: {error}"));
@@ -195,7 +195,7 @@ async fn export(session: &Session, args: HistoryArgs) -> Result<(), CliError> {
             writeln!(out, "{line}").map_err(failed)?;
         }
         match entries.last() {
-            Some(last) if entries.len() == PAGE => after = last.number,
+            Some(last) if entries.len() == PAGE_SIZE => after = last.number,
             _ => return out.flush().map_err(failed),
         }
     }
@@ -210,7 +210,7 @@ impl DataArgs {
     }
 }
 
-fn words(contents: &Contents) -> String {
+fn describe(contents: &Contents) -> String {
     let Contents { made, records, jobs, unfinished_jobs, history, .. } = contents;
     let when = made.map_or_else(String::new, |made| format!(", as of {}", made.whole_seconds()));
     format!(
@@ -218,13 +218,15 @@ fn words(contents: &Contents) -> String {
     )
 }
 
-fn failure(error: BackupError) -> CliError {
+fn backup_error(error: BackupError) -> CliError {
     let hint = match &error {
-        BackupError::NoDatabase(_) => "say where the server keeps its data with --data DIR",
+        BackupError::NoDatabase(_) => "give the server's data directory with --data DIR",
         BackupError::Exists(_) => "choose another name: a backup is never overwritten",
         BackupError::NotABackup(_) => "give the file that 'corro admin backup' made",
         BackupError::Damaged { .. } => "do not use it: restore the newest backup that 'corro admin check' finds sound",
-        BackupError::File { .. } | BackupError::Database { .. } => "see whether the disk is full and the file is yours",
+        BackupError::File { .. } | BackupError::Database { .. } => {
+            "check that the disk is not full and that the file belongs to you"
+        }
         BackupError::NoKey { .. } | BackupError::WrongKey { .. } => {
             "put the master.key that belongs to the database beside it, or restore the newest backup that 'corro admin check' finds sound"
         }

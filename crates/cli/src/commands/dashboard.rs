@@ -1,5 +1,5 @@
-//! `corro dashboard`: the way to the server's pages, logged in as commands of this user are. A link with a token is printed, or
-//! opened in a browser; then the token stands in a file that only this user can read, because everyone may see command lines.
+//! `corro dashboard`: prints a link to the server's pages with a token of this user's login, or opens it in a browser. The browser gets a file that
+//! only this user can read, because command lines are visible to everyone.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -14,7 +14,7 @@ use crate::stdio::{note, print};
 
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  corro dashboard --open\n  corro dashboard\n\nThe link logs in whoever has it, for an hour at most: do not pass it on."
+    after_help = "Examples:\n  corro dashboard --open\n  corro dashboard\n\nThe link logs in anybody who has it, for an hour at most: do not pass it on."
 )]
 pub struct DashboardArgs {
     /// Open the page in a browser of this machine (BROWSER, xdg-open or open)
@@ -34,8 +34,8 @@ pub async fn run(args: DashboardArgs) -> Result<(), CliError> {
         print(&link);
         return Ok(());
     }
-    let page = write_page(&profile::config_dir()?, &link)?;
-    match open(&page) {
+    let page = write_redirect_page(&profile::config_dir()?, &link)?;
+    match open_in_browser(&page) {
         true => note(format_args!("The dashboard opens in a browser: {address}")),
         false => {
             note("No browser was found here (BROWSER, xdg-open, open). Open this link:");
@@ -45,21 +45,22 @@ pub async fn run(args: DashboardArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-/// A page that leads to the link, beside the profile, which holds more than it.
-fn write_page(dir: &Path, link: &str) -> Result<PathBuf, CliError> {
+/// Writes a page that redirects to the link, into the configuration directory, whose profile is at least as secret.
+fn write_redirect_page(dir: &Path, link: &str) -> Result<PathBuf, CliError> {
     let page = dir.join("dashboard.html");
     let text = format!("<!doctype html><meta http-equiv=\"refresh\" content=\"0;url={link}\"><title>Corro</title>\n");
     atomic_file::replace(&page, &text).map_err(|error| atomic_file::write_error(&page, &error))?;
     Ok(page)
 }
 
-fn open(page: &Path) -> bool {
-    let chosen = std::env::var_os("BROWSER").filter(|browser| !browser.is_empty());
-    let known = ["xdg-open", "open"].map(Into::into);
-    let mut programs = chosen.into_iter().chain(known);
+/// Opens the page with the first program that succeeds.
+fn open_in_browser(page: &Path) -> bool {
+    let configured = std::env::var_os("BROWSER").filter(|browser| !browser.is_empty());
+    let defaults = ["xdg-open", "open"].map(Into::into);
+    let mut programs = configured.into_iter().chain(defaults);
     programs.any(|program| {
         let mut command = Command::new(program);
-        let quiet = command.arg(page).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        quiet.status().is_ok_and(|status| status.success())
+        let detached = command.arg(page).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        detached.status().is_ok_and(|status| status.success())
     })
 }

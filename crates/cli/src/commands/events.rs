@@ -1,5 +1,5 @@
-//! `corro events`: what changes on the server, as it changes. One JSON object in each line, for programs, or a line for people.
-//! Goes on through restarts of the server; what was missed is told.
+//! `corro events`: prints changes on the server, as JSON lines or as a table. Reconnects after restarts of the server and reports events that were
+//! missed.
 
 use std::io::{self, Write};
 
@@ -13,14 +13,14 @@ use crate::stdio::filtered_stdout;
 
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Without --follow it tells what the server remembers, and ends. A line with the kind 'missed' says that\n\
-some changes were forgotten before they could be told.\n\nExamples:\n  corro events --follow\n  corro events --follow -o table\n  corro events --follow | jq -c 'select(.kind == \"job\")'"
+    after_help = "Without --follow it prints the recent events of the server and exits. An event of kind 'missed' means\n\
+that the server dropped some events before they could be sent.\n\nExamples:\n  corro events --follow\n  corro events --follow -o table\n  corro events --follow | jq -c 'select(.kind == \"job\")'"
 )]
 pub struct EventsArgs {
-    /// Only what came after the event with this id
+    /// Only events after the one with this id
     #[arg(long, value_name = "ID")]
     after: Option<String>,
-    /// Go on until Ctrl-C
+    /// Wait for new events until Ctrl-C
     #[arg(long, short = 'f')]
     follow: bool,
     #[command(flatten)]
@@ -29,10 +29,10 @@ pub struct EventsArgs {
 
 pub async fn run(args: EventsArgs) -> Result<(), CliError> {
     let session = Session::open(&args.global)?;
-    // Whoever follows wants what comes; whoever looks once, what was.
+    // Default: new events with --follow, else all that the server still has.
     let after = args.after.as_deref().or((!args.follow).then_some("0"));
     let mut events = session.client()?.events(after, args.follow);
-    let table = session.prints_table();
+    let is_table = session.prints_table();
     let mut is_first = true;
     loop {
         let event = tokio::select! {
@@ -41,33 +41,33 @@ pub async fn run(args: EventsArgs) -> Result<(), CliError> {
         };
         let Some(event) = event else { return Ok(()) };
         let mut text = String::new();
-        match table {
+        match is_table {
             true if event.kind == EventKind::Start => {}
             true => {
                 if std::mem::take(&mut is_first) {
                     text += &format!("{:<25}{:<12}{:<10}{:<13}{}\n", "TIME", "KIND", "CHANGE", "STATE", "RESOURCE");
                 }
-                text += &line(&event);
+                text += &table_row(&event);
             }
             false => text = serde_json::to_string(&event).map_err(|error| CliError::from_error(&error))? + "\n",
         }
         let mut out = filtered_stdout();
         match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
             Ok(()) => {}
-            // Whoever read this has seen enough.
+            // The reader closed the pipe.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
             Err(error) => return Err(CliError::new(format!("cannot write the events: {error}"))),
         }
     }
 }
 
-fn line(event: &Event) -> String {
-    let word = |value: serde_json::Result<serde_json::Value>| match value {
+fn table_row(event: &Event) -> String {
+    let name = |value: serde_json::Result<serde_json::Value>| match value {
         Ok(serde_json::Value::String(text)) => text,
         _ => String::new(),
     };
-    let kind = word(serde_json::to_value(event.kind));
-    let change = word(serde_json::to_value(event.change));
+    let kind = name(serde_json::to_value(event.kind));
+    let change = name(serde_json::to_value(event.change));
     let state = event.state.as_deref().unwrap_or_default();
     let resource = escape_controls(&event.resource);
     format!("{:<25}{kind:<12}{change:<10}{state:<13}{resource}\n", event.time.to_string())

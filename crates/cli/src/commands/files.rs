@@ -1,5 +1,5 @@
-//! `corro files`: the Azure Files service alone, from a directory. No resource manager, no nodes, no profile: whoever has a
-//! connection string uses it. Starts, says where it listens, ends on Ctrl-C.
+//! `corro files`: runs the Azure Files service alone on a directory, until Ctrl-C. There is no resource manager, no node and no profile: clients use
+//! connection strings.
 
 mod accounts;
 
@@ -22,18 +22,18 @@ use crate::error::CliError;
 
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  corro files --account myaccount\n  corro files --account alice --account bob --data /srv/files \\\n      --tls --listen 0.0.0.0:8470 --name files.example.org\n\nPrograms get in with a connection string, which lies in a file beside the keys:\n  export AZURE_STORAGE_CONNECTION_STRING=\\\n      \"$(cat ~/.corro/files/accounts/myaccount.connection)\"\n  corro storage share create --name myshare\n\nA share is a plain directory: DATA/shares/ACCOUNT/SHARE."
+    after_help = "Examples:\n  corro files --account myaccount\n  corro files --account alice --account bob --data /srv/files \\\n      --tls --listen 0.0.0.0:8470 --name files.example.org\n\nPrograms use a connection string, which is in a file beside the keys:\n  export AZURE_STORAGE_CONNECTION_STRING=\\\n      \"$(cat ~/.corro/files/accounts/myaccount.connection)\"\n  corro storage share create --name myshare\n\nA share is a plain directory: DATA/shares/ACCOUNT/SHARE."
 )]
 pub struct FilesArgs {
-    /// Where shares and keys are kept; made on the first start [default: files/ in the configuration directory]
+    /// Directory of shares and keys; created on the first start [default: files/ in the configuration directory]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
 
-    /// Serve this storage account; may be repeated. Those of earlier starts are served too
+    /// Serve this storage account; may be repeated. Accounts of earlier starts are served too
     #[arg(long = "account", value_name = "NAME")]
     accounts: Vec<String>,
 
-    /// A file with the account's key in base64, or two in two lines; made when it is missing [default: in the data directory]
+    /// File with the account's key in base64, or with two keys in two lines; created if missing [default: in the data directory]
     #[arg(long, value_name = "FILE", requires = "accounts")]
     key_file: Option<PathBuf>,
 
@@ -57,7 +57,7 @@ pub async fn run(args: FilesArgs) -> Result<(), CliError> {
         Some(path) => path.clone(),
         None => corro_client::profile::config_dir()?.join("files"),
     };
-    refuse_whole_server(&path)?;
+    reject_full_server_data(&path)?;
     let data = DataDir::lock(&path)?;
     let accounts = Accounts::open(data.path(), &args.accounts, args.key_file.as_deref())?;
     let tls = open_tls(&args.address, data.path())?;
@@ -76,24 +76,24 @@ pub async fn run(args: FilesArgs) -> Result<(), CliError> {
     };
     let url = public_url(&args.address, server.address, tls.is_some());
     let _ = data.write_url(&url);
-    greet(&accounts, &url, &data, tls, args.show_connection_strings, began)?;
+    print_summary(&accounts, &url, &data, tls, args.show_connection_strings, began)?;
     stop.await?;
     server.stop().await;
     let _ = writeln!(io::stderr(), "\nStopped.");
     Ok(())
 }
 
-/// Accounts of a whole server are in its database, and their keys too.
-fn refuse_whole_server(data: &Path) -> Result<(), CliError> {
+/// Rejects the data directory of a full server, whose accounts and keys are in its database.
+fn reject_full_server_data(data: &Path) -> Result<(), CliError> {
     match [backup::DATABASE, backup::MASTER_KEY].iter().any(|name| data.join(name).exists()) {
-        true => Err(CliError::new(format!("{} is the data directory of a whole server", data.display())).hint(
+        true => Err(CliError::new(format!("{} is the data directory of a full server", data.display())).hint(
             "start that with 'corro up', which serves its files too, or choose another directory with --data DIR",
         )),
         false => Ok(()),
     }
 }
 
-fn greet(
+fn print_summary(
     accounts: &Accounts,
     url: &str,
     data: &DataDir,
@@ -101,10 +101,10 @@ fn greet(
     show: bool,
     began: Instant,
 ) -> Result<(), CliError> {
-    let files = accounts.announce(url)?;
+    let files = accounts.write_connection_strings(url)?;
     let mut out = io::stdout().lock();
     let (version, took) = (env!("CARGO_PKG_VERSION"), began.elapsed().as_millis());
-    // Whoever reads this may have gone away; the server stays.
+    // Write errors are ignored: a closed standard output must not end the server.
     let _ = writeln!(out, "Corro {version} serves files on {url} (ready in {took} ms)");
     let _ = writeln!(out, "  data     {}", data.path().display());
     if let Some(tls) = tls {

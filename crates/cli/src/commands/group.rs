@@ -28,7 +28,7 @@ pub struct GroupArgs {
 
 #[derive(Subcommand, Debug)]
 enum GroupCommand {
-    /// Make a resource group, the box that holds everything of one project
+    /// Create a resource group, which contains everything of a project
     #[command(after_help = "Example:\n  corro group create --name batchai.horovod --location eastus")]
     Create(CreateArgs),
     /// Change the labels of a resource group
@@ -42,7 +42,7 @@ enum GroupCommand {
     /// Delete a resource group and everything in it, shares included
     #[command(after_help = "Example:\n  corro group delete --name batchai.horovod --yes")]
     Delete(DeleteArgs),
-    /// Wait until a resource group is there, or gone
+    /// Wait until a resource group is created, updated or deleted
     #[command(after_help = "Example:\n  corro group wait --name batchai.horovod --deleted")]
     Wait(wait::WaitArgs),
 }
@@ -58,7 +58,7 @@ struct NameArgs {
 struct CreateArgs {
     #[command(flatten)]
     name: NameArgs,
-    /// Region to report; Corro runs everything where it is [default: AZURE_DEFAULTS_LOCATION]
+    /// Region to report; it does not change where Corro runs jobs [default: AZURE_DEFAULTS_LOCATION]
     #[arg(long, short = 'l', value_name = "LOCATION")]
     location: Option<String>,
     /// Labels: key=value ...
@@ -80,7 +80,7 @@ struct DeleteArgs {
     /// Do not wait until everything is gone
     #[arg(long)]
     no_wait: bool,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long, short = 'y')]
     yes: bool,
 }
@@ -123,7 +123,7 @@ async fn list(session: &Session, args: ListArgs) -> Result<(), CliError> {
     session.print(Shape::ResourceGroup, Some(TableKind::Group), &groups)
 }
 
-/// The service's filter for `key` or `key=value`.
+/// The `$filter` of the API for `key` or `key=value`.
 fn tag_filter(tag: &str) -> Result<String, CliError> {
     let (key, value) = tag.split_once('=').map_or((tag, None), |(key, value)| (key, Some(value)));
     if key.is_empty() || tag.contains('\'') {
@@ -137,11 +137,11 @@ fn tag_filter(tag: &str) -> Result<String, CliError> {
 
 async fn delete(session: &Session, args: DeleteArgs) -> Result<(), CliError> {
     let path = [("group", args.name.name.as_str())];
-    let loss = match args.yes {
+    let warning = match args.yes {
         true => None,
-        false => Some(loss_of(session.client()?, &args.name.name).await?),
+        false => Some(deletion_warning(session.client()?, &args.name.name).await?),
     };
-    prompt::confirm(args.yes, loss.as_deref())?;
+    prompt::confirm(args.yes, warning.as_deref())?;
     let pending = session.client()?.start::<GroupsDelete>(&path, &NoBody {}).await?;
     if !args.no_wait {
         let _spinner = Spinner::start("Deleting");
@@ -150,8 +150,8 @@ async fn delete(session: &Session, args: DeleteArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-/// What goes with the group, in words, for whoever is asked.
-async fn loss_of(client: &Client, group: &str) -> Result<String, CliError> {
+/// Text that lists the contents of the group, for the confirmation.
+async fn deletion_warning(client: &Client, group: &str) -> Result<String, CliError> {
     client.get::<GroupsGet>(&[("group", group)]).await?;
     let mut lines = Vec::new();
     for workspace in client.list::<WorkspacesListByGroup, _>(&[("group", group)], &[]).await? {
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(tag_filter("a").expect("a label"), "tagname eq 'a'");
         assert_eq!(tag_filter("a=b=c").expect("a label"), "tagname eq 'a' and tagvalue eq 'b=c'");
         for tag in ["", "=b", "a=it's"] {
-            assert_eq!(tag_filter(tag).map_err(|failure| failure.exit), Err(2), "{tag}");
+            assert_eq!(tag_filter(tag).map_err(|error| error.exit), Err(2), "{tag}");
         }
     }
 }

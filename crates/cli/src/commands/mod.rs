@@ -1,8 +1,7 @@
-//! The command line as a tree of modules: the code of `corro batchai job file` is in `batchai/job/file.rs`. `main` hands over parsed arguments; a
-//! command sends requests through its `Session`, prints one answer and returns, or fails with a `CliError`.
+//! The commands as a tree of modules: `corro batchai job file` is in `batchai/job/file.rs`. A command gets parsed arguments, sends requests through its
+//! `Session`, prints one result, and returns or fails with a `CliError`.
 //!
-//! Sibling files repeat the same shape: an enum of subcommands, their arguments, and `run`. What resources have in common
-//! is in `resource_args` (arguments), `resource_ref` (which one) and `resource` (show, list, end); `retry` bears a server that is away.
+//! Sibling files have the same structure: an enum of subcommands, their arguments, and `run`.
 
 pub mod account;
 pub mod ad;

@@ -1,5 +1,4 @@
-//! `corro node`: single nodes of all clusters, and taking one back. Batch AI showed nodes by their numbers only; these stand
-//! beside the compatible commands. How a node is reached is in `node`.
+//! `corro node`: lists the nodes of all clusters, and preempts one. Batch AI had no such commands.
 
 use clap::{Args, Subcommand};
 use corro_model::batchai::{NodeSummary, PreemptParameters};
@@ -23,11 +22,11 @@ enum NodesCommand {
     /// List the nodes of every cluster that you may read: state, priority, and what each runs
     #[command(after_help = "Example:\n  corro node list -o table")]
     List,
-    /// Take a node of a low-priority cluster back, as the owner of the machine may at any time
+    /// Preempt a node of a low-priority cluster
     ///
-    /// The processes of its job get SIGTERM, on all the job's nodes, and SIGKILL after a grace period. The job then waits
-    /// again and starts from its beginning, with the same output directory: scripts should save their work there. This
-    /// does not count against the three lost nodes that end a job. The node leaves, and is replaced where there is room.
+    /// The processes of its job get SIGTERM, on all nodes of the job, and SIGKILL after a grace period. The job is queued
+    /// again and restarts from its beginning, with the same output directory: scripts should save checkpoints there. This
+    /// does not count as one of the three lost nodes that fail a job. The node leaves, and is replaced if there is capacity.
     #[command(
         after_help = "Examples:\n  corro node preempt tvm-257509324_2-20180718t174802z-p\n  corro node preempt tvm-257509324_2-20180718t174802z-p --grace 5"
     )]
@@ -48,26 +47,26 @@ pub async fn run(args: NodesArgs) -> Result<(), CliError> {
     let session = Session::open(&args.global)?;
     match args.command {
         NodesCommand::List => {
-            let nodes = serde_json::to_value(nodes(&session).await?).map_err(|error| CliError::from_error(&error))?;
+            let nodes =
+                serde_json::to_value(list_nodes(&session).await?).map_err(|error| CliError::from_error(&error))?;
             session.print_shaped(&nodes, Some(TableKind::Node))
         }
         NodesCommand::Preempt(args) => preempt(&session, args).await,
     }
 }
 
-async fn nodes(session: &Session) -> Result<Vec<NodeSummary>, CliError> {
+async fn list_nodes(session: &Session) -> Result<Vec<NodeSummary>, CliError> {
     let mut nodes = session.client()?.list::<NodesList, _>(&[], &[]).await?;
-    // Older ones first: an id ends with the time, and its number grows.
+    // Oldest first: a longer id has a higher number.
     nodes.sort_by_key(|node| (node.cluster_id.clone(), node.node_id.as_str().len(), node.node_id.to_string()));
     Ok(nodes)
 }
 
 async fn preempt(session: &Session, args: PreemptArgs) -> Result<(), CliError> {
-    let known = nodes(session).await?;
-    let Some(node) = known.iter().find(|node| node.node_id.as_str() == args.node) else {
-        let failure =
-            CliError { exit: 3, ..CliError::new(format!("there is no node {}", escape_controls(&args.node))) };
-        return Err(failure.hint("see the ids with 'corro node list -o table'"));
+    let nodes = list_nodes(session).await?;
+    let Some(node) = nodes.iter().find(|node| node.node_id.as_str() == args.node) else {
+        let error = CliError { exit: 3, ..CliError::new(format!("there is no node {}", escape_controls(&args.node))) };
+        return Err(error.hint("see the ids with 'corro node list -o table'"));
     };
     let values = [
         ("group", node.resource_group.as_str()),
@@ -76,17 +75,17 @@ async fn preempt(session: &Session, args: PreemptArgs) -> Result<(), CliError> {
         ("node", node.node_id.as_str()),
     ];
     let body = PreemptParameters { grace_seconds: args.grace };
-    let taken = session.client()?.call::<NodesPreempt>(&values, &[], &body).await?;
-    let grace = taken.preempted.map_or(0.0, |preemption| preemption.grace_ms as f64 / 1_000.0);
-    match &taken.job {
+    let preempted = session.client()?.call::<NodesPreempt>(&values, &[], &body).await?;
+    let grace = preempted.preempted.map_or(0.0, |preemption| preemption.grace_ms as f64 / 1_000.0);
+    match &preempted.job {
         Some(job) => note(format_args!(
-            "The processes of {} get SIGTERM now and SIGKILL after {grace} s. The job then waits again; the node leaves.",
+            "The processes of {} get SIGTERM now and SIGKILL after {grace} s. The job is queued again; the node leaves.",
             escape_controls(job)
         )),
-        None => {
-            note("The node runs nothing that you may read; it leaves its cluster, and is replaced where there is room.")
-        }
+        None => note(
+            "The node runs nothing that you may read; it leaves its cluster, and is replaced if there is capacity.",
+        ),
     }
-    let taken = serde_json::to_value(taken).map_err(|error| CliError::from_error(&error))?;
-    session.print_value(&taken)
+    let preempted = serde_json::to_value(preempted).map_err(|error| CliError::from_error(&error))?;
+    session.print_value(&preempted)
 }

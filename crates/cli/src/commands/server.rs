@@ -1,5 +1,5 @@
-//! `corro server`: the server alone. Its nodes are machines that join with `corro agent` and the join token, or made by
-//! whoever `--provider` names.
+//! `corro server`: runs a server without local nodes. Machines join it with `corro agent` and the join token, or `--provider` makes nodes (Slurm,
+//! Kubernetes).
 
 use std::fs;
 use std::io::{self, Write};
@@ -44,7 +44,7 @@ pub async fn run(args: ServerArgs) -> Result<(), CliError> {
     };
     let token_path = data.path().join("join-token");
     let node_source = match args.nodes.provider {
-        ProviderArg::Joined => NodeSource::Joined(join_token(&token_path)?),
+        ProviderArg::Joined => NodeSource::Joined(read_or_create_join_token(&token_path)?),
         ProviderArg::Slurm => {
             let search = std::env::var("PATH").unwrap_or_default();
             NodeSource::Slurm(args.nodes.slurm.to_options(&search)?)
@@ -59,15 +59,15 @@ pub async fn run(args: ServerArgs) -> Result<(), CliError> {
         started = EmbeddedServer::start(&args.server, node_source, data) => started?,
         stopped = &mut stop => return Ok(stopped?),
     };
-    greet(&embedded, args.nodes.provider, &token_path);
+    print_summary(&embedded, args.nodes.provider, &token_path);
     stop.await?;
     embedded.server.stop().await;
-    let _ =
-        writeln!(io::stderr(), "\nStopped. Nodes and their jobs go on and are found again by the next 'corro server'.");
+    let _ = writeln!(io::stderr(), "\nStopped. Nodes and their jobs go on; the next 'corro server' resumes them.");
     Ok(())
 }
 
-fn greet(embedded: &EmbeddedServer, provider: ProviderArg, token_path: &Path) {
+/// Prints the URL, the paths and how to add nodes. Write errors are ignored.
+fn print_summary(embedded: &EmbeddedServer, provider: ProviderArg, token_path: &Path) {
     let mut out = io::stdout().lock();
     let (version, url) = (env!("CARGO_PKG_VERSION"), embedded.public_url());
     let _ = writeln!(out, "Corro {version} listens on {url}");
@@ -79,7 +79,7 @@ fn greet(embedded: &EmbeddedServer, provider: ProviderArg, token_path: &Path) {
         ProviderArg::Joined => writeln!(
             out,
             "\nAdd a node: corro agent --server {url}{trust} --data DIR --join-token-file {token_path}\n\
-             Add a machine that carries as many nodes as fit: 'corro host token' shows the command for it"
+             Add a machine that runs as many nodes as fit: 'corro host token' shows the command for it"
         ),
         ProviderArg::Slurm => writeln!(out, "\nNodes are Slurm allocations, whose agents look for the server at {url}"),
         ProviderArg::Kubernetes => writeln!(out, "\nNodes are pods"),
@@ -87,8 +87,8 @@ fn greet(embedded: &EmbeddedServer, provider: ProviderArg, token_path: &Path) {
     let _ = out.flush();
 }
 
-/// The token that lets machines join; made on the first start, mode 0600.
-fn join_token(path: &Path) -> Result<Secret, CliError> {
+/// Reads the join token; creates it, with mode 0600, on the first start.
+fn read_or_create_join_token(path: &Path) -> Result<Secret, CliError> {
     let failed = |error: io::Error| CliError::new(format!("cannot read or create {}: {error}", path.display()));
     match fs::read_to_string(path) {
         Ok(text) if !text.trim().is_empty() => return Ok(Secret::new(text.trim())),

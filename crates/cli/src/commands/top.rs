@@ -1,8 +1,7 @@
-//! `corro top`: clusters with their nodes, the queue with its reasons, and what runs, as a page of the terminal that is drawn
-//! anew when something changes. Fed by the stream of events, which says when to look, and by snapshots. Keeps nothing.
+//! `corro top`: a full-screen view of clusters, nodes, queue and jobs. The event stream triggers a refresh; the data comes from snapshots.
 
 mod keys;
-mod view;
+mod page;
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -23,23 +22,23 @@ use crate::session::{GlobalArgs, Session, env};
 use crate::stdio::print;
 use crate::terminal::{RawMode, is_interactive, size, stdin_channel};
 use keys::Key;
-use view::{Look, Picture, draw};
+use page::{Snapshot, View, render};
 
-/// After news, others are waited for a moment: they come together.
-const GATHER: Duration = Duration::from_millis(150);
-/// Ages grow without news.
-const REDRAW: Duration = Duration::from_secs(1);
-/// Also without news the server is asked: reasons for waiting change by time alone.
-const LOOK_AGAIN: Duration = Duration::from_secs(10);
-/// Jobs that have ended and are still shown.
-const RECENT: &str = "10";
+/// Delay between an event and the refresh, so that a burst of events causes one refresh.
+const EVENT_DEBOUNCE: Duration = Duration::from_millis(150);
+/// Redraw interval, for the ages.
+const REDRAW_INTERVAL: Duration = Duration::from_secs(1);
+/// Refresh interval without events: reasons for waiting change with time.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(10);
+/// Number of ended jobs that are shown.
+const MAX_RECENT_JOBS: &str = "10";
 
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Keys: up and down choose a job, Enter says why it is as it is, Esc goes back, q ends.\nWithout colours when NO_COLOR is set; once, when the output is not a terminal."
+    after_help = "Keys: up and down select a job, Enter explains it, Esc goes back, q quits.\nWithout colours if NO_COLOR is set. Prints once if the output is not a terminal."
 )]
 pub struct TopArgs {
-    /// Show it once and end
+    /// Print once and exit
     #[arg(long)]
     once: bool,
     #[command(flatten)]
@@ -49,82 +48,82 @@ pub struct TopArgs {
 pub async fn run(args: TopArgs) -> Result<(), CliError> {
     let session = Session::open(&args.global)?;
     let client = session.client()?;
-    let mut picture = look(client).await?;
+    let mut snapshot = fetch_snapshot(client).await?;
     if args.global.is_output_chosen() {
-        let Picture { clusters, nodes, active, recent, .. } = &picture;
+        let Snapshot { clusters, nodes, active, recent, .. } = &snapshot;
         return session.print_value(&json!({"clusters": clusters, "nodes": nodes, "jobs": active, "recent": recent}));
     }
     if args.once || !is_interactive() {
-        let look = Look { width: usize::MAX, height: usize::MAX, colour: false, selected: None, detail: None };
-        draw(&picture, &look, now()).iter().for_each(print);
+        let view = View { width: usize::MAX, height: usize::MAX, colour: false, selected: None, detail: None };
+        render(&snapshot, &view, now()).iter().for_each(print);
         return Ok(());
     }
     let Some(screen) = Screen::open() else {
         return Err(CliError::new("the terminal cannot be used").hint("use 'corro top --once'"));
     };
-    let ended = live(client, &mut picture).await;
+    let result = run_screen(client, &mut snapshot).await;
     drop(screen);
-    ended
+    result
 }
 
-/// Draws, waits for keys and news, and draws again, until somebody has seen enough.
-async fn live(client: &Client, picture: &mut Picture) -> Result<(), CliError> {
+/// Redraws on keys, events and timers until the user quits.
+async fn run_screen(client: &Client, snapshot: &mut Snapshot) -> Result<(), CliError> {
     let news = Arc::new(Notify::new());
-    let listening = tokio::spawn(listen(client.clone(), news.clone()));
+    let listening = tokio::spawn(listen_for_events(client.clone(), news.clone()));
     let mut typed = stdin_channel();
     let listen_for = |kind: SignalKind| signal(kind).map_err(|error| CliError::from_error(&error));
     let mut resized = listen_for(SignalKind::window_change())?;
-    // Also then the terminal is to be as it was.
+    // Caught so that the terminal is restored.
     let mut terminated = listen_for(SignalKind::terminate())?;
     let (mut selected, mut detail) = (0, None);
-    let mut next_look = Instant::now() + LOOK_AGAIN;
-    let ended = loop {
-        selected = usize::min(selected, picture.choices().saturating_sub(1));
-        show(picture, selected, detail.as_deref());
+    let mut next_refresh = Instant::now() + REFRESH_INTERVAL;
+    let result = loop {
+        selected = usize::min(selected, snapshot.n_jobs().saturating_sub(1));
+        draw_screen(snapshot, selected, detail.as_deref());
         tokio::select! {
             keys = typed.recv() => {
                 let Some(keys) = keys else { break Ok(()) };
-                match keys::read(&keys) {
+                match keys::parse(&keys) {
                     Some(Key::Quit) => break Ok(()),
                     Some(Key::Up) => selected = selected.saturating_sub(1),
                     Some(Key::Down) => selected += 1,
                     Some(Key::Back) => detail = None,
-                    Some(Key::Enter) => detail = why(client, picture, selected).await,
-                    Some(Key::Refresh) => next_look = Instant::now(),
+                    Some(Key::Enter) => detail = explain(client, snapshot, selected).await,
+                    Some(Key::Refresh) => next_refresh = Instant::now(),
                     None => {}
                 }
             }
-            () = news.notified() => next_look = next_look.min(Instant::now() + GATHER),
+            () = news.notified() => next_refresh = next_refresh.min(Instant::now() + EVENT_DEBOUNCE),
             _ = resized.recv() => {}
             _ = terminated.recv() => break Err(CliError::silent(143)),
-            () = sleep_until(next_look) => {
-                match look(client).await {
-                    Ok(new) => *picture = new,
-                    // It may come back; until then the page says since when it is old.
+            () = sleep_until(next_refresh) => {
+                match fetch_snapshot(client).await {
+                    Ok(new) => *snapshot = new,
+                    // The page shows the age of its data until the server answers again.
                     Err(error) if error.is_transient() => {}
                     Err(error) => break Err(error.into()),
                 }
-                next_look = Instant::now() + LOOK_AGAIN;
+                next_refresh = Instant::now() + REFRESH_INTERVAL;
             }
-            () = tokio::time::sleep(REDRAW) => {}
+            () = tokio::time::sleep(REDRAW_INTERVAL) => {}
         }
     };
     listening.abort();
-    ended
+    result
 }
 
-/// Rings when something has changed. A server that is away for long is asked again by whoever draws.
-async fn listen(client: Client, news: Arc<Notify>) {
+/// Notifies on every event. Reconnects after the end of the stream.
+async fn listen_for_events(client: Client, news: Arc<Notify>) {
     loop {
         let mut events = client.events(None, true);
         while let Ok(Some(_)) = events.next().await {
             news.notify_one();
         }
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(REFRESH_INTERVAL).await;
     }
 }
 
-async fn look(client: &Client) -> Result<Picture, ClientError> {
+async fn fetch_snapshot(client: &Client) -> Result<Snapshot, ClientError> {
     let clusters = client.list::<ClustersListAll, _>(&[], &[]).await?;
     let nodes = client.list::<NodesList, _>(&[], &[]).await?;
     let jobs = |state: &'static str, most: &'static str| {
@@ -132,15 +131,15 @@ async fn look(client: &Client) -> Result<Picture, ClientError> {
         async move { client.call::<JobsListAll>(&[], &query, &NoBody {}).await }
     };
     let active = jobs("queued,running,terminating", "200").await?;
-    let recent = jobs("succeeded,failed", RECENT).await?;
+    let recent = jobs("succeeded,failed", MAX_RECENT_JOBS).await?;
     let server = client.server().to_owned();
     let counts = active.counts;
-    Ok(Picture { server, at: now(), clusters, nodes, active: active.value, recent: recent.value, counts })
+    Ok(Snapshot { server, at: now(), clusters, nodes, active: active.value, recent: recent.value, counts })
 }
 
 /// Why the chosen job is as it is.
-async fn why(client: &Client, picture: &Picture, selected: usize) -> Option<Vec<String>> {
-    let job = picture.job(selected)?;
+async fn explain(client: &Client, snapshot: &Snapshot, selected: usize) -> Option<Vec<String>> {
+    let job = snapshot.job(selected)?;
     let values = [
         ("group", job.resource_group.as_str()),
         ("workspace", job.workspace.as_str()),
@@ -158,12 +157,12 @@ async fn why(client: &Client, picture: &Picture, selected: usize) -> Option<Vec<
     Some(lines.iter().map(|line| escape_controls(line).to_string()).collect())
 }
 
-fn show(picture: &Picture, selected: usize, detail: Option<&[String]>) {
+fn draw_screen(snapshot: &Snapshot, selected: usize, detail: Option<&[String]>) {
     let (width, height) = size();
     let colour = env("NO_COLOR").is_none();
-    let look = Look { width: width as usize, height: height as usize, colour, selected: Some(selected), detail };
-    let lines = draw(picture, &look, now()).join("\x1b[K\r\n");
-    // From the top, over what was there; nothing flickers.
+    let view = View { width: width as usize, height: height as usize, colour, selected: Some(selected), detail };
+    let lines = render(snapshot, &view, now()).join("\x1b[K\r\n");
+    // Overwrite from the top left instead of clearing first, which would flicker.
     let _ = write!(io::stdout(), "\x1b[H{lines}\x1b[K\x1b[J").and_then(|()| io::stdout().flush());
 }
 
@@ -171,7 +170,7 @@ fn now() -> Timestamp {
     Timestamp::from(SystemTime::now())
 }
 
-/// A screen of our own, with the keys as they are typed; the terminal is as it was when this is dropped.
+/// Alternate screen and raw mode. Dropping it restores the terminal.
 struct Screen(#[expect(dead_code, reason = "dropped with the screen")] RawMode);
 
 impl Screen {

@@ -1,5 +1,5 @@
-//! `corro train`: the tutorial's training as a program of its own, for one rank or for many. Stands where a job has its Python: the
-//! settings file takes the place of the script, `--dir` is the script's own. The training itself is `corro-trainer`'s.
+//! `corro train`: the tutorial's training as one rank. In a job it replaces the Python interpreter: the settings file is in the place of the script, and
+//! `--dir` is the script's own option. The trainer crate does the training.
 
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
@@ -17,14 +17,14 @@ Examples:
   corro run -np 4 corro train --dir out
   corro train settings.json --dir out --data cifar-10-binary.tar.gz
 
-The first trains alone on images made on the spot, the second lets four ranks
+The first trains alone on generated images, the second with four ranks that
 share the work, the third trains on CIFAR-10 with settings of your own.
 
-Started again with the same --dir it goes on after the last checkpoint. The
+Started again with the same --dir it resumes from the last checkpoint. The
 model is DIR/saved_models/keras_cifar10_trained_model.h5, for Keras, and
 .safetensors beside it; DIR/metrics.jsonl has a line for each epoch.
 
-A settings file says what differs from the tutorial's script, for example
+A settings file has what differs from the tutorial's script, for example
   {\"epochs\": 20, \"batch\": 64, \"learningRate\": 0.0005, \"seed\": 7,
    \"augmentation\": true, \"dropout\": true, \"decay\": 1e-6,
    \"data\": \"cifar-10-binary.tar.gz\", \"precision\": \"f32\", \"threads\": 2,
@@ -33,73 +33,73 @@ A settings file says what differs from the tutorial's script, for example
 Epochs and rate are for one rank: n ranks do an nth of the epochs each, with
 n times the rate.")]
 pub struct TrainArgs {
-    /// A JSON file with settings; what it does not say is as in the tutorial's script
+    /// JSON file with settings; the defaults are those of the tutorial's script
     settings: Option<PathBuf>,
 
-    /// Where checkpoints, metrics and the model go, and where a second start finds them
+    /// Directory for checkpoints, metrics and the model; a later start resumes from it
     #[arg(long, short)]
     dir: PathBuf,
 
-    /// CIFAR-10, as its archive or the directory in it; without it, images are made on the spot
+    /// CIFAR-10: its archive, or the unpacked directory [default: generated images]
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
 
-    /// How often one rank would see all images; several ranks share them out [default: 100]
+    /// Epochs of one rank; several ranks share them [default: 100]
     #[arg(long, value_name = "N")]
     epochs: Option<usize>,
 
-    /// Images for each rank and step [default: 32]
+    /// Images per rank and step [default: 32]
     #[arg(long, value_name = "N")]
     batch: Option<usize>,
 
-    /// For one rank; it is multiplied by their number [default: 0.0001]
+    /// Learning rate of one rank; it is multiplied by the number of ranks [default: 0.0001]
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     learning_rate: Option<f32>,
 
-    /// All chance follows from it: the same seed and ranks give the same weights [default: 1]
+    /// Random seed; the same seed and number of ranks give the same weights [default: 1]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
-    /// What products are made of: f32, or bf16 where the processor has AMX [default: f32]
+    /// Precision of matrix products: f32, or bf16 on processors with AMX [default: f32]
     #[arg(long, value_name = "PRECISION", value_parser = ["f32", "bf16"])]
     precision: Option<String>,
 
-    /// Of each rank [default: its share of the processors]
+    /// Threads per rank [default: its share of the processors]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
 
-    /// Train on the images as they are
+    /// Train without random shifts and flips of the images
     #[arg(long)]
     no_augmentation: bool,
 
-    /// Delete the checkpoints in the directory and begin anew
+    /// Delete the checkpoints in the directory and start from the beginning
     #[arg(long)]
     fresh: bool,
 }
 
-/// Does not return before the training has ended; the process is the rank.
+/// Trains in this process, which is the rank. Returns when the training has ended.
 pub fn run(args: TrainArgs) -> Result<(), CliError> {
     let settings = args.settings()?;
     let mut out = io::stdout();
-    let options = Options { dir: &args.dir, fresh: args.fresh, terminal: out.is_terminal().then(columns) };
+    let options = Options { dir: &args.dir, fresh: args.fresh, terminal: out.is_terminal().then(terminal_columns) };
     match train::run(&settings, &options, &mut out) {
         Ok(_) => Ok(()),
-        // Nobody is there to read on.
+        // The reader closed the pipe.
         Err(TrainError::Out(error)) if error.kind() == io::ErrorKind::BrokenPipe => Err(CliError::silent(1)),
         Err(error) => Err(CliError::from_error(&error)),
     }
 }
 
-fn columns() -> usize {
+fn terminal_columns() -> usize {
     let width = rustix::termios::tcgetwinsize(io::stdout()).map_or(0, |size| size.ws_col);
-    // Those that do not say are mostly as wide as the first ones.
+    // Terminals that report no width usually have 80 columns.
     if width == 0 { 80 } else { width.into() }
 }
 
 impl TrainArgs {
-    /// The file's, and what the command line says instead.
+    /// The settings of the file, overridden by the command line.
     fn settings(&self) -> Result<Settings, CliError> {
-        let from_file = self.settings.as_deref().map(read).transpose()?.unwrap_or_default();
+        let from_file = self.settings.as_deref().map(read_settings).transpose()?.unwrap_or_default();
         let precision = self.precision.as_deref().map(|word| match word {
             "bf16" => Precision::Bf16,
             _ => Precision::F32,
@@ -118,10 +118,10 @@ impl TrainArgs {
     }
 }
 
-fn read(path: &Path) -> Result<Settings, CliError> {
-    let failed = |why: &dyn std::error::Error| CliError {
-        causes: vec![why.to_string()],
-        ..CliError::new(format!("cannot read the settings in {}", path.display()))
+fn read_settings(path: &Path) -> Result<Settings, CliError> {
+    let failed = |error: &dyn std::error::Error| {
+        CliError::new(format!("cannot read the settings in {}", path.display()))
+            .cause(error)
             .hint("a settings file is JSON, such as {\"epochs\": 20}; 'corro train --help' shows all of them")
     };
     let text = std::fs::read(path).map_err(|error| failed(&error))?;
@@ -149,12 +149,12 @@ mod tests {
     }
 
     #[test]
-    fn flags_win_over_the_file() {
+    fn options_override_the_file() {
         let file = r#"{"epochs": 7, "batch": 8, "seed": 9, "data": "there"}"#;
         let plain = settings(file, &[]).expect("good");
         assert_eq!((plain.epochs, plain.batch, plain.seed, plain.learning_rate), (7, 8, 9, 0.0001));
         let flags = "--epochs 3 --learning-rate 0.5 --data here --precision bf16 --threads 2 --no-augmentation";
-        let told = settings(file, &flags.split(' ').collect::<Vec<_>>()).expect("good");
+        let merged = settings(file, &flags.split(' ').collect::<Vec<_>>()).expect("good");
         let expected = Settings {
             epochs: 3,
             learning_rate: 0.5,
@@ -164,16 +164,13 @@ mod tests {
             augmentation: false,
             ..plain
         };
-        assert_eq!(told, expected);
+        assert_eq!(merged, expected);
     }
 
     #[test]
-    fn a_file_that_is_none_is_refused_with_its_line() {
-        let failure = settings("{\n  \"epoch\": 3\n}", &[]).expect_err("not a setting");
-        assert!(
-            failure.causes[0].contains("unknown field `epoch`") && failure.causes[0].contains("line 2"),
-            "{failure}"
-        );
+    fn invalid_settings_are_rejected_with_their_line() {
+        let error = settings("{\n  \"epoch\": 3\n}", &[]).expect_err("not a setting");
+        assert!(error.causes[0].contains("unknown field `epoch`") && error.causes[0].contains("line 2"), "{error}");
         assert!(settings("import keras", &[]).is_err());
     }
 }

@@ -1,11 +1,11 @@
-//! `corro tutorial`: the whole tutorial on this machine, as a person would type it. Starts its own server and four nodes
-//! in a temporary directory, shows each command and its output, streams the job, ends with the result, and cleans up.
+//! `corro tutorial`: runs the whole tutorial on this machine. Starts its own server and four nodes in a temporary directory, prints each command and
+//! its output, streams the job, prints the result, and cleans up.
 //!
-//! `lesson` is what is trained, `chapters` tells the story on a `stage`.
+//! [`training_plan`] is what is trained, [`chapters`] are the steps, [`sandbox`] runs the commands.
 
 mod chapters;
-mod lesson;
-mod stage;
+mod sandbox;
+mod training_plan;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use std::time::Instant;
 use clap::Args;
 
 use crate::error::CliError;
-use lesson::Lesson;
-use stage::{SERVER_LOG, Stage, say};
+use sandbox::{SERVER_LOG, Sandbox, print_line};
+use training_plan::TrainingPlan;
 
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -25,9 +25,9 @@ Examples:
   corro tutorial --full --data cifar-10-binary.tar.gz
 
 The first takes half a minute, the second two minutes for a better model, the
-third is the tutorial's own training on real images.")]
+third is the original training of the tutorial on real images.")]
 pub struct TutorialArgs {
-    /// Train only a little: done within half a minute
+    /// Train a small model in half a minute
     #[arg(long, conflicts_with = "full")]
     quick: bool,
 
@@ -35,41 +35,41 @@ pub struct TutorialArgs {
     #[arg(long)]
     full: bool,
 
-    /// CIFAR-10 for --full, as its archive or the directory in it
+    /// CIFAR-10 for --full: its archive, or the unpacked directory
     #[arg(long, value_name = "PATH", requires = "full")]
     data: Option<PathBuf>,
 
-    /// Leave the temporary directory and what was made in it behind
+    /// Keep the temporary directory
     #[arg(long)]
     keep: bool,
 }
 
-/// As a shell reports an end by Ctrl-C.
+/// Exit code after Ctrl-C, as a shell reports it.
 const INTERRUPTED: u8 = 130;
 
 pub async fn run(args: TutorialArgs) -> Result<(), CliError> {
     let began = Instant::now();
-    let lesson = Lesson::choose(args.quick, args.full, args.data)?;
-    let stage = Arc::new(Stage::open()?);
-    let teller = stage.clone();
-    let telling = tokio::task::spawn_blocking(move || chapters::tell(&teller, &lesson));
-    let told = tokio::select! {
-        told = telling => told.map_err(|error| CliError::from_error(&error))?,
-        asked = corro_hosting::signals::wait_for_shutdown_signal() => {
-            asked?;
-            // Commands that still run fail now, and the teller with them.
-            stage.close();
+    let plan = TrainingPlan::choose(args.quick, args.full, args.data)?;
+    let sandbox = Arc::new(Sandbox::open()?);
+    let runner = sandbox.clone();
+    let running = tokio::task::spawn_blocking(move || chapters::run(&runner, &plan));
+    let result = tokio::select! {
+        result = running => result.map_err(|error| CliError::from_error(&error))?,
+        signal = corro_hosting::signals::wait_for_shutdown_signal() => {
+            signal?;
+            // The running command fails now, and with it the thread of the chapters.
+            sandbox.close();
             return Err(CliError::silent(INTERRUPTED));
         }
     };
-    stage.close();
-    if args.keep || told.as_ref().is_err_and(|failure| !failure.message.is_empty()) {
-        let dir = stage.keep();
-        told.map_err(|failure| failure.hint(format!("the server's log is {}", dir.join(SERVER_LOG).display())))?;
-        say(&format!("\nEverything is left in {}", dir.display()))?;
+    sandbox.close();
+    if args.keep || result.as_ref().is_err_and(|error| !error.message.is_empty()) {
+        let dir = sandbox.keep();
+        result.map_err(|error| error.hint(format!("the server's log is {}", dir.join(SERVER_LOG).display())))?;
+        print_line(&format!("\nAll files are kept in {}", dir.display()))?;
     } else {
-        told?;
+        result?;
     }
     let seconds = began.elapsed().as_secs_f32();
-    say(&format!("\nDone in {seconds:.1} s. Your own server: 'corro up', then the same commands."))
+    print_line(&format!("\nDone in {seconds:.1} s. Your own server: 'corro up', then the same commands."))
 }

@@ -1,4 +1,4 @@
-//! `corro up`: everything in one process and its nodes beside it. Starts, says where it listens, ends on Ctrl-C.
+//! `corro up`: runs a server with local nodes until Ctrl-C, then stops the nodes too.
 
 use std::io::{self, Write};
 use std::time::Instant;
@@ -29,23 +29,23 @@ pub async fn run(args: UpArgs) -> Result<(), CliError> {
             return Ok(());
         }
     };
-    // A signal during the start ends it: until the server is there, nothing runs outside this process.
+    // A signal during the start returns at once: no node runs before the server does.
     let stop = wait_for_shutdown_signal();
     tokio::pin!(stop);
     let embedded = tokio::select! {
         started = EmbeddedServer::start(&args.server, NodeSource::Local, data) => started?,
         stopped = &mut stop => return Ok(stopped?),
     };
-    greet(&embedded, began);
+    print_summary(&embedded, began);
     stop.await?;
     let _ = writeln!(io::stderr(), "\nStopping the nodes …");
     let EmbeddedServer { server, .. } = embedded;
     let stopped = tokio::select! {
         stopped = server.stop_with_nodes() => stopped.map_err(|error| CliError::from_error(error.as_ref()))?,
-        asked = wait_for_shutdown_signal() => {
-            asked?;
-            return Err(CliError { exit: 130, ..CliError::new("stopped at once: nodes may still run") }
-                .hint("the next 'corro up' on the same directory finds them or removes what is left"));
+        signal = wait_for_shutdown_signal() => {
+            signal?;
+            return Err(CliError { exit: 130, ..CliError::new("stopped without waiting: nodes may still run") }
+                .hint("the next 'corro up' on the same directory resumes or removes them"));
         }
     };
     let _ = match stopped.requeued {
@@ -61,13 +61,13 @@ pub async fn run(args: UpArgs) -> Result<(), CliError> {
     };
     if !stopped.left.is_empty() {
         let nodes = stopped.left.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        return Err(CliError::new(format!("these nodes could not be ended: {nodes}")));
+        return Err(CliError::new(format!("these nodes could not be stopped: {nodes}")));
     }
     Ok(())
 }
 
-/// Whoever reads this may have gone away; the server stays.
-fn greet(embedded: &EmbeddedServer, began: Instant) {
+/// Prints the URL and the paths. Write errors are ignored: a closed standard output must not end the server.
+fn print_summary(embedded: &EmbeddedServer, began: Instant) {
     let mut out = io::stdout().lock();
     let version = env!("CARGO_PKG_VERSION");
     let (url, took) = (embedded.public_url(), began.elapsed().as_millis());

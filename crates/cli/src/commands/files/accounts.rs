@@ -1,5 +1,5 @@
-//! The accounts of a file server that stands alone: a file of keys for each, made when it is missing, and a file with the
-//! connection string that programs are given. Both are for their owner alone; nothing here prints a key.
+//! Accounts of `corro files`: for each a key file, generated if missing, and a file with the connection string for clients. Both have mode 0600. Never
+//! prints a key.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder};
@@ -13,32 +13,32 @@ use corro_server::new_account_key;
 use crate::atomic_file::{read_optional, replace, write_error};
 use crate::error::CliError;
 
-/// The folder of the data directory that they lie in.
-const FOLDER: &str = "accounts";
+/// Subdirectory of the data directory.
+const ACCOUNTS_DIR: &str = "accounts";
 
 pub struct Accounts {
     dir: PathBuf,
-    /// By name: the keys, in base64.
+    /// Keys in base64, by account.
     pub keys: BTreeMap<String, Vec<Secret>>,
 }
 
 impl Accounts {
-    /// Those that are named and those that were made by earlier starts. `key_file` belongs to the only one that is named.
-    pub fn open(data: &Path, named: &[String], key_file: Option<&Path>) -> Result<Accounts, CliError> {
-        let dir = data.join(FOLDER);
+    /// Opens the given accounts and those of earlier starts. `key_file` is the key file of the only given account.
+    pub fn open(data: &Path, given: &[String], key_file: Option<&Path>) -> Result<Accounts, CliError> {
+        let dir = data.join(ACCOUNTS_DIR);
         let failed = |error: std::io::Error| write_error(&dir, &error);
         DirBuilder::new().recursive(true).mode(0o700).create(&dir).map_err(failed)?;
         let mut keys = BTreeMap::new();
-        for name in named {
+        for name in given {
             check_name(NameOf::StorageAccount, name)?;
             let own = dir.join(format!("{name}.key"));
-            keys.insert(name.clone(), keys_in(key_file.unwrap_or(&own))?);
+            keys.insert(name.clone(), read_or_create_keys(key_file.unwrap_or(&own))?);
         }
         for entry in fs::read_dir(&dir).map_err(failed)?.flatten() {
             let path = entry.path();
             let name = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".key")).unwrap_or_default();
             if check_name(NameOf::StorageAccount, name).is_ok() && !keys.contains_key(name) {
-                keys.insert(name.to_owned(), keys_in(&path)?);
+                keys.insert(name.to_owned(), read_or_create_keys(&path)?);
             }
         }
         match keys.is_empty() {
@@ -47,8 +47,8 @@ impl Accounts {
         }
     }
 
-    /// Writes what programs need to reach the server at `url`; where, by account.
-    pub fn announce(&self, url: &str) -> Result<BTreeMap<&str, PathBuf>, CliError> {
+    /// Writes the connection strings for the server at `url` and returns their files, by account.
+    pub fn write_connection_strings(&self, url: &str) -> Result<BTreeMap<&str, PathBuf>, CliError> {
         let mut files = BTreeMap::new();
         for name in self.keys.keys() {
             let path = self.dir.join(format!("{name}.connection"));
@@ -68,8 +68,8 @@ impl Accounts {
     }
 }
 
-/// The keys in a file, one in each line; two new ones when there is no such file.
-fn keys_in(path: &Path) -> Result<Vec<Secret>, CliError> {
+/// Reads the keys of a file, one per line. A missing file is created with two new keys.
+fn read_or_create_keys(path: &Path) -> Result<Vec<Secret>, CliError> {
     let text = match read_optional(path)? {
         Some(text) => text,
         None => {
@@ -81,7 +81,7 @@ fn keys_in(path: &Path) -> Result<Vec<Secret>, CliError> {
     let keys: Vec<Secret> = text.lines().map(str::trim).filter(|line| !line.is_empty()).map(Secret::new).collect();
     match keys.is_empty() {
         true => Err(CliError::new(format!("there is no key in {}", path.display()))
-            .hint("write one in base64 there, or remove the file: keys are made then")),
+            .hint("write one in base64 there, or remove the file to generate new keys")),
         false => Ok(keys),
     }
 }
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_made_once_and_found_again() {
+    fn keys_are_generated_once() {
         let dir = tempfile::tempdir().expect("a temp dir");
         assert!(Accounts::open(dir.path(), &[], None).is_err(), "nothing to serve");
         let first = Accounts::open(dir.path(), &["one".to_owned()], None).expect("made");
@@ -101,7 +101,7 @@ mod tests {
         let second = Accounts::open(dir.path(), &["two".to_owned()], None).expect("made");
         assert_eq!(second.keys["one"], first.keys["one"]);
         assert_eq!(Accounts::open(dir.path(), &[], None).expect("kept").keys, second.keys);
-        let files = second.announce("http://127.0.0.1:1").expect("written");
+        let files = second.write_connection_strings("http://127.0.0.1:1").expect("written");
         let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
         assert_eq!((mode(&files["one"]), mode(&dir.path().join("accounts/one.key"))), (0o600, 0o600));
         let key = first.keys["one"][0].expose();
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_file_of_the_users_own() {
+    fn a_given_key_file_is_used() {
         let dir = tempfile::tempdir().expect("a temp dir");
         let file = dir.path().join("key");
         fs::write(&file, "a2V5\n").expect("written");

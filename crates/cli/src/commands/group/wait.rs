@@ -1,4 +1,4 @@
-//! `corro group wait`: until a group is there, or gone.
+//! `corro group wait`: polls until a group is created, updated or deleted.
 
 use std::time::{Duration, Instant};
 
@@ -15,8 +15,8 @@ pub struct WaitArgs {
     #[command(flatten)]
     name: NameArgs,
     #[command(flatten)]
-    until: Until,
-    /// Seconds between two looks
+    until: WaitCondition,
+    /// Seconds between two polls
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
     interval: u64,
     /// Seconds after which to give up
@@ -25,17 +25,17 @@ pub struct WaitArgs {
 }
 
 #[derive(Args, Debug)]
-struct Until {
-    /// Until it is made
+struct WaitCondition {
+    /// Wait until it is created
     #[arg(long)]
     created: bool,
-    /// Until it is changed
+    /// Wait until it is updated
     #[arg(long)]
     updated: bool,
-    /// Until it is there
+    /// Wait until it exists
     #[arg(long)]
     exists: bool,
-    /// Until it is gone
+    /// Wait until it is deleted
     #[arg(long)]
     deleted: bool,
 }

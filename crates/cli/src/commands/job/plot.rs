@@ -1,5 +1,5 @@
-//! `corro job plot`: the curves of a training in the terminal, as a table, or as comma-separated values. Asks the server, which
-//! reads what the job writes; draws and keeps no more than is shown.
+//! `corro job plot`: shows the metrics of a training as curves, as a table or as CSV. The server extracts them from the job's output; this command draws
+//! them.
 
 mod draw;
 
@@ -19,116 +19,117 @@ use crate::resource::args::ResourceNames;
 use crate::resource::resource_ref::ResourceRef;
 use crate::session::{GlobalArgs, Session};
 use crate::stdio::{note, print};
-use draw::{Chart, Paper, draw, figure};
+use draw::{Canvas, Chart, draw, format_number};
 
 #[derive(Args, Debug)]
 pub struct PlotArgs {
     #[command(flatten)]
     job: JobNameArgs,
-    /// Only these curves, as loss,val_acc; all that were found otherwise
+    /// Only these metrics, for example loss,val_acc [default: all]
     #[arg(long, short = 'm', value_name = "NAMES", value_delimiter = ',')]
     metric: Vec<String>,
-    /// Whose: numbers with commas between, 'average' or 'all'
+    /// Ranks: numbers separated by commas, 'average' or 'all'
     #[arg(long, value_name = "RANKS", default_value = "all")]
     ranks: String,
-    /// Draw again as the job goes on, until it has ended or Ctrl-C
+    /// Redraw until the job has ended or Ctrl-C
     #[arg(long)]
     follow: bool,
-    /// One line for each point: name,rank,unit,axis,step,time,value
+    /// Print one line per point: name,rank,unit,axis,step,time,value
     #[arg(long)]
     csv: bool,
-    /// Of each curve no more than about so many points; ends, minima and maxima stay
+    /// Approximate maximum number of points per curve; first, last, minima and maxima are kept
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(2..=10_000))]
     points: u32,
     #[command(flatten)]
     global: GlobalArgs,
 }
 
-/// Between two looks at a job that goes on.
-const PAUSE: Duration = Duration::from_secs(1);
-const ROWS: usize = 11;
+/// Pause between polls with --follow.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+const CHART_ROWS: usize = 11;
 
 pub async fn run(args: PlotArgs) -> Result<(), CliError> {
     let target = args.job.target()?;
     let session = Session::open(&args.global)?;
-    let mut seen = Seen { client: session.client()?, target: &target, args: &args, known: JobMetrics::default() };
+    let mut follower =
+        MetricsFollower { client: session.client()?, target: &target, args: &args, known: JobMetrics::default() };
     let failed = |error| target.show_error(error);
     if args.global.is_output_chosen() {
-        seen.look().await.map_err(failed)?;
-        let series = serde_json::to_value(&seen.known.series).expect("plain data");
+        follower.fetch_new().await.map_err(failed)?;
+        let series = serde_json::to_value(&follower.known.series).expect("plain data");
         return session.print_value(&series);
     }
     let terminal = io::stdout().is_terminal();
     let mut header = true;
     loop {
-        let news = seen.look().await.map_err(failed)?;
+        let new_points = follower.fetch_new().await.map_err(failed)?;
         match (args.csv, terminal && args.follow) {
             (true, _) => {
-                let text = news.csv();
+                let text = new_points.csv();
                 let (head, rows) = text.split_once('\n').unwrap_or_default();
                 if std::mem::take(&mut header) {
                     print(head);
                 }
-                put(rows)?;
+                write_stdout(rows)?;
             }
-            // From the top of the screen, and nothing of the last time below it.
-            (false, true) => put(&format!("\x1b[H\x1b[2J{}\n", shown(&seen.known.series, terminal)))?,
-            (false, false) if !args.follow || seen.known.ended => print(shown(&seen.known.series, terminal)),
+            // Cursor to the top left, clear the screen.
+            (false, true) => write_stdout(&format!("\x1b[H\x1b[2J{}\n", render(&follower.known.series, terminal)))?,
+            (false, false) if !args.follow || follower.known.ended => print(render(&follower.known.series, terminal)),
             (false, false) => {}
         }
-        if !args.follow || seen.known.ended {
+        if !args.follow || follower.known.ended {
             break;
         }
         tokio::select! {
-            () = tokio::time::sleep(PAUSE) => {}
+            () = tokio::time::sleep(POLL_INTERVAL) => {}
             _ = tokio::signal::ctrl_c() => return Ok(()),
         }
     }
-    if seen.known.series.is_empty() {
+    if follower.known.series.is_empty() {
         let name = target.name("job");
         note(format_args!(
-            "No figures were found in what the job \"{name}\" has written. 'corro job plot --help' says what is read."
+            "No metrics were found in the output of the job \"{name}\". 'corro job plot --help' lists the formats that are read."
         ));
     }
     Ok(())
 }
 
-/// What the server has told so far.
-struct Seen<'a> {
+/// Fetches metrics incrementally.
+struct MetricsFollower<'a> {
     client: &'a Client,
     target: &'a ResourceRef,
     args: &'a PlotArgs,
     known: JobMetrics,
 }
 
-impl Seen<'_> {
-    /// Asks until everything is read that is written now; gives what is new.
-    async fn look(&mut self) -> Result<JobMetrics, ClientError> {
-        let mut news = JobMetrics::default();
+impl MetricsFollower<'_> {
+    /// Requests until all current output is read. Returns the new points.
+    async fn fetch_new(&mut self) -> Result<JobMetrics, ClientError> {
+        let mut new_points = JobMetrics::default();
         let (names, points) = (self.args.metric.join(","), self.args.points.to_string());
         loop {
             let after = self.known.next.clone();
             let query = [("names", &*names), ("ranks", &*self.args.ranks), ("points", &*points), ("after", &*after)];
-            let told = self.client.call::<JobsMetrics>(&self.target.values(), &query, &NoBody {}).await?;
-            let more = told.more;
-            merge(&mut self.known, told.clone());
-            merge(&mut news, told);
+            let answer = self.client.call::<JobsMetrics>(&self.target.values(), &query, &NoBody {}).await?;
+            let more = answer.more;
+            merge(&mut self.known, answer.clone());
+            merge(&mut new_points, answer);
             if !more {
-                return Ok(news);
+                return Ok(new_points);
             }
         }
     }
 }
 
-/// Adds what is new, or takes the place of everything.
-fn merge(known: &mut JobMetrics, told: JobMetrics) {
-    let mut series = if told.whole { Vec::new() } else { std::mem::take(&mut known.series) };
-    for new in told.series {
+/// Merges an answer: new points, or a replacement of all points (`whole`).
+fn merge(known: &mut JobMetrics, answer: JobMetrics) {
+    let mut series = if answer.whole { Vec::new() } else { std::mem::take(&mut known.series) };
+    for new in answer.series {
         let same = |old: &&mut Series| (&old.name, old.rank) == (&new.name, new.rank);
         match series.iter_mut().find(same) {
             None => series.push(new),
             Some(old) => {
-                // A step that is told again takes the place of the first.
+                // A repeated step replaces the earlier point.
                 old.points.retain(|point| !new.points.iter().any(|other| other.step == point.step));
                 old.points.extend(new.points);
                 old.points.sort_by(|a, b| a.step.total_cmp(&b.step));
@@ -137,18 +138,18 @@ fn merge(known: &mut JobMetrics, told: JobMetrics) {
         }
     }
     series.sort_by(|a, b| (&a.name, a.rank).cmp(&(&b.name, b.rank)));
-    *known = JobMetrics { series, ..told };
+    *known = JobMetrics { series, ..answer };
 }
 
-fn put(text: &str) -> Result<(), CliError> {
+fn write_stdout(text: &str) -> Result<(), CliError> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| match error.kind() {
         io::ErrorKind::BrokenPipe => CliError::silent(0),
-        _ => CliError { causes: vec![error.to_string()], ..CliError::new("cannot write to standard output") },
+        _ => CliError::new("cannot write to standard output").cause(&error),
     })
 }
 
-fn shown(series: &[Series], terminal: bool) -> String {
+fn render(series: &[Series], terminal: bool) -> String {
     if !terminal {
         return table(series);
     }
@@ -156,12 +157,12 @@ fn shown(series: &[Series], terminal: bool) -> String {
     let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let locale = set("LC_ALL").or_else(|| set("LC_CTYPE")).or_else(|| set("LANG")).unwrap_or_default();
     let braille = locale.to_ascii_lowercase().replace('-', "").contains("utf8");
-    let paper = Paper { columns: size.clamp(20, 120), rows: ROWS, braille, colour: set("NO_COLOR").is_none() };
-    charts(series, paper).join("\n")
+    let canvas = Canvas { columns: size.clamp(20, 120), rows: CHART_ROWS, braille, colour: set("NO_COLOR").is_none() };
+    charts(series, canvas).join("\n")
 }
 
-/// One chart for each name, those of losses first.
-fn charts(series: &[Series], paper: Paper) -> Vec<String> {
+/// One chart per metric, losses first.
+fn charts(series: &[Series], canvas: Canvas) -> Vec<String> {
     let mut by_name: BTreeMap<(bool, &str), Vec<&Series>> = BTreeMap::new();
     for one in series {
         by_name.entry((!one.name.contains("loss"), &one.name)).or_default().push(one);
@@ -173,7 +174,7 @@ fn charts(series: &[Series], paper: Paper) -> Vec<String> {
         }
         let curves = group.iter().map(|one| (legend(one), one.points.as_slice())).collect();
         let title = escape_controls(&format!("{name}{unit}"));
-        let mut lines = draw(&Chart { title, axis: group[0].axis.as_str(), curves }, paper);
+        let mut lines = draw(&Chart { title, axis: group[0].axis.as_str(), curves }, canvas);
         lines.push(String::new());
         lines
     };
@@ -183,25 +184,29 @@ fn charts(series: &[Series], paper: Paper) -> Vec<String> {
 /// A metric with a single point per rank, printed as text: axes would be empty.
 fn single_points(title: &str, group: &[&Series]) -> Vec<String> {
     let axis = group[0].axis.as_str();
-    let told =
+    let answer =
         group.iter().flat_map(|one| one.points.iter().map(move |point| (one.rank, point))).map(|(rank, point)| {
-            let who = rank.map_or_else(|| "all".to_owned(), |rank| format!("rank {rank}"));
-            format!("  {who}: {} at {axis} {}; a curve needs a second point", figure(point.value), figure(point.step))
+            let rank_text = rank.map_or_else(|| "all".to_owned(), |rank| format!("rank {rank}"));
+            format!(
+                "  {rank_text}: {} at {axis} {}; a curve needs a second point",
+                format_number(point.value),
+                format_number(point.step)
+            )
         });
-    std::iter::once(escape_controls(title)).chain(told).chain([String::new()]).collect()
+    std::iter::once(escape_controls(title)).chain(answer).chain([String::new()]).collect()
 }
 
 fn legend(series: &Series) -> String {
-    let who = series.rank.map_or_else(|| "all".to_owned(), |rank| format!("rank {rank}"));
+    let rank_text = series.rank.map_or_else(|| "all".to_owned(), |rank| format!("rank {rank}"));
     let (low, high, last) = bounds(&series.points);
-    format!("{who}: last {last}, lowest {low}, highest {high}")
+    format!("{rank_text}: last {last}, lowest {low}, highest {high}")
 }
 
-/// The lowest, the highest and the last.
+/// Lowest, highest and last value.
 fn bounds(points: &[Point]) -> (String, String, String) {
     let numbers = || points.iter().map(|point| point.value).filter(|value| !value.is_nan());
     let (low, high) = (numbers().fold(f64::INFINITY, f64::min), numbers().fold(f64::NEG_INFINITY, f64::max));
-    (figure(low), figure(high), figure(points.last().map_or(f64::NAN, |point| point.value)))
+    (format_number(low), format_number(high), format_number(points.last().map_or(f64::NAN, |point| point.value)))
 }
 
 fn table(series: &[Series]) -> String {
@@ -212,7 +217,7 @@ fn table(series: &[Series]) -> String {
         let rank = one.rank.map_or_else(|| "all".to_owned(), |rank| rank.to_string());
         let unit = one.unit.clone().unwrap_or_else(|| "-".to_owned());
         let (name, axis, count) = (escape_controls(&one.name), one.axis.as_str().to_owned(), one.count.to_string());
-        [name, rank, unit, axis, count, figure(ends[0]), figure(ends[1]), low, high, last]
+        [name, rank, unit, axis, count, format_number(ends[0]), format_number(ends[1]), low, high, last]
     };
     let rows: Vec<[String; 10]> = std::iter::once(head).chain(series.iter().map(row)).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
@@ -229,7 +234,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn told(whole: bool, points: serde_json::Value) -> JobMetrics {
+    fn metrics_answer(whole: bool, points: serde_json::Value) -> JobMetrics {
         let series =
             json!([{"name": "loss", "rank": 0, "axis": "step", "source": "log", "points": points, "count": 3}]);
         serde_json::from_value(json!({"series": series, "next": "1-1", "whole": whole, "ended": false}))
@@ -237,19 +242,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_new_is_added_in_its_place() {
+    fn new_points_are_merged_by_step() {
         let mut known = JobMetrics::default();
-        merge(&mut known, told(true, json!([[1.0, null, 3.0], [2.0, null, 2.0]])));
-        merge(&mut known, told(false, json!([[2.0, null, 1.5], [3.0, null, 1.0]])));
+        merge(&mut known, metrics_answer(true, json!([[1.0, null, 3.0], [2.0, null, 2.0]])));
+        merge(&mut known, metrics_answer(false, json!([[2.0, null, 1.5], [3.0, null, 1.0]])));
         let values: Vec<f64> = known.series[0].points.iter().map(|point| point.value).collect();
         assert_eq!(values, [3.0, 1.5, 1.0]);
-        merge(&mut known, told(true, json!([[9.0, null, 9.0]])));
+        merge(&mut known, metrics_answer(true, json!([[9.0, null, 9.0]])));
         assert_eq!(known.series[0].points.len(), 1);
     }
 
     #[test]
     fn without_a_terminal_there_is_a_table() {
-        let text = table(&told(true, json!([[1.0, null, 3.0], [2.0, null, 2.5]])).series);
+        let text = table(&metrics_answer(true, json!([[1.0, null, 3.0], [2.0, null, 2.5]])).series);
         let expected = [
             "NAME  RANK  UNIT  AXIS  POINTS  FROM  TO  LOWEST  HIGHEST  LAST",
             "loss  0     -     step  3       1     2   2.5000  3        2.5000",
@@ -258,11 +263,11 @@ mod tests {
     }
 
     #[test]
-    fn losses_come_first_and_names_cannot_paint() {
-        let mut all = told(true, json!([[1.0, null, 3.0]])).series;
+    fn losses_come_first_and_names_are_escaped() {
+        let mut all = metrics_answer(true, json!([[1.0, null, 3.0]])).series;
         all.push(Series { name: "acc\x1b[31m".into(), ..all[0].clone() });
-        let paper = Paper { columns: 40, rows: 3, braille: true, colour: false };
-        let lines = charts(&all, paper);
+        let canvas = Canvas { columns: 40, rows: 3, braille: true, colour: false };
+        let lines = charts(&all, canvas);
         assert_eq!(lines[0], "loss");
         assert!(!lines.concat().contains('\x1b'));
     }

@@ -1,5 +1,4 @@
-//! `corro job timeline`: has the ranks of a running job record what their engines do for some seconds, and writes it down as one
-//! trace for Perfetto or `chrome://tracing`.
+//! `corro job timeline`: records the collectives of a running job's ranks for some seconds, as one trace for Perfetto or `chrome://tracing`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -22,17 +21,17 @@ pub struct TimelineArgs {
     /// How long to record, up to 60
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
     seconds: f64,
-    /// Get what was recorded last, and record nothing
+    /// Print the last recording, without a new one
     #[arg(long)]
     last: bool,
-    /// Where to write it; standard output otherwise
+    /// File to write [default: standard output]
     #[arg(long, short = 'f', value_name = "FILE")]
     file: Option<PathBuf>,
     #[command(flatten)]
     global: GlobalArgs,
 }
 
-const PAUSE: Duration = Duration::from_millis(300);
+const POLL_INTERVAL: Duration = Duration::from_millis(300);
 
 pub async fn run(args: TimelineArgs) -> Result<(), CliError> {
     let target = args.job.target()?;
@@ -43,15 +42,15 @@ pub async fn run(args: TimelineArgs) -> Result<(), CliError> {
     let no_engine = || {
         let name = target.name("job");
         CliError::new(format!(
-            "no rank of the job \"{name}\" has recorded anything: only ranks that use our Horovod can"
+            "no rank of the job \"{name}\" has recorded anything: only ranks that use Corro's Horovod can"
         ))
     };
     if !args.last {
-        // Recording says itself why it cannot be begun, as for a job that has ended.
+        // Errors are ignored here: the request below reports why it cannot record, for example that the job has ended.
         let found = client.get::<JobsProcesses>(&values).await.ok();
         let mut processes = found.iter().flat_map(|found| &found.nodes).flat_map(|node| &node.processes).peekable();
         if processes.peek().is_some() && processes.all(|process| process.engines.is_empty()) {
-            return Err(no_engine().hint("a job that has only just started may not have come to hvd.init() yet"));
+            return Err(no_engine().hint("a job that has just started may not have called hvd.init() yet"));
         }
         let wanted = TimelineParameters { seconds: args.seconds };
         client.call::<JobsRecordTimeline>(&values, &[], &wanted).await.map_err(failed)?;
@@ -63,9 +62,9 @@ pub async fn run(args: TimelineArgs) -> Result<(), CliError> {
             break timeline;
         }
         tokio::select! {
-            () = tokio::time::sleep(PAUSE) => {}
-            // It goes on by itself; `--last` gets it.
-            _ = tokio::signal::ctrl_c() => return Err(CliError::new("interrupted: '--last' gets what is being recorded")),
+            () = tokio::time::sleep(POLL_INTERVAL) => {}
+            // The recording continues on the server.
+            _ = tokio::signal::ctrl_c() => return Err(CliError::new("interrupted: get the recording with '--last'")),
         }
     };
     if timeline.ranks == 0 {
@@ -82,12 +81,12 @@ pub async fn run(args: TimelineArgs) -> Result<(), CliError> {
 
 fn summary(timeline: &JobTimeline) -> String {
     let spans = timeline.trace_events.iter().filter(|event| event.ph == "X").count();
-    let mut words = format!("{spans} spans of {} ranks in {} s.", timeline.ranks, timeline.seconds);
+    let mut text = format!("{spans} spans of {} ranks in {} s.", timeline.ranks, timeline.seconds);
     if timeline.dropped > 0 {
-        words += &format!(" {} events did not fit: record for a shorter time.", timeline.dropped);
+        text += &format!(" {} events did not fit: record for a shorter time.", timeline.dropped);
     }
     for node in &timeline.silent {
-        words += &format!(" Node {node} did not answer in time.");
+        text += &format!(" Node {node} did not answer in time.");
     }
-    words
+    text
 }

@@ -1,4 +1,4 @@
-//! What the bytes of a terminal mean.
+//! Decodes the keys of a terminal in raw mode.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
@@ -10,10 +10,10 @@ pub enum Key {
     Quit,
 }
 
-/// The key in what was read at once; only the first of several.
-pub fn read(bytes: &[u8]) -> Option<Key> {
+/// The first key in a chunk of input.
+pub fn parse(bytes: &[u8]) -> Option<Key> {
     match bytes {
-        // Ctrl-C and Ctrl-D come as bytes while the terminal is raw.
+        // In raw mode Ctrl-C and Ctrl-D are bytes.
         [b'q' | b'Q' | 3 | 4, ..] => Some(Key::Quit),
         [b'k', ..] | [0x1b, b'[' | b'O', b'A', ..] => Some(Key::Up),
         [b'j', ..] | [0x1b, b'[' | b'O', b'B', ..] => Some(Key::Down),
@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_of_both_modes_are_understood() {
+    fn keys_of_both_cursor_modes_are_decoded() {
         for (bytes, key) in [
             (&b"q"[..], Some(Key::Quit)),
             (b"\x03", Some(Key::Quit)),
@@ -41,7 +41,7 @@ mod tests {
             (b"x", None),
             (b"", None),
         ] {
-            assert_eq!(read(bytes), key, "{bytes:?}");
+            assert_eq!(parse(bytes), key, "{bytes:?}");
         }
     }
 }

@@ -1,13 +1,13 @@
-//! Curves as lines of text: axes with figures, dots of braille, a legend. Pure: the size of the paper is an argument.
+//! Draws curves as text: axes with labels, Braille dots, and a legend. Pure.
 
 use corro_model::metrics::Point;
 
-/// How a curve is put on paper.
+/// Size and abilities of the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Paper {
+pub struct Canvas {
     pub columns: usize,
     pub rows: usize,
-    /// Otherwise stars, one a character.
+    /// Braille characters with 2x4 dots; otherwise one star per character.
     pub braille: bool,
     pub colour: bool,
 }
@@ -15,75 +15,76 @@ pub struct Paper {
 pub struct Chart<'a> {
     pub title: String,
     pub axis: &'a str,
-    /// Each with what the legend says of it.
+    /// Curves with their legends.
     pub curves: Vec<(String, &'a [Point])>,
 }
 
-/// Left of the curves: the figures of the axis.
-const MARGIN: usize = 11;
+/// Width of the labels left of the curves.
+const LABEL_COLUMNS: usize = 11;
 const COLOURS: [&str; 6] = ["36", "33", "35", "32", "34", "31"];
 
-pub fn draw(chart: &Chart, paper: Paper) -> Vec<String> {
-    let (columns, rows) = (paper.columns.saturating_sub(MARGIN).max(8), paper.rows.max(3));
+/// The chart as lines of text.
+pub fn draw(chart: &Chart, canvas: Canvas) -> Vec<String> {
+    let (columns, rows) = (canvas.columns.saturating_sub(LABEL_COLUMNS).max(8), canvas.rows.max(3));
     let all = || chart.curves.iter().flat_map(|(_, points)| points.iter()).filter(|point| point.value.is_finite());
     let mut lines = vec![chart.title.clone()];
     let (Some(x), Some(y)) = (range(all().map(|point| point.step)), range(all().map(|point| point.value))) else {
-        lines.push("  nothing that is a number".to_owned());
+        lines.push("  no finite values".to_owned());
         return lines;
     };
-    let (wide, high) = if paper.braille { (2, 4) } else { (1, 1) };
-    let mut dots = Dots { columns, wide, high, cells: vec![(0, 0); columns * rows] };
+    let (cell_columns, cell_rows) = if canvas.braille { (2, 4) } else { (1, 1) };
+    let mut dots = DotGrid { columns, cell_columns, cell_rows, cells: vec![(0, 0); columns * rows] };
     for (idx, (_, points)) in chart.curves.iter().enumerate() {
         let mut last = None;
         for point in points.iter() {
-            // A gap where it was no number.
-            let spot = point.value.is_finite().then(|| {
-                let across = place(point.step, x, columns * wide);
-                (across, rows * high - 1 - place(point.value, y, rows * high))
+            // NaN and infinite values leave a gap.
+            let dot = point.value.is_finite().then(|| {
+                let across = scale(point.step, x, columns * cell_columns);
+                (across, rows * cell_rows - 1 - scale(point.value, y, rows * cell_rows))
             });
-            match (last, spot) {
+            match (last, dot) {
                 (Some(from), Some(to)) => dots.line(from, to, idx),
-                (None, Some(spot)) => dots.set(spot, idx),
+                (None, Some(dot)) => dots.set(dot, idx),
                 _ => {}
             }
-            last = spot;
+            last = dot;
         }
     }
     for row in 0..rows {
         let label = match row {
-            0 => figure(y.1),
-            row if row == rows - 1 => figure(y.0),
+            0 => format_number(y.1),
+            row if row == rows - 1 => format_number(y.0),
             row if row == rows / 2 && rows % 2 == 1 && rows >= 7 => {
-                figure(y.1 - (y.1 - y.0) * row as f64 / (rows - 1) as f64)
+                format_number(y.1 - (y.1 - y.0) * row as f64 / (rows - 1) as f64)
             }
             _ => String::new(),
         };
         let edge = if label.is_empty() { '│' } else { '┤' };
-        lines.push(format!("{label:>width$} {edge}{}", dots.row(row, paper), width = MARGIN - 2));
+        lines.push(format!("{label:>width$} {edge}{}", dots.row(row, canvas), width = LABEL_COLUMNS - 2));
     }
-    lines.push(format!("{:>width$} └{}", "", "─".repeat(columns), width = MARGIN - 2));
-    let (left, right) = (figure(x.0), format!("{} {}", chart.axis, figure(x.1)));
+    lines.push(format!("{:>width$} └{}", "", "─".repeat(columns), width = LABEL_COLUMNS - 2));
+    let (left, right) = (format_number(x.0), format!("{} {}", chart.axis, format_number(x.1)));
     let gap = columns.saturating_sub(left.chars().count() + right.chars().count());
-    lines.push(format!("{:>MARGIN$}{left}{}{right}", "", " ".repeat(gap.max(1))));
+    lines.push(format!("{:>LABEL_COLUMNS$}{left}{}{right}", "", " ".repeat(gap.max(1))));
     for (idx, (label, _)) in chart.curves.iter().enumerate() {
-        lines.push(format!("  {} {label}", painted("──", idx, paper)));
+        lines.push(format!("  {} {label}", coloured("──", idx, canvas)));
     }
     lines
 }
 
-/// Dots and whose they are, four rows of two in a character.
-struct Dots {
+/// Grid of dots. A cell is one character; it has its dots and the curve that set one last.
+struct DotGrid {
     columns: usize,
-    wide: usize,
-    high: usize,
+    cell_columns: usize,
+    cell_rows: usize,
     cells: Vec<(u8, usize)>,
 }
 
-impl Dots {
+impl DotGrid {
     fn set(&mut self, (x, y): (usize, usize), curve: usize) {
         const BITS: [[u8; 2]; 4] = [[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]];
-        if let Some(cell) = self.cells.get_mut(y / self.high * self.columns + x / self.wide) {
-            *cell = (cell.0 | BITS[y % self.high][x % self.wide], curve);
+        if let Some(cell) = self.cells.get_mut(y / self.cell_rows * self.columns + x / self.cell_columns) {
+            *cell = (cell.0 | BITS[y % self.cell_rows][x % self.cell_columns], curve);
         }
     }
 
@@ -97,47 +98,48 @@ impl Dots {
         }
     }
 
-    fn row(&self, row: usize, paper: Paper) -> String {
+    fn row(&self, row: usize, canvas: Canvas) -> String {
         let cells = &self.cells[row * self.columns..(row + 1) * self.columns];
         let mut text = String::new();
         for group in cells.chunk_by(|a, b| (a.0 == 0) == (b.0 == 0) && (a.0 == 0 || a.1 == b.1)) {
-            let glyph = |(dots, _): &(u8, usize)| match (*dots, paper.braille) {
+            let glyph = |(dots, _): &(u8, usize)| match (*dots, canvas.braille) {
                 (0, _) => ' ',
                 (dots, true) => char::from_u32(0x2800 + u32::from(dots)).unwrap_or('*'),
                 (_, false) => '*',
             };
             let glyphs: String = group.iter().map(glyph).collect();
-            text += &if group[0].0 == 0 { glyphs } else { painted(&glyphs, group[0].1, paper) };
+            text += &if group[0].0 == 0 { glyphs } else { coloured(&glyphs, group[0].1, canvas) };
         }
         text.trim_end().to_owned()
     }
 }
 
-fn painted(text: &str, curve: usize, paper: Paper) -> String {
-    match paper.colour {
+fn coloured(text: &str, curve: usize, canvas: Canvas) -> String {
+    match canvas.colour {
         true => format!("\x1b[{}m{text}\x1b[0m", COLOURS[curve % COLOURS.len()]),
         false => text.to_owned(),
     }
 }
 
-/// The lowest and the highest; never the same.
+/// Lowest and highest value, widened if they are equal. `None` without values.
 fn range(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
-    let (low, high) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));
-    match low.partial_cmp(&high)? {
-        std::cmp::Ordering::Less => Some((low, high)),
-        std::cmp::Ordering::Equal => Some((low - 0.5, high + 0.5)),
+    let (low, cell_rows) =
+        values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, cell_rows), v| (low.min(v), cell_rows.max(v)));
+    match low.partial_cmp(&cell_rows)? {
+        std::cmp::Ordering::Less => Some((low, cell_rows)),
+        std::cmp::Ordering::Equal => Some((low - 0.5, cell_rows + 0.5)),
         std::cmp::Ordering::Greater => None,
     }
 }
 
-fn place(value: f64, (low, high): (f64, f64), size: usize) -> usize {
-    // The difference of two numbers may be more than a number can be; halves are not.
-    let share = (value / 2.0 - low / 2.0) / (high / 2.0 - low / 2.0);
+fn scale(value: f64, (low, cell_rows): (f64, f64), size: usize) -> usize {
+    // Halved first: the difference of two large values could overflow.
+    let share = (value / 2.0 - low / 2.0) / (cell_rows / 2.0 - low / 2.0);
     ((share * (size - 1) as f64).round() as usize).min(size - 1)
 }
 
-/// Short, and exact enough to be compared.
-pub fn figure(value: f64) -> String {
+/// A short representation with four significant digits or so.
+pub fn format_number(value: f64) -> String {
     match value.abs() {
         _ if !value.is_finite() => value.to_string(),
         0.0 => "0".to_owned(),
@@ -160,7 +162,7 @@ mod tests {
     fn a_curve_is_drawn_between_its_axes() {
         let falling: Vec<Point> = (0..=8).map(|step| at(f64::from(step), f64::from(8 - step))).collect();
         let chart = Chart { title: "loss".into(), axis: "step", curves: vec![("last 0".into(), &falling)] };
-        let paper = Paper { columns: 20, rows: 9, braille: false, colour: false };
+        let canvas = Canvas { columns: 20, rows: 9, braille: false, colour: false };
         let expected = [
             "loss",
             "        8 ┤*",
@@ -176,10 +178,10 @@ mod tests {
             "           0  step 8",
             "  ── last 0",
         ];
-        assert_eq!(draw(&chart, paper), expected);
-        let braille = draw(&chart, Paper { rows: 3, braille: true, ..paper });
+        assert_eq!(draw(&chart, canvas), expected);
+        let braille = draw(&chart, Canvas { rows: 3, braille: true, ..canvas });
         assert_eq!(braille[1], "        8 ┤⠑⠢⡀");
-        let colour = draw(&chart, Paper { rows: 3, colour: true, ..paper });
+        let colour = draw(&chart, Canvas { rows: 3, colour: true, ..canvas });
         assert!(colour[1].contains("\x1b[36m"), "{colour:?}");
     }
 
@@ -194,7 +196,7 @@ mod tests {
         ] {
             let chart = Chart { title: "x".into(), axis: "step", curves: vec![("l".into(), &points)] };
             for braille in [true, false] {
-                draw(&chart, Paper { columns: narrow, rows: 0, braille, colour: false });
+                draw(&chart, Canvas { columns: narrow, rows: 0, braille, colour: false });
             }
         }
     }
@@ -203,7 +205,7 @@ mod tests {
     fn figures_are_short() {
         let cases = [(0.0, "0"), (2.5, "2.5000"), (50.0, "50"), (12.345, "12.35"), (1234.5, "1234"), (1e-5, "1.00e-5")];
         for (value, expected) in cases {
-            assert_eq!(figure(value), expected);
+            assert_eq!(format_number(value), expected);
         }
     }
 }

@@ -1,13 +1,14 @@
-//! The page as lines of text: what is there, cut to the size of the terminal. Pure.
+//! Renders the page as lines of text, cut to the size of the terminal. Pure.
 
 use corro_model::Timestamp;
 use corro_model::batchai::{Cluster, ExecutionState, JobCounts, JobSummary, NodeSummary};
 
 use crate::output::escape_controls;
 
-pub struct Picture {
+/// State of the server.
+pub struct Snapshot {
     pub server: String,
-    /// When it was taken.
+    /// Time of the request.
     pub at: Timestamp,
     pub clusters: Vec<Cluster>,
     pub nodes: Vec<NodeSummary>,
@@ -18,22 +19,23 @@ pub struct Picture {
     pub counts: JobCounts,
 }
 
-pub struct Look<'a> {
+/// Size of the terminal and the user's selection.
+pub struct View<'a> {
     pub width: usize,
     pub height: usize,
     pub colour: bool,
     pub selected: Option<usize>,
-    /// Shown instead of the page.
+    /// Text that is shown instead of the page.
     pub detail: Option<&'a [String]>,
 }
 
-/// Lower terminals need every line for jobs.
+/// Smaller terminals show no line with keys.
 const MIN_HEIGHT_WITH_KEYS: usize = 12;
-/// A page is old when the server did not answer for so long.
-const OLD_MS: i64 = 15_000;
+/// Age from which the page says that the server does not answer.
+const STALE_AFTER_MS: i64 = 15_000;
 
-impl Picture {
-    /// Jobs in the order in which they are shown: those that run, those that wait, those that have ended.
+impl Snapshot {
+    /// Jobs in display order: running, queued, ended.
     fn jobs(&self) -> impl Iterator<Item = &JobSummary> {
         let waits = |job: &&JobSummary| job.state == ExecutionState::Queued;
         let mut waiting: Vec<&JobSummary> = self.active.iter().filter(waits).collect();
@@ -41,7 +43,7 @@ impl Picture {
         self.active.iter().filter(move |job| !waits(job)).chain(waiting).chain(&self.recent)
     }
 
-    pub fn choices(&self) -> usize {
+    pub fn n_jobs(&self) -> usize {
         self.active.len() + self.recent.len()
     }
 
@@ -50,58 +52,57 @@ impl Picture {
     }
 }
 
-/// The page, one text for each line of the terminal.
-pub fn draw(picture: &Picture, look: &Look<'_>, now: Timestamp) -> Vec<String> {
-    if let Some(detail) = look.detail {
-        let keys = keys("Esc: back   q: quit", look);
-        let room = look.height.saturating_sub(1 + usize::from(keys.is_some()));
-        return detail.iter().flat_map(|line| wrapped(line, look.width)).take(room).chain(keys).collect();
+/// The lines of the page.
+pub fn render(snapshot: &Snapshot, view: &View<'_>, now: Timestamp) -> Vec<String> {
+    if let Some(detail) = view.detail {
+        let keys = key_help("Esc: back   q: quit", view);
+        let rows_left = view.height.saturating_sub(1 + usize::from(keys.is_some()));
+        return detail.iter().flat_map(|line| wrap(line, view.width)).take(rows_left).chain(keys).collect();
     }
-    let counts = picture.counts;
-    let is_old = now.millis() - picture.at.millis() > OLD_MS;
+    let counts = snapshot.counts;
+    let is_old = now.millis() - snapshot.at.millis() > STALE_AFTER_MS;
     let notice = match is_old {
-        true => format!(" (as of {} ago: the server does not answer)", age(picture.at, now)),
+        true => format!(" (as of {} ago: the server does not answer)", age(snapshot.at, now)),
         false => String::new(),
     };
     let head = format!(
         "corro {}{notice}   {} running, {} waiting, {} succeeded, {} failed",
-        picture.server,
+        snapshot.server,
         counts.running + counts.terminating,
         counts.queued,
         counts.succeeded,
         counts.failed
     );
-    let mut lines = vec![fit(&head, look.width), String::new()];
-    for cluster in &picture.clusters {
-        lines.push(of_cluster(picture, cluster, look));
+    let mut lines = vec![fit(&head, view.width), String::new()];
+    for cluster in &snapshot.clusters {
+        lines.push(cluster_line(snapshot, cluster, view));
     }
-    if picture.clusters.is_empty() {
+    if snapshot.clusters.is_empty() {
         lines.push(
-            "no clusters: none was made yet, or none that you may read ('corro batchai cluster create --help')"
-                .to_owned(),
+            "no clusters: none exists, or none that you may read ('corro batchai cluster create --help')".to_owned(),
         );
     }
     lines.push(String::new());
     let title = format!("  {:<12}{:<34}{:>6}{:>9}  {}", "STATE", "JOB", "NODES", "SINCE", "WHY");
-    lines.push(fit(&title, look.width));
-    // What does not fit is left out at the end, but what is chosen is always there.
-    let keys = keys("up, down: choose a job   Enter: why   q: quit", look);
-    let room = look.height.saturating_sub(lines.len() + 1 + usize::from(keys.is_some()));
-    let first = look.selected.map_or(0, |selected| (selected + 1).saturating_sub(room));
-    for (idx, job) in picture.jobs().enumerate().skip(first).take(room) {
-        lines.push(of_job(job, look, look.selected == Some(idx), now));
+    lines.push(fit(&title, view.width));
+    // The list is cut at its end, but the selected job is always visible.
+    let keys = key_help("up, down: choose a job   Enter: why   q: quit", view);
+    let rows_left = view.height.saturating_sub(lines.len() + 1 + usize::from(keys.is_some()));
+    let first = view.selected.map_or(0, |selected| (selected + 1).saturating_sub(rows_left));
+    for (idx, job) in snapshot.jobs().enumerate().skip(first).take(rows_left) {
+        lines.push(job_line(job, view, view.selected == Some(idx), now));
     }
     lines.extend(keys);
     lines
 }
 
-/// The keys that do something now, on a terminal with a line to spare.
-fn keys(text: &str, look: &Look<'_>) -> Option<String> {
-    (MIN_HEIGHT_WITH_KEYS..usize::MAX).contains(&look.height).then(|| painted(&fit(text, look.width), 90, look.colour))
+/// The line with keys, if the terminal is high enough.
+fn key_help(text: &str, view: &View<'_>) -> Option<String> {
+    (MIN_HEIGHT_WITH_KEYS..usize::MAX).contains(&view.height).then(|| coloured(&fit(text, view.width), 90, view.colour))
 }
 
-/// A line as several that fit, cut between words; what follows the first is indented as it is.
-fn wrapped(line: &str, width: usize) -> Vec<String> {
+/// Wraps a line between words; further lines have the same indentation.
+fn wrap(line: &str, width: usize) -> Vec<String> {
     let indent = line.len() - line.trim_start().len();
     let mut lines = vec![" ".repeat(indent)];
     let mut is_empty = true;
@@ -122,23 +123,23 @@ fn wrapped(line: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Name, size, and a letter for each node.
-fn of_cluster(picture: &Picture, cluster: &Cluster, look: &Look<'_>) -> String {
+/// Name, number of busy nodes, and a character per node.
+fn cluster_line(snapshot: &Snapshot, cluster: &Cluster, view: &View<'_>) -> String {
     let id = cluster.id.to_lowercase();
-    let nodes = picture.nodes.iter().filter(|node| node.cluster_id.to_lowercase() == id);
+    let nodes = snapshot.nodes.iter().filter(|node| node.cluster_id.to_lowercase() == id);
     let states: Vec<&str> = nodes.map(|node| node.state.as_str()).collect();
     let running = states.iter().filter(|state| **state == "running").count();
     let name = format!("{:<28}{:>9}  ", escape_controls(&cluster.name), format!("{running}/{} busy", states.len()));
-    let mut text: String = name.chars().take(look.width).collect();
-    let room = look.width.saturating_sub(text.chars().count());
-    for state in states.into_iter().take(room) {
-        let (letter, colour) = tile(state);
-        text += &painted(letter, colour, look.colour);
+    let mut text: String = name.chars().take(view.width).collect();
+    let rows_left = view.width.saturating_sub(text.chars().count());
+    for state in states.into_iter().take(rows_left) {
+        let (letter, colour) = node_tile(state);
+        text += &coloured(letter, colour, view.colour);
     }
     text
 }
 
-fn tile(state: &str) -> (&'static str, u8) {
+fn node_tile(state: &str) -> (&'static str, u8) {
     match state {
         "running" => ("#", 32),
         "idle" => ("-", 36),
@@ -149,7 +150,7 @@ fn tile(state: &str) -> (&'static str, u8) {
     }
 }
 
-fn of_job(job: &JobSummary, look: &Look<'_>, is_chosen: bool, now: Timestamp) -> String {
+fn job_line(job: &JobSummary, view: &View<'_>, is_selected: bool, now: Timestamp) -> String {
     let (state, colour) = match job.state {
         ExecutionState::Queued => ("queued", 33),
         ExecutionState::Running => ("running", 32),
@@ -159,15 +160,15 @@ fn of_job(job: &JobSummary, look: &Look<'_>, is_chosen: bool, now: Timestamp) ->
     };
     let name = escape_controls(&format!("{}/{}/{}", job.workspace, job.experiment, job.name)).to_string();
     let why = job.waiting_for.as_deref().or(job.error.as_deref()).unwrap_or_default();
-    let mark = if is_chosen { "> " } else { "  " };
+    let mark = if is_selected { "> " } else { "  " };
     let rest = format!("{:<34}{:>6}{:>9}  {}", name, job.node_count, age(job.since, now), escape_controls(why));
     let before = format!("{mark}{state:<12}");
-    let rest = fit(&rest, look.width.saturating_sub(before.chars().count()));
-    let before = format!("{mark}{}", painted(&format!("{state:<12}"), colour, look.colour));
+    let rest = fit(&rest, view.width.saturating_sub(before.chars().count()));
+    let before = format!("{mark}{}", coloured(&format!("{state:<12}"), colour, view.colour));
     before + &rest
 }
 
-fn painted(text: &str, colour: u8, is_wanted: bool) -> String {
+fn coloured(text: &str, colour: u8, is_wanted: bool) -> String {
     if is_wanted { format!("\x1b[{colour}m{text}\x1b[0m") } else { text.to_owned() }
 }
 
@@ -200,7 +201,7 @@ mod tests {
                "waitingFor": position.map(|_| "2 nodes\u{1b}[31m are busy")})
     }
 
-    fn picture() -> Picture {
+    fn snapshot() -> Snapshot {
         let cluster = json!({"id": "/C", "name": "nc6", "type": "t", "properties": {
             "provisioningState": "succeeded", "creationTime": at(0), "provisioningStateTransitionTime": at(0),
             "allocationState": "steady", "allocationStateTransitionTime": at(0), "currentNodeCount": 3,
@@ -213,7 +214,7 @@ mod tests {
                    "clusterId": "/c", "vmPriority": "dedicated", "state": state, "since": at(0)})
         };
         let read = |values: Vec<Value>| serde_json::from_value(Value::Array(values)).expect("literals");
-        Picture {
+        Snapshot {
             server: "http://here".to_owned(),
             at: at(80),
             clusters: serde_json::from_value(json!([cluster])).expect("a literal"),
@@ -225,18 +226,18 @@ mod tests {
     }
 
     #[test]
-    fn long_lines_of_the_detail_go_on_below() {
-        assert_eq!(wrapped("  one two three", 9), ["  one two", "  three"]);
-        assert_eq!(wrapped("short", 9), ["short"]);
-        assert_eq!(wrapped("averylongword x", 5), ["avery", "x"]);
-        assert_eq!(wrapped("", 5), [""]);
+    fn long_lines_are_wrapped() {
+        assert_eq!(wrap("  one two three", 9), ["  one two", "  three"]);
+        assert_eq!(wrap("short", 9), ["short"]);
+        assert_eq!(wrap("averylongword x", 5), ["avery", "x"]);
+        assert_eq!(wrap("", 5), [""]);
     }
 
     #[test]
-    fn the_page_shows_tiles_and_jobs_in_order() {
-        let look = Look { width: 200, height: 50, colour: false, selected: None, detail: None };
+    fn the_page_shows_nodes_and_jobs_in_order() {
+        let view = View { width: 200, height: 50, colour: false, selected: None, detail: None };
         assert_eq!(
-            draw(&picture(), &look, at(90)),
+            render(&snapshot(), &view, at(90)),
             [
                 "corro http://here   1 running, 2 waiting, 0 succeeded, 1 failed",
                 "",
@@ -253,14 +254,14 @@ mod tests {
     }
 
     #[test]
-    fn a_small_terminal_shows_what_is_chosen_and_never_more_than_fits() {
+    fn a_small_terminal_shows_the_selected_job() {
         for (width, height) in [(40, 8), (10, 7), (1, 6), (80, 1)] {
-            let look = Look { width, height, colour: false, selected: Some(3), detail: None };
-            let lines = draw(&picture(), &look, at(90));
+            let view = View { width, height, colour: false, selected: Some(3), detail: None };
+            let lines = render(&snapshot(), &view, at(90));
             assert!(lines.iter().all(|line| line.chars().count() <= width.max(14)), "{width}: {lines:?}");
         }
-        let look = Look { width: 80, height: 8, colour: true, selected: Some(3), detail: None };
-        let lines = draw(&picture(), &look, at(900));
+        let view = View { width: 80, height: 8, colour: true, selected: Some(3), detail: None };
+        let lines = render(&snapshot(), &view, at(900));
         assert_eq!(lines.len(), 7);
         assert!(lines[0].contains("does not answer"));
         assert!(lines.last().is_some_and(|line| line.starts_with("> \u{1b}[31mfailed")), "{lines:?}");

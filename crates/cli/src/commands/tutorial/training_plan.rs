@@ -1,42 +1,44 @@
-//! What the tutorial trains: a little for a first look, more for a good model, or the tutorial's own training on the real images.
+//! What the tutorial trains: a small run (`--quick`), a better model, or the original training on CIFAR-10 (`--full`).
 
 use std::path::{Path, PathBuf};
 
 use corro_trainer::data::{self, Source};
 use serde_json::json;
 
-use super::stage::quoted;
+use super::sandbox::quote_path;
 use crate::error::CliError;
 
-/// Where the tutorial has its script.
-pub const SETTINGS: &str = "cifar_cnn_distributed.json";
+/// File in the place of the tutorial's script.
+pub const SETTINGS_FILE: &str = "cifar_cnn_distributed.json";
 
 const ARCHIVE: &str = "cifar-10-binary.tar.gz";
-const WHERE: &str = "https://www.cs.toronto.edu/~kriz/cifar.html";
+const DOWNLOAD_PAGE: &str = "https://www.cs.toronto.edu/~kriz/cifar.html";
 
-pub struct Lesson {
+pub struct TrainingPlan {
     settings: serde_json::Value,
     data: Option<Images>,
 }
 
-/// The real images, as the user has them.
+/// CIFAR-10 on the user's disk.
 enum Images {
     Archive(PathBuf),
-    /// With the six files in it.
+    /// Contains the six files.
     Directory(PathBuf),
 }
 
-impl Lesson {
-    /// Looks at the images first, so that nothing is started in vain.
-    pub fn choose(quick: bool, full: bool, data: Option<PathBuf>) -> Result<Lesson, CliError> {
+impl TrainingPlan {
+    /// Checks the images before anything is started.
+    pub fn choose(quick: bool, full: bool, data: Option<PathBuf>) -> Result<TrainingPlan, CliError> {
         match (full, data) {
-            (false, _) => Ok(Lesson { settings: if quick { little() } else { more() }, data: None }),
-            (true, None) => Err(CliError::usage("--full trains on CIFAR-10: --data has to say where it is")
-                .hint(format!("get {ARCHIVE} from {WHERE}, then: corro tutorial --full --data {ARCHIVE}"))),
+            (false, _) => {
+                Ok(TrainingPlan { settings: if quick { quick_settings() } else { default_settings() }, data: None })
+            }
+            (true, None) => Err(CliError::usage("--full trains on CIFAR-10: give its path with --data")
+                .hint(format!("get {ARCHIVE} from {DOWNLOAD_PAGE}, then: corro tutorial --full --data {ARCHIVE}"))),
             (true, Some(path)) => {
                 let path = std::path::absolute(&path).map_err(|error| CliError::from_error(&error))?;
                 data::open(&Source::Cifar10(path.clone())).map_err(|error| CliError::from_error(&error))?;
-                Ok(Lesson { settings: json!({ "epochs": 100 }), data: Some(Images::find(path)) })
+                Ok(TrainingPlan { settings: json!({ "epochs": 100 }), data: Some(Images::locate(path)) })
             }
         }
     }
@@ -45,18 +47,20 @@ impl Lesson {
         serde_json::to_string_pretty(&self.settings).expect("plain data")
     }
 
-    /// What brings the images to the share, into the directory `cifar/data`.
-    pub fn upload(&self) -> Option<String> {
-        let to = "--account-name mystorageaccount";
+    /// The command that uploads the images to `cifar/data` on the share.
+    pub fn upload_command(&self) -> Option<String> {
+        let account = "--account-name mystorageaccount";
         Some(match self.data.as_ref()? {
             Images::Archive(path) => {
-                let path = quoted(path);
-                format!("storage file upload --path cifar/data/{ARCHIVE} --share-name myshare --source {path} {to}")
+                let path = quote_path(path);
+                format!(
+                    "storage file upload --path cifar/data/{ARCHIVE} --share-name myshare --source {path} {account}"
+                )
             }
             Images::Directory(path) => {
-                let path = quoted(path);
+                let path = quote_path(path);
                 format!(
-                    "storage file upload-batch --source {path} --pattern '*_batch*' --destination myshare --destination-path cifar/data {to}"
+                    "storage file upload-batch --source {path} --pattern '*_batch*' --destination myshare --destination-path cifar/data {account}"
                 )
             }
         })
@@ -71,8 +75,8 @@ impl Lesson {
             "properties": {
                 "nodeCount": 4,
                 "horovodSettings": {
-                    "pythonScriptFilePath": format!("{share}/{SETTINGS}"),
-                    "pythonInterpreterPath": format!("{} train", quoted(&exe)),
+                    "pythonScriptFilePath": format!("{share}/{SETTINGS_FILE}"),
+                    "pythonInterpreterPath": format!("{} train", quote_path(&exe)),
                     "commandLineArgs": format!("--dir={share}{data}")
                 },
                 "stdOutErrPathPrefix": share,
@@ -90,27 +94,27 @@ impl Lesson {
 }
 
 impl Images {
-    /// Where [`data::open`] has found them.
-    fn find(path: PathBuf) -> Images {
-        let holds = |directory: &Path| {
+    /// The same locations as in [`data::open`].
+    fn locate(path: PathBuf) -> Images {
+        let has_images = |directory: &Path| {
             ["test_batch.bin", "test_batch.bin.zst"].iter().any(|name| directory.join(name).is_file())
         };
-        let below = path.join("cifar-10-batches-bin");
+        let subdirectory = path.join("cifar-10-batches-bin");
         match () {
             () if path.is_file() => Images::Archive(path),
-            () if holds(&path) => Images::Directory(path),
-            () if holds(&below) => Images::Directory(below),
+            () if has_images(&path) => Images::Directory(path),
+            () if has_images(&subdirectory) => Images::Directory(subdirectory),
             () => Images::Archive(path.join(ARCHIVE)),
         }
     }
 }
 
-/// Enough to see that it learns. Few images a step make many steps.
-fn little() -> serde_json::Value {
+/// Enough to see that the model learns. Small batches make many steps.
+fn quick_settings() -> serde_json::Value {
     json!({ "epochs": 16, "batch": 8, "learningRate": 0.00025, "synthetic": { "train": 400, "test": 400 } })
 }
 
 /// Enough for a good model.
-fn more() -> serde_json::Value {
+fn default_settings() -> serde_json::Value {
     json!({ "epochs": 20, "batch": 32, "learningRate": 0.0003, "synthetic": { "train": 5000, "test": 2000 } })
 }
