@@ -11,7 +11,7 @@ use corro_model::batchai::{AllocationState, JobSpec, Priority, Provisioning, Pro
 use corro_model::state::{JobEvent, NodeEvent};
 use corro_model::time::Span;
 use corro_model::{ClusterKey, GroupKey, JobKey, NodeId, Timestamp};
-use corro_sched::{Plan, Policy, Room, RunTimes, outlook, scale};
+use corro_sched::{Plan, Policy, RegionCapacity, RunTimes, scale, wait_explanation};
 use corro_server::scheduler_view;
 use corro_store::{ClusterRecord, JobRecord, NewJob, NodeRecord, State, Timeline, Txn};
 use serde_json::json;
@@ -157,7 +157,7 @@ impl Site {
         self.now = self.now.plus(Duration::from_millis(500));
         let began = Instant::now();
         let clock = Timeline::starting(self.now);
-        let view = scheduler_view::view(&self.state, &clock, Room::ENDLESS);
+        let view = scheduler_view::view(&self.state, &clock, RegionCapacity::UNLIMITED);
         let viewed = Instant::now();
         let plan = corro_sched::plan(&view, &Policy::STANDARD);
         let (planner, whole) = (viewed.elapsed(), began.elapsed());
@@ -206,7 +206,7 @@ impl Site {
             let scaling = scale::plan_scale(&view, self.now, &Policy::STANDARD);
             let wanted = HashSet::from([last]);
             let found: HashMap<_, _> =
-                outlook::outlooks(&view, &scaling, self.now, &Policy::STANDARD, &NoHistory, &wanted);
+                wait_explanation::explain_waits(&view, &scaling, self.now, &Policy::STANDARD, &NoHistory, &wanted);
             samples.add(began.elapsed().as_secs_f64() * 1e3);
             assert!(found.contains_key(last), "a queued job has an outlook");
         }

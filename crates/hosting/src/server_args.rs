@@ -165,7 +165,7 @@ impl EmbeddedServerArgs {
         let mut config = SchedulingConfig { cores: self.max_cores as u64, ..SchedulingConfig::DEFAULT };
         config.preemption_grace = Duration::from_secs_f64(self.preemption_grace);
         config.processes = self.max_processes;
-        config.policy.idle_before_leaving = Duration::from_secs_f64(self.scale_down_delay);
+        config.policy.idle_timeout = Duration::from_secs_f64(self.scale_down_delay);
         config
     }
 }

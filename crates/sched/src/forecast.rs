@@ -7,7 +7,7 @@ use corro_model::{JobKey, Timestamp};
 
 use crate::Policy;
 use crate::scale::Scaling;
-use crate::view::{ClusterView, NodeStanding};
+use crate::view::{ClusterView, NodeAvailability};
 
 /// Nodes that a job may be placed on later, by the time from which each is free.
 #[derive(Clone, Debug, Default)]
@@ -31,13 +31,16 @@ impl<'a> Forecast<'a> {
         let mut held: HashMap<&JobKey, usize> = HashMap::new();
         let mut coming = scaling.allocate;
         for node in cluster.nodes.iter().filter(|node| !scaling.leaving.contains(node.id)) {
-            match node.standing {
-                NodeStanding::Busy(job) => *held.entry(job).or_default() += 1,
+            match node.availability {
+                NodeAvailability::Busy(job) => *held.entry(job).or_default() += 1,
                 // One that should have come long ago may never come.
-                NodeStanding::Allocating | NodeStanding::Preparing => {
-                    coming += usize::from(now.since(node.since) < policy.node_patience);
+                NodeAvailability::Allocating | NodeAvailability::Preparing => {
+                    coming += usize::from(now.since(node.since) < policy.node_start_timeout);
                 }
-                NodeStanding::Idle | NodeStanding::Leaving | NodeStanding::Unusable | NodeStanding::Lost => {}
+                NodeAvailability::Idle
+                | NodeAvailability::Leaving
+                | NodeAvailability::Unusable
+                | NodeAvailability::Lost => {}
             }
         }
         let ends = cluster.jobs.running().filter_map(|job| {

@@ -15,24 +15,24 @@ use crate::Policy;
 use crate::view::{Jobs, Waiting, WaitingView};
 
 pub struct InOrder<'q> {
-    lists: [List<'q>; 3],
+    lists: [PriorityList<'q>; 3],
     now: Timestamp,
     rise_after: Duration,
 }
 
 /// The jobs of one priority; the first of them is known with its turn.
-struct List<'q> {
+struct PriorityList<'q> {
     priority: Priority,
-    head: Option<(Turn, WaitingView<'q>)>,
+    head: Option<(QueueRank, WaitingView<'q>)>,
     rest: Waiting<'q>,
 }
 
 /// Smaller comes first.
-type Turn = (Reverse<Priority>, u64);
+type QueueRank = (Reverse<Priority>, u64);
 
 pub fn in_order<'q>(jobs: &'q (dyn Jobs + 'q), now: Timestamp, policy: &Policy) -> InOrder<'q> {
     let list = |priority| {
-        let mut list = List { priority, head: None, rest: jobs.waiting(priority) };
+        let mut list = PriorityList { priority, head: None, rest: jobs.waiting(priority) };
         list.advance(now, policy.rise_after);
         list
     };
@@ -44,14 +44,14 @@ impl<'q> Iterator for InOrder<'q> {
 
     fn next(&mut self) -> Option<WaitingView<'q>> {
         let waiting = self.lists.iter_mut().filter(|list| list.head.is_some());
-        let first = waiting.min_by_key(|list| list.head.map(|(turn, _)| turn))?;
+        let first = waiting.min_by_key(|list| list.head.map(|(rank, _)| rank))?;
         let job = first.head.map(|(_, job)| job);
         first.advance(self.now, self.rise_after);
         job
     }
 }
 
-impl List<'_> {
+impl PriorityList<'_> {
     fn advance(&mut self, now: Timestamp, rise_after: Duration) {
         self.head = self.rest.next().map(|job| {
             let level = level(self.priority, now.since(job.submitted), rise_after);

@@ -7,9 +7,9 @@ pub struct Policy {
     /// A job that has waited so long counts as one priority higher, and after twice as long as two.
     pub rise_after: Duration,
     /// A node of a cluster with autoScale that nobody needs leaves when it has been idle for so long.
-    pub idle_before_leaving: Duration,
+    pub idle_timeout: Duration,
     /// A node that was asked for is expected within this; afterwards nobody counts on it until it is there.
-    pub node_patience: Duration,
+    pub node_start_timeout: Duration,
     /// A dedicated node that no machine has become for so long gets that of a low-priority one.
     pub reclaim_after: Duration,
     /// So many jobs behind the first that does not fit are looked at for one that may start before it.
@@ -19,8 +19,8 @@ pub struct Policy {
 impl Policy {
     pub const STANDARD: Self = Self {
         rise_after: Duration::from_secs(6 * 3600),
-        idle_before_leaving: Duration::from_secs(60),
-        node_patience: Duration::from_secs(5 * 60),
+        idle_timeout: Duration::from_secs(60),
+        node_start_timeout: Duration::from_secs(5 * 60),
         reclaim_after: Duration::from_secs(20),
         backfill_depth: 1_000,
     };

@@ -9,7 +9,7 @@ use corro_model::{NodeId, Timestamp};
 
 use crate::Policy;
 use crate::plan::{Eviction, Plan};
-use crate::view::{ClusterView, NodeStanding, NodeView, Target};
+use crate::view::{ClusterView, NodeAvailability, NodeView, Target};
 
 /// What becomes of a cluster's nodes.
 #[derive(Default)]
@@ -17,7 +17,7 @@ pub struct Scaling<'a> {
     /// How many new ones are asked for.
     pub allocate: usize,
     /// How many more it would have, if there were cores for them.
-    pub short: usize,
+    pub shortfall: usize,
     /// Nodes that no job may be placed on any more, busy ones included.
     pub leaving: HashSet<&'a NodeId>,
     /// Those of them that go now.
@@ -30,18 +30,18 @@ pub fn plan_scale<'a>(cluster: &'a ClusterView<'a>, now: Timestamp, policy: &Pol
     let mut scaling = Scaling::default();
     let mut live: Vec<&NodeView> = Vec::with_capacity(cluster.nodes.len());
     for node in &cluster.nodes {
-        match node.standing {
-            NodeStanding::Leaving => {}
+        match node.availability {
+            NodeAvailability::Leaving => {}
             // A lost node is replaced: it leaves, and does not count.
-            NodeStanding::Lost => {
+            NodeAvailability::Lost => {
                 scaling.leaving.insert(node.id);
                 scaling.retire.push(node.id);
             }
             // So is one that is taken back; its job gives way first.
-            standing if node.preempted => {
+            availability if node.preempted => {
                 scaling.leaving.insert(node.id);
-                match standing {
-                    NodeStanding::Busy(_) => scaling.evict.push((node, Eviction::Preempt)),
+                match availability {
+                    NodeAvailability::Busy(_) => scaling.evict.push((node, Eviction::Preempt)),
                     _ => scaling.retire.push(node.id),
                 }
             }
@@ -55,9 +55,9 @@ pub fn plan_scale<'a>(cluster: &'a ClusterView<'a>, now: Timestamp, policy: &Pol
         return scaling;
     }
     // What is beyond all bounds goes at once, what is merely not needed only when nobody needed it for a while.
-    let mut at_once = live.len().saturating_sub(most_nodes(cluster.target));
+    let mut at_once = live.len().saturating_sub(max_nodes(cluster.target));
     // The cheapest to lose first; among equals the youngest.
-    live.sort_by_key(|node| (loss(node.standing), Reverse(node.index)));
+    live.sort_by_key(|node| (preemption_cost(node.availability), Reverse(node.index)));
     for node in live {
         if excess == 0 {
             break;
@@ -68,9 +68,9 @@ pub fn plan_scale<'a>(cluster: &'a ClusterView<'a>, now: Timestamp, policy: &Pol
         excess -= 1;
         at_once = at_once.saturating_sub(1);
         scaling.leaving.insert(node.id);
-        match (node.standing, eviction(cluster.target)) {
-            (NodeStanding::Busy(_), Some(how)) => scaling.evict.push((node, how)),
-            (NodeStanding::Busy(_), None) => {}
+        match (node.availability, eviction(cluster.target)) {
+            (NodeAvailability::Busy(_), Some(how)) => scaling.evict.push((node, how)),
+            (NodeAvailability::Busy(_), None) => {}
             _ => scaling.retire.push(node.id),
         }
     }
@@ -84,7 +84,7 @@ impl Scaling<'_> {
         }
         plan.retire.extend(self.retire.iter().map(|id| (*id).clone()));
         for (node, how) in &self.evict {
-            if let NodeStanding::Busy(job) = node.standing {
+            if let NodeAvailability::Busy(job) = node.availability {
                 let wanted = plan.evict.entry(job.clone()).or_insert(*how);
                 *wanted = (*wanted).max(*how);
             }
@@ -99,7 +99,7 @@ impl Scaling<'_> {
 }
 
 /// The most nodes the cluster can come to have.
-pub fn most_nodes(target: Target) -> usize {
+pub fn max_nodes(target: Target) -> usize {
     match target {
         Target::Manual { count, .. } => count,
         Target::Auto { max, .. } => max,
@@ -118,7 +118,7 @@ fn wanted_nodes(cluster: &ClusterView, live: &[&NodeView]) -> usize {
 
 /// The nodes that running and queued jobs need; not counted further than `max`.
 fn demand(cluster: &ClusterView, live: &[&NodeView], max: usize) -> usize {
-    let mut demand = live.iter().filter(|node| matches!(node.standing, NodeStanding::Busy(_))).count();
+    let mut demand = live.iter().filter(|node| matches!(node.availability, NodeAvailability::Busy(_))).count();
     let all = [Priority::High, Priority::Normal, Priority::Low];
     for job in all.into_iter().flat_map(|priority| cluster.jobs.waiting(priority)) {
         if demand >= max {
@@ -135,11 +135,11 @@ fn demand(cluster: &ClusterView, live: &[&NodeView], max: usize) -> usize {
 /// preparation may take its time.
 fn is_unused(node: &NodeView, now: Timestamp, policy: &Policy) -> bool {
     let stood = now.since(node.since);
-    match node.standing {
-        NodeStanding::Idle | NodeStanding::Unusable => stood >= policy.idle_before_leaving,
-        NodeStanding::Allocating => stood >= policy.node_patience,
-        NodeStanding::Preparing | NodeStanding::Busy(_) => false,
-        NodeStanding::Leaving | NodeStanding::Lost => true,
+    match node.availability {
+        NodeAvailability::Idle | NodeAvailability::Unusable => stood >= policy.idle_timeout,
+        NodeAvailability::Allocating => stood >= policy.node_start_timeout,
+        NodeAvailability::Preparing | NodeAvailability::Busy(_) => false,
+        NodeAvailability::Leaving | NodeAvailability::Lost => true,
     }
 }
 
@@ -151,13 +151,13 @@ fn eviction(target: Target) -> Option<Eviction> {
     }
 }
 
-pub(crate) fn loss(standing: NodeStanding) -> u8 {
-    match standing {
-        NodeStanding::Unusable => 0,
-        NodeStanding::Allocating => 1,
-        NodeStanding::Preparing => 2,
-        NodeStanding::Idle => 3,
-        NodeStanding::Busy(_) => 4,
-        NodeStanding::Leaving | NodeStanding::Lost => 5,
+pub(crate) fn preemption_cost(availability: NodeAvailability) -> u8 {
+    match availability {
+        NodeAvailability::Unusable => 0,
+        NodeAvailability::Allocating => 1,
+        NodeAvailability::Preparing => 2,
+        NodeAvailability::Idle => 3,
+        NodeAvailability::Busy(_) => 4,
+        NodeAvailability::Leaving | NodeAvailability::Lost => 5,
     }
 }

@@ -9,20 +9,20 @@ use corro_model::{ClusterKey, JobKey, NodeId, Timestamp};
 pub struct Snapshot<'a> {
     pub now: Timestamp,
     pub clusters: Vec<ClusterView<'a>>,
-    pub room: Room,
+    pub capacity: RegionCapacity,
 }
 
 /// What all clusters share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct RegionCapacity {
     /// Cores that the nodes of one region may have together, of either priority.
     pub cores: u64,
     /// Nodes are machines that join by themselves: there are as many as there are.
     pub machines_join: bool,
 }
 
-impl Room {
-    pub const ENDLESS: Self = Self { cores: u64::MAX, machines_join: false };
+impl RegionCapacity {
+    pub const UNLIMITED: Self = Self { cores: u64::MAX, machines_join: false };
 }
 
 pub struct ClusterView<'a> {
@@ -58,7 +58,7 @@ pub enum Target {
 pub struct NodeView<'a> {
     pub id: &'a NodeId,
     pub index: u32,
-    pub standing: NodeStanding<'a>,
+    pub availability: NodeAvailability<'a>,
     /// Since when it stands like this.
     pub since: Timestamp,
     /// The machine that carries it beside others, if one does.
@@ -68,7 +68,7 @@ pub struct NodeView<'a> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NodeStanding<'a> {
+pub enum NodeAvailability<'a> {
     Allocating,
     Preparing,
     Idle,

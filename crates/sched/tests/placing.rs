@@ -157,15 +157,15 @@ impl RunTimes for Times {
 /// What each queued job waits for, with its place in the queue.
 fn waits(nodes: &str, running: &str, queue: &str) -> BTreeMap<String, String> {
     let count = nodes.split_whitespace().count();
-    World::drawn(manual(count), nodes, running, queue).outlooks(&POLICY, &NoHistory, |outlook| {
-        let wait = match outlook.wait {
+    World::drawn(manual(count), nodes, running, queue).explain_waits(&POLICY, &NoHistory, |explanation| {
+        let wait = match explanation.wait {
             None => "starts".to_owned(),
             Some(Wait::ClusterTooSmall { most }) => format!("more than {most}"),
             Some(Wait::NodesBusy { idle }) => format!("{idle} idle"),
             Some(Wait::Behind { first }) => format!("behind {}", name(first)),
             Some(Wait::WouldDelay { first, .. }) => format!("would delay {}", name(first)),
         };
-        format!("{} {wait}", outlook.position)
+        format!("{} {wait}", explanation.position)
     })
 }
 
@@ -189,7 +189,7 @@ fn every_queued_job_knows_what_would_unblock_it() {
         let count = nodes.split_whitespace().count();
         let world = World::drawn(manual(count), nodes, running, queue);
         let now = world.now as i64 * 1000;
-        let tell = |way: &Unblock| match way {
+        let describe = |way: &Unblock| match way {
             Unblock::NodesCome { nodes } => format!("{nodes} come"),
             Unblock::JobsEnd { nodes, jobs, more } => {
                 let jobs: Vec<_> =
@@ -205,8 +205,10 @@ fn every_queued_job_knows_what_would_unblock_it() {
             Unblock::Resize { to } => format!("resize {to}"),
             Unblock::RaiseMaximum { to } => format!("maximum {to}"),
         };
-        let told = world.outlooks(&POLICY, &NoHistory, |outlook| outlook.unblock.iter().map(tell).collect::<Vec<_>>());
-        told[job].join(", ")
+        let explanations = world.explain_waits(&POLICY, &NoHistory, |explanation| {
+            explanation.unblock.iter().map(describe).collect::<Vec<_>>()
+        });
+        explanations[job].join(", ")
     };
     assert_eq!(unblock("a a b .", "a:2@50 b:1@90", "j:2", "j"), "1 from a@50 +0, resize 5");
     assert_eq!(unblock("a a b .", "a:2@50 b:1@90", "j:4", "j"), "3 from a@50 b@90 +0, resize 7");
@@ -226,10 +228,10 @@ fn estimates_come_from_history_where_there_is_some_and_say_so() {
         world.jobs[0].started = Some(world.now - ran);
         let now = world.now as i64 * 1000;
         let times = Times { usual: usual.iter().copied().collect(), remaining: remaining.iter().copied().collect() };
-        let told = world.outlooks(&POLICY, &times, |outlook| {
-            outlook.estimate.map(|estimate| ((estimate.start.millis() - now) / 1000, estimate.basis))
+        let explanations = world.explain_waits(&POLICY, &times, |explanation| {
+            explanation.estimate.map(|estimate| ((estimate.start.millis() - now) / 1000, estimate.basis))
         });
-        told.into_values().collect::<Vec<_>>()
+        explanations.into_values().collect::<Vec<_>>()
     };
     let estimates = |running, queue, usual: Seconds, ran| estimates_with(running, queue, usual, &[], ran);
     let some = |estimates: &[(i64, Basis)]| estimates.iter().copied().map(Some).collect::<Vec<_>>();

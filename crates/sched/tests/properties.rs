@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use corro_model::batchai::{DeallocationOption, Priority};
-use corro_sched::{Policy, Target, place, scale};
+use corro_sched::{Policy, Target, backfill, scale};
 use proptest::prelude::*;
 use world::*;
 
@@ -47,7 +47,7 @@ fn target() -> impl Strategy<Value = Target> {
 }
 
 prop_compose! {
-    /// Nodes in every standing, since any time, and jobs that run and wait.
+    /// Nodes in every availability state, since any time, and jobs that run and wait.
     fn any_world()(
         target in target(),
         nodes in prop::collection::vec((0u8..9, 0u64..900), 0..16),
@@ -105,11 +105,11 @@ fn idle(nodes: usize) -> World {
 fn first_blocked(world: &World, policy: &Policy) -> Option<(corro_model::JobKey, Option<u64>)> {
     let view = world.view();
     let scaling = scale::plan_scale(&view, at(world.now), policy);
-    let mut line = place::Line::new(&view, &scaling, at(world.now), policy);
+    let mut backfill = backfill::BackfillState::new(&view, &scaling, at(world.now), policy);
     for job in corro_sched::order::in_order(&*view.jobs, at(world.now), policy) {
-        line.consider(&job);
+        backfill.consider(&job);
     }
-    let first = line.first()?;
+    let first = backfill.blocked_head()?;
     Some((first.job.clone(), first.reservation.map(|reservation| reservation.at.seconds() as u64)))
 }
 
@@ -190,10 +190,10 @@ proptest! {
 
     /// The same code that places says why: exactly those that the plan does not start wait.
     #[test]
-    fn whoever_does_not_start_waits_for_a_reason(world in any_world()) {
+    fn each_job_that_does_not_start_has_a_wait_reason(world in any_world()) {
         let plan = world.plan(&POLICY);
         let starting: BTreeSet<_> = plan.placements.iter().map(|placement| name(&placement.job).to_owned()).collect();
-        let waits = world.outlooks(&POLICY, &NoHistory, |outlook| outlook.wait.is_some());
+        let waits = world.explain_waits(&POLICY, &NoHistory, |explanation| explanation.wait.is_some());
         for job in world.jobs.iter().filter(|job| job.started.is_none()) {
             let waits = waits.get(name(&job.key)).copied();
             prop_assert_eq!(waits, Some(!starting.contains(name(&job.key))), "{}", name(&job.key));
@@ -290,7 +290,7 @@ proptest! {
         for ask in &asks {
             world.submit(Priority::Normal, ask.needs, ask.limit, ask.limit);
         }
-        let estimates = world.outlooks(&NO_BACKFILL, &NoHistory, |outlook| outlook.estimate.map(|e| e.start.seconds() as u64));
+        let estimates = world.explain_waits(&NO_BACKFILL, &NoHistory, |explanation| explanation.estimate.map(|e| e.start.seconds() as u64));
         let fits = |world: &World| world.jobs.iter().all(|job| job.started.is_some() || job.needs > nodes);
         let ended = run(world, &[], &NO_BACKFILL, fits);
         for job in &ended.jobs {

@@ -6,8 +6,8 @@ use corro_model::batchai::{Priority, ProvisioningState, VmPriority};
 use corro_model::state::{JobState, NodeState, Preemption, PreemptionCause};
 use corro_model::{ClusterKey, JobKey, NodeId, Timestamp, vm_size};
 use corro_sched::{
-    ClusterView, Jobs, NodeStanding, NodeView, Policy, Room, Running, RunningView, Snapshot, Target, Waiting,
-    WaitingView,
+    ClusterView, Jobs, NodeAvailability, NodeView, Policy, RegionCapacity, Running, RunningView, Snapshot, Target,
+    Waiting, WaitingView,
 };
 use corro_store::{ClusterRecord, JobRecord, NodeRecord, State, Timeline};
 
@@ -34,9 +34,9 @@ impl SchedulingConfig {
 
 /// Scheduler snapshot of all clusters with their nodes and unfinished jobs. Timestamps from before a clock change are
 /// rebased, because the scheduler computes their age.
-pub fn view<'a>(state: &'a State, clock: &'a Timeline, room: Room) -> Snapshot<'a> {
+pub fn view<'a>(state: &'a State, clock: &'a Timeline, capacity: RegionCapacity) -> Snapshot<'a> {
     let clusters = state.clusters.iter().map(|(key, cluster)| cluster_view(state, key, cluster, clock));
-    Snapshot { now: clock.now(), clusters: clusters.collect(), room }
+    Snapshot { now: clock.now(), clusters: clusters.collect(), capacity }
 }
 
 /// Presents idle nodes that are not fit as preparing, so that they get no jobs. They still count: each recovers or is
@@ -44,8 +44,8 @@ pub fn view<'a>(state: &'a State, clock: &'a Timeline, room: Room) -> Snapshot<'
 pub fn mark_unavailable(view: &mut Snapshot, is_fit: impl Fn(&NodeId) -> bool) {
     let now = view.now;
     for node in view.clusters.iter_mut().flat_map(|cluster| &mut cluster.nodes) {
-        if node.standing == NodeStanding::Idle && !is_fit(node.id) {
-            (node.standing, node.since) = (NodeStanding::Preparing, now);
+        if node.availability == NodeAvailability::Idle && !is_fit(node.id) {
+            (node.availability, node.since) = (NodeAvailability::Preparing, now);
         }
     }
 }
@@ -61,7 +61,7 @@ pub fn cluster_view<'a>(
     let node = |(id, node): (&'a _, &'a NodeRecord)| NodeView {
         id,
         index: node.index,
-        standing: availability(node),
+        availability: availability(node),
         since: clock.rebase(node.since()),
         host: node.host.as_deref(),
         preempted: node.preempted().is_some(),
@@ -145,14 +145,14 @@ pub fn target(cluster: &ClusterRecord) -> Target {
     }
 }
 
-fn availability(node: &NodeRecord) -> NodeStanding<'_> {
+fn availability(node: &NodeRecord) -> NodeAvailability<'_> {
     match node.state() {
-        NodeState::Allocating => NodeStanding::Allocating,
-        NodeState::Preparing => NodeStanding::Preparing,
-        NodeState::Idle => NodeStanding::Idle,
-        NodeState::Running { job, .. } => NodeStanding::Busy(job),
-        NodeState::Leaving => NodeStanding::Leaving,
-        NodeState::Unusable { lost: true, .. } => NodeStanding::Lost,
-        NodeState::Unusable { lost: false, .. } => NodeStanding::Unusable,
+        NodeState::Allocating => NodeAvailability::Allocating,
+        NodeState::Preparing => NodeAvailability::Preparing,
+        NodeState::Idle => NodeAvailability::Idle,
+        NodeState::Running { job, .. } => NodeAvailability::Busy(job),
+        NodeState::Leaving => NodeAvailability::Leaving,
+        NodeState::Unusable { lost: true, .. } => NodeAvailability::Lost,
+        NodeState::Unusable { lost: false, .. } => NodeAvailability::Unusable,
     }
 }

@@ -176,16 +176,16 @@ impl World {
         let node = |node: &'_ Node| -> (u32, Timestamp) { (node.index, at(node.since)) };
         let nodes = self.nodes.iter().map(|n| {
             let (index, since) = node(n);
-            let standing = match &n.kind {
-                Kind::Allocating => NodeStanding::Allocating,
-                Kind::Preparing => NodeStanding::Preparing,
-                Kind::Idle => NodeStanding::Idle,
-                Kind::Busy(job) => NodeStanding::Busy(job),
-                Kind::Leaving => NodeStanding::Leaving,
-                Kind::Unusable => NodeStanding::Unusable,
-                Kind::Lost => NodeStanding::Lost,
+            let availability = match &n.kind {
+                Kind::Allocating => NodeAvailability::Allocating,
+                Kind::Preparing => NodeAvailability::Preparing,
+                Kind::Idle => NodeAvailability::Idle,
+                Kind::Busy(job) => NodeAvailability::Busy(job),
+                Kind::Leaving => NodeAvailability::Leaving,
+                Kind::Unusable => NodeAvailability::Unusable,
+                Kind::Lost => NodeAvailability::Lost,
             };
-            NodeView { id: &n.id, index, standing, since, host: n.host.as_deref(), preempted: n.preempted }
+            NodeView { id: &n.id, index, availability, since, host: n.host.as_deref(), preempted: n.preempted }
         });
         ClusterView {
             key: &self.key,
@@ -195,12 +195,12 @@ impl World {
             low_priority: self.low_priority,
             cores: 1,
             nodes: nodes.collect(),
-            jobs: Box::new(Line(&self.jobs, self.longest_run)),
+            jobs: Box::new(JobList(&self.jobs, self.longest_run)),
         }
     }
 
     pub fn plan(&self, policy: &Policy) -> Plan {
-        plan(&Snapshot { now: at(self.now), clusters: vec![self.view()], room: Room::ENDLESS }, policy)
+        plan(&Snapshot { now: at(self.now), clusters: vec![self.view()], capacity: RegionCapacity::UNLIMITED }, policy)
     }
 
     /// Names of the jobs that start, in the order of the plan.
@@ -244,25 +244,25 @@ impl World {
         }
     }
 
-    /// Outlooks of all queued jobs, by name, for a look with `tell`.
-    pub fn outlooks<T>(
+    /// Explanations of all queued jobs, by name, for a look with `tell`.
+    pub fn explain_waits<T>(
         &self,
         policy: &Policy,
         times: &dyn RunTimes,
-        tell: impl Fn(&Outlook) -> T,
+        extract: impl Fn(&WaitExplanation) -> T,
     ) -> BTreeMap<String, T> {
         let view = self.view();
         let scaling = scale::plan_scale(&view, at(self.now), policy);
         let wanted = self.jobs.iter().map(|job| &job.key).collect();
-        let outlooks = outlook::outlooks(&view, &scaling, at(self.now), policy, times, &wanted);
-        outlooks.into_iter().map(|(key, outlook)| (name(key).to_owned(), tell(&outlook))).collect()
+        let explain_waits = wait_explanation::explain_waits(&view, &scaling, at(self.now), policy, times, &wanted);
+        explain_waits.into_iter().map(|(key, explanation)| (name(key).to_owned(), extract(&explanation))).collect()
     }
 }
 
 /// Jobs in order of submission; those without a start are the queue.
-struct Line<'a>(&'a [Job], Option<u64>);
+struct JobList<'a>(&'a [Job], Option<u64>);
 
-impl Jobs for Line<'_> {
+impl Jobs for JobList<'_> {
     fn waiting(&self, priority: Priority) -> Waiting<'_> {
         let queued =
             self.0.iter().enumerate().filter(move |(_, job)| job.priority == priority && job.started.is_none());

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use corro_model::node::Goal;
 use corro_model::state::NodeState;
 use corro_model::{AttemptId, JobKey, NodeId, Timestamp};
-use corro_sched::Room;
+use corro_sched::RegionCapacity;
 use corro_store::{State, Timeline};
 
 use super::pass_input::{GangAddresses, PassInput, PassScope};
@@ -70,8 +70,8 @@ pub fn decide_scoped(
     // after they are committed: a node's loss must be recorded before the node is replaced.
     let plan_steps = |state: &State| {
         let rules = &input.config.scheduling;
-        let room = Room { cores: rules.cores, machines_join: !input.provider.creates_nodes() };
-        let mut view = scheduler_view::view(state, clock, room);
+        let capacity = RegionCapacity { cores: rules.cores, machines_join: !input.provider.creates_nodes() };
+        let mut view = scheduler_view::view(state, clock, capacity);
         scheduler_view::mark_unavailable(&mut view, is_fit);
         scaling::decide(state, &corro_sched::plan(&view, &rules.policy), rules, now)
     };

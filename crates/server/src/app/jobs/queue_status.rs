@@ -9,9 +9,11 @@ use corro_model::batchai::{DEFAULT_WALL_CLOCK_TIME, EstimateBasis, WaitReason, W
 use corro_model::rights::Right;
 use corro_model::time::Span;
 use corro_model::{ClusterKey, JobKey, Timestamp};
-use corro_sched::outlook::outlooks;
 use corro_sched::scale::{Scaling, plan_scale};
-use corro_sched::{Basis, ClusterView, NodeStanding, Outlook, Room, RunTimes, Target, Unblock, Wait, room};
+use corro_sched::wait_explanation::explain_waits;
+use corro_sched::{
+    Basis, ClusterView, NodeAvailability, RegionCapacity, RunTimes, Target, Unblock, Wait, WaitExplanation, capacity,
+};
 use corro_store::{ClusterRecord, JobRecord, State, Timeline};
 
 use crate::app::access::caller::{Caller, scope_of_key};
@@ -50,10 +52,10 @@ impl<'a> QueueStatuses<'a> {
             let mut scaling = plan_scale(&view, now, &rules.policy);
             if scaling.allocate > 0 {
                 let granted = granted_nodes(state, key, rules, clock);
-                scaling.short = scaling.allocate.saturating_sub(granted);
-                scaling.allocate -= scaling.short;
+                scaling.shortfall = scaling.allocate.saturating_sub(granted);
+                scaling.allocate -= scaling.shortfall;
             }
-            let found = outlooks(&view, &scaling, now, &rules.policy, &history, &wanted);
+            let found = explain_waits(&view, &scaling, now, &rules.policy, &history, &wanted);
             let cluster_args = cluster_cli_args(state, key, &cluster.name);
             let wording = Wording {
                 state,
@@ -81,9 +83,9 @@ impl<'a> QueueStatuses<'a> {
 /// Number of additional nodes that the cluster would be granted, competing with all other clusters.
 fn granted_nodes(state: &State, key: &ClusterKey, rules: &SchedulingConfig, clock: &Timeline) -> usize {
     let now = clock.now();
-    let all = scheduler_view::view(state, clock, Room { cores: rules.cores, machines_join: false });
+    let all = scheduler_view::view(state, clock, RegionCapacity { cores: rules.cores, machines_join: false });
     let mut scalings: Vec<_> = all.clusters.iter().map(|cluster| plan_scale(cluster, now, &rules.policy)).collect();
-    room::share_out(&all, &mut scalings, &rules.policy);
+    capacity::allocate_and_preempt(&all, &mut scalings, &rules.policy);
     let own = all.clusters.iter().zip(&scalings).find(|(cluster, _)| cluster.key == key);
     own.map_or(0, |(_, scaling)| scaling.allocate)
 }
@@ -127,28 +129,28 @@ struct Wording<'a> {
 }
 
 impl Wording<'_> {
-    fn status(&self, job: &JobKey, outlook: &Outlook) -> QueueStatus {
-        let resize_to = outlook.unblock.iter().find_map(|way| match way {
+    fn status(&self, job: &JobKey, explanation: &WaitExplanation) -> QueueStatus {
+        let resize_to = explanation.unblock.iter().find_map(|way| match way {
             Unblock::Resize { to } | Unblock::RaiseMaximum { to } => i32::try_from(*to).ok(),
             _ => None,
         });
         let waiting = Waiting {
-            reason: reason(outlook.wait),
-            position: i32::try_from(outlook.position).unwrap_or(i32::MAX),
-            nodes_needed: i32::try_from(outlook.needs).unwrap_or(i32::MAX),
-            estimated_start: outlook.estimate.map(|estimate| estimate.start),
-            estimate_basis: outlook.estimate.map(|estimate| basis(estimate.basis)),
-            unblocked_by: outlook.unblock.iter().filter_map(|way| self.unblock_text(job, way)).collect(),
+            reason: reason(explanation.wait),
+            position: i32::try_from(explanation.position).unwrap_or(i32::MAX),
+            nodes_needed: i32::try_from(explanation.needs).unwrap_or(i32::MAX),
+            estimated_start: explanation.estimate.map(|estimate| estimate.start),
+            estimate_basis: explanation.estimate.map(|estimate| basis(estimate.basis)),
+            unblocked_by: explanation.unblock.iter().filter_map(|way| self.unblock_text(job, way)).collect(),
             resize_to,
         };
-        QueueStatus { reason: outlook.wait.map(|wait| self.wait_reason(job, wait, outlook)), waiting }
+        QueueStatus { reason: explanation.wait.map(|wait| self.wait_reason(job, wait, explanation)), waiting }
     }
 
-    fn wait_reason(&self, job: &JobKey, wait: Wait, outlook: &Outlook) -> String {
-        let (cluster, needs) = (&self.cluster.name, count(outlook.needs, "node"));
+    fn wait_reason(&self, job: &JobKey, wait: Wait, explanation: &WaitExplanation) -> String {
+        let (cluster, needs) = (&self.cluster.name, count(explanation.needs, "node"));
         match wait {
             Wait::ClusterTooSmall { most } => {
-                let grow = self.resize_command(outlook.needs);
+                let grow = self.resize_command(explanation.needs);
                 format!("the job needs {needs} and cluster {cluster} has at most {most}: {grow}, or delete the job")
             }
             Wait::NodesBusy { idle } => {
@@ -158,7 +160,7 @@ impl Wording<'_> {
                 )
             }
             Wait::Behind { first } => {
-                let ahead = match outlook.position.saturating_sub(1) {
+                let ahead = match explanation.position.saturating_sub(1) {
                     1 => format!("1 job of cluster {cluster} comes first:"),
                     n => format!("{n} jobs of cluster {cluster} come first, and the first that waits is"),
                 };
@@ -252,18 +254,19 @@ impl Wording<'_> {
 
     /// Reasons other than jobs why nodes are not idle.
     fn pending_nodes(&self) -> String {
-        let is =
-            |wanted: fn(&NodeStanding) -> bool| self.view.nodes.iter().filter(|node| wanted(&node.standing)).count();
-        let preparing = is(|standing| matches!(standing, NodeStanding::Preparing));
-        let unusable = is(|standing| matches!(standing, NodeStanding::Unusable));
-        let coming = is(|standing| matches!(standing, NodeStanding::Allocating)) + self.scaling.allocate;
+        let is = |wanted: fn(&NodeAvailability) -> bool| {
+            self.view.nodes.iter().filter(|node| wanted(&node.availability)).count()
+        };
+        let preparing = is(|availability| matches!(availability, NodeAvailability::Preparing));
+        let unusable = is(|availability| matches!(availability, NodeAvailability::Unusable));
+        let coming = is(|availability| matches!(availability, NodeAvailability::Allocating)) + self.scaling.allocate;
         let taken = self.view.nodes.iter().filter(|node| node.preempted).count();
         let parts = [
             (coming, "requested and not running yet"),
             (preparing, "being prepared"),
             (unusable, "unusable"),
             (taken, "being preempted"),
-            (self.scaling.short, "without free cores"),
+            (self.scaling.shortfall, "without free cores"),
         ];
         let parts = parts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}"));
         let parts: Vec<String> = parts.chain(host_shortages(self.state, self.view.key)).collect();

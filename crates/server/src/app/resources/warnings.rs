@@ -64,7 +64,7 @@ impl App {
         let scaling = plan_scale(&view, clock.now(), &self.config.scheduling.policy);
         let mut jobs: Vec<&JobKey> = Vec::new();
         for node in view.nodes.iter().filter(|node| scaling.leaving.contains(node.id)) {
-            if let corro_sched::NodeStanding::Busy(job) = node.standing
+            if let corro_sched::NodeAvailability::Busy(job) = node.availability
                 && !jobs.contains(&job)
             {
                 jobs.push(job);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use corro_model::NodeId;
 use corro_model::batchai::VmPriority;
-use corro_sched::{Policy, Room, Target};
+use corro_sched::{Policy, RegionCapacity, Target};
 use corro_store::{ClusterRecord, State, Timeline};
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ fn steps(state: &State, now: Timestamp) -> Vec<Step> {
 }
 
 fn steps_by(state: &State, clock: &Timeline) -> Vec<Step> {
-    let snapshot = view(state, clock, Room::ENDLESS);
+    let snapshot = view(state, clock, RegionCapacity::UNLIMITED);
     decide(state, &corro_sched::plan(&snapshot, &Policy::STANDARD), &SchedulingConfig::DEFAULT, clock.now())
 }
 
@@ -118,7 +118,7 @@ fn jobs_are_stopped_once_and_their_nodes_count_as_soon_free() {
     });
     assert_eq!(evictions(&state), []);
     let clock = Timeline::starting(at(5));
-    let view = view(&state, &clock, Room::ENDLESS);
+    let view = view(&state, &clock, RegionCapacity::UNLIMITED);
     let running = view.clusters[0].jobs.running().next();
     assert_eq!(running.map(|job| job.ends_by), Some(at(5)));
 }

@@ -5,7 +5,7 @@
 //! end after twice the longest time that jobs of its experiment took of late. A job that is larger than its cluster can
 //! become holds nobody back.
 //!
-//! The same [`Line`] answers why a job waits; see `outlook`.
+//! The same [`BackfillState`] answers why a job waits; see `explanation`.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -17,8 +17,8 @@ use crate::Policy;
 use crate::forecast::{Forecast, Reservation};
 use crate::order::in_order;
 use crate::plan::Placement;
-use crate::scale::{Scaling, most_nodes};
-use crate::view::{ClusterView, Jobs, NodeStanding, NodeView, Target, WaitingView};
+use crate::scale::{Scaling, max_nodes};
+use crate::view::{ClusterView, Jobs, NodeAvailability, NodeView, Target, WaitingView};
 
 pub fn plan_placements<'a>(
     cluster: &'a ClusterView<'a>,
@@ -30,16 +30,16 @@ pub fn plan_placements<'a>(
     if cluster.target == Target::Deleting {
         return;
     }
-    let mut line = Line::new(cluster, scaling, now, policy);
-    if !line.may_start_more() {
+    let mut backfill = BackfillState::new(cluster, scaling, now, policy);
+    if !backfill.may_start_more() {
         return;
     }
     let mut starting = Vec::new();
     let mut queue = in_order(&*cluster.jobs, now, policy);
-    while line.may_start_more()
+    while backfill.may_start_more()
         && let Some(job) = queue.next()
     {
-        if line.consider(&job) == Verdict::Start {
+        if backfill.consider(&job) == Verdict::Start {
             starting.push((job.key, job.node_count));
         }
     }
@@ -53,23 +53,23 @@ pub fn plan_placements<'a>(
 }
 
 /// How far the queue has been looked at: how many nodes are left, and who is the first that does not fit.
-pub struct Line<'a> {
+pub struct BackfillState<'a> {
     now: Timestamp,
     most: usize,
     jobs: &'a dyn Jobs,
     pub idle: usize,
     /// What is known before anything starts; made when somebody does not fit, for that is all it is needed for.
-    known: Box<dyn Fn() -> Forecast<'a> + 'a>,
+    make_forecast: Box<dyn Fn() -> Forecast<'a> + 'a>,
     /// Jobs that start before the first that does not fit: until when at the latest, and on how many nodes.
     starting: Vec<(Timestamp, &'a JobKey, usize)>,
-    first: Option<First<'a>>,
+    first: Option<BlockedHead<'a>>,
     /// How many more behind the first may be looked at.
     depth: usize,
 }
 
 /// The first gang that does not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct First<'a> {
+pub struct BlockedHead<'a> {
     pub job: &'a JobKey,
     pub needs: usize,
     /// `None` when nothing that is known will ever make it fit.
@@ -87,22 +87,22 @@ pub enum Verdict<'a> {
 pub enum Wait<'a> {
     /// The cluster will never have that many nodes with its present scale settings.
     ClusterTooSmall { most: usize },
-    /// The first in line; not enough nodes are free.
+    /// The first in backfill; not enough nodes are free.
     NodesBusy { idle: usize },
     /// Others come first, and too few nodes are free to start before them.
     Behind { first: &'a JobKey },
-    /// There are nodes for it, but it could still run when the first in line is to start.
+    /// There are nodes for it, but it could still run when the first in backfill is to start.
     WouldDelay { first: &'a JobKey, first_starts_by: Timestamp },
 }
 
-impl<'a> Line<'a> {
+impl<'a> BackfillState<'a> {
     pub fn new(cluster: &'a ClusterView<'a>, scaling: &'a Scaling<'a>, now: Timestamp, policy: &'a Policy) -> Self {
         Self {
             now,
-            most: most_nodes(cluster.target),
+            most: max_nodes(cluster.target),
             jobs: &*cluster.jobs,
             idle: idle_nodes(cluster, scaling).count(),
-            known: Box::new(move || Forecast::new(cluster, scaling, now, policy)),
+            make_forecast: Box::new(move || Forecast::new(cluster, scaling, now, policy)),
             starting: Vec::new(),
             first: None,
             depth: policy.backfill_depth,
@@ -114,7 +114,7 @@ impl<'a> Line<'a> {
         self.idle > 0 && (self.first.is_none() || self.depth > 0)
     }
 
-    pub fn first(&self) -> Option<First<'a>> {
+    pub fn blocked_head(&self) -> Option<BlockedHead<'a>> {
         self.first
     }
 
@@ -131,10 +131,10 @@ impl<'a> Line<'a> {
                 self.starting.push((ends_by, job.key, needs));
                 return Verdict::Start;
             }
-            let mut forecast = (self.known)();
+            let mut forecast = (self.make_forecast)();
             forecast.ends.append(&mut self.starting);
             let reservation = forecast.reserve(needs, self.idle, self.now);
-            self.first = Some(First { job: job.key, needs, reservation });
+            self.first = Some(BlockedHead { job: job.key, needs, reservation });
             return Verdict::Wait(Wait::NodesBusy { idle: self.idle });
         };
         let behind = Verdict::Wait(Wait::Behind { first: first.job });
@@ -149,7 +149,7 @@ impl<'a> Line<'a> {
             None => {}
             Some(reservation) if ends_by <= reservation.at => {}
             Some(reservation) if needs <= reservation.surplus => reservation.surplus -= needs,
-            Some(reservation) if self.now.plus(expected(job, self.jobs)) <= reservation.at => {}
+            Some(reservation) if self.now.plus(expected_run_time(job, self.jobs)) <= reservation.at => {}
             Some(reservation) => {
                 let first_starts_by = reservation.at;
                 return Verdict::Wait(Wait::WouldDelay { first: first.job, first_starts_by });
@@ -161,7 +161,7 @@ impl<'a> Line<'a> {
 }
 
 /// How long a job is expected to run: its limit, unless that is only the default and jobs of its experiment have ended well.
-fn expected(job: &WaitingView, jobs: &dyn Jobs) -> Duration {
+fn expected_run_time(job: &WaitingView, jobs: &dyn Jobs) -> Duration {
     let longest = if job.limit >= DEFAULT_WALL_CLOCK_TIME { jobs.longest_run(job.key) } else { None };
     longest.map_or(job.limit, |longest| longest.saturating_mul(2).min(job.limit))
 }
@@ -173,13 +173,14 @@ fn in_rank_order<'a>(mut nodes: Vec<&'a NodeView<'a>>) -> Vec<&'a NodeView<'a>> 
     for node in &nodes {
         node.host.map(|host| *first_of.entry(host).or_insert(node.index));
     }
-    let place = |node: &NodeView| node.host.and_then(|host| first_of.get(host).copied()).unwrap_or(node.index);
+    let host_first_index =
+        |node: &NodeView| node.host.and_then(|host| first_of.get(host).copied()).unwrap_or(node.index);
     // Those that compare alike keep their order.
-    nodes.sort_by_key(|node| place(node));
+    nodes.sort_by_key(|node| host_first_index(node));
     nodes
 }
 
 fn idle_nodes<'a>(cluster: &'a ClusterView<'a>, scaling: &Scaling<'a>) -> impl Iterator<Item = &'a NodeView<'a>> {
-    let idle = |node: &&NodeView| node.standing == NodeStanding::Idle && !scaling.leaving.contains(node.id);
+    let idle = |node: &&NodeView| node.availability == NodeAvailability::Idle && !scaling.leaving.contains(node.id);
     cluster.nodes.iter().filter(idle)
 }

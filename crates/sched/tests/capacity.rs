@@ -3,14 +3,17 @@
 mod world;
 
 use corro_model::NodeId;
-use corro_sched::{Eviction, Plan, Room, Snapshot, Target};
+use corro_sched::{Eviction, Plan, RegionCapacity, Snapshot, Target};
 use proptest::prelude::*;
 use world::*;
 
 /// One plan for a dedicated cluster and a low-priority one in a region of so many cores; nodes have one each.
 fn planned(dedicated: &World, low: &World, cores: u64) -> Plan {
-    let room = Room { cores, machines_join: false };
-    corro_sched::plan(&Snapshot { now: at(dedicated.now), clusters: vec![dedicated.view(), low.view()], room }, &POLICY)
+    let capacity = RegionCapacity { cores, machines_join: false };
+    corro_sched::plan(
+        &Snapshot { now: at(dedicated.now), clusters: vec![dedicated.view(), low.view()], capacity },
+        &POLICY,
+    )
 }
 
 fn allocated(plan: &Plan, cluster: &str) -> usize {
@@ -34,7 +37,7 @@ fn dedicated_clusters_come_first_and_take_back_what_they_lack() {
         let got = (allocated(&plan, "c"), allocated(&plan, "low"), preempted(&plan));
         assert_eq!(got, (expected.0, expected.1, expected.2.to_vec()), "{wanted} of '{own}' | '{nodes}' in {cores}");
     };
-    // Room for all.
+    // Enough for all.
     check(2, "", 2, "", 4, (2, 2, &[]));
     // Low-priority clusters get what is left.
     check(2, "", 2, "", 3, (2, 1, &[]));
@@ -77,9 +80,9 @@ fn a_machine_is_taken_back_for_a_dedicated_node_that_waited_long_enough() {
         let now = dedicated.now;
         dedicated.nodes.iter_mut().for_each(|node| node.since = now - waited);
         let low = World::drawn(manual(2), nodes, "a:1", "").low_priority();
-        let room = Room { machines_join: true, ..Room::ENDLESS };
+        let capacity = RegionCapacity { machines_join: true, ..RegionCapacity::UNLIMITED };
         let clusters = vec![dedicated.view(), low.view()];
-        let plan = corro_sched::plan(&Snapshot { now: at(now), clusters, room }, &POLICY);
+        let plan = corro_sched::plan(&Snapshot { now: at(now), clusters, capacity }, &POLICY);
         assert_eq!(preempted(&plan), expected, "{own} for {waited} s, {nodes}");
     };
     check(19, "* .", ". a", &[]);
@@ -92,20 +95,21 @@ fn a_machine_is_taken_back_for_a_dedicated_node_that_waited_long_enough() {
 }
 
 #[test]
-fn a_job_that_waits_for_cores_is_told_so() {
+fn a_wait_for_cores_is_explained_as_such() {
     let dedicated = World::drawn(manual(2), ". .", "", "");
     let low = World::drawn(manual(2), "", "", "w:1").low_priority();
-    let room = Room { cores: 2, machines_join: false };
-    let snapshot = Snapshot { now: at(low.now), clusters: vec![dedicated.view(), low.view()], room };
+    let capacity = RegionCapacity { cores: 2, machines_join: false };
+    let snapshot = Snapshot { now: at(low.now), clusters: vec![dedicated.view(), low.view()], capacity };
     let wishes = snapshot.clusters.iter().map(|cluster| corro_sched::scale::plan_scale(cluster, snapshot.now, &POLICY));
     let mut scalings: Vec<_> = wishes.collect();
-    corro_sched::room::share_out(&snapshot, &mut scalings, &POLICY);
+    corro_sched::capacity::allocate_and_preempt(&snapshot, &mut scalings, &POLICY);
     let wanted = low.jobs.iter().map(|job| &job.key).collect();
     let (view, scaling) = (&snapshot.clusters[1], &scalings[1]);
-    let told = corro_sched::outlook::outlooks(view, scaling, snapshot.now, &POLICY, &NoHistory, &wanted);
-    let outlook = &told[&key("w")];
-    assert_eq!(outlook.unblock, [corro_sched::Unblock::CoresFree { nodes: 1 }]);
-    assert_eq!(outlook.estimate, None);
+    let explanations =
+        corro_sched::wait_explanation::explain_waits(view, scaling, snapshot.now, &POLICY, &NoHistory, &wanted);
+    let explanation = &explanations[&key("w")];
+    assert_eq!(explanation.unblock, [corro_sched::Unblock::CoresFree { nodes: 1 }]);
+    assert_eq!(explanation.estimate, None);
 }
 
 prop_compose! {
@@ -141,7 +145,7 @@ proptest! {
     /// Never more cores than there are; only low-priority nodes are taken back, each once, and only for what a dedicated
     /// cluster lacks; while one lacks anything a low-priority cluster gets nothing.
     #[test]
-    fn rooms_are_shared_soundly(dedicated in cluster(false), low in cluster(true), cores in 0u64..20) {
+    fn region_capacity_is_never_exceeded(dedicated in cluster(false), low in cluster(true), cores in 0u64..20) {
         let plan = planned(&dedicated, &low, cores);
         let free = planned(&dedicated, &low, u64::MAX);
         let used = (dedicated.nodes.len() + low.nodes.len()) as u64;
@@ -149,7 +153,7 @@ proptest! {
         prop_assert!(own + others == 0 || used + (own + others) as u64 <= cores, "more cores than there are");
         let missing = allocated(&free, "c") - own;
         prop_assert!(missing == 0 || others == 0, "a low-priority cluster grows while a dedicated one lacks nodes");
-        prop_assert!(free.preempt.is_empty(), "there is room for all, and something is taken back");
+        prop_assert!(free.preempt.is_empty(), "there is capacity for all, and something is taken back");
         let node = |id: &NodeId| low.nodes.iter().find(|node| node.id == *id);
         let takable = |node: &Node| !node.preempted && !matches!(node.kind, Kind::Leaving | Kind::Lost);
         for id in &plan.preempt {
@@ -182,7 +186,7 @@ proptest! {
                 let (id, kind) = (node_id(index), Kind::Idle);
                 low.nodes.push(Node { id, index, kind, since: 0, host: None, preempted: false });
             }
-            // What was told to go is gone by the next round.
+            // What was explanations to go is gone by the next round.
             low.nodes.retain(|node| !plan.retire.contains(&node.id));
             low.nodes.iter_mut().filter(|node| plan.preempt.contains(&node.id)).for_each(|node| node.preempted = true);
         }

@@ -1,6 +1,6 @@
 //! Why a job waits, where it stands, when it may start and what would help. Asked for single jobs by whoever shows them.
-//! The verdict is that of the [`Line`] that places, which is simply followed further down the queue; the estimate is made in
-//! `future`.
+//! The verdict is that of the [`BackfillState`] that places, which is simply followed further down the queue; the estimate is made in
+//! `estimator`.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -8,54 +8,27 @@ use std::time::Duration;
 use corro_model::{JobKey, Timestamp};
 
 use crate::Policy;
+use crate::backfill::{BackfillState, Verdict, Wait};
 use crate::forecast::Forecast;
-use crate::future::Future;
 use crate::order::in_order;
-use crate::place::{Line, Verdict, Wait};
 use crate::scale::Scaling;
-use crate::view::{ClusterView, NodeStanding, Target};
+use crate::start_estimate::{Basis, RunTimes, StartEstimate, StartEstimator};
+use crate::view::{ClusterView, NodeAvailability, Target};
 
 /// So many jobs that a waiting one needs the end of are named.
-const NAMED: usize = 3;
-
-/// How long jobs run.
-pub trait RunTimes {
-    /// `None` when no job like this one has ended well.
-    fn usual(&self, job: &JobKey) -> Option<Duration>;
-
-    /// How much longer a running job takes by its own account; `None` when it gives none.
-    fn remaining(&self, job: &JobKey) -> Option<Duration>;
-}
+const MAX_NAMED_JOBS: usize = 3;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outlook<'a> {
+pub struct WaitExplanation<'a> {
     /// `None` when it starts with the next step.
     pub wait: Option<Wait<'a>>,
     /// 1 is the front. Jobs that are too large for the cluster are not counted.
     pub position: usize,
     pub needs: usize,
     /// `None` when nothing that is known will let it start.
-    pub estimate: Option<Estimate>,
+    pub estimate: Option<StartEstimate>,
     /// Any one of these would help.
     pub unblock: Vec<Unblock<'a>>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Estimate {
-    pub start: Timestamp,
-    pub basis: Basis,
-}
-
-/// What an estimate rests on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Basis {
-    /// Nodes that are idle or may be ready any moment.
-    Nodes,
-    /// How long jobs of the same experiment took, and how far the running ones are.
-    History,
-    /// Wall-clock limits: it is the latest time.
-    Limits,
-    HistoryAndLimits,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,7 +43,7 @@ pub enum Unblock<'a> {
         jobs: Vec<(&'a JobKey, Timestamp)>,
         more: usize,
     },
-    /// The first in line starts.
+    /// The first in backfill starts.
     FirstStarts {
         first: &'a JobKey,
         by: Option<Timestamp>,
@@ -95,50 +68,53 @@ pub enum Unblock<'a> {
     },
 }
 
-/// The outlook of each job in `wanted` that waits in the queue of `cluster`.
-pub fn outlooks<'a>(
+/// The explanation of each job in `wanted` that waits in the queue of `cluster`.
+pub fn explain_waits<'a>(
     view: &'a ClusterView<'a>,
     scaling: &'a Scaling<'a>,
     now: Timestamp,
     policy: &'a Policy,
     times: &dyn RunTimes,
     wanted: &HashSet<&JobKey>,
-) -> HashMap<&'a JobKey, Outlook<'a>> {
+) -> HashMap<&'a JobKey, WaitExplanation<'a>> {
     let mut found = HashMap::with_capacity(wanted.len());
-    let mut line = Line::new(view, scaling, now, policy);
-    let cluster = Cluster { view, scaling, forecast: Forecast::new(view, scaling, now, policy), idle: line.idle, now };
-    let mut future = Future::new(&cluster, times);
+    let mut backfill = BackfillState::new(view, scaling, now, policy);
+    let cluster =
+        Cluster { view, scaling, forecast: Forecast::new(view, scaling, now, policy), idle: backfill.idle, now };
+    let mut estimator = StartEstimator::new(view, &cluster.forecast, cluster.idle, now, times);
     // Jobs and nodes that come before the one that is looked at, itself included.
     let (mut position, mut demand) = (0, 0);
     for job in in_order(&*view.jobs, now, policy) {
         if found.len() == wanted.len() {
             break;
         }
-        let verdict = line.consider(&job);
+        let verdict = backfill.consider(&job);
         let fits = !matches!(verdict, Verdict::Wait(Wait::ClusterTooSmall { .. }));
         position += usize::from(fits);
         demand += if fits { job.node_count } else { 0 };
         let usual = times.usual(job.key).map(|usual| usual.min(job.limit));
         let estimate = match verdict {
-            // Whoever starts before its turn delays nobody, so it is left out of the others' future.
-            Verdict::Start if line.first().is_some() => Some(Estimate { start: now, basis: Basis::Nodes }),
+            // Whoever starts before its turn delays nobody, so it is left out of the others' estimator.
+            Verdict::Start if backfill.blocked_head().is_some() => {
+                Some(StartEstimate { start: now, basis: Basis::Nodes })
+            }
             _ if !fits => None,
-            _ => future.start(job.node_count, usual, job.limit),
+            _ => estimator.start(job.node_count, usual, job.limit),
         };
         if wanted.contains(job.key) {
             let (wait, unblock) = match verdict {
                 Verdict::Start => (None, Vec::new()),
-                Verdict::Wait(wait) => (Some(wait), cluster.unblock(wait, &line, job.node_count, demand)),
+                Verdict::Wait(wait) => (Some(wait), cluster.unblock(wait, &backfill, job.node_count, demand)),
             };
             let position = position + usize::from(!fits);
-            found.insert(job.key, Outlook { wait, position, needs: job.node_count, estimate, unblock });
+            found.insert(job.key, WaitExplanation { wait, position, needs: job.node_count, estimate, unblock });
         }
     }
     found
 }
 
 /// A cluster as it stands before anything starts.
-pub(crate) struct Cluster<'a> {
+struct Cluster<'a> {
     pub view: &'a ClusterView<'a>,
     pub scaling: &'a Scaling<'a>,
     pub forecast: Forecast<'a>,
@@ -148,48 +124,48 @@ pub(crate) struct Cluster<'a> {
 
 impl<'a> Cluster<'a> {
     /// What would help a job of `needs` nodes; `demand` is what it and all before it need.
-    fn unblock(&self, wait: Wait<'a>, line: &Line<'a>, needs: usize, demand: usize) -> Vec<Unblock<'a>> {
+    fn unblock(&self, wait: Wait<'a>, backfill: &BackfillState<'a>, needs: usize, demand: usize) -> Vec<Unblock<'a>> {
         let mut ways = Vec::new();
         let first_starts = |first| {
-            let reservation = line.first().and_then(|first| first.reservation);
+            let reservation = backfill.blocked_head().and_then(|first| first.reservation);
             Unblock::FirstStarts { first, by: reservation.map(|reservation| reservation.at) }
         };
         match wait {
-            Wait::ClusterTooSmall { most } => ways.extend(self.grow(needs.saturating_sub(most))),
+            Wait::ClusterTooSmall { most } => ways.extend(self.suggest_growth(needs.saturating_sub(most))),
             Wait::NodesBusy { idle } => {
                 let missing = needs.saturating_sub(idle);
                 let coming = self.forecast.coming.min(missing);
                 if coming > 0 {
                     ways.push(Unblock::NodesCome { nodes: coming });
                 }
-                ways.extend(self.ends(missing - coming));
-                let short = self.scaling.short.min(missing - coming);
+                ways.extend(self.suggest_job_ends(missing - coming));
+                let short = self.scaling.shortfall.min(missing - coming);
                 if short > 0 {
                     ways.push(Unblock::CoresFree { nodes: short });
                 }
-                let broken = self.broken();
-                if broken > 0 && line.first().is_some_and(|first| first.reservation.is_none()) {
+                let broken = self.count_broken();
+                if broken > 0 && backfill.blocked_head().is_some_and(|first| first.reservation.is_none()) {
                     ways.push(Unblock::NodesMended { nodes: broken });
                 }
                 if short == 0 {
-                    ways.extend(self.grow(missing - coming));
+                    ways.extend(self.suggest_growth(missing - coming));
                 }
             }
             Wait::Behind { first } => {
                 ways.push(first_starts(first));
-                ways.extend(self.grow(demand.saturating_sub(self.idle + self.forecast.coming)));
+                ways.extend(self.suggest_growth(demand.saturating_sub(self.idle + self.forecast.coming)));
             }
             Wait::WouldDelay { first, first_starts_by } => {
                 ways.push(first_starts(first));
                 ways.push(Unblock::ShorterLimit { at_most: first_starts_by.since(self.now) });
-                ways.extend(self.grow(demand.saturating_sub(self.idle + self.forecast.coming)));
+                ways.extend(self.suggest_growth(demand.saturating_sub(self.idle + self.forecast.coming)));
             }
         }
         ways
     }
 
     /// The running jobs whose ends give `missing` nodes, those that must end first first.
-    fn ends(&self, missing: usize) -> Option<Unblock<'a>> {
+    fn suggest_job_ends(&self, missing: usize) -> Option<Unblock<'a>> {
         let mut ends = self.forecast.ends.clone();
         ends.sort_by_key(|(at, ..)| *at);
         let mut nodes = 0;
@@ -199,12 +175,12 @@ impl<'a> Cluster<'a> {
             more
         });
         let mut jobs: Vec<_> = needed.map(|(at, job, _)| (*job, *at)).collect();
-        let more = jobs.len().saturating_sub(NAMED);
-        jobs.truncate(NAMED);
+        let more = jobs.len().saturating_sub(MAX_NAMED_JOBS);
+        jobs.truncate(MAX_NAMED_JOBS);
         (!jobs.is_empty()).then_some(Unblock::JobsEnd { nodes: missing.min(nodes), jobs, more })
     }
 
-    fn grow(&self, by: usize) -> Option<Unblock<'a>> {
+    fn suggest_growth(&self, by: usize) -> Option<Unblock<'a>> {
         match self.view.target {
             _ if by == 0 => None,
             Target::Manual { count, .. } => Some(Unblock::Resize { to: count + by }),
@@ -214,10 +190,11 @@ impl<'a> Cluster<'a> {
     }
 
     /// Nodes that are counted but of no use.
-    fn broken(&self) -> usize {
-        let late = |standing| matches!(standing, NodeStanding::Allocating | NodeStanding::Preparing);
+    fn count_broken(&self) -> usize {
+        let late = |availability| matches!(availability, NodeAvailability::Allocating | NodeAvailability::Preparing);
         let nodes = self.view.nodes.iter().filter(|node| !self.scaling.leaving.contains(node.id));
-        let counted = nodes.filter(|node| node.standing == NodeStanding::Unusable || late(node.standing)).count();
+        let counted =
+            nodes.filter(|node| node.availability == NodeAvailability::Unusable || late(node.availability)).count();
         (counted + self.scaling.allocate).saturating_sub(self.forecast.coming)
     }
 }

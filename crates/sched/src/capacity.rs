@@ -1,4 +1,4 @@
-//! How many of the nodes that clusters wish for there is room for. The cores of a region are shared by all its clusters:
+//! How many of the nodes that clusters wish for there is capacity for. The cores of a region are shared by all its clusters:
 //! dedicated ones come first, low-priority ones get what is left and give it back when a dedicated one needs it. Where
 //! machines join by themselves, a dedicated node that no machine comes for gets the machine of a low-priority one.
 //!
@@ -10,44 +10,54 @@ use std::collections::BTreeSet;
 use corro_model::NodeId;
 
 use crate::Policy;
-use crate::scale::{Scaling, loss};
-use crate::view::{ClusterView, NodeStanding, NodeView, Snapshot};
+use crate::scale::{Scaling, preemption_cost};
+use crate::view::{ClusterView, NodeAvailability, NodeView, Snapshot};
 
-/// Cuts the wishes to the room there is; gives the low-priority nodes that must make more of it.
-pub fn share_out<'a>(snapshot: &'a Snapshot<'a>, scalings: &mut [Scaling<'a>], policy: &Policy) -> Vec<NodeId> {
+/// Cuts the wishes to the capacity there is; gives the low-priority nodes that must make more of it.
+pub fn allocate_and_preempt<'a>(
+    snapshot: &'a Snapshot<'a>,
+    scalings: &mut [Scaling<'a>],
+    policy: &Policy,
+) -> Vec<NodeId> {
     let mut victims = BTreeSet::new();
     if scalings.iter().any(|scaling| scaling.allocate > 0) {
         let regions: BTreeSet<&str> = snapshot.clusters.iter().map(|cluster| cluster.region).collect();
         for region in regions {
-            share_cores(snapshot, region, scalings, &mut victims);
+            allocate_cores(snapshot, region, scalings, &mut victims);
         }
     }
-    if snapshot.room.machines_join {
-        find_machines(snapshot, scalings, policy, &mut victims);
+    if snapshot.capacity.machines_join {
+        preempt_for_machines(snapshot, scalings, policy, &mut victims);
     }
     victims.into_iter().cloned().collect()
 }
 
-fn share_cores<'a>(
+fn allocate_cores<'a>(
     snapshot: &'a Snapshot<'a>,
     region: &str,
     scalings: &mut [Scaling<'a>],
     victims: &mut BTreeSet<&'a NodeId>,
 ) {
-    let here = |cluster: &ClusterView| cluster.region == region;
-    let used: u64 =
-        snapshot.clusters.iter().filter(|c| here(c)).map(|cluster| cluster.cores * cluster.nodes.len() as u64).sum();
-    let mut free = snapshot.room.cores.saturating_sub(used);
+    let in_region = |cluster: &ClusterView| cluster.region == region;
+    let used: u64 = snapshot
+        .clusters
+        .iter()
+        .filter(|c| in_region(c))
+        .map(|cluster| cluster.cores * cluster.nodes.len() as u64)
+        .sum();
+    let mut free = snapshot.capacity.cores.saturating_sub(used);
     let mut missing = 0;
-    for (cluster, scaling) in snapshot.clusters.iter().zip(&mut *scalings).filter(|(c, _)| here(c) && !c.low_priority) {
-        grant(cluster, scaling, &mut free);
-        missing += scaling.short as u64 * cluster.cores;
+    for (cluster, scaling) in
+        snapshot.clusters.iter().zip(&mut *scalings).filter(|(c, _)| in_region(c) && !c.low_priority)
+    {
+        grant_nodes(cluster, scaling, &mut free);
+        missing += scaling.shortfall as u64 * cluster.cores;
     }
     if missing > 0 {
         let back: u64 =
-            pairs(snapshot, scalings).filter(|(c, _)| here(c)).map(|(c, s)| c.cores * returning(c, s)).sum();
+            pairs(snapshot, scalings).filter(|(c, _)| in_region(c)).map(|(c, s)| c.cores * count_departing(c, s)).sum();
         let mut still = missing.saturating_sub(back + free);
-        for (cluster, node) in givers(snapshot, scalings, here) {
+        for (cluster, node) in preemption_candidates(snapshot, scalings, in_region) {
             if still == 0 {
                 break;
             }
@@ -57,42 +67,42 @@ fn share_cores<'a>(
         // Whatever is free or comes back is spoken for.
         free = 0;
     }
-    for (cluster, scaling) in snapshot.clusters.iter().zip(scalings).filter(|(c, _)| here(c) && c.low_priority) {
-        grant(cluster, scaling, &mut free);
+    for (cluster, scaling) in snapshot.clusters.iter().zip(scalings).filter(|(c, _)| in_region(c) && c.low_priority) {
+        grant_nodes(cluster, scaling, &mut free);
     }
 }
 
 /// As many of the wished-for nodes as fit into `free` cores.
-fn grant(cluster: &ClusterView, scaling: &mut Scaling, free: &mut u64) {
+fn grant_nodes(cluster: &ClusterView, scaling: &mut Scaling, free: &mut u64) {
     let fit = match cluster.cores {
         0 => scaling.allocate,
         cores => scaling.allocate.min(usize::try_from(*free / cores).unwrap_or(usize::MAX)),
     };
-    scaling.short = scaling.allocate - fit;
+    scaling.shortfall = scaling.allocate - fit;
     scaling.allocate = fit;
     *free -= fit as u64 * cluster.cores;
 }
 
 /// One machine for each dedicated node that waited long enough for one.
-fn find_machines<'a>(
+fn preempt_for_machines<'a>(
     snapshot: &'a Snapshot<'a>,
     scalings: &[Scaling<'a>],
     policy: &Policy,
     victims: &mut BTreeSet<&'a NodeId>,
 ) {
     let waits = |node: &&NodeView| {
-        node.standing == NodeStanding::Allocating && snapshot.now.since(node.since) >= policy.reclaim_after
+        node.availability == NodeAvailability::Allocating && snapshot.now.since(node.since) >= policy.reclaim_after
     };
     let dedicated = snapshot.clusters.iter().filter(|cluster| !cluster.low_priority);
     let waiting: usize = dedicated.map(|cluster| cluster.nodes.iter().filter(waits).count()).sum();
     if waiting == 0 {
         return;
     }
-    let back: u64 = pairs(snapshot, scalings).map(|(cluster, scaling)| returning(cluster, scaling)).sum();
+    let back: u64 = pairs(snapshot, scalings).map(|(cluster, scaling)| count_departing(cluster, scaling)).sum();
     let missing = waiting.saturating_sub(back as usize + victims.len());
     // A node that nobody has become yet has no machine to give.
-    let holders = givers(snapshot, scalings, |_| true);
-    let holders = holders.into_iter().filter(|(_, node)| node.standing != NodeStanding::Allocating);
+    let holders = preemption_candidates(snapshot, scalings, |_| true);
+    let holders = holders.into_iter().filter(|(_, node)| node.availability != NodeAvailability::Allocating);
     let more: Vec<_> = holders.map(|(_, node)| node.id).filter(|id| !victims.contains(*id)).take(missing).collect();
     victims.extend(more);
 }
@@ -105,39 +115,41 @@ fn pairs<'s, 'a>(
 }
 
 /// Nodes that are on their way out and soon gone, with what they hold.
-fn returning(cluster: &ClusterView, scaling: &Scaling) -> u64 {
+fn count_departing(cluster: &ClusterView, scaling: &Scaling) -> u64 {
     let evicted: BTreeSet<&NodeId> = scaling.evict.iter().map(|(node, _)| node.id).collect();
     let retired: BTreeSet<&NodeId> = scaling.retire.iter().copied().collect();
     let goes = |node: &&NodeView| {
-        node.standing == NodeStanding::Leaving || retired.contains(node.id) || evicted.contains(node.id)
+        node.availability == NodeAvailability::Leaving || retired.contains(node.id) || evicted.contains(node.id)
     };
     cluster.nodes.iter().filter(goes).count() as u64
 }
 
 /// Low-priority nodes that could be taken back, the cheapest to lose first: of busy ones those whose jobs have run the
 /// shortest, whole gangs together.
-fn givers<'a>(
+fn preemption_candidates<'a>(
     snapshot: &'a Snapshot<'a>,
     scalings: &[Scaling<'a>],
-    here: impl Fn(&ClusterView) -> bool,
+    in_region: impl Fn(&ClusterView) -> bool,
 ) -> Vec<(&'a ClusterView<'a>, &'a NodeView<'a>)> {
     let mut found = Vec::new();
-    for (cluster, scaling) in pairs(snapshot, scalings).filter(|(cluster, _)| cluster.low_priority && here(cluster)) {
+    for (cluster, scaling) in
+        pairs(snapshot, scalings).filter(|(cluster, _)| cluster.low_priority && in_region(cluster))
+    {
         let goes: BTreeSet<&NodeId> = scaling.evict.iter().map(|(node, _)| node.id).collect();
-        let stays = |node: &&NodeView| match node.standing {
-            NodeStanding::Leaving | NodeStanding::Lost => false,
+        let stays = |node: &&NodeView| match node.availability {
+            NodeAvailability::Leaving | NodeAvailability::Lost => false,
             // One that leaves after its job may be asked to leave before.
-            NodeStanding::Busy(_) => !goes.contains(node.id) && !node.preempted,
+            NodeAvailability::Busy(_) => !goes.contains(node.id) && !node.preempted,
             _ => !scaling.leaving.contains(node.id),
         };
         found.extend(cluster.nodes.iter().filter(stays).map(|node| (cluster, node)));
     }
     found.sort_by_key(|(cluster, node)| {
-        let job = match node.standing {
-            NodeStanding::Busy(job) => Some(job),
+        let job = match node.availability {
+            NodeAvailability::Busy(job) => Some(job),
             _ => None,
         };
-        (loss(node.standing), Reverse(node.since), job, cluster.key, Reverse(node.index))
+        (preemption_cost(node.availability), Reverse(node.since), job, cluster.key, Reverse(node.index))
     });
     found
 }
