@@ -1,11 +1,13 @@
-//! Which queued jobs start. They are looked at in order, each gang whole or not at all. The first that does not fit gets
-//! a reservation: the earliest time by which enough nodes are free if every running job uses its whole wall-clock limit.
-//! A later one may start before it only if that does not delay it: it ends by then, or takes only nodes that are left
-//! over then. It ends at its wall-clock limit at the latest; one that has only the default limit, of days, is expected to
-//! end after twice the longest time that jobs of its experiment took of late. A job that is larger than its cluster can
-//! become holds nobody back.
+//! Chooses the queued jobs that start: gang scheduling with backfill. Jobs are examined in queue order, and each gang
+//! starts as a whole or not at all. The first gang that does not fit is the blocked head. It gets a reservation: the
+//! earliest time at which enough nodes are free if every running job uses its whole wall-clock limit.
 //!
-//! The same [`BackfillState`] answers why a job waits; see `explanation`.
+//! A later job may start before the blocked head only if that does not delay it: the job ends by the reserved time, or
+//! uses only nodes that are surplus at that time. A job ends at its wall-clock limit at the latest. A job with only the
+//! default limit, which is days, is expected to take twice the longest recent run of its experiment. A job larger than
+//! its cluster can become blocks nobody.
+//!
+//! `wait_explanation` uses the same [`BackfillState`], so explanations and placements agree.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -52,27 +54,27 @@ pub fn plan_placements<'a>(
     );
 }
 
-/// How far the queue has been looked at: how many nodes are left, and who is the first that does not fit.
+/// Progress of one scan of the queue: nodes left, and the blocked head once there is one.
 pub struct BackfillState<'a> {
     now: Timestamp,
     most: usize,
     jobs: &'a dyn Jobs,
     pub idle: usize,
-    /// What is known before anything starts; made when somebody does not fit, for that is all it is needed for.
+    /// Forecast before anything starts. Built only when a job does not fit, since nothing else needs it.
     make_forecast: Box<dyn Fn() -> Forecast<'a> + 'a>,
-    /// Jobs that start before the first that does not fit: until when at the latest, and on how many nodes.
+    /// Jobs that start before the blocked head: latest end, job, number of nodes.
     starting: Vec<(Timestamp, &'a JobKey, usize)>,
     first: Option<BlockedHead<'a>>,
-    /// How many more behind the first may be looked at.
+    /// Jobs behind the blocked head that may still be examined.
     depth: usize,
 }
 
-/// The first gang that does not fit.
+/// First gang in the queue that does not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockedHead<'a> {
     pub job: &'a JobKey,
     pub needs: usize,
-    /// `None` when nothing that is known will ever make it fit.
+    /// `None` if no known event ever frees enough nodes.
     pub reservation: Option<Reservation>,
 }
 
@@ -82,16 +84,16 @@ pub enum Verdict<'a> {
     Wait(Wait<'a>),
 }
 
-/// Why a job waits.
+/// Reason why a queued job does not start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait<'a> {
-    /// The cluster will never have that many nodes with its present scale settings.
+    /// The job needs more nodes than the scale settings allow.
     ClusterTooSmall { most: usize },
-    /// The first in backfill; not enough nodes are free.
+    /// The job is the blocked head; too few nodes are idle.
     NodesBusy { idle: usize },
-    /// Others come first, and too few nodes are free to start before them.
+    /// The job is behind the blocked head, and too few nodes are idle for backfill.
     Behind { first: &'a JobKey },
-    /// There are nodes for it, but it could still run when the first in backfill is to start.
+    /// Enough nodes are idle, but the job could still run at the reserved start of the blocked head.
     WouldDelay { first: &'a JobKey, first_starts_by: Timestamp },
 }
 
@@ -109,7 +111,7 @@ impl<'a> BackfillState<'a> {
         }
     }
 
-    /// Can any job start that has not been looked at?
+    /// Whether a job that has not been examined can still start.
     pub fn may_start_more(&self) -> bool {
         self.idle > 0 && (self.first.is_none() || self.depth > 0)
     }
@@ -118,7 +120,7 @@ impl<'a> BackfillState<'a> {
         self.first
     }
 
-    /// Jobs must come in the order of the queue.
+    /// Decides about the next job. Jobs must be passed in queue order.
     pub fn consider(&mut self, job: &WaitingView<'a>) -> Verdict<'a> {
         let needs = job.node_count;
         if needs > self.most {
@@ -160,13 +162,15 @@ impl<'a> BackfillState<'a> {
     }
 }
 
-/// How long a job is expected to run: its limit, unless that is only the default and jobs of its experiment have ended well.
+/// Expected run time of a job: its wall-clock limit, unless that is only the default and jobs of its experiment have
+/// succeeded.
 fn expected_run_time(job: &WaitingView, jobs: &dyn Jobs) -> Duration {
     let longest = if job.limit >= DEFAULT_WALL_CLOCK_TIME { jobs.longest_run(job.key) } else { None };
     longest.map_or(job.limit, |longest| longest.saturating_mul(2).min(job.limit))
 }
 
-/// The oldest first, but nodes of one machine next to each other: neighbours in rank order talk most.
+/// Sorts nodes by age, but keeps the nodes of one host adjacent, because neighbours in rank order exchange the most
+/// data.
 fn in_rank_order<'a>(mut nodes: Vec<&'a NodeView<'a>>) -> Vec<&'a NodeView<'a>> {
     nodes.sort_by_key(|node| node.index);
     let mut first_of: HashMap<&str, u32> = HashMap::new();
@@ -175,7 +179,7 @@ fn in_rank_order<'a>(mut nodes: Vec<&'a NodeView<'a>>) -> Vec<&'a NodeView<'a>> 
     }
     let host_first_index =
         |node: &NodeView| node.host.and_then(|host| first_of.get(host).copied()).unwrap_or(node.index);
-    // Those that compare alike keep their order.
+    // The sort is stable: nodes of one host stay in order of age.
     nodes.sort_by_key(|node| host_first_index(node));
     nodes
 }

@@ -1,8 +1,8 @@
-//! How many of the nodes that clusters wish for there is capacity for. The cores of a region are shared by all its clusters:
-//! dedicated ones come first, low-priority ones get what is left and give it back when a dedicated one needs it. Where
-//! machines join by themselves, a dedicated node that no machine comes for gets the machine of a low-priority one.
+//! Divides the cores of a region among its clusters, and preempts low-priority nodes. Dedicated clusters come first.
+//! Low-priority clusters get the rest and lose it again when a dedicated cluster needs it. If machines join on their
+//! own, a dedicated node that gets no machine takes the machine of a low-priority node.
 //!
-//! Nothing is taken that is on its way back already, nor more than is missing, nor from a dedicated cluster.
+//! Never preempts more than is missing after departing nodes are counted, and never a dedicated node.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -13,7 +13,7 @@ use crate::Policy;
 use crate::scale::{Scaling, preemption_cost};
 use crate::view::{ClusterView, NodeAvailability, NodeView, Snapshot};
 
-/// Cuts the wishes to the capacity there is; gives the low-priority nodes that must make more of it.
+/// Reduces the requested nodes to the capacity of each region; returns the low-priority nodes to preempt.
 pub fn allocate_and_preempt<'a>(
     snapshot: &'a Snapshot<'a>,
     scalings: &mut [Scaling<'a>],
@@ -64,7 +64,7 @@ fn allocate_cores<'a>(
             still = still.saturating_sub(cluster.cores);
             victims.insert(node.id);
         }
-        // Whatever is free or comes back is spoken for.
+        // Free and departing cores are reserved for the dedicated clusters.
         free = 0;
     }
     for (cluster, scaling) in snapshot.clusters.iter().zip(scalings).filter(|(c, _)| in_region(c) && c.low_priority) {
@@ -72,7 +72,7 @@ fn allocate_cores<'a>(
     }
 }
 
-/// As many of the wished-for nodes as fit into `free` cores.
+/// Grants as many requested nodes as fit into `free` cores.
 fn grant_nodes(cluster: &ClusterView, scaling: &mut Scaling, free: &mut u64) {
     let fit = match cluster.cores {
         0 => scaling.allocate,
@@ -83,7 +83,7 @@ fn grant_nodes(cluster: &ClusterView, scaling: &mut Scaling, free: &mut u64) {
     *free -= fit as u64 * cluster.cores;
 }
 
-/// One machine for each dedicated node that waited long enough for one.
+/// Selects one machine for each dedicated node that has waited for one longer than `reclaim_after`.
 fn preempt_for_machines<'a>(
     snapshot: &'a Snapshot<'a>,
     scalings: &[Scaling<'a>],
@@ -100,7 +100,7 @@ fn preempt_for_machines<'a>(
     }
     let back: u64 = pairs(snapshot, scalings).map(|(cluster, scaling)| count_departing(cluster, scaling)).sum();
     let missing = waiting.saturating_sub(back as usize + victims.len());
-    // A node that nobody has become yet has no machine to give.
+    // A node that is still allocating has no machine to release.
     let holders = preemption_candidates(snapshot, scalings, |_| true);
     let holders = holders.into_iter().filter(|(_, node)| node.availability != NodeAvailability::Allocating);
     let more: Vec<_> = holders.map(|(_, node)| node.id).filter(|id| !victims.contains(*id)).take(missing).collect();
@@ -114,7 +114,7 @@ fn pairs<'s, 'a>(
     snapshot.clusters.iter().zip(scalings)
 }
 
-/// Nodes that are on their way out and soon gone, with what they hold.
+/// Nodes that are leaving and will soon release their cores.
 fn count_departing(cluster: &ClusterView, scaling: &Scaling) -> u64 {
     let evicted: BTreeSet<&NodeId> = scaling.evict.iter().map(|(node, _)| node.id).collect();
     let retired: BTreeSet<&NodeId> = scaling.retire.iter().copied().collect();
@@ -124,8 +124,8 @@ fn count_departing(cluster: &ClusterView, scaling: &Scaling) -> u64 {
     cluster.nodes.iter().filter(goes).count() as u64
 }
 
-/// Low-priority nodes that could be taken back, the cheapest to lose first: of busy ones those whose jobs have run the
-/// shortest, whole gangs together.
+/// Low-priority nodes that may be preempted, cheapest first. Among busy nodes those with the shortest run come first,
+/// and a gang's nodes are adjacent.
 fn preemption_candidates<'a>(
     snapshot: &'a Snapshot<'a>,
     scalings: &[Scaling<'a>],
@@ -138,7 +138,7 @@ fn preemption_candidates<'a>(
         let goes: BTreeSet<&NodeId> = scaling.evict.iter().map(|(node, _)| node.id).collect();
         let stays = |node: &&NodeView| match node.availability {
             NodeAvailability::Leaving | NodeAvailability::Lost => false,
-            // One that leaves after its job may be asked to leave before.
+            // A node that would leave after its job may be preempted before.
             NodeAvailability::Busy(_) => !goes.contains(node.id) && !node.preempted,
             _ => !scaling.leaving.contains(node.id),
         };

@@ -1,5 +1,6 @@
-//! When nodes become free, as far as it is certain: nodes that come may be there any moment, and a running job gives its
-//! nodes back at its wall-clock limit at the latest. The first gang that does not fit gets its reservation from here.
+//! Forecast of free nodes from certain facts only: nodes that are starting may be ready at any moment, and a running
+//! job releases its nodes at its wall-clock limit at the latest. The blocked head of the queue gets its reservation
+//! from this forecast.
 
 use std::collections::HashMap;
 
@@ -9,20 +10,21 @@ use crate::Policy;
 use crate::scale::Scaling;
 use crate::view::{ClusterView, NodeAvailability};
 
-/// Nodes that a job may be placed on later, by the time from which each is free.
+/// Nodes on which a job may be placed later, with the time from which each is free.
 #[derive(Clone, Debug, Default)]
 pub struct Forecast<'a> {
-    /// Nodes that come.
+    /// Nodes that are starting.
     pub coming: usize,
-    /// What running jobs give back: when at the latest, who, how many nodes. In order of time once sorted.
+    /// Nodes that running jobs release: latest time, job, number of nodes. Sorted by time only after
+    /// [`Forecast::reserve`].
     pub ends: Vec<(Timestamp, &'a JobKey, usize)>,
 }
 
-/// The earliest time by which a gang fits.
+/// Earliest time at which a gang is certain to fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reservation {
     pub at: Timestamp,
-    /// Nodes that are free then beyond those that the gang needs.
+    /// Nodes free at that time beyond those the gang needs.
     pub surplus: usize,
 }
 
@@ -33,7 +35,7 @@ impl<'a> Forecast<'a> {
         for node in cluster.nodes.iter().filter(|node| !scaling.leaving.contains(node.id)) {
             match node.availability {
                 NodeAvailability::Busy(job) => *held.entry(job).or_default() += 1,
-                // One that should have come long ago may never come.
+                // A node that is overdue may never become ready.
                 NodeAvailability::Allocating | NodeAvailability::Preparing => {
                     coming += usize::from(now.since(node.since) < policy.node_start_timeout);
                 }
@@ -50,7 +52,8 @@ impl<'a> Forecast<'a> {
         Self { coming, ends: ends.collect() }
     }
 
-    /// For a gang of `needs` nodes that finds only `idle`; `None` when nothing that is known will ever make it fit.
+    /// Reservation for a gang of `needs` nodes when only `idle` are free. `None` if no known event ever frees enough
+    /// nodes.
     pub fn reserve(&mut self, needs: usize, idle: usize, now: Timestamp) -> Option<Reservation> {
         self.ends.sort_by_key(|(at, ..)| *at);
         let (mut at, mut free) = (now, idle + self.coming);

@@ -1,8 +1,9 @@
-//! Decides which nodes a cluster needs and where queued jobs run. Called by the scheduling loop with a snapshot; returns
-//! a plan. Never reads a clock, never talks to a node, never knows how anything is stored.
+//! Gang scheduler: decides how many nodes each cluster gets and which queued jobs start on which nodes. Takes a
+//! snapshot, returns a plan. Pure: never reads a clock, never talks to a node, never knows how anything is stored.
 //!
-//! Reading order: [`view`] (what is looked at), [`policy`], [`plan`] (the answer), [`scale`] (how many nodes), [`capacity`]
-//! (how many there is capacity for, and who gives way), [`order`] (who comes first), [`forecast`] and [`place`] (which jobs start), [`explanation`] and `estimator` (why the others wait).
+//! Reading order: [`view`] (input), [`policy`], [`plan`] (output), [`scale`] (nodes per cluster), [`capacity`] (cores
+//! of a region and preemption), [`order`] (queue order), [`forecast`] and [`backfill`] (which jobs start),
+//! [`wait_explanation`] and `start_estimate` (why the others wait, and until when).
 
 pub mod backfill;
 pub mod capacity;
@@ -25,7 +26,7 @@ pub use view::{
 };
 pub use wait_explanation::{Unblock, WaitExplanation};
 
-/// Plans every cluster of the snapshot. Nodes that leave are taken out before jobs are placed.
+/// Plans every cluster of the snapshot. Leaving nodes are excluded before jobs are placed.
 pub fn plan(snapshot: &Snapshot, policy: &Policy) -> Plan {
     let mut plan = Plan::default();
     let wanted = snapshot.clusters.iter().map(|cluster| scale::plan_scale(cluster, snapshot.now, policy));

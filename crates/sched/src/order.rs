@@ -1,9 +1,9 @@
-//! In what order the jobs of a queue are looked at: highest level first, then first come, first served. A job's level
-//! is its priority, one higher for every `rise_after` since it was submitted, up to the highest. So whoever waits long
-//! enough is in the end overtaken by nobody who came later.
+//! Queue order: highest effective priority first, then first come, first served. The effective priority rises by one
+//! for every `rise_after` since submission, up to the highest. A job that has waited long enough is therefore not
+//! overtaken by any later submission.
 //!
-//! The queue is kept as one list for each priority. Inside a list the older job has the higher level, so the whole order
-//! is a merge of three lists, and looking at its front costs nothing however long it is.
+//! The queue is stored as one list per priority. Within a list the older job has the higher effective priority, so the
+//! whole order is a merge of three lists, and its head costs the same at any queue length.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -20,14 +20,14 @@ pub struct InOrder<'q> {
     rise_after: Duration,
 }
 
-/// The jobs of one priority; the first of them is known with its turn.
+/// Jobs of one priority, with the head and its rank already read.
 struct PriorityList<'q> {
     priority: Priority,
     head: Option<(QueueRank, WaitingView<'q>)>,
     rest: Waiting<'q>,
 }
 
-/// Smaller comes first.
+/// Effective priority and submission number; smaller ranks start first.
 type QueueRank = (Reverse<Priority>, u64);
 
 pub fn in_order<'q>(jobs: &'q (dyn Jobs + 'q), now: Timestamp, policy: &Policy) -> InOrder<'q> {
@@ -60,7 +60,7 @@ impl PriorityList<'_> {
     }
 }
 
-/// The priority that a job has come to count as.
+/// Effective priority of a job that has waited for `waited`.
 pub fn level(priority: Priority, waited: Duration, rise_after: Duration) -> Priority {
     let rises = |times: u32| waited >= rise_after.saturating_mul(times);
     match priority {

@@ -1,4 +1,4 @@
-//! The planner's answer. It names nodes and jobs outright; whoever carries it out makes no choices.
+//! Output of the planner. It names nodes and jobs outright, so that carrying it out needs no decisions.
 
 use std::collections::BTreeMap;
 
@@ -6,31 +6,31 @@ use corro_model::{ClusterKey, JobKey, NodeId};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// Clusters that need more nodes, and how many.
+    /// Clusters that need more nodes, with the number of nodes to add.
     pub allocate: Vec<(ClusterKey, usize)>,
-    /// Nodes that must leave now; none of them is busy.
+    /// Nodes to release now; none of them is busy.
     pub retire: Vec<NodeId>,
-    /// Low-priority nodes whose cores or machines dedicated clusters need.
+    /// Low-priority nodes to preempt because dedicated clusters need their cores or machines.
     pub preempt: Vec<NodeId>,
-    /// Jobs that must end or give up their nodes.
+    /// Jobs to stop or requeue.
     pub evict: BTreeMap<JobKey, Eviction>,
     pub placements: Vec<Placement>,
 }
 
-/// A gang that starts whole, on exactly these nodes; the first is the master.
+/// Gang that starts as a whole on exactly these nodes; the first is the master.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
     pub job: JobKey,
     pub nodes: Vec<NodeId>,
 }
 
-/// A job of which several are wanted gets the last of them.
+/// Kind of eviction. If several apply to one job, the greatest in this order wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Eviction {
-    /// Back to the queue.
+    /// Stop the job and put it back into the queue.
     Requeue,
-    /// Back to the queue, with more time to save its work: a node of it is taken back.
+    /// Requeue with a longer grace period to save work, because one of its nodes is preempted.
     Preempt,
-    /// For good.
+    /// Stop the job for good.
     Terminate,
 }

@@ -1,18 +1,18 @@
-//! The values a site may choose: how long is long. Handed in with the snapshot; nothing here is read from anywhere.
+//! Tunable time spans and limits of the planner. Passed in with each snapshot; nothing is read from the environment.
 
 use std::time::Duration;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// A job that has waited so long counts as one priority higher, and after twice as long as two.
+    /// A job's effective priority rises by one after this wait, and by two after twice this wait.
     pub rise_after: Duration,
-    /// A node of a cluster with autoScale that nobody needs leaves when it has been idle for so long.
+    /// Idle time after which an autoScale cluster releases a node that it does not need.
     pub idle_timeout: Duration,
-    /// A node that was asked for is expected within this; afterwards nobody counts on it until it is there.
+    /// Expected time until a requested node is ready. A node that takes longer is no longer part of forecasts.
     pub node_start_timeout: Duration,
-    /// A dedicated node that no machine has become for so long gets that of a low-priority one.
+    /// Wait of a dedicated node for a machine, after which the machine of a low-priority node is preempted for it.
     pub reclaim_after: Duration,
-    /// So many jobs behind the first that does not fit are looked at for one that may start before it.
+    /// Jobs behind the blocked head of the queue that are examined for backfill.
     pub backfill_depth: usize,
 }
 

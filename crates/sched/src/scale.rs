@@ -1,5 +1,6 @@
-//! How many nodes a cluster needs: which to add, which to let go, and which jobs must give way first. A cluster with
-//! autoScale grows with its demand at once, shrinks when nodes were idle for a while, and never takes a node from a job.
+//! Node count of one cluster: how many nodes to add, which to release, and which jobs to evict first. An autoScale
+//! cluster grows with demand at once, shrinks only after nodes have been idle for a while, and never takes a node from
+//! a job.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -11,18 +12,18 @@ use crate::Policy;
 use crate::plan::{Eviction, Plan};
 use crate::view::{ClusterView, NodeAvailability, NodeView, Target};
 
-/// What becomes of a cluster's nodes.
+/// Scaling decision for the nodes of one cluster.
 #[derive(Default)]
 pub struct Scaling<'a> {
-    /// How many new ones are asked for.
+    /// Number of new nodes to request.
     pub allocate: usize,
-    /// How many more it would have, if there were cores for them.
+    /// Further nodes that the cluster should have but for which the region has no cores.
     pub shortfall: usize,
-    /// Nodes that no job may be placed on any more, busy ones included.
+    /// Nodes that accept no further job, busy ones included.
     pub leaving: HashSet<&'a NodeId>,
-    /// Those of them that go now.
+    /// Leaving nodes to release now.
     pub retire: Vec<&'a NodeId>,
-    /// Busy ones whose jobs must give way first.
+    /// Busy leaving nodes whose jobs must be evicted first.
     pub evict: Vec<(&'a NodeView<'a>, Eviction)>,
 }
 
@@ -32,12 +33,12 @@ pub fn plan_scale<'a>(cluster: &'a ClusterView<'a>, now: Timestamp, policy: &Pol
     for node in &cluster.nodes {
         match node.availability {
             NodeAvailability::Leaving => {}
-            // A lost node is replaced: it leaves, and does not count.
+            // A lost node is replaced: it leaves and does not count.
             NodeAvailability::Lost => {
                 scaling.leaving.insert(node.id);
                 scaling.retire.push(node.id);
             }
-            // So is one that is taken back; its job gives way first.
+            // A preempted node is replaced as well, after its job was evicted.
             availability if node.preempted => {
                 scaling.leaving.insert(node.id);
                 match availability {
@@ -54,9 +55,9 @@ pub fn plan_scale<'a>(cluster: &'a ClusterView<'a>, now: Timestamp, policy: &Pol
     if excess == 0 {
         return scaling;
     }
-    // What is beyond all bounds goes at once, what is merely not needed only when nobody needed it for a while.
+    // Nodes beyond the maximum go at once. Nodes that are merely not needed go only after the idle timeout.
     let mut at_once = live.len().saturating_sub(max_nodes(cluster.target));
-    // The cheapest to lose first; among equals the youngest.
+    // Cheapest to preempt first; among equals the youngest.
     live.sort_by_key(|node| (preemption_cost(node.availability), Reverse(node.index)));
     for node in live {
         if excess == 0 {
@@ -98,7 +99,7 @@ impl Scaling<'_> {
     }
 }
 
-/// The most nodes the cluster can come to have.
+/// Largest node count that the cluster's scale settings allow.
 pub fn max_nodes(target: Target) -> usize {
     match target {
         Target::Manual { count, .. } => count,
@@ -110,13 +111,13 @@ pub fn max_nodes(target: Target) -> usize {
 fn wanted_nodes(cluster: &ClusterView, live: &[&NodeView]) -> usize {
     match cluster.target {
         Target::Manual { count, .. } => count,
-        // Bounds that contradict each other are refused at the door; here the higher one only must not panic.
+        // Validation refuses contradictory bounds. `clamp` would panic on them, so `max` and `min` are chained.
         Target::Auto { min, max } => demand(cluster, live, max).max(cluster.initial).max(min).min(max),
         Target::Deleting => 0,
     }
 }
 
-/// The nodes that running and queued jobs need; not counted further than `max`.
+/// Nodes that running and queued jobs need, counted up to `max`.
 fn demand(cluster: &ClusterView, live: &[&NodeView], max: usize) -> usize {
     let mut demand = live.iter().filter(|node| matches!(node.availability, NodeAvailability::Busy(_))).count();
     let all = [Priority::High, Priority::Normal, Priority::Low];
@@ -131,8 +132,8 @@ fn demand(cluster: &ClusterView, live: &[&NodeView], max: usize) -> usize {
     demand
 }
 
-/// May a node leave that a cluster with autoScale does not need now? One that prepares is let become idle first: a
-/// preparation may take its time.
+/// Whether an autoScale cluster may release a node that it does not need now. A preparing node must become idle first,
+/// since preparation may take long.
 fn is_unused(node: &NodeView, now: Timestamp, policy: &Policy) -> bool {
     let stood = now.since(node.since);
     match node.availability {

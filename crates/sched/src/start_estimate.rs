@@ -1,7 +1,9 @@
-//! When a waiting job may start: an estimate, never a promise. Jobs are let start one after another, in the order of the
-//! queue, as nodes become free. A running job ends when its own progress says so; without any, a job is taken to run as long as jobs like it usually
-//! did (`RunTimes`), and one that has taken longer than that already, or has no history, for its whole limit: an estimate that has passed is
-//! none. Beyond `MAX_SIMULATED_JOBS` jobs only their work is added up. Jobs that may start before their turn are not looked for.
+//! Estimates when a queued job may start; never a promise. Simulates the queue in order: each job starts as soon as
+//! enough nodes are free. A running job ends when its own progress reports say so. Without progress, its usual run time
+//! counts ([`RunTimes`]). A job that has already exceeded that time, or that has no history, is assumed to use its
+//! whole wall-clock limit, because an estimate in the past is useless.
+//!
+//! Beyond `MAX_SIMULATED_JOBS`, only the work of the jobs is summed. Backfill is not simulated.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -11,7 +13,7 @@ use corro_model::{JobKey, Timestamp};
 use crate::forecast::Forecast;
 use crate::view::ClusterView;
 
-/// So many jobs are followed one by one.
+/// Jobs that are simulated one by one.
 const MAX_SIMULATED_JOBS: usize = 2_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,36 +22,36 @@ pub struct StartEstimate {
     pub basis: Basis,
 }
 
-/// What an estimate rests on.
+/// Source of an estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Basis {
-    /// Nodes that are idle or may be ready any moment.
+    /// Nodes that are idle or starting.
     Nodes,
-    /// How long jobs of the same experiment took, and how far the running ones are.
+    /// Run times of earlier jobs of the same experiment, and progress of running ones.
     History,
-    /// Wall-clock limits: it is the latest time.
+    /// Wall-clock limits, so the estimate is the latest possible time.
     Limits,
     HistoryAndLimits,
 }
 
-/// How long jobs run.
+/// Source of expected run times.
 pub trait RunTimes {
-    /// `None` when no job like this one has ended well.
+    /// Usual run time of jobs like this one; `None` if none has succeeded.
     fn usual(&self, job: &JobKey) -> Option<Duration>;
 
-    /// How much longer a running job takes by its own account; `None` when it gives none.
+    /// Remaining run time that a running job reports; `None` if it reports none.
     fn remaining(&self, job: &JobKey) -> Option<Duration>;
 }
 
 pub(crate) struct StartEstimator {
-    /// From when on how many nodes are free, and what that rests on.
+    /// Number of nodes that become free, by time and basis.
     free: BTreeMap<(Timestamp, Basis), usize>,
     nodes: usize,
     simulated: usize,
-    /// When the last job before the next one starts: nobody starts before the one in front.
+    /// Start of the last simulated job. No job starts before the one ahead of it.
     last: Timestamp,
     basis: Basis,
-    /// Work of jobs that were not followed, in node-milliseconds.
+    /// Work of jobs that were not simulated, in node-milliseconds.
     work: u64,
 }
 
@@ -69,7 +71,7 @@ impl StartEstimator {
         Self { free, nodes, simulated: 0, last: now, basis: Basis::Nodes, work: 0 }
     }
 
-    /// Lets the next job of the queue start; `None` when there will never be so many nodes.
+    /// Simulates the start of the next job in the queue; `None` if the cluster never has enough nodes.
     pub fn start(&mut self, needs: usize, usual: Option<Duration>, limit: Duration) -> Option<StartEstimate> {
         if needs > self.nodes {
             return None;
@@ -100,7 +102,8 @@ impl StartEstimator {
     }
 }
 
-/// As many as fit: this is asked for every job of a long queue, and wide division is slow.
+/// Milliseconds of a duration, saturating. Computed in 64 bits: this runs for every job of a long queue, and 128-bit
+/// division is slow.
 fn millis(span: Duration) -> u64 {
     span.as_secs().saturating_mul(1_000).saturating_add(u64::from(span.subsec_millis()))
 }

@@ -1,5 +1,5 @@
-//! What the planner looks at: clusters with their nodes, running jobs and queues, nothing else. Made by the server from
-//! its state at one revision and one time; it borrows, so that a queue of any length costs nothing to show.
+//! Input of the planner: clusters with their nodes, running jobs and queues. Built by the server from one state
+//! revision at one time. It borrows, so that a long queue costs nothing to pass.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ pub struct Snapshot<'a> {
     pub capacity: RegionCapacity,
 }
 
-/// What all clusters share.
+/// Limits shared by the clusters of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionCapacity {
-    /// Cores that the nodes of one region may have together, of either priority.
+    /// Cores that the nodes of one region may have together, dedicated and low-priority.
     pub cores: u64,
-    /// Nodes are machines that join by themselves: there are as many as there are.
+    /// Nodes run on machines that join on their own; the server cannot create more.
     pub machines_join: bool,
 }
 
@@ -28,18 +28,18 @@ impl RegionCapacity {
 pub struct ClusterView<'a> {
     pub key: &'a ClusterKey,
     pub target: Target,
-    /// How many nodes a cluster with autoScale begins with; 0 once it has had any.
+    /// Initial node count of an autoScale cluster; 0 once it has had any node.
     pub initial: usize,
     pub region: &'a str,
-    /// Its nodes may be taken back for clusters that are not.
+    /// Its nodes may be preempted for dedicated clusters.
     pub low_priority: bool,
-    /// Of one node.
+    /// Cores of one node.
     pub cores: u64,
     pub nodes: Vec<NodeView<'a>>,
     pub jobs: Box<dyn Jobs + 'a>,
 }
 
-/// How many nodes the cluster should have.
+/// Desired node count of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     Manual {
@@ -59,11 +59,11 @@ pub struct NodeView<'a> {
     pub id: &'a NodeId,
     pub index: u32,
     pub availability: NodeAvailability<'a>,
-    /// Since when it stands like this.
+    /// Start of the present availability.
     pub since: Timestamp,
-    /// The machine that carries it beside others, if one does.
+    /// Host that runs this node beside others, if it has one.
     pub host: Option<&'a str>,
-    /// It is taken back: its job gives way, then it goes and is replaced.
+    /// The node is being preempted: its job is evicted, then the node is released and replaced.
     pub preempted: bool,
 }
 
@@ -74,9 +74,9 @@ pub enum NodeAvailability<'a> {
     Idle,
     Busy(&'a JobKey),
     Leaving,
-    /// Its preparation failed: kept, so that a person can see why.
+    /// Preparation failed. The node is kept so that a person can find out why.
     Unusable,
-    /// It fell silent: replaced.
+    /// The node stopped reporting and will be replaced.
     Lost,
 }
 
@@ -84,34 +84,34 @@ pub enum NodeAvailability<'a> {
 pub struct RunningView<'a> {
     pub key: &'a JobKey,
     pub started: Timestamp,
-    /// When its wall-clock limit ends it; now for one that is being stopped.
+    /// End by the job's wall-clock limit; the present time for a job that is being stopped.
     pub ends_by: Timestamp,
 }
 
-/// A job that waits.
+/// Queued job.
 #[derive(Clone, Copy, Debug)]
 pub struct WaitingView<'a> {
     pub key: &'a JobKey,
-    /// Order of submission.
+    /// Submission number.
     pub sequence: u64,
     pub submitted: Timestamp,
-    /// At least one.
+    /// Nodes of the gang; at least one.
     pub node_count: usize,
-    /// Its wall-clock limit.
+    /// Wall-clock limit.
     pub limit: Duration,
 }
 
 pub type Waiting<'j> = Box<dyn Iterator<Item = WaitingView<'j>> + 'j>;
 pub type Running<'j> = Box<dyn Iterator<Item = RunningView<'j>> + 'j>;
 
-/// The unfinished jobs of one cluster, looked at only when and as far as needed: most passes start nobody.
+/// Unfinished jobs of one cluster, read lazily because most passes start no job.
 pub trait Jobs {
-    /// Those that wait and were submitted with this priority, in the order of submission.
+    /// Queued jobs that were submitted with this priority, in order of submission.
     fn waiting(&self, priority: Priority) -> Waiting<'_>;
 
-    /// Those that hold nodes, in any order.
+    /// Jobs that hold nodes, in any order.
     fn running(&self) -> Running<'_>;
 
-    /// The longest that jobs like this one took of late; `None` when none has ended well.
+    /// Longest recent run time of jobs in the same experiment; `None` if none has succeeded.
     fn longest_run(&self, job: &JobKey) -> Option<Duration>;
 }

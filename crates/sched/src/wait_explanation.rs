@@ -1,6 +1,5 @@
-//! Why a job waits, where it stands, when it may start and what would help. Asked for single jobs by whoever shows them.
-//! The verdict is that of the [`BackfillState`] that places, which is simply followed further down the queue; the estimate is made in
-//! `estimator`.
+//! Explains why a queued job waits: reason, position, estimated start, and actions that would help. The reason comes
+//! from the same [`BackfillState`] that places jobs, advanced further down the queue.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -15,48 +14,48 @@ use crate::scale::Scaling;
 use crate::start_estimate::{Basis, RunTimes, StartEstimate, StartEstimator};
 use crate::view::{ClusterView, NodeAvailability, Target};
 
-/// So many jobs that a waiting one needs the end of are named.
+/// Running jobs that an explanation names at most.
 const MAX_NAMED_JOBS: usize = 3;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitExplanation<'a> {
-    /// `None` when it starts with the next step.
+    /// `None` if the job starts in the next pass.
     pub wait: Option<Wait<'a>>,
-    /// 1 is the front. Jobs that are too large for the cluster are not counted.
+    /// Position in the queue, from 1. Jobs that are too large for the cluster are not counted.
     pub position: usize,
     pub needs: usize,
-    /// `None` when nothing that is known will let it start.
+    /// `None` if no known event lets the job start.
     pub estimate: Option<StartEstimate>,
-    /// Any one of these would help.
+    /// Alternatives; each one alone would help.
     pub unblock: Vec<Unblock<'a>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unblock<'a> {
-    /// Nodes that were asked for get ready.
+    /// Nodes that are starting become ready.
     NodesCome {
         nodes: usize,
     },
-    /// These jobs end, at the latest then; `more` are not named.
+    /// These jobs end, each at the given time at the latest; `more` further jobs are not named.
     JobsEnd {
         nodes: usize,
         jobs: Vec<(&'a JobKey, Timestamp)>,
         more: usize,
     },
-    /// The first in backfill starts.
+    /// The blocked head starts.
     FirstStarts {
         first: &'a JobKey,
         by: Option<Timestamp>,
     },
-    /// A limit this short would let it start at once.
+    /// A wall-clock limit this short would let the job start now.
     ShorterLimit {
         at_most: Duration,
     },
-    /// Nodes that could not be prepared, or never came, are mended.
+    /// Nodes that failed preparation or never became ready are repaired.
     NodesMended {
         nodes: usize,
     },
-    /// Cores of the region become free for so many nodes that the cluster should have.
+    /// The region gets free cores for this many nodes that the cluster should have.
     CoresFree {
         nodes: usize,
     },
@@ -68,7 +67,7 @@ pub enum Unblock<'a> {
     },
 }
 
-/// The explanation of each job in `wanted` that waits in the queue of `cluster`.
+/// Explanation of each job in `wanted` that is queued in the cluster `view`.
 pub fn explain_waits<'a>(
     view: &'a ClusterView<'a>,
     scaling: &'a Scaling<'a>,
@@ -82,7 +81,7 @@ pub fn explain_waits<'a>(
     let cluster =
         Cluster { view, scaling, forecast: Forecast::new(view, scaling, now, policy), idle: backfill.idle, now };
     let mut estimator = StartEstimator::new(view, &cluster.forecast, cluster.idle, now, times);
-    // Jobs and nodes that come before the one that is looked at, itself included.
+    // Jobs and nodes up to and including the job under examination.
     let (mut position, mut demand) = (0, 0);
     for job in in_order(&*view.jobs, now, policy) {
         if found.len() == wanted.len() {
@@ -94,7 +93,7 @@ pub fn explain_waits<'a>(
         demand += if fits { job.node_count } else { 0 };
         let usual = times.usual(job.key).map(|usual| usual.min(job.limit));
         let estimate = match verdict {
-            // Whoever starts before its turn delays nobody, so it is left out of the others' estimator.
+            // A backfilled job delays nobody, so it is left out of the simulation.
             Verdict::Start if backfill.blocked_head().is_some() => {
                 Some(StartEstimate { start: now, basis: Basis::Nodes })
             }
@@ -113,7 +112,7 @@ pub fn explain_waits<'a>(
     found
 }
 
-/// A cluster as it stands before anything starts.
+/// Cluster before anything starts.
 struct Cluster<'a> {
     pub view: &'a ClusterView<'a>,
     pub scaling: &'a Scaling<'a>,
@@ -123,7 +122,7 @@ struct Cluster<'a> {
 }
 
 impl<'a> Cluster<'a> {
-    /// What would help a job of `needs` nodes; `demand` is what it and all before it need.
+    /// Actions that would help a job of `needs` nodes; `demand` is the sum over it and all jobs ahead of it.
     fn unblock(&self, wait: Wait<'a>, backfill: &BackfillState<'a>, needs: usize, demand: usize) -> Vec<Unblock<'a>> {
         let mut ways = Vec::new();
         let first_starts = |first| {
@@ -164,7 +163,7 @@ impl<'a> Cluster<'a> {
         ways
     }
 
-    /// The running jobs whose ends give `missing` nodes, those that must end first first.
+    /// Running jobs whose ends free `missing` nodes, in order of their latest end.
     fn suggest_job_ends(&self, missing: usize) -> Option<Unblock<'a>> {
         let mut ends = self.forecast.ends.clone();
         ends.sort_by_key(|(at, ..)| *at);
@@ -189,7 +188,7 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    /// Nodes that are counted but of no use.
+    /// Nodes that count towards the target but cannot run jobs.
     fn count_broken(&self) -> usize {
         let late = |availability| matches!(availability, NodeAvailability::Allocating | NodeAvailability::Preparing);
         let nodes = self.view.nodes.iter().filter(|node| !self.scaling.leaving.contains(node.id));

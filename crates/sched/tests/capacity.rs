@@ -1,4 +1,4 @@
-//! Who gets the cores and machines of a region when there are not enough for all: tables, and what always holds.
+//! Tables and properties of core allocation and preemption in a region with too few cores or machines.
 
 mod world;
 
@@ -7,7 +7,7 @@ use corro_sched::{Eviction, Plan, RegionCapacity, Snapshot, Target};
 use proptest::prelude::*;
 use world::*;
 
-/// One plan for a dedicated cluster and a low-priority one in a region of so many cores; nodes have one each.
+/// Plans one dedicated and one low-priority cluster in a region of `cores` cores; each node has one core.
 fn planned(dedicated: &World, low: &World, cores: u64) -> Plan {
     let capacity = RegionCapacity { cores, machines_join: false };
     corro_sched::plan(
@@ -39,20 +39,20 @@ fn dedicated_clusters_come_first_and_take_back_what_they_lack() {
     };
     // Enough for all.
     check(2, "", 2, "", 4, (2, 2, &[]));
-    // Low-priority clusters get what is left.
+    // Low-priority clusters get the rest.
     check(2, "", 2, "", 3, (2, 1, &[]));
     check(2, "", 2, "", 2, (2, 0, &[]));
-    // Idle ones go before busy ones, the youngest first, and no more than are missing.
+    // Idle nodes are preempted before busy ones, the youngest first, and no more than are missing.
     check(2, ".", 3, ". . .", 4, (0, 0, &[103]));
     check(3, ".", 3, ". . .", 4, (0, 0, &[102, 103]));
     check(2, ".", 2, ". b", 3, (0, 0, &[101]));
     check(3, ".", 2, ". b", 3, (0, 0, &[101, 102]));
-    // A whole gang before a second one is touched.
+    // A whole gang is preempted before a second one is touched.
     check(2, "", 3, "a a b", 3, (0, 0, &[101, 102]));
-    // What is on its way back is not taken twice, and nobody else gets it.
+    // Departing nodes are not preempted again, and their cores go to no other cluster.
     check(2, ".", 3, "- . .", 4, (0, 0, &[]));
     check(2, ".", 1, ". . .", 4, (0, 0, &[]));
-    // More than there is: all of it, and the rest waits.
+    // The request exceeds the region: all low-priority nodes are preempted, and the rest waits.
     check(5, "", 2, ". .", 2, (0, 0, &[101, 102]));
 }
 
@@ -63,7 +63,7 @@ fn a_node_that_is_taken_back_gives_up_its_job_goes_and_is_replaced() {
     let plan = world.plan(&POLICY);
     assert_eq!(plan.evict.values().collect::<Vec<_>>(), [&Eviction::Preempt]);
     assert_eq!((allocated(&plan, "low"), plan.retire.len()), (1, 0));
-    // The whole gang stops; once it has, the node goes, and takes no job meanwhile.
+    // The whole gang stops. Afterwards the node leaves and takes no other job.
     world.jobs[0].started = None;
     for node in &mut world.nodes {
         node.kind = Kind::Idle;
@@ -89,7 +89,7 @@ fn a_machine_is_taken_back_for_a_dedicated_node_that_waited_long_enough() {
     check(20, "* .", ". a", &[101]);
     check(20, "* *", ". a", &[101, 102]);
     check(20, "* *", "- a", &[102]);
-    // One that nobody has become has no machine to give.
+    // An allocating node has no machine to release.
     check(20, "* .", "* a", &[102]);
     check(20, ". .", ". a", &[]);
 }

@@ -1,4 +1,4 @@
-//! Tables: which queued jobs start, in which order, and who may start before the first that does not fit.
+//! Tables: which queued jobs start, in which order, and which are backfilled before the blocked head.
 
 mod world;
 
@@ -47,18 +47,18 @@ fn a_job_that_can_never_fit_holds_nobody_back() {
     assert_eq!(world.starts(&POLICY), "small");
 }
 
-/// `big` waits for the end of `r`, which comes in 100 s at the latest.
+/// `big` waits for the end of `r`, in 100 s at the latest.
 #[test]
 fn a_later_job_starts_first_only_if_that_delays_nobody() {
-    // It ends in time, to the second.
+    // The job ends in time, to the second.
     check("r r . .", "r:2@100", "big:4@60 s:1@100", "s");
     check("r r . .", "r:2@100", "big:4@60 s:1@101", "");
     check("r r . .", "r:2@100", "big:4@60 s:1@100 t:1@100 u:1@1", "s t");
-    // It takes only what is left over then.
+    // The job uses only surplus nodes.
     check("r r . .", "r:2@100", "big:3@60 s:1@9999", "s");
     check("r r . .", "r:2@100", "big:3@60 s:1@9999 t:1@9999", "s");
     check("r r . .", "r:2@100", "big:3@60 s:1@9999 t:1@50", "s t");
-    // One that does not fit is passed over, and one of higher priority is not delayed either.
+    // A job that does not fit is skipped, and a job of higher priority is not delayed either.
     check("r r . .", "r:2@100", "big:4 s:3@10 t:1@10", "t");
     check("r r . .", "r:2@100", "_s:1@9999 ^big:4", "");
 }
@@ -76,7 +76,7 @@ fn nodes_that_come_are_kept_for_the_first_in_line() {
     check(". . + +", "", "big:4 s:1@10", "");
     check(". . + +", "", "big:3 s:1@10", "s");
     check(". . ! .", "", "big:4 s:1@10", "");
-    // One that should have come long ago is not waited for with idle nodes.
+    // Idle nodes are not held back for a node that is overdue.
     let mut world = World::drawn(manual(4), ". . * *", "", "big:4 s:1@9999");
     world.nodes.iter_mut().for_each(|node| node.since = world.now - 299);
     assert_eq!(world.starts(&POLICY), "");
@@ -120,7 +120,7 @@ fn a_job_that_has_waited_counts_as_a_higher_priority() {
     assert_eq!(first([hours(12), hours(6), 0]), "a");
 }
 
-/// The default limit is days: such a job is expected to take what others of its experiment took, twice over.
+/// The default limit is days. Such a job is expected to take twice the longest run of its experiment.
 #[test]
 fn a_job_without_a_limit_of_its_own_starts_before_its_turn_by_what_others_took() {
     let starts = |longest: Option<u64>, limit: u64| {
@@ -133,12 +133,12 @@ fn a_job_without_a_limit_of_its_own_starts_before_its_turn_by_what_others_took()
     assert_eq!(starts(None, default), "");
     assert_eq!(starts(Some(50), default), "small");
     assert_eq!(starts(Some(51), default), "");
-    // A limit of its own counts as it is.
+    // An explicit limit counts as it is.
     assert_eq!(starts(Some(50), 101), "");
     assert_eq!(starts(None, 100), "small");
 }
 
-/// Of jobs by their names, in seconds: what others like it took, and what a running one still takes.
+/// Run times by job name, in seconds: usual run time of similar jobs, and remaining time of a running one.
 struct Times {
     usual: BTreeMap<&'static str, u64>,
     remaining: BTreeMap<&'static str, u64>,
@@ -154,7 +154,7 @@ impl RunTimes for Times {
     }
 }
 
-/// What each queued job waits for, with its place in the queue.
+/// Wait reason and queue position of each queued job.
 fn waits(nodes: &str, running: &str, queue: &str) -> BTreeMap<String, String> {
     let count = nodes.split_whitespace().count();
     World::drawn(manual(count), nodes, running, queue).explain_waits(&POLICY, &NoHistory, |explanation| {

@@ -1,4 +1,4 @@
-//! What holds for every cluster, every queue and every stream of jobs.
+//! Properties that hold for every cluster, queue and stream of jobs.
 
 mod world;
 
@@ -14,7 +14,7 @@ const NO_BACKFILL: Policy = Policy { backfill_depth: 0, ..POLICY };
 
 #[derive(Clone, Debug)]
 struct Ask {
-    /// Seconds after the one before it.
+    /// Seconds after the previous submission.
     gap: u64,
     priority: Priority,
     needs: usize,
@@ -94,14 +94,14 @@ fn live(world: &World) -> usize {
     world.nodes.iter().filter(|node| !matches!(node.kind, Kind::Leaving | Kind::Lost)).count()
 }
 
-/// A cluster of idle nodes where everything starts.
+/// Cluster of idle nodes in which every job can start.
 fn idle(nodes: usize) -> World {
     let mut world = World::new(manual(nodes));
     (0..nodes).for_each(|_| world.add_node(Kind::Idle, 0));
     world
 }
 
-/// The first gang that does not fit, and its reservation.
+/// Blocked head of the queue and its reservation.
 fn first_blocked(world: &World, policy: &Policy) -> Option<(corro_model::JobKey, Option<u64>)> {
     let view = world.view();
     let scaling = scale::plan_scale(&view, at(world.now), policy);
@@ -113,7 +113,7 @@ fn first_blocked(world: &World, policy: &Policy) -> Option<(corro_model::JobKey,
     Some((first.job.clone(), first.reservation.map(|reservation| reservation.at.seconds() as u64)))
 }
 
-/// Lets jobs come and time pass until `done`; the world as it is then.
+/// Submits the jobs and advances time until `done`; returns the resulting world.
 fn run(mut world: World, asks: &[Ask], policy: &Policy, done: impl Fn(&World) -> bool) -> World {
     let mut asks = asks.iter();
     let mut next = asks.next().map(|ask| (world.now + ask.gap, ask));
@@ -134,8 +134,8 @@ fn start_of(world: &World, job: &corro_model::JobKey) -> u64 {
 }
 
 proptest! {
-    /// No node is given twice, each gang is whole, only idle nodes that stay are used, busy ones never retire, the bounds
-    /// of the cluster are kept, and autoScale takes nothing from a job.
+    /// No node is assigned twice, gangs are whole, only idle nodes that stay are used, busy nodes never retire, the
+    /// cluster's bounds hold, and autoScale evicts no job.
     #[test]
     fn plans_are_sound(world in any_world()) {
         let plan = world.plan(&POLICY);
@@ -168,7 +168,7 @@ proptest! {
         prop_assert!(takes || plan.evict.is_empty());
     }
 
-    /// Until somebody does not fit, jobs start in order; without looking behind that one nobody else starts.
+    /// Jobs start in order up to the blocked head; without backfill nothing behind it starts.
     #[test]
     fn jobs_start_in_order(world in any_world()) {
         let started: Vec<_> = world.plan(&NO_BACKFILL).placements.into_iter().map(|placement| placement.job).collect();
@@ -183,12 +183,12 @@ proptest! {
         queue.sort();
         let front: Vec<_> = queue.into_iter().map(|(_, _, key)| key).take(started.len()).collect();
         prop_assert_eq!(&started, &front);
-        // Whoever may start before its turn comes on top and changes nothing for them.
+        // Backfilled jobs are additional and change nothing for the others.
         let with_backfill: Vec<_> = world.plan(&POLICY).placements.into_iter().map(|placement| placement.job).collect();
         prop_assert_eq!(&with_backfill[..started.len()], &started[..]);
     }
 
-    /// The same code that places says why: exactly those that the plan does not start wait.
+    /// Explanations agree with the plan: exactly the jobs that it does not start have a wait reason.
     #[test]
     fn each_job_that_does_not_start_has_a_wait_reason(world in any_world()) {
         let plan = world.plan(&POLICY);
@@ -200,8 +200,7 @@ proptest! {
         }
     }
 
-    /// When every job runs to its limit, the first gang that does not fit starts no later than if nobody ever started
-    /// before its turn, whoever comes behind it.
+    /// If every job runs to its limit, the blocked head starts no later than without backfill, whatever is behind it.
     #[test]
     fn backfill_never_delays_the_first_blocked_gang(
         nodes in 2usize..8,
@@ -209,7 +208,7 @@ proptest! {
         after in prop::collection::vec(ask(7), 0..30),
     ) {
         let to_limit = |asks: Vec<Ask>| -> Vec<Ask> {
-            // One priority: whoever comes later is behind.
+            // One priority, so that later submissions are behind earlier ones.
             asks.into_iter().map(|ask| Ask { takes: ask.limit, priority: Priority::Normal, ..ask }).collect()
         };
         let (before, after) = (to_limit(before), to_limit(after));
@@ -229,7 +228,7 @@ proptest! {
         prop_assert_eq!(Some(with), reserved, "and exactly when it was to start");
     }
 
-    /// Jobs that end early never make the first gang start later than its reservation, even the first it ever had.
+    /// Jobs that end early never delay the blocked head beyond its first reservation.
     #[test]
     fn a_reservation_is_kept(
         nodes in 2usize..8,
@@ -251,8 +250,8 @@ proptest! {
         prop_assert!(started <= reserved, "started at {started}, reserved for {reserved}");
     }
 
-    /// Nobody starves: a job starts at the latest two rises after its submission, plus one longest limit for each job
-    /// that was submitted before it and for itself, whatever comes later.
+    /// No starvation: a job starts at the latest two priority rises after its submission, plus one longest limit for
+    /// itself and for each job submitted before it, whatever comes later.
     #[test]
     fn the_wait_of_every_job_is_bounded(
         nodes in 1usize..6,
@@ -268,7 +267,7 @@ proptest! {
         let victim = world.submit(Priority::Low, needs.min(nodes), 10, 10);
         let longest = 40;
         let bound = world.now + 2 * 100 + (before.len() as u64 + 1) * longest;
-        // More work than the cluster can do, for ever, all of it of higher priority.
+        // More work of higher priority than the cluster can ever do.
         let flood: Vec<Ask> = stream
             .iter()
             .cycle()
@@ -280,7 +279,7 @@ proptest! {
         prop_assert!(started.is_some_and(|started| started <= bound), "started {started:?}, bound {bound}");
     }
 
-    /// Without anybody starting before its turn, and with jobs that use their limits, the estimate is what happens.
+    /// Without backfill, and with jobs that use their whole limits, the estimates are exact.
     #[test]
     fn estimates_come_true_when_everything_goes_as_known(
         nodes in 1usize..8,

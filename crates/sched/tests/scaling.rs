@@ -1,4 +1,4 @@
-//! Tables: how many nodes a cluster gets, which go first, and what becomes of the jobs on them.
+//! Tables: how many nodes a cluster gets, which are released first, and which jobs are evicted.
 
 mod world;
 
@@ -38,7 +38,7 @@ fn idle_nodes_go_before_busy_ones_and_the_youngest_first() {
     assert!(plan.evict.is_empty());
 }
 
-/// The three ways to take nodes from jobs. Rows: nodes, target; then for each option what retires and who is evicted.
+/// The three deallocation options. Rows: nodes, target; then for each option the retired nodes and the evicted jobs.
 #[test]
 fn a_resize_takes_nodes_as_its_option_says() {
     use DeallocationOption::{Requeue, Terminate, WaitForJobCompletion};
@@ -68,13 +68,13 @@ fn a_resize_takes_nodes_as_its_option_says() {
 #[test]
 fn nodes_that_wait_for_the_end_of_their_job_take_no_other() {
     let shrink = Target::Manual { count: 1, option: DeallocationOption::WaitForJobCompletion };
-    // The youngest is to leave and still runs b; node 1 gets free first.
+    // The youngest node is to leave and still runs b; node 1 becomes free first.
     let mut world = World::drawn(shrink, "a b", "a:1@5 b:1@50", "late:1@5");
     world.follow_plan(&POLICY);
     for _ in 0..5 {
         world.pass_second();
     }
-    // An idle node goes rather than a busy one, so b keeps its node, and late waits for that one.
+    // An idle node leaves rather than a busy one, so b keeps its node and `late` waits for it.
     let plan = world.follow_plan(&POLICY);
     assert_eq!((retired(&plan), plan.placements.len()), (vec![1], 0));
     for _ in 0..45 {
@@ -110,7 +110,7 @@ fn auto_scale_grows_with_demand_at_once_between_its_bounds() {
     check("", "", "a:3 b:3", 4);
     check("a a .", "a:2", "b:1", 0);
     check("a a .", "a:2", "b:2", 1);
-    // What can never fit is no demand.
+    // A job that can never fit is no demand.
     check("", "", "a:9", 1);
     check("", "", "a:9 b:2", 2);
 }
@@ -140,10 +140,10 @@ fn auto_scale_shrinks_when_nodes_were_idle_for_a_while_and_never_evicts() {
     check(auto(0, 4), 60, ". . a", "a:1", "", &[2, 1]);
     check(auto(2, 4), 60, ". . a", "a:1", "", &[2]);
     check(auto(0, 4), 60, ". . a", "a:1", "b:2", &[]);
-    // A preparation may take its time; an agent that never joins is given up.
+    // A preparing node is kept. A node whose agent never joins is given up.
     check(auto(0, 4), 200, "+ *", "", "", &[]);
     check(auto(0, 4), 300, "+ *", "", "", &[2]);
-    // Beyond a maximum that was lowered they go at once, but for busy ones.
+    // Beyond a lowered maximum, nodes leave at once, except busy ones.
     check(auto(0, 1), 0, ". . a", "a:1", "", &[2, 1]);
     check(auto(0, 1), 0, "a b", "a:1 b:1", "", &[]);
 }

@@ -1,8 +1,7 @@
-//! A cluster to plan for, drawn in a few lines or made at random, whose time passes when a test says so. Entered by the
-//! planner's tables and properties.
+//! Simulated cluster for planner tests, written in a compact notation or generated at random; a test advances its time.
 //!
-//! Nodes are drawn as words: `.` idle, `+` preparing, `*` allocating, `x` unusable, `!` lost, `-` leaving, a job's name
-//! busy with it. Jobs are drawn as `NAME:NODES@LIMIT`, limits in seconds; `^` before the name is high priority, `_` low.
+//! Nodes are words: `.` idle, `+` preparing, `*` allocating, `x` unusable, `!` lost, `-` leaving, a job's name for a
+//! node that runs it. Jobs are `NAME:NODES@LIMIT`, limits in seconds; `^` before the name is high priority, `_` low.
 
 #![allow(dead_code, reason = "each suite uses its part")]
 
@@ -17,14 +16,14 @@ pub const POLICY: Policy = Policy::STANDARD;
 
 #[derive(Clone, Debug)]
 pub struct World {
-    /// In seconds.
+    /// Seconds.
     pub now: u64,
     pub target: Target,
     pub initial: usize,
     pub low_priority: bool,
     pub nodes: Vec<Node>,
     pub jobs: Vec<Job>,
-    /// What jobs took of late, all alike.
+    /// Longest recent run time, the same for all jobs, in seconds.
     pub longest_run: Option<u64>,
     key: ClusterKey,
 }
@@ -57,7 +56,7 @@ pub struct Job {
     pub submitted: u64,
     pub needs: usize,
     pub limit: u64,
-    /// How long it takes; never longer than its limit.
+    /// Actual run time; never longer than the limit.
     pub takes: u64,
     pub started: Option<u64>,
     pub ended: Option<u64>,
@@ -86,7 +85,7 @@ pub fn at(seconds: u64) -> Timestamp {
 impl World {
     pub fn new(target: Target) -> Self {
         let key = GroupKey::new("g").workspace("w").cluster("c");
-        // Late enough for anything to have happened long ago.
+        // Late enough that any event can lie long in the past.
         let (initial, low_priority) = (0, false);
         Self {
             now: 1_000_000,
@@ -100,7 +99,8 @@ impl World {
         }
     }
 
-    /// `nodes` that have stood like this for an hour, the jobs that run on them, and the queue in order of submission.
+    /// Cluster with `nodes` in their state for an hour, the jobs that run on them, and the queue in order of
+    /// submission.
     pub fn drawn(target: Target, nodes: &str, running: &str, queue: &str) -> Self {
         let mut world = Self::new(target);
         let hour_ago = world.now - 3600;
@@ -128,7 +128,7 @@ impl World {
         world
     }
 
-    /// The same as a low-priority cluster beside the other: its nodes are numbered from 101 on.
+    /// The same cluster as a low-priority one; its nodes are numbered from 101.
     pub fn low_priority(mut self) -> Self {
         self.low_priority = true;
         self.key = GroupKey::new("g").workspace("w").cluster("low");
@@ -209,7 +209,7 @@ impl World {
         plan.placements.iter().map(|placement| name(&placement.job)).collect::<Vec<_>>().join(" ")
     }
 
-    /// Makes a plan and does what it says; new nodes are there at once.
+    /// Makes a plan and applies it; new nodes are ready at once.
     pub fn follow_plan(&mut self, policy: &Policy) -> Plan {
         let plan = self.plan(policy);
         let now = self.now;
@@ -230,7 +230,7 @@ impl World {
         plan
     }
 
-    /// A second passes: jobs that are done end.
+    /// Advances time by one second and ends jobs that are done.
     pub fn pass_second(&mut self) {
         self.now += 1;
         let now = self.now;
@@ -244,7 +244,7 @@ impl World {
         }
     }
 
-    /// Explanations of all queued jobs, by name, for a look with `tell`.
+    /// Explanations of all queued jobs, by name, reduced with `extract`.
     pub fn explain_waits<T>(
         &self,
         policy: &Policy,
@@ -259,7 +259,7 @@ impl World {
     }
 }
 
-/// Jobs in order of submission; those without a start are the queue.
+/// Jobs in order of submission; those without a start time are the queue.
 struct JobList<'a>(&'a [Job], Option<u64>);
 
 impl Jobs for JobList<'_> {
@@ -287,7 +287,7 @@ impl Jobs for JobList<'_> {
     }
 }
 
-/// No job like any other has ever ended.
+/// No history: no job has ever ended.
 pub struct NoHistory;
 
 impl RunTimes for NoHistory {
