@@ -5,6 +5,7 @@ use std::error::Error;
 use std::path::Path;
 use std::time::SystemTime;
 
+use corro_base::error_chain;
 use corro_launch::exit::Exit;
 use corro_model::batchai::BatchAiError;
 use corro_model::node::{AGENT_RESTARTED, TaskFailure, Volume, VolumeKind};
@@ -98,7 +99,7 @@ pub fn isolation(node: &NodeId, why: &str) -> TaskFailure {
 /// The compatibility layer that the job asks for could not be installed.
 pub fn compatibility(node: &NodeId, why: &dyn Error) -> TaskFailure {
     let error = BatchAiError::new("CompatibilityFailed", "Unable to give the job the compatibility layer it asks for");
-    failed(error.with("Node", node.as_str()).with("Variable", "CORRO_COMPAT").with("Info", chain(why)))
+    failed(error.with("Node", node.as_str()).with("Variable", "CORRO_COMPAT").with("Info", error_chain::join(why)))
 }
 
 /// The `mpirun` that the job names in `CORRO_MPIRUN` cannot be used.
@@ -115,7 +116,7 @@ pub fn directory(path: &Path, node: &NodeId, why: &dyn Error) -> TaskFailure {
     let error = BatchAiError::new("JobDirectoryFailed", "Unable to create a directory of the job")
         .with("Node", node.as_str())
         .with("Path", path.display().to_string())
-        .with("Info", format!("{}. Use a path below a mounted volume or $AZ_BATCHAI_JOB_TEMP", chain(why)));
+        .with("Info", format!("{}. Use a path below a mounted volume or $AZ_BATCHAI_JOB_TEMP", error_chain::join(why)));
     failed(error)
 }
 
@@ -142,7 +143,7 @@ fn ended(error: BatchAiError, exit: Exit) -> BatchAiError {
 pub fn process(what: &str, node: &NodeId, why: &dyn Error) -> TaskFailure {
     let error = BatchAiError::new("ProcessStartFailed", format!("Unable to run {what} on the node"))
         .with("Node", node.as_str())
-        .with("Info", chain(why));
+        .with("Info", error_chain::join(why));
     failed(error)
 }
 
@@ -150,7 +151,7 @@ pub fn process(what: &str, node: &NodeId, why: &dyn Error) -> TaskFailure {
 pub fn rendezvous(address: &str, node: &NodeId, why: &dyn Error) -> TaskFailure {
     let error = BatchAiError::new("RendezvousFailed", "Unable to start the rendezvous of the ranks")
         .with("Node", node.as_str())
-        .with("Info", format!("The node cannot listen on its address {address}: {}", chain(why)));
+        .with("Info", format!("The node cannot listen on its address {address}: {}", error_chain::join(why)));
     failed(error)
 }
 
@@ -159,7 +160,7 @@ pub fn log_write(path: &Path, node: &NodeId, lost_bytes: u64, why: &dyn Error) -
     let error = BatchAiError::new("LogWriteFailed", "Unable to write a log file of the job")
         .with("Node", node.as_str())
         .with("Path", path.display().to_string())
-        .with("Info", format!("{}; {lost_bytes} bytes of output are missing from the file", chain(why)));
+        .with("Info", format!("{}; {lost_bytes} bytes of output are missing from the file", error_chain::join(why)));
     failed(error)
 }
 
@@ -186,7 +187,7 @@ pub fn node_storage(node: &NodeId, path: &Path, why: &dyn Error) -> TaskFailure 
     let error = BatchAiError::new("NodeStorageFailed", "The node cannot use its own directory")
         .with("Node", node.as_str())
         .with("Path", path.display().to_string())
-        .with("Info", chain(why));
+        .with("Info", error_chain::join(why));
     failed(error)
 }
 
@@ -199,15 +200,4 @@ pub fn agent_panicked(node: &NodeId) -> TaskFailure {
 /// A failure without an exit code of a process.
 pub fn failed(error: BatchAiError) -> TaskFailure {
     TaskFailure { exit_code: Some(NO_EXIT_CODE), error, at: now() }
-}
-
-/// An error with its causes, joined by colons.
-pub fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }

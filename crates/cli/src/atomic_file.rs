@@ -6,6 +6,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use crate::error::CliError;
+use corro_base::atomic_file::AtomicFile;
 
 /// The text of a file; `None` if it does not exist.
 pub fn read_optional(path: &Path) -> Result<Option<String>, CliError> {
@@ -43,20 +44,15 @@ pub fn replace(path: &Path, text: &str) -> io::Result<()> {
     if !is_replaceable {
         return overwrite();
     }
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let temporary = path.with_file_name(format!(".{name}.corro-draft"));
     let write_and_rename = || {
-        remove_if_exists(&temporary)?;
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
-        file.write_all(text.as_bytes())?;
+        let file = AtomicFile::create(path, 0o600)?;
+        file.file().write_all(text.as_bytes())?;
         if let Some(existing) = &existing {
-            file.set_permissions(existing.permissions())?;
+            file.file().set_permissions(existing.permissions())?;
         }
-        file.sync_all()?;
-        fs::rename(&temporary, path)
+        file.commit()
     };
     write_and_rename().or_else(|error| {
-        let _ = fs::remove_file(&temporary);
         // Overwriting on a full disk would leave half a file.
         if error.kind() == io::ErrorKind::StorageFull { Err(error) } else { overwrite() }
     })

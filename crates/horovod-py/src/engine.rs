@@ -5,6 +5,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use corro_base::error_chain;
 use corro_collectives::coordinator::SubmitError;
 use corro_collectives::settings::TimelineSetting;
 use corro_collectives::{Engine, EngineError, Launch, RankInfo, SetId, Settings, StartError};
@@ -151,14 +152,14 @@ pub fn start_timeline(py: Python<'_>, path: std::path::PathBuf, mark_cycles: boo
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64);
     let started = gil::run_released(py, || engine.timeline().start(&path, mark_cycles, now));
-    started.map_err(|error| errors::value_error(errors::error_chain(&error)))
+    started.map_err(|error| errors::value_error(error_chain::join(&error)))
 }
 
 #[pyfunction]
 pub fn stop_timeline(py: Python<'_>) -> PyResult<()> {
     let engine = timeline_engine()?;
     let stopped = gil::run_released(py, || engine.timeline().stop());
-    stopped.map(drop).map_err(|error| errors::value_error(errors::error_chain(&error)))
+    stopped.map(drop).map_err(|error| errors::value_error(error_chain::join(&error)))
 }
 
 /// Returns the engine if it runs. Otherwise claims its start for this thread; other threads wait.

@@ -3,6 +3,7 @@
 
 use std::error::Error;
 
+use corro_base::error_chain;
 use corro_collectives::EngineError;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -38,17 +39,5 @@ pub fn internal_error(py: Python<'_>, text: impl Into<String>) -> PyErr {
 
 /// The exception for a failed `init`, with all causes.
 pub fn init_error(error: &dyn Error) -> PyErr {
-    value_error(format!("Horovod initialization failed: {}", error_chain(error)))
-}
-
-/// An error with its causes, in one line.
-pub fn error_chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        next = cause.source();
-    }
-    text
+    value_error(format!("Horovod initialization failed: {}", error_chain::join(error)))
 }

@@ -5,6 +5,7 @@ use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use corro_base::atomic_file;
 use corro_server::dir_lock::{DirLock, LockError};
 
 use crate::HostingError;
@@ -47,10 +48,8 @@ impl DataDir {
 
     /// Writes the URL file and names this process in the lock file.
     pub fn write_url(&self, url: &str) -> std::io::Result<()> {
-        // Renamed into place: agents may read at any moment.
-        let draft = self.path.join("url.draft");
-        std::fs::write(&draft, url)?;
-        std::fs::rename(&draft, self.url_file())?;
+        // Atomic: agents may read at any moment.
+        atomic_file::replace(&self.url_file(), url.as_bytes(), 0o644)?;
         // Used in an error message only, so a failure is ignored.
         let _ = self.lock.write_holder(&format!("process {}, {url}", std::process::id()));
         Ok(())

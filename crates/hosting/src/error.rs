@@ -4,6 +4,7 @@
 use std::error::Error;
 use std::fmt;
 
+use corro_base::error_chain;
 use corro_client::ProfileError;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,14 +62,5 @@ impl From<ProfileError> for HostingError {
 
 /// Messages of the sources of `error`, outermost first. A source whose text its predecessor already repeats is left out.
 pub fn source_chain(error: &(dyn Error + 'static)) -> Vec<String> {
-    let mut causes: Vec<String> = Vec::new();
-    let mut source = error.source();
-    while let Some(error) = source {
-        let text = error.to_string();
-        if !causes.last().is_some_and(|last| last.contains(&text)) {
-            causes.push(text);
-        }
-        source = error.source();
-    }
-    causes
+    error_chain::causes(error)
 }

@@ -5,6 +5,7 @@
 use std::fmt::{self, Write};
 
 use clap::ValueEnum;
+use corro_base::error_chain;
 use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
@@ -134,13 +135,7 @@ impl Visit for Fields {
 
     /// Writes the error with its chain of sources.
     fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
-        let mut text = value.to_string();
-        let mut source = value.source();
-        while let Some(error) = source {
-            let _ = write!(text, ": {error}");
-            source = error.source();
-        }
-        self.insert(field, text);
+        self.insert(field, error_chain::join(value));
     }
 }
 

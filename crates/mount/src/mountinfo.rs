@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use corro_base::mountinfo;
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount as unmount_call};
 
@@ -21,7 +22,7 @@ pub struct Mount {
 
 /// All Corro mounts, the latest last.
 pub fn list() -> io::Result<Vec<Mount>> {
-    Ok(parse(&std::fs::read_to_string("/proc/self/mountinfo")?))
+    Ok(corro_mounts(mountinfo::read("self")?))
 }
 
 /// The visible Corro mount at this mount point.
@@ -29,38 +30,12 @@ pub fn find(mount_point: &Path) -> io::Result<Option<Mount>> {
     Ok(list()?.into_iter().rev().find(|mount| mount.mount_point == mount_point))
 }
 
-/// Parses lines such as `36 35 0:53 / /mnt/x rw,… shared:1 - fuse corro://… rw,…`.
-fn parse(mounts: &str) -> Vec<Mount> {
-    let line = |line: &str| {
-        let (before, after) = line.split_once(" - ")?;
-        let mut fields = before.split(' ');
-        let device = fields.nth(2)?.to_owned();
-        let mount_point = PathBuf::from(unescape(fields.nth(1)?));
-        let mut fields = after.split(' ');
-        let (kind, source) = (fields.next()?, unescape(fields.next()?));
-        (kind.starts_with("fuse") && source.starts_with(SOURCE_PREFIX)).then_some(Mount { device, mount_point, source })
-    };
-    mounts.lines().filter_map(line).collect()
-}
-
-/// Decodes the kernel's octal escapes of spaces, tabs, newlines and backslashes (`\040`).
-fn unescape(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, others)) = rest.split_first() {
-        let code = others.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
-        match code.filter(|_| *first == b'\\').and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = &others[3..];
-            }
-            None => {
-                bytes.push(*first);
-                rest = others;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+fn corro_mounts(mounts: Vec<mountinfo::Mount>) -> Vec<Mount> {
+    let is_corro =
+        |mount: &mountinfo::Mount| mount.fs_type.starts_with("fuse") && mount.source.starts_with(SOURCE_PREFIX);
+    let convert =
+        |mount: mountinfo::Mount| Mount { device: mount.device, mount_point: mount.mount_point, source: mount.source };
+    mounts.into_iter().filter(is_corro).map(convert).collect()
 }
 
 /// Unmounts. With `lazily` the mount disappears at once, and programs keep their open files.
@@ -123,7 +98,7 @@ mod tests {
             source: source.into(),
         };
         assert_eq!(
-            parse(mounts),
+            corro_mounts(mountinfo::parse(mounts.as_bytes())),
             [mount("0:53", "/mnt/a b", "corro://127.0.0.1:1/acc/s\\x"), mount("0:55", "/mnt/c", "corro://h/acc/t"),]
         );
     }

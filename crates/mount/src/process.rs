@@ -7,6 +7,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use corro_base::error_chain;
 use fuser::{Config, MountOption, Session, SessionACL};
 use thiserror::Error;
 use tokio::signal::unix::{SignalKind, signal};
@@ -15,7 +16,7 @@ use tokio::sync::Notify;
 use crate::fuse_fs::{FuseFs, OwnerAndModes};
 use crate::mountinfo;
 use crate::retry::RetryPolicy;
-use crate::service::{RenewableClient, Share, error_chain};
+use crate::service::{RenewableClient, Share};
 use crate::settings::{Login, Settings};
 use crate::unmount_watchdog::UnmountWatchdog;
 use crate::volume::Volume;
@@ -156,7 +157,7 @@ pub fn serve(program: &Path) -> u8 {
     match run(program, &settings, ready) {
         Ok(()) => 0,
         Err(error) => {
-            let _ = writeln!(io::stdout(), "{}", error_chain(&error));
+            let _ = writeln!(io::stdout(), "{}", error_chain::join(&error));
             1
         }
     }
@@ -168,9 +169,11 @@ pub fn run(program: &Path, settings: &Settings, ready: impl FnOnce()) -> Result<
     let mount_point = check_mount_point(&settings.directory)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build();
     let runtime = runtime.map_err(MountError::Start)?;
-    let service = settings.service().map_err(|error| MountError::Share(error_chain(&error)))?;
+    let service = settings.service().map_err(|error| MountError::Share(error_chain::join(&error)))?;
     let stat = runtime.block_on(service.about_target(&settings.share, settings.inside.trim_matches('/')));
-    stat.map_err(|error| MountError::Share(format!("cannot use {}: {}", settings.description(), error_chain(&error))))?;
+    stat.map_err(|error| {
+        MountError::Share(format!("cannot use {}: {}", settings.description(), error_chain::join(&error)))
+    })?;
     let retry = RetryPolicy::new(settings.deadline(), settings.description());
     let client = Arc::new(RenewableClient::new(service, settings.lifeline));
     let share = Share::new(client.clone(), &settings.share, &settings.inside);
@@ -185,7 +188,8 @@ pub fn run(program: &Path, settings: &Settings, ready: impl FnOnce()) -> Result<
     let notifier = Arc::new(OnceLock::new());
     let fuse_fs = FuseFs::new(volume.clone(), runtime.handle().clone(), owner_and_modes, notifier.clone());
     let mut watchdog = UnmountWatchdog::start(program, &mount_point).map_err(MountError::Start)?;
-    let failed = |error: io::Error| MountError::Mount { mount_point: mount_point.clone(), why: error_chain(&error) };
+    let failed =
+        |error: io::Error| MountError::Mount { mount_point: mount_point.clone(), why: error_chain::join(&error) };
     let session = Session::new(fuse_fs, &mount_point, &config(settings)).map_err(failed)?;
     let _ = notifier.set(session.notifier());
     if let Ok(Some(mount)) = mountinfo::find(&mount_point) {

@@ -5,6 +5,7 @@ use std::sync::{Arc, RwLock};
 use std::time::SystemTime;
 
 use bytes::Bytes;
+use corro_base::error_chain;
 use corro_client::files::{Appending, State};
 use corro_client::{ClientError, FileService, files};
 
@@ -94,7 +95,7 @@ impl Share {
     fn remote_error(&self, error: ClientError) -> RemoteError {
         match &error {
             ClientError::Api(refusal) if self.service.is_renewable && refusal.code == "AuthenticationFailed" => {
-                RemoteError::Transient { why: error_chain(&error) }
+                RemoteError::Transient { why: error_chain::join(&error) }
             }
             _ => remote_error(error),
         }
@@ -267,7 +268,7 @@ fn status(state: State) -> Status {
 }
 
 fn remote_error(error: ClientError) -> RemoteError {
-    let why = error_chain(&error);
+    let why = error_chain::join(&error);
     match &error {
         ClientError::Api(refusal) if !error.is_transient() => {
             RemoteError::Permanent { errno: errno_of(refusal.status, &refusal.code), why }
@@ -298,17 +299,6 @@ fn errno_of(status: u16, code: &str) -> i32 {
         (409 | 412, _) => libc::EBUSY,
         _ => libc::EIO,
     }
-}
-
-/// An error with its causes, joined by colons.
-pub fn error_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

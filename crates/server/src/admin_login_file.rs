@@ -1,11 +1,11 @@
 //! The administrator's login, stored in the data directory and encrypted with the master key, so that read access to
 //! both restores a lost login. Used by programs that embed a server, never by the server itself.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io;
 use std::path::Path;
 
+use corro_base::atomic_file;
 use corro_model::Secret;
 use corro_store::seal::SealError;
 use corro_store::{Sealed, Vault, backup};
@@ -27,11 +27,8 @@ pub fn save(data: &Path, login: &Secret) -> Result<(), SaveError> {
     // The server has created the key; a new one would not decrypt the database.
     let vault = Vault::read(&data.join(backup::MASTER_KEY))?.ok_or(SaveError::KeyMissing)?;
     let sealed = serde_json::to_vec(&vault.seal(PURPOSE, login.expose())).map_err(io::Error::from)?;
-    // Written to a draft and renamed: another process may read at any time.
-    let (path, draft) = (data.join(FILE), data.join("administrator.draft"));
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
-    file.write_all(&sealed)?;
-    Ok(fs::rename(&draft, &path)?)
+    // Another process may read at any time.
+    Ok(atomic_file::replace(&data.join(FILE), &sealed, 0o600)?)
 }
 
 /// The stored login; `None` if it is missing or cannot be decrypted.

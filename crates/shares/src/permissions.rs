@@ -3,12 +3,13 @@
 
 use std::{
     fs::File,
-    io::{Read, Write},
+    io::{self, Read, Write},
     os::fd::AsFd,
 };
 
+use corro_base::atomic_file::AtomicFile;
 use rustix::{
-    fs::{Mode, OFlags, ResolveFlags, openat2, renameat},
+    fs::{Mode, OFlags, ResolveFlags, openat2},
     io::Errno,
 };
 
@@ -59,11 +60,12 @@ impl Shares {
         if !is_key(key) {
             return Err(failed(Errno::INVAL));
         }
-        let temporary = removal::temporary_name();
-        let written = open_in(&dir, &temporary, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL).and_then(|mut file| {
-            file.write_all(text.as_bytes()).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
-        });
-        written.and_then(|()| renameat(&dir, &temporary, &dir, key)).map_err(failed)
+        let write = || -> io::Result<()> {
+            let file = AtomicFile::create_in(dir.into(), key, 0o600)?;
+            file.file().write_all(text.as_bytes())?;
+            file.commit_unsynced()
+        };
+        write().map_err(|error| failed(Errno::from_io_error(&error).unwrap_or(Errno::IO)))
     }
 
     /// Descriptor with that key, if the share has one.

@@ -11,10 +11,11 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
+use corro_base::atomic_file::AtomicFile;
 use rustix::{
     fs::{
-        AtFlags, Mode, OFlags, ResolveFlags, XattrFlags, fgetxattr, fremovexattr, fsetxattr, mkdirat, openat2,
-        renameat, statat, unlinkat,
+        AtFlags, Mode, OFlags, ResolveFlags, XattrFlags, fgetxattr, fremovexattr, fsetxattr, mkdirat, openat2, statat,
+        unlinkat,
     },
     io::Errno,
 };
@@ -112,10 +113,9 @@ fn write_sidecar(root: &File, name: &str, bytes: &[u8]) -> io::Result<()> {
     }
     let sidecars = open_child(root, SIDECARS)?;
     // Two concurrent writers: the last one wins, as with an attribute.
-    let temporary = format!("{name}.{:?}", std::thread::current().id());
-    let mut file = open_in(&sidecars, &temporary, OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC)?;
-    file.write_all(bytes)?;
-    Ok(renameat(&sidecars, &temporary, &sidecars, name)?)
+    let file = AtomicFile::create_in(sidecars.into(), name, 0o600)?;
+    file.file().write_all(bytes)?;
+    file.commit_unsynced()
 }
 
 fn open_in(directory: &File, name: &str, flags: OFlags) -> Result<File, Errno> {

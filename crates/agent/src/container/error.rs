@@ -1,9 +1,9 @@
 //! Errors of starting a container, for the job's error and `corro job why`. Pure.
 
 use bollard::errors::Error;
+use corro_base::error_chain;
 
 use super::engine::NoEngine;
-use crate::task_errors;
 
 /// Class of the error; each has its own remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ pub fn engine_message(error: &Error) -> String {
     let message = match error {
         Error::DockerResponseServerError { message, .. } => message.clone(),
         Error::DockerStreamError { error } => error.clone(),
-        other => task_errors::chain(other),
+        other => error_chain::join(other),
     };
     message.trim().to_owned()
 }

@@ -1,25 +1,16 @@
 //! Small JSON files that are written atomically and survive a crash: credentials, keys and records. Readable by their
 //! owner only.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
 use std::path::Path;
 
+use corro_base::atomic_file;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// Replaces the file by rename, after fsync of the new content; then fsyncs the directory.
 pub fn write<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
-    let fresh = path.with_extension("new");
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
-    file.write_all(&serde_json::to_vec(value)?)?;
-    file.sync_all()?;
-    std::fs::rename(&fresh, path)?;
-    match path.parent() {
-        Some(directory) => File::open(directory)?.sync_all(),
-        None => Ok(()),
-    }
+    atomic_file::replace(path, &serde_json::to_vec(value)?, 0o600)
 }
 
 /// Reads the file; `None` if it does not exist.

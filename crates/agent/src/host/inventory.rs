@@ -5,6 +5,7 @@ use std::ffi::CStr;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use corro_base::procfs;
 use corro_model::host::{Capacity, Inventory};
 
 use super::nvml;
@@ -36,9 +37,7 @@ pub fn machine_name() -> String {
 }
 
 fn memory() -> u64 {
-    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let kib = text.lines().find_map(|line| line.strip_prefix("MemTotal:")?.split_whitespace().next()?.parse().ok());
-    let whole = kib.unwrap_or(0u64) * 1024;
+    let whole = procfs::Memory::read().map_or(0, |memory| memory.total);
     // In a container, memory is limited by its cgroup.
     let limit = fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|text| text.trim().parse().ok());
     limit.map_or(whole, |limit: u64| limit.min(whole))

@@ -8,6 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use corro_base::error_chain;
 use corro_client::{Trust, tls_error};
 use corro_model::ApiError;
 use corro_model::Secret;
@@ -123,7 +124,7 @@ async fn send(
 ) -> Result<(StatusCode, Vec<u8>), HostError> {
     let unreachable = |error: reqwest::Error| match tls_error(&error) {
         Some(source) => HostError::Untrusted { server: server.to_owned(), source: source.clone() },
-        None => HostError::Unreachable { server: server.to_owned(), why: root_cause(&error) },
+        None => HostError::Unreachable { server: server.to_owned(), why: error_chain::root_cause(&error) },
     };
     let response = request.header(PROTOCOL_HEADER, PROTOCOL).send().await.map_err(unreachable)?;
     let status = response.status();
@@ -141,14 +142,6 @@ async fn send(
         true => Err(HostError::Refused { status: status.as_u16(), message }),
         false => Err(HostError::Unreachable { server: server.to_owned(), why: message }),
     }
-}
-
-fn root_cause(error: &dyn std::error::Error) -> String {
-    let mut error = error;
-    while let Some(source) = error.source() {
-        error = source;
-    }
-    error.to_string()
 }
 
 /// Checks a host name by the server's rules.

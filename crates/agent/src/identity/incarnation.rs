@@ -10,6 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use corro_base::procfs;
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use serde::{Deserialize, Serialize};
 
@@ -199,7 +200,7 @@ fn random_id() -> io::Result<String> {
 impl Record {
     fn of(directory: &Path, id: String) -> io::Result<Record> {
         let path = directory.canonicalize()?;
-        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned();
+        let boot = procfs::boot_id().unwrap_or_default();
         Ok(Record { id, former: None, directory: DirectoryIdentity::of(&path)?, path, boot })
     }
 

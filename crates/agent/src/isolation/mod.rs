@@ -7,6 +7,7 @@ pub mod shared_userns;
 
 use std::path::{Path, PathBuf};
 
+use corro_base::error_chain;
 use corro_launch::confinement::Confinement;
 use corro_launch::namespaces::{MountView, Namespaces};
 use corro_model::node::{TaskOrder, Volume};
@@ -15,7 +16,6 @@ use crate::config::{Isolation, IsolationMode};
 use crate::storage::directories::{Directories, Layout};
 use crate::storage::mounts;
 use crate::storage::tmp_dir;
-use crate::task_errors;
 
 /// Outcome of isolating a job.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ fn make_probe_namespaces() -> Result<Namespaces, String> {
     let made = tmp_dir::base_path();
     let hidden = if made.is_dir() { made } else { std::env::temp_dir() };
     let hidden = hidden.canonicalize().unwrap_or(hidden);
-    Namespaces::create(&MountView::new([hidden], []), None).map_err(|error| task_errors::chain(&error))
+    Namespaces::create(&MountView::new([hidden], []), None).map_err(|error| error_chain::join(&error))
 }
 
 /// The error names a setting that processes in the namespaces can write. Strict mode refuses such namespaces.
@@ -83,7 +83,7 @@ pub fn create(
                 let refusal = writable.filter(|_| mode == IsolationMode::Strict);
                 return IsolationResult { namespaces: Some(namespaces), log_text, refusal };
             }
-            Err(error) => task_errors::chain(&error),
+            Err(error) => error_chain::join(&error),
         },
     };
     let log_text = format!("NO namespaces of its own, so jobs of the same account can read its files: {why_not}");
@@ -162,7 +162,7 @@ pub fn confine_cluster(
 ) -> Result<Confinement, String> {
     Result::clone(support)?;
     let view = cluster_view(isolation, directories, home, volumes);
-    let namespaces = Namespaces::create(&view, None).map_err(|error| task_errors::chain(&error))?;
+    let namespaces = Namespaces::create(&view, None).map_err(|error| error_chain::join(&error))?;
     check_settings_read_only(&namespaces)?;
     Ok(Confinement { namespaces: Some(namespaces), ..Confinement::default() })
 }

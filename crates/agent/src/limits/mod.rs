@@ -14,6 +14,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
+use corro_base::procfs;
 use corro_launch::kill_tagged::kill_cgroup;
 use corro_model::node::{Limits, TaskOrder};
 
@@ -86,10 +87,9 @@ impl Capacity {
     }
 
     fn read() -> Capacity {
-        let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-        let kib = text.lines().find_map(|line| line.strip_prefix("MemTotal:")?.split_whitespace().next()?.parse().ok());
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Capacity { memory_bytes: kib.unwrap_or(u64::MAX >> 10) << 10, cores: u32::try_from(cores).unwrap_or(u32::MAX) }
+        let memory_bytes = procfs::Memory::read().map_or(u64::MAX, |memory| memory.total);
+        Capacity { memory_bytes, cores: u32::try_from(cores).unwrap_or(u32::MAX) }
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use corro_base::error_chain;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet, spawn_blocking};
 use tokio::time::{Instant, timeout};
@@ -323,7 +324,7 @@ impl Driver {
                 self.local.ssh_endpoint = Some(ssh_server.endpoint.clone());
                 self.ssh_server = Some(ssh_server);
             }
-            Err(error) => tracing::warn!(error = task_errors::chain(&error), "the SSH server could not be started"),
+            Err(error) => tracing::warn!(error = error_chain::join(&error), "the SSH server could not be started"),
         }
     }
 

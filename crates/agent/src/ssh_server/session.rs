@@ -6,6 +6,7 @@ use std::mem::discriminant;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use corro_base::error_chain;
 use russh::server::{Handle, Msg};
 use russh::{Channel, ChannelId, ChannelMsg, ChannelReadHalf, ChannelWriteHalf, Sig};
 use rustix::process::Signal;
@@ -24,7 +25,6 @@ use super::SshContext;
 use super::terminal::{PtyOutput, PtyResizer, Terminal, TerminalSize};
 use crate::shell;
 use crate::task::exec_target::{ExecGuard, ExecRequest};
-use crate::task_errors;
 
 /// Grace of a program whose client has disconnected.
 const GRACE: Duration = Duration::from_secs(1);
@@ -132,7 +132,7 @@ async fn start(context: &SshContext, options: SessionOptions, command: Option<St
     let terminal = match options.terminal {
         Some((name, size)) => {
             env.insert("TERM".to_owned(), name);
-            Some(Terminal::open(size).map_err(|error| task_errors::chain(&error))?)
+            Some(Terminal::open(size).map_err(|error| error_chain::join(&error))?)
         }
         None => None,
     };
@@ -148,7 +148,7 @@ async fn start(context: &SshContext, options: SessionOptions, command: Option<St
         None => (spec, None),
     };
     let process = context.node.config.guard.spawn_with(spec, input).await;
-    let mut process = process.map_err(|error| task_errors::chain(&error))?;
+    let mut process = process.map_err(|error| error_chain::join(&error))?;
     Ok(match pty {
         Some((stdin, pty_output, resizer)) => {
             Running { process, stdin: Some(stdin), pty_output: Some(pty_output), resizer: Some(resizer), exec_guard }

@@ -12,6 +12,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use corro_base::fnv::fnv1a_64;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -142,8 +143,7 @@ fn encode_record<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
 
 /// FNV-1a. Detects torn records only.
 fn checksum(text: &[u8]) -> [u8; 8] {
-    let step = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    text.iter().fold(0xcbf2_9ce4_8422_2325, step).to_le_bytes()
+    fnv1a_64(text).to_le_bytes()
 }
 
 #[cfg(test)]

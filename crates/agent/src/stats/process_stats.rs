@@ -2,7 +2,6 @@
 //! `/proc` on request, by the tags that every process of a task carries; nothing is collected otherwise.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
@@ -10,6 +9,7 @@ use std::task::{Context, Poll};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use corro_base::procfs::Stat;
 use tokio::io::{AsyncRead, ReadBuf};
 
 use corro_launch::kill_tagged;
@@ -23,29 +23,19 @@ use crate::stats::engine_status;
 /// Time between the two samples from which the CPU load is computed.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Fields of `/proc/PID/stat`.
-#[derive(Clone, Debug, PartialEq)]
-struct ProcessStat {
-    state: char,
-    parent: i32,
-    /// CPU time so far, in clock ticks.
-    ticks: u64,
-    threads: u32,
-    /// Start time in clock ticks since boot.
-    started: u64,
-    resident_pages: u64,
-}
-
 /// Samples the processes of `attempt` on this node. Blocks for [`SAMPLE_INTERVAL`].
 pub fn sample(tags: &TagPrefix, attempt: Option<AttemptId>) -> TaskFigures {
     let Some(attempt) = attempt else { return TaskFigures::default() };
     let prefix = tags.attempt_prefix(&attempt);
-    let before: HashMap<i32, u64> =
-        pids_by_process(&prefix).into_values().flatten().filter_map(|pid| Some((pid, stat_of(pid)?.ticks))).collect();
+    let before: HashMap<i32, u64> = pids_by_process(&prefix)
+        .into_values()
+        .flatten()
+        .filter_map(|pid| Some((pid, Stat::read(pid)?.cpu_ticks)))
+        .collect();
     let began = Instant::now();
     sleep(SAMPLE_INTERVAL);
     let processes = pids_by_process(&prefix).into_iter().filter_map(|(process, pids)| {
-        let stats: Vec<(i32, ProcessStat)> = pids.into_iter().filter_map(|pid| Some((pid, stat_of(pid)?))).collect();
+        let stats: Vec<(i32, Stat)> = pids.into_iter().filter_map(|pid| Some((pid, Stat::read(pid)?))).collect();
         let engines = engine_status::read_all(&stats.iter().map(|(pid, _)| *pid).collect::<Vec<_>>());
         stats_of(&process, &stats, &before, began.elapsed()).map(|stats| RankFigures { engines, ..stats })
     });
@@ -70,18 +60,13 @@ fn pids_by_process(prefix: &str) -> BTreeMap<String, Vec<i32>> {
     by_name
 }
 
-fn stats_of(
-    name: &str,
-    stats: &[(i32, ProcessStat)],
-    before: &HashMap<i32, u64>,
-    over: Duration,
-) -> Option<RankFigures> {
+fn stats_of(name: &str, stats: &[(i32, Stat)], before: &HashMap<i32, u64>, over: Duration) -> Option<RankFigures> {
     // The guard carries the same tag but is not the job's; its child is.
     let guard = stats.iter().map(|(pid, _)| *pid).find(|pid| is_guard(*pid));
-    let stats: Vec<&(i32, ProcessStat)> = stats.iter().filter(|(pid, _)| Some(*pid) != guard).collect();
-    let (pid, _) = stats.iter().min_by_key(|(pid, stat)| (Some(stat.parent) != guard, stat.started, *pid))?;
+    let stats: Vec<&(i32, Stat)> = stats.iter().filter(|(pid, _)| Some(*pid) != guard).collect();
+    let (pid, _) = stats.iter().min_by_key(|(pid, stat)| (Some(stat.parent) != guard, stat.start_ticks, *pid))?;
     let spent =
-        |(pid, stat): &(i32, ProcessStat)| stat.ticks.saturating_sub(before.get(pid).copied().unwrap_or(stat.ticks));
+        |(pid, stat): &(i32, Stat)| stat.cpu_ticks.saturating_sub(before.get(pid).copied().unwrap_or(stat.cpu_ticks));
     let (_, busiest) = stats.iter().max_by_key(|one| (spent(one), one.1.state == 'R'))?;
     let seconds =
         stats.iter().map(|one| spent(one)).sum::<u64>() as f64 / rustix::param::clock_ticks_per_second() as f64;
@@ -96,27 +81,6 @@ fn stats_of(
         processes: stats.len() as u32,
         quiet_for_ms: guard.and_then(|guard| silence_ms(guard.unsigned_abs())),
         engines: Vec::new(),
-    })
-}
-
-fn stat_of(pid: i32) -> Option<ProcessStat> {
-    parse(&String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/stat")).ok()?))
-}
-
-/// Parses `/proc/PID/stat`. The second field is the program's name in parentheses and may contain anything; the others
-/// begin after the last parenthesis.
-fn parse(stat: &str) -> Option<ProcessStat> {
-    let (_, rest) = stat.rsplit_once(')')?;
-    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
-    // `man proc` counts fields from 1, and the state is field 3.
-    let number = |nth: usize| fields.get(nth - 3)?.parse::<u64>().ok();
-    Some(ProcessStat {
-        state: fields.first()?.chars().next()?,
-        parent: number(4)? as i32,
-        ticks: number(14)? + number(15)?,
-        threads: number(20)? as u32,
-        started: number(22)?,
-        resident_pages: number(24)?,
     })
 }
 
@@ -136,7 +100,7 @@ fn is_guard(pid: i32) -> bool {
 
 /// Whether the process is the direct child of a guard, not a descendant.
 pub fn is_guarded(pid: i32) -> bool {
-    stat_of(pid).is_some_and(|stat| is_guard(stat.parent))
+    Stat::read(pid).is_some_and(|stat| is_guard(stat.parent))
 }
 
 fn silence_ms(pid: u32) -> Option<u64> {
@@ -201,18 +165,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn proc_stat_is_parsed_despite_odd_program_names() {
-        let line = "12 (a) Z 1 (b) R 7 12 12 0 -1 4194304 100 0 0 0 250 50 0 0 20 0 3 0 99887 1000000 512 18446744073709551615 1";
-        let expected =
-            ProcessStat { state: 'R', parent: 7, ticks: 300, threads: 3, started: 99887, resident_pages: 512 };
-        assert_eq!(parse(line), Some(expected));
-        assert_eq!(parse("12 (a) R 1"), None);
-    }
-
-    #[test]
     fn a_rank_is_the_sum_of_its_processes() {
         let stat =
-            |state, ticks, started| ProcessStat { state, parent: 9, ticks, threads: 2, started, resident_pages: 10 };
+            |state, ticks, started| Stat { state, parent: 9, cpu_ticks, threads: 2, start_ticks, resident_pages: 10 };
         let ticks = rustix::param::clock_ticks_per_second();
         let stats = [(41, stat('R', 500 + ticks, 200)), (40, stat('S', 100, 100)), (42, stat('S', 70, 300))];
         // The third process began after the first sample: CPU time before it does not count.
@@ -226,7 +181,7 @@ mod tests {
         // The process with tracked output is the guard; its child is the rank. No process has these ids.
         let guard = i32::MAX;
         let _ear = OutputActivity::track(guard.unsigned_abs());
-        let rank = ProcessStat { parent: guard, ..stat('R', 7, 60) };
+        let rank = Stat { parent: guard, ..stat('R', 7, 60) };
         let with_guard = [(guard, stat('S', 5, 50)), (44, stat('S', 5, 55)), (45, rank)];
         let got = stats_of("rank-0", &with_guard, &HashMap::new(), Duration::from_secs(1)).expect("figures");
         assert_eq!((got.pid, got.processes), (45, 2));

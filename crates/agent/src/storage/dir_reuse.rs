@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use corro_base::fnv::fnv1a_64;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::fs::{fstat, openat, readlinkat, renameat_with, statat};
 
@@ -101,8 +102,7 @@ fn mode_of(stat: &Stat) -> u32 {
 
 /// Name of a stored symlink, by its target. One symlink for each target is enough.
 fn link_name(target: &[u8]) -> String {
-    let step = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    format!("link-{:016x}", target.iter().fold(0xcbf2_9ce4_8422_2325, step))
+    format!("link-{:016x}", fnv1a_64(target))
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use corro_base::fnv::fnv1a_64;
 use rustix::fs::{AtFlags, Mode, OFlags, fstat, mkdir, open, readlinkat, statat, symlinkat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -168,8 +169,7 @@ pub fn dir_name_of(incarnation: &str) -> &str {
 
 /// Agents of the previous version derive the name from the path of the node's directory.
 fn legacy_dir_name(root: &Path) -> String {
-    let step = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    format!("{:016x}", root.as_os_str().as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, step))
+    format!("{:016x}", fnv1a_64(root.as_os_str().as_bytes()))
 }
 
 #[cfg(test)]

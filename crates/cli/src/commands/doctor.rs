@@ -8,6 +8,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use corro_base::procfs;
 use corro_client::profile;
 use corro_hosting::listen::DEFAULT_LISTEN;
 
@@ -72,12 +73,8 @@ fn cores() -> Finding {
 }
 
 fn memory() -> Finding {
-    let gib = |field: &str| {
-        let text = fs::read_to_string("/proc/meminfo").ok()?;
-        let line = text.lines().find(|line| line.starts_with(field))?;
-        Some(line.split_whitespace().nth(1)?.parse::<f64>().ok()? / 1024.0 / 1024.0)
-    };
-    match gib("MemTotal:").zip(gib("MemAvailable:")) {
+    let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
+    match procfs::Memory::read().map(|memory| (gib(memory.total), gib(memory.available))) {
         Some((total, free)) if free < 0.5 => {
             finding(Severity::Note, "memory", format!("{free:.1} of {total:.1} GiB free: little for training"))
         }

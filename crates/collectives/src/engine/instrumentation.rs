@@ -13,6 +13,7 @@ use crate::observe::autotune::{self, Autotune, Parameters};
 use crate::observe::recorder::Recorder;
 use crate::observe::timeline::Timeline;
 use crate::settings::{LogLevel, Settings, TimelineSetting};
+use corro_base::error_chain;
 
 /// Timelines, autotuner and log of one engine.
 pub struct Instrumentation {
@@ -41,7 +42,7 @@ impl Instrumentation {
             if let TimelineSetting::File(path) = &settings.timeline {
                 let started = instrumentation.timeline.start(path, settings.timeline_marks_cycles, micros_since_1970());
                 if let Err(error) = started {
-                    instrumentation.log(LogLevel::Error, &error_chain(&error));
+                    instrumentation.log(LogLevel::Error, &error_chain::join(&error));
                 }
             }
             if settings.autotune.enabled {
@@ -174,7 +175,7 @@ impl Instrumentation {
     pub fn stop(&mut self) {
         self.recorder.finish();
         if let Err(error) = self.timeline.stop() {
-            self.log(LogLevel::Error, &error_chain(&error));
+            self.log(LogLevel::Error, &error_chain::join(&error));
         }
         if let Some(error) = self.autotune.take().and_then(|mut autotune| autotune.take_log_error()) {
             self.log(LogLevel::Error, &format!("cannot write the autotune log: {error}"));
@@ -184,18 +185,6 @@ impl Instrumentation {
 
 pub fn micros_since_1970() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64)
-}
-
-/// Message of an error and its causes, in one line.
-pub fn error_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        next = cause.source();
-    }
-    text
 }
 
 fn time_of_day() -> String {

@@ -12,13 +12,14 @@ use crate::coordinator::{
 };
 use crate::engine::handle::{Completion, EngineError};
 use crate::engine::in_flight::SubmissionTable;
-use crate::engine::instrumentation::{Instrumentation, error_chain};
+use crate::engine::instrumentation::Instrumentation;
 use crate::engine::submission::{BufferOwner, Submission, TensorBuffers, TensorTableEntry};
 use crate::observe::shm_step_stats::ShmStepStats;
 use crate::observe::status::EngineStatus;
 use crate::settings::LogLevel;
 use crate::transport::control::channel::ControlChannel;
 use crate::world::World;
+use corro_base::error_chain;
 
 /// Interval between stall checks on rank 0.
 const STALL_CHECK_INTERVAL: Duration = Duration::from_millis(500);
@@ -284,7 +285,7 @@ impl ProgressEngine {
                             self.sets.insert(set.id, communicator);
                             self.in_flight.add_set(set.id, &set.ranks);
                         }
-                        Err(error) => return self.shut_down_with(&error_chain(&error)),
+                        Err(error) => return self.shut_down_with(&error_chain::join(&error)),
                     }
                 }
                 self.complete_call(request_id, |outcome| outcome.sets = sets.to_vec());

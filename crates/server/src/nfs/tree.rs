@@ -13,6 +13,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use corro_base::fnv::fnv1a_64;
 use corro_store::Store;
 use hmac::{Hmac, KeyInit, Mac};
 use nfs3_server::nfs3_types::nfs3::nfsstat3;
@@ -310,6 +311,5 @@ fn birth_time(metadata: &Metadata) -> u64 {
 
 /// FNV-1a hash that identifies a file server's directory.
 fn server_hash(directory: &OsStr) -> u64 {
-    let step = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    directory.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, step)
+    fnv1a_64(directory.as_bytes())
 }

@@ -6,6 +6,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use corro_base::fnv::fnv1a_64;
 use nfs3_server::nfs3_types::nfs3::{
     createverf3, fattr3, filename3, ftype3, nfspath3, nfsstat3, nfstime3, sattr3, set_atime, set_mode3, set_mtime,
     set_size3, specdata3, stable_how,
@@ -372,9 +373,8 @@ fn entry(trees: &FileTrees, directory: &Handle, (cookie, name): (u64, Vec<u8>)) 
 
 /// Stable cookie of a name. At least 16: the first values are reserved.
 fn cookie_of(name: &[u8]) -> u64 {
-    let step = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     // Clients store it in a signed integer.
-    (name.iter().fold(0xcbf2_9ce4_8422_2325, step) >> 1).max(16)
+    (fnv1a_64(name) >> 1).max(16)
 }
 
 /// Directory iterator that looks entries up only as far as the reply has space.

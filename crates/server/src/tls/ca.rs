@@ -1,12 +1,12 @@
 //! Certificate authority (CA) of this installation: created on the first start and stored in a directory. Clients trust this one
 //! certificate. The private key lies in a file of mode 0600 and signs only this server's certificates.
 
-use std::fs::{DirBuilder, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use corro_base::atomic_file;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256,
     date_time_ymd,
@@ -96,8 +96,8 @@ fn create(dir: &Path, file: &Path, key_file: &Path, now: SystemTime) -> Result<(
         certificate.pem()
     );
     // The key is written first: a certificate without its key would be taken for a complete CA.
-    write_atomically(key_file, key.serialize_pem().as_bytes(), 0o600).map_err(failed(key_file))?;
-    write_atomically(file, pem.as_bytes(), 0o644).map_err(failed(file))
+    atomic_file::replace(key_file, key.serialize_pem().as_bytes(), 0o600).map_err(failed(key_file))?;
+    atomic_file::replace(file, pem.as_bytes(), 0o644).map_err(failed(file))
 }
 
 /// The name contains a digest of the key, so that it is the same whenever the key is read again.
@@ -121,20 +121,6 @@ fn expires_soon(pem: &str, now: SystemTime) -> bool {
     let ends = pem.lines().find_map(|line| line.strip_prefix(EXPIRY_PREFIX)?.trim().parse().ok());
     // A file without the line was supplied by the operator and is left alone.
     ends.is_some_and(|ends| now + RENEW_BEFORE_EXPIRY > UNIX_EPOCH + Duration::from_secs(ends))
-}
-
-/// Replaces a file atomically: temporary file, fsync, rename, fsync of the directory.
-fn write_atomically(path: &Path, bytes: &[u8], mode: u32) -> std::io::Result<()> {
-    let temporary = path.with_extension("draft");
-    match std::fs::remove_file(&temporary) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    std::fs::rename(&temporary, path)?;
-    std::fs::File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
 }
 
 #[cfg(test)]

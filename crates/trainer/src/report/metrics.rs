@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use corro_base::atomic_file;
 use serde::{Deserialize, Serialize};
 
 pub const FILE: &str = "metrics.jsonl";
@@ -51,10 +52,8 @@ impl MetricsFile {
         let path = dir.join(FILE);
         let kept: String =
             parse_epochs(&read(&path)?).iter().filter(|epoch| epoch.epoch <= after).map(encode_line).collect();
-        // Written to a temporary file and renamed, so that an interruption loses nothing.
-        let aside = path.with_extension("jsonl.new");
-        std::fs::write(&aside, kept)?;
-        std::fs::rename(&aside, &path)?;
+        // Atomic, so that an interruption loses nothing.
+        atomic_file::replace(&path, kept.as_bytes(), 0o644)?;
         Ok(MetricsFile { file: OpenOptions::new().append(true).open(path)? })
     }
 

@@ -1,56 +1,26 @@
 //! Atomic file replacement that survives a crash of the process or the machine: writes to a temporary file in the same
 //! directory, syncs it, then renames it.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use corro_base::atomic_file;
 
 use super::WriteError;
 
 /// Replaces the file atomically and durably. On failure nothing is changed.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
-    let fresh = temporary(path);
-    let written = replace(&fresh, path, bytes);
-    if written.is_err() {
-        // Do not leave a partial file on a full disk. The first error is the one to report.
-        let _ = fs::remove_file(&fresh);
-    }
-    written.map_err(|source| WriteError::Disk { path: path.to_owned(), source })
+    atomic_file::replace(path, bytes, 0o644).map_err(|source| WriteError::Disk { path: path.to_owned(), source })
 }
 
-/// The temporary name of a file.
-pub fn temporary(path: &Path) -> PathBuf {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!(".{name}{PARTIAL_SUFFIX}"))
-}
-
-/// The final name of a file with that temporary name.
+/// The final name of a temporary file that a crash left behind, also of earlier versions (`.model.h5.partial`).
 pub fn final_name(temporary: &str) -> Option<&str> {
-    temporary.strip_prefix('.')?.strip_suffix(PARTIAL_SUFFIX)
-}
-
-const PARTIAL_SUFFIX: &str = ".partial";
-
-fn replace(fresh: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = File::create(fresh)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    drop(file);
-    fs::rename(fresh, path)?;
-    sync_directory(path)
-}
-
-/// Makes the rename durable. Some network file systems reject fsync on a directory and do not need it.
-fn sync_directory(path: &Path) -> io::Result<()> {
-    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    match File::open(directory)?.sync_all() {
-        Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => Ok(()),
-        synced => synced,
-    }
+    atomic_file::final_name(temporary).or_else(|| temporary.strip_prefix('.')?.strip_suffix(".partial"))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
@@ -76,7 +46,7 @@ mod tests {
 
     #[test]
     fn temporary_names_are_reversible() {
-        assert_eq!(temporary(Path::new("a/model.h5")), Path::new("a/.model.h5.partial"));
+        assert_eq!(final_name(".model.h5.12-0.partial"), Some("model.h5"));
         assert_eq!(final_name(".model.h5.partial"), Some("model.h5"));
         assert_eq!(final_name("model.h5"), None);
     }

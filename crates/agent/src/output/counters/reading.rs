@@ -7,6 +7,7 @@ use std::fs::read_to_string;
 use std::path::Path;
 use std::time::Duration;
 
+use corro_base::procfs;
 use corro_launch::kill_tagged::processes_with_tag;
 
 /// Header line of the machine's table.
@@ -102,14 +103,8 @@ fn processors(stat: &str) -> (u64, u64) {
 
 /// Used and total memory in bytes. Available memory does not count as used.
 fn memory(meminfo: &str) -> (u64, u64) {
-    let of = |name: &str| kibibytes(meminfo, name);
-    let total = of("MemTotal:");
-    (total.saturating_sub(of("MemAvailable:")), total)
-}
-
-fn kibibytes(text: &str, name: &str) -> u64 {
-    let number = text.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse::<u64>().ok());
-    number.unwrap_or(0) * 1024
+    procfs::Memory::parse(meminfo)
+        .map_or((0, 0), |memory| (memory.total.saturating_sub(memory.available), memory.total))
 }
 
 /// Whole disks only: partitions and volumes on them count the same bytes again.
@@ -145,18 +140,11 @@ fn process(id: u32) -> Option<Process> {
     let io = text("io").unwrap_or_default();
     let count = |name: &str| io.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok()).unwrap_or(0);
     Some(Process {
-        ticks: ticks(&text("stat")?)?,
-        memory: kibibytes(&text("status")?, "VmRSS:"),
+        ticks: procfs::Stat::parse(&text("stat")?)?.cpu_ticks,
+        memory: procfs::field_bytes(&text("status")?, "VmRSS").unwrap_or(0),
         read: count("read_bytes:"),
         written: count("write_bytes:"),
     })
-}
-
-/// User and system time. Counted from after the program's name, which may contain anything.
-fn ticks(stat: &str) -> Option<u64> {
-    let (_, rest) = stat.rsplit_once(')')?;
-    let mut columns = rest.split_whitespace().skip(11).map(|ticks| ticks.parse::<u64>().ok());
-    Some(columns.next()?? + columns.next()??)
 }
 
 #[cfg(test)]
@@ -172,8 +160,6 @@ mod tests {
         assert_eq!(disks(disks_now, |name| name == "vda"), (20 * 512, 40 * 512));
         let dev = "Inter-| Receive\n face |bytes\n lo: 9 1 0 0 0 0 0 0 9 1\n eth0: 5 1 0 0 0 0 0 0 6 1\n";
         assert_eq!(networks(dev), (5, 6));
-        assert_eq!(ticks("12 (a) b) S 1 2 3 4 5 6 7 8 9 10 30 12 0 0"), Some(42));
-        assert_eq!(ticks("12 (a"), None);
     }
 
     #[test]

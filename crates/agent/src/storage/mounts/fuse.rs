@@ -11,6 +11,8 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use corro_base::error_chain;
+use corro_base::procfs::SELF_EXE;
 use corro_model::node::{NodeCredential, PASSES_PATH, Pass, PassRequest, bearer};
 use corro_mount::process::{self, MountProcess};
 use corro_mount::settings::{Authority, Login, Settings};
@@ -23,10 +25,8 @@ use super::mount_processes::{EndDeadline, MountProcesses};
 use super::{MountError, mountinfo};
 use crate::config::AgentConfig;
 use crate::identity;
-use crate::task_errors::chain;
 
 /// The running program, even if its file was replaced.
-const SELF_EXE: &str = "/proc/self/exe";
 /// How long file operations wait for an unreachable server. A job should survive a slow restart of the server.
 const SERVER_AWAY_TIMEOUT: Duration = Duration::from_secs(600);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -115,7 +115,7 @@ impl MountSupervisor {
             lifeline: true,
         };
         let process = process::start(Path::new(SELF_EXE), &settings, Stdio::inherit());
-        let process = process.map_err(|error| MountError::Remote { why: chain(&error) })?;
+        let process = process.map_err(|error| MountError::Remote { why: error_chain::join(&error) })?;
         if !mountinfo::is_mounted(&self.at).map_err(MountError::MountPoint)? {
             self.end(process);
             return Err(MountError::MountPoint(io::Error::other(
@@ -139,7 +139,7 @@ impl MountSupervisor {
                 let _ = mountinfo::unmount_layers(&self.at);
                 match self.start(Duration::ZERO) {
                     Ok(again) => mount = again,
-                    Err(error) => tracing::warn!(error = chain(&error), "{at} cannot be mounted again yet"),
+                    Err(error) => tracing::warn!(error = error_chain::join(&error), "{at} cannot be mounted again yet"),
                 }
             } else if Instant::now() >= mount.renew_at {
                 mount.renew_at = match self.tokens.request_token(&self.request, Duration::ZERO) {
@@ -148,7 +148,10 @@ impl MountSupervisor {
                         renewal_time(pass.lifetime_s)
                     }
                     Err(error) => {
-                        tracing::debug!(error = chain(&error), "cannot renew the access token for {at} yet");
+                        tracing::debug!(
+                            error = error_chain::join(&error),
+                            "cannot renew the access token for {at} yet"
+                        );
                         Instant::now() + RETRY_INTERVAL
                     }
                 };
@@ -185,7 +188,8 @@ impl TokenClient {
     /// Requests a token; retries for at most `limit`.
     fn request_token(&self, request: &PassRequest, limit: Duration) -> Result<Pass, MountError> {
         let failed = |why: String| MountError::Remote { why };
-        let client = identity::client(&self.config, REQUEST_TIMEOUT).map_err(|error| failed(chain(&error)))?;
+        let client =
+            identity::client(&self.config, REQUEST_TIMEOUT).map_err(|error| failed(error_chain::join(&error)))?;
         let body = serde_json::to_vec(request).map_err(|error| failed(error.to_string()))?;
         let began = Instant::now();
         loop {
@@ -209,7 +213,7 @@ impl TokenClient {
                     return Err(failed(format!("the server answered {status}")));
                 }
                 Err(error) if began.elapsed() >= limit => {
-                    return Err(failed(format!("the server does not answer: {}", chain(&error))));
+                    return Err(failed(format!("the server does not answer: {}", error_chain::join(&error))));
                 }
                 _ => thread::sleep(POLL_INTERVAL),
             }

@@ -17,6 +17,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use corro_base::error_chain;
 use thiserror::Error;
 
 use corro_model::NodeId;
@@ -137,7 +138,7 @@ pub fn mount(
                 MountCommands::Job | MountCommands::Refused => error.hide_output(),
             }
             let unavailable = matches!(error, MountError::Unavailable(_));
-            let error = task_errors::mount(volume, &at, context.node, &task_errors::chain(&error), unavailable);
+            let error = task_errors::mount(volume, &at, context.node, &error_chain::join(&error), unavailable);
             Err(MountFailure { error, output })
         }
     }

@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use corro_base::error_chain;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::timeout;
 
@@ -62,14 +63,14 @@ async fn run_make_venv(task: &Task, job_env: &JobEnv, python: &Path, directory: 
         confinement: Confinement::default(),
     };
     let process = task.context.config.guard.spawn(job_env.wrap(spec)).await;
-    let mut process = process.map_err(|error| crate::task_errors::chain(&error))?;
+    let mut process = process.map_err(|error| error_chain::join(&error))?;
     let (stdout, stderr) = (process.stdout.take(), process.stderr.take());
     let (exit, _, words) = tokio::join!(process.wait(), read(stdout), read(stderr));
     match exit {
         Ok(exit) if exit.success() => Ok(()),
         // The last line of a Python traceback has the error.
         Ok(exit) => Err(words.trim_end().lines().last().map_or_else(|| exit.to_string(), str::to_owned)),
-        Err(error) => Err(crate::task_errors::chain(&error)),
+        Err(error) => Err(error_chain::join(&error)),
     }
 }
 

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
+use corro_base::error_chain;
 use reqwest::StatusCode;
 use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, statat, unlinkat};
 use thiserror::Error;
@@ -60,10 +61,7 @@ pub async fn add_to_pip(task: &Task, job_env: &mut JobEnv) -> Result<(), TaskAbo
             job_env.environment.variables.insert(FIND_LINKS.to_owned(), links);
         }
         Err(error) => {
-            task.log.line(format_args!(
-                "Could not fetch the server's Python wheels: {}",
-                crate::task_errors::chain(&error)
-            ));
+            task.log.line(format_args!("Could not fetch the server's Python wheels: {}", error_chain::join(&error)));
         }
     }
     Ok(())

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use corro_base::error_chain;
 use libc::SIGKILL;
 use tokio::time::timeout_at;
 
@@ -68,7 +69,7 @@ pub async fn run(
         let tap = recorder.tap_process(place, places.len(), order.hosts.len());
         let output = (&open_outputs[&place.number], tap);
         if let Err(error) = start(task, job_env, place, command_and_env, output, &mut processes).await {
-            task.log.line(format_args!("Could not start {name}: {}", task_errors::chain(&error)));
+            task.log.line(format_args!("Could not start {name}: {}", error_chain::join(&error)));
             failure = Some(task_errors::process(&name, &node, &error));
             processes.stop(Duration::ZERO);
             break;

@@ -4,6 +4,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use corro_base::error_chain;
 use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
 
@@ -89,7 +90,7 @@ async fn query_version(task: &Task, job_env: &JobEnv, program: &str) -> Result<S
     let (tag, confinement) = (task.tag("mpirun-version"), Confinement::default());
     let spec = ProcessSpec { argv, env, cwd, tag, confinement };
     let process = task.context.config.guard.spawn(job_env.wrap(spec)).await;
-    let mut process = process.map_err(|error| task_errors::chain(&error))?;
+    let mut process = process.map_err(|error| error_chain::join(&error))?;
     let (stdout, stderr) = (process.stdout.take(), process.stderr.take());
     let read = async |from: Option<_>| {
         let mut bytes = Vec::new();
@@ -104,7 +105,7 @@ async fn query_version(task: &Task, job_env: &JobEnv, program: &str) -> Result<S
         Ok(exit) if exit.success() => Ok(stdout),
         Ok(_) if stdout.is_empty() => Err(format!("{program} is not in the job's PATH")),
         Ok(exit) => Err(stderr.trim_end().lines().last().map_or_else(|| exit.to_string(), str::to_owned)),
-        Err(error) => Err(task_errors::chain(&error)),
+        Err(error) => Err(error_chain::join(&error)),
     }
 }
 

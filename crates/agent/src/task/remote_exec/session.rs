@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use corro_base::error_chain;
 use rustix::process::Signal;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -21,7 +22,6 @@ use corro_launch::stopper::Stopper;
 use super::wire::{self, Frame, MAX_FRAME_BYTES, NONCE_BYTES, Request};
 use super::{NODES_VARIABLE, RemoteExecContext};
 use crate::shell;
-use crate::task_errors;
 
 /// Time limit of the handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -85,7 +85,7 @@ async fn start(context: &RemoteExecContext, request: &Request, number: u64) -> R
         confinement: Confinement::default(),
     };
     let process = context.node.config.guard.spawn_with(job_env.wrap(spec), Input::Pipe).await;
-    process.map_err(|error| task_errors::chain(&error))
+    process.map_err(|error| error_chain::join(&error))
 }
 
 /// Runs until the command has ended and its output is sent; `None` if the client disconnected first.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use corro_base::error_chain;
 use corro_client::{Identity, Trust};
 use k8s_openapi::ByteString;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
@@ -60,8 +61,8 @@ impl ApiClient {
         let identity =
             client_cert.map(|(certificate, key)| Ok::<_, String>((certificate.read()?, key.read()?))).transpose()?;
         let identity = identity.as_ref().map(|(certificates, key)| Identity { certificates, key });
-        let tls = trust.client_config_of(identity).map_err(|error| error_chain(&error))?;
-        let http = corro_client::pool(host, tls).map_err(|error| error_chain(&error))?;
+        let tls = trust.client_config_of(identity).map_err(|error| error_chain::join(&error))?;
+        let http = corro_client::pool(host, tls).map_err(|error| error_chain::join(&error))?;
         let cluster = serde_json::json!({
             "server": config.server, "certificate-authority-data": ca.map(ByteString),
         });
@@ -170,19 +171,5 @@ async fn with_timeout<T>(answer: impl Future<Output = reqwest::Result<T>>) -> Re
 }
 
 fn transport_error(error: reqwest::Error) -> KubeApiError {
-    KubeApiError::Failed(error_chain(&error.without_url()))
-}
-
-/// The error and its sources in one line, each text once.
-fn error_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        let words = next.to_string();
-        if !text.contains(&words) {
-            text = format!("{text}: {words}");
-        }
-        cause = next.source();
-    }
-    text
+    KubeApiError::Failed(error_chain::join(&error.without_url()))
 }
