@@ -1,4 +1,4 @@
-//! Who does not belong to a job cannot join it, and cannot keep it from coming together.
+//! Unauthenticated processes can neither join a job nor keep its ranks from connecting.
 
 mod processes;
 
@@ -19,7 +19,7 @@ fn start(rank: usize, size: usize, job: &str, more: &[(&str, &str)]) -> Rank {
     Rank::start(own_command(), &[torchrun(rank, size, job), variables(more)].concat())
 }
 
-/// The ports at which a process listens.
+/// The TCP ports on which a process listens.
 fn ports_of(pid: u32) -> Vec<u16> {
     let inodes = sockets_of(pid);
     let tables =
@@ -33,7 +33,7 @@ fn ports_of(pid: u32) -> Vec<u16> {
     tables.iter().flat_map(|table| table.lines()).filter_map(port).collect()
 }
 
-/// The names at which a process can be found on its host.
+/// The abstract Unix sockets on which a process listens.
 fn names_of(pid: u32) -> Vec<String> {
     let inodes = sockets_of(pid);
     let table = fs::read_to_string("/proc/net/unix").expect("the kernel lists its sockets");
@@ -46,10 +46,10 @@ fn names_of(pid: u32) -> Vec<String> {
 }
 
 #[test]
-fn strangers_do_not_keep_the_ranks_from_each_other() {
+fn unauthenticated_connections_do_not_keep_ranks_from_connecting() {
     for (transport, secret) in [(TCP, "s3"), (SHARED, "s3")] {
         let (job, more) = (new_job(), [transport, (SECRET, secret)]);
-        // Rank 2 comes late, so that the others wait with open doors.
+        // Rank 2 starts late, so that the others listen meanwhile.
         let mut gang = Gang { ranks: vec![start(0, 3, &job, &more), start(1, 3, &job, &more)] };
         let pids: Vec<u32> = gang.ranks.iter().map(|rank| rank.child.id()).collect();
         until("both listen", || pids.iter().all(|pid| !ports_of(*pid).is_empty() && !names_of(*pid).is_empty()));
@@ -59,7 +59,7 @@ fn strangers_do_not_keep_the_ranks_from_each_other() {
                 let mut stranger =
                     TcpStream::connect(("127.0.0.1", port)).or_else(|_| TcpStream::connect(("::1", port)));
                 if let (Ok(stream), 0) = (&mut stranger, nth % 2) {
-                    // It may be hung up on at any moment.
+                    // The rank may close the connection at any moment.
                     let _ = stream.write_all(b"GET / HTTP/1.1\r\nHost: corro\r\n\r\n");
                 }
                 silent.extend(stranger.ok().map(|stranger| Box::new(stranger) as Box<dyn std::any::Any>));
@@ -72,23 +72,23 @@ fn strangers_do_not_keep_the_ranks_from_each_other() {
                 silent.extend(stranger.ok().map(|stranger| Box::new(stranger) as Box<dyn std::any::Any>));
             }
         }
-        assert!(silent.len() > 20, "{} strangers came", silent.len());
+        assert!(silent.len() > 20, "{} strangers connected", silent.len());
         let began = Instant::now();
         gang.ranks.push(start(2, 3, &job, &more));
-        gang.all_say("ready");
+        gang.wait_all("ready");
         println!("{transport:?}: connected in {:.1?} among {} strangers", began.elapsed(), silent.len());
-        // A silent one is not waited for: it would be given 5 seconds.
+        // Silent connections are not waited for; their handshake timeout is 5 seconds.
         assert!(began.elapsed() < Duration::from_secs(4), "{transport:?}: {:?}", began.elapsed());
-        gang.all_do("reduce a 1000");
+        gang.run_all("reduce a 1000");
         gang.leave();
     }
 }
 
 #[test]
-fn a_rank_with_a_wrong_secret_is_refused_and_both_sides_say_why() {
+fn a_rank_with_a_wrong_secret_is_refused_with_a_reason_on_both_sides() {
     std::thread::scope(|scope| {
         for transport in [TCP, SHARED] {
-            for (wrong, told) in
+            for (wrong, reason) in
                 [(Some("s4"), "does not know the job's secret"), (None, "CORRO_JOB_SECRET to every rank")]
             {
                 scope.spawn(move || {
@@ -96,10 +96,10 @@ fn a_rank_with_a_wrong_secret_is_refused_and_both_sides_say_why() {
                     let wrong: Vec<(&str, &str)> = wrong.iter().map(|secret| (SECRET, *secret)).collect();
                     let mut right = start(0, 2, &job, &[transport, limit, (SECRET, "s3")]);
                     let mut other = start(1, 2, &job, &[&wrong[..], &[transport, limit]].concat());
-                    let refused = other.says("refused");
-                    assert!(refused.contains(told), "the stranger: {refused}");
-                    let refused = right.says("refused");
-                    assert!(refused.contains("rank 1 did not come"), "rank 0: {refused}");
+                    let refused = other.wait_for("refused");
+                    assert!(refused.contains(reason), "the stranger: {refused}");
+                    let refused = right.wait_for("refused");
+                    assert!(refused.contains("rank 1 did not join"), "rank 0: {refused}");
                     assert!(refused.contains("secret"), "rank 0: {refused}");
                 });
             }

@@ -1,4 +1,4 @@
-//! Ranks that are processes find each other whoever started them.
+//! Rank processes connect with the variables of every launcher, and under real `mpirun`s.
 
 mod processes;
 
@@ -8,17 +8,18 @@ use std::process::Command;
 use corro_test_support::skip;
 use processes::{Gang, Rank, Variables, new_job, own_command, torchrun, variables};
 
-const ORDERS: (&str, &str) = ("RANK_ORDERS", "all once;all again");
+const COMMANDS: (&str, &str) = ("RANK_COMMANDS", "all once;all again");
 
-/// Starts `n` processes with what a launcher would tell each, and has them work through both doors.
-fn check(launcher: &str, n: usize, told: impl Fn(usize, &str) -> Variables) {
-    for door in ["direct", "negotiated"] {
-        println!("{launcher}, {door}");
+/// Starts `n` processes with the variables of a launcher, and runs all collectives through both APIs.
+fn check(launcher: &str, n: usize, rank_variables: impl Fn(usize, &str) -> Variables) {
+    for api in ["ordered", "named"] {
+        println!("{launcher}, {api}");
         let job = new_job().replace(' ', "");
-        let start = |rank| Rank::start(own_command(), &[told(rank, &job), variables(&[("RANK_DOOR", door)])].concat());
+        let start =
+            |rank| Rank::start(own_command(), &[rank_variables(rank, &job), variables(&[("RANK_API", api)])].concat());
         let mut gang = Gang { ranks: (0..n).map(start).collect() };
-        gang.all_say("ready");
-        gang.all_do("all once");
+        gang.wait_all("ready");
+        gang.run_all("all once");
         gang.leave();
     }
 }
@@ -73,21 +74,21 @@ fn a_real_mpirun_starts_ranks() {
             skip::missing_component(format_args!("{program} is not installed"));
             continue;
         }
-        // Two jobs at once must not meet each other.
-        let start = |door: &str| {
+        // Two jobs at the same time must not mix.
+        let start = |api: &str| {
             let command = std::iter::once(program).chain(options.iter().copied()).map(OsString::from);
             let home = std::env::temp_dir();
             let home = home.to_str().expect("a path that is text");
-            let told = variables(&[("RANK_DOOR", door), ORDERS, ("HOME", home), ("LANG", "C")]);
-            Rank::start(command.chain(own_command()).collect(), &told)
+            let environment = variables(&[("RANK_API", api), COMMANDS, ("HOME", home), ("LANG", "C")]);
+            Rank::start(command.chain(own_command()).collect(), &environment)
         };
-        let mut jobs = [start("direct"), start("negotiated")];
+        let mut jobs = [start("ordered"), start("named")];
         for job in &mut jobs {
             for _ in 0..3 {
-                job.says("left");
+                job.wait_for("left");
             }
-            assert!(!job.has_said("failed") && !job.has_said("refused"), "{program}: {}", job.complaints());
-            assert!(job.child.wait().expect("a child can be waited for").success(), "{program}: {}", job.complaints());
+            assert!(!job.has_output("failed") && !job.has_output("refused"), "{program}: {}", job.stderr());
+            assert!(job.child.wait().expect("a child can be waited for").success(), "{program}: {}", job.stderr());
         }
     }
 }

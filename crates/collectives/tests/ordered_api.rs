@@ -1,4 +1,4 @@
-//! The direct door over every transport and way, against what a loop computes.
+//! The ordered API over every transport and algorithm, against scalar loops.
 
 mod ranks;
 
@@ -11,7 +11,7 @@ use corro_collectives::{
 use half::{bf16, f16};
 use ranks::{launch, on_ranks};
 
-/// Shared memory with and without reading each other's, and TCP with one and with several streams.
+/// Shared memory with and without CMA, and TCP with one and with several streams.
 fn every_transport() -> Vec<(&'static str, Options)> {
     let plain = Options::DEFAULT;
     vec![
@@ -38,7 +38,7 @@ fn value(rank: usize, index: usize) -> i64 {
 const LENGTHS: [usize; 9] = [0, 1, 3, 16, 1000, 4096, 33_000, 300_001, 2_000_003];
 
 #[test]
-fn allreduce_sums_what_everybody_brings() {
+fn allreduce_sums_the_inputs_of_all_ranks() {
     each(&[1, 2, 3, 4, 7], |comm| {
         for length in LENGTHS {
             let input: Vec<i64> = (0..length).map(|index| value(comm.rank(), index)).collect();
@@ -55,7 +55,7 @@ fn allreduce_sums_what_everybody_brings() {
 }
 
 #[test]
-fn averages_and_factors_are_those_of_the_sum() {
+fn averages_and_scale_factors_apply_to_the_sum() {
     each(&[1, 2, 4], |comm| {
         for length in [1usize, 5, 40_000, 700_000] {
             let n = comm.size() as f32;
@@ -72,7 +72,7 @@ fn averages_and_factors_are_those_of_the_sum() {
 }
 
 #[test]
-fn the_least_the_greatest_and_the_product() {
+fn min_max_and_product() {
     each(&[2, 3], |comm| {
         let n = comm.size() as i32;
         for length in [1usize, 50_000] {
@@ -108,7 +108,7 @@ fn all_ranks_get_the_same_bits() {
 }
 
 #[test]
-fn allgather_takes_different_lengths() {
+fn allgather_accepts_different_lengths() {
     each(&[1, 2, 3, 5], |comm| {
         for length in [0usize, 1, 10, 100_000] {
             let mine: Vec<u16> = vec![comm.rank() as u16; length * comm.rank() + usize::from(comm.rank() == 1)];
@@ -120,7 +120,7 @@ fn allgather_takes_different_lengths() {
 }
 
 #[test]
-fn broadcast_comes_from_any_root() {
+fn broadcast_from_any_root() {
     each(&[1, 2, 3, 5], |comm| {
         for length in [1usize, 9, 70_000, 1_500_000] {
             for root in 0..comm.size() {
@@ -133,7 +133,7 @@ fn broadcast_comes_from_any_root() {
 }
 
 #[test]
-fn alltoall_sends_to_each_its_own() {
+fn alltoall_sends_a_part_to_each_rank() {
     each(&[1, 2, 3, 4], |comm| {
         for unit in [0usize, 1, 50_000] {
             let (n, me) = (comm.size(), comm.rank());
@@ -165,7 +165,7 @@ fn reducescatter_gives_the_first_ranks_one_row_more() {
 }
 
 #[test]
-fn groups_are_reduced_as_their_members_would_be() {
+fn grouped_allreduce_equals_separate_calls() {
     each(&[2, 3], |comm| {
         let lengths = [3usize, 0, 70_000, 1, 3_000_000, 12];
         let mut tensors: Vec<Vec<f32>> = lengths.iter().map(|length| vec![comm.rank() as f32; *length]).collect();
@@ -177,8 +177,8 @@ fn groups_are_reduced_as_their_members_would_be() {
 }
 
 #[test]
-fn groups_are_gathered_and_scattered_as_their_members_would_be() {
-    // Small ones in company, large ones alone, and more than one run.
+fn grouped_allgather_and_reducescatter_equal_separate_calls() {
+    // Small tensors that are fused, large ones that are not, and more than one run.
     let lengths = [3usize, 0, 70_000, 1, 200_000, 12, 100_000, 100_000, 100_000, 100_000, 100_000, 5];
     each(&[1, 2, 3], |comm| {
         let me = comm.rank();
@@ -201,7 +201,7 @@ fn groups_are_gathered_and_scattered_as_their_members_would_be() {
     });
 }
 
-/// One type through sum, least and greatest: `values` of ranks 0 and 1, and what is to come of them.
+/// Sum, min and max of one type: `values` of ranks 0 and 1, and the expected results.
 fn check_dtype<T: Element + PartialEq + std::fmt::Debug>(comm: &mut Communicator, values: [T; 2], expected: [T; 3]) {
     for (op, expected) in [ReduceOp::Sum, ReduceOp::Min, ReduceOp::Max].into_iter().zip(expected) {
         for length in [1, 70, 40_000] {
@@ -230,12 +230,12 @@ fn every_type_is_reduced() {
 }
 
 #[test]
-fn compressed_values_are_rounded_on_their_way() {
+fn compressed_values_are_rounded() {
     let fine = 1.0 + 1.0 / 4096.0;
     each(&[1, 2], |comm| {
         let n = comm.size() as f32;
         for (compression, rounded) in [(Compression::None, fine), (Compression::Fp16, 1.0), (Compression::Bf16, 1.0)] {
-            // Alone nothing travels.
+            // A single rank compresses nothing.
             let expected = if n == 1.0 { fine } else { rounded * n };
             for length in [0usize, 1, 50_000, 10] {
                 let mut data = vec![fine; length];
@@ -265,7 +265,7 @@ fn sixty_four_ranks_of_one_machine_work_together() {
 }
 
 #[test]
-fn adasum_averages_what_agrees_and_adds_what_does_not() {
+fn adasum_averages_parallel_and_adds_orthogonal_vectors() {
     each(&[1, 2, 4], |comm| {
         let mut same = vec![2.0f32; 1000];
         comm.allreduce(&mut same, ReduceOp::Adasum).expect("an adaptive sum");
@@ -279,7 +279,7 @@ fn adasum_averages_what_agrees_and_adds_what_does_not() {
 }
 
 #[test]
-fn what_cannot_be_done_is_refused_and_breaks_nothing() {
+fn invalid_arguments_are_refused_and_break_nothing() {
     each(&[3], |comm| {
         let told = comm.allreduce(&mut [1.0f32], ReduceOp::Adasum).expect_err("three ranks").to_string();
         assert_eq!(told, "Adasum needs a power of two of ranks; there are 3");
@@ -296,7 +296,7 @@ fn what_cannot_be_done_is_refused_and_breaks_nothing() {
 }
 
 #[test]
-fn subsets_work_beside_each_other() {
+fn subsets_work_at_the_same_time() {
     for (name, options) in every_transport() {
         on_ranks(4, &options, |world| {
             let mut even = world.subset(&[0, 2]).expect("a subset");
@@ -317,10 +317,10 @@ fn subsets_work_beside_each_other() {
 }
 
 #[test]
-fn ranks_bound_to_unlike_processors_still_choose_alike() {
+fn ranks_with_different_affinity_select_the_same_algorithm() {
     on_ranks(2, &Options::DEFAULT, |world| {
         if world.rank() == 0 {
-            // Of two or more processors this thread now has fewer than the other rank's.
+            // This thread now has fewer cores than that of the other rank, if there are two or more.
             affinity::pin(&RankInfo { local_size: 2, ..RankInfo::single() }).expect("a share");
         }
         let mut comm = world.communicator().expect("a communicator");
@@ -331,7 +331,7 @@ fn ranks_bound_to_unlike_processors_still_choose_alike() {
 }
 
 #[test]
-fn ranks_with_unlike_algorithms_do_not_connect() {
+fn ranks_with_different_algorithms_do_not_connect() {
     let round = u64::MAX;
     let identity = format!("unlike {}", std::process::id());
     let connect = |rank: usize| {

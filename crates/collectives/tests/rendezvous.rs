@@ -1,4 +1,4 @@
-//! Meetings at rank 0 when rank 0 is a process of its own, and is really killed.
+//! Rendezvous at a rank 0 that is a separate process, and is killed.
 
 use std::error::Error;
 use std::process::{Child, Command, Stdio};
@@ -9,7 +9,7 @@ use corro_collectives::bootstrap::launch_env::Launch;
 use corro_collectives::bootstrap::rendezvous::error::RendezvousError;
 use corro_collectives::bootstrap::rendezvous::exchange;
 
-/// As torchrun sets them on one host; the port is never opened, only part of the job's identity.
+/// Variables as torchrun sets them on one host; the port is only part of the job id, and never opened.
 fn variables(rank: usize, size: usize, job: &str, secret: &str) -> Vec<(&'static str, String)> {
     let [rank, size] = [rank, size].map(|number| number.to_string());
     vec![
@@ -28,7 +28,7 @@ fn launch(rank: usize, size: usize, job: &str, secret: &str) -> Launch {
         .expect("the variables are right")
 }
 
-/// Ends with the test, however that ends.
+/// A process that is killed at the end of the test.
 struct Process(Child);
 
 impl Process {
@@ -58,8 +58,8 @@ fn soon() -> Instant {
     Instant::now() + Duration::from_secs(60)
 }
 
-/// Comes again and again until it is turned away for the reason.
-fn turned_away(launch: &Launch, reason: &str) {
+/// Joins repeatedly until it is refused for the reason.
+fn wait_until_refused(launch: &Launch, reason: &str) {
     let deadline = soon();
     loop {
         let error = exchange(launch, 0, b"", Instant::now() + Duration::from_millis(100)).unwrap_err();
@@ -67,14 +67,14 @@ fn turned_away(launch: &Launch, reason: &str) {
         if causes.any(|cause| cause.to_string().contains(reason)) {
             return;
         }
-        assert!(Instant::now() < deadline, "never turned away because {reason}: {error:?}");
+        assert!(Instant::now() < deadline, "never refused because {reason}: {error:?}");
     }
 }
 
 #[test]
-fn processes_meet_and_a_killed_one_leaves_nothing_behind() {
+fn processes_join_and_a_killed_rank_0_leaves_nothing_behind() {
     let rank_0 = Process::rank_0(2, "again");
-    turned_away(&launch(1, 2, "again", "wrong"), "does not know the job's secret");
+    wait_until_refused(&launch(1, 2, "again", "wrong"), "does not know the job's secret");
     drop(rank_0);
     let mut rank_0 = Process::rank_0(2, "again");
     let all = exchange(&launch(1, 2, "again", "s3"), 0, b"one", soon()).unwrap();
@@ -83,14 +83,14 @@ fn processes_meet_and_a_killed_one_leaves_nothing_behind() {
 }
 
 #[test]
-fn who_waits_at_a_rank_0_that_is_killed_is_told_at_once() {
+fn the_death_of_rank_0_is_noticed_at_once_by_waiting_ranks() {
     let rank_0 = Process::rank_0(3, "killed");
-    let guest = launch(1, 3, "killed", "s3");
-    // One of the two is refused; then the other waits at rank 0.
-    let (told, outcomes) = std::sync::mpsc::channel();
+    let launch = launch(1, 3, "killed", "s3");
+    // One of the two is refused; the other then waits at rank 0.
+    let (sender, outcomes) = std::sync::mpsc::channel();
     for _ in 0..2 {
-        let (guest, told) = (guest.clone(), told.clone());
-        thread::spawn(move || told.send(exchange(&guest, 0, b"one", soon())));
+        let (launch, sender) = (launch.clone(), sender.clone());
+        thread::spawn(move || sender.send(exchange(&launch, 0, b"one", soon())));
     }
     let error = outcomes.recv().unwrap().unwrap_err();
     let refused = matches!(&error, RendezvousError::Refused { reason } if reason.contains("already joined as rank 1"));

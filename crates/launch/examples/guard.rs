@@ -1,4 +1,4 @@
-//! The smallest executable that can guard: what `corro guard` does, for the tests of this crate.
+//! A minimal guard executable, as `corro guard`, for the tests of this crate.
 
 fn main() {
     corro_launch::guard::run()

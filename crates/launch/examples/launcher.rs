@@ -1,5 +1,5 @@
-//! A launcher to be killed by the tests: starts the command in its arguments under the guard named first, prints the
-//! guard's id and then whatever the command prints, and waits.
+//! A launcher that tests kill: starts the command in its arguments under the guard named first, prints the
+//! guard's pid and then the output of the command, and waits.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! The contract between the launcher and the engine: what a rank is told is what the engine reads, and at the launcher's
-//! server the engine's ranks find each other.
+//! The contract between launcher and engine: the engine reads the variables that the launcher sets, and its ranks join a rendezvous at the
+//! launcher's server.
 
 mod common;
 
@@ -26,7 +26,7 @@ async fn server() -> Rendezvous {
     Rendezvous::start(([127, 0, 0, 1], 0).into(), known).await.expect("loopback can be listened on")
 }
 
-/// What the engine makes of what every rank is told.
+/// The launch parameters that the engine reads from the variables of every rank.
 fn launches(server: &Rendezvous) -> Vec<Launch> {
     let gang = GangContext {
         rendezvous_addr: server.addr().ip().to_string(),
@@ -45,8 +45,8 @@ fn launches(server: &Rendezvous) -> Vec<Launch> {
 
 type Outcome = Result<Vec<Vec<u8>>, RendezvousError>;
 
-/// Each rank in a thread, since the engine blocks.
-async fn meet(launches: &[Launch], round: u64, deadline: Instant) -> Vec<Outcome> {
+/// Runs the rendezvous of each rank in a thread, since the engine blocks.
+async fn exchange_all(launches: &[Launch], round: u64, deadline: Instant) -> Vec<Outcome> {
     let ranks: Vec<_> = launches
         .iter()
         .cloned()
@@ -90,7 +90,7 @@ async fn repeated_rendezvous_at_the_launchers_server_succeed() {
     let deadline = Instant::now() + Duration::from_secs(60);
     for round in 0..10 {
         let expected: Vec<Vec<u8>> = (0..4).map(|rank| format!("rank {rank} round {round}").into_bytes()).collect();
-        for outcome in meet(&launches, round, deadline).await {
+        for outcome in exchange_all(&launches, round, deadline).await {
             assert_eq!(outcome.expect("all come"), expected);
         }
         let done = Arc::new(launches.clone());
@@ -99,8 +99,8 @@ async fn repeated_rendezvous_at_the_launchers_server_succeed() {
             .expect("no rank panics")
             .expect("the server takes the keys back");
     }
-    // What was left of a round would be found by whoever came to it again.
-    let outcomes = meet(&launches[1..], 0, Instant::now() + Duration::from_secs(2)).await;
+    // Keys that a round had left behind would be found by a repeated round.
+    let outcomes = exchange_all(&launches[1..], 0, Instant::now() + Duration::from_secs(2)).await;
     for outcome in outcomes {
         let error = outcome.expect_err("rank 0 is not there");
         assert!(matches!(&error, RendezvousError::Missing { ranks, .. } if ranks.0 == [0]), "{error:?}");

@@ -13,11 +13,11 @@ use corro_launch::gang::{self, Failure, GangSpec, Outcome};
 use corro_launch::rank_assignment::Host;
 use tokio::sync::mpsc;
 
-/// A stream that can be looked at afterwards.
+/// A stream that records what is written.
 #[derive(Clone, Default)]
-struct Shown(Arc<Mutex<Vec<u8>>>);
+struct RecordedStream(Arc<Mutex<Vec<u8>>>);
 
-impl Write for Shown {
+impl Write for RecordedStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.lock().expect("no test panics while writing").write(bytes)
     }
@@ -27,7 +27,7 @@ impl Write for Shown {
     }
 }
 
-impl Shown {
+impl RecordedStream {
     fn text(&self) -> String {
         String::from_utf8_lossy(&self.0.lock().expect("no test panics while writing")).into_owned()
     }
@@ -52,8 +52,8 @@ fn spec(slots: usize, script: &str) -> GangSpec {
     }
 }
 
-async fn run(spec: &GangSpec, stops: mpsc::Receiver<i32>) -> (Outcome, Shown, Shown) {
-    let (out, err) = (Shown::default(), Shown::default());
+async fn run(spec: &GangSpec, stops: mpsc::Receiver<i32>) -> (Outcome, RecordedStream, RecordedStream) {
+    let (out, err) = (RecordedStream::default(), RecordedStream::default());
     let launcher = launcher();
     let running = gang::run(&launcher, spec, stops, out.clone(), err.clone());
     let outcome = tokio::time::timeout(DEADLINE, running).await.expect("the gang ends in time");
@@ -65,7 +65,7 @@ fn no_stops() -> mpsc::Receiver<i32> {
 }
 
 #[tokio::test]
-async fn output_is_prefixed_and_kept() {
+async fn output_is_prefixed_and_copied() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let script = "printf 'one\\ntwo %s' $RANK; echo err >&2";
     let spec = GangSpec { output_dir: Some(folder.path().join("logs")), ..spec(2, script) };
@@ -79,13 +79,13 @@ async fn output_is_prefixed_and_kept() {
 }
 
 #[tokio::test]
-async fn a_single_rank_without_prefix_passes_untouched() {
+async fn output_of_a_single_rank_without_prefix_is_unchanged() {
     let (_, out, _) = run(&GangSpec { prefix: false, ..spec(1, "printf 'a\\0b'") }, no_stops()).await;
     assert_eq!(out.text(), "a\0b");
 }
 
 #[tokio::test]
-async fn ranks_see_the_contract() {
+async fn ranks_get_their_variables() {
     let hosts = vec![Host { name: "a".into(), slots: 2 }, Host { name: "b".into(), slots: 1 }];
     let mut spec = GangSpec { hosts, ..spec(0, "env") };
     spec.env.insert("USER_SAYS".into(), "hello".into());
@@ -117,7 +117,7 @@ async fn ranks_see_the_contract() {
 #[tokio::test]
 async fn the_first_failure_ends_the_rest_and_is_named() {
     let script = "if [ $RANK = 1 ]; then echo before >&2; echo the reason >&2; exit 3; fi; echo $$; exec sleep 1000";
-    // Longer than the test may take: SIGTERM has to be enough.
+    // Longer than the test may take, so SIGTERM must suffice.
     let spec = GangSpec { grace: 2 * DEADLINE, ..spec(3, script) };
     let (outcome, out, _) = run(&spec, no_stops()).await;
     let failure = Failure {
@@ -137,7 +137,7 @@ async fn the_first_failure_ends_the_rest_and_is_named() {
 }
 
 #[tokio::test]
-async fn a_rank_killed_by_a_signal_is_named_so() {
+async fn a_rank_killed_by_a_signal_is_reported_as_such() {
     let script = "[ $RANK = 0 ] && kill -SEGV $$; exec sleep 1000";
     let (outcome, _, _) = run(&spec(2, script), no_stops()).await;
     assert!(
@@ -146,7 +146,7 @@ async fn a_rank_killed_by_a_signal_is_named_so() {
     assert_eq!(outcome.exit_code(), 139);
 }
 
-/// Rank 1 ends last, and would be stopped before, but for rank 0, which names it, and rank 2, which names rank 0.
+/// Rank 1 ends last. It would be stopped before, but rank 0 names it as the cause, and rank 2 names rank 0.
 #[tokio::test]
 async fn a_rank_that_others_name_ends_by_itself() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -166,7 +166,7 @@ async fn a_rank_that_others_name_ends_by_itself() {
 }
 
 #[tokio::test]
-async fn a_stop_asks_and_a_second_one_kills() {
+async fn a_stop_terminates_and_a_second_one_kills() {
     let (stop, stops) = mpsc::channel(2);
     let script = "trap '' TERM; echo up; while :; do sleep 0.05; done";
     let spec = GangSpec { grace: 2 * DEADLINE, ..spec(2, script) };
@@ -178,8 +178,8 @@ async fn a_stop_asks_and_a_second_one_kills() {
 }
 
 #[tokio::test]
-async fn ranks_meet_at_the_rendezvous() {
-    // Each rank says its name with a raw request and waits for the other's.
+async fn ranks_exchange_values_at_the_rendezvous_server() {
+    // Each rank puts its name with a raw request and waits for the other's.
     let script = r#"python3 - <<'END'
 import os, urllib.request
 base = "http://%s:%s/global/" % (os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"], os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"])

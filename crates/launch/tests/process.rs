@@ -1,4 +1,4 @@
-//! Real processes under real guards: how they end, and that nothing is left of them.
+//! Processes under guards: their exits, and that nothing is left of them.
 
 mod common;
 
@@ -16,8 +16,8 @@ use corro_launch::process_spec::{Input, ProcessSpec};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
-/// Prints its own id and those of four descendants that try to get away: plain background, new session, double fork
-/// whose middle is gone, and one that ignores SIGTERM and wiped its environment. Then runs `last`.
+/// A script that prints its own pid and those of four descendants that try to escape: in the background, in a new session, by a double fork
+/// whose parent has ended, and one that ignores SIGTERM and cleared its environment. Then runs `last`.
 fn escaping(last: &str) -> String {
     format!(
         "sleep 1000 & echo $!
@@ -29,8 +29,8 @@ fn escaping(last: &str) -> String {
     )
 }
 
-/// The five ids that `escaping` prints, and the stream they came from, which has to be kept open.
-async fn five_ids(process: &mut Process) -> (Vec<u32>, impl Sized + use<>) {
+/// The five pids that `escaping` prints, and their stream, which must stay open.
+async fn five_pids(process: &mut Process) -> (Vec<u32>, impl Sized + use<>) {
     let mut lines = BufReader::new(process.stdout.take().expect("not taken")).lines();
     let mut ids = Vec::new();
     for _ in 0..5 {
@@ -51,7 +51,7 @@ fn kill_9(pid: u32) {
 }
 
 #[tokio::test]
-async fn the_true_end_is_seen() {
+async fn the_exit_of_the_process_is_reported() {
     for (script, exit) in [
         ("exit 0", Exit::Code(0)),
         ("exit 3", Exit::Code(3)),
@@ -69,7 +69,7 @@ async fn the_true_end_is_seen() {
 }
 
 #[tokio::test]
-async fn output_and_surroundings_are_as_asked() {
+async fn output_environment_and_directory_are_as_requested() {
     let mut spec = shell(&tag("env"), "pwd; cat; echo \"$A\"; echo \"${HOME-none}\"; echo oops >&2");
     spec.cwd = "/".into();
     spec.env.insert("A".into(), "b c".into());
@@ -80,8 +80,8 @@ async fn output_and_surroundings_are_as_asked() {
 }
 
 #[tokio::test]
-async fn signals_are_at_their_defaults_in_the_child() {
-    // As under `nohup`, and with SIGCHLD ignored, which would make the guard lose its child's status.
+async fn signals_have_default_actions_in_the_child() {
+    // As under `nohup`, and with SIGCHLD ignored, with which the guard would lose the status of its child.
     let ignoring = "trap '' HUP TERM INT CHLD; exec \"$@\"";
     let output = tokio::process::Command::new("sh")
         .args(["-c", ignoring, "sh"])
@@ -91,7 +91,7 @@ async fn signals_are_at_their_defaults_in_the_child() {
         .await
         .expect("the launcher runs");
     let text = String::from_utf8(output.stdout).expect("text");
-    // The C library sets its own two, 32 and 33, to "ignore" whenever it spawns, and lets nobody change that.
+    // The C library ignores its own signals, 32 and 33, whenever it spawns, and this cannot be changed.
     let own = 0b11 << 31;
     let masks: Vec<_> = text.lines().skip(1).map(|line| line.split_once(":\t").expect("a mask")).collect();
     assert_eq!(masks.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["SigBlk", "SigIgn"]);
@@ -101,7 +101,7 @@ async fn signals_are_at_their_defaults_in_the_child() {
 }
 
 #[tokio::test]
-async fn a_command_that_cannot_start_says_so() {
+async fn a_command_that_cannot_start_prints_the_reason() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let plain = folder.path().join("plain");
     std::fs::write(&plain, "x").expect("writable");
@@ -126,12 +126,12 @@ async fn a_command_that_cannot_start_says_so() {
 }
 
 #[tokio::test]
-async fn descendants_are_gone_when_the_main_process_ends() {
+async fn descendants_are_killed_when_the_main_process_ends() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let go = folder.path().join("go");
     let script = escaping(&format!("until [ -e {} ]; do sleep 0.01; done; exit 5", go.display()));
     let mut process = launcher().spawn(shell(&tag("main-ends"), &script)).await.expect("spawns");
-    let (ids, _stdout) = five_ids(&mut process).await;
+    let (ids, _stdout) = five_pids(&mut process).await;
     assert!(ids.iter().all(|id| alive(*id)));
     std::fs::write(&go, "").expect("writable");
     let exit = tokio::time::timeout(DEADLINE, process.wait()).await.expect("in time").expect("waits");
@@ -142,7 +142,7 @@ async fn descendants_are_gone_when_the_main_process_ends() {
 #[tokio::test]
 async fn kill_ends_the_whole_tree() {
     let mut process = launcher().spawn(shell(&tag("kill"), &escaping("wait"))).await.expect("spawns");
-    let (ids, _stdout) = five_ids(&mut process).await;
+    let (ids, _stdout) = five_pids(&mut process).await;
     process.stopper().kill();
     let exit = tokio::time::timeout(DEADLINE, process.wait()).await.expect("in time").expect("waits");
     assert_eq!(exit, Exit::Signal(9));
@@ -156,7 +156,7 @@ async fn terminate_lets_a_process_end_by_itself() {
     let mut lines = BufReader::new(process.stdout.take().expect("not taken")).lines();
     assert_eq!(lines.next_line().await.expect("readable").as_deref(), Some("ready"));
     let begin = Instant::now();
-    // Not waited for meanwhile: the stopper notices the end by itself.
+    // `wait` is not called meanwhile: the stopper notices the end by itself.
     process.stopper().terminate(DEADLINE).await;
     assert!(begin.elapsed() < DEADLINE);
     assert_eq!(lines.next_line().await.expect("readable").as_deref(), Some("bye"));
@@ -166,10 +166,10 @@ async fn terminate_lets_a_process_end_by_itself() {
 
 #[tokio::test]
 async fn terminate_kills_after_the_grace_period() {
-    // First, so that it holds when the ids are there.
+    // The trap comes first, so that it is set when the pids are printed.
     let script = format!("trap '' TERM; {}", escaping("while :; do sleep 1; done"));
     let mut process = launcher().spawn(shell(&tag("stubborn"), &script)).await.expect("spawns");
-    let (ids, _stdout) = five_ids(&mut process).await;
+    let (ids, _stdout) = five_pids(&mut process).await;
     let stopper = process.stopper();
     let (exit, ()) = tokio::join!(process.wait(), stopper.terminate(Duration::from_millis(100)));
     assert_eq!(exit.expect("waits"), Exit::Signal(9));
@@ -179,7 +179,7 @@ async fn terminate_kills_after_the_grace_period() {
 #[tokio::test]
 async fn dropping_a_process_ends_its_tree_even_if_a_stopper_is_held() {
     let mut process = launcher().spawn(shell(&tag("drop"), &escaping("wait"))).await.expect("spawns");
-    let (ids, _stdout) = five_ids(&mut process).await;
+    let (ids, _stdout) = five_pids(&mut process).await;
     let stopper = process.stopper();
     drop(process);
     tokio::time::timeout(DEADLINE, stopper.ended()).await.expect("the guard ends");
@@ -187,7 +187,7 @@ async fn dropping_a_process_ends_its_tree_even_if_a_stopper_is_held() {
 }
 
 #[tokio::test]
-async fn a_launcher_killed_outright_leaves_nothing() {
+async fn nothing_is_left_of_a_killed_launcher() {
     let tag = tag("launcher");
     let mut killed = Command::new(example("launcher"))
         .arg(example("guard"))
@@ -212,8 +212,8 @@ async fn a_launcher_killed_outright_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_guard_killed_outright_is_swept_up_after() {
-    // Without the one that wiped its environment: with its guard killed, nothing ties it to us any more.
+async fn processes_of_a_killed_guard_are_killed_by_tag() {
+    // Without the one that cleared its environment, which cannot be found after its guard was killed.
     let script = "sleep 1000 & setsid sleep 1000 & (setsid sh -c 'echo up; exec sleep 1000' &); wait";
     let tag = tag("guard-killed");
     let mut process = launcher().spawn(shell(&tag, script)).await.expect("spawns");
@@ -244,7 +244,7 @@ async fn output_ends_even_if_a_leftover_holds_it() {
 }
 
 #[tokio::test]
-async fn a_sweep_takes_its_prefix_and_no_more() {
+async fn killing_by_tag_prefix_spares_other_tags() {
     let (mine, other) = (tag("sweep/1"), tag("sweep/10"));
     let mut first = launcher().spawn(shell(&format!("{mine}/a"), "echo; sleep 1000")).await.expect("spawns");
     let mut second = launcher().spawn(shell(&other, "echo; sleep 1000")).await.expect("spawns");
@@ -261,9 +261,9 @@ async fn a_sweep_takes_its_prefix_and_no_more() {
     assert_eq!(first.wait().await.expect("waits"), Exit::Signal(9));
 }
 
-/// A process that left its parents, its session and its environment is still in its control group.
+/// A process that left its parents, session and environment is still in its cgroup.
 #[tokio::test]
-async fn a_sweep_of_a_control_group_takes_all_that_is_in_it() {
+async fn killing_a_cgroup_kills_all_its_processes() {
     let group = std::path::PathBuf::from(format!("/sys/fs/cgroup/pids/corro-test-{}", std::process::id()));
     if std::fs::create_dir(&group).is_err() {
         return skip::unsupported_machine("no control group can be made in /sys/fs/cgroup/pids");
@@ -285,7 +285,7 @@ async fn a_sweep_of_a_control_group_takes_all_that_is_in_it() {
 }
 
 #[tokio::test]
-async fn much_output_passes_whole() {
+async fn large_output_is_complete() {
     const BYTES: u64 = 200_000_000;
     let script = format!("yes 'a line of output, neither long nor short' | head -c {BYTES}");
     let mut process = launcher().spawn(shell(&tag("much"), &script)).await.expect("spawns");
@@ -327,13 +327,13 @@ async fn a_process_can_be_given_input_and_signals() {
             stopper.signal(Signal::USR1);
         }
     }
-    // It has no more open than a process that reads nothing.
+    // It has no more open descriptors than a process without input.
     assert_eq!(said, ["typed", n_open.trim(), "caught"]);
     assert_eq!(process.wait().await.expect("it is waited for"), Exit::Code(4));
 }
 
-/// Runs processes one after another until one gets a guard that an earlier one had; gives that guard.
-async fn until_a_guard_serves_again(launcher: &Launcher) -> u32 {
+/// Runs processes until one gets the guard of an earlier one; returns the pid of that guard.
+async fn run_until_guard_is_reused(launcher: &Launcher) -> u32 {
     let mut seen = Vec::new();
     let again = async {
         loop {
@@ -354,34 +354,34 @@ async fn until_a_guard_serves_again(launcher: &Launcher) -> u32 {
 }
 
 #[tokio::test]
-async fn a_guard_serves_again_and_is_nobodys_while_it_rests() {
+async fn a_guard_is_reused_and_has_no_tag_while_idle() {
     let launcher = launcher();
-    let guard = until_a_guard_serves_again(&launcher).await;
+    let guard = run_until_guard_is_reused(&launcher).await;
     until("a guard that rests carries no tag", || processes_with_tag(&tag("again-")).is_empty()).await;
     assert!(alive(guard));
-    // Killed while it rests: the next process does not notice.
+    // Killed while idle, which the next process does not notice.
     kill_9(guard);
-    let other = until_a_guard_serves_again(&launcher).await;
+    let other = run_until_guard_is_reused(&launcher).await;
     assert_ne!(other, guard);
     drop(launcher);
     until("a guard that rests goes with its launcher", || !alive(other)).await;
 }
 
 #[tokio::test]
-async fn a_guard_that_serves_again_still_ends_a_tree_that_gets_away() {
+async fn a_reused_guard_still_kills_an_escaping_tree() {
     let launcher = launcher();
-    until_a_guard_serves_again(&launcher).await;
+    run_until_guard_is_reused(&launcher).await;
     let mut process = launcher.spawn(shell(&tag("tree"), &escaping("wait"))).await.expect("spawns");
-    let (ids, _stdout) = five_ids(&mut process).await;
+    let (ids, _stdout) = five_pids(&mut process).await;
     process.stopper().kill();
     assert_eq!(process.wait().await.expect("it ends"), Exit::Signal(9));
     assert_gone(&ids);
-    // Killing a process is no reason for its guard not to go on.
-    until_a_guard_serves_again(&launcher).await;
+    // A guard is reused after its process was killed, too.
+    run_until_guard_is_reused(&launcher).await;
 }
 
 #[tokio::test]
-async fn a_script_without_an_interpreter_is_the_shells() {
+async fn a_script_without_an_interpreter_is_run_by_the_shell() {
     let dir = tempfile::tempdir().expect("a directory");
     let script = dir.path().join("script");
     std::fs::write(&script, "echo \"$0 $1\"\n").expect("a script");
@@ -392,14 +392,14 @@ async fn a_script_without_an_interpreter_is_the_shells() {
     assert_eq!(ended.stdout, format!("{} word\n", script.display()));
 }
 
-/// What a frozen launcher cannot do: its guards know until when it counts on them.
+/// Covers a frozen launcher.
 #[tokio::test]
-async fn processes_end_with_the_lease_unless_it_is_renewed() {
+async fn processes_end_at_the_deadline_unless_it_is_renewed() {
     let launcher = launcher();
     let soon = || Some(Instant::now() + Duration::from_secs(3));
     launcher.set_deadline(soon()).expect("there is memory");
     let mut process = launcher.spawn(shell(&tag("lease"), &escaping("sleep 1000"))).await.expect("it starts");
-    let (ids, _output) = five_ids(&mut process).await;
+    let (ids, _output) = five_pids(&mut process).await;
     let renewed_until = Instant::now() + Duration::from_secs(4);
     while Instant::now() < renewed_until {
         launcher.set_deadline(soon()).expect("there is memory");

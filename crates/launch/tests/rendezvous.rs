@@ -1,4 +1,4 @@
-//! The rendezvous protocol as clients see it: bytes on a socket.
+//! The rendezvous protocol on the wire.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ async fn connect(server: &Rendezvous) -> TcpStream {
     TcpStream::connect(server.addr()).await.expect("the server accepts")
 }
 
-/// One reply: its status and body.
+/// Reads one reply: status and body.
 async fn reply(stream: &mut TcpStream) -> (u16, Vec<u8>) {
     let read = async {
         let mut bytes = Vec::new();
@@ -43,7 +43,7 @@ async fn reply(stream: &mut TcpStream) -> (u16, Vec<u8>) {
     tokio::time::timeout(DEADLINE, read).await.expect("a reply in time")
 }
 
-async fn ask(stream: &mut TcpStream, method: &str, target: &str, body: &[u8]) -> (u16, Vec<u8>) {
+async fn request(stream: &mut TcpStream, method: &str, target: &str, body: &[u8]) -> (u16, Vec<u8>) {
     let mut request =
         format!("{method} {target} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n", body.len()).into_bytes();
     request.extend_from_slice(body);
@@ -51,36 +51,36 @@ async fn ask(stream: &mut TcpStream, method: &str, target: &str, body: &[u8]) ->
     reply(stream).await
 }
 
-/// By the launcher's own word, and by that of another node's agent.
+/// Reported by the launcher, and by the agent of another node.
 #[tokio::test]
-async fn ranks_that_wait_are_told_of_one_that_has_ended() {
+async fn waiting_ranks_learn_of_a_rank_that_has_ended() {
     for by_request in [false, true] {
         let server = server().await;
         let mut stream = connect(&server).await;
-        assert_eq!(ask(&mut stream, "PUT", "/corro_0/1", b"here").await, (200, Vec::new()));
-        assert_eq!(ask(&mut stream, "GET", "/corro_0/failed", b"").await, (404, Vec::new()));
+        assert_eq!(request(&mut stream, "PUT", "/corro_0/1", b"here").await, (200, Vec::new()));
+        assert_eq!(request(&mut stream, "GET", "/corro_0/failed", b"").await, (404, Vec::new()));
         let mut waiting = connect(&server).await;
-        let told = tokio::spawn(async move { ask(&mut waiting, "GET", "/corro_0/all?wait=30", b"").await });
+        let told = tokio::spawn(async move { request(&mut waiting, "GET", "/corro_0/all?wait=30", b"").await });
         if by_request {
             let (addr, port) = (server.addr().ip().to_string(), server.addr().port());
             report_end_to(&addr, port, 2, "n1", Exit::Code(1)).await.expect("the server answers");
         } else {
             server.report_end(2, "n1", Exit::Code(1));
         }
-        // The first counts: others end because of it.
+        // The first report counts: later ranks end because of it.
         server.report_end(3, "n2", Exit::Signal(9));
         assert_eq!(told.await.expect("an answer"), (404, Vec::new()));
         let reason = b"2 rank 2 on host n1 ended with exit code 1 before all ranks had joined".to_vec();
         for target in ["/corro_0/failed", "/corro_1/failed?wait=30"] {
-            assert_eq!(ask(&mut stream, "GET", target, b"").await, (200, reason.clone()));
+            assert_eq!(request(&mut stream, "GET", target, b"").await, (200, reason.clone()));
         }
-        assert_eq!(ask(&mut stream, "GET", "/corro_0/1", b"").await, (200, b"here".to_vec()));
-        assert_eq!(ask(&mut stream, "GET", "/global/failed", b"").await, (404, Vec::new()), "not our engine's");
+        assert_eq!(request(&mut stream, "GET", "/corro_0/1", b"").await, (200, b"here".to_vec()));
+        assert_eq!(request(&mut stream, "GET", "/global/failed", b"").await, (404, Vec::new()), "not our engine's");
     }
 }
 
 #[tokio::test]
-async fn keys_are_put_read_and_finished_with() {
+async fn keys_are_put_read_and_deleted() {
     let server = server().await;
     let mut stream = connect(&server).await;
     let binary: Vec<u8> = (0..=255).collect();
@@ -101,18 +101,18 @@ async fn keys_are_put_read_and_finished_with() {
         ("GET", "/global", b"", (400, b"")),
         ("POST", "/global/0", b"x", (405, b"")),
     ] {
-        let (status, body) = ask(&mut stream, method, target, body).await;
+        let (status, body) = request(&mut stream, method, target, body).await;
         assert_eq!((status, body.as_slice()), expected, "{method} {target}");
     }
 }
 
 #[tokio::test]
-async fn a_large_value_comes_back_whole() {
+async fn a_large_value_round_trips() {
     let server = server().await;
     let mut stream = connect(&server).await;
     let value: Vec<u8> = (0..5_000_000u32).map(|n| n as u8).collect();
-    assert_eq!(ask(&mut stream, "PUT", "/s/k", &value).await.0, 200);
-    assert!(ask(&mut stream, "GET", "/s/k", b"").await == (200, value));
+    assert_eq!(request(&mut stream, "PUT", "/s/k", &value).await.0, 200);
+    assert!(request(&mut stream, "GET", "/s/k", b"").await == (200, value));
 }
 
 #[tokio::test]
@@ -129,7 +129,7 @@ async fn requests_in_one_packet_are_answered_in_order() {
 }
 
 #[tokio::test]
-async fn an_old_client_is_answered_and_closed() {
+async fn an_http_1_0_client_is_served_and_closed() {
     let server = server().await;
     let mut stream = connect(&server).await;
     stream.write_all(b"GET /s/k HTTP/1.0\r\n\r\n").await.expect("writable");
@@ -139,18 +139,18 @@ async fn an_old_client_is_answered_and_closed() {
 }
 
 #[tokio::test]
-async fn a_body_that_does_not_come_is_given_up() {
+async fn a_missing_body_times_out() {
     let server = server().await;
     let mut stream = connect(&server).await;
     stream.write_all(b"PUT /s/k HTTP/1.1\r\nContent-Length: 10\r\n\r\nhalf").await.expect("writable");
     let begin = Instant::now();
     assert_eq!(reply(&mut stream).await.0, 408);
     assert!(begin.elapsed() >= Duration::from_millis(2900));
-    assert_eq!(ask(&mut connect(&server).await, "GET", "/s/k", b"").await.0, 404);
+    assert_eq!(request(&mut connect(&server).await, "GET", "/s/k", b"").await.0, 404);
 }
 
 #[tokio::test]
-async fn nonsense_and_excess_are_refused() {
+async fn malformed_and_oversized_requests_are_refused() {
     let server = server().await;
     for (request, status) in [
         (b"hello\r\n\r\n".to_vec(), 400),
@@ -165,13 +165,13 @@ async fn nonsense_and_excess_are_refused() {
 }
 
 #[tokio::test]
-async fn a_waiting_get_is_answered_when_the_key_comes() {
+async fn a_long_poll_returns_when_the_key_is_put() {
     let server = server().await;
     let mut waiting = connect(&server).await;
     waiting.write_all(b"GET /s/k?wait=20 HTTP/1.1\r\n\r\n").await.expect("writable");
     let mut other = connect(&server).await;
-    assert_eq!(ask(&mut other, "GET", "/s/k?wait=0.05", b"").await.0, 404);
-    assert_eq!(ask(&mut other, "PUT", "/s/k", b"v").await.0, 200);
+    assert_eq!(request(&mut other, "GET", "/s/k?wait=0.05", b"").await.0, 404);
+    assert_eq!(request(&mut other, "PUT", "/s/k", b"v").await.0, 200);
     let begin = Instant::now();
     assert_eq!(reply(&mut waiting).await, (200, b"v".to_vec()));
     assert!(begin.elapsed() < Duration::from_secs(10));
@@ -181,7 +181,7 @@ async fn a_waiting_get_is_answered_when_the_key_comes() {
 async fn dropping_the_server_closes_its_connections() {
     let server = server().await;
     let mut stream = connect(&server).await;
-    assert_eq!(ask(&mut stream, "PUT", "/s/k", b"v").await.0, 200);
+    assert_eq!(request(&mut stream, "PUT", "/s/k", b"v").await.0, 200);
     drop(server);
     let n = tokio::time::timeout(DEADLINE, stream.read(&mut [0; 8])).await.expect("in time");
     assert!(matches!(n, Ok(0) | Err(_)), "{n:?}");

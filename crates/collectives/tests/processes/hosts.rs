@@ -1,5 +1,5 @@
-//! Hosts that are network name spaces, joined by a bridge in another: what is pulled, slowed or cut here is nobody else's. Needs root and
-//! `ip`; everything is removed at the end, however a test ends.
+//! Hosts as network namespaces, connected by a bridge in another namespace, so that tests can disconnect and slow networks. Needs root and
+//! `ip`; all namespaces are removed at the end of a test.
 
 use std::ffi::OsString;
 use std::process::Command;
@@ -10,7 +10,7 @@ use corro_test_support::skip;
 use super::{Gang, Rank, Variables, new_job, own_command, variables};
 
 pub struct Hosts {
-    /// Of every name, so that tests run beside each other.
+    /// Prefix of all names, so that tests can run at the same time.
     prefix: String,
     n: usize,
     addresses: Addresses,
@@ -23,7 +23,7 @@ pub enum Addresses {
 }
 
 impl Hosts {
-    /// `None`, said aloud, where that cannot be done.
+    /// `None`, with a message, where this is not possible.
     pub fn new(n: usize, addresses: Addresses) -> Option<Hosts> {
         static MADE: AtomicU64 = AtomicU64::new(0);
         let usable = rustix::process::geteuid().is_root() && Command::new("ip").arg("-V").output().is_ok();
@@ -38,7 +38,7 @@ impl Hosts {
         Some(hosts)
     }
 
-    /// Joins the hosts by an interface `eth<index>`.
+    /// Connects the hosts with an interface `eth<index>`.
     pub fn network(&self, index: usize) {
         let bridge = self.bridge();
         run(&format!("ip -n {bridge} link add br{index} type bridge"));
@@ -64,32 +64,32 @@ impl Hosts {
         }
     }
 
-    pub fn pull_cable(&self, host: usize) {
+    pub fn disconnect(&self, host: usize) {
         run(&format!("ip -n {} link set v0h{host} down", self.bridge()));
     }
 
-    /// Runs something on a host; true when it ended well.
+    /// Runs a command on a host; true when it succeeded.
     pub fn on(&self, host: usize, command: &str) -> bool {
         try_run(&format!("nsenter --net=/run/netns/{} {command}", self.name(host))).is_ok()
     }
 
-    /// Ranks that are connected, `each` on every host, host by host. Their hosts are known as `node0`, `node1`...
+    /// Starts `each` ranks on every host, host by host, and waits until they are connected. Host names are `node0`, `node1`...
     pub fn gang(&self, each: usize, more: &[(&str, &str)]) -> Gang {
         let job = new_job();
         let size = self.n * each;
-        let told = |rank: usize| -> Variables {
+        let rank_variables = |rank: usize| -> Variables {
             let (rank, size, master) = (rank.to_string(), size.to_string(), self.address(0, 0));
-            let place = [("RANK", &*rank), ("WORLD_SIZE", &*size), ("MASTER_ADDR", &*master), ("MASTER_PORT", &*job)];
-            [variables(&place), variables(more)].concat()
+            let numbers = [("RANK", &*rank), ("WORLD_SIZE", &*size), ("MASTER_ADDR", &*master), ("MASTER_PORT", &*job)];
+            [variables(&numbers), variables(more)].concat()
         };
         let mut gang = Gang { ranks: Vec::new() };
         for rank in 0..size {
             let script = format!("hostname node{}; exec \"$@\"", rank / each);
             let enter = ["nsenter", &format!("--net=/run/netns/{}", self.name(rank / each)), "unshare", "--uts", "sh"];
             let command = enter.into_iter().chain(["-c", &script, "sh"]).map(OsString::from).chain(own_command());
-            gang.ranks.push(Rank::start(command.collect(), &told(rank)));
+            gang.ranks.push(Rank::start(command.collect(), &rank_variables(rank)));
         }
-        gang.all_say("ready");
+        gang.wait_all("ready");
         gang
     }
 
@@ -104,7 +104,7 @@ impl Hosts {
 
 impl Drop for Hosts {
     fn drop(&mut self) {
-        // Links vanish with the spaces they are in. What was never made cannot be removed.
+        // Interfaces are removed with their namespaces. Namespaces that were not created cause errors, which are ignored.
         for name in (0..self.n).map(|host| self.name(host)).chain([self.bridge()]) {
             let _ = try_run(&format!("ip netns del {name}"));
         }

@@ -1,5 +1,5 @@
-//! Ranks as real processes. The test executable starts itself once for each rank; a rank does what it is told on its standard input
-//! (`rank`), line by line, and says what came of it. Everything started here ends with the test, however that ends.
+//! Ranks as processes. The test executable starts itself once for each rank; a rank executes commands from its standard input
+//! (`rank`), one per line, and prints the outcomes. All processes are killed at the end of the test.
 #![allow(dead_code, reason = "each test executable uses its own part")]
 
 pub mod hosts;
@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// For whatever is to happen. Nothing is expected to take as long, but machines may be busy.
-pub const SOON: Duration = Duration::from_secs(30);
+/// Time limit of every wait. Nothing should take as long, but machines may be busy.
+pub const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub type Variables = Vec<(String, String)>;
 
@@ -23,13 +23,13 @@ pub fn variables(pairs: &[(&str, &str)]) -> Variables {
     pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
 
-/// As torchrun sets them for a rank on one host; the port is never opened, only part of the job's identity.
+/// Variables as torchrun sets them for a rank on one host; the port is only part of the job id, and never opened.
 pub fn torchrun(rank: usize, size: usize, job: &str) -> Variables {
-    [by_hand(rank, size, job), variables(&[("TORCHELASTIC_RUN_ID", job)])].concat()
+    [torchrun_without_id(rank, size, job), variables(&[("TORCHELASTIC_RUN_ID", job)])].concat()
 }
 
-/// The same without a name of the run: only where they were started tells the ranks of two worlds apart.
-pub fn by_hand(rank: usize, size: usize, job: &str) -> Variables {
+/// As [`torchrun`] without an id of the run: only the origin of the processes distinguishes the ranks of two worlds.
+pub fn torchrun_without_id(rank: usize, size: usize, job: &str) -> Variables {
     let [rank, size] = [rank, size].map(|number| number.to_string());
     variables(&[
         ("RANK", &rank),
@@ -40,7 +40,7 @@ pub fn by_hand(rank: usize, size: usize, job: &str) -> Variables {
     ])
 }
 
-/// Unlike that of any other job.
+/// A job id that no other job has.
 pub fn new_job() -> String {
     static JOBS: AtomicU64 = AtomicU64::new(0);
     format!("{} {}", std::process::id(), JOBS.fetch_add(1, Ordering::Relaxed))
@@ -56,42 +56,42 @@ pub struct Gang {
 }
 
 impl Gang {
-    /// Ranks on this host that are connected.
+    /// Starts ranks on this host and waits until they are connected.
     pub fn connected(n: usize, more: &[(&str, &str)]) -> Gang {
         let mut gang = Gang::started(n, more);
-        gang.ranks.iter_mut().for_each(|rank| drop(rank.says("ready")));
+        gang.ranks.iter_mut().for_each(|rank| drop(rank.wait_for("ready")));
         gang
     }
 
-    /// Ranks on this host that will connect.
+    /// Starts ranks on this host.
     pub fn started(n: usize, more: &[(&str, &str)]) -> Gang {
         let job = new_job();
-        let of = |rank| [torchrun(rank, n, &job), variables(more)].concat();
-        Gang { ranks: (0..n).map(|rank| Rank::start(own_command(), &of(rank))).collect() }
+        let rank_variables = |rank| [torchrun(rank, n, &job), variables(more)].concat();
+        Gang { ranks: (0..n).map(|rank| Rank::start(own_command(), &rank_variables(rank))).collect() }
     }
 
     pub fn others(&mut self, victim: usize) -> impl Iterator<Item = (usize, &mut Rank)> {
         self.ranks.iter_mut().enumerate().filter(move |(rank, _)| *rank != victim)
     }
 
-    pub fn tell_all(&mut self, order: &str) {
-        self.ranks.iter_mut().for_each(|rank| rank.tell(order));
+    pub fn send_all(&mut self, command: &str) {
+        self.ranks.iter_mut().for_each(|rank| rank.send(command));
     }
 
-    pub fn all_say(&mut self, what: &str) {
-        self.ranks.iter_mut().for_each(|rank| drop(rank.says(what)));
+    pub fn wait_all(&mut self, what: &str) {
+        self.ranks.iter_mut().for_each(|rank| drop(rank.wait_for(what)));
     }
 
-    /// Every rank does it, and it ends well.
-    pub fn all_do(&mut self, order: &str) {
-        self.tell_all(order);
-        self.all_say("done");
+    /// Runs a command on every rank, and waits for its success.
+    pub fn run_all(&mut self, command: &str) {
+        self.send_all(command);
+        self.wait_all("done");
     }
 
-    /// All leave and end well.
+    /// Ends all ranks, and checks that they succeed.
     pub fn leave(mut self) {
-        self.tell_all("leave");
-        self.all_say("left");
+        self.send_all("leave");
+        self.wait_all("left");
         for rank in &mut self.ranks {
             assert!(rank.child.wait().expect("a child can be waited for").success());
         }
@@ -101,59 +101,59 @@ impl Gang {
 /// One process.
 pub struct Rank {
     pub child: Child,
-    orders: ChildStdin,
-    said: Lines,
-    complained: Lines,
+    commands: ChildStdin,
+    stdout: Lines,
+    stderr: Lines,
 }
 
-/// This executable, as a rank.
+/// The command that runs this executable as a rank.
 pub fn own_command() -> Vec<OsString> {
     let own = std::env::current_exe().expect("a test has a file").into_os_string();
     [own].into_iter().chain(rank::ARGUMENTS.map(OsString::from)).collect()
 }
 
 impl Rank {
-    /// `command` ends in what [`own_command`] says, with anything before it that runs a command.
+    /// `command` is [`own_command`], possibly after a launcher that runs it.
     pub fn start(command: Vec<OsString>, variables: &[(String, String)]) -> Rank {
         let mut start = Command::new(&command[0]);
         start.args(&command[1..]).env_clear().envs(variables.iter().map(|(name, value)| (name, value)));
         start.env("PATH", std::env::var_os("PATH").expect("PATH is set"));
         start.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = start.spawn().unwrap_or_else(|error| panic!("{command:?} does not start: {error}"));
-        let orders = child.stdin.take().expect("piped");
-        let said = Lines::of(child.stdout.take().expect("piped"));
-        let complained = Lines::of(child.stderr.take().expect("piped"));
-        Rank { child, orders, said, complained }
+        let commands = child.stdin.take().expect("piped");
+        let stdout = Lines::read(child.stdout.take().expect("piped"));
+        let stderr = Lines::read(child.stderr.take().expect("piped"));
+        Rank { child, commands, stdout, stderr }
     }
 
-    pub fn tell(&mut self, order: &str) {
-        writeln!(self.orders, "{order}").expect("a rank that is told something lives");
+    pub fn send(&mut self, command: &str) {
+        writeln!(self.commands, "{command}").expect("the rank is alive");
     }
 
-    /// Waits until it says something that begins so, and returns the rest. What it said before is forgotten.
-    pub fn says(&mut self, what: &str) -> String {
-        let wanted = format!("{}{what}", rank::MARK);
-        let said = self.said.wait(|line| line.contains(&wanted));
-        let said = said.unwrap_or_else(|all| panic!("never said {what}: {all}\nbut: {}", self.complained.text()));
-        let at = said.find(&wanted).expect("it was looked for");
-        said[at + wanted.len()..].trim().to_owned()
+    /// Waits for an output line that begins with `prefix`, and returns the rest. Earlier lines are skipped.
+    pub fn wait_for(&mut self, prefix: &str) -> String {
+        let wanted = format!("{}{prefix}", rank::MARK);
+        let line = self.stdout.wait(|line| line.contains(&wanted));
+        let line = line.unwrap_or_else(|all| panic!("no output {prefix}: {all}\nstderr: {}", self.stderr.text()));
+        let at = line.find(&wanted).expect("it was looked for");
+        line[at + wanted.len()..].trim().to_owned()
     }
 
-    pub fn has_said(&self, what: &str) -> bool {
-        self.said.text().contains(&format!("{}{what}", rank::MARK))
+    pub fn has_output(&self, what: &str) -> bool {
+        self.stdout.text().contains(&format!("{}{what}", rank::MARK))
     }
 
-    /// Waits until its standard error has a line with this, and returns it.
-    pub fn complains(&mut self, what: &str) -> String {
-        let found = self.complained.wait(|line| line.contains(what));
-        found.unwrap_or_else(|all| panic!("never complained {what}: {all}"))
+    /// Waits for a line of standard error that contains `text`, and returns it.
+    pub fn wait_for_stderr(&mut self, what: &str) -> String {
+        let found = self.stderr.wait(|line| line.contains(what));
+        found.unwrap_or_else(|all| panic!("no line of stderr contains {what}: {all}"))
     }
 
-    pub fn complaints(&self) -> String {
-        self.complained.text()
+    pub fn stderr(&self) -> String {
+        self.stderr.text()
     }
 
-    /// Returns when none of its threads runs any more, which is a little after the signal is sent.
+    /// Sends SIGSTOP, and waits until all threads are stopped.
     pub fn stop(&self) {
         kill_process(Pid::from_child(&self.child), Signal::STOP).expect("our own child can be signalled");
         let stopped = |task: std::fs::DirEntry| {
@@ -164,7 +164,7 @@ impl Rank {
         until("it is stopped", || std::fs::read_dir(&tasks).expect("it lives").flatten().all(stopped));
     }
 
-    pub fn go_on(&self) {
+    pub fn resume(&self) {
         kill_process(Pid::from_child(&self.child), Signal::CONT).expect("our own child can be signalled");
     }
 
@@ -182,14 +182,14 @@ impl Drop for Rank {
     }
 }
 
-/// What comes out of a process, line by line, read by a thread until its end.
+/// Output lines of a process, read by a thread.
 struct Lines {
     shared: Arc<(Mutex<Vec<String>>, Condvar)>,
     seen: usize,
 }
 
 impl Lines {
-    fn of(source: impl Read + Send + 'static) -> Lines {
+    fn read(source: impl Read + Send + 'static) -> Lines {
         let shared = Arc::new((Mutex::new(Vec::new()), Condvar::new()));
         let writer = shared.clone();
         std::thread::spawn(move || {
@@ -201,9 +201,9 @@ impl Lines {
         Lines { shared, seen: 0 }
     }
 
-    /// The first new line that is wanted; in vain, everything there was.
+    /// Waits for the next line that matches; on timeout an error with all lines.
     fn wait(&mut self, wanted: impl Fn(&str) -> bool) -> Result<String, String> {
-        let deadline = Instant::now() + SOON;
+        let deadline = Instant::now() + WAIT_TIMEOUT;
         let (lines, more) = &*self.shared;
         let mut lines = lines.lock().expect("no reader panics");
         loop {
@@ -213,11 +213,11 @@ impl Lines {
                     return Ok(line.clone());
                 }
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            if remaining.is_zero() {
                 return Err(lines.join("\n"));
             }
-            lines = more.wait_timeout(lines, left).expect("no reader panics").0;
+            lines = more.wait_timeout(lines, remaining).expect("no reader panics").0;
         }
     }
 
@@ -226,16 +226,16 @@ impl Lines {
     }
 }
 
-/// Looks every few milliseconds until it is so.
+/// Polls a condition every few milliseconds until it holds.
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + SOON;
+    let deadline = Instant::now() + WAIT_TIMEOUT;
     while !holds() {
-        assert!(Instant::now() < deadline, "still not so: {what}");
+        assert!(Instant::now() < deadline, "timed out: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// Inodes of the sockets that a process holds.
+/// Inodes of the sockets of a process.
 pub fn sockets_of(pid: u32) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return Vec::new() };
     let links = entries.flatten().filter_map(|entry| std::fs::read_link(entry.path()).ok());

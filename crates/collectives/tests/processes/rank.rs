@@ -1,4 +1,4 @@
-//! What a rank process does: connects through the door it is told, then obeys. Says every outcome on its standard output, after a mark,
+//! The rank process of tests: connects with one of the two APIs and executes commands. Prints every outcome on standard output after a mark,
 //! because the test harness writes there too.
 
 use std::error::Error;
@@ -12,61 +12,61 @@ use corro_collectives::{Communicator, Engine, Options, ReduceOp, World};
 
 pub const ARGUMENTS: [&str; 4] = ["--ignored", "--exact", "processes::rank::a_rank", "--nocapture"];
 pub const MARK: &str = "@";
-/// `direct` or `negotiated`.
-pub const DOOR: &str = "RANK_DOOR";
-/// In place of the standard input, which not every launcher hands on; separated by semicolons.
-pub const ORDERS: &str = "RANK_ORDERS";
+/// The API to use: `ordered` or `named`.
+pub const API_VARIABLE: &str = "RANK_API";
+/// Commands, separated by semicolons, for launchers that do not forward standard input.
+pub const COMMANDS: &str = "RANK_COMMANDS";
 
 #[test]
 #[ignore = "started by the other tests as a process"]
 fn a_rank() {
-    let mut door = match Door::open() {
-        Ok(door) => door,
-        Err(error) => return say(&format!("refused {}", chain(&*error))),
+    let mut api = match Api::open() {
+        Ok(api) => api,
+        Err(error) => return report(&format!("refused {}", chain(&*error))),
     };
-    say("ready");
-    let told: Box<dyn Iterator<Item = String>> = match std::env::var(ORDERS) {
-        Ok(orders) => Box::new(orders.split(';').map(str::to_owned).collect::<Vec<_>>().into_iter()),
+    report("ready");
+    let commands: Box<dyn Iterator<Item = String>> = match std::env::var(COMMANDS) {
+        Ok(text) => Box::new(text.split(';').map(str::to_owned).collect::<Vec<_>>().into_iter()),
         Err(_) => Box::new(std::io::stdin().lock().lines().map_while(Result::ok)),
     };
-    for line in told {
+    for line in commands {
         let mut words = line.split_whitespace();
-        let (order, name) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+        let (command, name) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         let n = words.next().and_then(|number| number.parse().ok()).unwrap_or(1);
-        let outcome = match order {
-            "reduce" => door.reduce(name, n),
-            "again" => again(|| door.reduce(name, n)),
-            "swarm" => again(|| door.swarm(name, n)),
-            "all" => door.all(name),
+        let outcome = match command {
+            "reduce" => api.reduce(name, n),
+            "again" => repeat(|| api.reduce(name, n)),
+            "swarm" => repeat(|| api.swarm(name, n)),
+            "all" => api.all(name),
             "fork" => {
-                say(&format!("forked {}", fork(name)));
+                report(&format!("forked {}", fork(name)));
                 continue;
             }
             "leave" => break,
-            unknown => panic!("what is `{unknown}`?"),
+            unknown => panic!("unknown command `{unknown}`"),
         };
         match outcome {
-            Ok(()) => say(&format!("done {name}")),
-            Err(error) => say(&format!("failed {name} {}", chain(&*error))),
+            Ok(()) => report(&format!("done {name}")),
+            Err(error) => report(&format!("failed {name} {}", chain(&*error))),
         }
     }
-    drop(door);
-    say("left");
+    drop(api);
+    report("left");
 }
 
-/// Until it fails; says `busy` when it has begun.
-fn again(mut work: impl FnMut() -> Outcome) -> Outcome {
+/// Repeats an operation until it fails; prints `busy` after the first time.
+fn repeat(mut work: impl FnMut() -> Outcome) -> Outcome {
     work()?;
-    say("busy");
+    report("busy");
     loop {
         work()?;
     }
 }
 
-/// Makes a child that keeps everything it has and never ends: by `fork`, or by a system call that runs no handlers of the C library.
+/// Creates a child that inherits all descriptors and never ends: by `fork`, or by `clone`, which runs no `pthread_atfork` handlers.
 fn fork(how: &str) -> i32 {
     let no_fd: libc::c_long = 0;
-    // SAFETY: the child calls nothing but `pause`, which is async-signal-safe.
+    // SAFETY: the child calls only `pause`, which is async-signal-safe.
     let child = unsafe {
         match how {
             "libc" => libc::fork(),
@@ -80,50 +80,50 @@ fn fork(how: &str) -> i32 {
     assert!(child >= 0, "no child: {}", std::io::Error::last_os_error());
     if child == 0 {
         loop {
-            // SAFETY: as above.
+            // SAFETY: `pause` takes no arguments.
             unsafe { libc::pause() };
         }
     }
     child
 }
 
-fn say(what: &str) {
+fn report(what: &str) {
     println!("{MARK}{what}");
 }
 
 type Outcome = Result<(), Box<dyn Error>>;
 
-enum Door {
+enum Api {
     /// The world lives as long as its communicator.
-    Direct(Box<Communicator>, World),
-    Negotiated(Engine),
+    Ordered(Box<Communicator>, World),
+    Named(Engine),
 }
 
-impl Door {
-    fn open() -> Result<Door, Box<dyn Error>> {
-        if std::env::var(DOOR).as_deref() == Ok("negotiated") {
-            return Ok(Door::Negotiated(Engine::start()?));
+impl Api {
+    fn open() -> Result<Api, Box<dyn Error>> {
+        if std::env::var(API_VARIABLE).as_deref() == Ok("named") {
+            return Ok(Api::Named(Engine::start()?));
         }
         let settings = Settings::from_environment()?;
         let world = World::connect(&Launch::from_environment()?, &Options::from_settings(&settings)?)?;
-        Ok(Door::Direct(Box::new(world.communicator()?), world))
+        Ok(Api::Ordered(Box::new(world.communicator()?), world))
     }
 
     fn rank_and_size(&self) -> (usize, usize) {
-        let place = match self {
-            Door::Direct(_, world) => world.rank_info(),
-            Door::Negotiated(engine) => engine.rank_info(),
+        let rank_info = match self {
+            Api::Ordered(_, world) => world.rank_info(),
+            Api::Named(engine) => engine.rank_info(),
         };
-        (place.rank, place.size)
+        (rank_info.rank, rank_info.size)
     }
 
-    /// A sum of `n` numbers, which is checked.
+    /// Allreduces `n` numbers and checks the sums.
     fn reduce(&mut self, name: &str, n: usize) -> Outcome {
         let (rank, size) = self.rank_and_size();
         let mut data: Vec<f32> = (0..n).map(|index| (index % 1000 + rank) as f32).collect();
         match self {
-            Door::Direct(communicator, _) => communicator.allreduce(&mut data, ReduceOp::Sum)?,
-            Door::Negotiated(engine) => engine.allreduce(name, &mut data, Reduce::SUM)?,
+            Api::Ordered(communicator, _) => communicator.allreduce(&mut data, ReduceOp::Sum)?,
+            Api::Named(engine) => engine.allreduce(name, &mut data, Reduce::SUM)?,
         }
         let others: usize = (0..size).sum();
         let wrong = data.iter().enumerate().find(|(index, sum)| **sum != (index % 1000 * size + others) as f32);
@@ -131,9 +131,9 @@ impl Door {
         Ok(())
     }
 
-    /// Many sums at once, each of which comes to its end.
+    /// Runs many allreduces at the same time.
     fn swarm(&mut self, name: &str, n: usize) -> Outcome {
-        let Door::Negotiated(engine) = self else { return Err("only the negotiated door has several at once".into()) };
+        let Api::Named(engine) = self else { return Err("only the named API has concurrent operations".into()) };
         let submit = |index| engine.allreduce_async(&format!("{name} {index}"), vec![1.0f32; n], Reduce::SUM);
         let pending: Vec<_> = (0..50).map(submit).collect();
         let outcomes: Vec<_> = pending.into_iter().map(|pending| engine.finish(pending)).collect();
@@ -141,40 +141,40 @@ impl Door {
         Ok(())
     }
 
-    /// Every collective, on little and on much, checked.
+    /// Runs every collective on small and large inputs, and checks the results.
     fn all(&mut self, name: &str) -> Outcome {
         let (rank, size) = self.rank_and_size();
         for n in [1, 1000, 400_000] {
             self.reduce(&format!("{name} sum {n}"), n)?;
             let mine = vec![rank as i32; n + rank];
-            let everybody: Vec<i32> = (0..size).flat_map(|other| vec![other as i32; n + other]).collect();
+            let expected_gather: Vec<i32> = (0..size).flat_map(|other| vec![other as i32; n + other]).collect();
             let mut word = vec![rank as i32; n];
-            let parcels: Vec<i32> = (0..size).flat_map(|to| vec![(rank * 100 + to) as i32; n]).collect();
-            let delivered: Vec<i32> = (0..size).flat_map(|from| vec![(from * 100 + rank) as i32; n]).collect();
+            let sent: Vec<i32> = (0..size).flat_map(|to| vec![(rank * 100 + to) as i32; n]).collect();
+            let expected_alltoall: Vec<i32> = (0..size).flat_map(|from| vec![(from * 100 + rank) as i32; n]).collect();
             let rows = vec![1.0f32; n * size];
             let (gathered, got, share) = match self {
-                Door::Direct(communicator, _) => {
+                Api::Ordered(communicator, _) => {
                     communicator.barrier()?;
                     communicator.broadcast(&mut word, size - 1)?;
                     let gathered = communicator.allgather(&mine)?;
-                    let (got, _) = communicator.alltoall(&parcels, &vec![n; size])?;
+                    let (got, _) = communicator.alltoall(&sent, &vec![n; size])?;
                     let share = communicator.reducescatter(&rows, n, ReduceOp::Sum)?;
                     (gathered, got, share)
                 }
-                Door::Negotiated(engine) => {
+                Api::Named(engine) => {
                     let all = SetId::GLOBAL;
                     engine.barrier(all)?;
                     engine.broadcast(&format!("{name} word {n}"), &mut word, size as u32 - 1, all)?;
                     let gathered = engine.allgather(&format!("{name} gather {n}"), &mine, all)?;
                     let splits = vec![n as u64; size];
-                    let (got, _) = engine.alltoall(&format!("{name} parcels {n}"), &parcels, &splits, all)?;
+                    let (got, _) = engine.alltoall(&format!("{name} parcels {n}"), &sent, &splits, all)?;
                     let share = engine.reducescatter(&format!("{name} rows {n}"), &rows, n, Reduce::SUM)?;
                     (gathered, got, share)
                 }
             };
             assert!(word.iter().all(|word| *word as usize == size - 1), "{name}: broadcast of {n}");
-            assert!(gathered == everybody, "{name}: allgather of {n}");
-            assert!(got == delivered, "{name}: alltoall of {n}");
+            assert!(gathered == expected_gather, "{name}: allgather of {n}");
+            assert!(got == expected_alltoall, "{name}: alltoall of {n}");
             assert!(share == vec![size as f32; n], "{name}: reducescatter of {n}");
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! What tests of the optimizer helpers have in common: ranks with an engine, and an optimizer that remembers something.
+//! Helpers for tests of the optimizer: ranks with an engine, and an optimizer with state.
 
 use corro_collectives::coordinator::SetId;
 use corro_collectives::optimizer::{Optimizer, ShardedStep};
@@ -13,13 +13,13 @@ pub fn each(sizes: &[usize], body: impl Fn(&Engine) + Sync) {
             let settings = Settings::from_variables(|_| None).expect("defaults");
             let engine = Engine::in_world(world, &settings).expect("an engine");
             body(&engine);
-            // Nobody ends the others' operations by leaving early.
-            engine.barrier(SetId::GLOBAL).expect("all come to the end");
+            // An engine that ends early would fail the operations of the others.
+            engine.barrier(SetId::GLOBAL).expect("all ranks finish");
         });
     }
 }
 
-/// Remembers the last gradients, by parameter.
+/// An optimizer with momentum; its state is by parameter.
 #[derive(Debug, PartialEq)]
 pub struct Momentum<const N: usize>(pub [Vec<f32>; N]);
 

@@ -1,4 +1,4 @@
-//! What the tests share: a launcher with a real guard, shell commands as processes, and waiting with a deadline.
+//! Helpers of the tests: a launcher with a guard, shell commands as processes, and waits with a deadline.
 #![allow(dead_code, reason = "each test executable uses its own part")]
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use corro_launch::process_spec::ProcessSpec;
 
 pub const DEADLINE: Duration = Duration::from_secs(30);
 
-/// An example of this crate; cargo puts them in a folder beside that of the test executables.
+/// Path of an example of this crate; cargo puts them into a directory beside that of the test executables.
 pub fn example(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("this executable has a path");
     let path = test.parent().and_then(Path::parent).expect("a target folder").join("examples").join(name);
@@ -29,7 +29,7 @@ pub fn path_only() -> BTreeMap<String, String> {
     BTreeMap::from([("PATH".to_owned(), std::env::var("PATH").expect("PATH is set"))])
 }
 
-/// A tag no other test uses.
+/// A tag that no other test uses.
 pub fn tag(name: &str) -> String {
     format!("test/{}/{name}", std::process::id())
 }
@@ -72,7 +72,7 @@ pub async fn to_end(mut process: Process) -> Ended {
     }
 }
 
-/// Looks every few milliseconds until the condition holds.
+/// Polls every few milliseconds until the condition holds.
 pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let watch = async {
         while !holds() {
@@ -82,7 +82,7 @@ pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     assert!(tokio::time::timeout(DEADLINE, watch).await.is_ok(), "still not so: {what}");
 }
 
-/// There, and not merely a zombie that somebody else has to reap.
+/// Whether the process exists and is not a zombie.
 pub fn alive(pid: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat"))
         .ok()
