@@ -88,7 +88,7 @@ pub struct ChangedNodes {
     pub reconnected: BTreeSet<NodeId>,
 }
 
-/// What the gateway knows of a node at one moment.
+/// State of a node as known to the gateway at one moment.
 #[derive(Clone, Debug)]
 pub struct NodeObservation {
     pub epoch: u64,
@@ -181,7 +181,7 @@ impl Gateway {
     }
 
     fn lock(&self) -> MutexGuard<'_, Sessions> {
-        self.sessions.lock().expect("no one panics while holding the sessions")
+        self.sessions.lock().expect("never poisoned: nothing panics while it is locked")
     }
 }
 

@@ -17,7 +17,7 @@ pub struct DirtyTracker {
     needs_full: bool,
 }
 
-/// What must be decided again after some steps are committed.
+/// Decisions that remain after some steps are committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FollowUp {
     /// Nothing: the steps were decided together with their consequences.

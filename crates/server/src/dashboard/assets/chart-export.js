@@ -1,6 +1,6 @@
 // Export of charts: points as CSV, picture as PNG.
 
-const LOOKS = ['fill', 'stroke', 'stroke-width', 'stroke-dasharray', 'stroke-linejoin', 'opacity', 'font-size', 'font-family',
+const INLINED_STYLES = ['fill', 'stroke', 'stroke-width', 'stroke-dasharray', 'stroke-linejoin', 'opacity', 'font-size', 'font-family',
   'font-weight', 'text-anchor'];
 
 // One line per point. Values that a spreadsheet would run as a formula are escaped: names come from a job's output.
@@ -35,7 +35,7 @@ export async function pngOf(svg, title, lines) {
   const [originals, copies] = [[...svg.querySelectorAll('*:not(.cross, .cross *)')], [...copy.querySelectorAll('*')]];
   originals.forEach((original, idx) => {
     const looks = getComputedStyle(original);
-    for (const look of LOOKS) copies[idx]?.setAttribute(look, looks.getPropertyValue(look));
+    for (const look of INLINED_STYLES) copies[idx]?.setAttribute(look, looks.getPropertyValue(look));
   });
   const make = (tag, attributes, text) => {
     const made = document.createElementNS('http://www.w3.org/2000/svg', tag);

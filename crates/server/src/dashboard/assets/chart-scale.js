@@ -1,13 +1,13 @@
 // Arithmetic of charts: ticks, number formats, scales, smoothing. Pure; no DOM.
 
-const ROUND = [1, 2, 2.5, 5, 10];
+const ROUND_FACTORS = [1, 2, 2.5, 5, 10];
 
 // Round numbers that divide [low, high] into about `wanted` intervals.
 export function ticks(low, high, wanted) {
   if (!(high > low)) return [low];
   const raw = (high - low) / Math.max(1, wanted);
   const power = 10 ** Math.floor(Math.log10(raw));
-  const step = power * ROUND.find((part) => part * power >= raw * 0.75);
+  const step = power * ROUND_FACTORS.find((part) => part * power >= raw * 0.75);
   const found = [];
   for (let n = Math.ceil(low / step - 1e-9); n * step <= high + step * 1e-9; n++) found.push(n * step || 0);
   return found;

@@ -39,7 +39,7 @@ export class Chart {
     this.watch.observe(this.canvas);
   }
 
-  /** New lines or other settings: `lines`, `isLog`, `weight` (of smoothing), `xName` ('time' is in seconds). */
+  /** Sets lines and options: `lines`, `isLog`, `weight` (of smoothing), `xName` ('time' is in seconds). */
   set(changes) {
     Object.assign(this, changes);
     mark(this.logButton, 'aria-pressed', String(this.isLog));

@@ -5,7 +5,7 @@ import { api } from './api.js';
 import { Chart } from './chart.js';
 import { h, keyed, mark, put } from './dom.js';
 
-const MOST_POINTS = 2000;
+const MAX_POINTS = 2000;
 export const PREFERRED_METRICS = ['loss', 'val_loss', 'accuracy', 'acc', 'val_accuracy', 'val_acc'];
 
 /** Curves of one job, updated by `read()`. */
@@ -19,21 +19,21 @@ class JobCurves {
     if (this.ended) return false;
     let changed = false;
     for (let more = true; more;) {
-      const told = await api.get(`${this.id}/metrics`, { points: MOST_POINTS, after: this.next });
-      if (told.whole) this.series.clear();
-      for (const series of told.series) {
+      const response = await api.get(`${this.id}/metrics`, { points: MAX_POINTS, after: this.next });
+      if (response.whole) this.series.clear();
+      for (const series of response.series) {
         const key = `${series.name}\n${series.rank ?? ''}`;
         const known = this.series.get(key);
         if (known) merge(known.points, series.points);
         else this.series.set(key, series);
         changed ||= series.points.length > 0;
       }
-      changed ||= told.whole;
+      changed ||= response.whole;
       const longest = Math.max(0, ...[...this.series.values()].map((series) => series.points.length));
       // Curves that have become too long are read again, downsampled by the server.
-      this.next = longest > 2 * MOST_POINTS ? null : told.next;
-      this.ended = told.ended;
-      more = told.more === true;
+      this.next = longest > 2 * MAX_POINTS ? null : response.next;
+      this.ended = response.ended;
+      more = response.more === true;
     }
     return changed;
   }
@@ -63,7 +63,7 @@ function merge(points, fresh) {
 }
 
 export class CurvePanel {
-  /** `file` begins the names of saved files; `empty` is said when there is nothing to draw. */
+  /** `file` is the prefix of downloaded files; `empty` is shown when there are no curves. */
   constructor({ file, empty }) {
     Object.assign(this, { file, empty, sources: new Map(), charts: new Map(), xName: 'step', weight: 0, showRanks: true, filter: '' });
     const choice = (name, label) => h('button', { type: 'button', 'aria-pressed': String(name === this.xName), onclick: (event) => {
@@ -87,7 +87,7 @@ export class CurvePanel {
       h('header', null, h('h2', null, 'Curves'), h('span', { class: 'grow' }), this.tools), this.note, this.grid);
   }
 
-  /** Which jobs are drawn: `[{id, label, ink}]`. */
+  /** Sets the jobs to draw: `[{id, label, ink}]`. */
   choose(jobs) {
     const wanted = new Map(jobs.map((job) => [job.id, job]));
     for (const id of this.sources.keys()) if (!wanted.has(id)) this.sources.delete(id);
@@ -98,7 +98,7 @@ export class CurvePanel {
     this.draw();
   }
 
-  /** Reads what is new of all that are drawn. A server without metrics, or a job without, has none. */
+  /** Reads new points of all drawn jobs. Servers and jobs without metrics have none. */
   async refresh() {
     const read = [...this.sources.values()].map((source) => source.read().catch((error) => {
       if (error.name !== 'ApiError') throw error;
@@ -110,7 +110,7 @@ export class CurvePanel {
     if ((await Promise.all(read)).some(Boolean)) this.draw();
   }
 
-  /** All of a job that is drawn has been read. */
+  /** Whether all points of the drawn jobs have been read. */
   get ended() {
     return [...this.sources.values()].every((source) => source.ended);
   }

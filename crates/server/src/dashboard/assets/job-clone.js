@@ -6,7 +6,7 @@ import { toast } from './components.js';
 import { pageOf } from './routes.js';
 
 // Fields of a job's response that are not part of a submission.
-const ADDED = ['experimentName', 'jobOutputDirectoryPathSegment', 'toolType', 'creationTime', 'provisioningState',
+const RESPONSE_ONLY_FIELDS = ['experimentName', 'jobOutputDirectoryPathSegment', 'toolType', 'creationTime', 'provisioningState',
   'provisioningStateTransitionTime',
   'executionState', 'executionStateTransitionTime', 'executionInfo', 'waitingFor', 'waiting', 'givingWay', 'lostAttempts'];
 
@@ -66,14 +66,14 @@ export async function cloneJob(job, context) {
 
 // Options that name an output path which each run would share, unlike the job's own output directories.
 const DIRECTORY = /(--?(?:(?:[a-z]+[-_])?(?:dir|directory|folder|path)|out|output))(?:=|\s+)((?!-)[^\s"';|&]+)/g;
-const OWN = /\$\{?AZ_BATCHAI_(OUTPUT_\w+|JOB_TEMP\b|STDOUTERR_DIR|SHARED_JOB_TEMP)/;
+const OWN_DIRECTORY = /\$\{?AZ_BATCHAI_(OUTPUT_\w+|JOB_TEMP\b|STDOUTERR_DIR|SHARED_JOB_TEMP)/;
 const INPUT = /^--?(data|input|train|dataset|script|code)/;
 
 /** Such paths in the command lines of a job: `[{option, path, text}]`. */
 export function directoriesIn(properties) {
   const lines = Object.values(properties).flatMap((settings) => [settings?.commandLine, settings?.commandLineArgs]);
   const found = lines.filter((line) => typeof line === 'string').flatMap((line) => [...line.matchAll(DIRECTORY)]);
-  return found.map(([text, option, path]) => ({ text, option, path })).filter(({ option, path }) => !OWN.test(path) && !INPUT.test(option));
+  return found.map(([text, option, path]) => ({ text, option, path })).filter(({ option, path }) => !OWN_DIRECTORY.test(path) && !INPUT.test(option));
 }
 
 function nextName(name, taken) {
@@ -84,7 +84,7 @@ function nextName(name, taken) {
 }
 
 function jobFileOf(job) {
-  const properties = Object.fromEntries(Object.entries(job.properties).filter(([name, value]) => !ADDED.includes(name) && value !== null));
+  const properties = Object.fromEntries(Object.entries(job.properties).filter(([name, value]) => !RESPONSE_ONLY_FIELDS.includes(name) && value !== null));
   const secrets = (properties.secrets ?? []).filter((secret) => !secret.valueSecretReference).map((secret) => secret.name);
   if (secrets.length) properties.secrets = properties.secrets.map((secret) => (secret.valueSecretReference ? secret : { ...secret,
     value: '' }));

@@ -7,7 +7,7 @@ import { JobTimeline } from './job-timeline.js';
 import { bytes, short, table, toast } from './components.js';
 
 const SECONDS = 5;
-const PAUSE = 500;
+const POLL_INTERVAL_MS = 500;
 
 export class JobEngines {
   constructor(id, name) {
@@ -43,7 +43,7 @@ export class JobEngines {
       this.timeline.element);
   }
 
-  /** What the nodes told; null when nothing runs any more. */
+  /** Sets the processes that the nodes report; null when nothing runs any more. */
   set(told) {
     const rows = (told?.nodes ?? []).flatMap((node) => node.processes).flatMap((process) => process.engines ?? [])
       .map((engine) => ({ ...engine, straggler: engine.rank === told.straggler }));
@@ -84,7 +84,7 @@ export class JobEngines {
           break;
         }
         text(this.about, 'recording …');
-        await new Promise((resolve) => { setTimeout(resolve, PAUSE); });
+        await new Promise((resolve) => { setTimeout(resolve, POLL_INTERVAL_MS); });
       }
     } catch (error) {
       if (error.name !== 'ApiError') throw error;

@@ -29,7 +29,7 @@ export async function listFiles(id, directory, path = '') {
 }
 
 export class JobFiles {
-  /** `read(name, link, renew)` shows a text. */
+  /** `read(name, link, renew)` opens a text file in the log panel. */
   constructor(job, read) {
     Object.assign(this, { id: job.id, read, directory: LOGS, path: '', ticket: 0 });
     const ids = [LOGS, ...(job.properties.outputDirectories ?? []).map((directory) => directory.id)];

@@ -4,7 +4,7 @@ import { LOGS, listFiles } from './job-files.js';
 import { h, keyed, mark, put, text } from './dom.js';
 import { LogView } from './log-view.js';
 
-const MOST_TABS = 6;
+const MAX_TABS = 6;
 
 export class JobLogs {
   constructor(id) {
@@ -47,7 +47,7 @@ export class JobLogs {
 
   draw() {
     const names = this.other && !this.names.includes(this.other) ? [...this.names, this.other] : this.names;
-    const isLong = names.length > MOST_TABS;
+    const isLong = names.length > MAX_TABS;
     mark(this.tabs, 'hidden', isLong ? '' : null);
     mark(this.list, 'hidden', isLong ? null : '');
     keyed(this.tabs, isLong ? [] : names, (name) => name,

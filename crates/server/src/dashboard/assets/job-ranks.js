@@ -8,7 +8,7 @@ import { bytes, setState, short, table } from './components.js';
 const STATES = { R: 'running', S: 'sleeping', I: 'sleeping', D: 'disk', T: 'stopped', t: 'stopped', Z: 'ended', X: 'ended' };
 
 export class JobRanks {
-  /** `tell` hears what the nodes told, or null. */
+  /** `tell` is called with the processes that the nodes report, or null. */
   constructor(id, tell) {
     Object.assign(this, { id, tell, busy: false });
     this.count = h('span', { class: 'count' });
@@ -39,7 +39,7 @@ export class JobRanks {
       this.table.element);
   }
 
-  /** How the job stands; `steps` tell where it ran. */
+  /** Sets the job's properties; `steps` say where it ran. */
   set(properties, steps) {
     this.properties = properties;
     const { executionState: state, executionInfo: info } = properties;

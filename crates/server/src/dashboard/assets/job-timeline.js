@@ -9,8 +9,8 @@ import { clock, plural } from './components.js';
 const [LEFT, RIGHT, TOP, LANE, AXIS] = [64, 10, 4, 26, 22];
 const [WAIT, WORK] = [9, 12];
 /** Spans closer than this in pixels are drawn as one. */
-const NEAR = 0.6;
-const MOST_TOLD = 8;
+const MERGE_DISTANCE_PX = 0.6;
+const MAX_LISTED_SPANS = 8;
 
 export class JobTimeline {
   constructor(name) {
@@ -95,7 +95,7 @@ export class JobTimeline {
     for (const { from, to } of spans) {
       if (to < low || from > high) continue;
       const [left, right] = [this.xOf(Math.max(from, low)), this.xOf(Math.min(to, high))];
-      if (open && left - open[1] < NEAR) open[1] = Math.max(open[1], right);
+      if (open && left - open[1] < MERGE_DISTANCE_PX) open[1] = Math.max(open[1], right);
       else { close(); open = [left, right]; }
     }
     close();
@@ -130,8 +130,8 @@ export class JobTimeline {
     const row = (span) => h('div', null, h('i', { class: span.name.startsWith('NEGOTIATE_') ? 'ink4' : 'ink0' }),
       h('span', null, `${span.name.startsWith('NEGOTIATE_') ? 'waits for ' : `${span.name.toLowerCase()} `}${span.tensor}`),
       h('em', null, `${((span.to - span.from) / 1000).toFixed(2)} ms`));
-    put(this.values, h('b', null, `rank ${rank.rank}, ${((time - this.bounds[0]) / 1000).toFixed(1)} ms`), found.slice(0, MOST_TOLD).map(row),
-      found.length > MOST_TOLD ? `and ${found.length - MOST_TOLD} more` : null);
+    put(this.values, h('b', null, `rank ${rank.rank}, ${((time - this.bounds[0]) / 1000).toFixed(1)} ms`), found.slice(0, MAX_LISTED_SPANS).map(row),
+      found.length > MAX_LISTED_SPANS ? `and ${found.length - MAX_LISTED_SPANS} more` : null);
   }
 
   finish(event) {

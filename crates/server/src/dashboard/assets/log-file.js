@@ -2,12 +2,12 @@
 
 import { linesOf, openLine, plain } from './log-text.js';
 
-const PIECE = 128 << 10;
-const SEARCH_PIECE = 1 << 20;
-const MOST = 3 << 20;
+const CHUNK_BYTES = 128 << 10;
+const SEARCH_CHUNK_BYTES = 1 << 20;
+const MAX_WINDOW_BYTES = 3 << 20;
 
 export class LogFile {
-  /** `renew()` gives a fresh link: links expire. */
+  /** `renew()` returns a new URL when the old one has expired. */
   constructor(link, renew) {
     Object.assign(this, { link, renew, size: 0, from: 0, to: 0, lines: [], open: new Uint8Array(), openLines: 0 });
     this.stop = new AbortController();
@@ -43,10 +43,10 @@ export class LogFile {
     return range ? bytes : bytes.subarray(from, to);
   }
 
-  /** Lines from the first that begins at or after `byte`. */
+  /** Loads lines from the first one that starts at or after `byte`. */
   async jump(byte) {
     const from = Math.max(0, Math.min(byte, this.size - 1) - 1);
-    let bytes = await this.read(from, from + PIECE);
+    let bytes = await this.read(from, from + CHUNK_BYTES);
     let skip = 0;
     if (byte > 0) skip = bytes.indexOf(10) + 1;
     bytes = bytes.subarray(skip);
@@ -56,7 +56,7 @@ export class LogFile {
 
   async jumpToEnd() {
     if (this.size === 0) await this.measure();
-    await this.jump(this.size > PIECE ? this.size - PIECE : 0);
+    await this.jump(this.size > CHUNK_BYTES ? this.size - CHUNK_BYTES : 0);
     while (this.to < this.size) await this.more();
   }
 
@@ -73,7 +73,7 @@ export class LogFile {
     const { lines, rest } = linesOf(all, base);
     this.lines.push(...lines);
     this.open = all.slice(all.length - rest);
-    // Of a progress bar without line ends, only the last state is kept.
+    // For a progress bar without line ends, only the last state is kept.
     const over = this.open.lastIndexOf(13);
     if (over > 0 && over < this.open.length - 1) this.open = this.open.slice(over + 1);
     this.to += bytes.length;
@@ -83,11 +83,11 @@ export class LogFile {
     return bytes.length;
   }
 
-  /** What comes after; gives back how many lines were dropped at the top. */
+  /** Loads the next lines; returns how many were dropped at the top. */
   async more() {
     const asked = Math.max(0, this.to - 1);
     const to = this.to;
-    const bytes = await this.read(asked, to + PIECE);
+    const bytes = await this.read(asked, to + CHUNK_BYTES);
     if (to !== this.to) return 0;
     if (this.size < to) {
       // The file was truncated.
@@ -96,7 +96,7 @@ export class LogFile {
     }
     this.take(bytes.subarray(to - asked));
     let dropped = 0;
-    while (this.to - this.from > MOST && this.lines.length - dropped > 1) {
+    while (this.to - this.from > MAX_WINDOW_BYTES && this.lines.length - dropped > 1) {
       dropped += 1;
       this.from = this.lines[dropped].at;
     }
@@ -104,10 +104,10 @@ export class LogFile {
     return dropped;
   }
 
-  /** What comes before; gives back how many lines that were. */
+  /** Loads the previous lines; returns how many there were. */
   async less() {
     const to = this.from;
-    const from = Math.max(0, to - PIECE);
+    const from = Math.max(0, to - CHUNK_BYTES);
     const bytes = await this.read(from, to);
     if (to !== this.from) return 0;
     const skip = from === 0 ? 0 : bytes.indexOf(10) + 1;
@@ -117,25 +117,25 @@ export class LogFile {
     this.lines = [...lines, ...this.lines];
     this.from = from + skip;
     let kept = this.lines.length;
-    while (this.to - this.from > MOST && kept > 1 && this.to - this.lines[kept - 1].at < MOST) {
+    while (this.to - this.from > MAX_WINDOW_BYTES && kept > 1 && this.to - this.lines[kept - 1].at < MAX_WINDOW_BYTES) {
       kept -= 1;
       this.to = this.lines[kept].at;
-      if (this.to - this.from <= MOST) break;
+      if (this.to - this.from <= MAX_WINDOW_BYTES) break;
     }
     if (kept < this.lines.length) [this.lines.length, this.open, this.openLines] = [kept, new Uint8Array(), 0];
     return lines.length;
   }
 
-  /** Where the next line (or, going back, the one before) that holds `words` begins; null when there is none. `tell(share)` hears
-   * reports the progress. */
+  /** Offset of the next line (or, backwards, the previous one) that contains `words`; null if there is none. `tell(share)` is called
+   * with the progress. */
   async search(words, byte, isBack, signal, tell) {
     const wanted = words.toLowerCase();
     const holds = (line) => plain(line.text).toLowerCase().includes(wanted);
     let at = byte;
     while (isBack ? at > 0 : at < this.size) {
       if (signal.aborted) return null;
-      const from = isBack ? Math.max(0, at - SEARCH_PIECE) : at;
-      const bytes = await this.read(from, isBack ? at : from + SEARCH_PIECE);
+      const from = isBack ? Math.max(0, at - SEARCH_CHUNK_BYTES) : at;
+      const bytes = await this.read(from, isBack ? at : from + SEARCH_CHUNK_BYTES);
       if (!bytes.length) return null;
       const skip = isBack && from > 0 ? bytes.indexOf(10) + 1 : 0;
       const { lines, rest } = linesOf(bytes.subarray(skip), from + skip);

@@ -2,7 +2,7 @@
 // output stays data: it becomes text nodes and class names from a fixed list.
 
 /** Longer lines are split. */
-const LONGEST = 4000;
+const MAX_LINE_BYTES = 4000;
 const [LF, CR] = [10, 13];
 const decoder = new TextDecoder();
 
@@ -17,7 +17,7 @@ export function linesOf(bytes, base) {
       start = content = at + 1;
     } else if (at > content && bytes[at - 1] === CR && bytes[at] !== CR) {
       content = at;
-    } else if (at - content >= LONGEST) {
+    } else if (at - content >= MAX_LINE_BYTES) {
       lines.push({ at: base + start, text: textOf(bytes, content, at) });
       start = content = at;
     }

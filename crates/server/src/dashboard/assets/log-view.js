@@ -5,7 +5,7 @@ import { LogFile } from './log-file.js';
 import { partsOfLine, plain } from './log-text.js';
 import { bytes } from './components.js';
 
-const LINE = 18;
+const LINE_HEIGHT_PX = 18;
 const POLL_INTERVAL_MS = 400;
 
 export class LogView {
@@ -38,7 +38,7 @@ export class LogView {
     this.watch.observe(this.view);
   }
 
-  /** Shows the file behind `link`, from its end. */
+  /** Shows the file at `link`, from its end. */
   async open(link, renew) {
     this.close();
     const file = new LogFile(link, renew);
@@ -51,7 +51,7 @@ export class LogView {
     this.again();
   }
 
-  /** Nothing will be added any more, as soon as the end has been read once again. */
+  /** The file no longer grows, once its end has been read again. */
   setEnded(ended) {
     this.ended = ended;
     if (!ended && this.file) this.again();
@@ -72,7 +72,7 @@ export class LogView {
     const { file } = this;
     let dropped = 0;
     do dropped += await file.more(); while (this.follow && !file.atEnd);
-    if (!this.follow && dropped) this.view.scrollTop -= dropped * LINE;
+    if (!this.follow && dropped) this.view.scrollTop -= dropped * LINE_HEIGHT_PX;
   }
 
   // One read at a time; errors are shown and the next read retries. `after` gets the result, if it is still wanted.
@@ -80,7 +80,7 @@ export class LogView {
     while (this.busy) await this.busy;
     const work = read().then((result) => {
       if (this.failed) this.say('');
-      this.space.style.height = `${(this.file?.lines.length ?? 0) * LINE}px`;
+      this.space.style.height = `${(this.file?.lines.length ?? 0) * LINE_HEIGHT_PX}px`;
       after?.(result);
     }, (error) => {
       if (error.name === 'AbortError') return;
@@ -121,7 +121,7 @@ export class LogView {
     // Loads lines above it too, so that there is something to scroll to.
     if (!isHere) await this.act(() => file.jump(byte).then(() => (file.from > 0 ? file.less() : 0)));
     const at = Math.max(0, file.lines.findIndex((line) => line.at >= byte));
-    this.view.scrollTop = Math.max(0, at * LINE - (byte > 0 ? this.view.clientHeight / 3 : 0));
+    this.view.scrollTop = Math.max(0, at * LINE_HEIGHT_PX - (byte > 0 ? this.view.clientHeight / 3 : 0));
     this.draw();
   }
 
@@ -131,7 +131,7 @@ export class LogView {
     if (!words || !this.file) return;
     const looking = (this.looking = new AbortController());
     const { file } = this;
-    const first = file.lines[Math.min(file.lines.length - 1, Math.floor(this.view.scrollTop / LINE))];
+    const first = file.lines[Math.min(file.lines.length - 1, Math.floor(this.view.scrollTop / LINE_HEIGHT_PX))];
     const start = this.found ?? (this.follow ? null : first?.at) ?? null;
     const next = start === null ? null : file.lines.find((line) => line.at > start)?.at ?? start + 1;
     const from = isBack ? start ?? file.size : this.found === null ? start ?? 0 : next;
@@ -159,10 +159,10 @@ export class LogView {
     this.draw();
     const { file } = this;
     if (!file || this.busy) return;
-    if (scrollTop < 40 * LINE && file.from > 0 && !this.follow) {
-      this.act(() => file.less(), (n) => { this.view.scrollTop += n * LINE; });
-    } else if (scrollTop + clientHeight > scrollHeight - 40 * LINE && !file.atEnd) {
-      this.act(() => file.more(), (n) => { this.view.scrollTop -= n * LINE; });
+    if (scrollTop < 40 * LINE_HEIGHT_PX && file.from > 0 && !this.follow) {
+      this.act(() => file.less(), (n) => { this.view.scrollTop += n * LINE_HEIGHT_PX; });
+    } else if (scrollTop + clientHeight > scrollHeight - 40 * LINE_HEIGHT_PX && !file.atEnd) {
+      this.act(() => file.more(), (n) => { this.view.scrollTop -= n * LINE_HEIGHT_PX; });
     }
   }
 
@@ -178,10 +178,10 @@ export class LogView {
   draw() {
     const { file, view } = this;
     const lines = file?.lines ?? [];
-    this.space.style.height = `${lines.length * LINE}px`;
-    const first = Math.max(0, Math.floor(view.scrollTop / LINE) - 12);
-    const shown = lines.slice(first, first + Math.ceil(view.clientHeight / LINE) + 24);
-    this.lines.style.transform = `translateY(${first * LINE}px)`;
+    this.space.style.height = `${lines.length * LINE_HEIGHT_PX}px`;
+    const first = Math.max(0, Math.floor(view.scrollTop / LINE_HEIGHT_PX) - 12);
+    const shown = lines.slice(first, first + Math.ceil(view.clientHeight / LINE_HEIGHT_PX) + 24);
+    this.lines.style.transform = `translateY(${first * LINE_HEIGHT_PX}px)`;
     const words = this.words.trim().toLowerCase();
     keyed(this.lines, shown, (line) => line.at, () => h('div', { class: 'line' }), (row, line) => {
       mark(row, 'data-found', line.at === this.found ? '' : null);

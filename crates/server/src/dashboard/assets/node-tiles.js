@@ -7,7 +7,7 @@ import { setAgo } from './components.js';
 
 export const NODE_STATES = ['running', 'idle', 'preparing', 'leaving', 'unusable'];
 /** More nodes than this get small tiles. */
-const WORDS_FOR = 24;
+const MAX_LABELLED_TILES = 24;
 
 /** `tvm-676767296_12-20180718t174802z-p` is number 12 of its cluster. */
 export const numberOf = (nodeId) => /_(\d+)-/.exec(nodeId)?.[1] ?? nodeId;
@@ -26,7 +26,7 @@ export function tiles() {
     element,
     set(nodes) {
       const sorted = [...nodes].sort(order);
-      const small = sorted.length > WORDS_FOR;
+      const small = sorted.length > MAX_LABELLED_TILES;
       if (grid.classList.contains('small') !== small) {
         grid.classList.toggle('small', small);
         put(grid);

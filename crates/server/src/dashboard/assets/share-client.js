@@ -5,7 +5,7 @@ import { ApiError, api } from './api.js';
 import { partsOf } from './routes.js';
 
 const VERSION = '2018-03-28';
-const PIECE = 4 * 1024 * 1024;
+const WRITE_CHUNK_BYTES = 4 * 1024 * 1024;
 const links = new Map();
 
 /** All shares that the user may read, with the ids of their accounts. */
@@ -44,7 +44,7 @@ export async function openShare(account, share) {
   return {
     group: partsOf(known.accountId).group,
 
-    /** What is in a directory: `{name, isDirectory, size, linkText}`, directories first; `linkText` is that of a symbolic link. */
+    /** Lists a directory: `{name, isDirectory, size, linkText}`, directories first; `linkText` is that of a symbolic link. */
     async list(path) {
       const entries = [];
       let marker = '';
@@ -62,7 +62,7 @@ export async function openShare(account, share) {
       return entries.sort((a, b) => b.isDirectory - a.isDirectory || a.name.localeCompare(b.name, undefined, { numeric: true }));
     },
 
-    /** The first `most` bytes of a file, its whole length, and when it was changed. */
+    /** The first `most` bytes of a file, its length, and its modification time. */
     async read(path, most) {
       const size = await ask('HEAD', path);
       const length = Number(size.headers.get('content-length') ?? 0);
@@ -72,14 +72,14 @@ export async function openShare(account, share) {
       return { bytes: new Uint8Array(await response.arrayBuffer()), length, modified };
     },
 
-    /** Where a browser finds a file. */
+    /** URL of a file for the browser. */
     url: (path) => url(path),
 
-    /** Writes a file, in pieces; `tell(bytes)` hears how much is there. */
+    /** Writes a file in chunks; `tell(bytes)` is called with the bytes written. */
     async write(path, file, tell, signal) {
       await ask('PUT', path, { signal, headers: { 'x-ms-type': 'file', 'x-ms-content-length': String(file.size) } });
-      for (let at = 0; at < file.size; at += PIECE) {
-        const end = Math.min(at + PIECE, file.size);
+      for (let at = 0; at < file.size; at += WRITE_CHUNK_BYTES) {
+        const end = Math.min(at + WRITE_CHUNK_BYTES, file.size);
         await ask('PUT', path, {
           signal, query: { comp: 'range' }, body: file.slice(at, end),
           headers: { 'x-ms-range': `bytes=${at}-${end - 1}`, 'x-ms-write': 'update' },

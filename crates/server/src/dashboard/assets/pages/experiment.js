@@ -8,10 +8,10 @@ import { pageOf, partsOf } from '../routes.js';
 import { PREFERRED_METRICS, CurvePanel } from '../curve-panel.js';
 import { short } from '../chart-scale.js';
 
-const MOST_CHOSEN = 16;
-const CHOSEN_AT_PREFERRED_METRICS = 6;
-const MOST_RESULTS = 200;
-const AT_ONCE = 4;
+const MAX_SELECTED_JOBS = 16;
+const INITIALLY_SELECTED_JOBS = 6;
+const MAX_JOBS_WITH_RESULTS = 200;
+const PARALLEL_REQUESTS = 4;
 const COLUMNS = 3;
 
 export async function show(root, params, context) {
@@ -34,13 +34,13 @@ export async function show(root, params, context) {
     h('section', { class: 'panel', id: 'results' }, h('header', null, h('h2', null, 'Jobs'),
       h('span', { class: 'soft small' }, 'Select jobs to compare their curves'), h('span', { class: 'grow' }), some, none), place));
 
-  const newest = () => [...jobs].sort((a, b) => startOf(b) - startOf(a)).slice(0, CHOSEN_AT_PREFERRED_METRICS).map((job) => job.id);
+  const newest = () => [...jobs].sort((a, b) => startOf(b) - startOf(a)).slice(0, INITIALLY_SELECTED_JOBS).map((job) => job.id);
 
   // A job keeps its colour while it is selected.
   function choose(ids) {
     for (const known of [...inks.keys()]) if (!ids.includes(known)) inks.delete(known);
     for (const one of ids) {
-      if (inks.has(one) || inks.size >= MOST_CHOSEN) continue;
+      if (inks.has(one) || inks.size >= MAX_SELECTED_JOBS) continue;
       const used = new Set(inks.values());
       let ink = 0;
       while (used.has(ink)) ink += 1;
@@ -54,14 +54,14 @@ export async function show(root, params, context) {
   // Results per job: last and extreme values are enough; an ended job is read once.
   async function readResults() {
     const wanting = [...jobs].sort((a, b) => startOf(b) - startOf(a)).slice(0,
-      MOST_RESULTS).filter((job) => job.properties.executionInfo && !results.get(job.id)?.ended);
+      MAX_JOBS_WITH_RESULTS).filter((job) => job.properties.executionInfo && !results.get(job.id)?.ended);
     const next = async () => {
       for (let job = wanting.shift(); job; job = wanting.shift()) {
         try { results.set(job.id, resultOf(await api.get(`${job.id}/metrics`,
           { points: 4 }))); } catch (error) { if (error.name !== 'ApiError') throw error; }
       }
     };
-    await Promise.all(Array.from({ length: AT_ONCE }, next));
+    await Promise.all(Array.from({ length: PARALLEL_REQUESTS }, next));
     drawTable();
   }
 

@@ -9,7 +9,7 @@ import { tiles } from '../node-tiles.js';
 
 const PAGE = 100;
 /** Maximum number of jobs per request. */
-const MOST = 1000;
+const MAX_JOBS_PER_REQUEST = 1000;
 const KINDS = new Set(['job', 'node', 'cluster', 'experiment', 'workspace', 'group']);
 
 export async function show(root, params, context) {
@@ -216,12 +216,12 @@ export function jobList(fixed = {}) {
   let line = Promise.resolve();
   const inLine = (work) => { line = line.then(work, work); return line; };
 
-  /** What is on the page anew; of very many, the oldest stay as they were. */
+  /** Reloads the listed jobs; of very many, the oldest are not refreshed. */
   function refresh() {
     const mine = ++ticket;
     return inLine(async () => {
       if (mine !== ticket) return;
-      const page = await api.get('~/providers/Corro/jobs', { ...query(), maxresults: Math.min(Math.max(loaded.length, PAGE), MOST) });
+      const page = await api.get('~/providers/Corro/jobs', { ...query(), maxresults: Math.min(Math.max(loaded.length, PAGE), MAX_JOBS_PER_REQUEST) });
       if (mine !== ticket) return;
       const fresh = new Set(page.value.map((job) => job.id));
       const oldest = Date.parse(page.value.at(-1)?.creationTime);

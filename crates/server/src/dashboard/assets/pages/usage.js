@@ -7,12 +7,12 @@ import { clock, failure, plural, table } from '../components.js';
 
 const DAY = 86_400_000;
 const WINDOWS = [['24 hours', 1], ['7 days', 7], ['30 days', 30], ['90 days', 90]];
-const SUMS = [['user', 'User'], ['experiment', 'Experiment'], ['cluster', 'Cluster']];
+const GROUPINGS = [['user', 'User'], ['experiment', 'Experiment'], ['cluster', 'Cluster']];
 
 export async function show(root, params, context) {
   let days = 7;
   let ticket = 0;
-  const sums = SUMS.map(([by, title]) => ({ by, ...sum(by, title) }));
+  const sums = GROUPINGS.map(([by, title]) => ({ by, ...sum(by, title) }));
   const total = h('span');
   const note = h('small');
   const trouble = h('div');
