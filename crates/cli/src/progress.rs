@@ -1,25 +1,24 @@
-//! Signs of life on standard error: the bar of a transfer and the spinner of a long-running operation. Entered by
-//! commands that wait. Silent unless standard error is a terminal.
+//! Progress bar of transfers and spinner of long-running operations, on standard error. Silent unless standard error is a terminal.
 
 use std::io::{self, Write};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Bar and word together, as `az` draws them.
+/// Width of bar and word, as in `az`.
 const LINE_WIDTH: usize = 70;
 const REDRAW_EVERY: Duration = Duration::from_millis(100);
 const SPINNER: [char; 4] = ['|', '/', '-', '\\'];
 
-/// A transfer bar. Cheap to call from several connections at once.
+/// Progress bar of a transfer. Updates from several threads are cheap.
 pub struct TransferBar {
     shown: bool,
     last_drawn: Mutex<Option<Instant>>,
 }
 
 impl TransferBar {
-    /// `wanted` is false under `--no-progress`.
-    pub fn new(wanted: bool) -> TransferBar {
-        TransferBar { shown: wanted && on_terminal(), last_drawn: Mutex::new(None) }
+    /// `is_enabled` is false with `--no-progress`.
+    pub fn new(is_enabled: bool) -> TransferBar {
+        TransferBar { shown: is_enabled && on_terminal(), last_drawn: Mutex::new(None) }
     }
 
     pub fn update(&self, done: u64, total: u64) {
@@ -39,7 +38,7 @@ impl TransferBar {
         }
     }
 
-    /// Leaves the half-drawn bar behind, so that an error starts on its own line.
+    /// Ends the line of an unfinished bar, so that an error message starts on its own line.
     pub fn abandon(&self) {
         if self.shown && self.last_drawn.lock().is_ok_and(|last| last.is_some()) {
             draw("\n");
@@ -47,7 +46,7 @@ impl TransferBar {
     }
 }
 
-/// Shows that the program waits for the service. Dropping it wipes the line.
+/// Spinner for a pending operation. Dropping it clears the line.
 pub struct Spinner {
     task: Option<tokio::task::JoinHandle<()>>,
 }
@@ -78,7 +77,7 @@ impl Drop for Spinner {
     }
 }
 
-/// Wipes what a spinner has drawn, for a message that comes while it turns.
+/// Clears the line of a spinner before a message.
 pub fn clear_line() {
     if on_terminal() {
         draw("\r\x1b[K");
@@ -88,9 +87,9 @@ pub fn clear_line() {
 fn bar(word: &str, done: u64, total: u64, columns: usize) -> String {
     let share = if total == 0 { 1.0 } else { (done as f64 / total as f64).min(1.0) };
     let percent = format!("{:.4}%", share * 100.0);
-    // A line that wraps would scroll with every step.
-    let room = columns.saturating_sub("  100.0000%".len() + 2);
-    let length = LINE_WIDTH.min(room).saturating_sub(word.len() + 1);
+    // A wrapped line would scroll with every update.
+    let available = columns.saturating_sub("  100.0000%".len() + 2);
+    let length = LINE_WIDTH.min(available).saturating_sub(word.len() + 1);
     if length < 10 {
         return format!("{word} {percent}");
     }
@@ -98,7 +97,7 @@ fn bar(word: &str, done: u64, total: u64, columns: usize) -> String {
     format!("{word}[{filled:<length$}]  {percent}")
 }
 
-/// How wide the terminal is.
+/// Width of the terminal.
 fn columns() -> usize {
     let width = rustix::termios::tcgetwinsize(io::stderr()).map_or(0, |size| size.ws_col);
     if width == 0 { 100 } else { width.into() }
@@ -108,7 +107,7 @@ fn on_terminal() -> bool {
     rustix::termios::isatty(io::stderr())
 }
 
-/// A bar is decoration: failing to draw it must not fail the transfer.
+/// Draws the text. Errors are ignored: they must not fail the transfer.
 fn draw(text: &str) {
     let mut stderr = io::stderr().lock();
     let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());

@@ -1,5 +1,5 @@
-//! What a client command has in hand: a client for the configured server and the way to print. Made once per command.
-//! The client is made when it is first asked for: a command that has everything in its arguments needs no profile.
+//! State of a client command: the client for the configured server and the output format. The client is created on first use, because a command with
+//! a connection string needs no profile.
 
 mod settings;
 
@@ -21,11 +21,11 @@ use crate::stdio::{filtered_stdout, note};
 
 pub use settings::{Ini, az_config_dir, setting};
 
-/// The arguments every command of the Azure-compatible groups takes.
+/// Arguments of all commands of the Azure-compatible groups.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Global Arguments")]
 pub struct GlobalArgs {
-    /// How to print the answer: json, jsonc, table, tsv, yaml or none [default: AZURE_CORE_OUTPUT, or json]
+    /// Format of the output: json, jsonc, table, tsv, yaml or none [default: AZURE_CORE_OUTPUT, or json]
     #[arg(
         long,
         short = 'o',
@@ -36,16 +36,16 @@ pub struct GlobalArgs {
         hide_possible_values = true
     )]
     output: Option<Format>,
-    /// JMESPath expression, applied to the answer before it is printed
+    /// JMESPath expression, applied to the result before it is printed
     #[arg(long, global = true, value_name = "JMESPATH")]
     query: Option<String>,
-    /// Name or id of the subscription; a server has one, which is used unless given
+    /// Name or id of the server's only subscription
     #[arg(long, global = true, value_name = "SUBSCRIPTION")]
     subscription: Option<String>,
-    /// Tell every request and its answer on standard error
+    /// Log every request and response on standard error
     #[arg(long, global = true)]
     verbose: bool,
-    /// The same, with what is in them; secrets are left out
+    /// Log requests and responses with their bodies, without secrets
     #[arg(long, global = true)]
     debug: bool,
 }
@@ -56,14 +56,14 @@ pub struct Session {
     output: Output,
 }
 
-/// How the user wants answers printed.
+/// Format and query of results.
 pub struct Output {
     format: Format,
     query: Option<Query>,
 }
 
 impl GlobalArgs {
-    /// Did the user say how answers are to be printed?
+    /// Whether `--output` or `--query` was given.
     pub fn is_output_chosen(&self) -> bool {
         self.output.is_some() || self.query.is_some()
     }
@@ -76,7 +76,7 @@ impl GlobalArgs {
 }
 
 impl Session {
-    /// A wrong query is reported before anything is asked of the server.
+    /// An invalid query is reported before the first request.
     pub fn open(args: &GlobalArgs) -> Result<Session, CliError> {
         if args.verbose || args.debug {
             logging::init_http_log(args.debug);
@@ -90,7 +90,7 @@ impl Session {
         Ok(Session { client: OnceLock::new(), subscription: args.subscription.clone(), output })
     }
 
-    /// The client for the server of this machine's profile.
+    /// The client for the server of the profile.
     pub fn client(&self) -> Result<&Client, CliError> {
         if let Some(client) = self.client.get() {
             return Ok(client);
@@ -101,7 +101,7 @@ impl Session {
         Ok(self.client.get_or_init(|| client))
     }
 
-    /// Whose certificates are believed: as the profile says, if there is one, and `CORRO_CA` in any case.
+    /// Trusted certificates: `CORRO_CA`, else the profile's, else the system's.
     pub fn trust(&self) -> Result<Trust, CliError> {
         if let Some(file) = env("CORRO_CA") {
             return Trust::from_file(Path::new(&file)).map_err(|error| CliError::from_error(&error));
@@ -110,7 +110,7 @@ impl Session {
         Ok(profile.map(|profile| profile.trust()).unwrap_or_default())
     }
 
-    /// Prints a resource, or a list of them, as `az` shows it.
+    /// Prints a resource, or a list of them, as `az` does.
     pub fn print(&self, shape: Shape, table: Option<TableKind>, wire: &impl Serialize) -> Result<(), CliError> {
         let wire = serde_json::to_value(wire).map_err(|error| CliError::from_error(&error))?;
         self.output.print(&shape.apply(&wire), table)
@@ -121,7 +121,7 @@ impl Session {
         self.output.print(value, None)
     }
 
-    /// Did the user ask for a table?
+    /// Whether the format is a table.
     pub fn prints_table(&self) -> bool {
         self.output.format == Format::Table
     }
@@ -145,28 +145,29 @@ impl Output {
     }
 }
 
-/// The profile of this user. Where there is none, the failure says how to get one.
+/// The profile of this user. The error for a missing one says how to log in.
 pub fn profile() -> Result<Profile, CliError> {
     let dir = profile::config_dir()?;
     Profile::load(&dir).map_err(|error| match error {
         ProfileError::Missing { path } => {
-            nobody_logged_in(&path, env("CORRO_SERVER").as_deref(), find_local_server(&dir).as_ref())
+            not_logged_in(&path, env("CORRO_SERVER").as_deref(), find_local_server(&dir).as_ref())
         }
         other => other.into(),
     })
 }
 
-/// `wanted` is the server that the environment names, `local` the one on this machine.
-fn nobody_logged_in(path: &Path, wanted: Option<&str>, local: Option<&LocalServer>) -> CliError {
-    let here = local.filter(|local| wanted.is_none_or(|wanted| wanted.trim_end_matches('/') == local.url));
-    let nobody = |server: &str| format!("nobody is logged in at {server}: {} does not exist", path.display());
-    match (here, wanted) {
+/// `configured` is `CORRO_SERVER`, `local` the server on this machine.
+fn not_logged_in(path: &Path, configured: Option<&str>, local: Option<&LocalServer>) -> CliError {
+    let matching =
+        local.filter(|local| configured.is_none_or(|configured| configured.trim_end_matches('/') == local.url));
+    let message = |server: &str| format!("not logged in to {server}: {} does not exist", path.display());
+    match (matching, configured) {
         (Some(LocalServer { url, has_readable_login: true }), _) => {
-            CliError::new(nobody(url)).hint("the server runs on this machine: log in to it again with 'corro up'")
+            CliError::new(message(url)).hint("the server runs on this machine: log in to it again with 'corro up'")
         }
-        (Some(LocalServer { url, has_readable_login: false }), _) => CliError::new(nobody(url))
+        (Some(LocalServer { url, has_readable_login: false }), _) => CliError::new(message(url))
             .hint("the server runs on this machine: stop it and start it again with 'corro up', which logs you in"),
-        (None, Some(server)) => CliError::new(nobody(server)).hint(format!(
+        (None, Some(server)) => CliError::new(message(server)).hint(format!(
             "log in with 'corro login --service-principal -u ID -t TENANT --server {server}'; \
              an owner makes such a login with 'corro ad sp create-for-rbac'"
         )),
@@ -174,12 +175,12 @@ fn nobody_logged_in(path: &Path, wanted: Option<&str>, local: Option<&LocalServe
     }
 }
 
-/// Said once by whoever waits for a server that restarts.
+/// Printed once by commands that wait for a server that restarts.
 pub fn note_server_unreachable() {
     note(format_args!("corro: the server does not answer; trying again for {} seconds", PATIENCE.as_secs()));
 }
 
-/// A server has one subscription; another one would only be answered with something that was not found.
+/// Rejects another subscription than the only one of the server.
 fn check_subscription(given: Option<&str>, own: &str) -> Result<(), CliError> {
     match given {
         Some(given) if ![own, SUBSCRIPTION_NAME].iter().any(|known| known.eq_ignore_ascii_case(given)) => {
@@ -198,7 +199,7 @@ fn default_format(configured: Option<String>) -> Result<Format, CliError> {
     })
 }
 
-/// An environment variable that is set to something.
+/// An environment variable that is set and not empty.
 pub fn env(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
@@ -223,23 +224,23 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_no_profile_is_told_how_to_get_one() {
-        let check = |wanted: Option<&str>, local: Option<bool>, message: &str, hint: &str| {
+    fn the_error_without_a_profile_says_how_to_log_in() {
+        let check = |configured: Option<&str>, local: Option<bool>, message: &str, hint: &str| {
             let local = local
                 .map(|has_readable_login| LocalServer { url: "http://127.0.0.1:1".to_owned(), has_readable_login });
-            let failure = nobody_logged_in(Path::new("p"), wanted, local.as_ref());
+            let failure = not_logged_in(Path::new("p"), configured, local.as_ref());
             assert_eq!(failure.message, message);
             let text = failure.hint.unwrap_or_default();
             assert!(text.contains(hint), "{text}");
         };
         check(None, None, "No Corro server is configured: p does not exist", "start a server on this machine");
-        check(None, Some(true), "nobody is logged in at http://127.0.0.1:1: p does not exist", "again with 'corro up'");
-        check(None, Some(false), "nobody is logged in at http://127.0.0.1:1: p does not exist", "stop it and start");
-        let there = "nobody is logged in at https://box:1: p does not exist";
+        check(None, Some(true), "not logged in to http://127.0.0.1:1: p does not exist", "again with 'corro up'");
+        check(None, Some(false), "not logged in to http://127.0.0.1:1: p does not exist", "stop it and start");
+        let there = "not logged in to https://box:1: p does not exist";
         for local in [None, Some(true)] {
             check(Some("https://box:1"), local, there, "corro login --service-principal -u ID");
         }
-        let here = "nobody is logged in at http://127.0.0.1:1: p does not exist";
+        let here = "not logged in to http://127.0.0.1:1: p does not exist";
         check(Some("http://127.0.0.1:1/"), Some(true), here, "again with 'corro up'");
     }
 

@@ -1,5 +1,5 @@
-//! The administrator's SSH key for cluster nodes: finds, checks or makes it. Entered by `cluster create`.
-//! Never overwrites a key, and never reads or prints the private half except to derive a missing public one.
+//! The administrator's SSH key for cluster nodes: finds, validates or generates it. Never overwrites a key, and reads a private key only to derive a
+//! missing public key.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -12,7 +12,7 @@ use russh::keys::ssh_key::rand_core::UnwrapErr;
 use russh::keys::ssh_key::{self, Algorithm, LineEnding, PrivateKey, PublicKey};
 use thiserror::Error;
 
-/// The size `az` makes.
+/// Key size of `az`.
 const RSA_BITS: usize = 2048;
 
 #[derive(Debug, Error)]
@@ -23,40 +23,40 @@ pub enum SshKeyError {
     Read { path: PathBuf, source: io::Error },
     #[error("cannot write {}", path.display())]
     Write { path: PathBuf, source: io::Error },
-    #[error("{} holds a private key that cannot be read, and its public half is missing", path.display())]
+    #[error("the private key {} cannot be read, and its public key is missing", path.display())]
     UnreadablePrivateKey { path: PathBuf, source: ssh_key::Error },
-    #[error("cannot make an SSH key")]
+    #[error("cannot generate an SSH key")]
     Generate(#[source] ssh_key::Error),
 }
 
-/// The public key to use, and whether the pair was made just now.
+/// The public key, and whether the pair was generated just now.
 #[derive(Debug)]
 pub struct AdminKey {
     pub public_key: String,
     pub generated: bool,
 }
 
-/// `--ssh-key`: the key itself, or the path of a file that holds it. Only `ssh-rsa` is accepted, as the service did.
+/// Value of `--ssh-key`: the key itself, or the path of its file. Only `ssh-rsa` is accepted, as the service did.
 pub fn public_key(value_or_path: &str) -> Result<String, SshKeyError> {
     let path = Path::new(value_or_path);
     let text = match path.is_file() {
         true => fs::read_to_string(path).map_err(|source| SshKeyError::Read { path: path.to_owned(), source })?,
         false => value_or_path.to_owned(),
     };
-    checked(&text)
+    validate(&text)
 }
 
-/// The key used when none is named: `~/.ssh/id_rsa.pub`, if it is there.
+/// The default key `~/.ssh/id_rsa.pub`, if it exists.
 pub fn default_public_key(ssh_dir: &Path) -> Result<Option<String>, SshKeyError> {
     let path = ssh_dir.join("id_rsa.pub");
     match fs::read_to_string(&path) {
-        Ok(text) => checked(&text).map(Some),
+        Ok(text) => validate(&text).map(Some),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(SshKeyError::Read { path, source }),
     }
 }
 
-/// `--generate-ssh-keys`: the pair `id_rsa`, `id_rsa.pub` in `ssh_dir`, made when missing. `comment` is `user@host`.
+/// `--generate-ssh-keys`: the pair `id_rsa`, `id_rsa.pub` in `ssh_dir`, generated if missing. `comment` is `user@host`.
 pub fn ensure_key_pair(ssh_dir: &Path, comment: &str) -> Result<AdminKey, SshKeyError> {
     if let Some(public_key) = default_public_key(ssh_dir)? {
         return Ok(AdminKey { public_key, generated: false });
@@ -65,8 +65,8 @@ pub fn ensure_key_pair(ssh_dir: &Path, comment: &str) -> Result<AdminKey, SshKey
     let (pair, generated) =
         if private_path.exists() { (read_private_key(&private_path)?, false) } else { (generate(comment)?, true) };
     let public_key = pair.public_key().to_openssh().map_err(SshKeyError::Generate)?;
-    let public_key = checked(&public_key)?;
-    make_private_directory(ssh_dir)?;
+    let public_key = validate(&public_key)?;
+    create_private_directory(ssh_dir)?;
     if generated {
         let private = pair.to_openssh(LineEnding::LF).map_err(SshKeyError::Generate)?;
         write_new(&private_path, private.as_bytes(), 0o600)?;
@@ -75,7 +75,7 @@ pub fn ensure_key_pair(ssh_dir: &Path, comment: &str) -> Result<AdminKey, SshKey
     Ok(AdminKey { public_key, generated })
 }
 
-fn checked(text: &str) -> Result<String, SshKeyError> {
+fn validate(text: &str) -> Result<String, SshKeyError> {
     let text = text.trim();
     match PublicKey::from_openssh(text).map(|key| key.algorithm()) {
         Ok(Algorithm::Rsa { .. }) => Ok(text.to_owned()),
@@ -93,7 +93,7 @@ fn read_private_key(path: &Path) -> Result<PrivateKey, SshKeyError> {
     PrivateKey::from_openssh(text).map_err(|source| SshKeyError::UnreadablePrivateKey { path: path.to_owned(), source })
 }
 
-fn make_private_directory(path: &Path) -> Result<(), SshKeyError> {
+fn create_private_directory(path: &Path) -> Result<(), SshKeyError> {
     fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
@@ -105,7 +105,7 @@ fn make_private_directory(path: &Path) -> Result<(), SshKeyError> {
 fn write_new(path: &Path, content: &[u8], mode: u32) -> Result<(), SshKeyError> {
     let write = || -> io::Result<()> {
         let mut file: File = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
-        file.set_permissions(Permissions::from_mode(mode))?; // whatever the umask took away
+        file.set_permissions(Permissions::from_mode(mode))?; // regardless of the umask
         file.write_all(content)?;
         file.sync_all()
     };
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn makes_a_pair_once_and_then_uses_it() {
+    fn a_pair_is_generated_once() {
         let home = tempfile::tempdir().expect("temp dir");
         let ssh = home.path().join(".ssh");
         let first = ensure_key_pair(&ssh, "me@here").expect("made");
@@ -152,14 +152,14 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_the_service_refused() {
+    fn other_keys_are_rejected_as_by_the_service() {
         for bad in ["", "ssh-rsa", "ssh-rsa AAAA", "hello", ED25519, "/nowhere/id_rsa.pub"] {
             assert!(matches!(public_key(bad), Err(SshKeyError::IncorrectPublicKey)), "{bad}");
         }
     }
 
     #[test]
-    fn a_private_key_nobody_can_read_is_left_alone() {
+    fn an_unreadable_private_key_is_left_alone() {
         let home = tempfile::tempdir().expect("temp dir");
         fs::write(home.path().join("id_rsa"), "-----BEGIN RSA PRIVATE KEY-----\n").expect("written");
         let error = ensure_key_pair(home.path(), "me@here").expect_err("unreadable");

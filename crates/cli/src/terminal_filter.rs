@@ -1,30 +1,29 @@
-//! Text of other people on a terminal: a filter that passes text, colours and what progress bars need, and drops every other control
-//! sequence. Output of jobs goes through it when standard output is a terminal, so that a job cannot write to the clipboard (OSC 52), set the
-//! title, ask the terminal to answer as if somebody had typed, or redraw lines that are not its own.
+//! Filter for untrusted text on a terminal: passes text, colours and the sequences of progress bars, and drops all other control sequences. Output of
+//! jobs goes through it if standard output is a terminal, so that a job cannot write to the clipboard (OSC 52), set the title, make the terminal send
+//! input, or overwrite lines of others.
 //!
 //! Passed: printable UTF-8; newline, carriage return, tab, backspace; SGR (`CSI … m`); erase in line (`CSI K`), cursor column (`CSI G`), and
-//! cursor up (`CSI A`), that one only as far as lines were passed before. Dropped: everything else that ECMA-48 knows, in its 7-bit form and
-//! as C1 characters of UTF-8; a byte that is no UTF-8 becomes U+FFFD. A newline ends every sequence, so an unfinished one takes no more
-//! than its line with it.
+//! cursor up (`CSI A`), at most by the number of lines passed before. Dropped: all other sequences of ECMA-48, in 7-bit form and as C1
+//! characters of UTF-8; an invalid byte becomes U+FFFD. A newline ends every sequence, so an incomplete one drops at most its line.
 //!
-//! Streaming: the result does not depend on where the text was cut into pieces.
+//! Streaming: the result does not depend on how the text is split into chunks.
 
 use std::io::{self, IsTerminal, Write};
 
-/// Longer control sequences are dropped: none that is passed is half as long.
-const MAX_SEQUENCE: usize = 64;
+/// Longer control sequences are dropped; those that are passed are much shorter.
+const MAX_SEQUENCE_BYTES: usize = 64;
 const ESC: u8 = 0x1b;
-/// All attributes as they were.
+/// Resets colours and other attributes.
 const RESET: &[u8] = b"\x1b[0m";
 
 #[derive(Debug, Default)]
 pub struct TerminalFilter {
     state: State,
-    /// What was read of a character or of a control sequence that is not complete.
+    /// Bytes of an incomplete character or control sequence.
     pending: Vec<u8>,
-    /// Lines that were passed and are above the cursor.
+    /// Passed lines above the cursor.
     lines_above: u32,
-    /// Attributes were set and not reset.
+    /// Whether attributes are set.
     is_coloured: bool,
 }
 
@@ -32,7 +31,7 @@ pub struct TerminalFilter {
 enum State {
     #[default]
     Text,
-    /// In a character of several bytes; so many are missing.
+    /// Inside a UTF-8 character, with the number of missing bytes.
     Character {
         missing: u8,
     },
@@ -45,67 +44,67 @@ enum State {
 }
 
 impl TerminalFilter {
-    /// Appends to `out` what may be shown of the next piece of the text.
-    pub fn pass(&mut self, piece: &[u8], out: &mut Vec<u8>) {
-        for &byte in piece {
-            self.take(byte, out);
+    /// Filters the next chunk and appends the result to `out`.
+    pub fn filter(&mut self, chunk: &[u8], out: &mut Vec<u8>) {
+        for &byte in chunk {
+            self.process_byte(byte, out);
         }
     }
 
-    /// What follows the last piece, so that the terminal is as it was.
+    /// Bytes to write after the last chunk, which reset the attributes.
     pub fn finish(&mut self) -> &'static [u8] {
         self.pending.clear();
         self.state = State::Text;
         if std::mem::take(&mut self.is_coloured) { RESET } else { b"" }
     }
 
-    fn take(&mut self, byte: u8, out: &mut Vec<u8>) {
+    fn process_byte(&mut self, byte: u8, out: &mut Vec<u8>) {
         if byte == b'\n' {
             self.abandon(out);
             self.lines_above = self.lines_above.saturating_add(1);
             return out.push(byte);
         }
         match self.state {
-            State::Text => self.take_text(byte, out),
+            State::Text => self.process_text(byte, out),
             State::Character { missing } => match byte {
-                0x80..=0xbf => self.take_continuation(byte, missing, out),
+                0x80..=0xbf => self.process_continuation(byte, missing, out),
                 _ => {
                     self.abandon(out);
-                    self.take_text(byte, out);
+                    self.process_text(byte, out);
                 }
             },
             State::Escape => match byte {
-                b'[' => self.begin(State::Csi),
-                b']' | b'P' | b'X' | b'^' | b'_' => self.begin(State::String),
-                b' '..=b'/' => self.begin(State::EscapeIntermediate),
-                // The end of a control string, or a function of the terminal that a log has no use for.
-                b'0'..=b'~' => self.begin(State::Text),
+                b'[' => self.enter(State::Csi),
+                b']' | b'P' | b'X' | b'^' | b'_' => self.enter(State::String),
+                b' '..=b'/' => self.enter(State::EscapeIntermediate),
+                // The end of a control string, or a terminal function that is dropped.
+                b'0'..=b'~' => self.enter(State::Text),
                 _ => self.restart(byte, out),
             },
             State::EscapeIntermediate => match byte {
                 b' '..=b'/' => {}
-                b'0'..=b'~' => self.begin(State::Text),
+                b'0'..=b'~' => self.enter(State::Text),
                 _ => self.restart(byte, out),
             },
             State::Csi => match byte {
                 b' '..=b'?' => {
-                    // One more than is passed, so that it is known to be too long.
-                    if self.pending.len() <= MAX_SEQUENCE {
+                    // One byte beyond the limit marks the sequence as too long.
+                    if self.pending.len() <= MAX_SEQUENCE_BYTES {
                         self.pending.push(byte);
                     }
                 }
                 b'@'..=b'~' => {
                     let parameters = std::mem::take(&mut self.pending);
-                    self.begin(State::Text);
+                    self.enter(State::Text);
                     self.finish_csi(&parameters, byte, out);
                 }
                 _ => self.restart(byte, out),
             },
             State::String => match byte {
-                ESC => self.begin(State::Escape),
-                0x07 | 0x18 | 0x1a => self.begin(State::Text),
+                ESC => self.enter(State::Escape),
+                0x07 | 0x18 | 0x1a => self.enter(State::Text),
                 // ST as a C1 character.
-                0x9c if self.pending == [0xc2] => self.begin(State::Text),
+                0x9c if self.pending == [0xc2] => self.enter(State::Text),
                 _ => {
                     self.pending.clear();
                     self.pending.extend((byte == 0xc2).then_some(byte));
@@ -114,14 +113,14 @@ impl TerminalFilter {
         }
     }
 
-    fn take_text(&mut self, byte: u8, out: &mut Vec<u8>) {
+    fn process_text(&mut self, byte: u8, out: &mut Vec<u8>) {
         let character = |filter: &mut Self, missing| {
-            filter.begin(State::Character { missing });
+            filter.enter(State::Character { missing });
             filter.pending.push(byte);
         };
         match byte {
             b' '..=b'~' | b'\r' | b'\t' | 0x08 => out.push(byte),
-            ESC => self.begin(State::Escape),
+            ESC => self.enter(State::Escape),
             0x00..0x20 | 0x7f => {}
             0xc2..=0xdf => character(self, 1),
             0xe0..=0xef => character(self, 2),
@@ -130,17 +129,17 @@ impl TerminalFilter {
         }
     }
 
-    fn take_continuation(&mut self, byte: u8, missing: u8, out: &mut Vec<u8>) {
+    fn process_continuation(&mut self, byte: u8, missing: u8, out: &mut Vec<u8>) {
         self.pending.push(byte);
         if missing > 1 {
             self.state = State::Character { missing: missing - 1 };
             return;
         }
         let pending = std::mem::take(&mut self.pending);
-        self.begin(State::Text);
+        self.enter(State::Text);
         match std::str::from_utf8(&pending) {
-            Ok("\u{9b}") => self.begin(State::Csi),
-            Ok("\u{90}" | "\u{98}" | "\u{9d}" | "\u{9e}" | "\u{9f}") => self.begin(State::String),
+            Ok("\u{9b}") => self.enter(State::Csi),
+            Ok("\u{90}" | "\u{98}" | "\u{9d}" | "\u{9e}" | "\u{9f}") => self.enter(State::String),
             Ok(text) if text.chars().any(char::is_control) => {}
             Ok(text) => out.extend_from_slice(text.as_bytes()),
             Err(_) => push_replacement(out),
@@ -149,11 +148,11 @@ impl TerminalFilter {
 
     fn finish_csi(&mut self, parameters: &[u8], last: u8, out: &mut Vec<u8>) {
         let is_plain = |also: &[u8]| parameters.iter().all(|byte| byte.is_ascii_digit() || also.contains(byte));
-        if parameters.len() > MAX_SEQUENCE {
+        if parameters.len() > MAX_SEQUENCE_BYTES {
             return;
         }
         match last {
-            // Not with a private marker, which makes other functions of it.
+            // A private marker would make it another function.
             b'm' if is_plain(b";:") => {
                 self.is_coloured = !matches!(parameters, b"" | b"0");
             }
@@ -174,22 +173,22 @@ impl TerminalFilter {
         out.push(last);
     }
 
-    fn begin(&mut self, state: State) {
+    fn enter(&mut self, state: State) {
         self.state = state;
         self.pending.clear();
     }
 
-    /// A control sequence is broken off by a byte that cannot be in it.
+    /// Ends a control sequence at a byte that cannot be part of it.
     fn restart(&mut self, byte: u8, out: &mut Vec<u8>) {
-        self.begin(State::Text);
-        self.take_text(byte, out);
+        self.enter(State::Text);
+        self.process_text(byte, out);
     }
 
     fn abandon(&mut self, out: &mut Vec<u8>) {
         if matches!(self.state, State::Character { .. }) {
             push_replacement(out);
         }
-        self.begin(State::Text);
+        self.enter(State::Text);
     }
 }
 
@@ -197,7 +196,7 @@ fn push_replacement(out: &mut Vec<u8>) {
     out.extend_from_slice("\u{fffd}".as_bytes());
 }
 
-/// A stream for text of other people: filtered where it is a terminal, and unchanged elsewhere.
+/// Writer for untrusted text: filtered if it is a terminal, unchanged otherwise.
 #[derive(Debug)]
 pub struct FilteredWriter<W: Write> {
     out: W,
@@ -215,7 +214,7 @@ impl<W: Write> Write for FilteredWriter<W> {
     fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
         let Some(filter) = &mut self.filter else { return self.out.write(piece) };
         let mut shown = Vec::with_capacity(piece.len());
-        filter.pass(piece, &mut shown);
+        filter.filter(piece, &mut shown);
         self.out.write_all(&shown)?;
         Ok(piece.len())
     }
@@ -242,7 +241,7 @@ mod tests {
 
     fn passed(text: &[u8]) -> Vec<u8> {
         let (mut filter, mut out) = (TerminalFilter::default(), Vec::new());
-        filter.pass(text, &mut out);
+        filter.filter(text, &mut out);
         out
     }
 
@@ -297,9 +296,9 @@ mod tests {
     #[test]
     fn colours_end_with_the_text() {
         let (mut filter, mut out) = (TerminalFilter::default(), Vec::new());
-        filter.pass(b"\x1b[31mred", &mut out);
+        filter.filter(b"\x1b[31mred", &mut out);
         assert_eq!((filter.finish(), filter.finish()), (RESET, &b""[..]));
-        filter.pass(b"\x1b[31mred\x1b[0m", &mut out);
+        filter.filter(b"\x1b[31mred\x1b[0m", &mut out);
         assert_eq!(filter.finish(), b"");
     }
 
@@ -352,7 +351,7 @@ mod tests {
             let (mut filter, mut out, mut rest) = (TerminalFilter::default(), Vec::new(), &text[..]);
             while !rest.is_empty() {
                 let (piece, after) = rest.split_at(1 + rng.index(rest.len()));
-                filter.pass(piece, &mut out);
+                filter.filter(piece, &mut out);
                 rest = after;
             }
             assert_eq!(out, whole, "seed {seed}");

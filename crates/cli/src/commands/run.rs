@@ -24,7 +24,7 @@ use crate::terminal_filter::FilteredWriter;
 #[derive(Debug, clap::Args)]
 pub struct RunArgs {
     /// Number of ranks, also written -np [default: one per slot of the hosts]
-    #[arg(short = 'n', long = "num-proc", alias = "np", value_name = "N", allow_negative_numbers = true, value_parser = rank_count)]
+    #[arg(short = 'n', long = "num-proc", alias = "np", value_name = "N", allow_negative_numbers = true, value_parser = parse_rank_count)]
     num_proc: Option<usize>,
 
     /// Hosts and their slots, for example localhost:4
@@ -76,7 +76,7 @@ pub async fn run(args: RunArgs) -> Result<ExitCode> {
     let hosts = choose_hosts(listed, args.num_proc)?;
     ensure_local(&hosts, &hostname())?;
     let size: usize = hosts.iter().map(|host| host.slots).sum();
-    let mut env = whole_environment();
+    let mut env = utf8_environment();
     let layer = args.compat.as_deref().map(|name| add_compat_layer(name, &mut env)).transpose()?;
     let spec = GangSpec {
         argv: args.command,
@@ -109,7 +109,7 @@ pub async fn run(args: RunArgs) -> Result<ExitCode> {
     Ok(ExitCode::from(exit_byte(exit_code)))
 }
 
-/// The rank whose failure made the others fail.
+/// The rank whose failure caused that of the others.
 fn root_cause(failures: &[Failure]) -> Option<&Failure> {
     let tails: Vec<String> = failures.iter().map(|failure| failure.stderr_tail.join("\n")).collect();
     let ends = failures.iter().zip(&tails).enumerate().map(|(nth, (failure, stderr))| End {
@@ -134,7 +134,7 @@ fn add_compat_layer(name: &str, env: &mut BTreeMap<String, String>) -> Result<te
     Ok(directory)
 }
 
-fn rank_count(text: &str) -> Result<usize, String> {
+fn parse_rank_count(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) => Err("there must be at least 1 rank".to_owned()),
         Ok(count) => Ok(count),
@@ -142,8 +142,8 @@ fn rank_count(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Exactly as many ranks as asked for. Upstream starts every slot that is listed even when `-np` says fewer, which
-/// surprises; more ranks than slots is refused as upstream does.
+/// Hosts and slots for exactly the requested number of ranks. Horovod starts a rank on every listed slot even if `-np` is smaller, which surprises;
+/// more ranks than slots are rejected as in Horovod.
 fn choose_hosts(listed: Option<Vec<Host>>, num_proc: Option<usize>) -> Result<Vec<Host>> {
     match (listed, num_proc) {
         (None, None) => bail!("the number of ranks is missing\n\nhint: corro run -n 4 COMMAND"),
@@ -165,13 +165,13 @@ fn choose_hosts(listed: Option<Vec<Host>>, num_proc: Option<usize>) -> Result<Ve
 fn parse_hosts(text: &str) -> Result<Vec<Host>> {
     let mut hosts = Vec::new();
     for part in text.split(',') {
-        let host = part.split_once(':').and_then(|(name, slots)| host(name, slots)).with_context(|| {
+        let host = part.split_once(':').and_then(|(name, slots)| parse_host(name, slots)).with_context(|| {
             format!(
                 "Invalid host input, please make sure it has format as : worker-0:2,worker-1:2.\n\n\
                  hint: `{part}` is not a host name, a colon and a number of slots"
             )
         })?;
-        add(&mut hosts, host);
+        add_host(&mut hosts, host);
     }
     Ok(hosts)
 }
@@ -185,26 +185,26 @@ fn parse_hostfile(text: &str) -> Result<Vec<Host>> {
         }
         let parsed = line
             .split_once(char::is_whitespace)
-            .and_then(|(name, rest)| host(name, rest.trim().strip_prefix("slots=")?));
+            .and_then(|(name, rest)| parse_host(name, rest.trim().strip_prefix("slots=")?));
         let host = parsed.with_context(|| {
             let n = line_idx + 1;
             format!("line {n} of the host file is not a host: `{line}`\n\nhint: write it as `localhost slots=2`")
         })?;
-        add(&mut hosts, host);
+        add_host(&mut hosts, host);
     }
     Ok(hosts)
 }
 
-/// Upstream's rule for names: `[\w.-]+`.
-fn host(name: &str, slots: &str) -> Option<Host> {
-    let named = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || "_.-".contains(c));
-    let counted = !slots.is_empty() && slots.bytes().all(|byte| byte.is_ascii_digit());
-    (named && counted).then_some(())?;
+/// Parses a host. Names follow Horovod's rule `[\w.-]+`.
+fn parse_host(name: &str, slots: &str) -> Option<Host> {
+    let is_name = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || "_.-".contains(c));
+    let is_number = !slots.is_empty() && slots.bytes().all(|byte| byte.is_ascii_digit());
+    (is_name && is_number).then_some(())?;
     Some(Host { name: name.to_owned(), slots: slots.parse().ok()? })
 }
 
-/// A host named twice is one host with the slots of both.
-fn add(hosts: &mut Vec<Host>, host: Host) {
+/// Adds a host. The slots of a host that is listed twice are added up.
+fn add_host(hosts: &mut Vec<Host>, host: Host) {
     match hosts.iter_mut().find(|known| known.name == host.name) {
         Some(known) => known.slots = known.slots.saturating_add(host.slots),
         None => hosts.push(host),
@@ -234,12 +234,12 @@ fn is_local(name: &str, hostname: &str) -> bool {
 }
 
 fn hostname() -> String {
-    // Without a name, only localhost and 127.x are known to be here.
+    // Without a name only localhost and 127.x count as this machine.
     std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
 }
 
-/// The ranks are the user's own processes, so they see what the user's shell exports (text only).
-fn whole_environment() -> BTreeMap<String, String> {
+/// The user's environment, for the ranks. Variables that are not UTF-8 are left out.
+fn utf8_environment() -> BTreeMap<String, String> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect()
@@ -259,7 +259,7 @@ fn describe(failure: &Failure, size: usize) -> String {
 }
 
 fn exit_byte(code: i32) -> u8 {
-    // Codes are 0..=255 by nature; anything else is a failure all the same.
+    // Exit codes are 0..=255; any other value counts as a failure.
     u8::try_from(code).unwrap_or(1)
 }
 
@@ -268,7 +268,7 @@ mod tests {
     use super::*;
 
     /// Hosts as `name:slots` words, or the first line of the error.
-    fn shown(hosts: Result<Vec<Host>>) -> String {
+    fn hosts_text(hosts: Result<Vec<Host>>) -> String {
         match hosts {
             Ok(hosts) => hosts.iter().map(|h| format!("{}:{}", h.name, h.slots)).collect::<Vec<_>>().join(" "),
             Err(error) => error.to_string().lines().next().unwrap_or_default().to_owned(),
@@ -278,7 +278,7 @@ mod tests {
     const INVALID: &str = "Invalid host input, please make sure it has format as : worker-0:2,worker-1:2.";
 
     #[test]
-    fn hosts_are_read() {
+    fn hosts_are_parsed() {
         for (text, expected) in [
             ("localhost:2", "localhost:2"),
             ("a:1,b-1.x:2", "a:1 b-1.x:2"),
@@ -290,19 +290,22 @@ mod tests {
             ("a:1,", INVALID),
             ("a b:1", INVALID),
         ] {
-            assert_eq!(shown(parse_hosts(text)), expected, "{text:?}");
+            assert_eq!(hosts_text(parse_hosts(text)), expected, "{text:?}");
         }
     }
 
     #[test]
-    fn host_files_are_read() {
+    fn host_files_are_parsed() {
         let text = "# two\nlocalhost slots=2\n\n127.0.0.1\tslots=1 # more\n";
-        assert_eq!(shown(parse_hostfile(text)), "localhost:2 127.0.0.1:1");
-        assert_eq!(shown(parse_hostfile("\nlocalhost 2\n")), "line 2 of the host file is not a host: `localhost 2`");
+        assert_eq!(hosts_text(parse_hostfile(text)), "localhost:2 127.0.0.1:1");
+        assert_eq!(
+            hosts_text(parse_hostfile("\nlocalhost 2\n")),
+            "line 2 of the host file is not a host: `localhost 2`"
+        );
     }
 
     #[test]
-    fn as_many_ranks_as_asked_for() {
+    fn the_requested_number_of_slots_is_chosen() {
         let listed = || Some(parse_hosts("a:2,b:2").expect("valid"));
         for (listed, n, expected) in [
             (None, Some(3), "localhost:3"),
@@ -312,7 +315,7 @@ mod tests {
             (listed(), Some(2), "a:2"),
             (listed(), Some(5), "Requested more processes (5) than there are available slots (4)"),
         ] {
-            assert_eq!(shown(choose_hosts(listed, n)), expected);
+            assert_eq!(hosts_text(choose_hosts(listed, n)), expected);
         }
     }
 
@@ -333,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_names_rank_end_and_last_words() {
+    fn a_failure_names_rank_exit_and_last_lines() {
         let failure = Failure {
             rank: 1,
             host: "localhost".into(),

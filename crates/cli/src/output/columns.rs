@@ -1,11 +1,10 @@
-//! The table columns of each command. Entered by the front door when the user asks for a table without a query.
-//! Reads printed objects (already shaped), never wire objects.
+//! Table columns of each resource, for tables without a query. Reads printed objects (already shaped), never wire objects.
 
 use serde_json::Value;
 
 use super::table::Row;
 
-/// Which command's table to make.
+/// A table layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TableKind {
     Group,
@@ -131,7 +130,7 @@ fn row(kind: TableKind, item: &Value) -> Row {
         }
         TableKind::Blob => {
             let properties = &item["properties"];
-            // To `az` a length of nothing is nothing.
+            // `az` prints a length of 0 as blank.
             let length = if properties["contentLength"] == 0 { &Value::Null } else { &properties["contentLength"] };
             vec![
                 ("Name", item["name"].clone()),
@@ -208,7 +207,7 @@ fn file_server(item: &Value) -> Vec<(&'static str, Value)> {
         ("Size", item["vmSize"].clone()),
         ("Disks", format!("{} x {} Gb", disks["diskCount"], disks["diskSizeInGb"]).into()),
     ];
-    // A server that is not there yet has no addresses.
+    // A file server that is being created has no addresses.
     let mount = &item["mountSettings"];
     if !mount.is_null() {
         cells.extend([
@@ -220,23 +219,23 @@ fn file_server(item: &Value) -> Vec<(&'static str, Value)> {
     cells
 }
 
-/// `deleting` outranks what the resource was doing.
+/// The state, or `deleting` if the resource is being deleted.
 fn state(item: &Value, running_state: &str) -> Value {
     if item["provisioningState"] == "deleting" { "deleting".into() } else { item[running_state].clone() }
 }
 
-/// The name that follows `kind` in an ARM id.
+/// The segment after `kind` in an ARM id.
 fn segment(id: &Value, kind: &str) -> Value {
     let mut parts = id.as_str().unwrap_or_default().split('/');
     parts.find(|part| part.eq_ignore_ascii_case(kind)).and_then(|_| parts.next()).into()
 }
 
-/// A number as text, so that 0 is shown as `0`.
+/// A number as text: the table layout prints the number 0 as blank.
 fn as_text(value: &Value) -> Value {
     if value.is_null() { value.clone() } else { value.to_string().into() }
 }
 
-/// What a host offers, and in brackets what of it is free.
+/// Capacity of a host, with the free part in brackets.
 fn host(item: &Value) -> Vec<(&'static str, Value)> {
     let offered = |field: &str, own: u64| item["offered"][field].as_u64().unwrap_or(own);
     let own_gpus = item["gpus"].as_array().map_or(0, |gpus| gpus.len() as u64);
@@ -341,7 +340,7 @@ stdout.txt                                              file    2316480  2018-07
     }
 
     #[test]
-    fn a_job_that_runs_and_one_being_deleted() {
+    fn a_job_that_succeeded_and_one_being_deleted() {
         let cluster = "/subscriptions/0/resourceGroups/g/providers/Microsoft.BatchAI/workspaces/w/clusters/c";
         check(
             TableKind::Job,

@@ -1,7 +1,7 @@
-//! What a command prints to standard output. Command handlers enter through `print` with an object made by
-//! `Shape::apply`; everything else here serves it. Never writes to standard error and never asks the service anything.
+//! Prints results to standard output in the formats of `az`: JSON, tables, TSV and YAML, after a JMESPath query. Input is an object made by
+//! [`Shape::apply`]. Never writes to standard error and sends no requests.
 //!
-//! Reading order: this file, `shape` (wire object to printed object), `columns` and `table` (tables), `query`, `json`, `tsv`.
+//! Reading order: this file, [`shape`] (wire object to printed object), [`columns`] and [`table`] (tables), [`query`], [`json`], [`tsv`].
 
 mod columns;
 mod json;
@@ -24,7 +24,7 @@ pub use query::{Query, QueryError};
 pub use shape::Shape;
 pub use table::escape_controls;
 
-/// `--output`.
+/// Value of `--output`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// JSON (default)
@@ -45,14 +45,13 @@ pub enum Format {
 pub enum OutputError {
     #[error(transparent)]
     Query(#[from] QueryError),
-    #[error("cannot express this answer as YAML")]
+    #[error("cannot write the result as YAML")]
     Yaml(#[from] serde_yaml_ng::Error),
-    #[error("cannot write the answer")]
+    #[error("cannot write the result")]
     Write(#[from] io::Error),
 }
 
-/// Prints `value` as the user asked. The query comes first; a query that finds nothing prints nothing. A table without
-/// query uses the command's own columns.
+/// Prints `value`, after the query if there is one. A query without result prints nothing. A table without a query has the columns of the command.
 pub fn print(
     out: &mut impl Write,
     format: Format,
@@ -60,21 +59,21 @@ pub fn print(
     value: &Value,
     table: Option<TableKind>,
 ) -> Result<(), OutputError> {
-    let found = query.map(|query| query.apply(value)).transpose()?;
-    let shown = found.as_ref().unwrap_or(value);
-    if shown.is_null() {
+    let query_result = query.map(|query| query.apply(value)).transpose()?;
+    let printed = query_result.as_ref().unwrap_or(value);
+    if printed.is_null() {
         return Ok(());
     }
     let key_order = query.map(Query::key_order).unwrap_or_default();
     let text = match format {
-        Format::Json => json::render(shown, false),
-        Format::Jsonc => json::render(shown, colours_wanted()),
+        Format::Json => json::render(printed, false),
+        Format::Jsonc => json::render(printed, use_colours()),
         Format::Table => match table {
-            Some(kind) if query.is_none() => table::render(&columns::rows(kind, shown)),
-            _ => table::render(&table::auto_rows(shown, &key_order)),
+            Some(kind) if query.is_none() => table::render(&columns::rows(kind, printed)),
+            _ => table::render(&table::auto_rows(printed, &key_order)),
         },
-        Format::Tsv => tsv::render(shown, &key_order),
-        Format::Yaml => serde_yaml_ng::to_string(shown)?,
+        Format::Tsv => tsv::render(printed, &key_order),
+        Format::Yaml => serde_yaml_ng::to_string(printed)?,
         Format::None => String::new(),
     };
     out.write_all(text.as_bytes())?;
@@ -82,8 +81,8 @@ pub fn print(
     Ok(())
 }
 
-/// Colours only where someone looks at them and has not said no (https://no-color.org).
-fn colours_wanted() -> bool {
+/// Whether standard output is a terminal and `NO_COLOR` (https://no-color.org) is unset.
+fn use_colours() -> bool {
     rustix::termios::isatty(io::stdout()) && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
@@ -137,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_printed_for_nothing() {
+    fn an_empty_result_prints_nothing() {
         check(Format::Json, Some("missing"), cluster(), None, "");
         check(Format::Table, None, json!([]), Some(TableKind::Job), "");
         check(Format::None, None, cluster(), None, "");

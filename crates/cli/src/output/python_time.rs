@@ -1,5 +1,4 @@
-//! Times and durations as Python prints them, because that is what users of `az` have scripts for.
-//! Entered by `shape`, and by commands that tell of times. Text that is not a time passes through unchanged.
+//! Times and durations in Python's format, as `az` prints them and scripts expect. Text that is not a time is passed through.
 
 use std::time::Duration;
 

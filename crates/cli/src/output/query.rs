@@ -1,5 +1,4 @@
-//! `--query`: a JMESPath expression, checked when the command line is read and applied to the printed object before it
-//! is formatted. Never sees wire objects.
+//! `--query`: a JMESPath expression, validated before the first request and applied to the printed object before it is formatted.
 
 mod numbers;
 
@@ -8,14 +7,14 @@ use jmespath::ast::Ast;
 use serde_json::Value;
 use thiserror::Error;
 
-/// A checked expression.
+/// A valid expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Query {
     // The compiled form is not `Send`; compiling again costs microseconds.
     source: String,
 }
 
-/// Why a query cannot be used. The first line is the text of `az`; `position` says where.
+/// An invalid query. The message is that of `az`; `position` has the details.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum QueryError {
     #[error("argument --query: invalid jmespath_type value: '{query}'")]
@@ -25,7 +24,7 @@ pub enum QueryError {
 }
 
 impl QueryError {
-    /// Line, column and reason, with the expression and a mark below the place.
+    /// Line, column and reason, with the expression and a `^` below the column.
     pub fn position(&self) -> &str {
         match self {
             QueryError::Invalid { position, .. } | QueryError::Unusable { position, .. } => position,
@@ -50,14 +49,14 @@ impl Query {
         serde_json::to_value(&*found).map_err(|error| unusable(error.into()))
     }
 
-    /// The keys that the last `{a: …, b: …}` of the expression chose, in its order: tables keep it.
+    /// Keys of the last `{a: …, b: …}` of the expression, in its order, which tables keep.
     pub fn key_order(&self) -> Vec<String> {
-        jmespath::parse(&self.source).map(|ast| keys_of(&ast)).unwrap_or_default()
+        jmespath::parse(&self.source).map(|ast| multi_hash_keys(&ast)).unwrap_or_default()
     }
 }
 
-/// Azure's own documents write text literals without quotes, as in ``state == `failed` ``, and the library of `az` takes
-/// them; the standard wants JSON between the marks.
+/// Quotes string literals such as ``state == `failed` ``. Azure's documents write them without quotes and `az` accepts that; the JMESPath standard
+/// requires JSON between backticks.
 fn with_quoted_literals(source: &str) -> String {
     let mut parts = source.split('`');
     let mut text = parts.next().unwrap_or_default().to_owned();
@@ -67,23 +66,25 @@ fn with_quoted_literals(source: &str) -> String {
         text.push_str(&format!("`{literal}`"));
         match parts.next() {
             Some(rest) => text.push_str(rest),
-            // An odd mark is a mistake: the parser shall see what was typed.
+            // Unbalanced backticks: let the parser report the original text.
             None => return source.to_owned(),
         }
     }
     text
 }
 
-fn keys_of(ast: &Ast) -> Vec<String> {
+fn multi_hash_keys(ast: &Ast) -> Vec<String> {
     match ast {
         Ast::MultiHash { elements, .. } => elements.iter().map(|pair| pair.key.clone()).collect(),
-        Ast::Projection { lhs, rhs, .. } | Ast::Subexpr { lhs, rhs, .. } => match keys_of(rhs) {
-            keys if keys.is_empty() => keys_of(lhs),
+        Ast::Projection { lhs, rhs, .. } | Ast::Subexpr { lhs, rhs, .. } => match multi_hash_keys(rhs) {
+            keys if keys.is_empty() => multi_hash_keys(lhs),
             keys => keys,
         },
-        Ast::Flatten { node, .. } => keys_of(node),
-        Ast::Condition { then, .. } => keys_of(then),
-        Ast::Function { args, .. } => args.iter().map(keys_of).find(|keys| !keys.is_empty()).unwrap_or_default(),
+        Ast::Flatten { node, .. } => multi_hash_keys(node),
+        Ast::Condition { then, .. } => multi_hash_keys(then),
+        Ast::Function { args, .. } => {
+            args.iter().map(multi_hash_keys).find(|keys| !keys.is_empty()).unwrap_or_default()
+        }
         _ => Vec::new(),
     }
 }
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_query_says_where() {
+    fn an_invalid_query_has_a_position() {
         let error = Query::parse("foo[").expect_err("unfinished");
         assert_eq!(error.to_string(), "argument --query: invalid jmespath_type value: 'foo['");
         assert!(error.position().starts_with("line 1, column "), "{}", error.position());

@@ -1,6 +1,5 @@
-//! Turns a service answer into the object that `az` prints. The command handlers enter with the wire value and the
-//! name of its shape; the attribute trees of the retired SDK are in `attributes`.
-//! It never fails: an attribute of an unexpected kind passes through as it came, so a newer server stays readable.
+//! Converts a response into the object that `az` prints. The attribute trees of the retired SDK are in [`attributes`]. Never fails: an attribute of an
+//! unexpected type is passed through, so responses of newer servers stay readable.
 
 mod attributes;
 #[cfg(test)]
@@ -10,7 +9,7 @@ use serde_json::Value;
 
 use attributes::{SHAPES, convert, find_unknown};
 
-/// The resources a command can print.
+/// Resources that commands print.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     Workspace,
@@ -32,7 +31,7 @@ pub enum Shape {
 }
 
 impl Shape {
-    /// What `az` prints for `wire`: one object, or a list of them when `wire` is an array.
+    /// The object that `az` prints for `wire`, or a list of them if `wire` is an array.
     pub fn apply(self, wire: &Value) -> Value {
         let shape = &SHAPES[self.name()];
         let mut printed = match wire {
@@ -78,7 +77,7 @@ fn add_resource_group(value: &mut Value) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(add_resource_group),
         Value::Object(object) => {
-            let group = object.get("id").and_then(Value::as_str).and_then(group_of).map(str::to_owned);
+            let group = object.get("id").and_then(Value::as_str).and_then(group_in_id).map(str::to_owned);
             if let Some(group) = group {
                 object.entry("resourceGroup").or_insert(Value::String(group));
             }
@@ -88,7 +87,7 @@ fn add_resource_group(value: &mut Value) {
     }
 }
 
-fn group_of(id: &str) -> Option<&str> {
+fn group_in_id(id: &str) -> Option<&str> {
     let parts: Vec<&str> = id.split('/').collect();
     (parts.len() > 8 && parts[3].eq_ignore_ascii_case("resourceGroups")).then(|| parts[4])
 }

@@ -1,8 +1,7 @@
-//! Lays rows out as python-tabulate's "simple" format does, character for character. Entered by the front door with rows
-//! made by `columns` or by `auto_rows`. Knows nothing of resources.
+//! Table layout of python-tabulate's "simple" format, character for character. Knows no resources.
 //!
 //! A column is as wide as its longest cell and at least two wider than its header; columns whose cells are all numbers
-//! are aligned to the right, the others to the left; two blanks part columns; lines carry no trailing blanks.
+//! are aligned to the right, the others to the left; two spaces separate columns; lines have no trailing spaces.
 
 use serde_json::{Map, Value};
 
@@ -12,7 +11,7 @@ pub type Row = Vec<(String, Value)>;
 const MIN_PADDING: usize = 2;
 const SKIPPED_KEYS: [&str; 3] = ["id", "type", "etag"];
 
-/// The table, with a final newline; nothing at all when there are no rows or no columns.
+/// The table with a final newline; empty without rows or columns.
 pub fn render(rows: &[Row]) -> String {
     let headers = headers(rows);
     let columns: Vec<Column> = headers.iter().map(|header| Column::new(header, rows)).collect();
@@ -27,8 +26,7 @@ pub fn render(rows: &[Row]) -> String {
     lines.concat()
 }
 
-/// Rows for a value that no transformer knows. `key_order` names the keys a query chose, in its order; keys outside it
-/// follow sorted. Objects become columns (nested values and `id`, `type`, `etag` left out), lists `Column1`, `Column2`,
+/// Rows for a value without a table layout. Keys in `key_order`, those of the query, come first; others follow sorted. Objects become columns (nested values and `id`, `type`, `etag` left out), lists `Column1`, `Column2`,
 /// anything else a single `Result`.
 pub fn auto_rows(value: &Value, key_order: &[String]) -> Vec<Row> {
     match value {

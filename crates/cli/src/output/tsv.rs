@@ -1,6 +1,5 @@
-//! Tab-separated values as `az` prints them, for shell pipelines. Entered by the front door.
-//! Lists of lists and lists of objects make a line each; inside a line a nested list is its length, a nested object
-//! nothing, null the word `None`.
+//! Tab-separated values as `az` prints them. Each element of a list is a line; inside a line a nested list is its length, a nested object is empty, and
+//! null is `None`.
 
 use serde_json::Value;
 
@@ -15,11 +14,11 @@ fn line(item: &Value, key_order: &[String]) -> String {
     let cells: Vec<String> = match item {
         Value::Array(items) => items.iter().map(cell).collect(),
         Value::Object(object) => {
-            let chosen = key_order.iter().filter_map(|key| object.get(key));
+            let ordered = key_order.iter().filter_map(|key| object.get(key));
             let others = object.iter().filter(|(key, _)| !key_order.contains(key)).map(|(_, value)| value);
-            chosen.chain(others).map(cell).collect()
+            ordered.chain(others).map(cell).collect()
         }
-        // Alone on its line a boolean is lower case, among others it is Python's.
+        // `az` prints a single boolean in lower case, and Python's spelling among others.
         Value::Bool(flag) => vec![flag.to_string()],
         scalar => vec![cell(scalar)],
     };
@@ -58,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_of_a_query_is_kept() {
+    fn the_key_order_of_a_query_is_kept() {
         assert_eq!(render(&json!([{"b": 1, "a": 2}]), &["b".into(), "a".into()]), "1\t2\n");
     }
 }

@@ -1,5 +1,5 @@
-//! Values the user keeps outside the command line: `AZURE_{SECTION}_{OPTION}` in the environment, then `[section]` and
-//! `option = value` in the configuration file of `az`. Entered wherever an argument has such a default. Never writes.
+//! Defaults of arguments: `AZURE_{SECTION}_{OPTION}` in the environment, then `option = value` in `[section]` of the configuration file of `az`.
+//! Read-only.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,14 +9,14 @@ use std::{fs, io};
 use super::env;
 use crate::stdio::note;
 
-/// The value of an option, if it is set to something.
+/// The value of an option, if it is set and not empty.
 pub fn setting(section: &str, option: &str) -> Option<String> {
     static FILE: OnceLock<Ini> = OnceLock::new();
     let from_file = || FILE.get_or_init(read_file).get(section, option);
-    env(&variable(section, option)).or_else(from_file)
+    env(&variable_name(section, option)).or_else(from_file)
 }
 
-fn variable(section: &str, option: &str) -> String {
+fn variable_name(section: &str, option: &str) -> String {
     format!("AZURE_{section}_{option}").to_uppercase()
 }
 
@@ -25,7 +25,7 @@ fn read_file() -> Ini {
     match fs::read(&path) {
         Ok(text) => {
             let ini = Ini::parse(&String::from_utf8_lossy(&text));
-            if let Some((line, why)) = ini.unused.first() {
+            if let Some((line, why)) = ini.ignored.first() {
                 note(format_args!("warning: {}, line {line}: {why}, so it is ignored", path.display()));
             }
             ini
@@ -43,19 +43,19 @@ fn file_path() -> Option<PathBuf> {
     Some(az_config_dir()?.join("config"))
 }
 
-/// Where `az` keeps its own configuration: `$AZURE_CONFIG_DIR`, or `~/.azure`.
+/// Configuration directory of `az`: `$AZURE_CONFIG_DIR`, or `~/.azure`.
 pub fn az_config_dir() -> Option<PathBuf> {
     let dir = env("AZURE_CONFIG_DIR").map(PathBuf::from);
     dir.or_else(|| env("HOME").map(|home| Path::new(&home).join(".azure")))
 }
 
-/// An ini file as Python's `configparser` reads it, as far as `az` uses that: no references, no lines that go on.
+/// An ini file in the dialect of Python's `configparser`, without interpolation and continuation lines, which `az` does not use.
 #[derive(Debug, Default)]
 pub struct Ini {
-    /// Section, option, value; the first two in lower case.
+    /// Section, option and value; the first two in lower case.
     values: Vec<(String, String, String)>,
-    /// Lines that say nothing: their numbers, and why.
-    unused: Vec<(usize, &'static str)>,
+    /// Ignored lines: number and reason.
+    ignored: Vec<(usize, &'static str)>,
 }
 
 impl Ini {
@@ -69,11 +69,11 @@ impl Ini {
             if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
                 section = name.0.trim().to_lowercase();
             } else if section.is_empty() {
-                ini.unused.push((line_idx + 1, "no [section] stands above it"));
+                ini.ignored.push((line_idx + 1, "there is no [section] above it"));
             } else if let Some((option, value)) = line.split_once(['=', ':']) {
                 ini.values.push((section.clone(), option.trim().to_lowercase(), value.trim().to_owned()));
             } else {
-                ini.unused.push((line_idx + 1, "it is neither [section] nor 'option = value'"));
+                ini.ignored.push((line_idx + 1, "it is neither [section] nor 'option = value'"));
             }
         }
         ini
@@ -84,18 +84,18 @@ impl Ini {
         found.map(|(_, _, value)| value.clone()).filter(|value| !value.is_empty())
     }
 
-    /// Is there anything in this section?
+    /// Whether the section has an option.
     pub fn has_section(&self, section: &str) -> bool {
-        self.values.iter().any(|(of, _, _)| of.eq_ignore_ascii_case(section))
+        self.values.iter().any(|(name, _, _)| name.eq_ignore_ascii_case(section))
     }
 
-    /// Whether both say the same, however it is written.
+    /// Whether both have the same values, however they are formatted.
     pub fn has_same_content(&self, other: &Ini) -> bool {
-        let meaning = |ini: &Ini| -> BTreeMap<(String, String), String> {
+        let content = |ini: &Ini| -> BTreeMap<(String, String), String> {
             let values = ini.values.iter().cloned();
             values.map(|(section, option, value)| ((section, option), value)).collect()
         };
-        meaning(self) == meaning(other)
+        content(self) == content(other)
     }
 }
 
@@ -123,15 +123,15 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_say_nothing_are_noticed() {
-        assert!(Ini::parse("# a\n[core]\noutput = table\n").unused.is_empty());
-        assert_eq!(Ini::parse("\noutput = table\n").unused, [(2, "no [section] stands above it")]);
-        assert_eq!(Ini::parse("[core]\noutput").unused, [(2, "it is neither [section] nor 'option = value'")]);
+    fn invalid_lines_are_reported() {
+        assert!(Ini::parse("# a\n[core]\noutput = table\n").ignored.is_empty());
+        assert_eq!(Ini::parse("\noutput = table\n").ignored, [(2, "there is no [section] above it")]);
+        assert_eq!(Ini::parse("[core]\noutput").ignored, [(2, "it is neither [section] nor 'option = value'")]);
     }
 
     #[test]
     fn variables_are_named_as_az_names_them() {
-        assert_eq!(variable("batchai", "storage_account"), "AZURE_BATCHAI_STORAGE_ACCOUNT");
-        assert_eq!(variable("defaults", "group"), "AZURE_DEFAULTS_GROUP");
+        assert_eq!(variable_name("batchai", "storage_account"), "AZURE_BATCHAI_STORAGE_ACCOUNT");
+        assert_eq!(variable_name("defaults", "group"), "AZURE_DEFAULTS_GROUP");
     }
 }

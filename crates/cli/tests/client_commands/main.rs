@@ -38,7 +38,7 @@ fn whoever_logs_out_beside_the_server_finds_the_way_back() {
         "group list",
         1,
         &format!(
-            "error: nobody is logged in at http://{address}: {} does not exist\n\nhint: the server runs on this machine: log in to it again with 'corro up'\n",
+            "error: not logged in to http://{address}: {} does not exist\n\nhint: the server runs on this machine: log in to it again with 'corro up'\n",
             profile.display()
         ),
     );
@@ -64,7 +64,7 @@ fn without_a_server_the_way_to_one_is_shown() {
     let elsewhere =
         world.command(&["group", "list"]).env("CORRO_SERVER", "https://box:8470").output().expect("it runs");
     let error = text(&elsewhere.stderr);
-    assert!(error.starts_with("error: nobody is logged in at https://box:8470: "), "{error}");
+    assert!(error.starts_with("error: not logged in to https://box:8470: "), "{error}");
     assert!(error.contains("--server https://box:8470'"), "{error}");
     // Somebody was there once.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");

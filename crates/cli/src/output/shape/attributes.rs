@@ -1,9 +1,9 @@
-//! The attribute trees of the retired SDK, kept in `shapes.json`, and how wire objects are laid over them. Entered by `shape`.
+//! Attribute trees of the retired SDK (`shapes.json`), and the conversion of wire objects by them.
 //!
-//! A shape has `own` attributes, found at the top of the wire object, and `properties`, which the wire keeps in a wrapper
-//! and the SDK flattens. An attribute is `KIND [WIRE_NAME]`; the kinds are `value`, `time`, `duration`, `float`, `{shape}`
-//! and `[shape]`. A `?` before the kind marks what is ours and not the service's: it is printed only when it is there, so
-//! that everything else looks as `az` prints it.
+//! A shape has `own` attributes, at the top level of the wire object, and `properties`, which the wire nests and the SDK
+//! flattens. An attribute is `KIND [WIRE_NAME]`; the kinds are `value`, `time`, `duration`, `float`, `{shape}`
+//! and `[shape]`. A `?` before the kind marks an attribute that Batch AI did not have: it is printed only if present, so
+//! that all other output equals that of `az`.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -23,16 +23,20 @@ pub struct Attributes {
 pub static SHAPES: LazyLock<BTreeMap<String, Attributes>> =
     LazyLock::new(|| serde_json::from_str(include_str!("../shapes.json")).expect("the embedded shapes are valid JSON"));
 
-/// What `az` prints for one object.
+/// The object that `az` prints for a wire object.
 pub fn convert(shape: &Attributes, wire: &Value) -> Value {
     let Value::Object(wire) = wire else { return wire.clone() };
     let mut printed = Map::new();
-    take(&shape.own, Some(wire), &mut printed);
-    take(&shape.properties, wire.get("properties").and_then(Value::as_object), &mut printed);
+    convert_attributes(&shape.own, Some(wire), &mut printed);
+    convert_attributes(&shape.properties, wire.get("properties").and_then(Value::as_object), &mut printed);
     Value::Object(printed)
 }
 
-fn take(attributes: &BTreeMap<String, String>, wire: Option<&Map<String, Value>>, printed: &mut Map<String, Value>) {
+fn convert_attributes(
+    attributes: &BTreeMap<String, String>,
+    wire: Option<&Map<String, Value>>,
+    printed: &mut Map<String, Value>,
+) {
     for (attribute, rule) in attributes {
         let (kind, wire_name) = rule.split_once(' ').unwrap_or((rule, attribute));
         let value = wire.and_then(|object| object.get(wire_name)).unwrap_or(&Value::Null);
