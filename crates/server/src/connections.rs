@@ -27,7 +27,7 @@ pub struct ConnectionLimits {
 }
 
 impl ConnectionLimits {
-    fn of(&self, address: IpAddr) -> usize {
+    fn limit_for(&self, address: IpAddr) -> usize {
         if address.is_loopback() { self.per_loopback_address } else { self.per_address }
     }
 }
@@ -108,7 +108,7 @@ impl ConnectionTable {
         let address = address.to_canonical();
         let mut state = self.state();
         let n_of_address = state.addresses.get(&address).map_or(0, |entry| entry.n_open);
-        if n_of_address >= self.0.limits.of(address) {
+        if n_of_address >= self.0.limits.limit_for(address) {
             state.evict_one(Some(address)).ok_or(Refusal::AddressFull)?;
         } else if state.open.len() >= self.0.limits.total {
             state.evict_one(None).ok_or(Refusal::TableFull)?;

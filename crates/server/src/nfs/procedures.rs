@@ -17,7 +17,7 @@ const MAX_DATA: u32 = 1 << 20;
 const LIST_OVERHEAD: usize = 128;
 const TEBIBYTE: u64 = 1 << 40;
 
-type Done<T, E> = Result<Nfs3Result<T, E>, CallRejection>;
+type ProcedureResult<T, E> = Result<Nfs3Result<T, E>, CallRejection>;
 
 /// Decodes a handle of the arguments, or returns early with its status.
 macro_rules! own_handle {
@@ -71,7 +71,7 @@ impl<F: ExportedFileSystem> Service<F> {
         bytes.into()
     }
 
-    async fn get_attributes(&self, mut args: Decoder<'_>) -> Done<GETATTR3resok, Void> {
+    async fn get_attributes(&self, mut args: Decoder<'_>) -> ProcedureResult<GETATTR3resok, Void> {
         let object = args.handle_bytes()?;
         args.end()?;
         let object = own_handle!(self, object, Void);
@@ -81,11 +81,11 @@ impl<F: ExportedFileSystem> Service<F> {
         })
     }
 
-    async fn set_attributes(&self, mut args: Decoder<'_>) -> Done<SETATTR3resok, SETATTR3resfail> {
+    async fn set_attributes(&self, mut args: Decoder<'_>) -> ProcedureResult<SETATTR3resok, SETATTR3resfail> {
         let (object, wanted, guard) = (args.handle_bytes()?, args.fixed()?, args.fixed::<sattrguard3>()?);
         args.end()?;
         let object = own_handle!(self, object, SETATTR3resfail::default());
-        let before = self.before(&object).await;
+        let before = self.pre_op_attributes(&object).await;
         if let (sattrguard3::Some(guard), pre_op_attr::Some(now)) = (guard, before)
             && guard != now.ctime
         {
@@ -103,15 +103,15 @@ impl<F: ExportedFileSystem> Service<F> {
         })
     }
 
-    async fn look_up(&self, mut args: Decoder<'_>) -> Done<LOOKUP3resok, LOOKUP3resfail> {
+    async fn look_up(&self, mut args: Decoder<'_>) -> ProcedureResult<LOOKUP3resok, LOOKUP3resfail> {
         let (directory, name) = (args.handle_bytes()?, args.name()?);
         args.end()?;
         let directory = own_handle!(self, directory, LOOKUP3resfail::default());
-        let dir_attributes = self.after(&directory).await;
+        let dir_attributes = self.post_op_attributes(&directory).await;
         Ok(match self.fs.lookup(&directory, &name).await {
             Ok(found) => Nfs3Result::Ok(LOOKUP3resok {
                 object: self.encode_handle(&found),
-                obj_attributes: self.after(&found).await,
+                obj_attributes: self.post_op_attributes(&found).await,
                 dir_attributes,
             }),
             Err(status) => Nfs3Result::Err((status, LOOKUP3resfail { dir_attributes })),
@@ -119,7 +119,7 @@ impl<F: ExportedFileSystem> Service<F> {
     }
 
     /// Grants every access: knowing the export path is the permission.
-    async fn access(&self, mut args: Decoder<'_>) -> Done<ACCESS3resok, ACCESS3resfail> {
+    async fn access(&self, mut args: Decoder<'_>) -> ProcedureResult<ACCESS3resok, ACCESS3resfail> {
         let (object, access) = (args.handle_bytes()?, args.u32()?);
         args.end()?;
         let object = own_handle!(self, object, ACCESS3resfail::default());
@@ -129,18 +129,21 @@ impl<F: ExportedFileSystem> Service<F> {
         })
     }
 
-    async fn read_link(&self, mut args: Decoder<'_>) -> Done<READLINK3resok<'static>, READLINK3resfail> {
+    async fn read_link(&self, mut args: Decoder<'_>) -> ProcedureResult<READLINK3resok<'static>, READLINK3resfail> {
         let link = args.handle_bytes()?;
         args.end()?;
         let link = own_handle!(self, link, READLINK3resfail::default());
-        let symlink_attributes = self.after(&link).await;
+        let symlink_attributes = self.post_op_attributes(&link).await;
         Ok(match self.fs.readlink(&link).await {
             Ok(target) => Nfs3Result::Ok(READLINK3resok { symlink_attributes, data: target.into_owned() }),
             Err(status) => Nfs3Result::Err((status, READLINK3resfail { symlink_attributes })),
         })
     }
 
-    async fn read(&self, args: Decoder<'_>) -> (Done<READ3resok<'static>, READ3resfail>, Option<OwnedSemaphorePermit>) {
+    async fn read(
+        &self,
+        args: Decoder<'_>,
+    ) -> (ProcedureResult<READ3resok<'static>, READ3resfail>, Option<OwnedSemaphorePermit>) {
         let decode = |mut args: Decoder<'_>| {
             let decoded = (args.handle_bytes()?.to_vec(), args.u64()?, args.u32()?.min(MAX_DATA));
             args.end().map(|()| decoded)
@@ -156,9 +159,14 @@ impl<F: ExportedFileSystem> Service<F> {
         (self.read_from(&file, offset, count).await, permit)
     }
 
-    async fn read_from(&self, file: &[u8], offset: u64, count: u32) -> Done<READ3resok<'static>, READ3resfail> {
+    async fn read_from(
+        &self,
+        file: &[u8],
+        offset: u64,
+        count: u32,
+    ) -> ProcedureResult<READ3resok<'static>, READ3resfail> {
         let file = own_handle!(self, file, READ3resfail::default());
-        let file_attributes = self.after(&file).await;
+        let file_attributes = self.post_op_attributes(&file).await;
         Ok(match self.fs.read(&file, offset, count).await {
             Ok((bytes, eof)) => Nfs3Result::Ok(READ3resok {
                 file_attributes,
@@ -170,7 +178,7 @@ impl<F: ExportedFileSystem> Service<F> {
         })
     }
 
-    async fn write(&self, mut args: Decoder<'_>) -> Done<WRITE3resok, WRITE3resfail> {
+    async fn write(&self, mut args: Decoder<'_>) -> ProcedureResult<WRITE3resok, WRITE3resfail> {
         let (file, offset, count) = (args.handle_bytes()?, args.u64()?, args.u32()?);
         let (stable, data) = (args.fixed::<stable_how>()?, args.opaque(usize::MAX)?);
         args.end()?;
@@ -178,7 +186,7 @@ impl<F: ExportedFileSystem> Service<F> {
             return Ok(Nfs3Result::Err((nfsstat3::NFS3ERR_INVAL, WRITE3resfail::default())));
         }
         let file = own_handle!(self, file, WRITE3resfail::default());
-        let before = self.before(&file).await;
+        let before = self.pre_op_attributes(&file).await;
         Ok(match self.fs.write(&file, offset, data, stable).await {
             Ok((after, committed)) => Nfs3Result::Ok(WRITE3resok {
                 file_wcc: wcc_data { before, after: post_op_attr::Some(after) },
@@ -193,11 +201,11 @@ impl<F: ExportedFileSystem> Service<F> {
         })
     }
 
-    async fn create(&self, mut args: Decoder<'_>) -> Done<CREATE3resok, CREATE3resfail> {
+    async fn create(&self, mut args: Decoder<'_>) -> ProcedureResult<CREATE3resok, CREATE3resfail> {
         let (directory, name, how) = (args.handle_bytes()?, args.name()?, args.fixed::<createhow3>()?);
         args.end()?;
         let directory = own_handle!(self, directory, CREATE3resfail::default());
-        let before = self.before(&directory).await;
+        let before = self.pre_op_attributes(&directory).await;
         let is_there = matches!(how, createhow3::GUARDED(_)) && self.fs.lookup(&directory, &name).await.is_ok();
         let made = match how {
             _ if is_there => Err(nfsstat3::NFS3ERR_EXIST),
@@ -209,7 +217,7 @@ impl<F: ExportedFileSystem> Service<F> {
                 made.map(|(made, attributes)| (made, post_op_attr::Some(attributes)))
             }
         };
-        let dir_wcc = wcc_data { before, after: self.after(&directory).await };
+        let dir_wcc = wcc_data { before, after: self.post_op_attributes(&directory).await };
         Ok(match made {
             Ok((made, obj_attributes)) => {
                 let obj = post_op_fh3::Some(self.encode_handle(&made));
@@ -219,13 +227,13 @@ impl<F: ExportedFileSystem> Service<F> {
         })
     }
 
-    async fn make_directory(&self, mut args: Decoder<'_>) -> Done<MKDIR3resok, MKDIR3resfail> {
+    async fn make_directory(&self, mut args: Decoder<'_>) -> ProcedureResult<MKDIR3resok, MKDIR3resfail> {
         let (directory, name, _wanted) = (args.handle_bytes()?, args.name()?, args.fixed::<sattr3>()?);
         args.end()?;
         let directory = own_handle!(self, directory, MKDIR3resfail::default());
-        let before = self.before(&directory).await;
+        let before = self.pre_op_attributes(&directory).await;
         let made = self.fs.mkdir(&directory, &name).await;
-        let dir_wcc = wcc_data { before, after: self.after(&directory).await };
+        let dir_wcc = wcc_data { before, after: self.post_op_attributes(&directory).await };
         Ok(match made {
             Ok((made, attributes)) => {
                 let obj = post_op_fh3::Some(self.encode_handle(&made));
@@ -235,14 +243,14 @@ impl<F: ExportedFileSystem> Service<F> {
         })
     }
 
-    async fn make_link(&self, mut args: Decoder<'_>) -> Done<SYMLINK3resok, SYMLINK3resfail> {
+    async fn make_link(&self, mut args: Decoder<'_>) -> ProcedureResult<SYMLINK3resok, SYMLINK3resfail> {
         let (directory, name, wanted) = (args.handle_bytes()?, args.name()?, args.fixed::<sattr3>()?);
         let target = nfspath3(Opaque::borrowed(args.opaque(usize::MAX)?));
         args.end()?;
         let directory = own_handle!(self, directory, SYMLINK3resfail::default());
-        let before = self.before(&directory).await;
+        let before = self.pre_op_attributes(&directory).await;
         let made = self.fs.symlink(&directory, &name, &target, &wanted).await;
-        let dir_wcc = wcc_data { before, after: self.after(&directory).await };
+        let dir_wcc = wcc_data { before, after: self.post_op_attributes(&directory).await };
         Ok(match made {
             Ok((made, attributes)) => {
                 let obj = post_op_fh3::Some(self.encode_handle(&made));
@@ -252,29 +260,29 @@ impl<F: ExportedFileSystem> Service<F> {
         })
     }
 
-    async fn remove(&self, mut args: Decoder<'_>) -> Done<REMOVE3resok, REMOVE3resfail> {
+    async fn remove(&self, mut args: Decoder<'_>) -> ProcedureResult<REMOVE3resok, REMOVE3resfail> {
         let (directory, name) = (args.handle_bytes()?, args.name()?);
         args.end()?;
         let directory = own_handle!(self, directory, REMOVE3resfail::default());
-        let before = self.before(&directory).await;
+        let before = self.pre_op_attributes(&directory).await;
         let removed = self.fs.remove(&directory, &name).await;
-        let dir_wcc = wcc_data { before, after: self.after(&directory).await };
+        let dir_wcc = wcc_data { before, after: self.post_op_attributes(&directory).await };
         Ok(match removed {
             Ok(()) => Nfs3Result::Ok(REMOVE3resok { dir_wcc }),
             Err(status) => Nfs3Result::Err((status, REMOVE3resfail { dir_wcc })),
         })
     }
 
-    async fn rename(&self, mut args: Decoder<'_>) -> Done<RENAME3resok, RENAME3resfail> {
+    async fn rename(&self, mut args: Decoder<'_>) -> ProcedureResult<RENAME3resok, RENAME3resfail> {
         let (from, from_name) = (args.handle_bytes()?, args.name()?);
         let (to, to_name) = (args.handle_bytes()?, args.name()?);
         args.end()?;
         let from = own_handle!(self, from, RENAME3resfail::default());
         let to = own_handle!(self, to, RENAME3resfail::default());
-        let before = (self.before(&from).await, self.before(&to).await);
+        let before = (self.pre_op_attributes(&from).await, self.pre_op_attributes(&to).await);
         let renamed = self.fs.rename(&from, &from_name, &to, &to_name).await;
-        let fromdir_wcc = wcc_data { before: before.0, after: self.after(&from).await };
-        let todir_wcc = wcc_data { before: before.1, after: self.after(&to).await };
+        let fromdir_wcc = wcc_data { before: before.0, after: self.post_op_attributes(&from).await };
+        let todir_wcc = wcc_data { before: before.1, after: self.post_op_attributes(&to).await };
         Ok(match renamed {
             Ok(()) => Nfs3Result::Ok(RENAME3resok { fromdir_wcc, todir_wcc }),
             Err(status) => Nfs3Result::Err((status, RENAME3resfail { fromdir_wcc, todir_wcc })),
@@ -282,14 +290,14 @@ impl<F: ExportedFileSystem> Service<F> {
     }
 
     /// Cookies stay valid whatever happens to the directory, so its verifier is always zero.
-    async fn list(&self, mut args: Decoder<'_>) -> Done<READDIR3resok<'static>, READDIR3resfail> {
+    async fn list(&self, mut args: Decoder<'_>) -> ProcedureResult<READDIR3resok<'static>, READDIR3resfail> {
         let (directory, cookie) = (args.handle_bytes()?, args.u64()?);
         let (_verifier, count) = (args.u64()?, args.u32()?.min(MAX_DATA) as usize);
         args.end()?;
         let directory = own_handle!(self, directory, READDIR3resfail::default());
-        let dir_attributes = self.after(&directory).await;
+        let dir_attributes = self.post_op_attributes(&directory).await;
         let mut entries = BoundedList::new(count.saturating_sub(LIST_OVERHEAD));
-        let filled = self.fill(&directory, cookie, |entry| {
+        let filled = self.fill_entries(&directory, cookie, |entry| {
             entries.try_push(entry3 { fileid: entry.fileid, name: entry.name, cookie: entry.cookie }).is_ok()
         });
         let filled = filled.await;
@@ -307,14 +315,14 @@ impl<F: ExportedFileSystem> Service<F> {
     async fn list_with_attributes(
         &self,
         mut args: Decoder<'_>,
-    ) -> Done<READDIRPLUS3resok<'static>, READDIRPLUS3resfail> {
+    ) -> ProcedureResult<READDIRPLUS3resok<'static>, READDIRPLUS3resfail> {
         let (directory, cookie, _verifier) = (args.handle_bytes()?, args.u64()?, args.u64()?);
         let (mut names_left, count) = (args.u32()?.min(MAX_DATA) as usize, args.u32()?.min(MAX_DATA) as usize);
         args.end()?;
         let directory = own_handle!(self, directory, READDIRPLUS3resfail::default());
-        let dir_attributes = self.after(&directory).await;
+        let dir_attributes = self.post_op_attributes(&directory).await;
         let mut entries = BoundedList::new(count.saturating_sub(LIST_OVERHEAD));
-        let filled = self.fill(&directory, cookie, |entry| {
+        let filled = self.fill_entries(&directory, cookie, |entry| {
             let entry = entryplus3 {
                 fileid: entry.fileid,
                 name: entry.name,
@@ -343,7 +351,7 @@ impl<F: ExportedFileSystem> Service<F> {
     }
 
     /// Passes entries to `push` until it refuses one. Returns `true` at the end of the directory.
-    async fn fill(
+    async fn fill_entries(
         &self,
         directory: &F::Handle,
         cookie: u64,
@@ -363,7 +371,7 @@ impl<F: ExportedFileSystem> Service<F> {
         }
     }
 
-    async fn file_system_usage(&self, mut args: Decoder<'_>) -> Done<FSSTAT3resok, FSSTAT3resfail> {
+    async fn file_system_usage(&self, mut args: Decoder<'_>) -> ProcedureResult<FSSTAT3resok, FSSTAT3resfail> {
         let root = args.handle_bytes()?;
         args.end()?;
         let root = own_handle!(self, root, FSSTAT3resfail::default());
@@ -382,7 +390,7 @@ impl<F: ExportedFileSystem> Service<F> {
         })
     }
 
-    async fn file_system_limits(&self, mut args: Decoder<'_>) -> Done<FSINFO3resok, FSINFO3resfail> {
+    async fn file_system_limits(&self, mut args: Decoder<'_>) -> ProcedureResult<FSINFO3resok, FSINFO3resfail> {
         let root = args.handle_bytes()?;
         args.end()?;
         let root = own_handle!(self, root, FSINFO3resfail::default());
@@ -395,7 +403,7 @@ impl<F: ExportedFileSystem> Service<F> {
         })
     }
 
-    async fn path_limits(&self, mut args: Decoder<'_>) -> Done<PATHCONF3resok, PATHCONF3resfail> {
+    async fn path_limits(&self, mut args: Decoder<'_>) -> ProcedureResult<PATHCONF3resok, PATHCONF3resfail> {
         let object = args.handle_bytes()?;
         args.end()?;
         let object = own_handle!(self, object, PATHCONF3resfail::default());
@@ -413,27 +421,27 @@ impl<F: ExportedFileSystem> Service<F> {
         })
     }
 
-    async fn commit(&self, mut args: Decoder<'_>) -> Done<COMMIT3resok, COMMIT3resfail> {
+    async fn commit(&self, mut args: Decoder<'_>) -> ProcedureResult<COMMIT3resok, COMMIT3resfail> {
         let (file, offset, count) = (args.handle_bytes()?, args.u64()?, args.u32()?);
         args.end()?;
         let file = own_handle!(self, file, COMMIT3resfail { file_wcc: wcc_data::default() });
-        let before = self.before(&file).await;
+        let before = self.pre_op_attributes(&file).await;
         let committed = self.fs.commit(&file, offset, count).await;
-        let file_wcc = wcc_data { before, after: self.after(&file).await };
+        let file_wcc = wcc_data { before, after: self.post_op_attributes(&file).await };
         Ok(match committed {
             Ok(()) => Nfs3Result::Ok(COMMIT3resok { file_wcc, verf: writeverf3(self.generation) }),
             Err(status) => Nfs3Result::Err((status, COMMIT3resfail { file_wcc })),
         })
     }
 
-    async fn before(&self, object: &F::Handle) -> pre_op_attr {
+    async fn pre_op_attributes(&self, object: &F::Handle) -> pre_op_attr {
         match self.fs.getattr(object).await {
             Ok(now) => pre_op_attr::Some(wcc_attr { size: now.size, mtime: now.mtime, ctime: now.ctime }),
             Err(_) => pre_op_attr::None,
         }
     }
 
-    async fn after(&self, object: &F::Handle) -> post_op_attr {
+    async fn post_op_attributes(&self, object: &F::Handle) -> post_op_attr {
         self.fs.getattr(object).await.map_or(post_op_attr::None, post_op_attr::Some)
     }
 }

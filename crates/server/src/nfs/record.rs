@@ -57,7 +57,7 @@ pub async fn read_record(
 ) -> Result<Option<Record>, RecordError> {
     let first = timeout(idle, read_mark(input)).await.map_err(|_| RecordError::Idle(idle))??;
     let Some(mark) = first else { return Ok(None) };
-    let mut partial = Partial { bytes: Vec::new(), left: 0, is_last: false, n_fragments: 0, is_admitted: false };
+    let mut partial = PartialRecord { bytes: Vec::new(), left: 0, is_last: false, n_fragments: 0, is_admitted: false };
     partial.begin_fragment(mark)?;
     let is_complete = timeout(whole, partial.fill(input)).await.map_err(|_| RecordError::TooSlow(whole))??;
     let mut permit = None;
@@ -80,7 +80,7 @@ async fn read_mark(input: &mut (impl AsyncRead + Unpin)) -> Result<Option<u32>, 
 }
 
 /// Partially received record.
-struct Partial {
+struct PartialRecord {
     bytes: Vec<u8>,
     /// Bytes of the current fragment that have not arrived.
     left: usize,
@@ -89,7 +89,7 @@ struct Partial {
     is_admitted: bool,
 }
 
-impl Partial {
+impl PartialRecord {
     fn begin_fragment(&mut self, mark: u32) -> Result<(), RecordError> {
         self.n_fragments += 1;
         self.left = (mark & !LAST_FRAGMENT) as usize;

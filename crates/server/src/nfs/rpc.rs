@@ -71,40 +71,40 @@ impl From<Malformed> for CallRejection {
 /// Encodes a complete reply with its record mark.
 pub fn encode_reply(xid: u32, result: &Result<impl Pack, CallRejection>) -> Vec<u8> {
     let size = result.as_ref().map_or(8, |result| result.packed_size());
-    let mut reply = head(xid, 28 + size);
+    let mut reply = reply_header(xid, 28 + size);
     // Accepted, with an empty verifier.
-    push(&mut reply, &[0, 0, 0]);
+    push_words(&mut reply, &[0, 0, 0]);
     match result {
         Ok(result) => {
-            push(&mut reply, &[0]);
+            push_words(&mut reply, &[0]);
             result.pack(&mut reply).expect("results fit into memory, and memory takes everything");
         }
-        Err(CallRejection::NoProgram) => push(&mut reply, &[1]),
-        Err(CallRejection::NoVersion { only }) => push(&mut reply, &[2, *only, *only]),
-        Err(CallRejection::NoProcedure) => push(&mut reply, &[3]),
-        Err(CallRejection::BadArguments) => push(&mut reply, &[4]),
+        Err(CallRejection::NoProgram) => push_words(&mut reply, &[1]),
+        Err(CallRejection::NoVersion { only }) => push_words(&mut reply, &[2, *only, *only]),
+        Err(CallRejection::NoProcedure) => push_words(&mut reply, &[3]),
+        Err(CallRejection::BadArguments) => push_words(&mut reply, &[4]),
     }
-    marked(reply)
+    add_record_mark(reply)
 }
 
 /// Reply to a call of another RPC version.
 pub fn encode_version_mismatch(xid: u32) -> Vec<u8> {
-    let mut reply = head(xid, 24);
-    push(&mut reply, &[1, 0, RPC_VERSION, RPC_VERSION]);
-    marked(reply)
+    let mut reply = reply_header(xid, 24);
+    push_words(&mut reply, &[1, 0, RPC_VERSION, RPC_VERSION]);
+    add_record_mark(reply)
 }
 
-fn head(xid: u32, size: usize) -> Vec<u8> {
+fn reply_header(xid: u32, size: usize) -> Vec<u8> {
     let mut reply = Vec::with_capacity(size);
-    push(&mut reply, &[0, xid, REPLY]);
+    push_words(&mut reply, &[0, xid, REPLY]);
     reply
 }
 
-fn push(reply: &mut Vec<u8>, words: &[u32]) {
+fn push_words(reply: &mut Vec<u8>, words: &[u32]) {
     words.iter().for_each(|word| reply.extend_from_slice(&word.to_be_bytes()));
 }
 
-fn marked(mut reply: Vec<u8>) -> Vec<u8> {
+fn add_record_mark(mut reply: Vec<u8>) -> Vec<u8> {
     let length = u32::try_from(reply.len() - 4).expect("replies have a few MiB at most");
     reply[..4].copy_from_slice(&(length | 1 << 31).to_be_bytes());
     reply

@@ -102,19 +102,19 @@ impl<F: ExportedFileSystem> Service<F> {
     async fn mount_program(&self, call: Call<'_>) -> Reply {
         let (xid, args) = (call.xid, call.args);
         match call.procedure {
-            0 => encode_reply(xid, &nothing(args)).into(),
+            0 => encode_reply(xid, &void_result(args)).into(),
             1 => {
                 let mounted = self.mount(args).await;
                 let is_proven = matches!(&mounted, Ok(mountres3::Ok(_)));
                 Reply { is_proven, ..encode_reply(xid, &mounted).into() }
             }
             // DUMP reveals no mounts.
-            2 => encode_reply(xid, &nothing(args).map(|_| List::<dirpath<'static>>::default())).into(),
+            2 => encode_reply(xid, &void_result(args).map(|_| List::<dirpath<'static>>::default())).into(),
             3 | 4 => encode_reply(xid, &Ok(Void)).into(),
             // EXPORT reveals no export paths, which are secret.
             5 => {
                 let root = export_node { ex_dir: dirpath(Opaque::borrowed(b"/")), ex_groups: List::default() };
-                encode_reply(xid, &nothing(args).map(|_| List(vec![root]))).into()
+                encode_reply(xid, &void_result(args).map(|_| List(vec![root]))).into()
             }
             _ => encode_reply(xid, &Err::<Void, _>(CallRejection::NoProcedure)).into(),
         }
@@ -138,7 +138,7 @@ impl<F: ExportedFileSystem> Service<F> {
     fn portmap_program(&self, call: Call<'_>) -> Reply {
         let mut args = call.args;
         match call.procedure {
-            0 => encode_reply(call.xid, &nothing(args)).into(),
+            0 => encode_reply(call.xid, &void_result(args)).into(),
             3 => {
                 let port = args.fixed::<portmap::mapping>().and(args.end()).map(|()| u32::from(self.port));
                 encode_reply(call.xid, &port.map_err(CallRejection::from)).into()
@@ -162,7 +162,7 @@ impl<F: ExportedFileSystem> Admission for Service<F> {
 
 pub(super) const WRITE: u32 = nfs3::NFS_PROGRAM::NFSPROC3_WRITE as u32;
 
-fn nothing(args: Decoder<'_>) -> Result<Void, CallRejection> {
+fn void_result(args: Decoder<'_>) -> Result<Void, CallRejection> {
     args.end().map(|()| Void).map_err(|Malformed| CallRejection::BadArguments)
 }
 

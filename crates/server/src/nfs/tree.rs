@@ -26,7 +26,7 @@ use sha2::Sha256;
 use crate::app::App;
 use crate::app::storage::exports::{Exports, MOUNT_POINT};
 
-type Outcome<T> = Result<T, nfsstat3>;
+type NfsResult<T> = Result<T, nfsstat3>;
 
 /// Identity of a file on a file server. The birth time distinguishes files that reuse an inode number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -79,7 +79,7 @@ pub struct FileTrees {
     exports: Arc<Exports>,
     store: Store,
     key: [u8; 32],
-    known: Mutex<HashMap<FileId, KnownLocation>>,
+    locations: Mutex<HashMap<FileId, KnownLocation>>,
 }
 
 /// Last known location of a file.
@@ -103,20 +103,21 @@ impl FileTrees {
     }
 
     pub fn new(exports: Arc<Exports>, store: Store, key: [u8; 32]) -> Self {
-        FileTrees { exports, store, key, known: Mutex::default() }
+        FileTrees { exports, store, key, locations: Mutex::default() }
     }
 
     /// Directory of a mount path: the export secret, then directory names.
-    pub fn mount(&self, path: &str) -> Outcome<Handle> {
+    pub fn mount(&self, path: &str) -> NfsResult<Handle> {
         let mut names = path.split('/').filter(|name| !name.is_empty());
         let secret = names.next().filter(|first| Some(*first) == MOUNT_POINT.strip_prefix('/')).and(names.next());
         let secret = secret.ok_or(nfsstat3::NFS3ERR_NOENT)?;
-        let (key, record) = self.exports.find(&self.store.snapshot(), secret).ok_or(nfsstat3::NFS3ERR_NOENT)?;
+        let (key, record) =
+            self.exports.find_by_secret(&self.store.snapshot(), secret).ok_or(nfsstat3::NFS3ERR_NOENT)?;
         let directory = self.exports.directory(&key, &record).map_err(|_| nfsstat3::NFS3ERR_IO)?;
         let metadata = File::open(&directory).and_then(|file| file.metadata()).map_err(status_of_io_error)?;
         let server = server_hash(directory.as_os_str());
         let node = FileId { server, inode: metadata.ino(), born: birth_time(&metadata) };
-        self.note(node, KnownLocation { parent: None, name: directory.into_os_string(), verifier: None });
+        self.record_location(node, KnownLocation { parent: None, name: directory.into_os_string(), verifier: None });
         let mut handle = self.handle(node);
         for name in names {
             handle = self.lookup(&handle, name.as_bytes())?.0;
@@ -124,7 +125,7 @@ impl FileTrees {
         Ok(handle)
     }
 
-    pub fn lookup(&self, directory: &Handle, name: &[u8]) -> Outcome<(Handle, Metadata)> {
+    pub fn lookup(&self, directory: &Handle, name: &[u8]) -> NfsResult<(Handle, Metadata)> {
         let node = self.check(directory)?;
         match name {
             b"." => {
@@ -132,7 +133,7 @@ impl FileTrees {
                 Ok((*directory, metadata))
             }
             b".." => {
-                let parent = self.place(node)?.parent.unwrap_or(node);
+                let parent = self.location(node)?.parent.unwrap_or(node);
                 let parent = self.handle(parent);
                 let (_, metadata) = self.open(&parent, OFlags::PATH)?;
                 Ok((parent, metadata))
@@ -140,26 +141,27 @@ impl FileTrees {
             name => {
                 let (inside, _) = self.open_directory(directory)?;
                 let file = open(&inside, check_name(name)?, OFlags::PATH | OFlags::NOFOLLOW)?;
-                self.found(node, name, &file)
+                self.record_file(node, name, &file)
             }
         }
     }
 
     /// Records a file found or created as `name` in a directory.
-    pub fn found(&self, directory: FileId, name: &[u8], file: &File) -> Outcome<(Handle, Metadata)> {
+    pub fn record_file(&self, directory: FileId, name: &[u8], file: &File) -> NfsResult<(Handle, Metadata)> {
         let metadata = file.metadata().map_err(status_of_io_error)?;
         let node = FileId { server: directory.server, inode: metadata.ino(), born: birth_time(&metadata) };
-        let place = KnownLocation { parent: Some(directory), name: OsStr::from_bytes(name).to_owned(), verifier: None };
-        self.note(node, place);
+        let location =
+            KnownLocation { parent: Some(directory), name: OsStr::from_bytes(name).to_owned(), verifier: None };
+        self.record_location(node, location);
         Ok((self.handle(node), metadata))
     }
 
     /// Opens the file of a handle; stale if it is no longer at its known location.
-    pub fn open(&self, handle: &Handle, flags: OFlags) -> Outcome<(File, Metadata)> {
+    pub fn open(&self, handle: &Handle, flags: OFlags) -> NfsResult<(File, Metadata)> {
         let node = self.check(handle)?;
         let (mut names, mut at) = (Vec::new(), node);
         let root = loop {
-            let KnownLocation { parent, name, .. } = self.place(at)?;
+            let KnownLocation { parent, name, .. } = self.location(at)?;
             match parent {
                 Some(parent) => {
                     names.push(name);
@@ -188,7 +190,7 @@ impl FileTrees {
     }
 
     /// Opens a directory in which to create, find or remove names.
-    pub fn open_directory(&self, handle: &Handle) -> Outcome<(File, FileId)> {
+    pub fn open_directory(&self, handle: &Handle) -> NfsResult<(File, FileId)> {
         let node = self.check(handle)?;
         let (directory, metadata) = self.open(handle, OFlags::PATH)?;
         if !metadata.is_dir() {
@@ -198,41 +200,43 @@ impl FileTrees {
     }
 
     /// Records the new location of a moved file; files below it follow.
-    pub fn moved(&self, handle: &Handle, to: FileId, name: &[u8]) {
+    pub fn record_move(&self, handle: &Handle, to: FileId, name: &[u8]) {
         if let Ok(node) = self.check(handle) {
-            let place = KnownLocation { parent: Some(to), name: OsStr::from_bytes(name).to_owned(), verifier: None };
-            self.note(node, place);
+            let location = KnownLocation { parent: Some(to), name: OsStr::from_bytes(name).to_owned(), verifier: None };
+            self.record_location(node, location);
         }
     }
 
     pub fn set_verifier(&self, handle: &Handle, verifier: [u8; 8]) {
         if let Ok(node) = self.check(handle)
-            && let Some(place) = self.known().get_mut(&node)
+            && let Some(location) = self.locations().get_mut(&node)
         {
-            place.verifier = Some(verifier);
+            location.verifier = Some(verifier);
         }
     }
 
     /// Whether the file was created by a request with this verifier.
     pub fn has_verifier(&self, handle: &Handle, verifier: [u8; 8]) -> bool {
-        self.check(handle).and_then(|node| self.place(node)).is_ok_and(|place| place.verifier == Some(verifier))
+        self.check(handle)
+            .and_then(|node| self.location(node))
+            .is_ok_and(|location| location.verifier == Some(verifier))
     }
 
-    fn place(&self, node: FileId) -> Outcome<KnownLocation> {
-        self.known().get(&node).cloned().ok_or(nfsstat3::NFS3ERR_STALE)
+    fn location(&self, node: FileId) -> NfsResult<KnownLocation> {
+        self.locations().get(&node).cloned().ok_or(nfsstat3::NFS3ERR_STALE)
     }
 
-    fn note(&self, node: FileId, place: KnownLocation) {
-        let mut known = self.known();
-        if known.len() >= MAX_LOCATIONS && !known.contains_key(&node) {
-            known.retain(|_, place| place.parent.is_none());
+    fn record_location(&self, node: FileId, location: KnownLocation) {
+        let mut locations = self.locations();
+        if locations.len() >= MAX_LOCATIONS && !locations.contains_key(&node) {
+            locations.retain(|_, location| location.parent.is_none());
         }
-        let verifier = known.get(&node).and_then(|known| known.verifier);
-        known.insert(node, KnownLocation { verifier: place.verifier.or(verifier), ..place });
+        let verifier = locations.get(&node).and_then(|known| known.verifier);
+        locations.insert(node, KnownLocation { verifier: location.verifier.or(verifier), ..location });
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<FileId, KnownLocation>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn locations(&self) -> MutexGuard<'_, HashMap<FileId, KnownLocation>> {
+        self.locations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn handle(&self, node: FileId) -> Handle {
@@ -246,7 +250,7 @@ impl FileTrees {
     }
 
     /// File of a handle, after verifying its MAC.
-    pub fn check(&self, handle: &Handle) -> Outcome<FileId> {
+    pub fn check(&self, handle: &Handle) -> NfsResult<FileId> {
         let (bytes, proof) = handle.0.split_at(HANDLE_BYTES - MAC_BYTES);
         self.mac(bytes).verify_truncated_left(proof).map_err(|_| nfsstat3::NFS3ERR_BADHANDLE)?;
         let number = |at: usize| u64::from_le_bytes(bytes[8 * at..8 * at + 8].try_into().expect("eight bytes"));
@@ -262,7 +266,7 @@ impl FileTrees {
 
 const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-fn open(directory: impl AsFd, path: &[u8], flags: OFlags) -> Outcome<File> {
+fn open(directory: impl AsFd, path: &[u8], flags: OFlags) -> NfsResult<File> {
     // Without NONBLOCK, opening a FIFO would wait for its other end.
     let careful = if flags.contains(OFlags::PATH) { OFlags::empty() } else { OFlags::NONBLOCK | OFlags::NOCTTY };
     let opened = openat2(directory, path, flags | careful | OFlags::CLOEXEC, Mode::empty(), RESOLVE);
@@ -270,7 +274,7 @@ fn open(directory: impl AsFd, path: &[u8], flags: OFlags) -> Outcome<File> {
 }
 
 /// Checks that a name is a single path component.
-pub fn check_name(name: &[u8]) -> Outcome<&[u8]> {
+pub fn check_name(name: &[u8]) -> NfsResult<&[u8]> {
     match name {
         b"" | b"." | b".." => Err(nfsstat3::NFS3ERR_INVAL),
         _ if name.contains(&b'/') || name.contains(&0) => Err(nfsstat3::NFS3ERR_INVAL),

@@ -22,7 +22,7 @@ use tokio::task::spawn_blocking;
 use super::service::ExportedFileSystem;
 use super::tree::{FileTrees, Handle, check_name, status_of_errno, status_of_io_error};
 
-type Outcome<T> = Result<T, nfsstat3>;
+type NfsResult<T> = Result<T, nfsstat3>;
 
 /// Maximum size of one read.
 const MAX_READ: u32 = 1 << 20;
@@ -34,8 +34,8 @@ pub struct Vfs(pub(super) Arc<FileTrees>);
 impl Vfs {
     async fn run_blocking<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&FileTrees) -> Outcome<T> + Send + 'static,
-    ) -> Outcome<T> {
+        work: impl FnOnce(&FileTrees) -> NfsResult<T> + Send + 'static,
+    ) -> NfsResult<T> {
         let trees = self.0.clone();
         spawn_blocking(move || work(&trees)).await.unwrap_or(Err(nfsstat3::NFS3ERR_SERVERFAULT))
     }
@@ -55,23 +55,23 @@ impl NfsReadFileSystem for Vfs {
         Handle::INVALID
     }
 
-    async fn lookup(&self, directory: &Handle, name: &filename3<'_>) -> Outcome<Handle> {
+    async fn lookup(&self, directory: &Handle, name: &filename3<'_>) -> NfsResult<Handle> {
         let (directory, name) = (*directory, name.0.to_vec());
         self.run_blocking(move |trees| trees.lookup(&directory, &name).map(|(handle, _)| handle)).await
     }
 
-    async fn lookup_by_path(&self, path: &str) -> Outcome<Handle> {
+    async fn lookup_by_path(&self, path: &str) -> NfsResult<Handle> {
         let path = path.to_owned();
         self.run_blocking(move |trees| trees.mount(&path)).await
     }
 
-    async fn getattr(&self, handle: &Handle) -> Outcome<fattr3> {
+    async fn getattr(&self, handle: &Handle) -> NfsResult<fattr3> {
         let handle = *handle;
         self.run_blocking(move |trees| trees.open(&handle, OFlags::PATH).map(|(_, metadata)| attributes(&metadata)))
             .await
     }
 
-    async fn read(&self, handle: &Handle, offset: u64, count: u32) -> Outcome<(Vec<u8>, bool)> {
+    async fn read(&self, handle: &Handle, offset: u64, count: u32) -> NfsResult<(Vec<u8>, bool)> {
         let handle = *handle;
         self.run_blocking(move |trees| {
             let (file, metadata) = open_content(trees, &handle, OFlags::RDONLY)?;
@@ -89,13 +89,13 @@ impl NfsReadFileSystem for Vfs {
         .await
     }
 
-    async fn readdirplus(&self, directory: &Handle, cookie: u64) -> Outcome<impl ReadDirPlusIterator<Handle>> {
+    async fn readdirplus(&self, directory: &Handle, cookie: u64) -> NfsResult<impl ReadDirPlusIterator<Handle>> {
         let directory = *directory;
-        let names = self.run_blocking(move |trees| names(trees, &directory, cookie)).await?;
+        let names = self.run_blocking(move |trees| list_names(trees, &directory, cookie)).await?;
         Ok(Entries { vfs: Vfs(self.0.clone()), directory, names: names.into_iter(), ready: Vec::new().into_iter() })
     }
 
-    async fn readlink(&self, handle: &Handle) -> Outcome<nfspath3<'_>> {
+    async fn readlink(&self, handle: &Handle) -> NfsResult<nfspath3<'_>> {
         let handle = *handle;
         let target = self.run_blocking(move |trees| {
             let (link, metadata) = trees.open(&handle, OFlags::PATH)?;
@@ -109,7 +109,7 @@ impl NfsReadFileSystem for Vfs {
 }
 
 impl NfsFileSystem for Vfs {
-    async fn setattr(&self, handle: &Handle, wanted: sattr3) -> Outcome<fattr3> {
+    async fn setattr(&self, handle: &Handle, wanted: sattr3) -> NfsResult<fattr3> {
         let handle = *handle;
         self.run_blocking(move |trees| {
             let (_, metadata) = trees.open(&handle, OFlags::PATH)?;
@@ -119,7 +119,7 @@ impl NfsFileSystem for Vfs {
             let changes_size = matches!(wanted.size, set_size3::Some(_));
             let flags = if changes_size { OFlags::RDWR } else { OFlags::RDONLY };
             let (file, _) = trees.open(&handle, flags)?;
-            change(&file, &wanted)?;
+            set_attributes(&file, &wanted)?;
             Ok(attributes(&file.metadata().map_err(status_of_io_error)?))
         })
         .await
@@ -131,7 +131,7 @@ impl NfsFileSystem for Vfs {
         offset: u64,
         data: &[u8],
         stable: stable_how,
-    ) -> Outcome<(fattr3, stable_how)> {
+    ) -> NfsResult<(fattr3, stable_how)> {
         let (handle, data) = (*handle, data.to_vec());
         let is_lasting = !matches!(stable, stable_how::UNSTABLE);
         let attributes = self
@@ -147,15 +147,15 @@ impl NfsFileSystem for Vfs {
         Ok((attributes, if is_lasting { stable_how::FILE_SYNC } else { stable_how::UNSTABLE }))
     }
 
-    async fn create(&self, directory: &Handle, name: &filename3<'_>, wanted: sattr3) -> Outcome<(Handle, fattr3)> {
+    async fn create(&self, directory: &Handle, name: &filename3<'_>, wanted: sattr3) -> NfsResult<(Handle, fattr3)> {
         let (directory, name) = (*directory, name.0.to_vec());
         self.run_blocking(move |trees| {
             let mode = match wanted.mode {
                 set_mode3::Some(mode) => mode & 0o777,
                 set_mode3::None => 0o666,
             };
-            let (handle, file) = make(trees, &directory, &name, OFlags::RDWR | OFlags::CREATE, mode)?;
-            change(&file, &wanted)?;
+            let (handle, file) = open_or_create(trees, &directory, &name, OFlags::RDWR | OFlags::CREATE, mode)?;
+            set_attributes(&file, &wanted)?;
             Ok((handle, attributes(&file.metadata().map_err(status_of_io_error)?)))
         })
         .await
@@ -166,10 +166,10 @@ impl NfsFileSystem for Vfs {
         directory: &Handle,
         name: &filename3<'_>,
         verifier: createverf3,
-    ) -> Outcome<Handle> {
+    ) -> NfsResult<Handle> {
         let (directory, name) = (*directory, name.0.to_vec());
         self.run_blocking(move |trees| {
-            match make(trees, &directory, &name, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL, 0o666) {
+            match open_or_create(trees, &directory, &name, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL, 0o666) {
                 Ok((handle, _)) => {
                     trees.set_verifier(&handle, verifier.0);
                     Ok(handle)
@@ -185,7 +185,7 @@ impl NfsFileSystem for Vfs {
         .await
     }
 
-    async fn mkdir(&self, directory: &Handle, name: &filename3<'_>) -> Outcome<(Handle, fattr3)> {
+    async fn mkdir(&self, directory: &Handle, name: &filename3<'_>) -> NfsResult<(Handle, fattr3)> {
         let (directory, name) = (*directory, name.0.to_vec());
         self.run_blocking(move |trees| {
             let (inside, _) = trees.open_directory(&directory)?;
@@ -195,7 +195,7 @@ impl NfsFileSystem for Vfs {
         .await
     }
 
-    async fn remove(&self, directory: &Handle, name: &filename3<'_>) -> Outcome<()> {
+    async fn remove(&self, directory: &Handle, name: &filename3<'_>) -> NfsResult<()> {
         let (directory, name) = (*directory, name.0.to_vec());
         self.run_blocking(move |trees| {
             let (inside, _) = trees.open_directory(&directory)?;
@@ -215,7 +215,7 @@ impl NfsFileSystem for Vfs {
         from_name: &filename3<'a>,
         to: &Handle,
         to_name: &filename3<'a>,
-    ) -> Outcome<()> {
+    ) -> NfsResult<()> {
         let (from, from_name) = (*from, from_name.0.to_vec());
         let (to, to_name) = (*to, to_name.0.to_vec());
         self.run_blocking(move |trees| {
@@ -226,7 +226,7 @@ impl NfsFileSystem for Vfs {
                 return Err(nfsstat3::NFS3ERR_XDEV);
             }
             renameat(&source, from_name.as_slice(), &target, check_name(&to_name)?).map_err(status_of_errno)?;
-            trees.moved(&moved, target_node, &to_name);
+            trees.record_move(&moved, target_node, &to_name);
             Ok(())
         })
         .await
@@ -238,7 +238,7 @@ impl NfsFileSystem for Vfs {
         name: &filename3<'a>,
         target: &nfspath3<'a>,
         _wanted: &sattr3,
-    ) -> Outcome<(Handle, fattr3)> {
+    ) -> NfsResult<(Handle, fattr3)> {
         let (directory, name, target) = (*directory, name.0.to_vec(), target.0.to_vec());
         self.run_blocking(move |trees| {
             let (inside, _) = trees.open_directory(&directory)?;
@@ -248,7 +248,7 @@ impl NfsFileSystem for Vfs {
         .await
     }
 
-    async fn commit(&self, handle: &Handle, _offset: u64, _count: u32) -> Outcome<()> {
+    async fn commit(&self, handle: &Handle, _offset: u64, _count: u32) -> NfsResult<()> {
         let handle = *handle;
         self.run_blocking(move |trees| {
             let (file, _) = open_content(trees, &handle, OFlags::RDONLY)?;
@@ -259,7 +259,7 @@ impl NfsFileSystem for Vfs {
 }
 
 /// Opens a regular file, and nothing else.
-fn open_content(trees: &FileTrees, handle: &Handle, flags: OFlags) -> Outcome<(File, Metadata)> {
+fn open_content(trees: &FileTrees, handle: &Handle, flags: OFlags) -> NfsResult<(File, Metadata)> {
     let (_, metadata) = trees.open(handle, OFlags::PATH)?;
     match metadata.is_file() {
         true => trees.open(handle, flags),
@@ -268,20 +268,26 @@ fn open_content(trees: &FileTrees, handle: &Handle, flags: OFlags) -> Outcome<(F
     }
 }
 
-fn make(trees: &FileTrees, directory: &Handle, name: &[u8], flags: OFlags, mode: u32) -> Outcome<(Handle, File)> {
+fn open_or_create(
+    trees: &FileTrees,
+    directory: &Handle,
+    name: &[u8],
+    flags: OFlags,
+    mode: u32,
+) -> NfsResult<(Handle, File)> {
     let (inside, node) = trees.open_directory(directory)?;
     let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = openat2(&inside, check_name(name)?, flags, Mode::from_raw_mode(mode), RESOLVE_BENEATH)
         .map_err(status_of_errno)?;
     let file = File::from(file);
-    let (handle, metadata) = trees.found(node, name, &file)?;
+    let (handle, metadata) = trees.record_file(node, name, &file)?;
     if !metadata.is_file() {
         return Err(nfsstat3::NFS3ERR_EXIST);
     }
     Ok((handle, file))
 }
 
-fn change(file: &File, wanted: &sattr3) -> Outcome<()> {
+fn set_attributes(file: &File, wanted: &sattr3) -> NfsResult<()> {
     if let set_size3::Some(size) = wanted.size {
         file.set_len(size).map_err(status_of_io_error)?;
     }
@@ -341,7 +347,7 @@ fn attributes(metadata: &Metadata) -> fattr3 {
 
 /// Names after `cookie` in a directory, ordered by a hash of the name, so that the order is stable while entries come
 /// and go.
-fn names(trees: &FileTrees, directory: &Handle, cookie: u64) -> Outcome<Vec<(u64, Vec<u8>)>> {
+fn list_names(trees: &FileTrees, directory: &Handle, cookie: u64) -> NfsResult<Vec<(u64, Vec<u8>)>> {
     let (_, metadata) = trees.open(directory, OFlags::PATH)?;
     if !metadata.is_dir() {
         return Err(nfsstat3::NFS3ERR_NOTDIR);
@@ -360,7 +366,11 @@ fn names(trees: &FileTrees, directory: &Handle, cookie: u64) -> Outcome<Vec<(u64
 }
 
 /// `None` if the file is gone.
-fn entry(trees: &FileTrees, directory: &Handle, (cookie, name): (u64, Vec<u8>)) -> Option<DirEntryPlus<Handle>> {
+fn directory_entry(
+    trees: &FileTrees,
+    directory: &Handle,
+    (cookie, name): (u64, Vec<u8>),
+) -> Option<DirEntryPlus<Handle>> {
     let (handle, metadata) = trees.lookup(directory, &name).ok()?;
     Some(DirEntryPlus {
         fileid: metadata.ino(),
@@ -399,8 +409,8 @@ impl ReadDirPlusIterator<Handle> for Entries {
                 return NextResult::Eof;
             }
             let directory = self.directory;
-            let look_up = move |trees: &FileTrees| -> Outcome<Vec<_>> {
-                Ok(some.into_iter().filter_map(|name| entry(trees, &directory, name)).collect())
+            let look_up = move |trees: &FileTrees| -> NfsResult<Vec<_>> {
+                Ok(some.into_iter().filter_map(|name| directory_entry(trees, &directory, name)).collect())
             };
             match self.vfs.run_blocking(look_up).await {
                 Ok(entries) => self.ready = entries.into_iter(),

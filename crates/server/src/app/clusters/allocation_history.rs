@@ -16,9 +16,9 @@ use crate::app::resources::lookup::find_cluster;
 const MAX_HISTORY_LINES: usize = 20_000;
 const MAX_POINTS: usize = 400;
 
-/// Change of the counts by one history line.
+/// CountChange of the counts by one history line.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Change {
+struct CountChange {
     at: Timestamp,
     nodes: i32,
     busy: i32,
@@ -47,25 +47,25 @@ impl App {
         let counts = snapshot.nodes_of(&key).fold((0, 0), |(nodes, busy), (_, node)| {
             (nodes + 1, busy + i32::from(matches!(node.state(), NodeState::Running { .. })))
         });
-        Ok(ClusterHistory { since, until, points: thinned(points(&changes, counts, since), since, until) })
+        Ok(ClusterHistory { since, until, points: thin_points(count_points(&changes, counts, since), since, until) })
     }
 }
 
-fn node_changes(entries: &[HistoryEntry]) -> Vec<Change> {
+fn node_changes(entries: &[HistoryEntry]) -> Vec<CountChange> {
     let of = |entry: &HistoryEntry| {
         let nodes = match entry.what.as_str() {
             "node.allocated" => 1,
             "node.deleted" => -1,
             _ => return None,
         };
-        Some(Change { at: entry.time, nodes, busy: 0 })
+        Some(CountChange { at: entry.time, nodes, busy: 0 })
     };
     entries.iter().filter_map(of).collect()
 }
 
 /// Changes of the busy count from the placement and end of jobs. A job's cluster comes from its record or its
 /// submission.
-fn job_changes(entries: &[HistoryEntry], state: &State, cluster: &str, since: Timestamp) -> Vec<Change> {
+fn job_changes(entries: &[HistoryEntry], state: &State, cluster: &str, since: Timestamp) -> Vec<CountChange> {
     let mut known: HashMap<String, (bool, i32, bool)> = HashMap::new();
     for (key, job) in &state.jobs {
         let began_before = job.state().started().is_some_and(|start| start < since);
@@ -83,12 +83,12 @@ fn job_changes(entries: &[HistoryEntry], state: &State, cluster: &str, since: Ti
         match entry.what.as_str() {
             "job.placed" => {
                 running.insert(&entry.resource);
-                changes.push(Change { at: entry.time, nodes: 0, busy: nodes });
+                changes.push(CountChange { at: entry.time, nodes: 0, busy: nodes });
             }
             "job.succeeded" | "job.failed" | "job.requeued"
                 if running.remove(entry.resource.as_str()) || began_before =>
             {
-                changes.push(Change { at: entry.time, nodes: 0, busy: -nodes });
+                changes.push(CountChange { at: entry.time, nodes: 0, busy: -nodes });
             }
             _ => {}
         }
@@ -97,7 +97,7 @@ fn job_changes(entries: &[HistoryEntry], state: &State, cluster: &str, since: Ti
 }
 
 /// Counts after each change. `changes` are oldest first and lead to the current counts.
-fn points(changes: &[Change], (nodes, busy): (i32, i32), since: Timestamp) -> Vec<ClusterPoint> {
+fn count_points(changes: &[CountChange], (nodes, busy): (i32, i32), since: Timestamp) -> Vec<ClusterPoint> {
     let (all_nodes, all_busy) = changes.iter().fold((0, 0), |(n, b), change| (n + change.nodes, b + change.busy));
     let mut point = ClusterPoint { time: since, nodes: nodes - all_nodes, busy: busy - all_busy };
     let mut points = vec![point];
@@ -113,7 +113,7 @@ fn points(changes: &[Change], (nodes, busy): (i32, i32), since: Timestamp) -> Ve
 }
 
 /// Keeps the last point of each interval, and the first of all.
-fn thinned(points: Vec<ClusterPoint>, since: Timestamp, until: Timestamp) -> Vec<ClusterPoint> {
+fn thin_points(points: Vec<ClusterPoint>, since: Timestamp, until: Timestamp) -> Vec<ClusterPoint> {
     let width = ((until.millis() - since.millis()) / MAX_POINTS as i64).max(1);
     let slot = |point: &ClusterPoint| (point.time.millis() - since.millis()) / width;
     let mut thinned: Vec<ClusterPoint> = Vec::new();
@@ -137,21 +137,21 @@ mod tests {
     #[test]
     fn points_end_at_the_current_counts() {
         let changes = [
-            Change { at: at(10), nodes: 2, busy: 0 },
-            Change { at: at(20), nodes: 0, busy: 2 },
-            Change { at: at(30), nodes: 0, busy: -2 },
-            Change { at: at(40), nodes: -1, busy: 0 },
+            CountChange { at: at(10), nodes: 2, busy: 0 },
+            CountChange { at: at(20), nodes: 0, busy: 2 },
+            CountChange { at: at(30), nodes: 0, busy: -2 },
+            CountChange { at: at(40), nodes: -1, busy: 0 },
         ];
-        let found: Vec<_> = points(&changes, (2, 0), at(0)).iter().map(|p| (p.time, p.nodes, p.busy)).collect();
+        let found: Vec<_> = count_points(&changes, (2, 0), at(0)).iter().map(|p| (p.time, p.nodes, p.busy)).collect();
         assert_eq!(found, [(at(0), 1, 0), (at(10), 3, 0), (at(20), 3, 2), (at(30), 3, 0), (at(40), 2, 0)]);
-        let quiet = points(&[], (3, 1), at(0));
+        let quiet = count_points(&[], (3, 1), at(0));
         assert_eq!(quiet, [ClusterPoint { time: at(0), nodes: 3, busy: 1 }]);
     }
 
     #[test]
     fn points_are_thinned_and_the_last_is_kept() {
         let many: Vec<_> = (0..10_000).map(|n| ClusterPoint { time: at(n), nodes: n as i32, busy: 0 }).collect();
-        let few = thinned(many, at(0), at(10_000));
+        let few = thin_points(many, at(0), at(10_000));
         assert!(few.len() <= MAX_POINTS + 1 && few.last().is_some_and(|last| last.nodes == 9_999), "{}", few.len());
     }
 }

@@ -27,13 +27,13 @@ pub struct Window {
 /// Accumulates node-hours from history lines.
 pub struct NodeHourMeter {
     window: Window,
-    jobs: HashMap<String, Job>,
+    jobs: HashMap<String, MeteredJob>,
     intervals: Vec<UsageInterval>,
     first: Option<Timestamp>,
 }
 
 #[derive(Clone)]
-struct Job {
+struct MeteredJob {
     user: String,
     cluster: String,
     /// Start of the current attempt and its node count.
@@ -64,7 +64,7 @@ impl NodeHourMeter {
         match (line.what.as_str(), known) {
             ("job.submitted", _) => {
                 let (user, cluster, number) = (line.actor.clone(), text("cluster"), line.number);
-                self.jobs.insert(line.resource.clone(), Job { user, cluster, placed: None, number });
+                self.jobs.insert(line.resource.clone(), MeteredJob { user, cluster, placed: None, number });
             }
             ("job.placed", known) => {
                 let placed = Some((line.time, line.detail["nodeCount"].as_u64().unwrap_or(1)));
@@ -72,7 +72,7 @@ impl NodeHourMeter {
                     Some(job) => job.placed = placed,
                     None => {
                         let (user, cluster, number) = (UNKNOWN_USER.to_owned(), String::new(), line.number);
-                        self.jobs.insert(line.resource.clone(), Job { user, cluster, placed, number });
+                        self.jobs.insert(line.resource.clone(), MeteredJob { user, cluster, placed, number });
                     }
                 }
             }
@@ -92,7 +92,7 @@ impl NodeHourMeter {
     fn add_interval(
         &mut self,
         name: &str,
-        job: &Job,
+        job: &MeteredJob,
         (from, nodes): (Timestamp, u64),
         to: Timestamp,
         is_running: bool,
@@ -120,7 +120,7 @@ impl NodeHourMeter {
             let (user, cluster) = (UNKNOWN_USER.to_owned(), record.cluster.to_string());
             let started = record.state().started().unwrap_or(record.since());
             let placed = (started, record.state().nodes().len() as u64);
-            self.add_interval(key, &Job { user, cluster, placed: None, number: 0 }, placed, now, true);
+            self.add_interval(key, &MeteredJob { user, cluster, placed: None, number: 0 }, placed, now, true);
         }
         MeteredUsage { window: self.window, intervals: self.intervals, first: self.first }
     }

@@ -147,7 +147,7 @@ impl Wording<'_> {
     }
 
     fn wait_reason(&self, job: &JobKey, wait: Wait, explanation: &WaitExplanation) -> String {
-        let (cluster, needs) = (&self.cluster.name, count(explanation.needs, "node"));
+        let (cluster, needs) = (&self.cluster.name, pluralize(explanation.needs, "node"));
         match wait {
             Wait::ClusterTooSmall { most } => {
                 let grow = self.resize_command(explanation.needs);
@@ -178,7 +178,7 @@ impl Wording<'_> {
         let cluster = &self.cluster.name;
         Some(match way {
             Unblock::NodesCome { nodes } => {
-                let come = format!("{} of cluster {cluster} being ready", count(*nodes, "more node"));
+                let come = format!("{} of cluster {cluster} being ready", pluralize(*nodes, "more node"));
                 match host_shortages(self.state, self.view.key).pop() {
                     Some(lack) => format!(
                         "{come}: {lack}; let a larger machine join with 'corro agent join', or create a cluster with a smaller VM size"
@@ -192,9 +192,9 @@ impl Wording<'_> {
                 });
                 let mut named: Vec<_> = named.collect();
                 if *more > 0 {
-                    named.push(format!("{} must end too", count(*more, "more job")));
+                    named.push(format!("{} must end too", pluralize(*more, "more job")));
                 }
-                format!("{}: {}", count(*nodes, "more idle node"), named.join(", "))
+                format!("{}: {}", pluralize(*nodes, "more idle node"), named.join(", "))
             }
             Unblock::FirstStarts { first, by } => {
                 let by = by.map_or_else(String::new, |by| format!(", by {} at the latest", format_time(by)));
@@ -208,11 +208,11 @@ impl Wording<'_> {
             }
             Unblock::NodesMended { nodes } => {
                 let see = format!("see 'corro batchai cluster show {}'", self.cluster_args);
-                format!("{} of cluster {cluster} being repaired: {see}", count(*nodes, "unusable node"))
+                format!("{} of cluster {cluster} being repaired: {see}", pluralize(*nodes, "unusable node"))
             }
             Unblock::CoresFree { nodes } => self.cores_free(*nodes),
             Unblock::Resize { to } | Unblock::RaiseMaximum { to } => {
-                format!("{} for cluster {cluster}: {}", count(*to, "node"), self.resize_command(*to))
+                format!("{} for cluster {cluster}: {}", pluralize(*to, "node"), self.resize_command(*to))
             }
         })
     }
@@ -278,7 +278,7 @@ impl Wording<'_> {
         let first = if self.view.low_priority { ", and dedicated clusters come first" } else { "" };
         format!(
             "cores for {} in {region}: the {cores} that the server may allocate are in use{first}; shrink another cluster, or start the server with a higher --max-cores",
-            count(nodes, "more node")
+            pluralize(nodes, "more node")
         )
     }
 
@@ -334,7 +334,7 @@ fn whole_seconds(span: Duration) -> Duration {
     Duration::from_secs(span.as_secs())
 }
 
-fn count(n: usize, what: &str) -> String {
+fn pluralize(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 

@@ -89,7 +89,7 @@ impl Exports {
     }
 
     /// File server whose export path contains this secret.
-    pub fn find(&self, state: &State, secret: &str) -> Option<(FileServerKey, Arc<FileServerRecord>)> {
+    pub fn find_by_secret(&self, state: &State, secret: &str) -> Option<(FileServerKey, Arc<FileServerRecord>)> {
         let mut living = state.file_servers.iter().filter(|(_, record)| !record.provisioning.is_deleting());
         let found = living
             .find(|(key, record)| constant_time_eq(&self.export_secret(&self.directory_name(key, record)), secret));
