@@ -166,8 +166,14 @@ mod tests {
 
     #[test]
     fn a_rank_is_the_sum_of_its_processes() {
-        let stat =
-            |state, ticks, started| Stat { state, parent: 9, cpu_ticks, threads: 2, start_ticks, resident_pages: 10 };
+        let stat = |state, cpu_ticks, start_ticks| Stat {
+            state,
+            parent: 9,
+            cpu_ticks,
+            threads: 2,
+            start_ticks,
+            resident_pages: 10,
+        };
         let ticks = rustix::param::clock_ticks_per_second();
         let stats = [(41, stat('R', 500 + ticks, 200)), (40, stat('S', 100, 100)), (42, stat('S', 70, 300))];
         // The third process began after the first sample: CPU time before it does not count.
