@@ -281,10 +281,10 @@ fn adasum_averages_parallel_and_adds_orthogonal_vectors() {
 #[test]
 fn invalid_arguments_are_refused_and_break_nothing() {
     each(&[3], |comm| {
-        let told = comm.allreduce(&mut [1.0f32], ReduceOp::Adasum).expect_err("three ranks").to_string();
-        assert_eq!(told, "Adasum needs a power of two of ranks; there are 3");
-        let told = comm.broadcast(&mut [1u8], 3).expect_err("no such root").to_string();
-        assert_eq!(told, "root rank 3 is not one of the 3 ranks");
+        let text = comm.allreduce(&mut [1.0f32], ReduceOp::Adasum).expect_err("three ranks").to_string();
+        assert_eq!(text, "Adasum needs a power of two of ranks; there are 3");
+        let text = comm.broadcast(&mut [1u8], 3).expect_err("no such root").to_string();
+        assert_eq!(text, "root rank 3 is not one of the 3 ranks");
         assert!(comm.alltoall(&[1u8], &[1, 1]).is_err() && comm.alltoall(&[1u8], &[1, 1, 0]).is_err());
         assert!(comm.allreduce(&mut [true], ReduceOp::Average).is_err());
         assert!(comm.allreduce_into(&[1u8], &mut [], ReduceOp::Sum).is_err());
@@ -345,8 +345,8 @@ fn ranks_with_different_algorithms_do_not_connect() {
     std::thread::scope(|scope| {
         let ranks: Vec<_> = (0..3).map(|rank| scope.spawn(move || connect(rank))).collect();
         for rank in ranks {
-            let told = rank.join().expect("no rank panics").expect_err("they would compute nonsense").to_string();
-            assert!(told.contains("rank 1 on host host1 has allreduce=flat, rank 0 has none"), "{told}");
+            let text = rank.join().expect("no rank panics").expect_err("the algorithms differ").to_string();
+            assert!(text.contains("rank 1 on host host1 has allreduce=flat, rank 0 has none"), "{text}");
         }
     });
 }

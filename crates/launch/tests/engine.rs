@@ -36,11 +36,13 @@ fn launches(server: &Rendezvous) -> Vec<Launch> {
         master_port: 1,
         secret: "s3".into(),
     };
-    let told = assign_ranks(&hosts()).into_iter().map(|place| for_rank(&gang, &place, &hosts()[place.host_idx].name));
-    told.map(|variables: BTreeMap<String, String>| {
-        Launch::from_variables(|name| variables.get(name).cloned()).expect("the launcher tells it right")
-    })
-    .collect()
+    let environments =
+        assign_ranks(&hosts()).into_iter().map(|rank| for_rank(&gang, &rank, &hosts()[rank.host_idx].name));
+    environments
+        .map(|variables: BTreeMap<String, String>| {
+            Launch::from_variables(|name| variables.get(name).cloned()).expect("the launcher tells it right")
+        })
+        .collect()
 }
 
 type Outcome = Result<Vec<Vec<u8>>, RendezvousError>;

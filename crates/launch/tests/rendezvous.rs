@@ -60,7 +60,7 @@ async fn waiting_ranks_learn_of_a_rank_that_has_ended() {
         assert_eq!(request(&mut stream, "PUT", "/corro_0/1", b"here").await, (200, Vec::new()));
         assert_eq!(request(&mut stream, "GET", "/corro_0/failed", b"").await, (404, Vec::new()));
         let mut waiting = connect(&server).await;
-        let told = tokio::spawn(async move { request(&mut waiting, "GET", "/corro_0/all?wait=30", b"").await });
+        let pending = tokio::spawn(async move { request(&mut waiting, "GET", "/corro_0/all?wait=30", b"").await });
         if by_request {
             let (addr, port) = (server.addr().ip().to_string(), server.addr().port());
             report_end_to(&addr, port, 2, "n1", Exit::Code(1)).await.expect("the server answers");
@@ -69,7 +69,7 @@ async fn waiting_ranks_learn_of_a_rank_that_has_ended() {
         }
         // The first report counts: later ranks end because of it.
         server.report_end(3, "n2", Exit::Signal(9));
-        assert_eq!(told.await.expect("an answer"), (404, Vec::new()));
+        assert_eq!(pending.await.expect("an answer"), (404, Vec::new()));
         let reason = b"2 rank 2 on host n1 ended with exit code 1 before all ranks had joined".to_vec();
         for target in ["/corro_0/failed", "/corro_1/failed?wait=30"] {
             assert_eq!(request(&mut stream, "GET", target, b"").await, (200, reason.clone()));

@@ -170,8 +170,8 @@ mod tests {
         let peer_table = three();
         peer_table.on_left(1);
         assert!(peer_table.check(0).is_ok());
-        let told = peer_table.check(1).expect_err("it has left").to_string();
-        assert_eq!(told, "rank 1 on host h1 has left while others still needed it");
+        let text = peer_table.check(1).expect_err("it has left").to_string();
+        assert_eq!(text, "rank 1 on host h1 has left while others still needed it");
         assert!(!peer_table.on_died(1), "who has left does not die");
         assert!(peer_table.check(2).is_ok());
     }
@@ -187,11 +187,11 @@ mod tests {
     #[test]
     fn a_broken_connection_is_explained_by_what_is_known_of_the_rank() {
         let peer_table = three();
-        let told = peer_table.explain(1, io::ErrorKind::BrokenPipe.into()).to_string();
-        assert_eq!(told, "the connection to rank 1 on host h1 broke");
+        let text = peer_table.explain(1, io::ErrorKind::BrokenPipe.into()).to_string();
+        assert_eq!(text, "the connection to rank 1 on host h1 broke");
         peer_table.on_lost(2);
-        let told = peer_table.explain(1, io::ErrorKind::BrokenPipe.into()).to_string();
-        assert_eq!(told, "the connection to rank 2 on host h2 was lost");
+        let text = peer_table.explain(1, io::ErrorKind::BrokenPipe.into()).to_string();
+        assert_eq!(text, "the connection to rank 2 on host h2 was lost");
     }
 
     #[test]

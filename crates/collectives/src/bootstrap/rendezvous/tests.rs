@@ -136,8 +136,8 @@ fn a_rank_without_the_secret_is_named_at_a_server() {
 #[test]
 fn an_unreachable_server_is_named() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let meeting = RendezvousMethod::KeyValue { addr: "127.0.0.1".to_owned(), port };
-    let error = exchange(&launch(1, 2, &meeting, None), 0, b"", shortly()).unwrap_err();
+    let method = RendezvousMethod::KeyValue { addr: "127.0.0.1".to_owned(), port };
+    let error = exchange(&launch(1, 2, &method, None), 0, b"", shortly()).unwrap_err();
     assert!(chain(&error).contains(&format!("key-value server at 127.0.0.1:{port}: cannot connect")), "{error:?}");
 }
 
@@ -159,9 +159,9 @@ fn at_rank_0_by_address() {
 #[test]
 fn at_rank_0_by_a_name_that_is_not_resolved() {
     // An invalid name, so that no name server is queried.
-    let meeting = at_rank0(Rank0Host::Address("no..name".to_owned()));
-    check(4, &meeting, Some("s3"), 2);
-    let error = chain(&exchange(&launch(1, 2, &meeting, None), 0, b"", shortly()).unwrap_err());
+    let method = at_rank0(Rank0Host::Address("no..name".to_owned()));
+    check(4, &method, Some("s3"), 2);
+    let error = chain(&exchange(&launch(1, 2, &method, None), 0, b"", shortly()).unwrap_err());
     assert!(error.contains("cannot resolve the host name no..name: set MASTER_ADDR"), "{error}");
 }
 
@@ -306,14 +306,14 @@ fn a_rank_that_leaves_early_is_named_to_all() {
             let error = host.join().unwrap().err().expect("rank 3 has left");
             let RendezvousError::Left { rank: 3, missing } = &error else { panic!("{error:?}") };
             let error_1 = waiting.join().unwrap().err().expect("rank 3 has left").to_string();
-            // Rank 1 may have joined too late to be told.
+            // Rank 1 may have joined too late to be notified.
             missing.0 == [2] && error_1.contains("rank 3 ended, or gave up, before rank 2 had joined")
         });
         if all_named {
             return;
         }
     }
-    panic!("rank 1 was never told");
+    panic!("rank 1 was never notified");
 }
 
 #[test]
@@ -341,7 +341,7 @@ fn a_failed_rank_is_named_at_once_at_a_server() {
 
 #[test]
 fn rank_0_notices_that_it_is_not_on_the_launchers_host() {
-    let meeting = at_rank0(Rank0Host::Candidates(vec!["192.0.2.77".to_owned()]));
-    let error = exchange(&launch(0, 2, &meeting, None), 0, b"", soon()).unwrap_err().to_string();
+    let method = at_rank0(Rank0Host::Candidates(vec!["192.0.2.77".to_owned()]));
+    let error = exchange(&launch(0, 2, &method, None), 0, b"", soon()).unwrap_err().to_string();
     assert!(error.contains("set MASTER_ADDR"), "{error}");
 }

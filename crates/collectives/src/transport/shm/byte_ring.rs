@@ -10,7 +10,7 @@ const _: () = assert!(RING_BYTES.is_power_of_two(), "positions wrap with their c
 /// Writes as many bytes as fit into the ring, and wakes its reader if it sleeps.
 ///
 /// # Safety
-/// `from` must be readable for `n_bytes`, and nobody else writes to this ring.
+/// `from` must be readable for `n_bytes`, and no other thread or process writes to this ring.
 pub unsafe fn ring_write(region: &CommRegion, me: usize, to: usize, from: *const u8, n_bytes: usize) -> usize {
     let (ends, ring) = (region.ring_ends(me, to), region.ring(me, to));
     let written = ends.written.load(Ordering::Relaxed);
@@ -33,7 +33,7 @@ pub unsafe fn ring_write(region: &CommRegion, me: usize, to: usize, from: *const
 /// Reads the bytes that are in the ring, and wakes its writer if it sleeps.
 ///
 /// # Safety
-/// `to` must be writable for `n_bytes`, and nobody else reads this ring.
+/// `to` must be writable for `n_bytes`, and no other thread or process reads this ring.
 pub unsafe fn ring_read(region: &CommRegion, me: usize, from: usize, to: *mut u8, n_bytes: usize) -> usize {
     let (ends, ring) = (region.ring_ends(from, me), region.ring(from, me));
     let read = ends.read.load(Ordering::Relaxed);

@@ -15,12 +15,12 @@ pub unsafe fn read(pid: Pid, theirs: u64, mine: *mut u8, n_bytes: usize) -> io::
     let mut done = 0;
     while done < n_bytes {
         let local = libc::iovec {
-            // SAFETY: within the caller's buffer.
+            // SAFETY: `done` is below `n_bytes`, for which `mine` is valid by the function's contract.
             iov_base: unsafe { mine.add(done) }.cast(),
             iov_len: n_bytes - done,
         };
         let remote = libc::iovec { iov_base: (theirs as usize + done) as *mut libc::c_void, iov_len: n_bytes - done };
-        // SAFETY: writes only into the caller's buffer; the other address is checked by the kernel.
+        // SAFETY: writes at most `n_bytes - done` bytes at `local`, which is writable by the function's contract; the kernel checks the remote address.
         let read = unsafe { libc::process_vm_readv(pid.0, &raw const local, 1, &raw const remote, 1, 0) };
         match read {
             ..0 => {

@@ -44,7 +44,7 @@ const _: () = assert!(size_of::<RankSlot>() == 128 && size_of::<FutexEvent>() ==
 
 /// Bytes of a slot for small operations, in which every rank reads the whole input of every other.
 pub const SMALL_BYTES: usize = 32 * 1024;
-/// Large operations pass through these; four, so that nobody waits for the slowest reader (`algorithm::pipelined_shm`).
+/// Large operations pass through these; four, so that no rank waits for the slowest reader (`algorithm::pipelined_shm`).
 pub const STAGE_BYTES: usize = 1024 * 1024;
 pub const N_STAGES: usize = 4;
 pub const RING_BYTES: usize = 128 * 1024;

@@ -1,5 +1,5 @@
-"""Begins the keras-2018 layer in every Python that finds this directory first on its path, then lets the user's own
-sitecustomize have its turn. Must not import anything that a script may want to set up first."""
+"""Activates the keras-2018 layer in every Python process with this directory first on its path, then runs the user's own
+sitecustomize. Must not import anything that a script may want to configure first."""
 import importlib.machinery
 import importlib.util
 import os

@@ -1,4 +1,4 @@
-"""CIFAR-10 from a file, for machines without a network: CIFAR10_DATA names it. Entered by the finder."""
+"""CIFAR-10 from the file in CIFAR10_DATA, for machines without a network."""
 import functools
 import os
 from typing import Any

@@ -1,5 +1,4 @@
-"""Models with the generator methods, the short name of accuracy, and files that several ranks may write. Entered by the
-finder."""
+"""Keras models with the generator methods, the metric name `acc`, and model files that several ranks may write."""
 import functools
 import os
 from typing import Any

@@ -1,4 +1,4 @@
-"""Modules that are no more: what was in them is elsewhere now. Entered by the finder."""
+"""Modules that were removed from Keras and TensorFlow, with their contents from the new locations."""
 import importlib
 import importlib.abc
 import importlib.machinery

@@ -1,5 +1,5 @@
-"""Optimizers under their small names, with `lr` and `decay`. Entered by the finder. Works on the classes themselves, so that
-saved models and Horovod's wrapper, which ask for a class by its name, find the same one."""
+"""Optimizers with their old lower-case names and the arguments `lr` and `decay`. Patches the classes themselves, so that
+saved models and Horovod's wrapper, which look classes up by name, find the same ones."""
 import functools
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Sessions and their settings, which were how a script chose its GPU. Entered by the finder."""
+"""TensorFlow 1 sessions and their configuration, with which scripts selected their GPU."""
 import importlib
 import os
 from typing import Any
@@ -48,7 +48,7 @@ _session = None
 
 
 def set_session(session: Any) -> None:
-    """Keras runs without sessions now; what the session was set to is told to the backend."""
+    """Keras has no sessions now; the configuration of the session is applied to the backend."""
     global _session
     _session = session
     config = session._arguments[2] if isinstance(session, Session) else None
