@@ -20,7 +20,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("shares", &["base", "model"]),
     ("client", &["base", "model"]),
     ("mount", &["base", "model", "client"]),
-    ("launch", &[]),
+    ("launch", &["base"]),
     ("file-service", &["model", "shares"]),
     ("server", &["base", "model", "metrics", "sched", "store", "shares", "file-service"]),
     ("agent", &["base", "model", "metrics", "shares", "client", "mount", "launch"]),

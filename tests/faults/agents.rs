@@ -171,7 +171,7 @@ fn an_orphan_of_an_ordinary_user_is_found_too() {
 
 /// Children of `parent` that run as guards or wardens.
 fn guards_below(parent: u32) -> Vec<u32> {
-    let pids = corro_launch::procfs::pids().into_iter().map(|pid| pid as u32);
+    let pids = corro_base::procfs::pids().into_iter().map(|pid| pid as u32);
     let is_guard =
         |pid: u32| std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|words| words.ends_with(b"\0guard\0"));
     pids.filter(|pid| is_guard(*pid) && is_alive(*pid) && parent_of(*pid) == parent).collect()

@@ -5,8 +5,8 @@
 
 use std::path::{Path, PathBuf};
 
+use corro_base::procfs;
 use corro_launch::kill_tagged::{TAG_VARIABLE, kill_in_mount_namespace, kill_matching_processes, kill_matching_tags};
-use corro_launch::procfs;
 use corro_model::NodeId;
 
 use crate::container::cleanup::{Owner, remove_owned_blocking};
@@ -58,7 +58,7 @@ pub fn end_unrecorded(root: &Path, node: &NodeId) -> Vec<u32> {
     let prefix = format!("{node}/");
     let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
     let names_root = |pid: i32| {
-        let variables = procfs::variables_of(pid).unwrap_or_default();
+        let variables = procfs::environment(pid).unwrap_or_default();
         variables.iter().any(|(name, value)| name != TAG_VARIABLE && Path::new(value).starts_with(&root))
     };
     let is_one = |tag: &str| tag.starts_with(&prefix) && incarnation::incarnation_in(tag).is_none();

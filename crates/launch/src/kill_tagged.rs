@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal, geteuid, pidfd_open, pidfd_send_signal};
 
-use crate::mountinfo::VisibleDirectory;
-use crate::procfs;
+use crate::mount_visibility::VisibleDirectory;
+use corro_base::procfs;
 
 /// The environment variable with the tag of every started process.
 pub const TAG_VARIABLE: &str = "CORRO_PROCESS_TAG";
@@ -39,8 +39,8 @@ pub fn processes_with_tag(tag_prefix: &str) -> Vec<u32> {
 /// All processes of this user that have a tag, with their tags; for root, of all users.
 pub fn tagged_processes() -> Vec<(i32, String)> {
     let my_user = geteuid().as_raw();
-    let ours = procfs::pids().into_iter().filter(|pid| my_user == 0 || procfs::owner_of(*pid) == Some(my_user));
-    ours.filter_map(|pid| Some((pid, procfs::variable_of(pid, TAG_VARIABLE)?))).collect()
+    let ours = procfs::pids().into_iter().filter(|pid| my_user == 0 || procfs::owner(*pid) == Some(my_user));
+    ours.filter_map(|pid| Some((pid, procfs::environment_variable(pid, TAG_VARIABLE)?))).collect()
 }
 
 /// Kills every process of this user whose tag `matches`. Blocks as [`kill_by_tag_prefix`].
@@ -119,19 +119,19 @@ fn other_processes() -> impl Iterator<Item = Pid> {
 /// For root true for all processes, because a job of root may have changed its user.
 fn is_ours(pid: Pid) -> bool {
     let my_user = geteuid().as_raw();
-    my_user == 0 || procfs::owner_of(pid.as_raw_nonzero().get()) == Some(my_user)
+    my_user == 0 || procfs::owner(pid.as_raw_nonzero().get()) == Some(my_user)
 }
 
 fn tagged(matches: impl Fn(&str) -> bool) -> Vec<Pid> {
     let my_user = geteuid().as_raw();
     other_processes()
-        .filter(|pid| procfs::owner_of(pid.as_raw_nonzero().get()) == Some(my_user))
+        .filter(|pid| procfs::owner(pid.as_raw_nonzero().get()) == Some(my_user))
         .filter(|pid| has_tag(*pid, &matches))
         .collect()
 }
 
 fn has_tag(pid: Pid, matches: impl Fn(&str) -> bool) -> bool {
-    procfs::variable_of(pid.as_raw_nonzero().get(), TAG_VARIABLE).is_some_and(|tag| matches(&tag))
+    procfs::environment_variable(pid.as_raw_nonzero().get(), TAG_VARIABLE).is_some_and(|tag| matches(&tag))
 }
 
 fn id(pid: Pid) -> u32 {

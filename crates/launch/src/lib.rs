@@ -3,7 +3,7 @@
 //!
 //! Reading order: `rank_assignment` and `environment` (rank numbers and variables), `rendezvous` (server where ranks find each
 //! other), `guard` with `fork_server` and `supervisor_deadline` (the parent of every process), `process`, `stopper` and `exit` (start, stop, wait),
-//! `kill_tagged` (cleanup after a guard was killed) with `procfs` and `mountinfo`, `confinement` and `namespaces` (isolation), `output_reader`, `redact`,
+//! `kill_tagged` (cleanup after a guard was killed) with `mount_visibility`, `confinement` and `namespaces` (isolation), `output_reader`, `redact`,
 //! `lines` and `tail` (output), `gang` and `console` (a whole gang on one machine), `compat` (layers for old scripts).
 
 pub mod compat;
@@ -17,12 +17,11 @@ pub mod gang;
 pub mod guard;
 pub mod kill_tagged;
 pub mod lines;
-pub mod mountinfo;
+pub mod mount_visibility;
 pub mod namespaces;
 pub mod output_reader;
 pub mod process;
 pub mod process_spec;
-pub mod procfs;
 pub mod rank_assignment;
 pub mod redact;
 pub mod rendezvous;

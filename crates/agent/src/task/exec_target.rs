@@ -9,9 +9,10 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
+use corro_base::procfs;
 use corro_launch::confinement::Confinement;
+use corro_launch::kill_tagged;
 use corro_launch::process_spec::ProcessSpec;
-use corro_launch::{kill_tagged, procfs};
 use corro_model::node::TaskOrder;
 
 use crate::container::exec_relay::INSIDE_ENV_PREFIX;
@@ -135,7 +136,7 @@ impl ExecTarget {
             kill_tagged::tagged_processes().into_iter().filter(|(_, found)| *found == tag).map(|(pid, _)| pid);
         // Its guard and its children carry the same tag.
         let rank_pid = rank_pids.find(|pid| process_stats::is_guarded(*pid));
-        let variables = rank_pid.and_then(procfs::variables_of);
+        let variables = rank_pid.and_then(procfs::environment);
         let mut variables = variables.ok_or_else(|| format!("rank {rank} is not running on this node"))?;
         if self.job_env.container.is_some() {
             // The relay outside carries the variables of the process inside under prefixed names.

@@ -17,8 +17,8 @@ use super::spawn_request::{Input, SpawnRequest};
 use super::{KILL, TERMINATE, signals};
 use crate::exit::Exit;
 use crate::kill_tagged::kill_by_tag;
-use crate::procfs;
 use crate::supervisor_deadline::DeadlineReader;
+use corro_base::procfs;
 
 /// How long unkillable processes are waited for: one in uninterruptible sleep, or of another user, must not keep the job from ending.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);

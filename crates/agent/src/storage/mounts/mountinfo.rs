@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use corro_launch::mountinfo::mount_points;
+use corro_base::mountinfo;
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 
@@ -72,7 +72,7 @@ fn unmount_with_fusermount(at: &Path) -> io::Result<()> {
 
 /// All mount points that this process sees, in the order of mounting.
 fn mount_table() -> io::Result<Vec<PathBuf>> {
-    Ok(mount_points(&std::fs::read("/proc/self/mountinfo")?))
+    Ok(mountinfo::read("self")?.into_iter().map(|mount| mount.mount_point).collect())
 }
 
 #[cfg(test)]
