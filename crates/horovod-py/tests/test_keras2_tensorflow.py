@@ -15,10 +15,10 @@ os.environ.setdefault("HOROVOD_DYNAMIC_PROCESS_SETS", "1")
 import numpy as np
 import pytest
 
-tf = pytest.importorskip("tensorflow", reason="needs TensorFlow")
+tf = pytest.importorskip("tensorflow", reason="missing: TensorFlow")
 keras = tf.keras
 if not hasattr(keras.optimizers.legacy, "SGD") or hasattr(keras.optimizers.SGD, "apply"):
-    pytest.skip("needs Keras 2: tf_keras", allow_module_level=True)
+    pytest.skip("missing: Keras 2: tf_keras", allow_module_level=True)
 
 tf.config.threading.set_intra_op_parallelism_threads(1)
 tf.config.threading.set_inter_op_parallelism_threads(2)

@@ -8,8 +8,8 @@ os.environ["KERAS_BACKEND"] = "jax"
 
 import pytest
 
-pytest.importorskip("jax", reason="needs the package jax")
-keras = pytest.importorskip("keras", minversion="3.0", reason="needs Keras 3", exc_type=ImportError)
+pytest.importorskip("jax", reason="missing: jax")
+keras = pytest.importorskip("keras", minversion="3.0", reason="missing: Keras 3", exc_type=ImportError)
 if keras.backend.backend() != "jax":
     pytest.skip("Keras was already imported with another backend", allow_module_level=True)
 

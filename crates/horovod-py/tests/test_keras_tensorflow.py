@@ -10,8 +10,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import numpy as np
 import pytest
 
-tf = pytest.importorskip("tensorflow", reason="needs TensorFlow")
-keras = pytest.importorskip("keras", minversion="3.0", reason="needs Keras 3")
+tf = pytest.importorskip("tensorflow", reason="missing: TensorFlow")
+keras = pytest.importorskip("keras", minversion="3.0", reason="missing: Keras 3")
 if keras.backend.backend() != "tensorflow":
     pytest.skip("Keras was already imported with another backend", allow_module_level=True)
 

@@ -8,8 +8,8 @@ os.environ["KERAS_BACKEND"] = "torch"
 
 import pytest
 
-pytest.importorskip("torch", reason="needs the package torch")
-keras = pytest.importorskip("keras", minversion="3.0", reason="needs Keras 3", exc_type=ImportError)
+pytest.importorskip("torch", reason="missing: torch")
+keras = pytest.importorskip("keras", minversion="3.0", reason="missing: Keras 3", exc_type=ImportError)
 if keras.backend.backend() != "torch":
     pytest.skip("Keras was already imported with another backend", allow_module_level=True)
 

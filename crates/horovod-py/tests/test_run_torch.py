@@ -62,7 +62,7 @@ def test_horovodrun(script):
 
 def test_corro_run_gives_the_same(script):
     if not CORRO.exists():
-        pytest.skip(f"{CORRO} is not there: cargo build")
+        pytest.skip(f"missing: {CORRO}; cargo build")
     assert _loss(str(CORRO), "run", "-np", "2", sys.executable, script) == _by_horovodrun(script)
 
 

@@ -13,7 +13,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import numpy as np
 import pytest
 
-tf = pytest.importorskip("tensorflow", reason="needs TensorFlow")
+tf = pytest.importorskip("tensorflow", reason="missing: TensorFlow")
 import horovod.tensorflow as hvd
 from horovod.tensorflow import native
 

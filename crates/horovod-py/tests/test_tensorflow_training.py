@@ -9,7 +9,7 @@ os.environ.setdefault("HOROVOD_DYNAMIC_PROCESS_SETS", "1")
 import numpy as np
 import pytest
 
-tf = pytest.importorskip("tensorflow", reason="needs TensorFlow")
+tf = pytest.importorskip("tensorflow", reason="missing: TensorFlow")
 import horovod.tensorflow as hvd
 
 N_ROWS = 8
