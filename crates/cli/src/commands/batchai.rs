@@ -30,10 +30,10 @@ enum BatchaiCommand {
     /// Workspaces: the top-level collections that hold clusters and experiments
     #[command(subcommand)]
     Workspace(workspace::WorkspaceCommand),
-    /// Experiments: groups of jobs that are looked at together
+    /// Experiments: groups of related jobs
     #[command(subcommand)]
     Experiment(experiment::ExperimentCommand),
-    /// Clusters: nodes that run jobs, and that grow and shrink
+    /// Clusters: groups of nodes that run jobs
     #[command(subcommand)]
     Cluster(cluster::ClusterCommand),
     /// Jobs: training runs described by a job.json file
@@ -42,7 +42,7 @@ enum BatchaiCommand {
     /// File servers: disks that clusters and jobs mount
     #[command(subcommand)]
     FileServer(file_server::FileServerCommand),
-    /// Show how much of what is allowed in a region is in use
+    /// Show the quotas of a region and their usage
     ListUsages(list_usages::UsagesArgs),
 }
 

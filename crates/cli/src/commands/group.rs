@@ -61,7 +61,7 @@ struct CreateArgs {
     /// Region to report; it does not change where Corro runs jobs [default: AZURE_DEFAULTS_LOCATION]
     #[arg(long, short = 'l', value_name = "LOCATION")]
     location: Option<String>,
-    /// Labels: key=value ...
+    /// Tags: key=value ...
     #[arg(long, num_args = 0.., value_name = "KEY=VALUE")]
     tags: Vec<String>,
 }

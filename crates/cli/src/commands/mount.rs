@@ -89,7 +89,7 @@ pub async fn run(args: MountArgs) -> Result<(), CliError> {
     let session = Session::open(&args.global)?;
     check_name(NameOf::Share, &args.share)?;
     let mount_point = process::check_mount_point(&args.directory).map_err(mount_error)?;
-    let found = auth::find(&session, &args.account).await?;
+    let found = auth::resolve(&session, &args.account).await?;
     let settings = Settings {
         endpoint: found.endpoint,
         account: found.account,

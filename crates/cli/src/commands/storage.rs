@@ -30,7 +30,7 @@ pub struct StorageArgs {
 
 #[derive(Subcommand, Debug)]
 enum StorageCommand {
-    /// Storage accounts: hold shares and the keys to them
+    /// Storage accounts: shares, containers and their keys
     #[command(subcommand)]
     Account(account::AccountCommand),
     /// File shares: directory trees that jobs mount

@@ -1,5 +1,5 @@
-//! The administrator of new nodes and file servers: name, key and password, from arguments, configuration file and this
-//! machine. Used by `cluster create` and `file-server create`. Makes a key pair when asked to; that is all it changes.
+//! The administrator's account of new nodes and file servers: name, key and password, from arguments, configuration file and this machine. Its only side
+//! effect is `--generate-ssh-keys`.
 
 use std::process::{Command, Stdio};
 
@@ -22,7 +22,7 @@ pub struct AdminArgs {
     /// Public key of the administrator: text or file [default: ~/.ssh/id_rsa.pub]
     #[arg(long, short = 'k', value_name = "KEY")]
     ssh_key: Option<String>,
-    /// Make ~/.ssh/id_rsa and id_rsa.pub when they are missing, and use them
+    /// Generate ~/.ssh/id_rsa and id_rsa.pub if they are missing, and use them
     #[arg(long)]
     generate_ssh_keys: bool,
     /// Password of the administrator
@@ -30,7 +30,7 @@ pub struct AdminArgs {
     password: Option<String>,
 }
 
-/// The account as a configuration file has it: everything may be missing.
+/// The account of a configuration file, where every field is optional.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct FileAccount {
@@ -39,7 +39,7 @@ pub struct FileAccount {
     pub admin_user_password: Option<Secret>,
 }
 
-/// Who may log in. Arguments come before the file, and the file before what this machine has.
+/// The administrator's account. Arguments override the file, and the file overrides the defaults of this machine.
 pub fn account(args: &AdminArgs, file: FileAccount) -> Result<UserAccountSettings, CliError> {
     let admin_user_name = args.user_name.clone().or(file.admin_user_name).unwrap_or_else(os_user);
     if admin_user_name.is_empty() {
@@ -74,13 +74,12 @@ fn ensure_key_pair() -> Result<String, CliError> {
     Ok(key.public_key)
 }
 
-/// As Python's `getpass.getuser`, which `az` asks: what the environment says, then who the process runs as. Empty when
-/// nobody knows.
+/// The user name as Python's `getpass.getuser`, which `az` uses: from the environment, else of the process. Empty if unknown.
 pub fn os_user() -> String {
     ["LOGNAME", "USER", "LNAME", "USERNAME"].into_iter().find_map(env).unwrap_or_else(own_name)
 }
 
-/// The system's own tool knows of every place where users may be written down.
+/// The name of the effective user, from `id`, which knows all user databases (NSS).
 fn own_name() -> String {
     let said = Command::new("id").arg("-un").stderr(Stdio::null()).output();
     let name = said.ok().filter(|said| said.status.success()).map(|said| said.stdout).unwrap_or_default();
@@ -102,7 +101,7 @@ mod tests {
         let uid = rustix::process::geteuid().as_raw().to_string();
         let own =
             passwd.lines().map(|line| line.split(':').collect::<Vec<_>>()).find(|parts| parts.get(2) == Some(&&*uid));
-        // A user of a directory service is not in the file; the name is then all there is to look at.
+        // A user of a directory service is not in /etc/passwd.
         match own {
             Some(parts) => assert_eq!(own_name(), parts[0]),
             None => assert!(!own_name().contains(char::is_whitespace)),

@@ -1,5 +1,4 @@
-//! `--use-auto-storage`: a storage account that looks after itself, one for each region, in a group of its own. Entered
-//! by `cluster create`. Makes what is missing and leaves alone what is there, so it is safe to repeat.
+//! `--use-auto-storage`: one storage account per region, in a resource group of its own, created if missing. Idempotent.
 
 use corro_client::{Client, Credential, FileService};
 use corro_model::Secret;
@@ -27,7 +26,7 @@ const CONTAINER_PATH: &str = "autobfs";
 const ACCOUNT_PREFIX: &str = "bai";
 const RANDOM_LETTERS: usize = 12;
 
-/// The account, with its share and container made.
+/// The account, with its share and container created.
 pub struct AutoAccount {
     name: String,
     key: Secret,
@@ -98,7 +97,7 @@ async fn ensure_account(client: &Client, location: &str) -> Result<String, CliEr
     Ok(name)
 }
 
-/// `East US` and `eastus` are the same region.
+/// Normalises region names: `East US` and `eastus` are the same.
 fn canonical(location: &str) -> String {
     location.to_lowercase().replace(' ', "")
 }

@@ -1,5 +1,4 @@
-//! `corro batchai cluster`. Making one is in `create`, its setup task's files in `files`, logging in to its nodes in
-//! `node`.
+//! `corro batchai cluster`: show, list, resize, scale and delete clusters.
 
 mod create;
 mod files;
@@ -27,7 +26,7 @@ use crate::session::Session;
 
 #[derive(Subcommand, Debug)]
 pub enum ClusterCommand {
-    /// Make a cluster; its nodes come up while you go on
+    /// Create a cluster; its nodes start in the background
     #[command(
         after_help = "Examples:\n  corro batchai cluster create -g batchai.horovod -w batchaidev \\\n      -n nc6cluster --vm-size Standard_NC6 --target 4 --generate-ssh-keys\n  corro batchai cluster create -g mygroup -w myspace -n elastic \\\n      --vm-size Standard_D2_v2 --min 0 --max 4"
     )]
@@ -39,12 +38,12 @@ pub enum ClusterCommand {
     Show(ResourceSelection<NameArgs>),
     /// List the clusters of a workspace
     List(WorkspaceArgs),
-    /// Give a cluster a fixed number of nodes; 0 frees them all
+    /// Set a fixed number of nodes; 0 releases all
     #[command(
         after_help = "Example:\n  corro batchai cluster resize -g batchai.horovod -w batchaidev \\\n      -n nc6cluster --target 0"
     )]
     Resize(ResizeArgs),
-    /// Let a cluster grow and shrink with its jobs, between two numbers of nodes
+    /// Scale a cluster with its jobs, between a minimum and a maximum number of nodes
     #[command(
         after_help = "Example:\n  corro batchai cluster auto-scale -g batchai.horovod -w batchaidev \\\n      -n nc6cluster --min 0 --max 4"
     )]
@@ -74,7 +73,7 @@ impl ResourceNames for NameArgs {
     }
 }
 
-/// A cluster, as the parent of nodes and files.
+/// Arguments that name a cluster, as the parent of nodes and files.
 #[derive(Args, Debug)]
 pub struct ParentArgs {
     #[command(flatten)]
@@ -114,15 +113,15 @@ pub struct ResizeArgs {
 pub struct AutoScaleArgs {
     #[command(flatten)]
     cluster: ResourceSelection<NameArgs>,
-    /// Fewest nodes, kept also when there is no job
+    /// Minimum number of nodes, also without jobs
     #[arg(long, value_name = "N", required = true, allow_negative_numbers = true)]
     min: i32,
-    /// Most nodes
+    /// Maximum number of nodes
     #[arg(long, value_name = "N", required = true, allow_negative_numbers = true)]
     max: i32,
 }
 
-/// Jobs that are named when their cluster is deleted.
+/// Maximum number of jobs named in the warning before a cluster is deleted.
 const MOST_NAMED: usize = 5;
 
 struct Clusters;
@@ -184,7 +183,7 @@ async fn scale(
     actions::print_each::<Clusters>(session, &scaled, chosen)
 }
 
-/// What is wrong with a scale, in the words of the options that gave it.
+/// Error of a scale, with the options that set its fields.
 fn in_options(error: ApiError) -> CliError {
     let options = [
         ("minimumNodeCount", "--min"),
@@ -202,7 +201,7 @@ pub fn manual(target_node_count: i32) -> ScaleSettings {
     ScaleSettings { manual: Some(manual), auto_scale: None }
 }
 
-/// As many nodes as the jobs need, within bounds.
+/// A number of nodes that follows the jobs, within bounds.
 pub fn automatic(minimum_node_count: i32, maximum_node_count: i32, initial_node_count: i32) -> ScaleSettings {
     let auto_scale = AutoScaleSettings { minimum_node_count, maximum_node_count, initial_node_count };
     ScaleSettings { manual: None, auto_scale: Some(auto_scale) }

@@ -1,5 +1,5 @@
-//! Reads the JSON files given with `--config-file`. An error names file, line, column and field; a field that nobody
-//! knows is ignored, as `az` does, but said aloud, since it is usually a typing mistake.
+//! Parses the JSON files of `--config-file`. An error names file, line, column and field. Unknown fields are ignored, as by `az`, with a warning,
+//! because they are usually typing mistakes.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::stdio::note;
 
 const SCHEMAS: &str = "https://raw.githubusercontent.com/Azure/BatchAI/master/schemas/2018-05-01";
 
-/// The file's content. Fields in it that `shape` does not have are said aloud and ignored.
+/// Parses the file. Fields that `shape` does not have are ignored with a warning.
 pub fn read<T: DeserializeOwned>(path: &Path, shape: Shape) -> Result<T, CliError> {
     let text = fs::read(path).map_err(|error| CliError {
         causes: vec![error.to_string()],
@@ -44,13 +44,13 @@ fn parse<T: DeserializeOwned>(text: &[u8], shape: Shape) -> Result<(T, Vec<Strin
     let parsed = job_file::parse(text)?;
     let value: Value = job_file::parse(text)?;
     let mut unknown = shape.unknown_fields(&value);
-    // Both stand in the service's own examples.
+    // Both occur in the examples of the service.
     unknown.retain(|field| field != "$schema" && !(field.contains("outputDirectories") && field.ends_with(".type")));
     Ok((parsed, unknown))
 }
 
 fn unknown_field(path: &Path, field: &str) -> String {
-    // A name from a file is shown, not obeyed.
+    // Names from a file may contain control characters.
     let field = escape_controls(field);
     format!("warning: {}: the field '{field}' is not known and is ignored", path.display())
 }

@@ -1,4 +1,4 @@
-//! `corro batchai experiment`.
+//! `corro batchai experiment`: create, show, list and delete experiments.
 
 use clap::{Args, Subcommand};
 use corro_model::batchai::Experiment;
@@ -15,7 +15,7 @@ use crate::session::Session;
 
 #[derive(Subcommand, Debug)]
 pub enum ExperimentCommand {
-    /// Make an experiment
+    /// Create an experiment
     #[command(after_help = "Example:\n  corro batchai experiment create -g batchai.horovod -w batchaidev -n cifar")]
     Create(NameArgs),
     /// Show an experiment

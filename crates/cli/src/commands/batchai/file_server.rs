@@ -1,4 +1,4 @@
-//! `corro batchai file-server`. What a new one shall be is decided in `spec`.
+//! `corro batchai file-server`: create, show, list and delete file servers. [`spec`] builds the request of a new one.
 
 mod spec;
 
@@ -24,7 +24,7 @@ use spec::{DiskArgs, ServerFile};
 
 #[derive(Subcommand, Debug)]
 pub enum FileServerCommand {
-    /// Make a file server, which clusters and jobs mount with --nfs
+    /// Create a file server, which clusters and jobs mount with --nfs
     #[command(
         after_help = "Example:\n  corro batchai file-server create -g batchai.horovod -w batchaidev -n nfs \\\n      --vm-size Standard_D2_v2 --disk-count 1 --disk-size 100 \\\n      --storage-sku Premium_LRS --generate-ssh-keys"
     )]
@@ -33,7 +33,7 @@ pub enum FileServerCommand {
     Show(ResourceSelection<NameArgs>),
     /// List the file servers of a workspace
     List(WorkspaceArgs),
-    /// Delete a file server and what is on it
+    /// Delete a file server and its files
     Delete(EndArgs<NameArgs>),
 }
 
@@ -56,7 +56,7 @@ impl ResourceNames for NameArgs {
 pub struct CreateArgs {
     #[command(flatten)]
     name: NameArgs,
-    /// JSON file that describes the file server; arguments win over it
+    /// JSON file that describes the file server; arguments override it
     #[arg(long, short = 'f', value_name = "FILE")]
     config_file: Option<PathBuf>,
     /// Size of the machine, such as Standard_D2_v2; accepted and reported
@@ -69,7 +69,7 @@ pub struct CreateArgs {
     /// Id of a virtual network's subnet; accepted and reported
     #[arg(long, value_name = "ID", help_heading = "Virtual Network")]
     subnet: Option<String>,
-    /// Do not wait until it is there
+    /// Do not wait until it is created
     #[arg(long, help_heading = "Options")]
     no_wait: bool,
 }
@@ -96,7 +96,7 @@ impl Resource for FileServers {
 }
 
 pub async fn run(session: &Session, mut command: FileServerCommand) -> Result<(), CliError> {
-    // These commands alone know a default workspace, as those of `az` do.
+    // As in `az`, only these commands have a default workspace.
     let default = |option: &str| setting("defaults", &format!("default_workspace_{option}"));
     command.place().set_default(default("resource_group"), default("name"));
     let deleting = EndAction {
@@ -108,7 +108,7 @@ pub async fn run(session: &Session, mut command: FileServerCommand) -> Result<()
         FileServerCommand::Create(args) => create(session, *args).await,
         FileServerCommand::Show(args) => {
             actions::show::<FileServers>(session, &args).await?;
-            tell_mount(session, &args).await
+            note_mount_command(session, &args).await
         }
         FileServerCommand::List(args) => actions::list::<FileServers>(session, &args.target()?).await,
         FileServerCommand::Delete(args) => {
@@ -117,9 +117,9 @@ pub async fn run(session: &Session, mut command: FileServerCommand) -> Result<()
     }
 }
 
-/// How other machines mount it, for those who may. What is printed is what `az` prints, which has no place for it.
-async fn tell_mount(session: &Session, args: &ResourceSelection<NameArgs>) -> Result<(), CliError> {
-    // With --ids there may be several.
+/// Prints the NFS mount command to standard error: the output of `az` has no field for it.
+async fn note_mount_command(session: &Session, args: &ResourceSelection<NameArgs>) -> Result<(), CliError> {
+    // `--ids` may name several file servers.
     let Ok(target) = args.named.target() else { return Ok(()) };
     let values = target.values();
     let found = session.client()?.call::<FileServersGet>(&values, &[("$expand", "nfs")], &NoBody {}).await;
@@ -147,7 +147,7 @@ async fn create(session: &Session, args: CreateArgs) -> Result<(), CliError> {
     if client.find::<FileServersGet>(&values).await.map_err(|error| target.request_error(error))?.is_some() {
         return Err(actions::already_exists(&target, "fileServer").hint("choose another name"));
     }
-    // A missing workspace is said to be missing.
+    // A missing workspace has its own error.
     client.get::<WorkspacesGet>(&values).await.map_err(|error| target.request_error(error))?;
     let pending = client.start::<FileServersCreate>(&values, &FileServerCreateParameters { properties: spec }).await;
     let pending = pending.map_err(|error| target.request_error(error))?;

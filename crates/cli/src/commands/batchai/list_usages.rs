@@ -1,4 +1,4 @@
-//! `corro batchai list-usages`.
+//! `corro batchai list-usages`: the quotas of a region and their usage.
 
 use clap::Args;
 use corro_model::ops::UsagesList;
@@ -9,7 +9,7 @@ use crate::session::{Session, setting};
 
 #[derive(Args, Debug)]
 pub struct UsagesArgs {
-    /// Region to ask about [default: AZURE_DEFAULTS_LOCATION]
+    /// Region [default: AZURE_DEFAULTS_LOCATION]
     #[arg(long, short = 'l', value_name = "LOCATION")]
     location: Option<String>,
 }

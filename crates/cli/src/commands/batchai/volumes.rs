@@ -1,6 +1,5 @@
-//! Volumes of clusters and jobs before they are sent: fills in placeholders, account names and keys, and adds the
-//! volumes of `--afs-name` and its siblings. Entered by `cluster create` and `job create`. `plan` decides without
-//! asking anybody; only `fill` talks to the server, for keys and file servers.
+//! Completes the volumes of clusters and jobs: placeholders, account names, keys, and the volumes of `--afs-name`, `--bfs-name` and `--nfs`. [`plan`] is
+//! pure; only `fill` sends requests, for keys and file servers.
 
 mod account;
 mod plan;
@@ -24,25 +23,25 @@ pub struct MountArgs {
     /// Storage account of the shares [default: AZURE_BATCHAI_STORAGE_ACCOUNT]
     #[arg(long, value_name = "ACCOUNT")]
     pub storage_account_name: Option<String>,
-    /// Its key; looked up when not given [default: AZURE_BATCHAI_STORAGE_KEY]
+    /// Account key [default: AZURE_BATCHAI_STORAGE_KEY, or looked up on the server]
     #[arg(long, value_name = "KEY")]
     pub storage_account_key: Option<String>,
     /// File share to mount, besides those of the configuration file
     #[arg(long, value_name = "SHARE")]
     pub afs_name: Option<String>,
-    /// Where to mount it, below the mount root
+    /// Mount path, relative to the mount root
     #[arg(long, value_name = "PATH", default_value = "afs")]
     pub afs_mount_path: String,
     /// Blob container to mount
     #[arg(long, value_name = "CONTAINER")]
     pub bfs_name: Option<String>,
-    /// Where to mount it, below the mount root
+    /// Mount path, relative to the mount root
     #[arg(long, value_name = "PATH", default_value = "bfs")]
     pub bfs_mount_path: String,
     /// File server to mount: name or id
     #[arg(long, value_name = "NAME")]
     pub nfs: Option<String>,
-    /// Where to mount it, below the mount root
+    /// Mount path, relative to the mount root
     #[arg(long, value_name = "PATH", default_value = "nfs")]
     pub nfs_mount_path: String,
 }

@@ -1,4 +1,4 @@
-//! `corro batchai workspace`.
+//! `corro batchai workspace`: create, show, list and delete workspaces.
 
 use clap::{Args, Subcommand};
 use corro_model::batchai::{Workspace, WorkspaceCreateParameters};
@@ -17,7 +17,7 @@ use crate::session::{Session, setting};
 
 #[derive(Subcommand, Debug)]
 pub enum WorkspaceCommand {
-    /// Make a workspace
+    /// Create a workspace
     #[command(
         after_help = "Example:\n  corro batchai workspace create --resource-group batchai.horovod \\\n      --workspace batchaidev"
     )]

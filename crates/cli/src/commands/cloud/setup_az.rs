@@ -23,7 +23,7 @@ use self::cloud_config::{Account, CloudConfig};
 use self::file_backup::ManagedPart;
 use self::script::{AccountNames, Shell};
 use crate::atomic_file::write_error;
-use crate::commands::storage::auth::group_of;
+use crate::commands::storage::auth::group_in_id;
 use crate::error::CliError;
 use crate::session::{self, GlobalArgs, Session};
 use crate::stdio::{note, print};
@@ -92,7 +92,7 @@ async fn list_accounts() -> Result<Vec<Account>, CliError> {
     let session = Session::open(&GlobalArgs::default())?;
     let found: Vec<StorageAccount> = session.client()?.list::<AccountsList, _>(&[], &[]).await?;
     let account =
-        |account: StorageAccount| Some(Account { group: group_of(&account.id)?.to_owned(), name: account.name });
+        |account: StorageAccount| Some(Account { group: group_in_id(&account.id)?.to_owned(), name: account.name });
     Ok(found.into_iter().filter_map(account).collect())
 }
 

@@ -1,4 +1,4 @@
-//! `corro storage account`.
+//! `corro storage account`: create, show, list, update and delete storage accounts, and their keys.
 
 use clap::{Args, Subcommand};
 use corro_model::arm::RegenerateKeyRequest;
@@ -22,14 +22,14 @@ mod update;
 
 #[derive(Subcommand, Debug)]
 pub enum AccountCommand {
-    /// Make a storage account
+    /// Create a storage account
     #[command(
         after_help = "Example:\n  corro storage account create -g batchai.horovod -n mystorageaccount \\\n      -l eastus --sku Standard_LRS"
     )]
     Create(Box<create::CreateArgs>),
     /// Change a storage account
     Update(Box<update::UpdateArgs>),
-    /// Say how many storage accounts a region has, and may have
+    /// Show the number of storage accounts of a region, and its limit
     ShowUsage(update::UsageArgs),
     /// Show a storage account
     Show(ResourceSelection<NameArgs>),
@@ -37,9 +37,9 @@ pub enum AccountCommand {
     List(ListArgs),
     /// Delete a storage account, its shares and their files
     Delete(EndArgs<NameArgs>),
-    /// Say whether a name is free for a new account
+    /// Check whether a name is available for a new account
     CheckName(CheckNameArgs),
-    /// Print what a program needs to reach an account, its key included
+    /// Print the connection string of an account, with its key
     ShowConnectionString(ConnectionArgs),
     /// Keys of a storage account
     #[command(subcommand)]
@@ -50,7 +50,7 @@ pub enum AccountCommand {
 pub enum KeysCommand {
     /// List the two keys of a storage account
     List(NameArgs),
-    /// Make a key anew; what was signed with the old one is refused from then on
+    /// Regenerate a key; signatures made with the old one become invalid
     Renew(RenewArgs),
 }
 
@@ -71,7 +71,7 @@ impl ResourceNames for NameArgs {
 }
 
 impl NameArgs {
-    /// A name alone says enough, since no other account has it: the group is looked up.
+    /// The account. A name alone is enough, since account names are unique: the group is looked up.
     async fn in_its_group(mut self, session: &Session) -> Result<Self, CliError> {
         let named = self.resource_group.is_some() || setting("defaults", "group").is_some();
         let Some(name) = self.name.as_deref().filter(|_| !named) else { return Ok(self) };
@@ -92,7 +92,7 @@ pub struct ListArgs {
 
 #[derive(Args, Debug)]
 pub struct CheckNameArgs {
-    /// Name to look for
+    /// Name to check
     #[arg(long, short = 'n', value_name = "ACCOUNT")]
     name: String,
 }
@@ -101,7 +101,7 @@ pub struct CheckNameArgs {
 pub struct RenewArgs {
     #[command(flatten)]
     account: NameArgs,
-    /// Which of the two
+    /// Name of the key
     #[arg(long, value_name = "KEY", ignore_case = true, value_parser = ["primary", "secondary"])]
     key: String,
 }
@@ -110,16 +110,16 @@ pub struct RenewArgs {
 pub struct ConnectionArgs {
     #[command(flatten)]
     account: NameArgs,
-    /// Which of the two keys
+    /// Key to include
     #[arg(long, value_name = "KEY", ignore_case = true, default_value = "primary", value_parser = ["primary", "secondary"])]
     key: String,
-    /// Protocol to write [default: the server's]
+    /// Protocol of the URL [default: the server's]
     #[arg(long, value_name = "PROTOCOL", value_parser = ["http", "https"])]
     protocol: Option<String>,
-    /// Address to write for file shares [default: the server's]
+    /// File endpoint to write [default: the server's]
     #[arg(long, value_name = "URL")]
     file_endpoint: Option<String>,
-    /// Address to write for containers [default: the server's]
+    /// Blob endpoint to write [default: the server's]
     #[arg(long, value_name = "URL")]
     blob_endpoint: Option<String>,
 }

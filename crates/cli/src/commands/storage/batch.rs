@@ -1,6 +1,6 @@
-//! `corro storage file upload-batch`, `download-batch` and `delete-batch`, and those of blobs: the files of whole directories. Files go one
-//! after the other, each with as many connections as asked for; when one fails, or on Ctrl-C, how far it came is said. Links are never
-//! descended into: one that leads to a file of the share is downloaded as that file, others are left out; a deletion deletes the link.
+//! `upload-batch`, `download-batch` and `delete-batch` of `corro storage file` and `blob`. Files are transferred one after the other, each with
+//! `--max-connections` connections; an error or Ctrl-C reports the progress. Symbolic links are not followed into directories: one to a file of the
+//! share is downloaded as that file, others are skipped, and a deletion deletes the link.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,10 +18,10 @@ use crate::progress::TransferBar;
 use crate::session::Session;
 use crate::stdio::note;
 
-mod places;
-use places::{ShareRef, local_files, local_place};
+mod paths;
+use paths::{ShareRef, local_files, local_path};
 
-/// What holds the files.
+/// Kind of the remote tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tree {
     Share,
@@ -33,14 +33,14 @@ pub struct UploadBatchArgs {
     /// Directory on this machine
     #[arg(long, short = 's', value_name = "DIRECTORY")]
     source: PathBuf,
-    /// Share or container to upload to, by name or address
+    /// Share or container to upload to, by name or URL
     #[arg(long, short = 'd', value_name = "SHARE")]
     destination: String,
-    /// Directory there; made when it is not there [default: the root]
+    /// Directory in it; created if it does not exist [default: the root]
     #[arg(long, value_name = "PATH")]
     destination_path: Option<String>,
     #[command(flatten)]
-    choice: ChoiceArgs,
+    selection: SelectionArgs,
     #[command(flatten)]
     settings: FileSettingsArgs,
     #[command(flatten)]
@@ -51,17 +51,17 @@ pub struct UploadBatchArgs {
 
 #[derive(Args, Debug)]
 pub struct DownloadBatchArgs {
-    /// Share or container to download from, by name or address; SHARE/DIRECTORY for a part of it
+    /// Share or container to download from, by name or URL; SHARE/DIRECTORY for a directory of it
     #[arg(long, short = 's', value_name = "SHARE")]
     source: String,
     /// Directory on this machine; it must exist
     #[arg(long, short = 'd', value_name = "DIRECTORY")]
     destination: PathBuf,
-    /// A snapshot of the share, instead of the share as it is; containers have none
+    /// Snapshot of the share, instead of its current content; containers have none
     #[arg(long, value_name = "TIME")]
     snapshot: Option<String>,
     #[command(flatten)]
-    choice: ChoiceArgs,
+    selection: SelectionArgs,
     #[command(flatten)]
     transfer: TransferArgs,
     #[command(flatten)]
@@ -70,26 +70,26 @@ pub struct DownloadBatchArgs {
 
 #[derive(Args, Debug)]
 pub struct DeleteBatchArgs {
-    /// Share or container to delete from, by name or address; SHARE/DIRECTORY for a part of it
+    /// Share or container to delete from, by name or URL; SHARE/DIRECTORY for a directory of it
     #[arg(long, short = 's', value_name = "SHARE")]
     source: String,
     #[command(flatten)]
-    choice: ChoiceArgs,
+    selection: SelectionArgs,
     #[command(flatten)]
     account: AccountArgs,
 }
 
 #[derive(Args, Debug)]
-struct ChoiceArgs {
-    /// Only files whose paths fit: *.py, cifar/*, part-[0-9]?
+struct SelectionArgs {
+    /// Only files whose paths match: *.py, cifar/*, part-[0-9]?
     #[arg(long, value_name = "PATTERN")]
     pattern: Option<String>,
-    /// Say what would be done, and do nothing
+    /// Print what would be done, without doing it
     #[arg(long)]
     dryrun: bool,
 }
 
-impl ChoiceArgs {
+impl SelectionArgs {
     fn takes(&self, path: &str) -> bool {
         self.pattern.as_ref().is_none_or(|pattern| matches(pattern.trim_start_matches('/'), path))
     }
@@ -106,12 +106,13 @@ pub async fn upload(session: &Session, args: UploadBatchArgs, tree: Tree) -> Res
             "argument --destination/-d: give a share, and the directory with --destination-path",
         ));
     }
-    let sources: Vec<_> = local_files(&args.source)?.into_iter().filter(|(_, path)| args.choice.takes(path)).collect();
+    let sources: Vec<_> =
+        local_files(&args.source)?.into_iter().filter(|(_, path)| args.selection.takes(path)).collect();
     let files = open(session, &args.account, &to, tree).await?.validating(args.transfer.validate_content);
     let base = args.destination_path.as_deref().unwrap_or_default().trim_matches('/').to_owned();
     let target = |path: &str| if base.is_empty() { path.to_owned() } else { format!("{base}/{path}") };
     let settings = args.settings.into_settings();
-    if args.choice.dryrun {
+    if args.selection.dryrun {
         let kind =
             |path: &str| settings.content.content_type.as_deref().or(guess_content_type(path)).map(str::to_owned);
         let shown = sources.iter().map(|(_, path)| {
@@ -127,7 +128,7 @@ pub async fn upload(session: &Session, args: UploadBatchArgs, tree: Tree) -> Res
     let mut urls = Vec::new();
     for (source, path) in &sources {
         let path = target(path);
-        let done = |failure| so_far(failure, "uploaded", urls.len(), sources.len(), Some(&path));
+        let done = |failure| progress_error(failure, "uploaded", urls.len(), sources.len(), Some(&path));
         if tree == Tree::Share {
             ensure_directories(&files, &to.share, &path, &mut made).await.map_err(done)?;
         }
@@ -168,16 +169,16 @@ pub async fn download(session: &Session, args: DownloadBatchArgs, tree: Tree) ->
     }
     let files = open(session, &args.account, &from, tree).await?.at_snapshot(args.snapshot.clone());
     let files = files.validating(args.transfer.validate_content);
-    let chosen = readable(choose(&files, &from, &args.choice, tree).await?);
-    // Looked at before the first byte: a name that leads out of the directory spoils the whole.
+    let chosen = downloadable(select_files(&files, &from, &args.selection, tree).await?);
+    // Checked before the first download: one path that leaves the directory rejects the whole batch.
     let places: Vec<PathBuf> =
-        chosen.iter().map(|path| local_place(&args.destination, path)).collect::<Result<_, _>>()?;
-    if args.choice.dryrun {
+        chosen.iter().map(|path| local_path(&args.destination, path)).collect::<Result<_, _>>()?;
+    if args.selection.dryrun {
         note("download files from file share");
         note(format_args!("    account {}", files.account()));
         note(format_args!("      share {}", from.share));
         note(format_args!("destination {}", args.destination.display()));
-        note(format_args!("    pattern {}", args.choice.shown()));
+        note(format_args!("    pattern {}", args.selection.shown()));
         note(format_args!("      total {}", chosen.len()));
         note(" operations");
         chosen.iter().zip(&places).for_each(|(path, to)| note(format_args!("  - {path} => {}", to.display())));
@@ -185,8 +186,8 @@ pub async fn download(session: &Session, args: DownloadBatchArgs, tree: Tree) ->
     }
     let mut urls = Vec::new();
     for (path, place) in chosen.iter().zip(&places) {
-        let done = |failure| so_far(failure, "downloaded", urls.len(), chosen.len(), None);
-        make_parent(place).map_err(done)?;
+        let done = |failure| progress_error(failure, "downloaded", urls.len(), chosen.len(), None);
+        create_parent(place).map_err(done)?;
         let bar = TransferBar::new(!args.transfer.no_progress);
         let progress = |done, total| bar.update(done, total);
         let to = Destination { path: place, append: false };
@@ -204,11 +205,11 @@ pub async fn download(session: &Session, args: DownloadBatchArgs, tree: Tree) ->
 pub async fn delete(session: &Session, args: DeleteBatchArgs, tree: Tree) -> Result<(), CliError> {
     let from = ShareRef::parse("--source", &args.source)?;
     let files = open(session, &args.account, &from, tree).await?;
-    let chosen = choose(&files, &from, &args.choice, tree).await?;
+    let chosen = select_files(&files, &from, &args.selection, tree).await?;
     let chosen: Vec<String> = chosen.into_iter().map(|found| found.path).collect();
-    if args.choice.dryrun {
+    if args.selection.dryrun {
         note(format_args!("delete files from {}", from.share));
-        note(format_args!("    pattern {}", args.choice.shown()));
+        note(format_args!("    pattern {}", args.selection.shown()));
         note(format_args!("      share {}", from.share));
         note(format_args!("      total {}", chosen.len()));
         note(" operations");
@@ -218,21 +219,26 @@ pub async fn delete(session: &Session, args: DeleteBatchArgs, tree: Tree) -> Res
     let bar = TransferBar::new(false);
     for (done, path) in chosen.iter().enumerate() {
         let deleted = run_transfer(files.delete_file(&from.share, path), &bar).await;
-        deleted.map_err(|failure| so_far(failure, "deleted", done, chosen.len(), None))?;
+        deleted.map_err(|failure| progress_error(failure, "deleted", done, chosen.len(), None))?;
     }
-    // The SDK's calls returned nothing, and that is what `az` printed for each.
+    // `az` prints the results of the SDK's calls, which are null.
     session.print_value(&vec![Value::Null; chosen.len()].into())
 }
 
 async fn open(session: &Session, account: &AccountArgs, of: &ShareRef, tree: Tree) -> Result<FileService, CliError> {
     match tree {
-        Tree::Share => auth::open_or(session, account, of.account.as_deref()).await,
+        Tree::Share => auth::open_with_default(session, account, of.account.as_deref()).await,
         Tree::Container => auth::open_blobs(session, account, of.account.as_deref()).await,
     }
 }
 
-/// The files and links that a command is about.
-async fn choose(files: &FileService, from: &ShareRef, choice: &ChoiceArgs, tree: Tree) -> Result<Vec<Found>, CliError> {
+/// Files and links that match the pattern.
+async fn select_files(
+    files: &FileService,
+    from: &ShareRef,
+    selection: &SelectionArgs,
+    tree: Tree,
+) -> Result<Vec<Found>, CliError> {
     let found: Vec<Found> = match tree {
         Tree::Share => files.walk(&from.share, &from.directory).await?,
         Tree::Container => {
@@ -248,11 +254,11 @@ async fn choose(files: &FileService, from: &ShareRef, choice: &ChoiceArgs, tree:
                 .collect()
         }
     };
-    Ok(found.into_iter().filter(|found| choice.takes(&found.path)).collect())
+    Ok(found.into_iter().filter(|found| selection.takes(&found.path)).collect())
 }
 
-/// Paths of what has content. A link that leads to no file of the share has none but its text; each is named on standard error.
-fn readable(found: Vec<Found>) -> Vec<String> {
+/// Paths that can be downloaded. A link that leads to no file of the share is skipped with a note.
+fn downloadable(found: Vec<Found>) -> Vec<String> {
     let is_readable = |found: &Found| match &found.link {
         Some(link) if !link.leads_to_file => {
             note(format_args!("skipped {}: a link to {}", found.path, link.text));
@@ -263,7 +269,7 @@ fn readable(found: Vec<Found>) -> Vec<String> {
     found.into_iter().filter(is_readable).map(|found| found.path).collect()
 }
 
-/// Makes the directories above `path` that have not been made yet.
+/// Creates the parent directories of `path` that were not created yet.
 async fn ensure_directories(
     files: &FileService,
     share: &str,
@@ -280,14 +286,14 @@ async fn ensure_directories(
     Ok(())
 }
 
-fn make_parent(place: &Path) -> Result<(), CliError> {
+fn create_parent(place: &Path) -> Result<(), CliError> {
     let Some(parent) = place.parent() else { return Ok(()) };
     fs::create_dir_all(parent)
         .map_err(|error| CliError::new(format!("cannot make the directory {}: {error}", parent.display())))
 }
 
-/// What was done before it failed, so that nothing is half-done unsaid.
-fn so_far(failure: CliError, doing: &str, done: usize, total: usize, open: Option<&str>) -> CliError {
+/// Adds to an error how many files were done before it.
+fn progress_error(failure: CliError, doing: &str, done: usize, total: usize, open: Option<&str>) -> CliError {
     let count = format!("{done} of {total} files were {doing} before this");
     if failure.exit != INTERRUPTED {
         return CliError { causes: [failure.causes, vec![count]].concat(), ..failure };

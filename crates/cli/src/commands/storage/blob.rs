@@ -1,4 +1,4 @@
-//! `corro storage blob`: blobs of a container, one at a time; whole directories are `storage::batch`'s.
+//! `corro storage blob`: single blobs of a container. Batches are in `storage::batch`.
 
 use std::path::PathBuf;
 
@@ -30,7 +30,7 @@ pub enum BlobCommand {
         after_help = "Example:\n  corro storage blob download --container-name data --name cifar/train.bin \\\n      --file train.bin --account-name mystorageaccount"
     )]
     Download(DownloadArgs),
-    /// Upload the files of a directory, and of those in it
+    /// Upload the files of a directory and its subdirectories
     UploadBatch(Box<UploadBatchArgs>),
     /// Download the blobs of a container
     DownloadBatch(DownloadBatchArgs),
@@ -40,13 +40,13 @@ pub enum BlobCommand {
     List(ListArgs),
     /// Show a blob
     Show(BlobArgs),
-    /// Say whether a blob exists
+    /// Check whether a blob exists
     Exists(BlobArgs),
     /// Delete a blob
     Delete(BlobArgs),
-    /// Print the address of a blob
+    /// Print the URL of a blob
     Url(UrlArgs),
-    /// Make a shared access signature for a blob
+    /// Generate a shared access signature for a blob
     #[command(
         after_help = "Example:\n  corro storage blob generate-sas --container-name data \\\n      --name cifar/train.bin --account-name mystorageaccount \\\n      --permissions r --expiry 2030-01-01T00:00Z"
     )]
@@ -90,7 +90,7 @@ pub struct UploadArgs {
     /// File to upload
     #[arg(long, short = 'f', value_name = "FILE")]
     file: PathBuf,
-    /// Kind of blob; only block blobs are kept
+    /// Type of the blob; only block blobs are supported
     #[arg(long = "type", short = 't', value_name = "TYPE", default_value = "block", value_parser = ["block"])]
     _kind: String,
     #[command(flatten)]
@@ -106,13 +106,13 @@ pub struct DownloadArgs {
     /// File to write to
     #[arg(long, short = 'f', value_name = "FILE")]
     file: PathBuf,
-    /// First byte to fetch
+    /// Offset of the first byte to download
     #[arg(long, value_name = "BYTE")]
     start_range: Option<u64>,
-    /// Last byte to fetch
+    /// Offset of the last byte to download
     #[arg(long, value_name = "BYTE")]
     end_range: Option<u64>,
-    /// As Python's open: wb replaces a file that is there, ab adds to it, xb fails
+    /// Mode of Python's open: wb replaces an existing file, ab appends to it, xb fails
     #[arg(long, value_name = "MODE", default_value = "wb", value_parser = ["wb", "ab", "xb"])]
     open_mode: String,
     #[command(flatten)]
@@ -123,16 +123,16 @@ pub struct DownloadArgs {
 pub struct ListArgs {
     #[command(flatten)]
     container: ContainerArgs,
-    /// Only blobs whose names begin so
+    /// Only blobs with this name prefix
     #[arg(long, value_name = "TEXT")]
     prefix: Option<String>,
-    /// Show names up to this, once each, instead of all that begin so: /
+    /// Group names at this delimiter: /
     #[arg(long, value_name = "TEXT")]
     delimiter: Option<String>,
-    /// What to show besides: (m)etadata
+    /// Additional data to show: (m)etadata
     #[arg(long, value_name = "LETTERS", value_parser = ["m"])]
     include: Option<String>,
-    /// Show at most this many
+    /// Maximum number of results
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     num_results: Option<u32>,
 }
@@ -169,12 +169,12 @@ pub async fn run(session: &Session, command: BlobCommand) -> Result<(), CliError
         BlobCommand::Exists(args) => {
             let (container, name) = args.place();
             let found = args.container.open(session).await?.file_properties(container, name).await;
-            session.print_value(&json!({"exists": auth::is_there(found)?}))
+            session.print_value(&json!({"exists": auth::exists_result(found)?}))
         }
         BlobCommand::Delete(args) => {
             let (container, name) = args.place();
             args.container.open(session).await?.delete_file(container, name).await?;
-            // The SDK's call returned nothing, and that is what `az` printed.
+            // `az` prints the result of the SDK's call, which is null.
             session.print_value(&json!({"deleted": null}))
         }
         BlobCommand::Url(UrlArgs { blob, protocol }) => {
@@ -244,7 +244,7 @@ async fn list(session: &Session, args: ListArgs) -> Result<(), CliError> {
         limit: args.num_results.map(|n| n as usize),
     };
     let mut found = blobs.list_blobs(&args.container.container_name, &filter).await?;
-    // The retired SDK reads the prefixes of a listing first.
+    // The Azure SDK returns the prefixes of a listing before the blobs.
     found.sort_by_key(|entry| matches!(entry, corro_client::files::BlobEntry::Blob(_)));
     let listed: Vec<Value> = found.iter().map(|entry| objects::entry(entry, filter.metadata)).collect();
     session.print_shaped(&listed.into(), Some(TableKind::Blob))

@@ -1,4 +1,4 @@
-//! What the blob and container commands print: the objects of the retired SDK. Entered by those commands.
+//! Output objects of the blob and container commands, as in the Azure SDK.
 
 use corro_client::files::{Blob, BlobEntry, Container, ContentSettings, Download, FileProperties};
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::commands::storage::file_objects::{content_object, copy};
 use crate::output::Shape;
 
-/// One container, asked for with an answer without a body, of which the retired SDK tells the length.
+/// One container. The Azure SDK adds the content length of the response, which is 0.
 pub fn container(container: &Container) -> Value {
     let Container { name, properties, lease_status, lease_state } = container;
     let mut shown = Shape::Container.apply(&json!({"name": name, "metadata": properties.metadata, "properties": {
@@ -18,7 +18,7 @@ pub fn container(container: &Container) -> Value {
     shown
 }
 
-/// In a listing the lease is told in other places, and flags are words.
+/// A container of a listing, where the lease is in other fields and flags are strings.
 pub fn listed_container(container: &Container, with_metadata: bool) -> Value {
     let Container { name, properties, lease_status, lease_state } = container;
     let metadata = with_metadata.then(|| json!(properties.metadata));
@@ -35,13 +35,13 @@ pub fn listed_container(container: &Container, with_metadata: bool) -> Value {
 
 pub fn blob(name: &str, about: &FileProperties) -> Value {
     let mut shown = Shape::Blob.apply(&blob_object(name, about, None));
-    // Its content was not asked for, which the retired SDK shows as an empty one.
+    // The Azure SDK shows content that was not downloaded as empty.
     shown["content"] = json!("");
     shown["properties"]["pageRanges"] = Value::Null;
     shown
 }
 
-/// The blob object that `az` prints after a download, which tells of a digest only if the blob has one.
+/// The blob object that `az` prints after a download. It has a digest only if the blob has one.
 pub fn downloaded(name: &str, download: &Download) -> Value {
     let object = blob_object(name, &download.properties, download.content_range.as_deref());
     let mut shown = Shape::Blob.apply(&object);
@@ -51,7 +51,7 @@ pub fn downloaded(name: &str, download: &Download) -> Value {
     shown
 }
 
-/// What an upload answers with.
+/// The object that `az` prints after an upload.
 pub fn uploaded(about: &FileProperties) -> Value {
     let shown = Shape::Blob.apply(&blob_object("", about, None));
     json!({"etag": shown["properties"]["etag"], "lastModified": shown["properties"]["lastModified"]})

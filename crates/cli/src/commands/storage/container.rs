@@ -1,4 +1,4 @@
-//! `corro storage container`.
+//! `corro storage container`: blob containers.
 
 use clap::{Args, Subcommand};
 use corro_client::FileService;
@@ -15,7 +15,7 @@ use crate::session::Session;
 
 #[derive(Subcommand, Debug)]
 pub enum ContainerCommand {
-    /// Make a container, which holds blobs and which jobs mount
+    /// Create a container, which has blobs and can be mounted by jobs
     #[command(after_help = "Example:\n  corro storage container create --name data --account-name mystorageaccount")]
     Create(CreateArgs),
     /// List the containers of an account
@@ -24,9 +24,9 @@ pub enum ContainerCommand {
     Show(ContainerArgs),
     /// Delete a container and its blobs
     Delete(DeleteArgs),
-    /// Say whether a container exists
+    /// Check whether a container exists
     Exists(ContainerArgs),
-    /// Make a shared access signature for a container
+    /// Generate a shared access signature for a container
     #[command(
         after_help = "Example:\n  corro storage container generate-sas --name data \\\n      --account-name mystorageaccount \\\n      --permissions rl --expiry 2030-01-01T00:00Z"
     )]
@@ -52,26 +52,26 @@ impl ContainerArgs {
 pub struct CreateArgs {
     #[command(flatten)]
     container: ContainerArgs,
-    /// Fail when the container is there already
+    /// Fail if the container exists
     #[arg(long)]
     fail_on_exist: bool,
     /// Metadata of the container: key=value ...
     #[arg(long, num_args = 0.., value_name = "KEY=VALUE")]
     metadata: Vec<String>,
-    /// Who may read without a key: nobody, whatever is asked for
+    /// Public access; accepted, but there is none
     #[arg(long, value_name = "WHAT", value_parser = ["off", "blob", "container"])]
     public_access: Option<String>,
 }
 
 #[derive(Args, Debug)]
 pub struct ListArgs {
-    /// Only containers whose names begin so
+    /// Only containers with this name prefix
     #[arg(long, value_name = "TEXT")]
     prefix: Option<String>,
-    /// Show at most this many
+    /// Maximum number of results
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     num_results: Option<u32>,
-    /// Show what is kept with each
+    /// Show the metadata too
     #[arg(long)]
     include_metadata: bool,
     #[command(flatten)]
@@ -82,7 +82,7 @@ pub struct ListArgs {
 pub struct DeleteArgs {
     #[command(flatten)]
     container: ContainerArgs,
-    /// Fail when there is no such container
+    /// Fail if the container does not exist
     #[arg(long)]
     fail_not_exist: bool,
 }
@@ -121,7 +121,7 @@ pub async fn run(session: &Session, command: ContainerCommand) -> Result<(), Cli
         }
         ContainerCommand::Exists(args) => {
             let found = args.open(session).await?.container_properties(&args.name).await;
-            session.print_value(&json!({"exists": auth::is_there(found)?}))
+            session.print_value(&json!({"exists": auth::exists_result(found)?}))
         }
         ContainerCommand::GenerateSas(args) => {
             let blobs = args.container.open(session).await?;

@@ -1,4 +1,4 @@
-//! `corro storage directory`.
+//! `corro storage directory`: directories of shares.
 
 use clap::{Args, Subcommand};
 use corro_client::FileService;
@@ -14,7 +14,7 @@ use crate::session::Session;
 
 #[derive(Subcommand, Debug)]
 pub enum DirectoryCommand {
-    /// Make a directory on a share; the one above it must exist
+    /// Create a directory on a share; its parent must exist
     #[command(
         after_help = "Example:\n  corro storage directory create --name cifar --share-name myshare \\\n      --account-name mystorageaccount"
     )]
@@ -23,7 +23,7 @@ pub enum DirectoryCommand {
     List(ListArgs),
     /// Show a directory
     Show(PathArgs),
-    /// Say whether a directory exists
+    /// Check whether a directory exists
     Exists(PathArgs),
     /// Delete an empty directory
     Delete(DeleteArgs),
@@ -34,9 +34,9 @@ pub enum DirectoryCommand {
 
 #[derive(Subcommand, Debug)]
 pub enum MetadataCommand {
-    /// Show them
+    /// Show the metadata
     Show(PathArgs),
-    /// Replace them all
+    /// Replace all metadata
     Update(UpdateArgs),
 }
 
@@ -45,7 +45,7 @@ struct ShareArgs {
     /// Name of the share
     #[arg(long, short = 's', value_name = "SHARE")]
     share_name: String,
-    /// A snapshot of the share, instead of the share as it is
+    /// Snapshot of the share, instead of its current content
     #[arg(long, value_name = "TIME")]
     snapshot: Option<String>,
     #[command(flatten)]
@@ -71,7 +71,7 @@ pub struct PathArgs {
 pub struct CreateArgs {
     #[command(flatten)]
     directory: PathArgs,
-    /// Fail when the directory is there already
+    /// Fail if the directory exists
     #[arg(long)]
     fail_on_exist: bool,
     /// Metadata of the directory: key=value ...
@@ -81,7 +81,7 @@ pub struct CreateArgs {
 
 #[derive(Args, Debug)]
 pub struct ListArgs {
-    /// Directory to look into [default: the share's root]
+    /// Directory to list [default: the share's root]
     #[arg(long, short = 'n', value_name = "PATH", default_value = "", hide_default_value = true)]
     name: String,
     #[command(flatten)]
@@ -92,7 +92,7 @@ pub struct ListArgs {
 pub struct DeleteArgs {
     #[command(flatten)]
     directory: PathArgs,
-    /// Fail when there is no such directory
+    /// Fail if the directory does not exist
     #[arg(long)]
     fail_not_exist: bool,
 }
@@ -129,7 +129,7 @@ pub async fn run(session: &Session, command: DirectoryCommand) -> Result<(), Cli
         }
         DirectoryCommand::Exists(PathArgs { name, share }) => {
             let found = share.open(session).await?.directory_properties(&share.share_name, &name).await;
-            session.print_value(&json!({"exists": auth::is_there(found)?}))
+            session.print_value(&json!({"exists": auth::exists_result(found)?}))
         }
         DirectoryCommand::Delete(args) => {
             let PathArgs { name, share } = &args.directory;

@@ -52,11 +52,11 @@ pub enum FileCommand {
     List(ListArgs),
     /// Show a file
     Show(PathArgs),
-    /// Say whether a file exists
+    /// Check whether a file exists
     Exists(PathArgs),
     /// Delete a file
     Delete(PathArgs),
-    /// Make a file longer, with zero bytes, or shorter
+    /// Change the size of a file; new bytes are zero
     Resize(ResizeArgs),
     /// Change the content settings of a file
     Update(Box<UpdateArgs>),
@@ -66,9 +66,9 @@ pub enum FileCommand {
     /// Metadata of a file: names and values
     #[command(subcommand)]
     Metadata(MetadataCommand),
-    /// Print the address of a file
+    /// Print the URL of a file
     Url(UrlArgs),
-    /// Make a shared access signature for a file
+    /// Generate a shared access signature for a file
     #[command(
         after_help = "Example:\n  corro storage file generate-sas --share-name myshare --path cifar/model.h5 \\\n      --account-name mystorageaccount \\\n      --permissions r --expiry 2030-01-01T00:00Z"
     )]
@@ -99,10 +99,10 @@ pub struct ListArgs {
     /// Directory to list [default: the share's root]
     #[arg(long, short = 'p', value_name = "PATH", default_value = "", hide_default_value = true)]
     path: String,
-    /// Show at most this many
+    /// Maximum number of results
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     num_results: Option<u32>,
-    /// Leave directories out
+    /// List files only
     #[arg(long)]
     exclude_dir: bool,
 }
@@ -175,7 +175,7 @@ pub async fn run(session: &Session, command: FileCommand) -> Result<(), CliError
         }
         FileCommand::Exists(PathArgs { share, path }) => {
             let found = share.open(session).await?.file_properties(&share.share_name, &path).await;
-            session.print_value(&json!({"exists": auth::is_there(found)?}))
+            session.print_value(&json!({"exists": auth::exists_result(found)?}))
         }
         FileCommand::Delete(PathArgs { share, path }) => {
             let files = share.open(session).await?;

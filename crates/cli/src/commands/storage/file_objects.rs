@@ -1,5 +1,4 @@
-//! What the storage commands print: the objects of the retired SDK, made from what the file service told. Entered by
-//! the share, directory and file commands.
+//! Output objects of the share, directory and file commands, as in the Azure SDK.
 
 use corro_client::files::{ContentSettings, Copy, Download, Entry, FileProperties, Properties, Share, ShareProperties};
 use serde_json::{Value, json};
@@ -7,67 +6,67 @@ use serde_json::{Value, json};
 use crate::output::Shape;
 
 pub fn share(share: &Share) -> Value {
-    share_with(&share.name, share.snapshot.as_deref(), &share.about)
+    share_object(&share.name, share.snapshot.as_deref(), &share.about)
 }
 
-pub fn share_with(name: &str, snapshot: Option<&str>, about: &ShareProperties) -> Value {
+pub fn share_object(name: &str, snapshot: Option<&str>, about: &ShareProperties) -> Value {
     let ShareProperties { properties, quota_gib } = about;
     Shape::Share.apply(&json!({"name": name, "snapshot": snapshot, "metadata": properties.metadata, "properties": {
         "etag": properties.etag, "lastModified": properties.last_modified, "quota": quota_gib
     }}))
 }
 
-/// One share or directory was asked for with an answer without a body, of which the retired SDK tells the length.
-fn with_length_of_nothing(mut shown: Value) -> Value {
-    shown["properties"]["contentLength"] = json!(0);
-    shown
+/// Adds the content length of the response to a share or directory, as the Azure SDK does; it is 0.
+fn with_zero_length(mut object: Value) -> Value {
+    object["properties"]["contentLength"] = json!(0);
+    object
 }
 
-/// The share object that `az` prints when it is asked for one.
-pub fn shown_share(name: &str, snapshot: Option<&str>, about: &ShareProperties) -> Value {
-    with_length_of_nothing(share_with(name, snapshot, about))
+/// The share object that `az share show` prints.
+pub fn share_show(name: &str, snapshot: Option<&str>, about: &ShareProperties) -> Value {
+    with_zero_length(share_object(name, snapshot, about))
 }
 
 pub fn directory(path: &str, properties: &Properties) -> Value {
-    let shown = Shape::ShareDirectory.apply(&json!({"name": path, "metadata": properties.metadata, "properties": {
+    let object = Shape::ShareDirectory.apply(&json!({"name": path, "metadata": properties.metadata, "properties": {
         "etag": properties.etag, "lastModified": properties.last_modified, "serverEncrypted": true
     }}));
-    with_length_of_nothing(without(shown, "type"))
+    with_zero_length(without(object, "type"))
 }
 
-/// Its content was not asked for, which the retired SDK shows as an empty one.
+/// A file without its content, which the Azure SDK shows as empty.
 pub fn file(path: &str, about: &FileProperties) -> Value {
-    let mut shown = without(Shape::ShareFile.apply(&file_object(path, about, None)), "type");
-    shown["content"] = json!("");
-    shown
+    let mut object = without(Shape::ShareFile.apply(&file_object(path, about, None)), "type");
+    object["content"] = json!("");
+    object
 }
 
-/// The file object that `az` prints after a download, which tells of a digest only if the file has one.
+/// The file object that `az` prints after a download. It has a digest only if the file has one.
 pub fn downloaded(path: &str, download: &Download) -> Value {
     let object = file_object(path, &download.properties, download.content_range.as_deref());
-    let mut shown = without(Shape::ShareFile.apply(&object), "type");
-    if let Some(settings) = shown["properties"]["contentSettings"].as_object_mut() {
+    let mut object = without(Shape::ShareFile.apply(&object), "type");
+    if let Some(settings) = object["properties"]["contentSettings"].as_object_mut() {
         settings.retain(|name, value| name != "contentMd5" || !value.is_null());
     }
-    shown
+    object
 }
 
-/// A line of a listing, which tells directories from files by `type` and has no content.
+/// An entry of a listing, without content; `type` tells directories from files.
 pub fn entry(entry: &Entry) -> Value {
     match entry {
         Entry::Directory { name } => {
             Shape::ShareDirectory.apply(&json!({"name": name, "properties": {}, "type": "dir"}))
         }
         Entry::File { name, length } => {
-            let shown = Shape::ShareFile.apply(&json!({"name": name, "type": "file",
+            let object = Shape::ShareFile.apply(&json!({"name": name, "type": "file",
                 "properties": {"contentLength": length, "contentSettings": {}, "copy": {}}}));
-            without(shown, "content")
+            without(object, "content")
         }
-        // `az` knows no links: a file, with one more property.
+        // `az` has no symbolic links: printed as a file with one more property.
         Entry::Link { name, length, link } => {
-            let mut shown = self::entry(&Entry::File { name: name.clone(), length: *length });
-            shown["linkText"] = json!(link.text);
-            shown
+            let mut object = self::entry(&Entry::File { name: name.clone(), length: *length });
+            object["linkText"] = json!(link.text);
+            object
         }
     }
 }
@@ -92,9 +91,9 @@ pub fn content_object(content: &ContentSettings) -> Value {
            "contentType": content.content_type})
 }
 
-fn without(mut shown: Value, key: &str) -> Value {
-    if let Some(object) = shown.as_object_mut() {
+fn without(mut object: Value, key: &str) -> Value {
+    if let Some(object) = object.as_object_mut() {
         object.remove(key);
     }
-    shown
+    object
 }

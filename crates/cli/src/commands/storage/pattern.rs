@@ -1,11 +1,11 @@
-//! Patterns of the batch commands, as Python's `fnmatch` reads them: `*` is any text (slashes too), `?` any character,
-//! `[ab]`, `[a-z]` and `[!ab]` one of some. Pure.
+//! Patterns of the batch commands with the semantics of Python's `fnmatch`: `*` matches any text (also slashes), `?` any character, `[ab]`, `[a-z]` and
+//! `[!ab]` one of a set. Pure.
 
-/// Whether the whole of `text` fits the pattern.
+/// Whether the pattern matches the whole text.
 pub fn matches(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
     let (mut p, mut t) = (0, 0);
-    // Where the last star stands and how much of the text it has taken: a star before it never needs to take more.
+    // Position of the last star and the length of its match. Backtracking to earlier stars is never needed.
     let mut star = None;
     loop {
         if p < pattern.len() && pattern[p] == '*' {
@@ -26,7 +26,7 @@ pub fn matches(pattern: &str, text: &str) -> bool {
     }
 }
 
-/// Where the pattern goes on after `c`, if it takes it here.
+/// The position in the pattern after matching `c`; `None` if it does not match.
 fn step(pattern: &[char], at: usize, c: char) -> Option<usize> {
     match pattern.get(at)? {
         '?' => Some(at + 1),
@@ -38,7 +38,7 @@ fn step(pattern: &[char], at: usize, c: char) -> Option<usize> {
     }
 }
 
-/// The bracket that closes the set; one that comes first belongs to the set.
+/// Position of the bracket that closes the set; a leading `]` belongs to the set.
 fn set_end(pattern: &[char], at: usize) -> Option<usize> {
     let mut from = at + 1;
     if pattern.get(from) == Some(&'!') {
@@ -109,7 +109,7 @@ mod tests {
         assert!(!matches(&format!("{}b", "*a".repeat(30)), &"a".repeat(3000)));
     }
 
-    /// The same said by trying everything.
+    /// Reference implementation by exhaustive search.
     fn naive(pattern: &[char], text: &[char]) -> bool {
         match pattern {
             [] => text.is_empty(),

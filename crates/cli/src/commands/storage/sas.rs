@@ -1,5 +1,4 @@
-//! Shared access signatures and addresses: what lets somebody without the account's key at a share, file, container or blob for a while.
-//! Entered by the commands of those.
+//! Arguments and output of `generate-sas` and `url` for shares, files, containers and blobs.
 
 use clap::Args;
 use corro_client::FileService;
@@ -10,44 +9,44 @@ use crate::session::Session;
 
 #[derive(Args, Debug)]
 pub struct SasArgs {
-    /// What it permits: (r)ead (c)reate (w)rite (d)elete, and (l)ist for a share or container
+    /// Permissions: (r)ead (c)reate (w)rite (d)elete, and (l)ist for a share or container
     #[arg(long, value_name = "LETTERS")]
     permissions: Option<String>,
-    /// When it ends, in UTC: 2030-01-01, 2030-01-01T12:00Z or 2030-01-01T12:00:00Z
+    /// Expiry time in UTC: 2030-01-01, 2030-01-01T12:00Z or 2030-01-01T12:00:00Z
     #[arg(long, value_name = "TIME")]
     expiry: Option<String>,
-    /// When it begins [default: at once]
+    /// Start time in UTC [default: now]
     #[arg(long, value_name = "TIME")]
     start: Option<String>,
-    /// Only from this address, or from a range: first-last
+    /// Allowed IP address, or range: first-last
     #[arg(long, value_name = "ADDRESS")]
     ip: Option<String>,
-    /// Only over https
+    /// Allow https only
     #[arg(long)]
     https_only: bool,
-    /// A stored access policy; the server keeps none
+    /// Name of a stored access policy; the server has none
     #[arg(long, value_name = "NAME", hide = true)]
     policy_name: Option<String>,
-    /// Cache-Control of what is read with it
+    /// Cache-Control of responses
     #[arg(long, value_name = "TEXT")]
     cache_control: Option<String>,
-    /// Content-Disposition of what is read with it
+    /// Content-Disposition of responses
     #[arg(long, value_name = "TEXT")]
     content_disposition: Option<String>,
-    /// Content-Encoding of what is read with it
+    /// Content-Encoding of responses
     #[arg(long, value_name = "TEXT")]
     content_encoding: Option<String>,
-    /// Content-Language of what is read with it
+    /// Content-Language of responses
     #[arg(long, value_name = "TEXT")]
     content_language: Option<String>,
-    /// Content-Type of what is read with it
+    /// Content-Type of responses
     #[arg(long, value_name = "TEXT")]
     content_type: Option<String>,
 }
 
 #[derive(Args, Debug)]
 pub struct ProtocolArgs {
-    /// Protocol to write [default: the server's]
+    /// Protocol of the URL [default: the server's]
     #[arg(long, value_name = "PROTOCOL", value_parser = ["http", "https"])]
     protocol: Option<String>,
 }
@@ -61,7 +60,7 @@ impl ProtocolArgs {
     }
 }
 
-/// Prints the query to put behind the address of a share (`path` is empty) or file.
+/// Prints the query string of a share (`path` is empty) or file.
 pub fn print(
     session: &Session,
     files: &FileService,
@@ -95,7 +94,7 @@ impl SasArgs {
         let text = |value: &Option<String>| value.clone().unwrap_or_default();
         Ok(Sas {
             resource,
-            permissions: in_order(permissions, resource)?,
+            permissions: ordered_permissions(permissions, resource)?,
             start: text(&self.start),
             expiry: expiry.clone(),
             addresses: text(&self.ip),
@@ -112,8 +111,8 @@ impl SasArgs {
     }
 }
 
-/// The letters in the order in which the service wants them, each once.
-fn in_order(given: &str, resource: Resource) -> Result<String, CliError> {
+/// The permissions in the order that the service requires, without duplicates.
+fn ordered_permissions(given: &str, resource: Resource) -> Result<String, CliError> {
     let known = match resource {
         Resource::File => "rcwd",
         Resource::Share => "rcwdl",
@@ -133,7 +132,7 @@ mod tests {
 
     #[test]
     fn permissions_are_sorted_as_the_service_sorts_them() {
-        let of = |text, resource| in_order(text, resource).map_err(|failure| failure.exit);
+        let of = |text, resource| ordered_permissions(text, resource).map_err(|failure| failure.exit);
         assert_eq!(of("wr", Resource::File), Ok("rw".to_owned()));
         assert_eq!(of("ldwcr", Resource::Share), Ok("rcwdl".to_owned()));
         assert_eq!(of("rr", Resource::File), Ok("r".to_owned()));

@@ -1,4 +1,4 @@
-//! `corro storage share`.
+//! `corro storage share`: file shares.
 
 use clap::{Args, Subcommand};
 use corro_client::files::{ShareFilter, ShareProperties};
@@ -15,7 +15,7 @@ use crate::session::Session;
 
 #[derive(Subcommand, Debug)]
 pub enum ShareCommand {
-    /// Make a file share
+    /// Create a file share
     #[command(after_help = "Example:\n  corro storage share create --name myshare --account-name mystorageaccount")]
     Create(CreateArgs),
     /// List the shares of an account
@@ -24,11 +24,11 @@ pub enum ShareCommand {
     Show(ShareArgs),
     /// Delete a share and its files
     Delete(DeleteArgs),
-    /// Say whether a share exists
+    /// Check whether a share exists
     Exists(ShareArgs),
-    /// Say how much a share holds, in GiB
+    /// Show the used space of a share, in GiB
     Stats(ShareArgs),
-    /// Copy a share as it is now, to be read later with --snapshot
+    /// Create a snapshot of a share, for use with --snapshot
     #[command(
         after_help = "Example:\n  corro storage share snapshot --name myshare \\\n      --account-name mystorageaccount --query snapshot -o tsv"
     )]
@@ -38,9 +38,9 @@ pub enum ShareCommand {
     /// Metadata of a share: names and values
     #[command(subcommand)]
     Metadata(MetadataCommand),
-    /// Print the address of a share
+    /// Print the URL of a share
     Url(UrlArgs),
-    /// Make a shared access signature for a share
+    /// Generate a shared access signature for a share
     #[command(
         after_help = "Example:\n  corro storage share generate-sas --name myshare \\\n      --account-name mystorageaccount \\\n      --permissions rl --expiry 2030-01-01T00:00Z"
     )]
@@ -49,9 +49,9 @@ pub enum ShareCommand {
 
 #[derive(Subcommand, Debug)]
 pub enum MetadataCommand {
-    /// Show them
+    /// Show the metadata
     Show(ShareArgs),
-    /// Replace them all
+    /// Replace all metadata
     Update(DescribeArgs),
 }
 
@@ -60,7 +60,7 @@ pub struct ShareArgs {
     /// Name of the share
     #[arg(long, short = 'n', visible_alias = "share-name", value_name = "SHARE")]
     name: String,
-    /// A snapshot of it, instead of the share as it is
+    /// Snapshot of the share, instead of its current content
     #[arg(long, value_name = "TIME")]
     snapshot: Option<String>,
     #[command(flatten)]
@@ -72,10 +72,10 @@ pub struct CreateArgs {
     /// Name of the share
     #[arg(long, short = 'n', value_name = "SHARE")]
     name: String,
-    /// The most it may hold, in GiB [default: what the disk has]
+    /// Quota in GiB [default: the size of the disk]
     #[arg(long, value_name = "GIB", value_parser = clap::value_parser!(u32).range(1..=102_400))]
     quota: Option<u32>,
-    /// Fail when the share is there already
+    /// Fail if the share exists
     #[arg(long)]
     fail_on_exist: bool,
     /// Metadata of the share: key=value ...
@@ -87,16 +87,16 @@ pub struct CreateArgs {
 
 #[derive(Args, Debug)]
 pub struct ListArgs {
-    /// Only shares whose names begin so
+    /// Only shares with this name prefix
     #[arg(long, value_name = "TEXT")]
     prefix: Option<String>,
-    /// Show at most this many
+    /// Maximum number of results
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     num_results: Option<u32>,
-    /// Show what is kept with each
+    /// Show the metadata too
     #[arg(long)]
     include_metadata: bool,
-    /// Show their snapshots too
+    /// Show snapshots too
     #[arg(long)]
     include_snapshots: bool,
     #[command(flatten)]
@@ -107,10 +107,10 @@ pub struct ListArgs {
 pub struct DeleteArgs {
     #[command(flatten)]
     share: ShareArgs,
-    /// What becomes of its snapshots; without it, a share that has any is not deleted
+    /// Delete its snapshots too; without it a share with snapshots is not deleted
     #[arg(long, value_name = "WHAT", value_parser = ["include"])]
     delete_snapshots: Option<String>,
-    /// Fail when there is no such share
+    /// Fail if the share does not exist
     #[arg(long)]
     fail_not_exist: bool,
 }
@@ -132,7 +132,7 @@ pub struct UpdateArgs {
     /// Name of the share
     #[arg(long, short = 'n', visible_alias = "share-name", value_name = "SHARE")]
     name: String,
-    /// The most it may hold, in GiB
+    /// Quota in GiB
     #[arg(long, value_name = "GIB", value_parser = clap::value_parser!(u32).range(1..=102_400))]
     quota: u32,
     #[command(flatten)]
@@ -162,13 +162,13 @@ pub async fn run(session: &Session, command: ShareCommand) -> Result<(), CliErro
         ShareCommand::Show(args) => {
             let files = args.open(session).await?;
             let about = files.share_properties(&args.name).await.map_err(CliError::from_show)?;
-            let shown = objects::shown_share(&args.name, args.snapshot.as_deref(), &about);
+            let shown = objects::share_show(&args.name, args.snapshot.as_deref(), &about);
             session.print_shaped(&shown, Some(TableKind::Share))
         }
         ShareCommand::Delete(args) => delete(session, args).await,
         ShareCommand::Exists(args) => {
             let found = args.open(session).await?.share_properties(&args.name).await;
-            session.print_value(&json!({"exists": auth::is_there(found)?}))
+            session.print_value(&json!({"exists": auth::exists_result(found)?}))
         }
         ShareCommand::Stats(args) => {
             let gib = args.open(session).await?.share_usage_gib(&args.name).await?;
@@ -223,7 +223,7 @@ async fn list(session: &Session, args: ListArgs) -> Result<(), CliError> {
     };
     let mut shown: Vec<_> = files.list_shares(&filter).await?.iter().map(objects::share).collect();
     if !filter.metadata {
-        // Not asked for is not the same as having none.
+        // Metadata that was not requested is null, not empty.
         shown.iter_mut().for_each(|share| share["metadata"] = serde_json::Value::Null);
     }
     session.print_shaped(&shown.into(), Some(TableKind::Share))
@@ -249,5 +249,5 @@ async fn snapshot(session: &Session, args: DescribeArgs) -> Result<(), CliError>
     let (id, mut properties) = files.snapshot_share(&args.name, &metadata).await?;
     properties.metadata = metadata;
     let about = ShareProperties { properties, quota_gib: None };
-    session.print_shaped(&objects::share_with(&args.name, Some(&id), &about), Some(TableKind::Share))
+    session.print_shaped(&objects::share_object(&args.name, Some(&id), &about), Some(TableKind::Share))
 }

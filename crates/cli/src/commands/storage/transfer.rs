@@ -13,13 +13,13 @@ pub const INTERRUPTED: u8 = 130;
 
 #[derive(Args, Debug)]
 pub struct TransferArgs {
-    /// Connections to use at once
+    /// Number of parallel connections
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub max_connections: u16,
-    /// Draw no progress bar
+    /// Show no progress bar
     #[arg(long)]
     pub no_progress: bool,
-    /// Check a digest of every piece that is sent or received
+    /// Check an MD5 digest of every range that is sent or received
     #[arg(long)]
     pub validate_content: bool,
 }
@@ -40,7 +40,7 @@ pub struct FileSettingsArgs {
 /// Content settings of a file: the headers of its downloads.
 #[derive(Args, Debug)]
 pub struct ContentArgs {
-    /// MIME type [default: guessed from the name]
+    /// MIME type [default: guessed from the file name]
     #[arg(long, help_heading = CONTENT_HEADING, value_name = "TYPE")]
     content_type: Option<String>,
     /// Content encoding, such as gzip
@@ -49,10 +49,10 @@ pub struct ContentArgs {
     /// Natural language of the content
     #[arg(long, help_heading = CONTENT_HEADING, value_name = "LANGUAGE")]
     content_language: Option<String>,
-    /// How programs should show it, such as attachment
+    /// Content disposition, such as attachment
     #[arg(long, help_heading = CONTENT_HEADING, value_name = "TEXT")]
     content_disposition: Option<String>,
-    /// How long it may be cached
+    /// Cache-Control header
     #[arg(long, help_heading = CONTENT_HEADING, alias = "content-cache", value_name = "TEXT")]
     content_cache_control: Option<String>,
     /// MD5 digest of the content

@@ -1,5 +1,5 @@
-//! `corro batchai cluster create`: gathers what arguments, file and this machine say, completes it with what the server
-//! knows (keys, file servers, automatic storage), and asks for the cluster. The rules are in `spec`.
+//! `corro batchai cluster create`: combines arguments, file and defaults of this machine ([`super::spec`]), adds data of the server (keys, file servers,
+//! automatic storage), and creates the cluster.
 
 use std::path::PathBuf;
 
@@ -26,22 +26,22 @@ use crate::session::Session;
 pub struct CreateArgs {
     #[command(flatten)]
     name: NameArgs,
-    /// JSON file that describes the cluster; arguments win over it
+    /// JSON file that describes the cluster; arguments override it
     #[arg(long, short = 'f', value_name = "FILE")]
     config_file: Option<PathBuf>,
     /// Size of each node, such as Standard_NC6 (6 cores, 1 GPU)
     #[arg(long, short = 's', value_name = "SIZE", help_heading = "Nodes")]
     vm_size: Option<String>,
-    /// dedicated, or lowpriority for nodes that may be taken away [default: dedicated]
+    /// dedicated, or lowpriority for nodes that may be preempted [default: dedicated]
     #[arg(long, value_name = "PRIORITY", value_parser = vm_priority, help_heading = "Nodes")]
     vm_priority: Option<VmPriority>,
     /// Fixed number of nodes; with --min and --max, the number to start with
     #[arg(long, short = 't', value_name = "N", allow_negative_numbers = true, help_heading = "Nodes")]
     target: Option<i32>,
-    /// Fewest nodes of a cluster that follows its jobs
+    /// Minimum number of nodes of a cluster that scales automatically
     #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Nodes")]
     min: Option<i32>,
-    /// Most nodes of a cluster that follows its jobs
+    /// Maximum number of nodes of a cluster that scales automatically
     #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Nodes")]
     max: Option<i32>,
     /// Operating system image: UbuntuLTS, UbuntuDSVM or publisher:offer:sku:version; accepted and reported
@@ -55,13 +55,13 @@ pub struct CreateArgs {
     /// Command to run on each new node
     #[arg(long, value_name = "COMMAND", help_heading = "Setup Task")]
     setup_task: Option<String>,
-    /// Where its output goes, such as $AZ_BATCHAI_MOUNT_ROOT/afs; required with --setup-task
+    /// Directory for its output, such as $AZ_BATCHAI_MOUNT_ROOT/afs; required with --setup-task
     #[arg(long, value_name = "PATH", help_heading = "Setup Task")]
     setup_task_output: Option<String>,
     /// Id of a virtual network's subnet; accepted and reported
     #[arg(long, value_name = "ID", help_heading = "Virtual Network")]
     subnet: Option<String>,
-    /// Mount a share at autoafs and a container at autobfs, of an account that is made when missing
+    /// Mount a share at autoafs and a container at autobfs, of an account that is created if missing
     #[arg(long, help_heading = "Auto Storage")]
     use_auto_storage: bool,
     #[command(flatten)]
@@ -81,7 +81,7 @@ pub async fn create(session: &Session, args: CreateArgs) -> Result<(), CliError>
     actions::print::<Clusters>(session, &made.map_err(|error| target.request_error(error))?)
 }
 
-/// What can be said without the server; what is wrong with it is said before the server is asked.
+/// Builds and validates the cluster without requests to the server.
 fn spec(args: &CreateArgs, target: &ResourceRef) -> Result<ClusterSpec, CliError> {
     check_name(NameOf::Cluster, target.name("cluster"))?;
     let file = match &args.config_file {

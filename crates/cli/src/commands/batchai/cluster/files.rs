@@ -1,5 +1,5 @@
-//! `corro batchai cluster file`: what a cluster's setup task wrote. There is no request for that: the client looks into
-//! the storage account itself, and signs the links with the account's key.
+//! `corro batchai cluster file`: lists the output of a cluster's setup task. The API has no operation for that: the client lists the storage account and
+//! signs the links with the account's key.
 
 use clap::{Args, Subcommand};
 use corro_client::files::Entry;
@@ -35,7 +35,7 @@ pub struct ListArgs {
     /// Directory below the setup task's output
     #[arg(long, short = 'p', value_name = "PATH", default_value = ".")]
     path: String,
-    /// Minutes the download links are good for
+    /// Minutes the download links are valid
     #[arg(long, value_name = "MINUTES", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=5_256_000))]
     expiry: u32,
 }
@@ -51,7 +51,7 @@ pub async fn run(session: &Session, command: ClusterFileCommand) -> Result<(), C
     let files = FileService::new(&endpoint, &directory.account, Credential::Key(key))?.trusting(&session.trust()?)?;
     let entries = match files.list(&directory.share, &directory.path).await {
         Ok(entries) => entries,
-        // The setup task has not begun yet.
+        // The setup task has not started yet.
         Err(error) if error.is_not_found() => Vec::new(),
         Err(error) => return Err(error.into()),
     };
@@ -69,7 +69,7 @@ fn print(session: &Session, files: Vec<Value>) -> Result<(), CliError> {
     session.print_shaped(&files.into(), Some(TableKind::SetupFile))
 }
 
-/// Where files lie in a storage account.
+/// A directory in a storage account.
 #[derive(Debug, PartialEq, Eq)]
 struct Directory {
     account: String,
@@ -77,7 +77,7 @@ struct Directory {
     path: String,
 }
 
-/// The directory to list; `None` when the cluster has no setup task and so has no files.
+/// The directory to list; `None` if the cluster has no setup task.
 fn locate(cluster: &Cluster, path: &str) -> Result<Option<Directory>, CliError> {
     let Some(NodeSetup { setup_task: Some(task), mount_volumes, .. }) = &cluster.properties.spec.node_setup else {
         return Ok(None);

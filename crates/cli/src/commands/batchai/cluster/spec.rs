@@ -1,5 +1,5 @@
-//! What a new cluster shall be, from the command line and a configuration file; the command line wins. Pure: the key,
-//! the user's name and the file's content are arguments. Entered by `cluster create`.
+//! Request for a new cluster, from the command line and a configuration file; the command line wins. Pure: key, user name and file content are
+//! arguments.
 
 use corro_model::batchai::{
     ClusterSpec, ImageReference, NodeSetup, ResourceId, ScaleSettings, SetupTask, UserAccountSettings,
@@ -12,7 +12,7 @@ use crate::commands::batchai::cluster::{automatic, manual};
 use crate::error::CliError;
 use crate::resource::resource_ref::is_resource_id;
 
-/// A cluster file: everything may be missing, since the command line can say it.
+/// A cluster file, where every field is optional: the command line can set it.
 #[derive(Debug, Default, Deserialize)]
 pub struct ClusterFile {
     #[serde(default)]
@@ -31,7 +31,7 @@ pub struct ClusterFileProperties {
     pub subnet: Option<ResourceId>,
 }
 
-/// What the command line says.
+/// Settings of the command line.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
     pub vm_size: Option<String>,

@@ -1,5 +1,4 @@
-//! What a new file server shall be, from the command line and a configuration file; the command line wins. Pure.
-//! Entered by `file-server create`.
+//! Request for a new file server, from the command line and a configuration file; the command line wins. Pure.
 
 use clap::Args;
 use corro_model::batchai::{
@@ -29,7 +28,7 @@ pub struct DiskArgs {
     storage_sku: Option<DiskType>,
 }
 
-/// A file server file: everything may be missing, since the command line can say it.
+/// A file server file, where every field is optional: the command line can set it.
 #[derive(Debug, Default, Deserialize)]
 pub struct ServerFile {
     #[serde(default)]
@@ -69,7 +68,7 @@ pub fn plan(
     user_account_settings: UserAccountSettings,
 ) -> Result<FileServerSpec, CliError> {
     let missing = |message: &str, flag: &str| CliError::new(message).hint(format!("give {flag}"));
-    // Nothing and 0 are alike: neither is a disk.
+    // A missing count and 0 are the same: no disk.
     let some = |argument: Option<i32>, file: Option<i32>| argument.or(file).filter(|n| *n != 0);
     let data_disks = DataDisks {
         disk_size_in_gb: some(disks.disk_size, file.data_disks.disk_size_in_gb)

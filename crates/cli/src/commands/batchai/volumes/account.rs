@@ -1,4 +1,4 @@
-//! Which storage account the volumes of a cluster or job mean where they do not say. Entered by `mounts`.
+//! The default storage account of volumes that name none.
 
 use corro_model::Secret;
 
@@ -6,12 +6,12 @@ use super::MountArgs;
 use crate::error::CliError;
 use crate::session::setting;
 
-/// The storage account a command speaks of, from its arguments, the environment or az's configuration file.
+/// The default storage account, from arguments, environment or az's configuration file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EffectiveAccount {
     pub name: Option<String>,
     pub key: Option<Secret>,
-    /// A name on the command line without a key means that the key is looked up before anything else.
+    /// The key of a name on the command line is looked up before everything else.
     pub look_up: bool,
 }
 

@@ -1,5 +1,4 @@
-//! Completes volumes with what is known: placeholders, account names, keys. Pure; says which keys are still wanted.
-//! Entered by `mounts`.
+//! Completes volumes with known account names and keys, and replaces placeholders. Pure; returns which keys must be looked up.
 
 use corro_model::Secret;
 use corro_model::batchai::{AzureFileShareReference, MountVolumes, StorageCredentials};
@@ -28,7 +27,7 @@ pub fn with_key(key: Secret) -> StorageCredentials {
     StorageCredentials { account_key: Some(key), account_key_secret_reference: None }
 }
 
-/// Replaces placeholders and fills in what is known; returns the accounts whose keys are still wanted.
+/// Replaces placeholders and adds known accounts and keys. Returns the accounts whose keys must be looked up.
 pub fn plan(
     mut volumes: MountVolumes,
     account: &EffectiveAccount,
@@ -76,7 +75,7 @@ fn fill_credentials(
     if given.is_some_and(|key| key.expose() == KEY_PLACEHOLDER) {
         *credentials = Some(with_key(account.key()?.clone()));
     }
-    // `"credentials": {}` says nothing either.
+    // `"credentials": {}` counts as missing.
     let has_some = credentials
         .as_ref()
         .is_some_and(|given| given.account_key.is_some() || given.account_key_secret_reference.is_some());

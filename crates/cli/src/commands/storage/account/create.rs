@@ -1,4 +1,4 @@
-//! `corro storage account create`: its many arguments, and the request they make.
+//! `corro storage account create`: arguments and request.
 
 use std::collections::BTreeMap;
 
@@ -25,37 +25,37 @@ pub struct CreateArgs {
     /// Region to report [default: the resource group's]
     #[arg(long, short = 'l', value_name = "LOCATION")]
     location: Option<String>,
-    /// Kind of redundancy; kept and reported
+    /// Redundancy; stored and reported
     #[arg(long, value_name = "SKU", default_value = "Standard_RAGRS", ignore_case = true,
           value_parser = ["Standard_LRS", "Standard_GRS", "Standard_RAGRS", "Standard_ZRS", "Premium_LRS"])]
     sku: String,
-    /// Kind of account; kept and reported
+    /// Kind of account; stored and reported
     #[arg(long, value_name = "KIND", default_value = "Storage", ignore_case = true,
           value_parser = ["Storage", "StorageV2", "BlobStorage"])]
     kind: String,
-    /// Labels: key=value ...
+    /// Tags: key=value ...
     #[arg(long, num_args = 0.., value_name = "KEY=VALUE")]
     tags: Vec<String>,
-    /// Take requests over https only
+    /// Accept requests over https only
     #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value = "false", value_name = "BOOL")]
     https_only: bool,
-    /// How soon its content is wanted; kept and reported, for kinds StorageV2 and BlobStorage
+    /// Access tier; stored and reported, for kinds StorageV2 and BlobStorage
     #[arg(long, value_name = "TIER", ignore_case = true, value_parser = ["Cool", "Hot"])]
     access_tier: Option<String>,
     /// Services to report as encrypted; blob and file always are
     #[arg(long, value_name = "SERVICE", num_args = 1.., ignore_case = true, value_parser = ["blob", "file", "queue", "table"])]
     encryption_services: Vec<String>,
-    /// Domain of its own; kept and reported
+    /// Custom domain; stored and reported
     #[arg(long, value_name = "DOMAIN")]
     custom_domain: Option<String>,
-    /// Give it an identity
+    /// Assign an identity
     #[arg(long)]
     assign_identity: bool,
-    /// Who passes network rules; kept and reported
+    /// Services that bypass network rules; stored and reported
     #[arg(long, value_name = "WHO", num_args = 1.., ignore_case = true,
           value_parser = ["None", "Logging", "Metrics", "AzureServices"])]
     bypass: Vec<String>,
-    /// What network rules do by default; the server has none, so only Allow is taken
+    /// Default action of network rules; only Allow is accepted, since the server has no rules
     #[arg(long, value_name = "ACTION", ignore_case = true, value_parser = ["Allow", "Deny"])]
     default_action: Option<String>,
 }
@@ -81,7 +81,7 @@ pub async fn run(session: &Session, args: CreateArgs) -> Result<(), CliError> {
     session.print(Shape::StorageAccount, None, &account?)
 }
 
-/// The last words of the fields that the options set.
+/// Last segments of the API fields that the options set, with their options.
 const OPTIONS: [(&str, &str); 3] = [
     ("supportsHttpsTrafficOnly", "--https-only"),
     ("accessTier", "--access-tier"),

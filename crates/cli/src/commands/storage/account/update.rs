@@ -1,4 +1,4 @@
-//! `corro storage account update`: what may change on an account, and `show-usage`.
+//! `corro storage account update` and `show-usage`.
 
 use clap::Args;
 use corro_model::arm::{
@@ -19,30 +19,30 @@ use crate::session::{Session, setting};
 pub struct UpdateArgs {
     #[command(flatten)]
     account: NameArgs,
-    /// Kind of redundancy; kept and reported
+    /// Redundancy; stored and reported
     #[arg(long, value_name = "SKU", ignore_case = true,
           value_parser = ["Standard_LRS", "Standard_GRS", "Standard_RAGRS", "Standard_ZRS", "Premium_LRS"])]
     sku: Option<String>,
-    /// All its labels anew: key=value ...; '' leaves none
+    /// Replace all tags: key=value ...; '' removes all
     #[arg(long, num_args = 0.., value_name = "KEY=VALUE")]
     tags: Option<Vec<String>>,
-    /// Take requests over https only
+    /// Accept requests over https only
     #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
     https_only: Option<bool>,
-    /// How soon its content is wanted; kept and reported, for kinds StorageV2 and BlobStorage
+    /// Access tier; stored and reported, for kinds StorageV2 and BlobStorage
     #[arg(long, value_name = "TIER", ignore_case = true, value_parser = ["Cool", "Hot"])]
     access_tier: Option<String>,
-    /// Domain of its own; kept and reported
+    /// Custom domain; stored and reported
     #[arg(long, value_name = "DOMAIN")]
     custom_domain: Option<String>,
-    /// Give it an identity
+    /// Assign an identity
     #[arg(long)]
     assign_identity: bool,
 }
 
 #[derive(Args, Debug)]
 pub struct UsageArgs {
-    /// Region to count in [default: AZURE_DEFAULTS_LOCATION]
+    /// Region [default: AZURE_DEFAULTS_LOCATION]
     #[arg(long, short = 'l', value_name = "LOCATION")]
     location: Option<String>,
 }
@@ -67,7 +67,7 @@ pub async fn show_usage(session: &Session, args: UsageArgs) -> Result<(), CliErr
 }
 
 impl UpdateArgs {
-    /// Which account, and what changes on it.
+    /// The account, and the request that changes it.
     fn parts(self) -> (NameArgs, AccountUpdateParameters) {
         let settings = AccountSettings {
             access_tier: self.access_tier,

@@ -1,4 +1,4 @@
-//! `corro storage file copy`: files copied inside the server, without passing through this machine.
+//! `corro storage file copy`: server-side copies.
 
 use clap::{Args, Subcommand};
 use corro_client::FileService;
@@ -11,8 +11,8 @@ use crate::error::CliError;
 use crate::resource::resource_ref::parse_tags;
 use crate::session::Session;
 
-/// How long a copy from another account may take to begin.
-const LINK_LIFE: std::time::Duration = std::time::Duration::from_secs(3600);
+/// Validity of the SAS for a copy from another account.
+const SAS_LIFETIME: std::time::Duration = std::time::Duration::from_secs(3600);
 
 #[derive(Subcommand, Debug)]
 pub enum CopyCommand {
@@ -21,7 +21,7 @@ pub enum CopyCommand {
         after_help = "Example:\n  corro storage file copy start --account-name mystorageaccount \\\n      --source-share myshare --source-path cifar/model.h5 \\\n      --destination-share archive --destination-path model.h5"
     )]
     Start(Box<StartArgs>),
-    /// Stop a copy that is under way; an empty file stays
+    /// Abort a pending copy; an empty file remains
     Cancel(CancelArgs),
 }
 
@@ -30,7 +30,7 @@ struct DestinationArgs {
     /// Share to copy to; it must exist
     #[arg(long, short = 's', value_name = "SHARE")]
     destination_share: String,
-    /// File to make there
+    /// Path of the new file
     #[arg(long, short = 'p', value_name = "PATH")]
     destination_path: String,
     #[command(flatten)]
@@ -46,13 +46,13 @@ pub struct StartArgs {
     /// Metadata of the copy, instead of the source's: key=value ...
     #[arg(long, num_args = 0.., value_name = "KEY=VALUE")]
     metadata: Vec<String>,
-    /// Address of a file on the same server, instead of the other source arguments
+    /// URL of a file on the same server, instead of the other source arguments
     #[arg(long, short = 'u', help_heading = SOURCE, value_name = "URL")]
     source_uri: Option<String>,
     /// Account of the source [default: that of the destination]
     #[arg(long, help_heading = SOURCE, value_name = "ACCOUNT")]
     source_account_name: Option<String>,
-    /// Its key; looked up on the server when not given
+    /// Account key of the source [default: looked up on the server]
     #[arg(long, help_heading = SOURCE, value_name = "KEY")]
     source_account_key: Option<String>,
     /// Shared access signature for the source, instead of a key
@@ -96,7 +96,7 @@ async fn start(session: &Session, args: StartArgs) -> Result<(), CliError> {
     session.print_value(&objects::copy(&copy))
 }
 
-/// Where to copy from; a file of another account carries a signature for it.
+/// URL of the source, with a SAS if it is in another account.
 async fn source_url(session: &Session, files: &FileService, args: &StartArgs) -> Result<String, CliError> {
     if let Some(uri) = &args.source_uri {
         if args.source_path.is_some() || args.source_share.is_some() {
@@ -118,7 +118,7 @@ async fn source_url(session: &Session, files: &FileService, args: &StartArgs) ->
     let signature = match &args.source_sas {
         Some(sas) => Some(sas.clone()),
         None => {
-            let expiry = Timestamp::from(std::time::SystemTime::now()).plus(LINK_LIFE).whole_seconds();
+            let expiry = Timestamp::from(std::time::SystemTime::now()).plus(SAS_LIFETIME).whole_seconds();
             let sas = Sas { resource: Resource::File, permissions: "r".to_owned(), expiry, ..Sas::default() };
             source.sas_token(sas, share, path)
         }

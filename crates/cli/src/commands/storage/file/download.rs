@@ -22,13 +22,13 @@ pub struct DownloadArgs {
     /// File or directory to write to [default: the file's name in the current directory]
     #[arg(long, value_name = "FILE")]
     dest: Option<PathBuf>,
-    /// First byte to fetch
+    /// Offset of the first byte to download
     #[arg(long, value_name = "BYTE")]
     start_range: Option<u64>,
-    /// Last byte to fetch
+    /// Offset of the last byte to download
     #[arg(long, value_name = "BYTE")]
     end_range: Option<u64>,
-    /// As Python's open: wb replaces a file that is there, ab adds to it, xb fails
+    /// Mode of Python's open: wb replaces an existing file, ab appends to it, xb fails
     #[arg(long, value_name = "MODE", default_value = "wb", value_parser = ["wb", "ab", "xb"])]
     open_mode: String,
     #[command(flatten)]

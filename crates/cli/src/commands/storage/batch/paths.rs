@@ -1,5 +1,5 @@
-//! Where the files of a batch are: a share as a person names it, the files below a local directory, and the local place
-//! of a file from a share. Never lets a name from a share lead out of the directory it is to go to.
+//! Paths of batch commands: a share by name or URL, the files below a local directory, and the local path of a share's file. A path from a share never
+//! leaves the target directory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,10 +8,10 @@ use corro_model::names::{NameOf, check_name};
 
 use crate::error::CliError;
 
-/// A share, or a directory in it.
+/// A share, or a directory of it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ShareRef {
-    /// Told by an address.
+    /// From a URL.
     pub account: Option<String>,
     pub share: String,
     /// Empty for the whole share.
@@ -46,8 +46,8 @@ impl ShareRef {
     }
 }
 
-/// Every file below `root` and its path from there, in byte order. Links to files are files; links to directories are
-/// passed over, for they may lead in circles.
+/// All files below `root` with their relative paths, in byte order. Links to files count as files; links to directories are skipped, since they may be
+/// cyclic.
 pub fn local_files(root: &Path) -> Result<Vec<(PathBuf, String)>, CliError> {
     if !root.is_dir() {
         return Err(CliError::usage(format!(
@@ -78,8 +78,8 @@ pub fn local_files(root: &Path) -> Result<Vec<(PathBuf, String)>, CliError> {
     Ok(files)
 }
 
-/// The place of a share's file below `root`.
-pub fn local_place(root: &Path, path: &str) -> Result<PathBuf, CliError> {
+/// Local path below `root` of a file of a share.
+pub fn local_path(root: &Path, path: &str) -> Result<PathBuf, CliError> {
     let plain = |name: &str| !matches!(name, "" | "." | "..") && !name.contains(['\0', '\\']);
     if !path.split('/').all(plain) {
         return Err(CliError::new(format!("the share has a file {path:?}, which has no place on this machine")));
@@ -115,9 +115,9 @@ mod tests {
     #[test]
     fn a_name_from_a_share_stays_below_the_directory() {
         let root = Path::new("/tmp/out");
-        assert_eq!(local_place(root, "a/b c").expect("fine"), Path::new("/tmp/out/a/b c"));
+        assert_eq!(local_path(root, "a/b c").expect("fine"), Path::new("/tmp/out/a/b c"));
         for path in ["../x", "a/../../x", "/etc/passwd", "a//b", ".", "", "a\\b", "a\0"] {
-            assert!(local_place(root, path).is_err(), "{path:?}");
+            assert!(local_path(root, path).is_err(), "{path:?}");
         }
     }
 
