@@ -5,8 +5,8 @@ use corro_agent::IsolationMode;
 
 #[derive(Args, Clone, Copy, Debug)]
 pub struct IsolationArgs {
-    /// Whether a job sees other jobs, their secrets and the server's files: as little as this machine allows (auto), all that
-    /// this account sees (off), or not running where that cannot be prevented (strict). Execution logs say what was done
+    /// Isolation of jobs from each other and from the server's files: as far as this machine allows (auto), none (off), or
+    /// required, so that a job fails where it is not possible (strict). Execution logs show what was done
     /// [default: strict for jobs that start while the server has more than one principal, else auto]
     #[arg(long, value_enum, value_name = "MODE")]
     pub isolation: Option<IsolationArg>,

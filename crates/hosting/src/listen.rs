@@ -13,23 +13,23 @@ pub const DEFAULT_LISTEN: &str = "127.0.0.1:8470";
 
 #[derive(clap::Args, Debug, Clone)]
 pub struct ListenArgs {
-    /// The address to listen on; port 0 picks a free one. Other machines can be let in with TLS only
+    /// Address to listen on; port 0 picks a free one. Addresses other than loopback need TLS
     #[arg(long, value_name = "ADDR:PORT", default_value = DEFAULT_LISTEN)]
     listen: String,
 
-    /// Serve TLS with a certificate authority of this server's own, kept in the data directory
+    /// Serve TLS with this server's own certificate authority, stored in the data directory
     #[arg(long)]
     tls: bool,
 
-    /// A host name or address that clients use for this machine; may be repeated. Goes into the certificate
+    /// Host name or address that clients use for this machine; may be repeated. It is added to the certificate
     #[arg(long = "name", value_name = "NAME", requires = "tls")]
     names: Vec<String>,
 
-    /// Serve TLS with this certificate (PEM, the server's own first, then those that vouch for it)
+    /// Serve TLS with this certificate chain (PEM, the server's certificate first)
     #[arg(long, value_name = "FILE", requires = "tls_key", conflicts_with = "tls")]
     tls_cert: Option<PathBuf>,
 
-    /// The private key of --tls-cert (PEM)
+    /// Private key of --tls-cert (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
 }

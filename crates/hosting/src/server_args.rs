@@ -14,60 +14,60 @@ use crate::logging::LogArgs;
 
 #[derive(clap::Args, Debug, Clone)]
 pub struct EmbeddedServerArgs {
-    /// Where everything is kept; made on the first start [default: data/ in the configuration directory]
+    /// Data directory; created on the first start [default: data/ in the configuration directory]
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
 
     #[command(flatten)]
     pub(crate) listen: ListenArgs,
 
-    /// A directory of Python wheels that `pip` finds on every node, in job preparation [default: wheels/ in the data directory]
+    /// Directory of Python wheels that `pip` finds on every node, in job preparation [default: wheels/ in the data directory]
     #[arg(long, value_name = "DIR")]
     wheels: Option<PathBuf>,
 
-    /// Address on which file servers are exported over NFS, with or without a port, or 'off'. NFS knows no login and no
-    /// encryption: open it to other machines only in a network that you trust
+    /// Address on which file servers are exported over NFS, with or without a port, or 'off'. NFS has no login and no
+    /// encryption: use other than loopback addresses only in a network that you trust
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     nfs: String,
 
-    /// Run jobs that ask for a container directly on this machine instead
+    /// Run jobs that specify a container directly on this machine instead
     #[arg(long)]
     pub(crate) no_containers: bool,
-    /// Blank the values of secrets (8 bytes or more) in what jobs and setup tasks write; the retired service did not
+    /// Mask the values of secrets (8 bytes or more) in the output of jobs and setup tasks; Batch AI did not
     #[arg(long, value_name = "yes|no", default_value = "yes", value_parser = parse_yes_no)]
     pub(crate) mask_secrets: bool,
 
-    /// Requests a second that one principal may make, reads and writes each, and that one storage account is asked
+    /// Limit of requests per second of a principal, for reads and writes each, and of a storage account
     #[arg(long, value_name = "N", default_value_t = Rates::DEFAULT.per_principal, value_parser = clap::value_parser!(u32).range(1..))]
     rate: u32,
 
-    /// Requests a second that one address may make without a login
+    /// Limit of requests per second of an address without login
     #[arg(long, value_name = "N", default_value_t = Rates::DEFAULT.per_address, value_parser = clap::value_parser!(u32).range(1..))]
     anonymous_rate: u32,
 
-    /// Seconds of silence after which a node counts as lost
+    /// Seconds without heartbeat after which a node is lost
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
     lease: f64,
-    /// Seconds for which nodes on other machines are admitted to a volume at a time
+    /// Lifetime in seconds of mount tokens of nodes on other machines
     #[arg(long, value_name = "SECONDS", default_value_t = corro_server::MOUNT_TOKEN_LIFETIME.as_secs(), value_parser = clap::value_parser!(u64).range(3..=86_400), hide = true)]
     pass_life: u64,
-    /// Clusters that one region may have
+    /// Maximum number of clusters per region
     #[arg(long, default_value_t = Quotas::default().clusters, value_name = "N")]
     max_clusters: usize,
-    /// Cores that the nodes of one region may have together; dedicated clusters may be made for so many, and take back
-    /// from low-priority ones what they lack
+    /// Maximum number of cores of all nodes of a region; dedicated clusters may use all of them, and preempt
+    /// low-priority nodes for it
     #[arg(long, default_value_t = Quotas::default().cores, value_name = "N", value_parser = clap::value_parser!(i64).range(0..))]
     max_cores: i64,
-    /// Cores that low-priority clusters of one region may be made for [default: as --max-cores]
+    /// Maximum number of cores of low-priority clusters of a region [default: as --max-cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(0..))]
     max_low_priority_cores: Option<i64>,
-    /// Seconds after which an idle node that nobody needs leaves a cluster with autoScale
+    /// Seconds after which an idle node leaves a cluster with autoScale
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
     scale_down_delay: f64,
-    /// Seconds between the warning (SIGTERM) and the end (SIGKILL) of a job's processes when a low-priority node is preempted
+    /// Seconds between SIGTERM and SIGKILL for the processes of a job when a low-priority node is preempted
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0)]
     preemption_grace: f64,
-    /// Processes and threads that a job may have on one node, so that one that starts them without end harms no other
+    /// Maximum number of processes and threads of a job on one node, against fork bombs
     /// [default: 4096, and 1024 more for each core of the VM size]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(16..))]
     max_processes: Option<u64>,

@@ -57,19 +57,18 @@ pub struct MountArgs {
 }
 
 const MOUNT_HELP: &str = "\
-The share looks like a disk: read, write, append, rename, truncate, lock.
-A file that is closed is on the server, and fsync waits for its disk; what is
-written shows an error, if there is one, when the file is closed. Whoever opens
-a file sees what others had closed. Owners and modes of single files and hard
-links are not kept. A symbolic link is shown as the link that it is, and this
-machine follows it, as on NFS: an absolute one leads to a file of this machine.
-A server that is away for a while is waited for (--deadline).
+The share works like a local disk: read, write, append, rename, truncate, lock.
+Consistency is close-to-open: closing a file writes it to the server and reports
+write errors, fsync waits for the server's disk, and opening a file sees what
+others have closed. Owners and modes of single files and hard links are not
+stored. Symbolic links are resolved by this machine, as on NFS: an absolute link
+leads to a file of this machine. Requests are retried while the server does not
+answer (--deadline).
 
-With --write-cache small writes in any order are several times as fast, as on a
-disk. Use it where one machine at a time writes to the share: the kernel then
-writes pages of 4 KiB, over what another machine has put into the same page
-meanwhile, and while a file is open here, what others do to it is not seen.
-Appending is as without it.
+With --write-cache small random writes are several times as fast. Use it if only
+one machine at a time writes to the share: the kernel writes pages of 4 KiB, which
+overwrite changes of other machines in the same page, and changes by others to
+a file that is open here are not seen. Appending is the same in both modes.
 
 Examples:
   corro mount myshare /mnt/myshare --account-name mystorageaccount

@@ -12,7 +12,7 @@ use crate::stdio::print;
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  corro unmount /mnt/myshare")]
 pub struct UnmountArgs {
-    /// Where the share is mounted; without it, all mounts are listed
+    /// Mount point [default: list all mounts]
     #[arg(value_name = "DIR")]
     directory: Option<PathBuf>,
     /// Detach it at once though programs use it; they keep access until they close their files

@@ -5,8 +5,8 @@ mod accounts;
 mod batches;
 mod blobs;
 mod shares;
+mod stdio;
 mod storage;
-mod talk;
 mod world;
 
 use std::fs;

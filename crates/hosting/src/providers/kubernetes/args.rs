@@ -18,19 +18,19 @@ pub struct KubernetesArgs {
     #[arg(long, value_name = "IMAGE")]
     kubernetes_image: Option<String>,
 
-    /// The namespace that pods are made in [default: the server's own in a cluster, else the one of the context]
+    /// Namespace of the pods [default: that of the server's pod, else that of the context]
     #[arg(long, value_name = "NAME")]
     pub kubernetes_namespace: Option<String>,
 
-    /// How to reach the cluster from outside of it [default: $KUBECONFIG, ~/.kube/config, or the pod's service account]
+    /// Kubeconfig file [default: $KUBECONFIG, ~/.kube/config, or the pod's service account]
     #[arg(long, value_name = "FILE")]
     pub kubernetes_config: Option<PathBuf>,
 
-    /// The context in that file [default: its current one]
+    /// Context in that file [default: its current context]
     #[arg(long, value_name = "NAME")]
     pub kubernetes_context: Option<String>,
 
-    /// How pods reach this server [default: by its first --name]
+    /// URL under which pods reach this server [default: by its first --name]
     #[arg(long, value_name = "URL")]
     pub kubernetes_server_url: Option<String>,
 
@@ -43,7 +43,7 @@ pub struct KubernetesArgs {
     #[arg(long, value_name = "RESOURCE")]
     kubernetes_gpu_resource: Option<String>,
 
-    /// A label that machines must have to get a node; may be repeated
+    /// Label that machines must have (node selector); may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     kubernetes_node_selector: Vec<String>,
 
@@ -59,7 +59,7 @@ pub struct KubernetesArgs {
     #[arg(long, value_name = "NAME")]
     kubernetes_service_account: Option<String>,
 
-    /// The user and group that nodes run as; with --kubernetes-shares-claim those of this server [default: 1000]
+    /// User and group id of nodes; with --kubernetes-shares-claim those of this server [default: 1000]
     #[arg(long, value_name = "UID", value_parser = clap::value_parser!(i64).range(1..=i64::from(i32::MAX)))]
     kubernetes_user: Option<i64>,
 

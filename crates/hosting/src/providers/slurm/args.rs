@@ -10,42 +10,41 @@ use crate::HostingError;
 #[derive(Args, Debug)]
 #[command(next_help_heading = "With --provider slurm")]
 pub struct SlurmArgs {
-    /// The partition to take nodes from [default: Slurm's own]
+    /// Partition of the nodes [default: Slurm's default]
     #[arg(long = "slurm-partition", value_name = "NAME")]
     partition: Option<String>,
 
-    /// The account that nodes are charged to
+    /// Account to charge
     #[arg(long = "slurm-account", value_name = "NAME")]
     account: Option<String>,
 
-    /// The quality of service to ask for
+    /// Quality of service
     #[arg(long = "slurm-qos", value_name = "NAME")]
     qos: Option<String>,
 
-    /// How long a node may stay, as sbatch --time has it; when it ends, its job goes back to the queue [default: the
-    /// partition's]
+    /// Walltime of a node, as in sbatch --time; when it ends, its job is queued again [default: the partition's]
     #[arg(long = "slurm-time", value_name = "TIME")]
     time: Option<String>,
 
-    /// One more option for sbatch, such as --slurm-option=--constraint=a100; may be repeated. It wins over all others:
-    /// --slurm-option=--mem=0 asks for all memory, whatever the VM size says
+    /// Additional option for sbatch, such as --slurm-option=--constraint=a100; may be repeated. It overrides all others:
+    /// --slurm-option=--mem=0 requests all memory, regardless of the VM size
     #[arg(long = "slurm-option", value_name = "OPTION", allow_hyphen_values = true)]
     options: Vec<String>,
 
-    /// The same, for nodes of low-priority clusters only: --slurm-low-priority-option=--qos=preemptible
+    /// Additional option for nodes of low-priority clusters, such as --slurm-low-priority-option=--qos=preemptible
     #[arg(long = "slurm-low-priority-option", value_name = "OPTION", allow_hyphen_values = true)]
     low_priority_options: Vec<String>,
 
-    /// The path of corro on Slurm's nodes [default: where it is here]
+    /// Path of corro on Slurm's nodes [default: the same path as here]
     #[arg(long = "slurm-program", value_name = "PATH")]
     program: Option<PathBuf>,
 
-    /// Where agents keep their directories, on a disk of their node; may name variables: '/scratch/$SLURM_JOB_ID'
+    /// Directory for agents, on a local disk of the node; may contain variables: '/scratch/$SLURM_JOB_ID'
     /// [default: /tmp]
     #[arg(long = "slurm-node-dir", value_name = "DIR")]
     node_dir: Option<String>,
 
-    /// A directory, there on every node, for the agents' logs [default: none are kept]
+    /// Directory that exists on every node, for the agents' logs [default: logs are discarded]
     #[arg(long = "slurm-logs", value_name = "DIR")]
     logs: Option<PathBuf>,
 }
