@@ -9,7 +9,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use corro_model::ops::ALL;
 use corro_model::storage::hmac_base64;
-use corro_store::seal::digest;
+use corro_store::encryption::digest;
 use corro_store::{Store, Vault};
 use serde_json::{Value, json};
 
@@ -44,7 +44,7 @@ fn bad_tokens(site: &mut Site) -> Vec<String> {
     let (key, cred) = {
         let store = Store::open(&site.data().join("corro.db")).expect("the database opens");
         let vault = Vault::open(&site.data().join("master.key")).expect("the key opens");
-        let sealed = store.snapshot().this().expect("it has started once").token_key.clone();
+        let sealed = store.snapshot().instance_record().expect("it has started once").token_key.clone();
         let secret = digest(profile["clientSecret"].as_str().expect("text"));
         // No tokens were revoked yet.
         let cred = digest(&format!("{secret} 0"))[..16].to_owned();

@@ -11,7 +11,7 @@ use corro_server::reconcile::nodes::leaving_nodes;
 use corro_server::reconcile::pass_input::GangAddresses;
 use corro_server::reconcile::publish::DesiredStatePublisher;
 use corro_store::Timeline;
-use corro_store::seal::digest;
+use corro_store::encryption::digest;
 
 use super::body::Body;
 use super::passes::Look;

@@ -190,7 +190,7 @@ impl Site {
 
     fn change(&mut self, change: impl FnOnce(&mut Txn, Timestamp) -> Result<()>) -> Result<()> {
         let now = self.now;
-        let (state, result) = self.state.after(|txn| change(txn, now));
+        let (state, result) = self.state.simulate(|txn| change(txn, now));
         self.state = state;
         result
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use corro_base::atomic_file;
 use corro_model::Secret;
-use corro_store::seal::SealError;
+use corro_store::encryption::EncryptionError;
 use corro_store::{Sealed, Vault, backup};
 
 const FILE: &str = "administrator";
@@ -16,7 +16,7 @@ const PURPOSE: &str = "administrator's login";
 #[derive(Debug, thiserror::Error)]
 pub enum SaveError {
     #[error("cannot open the data directory's master key")]
-    Key(#[from] SealError),
+    Key(#[from] EncryptionError),
     #[error("the data directory's master key is missing: put it back")]
     KeyMissing,
     #[error("cannot write the administrator's login to the data directory")]

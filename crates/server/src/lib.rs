@@ -292,7 +292,7 @@ pub struct Stopped {
 
 /// Random token for machines that join by themselves.
 pub fn new_join_token() -> Secret {
-    Secret::new(digest::hex(&corro_store::seal::random::<32>()))
+    Secret::new(digest::hex(&corro_store::encryption::random::<32>()))
 }
 
 /// Writes the aggregated file audit lines every minute, and the rest when the server stops.

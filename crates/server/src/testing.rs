@@ -63,7 +63,7 @@ pub fn node_id(index: u32) -> NodeId {
 }
 
 pub fn change(state: &mut State, change: impl FnOnce(&mut Txn)) {
-    *state = state.after(change).0;
+    *state = state.simulate(change).0;
 }
 
 /// Adds a queued job. Its name is in upper case, to distinguish names from keys.

@@ -14,19 +14,17 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::StoreError;
+use crate::data_dir::{DATABASE, MASTER_KEY};
 use crate::db;
 use crate::dir_lock::SharedDirLock;
-use crate::history::Shelf;
-use crate::seal::{SealError, Vault};
+use crate::encryption::{EncryptionError, Vault};
+use crate::history::HistoryTable;
 use crate::sqlite_file::Refusal;
 use crate::state::State;
 
-/// The database in a data directory.
-pub const DATABASE: &str = "corro.db";
 /// What lies beside the database and is needed to use it: the key that opens sealed values, and the authority that clients
 /// of a server with TLS believe. Those that are not there are left out, but the first.
-const KEPT_FILES: [&str; 3] = [MASTER_KEY, "tls/ca.pem", "tls/ca.key"];
-pub const MASTER_KEY: &str = "master.key";
+const BACKED_UP_FILES: [&str; 3] = [MASTER_KEY, "tls/ca.pem", "tls/ca.key"];
 
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
@@ -53,7 +51,7 @@ pub enum BackupError {
         database: PathBuf,
         key: PathBuf,
         #[source]
-        source: SealError,
+        source: EncryptionError,
     },
 }
 
@@ -80,27 +78,27 @@ pub fn back_up(data: &Path, to: &Path, now: Timestamp) -> Result<Contents, Backu
     }
     let failed = |source| BackupError::Database { path: data.join(DATABASE), source };
     let connection = open(&source)?;
-    let draft = Draft::create(to)?;
+    let partial = PartialFile::create(to)?;
     // One read transaction: what is committed meanwhile is not in the copy, and nobody waits.
-    let name = draft.path.to_str().ok_or_else(|| BackupError::File {
+    let name = partial.path.to_str().ok_or_else(|| BackupError::File {
         path: to.to_owned(),
         source: std::io::Error::other("the name is not valid UTF-8"),
     })?;
     connection.execute("VACUUM INTO ?1", [name]).map_err(failed)?;
     drop(connection);
-    put_files(data, &draft.path, now)?;
-    let contents = look(&draft.path)?;
-    draft.keep(to)?;
+    put_files(data, &partial.path, now)?;
+    let contents = verify(&partial.path)?;
+    partial.persist(to)?;
     Ok(contents)
 }
 
 /// Puts a backup into the data directory `data`, whose lock the caller holds. A database and a key that are there
 /// already are kept under names with `replaced` in them.
 pub fn restore(from: &Path, data: &Path) -> Result<Contents, BackupError> {
-    let contents = look_at_backup(from)?;
+    let contents = verify_backup(from)?;
     let failed = |source| BackupError::Database { path: from.to_owned(), source };
     let source = open(from)?;
-    let database = Draft::create(&data.join(DATABASE))?;
+    let database = PartialFile::create(&data.join(DATABASE))?;
     let name = database.path.to_string_lossy();
     source.execute("VACUUM INTO ?1", [&*name]).map_err(failed)?;
     {
@@ -108,8 +106,8 @@ pub fn restore(from: &Path, data: &Path) -> Result<Contents, BackupError> {
         copy.execute_batch("DROP TABLE backup; DROP TABLE backup_files; VACUUM; PRAGMA journal_mode = DELETE")
             .map_err(failed)?;
     }
-    let mut drafts = vec![(database, DATABASE)];
-    for name in KEPT_FILES {
+    let mut partials = vec![(database, DATABASE)];
+    for name in BACKED_UP_FILES {
         let query = source.query_row("SELECT body FROM backup_files WHERE name = ?1", [name], |row| row.get(0));
         let Some(body): Option<Vec<u8>> = query.optional().map_err(failed)? else { continue };
         let path = data.join(name);
@@ -117,21 +115,21 @@ pub fn restore(from: &Path, data: &Path) -> Result<Contents, BackupError> {
             let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
             made.map_err(|source| BackupError::File { path: dir.to_owned(), source })?;
         }
-        let draft = Draft::create(&path)?;
-        draft.write(&body)?;
-        drafts.push((draft, name));
+        let partial = PartialFile::create(&path)?;
+        partial.write(&body)?;
+        partials.push((partial, name));
     }
-    set_aside(data, drafts.iter().map(|(_, name)| *name))?;
+    move_aside(data, partials.iter().map(|(_, name)| *name))?;
     // The key comes before what it opens: a server never makes a new one for an old database.
-    for (draft, name) in drafts.into_iter().rev() {
-        draft.keep(&data.join(name))?;
+    for (partial, name) in partials.into_iter().rev() {
+        partial.persist(&data.join(name))?;
     }
     Ok(contents)
 }
 
-/// The same as [`look`] of a file that must be a backup.
-pub fn look_at_backup(path: &Path) -> Result<Contents, BackupError> {
-    let contents = look(path)?;
+/// The same as [`verify`] of a file that must be a backup.
+pub fn verify_backup(path: &Path) -> Result<Contents, BackupError> {
+    let contents = verify(path)?;
     if contents.made.is_none() {
         return Err(BackupError::NotABackup(path.to_owned()));
     }
@@ -139,7 +137,7 @@ pub fn look_at_backup(path: &Path) -> Result<Contents, BackupError> {
 }
 
 /// Looks at every page and every record of a database or a backup, and changes nothing.
-pub fn look(path: &Path) -> Result<Contents, BackupError> {
+pub fn verify(path: &Path) -> Result<Contents, BackupError> {
     let failed = |source| BackupError::Database { path: path.to_owned(), source };
     if !path.is_file() {
         return Err(BackupError::NoDatabase(path.to_owned()));
@@ -168,14 +166,14 @@ pub fn look(path: &Path) -> Result<Contents, BackupError> {
     };
     let count = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0)).map_err(failed);
     check_key(&connection, &state, path, is_backup)?;
-    let shelves: &[Shelf] = match schema {
-        ..db::WITH_HISTORY => &[],
-        schema if schema as usize <= db::SHELVES => &[Shelf::Work],
-        _ => &Shelf::ALL,
+    let tables: &[HistoryTable] = match schema {
+        ..db::HISTORY_SCHEMA => &[],
+        schema if schema as usize <= db::SPLIT_HISTORY_MIGRATION => &[HistoryTable::Work],
+        _ => &HistoryTable::ALL,
     };
     let mut history = 0;
-    for shelf in shelves {
-        history += count(&format!("SELECT count(*) FROM {}", shelf.table()))? as u64;
+    for table in tables {
+        history += count(&format!("SELECT count(*) FROM {}", table.sql_name()))? as u64;
     }
     Ok(Contents {
         made: made.map(Timestamp::from_millis),
@@ -189,7 +187,7 @@ pub fn look(path: &Path) -> Result<Contents, BackupError> {
 
 /// A database whose secrets nobody can open is of no use: the key is in a backup, or beside a database in use.
 fn check_key(connection: &Connection, state: &State, path: &Path, is_backup: bool) -> Result<(), BackupError> {
-    let Some(instance) = state.this() else { return Ok(()) };
+    let Some(instance) = state.instance_record() else { return Ok(()) };
     let database = path.to_owned();
     let failed = |source| BackupError::Database { path: path.to_owned(), source };
     let key = if is_backup { path.join(MASTER_KEY) } else { path.with_file_name(MASTER_KEY) };
@@ -211,7 +209,7 @@ fn check_key(connection: &Connection, state: &State, path: &Path, is_backup: boo
 fn put_files(data: &Path, copy: &Path, now: Timestamp) -> Result<(), BackupError> {
     let failed = |source| BackupError::Database { path: copy.to_owned(), source };
     let connection = Connection::open(copy).map_err(failed)?;
-    // No second file beside a draft, whatever happens.
+    // No second file beside a partial, whatever happens.
     connection.execute_batch("PRAGMA journal_mode = MEMORY; PRAGMA synchronous = FULL").map_err(failed)?;
     connection
         .execute_batch(
@@ -220,7 +218,7 @@ fn put_files(data: &Path, copy: &Path, now: Timestamp) -> Result<(), BackupError
         )
         .map_err(failed)?;
     connection.execute("INSERT INTO backup VALUES (?1)", [now.millis()]).map_err(failed)?;
-    for name in KEPT_FILES {
+    for name in BACKED_UP_FILES {
         let path = data.join(name);
         let body = match std::fs::read(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound && name != MASTER_KEY => continue,
@@ -235,13 +233,13 @@ fn put_files(data: &Path, copy: &Path, now: Timestamp) -> Result<(), BackupError
 }
 
 /// A database opened for reading.
-struct Reading {
+struct LockedConnection {
     connection: Connection,
     /// No server starts while it is read. `None` when one runs, and of files that are in no data directory.
     _lock: Option<SharedDirLock>,
 }
 
-impl std::ops::Deref for Reading {
+impl std::ops::Deref for LockedConnection {
     type Target = Connection;
 
     fn deref(&self) -> &Connection {
@@ -251,7 +249,7 @@ impl std::ops::Deref for Reading {
 
 /// For reading. Where no server runs, the files are looked at first and left as they are; a server that runs has done so, and
 /// goes on.
-fn open(path: &Path) -> Result<Reading, BackupError> {
+fn open(path: &Path) -> Result<LockedConnection, BackupError> {
     let failed = |source| BackupError::Database { path: path.to_owned(), source };
     let io_failed = |source| BackupError::File { path: path.to_owned(), source };
     let is_data = path.file_name().is_some_and(|name| name == DATABASE);
@@ -261,7 +259,7 @@ fn open(path: &Path) -> Result<Reading, BackupError> {
         // It needs the memory that it shares with the server, so it is not opened read-only.
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(path, flags).map_err(failed)?;
-        return Ok(Reading { connection, _lock: None });
+        return Ok(LockedConnection { connection, _lock: None });
     }
     db::inspect(path).map_err(|error| match error {
         StoreError::Refused(Refusal::NotADatabase(path)) if !is_data => BackupError::NotABackup(path),
@@ -269,11 +267,11 @@ fn open(path: &Path) -> Result<Reading, BackupError> {
         source => BackupError::Records { path: path.to_owned(), source },
     })?;
     let connection = db::open_unchanging(path).map_err(failed)?;
-    Ok(Reading { connection, _lock: lock })
+    Ok(LockedConnection { connection, _lock: lock })
 }
 
 /// Out of the way, but not gone: under a name that was free, with whatever SQLite keeps beside a database.
-fn set_aside<'a>(data: &Path, names: impl Iterator<Item = &'a str> + Clone) -> Result<(), BackupError> {
+fn move_aside<'a>(data: &Path, names: impl Iterator<Item = &'a str> + Clone) -> Result<(), BackupError> {
     let aside = |name: &str, number: u32| data.join(format!("{name}.replaced-{number}"));
     let taken = |number: &u32| names.clone().any(|name| aside(name, *number).exists());
     let number = (1..).find(|number| !taken(number)).unwrap_or_default();
@@ -294,19 +292,19 @@ fn set_aside<'a>(data: &Path, names: impl Iterator<Item = &'a str> + Clone) -> R
 }
 
 /// A file in the making, beside where it will be; gone when it is not kept. For its owner alone.
-struct Draft {
+struct PartialFile {
     path: PathBuf,
-    kept: bool,
+    persisted: bool,
 }
 
-impl Draft {
+impl PartialFile {
     fn create(final_path: &Path) -> Result<Self, BackupError> {
         let failed = |source| BackupError::File { path: final_path.to_owned(), source };
         let name =
             final_path.file_name().ok_or_else(|| failed(std::io::Error::other("it is not the name of a file")))?;
         let path = final_path.with_file_name(format!(".{}.{}.draft", name.to_string_lossy(), std::process::id()));
         OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).map_err(failed)?;
-        Ok(Self { path, kept: false })
+        Ok(Self { path, persisted: false })
     }
 
     fn write(&self, body: &[u8]) -> Result<(), BackupError> {
@@ -315,7 +313,7 @@ impl Draft {
     }
 
     /// On the disk, then under its name, which must be free.
-    fn keep(mut self, final_path: &Path) -> Result<(), BackupError> {
+    fn persist(mut self, final_path: &Path) -> Result<(), BackupError> {
         let failed = |source: std::io::Error| match source.kind() {
             std::io::ErrorKind::AlreadyExists => BackupError::Exists(final_path.to_owned()),
             _ => BackupError::File { path: final_path.to_owned(), source },
@@ -323,15 +321,15 @@ impl Draft {
         File::open(&self.path).and_then(|file| file.sync_all()).map_err(failed)?;
         renameat_with(CWD, &self.path, CWD, final_path, RenameFlags::NOREPLACE)
             .map_err(|errno| failed(errno.into()))?;
-        self.kept = true;
+        self.persisted = true;
         atomic_file::sync_parent(final_path).map_err(failed)
     }
 }
 
-impl Drop for Draft {
+impl Drop for PartialFile {
     fn drop(&mut self) {
-        if !self.kept {
-            // Nothing more can be done about a draft that stays.
+        if !self.persisted {
+            // Nothing more can be done about a partial that stays.
             let _ = std::fs::remove_file(&self.path);
         }
     }

@@ -16,9 +16,10 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, params};
 use crate::StoreError;
 use crate::clock::ClockJump;
 use crate::history::{History, HistoryBounds};
-use crate::loading;
+use crate::load::load_records;
 use crate::space::{Allocation, GROWTH_PAGES, PageLimit, RESERVE_BYTES, RESERVE_KIND, Space};
-use crate::sqlite_file::{self, Start, next_commit_number};
+use crate::sqlite_file::{self, DatabaseStatus};
+use crate::sqlite_header::{next_commit_number, sibling};
 use crate::state::State;
 use crate::txn::Changes;
 
@@ -39,7 +40,7 @@ pub(crate) const MIGRATIONS: &[&str] = &[
     INSERT INTO records_with_ids SELECT kind, key, body FROM records;
     DROP TABLE records;
     ALTER TABLE records_with_ids RENAME TO records",
-    // What one kind of caller could flood is kept apart; see `history::Shelf`.
+    // What one kind of caller could flood is kept apart; see `history::HistoryTable`.
     "CREATE TABLE history_access (
         seq INTEGER PRIMARY KEY, time INTEGER NOT NULL, actor TEXT NOT NULL, what TEXT NOT NULL,
         resource TEXT NOT NULL, detail TEXT NOT NULL
@@ -59,18 +60,19 @@ pub(crate) const MIGRATIONS: &[&str] = &[
 
 /// Pages of the write-ahead log that are gathered before they are moved to their places: 32 MB. Fewer would move the same
 /// page again and again under a stream of submits; more would make a start after a crash slower.
-const CHECKPOINT: u32 = 8_000;
+const CHECKPOINT_PAGES: u32 = 8_000;
 
 /// In place, so that a record keeps its page.
-const PUT: &str = "INSERT INTO records VALUES (?1, ?2, ?3) ON CONFLICT (kind, key) DO UPDATE SET body = excluded.body";
+const UPSERT_RECORD: &str =
+    "INSERT INTO records VALUES (?1, ?2, ?3) ON CONFLICT (kind, key) DO UPDATE SET body = excluded.body";
 
 /// The most that is allocated for one group of changes at a time: 512 MB.
 const MAX_GROWTH_PAGES: u64 = 131_072;
 
 /// The schema that brought the history.
-pub(crate) const WITH_HISTORY: i64 = 2;
-/// The migration that gave it several shelves.
-pub(crate) const SHELVES: usize = 3;
+pub(crate) const HISTORY_SCHEMA: i64 = 2;
+/// The migration that gave it several tables.
+pub(crate) const SPLIT_HISTORY_MIGRATION: usize = 3;
 
 /// Changes that are committed together.
 #[derive(Clone, Copy)]
@@ -101,14 +103,14 @@ impl Db {
         let failed = |source| StoreError::Open { path: path.display().to_string(), source: Arc::new(source) };
         let found = inspect(path)?;
         let state = match found {
-            Start::New => State::default(),
-            Start::Existing { .. } => read_state(path)?,
+            DatabaseStatus::New => State::default(),
+            DatabaseStatus::Existing { .. } => read_state(path)?,
         };
         check(&state)?;
         make_private(path)?;
         let allocation = Allocation::new(path).map_err(|source| file_failed(path, source))?;
         let mut connection = Connection::open(path).map_err(failed)?;
-        if found == Start::New {
+        if found == DatabaseStatus::New {
             // Before there is a log, so that no other database's log fits this one.
             set_commit_number(&connection, new_commit_number()).map_err(failed)?;
         }
@@ -207,7 +209,7 @@ impl Db {
         let pages = (RESERVE_BYTES / 4096) as u64 + GROWTH_PAGES;
         self.limit_pages(pages)?;
         let (number, transaction) = (self.numbers.next(), self.connection.transaction()?);
-        transaction.execute(PUT, params![RESERVE_KIND, "", " ".repeat(RESERVE_BYTES)])?;
+        transaction.execute(UPSERT_RECORD, params![RESERVE_KIND, "", " ".repeat(RESERVE_BYTES)])?;
         set_commit_number(&transaction, number)?;
         transaction.commit()?;
         self.took_number(number);
@@ -240,7 +242,7 @@ impl Db {
         // What is committed next may begin the log anew.
         if self.numbers.draw == Draw::Next {
             self.numbers.draw = Draw::Done;
-            self.connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT)?;
+            self.connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
         }
         let sql = format!("PRAGMA wal_checkpoint({mode})");
         self.connection.query_row(&sql, [], |row| Ok(row.get::<_, i64>(0)? == 0))
@@ -249,7 +251,7 @@ impl Db {
     fn took_number(&mut self, number: u32) {
         if self.numbers.take(number) {
             // Cannot fail where a commit has just succeeded; the log would only grow.
-            let _ = self.connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT);
+            let _ = self.connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES);
         }
     }
 
@@ -260,7 +262,7 @@ impl Db {
             transaction.execute("DELETE FROM records WHERE kind = ?1", [RESERVE_KIND])?;
         }
         {
-            let mut put = transaction.prepare_cached(PUT)?;
+            let mut put = transaction.prepare_cached(UPSERT_RECORD)?;
             let mut delete = transaction.prepare_cached("DELETE FROM records WHERE kind = ?1 AND key = ?2")?;
             for ((kind, key), body) in &changes.rows {
                 match body {
@@ -311,7 +313,7 @@ impl CommitNumbers {
 }
 
 fn new_commit_number() -> u32 {
-    u32::from_be_bytes(crate::seal::random()).max(1)
+    u32::from_be_bytes(crate::encryption::random()).max(1)
 }
 
 fn set_commit_number(connection: &Connection, number: u32) -> rusqlite::Result<()> {
@@ -319,11 +321,11 @@ fn set_commit_number(connection: &Connection, number: u32) -> rusqlite::Result<(
 }
 
 /// Looks at the files, and refuses what must not be opened.
-pub(crate) fn inspect(path: &Path) -> Result<Start, StoreError> {
+pub(crate) fn inspect(path: &Path) -> Result<DatabaseStatus, StoreError> {
     let found = sqlite_file::inspect(path).map_err(|source| file_failed(path, source))??;
     let known = MIGRATIONS.len() as i64;
     match found {
-        Start::Existing { schema } if i64::from(schema) > known => {
+        DatabaseStatus::Existing { schema } if i64::from(schema) > known => {
             Err(StoreError::Newer { found: i64::from(schema), known })
         }
         found => Ok(found),
@@ -341,7 +343,7 @@ fn read_state(path: &Path) -> Result<State, StoreError> {
 
 /// A connection for reading that leaves every file as it was. No other may be open: nothing is shared with one.
 pub(crate) fn open_unchanging(path: &Path) -> rusqlite::Result<Connection> {
-    let had_log = sqlite_file::beside(path, "-wal").exists();
+    let had_log = sibling(path, "-wal").exists();
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
     // SQLite removes a log that it has made itself, and copies one that was there.
@@ -397,7 +399,7 @@ fn make_private(path: &Path) -> Result<(), StoreError> {
 pub(crate) fn schema(connection: &Connection) -> Result<i64, StoreError> {
     let known = MIGRATIONS.len() as i64;
     let found = connection.query_row("PRAGMA user_version", [], |row| row.get(0));
-    let found: i64 = found.map_err(|error| open_failed(connection, error))?;
+    let found: i64 = found.map_err(|error| StoreError::cannot_open(connection, error))?;
     if found > known {
         return Err(StoreError::Newer { found, known });
     }
@@ -419,13 +421,9 @@ fn migrate(connection: &mut Connection) -> rusqlite::Result<()> {
 /// Every record there is.
 pub(crate) fn load(connection: &Connection) -> Result<State, StoreError> {
     let mut state = State::default();
-    loading::load(connection, &mut state)?;
+    load_records(connection, &mut state)?;
     state.last_sequence = state.jobs.values().map(|job| job.sequence).max().unwrap_or(0);
     Ok(state)
-}
-
-pub(crate) fn open_failed(connection: &Connection, error: rusqlite::Error) -> StoreError {
-    StoreError::Open { path: connection.path().unwrap_or_default().to_owned(), source: Arc::new(error) }
 }
 
 #[cfg(test)]

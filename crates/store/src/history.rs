@@ -1,6 +1,6 @@
 //! What happened, in order: one small row for each change of a job or a node, and for whatever a caller changed. Written
 //! in the transaction of the change itself, so that neither is there without the other. Kept in the database alone, never
-//! in the snapshot, and bounded in number and age; see [`Shelf`].
+//! in the snapshot, and bounded in number and age; see [`HistoryTable`].
 //!
 //! Entered by `txn`, which notes, by the writer, which keeps it bounded, and by readers through
 //! [`Store::history`](crate::Store::history). Never holds a secret, nor text that a user's program wrote.
@@ -22,7 +22,7 @@ pub(crate) use rows::{History, read};
 pub struct HistoryBounds {
     /// Of what happened to resources, jobs and nodes.
     pub rows: u64,
-    /// Of each of the other shelves.
+    /// Of each of the other tables.
     pub apart: u64,
     pub age: Duration,
 }
@@ -35,7 +35,7 @@ impl HistoryBounds {
 /// Where a line is kept. What could be flooded by one kind of caller has a bound apart from the rest, so that whoever may
 /// make and delete resources, knock at the door or write files cannot push out who was given which rights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shelf {
+pub(crate) enum HistoryTable {
     Work,
     /// Principals, their roles, keys of accounts, and jumps of the clock.
     Access,
@@ -45,24 +45,25 @@ pub(crate) enum Shelf {
     Files,
 }
 
-impl Shelf {
-    pub const ALL: [Shelf; 4] = [Shelf::Work, Shelf::Access, Shelf::Requests, Shelf::Files];
+impl HistoryTable {
+    pub const ALL: [HistoryTable; 4] =
+        [HistoryTable::Work, HistoryTable::Access, HistoryTable::Requests, HistoryTable::Files];
 
-    pub fn of(what: &str) -> Shelf {
+    pub fn for_event(what: &str) -> HistoryTable {
         match what.split_once('.') {
-            Some(("principal" | "key" | "hostToken" | "clock", _)) => Shelf::Access,
-            Some(("request", _)) => Shelf::Requests,
-            Some(("share" | "container", _)) => Shelf::Files,
-            _ => Shelf::Work,
+            Some(("principal" | "key" | "hostToken" | "clock", _)) => HistoryTable::Access,
+            Some(("request", _)) => HistoryTable::Requests,
+            Some(("share" | "container", _)) => HistoryTable::Files,
+            _ => HistoryTable::Work,
         }
     }
 
-    pub fn table(self) -> &'static str {
+    pub fn sql_name(self) -> &'static str {
         match self {
-            Shelf::Work => "history",
-            Shelf::Access => "history_access",
-            Shelf::Requests => "history_requests",
-            Shelf::Files => "history_files",
+            HistoryTable::Work => "history",
+            HistoryTable::Access => "history_access",
+            HistoryTable::Requests => "history_requests",
+            HistoryTable::Files => "history_files",
         }
     }
 }
@@ -115,7 +116,7 @@ pub(crate) struct Event {
 }
 
 /// How the history speaks of a kind of record.
-pub trait Subject {
+pub trait HistorySubject {
     /// The names that lead to it, from the group down; `None` when its changes are nobody's business.
     fn resource(&self, key: &str) -> Option<String> {
         Some(key.to_owned())
@@ -126,94 +127,94 @@ pub trait Subject {
     }
 
     /// What is worth knowing when it was made or changed: small, and never a secret.
-    fn sketch(&self) -> Value {
+    fn history_detail(&self) -> Value {
         Value::Null
     }
 }
 
-impl Subject for InstanceRecord {
+impl HistorySubject for InstanceRecord {
     fn resource(&self, _key: &str) -> Option<String> {
         None
     }
 }
 
-impl Subject for OperationRecord {
+impl HistorySubject for OperationRecord {
     fn resource(&self, _key: &str) -> Option<String> {
         None
     }
 }
 
-impl Subject for PrincipalRecord {
-    fn sketch(&self) -> Value {
+impl HistorySubject for PrincipalRecord {
+    fn history_detail(&self) -> Value {
         json!({"name": self.name, "assignments": self.assignments})
     }
 }
 
-impl Subject for GroupRecord {
+impl HistorySubject for GroupRecord {
     fn is_deleting(&self) -> bool {
         self.deleting
     }
 }
 
-impl Subject for WorkspaceRecord {
+impl HistorySubject for WorkspaceRecord {
     fn is_deleting(&self) -> bool {
         self.provisioning.is_deleting()
     }
 }
 
-impl Subject for ExperimentRecord {
+impl HistorySubject for ExperimentRecord {
     fn is_deleting(&self) -> bool {
         self.provisioning.is_deleting()
     }
 }
 
-impl Subject for ClusterRecord {
+impl HistorySubject for ClusterRecord {
     fn is_deleting(&self) -> bool {
         self.provisioning.is_deleting()
     }
 
-    fn sketch(&self) -> Value {
+    fn history_detail(&self) -> Value {
         json!({"vmSize": self.spec.vm_size, "scaleSettings": self.spec.scale_settings})
     }
 }
 
-impl Subject for FileServerRecord {
+impl HistorySubject for FileServerRecord {
     fn is_deleting(&self) -> bool {
         self.provisioning.is_deleting()
     }
 }
 
-impl Subject for NodeRecord {
+impl HistorySubject for NodeRecord {
     fn resource(&self, key: &str) -> Option<String> {
         Some(format!("{}/{key}", self.cluster))
     }
 }
 
-impl Subject for JobRecord {
+impl HistorySubject for JobRecord {
     fn is_deleting(&self) -> bool {
         self.provisioning.is_deleting()
     }
 
-    fn sketch(&self) -> Value {
+    fn history_detail(&self) -> Value {
         let (priority, nodes) = (self.spec.scheduling_priority, self.spec.node_count);
         json!({"cluster": self.cluster, "priority": priority, "nodeCount": nodes})
     }
 }
 
-impl Subject for HostRecord {
-    fn sketch(&self) -> Value {
+impl HistorySubject for HostRecord {
+    fn history_detail(&self) -> Value {
         let (capacity, draining) = (self.inventory.capacity(), self.draining);
         json!({"capacity": capacity, "cordoned": self.cordoned, "draining": draining, "token": self.token})
     }
 }
 
-impl Subject for HostTokenRecord {
-    fn sketch(&self) -> Value {
+impl HistorySubject for HostTokenRecord {
+    fn history_detail(&self) -> Value {
         json!({"expires": self.expires})
     }
 }
 
-impl Subject for AccountRecord {
+impl HistorySubject for AccountRecord {
     fn resource(&self, key: &str) -> Option<String> {
         Some(format!("{}/{key}", self.group))
     }
@@ -224,9 +225,9 @@ impl Subject for AccountRecord {
 }
 
 /// Names of nodes that one row may hold; of a larger gang the number is told.
-const NAMED_NODES: usize = 16;
+const MAX_NAMED_NODES: usize = 16;
 
 pub(crate) fn placement(attempt: &AttemptId, nodes: &[corro_model::NodeId]) -> Value {
-    let named = &nodes[..nodes.len().min(NAMED_NODES)];
+    let named = &nodes[..nodes.len().min(MAX_NAMED_NODES)];
     json!({"attempt": attempt.number, "nodeCount": nodes.len(), "nodes": named})
 }

@@ -14,10 +14,9 @@ use corro_model::state::JobState;
 use corro_model::{ClusterKey, ExperimentKey, JobKey, NodeId, Timestamp};
 use imbl::{OrdMap, OrdSet};
 
-use crate::records::{JobRecord, NodeRecord, OperationRecord};
-use crate::state::Table;
+use crate::records::{JobRecord, NodeRecord, OperationRecord, Table};
 
-/// A queued job, as far as its turn depends on it.
+/// A queued job, as far as its queue_key depends on it.
 #[derive(Clone, Copy, Debug)]
 pub struct QueuedJob<'a> {
     pub key: &'a JobKey,
@@ -30,7 +29,7 @@ pub struct QueuedJob<'a> {
 #[derive(Clone, Debug, Default)]
 pub struct Index {
     /// Only clusters that have something.
-    clusters: OrdMap<ClusterKey, OfCluster>,
+    clusters: OrdMap<ClusterKey, ClusterIndex>,
     deleting_jobs: OrdSet<JobKey>,
     /// How long the jobs of each experiment took that ended well, by when they ended and their sequence.
     run_times: OrdMap<ExperimentKey, OrdMap<(Timestamp, u64), Duration>>,
@@ -41,15 +40,15 @@ pub struct Index {
 
 /// What belongs to one cluster.
 #[derive(Clone, Debug, Default)]
-struct OfCluster {
+struct ClusterIndex {
     nodes: Table<NodeId, NodeRecord>,
-    queue: OrdMap<Turn, Queued>,
+    queue: OrdMap<QueueKey, QueueEntry>,
     active: Table<JobKey, JobRecord>,
 }
 
 /// What a planner asks of a queued job lies beside its key: a look down a long queue touches no records.
 #[derive(Clone, Debug)]
-struct Queued {
+struct QueueEntry {
     key: JobKey,
     job: Arc<JobRecord>,
     submitted: Timestamp,
@@ -57,7 +56,7 @@ struct Queued {
     limit: Duration,
 }
 
-impl Queued {
+impl QueueEntry {
     fn new(key: &JobKey, job: &Arc<JobRecord>) -> Self {
         let (submitted, limit) = (job.submitted(), job.spec.constraints.max_wall_clock_time.0);
         Self { key: key.clone(), job: job.clone(), submitted, node_count: job.spec.node_count, limit }
@@ -66,7 +65,7 @@ impl Queued {
 
 /// Where a job stands among the queued ones of its cluster: high priority first, then in order of submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Turn {
+struct QueueKey {
     priority: Reverse<Priority>,
     sequence: u64,
 }
@@ -87,13 +86,13 @@ impl Index {
         cluster: &ClusterKey,
         priority: Priority,
     ) -> impl Iterator<Item = QueuedJob<'a>> + use<'a> {
-        let turn = move |sequence| Turn { priority: Reverse(priority), sequence };
+        let queue_key = move |sequence| QueueKey { priority: Reverse(priority), sequence };
         let own = self.clusters.get(cluster).into_iter();
-        let brief = |(turn, queued): (&'a Turn, &'a Queued)| {
-            let Queued { ref key, submitted, node_count, limit, .. } = *queued;
-            QueuedJob { key, sequence: turn.sequence, submitted, node_count, limit }
+        let brief = |(queue_key, queued): (&'a QueueKey, &'a QueueEntry)| {
+            let QueueEntry { ref key, submitted, node_count, limit, .. } = *queued;
+            QueuedJob { key, sequence: queue_key.sequence, submitted, node_count, limit }
         };
-        own.flat_map(move |own| own.queue.range(turn(0)..=turn(u64::MAX)).map(brief))
+        own.flat_map(move |own| own.queue.range(queue_key(0)..=queue_key(u64::MAX)).map(brief))
     }
 
     pub(crate) fn run_times(&self, experiment: &ExperimentKey) -> impl Iterator<Item = Duration> {
@@ -139,22 +138,24 @@ impl Index {
 
     /// A job came, changed or went.
     pub(crate) fn job(&mut self, key: &JobKey, old: Option<&Arc<JobRecord>>, new: Option<&Arc<JobRecord>>) {
-        let (was, is) = (old.and_then(|job| Place::of(job)), new.and_then(|job| Place::of(job)));
+        let (was, is) = (old.and_then(|job| JobSlot::from_record(job)), new.and_then(|job| JobSlot::from_record(job)));
         if let Some(old) = old
             && was != is
         {
             match was {
-                Some(Place::Queued(_, turn)) => self.within(&old.cluster, |own| _ = own.queue.remove(&turn)),
-                Some(Place::Active(_)) => self.within(&old.cluster, |own| _ = own.active.remove(key)),
+                Some(JobSlot::Queued(_, queue_key)) => {
+                    self.within(&old.cluster, |own| _ = own.queue.remove(&queue_key))
+                }
+                Some(JobSlot::Active(_)) => self.within(&old.cluster, |own| _ = own.active.remove(key)),
                 None => {}
             }
         }
         if let Some(new) = new {
             match is {
-                Some(Place::Queued(cluster, turn)) => {
-                    self.within(cluster, |own| _ = own.queue.insert(turn, Queued::new(key, new)));
+                Some(JobSlot::Queued(cluster, queue_key)) => {
+                    self.within(cluster, |own| _ = own.queue.insert(queue_key, QueueEntry::new(key, new)));
                 }
-                Some(Place::Active(cluster)) => {
+                Some(JobSlot::Active(cluster)) => {
                     self.within(cluster, |own| _ = own.active.insert(key.clone(), new.clone()));
                 }
                 None => {}
@@ -173,13 +174,13 @@ impl Index {
     /// A job ended well, or was forgotten.
     fn run_time(&mut self, key: &JobKey, job: &JobRecord, gone: bool) {
         let JobState::Succeeded { started, ended } = *job.state() else { return };
-        let (experiment, turn) = (key.experiment(), (ended, job.sequence));
+        let (experiment, queue_key) = (key.experiment(), (ended, job.sequence));
         let times = self.run_times.entry(experiment.clone()).or_default();
         if !gone {
-            times.insert(turn, ended.since(started));
+            times.insert(queue_key, ended.since(started));
             return;
         }
-        times.remove(&turn);
+        times.remove(&queue_key);
         if times.is_empty() {
             self.run_times.remove(&experiment);
         }
@@ -205,9 +206,9 @@ impl Index {
     }
 
     /// Changes what one cluster has; a cluster that has nothing left is forgotten.
-    fn within(&mut self, cluster: &ClusterKey, change: impl FnOnce(&mut OfCluster)) {
+    fn within(&mut self, cluster: &ClusterKey, change: impl FnOnce(&mut ClusterIndex)) {
         if !self.clusters.contains_key(cluster) {
-            self.clusters.insert(cluster.clone(), OfCluster::default());
+            self.clusters.insert(cluster.clone(), ClusterIndex::default());
         }
         let own = self.clusters.get_mut(cluster).expect("it was put there just now");
         change(own);
@@ -219,17 +220,17 @@ impl Index {
 
 /// Where a job that is not at its end is kept.
 #[derive(PartialEq, Eq)]
-enum Place<'a> {
-    Queued(&'a ClusterKey, Turn),
+enum JobSlot<'a> {
+    Queued(&'a ClusterKey, QueueKey),
     Active(&'a ClusterKey),
 }
 
-impl<'a> Place<'a> {
-    fn of(job: &'a JobRecord) -> Option<Self> {
+impl<'a> JobSlot<'a> {
+    fn from_record(job: &'a JobRecord) -> Option<Self> {
         match job.state() {
             JobState::Queued => {
-                let turn = Turn { priority: Reverse(job.spec.scheduling_priority), sequence: job.sequence };
-                Some(Self::Queued(&job.cluster, turn))
+                let queue_key = QueueKey { priority: Reverse(job.spec.scheduling_priority), sequence: job.sequence };
+                Some(Self::Queued(&job.cluster, queue_key))
             }
             state if state.is_terminal() => None,
             _ => Some(Self::Active(&job.cluster)),

@@ -4,24 +4,26 @@
 //! This room never decides: rules live in `server::app`, plans in `sched`. It applies what it is given, moves jobs and
 //! nodes only through their state machines, and refuses what they refuse.
 //!
-//! Reading order: [`records`] (what is kept), [`state`] and [`index`] (the snapshot), [`txn`] (one change), [`writer`] (commits in
-//! groups), [`clock`] (stamps and ages), [`sqlite_file`] and [`wal`] (what is looked at before SQLite opens it), [`db`] and [`loading`] (SQLite), [`space`] (a full
-//! disk), [`history`] (what happened), [`backup`], [`dir_lock`], [`seal`] (secrets at rest).
+//! LockedConnection order: [`records`] (what is kept), [`state`] and [`index`] (the snapshot), [`txn`] (one change), [`writer`] (commits in
+//! groups), [`clock`] (stamps and ages), [`sqlite_file`] and [`wal`] (what is looked at before SQLite opens it), [`db`] and [`load`] (SQLite), [`space`] (a full
+//! disk), [`history`] (what happened), [`backup`], [`dir_lock`], [`encryption`] (secrets at rest).
 
 pub mod backup;
 pub mod clock;
+pub mod commit_event;
+pub mod data_dir;
 mod db;
 pub mod dir_lock;
+pub mod encryption;
 pub mod history;
 pub mod index;
-mod loading;
+pub mod latency_histogram;
+mod load;
 pub mod records;
-pub mod seal;
 mod space;
 mod sqlite_file;
+mod sqlite_header;
 pub mod state;
-pub mod timings;
-pub mod touched;
 pub mod txn;
 mod wal;
 mod writer;
@@ -36,15 +38,15 @@ use tokio::sync::{broadcast, oneshot, watch};
 
 use clock::Clock;
 pub use clock::{ClockJump, Timeline};
+pub use commit_event::CommitEvent;
+pub use encryption::{Sealed, Vault};
 use history::Actor;
 pub use history::{HistoryBounds, SERVER};
+pub use latency_histogram::{LatencyHistogram, StoreStats};
 pub use records::*;
-pub use seal::{Sealed, Vault};
 pub use space::Space;
 pub use sqlite_file::Refusal;
-pub use state::State;
-pub use timings::{StoreFigures, Timings};
-pub use touched::Touched;
+pub use state::{Record, State};
 pub use txn::Txn;
 pub use wal::WalDamage;
 
@@ -73,6 +75,10 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    fn cannot_open(connection: &Connection, error: rusqlite::Error) -> Self {
+        Self::Open { path: connection.path().unwrap_or_default().to_owned(), source: Arc::new(error) }
+    }
+
     fn is_full(&self) -> bool {
         let Self::Write(error) = self else { return false };
         db::is_full(error)
@@ -107,8 +113,8 @@ pub struct Store {
 struct Shared {
     snapshot: RwLock<Arc<State>>,
     changed: watch::Sender<u64>,
-    touched: broadcast::Sender<Arc<Touched>>,
-    figures: StoreFigures,
+    commits: broadcast::Sender<Arc<CommitEvent>>,
+    stats: StoreStats,
     /// `None` once the store was closed.
     reader: Mutex<Option<Connection>>,
     /// After the reader, see [`space::Allocation`].
@@ -143,9 +149,9 @@ impl Store {
         let (db, state) = db::Db::open(path, bounds, check)?;
         let reader = Mutex::new(Some(db::open_reader(path)?));
         let (snapshot, changed) = (RwLock::new(Arc::new(state)), watch::channel(0).0);
-        let touched = broadcast::channel(touched::KEPT).0;
-        let (figures, clock, _allocation) = (StoreFigures::default(), Clock::start(db.newest()), db.allocation());
-        let shared = Arc::new(Shared { snapshot, changed, touched, figures, reader, _allocation, clock });
+        let commits = broadcast::channel(commit_event::EVENT_BACKLOG).0;
+        let (stats, clock, _allocation) = (StoreStats::default(), Clock::start(db.newest()), db.allocation());
+        let shared = Arc::new(Shared { snapshot, changed, commits, stats, reader, _allocation, clock });
         let writer = writer::start(db, shared.clone());
         Ok(Self { shared, writer, actor: Actor::new(history::SERVER, None) })
     }
@@ -191,13 +197,13 @@ impl Store {
     }
 
     /// What the writer has done so far.
-    pub fn figures(&self) -> &StoreFigures {
-        &self.shared.figures
+    pub fn stats(&self) -> &StoreStats {
+        &self.shared.stats
     }
 
     /// What every commit from now on touches. Whoever does not keep up is told how many were left out.
-    pub fn touches(&self) -> broadcast::Receiver<Arc<Touched>> {
-        self.shared.touched.subscribe()
+    pub fn commit_events(&self) -> broadcast::Receiver<Arc<CommitEvent>> {
+        self.shared.commits.subscribe()
     }
 
     /// Runs `change` on the current state and makes its result durable before returning. When it refuses, nothing is
@@ -230,12 +236,12 @@ impl Store {
 }
 
 impl Shared {
-    fn publish(&self, touched: Touched) {
-        let revision = touched.after.revision;
-        *self.snapshot.write().expect("no one panics while holding the snapshot") = touched.after.clone();
+    fn publish(&self, event: CommitEvent) {
+        let revision = event.after.revision;
+        *self.snapshot.write().expect("no one panics while holding the snapshot") = event.after.clone();
         self.changed.send_replace(revision);
         // Nobody may be listening.
-        let _ = self.touched.send(Arc::new(touched));
+        let _ = self.commits.send(Arc::new(event));
     }
 }
 

@@ -11,76 +11,13 @@ use corro_model::state::{JobState, NodeState, Preemption};
 use corro_model::{
     AttemptId, ClusterKey, ExperimentKey, FileServerKey, GroupKey, JobKey, NodeId, Secret, Timestamp, WorkspaceKey,
 };
-use serde::de::DeserializeOwned;
+use imbl::OrdMap;
 use serde::{Deserialize, Serialize};
 
-use crate::history::Subject;
-use crate::index::Index;
-use crate::loading::Place;
-use crate::seal::{SealError, Sealed, Vault};
-use crate::state::{State, Table};
+use crate::encryption::{EncryptionError, Sealed, Vault};
 
-/// A kind of record: where it lies in the snapshot and what its rows are called in the database.
-pub trait Record: Subject + Serialize + DeserializeOwned + Clone + Send + Sync + 'static {
-    const KIND: &'static str;
-    /// What the history says when one is made.
-    const CAME: &'static str = "created";
-    /// Moved by a state machine, so that the history hears of its changes from there.
-    const MOVES: bool = false;
-    type Key: Clone + Ord + Serialize + DeserializeOwned + Send + Sync + 'static;
-    fn table(state: &State) -> &Table<Self::Key, Self>;
-    fn table_mut(state: &mut State) -> &mut Table<Self::Key, Self>;
-    /// Keeps the index true when the record under `key` changes from `old` to `new`.
-    fn reindex(_index: &mut Index, _key: &Self::Key, _old: Option<&Arc<Self>>, _new: Option<&Arc<Self>>) {}
-}
-
-macro_rules! records {
-    ($($record:ident $kind:literal $key:ty => $table:ident $(indexed by $index:ident)? $(moving, $came:literal)?;)*) => {
-        $(impl Record for $record {
-            const KIND: &'static str = $kind;
-            $(const CAME: &'static str = $came;
-            const MOVES: bool = true;)?
-            type Key = $key;
-            fn table(state: &State) -> &Table<$key, Self> {
-                &state.$table
-            }
-            fn table_mut(state: &mut State) -> &mut Table<$key, Self> {
-                &mut state.$table
-            }
-            $(fn reindex(index: &mut Index, key: &$key, old: Option<&Arc<Self>>, new: Option<&Arc<Self>>) {
-                index.$index(key, old, new);
-            })?
-        })*
-
-        /// One stored row as a record that goes into a state; `None` for a kind nobody knows.
-        pub(crate) fn decode_row(kind: &str, key: &str, body: &str) -> Result<Option<Place>, serde_json::Error> {
-            Ok(Some(match kind {
-                $($kind => {
-                    let key: $key = serde_json::from_value(serde_json::Value::String(key.to_owned()))?;
-                    let record = Arc::new(serde_json::from_str::<$record>(body)?);
-                    Box::new(move |state| state.put(key, record))
-                })*
-                _ => return Ok(None),
-            }))
-        }
-    };
-}
-
-records! {
-    InstanceRecord "instance" String => instance;
-    PrincipalRecord "principal" String => principals;
-    GroupRecord "group" GroupKey => groups;
-    WorkspaceRecord "workspace" WorkspaceKey => workspaces;
-    ExperimentRecord "experiment" ExperimentKey => experiments;
-    ClusterRecord "cluster" ClusterKey => clusters;
-    FileServerRecord "fileServer" FileServerKey => file_servers;
-    NodeRecord "node" NodeId => nodes indexed by node moving, "allocated";
-    JobRecord "job" JobKey => jobs indexed by job moving, "submitted";
-    AccountRecord "account" String => accounts;
-    OperationRecord "operation" String => operations indexed by operation;
-    HostRecord "host" String => hosts;
-    HostTokenRecord "hostToken" String => host_tokens;
-}
+/// Records of one kind by key. Persistent map: clones share structure.
+pub type Table<K, R> = OrdMap<K, Arc<R>>;
 
 /// What this installation is; one record, key `self`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -96,7 +33,7 @@ impl InstanceRecord {
     pub const TOKEN_KEY: &str = "token key";
 
     /// The key that signs access tokens. Whoever can open it has the database's master key.
-    pub fn open_token_key(&self, vault: &Vault) -> Result<Secret, SealError> {
+    pub fn open_token_key(&self, vault: &Vault) -> Result<Secret, EncryptionError> {
         vault.open_sealed(Self::TOKEN_KEY, &self.token_key)
     }
 }
@@ -153,7 +90,7 @@ pub struct ClusterRecord {
     pub spec: ClusterSpec,
     /// The values that were taken out, as JSON, sealed.
     pub secrets: Option<Sealed>,
-    /// A digest of the request, to tell a repeated PUT from a different one.
+    /// A digest of the request, to tell a repeated UPSERT_RECORD from a different one.
     pub fingerprint: String,
     pub provisioning: Provisioning,
     pub allocation: AllocationState,
@@ -165,7 +102,7 @@ pub struct FileServerRecord {
     pub name: String,
     /// As asked for, defaults filled in, secrets dropped.
     pub spec: FileServerSpec,
-    /// A digest of the request, to tell a repeated PUT from a different one.
+    /// A digest of the request, to tell a repeated UPSERT_RECORD from a different one.
     pub fingerprint: String,
     /// A keyed digest of the password, empty when none was given; `None` in records from before it was kept.
     #[serde(default)]

@@ -59,7 +59,7 @@ impl Allocation {
         let directory = database.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
         Ok(Self {
             database: OpenOptions::new().read(true).write(true).open(database)?,
-            wal: crate::sqlite_file::beside(database, "-wal"),
+            wal: crate::sqlite_header::sibling(database, "-wal"),
             directory: directory.to_owned(),
             is_supported: true,
         })

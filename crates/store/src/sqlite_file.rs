@@ -9,7 +9,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use crate::backup::MASTER_KEY;
+use crate::data_dir::MASTER_KEY;
+use crate::sqlite_header::{PageOne, next_commit_number, sibling};
 use crate::wal::{self, Wal, WalDamage};
 
 /// Why a database is not opened. Everything is left as it was.
@@ -35,35 +36,12 @@ pub enum Refusal {
 
 /// What opening a database will find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Start {
+pub(crate) enum DatabaseStatus {
     /// Nothing, or what is left of a creation that was cut short.
     New,
     Existing {
         schema: u32,
     },
-}
-
-/// Fields of a database's first page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PageOne {
-    /// SQLite's `user_version`.
-    pub schema: u32,
-    /// SQLite's `application_id`, which every commit of this version changes, see `db`: a log that holds the commits after the
-    /// database's own belongs to it. 0 in databases of older versions.
-    pub commit_number: u32,
-}
-
-impl PageOne {
-    pub fn parse(page: &[u8]) -> Option<Self> {
-        let word = |at: usize| Some(u32::from_be_bytes(page.get(at..at + 4)?.try_into().ok()?));
-        Some(Self { schema: word(60)?, commit_number: word(68)? })
-    }
-}
-
-/// The commit number after `number`.
-pub(crate) fn next_commit_number(number: u32) -> u32 {
-    // 0 says that there is none.
-    number.wrapping_add(1).max(1)
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -78,7 +56,7 @@ pub(crate) enum DatabaseFile {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Findings {
+pub(crate) struct InspectedFiles {
     database: DatabaseFile,
     /// Bytes of the log.
     wal_len: u64,
@@ -89,13 +67,13 @@ pub(crate) struct Findings {
 }
 
 /// Looks at the files at and beside `database`.
-pub(crate) fn inspect(database: &Path) -> io::Result<Result<Start, Refusal>> {
+pub(crate) fn inspect(database: &Path) -> io::Result<Result<DatabaseStatus, Refusal>> {
     let there = |path: &Path| match path.metadata() {
         Ok(meta) => Ok(meta.len()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
         Err(error) => Err(error),
     };
-    let wal = beside(database, "-wal");
+    let wal = sibling(database, "-wal");
     let wal_len = there(&wal)?;
     let (file, found) = match there(database)? {
         0 => (None, DatabaseFile::Absent),
@@ -110,14 +88,14 @@ pub(crate) fn inspect(database: &Path) -> io::Result<Result<Start, Refusal>> {
         (_, Err(error)) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => Wal::Empty,
     };
-    let has_journal = there(&beside(database, "-journal"))? > 0;
+    let has_journal = there(&sibling(database, "-journal"))? > 0;
     let has_key = database.with_file_name(MASTER_KEY).exists();
-    Ok(decide(database, &Findings { database: found, wal_len, wal: log, has_journal, has_key }))
+    Ok(decide(database, &InspectedFiles { database: found, wal_len, wal: log, has_journal, has_key }))
 }
 
 /// May a server, or whoever reads, begin with these files?
-pub(crate) fn decide(database: &Path, found: &Findings) -> Result<Start, Refusal> {
-    let (path, wal) = (database.to_owned(), beside(database, "-wal"));
+pub(crate) fn decide(database: &Path, found: &InspectedFiles) -> Result<DatabaseStatus, Refusal> {
+    let (path, wal) = (database.to_owned(), sibling(database, "-wal"));
     let (page_size, page_one) = match found.database {
         DatabaseFile::Absent if found.has_key => {
             return Err(Refusal::DatabaseLost { database: path, beside: database.with_file_name(MASTER_KEY) });
@@ -125,14 +103,16 @@ pub(crate) fn decide(database: &Path, found: &Findings) -> Result<Start, Refusal
         DatabaseFile::Absent if found.wal_len > 0 => {
             return Err(Refusal::DatabaseLost { database: path, beside: wal });
         }
-        DatabaseFile::Absent => return Ok(Start::New),
+        DatabaseFile::Absent => return Ok(DatabaseStatus::New),
         // The first page was being written; the journal undoes it.
-        DatabaseFile::Unreadable if found.has_journal && !found.has_key && found.wal_len == 0 => return Ok(Start::New),
+        DatabaseFile::Unreadable if found.has_journal && !found.has_key && found.wal_len == 0 => {
+            return Ok(DatabaseStatus::New);
+        }
         DatabaseFile::Unreadable => return Err(Refusal::NotADatabase(path)),
         DatabaseFile::Present { page_size, page_one } => (page_size, page_one),
     };
     match &found.wal {
-        Wal::Empty => Ok(Start::Existing { schema: page_one.schema }),
+        Wal::Empty => Ok(DatabaseStatus::Existing { schema: page_one.schema }),
         Wal::Damaged(damage) => Err(Refusal::WalDamaged { database: path, wal, damage: *damage }),
         Wal::Commits(commits) => {
             let number = page_one.commit_number;
@@ -140,7 +120,7 @@ pub(crate) fn decide(database: &Path, found: &Findings) -> Result<Start, Refusal
             let follows = commits.first.is_none_or(|first| first.commit_number == next_commit_number(number));
             let belongs = commits.page_size == page_size && (follows || commits.numbers.contains(&number));
             match belongs {
-                true => Ok(Start::Existing { schema: commits.last.unwrap_or(page_one).schema }),
+                true => Ok(DatabaseStatus::Existing { schema: commits.last.unwrap_or(page_one).schema }),
                 false => Err(Refusal::WalForeign { database: path, wal }),
             }
         }
@@ -161,13 +141,6 @@ fn read_header(file: &File) -> io::Result<DatabaseFile> {
         (true, Some(page_one)) => DatabaseFile::Present { page_size, page_one },
         _ => DatabaseFile::Unreadable,
     })
-}
-
-/// A file that SQLite keeps beside a database.
-pub(crate) fn beside(database: &Path, suffix: &str) -> PathBuf {
-    let mut name = database.as_os_str().to_owned();
-    name.push(suffix);
-    name.into()
 }
 
 #[cfg(test)]
@@ -197,10 +170,10 @@ mod tests {
     #[test]
     fn a_database_is_made_only_where_nothing_speaks_of_another() {
         let check = |database, wal_len, [has_journal, has_key]: [bool; 2]| {
-            let found = Findings { database, wal_len, wal: Wal::Empty, has_journal, has_key };
+            let found = InspectedFiles { database, wal_len, wal: Wal::Empty, has_journal, has_key };
             match decide(Path::new("d/corro.db"), &found) {
-                Ok(Start::New) => "new".to_owned(),
-                Ok(Start::Existing { .. }) => "existing".to_owned(),
+                Ok(DatabaseStatus::New) => "new".to_owned(),
+                Ok(DatabaseStatus::Existing { .. }) => "existing".to_owned(),
                 Err(Refusal::DatabaseLost { beside, .. }) => beside.display().to_string(),
                 Err(refusal) => format!("{refusal:?}"),
             }
@@ -220,7 +193,8 @@ mod tests {
     #[test]
     fn a_log_belongs_to_the_database_whose_commits_it_continues() {
         let belongs = |database: u32, wal: Wal| {
-            let found = Findings { database: present(database), wal_len: 1, wal, has_journal: false, has_key: true };
+            let found =
+                InspectedFiles { database: present(database), wal_len: 1, wal, has_journal: false, has_key: true };
             decide(Path::new("corro.db"), &found).is_ok()
         };
         // Begun on this state; copied into the database in part or whole; of an older version.

@@ -7,13 +7,13 @@ use std::time::Duration;
 use corro_model::batchai::{NodeStateCounts, Priority};
 use corro_model::state::NodeState;
 use corro_model::{ClusterKey, ExperimentKey, FileServerKey, GroupKey, JobKey, NodeId, Timestamp, WorkspaceKey};
-use imbl::OrdMap;
 
 use crate::index::{Index, QueuedJob};
 use crate::records::*;
-use crate::txn::Txn;
 
-pub type Table<K, R> = OrdMap<K, Arc<R>>;
+pub mod kinds;
+
+pub use kinds::Record;
 
 #[derive(Clone, Default)]
 pub struct State {
@@ -41,7 +41,7 @@ pub struct State {
 pub const SELF: &str = "self";
 
 impl State {
-    pub fn this(&self) -> Option<&InstanceRecord> {
+    pub fn instance_record(&self) -> Option<&InstanceRecord> {
         self.instance.get(SELF).map(|record| &**record)
     }
 
@@ -56,13 +56,6 @@ impl State {
         let old = R::table_mut(self).remove(key);
         R::reindex(&mut self.index, key, old.as_ref(), None);
         old.is_some()
-    }
-
-    /// The state that `change` would lead to, written nowhere: what a rehearsal has instead of a store.
-    pub fn after<T>(&self, change: impl FnOnce(&mut Txn) -> T) -> (State, T) {
-        let mut txn = Txn::on(self, crate::history::SERVER.into());
-        let result = change(&mut txn);
-        (txn.into_state(), result)
     }
 
     #[cfg(test)]

@@ -10,9 +10,9 @@ use corro_model::{JobKey, NodeId, Timestamp};
 use serde_json::{Value, json};
 
 use crate::history::{self, Actor, Event, SERVER};
-use crate::records::{JobRecord, Loss, LostAttempt, NodeRecord, Record};
+use crate::records::{JobRecord, Loss, LostAttempt, NodeRecord};
 use crate::space::Space;
-use crate::state::State;
+use crate::state::{Record, State};
 
 /// Rows to write (`Some`) or delete (`None`), by kind and key.
 pub(crate) type Rows = BTreeMap<(&'static str, String), Option<Arc<dyn Body>>>;
@@ -43,11 +43,11 @@ pub struct Txn {
 }
 
 impl Txn {
-    pub(crate) fn on(state: &State, actor: Actor) -> Self {
-        Self::within(Space::Ample, state, actor)
+    pub(crate) fn new(state: &State, actor: Actor) -> Self {
+        Self::with_space(Space::Ample, state, actor)
     }
 
-    pub(crate) fn within(space: Space, state: &State, actor: Actor) -> Self {
+    pub(crate) fn with_space(space: Space, state: &State, actor: Actor) -> Self {
         Self { state: state.clone(), changes: Changes::default(), actor, space }
     }
 
@@ -75,18 +75,18 @@ impl Txn {
         let (record, row) = (Arc::new(record), row_key(&key));
         let old = R::table(&self.state).get(&key);
         // The same again is no change, and no line in the history.
-        if !R::MOVES && old.is_some_and(|old| old.text() == record.text()) {
+        if !R::HAS_STATE_MACHINE && old.is_some_and(|old| old.text() == record.text()) {
             return;
         }
         let event = match old {
-            None => Some(R::CAME),
+            None => Some(R::CREATED_EVENT),
             Some(old) if record.is_deleting() && !old.is_deleting() => Some("deleting"),
             // How jobs and nodes move is noted where they are moved; the server's own upkeep of the others is not news.
-            Some(_) if R::MOVES || &*self.actor.name == SERVER => None,
+            Some(_) if R::HAS_STATE_MACHINE || &*self.actor.name == SERVER => None,
             Some(_) => Some("changed"),
         };
         if let Some(event) = event {
-            self.record_event::<R>(event, &*record, &row, record.sketch());
+            self.record_event::<R>(event, &*record, &row, record.history_detail());
         }
         self.changes.rows.insert((R::KIND, row), Some(record.clone()));
         self.state.put(key, record);
@@ -102,7 +102,7 @@ impl Txn {
 
     /// Adds a line to the history, in this transaction: for what cannot be seen from the records. `what` is kind and
     /// event; `detail` is small and holds no secret.
-    pub fn note(&mut self, what: &str, resource: &str, detail: Value) {
+    pub fn add_history(&mut self, what: &str, resource: &str, detail: Value) {
         let (actor, what, resource) = (self.actor.name.clone(), what.to_owned(), resource.to_owned());
         let detail = self.actor.located(detail);
         self.changes.events.push(Event { actor, what, resource, detail });
@@ -110,7 +110,7 @@ impl Txn {
 
     fn record_event<R: Record>(&mut self, event: &str, record: &R, row: &str, detail: Value) {
         if let Some(resource) = record.resource(row) {
-            self.note(&format!("{}.{event}", R::KIND), &resource, detail);
+            self.add_history(&format!("{}.{event}", R::KIND), &resource, detail);
         }
     }
 
@@ -150,7 +150,7 @@ impl Txn {
             }
             record.state = next;
             record.since = now;
-            let (event, detail) = what_a_job_did(&record, why);
+            let (event, detail) = job_history_event(&record, why);
             self.record_event::<JobRecord>(event, &record, key.as_str(), detail);
             self.put(key.clone(), record);
         }
@@ -175,7 +175,7 @@ impl Txn {
             record.since = now;
             // Whatever the lost node still does, it does on old orders.
             record.epoch += u64::from(lost);
-            if let Some((event, detail)) = what_a_node_did(&record) {
+            if let Some((event, detail)) = node_history_event(&record) {
                 self.record_event::<NodeRecord>(event, &record, id.as_str(), detail);
             }
             self.put(id.clone(), record);
@@ -219,10 +219,10 @@ impl Txn {
 
     /// Ends an attempt with `event` and frees the nodes that were busy with it.
     pub fn end_attempt(&mut self, key: &JobKey, event: JobEvent, now: Timestamp) -> Result<(), Refused> {
-        self.give_up_nodes(key, event, now, None)
+        self.release_nodes(key, event, now, None)
     }
 
-    fn give_up_nodes(
+    fn release_nodes(
         &mut self,
         key: &JobKey,
         event: JobEvent,
@@ -244,7 +244,7 @@ impl Txn {
 
     /// Sends a job back to the queue because of `reason`, and frees its nodes.
     pub fn requeue(&mut self, key: &JobKey, reason: BatchAiError, now: Timestamp) -> Result<(), Refused> {
-        self.give_up_nodes(key, JobEvent::Requeued, now, Some(&reason))?;
+        self.release_nodes(key, JobEvent::Requeued, now, Some(&reason))?;
         self.update::<JobRecord>(key, |job| {
             job.lost_attempts.push(LostAttempt { number: job.attempts, ended: now, reason });
         });
@@ -263,6 +263,15 @@ impl Txn {
     }
 }
 
+impl State {
+    /// The state that `change` would lead to, written nowhere: what a rehearsal has instead of a store.
+    pub fn simulate<T>(&self, change: impl FnOnce(&mut Txn) -> T) -> (State, T) {
+        let mut txn = Txn::new(self, SERVER.into());
+        let result = change(&mut txn);
+        (txn.into_state(), result)
+    }
+}
+
 impl Changes {
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty() && self.events.is_empty()
@@ -277,7 +286,7 @@ impl Changes {
 
 /// The event that brought a job to its present state, in the history's words. Messages of a failure may quote what the
 /// user's program wrote, so only the code is told.
-fn what_a_job_did(job: &JobRecord, why: Option<&BatchAiError>) -> (&'static str, Value) {
+fn job_history_event(job: &JobRecord, why: Option<&BatchAiError>) -> (&'static str, Value) {
     match &job.state {
         JobState::Queued => match why {
             Some(why) => ("requeued", json!({"attempt": job.attempts, "code": why.code, "message": why.message})),
@@ -298,7 +307,7 @@ fn what_a_job_did(job: &JobRecord, why: Option<&BatchAiError>) -> (&'static str,
 }
 
 /// As above, for nodes; that a node takes and gives back jobs is told by the jobs.
-fn what_a_node_did(node: &NodeRecord) -> Option<(&'static str, Value)> {
+fn node_history_event(node: &NodeRecord) -> Option<(&'static str, Value)> {
     match &node.state {
         NodeState::Allocating | NodeState::Idle | NodeState::Running { .. } => None,
         NodeState::Preparing => Some(("joined", Value::Null)),

@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use crate::sqlite_file::PageOne;
+use crate::sqlite_header::PageOne;
 
 const HEADER: usize = 32;
 const FRAME_HEADER: usize = 24;

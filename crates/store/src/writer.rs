@@ -15,10 +15,10 @@ use crate::history::Actor;
 use crate::space::Space;
 use crate::state::State;
 use crate::txn::{Changes, Txn};
-use crate::{Shared, StoreError, StoreFigures, Touched};
+use crate::{CommitEvent, Shared, StoreError, StoreStats};
 
 /// As many changes as share one disk write.
-const GROUP: usize = 512;
+const MAX_GROUP_CHANGES: usize = 512;
 
 /// Between two attempts to make the reserve when there is none; see `space`.
 const RESERVE_RETRY: Duration = Duration::from_millis(500);
@@ -103,7 +103,7 @@ impl Writer {
                     Message::Change(change) => group.push(change),
                     Message::Close(reply) => close = Some(reply),
                 }
-                if group.len() == GROUP || close.is_some() {
+                if group.len() == MAX_GROUP_CHANGES || close.is_some() {
                     break;
                 }
             }
@@ -149,16 +149,16 @@ impl Writer {
         }
         let (now, jumps) = (shared.clock.now(), shared.clock.unrecorded());
         let batch = Batch { changes: &changes, jumps: &jumps, now };
-        let written = timed(&shared.figures, made, || self.db.write(batch, space));
+        let written = timed(&shared.stats, made, || self.db.write(batch, space));
         let written = written.map(|recorded| shared.clock.recorded(recorded));
         if written.is_ok() {
             let rows = changes.rows.into_keys().collect();
-            shared.publish(Touched { before: base, after: Arc::new(working), rows, time: now });
+            shared.publish(CommitEvent { before: base, after: Arc::new(working), rows, time: now });
         }
         // That ends and deletions succeed while the disk is full does not end that condition.
         match space == Space::Ample || written.is_err() {
             true => self.note_failure(written.as_ref().err()),
-            false => shared.figures.is_failing.store(true, Ordering::Relaxed),
+            false => shared.stats.is_failing.store(true, Ordering::Relaxed),
         }
         written
     }
@@ -186,19 +186,19 @@ impl Writer {
     }
 }
 
-fn timed<T>(figures: &StoreFigures, made: u64, write: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
+fn timed<T>(stats: &StoreStats, made: u64, write: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
     let began = Instant::now();
     let written = write();
     match &written {
         Ok(_) => {
-            figures.changes.fetch_add(made, Ordering::Relaxed);
-            figures.writes.note(began.elapsed());
+            stats.changes.fetch_add(made, Ordering::Relaxed);
+            stats.writes.record(began.elapsed());
         }
         Err(_) => {
-            figures.failures.fetch_add(1, Ordering::Relaxed);
+            stats.failures.fetch_add(1, Ordering::Relaxed);
         }
     }
-    figures.is_failing.store(written.is_err(), Ordering::Relaxed);
+    stats.is_failing.store(written.is_err(), Ordering::Relaxed);
     written
 }
 
@@ -231,7 +231,7 @@ where
     }
 
     fn apply(&mut self, state: &State, space: Space) -> Option<(State, Changes)> {
-        let mut txn = Txn::within(space, state, self.actor.clone());
+        let mut txn = Txn::with_space(space, state, self.actor.clone());
         self.result = None;
         // A change that panics is a bug of whoever sent it, who gets no answer; the others' changes go on.
         let result = catch_unwind(AssertUnwindSafe(|| (self.change)(&mut txn))).ok()??;

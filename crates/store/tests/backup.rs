@@ -119,7 +119,7 @@ async fn what_is_there_is_neither_overwritten_nor_lost() {
     close(store).await;
 
     backup::restore(&to, &data_dir).expect("restored");
-    let groups_of = |name: &str| backup::look(&data_dir.join(name)).expect("sound").history;
+    let groups_of = |name: &str| backup::verify(&data_dir.join(name)).expect("sound").history;
     assert_eq!((groups_of("corro.db"), groups_of("corro.db.replaced-1")), (1, 2));
     backup::restore(&to, &data_dir).expect("restored again");
     assert_eq!((groups_of("corro.db.replaced-1"), groups_of("corro.db.replaced-2")), (2, 1));
@@ -176,10 +176,10 @@ async fn a_key_that_is_missing_or_wrong_is_found_before_it_is_needed() {
     close(sealed_data(dir.path()).await).await;
     let (database, key) = (dir.path().join(backup::DATABASE), dir.path().join(backup::MASTER_KEY));
     let right = std::fs::read(&key).expect("a key");
-    backup::look(&database).expect("sound");
+    backup::verify(&database).expect("sound");
     backup::back_up(dir.path(), &dir.path().join("good"), NOW).expect("a backup");
     let check = |is_expected: fn(&BackupError) -> bool| {
-        let error = backup::look(&database).expect_err("no key opens it");
+        let error = backup::verify(&database).expect_err("no key opens it");
         assert!(is_expected(&error), "{error:?}");
         let to = dir.path().join("bad");
         let error = backup::back_up(dir.path(), &to, NOW).expect_err("no key opens it");
@@ -191,7 +191,7 @@ async fn a_key_that_is_missing_or_wrong_is_found_before_it_is_needed() {
     check(|error| matches!(error, BackupError::WrongKey { .. }));
     std::fs::remove_file(&key).expect("gone");
     check(|error| matches!(error, BackupError::NoKey { .. }));
-    backup::look(&dir.path().join("good")).expect("it has the key in it");
+    backup::verify(&dir.path().join("good")).expect("it has the key in it");
     std::fs::write(&key, right).expect("the key");
-    backup::look(&database).expect("sound again");
+    backup::verify(&database).expect("sound again");
 }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use corro_model::{GroupKey, Timestamp};
-use corro_store::backup::{self, BackupError, DATABASE, MASTER_KEY};
+use corro_store::backup::{self, BackupError};
+use corro_store::data_dir::{DATABASE, MASTER_KEY};
 use corro_store::{GroupRecord, Refusal, Store, StoreError};
 
 const WAL: &str = "corro.db-wal";
@@ -59,7 +60,7 @@ fn refused(dir: &Path, is_expected: impl Fn(&Refusal) -> bool) {
         Err(error) => panic!("{error:?}"),
         Ok(_) => panic!("it was opened"),
     }
-    let looked = backup::look(&dir.join(DATABASE));
+    let looked = backup::verify(&dir.join(DATABASE));
     assert!(matches!(looked, Err(BackupError::Refused(_) | BackupError::NoDatabase(_))), "{looked:?}");
     let to = tempfile::tempdir().expect("a temp dir");
     backup::back_up(dir, &to.path().join("copy"), Timestamp::default()).expect_err("refused");
@@ -80,7 +81,7 @@ async fn a_closed_database_is_one_whole_file() {
     assert_eq!(groups(&open(alone.path()).expect("opens")), ["a", "b", "c"]);
     // To look changes nothing, and leaves nothing.
     let before = bytes(dir.path());
-    backup::look(&dir.path().join(DATABASE)).expect("sound");
+    backup::verify(&dir.path().join(DATABASE)).expect("sound");
     assert!(before == bytes(dir.path()));
 }
 

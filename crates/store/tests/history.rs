@@ -130,7 +130,7 @@ async fn entries_are_found_by_kind_actor_and_number_newest_first() {
         // The same again is no news.
         txn.put(GroupKey::new("g1"), GroupRecord { location: "westus".into(), ..group("g1") });
         txn.update::<GroupRecord>(&GroupKey::new("g2"), |_| {});
-        txn.note("share.created", "g1/account/share", json!({"quota": 5}));
+        txn.add_history("share.created", "g1/account/share", json!({"quota": 5}));
         Ok(())
     })
     .await;

@@ -47,7 +47,7 @@ async fn a_database_of_the_first_schema_is_brought_forward_whole() {
     );
 
     let vault = Vault::open(&dir.path().join(backup::MASTER_KEY)).expect("the key");
-    let instance = state.this().expect("an instance");
+    let instance = state.instance_record().expect("an instance");
     vault.open_sealed("token key", &instance.token_key).expect("what was sealed opens");
 
     // And it goes on: the job that ran ends, the next gets the next number, the history begins.
@@ -73,7 +73,7 @@ fn a_database_of_a_newer_schema_is_refused_and_left_as_it_is() {
     assert!(matches!(error, StoreError::Newer { found: 99, .. }), "{error:?}");
     assert!(error.to_string().contains("newer version") && error.to_string().contains("use that version"), "{error}");
     assert_eq!(std::fs::read(&path).expect("bytes"), before);
-    assert!(backup::look(&path).is_err());
+    assert!(backup::verify(&path).is_err());
     let files: Vec<_> =
         std::fs::read_dir(dir.path()).expect("a list").flatten().map(|entry| entry.file_name()).collect();
     assert_eq!(files.len(), 2, "nothing is left beside it: {files:?}");

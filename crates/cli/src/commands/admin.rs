@@ -130,7 +130,7 @@ fn back_up(args: BackupArgs) -> Result<(), CliError> {
 
 fn restore(args: RestoreArgs) -> Result<(), CliError> {
     // Checked first: a file that is no backup must change nothing.
-    backup::look_at_backup(&args.from).map_err(backup_error)?;
+    backup::verify_backup(&args.from).map_err(backup_error)?;
     let occupied = std::fs::read_dir(&args.data).is_ok_and(|mut entries| entries.next().is_some());
     if occupied && !args.force {
         let message = format!("{} is not empty", args.data.display());
@@ -160,7 +160,7 @@ fn check(args: CheckArgs) -> Result<(), CliError> {
         Some(file) => file,
         None => args.data.path()?.join(backup::DATABASE),
     };
-    let contents = backup::look(&path).map_err(backup_error)?;
+    let contents = backup::verify(&path).map_err(backup_error)?;
     print(format_args!("{} is sound: {}.", path.display(), describe(&contents)));
     Ok(())
 }

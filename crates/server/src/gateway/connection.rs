@@ -8,7 +8,7 @@ use corro_model::ApiError;
 use corro_model::node::{FromNode, NodeCredential, ObservedNode, ToNode};
 use corro_model::state::NodeState;
 use corro_store::State;
-use corro_store::seal::digest;
+use corro_store::encryption::digest;
 use tokio::sync::watch;
 
 use super::{AgentSession, Gateway, Outbound, invalid_credential};

@@ -8,7 +8,7 @@ use corro_model::host::{
 };
 use corro_model::state::NodeState;
 use corro_model::{ApiError, NodeId, Secret};
-use corro_store::seal::{digest, random};
+use corro_store::encryption::{digest, random};
 use corro_store::{HostRecord, HostTokenRecord, NodeRecord, State};
 
 use super::Gateway;

@@ -5,7 +5,7 @@ use corro_model::batchai::VmPriority;
 use corro_model::node::{JoinRequest, NodeCredential};
 use corro_model::state::{NodeEvent, NodeState};
 use corro_model::{ApiError, NodeId, Secret, Timestamp};
-use corro_store::seal::{digest, random};
+use corro_store::encryption::{digest, random};
 use corro_store::{NodeRecord, State, Txn};
 
 use super::{Gateway, invalid_credential};

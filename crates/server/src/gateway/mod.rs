@@ -109,7 +109,7 @@ impl NodeObservation {
 
 impl Gateway {
     pub fn new(app: App, open_token: Option<&corro_model::Secret>, stop: watch::Receiver<bool>) -> Self {
-        let open_token = open_token.map(|token| corro_store::seal::digest(token.expose()));
+        let open_token = open_token.map(|token| corro_store::encryption::digest(token.expose()));
         let (nodes, changed) = (HashMap::new(), ChangedNodes::default());
         let sessions = Sessions { started: Instant::now(), nodes, changed, open_token };
         Self { app, sessions: Arc::new(Mutex::new(sessions)), changed: Arc::new(Notify::new()), stop, wheels: None }

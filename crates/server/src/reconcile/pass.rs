@@ -119,7 +119,7 @@ fn decide_jobs(
 /// The state that results from the steps. Without log lines, since the steps are not committed yet.
 fn simulate(state: &State, steps: &[Step], now: Timestamp) -> State {
     let silent = tracing::subscriber::NoSubscriber::default();
-    tracing::subscriber::with_default(silent, || state.after(|txn| apply(txn, steps.to_vec(), now)).0)
+    tracing::subscriber::with_default(silent, || state.simulate(|txn| apply(txn, steps.to_vec(), now)).0)
 }
 
 #[cfg(test)]

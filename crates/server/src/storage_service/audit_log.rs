@@ -21,7 +21,7 @@ impl AuditSink for FileAuditLog {
         let store = self.app.store.acting_from(&event.actor, &event.address);
         let mut noted = Box::pin(async move {
             let noted = store.commit(move |txn| {
-                txn.note(event.action, &resource, event.detail);
+                txn.add_history(event.action, &resource, event.detail);
                 Ok::<_, ApiError>(())
             });
             // The store logs a full disk once itself.

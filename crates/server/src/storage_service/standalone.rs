@@ -11,7 +11,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use corro_file_service::{AccountKeys, AuditEvent, AuditSink, FileService};
 use corro_model::Secret;
-use corro_store::seal::random;
+use corro_store::encryption::random;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;

@@ -64,7 +64,7 @@ impl fmt::Display for SpanId {
 
 impl TraceId {
     pub fn random() -> TraceId {
-        TraceId(corro_store::seal::random())
+        TraceId(corro_store::encryption::random())
     }
 
     /// Trace id of a job: its GUID, so that the trace continues over a restart of the server and can be found by the job's id.
@@ -76,7 +76,7 @@ impl TraceId {
 
 impl SpanId {
     pub fn random() -> SpanId {
-        SpanId(corro_store::seal::random())
+        SpanId(corro_store::encryption::random())
     }
 
     /// Reproducible span id: the first bytes of the SHA-256 digest of `text`.

@@ -27,16 +27,16 @@ pub async fn record_committed_transitions(traces: Traces, store: Store, mut stop
     if !traces.is_on() {
         return;
     }
-    let mut touches = store.touches();
+    let mut commits = store.commit_events();
     loop {
-        let touched = tokio::select! {
-            touched = touches.recv() => touched,
+        let commit = tokio::select! {
+            commit = commits.recv() => commit,
             _ = stop.wait_for(|stop| *stop) => break,
         };
-        match touched {
-            Ok(touched) => {
-                for (_, key) in touched.rows.iter().filter(|(kind, _)| *kind == JobRecord::KIND) {
-                    let (before, after) = touched.records::<JobRecord>(key);
+        match commit {
+            Ok(commit) => {
+                for (_, key) in commit.rows.iter().filter(|(kind, _)| *kind == JobRecord::KIND) {
+                    let (before, after) = commit.records::<JobRecord>(key);
                     traces.record_job_transition(key, before.as_deref(), after.as_deref());
                 }
             }

@@ -9,7 +9,7 @@ fn open(path: &Path) -> (Db, State) {
 }
 
 fn changes(state: &State, names: std::ops::Range<usize>) -> (State, Changes) {
-    let mut txn = Txn::on(state, "test".into());
+    let mut txn = Txn::new(state, "test".into());
     for i in names {
         let (name, location) = (format!("g{i}"), "x".repeat(1000));
         let record = GroupRecord { name, location, tags: None, created: Timestamp::default(), deleting: false };
@@ -23,16 +23,16 @@ fn a_history_from_before_the_shelves_is_sorted_onto_them() {
     let dir = tempfile::tempdir().expect("a temp dir");
     let path = dir.path().join("corro.db");
     let old = Connection::open(&path).expect("opens");
-    MIGRATIONS[..SHELVES].iter().for_each(|sql| old.execute_batch(sql).expect("an older schema"));
-    old.pragma_update(None, "user_version", SHELVES as i64).expect("a number");
+    MIGRATIONS[..SPLIT_HISTORY_MIGRATION].iter().for_each(|sql| old.execute_batch(sql).expect("an older schema"));
+    old.pragma_update(None, "user_version", SPLIT_HISTORY_MIGRATION as i64).expect("a number");
     for (seq, what) in ["group.created", "principal.created", "request.refused", "job.x"].iter().enumerate() {
         let row = params![seq as i64 + 1, i64::MAX / 2, "ada", what, "g", ""];
         old.execute("INSERT INTO history VALUES (?1, ?2, ?3, ?4, ?5, ?6)", row).expect("a row");
     }
     drop(old);
     let (db, _) = open(&path);
-    let counts = crate::history::Shelf::ALL.map(|shelf| {
-        let sql = format!("SELECT count(*) FROM {}", shelf.table());
+    let counts = crate::history::HistoryTable::ALL.map(|table| {
+        let sql = format!("SELECT count(*) FROM {}", table.sql_name());
         db.connection.query_row(&sql, [], |row| row.get::<_, i64>(0)).expect("a number")
     });
     assert_eq!(counts, [2, 1, 1, 0]);

@@ -1,5 +1,5 @@
 //! The rows of the history as they lie in the database: written in the transaction of the change, forgotten a few at a
-//! time, read newest first. Numbers rise by one over all shelves; each shelf forgets from its oldest end.
+//! time, read newest first. Numbers rise by one over all tables; each table forgets from its oldest end.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use corro_model::history::{HistoryEntry, HistoryFilter};
 use rusqlite::{Connection, ToSql, Transaction, params};
 use serde_json::{Value, json};
 
-use super::{CLOCK_JUMPED, Event, HistoryBounds, SERVER, Shelf};
+use super::{CLOCK_JUMPED, Event, HistoryBounds, HistoryTable, SERVER};
 use crate::clock::ClockJump;
 
 pub(crate) struct History {
     bounds: HistoryBounds,
     last: u64,
-    /// Rows on each shelf, in the order of [`Shelf::ALL`].
-    counts: [u64; Shelf::ALL.len()],
+    /// Rows on each table, in the order of [`HistoryTable::ALL`].
+    counts: [u64; HistoryTable::ALL.len()],
     /// The next look at ages, in the time of the rows.
     look: Timestamp,
     /// The time of the last row when it was loaded.
@@ -25,16 +25,16 @@ pub(crate) struct History {
 }
 
 /// So many rows go in one commit at most: forgetting must not make a caller wait.
-const FORGET: u64 = 2_000;
-const LOOK_EVERY: Duration = Duration::from_secs(60);
+const MAX_PRUNED_ROWS: u64 = 2_000;
+const PRUNE_INTERVAL: Duration = Duration::from_secs(60);
 
 impl History {
     pub fn load(connection: &Connection, bounds: HistoryBounds) -> rusqlite::Result<Self> {
         let (counts, look, jumps) = (Default::default(), Timestamp::default(), load_jumps(connection)?);
         let mut loaded = Self { bounds, last: 0, counts, look, newest: None, jumps };
-        for (shelf, count) in Shelf::ALL.into_iter().zip(&mut loaded.counts) {
+        for (table, count) in HistoryTable::ALL.into_iter().zip(&mut loaded.counts) {
             // SQLite gives the time of the row that has the largest number.
-            let sql = format!("SELECT count(*), coalesce(max(seq), 0), coalesce(time, 0) FROM {}", shelf.table());
+            let sql = format!("SELECT count(*), coalesce(max(seq), 0), coalesce(time, 0) FROM {}", table.sql_name());
             let (rows, last, time): (i64, i64, i64) = connection.query_row(&sql, [], |row| row.try_into())?;
             *count = rows as u64;
             if last as u64 > loaded.last {
@@ -69,39 +69,41 @@ impl History {
             next.add(transaction, event, now)?;
         }
         // Also when the clock was set back: the next look would be far away.
-        let looks = now >= self.look || self.look > now.plus(LOOK_EVERY);
+        let looks = now >= self.look || self.look > now.plus(PRUNE_INTERVAL);
         let mut young = true;
         let next_age = Ages { bound: self.bounds.age, jumps: &next.jumps };
-        for (shelf, count) in Shelf::ALL.into_iter().zip(&mut next.counts) {
-            let bound = if shelf == Shelf::Work { self.bounds.rows } else { self.bounds.apart };
+        for (table, count) in HistoryTable::ALL.into_iter().zip(&mut next.counts) {
+            let bound = if table == HistoryTable::Work { self.bounds.rows } else { self.bounds.apart };
             // A little more than allowed is let be, so that not every commit has something to forget.
             if *count > bound + bound / 64 {
-                let many = (*count - bound).min(FORGET + events.len() as u64);
-                let oldest =
-                    format!("DELETE FROM {0} WHERE seq IN (SELECT seq FROM {0} ORDER BY seq LIMIT ?1)", shelf.table());
+                let many = (*count - bound).min(MAX_PRUNED_ROWS + events.len() as u64);
+                let oldest = format!(
+                    "DELETE FROM {0} WHERE seq IN (SELECT seq FROM {0} ORDER BY seq LIMIT ?1)",
+                    table.sql_name()
+                );
                 *count -= transaction.prepare_cached(&oldest)?.execute([many as i64])? as u64;
             }
             if looks {
-                let gone = next_age.forget_old(transaction, shelf, now)?;
+                let gone = next_age.forget_old(transaction, table, now)?;
                 *count -= gone;
-                young &= gone < FORGET;
+                young &= gone < MAX_PRUNED_ROWS;
             }
         }
         if looks && young {
-            next.look = now.plus(LOOK_EVERY);
+            next.look = now.plus(PRUNE_INTERVAL);
         }
         Ok(next)
     }
 
     fn add(&mut self, transaction: &Transaction<'_>, event: &Event, now: Timestamp) -> rusqlite::Result<()> {
-        let shelf = Shelf::of(&event.what);
-        let sql = format!("INSERT INTO {} VALUES (?1, ?2, ?3, ?4, ?5, ?6)", shelf.table());
+        let table = HistoryTable::for_event(&event.what);
+        let sql = format!("INSERT INTO {} VALUES (?1, ?2, ?3, ?4, ?5, ?6)", table.sql_name());
         self.last += 1;
         let detail = if event.detail.is_null() { String::new() } else { event.detail.to_string() };
         let (number, time) = (self.last as i64, now.millis());
         let row = params![number, time, &*event.actor, event.what, event.resource, detail];
         transaction.prepare_cached(&sql)?.execute(row)?;
-        self.counts[shelf as usize] += 1;
+        self.counts[table as usize] += 1;
         Ok(())
     }
 }
@@ -113,7 +115,10 @@ fn event_of(jump: &ClockJump) -> Event {
 
 /// Jumps that earlier servers wrote down.
 fn load_jumps(connection: &Connection) -> rusqlite::Result<Vec<(u64, i64)>> {
-    let sql = format!("SELECT seq, detail FROM {} WHERE what = ?1 ORDER BY seq", Shelf::of(CLOCK_JUMPED).table());
+    let sql = format!(
+        "SELECT seq, detail FROM {} WHERE what = ?1 ORDER BY seq",
+        HistoryTable::for_event(CLOCK_JUMPED).sql_name()
+    );
     let mut query = connection.prepare(&sql)?;
     let rows = query.query_map([CLOCK_JUMPED], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?)))?;
     let jump = |(number, detail): (i64, String)| {
@@ -138,10 +143,10 @@ impl Ages<'_> {
     }
 
     /// Clocks may go back: whatever is older than the first young row goes, and no more.
-    fn forget_old(&self, transaction: &Transaction<'_>, shelf: Shelf, now: Timestamp) -> rusqlite::Result<u64> {
-        let first = format!("SELECT seq, time FROM {} ORDER BY seq LIMIT ?1", shelf.table());
+    fn forget_old(&self, transaction: &Transaction<'_>, table: HistoryTable, now: Timestamp) -> rusqlite::Result<u64> {
+        let first = format!("SELECT seq, time FROM {} ORDER BY seq LIMIT ?1", table.sql_name());
         let mut query = transaction.prepare_cached(&first)?;
-        let mut rows = query.query([FORGET as i64])?;
+        let mut rows = query.query([MAX_PRUNED_ROWS as i64])?;
         let mut end = None;
         while let Some(row) = rows.next()? {
             let (number, time) = (row.get::<_, i64>(0)?, row.get::<_, i64>(1)?);
@@ -151,7 +156,7 @@ impl Ages<'_> {
             end = Some(number);
         }
         let Some(end) = end else { return Ok(0) };
-        let old = format!("DELETE FROM {} WHERE seq <= ?1", shelf.table());
+        let old = format!("DELETE FROM {} WHERE seq <= ?1", table.sql_name());
         Ok(transaction.prepare_cached(&old)?.execute([end])? as u64)
     }
 }
@@ -195,11 +200,11 @@ pub(crate) fn read(connection: &Connection, filter: &HistoryFilter) -> rusqlite:
     let limit = filter.limit as i64;
     values.push((":limit", &limit));
     let conditions = conditions.join(" AND ");
-    let of_shelf = |shelf: Shelf| {
-        format!("SELECT seq, time, actor, what, resource, detail FROM {} WHERE {conditions}", shelf.table())
+    let of_shelf = |table: HistoryTable| {
+        format!("SELECT seq, time, actor, what, resource, detail FROM {} WHERE {conditions}", table.sql_name())
     };
-    // Numbers are the same on all shelves, so the rows of several come out in order.
-    let sql = format!("{} ORDER BY seq {order} LIMIT :limit", Shelf::ALL.map(of_shelf).join(" UNION ALL "));
+    // Numbers are the same on all tables, so the rows of several come out in order.
+    let sql = format!("{} ORDER BY seq {order} LIMIT :limit", HistoryTable::ALL.map(of_shelf).join(" UNION ALL "));
     let mut query = connection.prepare_cached(&sql)?;
     let entries = query.query_map(values.as_slice(), |row| {
         let detail: String = row.get(5)?;
@@ -238,7 +243,7 @@ mod tests {
 
     fn fresh(bounds: HistoryBounds) -> (Connection, History) {
         let connection = Connection::open_in_memory().expect("opens");
-        for migration in [1, crate::db::SHELVES] {
+        for migration in [1, crate::db::SPLIT_HISTORY_MIGRATION] {
             connection.execute_batch(crate::db::MIGRATIONS[migration]).expect("tables");
         }
         let history = History::load(&connection, bounds).expect("loads");
@@ -304,6 +309,6 @@ mod tests {
         assert_eq!(read(Some("principal")).iter().map(|entry| entry.number).collect::<Vec<_>>(), [3, 2, 1]);
         let all: Vec<u64> = read(None).iter().map(|entry| entry.number).collect();
         assert_eq!(all.len(), 64 + 5 + 16 + 16);
-        assert!(all.is_sorted_by(|one, next| one > next), "newest first over all shelves: {all:?}");
+        assert!(all.is_sorted_by(|one, next| one > next), "newest first over all tables: {all:?}");
     }
 }

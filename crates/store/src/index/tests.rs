@@ -206,7 +206,7 @@ proptest! {
         let mut state = State::default();
         for (changes, kept) in transactions {
             let before = state.clone();
-            let mut txn = Txn::on(&state, "test".into());
+            let mut txn = Txn::new(&state, "test".into());
             let refused = changes.into_iter().any(|change| apply(&mut txn, change).is_err());
             check(txn.state());
             // What is refused or dropped leaves the index as it was.

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use corro_model::{ApiError, Secret, Timestamp};
-use corro_store::backup::{DATABASE, MASTER_KEY};
-use corro_store::seal::{SealError, digest, random};
+use corro_store::data_dir::{DATABASE, MASTER_KEY};
+use corro_store::encryption::{EncryptionError, digest, random};
 use corro_store::{InstanceRecord, PrincipalRecord, State, Store, StoreError, Vault};
 
 use crate::app::access::caller::owner_of_subscription;
@@ -39,13 +39,13 @@ pub enum InstallationError {
     #[error(
         "the master key {key} does not match the database {database}: put the right key there, or restore a backup with 'corro admin restore'"
     )]
-    WrongKey { database: PathBuf, key: PathBuf, source: SealError },
+    WrongKey { database: PathBuf, key: PathBuf, source: EncryptionError },
     #[error(
         "the master key {key} exists, but its database {database} is missing or empty: put it back, or restore a backup with 'corro admin restore' (to start over, move {key} away)"
     )]
     DatabaseLost { database: PathBuf, key: PathBuf },
     #[error("cannot use the master key {key}")]
-    Key { key: PathBuf, source: SealError },
+    Key { key: PathBuf, source: EncryptionError },
     #[error("cannot record the identity of this installation")]
     Commit(#[from] ApiError),
     #[error(transparent)]
@@ -56,7 +56,7 @@ pub enum InstallationError {
 pub fn check_master_key(state: &State, data: &Path) -> Result<(), InstallationError> {
     let (key, database) = (data.join(MASTER_KEY), data.join(DATABASE));
     let unusable = |source| InstallationError::Key { key: key.clone(), source };
-    match (state.this(), Vault::read(&key).map_err(unusable)?) {
+    match (state.instance_record(), Vault::read(&key).map_err(unusable)?) {
         (None, None) => Ok(()),
         (None, Some(_)) => Err(InstallationError::DatabaseLost { database, key }),
         (Some(record), Some(vault)) => match record.open_token_key(&vault) {
@@ -64,7 +64,7 @@ pub fn check_master_key(state: &State, data: &Path) -> Result<(), InstallationEr
             Err(source) => Err(InstallationError::WrongKey { database, key, source }),
         },
         (Some(record), None) => {
-            let draft = Vault::read_draft(&key).ok().flatten();
+            let draft = Vault::read_pending(&key).ok().flatten();
             match draft.is_some_and(|vault| record.open_token_key(&vault).is_ok()) {
                 true => Ok(()),
                 false => Err(InstallationError::KeyMissing { database, key }),
@@ -79,20 +79,20 @@ pub fn check_master_key(state: &State, data: &Path) -> Result<(), InstallationEr
 pub async fn ensure_installation(store: &Store, data: &Path) -> Result<Installation, InstallationError> {
     let (key, database) = (data.join(MASTER_KEY), data.join(DATABASE));
     let unusable = |source| InstallationError::Key { key: key.clone(), source };
-    let this = store.snapshot().this().cloned();
+    let this = store.snapshot().instance_record().cloned();
     let (vault, record) = match (this, Vault::read(&key).map_err(unusable)?) {
         (Some(record), Some(vault)) => (vault, record),
         (None, Some(_)) => return Err(InstallationError::DatabaseLost { database, key }),
         (Some(record), None) => {
-            let draft = Vault::read_draft(&key).ok().flatten();
+            let draft = Vault::read_pending(&key).ok().flatten();
             let Some(vault) = draft.filter(|vault| record.open_token_key(vault).is_ok()) else {
                 return Err(InstallationError::KeyMissing { database, key });
             };
-            Vault::keep_draft(&key).map_err(unusable)?;
+            Vault::activate_pending(&key).map_err(unusable)?;
             (vault, record)
         }
         (None, None) => {
-            let vault = Vault::draft(&key).map_err(unusable)?;
+            let vault = Vault::create_pending(&key).map_err(unusable)?;
             let token_key = vault.seal(InstanceRecord::TOKEN_KEY, &hex(&random::<32>()));
             let record = InstanceRecord { subscription: guid(), tenant: guid(), token_key };
             let stored = record.clone();
@@ -101,7 +101,7 @@ pub async fn ensure_installation(store: &Store, data: &Path) -> Result<Installat
                 Ok::<_, ApiError>(())
             });
             put.await?;
-            Vault::keep_draft(&key).map_err(unusable)?;
+            Vault::activate_pending(&key).map_err(unusable)?;
             (vault, record)
         }
     };

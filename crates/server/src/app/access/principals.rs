@@ -7,7 +7,7 @@ use corro_model::arm::{MAX_YEARS, Principal, PrincipalCreateParameters, Principa
 use corro_model::ids::arm::{self, InWorkspace};
 use corro_model::rights::{Assignment, Right, Role, Scope};
 use corro_model::{ApiError, GroupKey, Secret, Timestamp};
-use corro_store::seal::{digest, random};
+use corro_store::encryption::{digest, random};
 use corro_store::{OperationGoal, OperationRecord, PrincipalRecord, State, Txn};
 use serde_json::json;
 
@@ -158,7 +158,7 @@ impl App {
         let commit = self.store.commit_relief(move |txn| {
             let (app_id, _) = find_principal(txn.state(), &caller, &which)?;
             txn.update::<PrincipalRecord>(&app_id, |record| record.revocations += 1);
-            txn.note("principal.revoked", &app_id, json!({}));
+            txn.add_history("principal.revoked", &app_id, json!({}));
             Ok::<_, ApiError>(())
         });
         commit.await
@@ -243,7 +243,7 @@ pub fn revoke_roles_in_scope(txn: &mut Txn, gone: &Scope) {
     let holders: Vec<String> = holders.map(|(id, _)| id.clone()).collect();
     for id in holders {
         txn.update::<PrincipalRecord>(&id, |record| record.assignments.retain(|given| !is_gone(given)));
-        txn.note("principal.unassigned", &id, json!({ "scope": gone }));
+        txn.add_history("principal.unassigned", &id, json!({ "scope": gone }));
     }
 }
 

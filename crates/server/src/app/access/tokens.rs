@@ -9,7 +9,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use corro_model::arm::TokenResponse;
 use corro_model::{Secret, Timestamp};
 use corro_store::PrincipalRecord;
-use corro_store::seal::digest;
+use corro_store::encryption::digest;
 use hmac::{Hmac, KeyInit, Mac};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;

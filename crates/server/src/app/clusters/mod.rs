@@ -13,7 +13,7 @@ use corro_model::rights::{Right, Scope};
 use corro_model::state::NodeState;
 use corro_model::validate::{check_cluster, check_scale};
 use corro_model::{ApiError, ClusterKey, Secret};
-use corro_store::seal::random;
+use corro_store::encryption::random;
 use corro_store::{ClusterRecord, OperationGoal, Space, State};
 
 use crate::app::resources::idempotent_put::{Put, is_same_spec, put_conflict};

@@ -81,7 +81,7 @@ impl AuditLog {
         let store = store.acting_from(request.caller.unwrap_or(ANONYMOUS), request.address);
         tokio::spawn(async move {
             let noted = store.commit(move |txn| {
-                txn.note(what, &resource, detail);
+                txn.add_history(what, &resource, detail);
                 Ok::<_, ApiError>(())
             });
             // The store logs a full disk once itself.

@@ -79,18 +79,18 @@ impl Default for EventLog {
 impl EventLog {
     /// Records all commits from this call on until the server stops; readers end then too.
     pub fn watch(self, app: App, stop: watch::Receiver<bool>) -> impl Future<Output = ()> + Send {
-        let touches = app.store.touches();
-        self.run(app, touches, stop)
+        let commits = app.store.commit_events();
+        self.run(app, commits, stop)
     }
 
-    async fn run(self, app: App, mut touches: broadcast::Receiver<Arc<Touched>>, mut stop: watch::Receiver<bool>) {
+    async fn run(self, app: App, mut commits: broadcast::Receiver<Arc<CommitEvent>>, mut stop: watch::Receiver<bool>) {
         loop {
-            let touched = tokio::select! {
-                touched = touches.recv() => touched,
+            let commit = tokio::select! {
+                commit = commits.recv() => commit,
                 _ = stop.wait_for(|stop| *stop) => break,
             };
-            match touched {
-                Ok(touched) => self.push(&touched, &app.installation.subscription),
+            match commit {
+                Ok(commit) => self.push(&commit, &app.installation.subscription),
                 Err(RecvError::Lagged(commits)) => {
                     tracing::warn!(commits, "events were lost: the server is overloaded");
                     self.discard(app.snapshot().revision);
@@ -101,11 +101,11 @@ impl EventLog {
         self.0.last.lock().expect("no one panics while holding the event counter").take();
     }
 
-    fn push(&self, touched: &Touched, subscription: &str) {
+    fn push(&self, commit: &CommitEvent, subscription: &str) {
         let last = {
             let mut buffer = self.buffer();
-            for (kind, key) in &touched.rows {
-                let Some((mut event, scope)) = event_of(touched, kind, key, subscription) else { continue };
+            for (kind, key) in &commit.rows {
+                let Some((mut event, scope)) = event_of(commit, kind, key, subscription) else { continue };
                 buffer.last += 1;
                 event.id = self.id(buffer.last);
                 buffer.events.push_back(Arc::new(BufferedEvent { event, scope, line: OnceLock::new() }));
@@ -113,7 +113,7 @@ impl EventLog {
                     buffer.events.pop_front();
                 }
             }
-            buffer.revision = touched.after.revision;
+            buffer.revision = commit.after.revision;
             buffer.last
         };
         self.notify(last);
@@ -263,13 +263,13 @@ struct EventSummary {
 }
 
 /// Event for a changed row and its scope. `None` for records that only the server and owners see.
-fn event_of(touched: &Touched, kind: &str, key: &str, subscription: &str) -> Option<(Event, Scope)> {
+fn event_of(commit: &CommitEvent, kind: &str, key: &str, subscription: &str) -> Option<(Event, Scope)> {
     let (change, summary) = match kind {
-        GroupRecord::KIND => diff_record(touched.records::<GroupRecord>(key), |group| {
+        GroupRecord::KIND => diff_record(commit.records::<GroupRecord>(key), |group| {
             let state = if group.deleting { ProvisioningState::Deleting } else { ProvisioningState::Succeeded };
             summary_of(EventKind::Group, key, &group.name, Some(provisioning(state)))
         }),
-        WorkspaceRecord::KIND => diff_record(touched.records::<WorkspaceRecord>(key), |workspace| {
+        WorkspaceRecord::KIND => diff_record(commit.records::<WorkspaceRecord>(key), |workspace| {
             summary_of(
                 EventKind::Workspace,
                 key,
@@ -277,7 +277,7 @@ fn event_of(touched: &Touched, kind: &str, key: &str, subscription: &str) -> Opt
                 Some(provisioning(workspace.provisioning.provisioning_state)),
             )
         }),
-        ExperimentRecord::KIND => diff_record(touched.records::<ExperimentRecord>(key), |experiment| {
+        ExperimentRecord::KIND => diff_record(commit.records::<ExperimentRecord>(key), |experiment| {
             summary_of(
                 EventKind::Experiment,
                 key,
@@ -285,7 +285,7 @@ fn event_of(touched: &Touched, kind: &str, key: &str, subscription: &str) -> Opt
                 Some(provisioning(experiment.provisioning.provisioning_state)),
             )
         }),
-        ClusterRecord::KIND => diff_record(touched.records::<ClusterRecord>(key), |cluster| {
+        ClusterRecord::KIND => diff_record(commit.records::<ClusterRecord>(key), |cluster| {
             let state = match (cluster.provisioning.is_deleting(), cluster.allocation) {
                 (true, _) => "deleting",
                 (false, AllocationState::Steady) => "steady",
@@ -293,7 +293,7 @@ fn event_of(touched: &Touched, kind: &str, key: &str, subscription: &str) -> Opt
             };
             summary_of(EventKind::Cluster, key, &cluster.name, Some(state))
         }),
-        FileServerRecord::KIND => diff_record(touched.records::<FileServerRecord>(key), |server| {
+        FileServerRecord::KIND => diff_record(commit.records::<FileServerRecord>(key), |server| {
             summary_of(
                 EventKind::FileServer,
                 key,
@@ -301,16 +301,16 @@ fn event_of(touched: &Touched, kind: &str, key: &str, subscription: &str) -> Opt
                 Some(provisioning(server.provisioning.provisioning_state)),
             )
         }),
-        NodeRecord::KIND => diff_record(touched.records::<NodeRecord>(key), |node| {
+        NodeRecord::KIND => diff_record(commit.records::<NodeRecord>(key), |node| {
             let resource = format!("{}/{key}", node.cluster);
             let own = summary_of(EventKind::Node, &resource, key, Some(node.state().name()));
             EventSummary { cluster: Some(node.cluster.to_string()), ..own }
         }),
-        JobRecord::KIND => diff_record(touched.records::<JobRecord>(key), |job| {
+        JobRecord::KIND => diff_record(commit.records::<JobRecord>(key), |job| {
             let own = summary_of(EventKind::Job, key, &job.name, Some(job.state().name()));
             EventSummary { cluster: Some(job.cluster.to_string()), ..own }
         }),
-        AccountRecord::KIND => diff_record(touched.records::<AccountRecord>(key), |account| {
+        AccountRecord::KIND => diff_record(commit.records::<AccountRecord>(key), |account| {
             let state = if account.deleting { ProvisioningState::Deleting } else { ProvisioningState::Succeeded };
             summary_of(EventKind::Account, &format!("{}/{key}", account.group), key, Some(provisioning(state)))
         }),
@@ -323,8 +323,8 @@ fn event_of(touched: &Touched, kind: &str, key: &str, subscription: &str) -> Opt
     };
     let resource_id = resource_id(kind, &resource, subscription);
     let state = state.filter(|_| change != Change::Deleted);
-    let (change, revision) = (Some(change), touched.after.revision);
-    Some((Event { change, resource, resource_id, name, state, cluster, revision, ..empty(kind, touched.time) }, scope))
+    let (change, revision) = (Some(change), commit.after.revision);
+    Some((Event { change, resource, resource_id, name, state, cluster, revision, ..empty(kind, commit.time) }, scope))
 }
 
 fn summary_of(kind: EventKind, resource: &str, name: &str, state: Option<&str>) -> EventSummary {

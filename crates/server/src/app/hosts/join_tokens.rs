@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use corro_model::host::{HostToken, HostTokenCreated, HostTokenParameters, JoinToken};
 use corro_model::{ApiError, Secret, Timestamp};
-use corro_store::seal::{digest, random};
+use corro_store::encryption::{digest, random};
 use corro_store::{HostTokenRecord, State};
 
 use crate::app::App;

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use corro_store::Timings;
+use corro_store::LatencyHistogram;
 
 /// Kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,11 +46,11 @@ const TIMING_SAMPLE_INTERVAL: u64 = 64;
 #[derive(Default)]
 pub struct HttpCounters {
     requests: [[AtomicU64; STATUS_CLASSES]; Route::ALL.len()],
-    pub times: [Timings; Route::ALL.len()],
+    pub times: [LatencyHistogram; Route::ALL.len()],
     files: [Shard; SHARDS],
     /// Failed file requests by status class.
     file_errors: [AtomicU64; STATUS_CLASSES],
-    pub file_times: Timings,
+    pub file_times: LatencyHistogram,
     pub event_streams: AtomicU64,
     pub passes: AtomicU64,
     /// Unix time in milliseconds.
@@ -78,7 +78,7 @@ pub struct FileCounters {
 impl HttpCounters {
     pub fn record_response(&self, route: Route, status: u16, took: Duration) {
         self.requests[route as usize][class(status)].fetch_add(1, Ordering::Relaxed);
-        self.times[route as usize].note(took);
+        self.times[route as usize].record(took);
     }
 
     /// Number of requests of a route with status class `class` (1 to 5).
@@ -104,7 +104,7 @@ impl HttpCounters {
             self.file_errors[class(status)].fetch_add(1, Ordering::Relaxed);
         }
         if let Some(since) = since {
-            self.file_times.note(since.elapsed());
+            self.file_times.record(since.elapsed());
         }
     }
 

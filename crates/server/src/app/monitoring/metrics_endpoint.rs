@@ -10,7 +10,7 @@ use corro_model::rights::{Right, Scope};
 use corro_model::vm_size;
 use corro_model::{ApiError, Timestamp};
 use corro_store::State;
-use corro_store::timings::BOUNDS;
+use corro_store::latency_histogram::BUCKET_BOUNDS;
 
 use crate::app::App;
 use crate::app::monitoring::http_counters::Route;
@@ -38,7 +38,7 @@ impl App {
 
     /// Component that is not ready, if any.
     pub fn not_ready_reason(&self) -> Option<&'static str> {
-        if self.store.figures().is_failing.load(Ordering::Relaxed) {
+        if self.store.stats().is_failing.load(Ordering::Relaxed) {
             return Some("database");
         }
         let last = self.telemetry.http_counters.last_pass();
@@ -62,7 +62,7 @@ impl App {
                 }
             }
             let (counts, sum) = counters.times[route as usize].read();
-            times.add_histogram(&[("route", route.label())], &BOUNDS, &counts, sum);
+            times.add_histogram(&[("route", route.label())], &BUCKET_BOUNDS, &counts, sum);
         }
         let files = counters.files();
         let failed: u64 = files.errors.iter().sum();
@@ -76,7 +76,7 @@ impl App {
             Kind::Histogram,
             "Time to the response headers of file requests, of which one in 64 is timed.",
         );
-        sampled.add_histogram(&[], &BOUNDS, &counts, sum);
+        sampled.add_histogram(&[], &BUCKET_BOUNDS, &counts, sum);
         let bytes = Family::new("corro_file_bytes", Kind::Counter, "Bytes in and out of the file service.")
             .with(&[("direction", "in")], files.bytes_in as f64)
             .with(&[("direction", "out")], files.bytes_out as f64);
@@ -103,12 +103,12 @@ impl App {
     }
 
     fn store_metrics(&self) -> Vec<Family> {
-        let figures = self.store.figures();
+        let figures = self.store.stats();
         let count = |number: &std::sync::atomic::AtomicU64| number.load(Ordering::Relaxed) as f64;
         let mut writes =
             Family::new("corro_store_write_duration_seconds", Kind::Histogram, "Duration of commits to disk.");
         let (counts, sum) = figures.writes.read();
-        writes.add_histogram(&[], &BOUNDS, &counts, sum);
+        writes.add_histogram(&[], &BUCKET_BOUNDS, &counts, sum);
         let commits = Family::new("corro_store_commits", Kind::Counter, "Transactions that changed something.");
         let failures = Family::new("corro_store_write_failures", Kind::Counter, "Writes that failed.");
         vec![commits.with(&[], count(&figures.changes)), writes, failures.with(&[], count(&figures.failures))]

@@ -9,7 +9,7 @@ use corro_model::batchai::{
 use corro_model::password::PasswordVerifier;
 use corro_model::{ApiError, Secret};
 use corro_store::Sealed;
-use corro_store::seal::random;
+use corro_store::encryption::random;
 use serde::{Deserialize, Serialize};
 
 use crate::app::App;

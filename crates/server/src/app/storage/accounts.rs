@@ -8,7 +8,7 @@ use corro_model::batchai::{Usage, UsageName};
 use corro_model::names::{NameOf, check_location, check_name, region};
 use corro_model::validate::check_tags;
 use corro_model::{ApiError, GroupKey, Secret, Timestamp, ids::arm};
-use corro_store::seal::random;
+use corro_store::encryption::random;
 use corro_store::{AccountRecord, OperationGoal, State};
 use serde_json::json;
 
@@ -177,7 +177,7 @@ impl App {
             }
             txn.update::<AccountRecord>(&of_name, |account| account.keys[idx] = fresh);
             let resource = format!("{}/{of_name}", GroupKey::new(&of_group));
-            txn.note("key.regenerated", &resource, json!({"key": key.to_ascii_lowercase()}));
+            txn.add_history("key.regenerated", &resource, json!({"key": key.to_ascii_lowercase()}));
             Ok(())
         });
         commit.await?;

@@ -21,7 +21,7 @@ use sha2::{Digest, Sha256};
 pub struct Sealed(String);
 
 #[derive(Debug, thiserror::Error)]
-pub enum SealError {
+pub enum EncryptionError {
     #[error("cannot read or create the master key file")]
     KeyFile(#[source] std::io::Error),
     #[error("the master key file does not hold a key of 32 bytes")]
@@ -30,7 +30,7 @@ pub enum SealError {
     Open,
 }
 
-const NONCE: usize = 12;
+const NONCE_BYTES: usize = 12;
 
 /// Holds the master key.
 pub struct Vault {
@@ -38,72 +38,72 @@ pub struct Vault {
 }
 
 impl Vault {
-    /// Reads the master key, or makes one. Not for a server's start: see [`Vault::draft`].
-    pub fn open(path: &Path) -> Result<Self, SealError> {
+    /// Reads the master key, or makes one. Not for a server's start: see [`Vault::create_pending`].
+    pub fn open(path: &Path) -> Result<Self, EncryptionError> {
         if let Some(vault) = Self::read(path)? {
             return Ok(vault);
         }
-        let vault = Self::draft(path)?;
-        Self::keep_draft(path)?;
+        let vault = Self::create_pending(path)?;
+        Self::activate_pending(path)?;
         Ok(vault)
     }
 
     /// Reads the master key; `None` when there is none.
-    pub fn read(path: &Path) -> Result<Option<Self>, SealError> {
+    pub fn read(path: &Path) -> Result<Option<Self>, EncryptionError> {
         match std::fs::read(path) {
             Ok(key) => Self::with_key(&key).map(Some),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(SealError::KeyFile(error)),
+            Err(error) => Err(EncryptionError::KeyFile(error)),
         }
     }
 
-    pub fn with_key(key: &[u8]) -> Result<Self, SealError> {
-        let key: [u8; 32] = key.try_into().map_err(|_| SealError::KeySize)?;
+    pub fn with_key(key: &[u8]) -> Result<Self, EncryptionError> {
+        let key: [u8; 32] = key.try_into().map_err(|_| EncryptionError::KeySize)?;
         Ok(Self { cipher: ChaCha20Poly1305::new(&Key::from(key)) })
     }
 
-    /// A new key, on the disk, but not under its name yet. It gets that with [`Vault::keep_draft`], once the database holds
+    /// A new key, on the disk, but not under its name yet. It gets that with [`Vault::activate_pending`], once the database holds
     /// what it has sealed: so a key that is there says that there was a database.
-    pub fn draft(path: &Path) -> Result<Self, SealError> {
+    pub fn create_pending(path: &Path) -> Result<Self, EncryptionError> {
         let key = random::<32>();
         let write = || {
-            let draft = draft_of(path);
+            let draft = pending_key_path(path);
             let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(draft)?;
             file.write_all(&key)?;
             file.sync_all()
         };
-        write().map_err(SealError::KeyFile)?;
+        write().map_err(EncryptionError::KeyFile)?;
         Self::with_key(&key)
     }
 
     /// The key that a start wrote which did not come to its end, if there is one.
-    pub fn read_draft(path: &Path) -> Result<Option<Self>, SealError> {
-        Self::read(&draft_of(path))
+    pub fn read_pending(path: &Path) -> Result<Option<Self>, EncryptionError> {
+        Self::read(&pending_key_path(path))
     }
 
-    pub fn keep_draft(path: &Path) -> Result<(), SealError> {
-        let kept = std::fs::rename(draft_of(path), path).and_then(|()| atomic_file::sync_parent(path));
-        kept.map_err(SealError::KeyFile)
+    pub fn activate_pending(path: &Path) -> Result<(), EncryptionError> {
+        let kept = std::fs::rename(pending_key_path(path), path).and_then(|()| atomic_file::sync_parent(path));
+        kept.map_err(EncryptionError::KeyFile)
     }
 
     pub fn seal(&self, purpose: &str, secret: &str) -> Sealed {
-        let nonce = random::<NONCE>();
+        let nonce = random::<NONCE_BYTES>();
         let payload = Payload { msg: secret.as_bytes(), aad: purpose.as_bytes() };
         let text = self.cipher.encrypt(&Nonce::from(nonce), payload).expect("encryption to memory cannot fail");
         Sealed(STANDARD.encode([&nonce[..], &text].concat()))
     }
 
-    pub fn open_sealed(&self, purpose: &str, sealed: &Sealed) -> Result<Secret, SealError> {
-        let bytes = STANDARD.decode(&sealed.0).map_err(|_| SealError::Open)?;
-        let (nonce, text) = bytes.split_at_checked(NONCE).ok_or(SealError::Open)?;
-        let nonce: [u8; NONCE] = nonce.try_into().map_err(|_| SealError::Open)?;
+    pub fn open_sealed(&self, purpose: &str, sealed: &Sealed) -> Result<Secret, EncryptionError> {
+        let bytes = STANDARD.decode(&sealed.0).map_err(|_| EncryptionError::Open)?;
+        let (nonce, text) = bytes.split_at_checked(NONCE_BYTES).ok_or(EncryptionError::Open)?;
+        let nonce: [u8; NONCE_BYTES] = nonce.try_into().map_err(|_| EncryptionError::Open)?;
         let payload = Payload { msg: text, aad: purpose.as_bytes() };
-        let plain = self.cipher.decrypt(&Nonce::from(nonce), payload).map_err(|_| SealError::Open)?;
-        String::from_utf8(plain).map(Secret::new).map_err(|_| SealError::Open)
+        let plain = self.cipher.decrypt(&Nonce::from(nonce), payload).map_err(|_| EncryptionError::Open)?;
+        String::from_utf8(plain).map(Secret::new).map_err(|_| EncryptionError::Open)
     }
 }
 
-fn draft_of(path: &Path) -> PathBuf {
+fn pending_key_path(path: &Path) -> PathBuf {
     path.with_extension("draft")
 }
 

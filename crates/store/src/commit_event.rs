@@ -8,13 +8,12 @@ use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::{Error, StrDeserializer};
 
-use crate::records::Record;
-use crate::state::State;
+use crate::state::{Record, State};
 
 /// Commits that a slow listener may lie behind. Each holds two states, which share what did not change.
-pub(crate) const KEPT: usize = 256;
+pub(crate) const EVENT_BACKLOG: usize = 256;
 
-pub struct Touched {
+pub struct CommitEvent {
     pub before: Arc<State>,
     pub after: Arc<State>,
     /// Kind and key, as in the database.
@@ -22,7 +21,7 @@ pub struct Touched {
     pub time: Timestamp,
 }
 
-impl Touched {
+impl CommitEvent {
     /// The record under the row's key, before and after.
     pub fn records<R: Record>(&self, key: &str) -> (Option<Arc<R>>, Option<Arc<R>>) {
         let text: StrDeserializer<'_, Error> = key.into_deserializer();

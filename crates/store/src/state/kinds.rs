@@ -1,0 +1,77 @@
+//! Table of record kinds: for each record type its name in the database, its key type, its table in the state and its index.
+
+use std::sync::Arc;
+
+use corro_model::{ClusterKey, ExperimentKey, FileServerKey, GroupKey, JobKey, NodeId, WorkspaceKey};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::State;
+use crate::history::HistorySubject;
+use crate::index::Index;
+use crate::records::*;
+
+/// Inserts one decoded record into a state.
+pub(crate) type InsertRecord = Box<dyn FnOnce(&mut State) + Send>;
+
+/// A kind of record: where it lies in the snapshot and what its rows are called in the database.
+pub trait Record: HistorySubject + Serialize + DeserializeOwned + Clone + Send + Sync + 'static {
+    const KIND: &'static str;
+    /// What the history says when one is made.
+    const CREATED_EVENT: &'static str = "created";
+    /// Moved by a state machine, so that the history hears of its changes from there.
+    const HAS_STATE_MACHINE: bool = false;
+    type Key: Clone + Ord + Serialize + DeserializeOwned + Send + Sync + 'static;
+    fn table(state: &State) -> &Table<Self::Key, Self>;
+    fn table_mut(state: &mut State) -> &mut Table<Self::Key, Self>;
+    /// Keeps the index true when the record under `key` changes from `old` to `new`.
+    fn reindex(_index: &mut Index, _key: &Self::Key, _old: Option<&Arc<Self>>, _new: Option<&Arc<Self>>) {}
+}
+
+macro_rules! records {
+    ($($record:ident $kind:literal $key:ty => $table:ident $(indexed by $index:ident)? $(moving, $came:literal)?;)*) => {
+        $(impl Record for $record {
+            const KIND: &'static str = $kind;
+            $(const CREATED_EVENT: &'static str = $came;
+            const HAS_STATE_MACHINE: bool = true;)?
+            type Key = $key;
+            fn table(state: &State) -> &Table<$key, Self> {
+                &state.$table
+            }
+            fn table_mut(state: &mut State) -> &mut Table<$key, Self> {
+                &mut state.$table
+            }
+            $(fn reindex(index: &mut Index, key: &$key, old: Option<&Arc<Self>>, new: Option<&Arc<Self>>) {
+                index.$index(key, old, new);
+            })?
+        })*
+
+        /// One stored row as a record that goes into a state; `None` for a kind nobody knows.
+        pub(crate) fn decode_row(kind: &str, key: &str, body: &str) -> Result<Option<InsertRecord>, serde_json::Error> {
+            Ok(Some(match kind {
+                $($kind => {
+                    let key: $key = serde_json::from_value(serde_json::Value::String(key.to_owned()))?;
+                    let record = Arc::new(serde_json::from_str::<$record>(body)?);
+                    Box::new(move |state| state.put(key, record))
+                })*
+                _ => return Ok(None),
+            }))
+        }
+    };
+}
+
+records! {
+    InstanceRecord "instance" String => instance;
+    PrincipalRecord "principal" String => principals;
+    GroupRecord "group" GroupKey => groups;
+    WorkspaceRecord "workspace" WorkspaceKey => workspaces;
+    ExperimentRecord "experiment" ExperimentKey => experiments;
+    ClusterRecord "cluster" ClusterKey => clusters;
+    FileServerRecord "fileServer" FileServerKey => file_servers;
+    NodeRecord "node" NodeId => nodes indexed by node moving, "allocated";
+    JobRecord "job" JobKey => jobs indexed by job moving, "submitted";
+    AccountRecord "account" String => accounts;
+    OperationRecord "operation" String => operations indexed by operation;
+    HostRecord "host" String => hosts;
+    HostTokenRecord "hostToken" String => host_tokens;
+}
