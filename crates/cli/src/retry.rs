@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use corro_client::{ClientError, PATIENCE};
+use corro_client::{ClientError, RECONNECT_TIMEOUT};
 
 use crate::error::CliError;
 use crate::resource::resource_ref::ResourceRef;
@@ -41,10 +41,13 @@ impl Retry {
             note_server_unreachable();
             Instant::now()
         });
-        if since.elapsed() >= PATIENCE {
+        if since.elapsed() >= RECONNECT_TIMEOUT {
             let error = CliError::from(error);
-            let message =
-                format!("the server did not come back within {} seconds: {}", PATIENCE.as_secs(), error.message);
+            let message = format!(
+                "the server did not come back within {} seconds: {}",
+                RECONNECT_TIMEOUT.as_secs(),
+                error.message
+            );
             return Err(CliError { message, ..error });
         }
         tokio::time::sleep(UNREACHABLE_PAUSE).await;

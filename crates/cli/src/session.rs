@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use clap::{Args, ValueEnum};
-use corro_client::{Client, PATIENCE, Profile, ProfileError, Trust, profile};
+use corro_client::{Client, Profile, ProfileError, RECONNECT_TIMEOUT, Trust, profile};
 use corro_hosting::local_admin_login::{LocalServer, find_local_server};
 use corro_hosting::logging;
 use corro_model::arm::SUBSCRIPTION_NAME;
@@ -177,7 +177,7 @@ fn not_logged_in(path: &Path, configured: Option<&str>, local: Option<&LocalServ
 
 /// Printed once by commands that wait for a server that restarts.
 pub fn note_server_unreachable() {
-    note(format_args!("corro: the server does not answer; trying again for {} seconds", PATIENCE.as_secs()));
+    note(format_args!("corro: the server does not answer; trying again for {} seconds", RECONNECT_TIMEOUT.as_secs()));
 }
 
 /// Rejects another subscription than the only one of the server.

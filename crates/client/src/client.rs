@@ -16,10 +16,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::login::Login;
-use crate::transport::{Answer, Transport};
+use crate::response::HttpResponse;
+use crate::transport::Transport;
 use crate::{ClientError, Profile};
 
-const QUERY_KEPT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+const UNESCAPED_IN_QUERY: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// Values for the `{parameters}` of a path or for its query.
 pub type Values<'a> = [(&'a str, &'a str)];
@@ -119,7 +120,7 @@ impl Client {
         let mut page = self.call::<O>(path, query, &NoBody {}).await?;
         let mut items = page.value;
         while let Some(link) = page.next_link {
-            let answer = accept(self.follow(method_of::<O>(), &link, Bytes::new()).await?)?;
+            let answer = check_status(self.follow(method_of::<O>(), &link, Bytes::new()).await?)?;
             page = decode(O::ID, &answer)?;
             items.append(&mut page.value);
         }
@@ -131,9 +132,9 @@ impl Client {
         path: &Values<'_>,
         query: &Values<'_>,
         request: &O::Request,
-    ) -> Result<Answer, ClientError> {
+    ) -> Result<HttpResponse, ClientError> {
         let body = encode::<O>(request)?;
-        accept(self.authorized(method_of::<O>(), &self.url_of::<O>(path, query), body).await?)
+        check_status(self.authorized(method_of::<O>(), &self.url_of::<O>(path, query), body).await?)
     }
 
     pub(crate) fn url_of<O: Operation>(&self, path: &Values<'_>, query: &Values<'_>) -> String {
@@ -142,13 +143,13 @@ impl Client {
         values.push(("subscription", self.subscription.as_str()));
         let mut url = format!("{}{}?api-version={}", self.server(), path_of::<O>(&values), O::VERSION);
         for (name, value) in query {
-            url.push_str(&format!("&{name}={}", utf8_percent_encode(value, &QUERY_KEPT)));
+            url.push_str(&format!("&{name}={}", utf8_percent_encode(value, &UNESCAPED_IN_QUERY)));
         }
         url
     }
 
     /// A link the server gave. Only its path and query are used: the login never goes to another server.
-    pub(crate) async fn follow(&self, method: Method, link: &str, body: Bytes) -> Result<Answer, ClientError> {
+    pub(crate) async fn follow(&self, method: Method, link: &str, body: Bytes) -> Result<HttpResponse, ClientError> {
         let path =
             link.split_once("://").and_then(|(_, rest)| rest.find('/').map(|slash| &rest[slash..])).unwrap_or(link);
         self.authorized(method, &format!("{}{path}", self.server()), body).await
@@ -171,7 +172,7 @@ impl Client {
     }
 
     /// Sends with a bearer token; one that the server refuses is replaced once.
-    async fn authorized(&self, method: Method, url: &str, body: Bytes) -> Result<Answer, ClientError> {
+    async fn authorized(&self, method: Method, url: &str, body: Bytes) -> Result<HttpResponse, ClientError> {
         let Shared { transport, login } = &*self.shared;
         let mut refused: Option<Secret> = None;
         let mut told_to_wait = 0;
@@ -184,9 +185,9 @@ impl Client {
                 ("content-type", "application/json; charset=utf-8"),
             ];
             let answer = transport.exchange(method.clone(), url, &headers, body.clone()).await?;
-            if answer.status == StatusCode::TOO_MANY_REQUESTS && told_to_wait < PATIENT_TRIES {
+            if answer.status == StatusCode::TOO_MANY_REQUESTS && told_to_wait < MAX_RETRY_LATER {
                 told_to_wait += 1;
-                tokio::time::sleep(wait_of(&answer)).await;
+                tokio::time::sleep(retry_delay(&answer)).await;
                 continue;
             }
             if answer.status != StatusCode::UNAUTHORIZED || refused.is_some() {
@@ -194,66 +195,5 @@ impl Client {
             }
             refused = Some(token);
         }
-    }
-}
-
-/// How often a server that says "later" is believed.
-pub(crate) const PATIENT_TRIES: u32 = 5;
-
-/// What the server asks for, within reason.
-pub(crate) fn wait_of(answer: &Answer) -> Duration {
-    let seconds = answer.header("retry-after").and_then(|text| text.parse().ok()).unwrap_or(1);
-    Duration::from_secs(u64::min(seconds, 10))
-}
-
-/// Turns an error answer into an error.
-pub(crate) fn accept(answer: Answer) -> Result<Answer, ClientError> {
-    if answer.status.is_success() {
-        return Ok(answer);
-    }
-    let status = answer.status.as_u16();
-    let error = match serde_json::from_slice::<ErrorEnvelope>(&answer.body) {
-        Ok(ErrorEnvelope { error }) => {
-            ApiError { status, code: error.code, message: error.message, target: error.target }
-        }
-        Err(_) => ApiError::new(status, "Unknown", plain_error(status, &answer.body)),
-    };
-    Err(ClientError::Api(error))
-}
-
-fn plain_error(status: u16, body: &[u8]) -> String {
-    let text: String = String::from_utf8_lossy(body).trim().chars().take(300).collect();
-    let reason = StatusCode::from_u16(status).ok().and_then(|code| code.canonical_reason()).unwrap_or("unknown");
-    match text.is_empty() {
-        true => format!("the server answered with status {status} ({reason})"),
-        false => format!("the server answered with status {status} ({reason}): {text}"),
-    }
-}
-
-pub(crate) fn decode<T: DeserializeOwned>(operation: &'static str, answer: &Answer) -> Result<T, ClientError> {
-    let body: &[u8] = if answer.body.is_empty() { b"{}" } else { &answer.body };
-    serde_json::from_slice(body).map_err(|source| ClientError::UnexpectedAnswer { operation, source })
-}
-
-fn encode<O: Operation>(request: &O::Request) -> Result<Bytes, ClientError> {
-    if TypeId::of::<O::Request>() == TypeId::of::<NoBody>() {
-        return Ok(Bytes::new());
-    }
-    to_json(request).map_err(|source| ClientError::UnexpectedAnswer { operation: O::ID, source })
-}
-
-fn to_json(value: &impl Serialize) -> Result<Bytes, serde_json::Error> {
-    serde_json::to_vec(value).map(Bytes::from)
-}
-
-pub(crate) fn method_of<O: Operation>() -> Method {
-    use corro_model::ops::Method as M;
-    match O::METHOD {
-        M::Get => Method::GET,
-        M::Head => Method::HEAD,
-        M::Put => Method::PUT,
-        M::Patch => Method::PATCH,
-        M::Post => Method::POST,
-        M::Delete => Method::DELETE,
     }
 }

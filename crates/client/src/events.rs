@@ -8,9 +8,10 @@ use corro_model::events::{EVENTS_PATH, Event, JSON_LINES};
 use reqwest::{Method, Response, StatusCode};
 
 use crate::ClientError;
-use crate::client::{Client, accept};
-use crate::operation::PATIENCE;
-use crate::transport::Answer;
+use crate::client::Client;
+use crate::operation::RECONNECT_TIMEOUT;
+use crate::response::HttpResponse;
+use crate::response::check_status;
 
 /// Between two tries to reach a server that is away.
 const AWAY_PAUSE: Duration = Duration::from_millis(300);
@@ -66,7 +67,7 @@ impl Events {
                             self.away = Some(Instant::now());
                             self.client.notice_absence();
                         }
-                        Some(since) if since.elapsed() > PATIENCE => return Err(error),
+                        Some(since) if since.elapsed() > RECONNECT_TIMEOUT => return Err(error),
                         Some(_) => {}
                     }
                     tokio::time::sleep(AWAY_PAUSE).await;
@@ -101,7 +102,7 @@ impl Events {
         while let Some(piece) = self.client.transport().chunk(&mut response).await? {
             body.extend_from_slice(&piece);
         }
-        accept(Answer { status, headers, body: body.freeze() })?;
+        check_status(HttpResponse { status, headers, body: body.freeze() })?;
         Err(ClientError::Api(corro_model::ApiError::new(status.as_u16(), "Unknown", "the server sent no events")))
     }
 }

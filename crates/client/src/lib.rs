@@ -6,16 +6,18 @@
 //! file by its link).
 
 mod client;
-pub mod collector;
 mod error;
 mod events;
 pub mod files;
-mod journal;
-mod line;
-pub mod link;
+mod http1_conn;
+mod http_limits;
+mod http_log;
 mod login;
 mod operation;
+pub mod otlp_http;
 pub mod profile;
+mod response;
+pub mod sas_url;
 mod transport;
 pub mod trust;
 
@@ -23,9 +25,9 @@ pub use client::Client;
 pub use error::ClientError;
 pub use events::Events;
 pub use files::{Credential, FileService};
-pub use journal::on_warning;
-pub use link::FileLink;
-pub use operation::{PATIENCE, Pending};
+pub use http_log::on_warning;
+pub use operation::{Pending, RECONNECT_TIMEOUT};
 pub use profile::{Profile, ProfileError};
+pub use sas_url::FileLink;
 pub use transport::{pool, tls_error};
 pub use trust::{Fingerprint, Identity, Trust, TrustError};

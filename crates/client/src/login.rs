@@ -10,8 +10,9 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{Method, StatusCode};
 use tokio::sync::Mutex;
 
-use crate::client::{PATIENT_TRIES, accept, wait_of};
-use crate::transport::{Answer, Transport};
+use crate::response::HttpResponse;
+use crate::response::{MAX_RETRY_LATER, accept, retry_delay};
+use crate::transport::Transport;
 use crate::{ClientError, Profile};
 
 /// A token this close to its end is not used any more.
@@ -56,7 +57,7 @@ impl Login {
         Ok(value)
     }
 
-    async fn fetch(&self, transport: &Transport) -> Result<Answer, ClientError> {
+    async fn fetch(&self, transport: &Transport) -> Result<HttpResponse, ClientError> {
         let encode = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
         let form = format!(
             "grant_type=client_credentials&client_id={}&resource={}&client_secret={}",
@@ -67,25 +68,25 @@ impl Login {
         let url = format!("{}{TOKEN_PATH}", transport.server());
         let headers = [("content-type", "application/x-www-form-urlencoded")];
         let form = Bytes::from(form);
-        for _ in 0..PATIENT_TRIES {
+        for _ in 0..MAX_RETRY_LATER {
             let answer = transport.exchange(Method::POST, &url, &headers, form.clone()).await?;
             if answer.status != StatusCode::TOO_MANY_REQUESTS {
                 return Ok(answer);
             }
-            tokio::time::sleep(wait_of(&answer)).await;
+            tokio::time::sleep(retry_delay(&answer)).await;
         }
         transport.exchange(Method::POST, &url, &headers, form).await
     }
 }
 
-fn parse(server: &str, answer: Answer) -> Result<Token, ClientError> {
+fn parse(server: &str, answer: HttpResponse) -> Result<Token, ClientError> {
     if let Ok(error) = serde_json::from_slice::<TokenError>(&answer.body) {
         // What follows the first line is for the server's operator.
         let reason = error.error_description.lines().next().unwrap_or_default().to_owned();
         return Err(ClientError::LoginRefused { server: server.to_owned(), reason });
     }
     // Anything else that is wrong has nothing to do with who logs in.
-    let answer = accept(answer)?;
+    let answer = check_status(answer)?;
     let token: TokenResponse = serde_json::from_slice(&answer.body)
         .map_err(|source| ClientError::UnexpectedAnswer { operation: "login", source })?;
     let life = Duration::from_secs(token.expires_in.parse().unwrap_or(0));

@@ -14,8 +14,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::ClientError;
-use crate::client::{Client, Values, accept, decode};
-use crate::transport::Answer;
+use crate::client::{Client, Values, decode};
+use crate::response::HttpResponse;
+use crate::response::check_status;
 
 /// When the server names no pause.
 const DEFAULT_PAUSE: Duration = Duration::from_secs(1);
@@ -23,7 +24,7 @@ const DEFAULT_PAUSE: Duration = Duration::from_secs(1);
 const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
 
 /// How long a server may be away while somebody waits for it.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const RECONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Between two questions to a server that is away.
 const AWAY_PAUSE: Duration = Duration::from_millis(300);
 
@@ -39,7 +40,7 @@ pub struct Pending<O: Operation> {
 #[derive(Debug)]
 enum Next {
     /// Ended already; the answer has the result.
-    Done(Answer),
+    Done(HttpResponse),
     /// Ask `url` after `pause`.
     Ask { poll: Poll, url: String, pause: Duration },
 }
@@ -93,7 +94,7 @@ impl Client {
                     Outcome::Succeeded if makes_resource::<O>() => {
                         Next::Done(self.poll(&pending.resource_url, &mut absence).await?)
                     }
-                    Outcome::Succeeded => Next::Done(Answer { body: Bytes::new(), ..answer }),
+                    Outcome::Succeeded => Next::Done(HttpResponse { body: Bytes::new(), ..answer }),
                 },
             };
         }
@@ -106,9 +107,9 @@ impl Client {
     }
 
     /// Asks once, or as often as it takes while the server is away.
-    async fn poll(&self, url: &str, absence: &mut Absence) -> Result<Answer, ClientError> {
+    async fn poll(&self, url: &str, absence: &mut Absence) -> Result<HttpResponse, ClientError> {
         loop {
-            match self.follow(Method::GET, url, Bytes::new()).await.and_then(accept) {
+            match self.follow(Method::GET, url, Bytes::new()).await.and_then(check_status) {
                 Ok(answer) => {
                     absence.since = None;
                     return Ok(answer);
@@ -136,11 +137,11 @@ struct Absence {
 impl Absence {
     /// Called at every failure; false once it has lasted too long.
     fn is_bearable(&mut self, now: Instant) -> bool {
-        now.duration_since(*self.since.get_or_insert(now)) < PATIENCE
+        now.duration_since(*self.since.get_or_insert(now)) < RECONNECT_TIMEOUT
     }
 }
 
-fn first_step<O: Operation>(answer: Answer, resource_url: &str) -> Next {
+fn first_step<O: Operation>(answer: HttpResponse, resource_url: &str) -> Next {
     let link = |name: &str| answer.header(name).map(str::to_owned);
     let pause = pause_of(&answer);
     if let Some(url) = link("azure-asyncoperation") {
@@ -164,12 +165,12 @@ fn makes_resource<O: Operation>() -> bool {
 /// States a resource does not leave by itself.
 const ENDS: [&str; 3] = ["succeeded", "failed", "canceled"];
 
-fn is_being_created(answer: &Answer) -> bool {
+fn is_being_created(answer: &HttpResponse) -> bool {
     provisioning_state(answer).is_some_and(|state| !ENDS.contains(&state.as_str()))
 }
 
 /// A resource that came to nothing is an error, whatever the status of the answer that says so.
-fn check_made(answer: &Answer) -> Result<(), ClientError> {
+fn check_made(answer: &HttpResponse) -> Result<(), ClientError> {
     match provisioning_state(answer) {
         Some(state) if ENDS[1..].contains(&state.as_str()) => {
             let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
@@ -181,12 +182,12 @@ fn check_made(answer: &Answer) -> Result<(), ClientError> {
     }
 }
 
-fn provisioning_state(answer: &Answer) -> Option<String> {
+fn provisioning_state(answer: &HttpResponse) -> Option<String> {
     let body: Value = serde_json::from_slice(&answer.body).ok()?;
     Some(body["properties"]["provisioningState"].as_str()?.to_ascii_lowercase())
 }
 
-fn pause_of(answer: &Answer) -> Duration {
+fn pause_of(answer: &HttpResponse) -> Duration {
     let seconds = answer.header("retry-after").and_then(|value| value.trim().parse().ok());
     seconds.map_or(DEFAULT_PAUSE, Duration::from_secs).max(SHORTEST_PAUSE)
 }
@@ -196,7 +197,7 @@ enum Outcome {
     Succeeded,
 }
 
-fn async_outcome(answer: &Answer) -> Result<Outcome, ClientError> {
+fn async_outcome(answer: &HttpResponse) -> Result<Outcome, ClientError> {
     #[derive(Deserialize)]
     struct Status {
         status: String,
@@ -225,9 +226,11 @@ mod tests {
     fn a_server_may_be_away_for_a_minute_at_a_time() {
         let mut absence = Absence::default();
         let began = Instant::now();
-        assert!(absence.is_bearable(began) && absence.is_bearable(began + PATIENCE - Duration::from_millis(1)));
-        assert!(!absence.is_bearable(began + PATIENCE));
+        assert!(
+            absence.is_bearable(began) && absence.is_bearable(began + RECONNECT_TIMEOUT - Duration::from_millis(1))
+        );
+        assert!(!absence.is_bearable(began + RECONNECT_TIMEOUT));
         absence.since = None;
-        assert!(absence.is_bearable(began + PATIENCE));
+        assert!(absence.is_bearable(began + RECONNECT_TIMEOUT));
     }
 }

@@ -2,24 +2,20 @@
 //! operation. Never follows a redirect: a login must not travel where a server points.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
-use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Method, Response, StatusCode, redirect};
+use reqwest::header::{HeaderName, HeaderValue};
+use reqwest::{Method, Response, redirect};
 use rustls::ClientConfig;
 
-use crate::line::{Failure, Line};
-use crate::{ClientError, Trust, journal};
+use crate::http_limits::{CONNECT_TIMEOUT, IDLE_TIMEOUT, READ_TIMEOUT, USER_AGENT};
+use crate::http1_conn::{ConnError, Http1Connection};
+use crate::response::HttpResponse;
+use crate::{ClientError, Trust, http_log};
 
-pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// The longest silence in the middle of an answer.
-pub const READ_TIMEOUT: Duration = Duration::from_secs(100);
-/// The server gives up a connection without a request after 30 s; one taken up in that very moment would break.
-pub const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
-pub const USER_AGENT: &str = concat!("corro/", env!("CARGO_PKG_VERSION"));
 /// As much room is made for an answer before it comes; a larger one makes its own.
-const MOST_AWAITED: u64 = 8 << 20;
+const MAX_PREALLOCATED_BODY: u64 = 8 << 20;
 
 /// A connection pool for one server, or one connection of somebody who asks one thing at a time.
 #[derive(Clone, Debug)]
@@ -28,21 +24,7 @@ pub struct Transport {
     server: String,
     /// Where the server is reached over TLS.
     tls: Option<Arc<ClientConfig>>,
-    line: Option<Arc<Line>>,
-}
-
-/// A whole answer in memory.
-#[derive(Debug)]
-pub struct Answer {
-    pub status: StatusCode,
-    pub headers: HeaderMap,
-    pub body: Bytes,
-}
-
-impl Answer {
-    pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers.get(name).and_then(|value| value.to_str().ok())
-    }
+    connection: Option<Arc<Http1Connection>>,
 }
 
 /// Connections to `host`, of whatever service: a login does not follow where it points, and nobody waits for ever.
@@ -73,16 +55,16 @@ impl Transport {
         let unusable =
             |source: reqwest::Error| ClientError::Unreachable { server: server.to_owned(), source: source.into() };
         let http = pool(host, tls).map_err(unusable)?;
-        Ok(Transport { http, server: server.trim_end_matches('/').to_owned(), tls: kept, line: None })
+        Ok(Transport { http, server: server.trim_end_matches('/').to_owned(), tls: kept, connection: None })
     }
 
     /// With a connection of its own for whole exchanges: for a thread that asks and waits.
-    pub fn alone(&self) -> Result<Transport, ClientError> {
+    pub fn dedicated(&self) -> Result<Transport, ClientError> {
         let invalid = || ClientError::InvalidServer { value: self.server.clone() };
         let url = reqwest::Url::parse(&self.server).map_err(|_| invalid())?;
         let (host, port) = url.host_str().zip(url.port_or_known_default()).ok_or_else(invalid)?;
-        let line = Line::new(host, port, self.tls.clone()).map_err(|_| invalid())?;
-        Ok(Transport { line: Some(Arc::new(line)), ..self.clone() })
+        let connection = Http1Connection::new(host, port, self.tls.clone()).map_err(|_| invalid())?;
+        Ok(Transport { connection: Some(Arc::new(connection)), ..self.clone() })
     }
 
     /// The same pool, for another name of the server.
@@ -102,7 +84,7 @@ impl Transport {
         headers: &[(&str, &str)],
         body: Bytes,
     ) -> Result<Response, ClientError> {
-        journal::sent(&method, url, &body);
+        http_log::sent(&method, url, &body);
         let mut request = self.http.request(method, url).body(body);
         for (name, value) in headers {
             let (Ok(name), Ok(value)) = (HeaderName::try_from(*name), HeaderValue::try_from(*value)) else {
@@ -112,7 +94,7 @@ impl Transport {
         }
         let began = Instant::now();
         let response = request.send().await.map_err(|source| self.classify(source))?;
-        journal::answered(response.status(), response.headers(), began.elapsed());
+        http_log::answered(response.status(), response.headers(), began.elapsed());
         Ok(response)
     }
 
@@ -123,46 +105,48 @@ impl Transport {
         url: &str,
         headers: &[(&str, &str)],
         body: Bytes,
-    ) -> Result<Answer, ClientError> {
-        if let Some(line) = &self.line {
-            return self.ask(line, method, url, headers, &body).await;
+    ) -> Result<HttpResponse, ClientError> {
+        if let Some(connection) = &self.connection {
+            return self.exchange_alone(connection, method, url, headers, &body).await;
         }
         let response = self.send(method, url, headers, body).await?;
         let answer = self.whole(response).await?;
-        journal::read(&answer.body);
+        http_log::read(&answer.body);
         Ok(answer)
     }
 
     /// Reads the rest of an answer.
-    pub async fn whole(&self, mut response: Response) -> Result<Answer, ClientError> {
+    pub async fn whole(&self, mut response: Response) -> Result<HttpResponse, ClientError> {
         let (status, headers) = (response.status(), response.headers().clone());
-        let mut body = Vec::with_capacity(response.content_length().unwrap_or(0).min(MOST_AWAITED) as usize);
+        let mut body = Vec::with_capacity(response.content_length().unwrap_or(0).min(MAX_PREALLOCATED_BODY) as usize);
         while let Some(chunk) = self.chunk(&mut response).await? {
             body.extend_from_slice(&chunk);
         }
-        Ok(Answer { status, headers, body: body.into() })
+        Ok(HttpResponse { status, headers, body: body.into() })
     }
 
-    async fn ask(
+    async fn exchange_alone(
         &self,
-        line: &Line,
+        connection: &Http1Connection,
         method: Method,
         url: &str,
         headers: &[(&str, &str)],
         body: &Bytes,
-    ) -> Result<Answer, ClientError> {
+    ) -> Result<HttpResponse, ClientError> {
         let is_odd = |(_, value): &&(&str, &str)| HeaderValue::try_from(*value).is_err();
         if let Some((name, _)) = headers.iter().find(is_odd) {
             return Err(ClientError::InvalidHeader { name: (*name).to_owned() });
         }
-        journal::sent(&method, url, body);
+        http_log::sent(&method, url, body);
         let began = Instant::now();
         let authority = self.server.split_once("://").map_or(self.server.as_str(), |(_, authority)| authority);
         let target = url.strip_prefix(&self.server).unwrap_or(url);
-        let answer =
-            line.ask(&method, (authority, target), headers, body).await.map_err(|failure| self.failed(failure))?;
-        journal::answered(answer.status, &answer.headers, began.elapsed());
-        journal::read(&answer.body);
+        let answer = connection
+            .exchange(&method, (authority, target), headers, body)
+            .await
+            .map_err(|failure| self.failed(failure))?;
+        http_log::answered(answer.status, &answer.headers, began.elapsed());
+        http_log::read(&answer.body);
         Ok(answer)
     }
 
@@ -182,15 +166,15 @@ impl Transport {
         }
     }
 
-    fn failed(&self, failure: Failure) -> ClientError {
+    fn failed(&self, failure: ConnError) -> ClientError {
         let server = self.server.clone();
-        let (Failure::Connecting(error) | Failure::Talking(error)) = &failure;
+        let (ConnError::Connect(error) | ConnError::Exchange(error)) = &failure;
         if let Some(reason) = tls_error(error) {
             return self.distrusted(reason);
         }
         match failure {
-            Failure::Connecting(error) => ClientError::Unreachable { server, source: error.into() },
-            Failure::Talking(error) => ClientError::Broken { server, source: error.into() },
+            ConnError::Connect(error) => ClientError::Unreachable { server, source: error.into() },
+            ConnError::Exchange(error) => ClientError::Broken { server, source: error.into() },
         }
     }
 

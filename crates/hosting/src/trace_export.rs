@@ -5,20 +5,20 @@ use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use corro_client::collector::{Collector, Reply};
+use corro_client::otlp_http::{ExportReply, OtlpClient};
 use corro_server::traces::settings::{ParsedSettings, Settings, parse_settings};
 use corro_server::traces::{self, ExportResult};
 
 /// The server's exporter trait, implemented by the client crate's OTLP client.
-struct OtlpExporter(Collector);
+struct OtlpExporter(OtlpClient);
 
 impl traces::SpanExporter for OtlpExporter {
     fn export(&self, body: Vec<u8>) -> Pin<Box<dyn Future<Output = ExportResult> + Send + '_>> {
         Box::pin(async move {
             match self.0.post(body).await {
-                Reply::Taken => ExportResult::Accepted,
-                Reply::Later(reason) => ExportResult::Retry(reason),
-                Reply::Refused(reason) => ExportResult::Rejected(reason),
+                ExportReply::Accepted => ExportResult::Accepted,
+                ExportReply::RetryLater(reason) => ExportResult::Retry(reason),
+                ExportReply::Rejected(reason) => ExportResult::Rejected(reason),
             }
         })
     }
@@ -37,7 +37,7 @@ pub fn exporter_from_env() -> Option<(Settings, Arc<dyn traces::SpanExporter>)> 
     }
     let settings = settings?;
     let certificate = settings.certificate.as_deref().map(Path::new);
-    match Collector::new(&settings.url, settings.headers.clone(), certificate) {
+    match OtlpClient::new(&settings.url, settings.headers.clone(), certificate) {
         Ok(collector) => {
             tracing::info!(url = settings.url, "traces are sent");
             Some((settings, Arc::new(OtlpExporter(collector))))

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 use corro_base::error_chain;
-use corro_client::files::{Appending, State};
+use corro_client::files::{AppendToken, FileState};
 use corro_client::{ClientError, FileService, files};
 
 use crate::inodes::Kind;
@@ -69,7 +69,7 @@ impl RenewableClient {
             let service = match own.as_ref() {
                 Some(own) if Arc::ptr_eq(&own.base, &shared_client) => return own.service.clone(),
                 Some(own) => Ok(own.service.signing_as(&shared_client)),
-                None => shared_client.alone(),
+                None => shared_client.dedicated(),
             };
             let Ok(service) = service.map(Arc::new) else { return shared_client };
             *own = Some(ThreadClient { base: shared_client, service: service.clone() });
@@ -107,8 +107,8 @@ impl Remote for Share {
         let (service, place) = (self.service.client(), self.full_path(path));
         let about = match path.is_empty() {
             // The mounted directory itself may be reached through symlinks; inside of it they are shown.
-            true => service.about_target(&self.share, &place).await,
-            false => service.about(&self.share, &place).await,
+            true => service.target_state(&self.share, &place).await,
+            false => service.file_state(&self.share, &place).await,
         };
         about.map(status).map_err(|error| self.remote_error(error))
     }
@@ -117,10 +117,10 @@ impl Remote for Share {
         let page = self
             .service
             .client()
-            .list_briefly(&self.share, &self.full_path(path), from)
+            .list_entries_brief(&self.share, &self.full_path(path), from)
             .await
             .map_err(|error| self.remote_error(error))?;
-        let entry = |brief: files::Brief| Entry { name: brief.name, status: status(brief.state) };
+        let entry = |brief: files::BriefEntry| Entry { name: brief.name, status: status(brief.state) };
         Ok(Page { entries: page.entries.into_iter().map(entry).collect(), next: page.next })
     }
 
@@ -136,7 +136,7 @@ impl Remote for Share {
         let (service, path) = (self.service.client(), self.full_path(path));
         let written = match batch {
             [DirtyRange { offset, content }] => {
-                service.write_growing(&self.share, &path, *offset, content.clone()).await
+                service.write_extending(&self.share, &path, *offset, content.clone()).await
             }
             batch => {
                 let ranges: Vec<_> = batch.iter().map(|piece| (piece.offset, piece.content.clone())).collect();
@@ -144,7 +144,7 @@ impl Remote for Share {
                     Err(ClientError::Api(refusal)) if refusal.code == "InvalidQueryParameterValue" => {
                         // An older server takes one range per request.
                         for (offset, content) in ranges {
-                            let written = service.write_growing(&self.share, &path, offset, content).await;
+                            let written = service.write_extending(&self.share, &path, offset, content).await;
                             written.map_err(|error| self.remote_error(error))?;
                         }
                         Ok(())
@@ -170,7 +170,7 @@ impl Remote for Share {
 
     async fn append(&self, path: &str, block: &AppendBlock) -> RemoteResult<(u64, Status)> {
         let writer = format!("{}-{}", self.writer, block.file);
-        let appending = Appending { writer, number: block.number, again: block.retry_from };
+        let appending = AppendToken { writer, number: block.number, again: block.retry_from };
         let appended =
             self.service.client().append(&self.share, &self.full_path(path), block.content.clone(), &appending).await;
         appended.map(|(offset, state)| (offset, status(state))).map_err(|error| self.remote_error(error))
@@ -220,9 +220,9 @@ impl Remote for Share {
 
     async fn rename(&self, from: &str, to: &str, kind: Kind, replace: bool) -> RemoteResult<()> {
         let kind = match kind {
-            Kind::File => files::Kind::File,
-            Kind::Directory => files::Kind::Directory,
-            Kind::Link => files::Kind::Link,
+            Kind::File => files::EntryKind::File,
+            Kind::Directory => files::EntryKind::Directory,
+            Kind::Link => files::EntryKind::Link,
         };
         self.service
             .client()
@@ -253,16 +253,16 @@ impl Remote for Share {
     }
 
     async fn space_info(&self) -> RemoteResult<SpaceInfo> {
-        let room = self.service.client().room(&self.share).await.map_err(|error| self.remote_error(error))?;
+        let room = self.service.client().share_space(&self.share).await.map_err(|error| self.remote_error(error))?;
         Ok(SpaceInfo { used: room.used, quota: room.quota })
     }
 }
 
-fn status(state: State) -> Status {
+fn status(state: FileState) -> Status {
     let kind = match state.kind {
-        files::Kind::File => Kind::File,
-        files::Kind::Directory => Kind::Directory,
-        files::Kind::Link => Kind::Link,
+        files::EntryKind::File => Kind::File,
+        files::EntryKind::Directory => Kind::Directory,
+        files::EntryKind::Link => Kind::Link,
     };
     Status { kind, length: state.length, modified: state.modified, etag: state.etag }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use bytes::{Bytes, BytesMut};
-use corro_client::files::MOST_RANGES;
+use corro_client::files::MAX_RANGES;
 
 /// Largest range that the file service accepts in one request.
 pub const MAX_RANGE_BYTES: usize = 4 << 20;
@@ -33,7 +33,7 @@ pub fn batches(ranges: Vec<DirtyRange>) -> Vec<Vec<DirtyRange>> {
     let mut batches: Vec<Vec<DirtyRange>> = Vec::new();
     let (mut bytes, mut last): (usize, Vec<DirtyRange>) = (0, Vec::new());
     for range in ranges {
-        if last.len() == MOST_RANGES || bytes + range.content.len() > MAX_RANGE_BYTES {
+        if last.len() == MAX_RANGES || bytes + range.content.len() > MAX_RANGE_BYTES {
             batches.push(std::mem::take(&mut last));
             bytes = 0;
         }
@@ -240,7 +240,7 @@ mod tests {
         check(&[5], &[1]);
         check(&[MAX_RANGE_BYTES, MAX_RANGE_BYTES, 1, 1, MAX_RANGE_BYTES], &[1, 1, 2, 1]);
         check(&[MAX_RANGE_BYTES - 1, 1, 1], &[2, 1]);
-        check(&[1; 2 * MOST_RANGES + 1], &[MOST_RANGES, MOST_RANGES, 1]);
+        check(&[1; 2 * MAX_RANGES + 1], &[MAX_RANGES, MAX_RANGES, 1]);
     }
 
     #[test]

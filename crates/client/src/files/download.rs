@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use reqwest::{Method, Response, StatusCode};
 
-use super::draft::{Destination, Draft};
+use super::partial_file::{Destination, PartialFile};
 use super::properties::file_properties_of;
 use super::{FileProperties, FileService, Progress, md5_base64, persistently, read};
 use crate::ClientError;
@@ -46,7 +46,7 @@ impl FileService {
         connections: usize,
         progress: Progress<'_>,
     ) -> Result<Download, ClientError> {
-        let draft = Draft::new(destination)?;
+        let draft = PartialFile::new(destination)?;
         let place = (share, path);
         let First { download, stored, counter } = persistently(|| self.first(place, range, &draft, progress)).await?;
         let etag = download.properties.properties.etag.as_deref();
@@ -71,7 +71,7 @@ impl FileService {
         &self,
         place: (&str, &str),
         range: DownloadRange,
-        draft: &Draft,
+        draft: &PartialFile,
         progress: Progress<'a>,
     ) -> Result<First<'a>, ClientError> {
         let path = place.1;
@@ -126,7 +126,7 @@ impl FileService {
         place: (&str, &str),
         offset: u64,
         (start, length): (u64, u64),
-        draft: &Draft,
+        draft: &PartialFile,
         etag: Option<&str>,
         counter: &Counter<'_>,
     ) -> Result<(), ClientError> {
@@ -146,7 +146,7 @@ impl FileService {
     async fn store(
         &self,
         mut response: Response,
-        draft: &Draft,
+        draft: &PartialFile,
         (start, length): (u64, u64),
         name: &str,
         counter: &Counter<'_>,

@@ -6,11 +6,12 @@
 
 mod blobs;
 mod download;
-mod draft;
+mod error_text;
 mod links;
-mod mounted;
+mod mount_api;
+mod partial_file;
 mod properties;
-mod refusal;
+mod resource_type;
 mod settings;
 mod tree;
 mod upload;
@@ -27,24 +28,25 @@ use corro_model::{ApiError, Secret};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{Method, Response};
 
-use crate::transport::{Answer, Transport};
+use crate::response::HttpResponse;
+use crate::transport::Transport;
 use crate::{ClientError, Trust};
-use refusal::{About, explained};
+use error_text::{About, explained};
 
 pub use blobs::{Blob, BlobEntry, BlobFilter, Container};
 pub use download::{Download, DownloadRange};
-pub use draft::Destination;
-pub use mounted::{Appending, Brief, BriefPage, Kind, MOST_RANGES, Room, State};
+pub use mount_api::{AppendToken, BriefEntry, BriefPage, EntryKind, FileState, MAX_RANGES, ShareSpace};
+pub use partial_file::Destination;
 pub use properties::{Copy, FileProperties, Properties, ShareProperties};
 pub use settings::{ContentSettings, FileSettings, Metadata};
 pub use tree::{Entry, Found, Link, Share, ShareFilter};
 pub use upload::guess_content_type;
 
 const VERSION: &str = "2018-03-28";
-const KEPT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+const UNESCAPED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// How often one range of a transfer is tried.
-const TRIES: u32 = 3;
+const MAX_TRIES: u32 = 3;
 const RETRY_PAUSE: Duration = Duration::from_millis(300);
 
 /// What a transfer reports: bytes done, bytes in all.
@@ -138,8 +140,8 @@ impl FileService {
     }
 
     /// The same service over a connection of its own, for a thread that asks one thing at a time and waits for it.
-    pub fn alone(&self) -> Result<FileService, ClientError> {
-        Ok(FileService { transport: self.transport.alone()?, ..self.clone() })
+    pub fn dedicated(&self) -> Result<FileService, ClientError> {
+        Ok(FileService { transport: self.transport.dedicated()?, ..self.clone() })
     }
 
     /// The same connections, signing as `other` does.
@@ -175,7 +177,7 @@ impl FileService {
     pub fn url(&self, share: &str, path: &str) -> String {
         let url = format!("{}{}", self.transport.server(), self.path_of(share, path));
         match &self.snapshot {
-            Some(snapshot) => format!("{url}?sharesnapshot={}", utf8_percent_encode(snapshot, &KEPT)),
+            Some(snapshot) => format!("{url}?sharesnapshot={}", utf8_percent_encode(snapshot, &UNESCAPED)),
             None => url,
         }
     }
@@ -188,7 +190,7 @@ impl FileService {
         query: &[(&str, &str)],
         headers: &[(&str, &str)],
         body: Bytes,
-    ) -> Result<Answer, ClientError> {
+    ) -> Result<HttpResponse, ClientError> {
         let answer = self.exchange(method, (share, path), query, headers, body).await?;
         self.accepted(answer, (share, path))
     }
@@ -201,18 +203,18 @@ impl FileService {
         query: &[(&str, &str)],
         headers: &[(&str, &str)],
         body: Bytes,
-    ) -> Result<Answer, ClientError> {
+    ) -> Result<HttpResponse, ClientError> {
         let signed = self.signed(&method, place, query, headers, &body)?;
         self.in_time(self.transport.exchange(method, &signed.url, &signed.headers(), body)).await
     }
 
     /// Reads the answer to a request about `share` and `path`; an error answer becomes an error that names them.
-    async fn read(&self, response: Response, (share, path): (&str, &str)) -> Result<Answer, ClientError> {
+    async fn read(&self, response: Response, (share, path): (&str, &str)) -> Result<HttpResponse, ClientError> {
         let answer = self.transport.whole(response).await?;
         self.accepted(answer, (share, path))
     }
 
-    fn accepted(&self, answer: Answer, (share, path): (&str, &str)) -> Result<Answer, ClientError> {
+    fn accepted(&self, answer: HttpResponse, (share, path): (&str, &str)) -> Result<HttpResponse, ClientError> {
         let about = About { account: &self.account, share, path, of_blobs: self.of_blobs };
         if answer.status.is_success() { Ok(answer) } else { Err(ClientError::Api(explained(&answer, about))) }
     }
@@ -248,7 +250,7 @@ impl FileService {
         let always = [("sharesnapshot", self.snapshot.as_deref()), ("timeout", timeout.as_deref())];
         let always = always.into_iter().filter_map(|(name, value)| Some((name, value?)));
         let mut query: Vec<String> = (query.iter().copied().chain(always))
-            .map(|(name, value)| format!("{name}={}", utf8_percent_encode(value, &KEPT)))
+            .map(|(name, value)| format!("{name}={}", utf8_percent_encode(value, &UNESCAPED)))
             .collect();
         let date = httpdate::fmt_http_date(SystemTime::now());
         let mut headers: Vec<(&str, Cow<str>)> = headers.iter().map(|(name, value)| (*name, (*value).into())).collect();
@@ -283,7 +285,7 @@ impl FileService {
         let mut full = self.root.clone();
         for segment in [share].into_iter().chain(path.split('/')).filter(|segment| !segment.is_empty()) {
             full.push('/');
-            full.extend(utf8_percent_encode(segment, &KEPT));
+            full.extend(utf8_percent_encode(segment, &UNESCAPED));
         }
         if full.is_empty() { "/".to_owned() } else { full }
     }
@@ -297,7 +299,7 @@ where
     let mut tried = 1;
     loop {
         match attempt().await {
-            Err(error) if tried < TRIES && error.is_transient() => {
+            Err(error) if tried < MAX_TRIES && error.is_transient() => {
                 tokio::time::sleep(RETRY_PAUSE * tried).await;
                 tried += 1;
             }
@@ -307,13 +309,13 @@ where
 }
 
 /// Reads the answer; an error answer becomes an error.
-pub(crate) async fn read(transport: &Transport, response: Response) -> Result<Answer, ClientError> {
+pub(crate) async fn read(transport: &Transport, response: Response) -> Result<HttpResponse, ClientError> {
     let answer = transport.whole(response).await?;
     if answer.status.is_success() { Ok(answer) } else { Err(ClientError::Api(error_of(&answer))) }
 }
 
 /// The service's XML error; for a HEAD request only the header is there.
-fn error_of(answer: &Answer) -> ApiError {
+fn error_of(answer: &HttpResponse) -> ApiError {
     let document = String::from_utf8_lossy(&answer.body);
     let error = xml::parse_small(&document);
     let status = answer.status.as_u16();

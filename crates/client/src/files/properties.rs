@@ -6,11 +6,11 @@ use corro_model::xml;
 use reqwest::Method;
 use reqwest::header::HeaderMap;
 
+use super::resource_type::{DIRECTORY, SHARE};
 use super::settings::{borrowed, metadata_headers};
-use super::tree::{DIRECTORY, SHARE};
 use super::{ContentSettings, FileService, FileSettings, Metadata};
 use crate::ClientError;
-use crate::transport::Answer;
+use crate::response::HttpResponse;
 
 /// What everything has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -191,7 +191,7 @@ fn copy_of(headers: &HeaderMap) -> Copy {
 }
 
 /// What a snapshot's making answers with: its id, and its properties.
-pub(super) fn snapshot_of(answer: &Answer) -> Option<(String, Properties)> {
+pub(super) fn snapshot_of(answer: &HttpResponse) -> Option<(String, Properties)> {
     Some((answer.header("x-ms-snapshot")?.to_owned(), properties_of(&answer.headers)))
 }
 

@@ -5,6 +5,7 @@ use corro_model::xml::{self, Element};
 use reqwest::Method;
 
 use super::properties::{http_time, snapshot_of};
+use super::resource_type::{DIRECTORY, SHARE};
 use super::settings::{borrowed, metadata_headers};
 use super::{FileService, Metadata, Properties, ShareProperties};
 use crate::ClientError;
@@ -51,9 +52,7 @@ pub struct Found {
     pub link: Option<Link>,
 }
 
-pub(super) const SHARE: (&str, &str) = ("restype", "share");
 pub(super) const CONTAINER: (&str, &str) = ("restype", "container");
-pub(super) const DIRECTORY: (&str, &str) = ("restype", "directory");
 pub(super) const LIST: (&str, &str) = ("comp", "list");
 
 impl FileService {

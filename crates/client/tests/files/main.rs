@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use corro_client::files::{ContentSettings, Destination, DownloadRange, Entry, FileSettings, Metadata};
-use corro_client::link::Reading;
+use corro_client::sas_url::Reading;
 use corro_client::{ClientError, Credential, FileLink, FileService};
 use corro_model::Secret;
 use disk::{MIB, serve};

@@ -5,7 +5,7 @@
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
-use corro_client::link::Reading;
+use corro_client::sas_url::Reading;
 use corro_client::{ClientError, FileLink};
 use corro_model::batchai::{ExecutionState, Job, JobSpec};
 use corro_model::layout::main_logs;

@@ -22,7 +22,7 @@ pub struct Destination<'a> {
 }
 
 /// Dropped before `finish`, it disappears.
-pub(super) struct Draft {
+pub(super) struct PartialFile {
     file: Arc<File>,
     path: PathBuf,
     destination: PathBuf,
@@ -31,8 +31,8 @@ pub(super) struct Draft {
     finished: bool,
 }
 
-impl Draft {
-    pub(super) fn new(to: Destination<'_>) -> Result<Draft, ClientError> {
+impl PartialFile {
+    pub(super) fn new(to: Destination<'_>) -> Result<PartialFile, ClientError> {
         let fail = |source: io::Error| ClientError::WriteFile { path: to.path.to_owned(), source };
         let (destination, existing) = resolve(to.path)?;
         let path = hidden_path(&destination).map_err(fail)?;
@@ -42,7 +42,7 @@ impl Draft {
             _ => {}
         }
         let file = OpenOptions::new().write(true).create_new(true).open(&path).map_err(fail)?;
-        let mut draft = Draft { file: Arc::new(file), path, destination, base: 0, finished: false };
+        let mut draft = PartialFile { file: Arc::new(file), path, destination, base: 0, finished: false };
         if let Some(existing) = existing {
             draft.continue_from(&existing, to.append).map_err(fail)?;
         }
@@ -84,7 +84,7 @@ impl Draft {
     }
 }
 
-impl Drop for Draft {
+impl Drop for PartialFile {
     fn drop(&mut self) {
         if !self.finished {
             // Best effort: the download's own error is the one to report.
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     async fn place(path: &Path, append: bool, content: &'static [u8]) -> Result<(), ClientError> {
-        let draft = Draft::new(Destination { path, append })?;
+        let draft = PartialFile::new(Destination { path, append })?;
         draft.write(vec![Bytes::from_static(content)], 0).await?;
         draft.finish(content.len() as u64)
     }

@@ -19,28 +19,29 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::transport::{Answer, CONNECT_TIMEOUT, IDLE_TIMEOUT, READ_TIMEOUT, USER_AGENT};
+use crate::http_limits::{CONNECT_TIMEOUT, IDLE_TIMEOUT, READ_TIMEOUT, USER_AGENT};
+use crate::response::HttpResponse;
 
 /// A smaller body goes out together with its head, a larger one in pieces of this size.
-const TOGETHER: usize = 64 << 10;
+const MAX_JOINED_BODY: usize = 64 << 10;
 /// Room for the head of an answer and a little content behind it.
-const FIRST: usize = 16 << 10;
-const LONGEST_HEAD: usize = 64 << 10;
-const MOST_HEADERS: usize = 100;
+const READ_BUFFER_BYTES: usize = 16 << 10;
+const MAX_HEAD_BYTES: usize = 64 << 10;
+const MAX_HEADERS: usize = 100;
 /// Nobody is asked for more at once.
-const LARGEST: u64 = 256 << 20;
+const MAX_BODY_BYTES: u64 = 256 << 20;
 
 #[derive(Debug)]
-pub struct Line {
+pub struct Http1Connection {
     host: String,
     port: u16,
     /// With TLS, and the name that the server must prove.
     tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
-    kept: Mutex<Option<Kept>>,
+    kept: Mutex<Option<IdleStream>>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct IdleStream {
     stream: Stream,
     since: Instant,
 }
@@ -53,50 +54,50 @@ enum Stream {
 
 /// What went wrong, and whether anything was sent before.
 #[derive(Debug)]
-pub enum Failure {
-    Connecting(io::Error),
-    Talking(io::Error),
+pub enum ConnError {
+    Connect(io::Error),
+    Exchange(io::Error),
 }
 
-impl Line {
-    pub fn new(host: &str, port: u16, tls: Option<Arc<ClientConfig>>) -> io::Result<Line> {
+impl Http1Connection {
+    pub fn new(host: &str, port: u16, tls: Option<Arc<ClientConfig>>) -> io::Result<Http1Connection> {
         let bare = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let tls = match tls {
             Some(tls) => Some((tls, ServerName::try_from(bare.clone()).map_err(io::Error::other)?)),
             None => None,
         };
-        Ok(Line { host: bare, port, tls, kept: Mutex::new(None) })
+        Ok(Http1Connection { host: bare, port, tls, kept: Mutex::new(None) })
     }
 
     /// `target` is the path with its query. Any answer is an answer.
-    pub async fn ask(
+    pub async fn exchange(
         &self,
         method: &Method,
         (authority, target): (&str, &str),
         headers: &[(&str, &str)],
         body: &Bytes,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<HttpResponse, ConnError> {
         let mut stream = match self.take() {
             Some(stream) => stream,
             None => {
                 let connected = timeout(CONNECT_TIMEOUT, self.connect()).await;
-                connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(Failure::Connecting)?
+                connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(ConnError::Connect)?
             }
         };
-        let head = head_of(method, (authority, target), headers, body);
+        let head = request_head(method, (authority, target), headers, body);
         let bodiless = method == Method::HEAD;
         let answered = match &mut stream {
             Stream::Plain(stream) => exchange(stream, head, body, bodiless).await,
             Stream::Secured(stream) => exchange(stream, head, body, bodiless).await,
         };
-        let (answer, stays) = answered.map_err(Failure::Talking)?;
+        let (answer, stays) = answered.map_err(ConnError::Exchange)?;
         if stays {
-            *self.kept() = Some(Kept { stream, since: Instant::now() });
+            *self.kept() = Some(IdleStream { stream, since: Instant::now() });
         }
         Ok(answer)
     }
 
-    fn kept(&self) -> std::sync::MutexGuard<'_, Option<Kept>> {
+    fn kept(&self) -> std::sync::MutexGuard<'_, Option<IdleStream>> {
         self.kept.lock().expect("no one panics while holding a connection")
     }
 
@@ -130,7 +131,7 @@ impl Stream {
     }
 }
 
-fn head_of(method: &Method, (authority, target): (&str, &str), headers: &[(&str, &str)], body: &Bytes) -> Vec<u8> {
+fn request_head(method: &Method, (authority, target): (&str, &str), headers: &[(&str, &str)], body: &Bytes) -> Vec<u8> {
     let mut head = Vec::with_capacity(1024);
     let mut put = |parts: &[&str]| parts.iter().for_each(|part| head.extend_from_slice(part.as_bytes()));
     put(&[method.as_str(), " ", target, " HTTP/1.1\r\nhost: ", authority, "\r\nuser-agent: ", USER_AGENT, "\r\n"]);
@@ -145,23 +146,28 @@ fn head_of(method: &Method, (authority, target): (&str, &str), headers: &[(&str,
 }
 
 /// The answer, and whether the connection may be used again.
-async fn exchange<S>(stream: &mut S, mut head: Vec<u8>, body: &Bytes, bodiless: bool) -> io::Result<(Answer, bool)>
+async fn exchange<S>(
+    stream: &mut S,
+    mut head: Vec<u8>,
+    body: &Bytes,
+    bodiless: bool,
+) -> io::Result<(HttpResponse, bool)>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let (together, rest) = if body.len() <= TOGETHER { (&body[..], &[][..]) } else { (&[][..], &body[..]) };
+    let (together, rest) = if body.len() <= MAX_JOINED_BODY { (&body[..], &[][..]) } else { (&[][..], &body[..]) };
     head.extend_from_slice(together);
-    for piece in [&head[..]].into_iter().chain(rest.chunks(TOGETHER)) {
+    for piece in [&head[..]].into_iter().chain(rest.chunks(MAX_JOINED_BODY)) {
         // Somebody who no longer reads takes nothing either.
         timeout(READ_TIMEOUT, stream.write_all(piece)).await.map_err(|_| io::ErrorKind::TimedOut)??;
     }
     stream.flush().await?;
-    let mut buffer = BytesMut::with_capacity(FIRST);
+    let mut buffer = BytesMut::with_capacity(READ_BUFFER_BYTES);
     let head = loop {
         match parse(&mut buffer)? {
             Some(head) if head.status.is_informational() => continue,
             Some(head) => break head,
-            None if buffer.len() > LONGEST_HEAD => return Err(odd("its head is too long")),
+            None if buffer.len() > MAX_HEAD_BYTES => return Err(odd("its head is too long")),
             None => more(stream, &mut buffer).await?,
         }
         buffer.reserve(1024);
@@ -176,12 +182,12 @@ where
         None => {
             let length = text("content-length").and_then(|length| length.parse().ok());
             let length: u64 =
-                length.filter(|length| *length <= LARGEST).ok_or_else(|| odd("its length is not told"))?;
+                length.filter(|length| *length <= MAX_BODY_BYTES).ok_or_else(|| odd("its length is not told"))?;
             sized(stream, &mut buffer, length as usize).await?
         }
     };
     // What nobody asked for would be taken for the next answer.
-    Ok((Answer { status, headers, body: content }, stays && buffer.is_empty()))
+    Ok((HttpResponse { status, headers, body: content }, stays && buffer.is_empty()))
 }
 
 struct Head {
@@ -192,7 +198,7 @@ struct Head {
 
 /// Takes the head of an answer from what has come, once all of it has.
 fn parse(buffer: &mut BytesMut) -> io::Result<Option<Head>> {
-    let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
+    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut response = httparse::Response::new(&mut headers);
     let length = match response.parse(buffer).map_err(io::Error::other)? {
         httparse::Status::Partial => return Ok(None),
@@ -228,32 +234,35 @@ async fn sized<S: AsyncRead + Unpin>(stream: &mut S, buffer: &mut BytesMut, leng
 async fn chunks<S: AsyncRead + Unpin>(stream: &mut S, buffer: &mut BytesMut) -> io::Result<Bytes> {
     let mut content = BytesMut::new();
     loop {
-        let line = line(stream, buffer).await?;
-        let digits = std::str::from_utf8(&line).ok().and_then(|line| line.split(';').next()).unwrap_or_default();
+        let connection = connection(stream, buffer).await?;
+        let digits = std::str::from_utf8(&connection)
+            .ok()
+            .and_then(|connection| connection.split(';').next())
+            .unwrap_or_default();
         let size = u64::from_str_radix(digits.trim(), 16).map_err(io::Error::other)?;
-        if size > LARGEST - content.len() as u64 {
+        if size > MAX_BODY_BYTES - content.len() as u64 {
             return Err(odd("it is too long"));
         }
         if size == 0 {
             break;
         }
         content.extend_from_slice(&sized(stream, buffer, size as usize).await?);
-        self::line(stream, buffer).await?;
+        self::connection(stream, buffer).await?;
     }
-    // What may be said after the content ends with an empty line.
-    while !line(stream, buffer).await?.is_empty() {}
+    // What may be said after the content ends with an empty connection.
+    while !connection(stream, buffer).await?.is_empty() {}
     Ok(content.freeze())
 }
 
-async fn line<S: AsyncRead + Unpin>(stream: &mut S, buffer: &mut BytesMut) -> io::Result<Bytes> {
+async fn connection<S: AsyncRead + Unpin>(stream: &mut S, buffer: &mut BytesMut) -> io::Result<Bytes> {
     loop {
         if let Some(end) = buffer.windows(2).position(|two| two == b"\r\n") {
-            let line = buffer.split_to(end).freeze();
+            let connection = buffer.split_to(end).freeze();
             buffer.advance(2);
-            return Ok(line);
+            return Ok(connection);
         }
-        if buffer.len() > LONGEST_HEAD {
-            return Err(odd("a line is too long"));
+        if buffer.len() > MAX_HEAD_BYTES {
+            return Err(odd("a connection is too long"));
         }
         buffer.reserve(1024);
         more(stream, buffer).await?;
@@ -280,7 +289,7 @@ mod tests {
 
     /// Gives one answer to each request, in pieces of so many bytes, and hangs up after so many requests.
     async fn serve(listener: TcpListener, answer: &'static str, size: usize, most: usize) {
-        while let Ok((mut stream, _)) = listener.accept().await {
+        while let Ok((mut stream, _)) = listener.check_status().await {
             let mut asked = Vec::new();
             for _ in 0..most {
                 while !asked.ends_with(b"\r\n\r\nbody") {
@@ -298,16 +307,16 @@ mod tests {
         }
     }
 
-    async fn line(answer: &'static str, size: usize, most: usize) -> Line {
+    async fn connection(answer: &'static str, size: usize, most: usize) -> Http1Connection {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("its address").port();
         tokio::spawn(serve(listener, answer, size, most));
-        Line::new("127.0.0.1", port, None).expect("an address")
+        Http1Connection::new("127.0.0.1", port, None).expect("an address")
     }
 
-    async fn ask(line: &Line) -> Result<(u16, Bytes), Failure> {
+    async fn exchange_over(connection: &Http1Connection) -> Result<(u16, Bytes), ConnError> {
         let body = Bytes::from_static(b"body");
-        let answer = line.ask(&Method::PUT, ("host", "/path?query"), &[("x-name", "value")], &body).await?;
+        let answer = connection.exchange(&Method::PUT, ("host", "/path?query"), &[("x-name", "value")], &body).await?;
         Ok((answer.status.as_u16(), answer.body))
     }
 
@@ -325,11 +334,11 @@ mod tests {
             ),
         ] {
             for size in [1, 7, 1000] {
-                let line = line(answer, size, usize::MAX).await;
+                let connection = connection(answer, size, usize::MAX).await;
                 for _ in 0..2 {
-                    let (found, body) = ask(&line).await.expect("an answer");
+                    let (found, body) = exchange_over(&connection).await.expect("an answer");
                     assert_eq!((found, body.as_ref()), (status, content.as_bytes()), "{answer:?} in pieces of {size}");
-                    assert!(line.kept().is_some(), "the connection is kept");
+                    assert!(connection.kept().is_some(), "the connection is kept");
                 }
             }
         }
@@ -340,20 +349,20 @@ mod tests {
         for answer in
             ["", "nonsense\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhello"]
         {
-            let line = line(answer, 1000, 1).await;
-            assert!(matches!(ask(&line).await, Err(Failure::Talking(_))), "{answer:?}");
-            assert!(line.kept().is_none());
+            let connection = connection(answer, 1000, 1).await;
+            assert!(matches!(exchange_over(&connection).await, Err(ConnError::Exchange(_))), "{answer:?}");
+            assert!(connection.kept().is_none());
         }
         // Each answer is the last of its connection, and the next one is asked for over another.
-        let line = line("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello", 1000, 1).await;
+        let connection = connection("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello", 1000, 1).await;
         for _ in 0..3 {
-            assert_eq!(ask(&line).await.expect("an answer").1, "hello");
-            while line.kept().as_ref().is_some_and(|kept| kept.stream.is_open()) {
+            assert_eq!(exchange_over(&connection).await.expect("an answer").1, "hello");
+            while connection.kept().as_ref().is_some_and(|kept| kept.stream.is_open()) {
                 tokio::task::yield_now().await;
             }
         }
         let nobody = TcpListener::bind("127.0.0.1:0").await.expect("a port").local_addr().expect("its address").port();
-        let line = Line::new("127.0.0.1", nobody, None).expect("an address");
-        assert!(matches!(ask(&line).await, Err(Failure::Connecting(_))));
+        let connection = Http1Connection::new("127.0.0.1", nobody, None).expect("an address");
+        assert!(matches!(exchange_over(&connection).await, Err(ConnError::Connect(_))));
     }
 }

@@ -4,7 +4,7 @@
 use corro_model::ApiError;
 
 use super::error_of;
-use crate::transport::Answer;
+use crate::response::HttpResponse;
 
 /// What a request was about. Share and path may be empty.
 #[derive(Clone, Copy, Debug)]
@@ -16,7 +16,7 @@ pub struct About<'a> {
 }
 
 /// The error in an answer, with what it is about.
-pub fn explained(answer: &Answer, about: About<'_>) -> ApiError {
+pub fn explained(answer: &HttpResponse, about: About<'_>) -> ApiError {
     let error = error_of(answer);
     let said = (!answer.body.is_empty()).then_some(error.message.as_str());
     let message = words(&error.code, said, error.status, about);

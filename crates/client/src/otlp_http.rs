@@ -10,7 +10,7 @@ use reqwest::Method;
 use crate::transport::Transport;
 use crate::{ClientError, Trust};
 
-pub struct Collector {
+pub struct OtlpClient {
     transport: Transport,
     url: String,
     headers: Vec<(String, Secret)>,
@@ -18,39 +18,39 @@ pub struct Collector {
 
 /// What a collector said.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reply {
-    Taken,
+pub enum ExportReply {
+    Accepted,
     /// It is away or has too much to do.
-    Later(String),
-    Refused(String),
+    RetryLater(String),
+    Rejected(String),
 }
 
-impl Collector {
+impl OtlpClient {
     /// `certificate` is a PEM file with whoever vouches for it, when that is not one whom this machine trusts anyway.
     pub fn new(
         url: &str,
         headers: Vec<(String, Secret)>,
         certificate: Option<&Path>,
-    ) -> Result<Collector, ClientError> {
+    ) -> Result<OtlpClient, ClientError> {
         let trust = certificate.map_or(Ok(Trust::System), Trust::from_file)?;
-        Ok(Collector { transport: Transport::new(url, &trust)?, url: url.to_owned(), headers })
+        Ok(OtlpClient { transport: Transport::new(url, &trust)?, url: url.to_owned(), headers })
     }
 
-    pub async fn post(&self, body: Vec<u8>) -> Reply {
+    pub async fn post(&self, body: Vec<u8>) -> ExportReply {
         let json = [("content-type", "application/json")];
         let own = self.headers.iter().map(|(name, value)| (name.as_str(), value.expose()));
         let headers: Vec<(&str, &str)> = json.into_iter().chain(own).collect();
         match self.transport.exchange(Method::POST, &self.url, &headers, Bytes::from(body)).await {
-            Ok(answer) if answer.status.is_success() => Reply::Taken,
+            Ok(answer) if answer.status.is_success() => ExportReply::Accepted,
             Ok(answer) if matches!(answer.status.as_u16(), 429 | 502 | 503 | 504) => {
-                Reply::Later(answer.status.to_string())
+                ExportReply::RetryLater(answer.status.to_string())
             }
-            Ok(answer) => Reply::Refused(answer.status.to_string()),
-            Err(error @ ClientError::InvalidHeader { .. }) => Reply::Refused(error.to_string()),
-            Err(ClientError::Unreachable { .. }) => Reply::Later("it cannot be reached".to_owned()),
-            Err(ClientError::Untrusted { .. }) => Reply::Later("its certificate is not trusted".to_owned()),
-            Err(ClientError::NotTls { .. }) => Reply::Later("it does not speak TLS".to_owned()),
-            Err(_) => Reply::Later("the connection broke".to_owned()),
+            Ok(answer) => ExportReply::Rejected(answer.status.to_string()),
+            Err(error @ ClientError::InvalidHeader { .. }) => ExportReply::Rejected(error.to_string()),
+            Err(ClientError::Unreachable { .. }) => ExportReply::RetryLater("it cannot be reached".to_owned()),
+            Err(ClientError::Untrusted { .. }) => ExportReply::RetryLater("its certificate is not trusted".to_owned()),
+            Err(ClientError::NotTls { .. }) => ExportReply::RetryLater("it does not speak TLS".to_owned()),
+            Err(_) => ExportReply::RetryLater("the connection broke".to_owned()),
         }
     }
 }

@@ -7,13 +7,13 @@ use bytes::{BufMut, Bytes, BytesMut};
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 use reqwest::{Method, StatusCode};
 
-use super::tree::DIRECTORY;
+use super::resource_type::DIRECTORY;
 use super::{FileService, Signer};
 use crate::ClientError;
-use crate::transport::Answer;
+use crate::response::HttpResponse;
 
 /// So many ranges go into one request.
-pub const MOST_RANGES: usize = 1024;
+pub const MAX_RANGES: usize = 1024;
 /// Asks to be shown links as links. Servers that do not know it show what links lead to.
 const SHOWS_LINKS: (&str, &str) = ("x-corro-links", "true");
 const FOLLOWS_LINKS: (&str, &str) = ("x-corro-links", "false");
@@ -21,7 +21,7 @@ const LINK: (&str, &str) = ("restype", "symboliclink");
 const LINK_TEXT: &str = "x-ms-link-text";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum EntryKind {
     File,
     Directory,
     /// A symbolic link, which the kernel of the mounting machine resolves.
@@ -30,8 +30,8 @@ pub enum Kind {
 
 /// What lies at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct State {
-    pub kind: Kind,
+pub struct FileState {
+    pub kind: EntryKind,
     /// 0 for a directory; of a link that of its text.
     pub length: u64,
     pub modified: SystemTime,
@@ -41,28 +41,28 @@ pub struct State {
 
 /// An entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Brief {
+pub struct BriefEntry {
     pub name: String,
-    pub state: State,
+    pub state: FileState,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BriefPage {
-    pub entries: Vec<Brief>,
+    pub entries: Vec<BriefEntry>,
     /// Where the next page begins.
     pub next: Option<String>,
 }
 
 /// How full a share is, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct ShareSpace {
     pub used: u64,
     pub quota: Option<u64>,
 }
 
 /// Which block of whom is appended: the server takes each once.
 #[derive(Clone, Debug)]
-pub struct Appending {
+pub struct AppendToken {
     pub writer: String,
     pub number: u64,
     /// It was asked for before, without an answer; the block lies nowhere before this offset.
@@ -71,14 +71,14 @@ pub struct Appending {
 
 impl FileService {
     /// What lies at a path; a link is not followed.
-    pub async fn about(&self, share: &str, path: &str) -> Result<State, ClientError> {
+    pub async fn file_state(&self, share: &str, path: &str) -> Result<FileState, ClientError> {
         let query = [("comp", "corro-about")];
         let answer = self.request(Method::GET, (share, path), &query, &[SHOWS_LINKS], Bytes::new()).await?;
         state_of(&answer, path)
     }
 
     /// What a path leads to, through links that stay in the share.
-    pub async fn about_target(&self, share: &str, path: &str) -> Result<State, ClientError> {
+    pub async fn target_state(&self, share: &str, path: &str) -> Result<FileState, ClientError> {
         let query = [("comp", "corro-about")];
         let answer = self.request(Method::GET, (share, path), &query, &[FOLLOWS_LINKS], Bytes::new()).await?;
         state_of(&answer, path)
@@ -99,7 +99,7 @@ impl FileService {
     }
 
     /// One page of what lies directly in a directory, beginning with the name `from`.
-    pub async fn list_briefly(&self, share: &str, path: &str, from: &str) -> Result<BriefPage, ClientError> {
+    pub async fn list_entries_brief(&self, share: &str, path: &str, from: &str) -> Result<BriefPage, ClientError> {
         let mut query = vec![("comp", "corro-list")];
         if !from.is_empty() {
             query.push(("marker", from));
@@ -122,14 +122,20 @@ impl FileService {
     }
 
     /// Writes one range of at most 4 MiB; a file that is too short grows.
-    pub async fn write_growing(&self, share: &str, path: &str, start: u64, content: Bytes) -> Result<(), ClientError> {
+    pub async fn write_extending(
+        &self,
+        share: &str,
+        path: &str,
+        start: u64,
+        content: Bytes,
+    ) -> Result<(), ClientError> {
         let range = format!("bytes={start}-{}", start + (content.len() as u64).saturating_sub(1));
         let headers = [("x-ms-write", "update"), ("x-ms-range", range.as_str()), ("x-corro-grow", "true")];
         let query = [("comp", "range")];
         self.request(Method::PUT, (share, path), &query, &headers, content).await.map(drop)
     }
 
-    /// Writes up to [`MOST_RANGES`] ranges, of at most 4 MiB together; a file that is too short grows. One that is `new` is made first; if it is
+    /// Writes up to [`MAX_RANGES`] ranges, of at most 4 MiB together; a file that is too short grows. One that is `new` is made first; if it is
     /// there it is refused.
     pub async fn write_ranges(
         &self,
@@ -156,8 +162,8 @@ impl FileService {
         share: &str,
         path: &str,
         content: Bytes,
-        appending: &Appending,
-    ) -> Result<(u64, State), ClientError> {
+        appending: &AppendToken,
+    ) -> Result<(u64, FileState), ClientError> {
         let (number, again) = (appending.number.to_string(), appending.again.map(|after| after.to_string()));
         let mut headers = vec![("x-corro-writer", appending.writer.as_str()), ("x-corro-block", &number)];
         headers.extend(again.as_deref().map(|after| ("x-corro-again", after)));
@@ -183,7 +189,7 @@ impl FileService {
         &self,
         share: &str,
         (from, to): (&str, &str),
-        kind: Kind,
+        kind: EntryKind,
         replace: bool,
     ) -> Result<(), ClientError> {
         let mut source = format!("{}{}", self.transport.server(), self.path_of(share, from));
@@ -200,7 +206,7 @@ impl FileService {
         let rename = ("comp", "rename");
         let of_file = [rename];
         let of_directory = [DIRECTORY, rename];
-        let query: &[(&str, &str)] = if kind == Kind::Directory { &of_directory } else { &of_file };
+        let query: &[(&str, &str)] = if kind == EntryKind::Directory { &of_directory } else { &of_file };
         self.request(Method::PUT, (share, to), query, &headers, Bytes::new()).await.map(drop)
     }
 
@@ -210,7 +216,7 @@ impl FileService {
         self.request(Method::PUT, (share, path), &query, &headers, Bytes::new()).await.map(drop)
     }
 
-    pub async fn set_modified(&self, share: &str, path: &str, modified: SystemTime) -> Result<State, ClientError> {
+    pub async fn set_modified(&self, share: &str, path: &str, modified: SystemTime) -> Result<FileState, ClientError> {
         let since = modified.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         let nanos = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX).to_string();
         let (query, headers) = ([("comp", "corro-modified")], [("x-corro-modified", nanos.as_str()), SHOWS_LINKS]);
@@ -224,11 +230,11 @@ impl FileService {
         self.request(Method::PUT, (share, path), &query, &[], Bytes::new()).await.map(drop)
     }
 
-    pub async fn room(&self, share: &str) -> Result<Room, ClientError> {
+    pub async fn share_space(&self, share: &str) -> Result<ShareSpace, ClientError> {
         let query = [("comp", "corro-room")];
         let answer = self.request(Method::GET, (share, ""), &query, &[], Bytes::new()).await?;
         let used = number_in(&answer, "x-corro-used").ok_or_else(|| unexpected(share))?;
-        Ok(Room { used, quota: number_in(&answer, "x-corro-quota") })
+        Ok(ShareSpace { used, quota: number_in(&answer, "x-corro-quota") })
     }
 
     /// Where the server is: `http://host:port`.
@@ -242,23 +248,23 @@ impl FileService {
     }
 }
 
-fn state_of(answer: &Answer, path: &str) -> Result<State, ClientError> {
+fn state_of(answer: &HttpResponse, path: &str) -> Result<FileState, ClientError> {
     let kind = answer.header("x-corro-kind").and_then(kind);
     let (length, modified) = (number_in(answer, "x-corro-length"), number_in(answer, "x-corro-modified"));
     let (Some(kind), Some(length), Some(modified)) = (kind, length, modified) else { return Err(unexpected(path)) };
     let etag = answer.header("etag").unwrap_or_default().to_owned();
-    Ok(State { kind, length, modified: time(modified), etag })
+    Ok(FileState { kind, length, modified: time(modified), etag })
 }
 
-fn number_in(answer: &Answer, header: &str) -> Option<u64> {
+fn number_in(answer: &HttpResponse, header: &str) -> Option<u64> {
     answer.header(header)?.parse().ok()
 }
 
-fn kind(word: &str) -> Option<Kind> {
+fn kind(word: &str) -> Option<EntryKind> {
     match word {
-        "file" => Some(Kind::File),
-        "directory" => Some(Kind::Directory),
-        "link" => Some(Kind::Link),
+        "file" => Some(EntryKind::File),
+        "directory" => Some(EntryKind::Directory),
+        "link" => Some(EntryKind::Link),
         _ => None,
     }
 }
@@ -277,10 +283,10 @@ fn page(text: &str) -> Option<BriefPage> {
         let mut words = line.splitn(4, ' ');
         let kind = kind(words.next()?)?;
         let (length, modified) = (words.next()?.parse().ok()?, time(words.next()?.parse().ok()?));
-        let state = State { kind, length, modified, etag: String::new() };
-        Some(Brief { name: words.next()?.to_owned(), state })
+        let state = FileState { kind, length, modified, etag: String::new() };
+        Some(BriefEntry { name: words.next()?.to_owned(), state })
     };
-    let entries: Option<Vec<Brief>> = entries.split('\0').map(brief).collect();
+    let entries: Option<Vec<BriefEntry>> = entries.split('\0').map(brief).collect();
     Some(BriefPage { entries: entries?, next: (!next.is_empty()).then(|| next.to_owned()) })
 }
 
@@ -294,22 +300,26 @@ mod tests {
 
     #[test]
     fn pages_are_read_as_they_are_written() {
-        let brief = |kind, length, name: &str| Brief {
+        let brief = |kind, length, name: &str| BriefEntry {
             name: name.to_owned(),
-            state: State { kind, length, modified: time(5), etag: String::new() },
+            state: FileState { kind, length, modified: time(5), etag: String::new() },
         };
         let check = |text: &str, expected: Option<BriefPage>| assert_eq!(page(text), expected, "{text:?}");
         check("", Some(BriefPage::default()));
         check(
             "file 3 5 a b\0directory 0 5 d\n\0link 2 5 l\0",
             Some(BriefPage {
-                entries: vec![brief(Kind::File, 3, "a b"), brief(Kind::Directory, 0, "d\n"), brief(Kind::Link, 2, "l")],
+                entries: vec![
+                    brief(EntryKind::File, 3, "a b"),
+                    brief(EntryKind::Directory, 0, "d\n"),
+                    brief(EntryKind::Link, 2, "l"),
+                ],
                 next: None,
             }),
         );
         check(
             "file 3 5 a\0next one",
-            Some(BriefPage { entries: vec![brief(Kind::File, 3, "a")], next: Some("next one".to_owned()) }),
+            Some(BriefPage { entries: vec![brief(EntryKind::File, 3, "a")], next: Some("next one".to_owned()) }),
         );
         check("pipe 3 5 a\0", None);
         check("file x 5 a\0", None);
