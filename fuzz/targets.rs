@@ -20,7 +20,7 @@ use corro_file_service::{AccountKeys, AddressStyle, FileService, RateLimiter};
 use corro_model::batchai::{ClusterCreateParameters, FileServerCreateParameters, JobCreateParameters};
 use corro_model::node::{FromNode, JoinRequest, ToNode, bearer, parse_bearer};
 use corro_model::ops::{ALL, match_path};
-use corro_model::rights::Scope;
+use corro_model::rbac::Scope;
 use corro_model::storage::sas::{AccountSas, Sas};
 use corro_model::storage::shared_key::{self, Credential};
 use corro_model::{job_file, validate};

@@ -19,7 +19,7 @@ use tokio::time::timeout;
 use common::{DEADLINE, FakeNode, World, until_exists};
 use corro_agent::AgentEnd;
 use corro_model::Secret;
-use corro_model::node::{DesiredNode, Login, LoginDoor};
+use corro_model::node::{DesiredNode, Login, SshEndpoint};
 use corro_model::password::PasswordVerifier;
 
 const USER: &str = "demoUser";
@@ -30,7 +30,7 @@ fn login(public_key: Option<&str>, password: Option<&str>) -> Login {
 }
 
 /// Orders a login and waits until the SSH server listens.
-async fn start_ssh_server(node: &FakeNode, login: Login) -> LoginDoor {
+async fn start_ssh_server(node: &FakeNode, login: Login) -> SshEndpoint {
     node.want(DesiredNode { login: Some(login), ..DesiredNode::default() });
     node.until("open to the administrator", |node| node.login.is_some()).await.login.expect("just seen")
 }
@@ -47,12 +47,12 @@ impl client::Handler for AnyHost {
 
 type Client = client::Handle<AnyHost>;
 
-async fn connect(endpoint: &LoginDoor) -> Client {
+async fn connect(endpoint: &SshEndpoint) -> Client {
     let config = Arc::new(client::Config::default());
     client::connect(config, (endpoint.address.as_str(), endpoint.port), AnyHost).await.expect("the endpoint is open")
 }
 
-async fn with_key(endpoint: &LoginDoor, user: &str, key: &PrivateKey) -> Result<Client, AuthResult> {
+async fn with_key(endpoint: &SshEndpoint, user: &str, key: &PrivateKey) -> Result<Client, AuthResult> {
     let mut client = connect(endpoint).await;
     let key = PrivateKeyWithHashAlg::new(Arc::new(key.clone()), None);
     match client.authenticate_publickey(user, key).await.expect("an answer") {
@@ -243,7 +243,7 @@ async fn until_none(node: &FakeNode) {
 }
 
 /// OpenSSH's client without the settings of this machine.
-fn ssh(endpoint: &LoginDoor, key: &Path, options: &[&str], words: &[&str]) -> Command {
+fn ssh(endpoint: &SshEndpoint, key: &Path, options: &[&str], words: &[&str]) -> Command {
     let mut command = Command::new("ssh");
     command.args(["-F", "/dev/null", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"]);
     command.args(["-o", "IdentitiesOnly=yes", "-o", "BatchMode=yes", "-o", "LogLevel=ERROR", "-i"]).arg(key);

@@ -92,7 +92,7 @@ impl Role {
 
 /// One process of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place<'a> {
+pub struct ProcessSlot<'a> {
     /// Among all processes of the job: the ranks' own numbers, or workers before parameter servers.
     pub number: usize,
     pub role: Role,
@@ -107,8 +107,8 @@ pub struct Place<'a> {
 impl Layout {
     /// All processes of the job, when `slots` says how many ranks or workers each node takes. Under an `mpirun` there is
     /// one of ours.
-    pub fn places(&self, slots: &[usize], mpirun: bool) -> Vec<Place<'_>> {
-        let together = |role, command| place(0, role, (0, 0), command, "");
+    pub fn process_slots(&self, slots: &[usize], mpirun: bool) -> Vec<ProcessSlot<'_>> {
+        let together = |role, command| process_slot(0, role, (0, 0), command, "");
         match self {
             Layout::Command { command } => vec![together(Role::Command, command)],
             Layout::Mpi(ranks) if mpirun => vec![together(Role::Mpirun, &ranks.command)],
@@ -118,18 +118,18 @@ impl Layout {
                         RankLogs::Together => String::new(),
                         RankLogs::Apart => format!("-{rank}"),
                     };
-                    place(rank, Role::Rank, (rank, host_idx), &ranks.command, &suffix)
+                    process_slot(rank, Role::Rank, (rank, host_idx), &ranks.command, &suffix)
                 };
                 hosts_of(slots).enumerate().map(of).collect()
             }
             Layout::TensorFlow(tasks) => {
                 let workers = hosts_of(slots).enumerate().map(|(index, host_idx)| {
                     let command = if index == 0 { &tasks.master } else { &tasks.worker };
-                    place(index, Role::Worker, (index, host_idx), command, &format!("-wk-{index}"))
+                    process_slot(index, Role::Worker, (index, host_idx), command, &format!("-wk-{index}"))
                 });
                 let servers = (0..tasks.parameter_servers).map(|index| {
                     let (number, suffix) = (tasks.workers + index, format!("-ps-{index}"));
-                    place(number, Role::ParameterServer, (index, index), &tasks.parameter_server, &suffix)
+                    process_slot(number, Role::ParameterServer, (index, index), &tasks.parameter_server, &suffix)
                 });
                 workers.chain(servers).collect()
             }
@@ -185,15 +185,15 @@ fn hosts_of(slots: &[usize]) -> impl Iterator<Item = usize> {
     slots.iter().enumerate().flat_map(|(host_idx, slots)| std::iter::repeat_n(host_idx, *slots))
 }
 
-fn place<'a>(
+fn process_slot<'a>(
     number: usize,
     role: Role,
     (index, host_idx): (usize, usize),
     command: &'a str,
     suffix: &str,
-) -> Place<'a> {
+) -> ProcessSlot<'a> {
     let (stdout, stderr) = (format!("stdout{suffix}.txt"), format!("stderr{suffix}.txt"));
-    Place { number, role, index, host_idx, command, stdout, stderr }
+    ProcessSlot { number, role, index, host_idx, command, stdout, stderr }
 }
 
 #[cfg(test)]
@@ -212,8 +212,8 @@ mod tests {
 
     /// Each as `node: role, command > log`.
     fn check(layout: &Layout, slots: &[usize], mpirun: bool, expected: &[&str]) {
-        let places = layout.places(slots, mpirun);
-        let line = |p: &Place| format!("{}: {}, {} > {}", p.host_idx, p.role.name(p.index), p.command, p.stdout);
+        let places = layout.process_slots(slots, mpirun);
+        let line = |p: &ProcessSlot| format!("{}: {}, {} > {}", p.host_idx, p.role.name(p.index), p.command, p.stdout);
         assert_eq!(places.iter().map(line).collect::<Vec<_>>(), expected, "{layout:?}");
         assert!(places.iter().enumerate().all(|(number, place)| place.number == number));
     }

@@ -4,9 +4,10 @@
 //! It never does I/O and never reads a clock: time, randomness and bytes are arguments.
 //!
 //! Reading order: [`names`] and [`ids`] (what things are called), [`batchai`] and [`arm`] (what travels),
-//! [`state`] (what may happen to a job and a node), [`ops`] (every request there is), [`rights`] (who may), [`validate`] (what is refused),
+//! [`state`] (what may happen to a job and a node), [`ops`] (every request there is), [`rbac`] (who may), [`validate`] (what is refused),
 //! [`layout`] (which processes a job has), [`node`] (what server and agent tell each other), [`root_cause`] (which rank made a gang fail), [`storage`] (how file requests are signed).
 
+pub mod api_versions;
 pub mod arm;
 pub mod batchai;
 pub mod container;
@@ -25,7 +26,8 @@ pub mod names;
 pub mod node;
 pub mod ops;
 pub mod password;
-pub mod rights;
+pub mod preemption;
+pub mod rbac;
 pub mod root_cause;
 pub mod secret;
 pub mod state;

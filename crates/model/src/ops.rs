@@ -4,6 +4,7 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+pub use crate::api_versions::*;
 use crate::arm::*;
 use crate::batchai::*;
 use crate::explain::Explanation;
@@ -11,11 +12,6 @@ use crate::history::HistoryEntry;
 use crate::host::*;
 use crate::metrics::JobMetrics;
 use crate::usage::UsageReport;
-
-pub const BATCHAI_VERSION: &str = "2018-05-01";
-pub const GROUPS_VERSION: &str = "2018-05-01";
-pub const STORAGE_VERSION: &str = "2018-02-01";
-pub const SUBSCRIPTIONS_VERSION: &str = "2016-06-01";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Method {

@@ -32,7 +32,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, ensure};
 use corro_file_service::FileService;
 use corro_model::names::{FILE_SERVERS, JOB_SHARED};
-use corro_model::node::Landmark;
+use corro_model::node::SharedDiskProbe;
 use corro_model::{ApiError, NodeId, Secret, Timestamp};
 use corro_shares::Shares;
 use corro_store::Store;
@@ -342,14 +342,14 @@ async fn open_job_shared(data: &Path) -> anyhow::Result<Shares> {
 }
 
 /// Writes the file by which a node finds out whether it shares this machine's disk. Its content cannot be guessed.
-fn write_landmark(app: &App, data: &Path) -> anyhow::Result<Landmark> {
+fn write_landmark(app: &App, data: &Path) -> anyhow::Result<SharedDiskProbe> {
     let content = digest::hex(&app.keyed_digest("landmark", b"")[..16]);
     let file = data.canonicalize().context("cannot find the data directory")?.join("landmark");
     // Not rewritten if unchanged: a full disk must not prevent the start.
     if std::fs::read_to_string(&file).ok().as_ref() != Some(&content) {
         std::fs::write(&file, &content).with_context(|| format!("cannot write {}", file.display()))?;
     }
-    Ok(Landmark { file, content })
+    Ok(SharedDiskProbe { file, content })
 }
 
 async fn open_exports(data: &Path, key: [u8; 32]) -> anyhow::Result<Exports> {

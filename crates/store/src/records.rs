@@ -6,7 +6,7 @@ use std::sync::Arc;
 use corro_model::arm::{AccountIdentity, AccountSettings};
 use corro_model::batchai::{AllocationState, BatchAiError, ClusterSpec, FileServerSpec, JobSpec, Provisioning, Tags};
 use corro_model::host::Inventory;
-use corro_model::rights::Assignment;
+use corro_model::rbac::Assignment;
 use corro_model::state::{JobState, NodeState, Preemption};
 use corro_model::{
     AttemptId, ClusterKey, ExperimentKey, FileServerKey, GroupKey, JobKey, NodeId, Secret, Timestamp, WorkspaceKey,

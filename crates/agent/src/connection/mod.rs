@@ -24,7 +24,7 @@ use tokio_tungstenite::{WebSocketStream, client_async};
 use corro_client::TrustError;
 use corro_model::AttemptId;
 use corro_model::node::{
-    CONNECT_PATH, FromNode, FromRecording, INSTANCE_HEADER, NodeCredential, PROTOCOL, PROTOCOL_HEADER, TaskFigures,
+    CONNECT_PATH, FromNode, FromRecording, INSTANCE_HEADER, NodeCredential, PROTOCOL, PROTOCOL_HEADER, TaskStats,
     ToNode, bearer,
 };
 
@@ -278,7 +278,7 @@ impl ConnectionTask {
     async fn on_message(
         &self,
         text: &str,
-        stats_sender: &mpsc::Sender<TaskFigures>,
+        stats_sender: &mpsc::Sender<TaskStats>,
         recording_sender: &mpsc::Sender<FromRecording>,
     ) -> Option<SessionEnd> {
         let event = match serde_json::from_str(text) {
@@ -301,7 +301,7 @@ impl ConnectionTask {
     }
 
     /// Samples process statistics on a blocking thread. A request during a sample is answered by that sample.
-    fn sample_stats(&self, stats_sender: mpsc::Sender<TaskFigures>) {
+    fn sample_stats(&self, stats_sender: mpsc::Sender<TaskStats>) {
         let Ok(permit) = stats_sender.try_reserve_owned() else { return };
         let (tags, attempt) = self.running_task();
         tokio::task::spawn_blocking(move || permit.send(process_stats::sample(&tags, attempt)));

@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout};
 
 use corro_model::AttemptId;
 use corro_model::node::{
-    DesiredNode, Landmark, Login, ObservedNode, ObservedTask, TaskFailure, TaskOrder, TaskPhase, Volume,
+    DesiredNode, Login, ObservedNode, ObservedTask, SharedDiskProbe, TaskFailure, TaskOrder, TaskPhase, Volume,
 };
 
 use crate::AgentEnd;
@@ -48,8 +48,8 @@ pub struct Driver {
     work: JoinSet<()>,
     ssh_server: Option<SshServer>,
     setup: Option<SetupTask>,
-    /// The server's landmark file, and whether this machine sees it.
-    landmark: Option<(Landmark, bool)>,
+    /// The server's probe file, and whether this machine sees it.
+    probe: Option<(SharedDiskProbe, bool)>,
     /// When this agent began the current task.
     task_began: Option<Instant>,
     /// Estimated end of the current task.
@@ -79,12 +79,12 @@ impl Driver {
         let local = LocalNode { task: task.map(LocalTask::new), ..LocalNode::default() };
         let (control, _) = watch::channel(TaskControl::default());
         let work = JoinSet::new();
-        let (desired, ssh_server, setup, landmark) = (None, None, None, None);
+        let (desired, ssh_server, setup, probe) = (None, None, None, None);
         let (task_began, task_expected_end) = (None, None);
         let lease = Lease::new(reached, context.config.guard.clone(), context.lease_expiry.clone());
         #[rustfmt::skip]
         let driver = Driver {
-            context, desired, local, record, control, work, ssh_server, setup, landmark, task_began, task_expected_end, observed, lease,
+            context, desired, local, record, control, work, ssh_server, setup, probe, task_began, task_expected_end, observed, lease,
             sender, events,
         };
         driver.publish();
@@ -154,7 +154,7 @@ impl Driver {
     fn on_event(&mut self, event: Event) -> Option<String> {
         match event {
             Event::Desired(desired) => {
-                let desired = if self.can_see_server_dirs(desired.landmark.as_ref()) {
+                let desired = if self.can_see_server_dirs(desired.shared_disk_probe.as_ref()) {
                     *desired
                 } else {
                     desired.from_elsewhere()
@@ -193,23 +193,23 @@ impl Driver {
         None
     }
 
-    /// Whether this machine sees the server's directories. A server without a landmark is of a version that ran its
+    /// Whether this machine sees the server's directories. A server without a probe is of a version that ran its
     /// nodes on its own machine only.
-    fn can_see_server_dirs(&mut self, landmark: Option<&Landmark>) -> bool {
+    fn can_see_server_dirs(&mut self, probe: Option<&SharedDiskProbe>) -> bool {
         if self.context.config.remote_shares {
             return false;
         }
-        let Some(landmark) = landmark else { return true };
-        if let Some((known, is_visible)) = &self.landmark
-            && known == landmark
+        let Some(probe) = probe else { return true };
+        if let Some((known, is_visible)) = &self.probe
+            && known == probe
         {
             return *is_visible;
         }
-        let is_visible = std::fs::read_to_string(&landmark.file).is_ok_and(|content| content == landmark.content);
+        let is_visible = std::fs::read_to_string(&probe.file).is_ok_and(|content| content == probe.content);
         if !is_visible {
             tracing::info!("this machine does not see the server's directories: volumes are mounted over the network");
         }
-        self.landmark = Some((landmark.clone(), is_visible));
+        self.probe = Some((probe.clone(), is_visible));
         is_visible
     }
 

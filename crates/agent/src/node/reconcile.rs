@@ -6,7 +6,7 @@ use std::time::Duration;
 use corro_model::AttemptId;
 use corro_model::batchai::BatchAiError;
 use corro_model::node::{
-    DesiredNode, DesiredTask, GangAddress, Goal, Login, LoginDoor, ObservedNode, ObservedTask, SetupOrder, TaskOrder,
+    DesiredNode, DesiredTask, GangAddress, Goal, Login, ObservedNode, ObservedTask, SetupOrder, SshEndpoint, TaskOrder,
     TaskPhase, Volume,
 };
 
@@ -25,7 +25,7 @@ pub struct LocalNode {
     /// The login as last applied or attempted.
     pub login: Option<Login>,
     /// Endpoint of the SSH server, if it is running.
-    pub ssh_endpoint: Option<LoginDoor>,
+    pub ssh_endpoint: Option<SshEndpoint>,
     pub task: Option<LocalTask>,
     /// The last attempt that ended here and was cleaned up. It must never begin again.
     pub last_cleaned: Option<AttemptId>,

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use corro_metrics::{Curves, MetricStream, curve_file};
 use corro_model::NodeId;
-use corro_model::layout::{Place, Role};
+use corro_model::layout::{ProcessSlot, Role};
 use corro_model::metrics::CURVES;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -85,7 +85,7 @@ impl Recorder {
     }
 
     /// Taps a process that may print metrics. The job has `n_places` processes on `n_nodes` nodes.
-    pub fn tap_process(&self, place: &Place, n_places: usize, n_nodes: usize) -> Option<ProcessTap> {
+    pub fn tap_process(&self, place: &ProcessSlot, n_places: usize, n_nodes: usize) -> Option<ProcessTap> {
         let (rank, shared) = match place.role {
             Role::ParameterServer => return None,
             // Processes on other nodes write through it, without saying which.
@@ -215,9 +215,9 @@ mod tests {
     use super::*;
     use crate::testing;
 
-    fn place(role: Role, index: usize) -> Place<'static> {
+    fn place(role: Role, index: usize) -> ProcessSlot<'static> {
         let (stdout, stderr) = ("stdout.txt".to_owned(), "stderr.txt".to_owned());
-        Place { number: index, role, index, host_idx: 0, command: "x", stdout, stderr }
+        ProcessSlot { number: index, role, index, host_idx: 0, command: "x", stdout, stderr }
     }
 
     #[tokio::test]

@@ -27,7 +27,7 @@ use tokio::time::{sleep, timeout};
 
 use corro_launch::connection_set::{AuthFlag, ConnectionSet};
 use corro_launch::kill_tagged::kill_by_tag_prefix;
-use corro_model::node::{FIRST_LOGIN_PORT, Login, LoginDoor};
+use corro_model::node::{FIRST_LOGIN_PORT, Login, SshEndpoint};
 
 use crate::task::node_context::NodeContext;
 use connection::{AuthState, SshConnection};
@@ -67,7 +67,7 @@ pub enum SshServerError {
 /// The running SSH server. Dropping it closes it at once.
 #[derive(Debug)]
 pub struct SshServer {
-    pub endpoint: LoginDoor,
+    pub endpoint: SshEndpoint,
     tag: String,
     task: JoinHandle<()>,
 }
@@ -112,7 +112,7 @@ impl SshServer {
             SshContext { node: context.clone(), login: login.clone(), key, home, tag, n_sessions, password_check };
         let (tag, config) = (context.tag.clone(), config(&context, host_key));
         let task = tokio::spawn(accept_connections(listener, Arc::new(config), Arc::new(context)));
-        Ok(SshServer { endpoint: LoginDoor { address: address.to_string(), port }, tag, task })
+        Ok(SshServer { endpoint: SshEndpoint { address: address.to_string(), port }, tag, task })
     }
 
     /// Stops the server and waits until nothing is left of its sessions.

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use rustix::fs::{OFlags, SealFlags, fcntl_get_seals};
 use serde::Deserialize;
 
-use corro_model::batchai::{Awaited, Collective, EngineFigures, EngineTotals};
+use corro_model::batchai::{Collective, EngineStats, EngineTotals, StalledCollective};
 
 const STATUS_LINK: &str = "/memfd:corro-engine (deleted)";
 /// Size of the status page; requests to the engine follow after it.
@@ -23,8 +23,8 @@ const MAX_READ_ATTEMPTS: usize = 5;
 const MAX_OPEN_FILES: usize = 65_536;
 
 /// Status of all engines in these processes, sorted by rank.
-pub fn read_all(pids: &[i32]) -> Vec<EngineFigures> {
-    let mut engines: Vec<EngineFigures> = status_files(pids).iter().filter_map(read).collect();
+pub fn read_all(pids: &[i32]) -> Vec<EngineStats> {
+    let mut engines: Vec<EngineStats> = status_files(pids).iter().filter_map(read).collect();
     engines.sort_by_key(|engine| engine.rank);
     engines
 }
@@ -53,7 +53,7 @@ pub fn open_memfds<T>(pid: i32, parse_name: impl Fn(&str) -> Option<T>) -> impl 
         })
 }
 
-fn read(file: &File) -> Option<EngineFigures> {
+fn read(file: &File) -> Option<EngineStats> {
     let (page, at) = read_page(file)?;
     Some(to_engine_stats(page, SystemTime::now().duration_since(at).unwrap_or_default()))
 }
@@ -132,7 +132,7 @@ fn parse_page(page: &[u8]) -> Option<StatusPage> {
     serde_json::from_slice(page).ok().filter(|page: &StatusPage| page.seq == page.end)
 }
 
-fn to_engine_stats(page: StatusPage, age: Duration) -> EngineFigures {
+fn to_engine_stats(page: StatusPage, age: Duration) -> EngineStats {
     let age_ms = age.as_millis() as u64;
     let ms = |nanos: u64| nanos / 1_000_000;
     let totals = |totals: TotalsStatus| EngineTotals {
@@ -151,14 +151,14 @@ fn to_engine_stats(page: StatusPage, age: Duration) -> EngineFigures {
         bytes: what.bytes,
         ms_ago: ms(what.since) + age_ms,
     };
-    let awaited = |what: AwaitedStatus| Awaited {
+    let awaited = |what: AwaitedStatus| StalledCollective {
         name: what.name,
         ms_ago: ms(what.since) + age_ms,
         ranks: what.ranks,
         count: what.count,
     };
     let all = totals(page.totals);
-    EngineFigures {
+    EngineStats {
         rank: page.rank,
         size: page.size,
         window: page.window.map_or(all, totals),

@@ -14,8 +14,8 @@ use tokio::io::{AsyncRead, ReadBuf};
 
 use corro_launch::kill_tagged;
 use corro_model::AttemptId;
-use corro_model::batchai::RankFigures;
-use corro_model::node::TaskFigures;
+use corro_model::batchai::RankStats;
+use corro_model::node::TaskStats;
 
 use crate::identity::incarnation::TagPrefix;
 use crate::stats::engine_status;
@@ -24,8 +24,8 @@ use crate::stats::engine_status;
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Samples the processes of `attempt` on this node. Blocks for [`SAMPLE_INTERVAL`].
-pub fn sample(tags: &TagPrefix, attempt: Option<AttemptId>) -> TaskFigures {
-    let Some(attempt) = attempt else { return TaskFigures::default() };
+pub fn sample(tags: &TagPrefix, attempt: Option<AttemptId>) -> TaskStats {
+    let Some(attempt) = attempt else { return TaskStats::default() };
     let prefix = tags.attempt_prefix(&attempt);
     let before: HashMap<i32, u64> = pids_by_process(&prefix)
         .into_values()
@@ -37,11 +37,11 @@ pub fn sample(tags: &TagPrefix, attempt: Option<AttemptId>) -> TaskFigures {
     let processes = pids_by_process(&prefix).into_iter().filter_map(|(process, pids)| {
         let stats: Vec<(i32, Stat)> = pids.into_iter().filter_map(|pid| Some((pid, Stat::read(pid)?))).collect();
         let engines = engine_status::read_all(&stats.iter().map(|(pid, _)| *pid).collect::<Vec<_>>());
-        stats_of(&process, &stats, &before, began.elapsed()).map(|stats| RankFigures { engines, ..stats })
+        stats_of(&process, &stats, &before, began.elapsed()).map(|stats| RankStats { engines, ..stats })
     });
-    let mut processes: Vec<RankFigures> = processes.collect();
+    let mut processes: Vec<RankStats> = processes.collect();
     processes.sort_by_key(|stats| stats.rank);
-    TaskFigures { attempt: Some(attempt), processes }
+    TaskStats { attempt: Some(attempt), processes }
 }
 
 /// Ids of all processes of an attempt.
@@ -60,7 +60,7 @@ fn pids_by_process(prefix: &str) -> BTreeMap<String, Vec<i32>> {
     by_name
 }
 
-fn stats_of(name: &str, stats: &[(i32, Stat)], before: &HashMap<i32, u64>, over: Duration) -> Option<RankFigures> {
+fn stats_of(name: &str, stats: &[(i32, Stat)], before: &HashMap<i32, u64>, over: Duration) -> Option<RankStats> {
     // The guard carries the same tag but is not the job's; its child is.
     let guard = stats.iter().map(|(pid, _)| *pid).find(|pid| is_guard(*pid));
     let stats: Vec<&(i32, Stat)> = stats.iter().filter(|(pid, _)| Some(*pid) != guard).collect();
@@ -71,7 +71,7 @@ fn stats_of(name: &str, stats: &[(i32, Stat)], before: &HashMap<i32, u64>, over:
     let seconds =
         stats.iter().map(|one| spent(one)).sum::<u64>() as f64 / rustix::param::clock_ticks_per_second() as f64;
     let pages: u64 = stats.iter().map(|(_, stat)| stat.resident_pages).sum();
-    Some(RankFigures {
+    Some(RankStats {
         rank: name.strip_prefix("rank-").and_then(|number| number.parse().ok()),
         pid: pid.unsigned_abs(),
         state: busiest.state.to_string(),

@@ -136,11 +136,11 @@ const BATCHAI_TYPES: &[&str] = &[
 
 /// Namespace, resource types, versions with which clients may ask. The tutorial registers the third, which has nothing.
 const PROVIDERS: [(&str, &[&str], &[&str]); 3] = [
-    ("Microsoft.BatchAI", BATCHAI_TYPES, &[crate::ops::BATCHAI_VERSION]),
+    ("Microsoft.BatchAI", BATCHAI_TYPES, &[crate::api_versions::BATCHAI_VERSION]),
     (
         "Microsoft.Storage",
         &["storageAccounts", "checkNameAvailability"],
-        &["2018-07-01", crate::ops::STORAGE_VERSION, "2017-10-01"],
+        &["2018-07-01", crate::api_versions::STORAGE_VERSION, "2017-10-01"],
     ),
     ("Microsoft.Batch", &[], &[]),
 ];

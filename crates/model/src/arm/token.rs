@@ -16,7 +16,7 @@ pub const METADATA_PATH: &str = "/metadata/endpoints";
 /// One of the addresses below an authority, which is `/adfs`, `/common` or a tenant's id. The second form of each, under
 /// `v2.0`, is what later clients ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LoginDoor {
+pub enum TokenEndpoint {
     Token {
         v2: bool,
     },
@@ -31,23 +31,23 @@ pub enum LoginDoor {
     InstanceDiscovery,
 }
 
-impl LoginDoor {
+impl TokenEndpoint {
     /// The authority's name, and what is asked of it.
-    pub fn parse(path: &str) -> Option<(&str, LoginDoor)> {
+    pub fn parse(path: &str) -> Option<(&str, TokenEndpoint)> {
         let (authority, rest) = path.strip_prefix('/')?.split_once('/')?;
         let rest = rest.trim_end_matches('/').to_ascii_lowercase();
-        let door = match rest.as_str() {
-            "oauth2/token" => LoginDoor::Token { v2: false },
-            "oauth2/v2.0/token" => LoginDoor::Token { v2: true },
-            "oauth2/devicecode" | "oauth2/v2.0/devicecode" => LoginDoor::DeviceCode,
-            "oauth2/authorize" | "oauth2/v2.0/authorize" => LoginDoor::Authorize,
-            ".well-known/openid-configuration" => LoginDoor::OpenIdConfiguration { v2: false },
-            "v2.0/.well-known/openid-configuration" => LoginDoor::OpenIdConfiguration { v2: true },
-            "discovery/keys" | "discovery/v2.0/keys" => LoginDoor::Keys,
-            "discovery/instance" => LoginDoor::InstanceDiscovery,
+        let endpoint = match rest.as_str() {
+            "oauth2/token" => TokenEndpoint::Token { v2: false },
+            "oauth2/v2.0/token" => TokenEndpoint::Token { v2: true },
+            "oauth2/devicecode" | "oauth2/v2.0/devicecode" => TokenEndpoint::DeviceCode,
+            "oauth2/authorize" | "oauth2/v2.0/authorize" => TokenEndpoint::Authorize,
+            ".well-known/openid-configuration" => TokenEndpoint::OpenIdConfiguration { v2: false },
+            "v2.0/.well-known/openid-configuration" => TokenEndpoint::OpenIdConfiguration { v2: true },
+            "discovery/keys" | "discovery/v2.0/keys" => TokenEndpoint::Keys,
+            "discovery/instance" => TokenEndpoint::InstanceDiscovery,
             _ => return None,
         };
-        Some((authority, door))
+        Some((authority, endpoint))
     }
 }
 
@@ -123,14 +123,14 @@ mod tests {
 
     #[test]
     fn login_doors_are_told_from_their_paths() {
-        let check = |path: &str, expected: Option<(&str, LoginDoor)>| {
-            assert_eq!(LoginDoor::parse(path), expected, "{path}");
+        let check = |path: &str, expected: Option<(&str, TokenEndpoint)>| {
+            assert_eq!(TokenEndpoint::parse(path), expected, "{path}");
         };
-        check(TOKEN_PATH, Some(("adfs", LoginDoor::Token { v2: false })));
-        check("/a-b/oauth2/v2.0/token", Some(("a-b", LoginDoor::Token { v2: true })));
-        check("/a-b/OAuth2/Token/", Some(("a-b", LoginDoor::Token { v2: false })));
-        check("/common/discovery/instance", Some(("common", LoginDoor::InstanceDiscovery)));
-        let document = LoginDoor::OpenIdConfiguration { v2: true };
+        check(TOKEN_PATH, Some(("adfs", TokenEndpoint::Token { v2: false })));
+        check("/a-b/oauth2/v2.0/token", Some(("a-b", TokenEndpoint::Token { v2: true })));
+        check("/a-b/OAuth2/Token/", Some(("a-b", TokenEndpoint::Token { v2: false })));
+        check("/common/discovery/instance", Some(("common", TokenEndpoint::InstanceDiscovery)));
+        let document = TokenEndpoint::OpenIdConfiguration { v2: true };
         check("/t/v2.0/.well-known/openid-configuration", Some(("t", document)));
         for other in
             ["/", "/adfs", "/adfs/oauth2", "/adfs/oauth2/token/more", IDENTITY_PATH, METADATA_PATH, "/a//token"]

@@ -2,12 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::RankFigures;
+use super::RankStats;
 
 /// The engine of one rank.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct EngineFigures {
+pub struct EngineStats {
     pub rank: usize,
     /// Ranks in the job.
     pub size: usize,
@@ -26,7 +26,7 @@ pub struct EngineFigures {
     pub waits_for: Option<Collective>,
     /// Told by rank 0, which knows who has asked for what.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub awaited: Option<Awaited>,
+    pub awaited: Option<StalledCollective>,
     /// How old these figures are: an engine within a long operation, or of a stopped process, tells nothing new.
     pub seen_ms_ago: u64,
 }
@@ -74,7 +74,7 @@ pub struct Collective {
 /// What some ranks have asked for and others not.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Awaited {
+pub struct StalledCollective {
     pub name: String,
     /// Since the first of them asked.
     pub ms_ago: u64,
@@ -89,7 +89,7 @@ const WORTH_A_MARK: f64 = 0.1;
 
 /// The rank that the others wait for: it waits for less than half as long as the one in the middle of the others does. `None`
 /// when they are about alike or nobody waits much.
-pub fn straggler<'a>(engines: impl IntoIterator<Item = &'a EngineFigures>) -> Option<usize> {
+pub fn straggler<'a>(engines: impl IntoIterator<Item = &'a EngineStats>) -> Option<usize> {
     let mut waits: Vec<(f64, usize)> =
         engines.into_iter().filter(|one| one.window.ms > 0).map(|one| (one.window.waited_share(), one.rank)).collect();
     waits.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
@@ -99,7 +99,10 @@ pub fn straggler<'a>(engines: impl IntoIterator<Item = &'a EngineFigures>) -> Op
 }
 
 /// What has been waited for longer than `limit_ms`, and who has not asked for it.
-pub fn stuck<'a>(processes: impl Iterator<Item = &'a RankFigures> + Clone, limit_ms: u64) -> Option<Awaited> {
+pub fn find_stall<'a>(
+    processes: impl Iterator<Item = &'a RankStats> + Clone,
+    limit_ms: u64,
+) -> Option<StalledCollective> {
     let engines = processes.clone().flat_map(|one| &one.engines);
     let told = engines.clone().filter(|one| one.seen_ms_ago < limit_ms).find_map(|one| one.awaited.clone());
     if let Some(awaited) = told.filter(|awaited| awaited.ms_ago >= limit_ms) {
@@ -108,22 +111,22 @@ pub fn stuck<'a>(processes: impl Iterator<Item = &'a RankFigures> + Clone, limit
     // Rank 0 tells nothing, or all are within one operation: whoever is stopped keeps the others waiting.
     let stopped: Vec<usize> =
         processes.filter(|one| one.state == "T").flat_map(|one| &one.engines).map(|one| one.rank).collect();
-    let waits = |one: &'a EngineFigures| one.waits_for.as_ref().or(one.working_on.as_ref()).or(one.last.as_ref());
+    let waits = |one: &'a EngineStats| one.waits_for.as_ref().or(one.working_on.as_ref()).or(one.last.as_ref());
     let others = engines.filter(|one| !stopped.contains(&one.rank));
     let longest = others.filter_map(waits).max_by_key(|what| what.ms_ago).filter(|what| what.ms_ago >= limit_ms)?;
     let count = stopped.len();
-    (count > 0).then(|| Awaited { name: longest.name.clone(), ms_ago: longest.ms_ago, ranks: stopped, count })
+    (count > 0).then(|| StalledCollective { name: longest.name.clone(), ms_ago: longest.ms_ago, ranks: stopped, count })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn engines(waited: &[u64]) -> Vec<EngineFigures> {
-        let engine = |(rank, waited_ms): (usize, &u64)| EngineFigures {
+    fn engines(waited: &[u64]) -> Vec<EngineStats> {
+        let engine = |(rank, waited_ms): (usize, &u64)| EngineStats {
             rank,
             window: EngineTotals { ms: 10_000, waited_ms: *waited_ms, ..EngineTotals::default() },
-            ..EngineFigures::default()
+            ..EngineStats::default()
         };
         waited.iter().enumerate().map(engine).collect()
     }
@@ -146,18 +149,18 @@ mod tests {
         }
     }
 
-    fn process(rank: usize, state: &str, change: impl FnOnce(&mut EngineFigures)) -> RankFigures {
-        let mut engine = EngineFigures { rank, size: 2, ..EngineFigures::default() };
+    fn process(rank: usize, state: &str, change: impl FnOnce(&mut EngineStats)) -> RankStats {
+        let mut engine = EngineStats { rank, size: 2, ..EngineStats::default() };
         change(&mut engine);
-        RankFigures { rank: Some(rank), state: state.into(), engines: vec![engine], ..RankFigures::default() }
+        RankStats { rank: Some(rank), state: state.into(), engines: vec![engine], ..RankStats::default() }
     }
 
     #[test]
     fn what_rank_0_says_is_missing_is_believed() {
-        let awaited = Awaited { name: "loss".into(), ms_ago: 12_000, ranks: vec![1], count: 1 };
+        let awaited = StalledCollective { name: "loss".into(), ms_ago: 12_000, ranks: vec![1], count: 1 };
         let ranks = [process(0, "S", |engine| engine.awaited = Some(awaited.clone())), process(1, "R", |_| {})];
-        assert_eq!(stuck(ranks.iter(), 10_000), Some(awaited));
-        assert_eq!(stuck(ranks.iter(), 15_000), None);
+        assert_eq!(find_stall(ranks.iter(), 10_000), Some(awaited));
+        assert_eq!(find_stall(ranks.iter(), 15_000), None);
     }
 
     #[test]
@@ -165,8 +168,8 @@ mod tests {
         let waits = Collective { name: "loss".into(), ms_ago: 11_000, ..Collective::default() };
         let ranks =
             [process(0, "T", |engine| engine.seen_ms_ago = 11_000), process(1, "S", |e| e.waits_for = Some(waits))];
-        let expected = Awaited { name: "loss".into(), ms_ago: 11_000, ranks: vec![0], count: 1 };
-        assert_eq!(stuck(ranks.iter(), 10_000), Some(expected));
-        assert_eq!(stuck(ranks[1..].iter(), 10_000), None, "nobody is known to be missing");
+        let expected = StalledCollective { name: "loss".into(), ms_ago: 11_000, ranks: vec![0], count: 1 };
+        assert_eq!(find_stall(ranks.iter(), 10_000), Some(expected));
+        assert_eq!(find_stall(ranks[1..].iter(), 10_000), None, "nobody is known to be missing");
     }
 }

@@ -22,7 +22,7 @@ pub mod workspace;
 
 pub use cluster::*;
 pub use common::*;
-pub use engines::{Awaited, Collective, EngineFigures, EngineTotals};
+pub use engines::{Collective, EngineStats, EngineTotals, StalledCollective};
 pub use experiment::*;
 pub use file::*;
 pub use file_server::*;

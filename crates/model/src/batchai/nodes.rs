@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{EngineFigures, VmPriority};
-use crate::state::Preemption;
+use super::{EngineStats, VmPriority};
+use crate::preemption::Preemption;
 use crate::{NodeId, Timestamp};
 
 /// A node, as `corro node list` shows it.
@@ -62,13 +62,13 @@ pub struct NodeProcesses {
     pub node_id: NodeId,
     /// Did its agent answer in time? If not, nothing is known of its processes.
     pub answered: bool,
-    pub processes: Vec<RankFigures>,
+    pub processes: Vec<RankStats>,
 }
 
 /// One rank, or the job preparation, with all processes it started.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct RankFigures {
+pub struct RankStats {
     /// Absent for the job preparation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rank: Option<usize>,
@@ -87,5 +87,5 @@ pub struct RankFigures {
     pub quiet_for_ms: Option<u64>,
     /// Of the ranks among these processes that use our collectives; more than one when a launcher started them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub engines: Vec<EngineFigures>,
+    pub engines: Vec<EngineStats>,
 }

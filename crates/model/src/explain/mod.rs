@@ -3,14 +3,14 @@
 
 mod advice;
 mod cause;
-mod stuck;
+mod stall;
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 pub use self::advice::reason;
-pub use self::stuck::stuck;
+pub use self::stall::describe_stall;
 use crate::batchai::{EstimateBasis, ExecutionState, Job, JobProperties, LostAttempt, WaitReason, Waiting};
 use crate::{NodeId, Timestamp};
 

@@ -1,21 +1,21 @@
 //! What is said of ranks that keep the others waiting. Pure.
 
-use crate::batchai::{Awaited, NodeProcesses};
+use crate::batchai::{NodeProcesses, StalledCollective};
 
 /// Most ranks that are named.
-const MOST_NAMED: usize = 4;
+const MAX_NAMED_RANKS: usize = 4;
 
 /// Who has not come to what, on which node, and for how long the others have waited.
-pub fn stuck(awaited: &Awaited, nodes: &[NodeProcesses]) -> String {
+pub fn describe_stall(awaited: &StalledCollective, nodes: &[NodeProcesses]) -> String {
     let node_of = |rank: usize| {
         let here = |node: &&NodeProcesses| {
             node.processes.iter().flat_map(|process| &process.engines).any(|engine| engine.rank == rank)
         };
         nodes.iter().find(here).map_or_else(String::new, |node| format!(" on node {}", node.node_id))
     };
-    let named = awaited.ranks.iter().take(MOST_NAMED).map(|rank| format!("rank {rank}{}", node_of(*rank)));
+    let named = awaited.ranks.iter().take(MAX_NAMED_RANKS).map(|rank| format!("rank {rank}{}", node_of(*rank)));
     let mut named = named.collect::<Vec<_>>().join(", ");
-    let more = awaited.count.saturating_sub(awaited.ranks.len().min(MOST_NAMED));
+    let more = awaited.count.saturating_sub(awaited.ranks.len().min(MAX_NAMED_RANKS));
     if more > 0 {
         named += &format!(" and {more} more");
     }
@@ -41,15 +41,15 @@ mod tests {
             {"nodeId": "tvm-257509324_2-20180718t174802z-p", "answered": true, "processes": [
                 {"rank": 2, "pid": 1, "state": "S", "cpuPercent": 0.0, "memoryBytes": 0, "threads": 1, "processes": 1, "engines": [engine]}]}]))
         .expect("a literal");
-        let one = Awaited { name: "loss".into(), ms_ago: 12_300, ranks: vec![2], count: 1 };
+        let one = StalledCollective { name: "loss".into(), ms_ago: 12_300, ranks: vec![2], count: 1 };
         assert_eq!(
-            stuck(&one, &nodes),
+            describe_stall(&one, &nodes),
             "Its ranks wait for each other: rank 2 on node tvm-257509324_2-20180718t174802z-p has not come to \"loss\", which the \
              others have waited for since 12 s."
         );
-        let many = Awaited { ranks: (1..6).collect(), count: 8, ..one };
+        let many = StalledCollective { ranks: (1..6).collect(), count: 8, ..one };
         assert_eq!(
-            stuck(&many, &[]),
+            describe_stall(&many, &[]),
             "Its ranks wait for each other: rank 1, rank 2, rank 3, rank 4 and 4 more have not come to \"loss\", which the others \
              have waited for since 12 s."
         );

@@ -2,7 +2,7 @@
 //! and how the API shows them. A host is not a node: it carries as many nodes of clusters as fit on it.
 
 mod inventory;
-mod shown;
+mod status;
 mod token;
 
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::{ApiError, NodeId, Secret};
 
 pub use inventory::*;
-pub use shown::*;
+pub use status::*;
 pub use token::*;
 
 /// `POST` a [`HostJoinRequest`]: trade a join token for a host's credential.

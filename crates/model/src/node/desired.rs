@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{GangAddress, Landmark, PassRequest, TaskOrder, TaskSecret, Volume, VolumeSource};
+use super::{GangAddress, MountTokenRequest, SharedDiskProbe, TaskOrder, TaskSecret, Volume, VolumeSource};
 use crate::AttemptId;
 use crate::batchai::EnvironmentVariable;
 use crate::password::PasswordVerifier;
@@ -14,8 +14,8 @@ pub struct DesiredNode {
     /// Cluster-level volumes.
     pub volumes: Vec<Volume>,
     /// Shows the node whether it sees the server's directories.
-    #[serde(default)]
-    pub landmark: Option<Landmark>,
+    #[serde(default, rename = "landmark")]
+    pub shared_disk_probe: Option<SharedDiskProbe>,
     /// Nobody but the node itself can end what it runs: it must have done so when it has not reached the server for this
     /// long, as its jobs may then be tried elsewhere.
     #[serde(default)]
@@ -39,7 +39,7 @@ impl DesiredNode {
             for volume in volumes {
                 if let VolumeSource::LocalDirectory(_) = volume.source {
                     let (attempt, relative) = (attempt.cloned(), Some(volume.relative.clone()));
-                    volume.source = VolumeSource::Remote(PassRequest { attempt, relative });
+                    volume.source = VolumeSource::Remote(MountTokenRequest { attempt, relative });
                 }
             }
         };
@@ -63,7 +63,7 @@ pub struct Login {
 
 /// Where a node's SSH server listens.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LoginDoor {
+pub struct SshEndpoint {
     pub address: String,
     pub port: u16,
 }

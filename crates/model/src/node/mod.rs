@@ -1,14 +1,14 @@
 //! What server and node tell each other. The server sends the *whole* desired state of a node; the node reports what it
 //! observes. Nothing here is a command to do once: every message can be lost and sent again.
 //!
-//! Reading order: `identity` (who may speak, and in which version), `desired` and `task` (what the server wants), `supplies` (what a
+//! Reading order: `identity` (who may speak, and in which version), `desired` and `task` (what the server wants), `volumes` (what a
 //! node needs for it and gets from the server), `observed` (what came of it).
 
 mod desired;
 mod identity;
 mod observed;
-mod supplies;
 mod task;
+mod volumes;
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize};
 pub use desired::*;
 pub use identity::*;
 pub use observed::*;
-pub use supplies::*;
 pub use task::*;
+pub use volumes::*;
 
 /// How often a node speaks, even when it has nothing new to say.
 pub const HEARTBEAT: Duration = Duration::from_secs(1);
@@ -52,7 +52,7 @@ pub enum FromNode {
     Observed(ObservedNode),
     Heartbeat,
     /// The answer to a look.
-    Figures(TaskFigures),
+    Figures(TaskStats),
     /// The answers to an order to record.
     Recording(FromRecording),
 }

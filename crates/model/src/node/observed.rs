@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{GangAddress, LoginDoor};
-use crate::batchai::{BatchAiError, RankFigures};
+use super::{GangAddress, SshEndpoint};
+use crate::batchai::{BatchAiError, RankStats};
 use crate::layout::Role;
 use crate::{AttemptId, Timestamp};
 
@@ -16,10 +16,10 @@ pub struct FromRecording {
 
 /// What the processes of a node's task use.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct TaskFigures {
+pub struct TaskStats {
     /// Absent when nothing of any attempt runs.
     pub attempt: Option<AttemptId>,
-    pub processes: Vec<RankFigures>,
+    pub processes: Vec<RankStats>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -33,7 +33,7 @@ pub struct ObservedNode {
     pub address: Option<String>,
     /// Open when someone may log in.
     #[serde(default)]
-    pub login: Option<LoginDoor>,
+    pub login: Option<SshEndpoint>,
     pub task: Option<ObservedTask>,
     /// How long ago this agent took up the task, by its monotonic clock, when this was sent. Not told by agents of earlier versions, nor
     /// for a task that an earlier agent of the node took up.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Volume;
 use crate::batchai::{ContainerSettings, EnvironmentVariable, InputDirectory, OutputDirectory};
-use crate::layout::{Layout, Place};
+use crate::layout::{Layout, ProcessSlot};
 use crate::{AttemptId, NodeId, Secret};
 
 /// Where the processes of a gang meet. Found out by its nodes, put together and handed to all by the server.
@@ -113,9 +113,9 @@ impl TaskOrder {
     }
 
     /// All processes of the job, over all nodes.
-    pub fn places(&self, mpirun: bool) -> Vec<Place<'_>> {
+    pub fn process_slots(&self, mpirun: bool) -> Vec<ProcessSlot<'_>> {
         let slots: Vec<usize> = self.hosts.iter().map(|host| host.slots).collect();
-        self.layout.places(&slots, mpirun)
+        self.layout.process_slots(&slots, mpirun)
     }
 }
 

@@ -29,12 +29,12 @@ impl Wheel {
     }
 }
 
-/// `POST` a [`PassRequest`]: leave to mount a volume that lies on the server, for a node on another machine.
-pub const PASSES_PATH: &str = "/corro/v1/passes";
+/// `POST` a [`MountTokenRequest`]: leave to mount a volume that lies on the server, for a node on another machine.
+pub const MOUNT_TOKENS_PATH: &str = "/corro/v1/passes";
 
 /// Which volume a node wants to mount over the file service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PassRequest {
+pub struct MountTokenRequest {
     /// The attempt whose volume it is; of the node's cluster without.
     pub attempt: Option<AttemptId>,
     /// Where it is mounted below the mount root; without it, the directory that the nodes of the attempt share.
@@ -43,7 +43,7 @@ pub struct PassRequest {
 
 /// What it is mounted with. Ends by itself after a while, and with the job or the node at once.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Pass {
+pub struct MountToken {
     /// Of the file service: the account, and the share or whatever stands for one.
     pub account: String,
     pub share: String,
@@ -56,7 +56,7 @@ pub struct Pass {
 
 /// A file of the server's that nobody else has: a node that finds it with this content is on the server's machine, or sees its disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Landmark {
+pub struct SharedDiskProbe {
     pub file: PathBuf,
     pub content: String,
 }
@@ -104,7 +104,7 @@ pub enum VolumeSource {
     /// A directory on the server's own machine: a share, a container, a file server.
     LocalDirectory(PathBuf),
     /// The same to a node that does not see the server's directories. Only nodes say this, to themselves.
-    Remote(PassRequest),
+    Remote(MountTokenRequest),
     /// The node runs this, with the mount point behind it.
     Command { command: String },
     /// The server already knows that it cannot be mounted, and why.

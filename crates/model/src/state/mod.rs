@@ -5,7 +5,9 @@ pub mod job;
 pub mod node;
 
 pub use job::{JobEvent, JobState, Termination};
-pub use node::{NodeEvent, NodeState, Preemption, PreemptionCause};
+pub use node::{NodeEvent, NodeState};
+
+pub use crate::preemption::{Preemption, PreemptionCause};
 
 /// An event that a state does not take; nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use axum::extract::Request;
 use axum::response::Response;
-use corro_model::arm::{IDENTITY_PATH, LoginDoor, METADATA_PATH, TokenError, TokenResponseV2};
+use corro_model::arm::{IDENTITY_PATH, METADATA_PATH, TokenEndpoint, TokenError, TokenResponseV2};
 use corro_model::storage::query_pairs;
 use corro_model::{ApiError, Timestamp};
 use http::request::Parts;
@@ -27,7 +27,7 @@ const AUTHORITIES: [&str; 3] = ["adfs", "common", "organizations"];
 
 /// Endpoint of a login path.
 pub enum LoginRoute {
-    Authority { authority: String, door: LoginDoor },
+    Authority { authority: String, endpoint: TokenEndpoint },
     Identity,
     Metadata,
 }
@@ -71,8 +71,8 @@ impl LoginRoute {
             IDENTITY_PATH => Some(LoginRoute::Identity),
             METADATA_PATH => Some(LoginRoute::Metadata),
             path => {
-                let (authority, door) = LoginDoor::parse(path)?;
-                Some(LoginRoute::Authority { authority: authority.to_owned(), door })
+                let (authority, endpoint) = TokenEndpoint::parse(path)?;
+                Some(LoginRoute::Authority { authority: authority.to_owned(), endpoint })
             }
         }
     }
@@ -90,15 +90,16 @@ impl Api {
         let protocol = match &route {
             LoginRoute::Metadata if method == Method::GET => return Ok(self.metadata(&parts)),
             LoginRoute::Identity if matches!(*method, Method::GET | Method::POST) => TokenProtocol::ManagedIdentity,
-            LoginRoute::Authority { authority, door } => {
+            LoginRoute::Authority { authority, endpoint } => {
                 if !self.is_authority(authority) {
                     let text = format!("Tenant '{authority}' not found. This server's tenant is shown by its owner.");
                     return Ok(self.refuse(&parts, address, None, TokenRefusal::bad("invalid_request", 90002, text)));
                 }
-                match (door, method) {
-                    (LoginDoor::Token { v2: false }, &Method::POST) => TokenProtocol::V1,
-                    (LoginDoor::Token { v2: true }, &Method::POST) => TokenProtocol::V2,
-                    (LoginDoor::DeviceCode, &Method::POST) | (LoginDoor::Authorize, &Method::GET | &Method::POST) => {
+                match (endpoint, method) {
+                    (TokenEndpoint::Token { v2: false }, &Method::POST) => TokenProtocol::V1,
+                    (TokenEndpoint::Token { v2: true }, &Method::POST) => TokenProtocol::V2,
+                    (TokenEndpoint::DeviceCode, &Method::POST)
+                    | (TokenEndpoint::Authorize, &Method::GET | &Method::POST) => {
                         let text = "Nobody logs in with a browser or a code here: use a service principal, 'az login --service-principal'";
                         return Ok(self.refuse(
                             &parts,
@@ -107,14 +108,14 @@ impl Api {
                             TokenRefusal::bad("unauthorized_client", 700016, text),
                         ));
                     }
-                    (LoginDoor::InstanceDiscovery, &Method::GET) => return Ok(self.discovery(&parts, address)),
-                    (LoginDoor::OpenIdConfiguration { v2 }, &Method::GET) => {
+                    (TokenEndpoint::InstanceDiscovery, &Method::GET) => return Ok(self.discovery(&parts, address)),
+                    (TokenEndpoint::OpenIdConfiguration { v2 }, &Method::GET) => {
                         let document =
                             documents::open_id(&base_url(&parts), authority, &self.app.installation.tenant, *v2);
                         return Ok(json_response(StatusCode::OK, &document));
                     }
                     // Tokens are signed with a key that only the server has: no client can or needs to verify them.
-                    (LoginDoor::Keys, &Method::GET) => {
+                    (TokenEndpoint::Keys, &Method::GET) => {
                         return Ok(json_response(StatusCode::OK, &serde_json::json!({"keys": []})));
                     }
                     _ => return Err(method_not_allowed(&parts)),

@@ -30,8 +30,8 @@ use corro_model::events::EVENTS_PATH;
 use corro_model::host::{HOST_JOIN_PATH, HOST_PATH, HostCredential, HostJoinRequest, HostReport};
 use corro_model::names::{NameOf, check_name};
 use corro_model::node::{
-    CONNECT_PATH, INSTANCE_HEADER, JOIN_PATH, JoinRequest, NodeCredential, PASSES_PATH, PROTOCOL_HEADER, PassRequest,
-    WHEELS_PATH, parse_bearer, understands,
+    CONNECT_PATH, INSTANCE_HEADER, JOIN_PATH, JoinRequest, MOUNT_TOKENS_PATH, MountTokenRequest, NodeCredential,
+    PROTOCOL_HEADER, WHEELS_PATH, parse_bearer, understands,
 };
 use corro_model::ops::{AccountsListKeys, JobsListOutputFiles, Operation, SharesLink};
 use http::{HeaderValue, Method, StatusCode, header};
@@ -184,7 +184,7 @@ impl Api {
             (&Method::GET, METRICS_PATH) => self.metrics(&request, &address),
             (&Method::GET | &Method::HEAD, HEALTH_PATH) => Ok(health::health()),
             (&Method::GET | &Method::HEAD, READY_PATH) => Ok(health::readiness(&self.app)),
-            (&Method::POST, PASSES_PATH) => match self.mount_token(request).await {
+            (&Method::POST, MOUNT_TOKENS_PATH) => match self.mount_token(request).await {
                 Ok(response) => Ok(response),
                 Err(error) => self.unauthenticated(&address, async { Err(error) }).await,
             },
@@ -385,7 +385,7 @@ impl Api {
     async fn mount_token(&self, request: Request) -> Result<Response, ApiError> {
         let credential = self.node_credential(&request)?;
         let body = arm_request::read_body(request.into_body(), 16 * 1024).await?;
-        let request: PassRequest =
+        let request: MountTokenRequest =
             corro_model::job_file::parse(&body).map_err(|problem| ApiError::bad_body(problem.to_string()))?;
         let app = self.app.clone();
         let issued = tokio::task::spawn_blocking(move || app.issue_mount_token(&credential.node, &request)).await;

@@ -11,7 +11,7 @@ use axum::response::Response;
 use corro_model::ApiError;
 use corro_model::job_file;
 use corro_model::ops::{BATCHAI_VERSION, Method, NoBody, Operation, match_path};
-use corro_model::rights::{Right, Scope, action_of, right_of};
+use corro_model::rbac::{Right, Scope, action_of, right_of};
 use corro_model::storage::query_texts;
 use http::header;
 use serde::Serialize;

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use corro_model::batchai::VmPriority;
-use corro_model::node::Landmark;
+use corro_model::node::SharedDiskProbe;
 use corro_model::vm_size;
 use corro_model::{ApiError, NodeId, Timestamp};
 use corro_shares::Shares;
@@ -73,7 +73,7 @@ pub struct ReconcileConfig {
     /// Parent of the directories that the nodes of a job share.
     pub shared_temp: std::path::PathBuf,
     /// File by which nodes find out whether they share this machine's disk.
-    pub landmark: Option<Landmark>,
+    pub landmark: Option<SharedDiskProbe>,
     /// Scheduling policy and limits.
     pub scheduling: SchedulingConfig,
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use corro_base::error_chain;
 use corro_base::procfs::SELF_EXE;
-use corro_model::node::{NodeCredential, PASSES_PATH, Pass, PassRequest, bearer};
+use corro_model::node::{MOUNT_TOKENS_PATH, MountToken, MountTokenRequest, NodeCredential, bearer};
 use corro_mount::process::{self, MountProcess};
 use corro_mount::settings::{Authority, Login, Settings};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
@@ -58,7 +58,7 @@ impl FuseMounts {
     }
 
     /// Mounts and returns when the mount is ready. Blocks; must not be called on a thread of the runtime.
-    pub(super) fn mount(&self, request: &PassRequest, at: &Path, is_read_only: bool) -> Result<(), MountError> {
+    pub(super) fn mount(&self, request: &MountTokenRequest, at: &Path, is_read_only: bool) -> Result<(), MountError> {
         let (tokens, deadline) = (self.tokens.clone(), self.processes.deadline());
         let supervisor =
             MountSupervisor { tokens, request: request.clone(), at: at.to_owned(), is_read_only, deadline };
@@ -73,7 +73,7 @@ impl FuseMounts {
 
 struct MountSupervisor {
     tokens: TokenClient,
-    request: PassRequest,
+    request: MountTokenRequest,
     at: PathBuf,
     is_read_only: bool,
     deadline: EndDeadline,
@@ -186,14 +186,15 @@ struct ErrorMessage {
 
 impl TokenClient {
     /// Requests a token; retries for at most `limit`.
-    fn request_token(&self, request: &PassRequest, limit: Duration) -> Result<Pass, MountError> {
+    fn request_token(&self, request: &MountTokenRequest, limit: Duration) -> Result<MountToken, MountError> {
         let failed = |why: String| MountError::Remote { why };
         let client =
             identity::client(&self.config, REQUEST_TIMEOUT).map_err(|error| failed(error_chain::join(&error)))?;
         let body = serde_json::to_vec(request).map_err(|error| failed(error.to_string()))?;
         let began = Instant::now();
         loop {
-            let request = client.post(self.config.http_url(PASSES_PATH)).header("content-type", "application/json");
+            let request =
+                client.post(self.config.http_url(MOUNT_TOKENS_PATH)).header("content-type", "application/json");
             let request = request.header("authorization", bearer(&self.credential)).body(body.clone());
             let answer = self.runtime.block_on(async {
                 let answer = request.send().await?;

@@ -16,7 +16,7 @@ use corro_launch::environment::inherited;
 use corro_launch::lines::Mode;
 use corro_launch::process_spec::ProcessSpec;
 use corro_launch::redact::Secrets;
-use corro_model::node::{PassRequest, TaskFailure, TaskOrder, Volume, VolumeKind, VolumeSource};
+use corro_model::node::{MountTokenRequest, TaskFailure, TaskOrder, Volume, VolumeKind, VolumeSource};
 
 use crate::container;
 use crate::isolation;
@@ -134,7 +134,7 @@ fn shared_volume(order: &TaskOrder) -> Option<Volume> {
         kind: VolumeKind::JobShared,
         relative: SHARED.to_owned(),
         label: "the shared directory of the job's nodes".to_owned(),
-        source: VolumeSource::Remote(PassRequest { attempt: Some(order.attempt.clone()), relative: None }),
+        source: VolumeSource::Remote(MountTokenRequest { attempt: Some(order.attempt.clone()), relative: None }),
         read_only: false,
         beneath: None,
     })

@@ -19,7 +19,7 @@ use corro_launch::exit::Exit;
 use corro_launch::lines::Mode;
 use corro_launch::process_spec::ProcessSpec;
 use corro_launch::rendezvous::report_end_to;
-use corro_model::layout::{Place, Role};
+use corro_model::layout::{ProcessSlot, Role};
 use corro_model::node::{GangAddress, RankExit, TaskOrder, TaskPhase};
 
 use crate::output::curve_recorder::{ProcessTap, Recorder};
@@ -46,8 +46,8 @@ pub async fn run(
     mpirun: Option<&Mpirun>,
 ) -> Result<(), TaskAbort> {
     let order = Arc::clone(&task.order);
-    let places = order.places(gang.mpirun);
-    let here: Vec<&Place> = places.iter().filter(|place| place.host_idx == order.host_idx).collect();
+    let places = order.process_slots(gang.mpirun);
+    let here: Vec<&ProcessSlot> = places.iter().filter(|place| place.host_idx == order.host_idx).collect();
     if here.is_empty() {
         task.log.line("The job starts no process on this node by itself");
         task.reporter.phase(TaskPhase::Running).await;
@@ -122,8 +122,8 @@ pub async fn run(
 
 /// Output files of this node's processes by process number. A shared file is opened once.
 fn open_outputs(
-    places: &[Place],
-    here: &[&Place],
+    places: &[ProcessSlot],
+    here: &[&ProcessSlot],
     job_env: &JobEnv,
     task: &Task,
 ) -> Result<HashMap<usize, ProcessOutput>, TaskAbort> {
@@ -159,7 +159,7 @@ fn open_outputs(
 async fn start(
     task: &Task,
     job_env: &JobEnv,
-    place: &Place<'_>,
+    place: &ProcessSlot<'_>,
     (argv, env): (Vec<String>, BTreeMap<String, String>),
     (output, tap): (&ProcessOutput, Option<ProcessTap>),
     processes: &mut TaskProcesses,
@@ -176,7 +176,7 @@ async fn start(
 
 /// Tells the rendezvous that a rank has ended, so that others do not wait for it in vain. In the background, since the
 /// rendezvous may be gone.
-fn report_to_rendezvous(order: &TaskOrder, gang: &GangAddress, place: &Place<'_>, exit: Exit) {
+fn report_to_rendezvous(order: &TaskOrder, gang: &GangAddress, place: &ProcessSlot<'_>, exit: Exit) {
     let (address, port, rank) = (gang.address.clone(), gang.rendezvous_port, place.number);
     let host = order.hosts.get(place.host_idx).map(|host| host.node.to_string()).unwrap_or_default();
     if port != 0 {
@@ -186,7 +186,7 @@ fn report_to_rendezvous(order: &TaskOrder, gang: &GangAddress, place: &Place<'_>
     }
 }
 
-async fn exit_report(task: &Task, place: &Place<'_>, ended: ProcessEnd) -> RankExit {
+async fn exit_report(task: &Task, place: &ProcessSlot<'_>, ended: ProcessEnd) -> RankExit {
     let (exit_code, signal) = match ended.exit {
         Ok(Exit::Code(code)) => (Some(code), None),
         Ok(Exit::Signal(signal)) => (None, Some(signal)),

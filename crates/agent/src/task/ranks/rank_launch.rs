@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use corro_launch::environment::{GangContext, for_rank};
 use corro_launch::rank_assignment::{RankAssignment, assign_ranks};
-use corro_model::layout::{Layout, Place, Ranks, Role};
+use corro_model::layout::{Layout, ProcessSlot, Ranks, Role};
 use corro_model::node::{GangAddress, TaskOrder};
 
 use crate::shell;
@@ -33,7 +33,7 @@ impl<'a> RankLaunch<'a> {
         order: &'a TaskOrder,
         job_env: &JobEnv,
         gang: &'a GangAddress,
-        places: &[Place],
+        places: &[ProcessSlot],
         node: &NodeContext,
     ) -> RankLaunch<'a> {
         let mut variables = job_env.environment.variables.clone();
@@ -57,7 +57,11 @@ impl<'a> RankLaunch<'a> {
     }
 
     /// Command line and environment of one process.
-    pub fn command_and_env(&self, mpirun: Option<&Mpirun>, own: &Place) -> (Vec<String>, BTreeMap<String, String>) {
+    pub fn command_and_env(
+        &self,
+        mpirun: Option<&Mpirun>,
+        own: &ProcessSlot,
+    ) -> (Vec<String>, BTreeMap<String, String>) {
         let mut env = self.variables.clone();
         let path = self.variables.get("PATH").map(String::as_str);
         if let (Some(mpirun), Layout::Mpi(ranks)) = (mpirun, &self.order.layout) {

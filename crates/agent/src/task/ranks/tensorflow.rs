@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use corro_model::layout::{Place, Role};
+use corro_model::layout::{ProcessSlot, Role};
 use corro_model::node::{GangAddress, TaskOrder};
 
 /// Addresses of the cluster's tasks.
@@ -16,7 +16,7 @@ pub struct Cluster {
 
 /// Number of tasks that listen on the node `host_idx`; 0 in a job with a single process.
 pub fn n_listeners(order: &TaskOrder, host_idx: usize) -> usize {
-    let places = order.places(false);
+    let places = order.process_slots(false);
     match places.iter().any(|place| place.role == Role::ParameterServer) {
         true => places.iter().filter(|place| place.host_idx == host_idx).count(),
         false => 0,
@@ -24,7 +24,7 @@ pub fn n_listeners(order: &TaskOrder, host_idx: usize) -> usize {
 }
 
 /// Addresses of all tasks; `None` if none listens. Parameter servers have the first ports of their nodes.
-pub fn cluster(order: &TaskOrder, places: &[Place], gang: &GangAddress) -> Option<Cluster> {
+pub fn cluster(order: &TaskOrder, places: &[ProcessSlot], gang: &GangAddress) -> Option<Cluster> {
     let mut taken = vec![0; order.hosts.len()];
     let mut of_role = |role: Role| {
         let of = places.iter().filter(|place| place.role == role).map(|place| {
@@ -40,7 +40,7 @@ pub fn cluster(order: &TaskOrder, places: &[Place], gang: &GangAddress) -> Optio
 }
 
 /// Variables of one task.
-pub fn variables(cluster: Option<&Cluster>, place: &Place) -> BTreeMap<String, String> {
+pub fn variables(cluster: Option<&Cluster>, place: &ProcessSlot) -> BTreeMap<String, String> {
     let mut variables = vec![("AZ_BATCHAI_TASK_INDEX", place.index.to_string()), ("PYTHONUNBUFFERED", "1".to_owned())];
     if let Some(cluster) = cluster {
         let kind = if place.role == Role::ParameterServer { "ps" } else { "worker" };
@@ -86,7 +86,7 @@ mod tests {
         let ports = |tasks: &[u16]| HostPorts { tasks: tasks.to_vec(), ..HostPorts::default() };
         let ports = vec![ports(&[2222, 2223]), ports(&[2222]), ports(&[2222])];
         let gang = GangAddress { ports, ..GangAddress::new("127.0.0.4", 0, 0) };
-        let places = order.places(false);
+        let places = order.process_slots(false);
         let cluster = cluster(&order, &places, &gang).expect("all ports are known");
         let workers = "127.0.0.4:2223,127.0.0.5:2222,127.0.0.6:2222";
         let master = variables(Some(&cluster), &places[0]);
@@ -112,7 +112,7 @@ mod tests {
     fn one_process_alone_has_no_cluster() {
         let order = order(1, 1, 0);
         assert_eq!(n_listeners(&order, 0), 0);
-        let seen = variables(None, &order.places(false)[0]);
+        let seen = variables(None, &order.process_slots(false)[0]);
         assert!(seen["AZ_BATCHAI_TASK_INDEX"] == "0" && !seen.contains_key("TF_CONFIG"), "{seen:?}");
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 use corro_client::ClientError;
-use corro_model::batchai::{JobProcesses, RankFigures};
+use corro_model::batchai::{JobProcesses, RankStats};
 use corro_model::ops::JobsProcesses;
 use serde_json::{Value, json};
 
@@ -122,10 +122,10 @@ fn render_table(name: &str, processes: &JobProcesses) -> String {
     lines.join("\n")
 }
 
-fn process_line(node: &str, figures: &RankFigures) -> String {
+fn process_line(node: &str, figures: &RankStats) -> String {
     let rank = figures.rank.map_or_else(|| "prep".to_owned(), |rank| rank.to_string());
     let quiet = figures.quiet_for_ms.map_or_else(|| "none yet".to_owned(), |ms| format!("{} ago", format_millis(ms)));
-    let RankFigures { pid, state, cpu_percent, memory_bytes, threads, processes, .. } = figures;
+    let RankStats { pid, state, cpu_percent, memory_bytes, threads, processes, .. } = figures;
     let (state, memory) = (state_name(state), format_bytes(*memory_bytes));
     format!("{rank:<6}{node:<38}{pid:>8}  {state:<9}{cpu_percent:>7.1}{memory:>11}{threads:>9}{processes:>7}  {quiet}")
 }

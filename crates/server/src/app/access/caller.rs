@@ -1,6 +1,6 @@
 //! The principal on whose behalf a request runs, its roles, and the client program it uses.
 
-use corro_model::rights::{self, Assignment, Right, Role, Scope};
+use corro_model::rbac::{self, Assignment, Right, Role, Scope};
 
 /// Principal that a request is authorised as.
 #[derive(Clone, Debug)]
@@ -21,7 +21,7 @@ impl Caller {
     }
 
     pub fn may(&self, right: Right, scope: &Scope) -> bool {
-        rights::allows(&self.assignments, right, scope)
+        rbac::allows(&self.assignments, right, scope)
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use corro_model::arm::{MAX_YEARS, Principal, PrincipalCreateParameters, PrincipalCredential, RoleAssignment};
 use corro_model::ids::arm::{self, InWorkspace};
-use corro_model::rights::{Assignment, Right, Role, Scope};
+use corro_model::rbac::{Assignment, Right, Role, Scope};
 use corro_model::{ApiError, GroupKey, Secret, Timestamp};
 use corro_store::encryption::{digest, random};
 use corro_store::{OperationGoal, OperationRecord, PrincipalRecord, State, Txn};

@@ -9,7 +9,7 @@ pub mod ssh_endpoints;
 use corro_model::batchai::*;
 use corro_model::defaults::fill_cluster;
 use corro_model::names::{NameOf, check_name};
-use corro_model::rights::{Right, Scope};
+use corro_model::rbac::{Right, Scope};
 use corro_model::state::NodeState;
 use corro_model::validate::{check_cluster, check_scale};
 use corro_model::{ApiError, ClusterKey, Secret};

@@ -1,7 +1,7 @@
 //! Nodes: list, and preempt on request. The reconciler acts on a preemption.
 
 use corro_model::batchai::{NodeSummary, PreemptParameters, VmPriority};
-use corro_model::rights::Right;
+use corro_model::rbac::Right;
 use corro_model::state::{NodeState, Preemption, PreemptionCause};
 use corro_model::{ApiError, JobKey, NodeId};
 use corro_store::{NodeRecord, State};

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, RwLock};
 
 use corro_model::batchai::RemoteLoginInformation;
-use corro_model::node::LoginDoor;
+use corro_model::node::SshEndpoint;
 use corro_model::state::NodeState;
 use corro_model::{ApiError, NodeId};
 use corro_store::{NodeRecord, State};
@@ -15,11 +15,11 @@ use crate::app::resources::lookup::{JobPath, find_cluster, find_job};
 
 /// Address and port of each node's SSH server. In memory only: agents report again after each connect.
 #[derive(Clone, Default)]
-pub struct SshEndpoints(Arc<RwLock<HashMap<NodeId, LoginDoor>>>);
+pub struct SshEndpoints(Arc<RwLock<HashMap<NodeId, SshEndpoint>>>);
 
 impl SshEndpoints {
     /// Records an agent's report; `None` removes the endpoint.
-    pub fn set(&self, node: &NodeId, endpoint: Option<LoginDoor>) {
+    pub fn set(&self, node: &NodeId, endpoint: Option<SshEndpoint>) {
         let mut endpoints = self.0.write().expect("no one panics while holding the endpoints");
         match endpoint {
             Some(endpoint) => endpoints.insert(node.clone(), endpoint),
@@ -27,7 +27,7 @@ impl SshEndpoints {
         };
     }
 
-    fn get(&self, node: &NodeId) -> Option<LoginDoor> {
+    fn get(&self, node: &NodeId) -> Option<SshEndpoint> {
         self.0.read().expect("no one panics while holding the endpoints").get(node).cloned()
     }
 }
@@ -56,7 +56,7 @@ impl App {
 
     fn login(&self, state: &State, node: &NodeId) -> Option<RemoteLoginInformation> {
         state.nodes.get(node)?;
-        let LoginDoor { address: ip_address, port } = self.fleet.ssh_endpoints.get(node)?;
+        let SshEndpoint { address: ip_address, port } = self.fleet.ssh_endpoints.get(node)?;
         Some(RemoteLoginInformation { node_id: node.clone(), ip_address, port })
     }
 }

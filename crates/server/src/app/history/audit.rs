@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use corro_model::ApiError;
-use corro_model::rights::Scope;
+use corro_model::rbac::Scope;
 use corro_store::Store;
 use serde_json::json;
 

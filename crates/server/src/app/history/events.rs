@@ -11,7 +11,7 @@ use corro_model::Timestamp;
 use corro_model::batchai::{AllocationState, ProvisioningState};
 use corro_model::events::{Change, Event, EventKind};
 use corro_model::ids::arm;
-use corro_model::rights::{Right, Scope};
+use corro_model::rbac::{Right, Scope};
 use corro_store::*;
 use tokio::sync::broadcast::{self, error::RecvError};
 use tokio::sync::watch;

@@ -6,7 +6,7 @@ pub mod node_hours;
 
 use corro_model::ApiError;
 use corro_model::history::{HistoryEntry, HistoryFilter};
-use corro_model::rights::{Right, Role, Scope};
+use corro_model::rbac::{Right, Role, Scope};
 
 use crate::app::access::caller::{Caller, ClientProgram};
 use crate::app::{App, RequestContext};

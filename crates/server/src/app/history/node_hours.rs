@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use corro_model::history::{HistoryEntry, HistoryFilter};
-use corro_model::rights::Right;
+use corro_model::rbac::Right;
 use corro_model::usage::{UsageBy, UsageReport, UsageRow};
 use corro_model::{ApiError, Timestamp};
 use corro_store::State;

@@ -4,7 +4,7 @@
 use std::time::{Duration, SystemTime};
 
 use corro_model::ApiError;
-use corro_model::batchai::engines::stuck;
+use corro_model::batchai::engines::find_stall;
 use corro_model::batchai::{ExecutionState, STDOUTERR};
 use corro_model::explain::{self, Explanation, JobNames, JobStep, explain};
 use corro_model::history::{HistoryEntry, HistoryFilter};
@@ -35,9 +35,9 @@ impl App {
         // Only the nodes know whether ranks are stalled.
         if let ExecutionState::Running = explanation.state
             && let Ok(found) = self.job_processes(path, false).await
-            && let Some(awaited) = stuck(found.nodes.iter().flat_map(|node| &node.processes), STALL_THRESHOLD_MS)
+            && let Some(awaited) = find_stall(found.nodes.iter().flat_map(|node| &node.processes), STALL_THRESHOLD_MS)
         {
-            explanation.sentences.push(explain::stuck(&awaited, &found.nodes));
+            explanation.sentences.push(explain::describe_stall(&awaited, &found.nodes));
         }
         if let ExecutionState::Running = explanation.state {
             let (app, path) = (self.clone(), path.clone());

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use corro_model::batchai::engines::straggler;
 use corro_model::batchai::{JobProcesses, NodeProcesses};
-use corro_model::node::{TaskFigures, ToNode};
+use corro_model::node::{TaskStats, ToNode};
 use corro_model::{ApiError, NodeId};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
@@ -34,7 +34,7 @@ struct Inner {
 
 struct AgentChannel {
     outgoing: mpsc::Sender<ToNode>,
-    reply: Option<(Instant, TaskFigures)>,
+    reply: Option<(Instant, TaskStats)>,
 }
 
 impl ProcessStats {
@@ -53,7 +53,7 @@ impl ProcessStats {
         }
     }
 
-    pub fn record(&self, node: &NodeId, stats: TaskFigures) {
+    pub fn record(&self, node: &NodeId, stats: TaskStats) {
         if let Some(channel) = self.lock().get_mut(node) {
             channel.reply = Some((Instant::now(), stats));
         }
@@ -73,7 +73,7 @@ impl ProcessStats {
     }
 
     /// Current stats of each node; `None` for one that is not connected or does not reply in time.
-    async fn query(&self, nodes: &[NodeId]) -> Vec<Option<TaskFigures>> {
+    async fn query(&self, nodes: &[NodeId]) -> Vec<Option<TaskStats>> {
         let sent = Instant::now();
         nodes.iter().for_each(|node| self.send(node, ToNode::Look));
         let all_replied = async {

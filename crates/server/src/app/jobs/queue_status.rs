@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use corro_model::batchai::{DEFAULT_WALL_CLOCK_TIME, EstimateBasis, WaitReason, Waiting};
-use corro_model::rights::Right;
+use corro_model::rbac::Right;
 use corro_model::time::Span;
 use corro_model::{ClusterKey, JobKey, Timestamp};
 use corro_sched::scale::{Scaling, plan_scale};

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use corro_base::procfs;
-use corro_model::rights::{Right, Scope};
+use corro_model::rbac::{Right, Scope};
 use corro_model::vm_size;
 use corro_model::{ApiError, Timestamp};
 use corro_store::State;

@@ -5,7 +5,7 @@ mod search;
 use std::cmp::Reverse;
 
 use corro_model::batchai::*;
-use corro_model::rights::Right;
+use corro_model::rbac::Right;
 use corro_model::{JobKey, WorkspaceKey};
 use corro_store::{JobRecord, State};
 

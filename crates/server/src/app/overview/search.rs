@@ -1,7 +1,7 @@
 //! Search by part of a name over clusters, experiments, shares, nodes and jobs that the caller may read.
 
 use corro_model::batchai::{Found, FoundKind};
-use corro_model::rights::Right;
+use corro_model::rbac::Right;
 
 use crate::app::App;
 use crate::app::access::caller::scope_of_key;

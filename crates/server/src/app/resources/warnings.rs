@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use corro_model::batchai::{DeallocationOption, JobSpec, MountVolumes};
 use corro_model::ids::arm;
-use corro_model::rights::Right;
+use corro_model::rbac::Right;
 use corro_model::vm_size::{self, VmSize};
 use corro_model::{ClusterKey, FileServerKey, GroupKey, JobKey};
 use corro_sched::scale::plan_scale;

@@ -2,7 +2,7 @@
 
 use corro_model::batchai::*;
 use corro_model::names::{NameOf, check_name};
-use corro_model::rights::{Right, Scope};
+use corro_model::rbac::{Right, Scope};
 use corro_model::validate::check_file_server;
 use corro_model::{ApiError, FileServerKey, Secret, ids::arm};
 use corro_store::{FileServerRecord, OperationGoal, State};

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use corro_model::node::{Pass, PassRequest};
+use corro_model::node::{MountToken, MountTokenRequest};
 use corro_model::state::NodeState;
 use corro_model::storage::sas::{self, Resource};
 use corro_model::{ApiError, NodeId, Secret};
@@ -20,7 +20,7 @@ const WRITE_PERMISSIONS: &str = "rcwdl";
 
 impl App {
     /// Issues a token for a volume of the node's cluster or job. Blocks on the disk.
-    pub fn issue_mount_token(&self, node: &NodeId, request: &PassRequest) -> Result<Pass, ApiError> {
+    pub fn issue_mount_token(&self, node: &NodeId, request: &MountTokenRequest) -> Result<MountToken, ApiError> {
         let state = self.snapshot();
         let record = state.nodes.get(node).ok_or_else(volume_not_found)?;
         let (tree, is_read_only) = match (&request.attempt, request.relative.as_deref()) {
@@ -57,7 +57,7 @@ impl App {
         self.sign_mount_token(tree, is_read_only, &credential)
     }
 
-    fn sign_mount_token(&self, tree: VolumeTree, is_read_only: bool, credential: &str) -> Result<Pass, ApiError> {
+    fn sign_mount_token(&self, tree: VolumeTree, is_read_only: bool, credential: &str) -> Result<MountToken, ApiError> {
         let key = match tree.account.as_str() {
             corro_model::names::FILE_SERVERS | corro_model::names::JOB_SHARED => {
                 Some(self.internal_account_key(&tree.account))
@@ -72,7 +72,7 @@ impl App {
         let target = (tree.account.as_str(), tree.name.as_str(), "");
         let signature = sas::link_query(resource, permissions, &key, target, expires, credential)
             .map_err(|error| unavailable(&error.to_string()))?;
-        Ok(Pass {
+        Ok(MountToken {
             account: tree.account,
             share: tree.name,
             directory: tree.inside,

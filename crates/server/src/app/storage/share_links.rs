@@ -2,7 +2,7 @@
 
 use corro_model::batchai::{ShareLink, ShareSummary};
 use corro_model::ids::arm;
-use corro_model::rights::{Right, Scope};
+use corro_model::rbac::{Right, Scope};
 use corro_model::storage::sas::{Resource, Sas};
 use corro_model::{ApiError, Timestamp};
 

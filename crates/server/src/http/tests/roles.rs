@@ -1,7 +1,7 @@
 //! Role assignments: only at existing scopes, and removed with them.
 
 use corro_model::GroupKey;
-use corro_model::rights::Scope;
+use corro_model::rbac::Scope;
 use serde_json::{Value, json};
 
 use super::TestServer;

@@ -1,13 +1,13 @@
 //! Table of the collective engines of `corro job top`: progress and waiting time of each rank, and the straggler. Pure.
 
-use corro_model::batchai::{Collective, EngineFigures, JobProcesses};
+use corro_model::batchai::{Collective, EngineStats, JobProcesses};
 
 use crate::output::units::{format_bytes, format_millis};
 
 /// Lines of the table; none if no rank uses Corro's Horovod.
 pub fn render(processes: &JobProcesses) -> Vec<String> {
     let all = processes.nodes.iter().flat_map(|node| &node.processes);
-    let mut engines: Vec<&EngineFigures> = all.flat_map(|process| &process.engines).collect();
+    let mut engines: Vec<&EngineStats> = all.flat_map(|process| &process.engines).collect();
     engines.sort_by_key(|engine| engine.rank);
     if engines.is_empty() {
         return Vec::new();
@@ -26,7 +26,7 @@ fn header() -> String {
     format!("{rank:<6}{step:>9}{operations:>12}{reduced:>12}{rate:>12}{waits:>8}  COLLECTIVE")
 }
 
-fn engine_line(engine: &EngineFigures, straggler: Option<usize>) -> String {
+fn engine_line(engine: &EngineStats, straggler: Option<usize>) -> String {
     let mark = if Some(engine.rank) == straggler { "*" } else { "" };
     let rank = format!("{}{mark}", engine.rank);
     let rate = (engine.window.bytes as f64 / (engine.window.ms.max(1) as f64 / 1_000.0)) as u64;
@@ -43,7 +43,7 @@ fn engine_line(engine: &EngineFigures, straggler: Option<usize>) -> String {
 }
 
 /// The collective in progress, or waited for, if that lasts a second; else the last one.
-fn current_activity(engine: &EngineFigures) -> String {
+fn current_activity(engine: &EngineStats) -> String {
     let is_long = |what: &&Collective| what.ms_ago >= 1_000;
     if let Some(what) = engine.working_on.as_ref().filter(is_long) {
         return format!("in {} for {}", describe(what), format_millis(what.ms_ago));
