@@ -1,7 +1,8 @@
-//! Copies of the whole store for bad days: made while the server works, checked before they are used. A backup is one SQLite
-//! file that holds the records, the history, and the small files without which sealed values cannot be opened.
+//! Backup, verification and restore of the whole store. A backup is made while the server runs and verified before it
+//! is used. It is one SQLite file with the records, the history, and the small files without which encrypted values
+//! cannot be read.
 //!
-//! Entered by `corro admin`. Never overwrites a file, and never leaves half of one behind under its final name.
+//! Never overwrites a file, and never leaves a partial file under its final name.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::Write;
@@ -22,8 +23,8 @@ use crate::history::HistoryTable;
 use crate::sqlite_file::Refusal;
 use crate::state::State;
 
-/// What lies beside the database and is needed to use it: the key that opens sealed values, and the authority that clients
-/// of a server with TLS believe. Those that are not there are left out, but the first.
+/// Files beside the database that are needed to use it: the master key, and the certificate authority that clients of a
+/// TLS server trust. Missing files are skipped, except the master key.
 const BACKED_UP_FILES: [&str; 3] = [MASTER_KEY, "tls/ca.pem", "tls/ca.key"];
 
 #[derive(Debug, thiserror::Error)]
@@ -55,10 +56,10 @@ pub enum BackupError {
     },
 }
 
-/// What a database holds, once it was looked at whole.
+/// Summary of a verified database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contents {
-    /// When the backup was made; `None` for a database in use.
+    /// Time of the backup; `None` for a database in use.
     pub made: Option<Timestamp>,
     pub schema: i64,
     pub records: usize,
@@ -67,7 +68,7 @@ pub struct Contents {
     pub history: u64,
 }
 
-/// Writes a consistent copy of what is in the data directory `data` to the new file `to`. The server may go on.
+/// Writes a consistent copy of the data directory `data` to the new file `to`. The server may keep running.
 pub fn back_up(data: &Path, to: &Path, now: Timestamp) -> Result<Contents, BackupError> {
     let source = data.join(DATABASE);
     if !source.is_file() {
@@ -79,7 +80,7 @@ pub fn back_up(data: &Path, to: &Path, now: Timestamp) -> Result<Contents, Backu
     let failed = |source| BackupError::Database { path: data.join(DATABASE), source };
     let connection = open(&source)?;
     let partial = PartialFile::create(to)?;
-    // One read transaction: what is committed meanwhile is not in the copy, and nobody waits.
+    // One read transaction: later commits are not in the copy, and no writer waits.
     let name = partial.path.to_str().ok_or_else(|| BackupError::File {
         path: to.to_owned(),
         source: std::io::Error::other("the name is not valid UTF-8"),
@@ -92,8 +93,8 @@ pub fn back_up(data: &Path, to: &Path, now: Timestamp) -> Result<Contents, Backu
     Ok(contents)
 }
 
-/// Puts a backup into the data directory `data`, whose lock the caller holds. A database and a key that are there
-/// already are kept under names with `replaced` in them.
+/// Restores a backup into the data directory `data`, whose lock the caller holds. An existing database and key are kept
+/// under names that contain `replaced`.
 pub fn restore(from: &Path, data: &Path) -> Result<Contents, BackupError> {
     let contents = verify_backup(from)?;
     let failed = |source| BackupError::Database { path: from.to_owned(), source };
@@ -120,14 +121,15 @@ pub fn restore(from: &Path, data: &Path) -> Result<Contents, BackupError> {
         partials.push((partial, name));
     }
     move_aside(data, partials.iter().map(|(_, name)| *name))?;
-    // The key comes before what it opens: a server never makes a new one for an old database.
+    // The key comes before the database that it decrypts: otherwise a server could create a new key for an old
+    // database.
     for (partial, name) in partials.into_iter().rev() {
         partial.persist(&data.join(name))?;
     }
     Ok(contents)
 }
 
-/// The same as [`verify`] of a file that must be a backup.
+/// Same as [`verify`] for a file that must be a backup.
 pub fn verify_backup(path: &Path) -> Result<Contents, BackupError> {
     let contents = verify(path)?;
     if contents.made.is_none() {
@@ -136,7 +138,7 @@ pub fn verify_backup(path: &Path) -> Result<Contents, BackupError> {
     Ok(contents)
 }
 
-/// Looks at every page and every record of a database or a backup, and changes nothing.
+/// Checks every page and every record of a database or backup. Changes nothing.
 pub fn verify(path: &Path) -> Result<Contents, BackupError> {
     let failed = |source| BackupError::Database { path: path.to_owned(), source };
     if !path.is_file() {
@@ -185,7 +187,7 @@ pub fn verify(path: &Path) -> Result<Contents, BackupError> {
     })
 }
 
-/// A database whose secrets nobody can open is of no use: the key is in a backup, or beside a database in use.
+/// Checks that the master key decrypts the database. The key is inside a backup, or beside a database in use.
 fn check_key(connection: &Connection, state: &State, path: &Path, is_backup: bool) -> Result<(), BackupError> {
     let Some(instance) = state.instance_record() else { return Ok(()) };
     let database = path.to_owned();
@@ -205,11 +207,11 @@ fn check_key(connection: &Connection, state: &State, path: &Path, is_backup: boo
     opened.map(|_| ()).map_err(|source| BackupError::WrongKey { database, key, source })
 }
 
-/// The small files and the time, into the copy.
+/// Stores the small files and the time in the copy.
 fn put_files(data: &Path, copy: &Path, now: Timestamp) -> Result<(), BackupError> {
     let failed = |source| BackupError::Database { path: copy.to_owned(), source };
     let connection = Connection::open(copy).map_err(failed)?;
-    // No second file beside a partial, whatever happens.
+    // Keeps the rollback journal in memory, so that no second file remains beside a partial file.
     connection.execute_batch("PRAGMA journal_mode = MEMORY; PRAGMA synchronous = FULL").map_err(failed)?;
     connection
         .execute_batch(
@@ -232,10 +234,11 @@ fn put_files(data: &Path, copy: &Path, now: Timestamp) -> Result<(), BackupError
     Ok(())
 }
 
-/// A database opened for reading.
+/// Database opened for reading, with the lock of its directory.
 struct LockedConnection {
     connection: Connection,
-    /// No server starts while it is read. `None` when one runs, and of files that are in no data directory.
+    /// Keeps a server from starting meanwhile. `None` if a server is running, or if the file is not in a data
+    /// directory.
     _lock: Option<SharedDirLock>,
 }
 
@@ -247,8 +250,8 @@ impl std::ops::Deref for LockedConnection {
     }
 }
 
-/// For reading. Where no server runs, the files are looked at first and left as they are; a server that runs has done so, and
-/// goes on.
+/// Opens a database for reading. If no server runs, the files are inspected first and left unchanged. A running server
+/// has already done that.
 fn open(path: &Path) -> Result<LockedConnection, BackupError> {
     let failed = |source| BackupError::Database { path: path.to_owned(), source };
     let io_failed = |source| BackupError::File { path: path.to_owned(), source };
@@ -256,7 +259,7 @@ fn open(path: &Path) -> Result<LockedConnection, BackupError> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let lock = if is_data { SharedDirLock::acquire(dir).map_err(io_failed)? } else { None };
     if is_data && lock.is_none() {
-        // It needs the memory that it shares with the server, so it is not opened read-only.
+        // Not opened read-only, because it uses the shared memory of the running server.
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(path, flags).map_err(failed)?;
         return Ok(LockedConnection { connection, _lock: None });
@@ -270,7 +273,7 @@ fn open(path: &Path) -> Result<LockedConnection, BackupError> {
     Ok(LockedConnection { connection, _lock: lock })
 }
 
-/// Out of the way, but not gone: under a name that was free, with whatever SQLite keeps beside a database.
+/// Renames existing files to a free name, with the files that SQLite keeps beside a database.
 fn move_aside<'a>(data: &Path, names: impl Iterator<Item = &'a str> + Clone) -> Result<(), BackupError> {
     let aside = |name: &str, number: u32| data.join(format!("{name}.replaced-{number}"));
     let taken = |number: &u32| names.clone().any(|name| aside(name, *number).exists());
@@ -291,7 +294,7 @@ fn move_aside<'a>(data: &Path, names: impl Iterator<Item = &'a str> + Clone) -> 
     Ok(())
 }
 
-/// A file in the making, beside where it will be; gone when it is not kept. For its owner alone.
+/// File under a temporary name in its final directory, mode 0600. Removed on drop unless it was persisted.
 struct PartialFile {
     path: PathBuf,
     persisted: bool,
@@ -312,7 +315,7 @@ impl PartialFile {
         OpenOptions::new().write(true).open(&self.path).and_then(|mut file| file.write_all(body)).map_err(failed)
     }
 
-    /// On the disk, then under its name, which must be free.
+    /// Syncs the file to disk, then renames it to its final name, which must be free.
     fn persist(mut self, final_path: &Path) -> Result<(), BackupError> {
         let failed = |source: std::io::Error| match source.kind() {
             std::io::ErrorKind::AlreadyExists => BackupError::Exists(final_path.to_owned()),
@@ -329,7 +332,7 @@ impl PartialFile {
 impl Drop for PartialFile {
     fn drop(&mut self) {
         if !self.persisted {
-            // Nothing more can be done about a partial that stays.
+            // Best effort: a partial file that cannot be removed stays.
             let _ = std::fs::remove_file(&self.path);
         }
     }

@@ -1,8 +1,8 @@
-//! SQLite: opening, forward migration, reading every row at start, writing a group of rows in one transaction, closing.
-//! Rows are `(kind, key, body)`; what the bodies mean is `records`' business, what the history holds is `history`'s.
+//! SQLite access: open, forward migration, load of all rows at start, one transaction per group of changes, close. Rows
+//! are `(kind, key, body)`; `records` defines the bodies and `history` the history tables.
 //!
-//! Every commit gives the database a new commit number (SQLite's `application_id`), so that its first page is in every
-//! transaction of the write-ahead log and says to which state of which database the log belongs; see `sqlite_file`.
+//! Every commit sets a new commit number in SQLite's `application_id`. The first page is therefore part of every
+//! transaction in the write-ahead log and tells which state of which database the log belongs to; see `sqlite_file`.
 
 use std::fs::{OpenOptions, Permissions};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -23,7 +23,7 @@ use crate::sqlite_header::{next_commit_number, sibling};
 use crate::state::State;
 use crate::txn::Changes;
 
-/// Each entry brings the schema from its index to the next number. Never change one that was released; add another.
+/// Each entry migrates the schema from its index to the next number. Never change a released entry; add another.
 pub(crate) const MIGRATIONS: &[&str] = &[
     "CREATE TABLE records (
         kind TEXT NOT NULL, key TEXT NOT NULL, body TEXT NOT NULL, PRIMARY KEY (kind, key)
@@ -32,15 +32,15 @@ pub(crate) const MIGRATIONS: &[&str] = &[
         seq INTEGER PRIMARY KEY, time INTEGER NOT NULL, actor TEXT NOT NULL, what TEXT NOT NULL,
         resource TEXT NOT NULL, detail TEXT NOT NULL
     )",
-    // With row ids a record lies whole in its page, and new ones lie side by side; without them it took a page of its own
-    // beyond the first 1,000 bytes (measured with rows of 1,400 bytes in groups of 64: 2,100 rows/s against 5,900).
+    // With row ids a record fits into one page and new records are adjacent. Without them, each record beyond 1,000
+    // bytes took an overflow page (measured with rows of 1,400 bytes in groups of 64: 2,100 rows/s against 5,900).
     "CREATE TABLE records_with_ids (
         kind TEXT NOT NULL, key TEXT NOT NULL, body TEXT NOT NULL, UNIQUE (kind, key)
     );
     INSERT INTO records_with_ids SELECT kind, key, body FROM records;
     DROP TABLE records;
     ALTER TABLE records_with_ids RENAME TO records",
-    // What one kind of caller could flood is kept apart; see `history::HistoryTable`.
+    // Events that one kind of caller could flood have their own tables; see `history::HistoryTable`.
     "CREATE TABLE history_access (
         seq INTEGER PRIMARY KEY, time INTEGER NOT NULL, actor TEXT NOT NULL, what TEXT NOT NULL,
         resource TEXT NOT NULL, detail TEXT NOT NULL
@@ -58,27 +58,27 @@ pub(crate) const MIGRATIONS: &[&str] = &[
     DELETE FROM history WHERE what LIKE 'principal.%' OR what LIKE 'request.%'",
 ];
 
-/// Pages of the write-ahead log that are gathered before they are moved to their places: 32 MB. Fewer would move the same
-/// page again and again under a stream of submits; more would make a start after a crash slower.
+/// Write-ahead log pages before a checkpoint: 32 MB. Fewer would copy the same page repeatedly under a stream of
+/// submissions; more would slow down a start after a crash.
 const CHECKPOINT_PAGES: u32 = 8_000;
 
-/// In place, so that a record keeps its page.
+/// Updates in place, so that a record keeps its page.
 const UPSERT_RECORD: &str =
     "INSERT INTO records VALUES (?1, ?2, ?3) ON CONFLICT (kind, key) DO UPDATE SET body = excluded.body";
 
-/// The most that is allocated for one group of changes at a time: 512 MB.
+/// Maximum growth of the database for one group of changes: 512 MB.
 const MAX_GROWTH_PAGES: u64 = 131_072;
 
-/// The schema that brought the history.
+/// First schema version with a history.
 pub(crate) const HISTORY_SCHEMA: i64 = 2;
-/// The migration that gave it several tables.
+/// Index of the migration that split the history into several tables.
 pub(crate) const SPLIT_HISTORY_MIGRATION: usize = 3;
 
 /// Changes that are committed together.
 #[derive(Clone, Copy)]
 pub(crate) struct Batch<'a> {
     pub changes: &'a Changes,
-    /// Jumps of the clock that the history does not have yet.
+    /// Clock jumps that are not in the history yet.
     pub jumps: &'a [ClockJump],
     pub now: Timestamp,
 }
@@ -88,13 +88,13 @@ pub(crate) struct Db {
     history: History,
     numbers: CommitNumbers,
     has_reserve: bool,
-    /// Shared with the reader's connection: the last one to go closes it, see [`Allocation`].
+    /// Shared with the reader's connection. The last owner closes it; see [`Allocation`].
     allocation: Arc<Mutex<Allocation>>,
 }
 
 impl Db {
-    /// Opens the database, or makes it where there is none and nothing speaks of one. `check` sees what it holds before
-    /// anything is changed; when it refuses, every file is as it was.
+    /// Opens the database, or creates it if no file indicates an earlier one. `check` sees the content before anything
+    /// is changed; if it refuses, every file is unchanged.
     pub fn open<E: From<StoreError>>(
         path: &Path,
         bounds: HistoryBounds,
@@ -111,13 +111,13 @@ impl Db {
         let allocation = Allocation::new(path).map_err(|source| file_failed(path, source))?;
         let mut connection = Connection::open(path).map_err(failed)?;
         if found == DatabaseStatus::New {
-            // Before there is a log, so that no other database's log fits this one.
+            // Set before a log exists, so that no other database's log matches this one.
             set_commit_number(&connection, new_commit_number()).map_err(failed)?;
         }
         // FULL: a commit is on the disk before it is acknowledged.
         connection
             .execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -2000;")
-            // Until numbers are drawn, see [`CommitNumbers`].
+            // No checkpoints until commit numbers are drawn; see [`CommitNumbers`].
             .and_then(|()| connection.pragma_update(None, "wal_autocheckpoint", 0))
             .map_err(failed)?;
         migrate(&mut connection).map_err(failed)?;
@@ -135,7 +135,7 @@ impl Db {
         Ok((db, state))
     }
 
-    /// The last stamp in the history when it was opened.
+    /// Time of the last history row when the database was opened.
     pub fn newest(&self) -> Option<Timestamp> {
         self.history.newest()
     }
@@ -144,10 +144,10 @@ impl Db {
         self.allocation.clone()
     }
 
-    /// Writes a group of changes, whole or not at all. With [`Space::Reserve`] they may use what is set apart.
-    /// Gives how many of the clock's jumps are in the history now.
+    /// Writes a group of changes atomically. With [`Space::Reserve`] they may use reserved space. Returns how many
+    /// clock jumps are now in the history.
     pub fn write(&mut self, batch: Batch, space: Space) -> Result<usize, StoreError> {
-        // They belong between rows of the history: without a row there is nothing to tell apart.
+        // Clock jumps separate history rows, so without rows none is written.
         let jumps = if batch.changes.events.is_empty() { &[] } else { batch.jumps };
         let batch = Batch { jumps, ..batch };
         let written = match space {
@@ -165,7 +165,7 @@ impl Db {
         loop {
             let limit = self.limit_pages(more)?;
             match self.try_write(batch, false) {
-                // It needs more pages than were allocated at a time, and there may be more.
+                // The group needs more pages than one growth step, and the disk may have more.
                 Err(error) if is_full(&error) && more < MAX_GROWTH_PAGES && matches!(limit, PageLimit::Whole(_)) => {
                     more *= 8;
                 }
@@ -178,8 +178,8 @@ impl Db {
         self.limit_pages(GROWTH_PAGES)?;
         match self.try_write(batch, false) {
             Err(error) if is_full(&error) => {
-                // The log is begun anew when all of it is in the database, which has the blocks for that.
-                // Where that fails, the pages of the reserve may be enough.
+                // The log restarts once all of it is in the database, which has blocks for it. If that fails, the
+                // reserve's pages may suffice.
                 let _ = self.checkpoint("RESTART");
                 let released = self.try_write(batch, self.has_reserve);
                 self.has_reserve &= released.is_err();
@@ -193,12 +193,12 @@ impl Db {
         self.has_reserve
     }
 
-    /// Has the disk more than a little space?
+    /// Whether the disk has enough free space to rebuild the reserve.
     pub fn has_space(&self) -> bool {
         self.lock_allocation().has_space()
     }
 
-    /// Makes the reserve when there is none and the disk has space. `false` when it is to be tried again.
+    /// Creates the reserve if it is missing and the disk has space. `false` if it must be tried again.
     pub fn ensure_reserve(&mut self) -> bool {
         let made = self.has_reserve || (self.has_space() && self.make_reserve().is_ok());
         self.has_reserve = made;
@@ -216,7 +216,7 @@ impl Db {
         Ok(())
     }
 
-    /// Lets the database grow by `more` pages at most, and never beyond blocks that are its own.
+    /// Limits growth to `more` pages, and never beyond allocated blocks.
     fn limit_pages(&self, more: u64) -> rusqlite::Result<PageLimit> {
         let pages: i64 = self.connection.query_row("PRAGMA page_count", [], |row| row.get(0))?;
         let limit = self.lock_allocation().ensure_pages(pages as u64, more).map_err(io_error)?;
@@ -230,8 +230,8 @@ impl Db {
         self.allocation.lock().expect("no one panics while holding the allocation")
     }
 
-    /// Copies the log into the database and closes it, so that the database file alone is the whole state. `false` when
-    /// somebody reads it at this moment: then the log stays beside it.
+    /// Copies the log into the database and closes it, so that the database file alone holds the whole state. `false`
+    /// if another process is reading it; then the log remains.
     pub fn close(mut self) -> Result<bool, StoreError> {
         let whole = self.checkpoint("TRUNCATE").map_err(|error| StoreError::Write(Arc::new(error)))?;
         self.connection.close().map_err(|(_, error)| StoreError::Write(Arc::new(error)))?;
@@ -239,7 +239,7 @@ impl Db {
     }
 
     fn checkpoint(&mut self, mode: &str) -> rusqlite::Result<bool> {
-        // What is committed next may begin the log anew.
+        // The next commit may restart the log.
         if self.numbers.draw == Draw::Next {
             self.numbers.draw = Draw::Done;
             self.connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
@@ -250,7 +250,7 @@ impl Db {
 
     fn took_number(&mut self, number: u32) {
         if self.numbers.take(number) {
-            // Cannot fail where a commit has just succeeded; the log would only grow.
+            // Does not fail right after a successful commit; otherwise the log would only grow.
             let _ = self.connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES);
         }
     }
@@ -280,9 +280,9 @@ impl Db {
     }
 }
 
-/// Draws the commit numbers of one opened database. The first continues the number that the database has, whose log it may
-/// begin. The second is drawn at random, so that the numbers of two copies of a database soon differ; it never begins a log,
-/// as the log is not copied into the database before it is there.
+/// Commit numbers of one opened database. The first continues the database's number, whose log it may start. The second
+/// is random, so that the numbers of two copies of a database soon differ. It never starts a log, because no checkpoint
+/// runs before it.
 struct CommitNumbers {
     last: u32,
     draw: Draw,
@@ -303,7 +303,7 @@ impl CommitNumbers {
         }
     }
 
-    /// A commit took `number`. `true` when from now on the log may be begun anew.
+    /// Records that a commit used `number`. `true` if checkpoints are allowed from now on.
     fn take(&mut self, number: u32) -> bool {
         self.last = number;
         let was = self.draw;
@@ -320,7 +320,7 @@ fn set_commit_number(connection: &Connection, number: u32) -> rusqlite::Result<(
     connection.pragma_update(None, "application_id", number as i32)
 }
 
-/// Looks at the files, and refuses what must not be opened.
+/// Inspects the files and refuses a database that must not be opened.
 pub(crate) fn inspect(path: &Path) -> Result<DatabaseStatus, StoreError> {
     let found = sqlite_file::inspect(path).map_err(|source| file_failed(path, source))??;
     let known = MIGRATIONS.len() as i64;
@@ -332,7 +332,7 @@ pub(crate) fn inspect(path: &Path) -> Result<DatabaseStatus, StoreError> {
     }
 }
 
-/// What an inspected database holds. Every file is left as it was.
+/// Content of an inspected database. Changes no file.
 fn read_state(path: &Path) -> Result<State, StoreError> {
     let connection = open_unchanging(path).map_err(|source| in_use_or_failed(path, source))?;
     match schema(&connection)? {
@@ -341,14 +341,14 @@ fn read_state(path: &Path) -> Result<State, StoreError> {
     }
 }
 
-/// A connection for reading that leaves every file as it was. No other may be open: nothing is shared with one.
+/// Connection for reading that changes no file. No other connection may be open, since it shares nothing.
 pub(crate) fn open_unchanging(path: &Path) -> rusqlite::Result<Connection> {
     let had_log = sibling(path, "-wal").exists();
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
-    // SQLite removes a log that it has made itself, and copies one that was there.
+    // SQLite removes a log that it created itself, and checkpoints one that existed.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, had_log)?;
-    // Set before the first access: then the index of the log is in memory, not in a file.
+    // Set before the first access, so that the index of the log is in memory and not in a file.
     connection.query_row("PRAGMA locking_mode = EXCLUSIVE", [], |_| Ok(()))?;
     connection.query_row("PRAGMA schema_version", [], |_| Ok(()))?;
     Ok(connection)
@@ -366,7 +366,7 @@ fn file_failed(path: &Path, source: std::io::Error) -> StoreError {
     StoreError::File { path: path.display().to_string(), source: Arc::new(source) }
 }
 
-/// Also where the index of the log cannot grow.
+/// Whether the disk is full, also if the log's shared-memory index cannot grow.
 pub(crate) fn is_full(error: &rusqlite::Error) -> bool {
     let rusqlite::Error::SqliteFailure(failure, _) = error else { return false };
     failure.code == ErrorCode::DiskFull || failure.extended_code == rusqlite::ffi::SQLITE_IOERR_SHMSIZE
@@ -381,21 +381,21 @@ fn io_error(error: std::io::Error) -> rusqlite::Error {
     rusqlite::Error::SqliteFailure(failure, Some(error.to_string()))
 }
 
-/// A second connection, for reading while the writer writes.
+/// Second connection, for reading while the writer writes.
 pub(crate) fn open_reader(path: &Path) -> Result<Connection, StoreError> {
     let failed = |source| StoreError::Open { path: path.display().to_string(), source: Arc::new(source) };
     Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)
         .map_err(failed)
 }
 
-/// For its owner alone before the first byte is in it; SQLite gives its other files the same mode.
+/// Sets mode 0600 before the first byte is written; SQLite gives its other files the same mode.
 fn make_private(path: &Path) -> Result<(), StoreError> {
     let options = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).to_owned();
     let made = options.open(path).and_then(|file| file.set_permissions(Permissions::from_mode(0o600)));
     made.map_err(|source| file_failed(path, source))
 }
 
-/// The schema a database has, which must be one that is known here.
+/// Schema version of a database; an error if it is newer than this version knows.
 pub(crate) fn schema(connection: &Connection) -> Result<i64, StoreError> {
     let known = MIGRATIONS.len() as i64;
     let found = connection.query_row("PRAGMA user_version", [], |row| row.get(0));
@@ -406,7 +406,7 @@ pub(crate) fn schema(connection: &Connection) -> Result<i64, StoreError> {
     Ok(found)
 }
 
-/// Each step is whole or not at all, so that a start that was interrupted is simply repeated.
+/// Applies missing migrations. Each is one transaction, so an interrupted start is simply repeated.
 fn migrate(connection: &mut Connection) -> rusqlite::Result<()> {
     let found: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     for (number, sql) in MIGRATIONS.iter().enumerate().skip(found as usize) {
@@ -418,7 +418,7 @@ fn migrate(connection: &mut Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Every record there is.
+/// Loads every record.
 pub(crate) fn load(connection: &Connection) -> Result<State, StoreError> {
     let mut state = State::default();
     load_records(connection, &mut state)?;

@@ -1,5 +1,5 @@
-//! Secrets at rest: ChaCha20-Poly1305 under a master key that lies beside the database in a file of mode 0600. What is
-//! sealed for one purpose cannot be opened for another.
+//! Encryption of secrets at rest: ChaCha20-Poly1305 with a master key in a file of mode 0600 beside the database. The
+//! purpose is authenticated, so a value encrypted for one purpose cannot be decrypted for another.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -32,13 +32,13 @@ pub enum EncryptionError {
 
 const NONCE_BYTES: usize = 12;
 
-/// Holds the master key.
+/// Cipher with the master key.
 pub struct Vault {
     cipher: ChaCha20Poly1305,
 }
 
 impl Vault {
-    /// Reads the master key, or makes one. Not for a server's start: see [`Vault::create_pending`].
+    /// Reads the master key or creates one. A server's start uses [`Vault::create_pending`] instead.
     pub fn open(path: &Path) -> Result<Self, EncryptionError> {
         if let Some(vault) = Self::read(path)? {
             return Ok(vault);
@@ -48,7 +48,7 @@ impl Vault {
         Ok(vault)
     }
 
-    /// Reads the master key; `None` when there is none.
+    /// Reads the master key; `None` if there is none.
     pub fn read(path: &Path) -> Result<Option<Self>, EncryptionError> {
         match std::fs::read(path) {
             Ok(key) => Self::with_key(&key).map(Some),
@@ -62,8 +62,8 @@ impl Vault {
         Ok(Self { cipher: ChaCha20Poly1305::new(&Key::from(key)) })
     }
 
-    /// A new key, on the disk, but not under its name yet. It gets that with [`Vault::activate_pending`], once the database holds
-    /// what it has sealed: so a key that is there says that there was a database.
+    /// Writes a new key under a temporary name. [`Vault::activate_pending`] renames it once the database holds a value
+    /// encrypted with it. An existing key therefore implies an existing database.
     pub fn create_pending(path: &Path) -> Result<Self, EncryptionError> {
         let key = random::<32>();
         let write = || {
@@ -76,7 +76,7 @@ impl Vault {
         Self::with_key(&key)
     }
 
-    /// The key that a start wrote which did not come to its end, if there is one.
+    /// Pending key of a start that was interrupted, if there is one.
     pub fn read_pending(path: &Path) -> Result<Option<Self>, EncryptionError> {
         Self::read(&pending_key_path(path))
     }
@@ -107,14 +107,14 @@ fn pending_key_path(path: &Path) -> PathBuf {
     path.with_extension("draft")
 }
 
-/// Bytes nobody can guess.
+/// Cryptographically random bytes.
 pub fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).expect("the kernel gives random bytes");
     bytes
 }
 
-/// A digest that stands for a random secret of full length; no salt is needed for those.
+/// SHA-256 digest of a random secret of full length; such secrets need no salt.
 pub fn digest(secret: &str) -> String {
     STANDARD.encode(Sha256::digest(secret.as_bytes()))
 }

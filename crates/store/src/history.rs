@@ -1,9 +1,8 @@
-//! What happened, in order: one small row for each change of a job or a node, and for whatever a caller changed. Written
-//! in the transaction of the change itself, so that neither is there without the other. Kept in the database alone, never
-//! in the snapshot, and bounded in number and age; see [`HistoryTable`].
+//! Audit history: one small row for each state change of a job or node and for each change that a caller made. Written
+//! in the transaction of the change, so neither exists without the other. Stored in the database only, never in the
+//! snapshot, and bounded in rows and age; see [`HistoryTable`].
 //!
-//! Entered by `txn`, which notes, by the writer, which keeps it bounded, and by readers through
-//! [`Store::history`](crate::Store::history). Never holds a secret, nor text that a user's program wrote.
+//! Never holds a secret, nor text that a user's program wrote.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,31 +16,31 @@ mod rows;
 
 pub(crate) use rows::{History, read};
 
-/// How much of the past is kept. Whatever is beyond one of these is forgotten, oldest first.
+/// Retention limits of the history. Rows beyond any of them are pruned, oldest first.
 #[derive(Clone, Copy, Debug)]
 pub struct HistoryBounds {
-    /// Of what happened to resources, jobs and nodes.
+    /// Rows about resources, jobs and nodes.
     pub rows: u64,
-    /// Of each of the other tables.
+    /// Rows of each other table.
     pub apart: u64,
     pub age: Duration,
 }
 
 impl HistoryBounds {
-    /// About 90 MB on the disk when full.
+    /// About 90 MB on disk when full.
     pub const USUAL: Self = Self { rows: 300_000, apart: 50_000, age: Duration::from_secs(180 * 24 * 3600) };
 }
 
-/// Where a line is kept. What could be flooded by one kind of caller has a bound apart from the rest, so that whoever may
-/// make and delete resources, knock at the door or write files cannot push out who was given which rights.
+/// Table of a history row. Events that one kind of caller could flood have their own limits: creating resources, failed
+/// requests or file writes must not push out records of role assignments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HistoryTable {
     Work,
-    /// Principals, their roles, keys of accounts, and jumps of the clock.
+    /// Principals, their roles, account keys, and clock jumps.
     Access,
-    /// Refusals, and what was shown to whom.
+    /// Refused requests, and access to secrets.
     Requests,
-    /// What was done to shares and files.
+    /// Changes of shares and files.
     Files,
 }
 
@@ -68,10 +67,10 @@ impl HistoryTable {
     }
 }
 
-/// Who acts when nobody asked: the server's own loops.
+/// Actor name of the server's own loops.
 pub const SERVER: &str = "corro";
 
-/// On whose behalf a transaction is made, and from where they asked.
+/// Principal on whose behalf a transaction runs, and the address of the request.
 #[derive(Clone, Debug)]
 pub(crate) struct Actor {
     pub name: Arc<str>,
@@ -89,7 +88,7 @@ impl Actor {
         Self { name: name.into(), from: from.map(Arc::from) }
     }
 
-    /// The detail of an event, with the address it was asked from.
+    /// Detail of an event with the client's address added.
     pub fn located(&self, detail: Value) -> Value {
         match (&self.from, detail) {
             (None, detail) => detail,
@@ -103,10 +102,10 @@ impl Actor {
     }
 }
 
-/// How a jump of the server's clock is written down: with this the age of older rows is known.
+/// Event name of a clock jump. Needed to compute the age of older rows.
 pub(crate) const CLOCK_JUMPED: &str = "clock.jumped";
 
-/// Something that happened in a transaction; its time is that of the commit.
+/// Event of a transaction; its time is that of the commit.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Event {
     pub actor: Arc<str>,
@@ -115,9 +114,9 @@ pub(crate) struct Event {
     pub detail: Value,
 }
 
-/// How the history speaks of a kind of record.
+/// How a kind of record appears in the history.
 pub trait HistorySubject {
-    /// The names that lead to it, from the group down; `None` when its changes are nobody's business.
+    /// Resource path from the group down; `None` if changes are not recorded.
     fn resource(&self, key: &str) -> Option<String> {
         Some(key.to_owned())
     }
@@ -126,7 +125,7 @@ pub trait HistorySubject {
         false
     }
 
-    /// What is worth knowing when it was made or changed: small, and never a secret.
+    /// Detail recorded on creation or change: small, never a secret.
     fn history_detail(&self) -> Value {
         Value::Null
     }
@@ -224,7 +223,7 @@ impl HistorySubject for AccountRecord {
     }
 }
 
-/// Names of nodes that one row may hold; of a larger gang the number is told.
+/// Node names in one row; for larger gangs only the count is complete.
 const MAX_NAMED_NODES: usize = 16;
 
 pub(crate) fn placement(attempt: &AttemptId, nodes: &[corro_model::NodeId]) -> Value {

@@ -1,9 +1,8 @@
-//! What a pass of the server asks for again and again, kept ready in every snapshot: the nodes, the queue and the busy jobs of
-//! each cluster, jobs that are to be forgotten, operations by standing. So that nothing costs more because of jobs that
-//! ended long ago.
+//! Secondary indexes of the snapshot: nodes, queue and active jobs of each cluster, jobs that are being deleted, open
+//! and ended operations. Their cost does not depend on jobs that ended long ago.
 //!
-//! Changed only through [`State::put`](crate::State::put) and [`State::remove`](crate::State::remove), together with the
-//! table it describes. Never holds what cannot be made again from the tables: at start it is built from them.
+//! Changed only by [`State::put`](crate::State::put) and [`State::remove`](crate::State::remove), together with the
+//! tables. Derived data: built from the tables at start.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -16,7 +15,7 @@ use imbl::{OrdMap, OrdSet};
 
 use crate::records::{JobRecord, NodeRecord, OperationRecord, Table};
 
-/// A queued job, as far as its queue_key depends on it.
+/// Queued job, reduced to the fields that the scheduler reads.
 #[derive(Clone, Copy, Debug)]
 pub struct QueuedJob<'a> {
     pub key: &'a JobKey,
@@ -28,17 +27,17 @@ pub struct QueuedJob<'a> {
 
 #[derive(Clone, Debug, Default)]
 pub struct Index {
-    /// Only clusters that have something.
+    /// Only clusters with at least one entry.
     clusters: OrdMap<ClusterKey, ClusterIndex>,
     deleting_jobs: OrdSet<JobKey>,
-    /// How long the jobs of each experiment took that ended well, by when they ended and their sequence.
+    /// Run times of succeeded jobs by experiment, keyed by end and sequence number.
     run_times: OrdMap<ExperimentKey, OrdMap<(Timestamp, u64), Duration>>,
     open_operations: OrdSet<String>,
-    /// Those that ended first come first.
+    /// Ordered by end time.
     ended_operations: OrdSet<(Timestamp, String)>,
 }
 
-/// What belongs to one cluster.
+/// Index entries of one cluster.
 #[derive(Clone, Debug, Default)]
 struct ClusterIndex {
     nodes: Table<NodeId, NodeRecord>,
@@ -46,7 +45,7 @@ struct ClusterIndex {
     active: Table<JobKey, JobRecord>,
 }
 
-/// What a planner asks of a queued job lies beside its key: a look down a long queue touches no records.
+/// Queue entry with the fields that the planner reads, so that a scan of a long queue touches no records.
 #[derive(Clone, Debug)]
 struct QueueEntry {
     key: JobKey,
@@ -63,7 +62,7 @@ impl QueueEntry {
     }
 }
 
-/// Where a job stands among the queued ones of its cluster: high priority first, then in order of submission.
+/// Sort key of a queued job: high priority first, then order of submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct QueueKey {
     priority: Reverse<Priority>,
@@ -126,7 +125,7 @@ impl Index {
         self.ended_operations.iter().map(|(ended, id)| (*ended, id))
     }
 
-    /// A node came, changed or went.
+    /// Updates the index after a node was added, changed or removed.
     pub(crate) fn node(&mut self, id: &NodeId, old: Option<&Arc<NodeRecord>>, new: Option<&Arc<NodeRecord>>) {
         if let Some(old) = old.filter(|old| new.is_none_or(|new| new.cluster != old.cluster)) {
             self.within(&old.cluster, |own| _ = own.nodes.remove(id));
@@ -136,7 +135,7 @@ impl Index {
         }
     }
 
-    /// A job came, changed or went.
+    /// Updates the index after a job was added, changed or removed.
     pub(crate) fn job(&mut self, key: &JobKey, old: Option<&Arc<JobRecord>>, new: Option<&Arc<JobRecord>>) {
         let (was, is) = (old.and_then(|job| JobSlot::from_record(job)), new.and_then(|job| JobSlot::from_record(job)));
         if let Some(old) = old
@@ -171,7 +170,7 @@ impl Index {
         }
     }
 
-    /// A job ended well, or was forgotten.
+    /// Adds or removes the run time of a succeeded job.
     fn run_time(&mut self, key: &JobKey, job: &JobRecord, gone: bool) {
         let JobState::Succeeded { started, ended } = *job.state() else { return };
         let (experiment, queue_key) = (key.experiment(), (ended, job.sequence));
@@ -186,7 +185,7 @@ impl Index {
         }
     }
 
-    /// An operation began, ended or was forgotten.
+    /// Updates the index after an operation was added, changed or removed.
     pub(crate) fn operation(
         &mut self,
         id: &String,
@@ -205,7 +204,7 @@ impl Index {
         }
     }
 
-    /// Changes what one cluster has; a cluster that has nothing left is forgotten.
+    /// Changes the entries of one cluster, and drops the cluster when none are left.
     fn within(&mut self, cluster: &ClusterKey, change: impl FnOnce(&mut ClusterIndex)) {
         if !self.clusters.contains_key(cluster) {
             self.clusters.insert(cluster.clone(), ClusterIndex::default());
@@ -218,7 +217,7 @@ impl Index {
     }
 }
 
-/// Where a job that is not at its end is kept.
+/// Index that holds an unfinished job.
 #[derive(PartialEq, Eq)]
 enum JobSlot<'a> {
     Queued(&'a ClusterKey, QueueKey),

@@ -1,9 +1,9 @@
-//! Durations, counted in buckets: cheap enough for every commit and every request, read by whoever watches the server.
+//! Latency histograms with fixed buckets, cheap enough for every commit and request. Read by the metrics endpoint.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Upper ends of the buckets, in seconds; one more is for all that took longer.
+/// Upper bounds of the buckets, in seconds; a last bucket counts everything slower.
 pub const BUCKET_BOUNDS: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 2.5, 10.0];
 
 #[derive(Default)]
@@ -12,12 +12,12 @@ pub struct LatencyHistogram {
     micros: AtomicU64,
 }
 
-/// What the writer has done since the start.
+/// Counters of the writer since start.
 #[derive(Default)]
 pub struct StoreStats {
     /// Transactions that changed something.
     pub changes: AtomicU64,
-    /// Writes to the disk, each of one or more transactions, and how long they took.
+    /// Latencies of disk writes, each of one or more transactions.
     pub writes: LatencyHistogram,
     pub failures: AtomicU64,
     /// The last write failed.
@@ -32,7 +32,7 @@ impl LatencyHistogram {
         self.micros.fetch_add(took.as_micros() as u64, Ordering::Relaxed);
     }
 
-    /// How many fell into each bucket, and the sum of all in seconds.
+    /// Count per bucket, and the sum of all durations in seconds.
     pub fn read(&self) -> ([u64; BUCKET_BOUNDS.len() + 1], f64) {
         let counts = std::array::from_fn(|idx| self.counts[idx].load(Ordering::Relaxed));
         (counts, self.micros.load(Ordering::Relaxed) as f64 / 1e6)

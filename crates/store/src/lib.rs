@@ -1,12 +1,13 @@
-//! Durable state: SQLite behind one writer thread, an immutable snapshot in memory for readers, and a change signal.
-//! Entered by the server only. An acknowledged commit survives `kill -9` and power loss.
+//! Durable state: SQLite behind one writer thread, an immutable in-memory snapshot for readers, and change
+//! notifications. An acknowledged commit survives `kill -9` and power loss.
 //!
-//! This room never decides: rules live in `server::app`, plans in `sched`. It applies what it is given, moves jobs and
-//! nodes only through their state machines, and refuses what they refuse.
+//! Makes no decisions: rules are in `server::app`, plans in `sched`. Moves jobs and nodes only through their state
+//! machines, and refuses illegal transitions.
 //!
-//! LockedConnection order: [`records`] (what is kept), [`state`] and [`index`] (the snapshot), [`txn`] (one change), [`writer`] (commits in
-//! groups), [`clock`] (stamps and ages), [`sqlite_file`] and [`wal`] (what is looked at before SQLite opens it), [`db`] and [`load`] (SQLite), [`space`] (a full
-//! disk), [`history`] (what happened), [`backup`], [`dir_lock`], [`encryption`] (secrets at rest).
+//! Reading order: [`records`] (stored types), [`state`] and [`index`] (the snapshot), [`txn`] (one change), [`writer`]
+//! (group commit), [`clock`] (timestamps and ages), [`sqlite_file`], [`sqlite_header`] and [`wal`] (inspection before
+//! SQLite opens a database), [`db`] and [`load`] (SQLite), [`space`] (full disks), [`history`] (audit log), [`backup`],
+//! [`data_dir`], [`dir_lock`], [`encryption`] (secrets at rest).
 
 pub mod backup;
 pub mod clock;
@@ -101,7 +102,7 @@ impl From<StoreError> for ApiError {
     }
 }
 
-/// A handle to the store; cheap to clone.
+/// Handle to the store; cheap to clone.
 #[derive(Clone)]
 pub struct Store {
     shared: Arc<Shared>,
@@ -109,31 +110,31 @@ pub struct Store {
     actor: Actor,
 }
 
-/// What readers see without asking the writer.
+/// State that readers use without the writer thread.
 struct Shared {
     snapshot: RwLock<Arc<State>>,
     changed: watch::Sender<u64>,
     commits: broadcast::Sender<Arc<CommitEvent>>,
     stats: StoreStats,
-    /// `None` once the store was closed.
+    /// `None` after the store was closed.
     reader: Mutex<Option<Connection>>,
-    /// After the reader, see [`space::Allocation`].
+    /// Dropped after the reader; see [`space::Allocation`].
     _allocation: Arc<Mutex<space::Allocation>>,
     clock: Clock,
 }
 
 impl Store {
-    /// Opens or creates the database file, reads everything, starts the writer thread. Blocking.
+    /// Opens or creates the database file, loads everything, starts the writer thread. Blocking.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         Self::open_bounded(path, HistoryBounds::USUAL)
     }
 
-    /// As `open`, with a history as long as `bounds` allow.
+    /// Same as `open` with explicit retention limits of the history.
     pub fn open_bounded(path: &Path, bounds: HistoryBounds) -> Result<Self, StoreError> {
         Self::open_with(path, bounds, |_| Ok(()))
     }
 
-    /// As `open`, but `check` sees what is there before anything is changed: when it refuses, every file is as it was.
+    /// Same as `open`, but `check` sees the content before anything is changed. If it refuses, every file is unchanged.
     pub fn open_checked<E: From<StoreError>>(
         path: &Path,
         check: impl FnOnce(&State) -> Result<(), E>,
@@ -156,58 +157,58 @@ impl Store {
         Ok(Self { shared, writer, actor: Actor::new(history::SERVER, None) })
     }
 
-    /// Makes everything durable, copies the write-ahead log into the database file and closes it, for all handles of this store.
-    /// `false` when another process reads the database: then the latest state is in the log beside it.
+    /// Makes everything durable, copies the write-ahead log into the database file and closes it, for all handles of
+    /// this store. `false` if another process is reading the database; then the latest state is in the log.
     pub async fn close(&self) -> Result<bool, StoreError> {
         let (reply, answer) = oneshot::channel();
         self.writer.close(reply);
         answer.await.unwrap_or(Err(StoreError::Stopped))
     }
 
-    /// The same store; what is committed through it is noted in the history as done by `actor`.
+    /// The same store with commits attributed to `actor` in the history.
     pub fn acting_as(&self, actor: &str) -> Self {
         Self { actor: Actor::new(actor, None), ..self.clone() }
     }
 
-    /// As above, and from which address the actor asked.
+    /// The same, with the client's address.
     pub fn acting_from(&self, actor: &str, address: &str) -> Self {
         Self { actor: Actor::new(actor, Some(address)), ..self.clone() }
     }
 
-    /// What happened, newest first. Blocking; does not disturb the writer.
+    /// History rows, newest first. Blocking; does not disturb the writer.
     pub fn history(&self, filter: &HistoryFilter) -> Result<Vec<HistoryEntry>, StoreError> {
         let reader = self.shared.reader.lock().expect("no one panics while holding the reader");
         let reader = reader.as_ref().ok_or(StoreError::Stopped)?;
         history::read(reader, filter).map_err(|error| StoreError::History(Arc::new(error)))
     }
 
-    /// The state as of the last commit. Cheap; never blocks on a writer.
+    /// State as of the last commit. Cheap; never blocks on the writer.
     pub fn snapshot(&self) -> Arc<State> {
         self.shared.snapshot.read().expect("no one panics while holding the snapshot").clone()
     }
 
-    /// Wakes after every commit. Carries no data: look at a fresh snapshot.
+    /// Wakes after every commit. Carries no data: read a fresh snapshot.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.shared.changed.subscribe()
     }
 
-    /// Stamps what is committed, and tells how old stamps are.
+    /// Clock that stamps commits and computes ages.
     pub fn clock(&self) -> &Clock {
         &self.shared.clock
     }
 
-    /// What the writer has done so far.
+    /// Counters of the writer.
     pub fn stats(&self) -> &StoreStats {
         &self.shared.stats
     }
 
-    /// What every commit from now on touches. Whoever does not keep up is told how many were left out.
+    /// Notifications of all commits from now on. A receiver that lags is told how many it missed.
     pub fn commit_events(&self) -> broadcast::Receiver<Arc<CommitEvent>> {
         self.shared.commits.subscribe()
     }
 
-    /// Runs `change` on the current state and makes its result durable before returning. When it refuses, nothing is
-    /// changed. Several callers' changes share one disk write.
+    /// Runs `change` on the current state and makes its result durable before returning. If it fails, nothing changes.
+    /// Changes of several callers share one disk write.
     pub async fn commit<T, E>(&self, change: impl FnOnce(&mut Txn) -> Result<T, E> + Send + 'static) -> Result<T, E>
     where
         T: Send + 'static,
@@ -218,9 +219,9 @@ impl Store {
         answer.await.unwrap_or_else(|_| Err(StoreError::Stopped.into()))
     }
 
-    /// As `commit`, for a change that ends, removes or shrinks something: it is also accepted when the disk is full, from
-    /// space that is set apart for it. It may run twice on the same state, the second time with [`Space::Reserve`]
-    /// ([`Txn::space`]), and must then leave out whatever adds something.
+    /// Same as `commit`, for a change that ends, removes or shrinks something. It is also accepted on a full disk, from
+    /// reserved space. It may run twice on the same state, the second time with [`Space::Reserve`] ([`Txn::space`]),
+    /// and must then add nothing.
     pub async fn commit_relief<T, E>(
         &self,
         change: impl FnMut(&mut Txn) -> Result<T, E> + Send + 'static,
@@ -240,7 +241,7 @@ impl Shared {
         let revision = event.after.revision;
         *self.snapshot.write().expect("no one panics while holding the snapshot") = event.after.clone();
         self.changed.send_replace(revision);
-        // Nobody may be listening.
+        // No receiver is fine.
         let _ = self.commits.send(Arc::new(event));
     }
 }

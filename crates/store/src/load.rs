@@ -1,7 +1,7 @@
-//! LockedConnection every record at start. One thread takes rows out of SQLite, others turn them into records, and the first puts those
-//! into the state: most of the time goes into decoding, which needs nobody else.
+//! Parallel load of all records at start. One thread reads rows from SQLite, others decode them, and the first inserts
+//! them into the state. Most of the time is decoding.
 //!
-//! Entered by `db` alone. Never leaves a record out: what cannot be read stops the start and is named.
+//! Never skips a record: one that cannot be decoded fails the start with its kind and key.
 
 use std::sync::{Arc, Mutex, mpsc};
 
@@ -11,9 +11,9 @@ use crate::StoreError;
 use crate::state::State;
 use crate::state::kinds::{InsertRecord, decode_row};
 
-/// Rows that are handed over at a time.
+/// Rows per batch.
 const BATCH_ROWS: usize = 256;
-/// Batches that wait for a decoder, so that a large database is not in memory twice.
+/// Batches that wait for a decoder; bounds memory.
 const MAX_QUEUED_BATCHES: usize = 16;
 const MAX_DECODERS: usize = 8;
 
@@ -35,7 +35,7 @@ pub(crate) fn load_records(connection: &Connection, state: &mut State) -> Result
             let (waiting, done) = (waiting.clone(), done.clone());
             scope.spawn(move || decode_batches(&waiting, &done));
         }
-        // Only the decoders hold on to their ends, so that everything ends when one side does.
+        // Only the decoders keep their channel ends, so that each side notices when the other ends.
         drop((waiting, done));
         let mut batch = Vec::with_capacity(BATCH_ROWS);
         let failed = |error| StoreError::cannot_open(connection, error);
@@ -46,7 +46,7 @@ pub(crate) fn load_records(connection: &Connection, state: &mut State) -> Result
             let (kind, key, body) = row.try_into().map_err(failed)?;
             batch.push(Row { kind, key, body });
             if batch.len() == BATCH_ROWS {
-                // Decoders end early only when one has failed, which is seen below.
+                // Decoders end early only after a failure, which is reported below.
                 let _ = rows.send(std::mem::replace(&mut batch, Vec::with_capacity(BATCH_ROWS)));
                 decoded.try_iter().try_for_each(|places| insert_batch(state, places))?;
             }

@@ -1,5 +1,5 @@
-//! What is kept, one type per kind of record. A serde derive here is a promise to databases already written.
-//! Names are as the user wrote them; keys are in the tables.
+//! Stored record types, one per kind. Their serde format must stay compatible with existing databases. Names are as the
+//! user wrote them; keys are in the tables.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::encryption::{EncryptionError, Sealed, Vault};
 /// Records of one kind by key. Persistent map: clones share structure.
 pub type Table<K, R> = OrdMap<K, Arc<R>>;
 
-/// What this installation is; one record, key `self`.
+/// This installation; one record with key `self`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct InstanceRecord {
     pub subscription: String,
@@ -29,28 +29,28 @@ pub struct InstanceRecord {
 }
 
 impl InstanceRecord {
-    /// What the key is sealed for.
+    /// Encryption purpose of the token key.
     pub const TOKEN_KEY: &str = "token key";
 
-    /// The key that signs access tokens. Whoever can open it has the database's master key.
+    /// Decrypts the key that signs access tokens. Success proves that `vault` has this database's master key.
     pub fn open_token_key(&self, vault: &Vault) -> Result<Secret, EncryptionError> {
         vault.open_sealed(Self::TOKEN_KEY, &self.token_key)
     }
 }
 
-/// Someone who may call the API; keyed by client id. Only a digest of the secret is kept.
+/// Principal that may call the API; keyed by client id. Only a digest of the secret is stored.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PrincipalRecord {
     pub name: String,
     pub secret_digest: String,
     pub created: Timestamp,
-    /// What it may do, and where.
+    /// Role assignments with their scopes.
     #[serde(default)]
     pub assignments: Vec<Assignment>,
-    /// From then on its secret opens nothing; `None` for one that does not end.
+    /// Expiry of the secret; `None` if it does not expire.
     #[serde(default)]
     pub expires: Option<Timestamp>,
-    /// How often everything that was open in its name was ended.
+    /// Number of revocations: each ends all open sessions.
     #[serde(default)]
     pub revocations: u32,
 }
@@ -82,15 +82,15 @@ pub struct ExperimentRecord {
 pub struct ClusterRecord {
     pub name: String,
     pub guid: String,
-    /// The number in its node ids.
+    /// Number that is part of the cluster's node ids.
     pub pool: u32,
-    /// Index of the next node; grows over resizes.
+    /// Index of the next node; never reused after a resize.
     pub next_index: u32,
-    /// As asked for, defaults filled in, secrets taken out.
+    /// Requested spec with defaults filled in and secrets removed.
     pub spec: ClusterSpec,
-    /// The values that were taken out, as JSON, sealed.
+    /// The removed secrets as JSON, encrypted.
     pub secrets: Option<Sealed>,
-    /// A digest of the request, to tell a repeated UPSERT_RECORD from a different one.
+    /// Digest of the request, to recognize a repeated PUT.
     pub fingerprint: String,
     pub provisioning: Provisioning,
     pub allocation: AllocationState,
@@ -100,11 +100,11 @@ pub struct ClusterRecord {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FileServerRecord {
     pub name: String,
-    /// As asked for, defaults filled in, secrets dropped.
+    /// Requested spec with defaults filled in and secrets dropped.
     pub spec: FileServerSpec,
-    /// A digest of the request, to tell a repeated UPSERT_RECORD from a different one.
+    /// Digest of the request, to recognize a repeated PUT.
     pub fingerprint: String,
-    /// A keyed digest of the password, empty when none was given; `None` in records from before it was kept.
+    /// Keyed digest of the password, empty if none was given; `None` in records of older versions.
     #[serde(default)]
     pub password_mark: Option<String>,
     pub provisioning: Provisioning,
@@ -115,15 +115,15 @@ pub struct NodeRecord {
     pub cluster: ClusterKey,
     pub index: u32,
     pub address: String,
-    /// Orders carry this; raised when the node is declared lost.
+    /// Sent with each order; incremented when the node is declared lost.
     pub epoch: u64,
     pub allocated: Timestamp,
     /// Digest of the node's credential, once it has joined.
     pub credential_digest: Option<String>,
-    /// The key of the host that carries it, or is to.
+    /// Key of the host that runs the node, or will run it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
-    /// It is taken back. Set only by [`Txn::preempt`](crate::Txn::preempt).
+    /// Preemption in progress. Set only by [`Txn::preempt`](crate::Txn::preempt).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) preempted: Option<Preemption>,
     pub(crate) state: NodeState,
@@ -136,7 +136,7 @@ impl NodeRecord {
         Self { cluster, index, address, epoch, allocated: now, credential_digest, host, preempted, state, since: now }
     }
 
-    /// Moved only by [`Txn::node_event`](crate::Txn::node_event).
+    /// Changed only by [`Txn::node_event`](crate::Txn::node_event).
     pub fn state(&self) -> &NodeState {
         &self.state
     }
@@ -154,44 +154,44 @@ impl NodeRecord {
 pub struct JobRecord {
     pub name: String,
     pub guid: String,
-    /// Order of submission: first come, first served.
+    /// Submission number; jobs are served in this order.
     pub sequence: u64,
     pub cluster: ClusterKey,
-    /// As asked for, defaults filled in, secrets taken out. It never changes, so answers and later records share it.
+    /// Requested spec with defaults filled in and secrets removed. Immutable, so responses and later records share it.
     pub spec: Arc<JobSpec>,
-    /// The values that were taken out, as JSON, sealed.
+    /// The removed secrets as JSON, encrypted.
     pub secrets: Option<Sealed>,
     pub fingerprint: String,
     pub segment: String,
     pub provisioning: Provisioning,
-    /// How often it was placed.
+    /// Number of placements.
     pub attempts: u32,
-    /// That an attempt was told to give up its nodes; once told, it is not taken back.
+    /// Eviction of an attempt; irrevocable once sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evicted: Option<Evicted>,
-    /// How an attempt lost a node; the first, if there were several.
+    /// First node loss of an attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) loss: Option<Loss>,
     /// Attempts that did not end the job, oldest first.
     pub lost_attempts: Vec<LostAttempt>,
-    /// The nodes of the last attempt that is over.
+    /// Nodes of the last attempt that has ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) former_nodes: Vec<NodeId>,
     pub(crate) state: JobState,
     pub(crate) since: Timestamp,
 }
 
-/// Why an attempt must give up its nodes, and how much time its processes have.
+/// Reason of an eviction, and the grace period of the processes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Evicted {
     pub attempt: u32,
     pub at: Timestamp,
     pub grace_ms: u64,
-    /// What the attempt ends with.
+    /// Error with which the attempt ends.
     pub reason: BatchAiError,
 }
 
-/// Kept here because the node's own record goes before the attempt ends.
+/// Lost node of an attempt. Stored here because the node's own record is removed before the attempt ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Loss {
     pub attempt: u32,
@@ -206,7 +206,7 @@ pub struct LostAttempt {
     pub reason: BatchAiError,
 }
 
-/// What a new job's record is made from.
+/// Input for a new job record.
 pub struct NewJob {
     pub name: String,
     pub guid: String,
@@ -232,22 +232,22 @@ impl JobRecord {
         record
     }
 
-    /// When it was submitted; `since` is when it came to its present state.
+    /// Submission time; `since` is the start of the present state.
     pub fn submitted(&self) -> Timestamp {
         self.provisioning.creation_time
     }
 
-    /// The attempt that was placed last.
+    /// Last placed attempt.
     pub fn attempt(&self) -> AttemptId {
         AttemptId { job: self.guid.clone(), number: self.attempts }
     }
 
-    /// Is the running attempt to give up its nodes, and why?
+    /// Eviction of the running attempt, if there is one.
     pub fn eviction(&self) -> Option<&Evicted> {
         self.evicted.as_ref().filter(|evicted| evicted.attempt == self.attempts)
     }
 
-    /// Why the running attempt lost this node, if it did.
+    /// Reason why the running attempt lost this node, if it did.
     pub fn cause_of_loss(&self, node: &NodeId) -> Option<&str> {
         let loss = self.loss.as_ref().filter(|loss| loss.attempt == self.attempts && loss.node == *node);
         loss.map(|loss| loss.cause.as_str())
@@ -257,7 +257,7 @@ impl JobRecord {
         self.eviction().is_some()
     }
 
-    /// The nodes of the attempt that was placed last, the master first. Some may be gone, or busy with other jobs.
+    /// Nodes of the last placed attempt, the master first. Some may be gone or run other jobs.
     pub fn last_nodes(&self) -> &[NodeId] {
         match self.state.nodes() {
             [] => &self.former_nodes,
@@ -265,7 +265,7 @@ impl JobRecord {
         }
     }
 
-    /// Moved only by [`Txn::job_event`](crate::Txn::job_event).
+    /// Changed only by [`Txn::job_event`](crate::Txn::job_event).
     pub fn state(&self) -> &JobState {
         &self.state
     }
@@ -275,7 +275,7 @@ impl JobRecord {
     }
 }
 
-/// A storage account; keyed by name, which is unique in the installation.
+/// Storage account; keyed by name, which is unique in the installation.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AccountRecord {
     pub group: GroupKey,
@@ -289,57 +289,57 @@ pub struct AccountRecord {
     #[serde(default)]
     pub identity: Option<AccountIdentity>,
     pub created: Timestamp,
-    /// key1 and key2, base64 inside the seal.
+    /// key1 and key2; base64, then encrypted.
     pub keys: [Sealed; 2],
     pub deleting: bool,
 }
 
-/// A machine that has joined, and carries nodes; keyed by its name in lower case.
+/// Joined machine that runs nodes; keyed by its name in lower case.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HostRecord {
     pub name: String,
     /// Digest of the host's credential.
     pub credential_digest: String,
     pub joined: Timestamp,
-    /// With which token.
+    /// Id of the join token that was used.
     pub token: String,
-    /// As it told last.
+    /// Last reported hardware.
     pub inventory: Inventory,
-    /// About when it was last heard; to the minute, as every write costs.
+    /// Last heartbeat, to the minute, because every write costs.
     pub heard: Timestamp,
-    /// It takes no nodes, and its nodes take no jobs.
+    /// Accepts no new nodes, and its nodes accept no jobs.
     #[serde(default)]
     pub cordoned: bool,
-    /// Its nodes leave it; only ever together with `cordoned`.
+    /// Its nodes are leaving; only together with `cordoned`.
     #[serde(default)]
     pub draining: Option<Drain>,
-    /// It goes once no node is left on it.
+    /// Removed once no node is left on it.
     #[serde(default)]
     pub removing: bool,
 }
 
-/// How the nodes leave.
+/// How nodes leave a drained host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Drain {
-    /// Each when its job has ended.
+    /// Each node leaves when its job has ended.
     InTurn,
-    /// Their jobs go back to the queue.
+    /// Jobs are requeued.
     Now,
 }
 
-/// What lets machines join as hosts; keyed by a short public id. Only a digest of the secret is kept.
+/// Token with which machines join as hosts; keyed by a short public id. Only a digest of the secret is stored.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HostTokenRecord {
     pub secret_digest: String,
     pub created: Timestamp,
     pub expires: Timestamp,
-    /// How many hosts joined with it.
+    /// Number of hosts that joined with it.
     #[serde(default)]
     pub hosts: u64,
 }
 
-/// A long-running operation that a client may ask about.
+/// Long-running operation that a client may poll.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct OperationRecord {
     /// Names from the subscription down, joined with `$`.
@@ -347,15 +347,16 @@ pub struct OperationRecord {
     pub goal: OperationGoal,
     pub started: Timestamp,
     pub ended: Option<Timestamp>,
-    /// It ended without its goal: what was to be made was deleted first.
+    /// Ended without reaching its goal, because the resource was deleted first.
     #[serde(default)]
     pub undone: bool,
-    /// Who began it. They may ask after it even when their rights went with what it deleted.
+    /// Client id of the principal that started it. It may poll the operation even if its rights went with the deleted
+    /// resource.
     #[serde(default)]
     pub by: String,
 }
 
-/// What must be true for the operation to have succeeded.
+/// Condition under which the operation has succeeded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum OperationGoal {

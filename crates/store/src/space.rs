@@ -1,12 +1,12 @@
-//! Disk space that is set apart for the database, so that jobs can be ended and resources deleted while the disk is full. Blocks
-//! are allocated to the files themselves (`fallocate` beyond their end), where no other process can take them:
+//! Disk space reserved for the database, so that jobs can end and resources can be deleted on a full disk. Blocks are
+//! allocated to the files themselves (`fallocate` beyond their end), where no other process can take them:
 //!
-//! - the write-ahead log has more than it uses, so that a few hundred commits fit;
-//! - the database has blocks for all its pages, also for those that lie in the log alone: so the log can always be copied into
-//!   it and be begun anew;
+//! - the write-ahead log has more than it uses, enough for a few hundred commits;
+//! - the database has blocks for all its pages, also for those that are only in the log, so a checkpoint always
+//!   succeeds;
 //! - a row of the database ([`RESERVE_KIND`]) holds pages that a full database reuses instead of growing.
 //!
-//! Ordinary commits never use any of it. Where the file system cannot allocate blocks in advance, only the row is left.
+//! Ordinary commits never use the reserve. On file systems without preallocation, only the row remains.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -16,38 +16,39 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 use rustix::io::Errno;
 
-/// The row of the table `records` whose pages are the reserve. Versions that do not know the kind leave it alone.
+/// Kind of the row in table `records` whose pages are the reserve. Versions that do not know the kind ignore it.
 pub(crate) const RESERVE_KIND: &str = "reserve";
 pub(crate) const RESERVE_BYTES: usize = 512 << 10;
-/// The row is made where so much is free, so that it is not what fills the disk.
+/// Free bytes that are required before the row is created, so that it does not fill the disk itself.
 const FREE_FOR_RESERVE: u64 = 4 << 20;
-/// Of the log, beyond what it uses.
+/// Bytes of the log beyond its used part.
 const WAL_RESERVE: u64 = 1 << 20;
 const PAGE: u64 = 4096;
-/// Of the database, beyond its pages: as much as ordinary commits grow it at a time.
+/// Pages of the database beyond the used ones: the growth step of ordinary commits.
 pub(crate) const GROWTH_PAGES: u64 = 256;
 
-/// May the transaction be one that adds something?
+/// Space that a transaction may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Space {
     Ample,
-    /// The disk is full: only what ends, removes or shrinks something.
+    /// The disk is full: only changes that end, remove or shrink something.
     Reserve,
 }
 
-/// How many pages a database may have without a block that another process could take first.
+/// Pages that the database may have with all blocks allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PageLimit {
-    /// The file system cannot allocate in advance.
+    /// The file system cannot preallocate.
     Unknown,
-    /// As many as were asked for.
+    /// As many as requested.
     Whole(u64),
-    /// Fewer: the disk is full.
+    /// Fewer than requested: the disk is full.
     Full(u64),
 }
 
 pub(crate) struct Allocation {
-    /// Closed after every connection of this process: to close any handle of a file releases the locks that SQLite has on it.
+    /// Closed after every connection of this process, because closing any handle of a file releases SQLite's POSIX
+    /// locks on it.
     database: File,
     wal: PathBuf,
     directory: PathBuf,
@@ -65,10 +66,10 @@ impl Allocation {
         })
     }
 
-    /// Has the log its reserve, or can it be given it?
+    /// Whether the log has its reserve or could be given it.
     pub fn ensure_wal(&mut self) -> io::Result<bool> {
         let file = match OpenOptions::new().write(true).open(&self.wal) {
-            // The first commit makes it.
+            // The first commit creates the log.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
             file => file?,
         };
@@ -76,7 +77,7 @@ impl Allocation {
         ensure(&file, &mut self.is_supported, used + WAL_RESERVE, used + 2 * WAL_RESERVE)
     }
 
-    /// Gives a database of `pages` pages blocks for `more` beyond them.
+    /// Allocates blocks for `more` pages beyond the `pages` of the database.
     pub fn ensure_pages(&mut self, pages: u64, more: u64) -> io::Result<PageLimit> {
         let bytes = (pages + more) * PAGE;
         let is_whole = ensure(&self.database, &mut self.is_supported, bytes, bytes)?;
@@ -87,13 +88,13 @@ impl Allocation {
         })
     }
 
-    /// Is there space to make the reserve again?
+    /// Whether the disk has space to create the reserve again.
     pub fn has_space(&self) -> bool {
         statvfs(&self.directory).is_ok_and(|stat| stat.f_bavail.saturating_mul(stat.f_frsize) >= FREE_FOR_RESERVE)
     }
 }
 
-/// Allocates blocks up to `wanted`, or at least up to `least`. `false` when the disk is full.
+/// Allocates blocks up to `wanted`, or at least up to `least`. `false` if the disk is full.
 fn ensure(file: &File, is_supported: &mut bool, least: u64, wanted: u64) -> io::Result<bool> {
     if !*is_supported || allocated(file)? >= least {
         return Ok(true);

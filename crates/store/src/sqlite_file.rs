@@ -1,8 +1,7 @@
-//! The files of a database, looked at before SQLite opens them: what is there, and whether a server may begin with it. SQLite
-//! makes a database where none is, and drops a write-ahead log that it does not understand; both destroy what an operator can
-//! still put back.
+//! Inspection of a database's files before SQLite opens them. SQLite creates a missing database and drops a write-ahead
+//! log that it cannot read. Both destroy data that an operator could still restore.
 //!
-//! [`inspect`] reads, [`decide`] decides and is pure. Neither changes a byte.
+//! [`inspect`] reads the files; [`decide`] is pure. Neither changes a byte.
 
 use std::fs::File;
 use std::io;
@@ -13,7 +12,7 @@ use crate::data_dir::MASTER_KEY;
 use crate::sqlite_header::{PageOne, next_commit_number, sibling};
 use crate::wal::{self, Wal, WalDamage};
 
-/// Why a database is not opened. Everything is left as it was.
+/// Reason why a database is not opened. No file is changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     #[error(
@@ -34,10 +33,10 @@ pub enum Refusal {
     WalForeign { database: PathBuf, wal: PathBuf },
 }
 
-/// What opening a database will find.
+/// State of a database before it is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DatabaseStatus {
-    /// Nothing, or what is left of a creation that was cut short.
+    /// No database, or the remains of an interrupted creation.
     New,
     Existing {
         schema: u32,
@@ -46,7 +45,7 @@ pub(crate) enum DatabaseStatus {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum DatabaseFile {
-    /// Not there, or of 0 bytes.
+    /// Missing or empty.
     Absent,
     Unreadable,
     Present {
@@ -61,12 +60,12 @@ pub(crate) struct InspectedFiles {
     /// Bytes of the log.
     wal_len: u64,
     wal: Wal,
-    /// SQLite was changing the database without a log, which is so only when it is made.
+    /// A rollback journal exists. SQLite uses one only while it creates the database.
     has_journal: bool,
     has_key: bool,
 }
 
-/// Looks at the files at and beside `database`.
+/// Inspects the files at and beside `database`.
 pub(crate) fn inspect(database: &Path) -> io::Result<Result<DatabaseStatus, Refusal>> {
     let there = |path: &Path| match path.metadata() {
         Ok(meta) => Ok(meta.len()),
@@ -93,7 +92,7 @@ pub(crate) fn inspect(database: &Path) -> io::Result<Result<DatabaseStatus, Refu
     Ok(decide(database, &InspectedFiles { database: found, wal_len, wal: log, has_journal, has_key }))
 }
 
-/// May a server, or whoever reads, begin with these files?
+/// Decides whether the database may be opened with these files.
 pub(crate) fn decide(database: &Path, found: &InspectedFiles) -> Result<DatabaseStatus, Refusal> {
     let (path, wal) = (database.to_owned(), sibling(database, "-wal"));
     let (page_size, page_one) = match found.database {
@@ -104,7 +103,7 @@ pub(crate) fn decide(database: &Path, found: &InspectedFiles) -> Result<Database
             return Err(Refusal::DatabaseLost { database: path, beside: wal });
         }
         DatabaseFile::Absent => return Ok(DatabaseStatus::New),
-        // The first page was being written; the journal undoes it.
+        // The first page was being written; the journal rolls it back.
         DatabaseFile::Unreadable if found.has_journal && !found.has_key && found.wal_len == 0 => {
             return Ok(DatabaseStatus::New);
         }
@@ -116,7 +115,7 @@ pub(crate) fn decide(database: &Path, found: &InspectedFiles) -> Result<Database
         Wal::Damaged(damage) => Err(Refusal::WalDamaged { database: path, wal, damage: *damage }),
         Wal::Commits(commits) => {
             let number = page_one.commit_number;
-            // A log without the first page is one of an older version, and cannot be told from another's.
+            // A log without the first page is from an older version and cannot be matched.
             let follows = commits.first.is_none_or(|first| first.commit_number == next_commit_number(number));
             let belongs = commits.page_size == page_size && (follows || commits.numbers.contains(&number));
             match belongs {
@@ -197,12 +196,12 @@ mod tests {
                 InspectedFiles { database: present(database), wal_len: 1, wal, has_journal: false, has_key: true };
             decide(Path::new("corro.db"), &found).is_ok()
         };
-        // Begun on this state; copied into the database in part or whole; of an older version.
+        // Started from this state; checkpointed in part or completely; from an older version.
         assert!(belongs(7, commits(&[8, 900, 901])));
         assert!(belongs(900, commits(&[8, 900, 901])) && belongs(901, commits(&[8, 900, 901])));
         assert!(belongs(0, commits(&[0, 0])) && belongs(0, commits(&[1, 900])) && belongs(5, commits(&[])));
         assert!(belongs(u32::MAX, commits(&[1, 77])));
-        // Of another database, or older or newer than this one.
+        // From another database, or older or newer than this one.
         assert!(!belongs(6, commits(&[8, 900, 901])));
         assert!(!belongs(902, commits(&[8, 900, 901])));
         assert!(!belongs(0, commits(&[8])));

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 pub(crate) struct PageOne {
     /// SQLite's `user_version`.
     pub schema: u32,
-    /// SQLite's `application_id`, which every commit of this version changes, see `db`: a log that holds the commits after the
-    /// database's own belongs to it. 0 in databases of older versions.
+    /// SQLite's `application_id`, which every commit changes (see `db`): a log that continues this number belongs to
+    /// the database. 0 in databases of older versions.
     pub commit_number: u32,
 }
 
@@ -19,13 +19,13 @@ impl PageOne {
     }
 }
 
-/// The commit number after `number`.
+/// Commit number after `number`.
 pub(crate) fn next_commit_number(number: u32) -> u32 {
-    // 0 says that there is none.
+    // 0 means that there is none.
     number.wrapping_add(1).max(1)
 }
 
-/// A file that SQLite keeps beside a database.
+/// Path of a file that SQLite keeps beside a database.
 pub(crate) fn sibling(database: &Path, suffix: &str) -> PathBuf {
     let mut name = database.as_os_str().to_owned();
     name.push(suffix);

@@ -1,5 +1,5 @@
-//! The whole state in memory: one immutable snapshot per commit. Maps share structure, so a snapshot is cheap to take
-//! however large it is. Entered by every reader; changed only through `Txn`.
+//! In-memory state: one immutable snapshot per commit. Its maps share structure, so a snapshot is cheap at any size.
+//! Changed only through `Txn`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,9 +17,9 @@ pub use kinds::Record;
 
 #[derive(Clone, Default)]
 pub struct State {
-    /// Rises by one with every commit of this process.
+    /// Incremented with every commit of this process.
     pub revision: u64,
-    /// The highest job sequence seen; the next job gets the next number.
+    /// Highest submission number; the next job gets the next one.
     pub last_sequence: u64,
     pub instance: Table<String, InstanceRecord>,
     pub principals: Table<String, PrincipalRecord>,
@@ -37,7 +37,7 @@ pub struct State {
     index: Index,
 }
 
-/// The key of the one instance record.
+/// Key of the only instance record.
 pub const SELF: &str = "self";
 
 impl State {
@@ -45,13 +45,13 @@ impl State {
         self.instance.get(SELF).map(|record| &**record)
     }
 
-    /// Puts a record into its table and keeps the index true. Whoever wants it to last uses `Txn::put`.
+    /// Inserts a record and updates the index. Not durable; use `Txn::put` for that.
     pub fn put<R: Record>(&mut self, key: R::Key, record: Arc<R>) {
         let old = R::table_mut(self).insert(key.clone(), record.clone());
         R::reindex(&mut self.index, &key, old.as_ref(), Some(&record));
     }
 
-    /// Takes a record out of its table; `false` when there is none.
+    /// Removes a record; `false` if there is none.
     pub fn remove<R: Record>(&mut self, key: &R::Key) -> bool {
         let old = R::table_mut(self).remove(key);
         R::reindex(&mut self.index, key, old.as_ref(), None);
@@ -67,12 +67,12 @@ impl State {
         self.index.nodes(cluster)
     }
 
-    /// The jobs that wait for a cluster: high priority first, then in order of submission.
+    /// Queued jobs of a cluster: high priority first, then in order of submission.
     pub fn queued_jobs<'a>(&'a self, cluster: &ClusterKey) -> impl Iterator<Item = (&'a JobKey, &'a Arc<JobRecord>)> {
         self.index.queue(cluster)
     }
 
-    /// Those of them that were submitted with this priority, in order of submission.
+    /// Queued jobs of one priority, in order of submission.
     pub fn queued_jobs_at<'a>(
         &'a self,
         cluster: &ClusterKey,
@@ -81,7 +81,7 @@ impl State {
         self.index.queue_at(cluster, priority)
     }
 
-    /// How long jobs of an experiment took that ended well, the last to end first.
+    /// Run times of succeeded jobs of an experiment, last ended first.
     pub fn run_times(&self, experiment: &ExperimentKey) -> impl Iterator<Item = Duration> {
         self.index.run_times(experiment)
     }
@@ -90,7 +90,7 @@ impl State {
         self.index.queue_length(cluster)
     }
 
-    /// The jobs that keep nodes of a cluster busy: running or terminating.
+    /// Running and terminating jobs of a cluster.
     pub fn active_jobs_of<'a>(
         &'a self,
         cluster: &ClusterKey,
@@ -98,27 +98,27 @@ impl State {
         self.index.active_of(cluster)
     }
 
-    /// Does anybody but the administrator use the server?
+    /// Whether principals other than the administrator exist.
     pub fn has_several_principals(&self) -> bool {
         self.principals.len() > 1
     }
 
-    /// The jobs that keep nodes busy, cluster by cluster.
+    /// Running and terminating jobs, cluster by cluster.
     pub fn active_jobs(&self) -> impl Iterator<Item = (&JobKey, &Arc<JobRecord>)> {
         self.index.active()
     }
 
-    /// Jobs that go once they have ended.
+    /// Jobs that are deleted once they have ended.
     pub fn deleting_jobs(&self) -> impl Iterator<Item = (&JobKey, &Arc<JobRecord>)> {
         self.index.deleting_jobs().filter_map(|key| self.jobs.get_key_value(key))
     }
 
-    /// Operations whose goal was not seen to be true yet.
+    /// Operations that have not ended.
     pub fn open_operations(&self) -> impl Iterator<Item = (&String, &Arc<OperationRecord>)> {
         self.index.open_operations().filter_map(|id| self.operations.get_key_value(id))
     }
 
-    /// Operations that have ended and when, the first to end first.
+    /// Ended operations with their end, oldest first.
     pub fn ended_operations(&self) -> impl Iterator<Item = (Timestamp, &String)> {
         self.index.ended_operations()
     }
@@ -151,7 +151,7 @@ impl State {
         within(&self.experiments, workspace.prefix(), ExperimentKey::as_str)
     }
 
-    /// The jobs of an experiment from the name `first` on, in order of their names.
+    /// Jobs of an experiment whose names are not less than `first`, by name.
     pub fn jobs_from<'a>(
         &'a self,
         experiment: &ExperimentKey,
@@ -166,7 +166,7 @@ impl State {
         within(&self.jobs, experiment.prefix(), JobKey::as_str)
     }
 
-    /// How the nodes of a cluster stand. Allocating ones are not counted: they do not exist yet.
+    /// Node counts of a cluster by state. Allocating nodes are not counted: they do not exist yet.
     pub fn node_counts(&self, cluster: &ClusterKey) -> NodeStateCounts {
         let mut counts = NodeStateCounts::default();
         for (_, node) in self.nodes_of(cluster) {
@@ -183,7 +183,7 @@ impl State {
     }
 }
 
-/// The rows whose key starts with `prefix`, in order, without looking at the others.
+/// Rows whose key starts with `prefix`, in order, by a range scan.
 fn within<'a, K, R>(
     table: &'a Table<K, R>,
     prefix: String,

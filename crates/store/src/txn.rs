@@ -1,5 +1,5 @@
-//! One change in the making: a private copy of the state and the list of rows it touched. Made and committed by the
-//! writer; a change that fails is dropped whole.
+//! Transaction: a private copy of the state and the rows that it changes. Created and committed by the writer; dropped
+//! as a whole if the change fails.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use crate::state::{Record, State};
 /// Rows to write (`Some`) or delete (`None`), by kind and key.
 pub(crate) type Rows = BTreeMap<(&'static str, String), Option<Arc<dyn Body>>>;
 
-/// What a transaction wants to be durable.
+/// Rows and history events of a transaction.
 #[derive(Default)]
 pub(crate) struct Changes {
     pub rows: Rows,
     pub events: Vec<Event>,
 }
 
-/// A record on its way to its row. Turned into text once, by the writer, however often it was changed before.
+/// Record that can be serialized. The writer serializes once, however often the record was changed.
 pub(crate) trait Body: Send + Sync {
     fn text(&self) -> String;
 }
@@ -51,17 +51,17 @@ impl Txn {
         Self { state: state.clone(), changes: Changes::default(), actor, space }
     }
 
-    /// Whether this transaction may add something.
+    /// Whether this transaction may add records.
     pub fn space(&self) -> Space {
         self.space
     }
 
-    /// The state as changed so far.
+    /// State including the changes so far.
     pub fn state(&self) -> &State {
         &self.state
     }
 
-    /// On whose behalf this is changed.
+    /// Principal on whose behalf the transaction runs.
     pub fn actor(&self) -> &str {
         &self.actor.name
     }
@@ -70,18 +70,18 @@ impl Txn {
         R::table(&self.state).get(key).cloned()
     }
 
-    /// Puts a record in the place of the one under `key`, if any. The history hears of it by itself.
+    /// Inserts or replaces a record, and writes the history event.
     pub fn put<R: Record>(&mut self, key: R::Key, record: R) {
         let (record, row) = (Arc::new(record), row_key(&key));
         let old = R::table(&self.state).get(&key);
-        // The same again is no change, and no line in the history.
+        // An identical record is no change and has no history event.
         if !R::HAS_STATE_MACHINE && old.is_some_and(|old| old.text() == record.text()) {
             return;
         }
         let event = match old {
             None => Some(R::CREATED_EVENT),
             Some(old) if record.is_deleting() && !old.is_deleting() => Some("deleting"),
-            // How jobs and nodes move is noted where they are moved; the server's own upkeep of the others is not news.
+            // State machines write their own events; the server's own maintenance of other records has none.
             Some(_) if R::HAS_STATE_MACHINE || &*self.actor.name == SERVER => None,
             Some(_) => Some("changed"),
         };
@@ -100,8 +100,8 @@ impl Txn {
         self.changes.rows.insert((R::KIND, row), None);
     }
 
-    /// Adds a line to the history, in this transaction: for what cannot be seen from the records. `what` is kind and
-    /// event; `detail` is small and holds no secret.
+    /// Adds a history row in this transaction, for events that are not visible in the records. `what` is `KIND.EVENT`;
+    /// `detail` is small and holds no secret.
     pub fn add_history(&mut self, what: &str, resource: &str, detail: Value) {
         let (actor, what, resource) = (self.actor.name.clone(), what.to_owned(), resource.to_owned());
         let detail = self.actor.located(detail);
@@ -114,7 +114,7 @@ impl Txn {
         }
     }
 
-    /// Changes a record in place; `false` when there is none.
+    /// Changes a record in place; `false` if there is none.
     pub fn update<R: Record>(&mut self, key: &R::Key, change: impl FnOnce(&mut R)) -> bool {
         let Some(record) = self.get::<R>(key) else { return false };
         let mut record = (*record).clone();
@@ -123,13 +123,13 @@ impl Txn {
         true
     }
 
-    /// Where a new job stands in the order of submission.
+    /// Submission number for a new job.
     pub fn next_sequence(&mut self) -> u64 {
         self.state.last_sequence += 1;
         self.state.last_sequence
     }
 
-    /// Moves a job through its state machine.
+    /// Applies an event to a job's state machine.
     pub fn job_event(&mut self, key: &JobKey, event: JobEvent, now: Timestamp) -> Result<(), Refused> {
         self.move_job(key, event, now, None)
     }
@@ -157,7 +157,7 @@ impl Txn {
         Ok(())
     }
 
-    /// Moves a node through its state machine.
+    /// Applies an event to a node's state machine.
     pub fn node_event(&mut self, id: &NodeId, event: NodeEvent, now: Timestamp) -> Result<(), Refused> {
         let missing = Refused { thing: "node", state: "gone", event: event.name() };
         let mut record = (*self.get::<NodeRecord>(id).ok_or(missing)?).clone();
@@ -173,7 +173,7 @@ impl Txn {
         if next != record.state {
             record.state = next;
             record.since = now;
-            // Whatever the lost node still does, it does on old orders.
+            // Fencing: orders of the old epoch no longer count.
             record.epoch += u64::from(lost);
             if let Some((event, detail)) = node_history_event(&record) {
                 self.record_event::<NodeRecord>(event, &record, id.as_str(), detail);
@@ -190,7 +190,7 @@ impl Txn {
         Ok(())
     }
 
-    /// Takes a node back; what its job does about it is decided elsewhere. `false` when it goes already.
+    /// Marks a node as preempted; the reaction of its job is decided elsewhere. `false` if it is already leaving.
     pub fn preempt(&mut self, id: &NodeId, preemption: Preemption) -> bool {
         let goes = |node: &NodeRecord| node.preempted.is_some() || node.state == NodeState::Leaving;
         let Some(record) = self.get::<NodeRecord>(id).filter(|node| !goes(node)) else { return false };
@@ -201,7 +201,7 @@ impl Txn {
         true
     }
 
-    /// Gives a queued job its nodes: the job runs, each node is busy with it, all or none.
+    /// Assigns nodes to a queued job: the job runs and all nodes are busy with it, or nothing changes.
     pub fn place(&mut self, key: &JobKey, nodes: Vec<NodeId>, now: Timestamp) -> Result<(), Refused> {
         self.job_event(key, JobEvent::Placed { nodes: nodes.clone(), at: now }, now)?;
         let mut attempt = None;
@@ -217,7 +217,7 @@ impl Txn {
         Ok(())
     }
 
-    /// Ends an attempt with `event` and frees the nodes that were busy with it.
+    /// Ends an attempt with `event` and releases its nodes.
     pub fn end_attempt(&mut self, key: &JobKey, event: JobEvent, now: Timestamp) -> Result<(), Refused> {
         self.release_nodes(key, event, now, None)
     }
@@ -242,7 +242,7 @@ impl Txn {
         Ok(())
     }
 
-    /// Sends a job back to the queue because of `reason`, and frees its nodes.
+    /// Requeues a job because of `reason` and releases its nodes.
     pub fn requeue(&mut self, key: &JobKey, reason: BatchAiError, now: Timestamp) -> Result<(), Refused> {
         self.release_nodes(key, JobEvent::Requeued, now, Some(&reason))?;
         self.update::<JobRecord>(key, |job| {
@@ -264,7 +264,7 @@ impl Txn {
 }
 
 impl State {
-    /// The state that `change` would lead to, written nowhere: what a rehearsal has instead of a store.
+    /// State after `change`, not stored. Used for dry runs.
     pub fn simulate<T>(&self, change: impl FnOnce(&mut Txn) -> T) -> (State, T) {
         let mut txn = Txn::new(self, SERVER.into());
         let result = change(&mut txn);
@@ -277,15 +277,14 @@ impl Changes {
         self.rows.is_empty() && self.events.is_empty()
     }
 
-    /// Adds what came later.
+    /// Appends later changes.
     pub fn extend(&mut self, later: Self) {
         self.rows.extend(later.rows);
         self.events.extend(later.events);
     }
 }
 
-/// The event that brought a job to its present state, in the history's words. Messages of a failure may quote what the
-/// user's program wrote, so only the code is told.
+/// History event of a job's new state. Failure messages may quote the user's program, so only the code is recorded.
 fn job_history_event(job: &JobRecord, why: Option<&BatchAiError>) -> (&'static str, Value) {
     match &job.state {
         JobState::Queued => match why {
@@ -293,7 +292,7 @@ fn job_history_event(job: &JobRecord, why: Option<&BatchAiError>) -> (&'static s
             None => ("requeued", json!({"attempt": job.attempts})),
         },
         JobState::Running { nodes, .. } => {
-            // `place` counts the attempt right after.
+            // `place` increments the attempt right after.
             let attempt = corro_model::AttemptId { number: job.attempts + 1, ..job.attempt() };
             ("placed", history::placement(&attempt, nodes))
         }
@@ -306,7 +305,7 @@ fn job_history_event(job: &JobRecord, why: Option<&BatchAiError>) -> (&'static s
     }
 }
 
-/// As above, for nodes; that a node takes and gives back jobs is told by the jobs.
+/// History event of a node's new state. Assignments are recorded for the job only.
 fn node_history_event(node: &NodeRecord) -> Option<(&'static str, Value)> {
     match &node.state {
         NodeState::Allocating | NodeState::Idle | NodeState::Running { .. } => None,

@@ -1,10 +1,10 @@
-//! SQLite's write-ahead log as a file format (<https://www.sqlite.org/fileformat2.html#walformat>), read without SQLite and
-//! before SQLite opens it. SQLite ignores whatever it cannot verify, which is right after a crash and wrong for a file that
-//! was exchanged or damaged; this module tells the two apart.
+//! Parser of SQLite's write-ahead log (<https://www.sqlite.org/fileformat2.html#walformat>), run before SQLite opens
+//! it. SQLite ignores frames that it cannot verify. That is right after a crash and wrong for a file that was swapped
+//! or damaged; this module distinguishes the two.
 //!
-//! Never writes. What a crash at any moment can leave is never called damaged: no log, an empty or zeroed one, a header cut
-//! short or torn, a log that was begun anew over older frames, a torn last transaction. That holds because commits are made
-//! with `synchronous = FULL`: the header is on the disk before the first frame, and each transaction before the next.
+//! Never writes. States that a crash can leave are never reported as damage: no log, an empty or zeroed one, a
+//! truncated or torn header, a log restarted over older frames, a torn last transaction. This holds because commits use
+//! `synchronous = FULL`: the header is on disk before the first frame, and each transaction before the next.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -15,11 +15,11 @@ use crate::sqlite_header::PageOne;
 
 const HEADER: usize = 32;
 const FRAME_HEADER: usize = 24;
-/// The last bit says in which byte order checksums are made.
+/// The last bit is the byte order of the checksums.
 const MAGIC: u32 = 0x377f_0682;
 const VERSION: u32 = 3_007_000;
 
-/// What a log means for the database beside it.
+/// Content of a log with respect to its database.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Wal {
     /// No commit that SQLite would apply, and none that it would lose.
@@ -31,10 +31,10 @@ pub(crate) enum Wal {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Commits {
     pub page_size: u32,
-    /// The first page of the database as the first and the last commit that touched it left it.
+    /// First page of the database after the first and the last commit that changed it.
     pub first: Option<PageOne>,
     pub last: Option<PageOne>,
-    /// Commit numbers (see [`PageOne::commit_number`]) of all of these.
+    /// Commit numbers (see [`PageOne::commit_number`]) of all commits.
     pub numbers: HashSet<u32>,
 }
 
@@ -48,7 +48,7 @@ pub enum WalDamage {
     Frames,
 }
 
-/// Reads the log `wal` of the database file `database`. Time grows with the log's size; memory holds one frame.
+/// Reads the log `wal` of the database file `database`. Time is linear in the log's size; memory holds one frame.
 pub(crate) fn read(wal: &File, database: &File) -> io::Result<Wal> {
     let len = wal.metadata()?.len();
     let mut head = vec![0; HEADER.min(len as usize)];
@@ -71,12 +71,12 @@ pub(crate) fn read(wal: &File, database: &File) -> io::Result<Wal> {
     }
 }
 
-/// A log whose first twelve bytes are sound: these never change while a log is in use.
+/// Log whose first twelve bytes are valid; these never change while a log is in use.
 struct Log<'a> {
     file: &'a File,
     big_endian: bool,
     page_size: u32,
-    /// How often the log was begun anew; each time the first salt grew by one.
+    /// Number of restarts of the log; each increments the first salt.
     restarts: u32,
     salt: [u32; 2],
     checksum: [u32; 2],
@@ -85,7 +85,7 @@ struct Log<'a> {
 
 struct Frame {
     page: u32,
-    /// Pages of the database after this transaction; 0 for a frame that does not end one.
+    /// Database size in pages after this transaction; 0 for a frame that does not end one.
     commit: u32,
     salt: [u32; 2],
     checksum: [u32; 2],
@@ -123,7 +123,7 @@ impl<'a> Log<'a> {
         Ok(Frame { page, commit, salt, checksum, bytes })
     }
 
-    /// SQLite's checksum, which goes on from one frame to the next.
+    /// SQLite's checksum, chained from frame to frame.
     fn sum(&self, seed: [u32; 2], bytes: &[u8]) -> [u32; 2] {
         let [mut one, mut two] = seed;
         for pair in bytes.chunks_exact(8) {
@@ -168,14 +168,14 @@ impl<'a> Log<'a> {
         Ok(if any { Wal::Commits(commits) } else { Wal::Empty })
     }
 
-    /// May the first frame be one that a crash left: of before the log was begun anew, never written, or written in part?
+    /// Whether the first frame may be left from a crash: from before a restart, never written, or partially written.
     fn is_left_by_crash(&self, frame: &Frame) -> bool {
         let is_unwritten = frame.bytes[..FRAME_HEADER].iter().all(|byte| *byte == 0);
         is_unwritten || self.salt[0].wrapping_sub(frame.salt[0]) <= self.restarts
     }
 
-    /// Do two transactions follow each other behind the frame `idx`, which is not sound? The second was begun when the first,
-    /// and all before it, were on the disk: no crash leaves that.
+    /// Whether two consecutive transactions follow the invalid frame `idx`. The second starts only after the first and
+    /// all before it are on disk, so no crash leaves that.
     fn has_commits_after(&self, idx: u64) -> io::Result<bool> {
         let (mut seed, mut commits) = (None, 0);
         for idx in idx..self.frames {
@@ -196,7 +196,7 @@ impl<'a> Log<'a> {
         Ok(false)
     }
 
-    /// A header is torn only where a log is begun anew, and that is done when the database has all of its frames.
+    /// A header is torn only while a log restarts, which happens after the database has all of its frames.
     fn read_behind_torn_header(&self, database: &File) -> io::Result<Wal> {
         let (mut open, mut committed, mut pages) = (HashMap::new(), HashMap::new(), 0);
         let mut before: Option<Frame> = None;

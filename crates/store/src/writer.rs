@@ -1,5 +1,5 @@
-//! The one thread that writes. It takes the changes that are waiting, applies each to the working state, writes all
-//! their rows in one transaction, publishes one snapshot, and only then answers. A change that refuses costs nothing.
+//! Writer thread with group commit. It takes all queued changes, applies each to the working state, writes their rows
+//! in one transaction, publishes one snapshot, and then replies. A failed change costs no write.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use crate::state::State;
 use crate::txn::{Changes, Txn};
 use crate::{CommitEvent, Shared, StoreError, StoreStats};
 
-/// As many changes as share one disk write.
+/// Changes that share one disk write at most.
 const MAX_GROUP_CHANGES: usize = 512;
 
-/// Between two attempts to make the reserve when there is none; see `space`.
+/// Interval between attempts to create a missing reserve; see `space`.
 const RESERVE_RETRY: Duration = Duration::from_millis(500);
 
 #[derive(Clone)]
@@ -43,7 +43,7 @@ impl Inbox {
         self.put(Pending { actor, change, is_relief: false, result: None, reply });
     }
 
-    /// The change may be applied more than once.
+    /// Sends a change that may be applied more than once.
     pub fn send_relief<T, E, F>(&self, actor: Actor, mut change: F, reply: oneshot::Sender<Result<T, E>>)
     where
         T: Send + 'static,
@@ -75,7 +75,8 @@ pub(crate) fn start(db: Db, shared: Arc<Shared>) -> Inbox {
 
 struct Writer {
     db: Db,
-    /// The error of the last commit, and how many failed since one succeeded. Logged when it comes and when it goes.
+    /// Error of the last commit, and the number of failures since the last success. Logged on the first failure and on
+    /// recovery.
     failure: Option<(String, u64)>,
     shared: Arc<Shared>,
 }
@@ -111,14 +112,14 @@ impl Writer {
             if let Some(reply) = close {
                 // The reader's connection would keep the log.
                 drop(self.shared.reader.lock().expect("no one panics while holding the reader").take());
-                // The caller may have gone away.
+                // The caller may be gone.
                 let _ = reply.send(self.db.close());
                 return;
             }
         }
     }
 
-    /// Commits what all these ask for. When the disk is full, what ends or removes something is committed alone.
+    /// Commits a group. On a full disk, only relief changes are committed.
     fn commit_group(&mut self, mut group: Vec<Box<dyn Change>>) {
         let written = self.try_commit(&mut group, Space::Ample);
         if written.as_ref().is_err_and(StoreError::is_full) && group.iter().any(|change| change.is_relief()) {
@@ -155,7 +156,7 @@ impl Writer {
             let rows = changes.rows.into_keys().collect();
             shared.publish(CommitEvent { before: base, after: Arc::new(working), rows, time: now });
         }
-        // That ends and deletions succeed while the disk is full does not end that condition.
+        // Relief changes that succeed on a full disk do not clear the failure.
         match space == Space::Ample || written.is_err() {
             true => self.note_failure(written.as_ref().err()),
             false => shared.stats.is_failing.store(true, Ordering::Relaxed),
@@ -166,7 +167,7 @@ impl Writer {
     fn note_failure(&mut self, error: Option<&StoreError>) {
         match (error, &mut self.failure) {
             (None, None) => {}
-            // What needs no new page succeeds on a full disk, too.
+            // Changes that need no new page succeed on a full disk, too.
             (None, Some(_)) if !self.db.has_space() => {}
             (None, Some((_, count))) => {
                 tracing::info!(refused = *count, "commits succeed again");
@@ -202,18 +203,18 @@ fn timed<T>(stats: &StoreStats, made: u64, write: impl FnOnce() -> Result<T, Sto
     written
 }
 
-/// A change of any result type, waiting for its group.
+/// Change of any result type, queued for its group.
 trait Change: Send {
-    /// May it be applied again, and use the reserve of a full disk?
+    /// Whether it may be applied again and use the reserve of a full disk.
     fn is_relief(&self) -> bool;
-    /// The state after the change and the rows it touched; `None` when it refused.
+    /// State after the change and its rows; `None` if it failed.
     fn apply(&mut self, state: &State, space: Space) -> Option<(State, Changes)>;
     fn answer(self: Box<Self>, written: &Result<(), StoreError>);
 }
 
 struct Pending<T, E, F> {
     actor: Actor,
-    /// `None` from a change that can be applied once, and was.
+    /// Returns `None` if a change that runs once was already applied.
     change: F,
     is_relief: bool,
     result: Option<Result<T, E>>,
@@ -233,7 +234,7 @@ where
     fn apply(&mut self, state: &State, space: Space) -> Option<(State, Changes)> {
         let mut txn = Txn::with_space(space, state, self.actor.clone());
         self.result = None;
-        // A change that panics is a bug of whoever sent it, who gets no answer; the others' changes go on.
+        // A panic in a change drops its reply; the other changes continue.
         let result = catch_unwind(AssertUnwindSafe(|| (self.change)(&mut txn))).ok()??;
         let accepted = result.is_ok();
         self.result = Some(result);
@@ -246,7 +247,7 @@ where
             (Ok(_), Err(error)) => Err(E::from(error.clone())),
             (result, _) => result,
         };
-        // The caller may have gone away; the change stands.
+        // The caller may be gone; the change stands.
         let _ = self.reply.send(answer);
     }
 }

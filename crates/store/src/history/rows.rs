@@ -1,5 +1,5 @@
-//! The rows of the history as they lie in the database: written in the transaction of the change, forgotten a few at a
-//! time, read newest first. Numbers rise by one over all tables; each table forgets from its oldest end.
+//! Storage of history rows: inserted in the transaction of the change, pruned a few at a time, read newest first.
+//! Sequence numbers are shared by all tables; each table is pruned from its oldest row.
 
 use std::time::Duration;
 
@@ -14,17 +14,17 @@ use crate::clock::ClockJump;
 pub(crate) struct History {
     bounds: HistoryBounds,
     last: u64,
-    /// Rows on each table, in the order of [`HistoryTable::ALL`].
+    /// Rows in each table, in the order of [`HistoryTable::ALL`].
     counts: [u64; HistoryTable::ALL.len()],
-    /// The next look at ages, in the time of the rows.
+    /// Next check of row ages, in wall-clock time.
     look: Timestamp,
-    /// The time of the last row when it was loaded.
+    /// Time of the last row at load.
     newest: Option<Timestamp>,
-    /// Jumps of the clock: the number of the row that tells of each, and by how many milliseconds. In order of rows.
+    /// Clock jumps in order: sequence number of the row that records the jump, and milliseconds.
     jumps: Vec<(u64, i64)>,
 }
 
-/// So many rows go in one commit at most: forgetting must not make a caller wait.
+/// Rows pruned per commit at most, so that pruning does not delay callers.
 const MAX_PRUNED_ROWS: u64 = 2_000;
 const PRUNE_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -33,7 +33,7 @@ impl History {
         let (counts, look, jumps) = (Default::default(), Timestamp::default(), load_jumps(connection)?);
         let mut loaded = Self { bounds, last: 0, counts, look, newest: None, jumps };
         for (table, count) in HistoryTable::ALL.into_iter().zip(&mut loaded.counts) {
-            // SQLite gives the time of the row that has the largest number.
+            // SQLite returns the time of the row with the largest number.
             let sql = format!("SELECT count(*), coalesce(max(seq), 0), coalesce(time, 0) FROM {}", table.sql_name());
             let (rows, last, time): (i64, i64, i64) = connection.query_row(&sql, [], |row| row.try_into())?;
             *count = rows as u64;
@@ -48,8 +48,8 @@ impl History {
         self.newest
     }
 
-    /// Adds the rows, those of jumps of the clock first, and forgets what is too much. What this leaves is true only once the
-    /// transaction is committed.
+    /// Inserts rows, clock jumps first, and prunes. Returns the new counters, which are valid once the transaction is
+    /// committed.
     pub fn write(
         &self,
         transaction: &Transaction<'_>,
@@ -68,13 +68,13 @@ impl History {
         for event in events {
             next.add(transaction, event, now)?;
         }
-        // Also when the clock was set back: the next look would be far away.
+        // Also if the clock was set back; otherwise the next check would be far away.
         let looks = now >= self.look || self.look > now.plus(PRUNE_INTERVAL);
         let mut young = true;
         let next_age = Ages { bound: self.bounds.age, jumps: &next.jumps };
         for (table, count) in HistoryTable::ALL.into_iter().zip(&mut next.counts) {
             let bound = if table == HistoryTable::Work { self.bounds.rows } else { self.bounds.apart };
-            // A little more than allowed is let be, so that not every commit has something to forget.
+            // Allows a small excess, so that not every commit prunes.
             if *count > bound + bound / 64 {
                 let many = (*count - bound).min(MAX_PRUNED_ROWS + events.len() as u64);
                 let oldest = format!(
@@ -113,7 +113,7 @@ fn event_of(jump: &ClockJump) -> Event {
     Event { actor: SERVER.into(), what: CLOCK_JUMPED.to_owned(), resource: "clock".to_owned(), detail }
 }
 
-/// Jumps that earlier servers wrote down.
+/// Clock jumps that earlier processes recorded.
 fn load_jumps(connection: &Connection) -> rusqlite::Result<Vec<(u64, i64)>> {
     let sql = format!(
         "SELECT seq, detail FROM {} WHERE what = ?1 ORDER BY seq",
@@ -129,7 +129,7 @@ fn load_jumps(connection: &Connection) -> rusqlite::Result<Vec<(u64, i64)>> {
     rows.filter_map(|row| row.map(jump).transpose()).collect()
 }
 
-/// Tells old rows from young ones. By how much the clock jumped after a row is no part of its age.
+/// Computes row ages. Clock jumps after a row do not count towards its age.
 struct Ages<'a> {
     bound: Duration,
     jumps: &'a [(u64, i64)],
@@ -142,7 +142,7 @@ impl Ages<'_> {
         now.millis().saturating_sub(time).saturating_sub(jumped) > self.bound.as_millis() as i64
     }
 
-    /// Clocks may go back: whatever is older than the first young row goes, and no more.
+    /// Clocks may go back, so pruning stops at the first row that is young enough.
     fn forget_old(&self, transaction: &Transaction<'_>, table: HistoryTable, now: Timestamp) -> rusqlite::Result<u64> {
         let first = format!("SELECT seq, time FROM {} ORDER BY seq LIMIT ?1", table.sql_name());
         let mut query = transaction.prepare_cached(&first)?;
@@ -161,14 +161,14 @@ impl Ages<'_> {
     }
 }
 
-/// The newest rows that `filter` lets through, newest first; or those after a number, oldest first.
+/// Newest rows that match `filter`, newest first; or those after a number, oldest first.
 pub(crate) fn read(connection: &Connection, filter: &HistoryFilter) -> rusqlite::Result<Vec<HistoryEntry>> {
     let mut conditions = vec!["1"];
     let mut values: Vec<(&str, &dyn ToSql)> = Vec::new();
     let (resource, kind);
     if let Some(name) = &filter.resource {
         resource = name.trim_matches('/').to_lowercase();
-        // '0' follows '/': everything inside lies between the two.
+        // '0' follows '/' in ASCII, so all resources inside lie between the two.
         conditions.push("(resource = :resource OR (resource > :resource || '/' AND resource < :resource || '0'))");
         values.push((":resource", &resource));
     }
@@ -203,7 +203,7 @@ pub(crate) fn read(connection: &Connection, filter: &HistoryFilter) -> rusqlite:
     let of_shelf = |table: HistoryTable| {
         format!("SELECT seq, time, actor, what, resource, detail FROM {} WHERE {conditions}", table.sql_name())
     };
-    // Numbers are the same on all tables, so the rows of several come out in order.
+    // Sequence numbers are shared by all tables, so the union is ordered.
     let sql = format!("{} ORDER BY seq {order} LIMIT :limit", HistoryTable::ALL.map(of_shelf).join(" UNION ALL "));
     let mut query = connection.prepare_cached(&sql)?;
     let entries = query.query_map(values.as_slice(), |row| {
@@ -232,7 +232,7 @@ mod tests {
         transaction.commit().expect("commits");
     }
 
-    /// Writes `n` rows at `millis` and tells which numbers are there.
+    /// Writes `n` rows at `millis`; returns which numbers exist.
     fn write(connection: &mut Connection, history: &mut History, n: usize, millis: i64) -> (i64, i64, i64) {
         write_as(connection, history, "job.x", n, millis);
         let there = "SELECT min(seq), max(seq), count(*) FROM history";
@@ -276,7 +276,7 @@ mod tests {
         let bounds = HistoryBounds { rows: 1000, apart: 1000, age: Duration::from_secs(100) };
         let (mut connection, mut history) = fresh(bounds);
         write(&mut connection, &mut history, 3, 1_000_000);
-        // From the 50th second after those rows on, the clock is wrong by a day.
+        // From the 50th second on, the clock is wrong by a day.
         let day = 86_400_000;
         let (from, to) = (Timestamp::from_millis(1_050_000), Timestamp::from_millis(1_050_000 + day));
         let event = Event { actor: SERVER.into(), what: "job.x".into(), resource: "g".into(), detail: Value::Null };
@@ -284,7 +284,7 @@ mod tests {
         history = history.write(&transaction, &[ClockJump { from, to }], &[event], to).expect("writes");
         transaction.commit().expect("commits");
         assert_eq!(history.counts, [4, 1, 0, 0], "nothing went, and the jump is written down");
-        // Also for the next server, which has not seen the jump.
+        // Also after a restart, which has not seen the jump itself.
         let loaded = History::load(&connection, bounds).expect("loads");
         assert_eq!((&loaded.jumps, loaded.newest()), (&history.jumps, Some(to)));
         let mut history = loaded;

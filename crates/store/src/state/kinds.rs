@@ -14,17 +14,17 @@ use crate::records::*;
 /// Inserts one decoded record into a state.
 pub(crate) type InsertRecord = Box<dyn FnOnce(&mut State) + Send>;
 
-/// A kind of record: where it lies in the snapshot and what its rows are called in the database.
+/// Kind of record: its table in the snapshot and its name in the database.
 pub trait Record: HistorySubject + Serialize + DeserializeOwned + Clone + Send + Sync + 'static {
     const KIND: &'static str;
-    /// What the history says when one is made.
+    /// History event of a new record.
     const CREATED_EVENT: &'static str = "created";
-    /// Moved by a state machine, so that the history hears of its changes from there.
+    /// Changed by a state machine, which writes its history events itself.
     const HAS_STATE_MACHINE: bool = false;
     type Key: Clone + Ord + Serialize + DeserializeOwned + Send + Sync + 'static;
     fn table(state: &State) -> &Table<Self::Key, Self>;
     fn table_mut(state: &mut State) -> &mut Table<Self::Key, Self>;
-    /// Keeps the index true when the record under `key` changes from `old` to `new`.
+    /// Updates the index when the record under `key` changes from `old` to `new`.
     fn reindex(_index: &mut Index, _key: &Self::Key, _old: Option<&Arc<Self>>, _new: Option<&Arc<Self>>) {}
 }
 
@@ -46,7 +46,7 @@ macro_rules! records {
             })?
         })*
 
-        /// One stored row as a record that goes into a state; `None` for a kind nobody knows.
+        /// Decodes one stored row; `None` for an unknown kind.
         pub(crate) fn decode_row(kind: &str, key: &str, body: &str) -> Result<Option<InsertRecord>, serde_json::Error> {
             Ok(Some(match kind {
                 $($kind => {
