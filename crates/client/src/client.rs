@@ -3,20 +3,18 @@
 
 use std::any::TypeId;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
+use corro_model::Secret;
 use corro_model::batchai::Page;
-use corro_model::error::ErrorEnvelope;
 use corro_model::ops::{NoBody, Operation, path_of};
-use corro_model::{ApiError, Secret};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{Method, Response, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::login::Login;
-use crate::response::HttpResponse;
+use crate::response::{HttpResponse, MAX_RETRY_LATER, check_status, retry_delay};
 use crate::transport::Transport;
 use crate::{ClientError, Profile};
 
@@ -195,5 +193,33 @@ impl Client {
             }
             refused = Some(token);
         }
+    }
+}
+
+pub(crate) fn decode<T: DeserializeOwned>(operation: &'static str, answer: &HttpResponse) -> Result<T, ClientError> {
+    let body: &[u8] = if answer.body.is_empty() { b"{}" } else { &answer.body };
+    serde_json::from_slice(body).map_err(|source| ClientError::UnexpectedAnswer { operation, source })
+}
+
+fn encode<O: Operation>(request: &O::Request) -> Result<Bytes, ClientError> {
+    if TypeId::of::<O::Request>() == TypeId::of::<NoBody>() {
+        return Ok(Bytes::new());
+    }
+    to_json(request).map_err(|source| ClientError::UnexpectedAnswer { operation: O::ID, source })
+}
+
+fn to_json(value: &impl Serialize) -> Result<Bytes, serde_json::Error> {
+    serde_json::to_vec(value).map(Bytes::from)
+}
+
+pub(crate) fn method_of<O: Operation>() -> Method {
+    use corro_model::ops::Method as M;
+    match O::METHOD {
+        M::Get => Method::GET,
+        M::Head => Method::HEAD,
+        M::Put => Method::PUT,
+        M::Patch => Method::PATCH,
+        M::Post => Method::POST,
+        M::Delete => Method::DELETE,
     }
 }

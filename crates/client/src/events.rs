@@ -10,8 +10,7 @@ use reqwest::{Method, Response, StatusCode};
 use crate::ClientError;
 use crate::client::Client;
 use crate::operation::RECONNECT_TIMEOUT;
-use crate::response::HttpResponse;
-use crate::response::check_status;
+use crate::response::{HttpResponse, check_status};
 
 /// Between two tries to reach a server that is away.
 const AWAY_PAUSE: Duration = Duration::from_millis(300);

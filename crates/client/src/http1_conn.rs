@@ -234,11 +234,8 @@ async fn sized<S: AsyncRead + Unpin>(stream: &mut S, buffer: &mut BytesMut, leng
 async fn chunks<S: AsyncRead + Unpin>(stream: &mut S, buffer: &mut BytesMut) -> io::Result<Bytes> {
     let mut content = BytesMut::new();
     loop {
-        let connection = connection(stream, buffer).await?;
-        let digits = std::str::from_utf8(&connection)
-            .ok()
-            .and_then(|connection| connection.split(';').next())
-            .unwrap_or_default();
+        let line = read_line(stream, buffer).await?;
+        let digits = std::str::from_utf8(&line).ok().and_then(|line| line.split(';').next()).unwrap_or_default();
         let size = u64::from_str_radix(digits.trim(), 16).map_err(io::Error::other)?;
         if size > MAX_BODY_BYTES - content.len() as u64 {
             return Err(odd("it is too long"));
@@ -247,22 +244,22 @@ async fn chunks<S: AsyncRead + Unpin>(stream: &mut S, buffer: &mut BytesMut) -> 
             break;
         }
         content.extend_from_slice(&sized(stream, buffer, size as usize).await?);
-        self::connection(stream, buffer).await?;
+        read_line(stream, buffer).await?;
     }
     // What may be said after the content ends with an empty connection.
-    while !connection(stream, buffer).await?.is_empty() {}
+    while !read_line(stream, buffer).await?.is_empty() {}
     Ok(content.freeze())
 }
 
-async fn connection<S: AsyncRead + Unpin>(stream: &mut S, buffer: &mut BytesMut) -> io::Result<Bytes> {
+async fn read_line<S: AsyncRead + Unpin>(stream: &mut S, buffer: &mut BytesMut) -> io::Result<Bytes> {
     loop {
         if let Some(end) = buffer.windows(2).position(|two| two == b"\r\n") {
-            let connection = buffer.split_to(end).freeze();
+            let line = buffer.split_to(end).freeze();
             buffer.advance(2);
-            return Ok(connection);
+            return Ok(line);
         }
         if buffer.len() > MAX_HEAD_BYTES {
-            return Err(odd("a connection is too long"));
+            return Err(odd("a line is too long"));
         }
         buffer.reserve(1024);
         more(stream, buffer).await?;
@@ -289,7 +286,7 @@ mod tests {
 
     /// Gives one answer to each request, in pieces of so many bytes, and hangs up after so many requests.
     async fn serve(listener: TcpListener, answer: &'static str, size: usize, most: usize) {
-        while let Ok((mut stream, _)) = listener.check_status().await {
+        while let Ok((mut stream, _)) = listener.accept().await {
             let mut asked = Vec::new();
             for _ in 0..most {
                 while !asked.ends_with(b"\r\n\r\nbody") {
@@ -307,7 +304,7 @@ mod tests {
         }
     }
 
-    async fn connection(answer: &'static str, size: usize, most: usize) -> Http1Connection {
+    async fn connect_to(answer: &'static str, size: usize, most: usize) -> Http1Connection {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("its address").port();
         tokio::spawn(serve(listener, answer, size, most));
@@ -334,7 +331,7 @@ mod tests {
             ),
         ] {
             for size in [1, 7, 1000] {
-                let connection = connection(answer, size, usize::MAX).await;
+                let connection = connect_to(answer, size, usize::MAX).await;
                 for _ in 0..2 {
                     let (found, body) = exchange_over(&connection).await.expect("an answer");
                     assert_eq!((found, body.as_ref()), (status, content.as_bytes()), "{answer:?} in pieces of {size}");
@@ -349,12 +346,12 @@ mod tests {
         for answer in
             ["", "nonsense\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhello"]
         {
-            let connection = connection(answer, 1000, 1).await;
+            let connection = connect_to(answer, 1000, 1).await;
             assert!(matches!(exchange_over(&connection).await, Err(ConnError::Exchange(_))), "{answer:?}");
             assert!(connection.kept().is_none());
         }
         // Each answer is the last of its connection, and the next one is asked for over another.
-        let connection = connection("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello", 1000, 1).await;
+        let connection = connect_to("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello", 1000, 1).await;
         for _ in 0..3 {
             assert_eq!(exchange_over(&connection).await.expect("an answer").1, "hello");
             while connection.kept().as_ref().is_some_and(|kept| kept.stream.is_open()) {

@@ -10,8 +10,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{Method, StatusCode};
 use tokio::sync::Mutex;
 
-use crate::response::HttpResponse;
-use crate::response::{MAX_RETRY_LATER, accept, retry_delay};
+use crate::response::{HttpResponse, MAX_RETRY_LATER, check_status, retry_delay};
 use crate::transport::Transport;
 use crate::{ClientError, Profile};
 

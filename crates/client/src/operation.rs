@@ -15,8 +15,7 @@ use serde_json::Value;
 
 use crate::ClientError;
 use crate::client::{Client, Values, decode};
-use crate::response::HttpResponse;
-use crate::response::check_status;
+use crate::response::{HttpResponse, check_status};
 
 /// When the server names no pause.
 const DEFAULT_PAUSE: Duration = Duration::from_secs(1);

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use corro_model::ApiError;
+use corro_model::error::ErrorEnvelope;
 use reqwest::StatusCode;
 use reqwest::header::HeaderMap;
 
@@ -53,33 +54,5 @@ fn plain_error(status: u16, body: &[u8]) -> String {
     match text.is_empty() {
         true => format!("the server answered with status {status} ({reason})"),
         false => format!("the server answered with status {status} ({reason}): {text}"),
-    }
-}
-
-pub(crate) fn decode<T: DeserializeOwned>(operation: &'static str, answer: &HttpResponse) -> Result<T, ClientError> {
-    let body: &[u8] = if answer.body.is_empty() { b"{}" } else { &answer.body };
-    serde_json::from_slice(body).map_err(|source| ClientError::UnexpectedAnswer { operation, source })
-}
-
-fn encode<O: Operation>(request: &O::Request) -> Result<Bytes, ClientError> {
-    if TypeId::of::<O::Request>() == TypeId::of::<NoBody>() {
-        return Ok(Bytes::new());
-    }
-    to_json(request).map_err(|source| ClientError::UnexpectedAnswer { operation: O::ID, source })
-}
-
-fn to_json(value: &impl Serialize) -> Result<Bytes, serde_json::Error> {
-    serde_json::to_vec(value).map(Bytes::from)
-}
-
-pub(crate) fn method_of<O: Operation>() -> Method {
-    use corro_model::ops::Method as M;
-    match O::METHOD {
-        M::Get => Method::GET,
-        M::Head => Method::HEAD,
-        M::Put => Method::PUT,
-        M::Patch => Method::PATCH,
-        M::Post => Method::POST,
-        M::Delete => Method::DELETE,
     }
 }
