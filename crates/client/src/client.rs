@@ -1,5 +1,5 @@
-//! Requests of the operation table: fills in paths, logs in, sends, pages, and reads errors. Entered by every command.
-//! Long-running operations continue in `operation`.
+//! Requests of the API's operation table: builds paths, authenticates, sends, pages and decodes errors. Long-running
+//! operations continue in `operation`.
 
 use std::any::TypeId;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ impl Client {
         Ok(Client { shared: Arc::new(shared), subscription: profile.subscription.clone(), on_absence: None })
     }
 
-    /// The same client, which calls `notice` when a long wait meets a server that is away and goes on waiting.
+    /// The same client; `notice` is called when a long wait finds the server unreachable and goes on waiting.
     pub fn with_absence_notice(self, notice: fn()) -> Client {
         Client { on_absence: Some(notice), ..self }
     }
@@ -67,12 +67,12 @@ impl Client {
         &self.subscription
     }
 
-    /// A token of this login, for somebody who asks in its name: a page in a browser.
+    /// Token of this login, for a browser page.
     pub async fn token(&self) -> Result<Secret, ClientError> {
         self.shared.login.token(&self.shared.transport, None).await
     }
 
-    /// One request, one answer.
+    /// Sends one request.
     pub async fn call<O: Operation>(
         &self,
         path: &Values<'_>,
@@ -83,12 +83,12 @@ impl Client {
         decode(O::ID, &answer)
     }
 
-    /// A request without body or query.
+    /// Sends a request without body and query.
     pub async fn get<O: Operation<Request = NoBody>>(&self, path: &Values<'_>) -> Result<O::Response, ClientError> {
         self.call::<O>(path, &[], &NoBody {}).await
     }
 
-    /// Like `get`; `None` when the server says 404.
+    /// Same as `get`; `None` on 404.
     pub async fn find<O: Operation<Request = NoBody>>(
         &self,
         path: &Values<'_>,
@@ -100,7 +100,7 @@ impl Client {
         }
     }
 
-    /// Whether a HEAD request finds something.
+    /// Whether a HEAD request finds the resource.
     pub async fn exists<O: Operation<Request = NoBody>>(&self, path: &Values<'_>) -> Result<bool, ClientError> {
         match self.ask::<O>(path, &[], &NoBody {}).await {
             Ok(_) => Ok(true),
@@ -109,7 +109,7 @@ impl Client {
         }
     }
 
-    /// Every page of a list.
+    /// All pages of a list.
     pub async fn list<O, T>(&self, path: &Values<'_>, query: &Values<'_>) -> Result<Vec<T>, ClientError>
     where
         O: Operation<Request = NoBody, Response = Page<T>>,
@@ -136,7 +136,7 @@ impl Client {
     }
 
     pub(crate) fn url_of<O: Operation>(&self, path: &Values<'_>, query: &Values<'_>) -> String {
-        // The caller's own subscription, from a full resource id, comes first.
+        // A subscription from the caller's full resource id takes precedence.
         let mut values = path.to_vec();
         values.push(("subscription", self.subscription.as_str()));
         let mut url = format!("{}{}?api-version={}", self.server(), path_of::<O>(&values), O::VERSION);
@@ -146,14 +146,14 @@ impl Client {
         url
     }
 
-    /// A link the server gave. Only its path and query are used: the login never goes to another server.
+    /// Follows a link from the server. Only its path and query are used: credentials never go to another server.
     pub(crate) async fn follow(&self, method: Method, link: &str, body: Bytes) -> Result<HttpResponse, ClientError> {
         let path =
             link.split_once("://").and_then(|(_, rest)| rest.find('/').map(|slash| &rest[slash..])).unwrap_or(link);
         self.authorized(method, &format!("{}{path}", self.server()), body).await
     }
 
-    /// The head of an answer whose body is read piece by piece. A token that the server refuses is replaced once.
+    /// Opens a response whose body is streamed. A rejected token is renewed once.
     pub(crate) async fn open(&self, method: Method, url: &str, accept: &str) -> Result<Response, ClientError> {
         let Shared { transport, login } = &*self.shared;
         let mut refused: Option<Secret> = None;
@@ -169,7 +169,7 @@ impl Client {
         }
     }
 
-    /// Sends with a bearer token; one that the server refuses is replaced once.
+    /// Sends with a bearer token. A rejected token is renewed once.
     async fn authorized(&self, method: Method, url: &str, body: Bytes) -> Result<HttpResponse, ClientError> {
         let Shared { transport, login } = &*self.shared;
         let mut refused: Option<Secret> = None;

@@ -1,4 +1,5 @@
-//! Why a request did not succeed. The server may be `corro server` or `corro files`, so texts name neither. Made by every module of this crate; the command line turns it into text and exit codes.
+//! Errors of requests. The server may be `corro server` or `corro files`, so messages name neither; the command line
+//! turns errors into exit codes and hints.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,25 +9,25 @@ use thiserror::Error;
 
 use crate::TrustError;
 
-/// What the transport itself had to say.
+/// Error of the transport.
 type Cause = Box<dyn std::error::Error + Send + Sync>;
 
 #[derive(Debug, Error)]
 pub enum ClientError {
-    /// Nothing was sent: no server listens there.
+    /// Nothing was sent: the connection failed.
     #[error("cannot reach the server at {server}")]
     Unreachable { server: String, source: Cause },
-    /// The connection broke or fell silent after it had been made; the request may have been carried out.
+    /// The connection broke or timed out after it was established; the request may have been executed.
     #[error("the connection to the server at {server} broke")]
     Broken { server: String, source: Cause },
-    /// Nothing was sent: whoever answers there cannot prove to be the server that is meant.
+    /// Nothing was sent: the server's certificate is not trusted.
     #[error("the certificate of the server at {server} is not trusted")]
     Untrusted { server: String, source: rustls::Error },
     #[error("the server at {server} does not speak TLS")]
     NotTls { server: String },
     #[error(transparent)]
     Trust(#[from] TrustError),
-    /// The server answered with an error of its own.
+    /// The server returned an error.
     #[error(transparent)]
     Api(#[from] ApiError),
     #[error("the Corro server at {server} refused the login: {reason}")]
@@ -60,7 +61,7 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    /// The error the server answered with, if it answered.
+    /// The server's error, if it responded.
     pub fn api(&self) -> Option<&ApiError> {
         match self {
             ClientError::Api(error) => Some(error),
@@ -76,7 +77,8 @@ impl ClientError {
         self.status() == Some(404)
     }
 
-    /// Whether the same request may succeed a little later: no server, a broken connection, a server that starts or stops.
+    /// Whether the same request may succeed a little later: no server, a broken connection, a server that starts or
+    /// stops.
     pub fn is_transient(&self) -> bool {
         match self {
             ClientError::Unreachable { .. } | ClientError::Broken { .. } | ClientError::Damaged { .. } => true,

@@ -1,5 +1,5 @@
-//! The server's stream of events, read line by line. Entered through `Client::events`. A connection that ends is made again from
-//! the last event on, until the server is away for too long; what was missed meanwhile is an event of its own.
+//! Event stream of the server, read line by line. A broken connection is reopened after the last event until the server
+//! has been unreachable for too long. Missed events are reported as an event of their own.
 
 use std::time::{Duration, Instant};
 

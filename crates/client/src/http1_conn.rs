@@ -1,6 +1,9 @@
-//! One connection that is asked one thing at a time, by somebody who waits for the answer: no pool and no task beside the one that asks, so on a
-//! runtime of one thread nothing is handed to another one. Entered by `transport` for mounts. Whoever asks two things at once gets two connections,
-//! of which one is kept.
+//! HTTP/1.1 client over one connection, for a thread that sends one request at a time and waits for the response.
+//!
+//! Hand-written because a mount's thread must not hand a request to another thread: `reqwest` and `hyper` drive a
+//! connection from a task beside the caller, which costs a wake-up in each direction. Here the caller itself writes and
+//! reads. Concurrent requests open a second connection, and one of them is kept. TLS is `rustls`, header parsing is
+//! `httparse`.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -22,20 +25,20 @@ use tokio_rustls::client::TlsStream;
 use crate::http_limits::{CONNECT_TIMEOUT, IDLE_TIMEOUT, READ_TIMEOUT, USER_AGENT};
 use crate::response::HttpResponse;
 
-/// A smaller body goes out together with its head, a larger one in pieces of this size.
+/// A body up to this size is sent together with the head; a larger one in pieces of this size.
 const MAX_JOINED_BODY: usize = 64 << 10;
-/// Room for the head of an answer and a little content behind it.
+/// Read buffer for a response head and the first content.
 const READ_BUFFER_BYTES: usize = 16 << 10;
 const MAX_HEAD_BYTES: usize = 64 << 10;
 const MAX_HEADERS: usize = 100;
-/// Nobody is asked for more at once.
+/// Largest response body.
 const MAX_BODY_BYTES: u64 = 256 << 20;
 
 #[derive(Debug)]
 pub struct Http1Connection {
     host: String,
     port: u16,
-    /// With TLS, and the name that the server must prove.
+    /// TLS configuration and the server name to verify.
     tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
     kept: Mutex<Option<IdleStream>>,
 }
@@ -52,7 +55,7 @@ enum Stream {
     Secured(Box<TlsStream<TcpStream>>),
 }
 
-/// What went wrong, and whether anything was sent before.
+/// Failure, by whether anything was sent before.
 #[derive(Debug)]
 pub enum ConnError {
     Connect(io::Error),
@@ -69,7 +72,7 @@ impl Http1Connection {
         Ok(Http1Connection { host: bare, port, tls, kept: Mutex::new(None) })
     }
 
-    /// `target` is the path with its query. Any answer is an answer.
+    /// Sends one request and reads the response of any status. `target` is the path with its query.
     pub async fn exchange(
         &self,
         method: &Method,
@@ -116,7 +119,8 @@ impl Http1Connection {
 }
 
 impl Stream {
-    /// A server that was restarted has closed it: better seen now than after a request was sent.
+    /// Whether the peer still keeps the connection open. A restarted server has closed it, which is better detected
+    /// before a request is sent.
     fn is_open(&self) -> bool {
         let (stream, secured) = match self {
             Stream::Plain(stream) => (stream, false),
@@ -124,7 +128,7 @@ impl Stream {
         };
         match recv(stream, &mut [0u8; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
             Err(Errno::AGAIN) => true,
-            // TLS has words of its own between answers.
+            // TLS may have sent session messages between responses.
             Ok((read, _)) => secured && read > 0,
             Err(_) => false,
         }
@@ -145,7 +149,7 @@ fn request_head(method: &Method, (authority, target): (&str, &str), headers: &[(
     head
 }
 
-/// The answer, and whether the connection may be used again.
+/// Response, and whether the connection may be reused.
 async fn exchange<S>(
     stream: &mut S,
     mut head: Vec<u8>,
@@ -158,7 +162,7 @@ where
     let (together, rest) = if body.len() <= MAX_JOINED_BODY { (&body[..], &[][..]) } else { (&[][..], &body[..]) };
     head.extend_from_slice(together);
     for piece in [&head[..]].into_iter().chain(rest.chunks(MAX_JOINED_BODY)) {
-        // Somebody who no longer reads takes nothing either.
+        // Also limits writes: the peer may have stopped reading.
         timeout(READ_TIMEOUT, stream.write_all(piece)).await.map_err(|_| io::ErrorKind::TimedOut)??;
     }
     stream.flush().await?;
@@ -186,7 +190,7 @@ where
             sized(stream, &mut buffer, length as usize).await?
         }
     };
-    // What nobody asked for would be taken for the next answer.
+    // Unrequested bytes would be taken for the next response.
     Ok((HttpResponse { status, headers, body: content }, stays && buffer.is_empty()))
 }
 
@@ -196,7 +200,7 @@ struct Head {
     stays: bool,
 }
 
-/// Takes the head of an answer from what has come, once all of it has.
+/// Parses the response head once it is complete.
 fn parse(buffer: &mut BytesMut) -> io::Result<Option<Head>> {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut response = httparse::Response::new(&mut headers);

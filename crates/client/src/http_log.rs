@@ -1,7 +1,6 @@
-//! What is told of requests and answers to somebody who wants to know (`--verbose`, `--debug`). Entered by `transport`.
-//! Never tells a secret: signatures are cut from addresses, headers are chosen by name, and of a body only JSON is shown,
-//! with everything blanked that could be a key, a password, a token or the value of a variable. The levels are below those
-//! that long-running commands tell, which are not about requests.
+//! Log of requests and responses for `--verbose` and `--debug`. Never logs a secret: signatures are cut from URLs,
+//! headers are on an allow list, and of bodies only JSON is shown, with every field redacted that could hold a key,
+//! password, token or variable value. The log levels are below those of long-running commands.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -12,7 +11,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::Value;
 use tracing::{debug, enabled, trace};
 
-/// Headers worth reading that hold no secret.
+/// Headers that hold no secret.
 const SHOWN: [&str; 9] = [
     "content-type",
     "content-length",
@@ -24,12 +23,12 @@ const SHOWN: [&str; 9] = [
     "x-ms-error-code",
     "etag",
 ];
-/// A field with one of these in its name is blanked when it holds text.
+/// JSON fields whose names contain one of these are redacted if they hold text.
 const SECRET: [&str; 7] = ["key", "password", "secret", "token", "value", "credential", "signature"];
-/// Longer bodies are not shown.
+/// Longer bodies are not logged, in bytes.
 const LONGEST: usize = 64 << 10;
 
-/// A request is about to be sent.
+/// Logs a request before it is sent.
 pub fn sent(method: &Method, url: &str, body: &[u8]) {
     debug!("{method} {}", safe_url(url));
     if enabled!(tracing::Level::TRACE) && !body.is_empty() {
@@ -40,12 +39,12 @@ pub fn sent(method: &Method, url: &str, body: &[u8]) {
 /// Callback for the warnings in response headers.
 static ON_WARNING: OnceLock<fn(&str)> = OnceLock::new();
 
-/// From now on `tell` is given every warning that comes with an answer. The first to say so is listened to.
+/// Registers the callback for warnings in responses. Only the first registration counts.
 pub fn on_warning(tell: fn(&str)) {
     let _ = ON_WARNING.set(tell);
 }
 
-/// The head of the answer is there.
+/// Logs the head of a response.
 pub fn answered(status: StatusCode, headers: &HeaderMap, after: Duration) {
     if let Some(tell) = ON_WARNING.get() {
         let values = headers.get_all(warnings::HEADER).iter().map(|value| String::from_utf8_lossy(value.as_bytes()));
@@ -59,14 +58,14 @@ pub fn answered(status: StatusCode, headers: &HeaderMap, after: Duration) {
     }
 }
 
-/// The whole answer is there.
+/// Logs the body of a response.
 pub fn read(body: &[u8]) {
     if enabled!(tracing::Level::TRACE) && !body.is_empty() {
         trace!("  < {}", safe_body(body));
     }
 }
 
-/// A link's query is its permission; of other queries only the names that sign are blanked.
+/// Removes signatures: the whole query of a SAS URL, and the signing parameters of other queries.
 fn safe_url(url: &str) -> String {
     let Some((path, query)) = url.split_once('?') else { return url.to_owned() };
     let parts: Vec<String> = query

@@ -1,9 +1,9 @@
-//! A typed HTTP client for the public API and the file service. The command line and the agent enter here; nothing in
-//! this crate prints, asks or decides what a failure means for the user.
+//! Typed HTTP client for the public API and the file service, used by the command line and the agent. Never prints,
+//! never prompts, and never decides what a failure means for the user.
 //!
-//! Reading order: [`Profile`] (which server, which login), [`Trust`] (whose certificates), [`Client`] (requests of the operation table, paging,
-//! long-running operations), [`FileService`] (shares, uploads, downloads), [`FileLink`] (following a
-//! file by its link).
+//! Reading order: [`Profile`] (server address and login), [`Trust`] (certificates), [`Client`] (API requests, paging,
+//! long-running operations), [`FileService`] (shares, uploads, downloads), [`FileLink`] (following a file by its SAS
+//! URL).
 
 mod client;
 mod error;

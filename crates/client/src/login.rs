@@ -1,5 +1,5 @@
-//! Bearer tokens by client credentials, kept for the life of the process. Entered by `client` before each request.
-//! Never writes a token or the secret anywhere.
+//! OAuth client-credentials login with a token cache for the life of the process. Never writes a token or the secret
+//! anywhere.
 
 use std::time::{Duration, Instant};
 

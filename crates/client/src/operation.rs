@@ -1,6 +1,6 @@
-//! Long-running operations: what to ask after the first answer, and how often. Entered through `Client::start`,
-//! `Client::wait` and `Client::run`. Follows the three styles of Azure's resource manager: `Azure-AsyncOperation`,
-//! `Location`, and a resource that says it is still being created. A server that restarts meanwhile is waited for.
+//! Long-running operations: which URL to poll after the first response, and how often. Implements the three styles of
+//! Azure Resource Manager: `Azure-AsyncOperation`, `Location`, and a resource whose state says that it is still being
+//! created. Waits for a server that restarts meanwhile.
 
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};

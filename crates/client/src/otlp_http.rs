@@ -1,5 +1,8 @@
-//! Posts what is told about a server's work to a collector of somebody else's: OpenTelemetry's OTLP over HTTP. Knows one address and
-//! its headers; what is in a body is the caller's.
+//! OTLP/HTTP exporter: posts JSON bodies to an OpenTelemetry collector. Knows the URL and headers; callers build the
+//! bodies.
+//!
+//! Hand-written because it is one POST over the transport that this crate already has, with the same certificate and
+//! proxy rules. The `opentelemetry` SDK would add a second HTTP stack.
 
 use std::path::Path;
 
@@ -16,17 +19,17 @@ pub struct OtlpClient {
     headers: Vec<(String, Secret)>,
 }
 
-/// What a collector said.
+/// Collector's reply to an export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExportReply {
     Accepted,
-    /// It is away or has too much to do.
+    /// Unreachable or overloaded; try again.
     RetryLater(String),
     Rejected(String),
 }
 
 impl OtlpClient {
-    /// `certificate` is a PEM file with whoever vouches for it, when that is not one whom this machine trusts anyway.
+    /// `certificate` is a PEM file with the collector's certificate authority, if the system does not trust it.
     pub fn new(
         url: &str,
         headers: Vec<(String, Secret)>,

@@ -1,5 +1,5 @@
-//! Which server to talk to and as whom: `profile.json` in the configuration directory, written by `corro up`, read by
-//! every client command. It holds a secret: mode 0600, replaced atomically, never printed.
+//! Server address and login of the command line: `profile.json` in the configuration directory, written by `corro up`.
+//! It holds a secret: mode 0600, replaced atomically, never printed.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -24,7 +24,7 @@ pub struct Profile {
     pub tenant: String,
     pub client_id: String,
     pub client_secret: Secret,
-    /// Who vouches for the server's certificate (PEM); without it, whom this machine trusts.
+    /// Certificate authority of the server (PEM); without it, the system's authorities.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate_authority: Option<String>,
 }
@@ -46,7 +46,8 @@ pub enum ProfileError {
 }
 
 impl Profile {
-    /// Reads the profile of `config_dir`. `CORRO_SERVER` overrides its address, `CORRO_CA` (a file) who vouches for it.
+    /// Reads the profile in `config_dir`. `CORRO_SERVER` overrides its address, `CORRO_CA` (a file) its certificate
+    /// authority.
     pub fn load(config_dir: &Path) -> Result<Profile, ProfileError> {
         let mut profile = Profile::read(config_dir)?;
         if let Some(server) = std::env::var("CORRO_SERVER").ok().filter(|server| !server.is_empty()) {
@@ -61,7 +62,7 @@ impl Profile {
         Ok(profile)
     }
 
-    /// The profile as it is written in `config_dir`, whatever the environment says.
+    /// Profile as stored in `config_dir`, without overrides from the environment.
     pub fn read(config_dir: &Path) -> Result<Profile, ProfileError> {
         let path = path_in(config_dir);
         let text = fs::read(&path).map_err(|source| match source.kind() {
@@ -71,12 +72,12 @@ impl Profile {
         serde_json::from_slice(&text).map_err(|source| ProfileError::Invalid { path, source })
     }
 
-    /// Whose certificates are believed.
+    /// Certificates that the profile trusts.
     pub fn trust(&self) -> Trust {
         self.certificate_authority.clone().map_or(Trust::System, Trust::Pem)
     }
 
-    /// Writes the profile so that a reader sees the old one or the new one, and nobody else sees either.
+    /// Writes the profile atomically, readable only by its owner.
     pub fn save(&self, config_dir: &Path) -> Result<PathBuf, ProfileError> {
         let path = path_in(config_dir);
         let fail = |source: io::Error| ProfileError::Write { path: path.clone(), source };
@@ -88,7 +89,7 @@ impl Profile {
     }
 }
 
-/// The file of the profile in `config_dir`.
+/// Path of the profile in `config_dir`.
 pub fn path_in(config_dir: &Path) -> PathBuf {
     config_dir.join(FILE_NAME)
 }

@@ -10,7 +10,7 @@ use reqwest::header::HeaderMap;
 
 use crate::ClientError;
 
-/// A whole answer in memory.
+/// Complete response in memory.
 #[derive(Debug)]
 pub struct HttpResponse {
     pub status: StatusCode,
@@ -24,16 +24,16 @@ impl HttpResponse {
     }
 }
 
-/// How often a server that says "later" is believed.
+/// Retries after `429 Too Many Requests`.
 pub(crate) const MAX_RETRY_LATER: u32 = 5;
 
-/// What the server asks for, within reason.
+/// `Retry-After` of a response, at most 10 s.
 pub(crate) fn retry_delay(answer: &HttpResponse) -> Duration {
     let seconds = answer.header("retry-after").and_then(|text| text.parse().ok()).unwrap_or(1);
     Duration::from_secs(u64::min(seconds, 10))
 }
 
-/// Turns an error answer into an error.
+/// Turns an error response into an error.
 pub(crate) fn check_status(answer: HttpResponse) -> Result<HttpResponse, ClientError> {
     if answer.status.is_success() {
         return Ok(answer);

@@ -1,5 +1,5 @@
-//! Reading a file by a link that carries its own permission, from an offset: how a job's output is followed. Entered by
-//! `job file stream`. Sends no login; keeps no state but the link, so that a reader can resume where it stopped.
+//! Reads a file by its SAS URL from an offset, to follow a job's output. Sends no login, and keeps no state but the
+//! URL, so that a reader can resume where it stopped.
 
 use bytes::Bytes;
 use reqwest::{Method, Response, StatusCode};
@@ -14,11 +14,11 @@ pub struct FileLink {
     url: String,
 }
 
-/// What lies at an offset.
+/// Result of a read at an offset.
 #[derive(Debug)]
 pub enum Reading {
     Bytes(LinkBody),
-    /// The file ends here, for now.
+    /// End of the file, for now.
     AtEnd,
 }
 
@@ -26,7 +26,7 @@ pub enum Reading {
 pub struct LinkBody {
     transport: Transport,
     response: Response,
-    /// Bytes before the offset that a server without ranges sends all the same.
+    /// Bytes before the offset that a server without range support sends anyway.
     skip: u64,
 }
 
@@ -38,7 +38,7 @@ impl FileLink {
         Ok(FileLink { transport: Transport::new(&format!("{scheme}://{host}"), &Trust::System)?, url: url.to_owned() })
     }
 
-    /// The same link, whose server is believed on other grounds than the system's.
+    /// The same URL with other trusted certificates than the system's.
     pub fn trusting(self, trust: &Trust) -> Result<FileLink, ClientError> {
         Ok(FileLink { transport: Transport::new(self.transport.server(), trust)?, ..self })
     }
@@ -60,7 +60,7 @@ impl FileLink {
 }
 
 impl LinkBody {
-    /// The next bytes; `None` at the end of this answer.
+    /// Next bytes; `None` at the end of this response.
     pub async fn next(&mut self) -> Result<Option<Bytes>, ClientError> {
         while let Some(mut chunk) = self.transport.chunk(&mut self.response).await? {
             let skipped = self.skip.min(chunk.len() as u64);

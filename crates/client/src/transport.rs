@@ -1,5 +1,5 @@
-//! One HTTP exchange. Entered by every other room of this crate; knows bytes, headers and broken connections, and no
-//! operation. Never follows a redirect: a login must not travel where a server points.
+//! HTTP exchange with one server: connections, headers and errors, no API operations. Never follows a redirect, because
+//! credentials must not be sent where a server points.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,20 +14,20 @@ use crate::http1_conn::{ConnError, Http1Connection};
 use crate::response::HttpResponse;
 use crate::{ClientError, Trust, http_log};
 
-/// As much room is made for an answer before it comes; a larger one makes its own.
+/// Buffer that is allocated before a body arrives; larger bodies grow it.
 const MAX_PREALLOCATED_BODY: u64 = 8 << 20;
 
-/// A connection pool for one server, or one connection of somebody who asks one thing at a time.
+/// Connection pool for one server, or one dedicated connection.
 #[derive(Clone, Debug)]
 pub struct Transport {
     http: reqwest::Client,
     server: String,
-    /// Where the server is reached over TLS.
+    /// TLS configuration if the server is `https`.
     tls: Option<Arc<ClientConfig>>,
     connection: Option<Arc<Http1Connection>>,
 }
 
-/// Connections to `host`, of whatever service: a login does not follow where it points, and nobody waits for ever.
+/// Connection pool for `host` without redirects and with timeouts; for any service.
 pub fn pool(host: &str, tls: ClientConfig) -> reqwest::Result<reqwest::Client> {
     let mut builder = reqwest::Client::builder()
         .redirect(redirect::Policy::none())
@@ -37,19 +37,19 @@ pub fn pool(host: &str, tls: ClientConfig) -> reqwest::Result<reqwest::Client> {
         .tls_backend_preconfigured(tls)
         .user_agent(USER_AGENT);
     if host == "localhost" || host.starts_with("127.") || host == "[::1]" {
-        // A proxy from the environment cannot know what this machine's loopback is.
+        // A proxy from the environment cannot reach this machine's loopback.
         builder = builder.no_proxy();
     }
     builder.build()
 }
 
 impl Transport {
-    /// `server` is `http://host:port` or `https://host:port`, with nothing behind it.
+    /// `server` is `http://host:port` or `https://host:port` without a path.
     pub fn new(server: &str, trust: &Trust) -> Result<Transport, ClientError> {
         let invalid = || ClientError::InvalidServer { value: server.to_owned() };
         let url = reqwest::Url::parse(server).map_err(|_| invalid())?;
         let host = url.host_str().filter(|_| matches!(url.scheme(), "http" | "https")).ok_or_else(invalid)?;
-        // The system's authorities are not even read for a server without TLS: there may be none.
+        // System authorities are not read for plain HTTP: there may be none.
         let tls = if url.scheme() == "https" { trust.client_config() } else { Trust::nobody().client_config() }?;
         let kept = (url.scheme() == "https").then(|| Arc::new(tls.clone()));
         let unusable =
@@ -58,7 +58,7 @@ impl Transport {
         Ok(Transport { http, server: server.trim_end_matches('/').to_owned(), tls: kept, connection: None })
     }
 
-    /// With a connection of its own for whole exchanges: for a thread that asks and waits.
+    /// The same server with one dedicated HTTP/1 connection, for a thread that sends one request at a time.
     pub fn dedicated(&self) -> Result<Transport, ClientError> {
         let invalid = || ClientError::InvalidServer { value: self.server.clone() };
         let url = reqwest::Url::parse(&self.server).map_err(|_| invalid())?;
@@ -67,7 +67,7 @@ impl Transport {
         Ok(Transport { connection: Some(Arc::new(connection)), ..self.clone() })
     }
 
-    /// The same pool, for another name of the server.
+    /// The same pool under another name of the server.
     pub fn at(self, server: String) -> Transport {
         Transport { server, ..self }
     }
@@ -76,7 +76,7 @@ impl Transport {
         &self.server
     }
 
-    /// Sends and returns as soon as the head of the answer is there.
+    /// Sends a request and returns once the response head has arrived.
     pub async fn send(
         &self,
         method: Method,
@@ -98,7 +98,7 @@ impl Transport {
         Ok(response)
     }
 
-    /// Sends and reads the whole answer.
+    /// Sends a request and reads the whole response.
     pub async fn exchange(
         &self,
         method: Method,
@@ -115,7 +115,7 @@ impl Transport {
         Ok(answer)
     }
 
-    /// Reads the rest of an answer.
+    /// Reads the rest of a response.
     pub async fn whole(&self, mut response: Response) -> Result<HttpResponse, ClientError> {
         let (status, headers) = (response.status(), response.headers().clone());
         let mut body = Vec::with_capacity(response.content_length().unwrap_or(0).min(MAX_PREALLOCATED_BODY) as usize);
@@ -150,14 +150,14 @@ impl Transport {
         Ok(answer)
     }
 
-    /// The next piece of a streamed body.
+    /// Next chunk of a streamed body.
     pub async fn chunk(&self, response: &mut Response) -> Result<Option<Bytes>, ClientError> {
         response.chunk().await.map_err(|source| self.classify(source))
     }
 
     fn classify(&self, source: reqwest::Error) -> ClientError {
         let server = self.server.clone();
-        // The address stands in our own message; with a link it would also carry a signature.
+        // Our own message has the server; the URL may contain a signature.
         let source = source.without_url();
         match tls_error(&source) {
             Some(reason) => self.distrusted(reason),
@@ -187,14 +187,14 @@ impl Transport {
     }
 }
 
-/// What TLS itself had against a connection, somewhere below `error`.
+/// TLS error in the source chain of `error`.
 pub fn tls_error<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e rustls::Error> {
     let mut cause = Some(error);
     while let Some(error) = cause {
         if let Some(found) = error.downcast_ref() {
             return Some(found);
         }
-        // An I/O error hides the error it carries from `source`.
+        // `source` of an I/O error skips the error that it wraps.
         let carried = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
         cause = match carried {
             Some(carried) => Some(carried),

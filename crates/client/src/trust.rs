@@ -1,5 +1,4 @@
-//! Whose certificates are believed when a server is reached over TLS. Entered by `transport`, by the agent for its
-//! WebSocket, and by commands that read the user's choice. There is no way to believe everybody.
+//! Certificates that are trusted for TLS connections of clients and agents. There is no way to trust every certificate.
 
 use std::fmt;
 use std::path::Path;
@@ -14,19 +13,19 @@ use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStor
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
-/// Who vouches for the server.
+/// Source of trust for the server's certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Trust {
-    /// The authorities this machine trusts anyway.
+    /// The system's certificate authorities.
     #[default]
     System,
     /// These certificates (PEM): authorities, or the server's own.
     Pem(String),
-    /// The certificate with this SHA-256 fingerprint: an authority that the server shows, or the server's own.
+    /// Certificate with this SHA-256 fingerprint: an authority that the server presents, or the server's own.
     Fingerprint(Fingerprint),
 }
 
-/// SHA-256 of a certificate. Shown in hexadecimal; read with or without colons.
+/// SHA-256 of a certificate. Printed in hexadecimal; parsed with or without colons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fingerprint([u8; 32]);
 
@@ -44,7 +43,7 @@ pub enum TrustError {
     Identity(String),
 }
 
-/// What proves who asks, to servers that want a certificate for it: both as PEM.
+/// Client certificate and key, both PEM.
 pub struct Identity<'a> {
     pub certificates: &'a [u8],
     pub key: &'a [u8],
@@ -58,17 +57,17 @@ impl Trust {
         Ok(Trust::Pem(text))
     }
 
-    /// Believes no certificate: for connections that are not to use TLS.
+    /// Trusts no certificate: for connections without TLS.
     pub fn nobody() -> Trust {
         Trust::Fingerprint(Fingerprint([0; 32]))
     }
 
-    /// How to open TLS connections under this trust.
+    /// TLS configuration with this trust.
     pub fn client_config(&self) -> Result<ClientConfig, TrustError> {
         self.client_config_of(None)
     }
 
-    /// The same, by somebody who can prove who it is.
+    /// The same, with a client certificate.
     pub fn client_config_of(&self, identity: Option<Identity<'_>>) -> Result<ClientConfig, TrustError> {
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider.clone())
@@ -127,7 +126,7 @@ enum Trusted {
     Digest(Fingerprint),
 }
 
-/// Believes a server that shows a trusted certificate as its own, or one that a trusted authority signed for its name.
+/// Verifier that accepts a pinned certificate as the server's own, or one that a pinned authority signed for its name.
 #[derive(Debug)]
 struct Pinned {
     trusted: Trusted,
@@ -162,7 +161,7 @@ impl ServerCertVerifier for Pinned {
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
         if self.is_trusted(end_entity) {
-            // The very certificate was named: a stronger statement than any name inside it.
+            // A pinned certificate is a stronger statement than any name inside it.
             return Ok(ServerCertVerified::assertion());
         }
         let mut roots = RootCertStore::empty();
