@@ -237,7 +237,7 @@ fn ensure_incarnation(data: &Path) -> Result<Option<String>, HostingError> {
         HostingError::new(format!("cannot record the identity of {}: {error}", data.display()))
             .hint("check that the disk is not full and that the directory belongs to you")
     };
-    if !incarnation::is_recorded(data) && data.join(corro_server::backup::DATABASE).exists() {
+    if !incarnation::is_recorded(data) && data.join(corro_server::data_dir::DATABASE).exists() {
         incarnation::adopt(data, LEGACY_INCARNATION).map_err(failed)?;
     }
     let incarnation = incarnation::ensure(data, Validity::Lasting).map_err(failed)?;

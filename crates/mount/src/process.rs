@@ -170,7 +170,7 @@ pub fn run(program: &Path, settings: &Settings, ready: impl FnOnce()) -> Result<
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build();
     let runtime = runtime.map_err(MountError::Start)?;
     let service = settings.service().map_err(|error| MountError::Share(error_chain::join(&error)))?;
-    let stat = runtime.block_on(service.about_target(&settings.share, settings.inside.trim_matches('/')));
+    let stat = runtime.block_on(service.target_state(&settings.share, settings.inside.trim_matches('/')));
     stat.map_err(|error| {
         MountError::Share(format!("cannot use {}: {}", settings.description(), error_chain::join(&error)))
     })?;

@@ -7,8 +7,9 @@ use std::path::Path;
 
 use corro_base::atomic_file;
 use corro_model::Secret;
+use corro_store::data_dir::MASTER_KEY;
 use corro_store::encryption::EncryptionError;
-use corro_store::{Sealed, Vault, backup};
+use corro_store::{Sealed, Vault};
 
 const FILE: &str = "administrator";
 const PURPOSE: &str = "administrator's login";
@@ -25,7 +26,7 @@ pub enum SaveError {
 
 pub fn save(data: &Path, login: &Secret) -> Result<(), SaveError> {
     // The server has created the key; a new one would not decrypt the database.
-    let vault = Vault::read(&data.join(backup::MASTER_KEY))?.ok_or(SaveError::KeyMissing)?;
+    let vault = Vault::read(&data.join(MASTER_KEY))?.ok_or(SaveError::KeyMissing)?;
     let sealed = serde_json::to_vec(&vault.seal(PURPOSE, login.expose())).map_err(io::Error::from)?;
     // Another process may read at any time.
     Ok(atomic_file::replace(&data.join(FILE), &sealed, 0o600)?)
@@ -34,7 +35,7 @@ pub fn save(data: &Path, login: &Secret) -> Result<(), SaveError> {
 /// The stored login; `None` if it is missing or cannot be decrypted.
 pub fn load(data: &Path) -> Option<Secret> {
     let sealed: Sealed = serde_json::from_slice(&fs::read(data.join(FILE)).ok()?).ok()?;
-    let vault = Vault::read(&data.join(backup::MASTER_KEY)).ok()??;
+    let vault = Vault::read(&data.join(MASTER_KEY)).ok()??;
     vault.open_sealed(PURPOSE, &sealed).ok()
 }
 
@@ -47,15 +48,15 @@ mod tests {
         let dir = tempfile::tempdir().expect("a temp dir");
         assert_eq!(load(dir.path()), None);
         assert!(matches!(save(dir.path(), &Secret::new("hush")), Err(SaveError::KeyMissing)));
-        Vault::open(&dir.path().join(backup::MASTER_KEY)).expect("a key");
+        Vault::open(&dir.path().join(MASTER_KEY)).expect("a key");
         for login in ["hush one", "hush two"] {
             save(dir.path(), &Secret::new(login)).expect("written");
             assert_eq!(load(dir.path()), Some(Secret::new(login)));
             let text = fs::read_to_string(dir.path().join(FILE)).expect("there");
             assert!(!text.contains("hush"), "{text}");
         }
-        fs::remove_file(dir.path().join(backup::MASTER_KEY)).expect("removed");
+        fs::remove_file(dir.path().join(MASTER_KEY)).expect("removed");
         assert_eq!(load(dir.path()), None);
-        assert!(!dir.path().join(backup::MASTER_KEY).exists(), "looking makes no key");
+        assert!(!dir.path().join(MASTER_KEY).exists(), "looking makes no key");
     }
 }

@@ -43,9 +43,9 @@ use tokio::task::JoinHandle;
 pub use app::access::installation::AdminCredential;
 pub use app::clusters::quotas::Quotas;
 pub use app::storage::mount_tokens::DEFAULT_LIFETIME as MOUNT_TOKEN_LIFETIME;
-/// Backups of a server's data, for `corro admin`.
-pub use corro_store::backup;
 pub use corro_store::dir_lock;
+/// Backups of a server's data, for `corro admin`.
+pub use corro_store::{backup, data_dir};
 pub use provider::{NewNode, Provider, ServerAddress};
 pub use scheduler_view::SchedulingConfig;
 pub use storage_service::standalone::{FileServer, FileServerConfig, new_account_key};
@@ -316,8 +316,9 @@ async fn serve_nfs(port: Option<nfs::NfsPort>, stopping: watch::Receiver<bool>) 
 
 async fn open_store(data: &Path) -> anyhow::Result<Store> {
     let data = data.to_owned();
-    let open =
-        move || Store::open_checked(&data.join(backup::DATABASE), |state| installation::check_master_key(state, &data));
+    let open = move || {
+        Store::open_checked(&data.join(data_dir::DATABASE), |state| installation::check_master_key(state, &data))
+    };
     tokio::task::spawn_blocking(open).await?.context("cannot open the server's database")
 }
 

@@ -40,8 +40,8 @@ impl std::ops::Deref for Data {
 
 fn data(dir: &Path) -> Data {
     let lock = DirLock::exclusive(dir).expect("free");
-    let store = Store::open(&dir.join(backup::DATABASE)).expect("opens");
-    Vault::open(&dir.join(backup::MASTER_KEY)).expect("a key");
+    let store = Store::open(&dir.join(corro_store::data_dir::DATABASE)).expect("opens");
+    Vault::open(&dir.join(corro_store::data_dir::MASTER_KEY)).expect("a key");
     Data { store, _lock: lock }
 }
 
@@ -86,7 +86,7 @@ async fn a_copy_made_while_commits_go_on_is_whole_and_holds_what_was_acknowledge
 
         let target = tempfile::tempdir().expect("a temp dir");
         backup::restore(&to, target.path()).expect("restored");
-        let restored = Store::open(&target.path().join(backup::DATABASE)).expect("opens");
+        let restored = Store::open(&target.path().join(corro_store::data_dir::DATABASE)).expect("opens");
         let state = restored.snapshot();
         for i in 0..before {
             assert!(state.groups.contains_key(&GroupKey::new(&format!("a{i}"))), "a{i} was acknowledged before");
@@ -94,7 +94,7 @@ async fn a_copy_made_while_commits_go_on_is_whole_and_holds_what_was_acknowledge
         let count = |letter: &str| state.groups.keys().filter(|key| key.as_str().starts_with(letter)).count();
         assert_eq!(count("a"), count("b"));
         assert_eq!(contents.history as usize, state.groups.len(), "the history fits the records");
-        for name in [backup::MASTER_KEY, "tls/ca.pem", "tls/ca.key"] {
+        for name in [corro_store::data_dir::MASTER_KEY, "tls/ca.pem", "tls/ca.key"] {
             let [was, is] = [dir.path(), target.path()].map(|dir| std::fs::read(dir.join(name)).expect("a file"));
             assert_eq!(was, is, "{name}");
         }
@@ -149,14 +149,18 @@ async fn what_is_no_sound_backup_is_refused_and_nothing_is_made() {
     check("torn", &torn);
     // A database in use is no backup: its key may be another one's.
     assert!(
-        backup::restore(&dir.path().join(backup::DATABASE), tempfile::tempdir().expect("a temp dir").path()).is_err()
+        backup::restore(
+            &dir.path().join(corro_store::data_dir::DATABASE),
+            tempfile::tempdir().expect("a temp dir").path()
+        )
+        .is_err()
     );
 }
 
 /// A data directory whose instance has sealed something with its key.
 async fn sealed_data(dir: &Path) -> Data {
     let store = data(dir);
-    let vault = Vault::read(&dir.join(backup::MASTER_KEY)).expect("reads").expect("a key");
+    let vault = Vault::read(&dir.join(corro_store::data_dir::MASTER_KEY)).expect("reads").expect("a key");
     let instance = InstanceRecord {
         subscription: "s".to_owned(),
         tenant: "t".to_owned(),
@@ -174,7 +178,8 @@ async fn sealed_data(dir: &Path) -> Data {
 async fn a_key_that_is_missing_or_wrong_is_found_before_it_is_needed() {
     let dir = tempfile::tempdir().expect("a temp dir");
     close(sealed_data(dir.path()).await).await;
-    let (database, key) = (dir.path().join(backup::DATABASE), dir.path().join(backup::MASTER_KEY));
+    let (database, key) =
+        (dir.path().join(corro_store::data_dir::DATABASE), dir.path().join(corro_store::data_dir::MASTER_KEY));
     let right = std::fs::read(&key).expect("a key");
     backup::verify(&database).expect("sound");
     backup::back_up(dir.path(), &dir.path().join("good"), NOW).expect("a backup");

@@ -158,7 +158,7 @@ fn restore(args: RestoreArgs) -> Result<(), CliError> {
 fn check(args: CheckArgs) -> Result<(), CliError> {
     let path = match args.backup {
         Some(file) => file,
-        None => args.data.path()?.join(backup::DATABASE),
+        None => args.data.path()?.join(corro_server::data_dir::DATABASE),
     };
     let contents = backup::verify(&path).map_err(backup_error)?;
     print(format_args!("{} is sound: {}.", path.display(), describe(&contents)));

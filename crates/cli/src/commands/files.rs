@@ -85,7 +85,10 @@ pub async fn run(args: FilesArgs) -> Result<(), CliError> {
 
 /// Rejects the data directory of a full server, whose accounts and keys are in its database.
 fn reject_full_server_data(data: &Path) -> Result<(), CliError> {
-    match [backup::DATABASE, backup::MASTER_KEY].iter().any(|name| data.join(name).exists()) {
+    match [corro_server::data_dir::DATABASE, corro_server::data_dir::MASTER_KEY]
+        .iter()
+        .any(|name| data.join(name).exists())
+    {
         true => Err(CliError::new(format!("{} is the data directory of a full server", data.display())).hint(
             "start that with 'corro up', which serves its files too, or choose another directory with --data DIR",
         )),
