@@ -17,9 +17,9 @@ const KEY: [u8; 32] = [
 ];
 
 fn old_database(dir: &Path) -> std::path::PathBuf {
-    let path = dir.join(backup::DATABASE);
+    let path = dir.join(corro_store::data_dir::DATABASE);
     Connection::open(&path).expect("opens").execute_batch(SCHEMA_1).expect("a database of schema 1");
-    std::fs::write(dir.join(backup::MASTER_KEY), KEY).expect("a key");
+    std::fs::write(dir.join(corro_store::data_dir::MASTER_KEY), KEY).expect("a key");
     path
 }
 
@@ -46,7 +46,7 @@ async fn a_database_of_the_first_schema_is_brought_forward_whole() {
         (1, 1, 1)
     );
 
-    let vault = Vault::open(&dir.path().join(backup::MASTER_KEY)).expect("the key");
+    let vault = Vault::open(&dir.path().join(corro_store::data_dir::MASTER_KEY)).expect("the key");
     let instance = state.instance_record().expect("an instance");
     vault.open_sealed("token key", &instance.token_key).expect("what was sealed opens");
 

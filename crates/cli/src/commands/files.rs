@@ -15,7 +15,7 @@ use corro_hosting::logging;
 use corro_hosting::signals::wait_for_shutdown_signal;
 use corro_server::http::rate_limit::Rates;
 use corro_server::tls::Tls;
-use corro_server::{FileServer, FileServerConfig, backup};
+use corro_server::{FileServer, FileServerConfig};
 
 use self::accounts::Accounts;
 use crate::error::CliError;

@@ -128,7 +128,7 @@ mod tests {
         };
         assert_eq!(launch_kind, launch, "{kind}");
         let slots = corro_model::layout::slots(processes, nodes as usize);
-        let places = layout.places(&slots, false);
+        let places = layout.process_slots(&slots, false);
         let processes_text: Vec<String> = places
             .iter()
             .map(|p| format!("{}/{}: {} > {}", p.host_idx, p.role.name(p.index), p.command, p.stdout))
