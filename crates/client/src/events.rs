@@ -12,12 +12,12 @@ use crate::client::Client;
 use crate::operation::RECONNECT_TIMEOUT;
 use crate::response::{HttpResponse, check_status};
 
-/// Between two tries to reach a server that is away.
+/// Pause between attempts to reach the server.
 const AWAY_PAUSE: Duration = Duration::from_millis(300);
 
 pub struct Events {
     client: Client,
-    /// To go on from.
+    /// Id of the last event, from which to resume.
     last: Option<String>,
     follows: bool,
     open: Option<Response>,
@@ -26,8 +26,8 @@ pub struct Events {
 }
 
 impl Client {
-    /// What changes from now on, or from the event `after` on (`0`: all that is remembered). Unless it `follows`, it ends when all
-    /// is told.
+    /// Events from now on, or after the event `after` (`0`: all that the server has buffered). Unless it `follows`, the
+    /// stream ends after the last buffered event.
     pub fn events(&self, after: Option<&str>, follows: bool) -> Events {
         let last = after.map(str::to_owned);
         Events { client: self.clone(), last, follows, open: None, text: BytesMut::new(), away: None }
@@ -35,7 +35,7 @@ impl Client {
 }
 
 impl Events {
-    /// The next event; `None` at the end.
+    /// Next event; `None` at the end.
     pub async fn next(&mut self) -> Result<Option<Event>, ClientError> {
         loop {
             if let Some(event) = self.buffered()? {
@@ -55,7 +55,7 @@ impl Events {
             match read {
                 Ok(Some(piece)) => self.text.extend_from_slice(&piece),
                 Ok(None) if !self.follows => return Ok(None),
-                // The server stops, or the login that opened the stream has ended.
+                // The server stops, or the login that opened the stream has expired.
                 Ok(None) => self.open = None,
                 Err(error) if !self.follows || !error.is_transient() => return Err(error),
                 Err(error) => {

@@ -14,7 +14,7 @@ use crate::response::{HttpResponse, MAX_RETRY_LATER, check_status, retry_delay};
 use crate::transport::Transport;
 use crate::{ClientError, Profile};
 
-/// A token this close to its end is not used any more.
+/// Remaining lifetime below which a token is renewed.
 const MARGIN: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl Login {
         }
     }
 
-    /// A token to use now. `refused` is one that the server did not accept, perhaps because it was started anew.
+    /// Token to use now. `refused` is a token that the server rejected, for instance after a restart.
     pub async fn token(&self, transport: &Transport, refused: Option<&Secret>) -> Result<Secret, ClientError> {
         let mut cached = self.cached.lock().await;
         if let Some(token) = cached.as_ref()
@@ -80,11 +80,11 @@ impl Login {
 
 fn parse(server: &str, answer: HttpResponse) -> Result<Token, ClientError> {
     if let Ok(error) = serde_json::from_slice::<TokenError>(&answer.body) {
-        // What follows the first line is for the server's operator.
+        // Only the first line is for users; the rest is for the server's operator.
         let reason = error.error_description.lines().next().unwrap_or_default().to_owned();
         return Err(ClientError::LoginRefused { server: server.to_owned(), reason });
     }
-    // Anything else that is wrong has nothing to do with who logs in.
+    // Other errors are not about the credentials.
     let answer = check_status(answer)?;
     let token: TokenResponse = serde_json::from_slice(&answer.body)
         .map_err(|source| ClientError::UnexpectedAnswer { operation: "login", source })?;

@@ -17,20 +17,20 @@ use crate::ClientError;
 use crate::client::{Client, Values, decode};
 use crate::response::{HttpResponse, check_status};
 
-/// When the server names no pause.
+/// Poll interval without `Retry-After`.
 const DEFAULT_PAUSE: Duration = Duration::from_secs(1);
-/// `Retry-After: 0` means at once, but not in a hot loop.
+/// Minimum poll interval: `Retry-After: 0` must not become a busy loop.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
 
-/// How long a server may be away while somebody waits for it.
+/// How long an unreachable server is waited for.
 pub const RECONNECT_TIMEOUT: Duration = Duration::from_secs(60);
-/// Between two questions to a server that is away.
+/// Pause between attempts to reach the server.
 const AWAY_PAUSE: Duration = Duration::from_millis(300);
 
-/// An operation the server has accepted.
+/// Operation that the server has accepted.
 #[derive(Debug)]
 pub struct Pending<O: Operation> {
-    /// The resource's own URL, read when an operation that makes one has ended.
+    /// URL of the resource, read after an operation that creates one.
     resource_url: String,
     next: Next,
     operation: PhantomData<fn() -> O>,
@@ -38,9 +38,9 @@ pub struct Pending<O: Operation> {
 
 #[derive(Debug)]
 enum Next {
-    /// Ended already; the answer has the result.
+    /// Already ended; the response has the result.
     Done(HttpResponse),
-    /// Ask `url` after `pause`.
+    /// Poll `url` after `pause`.
     Ask { poll: Poll, url: String, pause: Duration },
 }
 
@@ -64,7 +64,7 @@ impl Client {
         Ok(Pending { resource_url, next, operation: PhantomData })
     }
 
-    /// Waits for the end. For an operation that makes a resource the answer is that resource.
+    /// Waits for the end. An operation that creates a resource returns it.
     pub async fn wait<O: Operation>(&self, pending: Pending<O>) -> Result<O::Response, ClientError> {
         let mut next = pending.next;
         let mut absence = Absence::default();
@@ -105,7 +105,7 @@ impl Client {
         self.wait(pending).await
     }
 
-    /// Asks once, or as often as it takes while the server is away.
+    /// Polls once, and retries while the server is unreachable.
     async fn poll(&self, url: &str, absence: &mut Absence) -> Result<HttpResponse, ClientError> {
         loop {
             match self.follow(Method::GET, url, Bytes::new()).await.and_then(check_status) {
@@ -125,16 +125,16 @@ impl Client {
     }
 }
 
-/// A server that does not answer for a while.
+/// Period during which the server is unreachable.
 #[derive(Default)]
 struct Absence {
     since: Option<Instant>,
-    /// The user has been told, which one time is enough for.
+    /// The user was notified; once is enough.
     noticed: bool,
 }
 
 impl Absence {
-    /// Called at every failure; false once it has lasted too long.
+    /// Called at every failure; false once the period is too long.
     fn is_bearable(&mut self, now: Instant) -> bool {
         now.duration_since(*self.since.get_or_insert(now)) < RECONNECT_TIMEOUT
     }
@@ -161,14 +161,14 @@ fn makes_resource<O: Operation>() -> bool {
     matches!(O::METHOD, OperationMethod::Put | OperationMethod::Patch)
 }
 
-/// States a resource does not leave by itself.
+/// Terminal provisioning states.
 const ENDS: [&str; 3] = ["succeeded", "failed", "canceled"];
 
 fn is_being_created(answer: &HttpResponse) -> bool {
     provisioning_state(answer).is_some_and(|state| !ENDS.contains(&state.as_str()))
 }
 
-/// A resource that came to nothing is an error, whatever the status of the answer that says so.
+/// A resource in a failed state is an error, whatever the HTTP status.
 fn check_made(answer: &HttpResponse) -> Result<(), ClientError> {
     match provisioning_state(answer) {
         Some(state) if ENDS[1..].contains(&state.as_str()) => {
@@ -210,7 +210,7 @@ fn async_outcome(answer: &HttpResponse) -> Result<Outcome, ClientError> {
         return Ok(Outcome::InProgress);
     }
     let failed = match error {
-        // The operation's own status is 200; its failure is the server's word all the same.
+        // The HTTP status of the operation is 200; its failure is still an error of the server.
         Some(error) => ApiError { status: 409, code: error.code, message: error.message, target: error.target },
         None => ApiError::new(409, "OperationFailed", format!("the operation ended as '{status}' without a reason")),
     };

@@ -1,5 +1,5 @@
-//! The blob service of the same account: containers and the blobs in them. Entered by the storage commands. Reading,
-//! properties and deletion of a blob are those of a file, asked at another address.
+//! Blob service of the account: containers and blobs. Reads, properties and deletion of a blob are those of a file at
+//! another address.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,13 +20,13 @@ use super::upload::{guess_content_type, open_source, read_range};
 use super::{ContentSettings, FileService, FileSettings, Metadata, Progress, Properties, md5_base64, persistently};
 use crate::ClientError;
 
-/// What goes in one request; more goes in blocks, as the retired client did it.
+/// Largest blob that is uploaded in one request; larger ones are uploaded in blocks.
 const WHOLE: u64 = 64 * 1024 * 1024;
 const BLOCK: u64 = 4 * 1024 * 1024;
-/// The service's limit of blocks, from which the size of each follows.
+/// Azure's limit of blocks per blob, from which the block size follows.
 const MAX_BLOCKS: u64 = 50_000;
 
-/// A container in a listing.
+/// Container in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Container {
     pub name: String,
@@ -35,7 +35,7 @@ pub struct Container {
     pub lease_state: Option<String>,
 }
 
-/// A blob in a listing, or the common beginning of several.
+/// Blob in a listing, or a common prefix of several.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BlobEntry {
     Blob(Box<Blob>),
@@ -52,7 +52,7 @@ pub struct Blob {
     pub link: Option<Link>,
 }
 
-/// Which blobs a listing shows.
+/// Filter of a blob listing.
 #[derive(Clone, Debug, Default)]
 pub struct BlobFilter {
     pub prefix: Option<String>,
@@ -62,7 +62,7 @@ pub struct BlobFilter {
 }
 
 impl FileService {
-    /// The blob service of the same account.
+    /// Blob service of the same account.
     pub fn blobs(self) -> FileService {
         let server = self.transport.server().to_owned();
         let (server, root) = match self.root.is_empty() {
@@ -73,7 +73,7 @@ impl FileService {
         FileService { transport, root, of_blobs: true, ..self }
     }
 
-    /// The same, when the endpoint it was made with is the blob service's.
+    /// The same, if the endpoint already is the blob service's.
     pub fn as_blobs(self) -> FileService {
         FileService { of_blobs: true, ..self }
     }
@@ -102,7 +102,7 @@ impl FileService {
         })
     }
 
-    /// False when a container of that name was there already.
+    /// Creates a container; false if it already exists.
     pub async fn create_container_with(&self, container: &str, metadata: &Metadata) -> Result<bool, ClientError> {
         let headers = metadata_headers(metadata);
         let headers: Vec<(&str, &str)> = borrowed(&headers).collect();
@@ -122,7 +122,7 @@ impl FileService {
         Ok(blobs.iter().filter_map(entry).collect())
     }
 
-    /// Replaces or makes the blob `name` with the content of `source`: all of it, or nothing changes.
+    /// Creates or replaces the blob `name` with the content of `source`, atomically.
     pub async fn upload_blob(
         &self,
         (container, name): (&str, &str),
@@ -184,7 +184,7 @@ impl FileService {
     }
 }
 
-/// All of one length, and in order.
+/// Block ids of equal length in upload order.
 fn block_id(start: u64) -> String {
     STANDARD.encode(format!("{start:032}"))
 }

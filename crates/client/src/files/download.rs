@@ -1,6 +1,6 @@
-//! Downloads: the first 32 MiB tell the size, the rest follows in ranges of 8 MiB over several connections. The bytes
-//! go to a hidden file beside the destination, which takes the destination's name when it is complete. A download that
-//! fails, or that its caller drops, leaves nothing behind; only a process that is killed leaves its hidden file.
+//! Downloads: the first 32 MiB reveal the size, the rest follows in ranges of 8 MiB over several connections. Bytes go
+//! to a hidden file beside the destination, which is renamed when it is complete. A download that fails or is dropped
+//! leaves nothing behind; only a killed process leaves its hidden file.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,12 +15,12 @@ use crate::ClientError;
 
 const FIRST_RANGE: u64 = 32 * 1024 * 1024;
 const RANGE: u64 = 8 * 1024 * 1024;
-/// The largest range whose digest the service tells.
+/// Largest range for which the service returns an MD5 digest.
 const VALIDATED_RANGE: u64 = 4 * 1024 * 1024;
-/// Written to disk at once, so that each call to the file system is worth it.
+/// Bytes per write to disk.
 const WRITE_SIZE: u64 = 1024 * 1024;
 
-/// A finished download.
+/// Result of a download.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Download {
     pub properties: FileProperties,
@@ -28,7 +28,7 @@ pub struct Download {
     pub bytes: u64,
 }
 
-/// The part of a file to fetch; both ends belong to it.
+/// Byte range to fetch, both ends inclusive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DownloadRange {
     pub start: u64,
@@ -36,7 +36,7 @@ pub struct DownloadRange {
 }
 
 impl FileService {
-    /// Fetches the file `path` into `destination`, replacing what is there.
+    /// Downloads the file `path` to `destination`, replacing it.
     pub async fn download(
         &self,
         share: &str,
@@ -56,7 +56,7 @@ impl FileService {
             .map(|start| {
                 let part = (start, step.min(download.bytes - start));
                 let (draft, counter) = (&draft, &counter);
-                // A broken connection is tried again from the part's start.
+                // After a broken connection the range is fetched again from its start.
                 persistently(move || self.part(place, range.start, part, draft, etag, counter))
             })
             .buffer_unordered(connections.max(1))
@@ -66,7 +66,7 @@ impl FileService {
         Ok(download)
     }
 
-    /// The first range, which says how large the file is.
+    /// Fetches the first range, which reveals the file's size.
     async fn first<'a>(
         &self,
         place: (&str, &str),
@@ -80,7 +80,7 @@ impl FileService {
         let first_end = whole_end.min(range.start.saturating_add(first - 1));
         let response = self.get_range(place, range.start, first_end).await?;
         if response.status() == StatusCode::RANGE_NOT_SATISFIABLE && range == DownloadRange::default() {
-            // How an empty file answers a range. Its properties come with the plain request.
+            // An empty file refuses any range. Its properties come with a request without one.
             let response = self.send(Method::GET, place, &[], &[], Bytes::new()).await?;
             let answer = self.read(response, place).await?;
             let bytes = answer.body.len() as u64;
@@ -100,7 +100,7 @@ impl FileService {
         };
         let properties = file_properties_of(response.headers(), total);
         let bytes = total.min(whole_end.saturating_add(1)).saturating_sub(range.start);
-        // Without a content range the whole file comes in this one answer.
+        // Without `Content-Range` the whole file is in this response.
         let stored = if content_range.is_some() { bytes.min(first) } else { bytes };
         let counter = Counter::new(bytes, progress);
         self.store(response, draft, (0, stored), path, &counter).await?;
@@ -120,7 +120,7 @@ impl FileService {
         if self.validating { VALIDATED_RANGE } else { RANGE }
     }
 
-    /// One later range.
+    /// Fetches one later range.
     async fn part(
         &self,
         place: (&str, &str),
@@ -142,7 +142,7 @@ impl FileService {
         self.store(response, draft, (start, length), place.1, counter).await
     }
 
-    /// Writes a body of exactly `length` bytes at `start` of the draft.
+    /// Writes a body of exactly `length` bytes to the partial file at `start`.
     async fn store(
         &self,
         mut response: Response,
@@ -152,7 +152,7 @@ impl FileService {
         counter: &Counter<'_>,
     ) -> Result<(), ClientError> {
         if self.validating {
-            // Small enough to be held whole: nothing is written before it has been checked.
+            // Small enough for memory, so nothing is written before the digest is checked.
             let answer = read(&self.transport, response).await?;
             if answer.body.len() as u64 != length {
                 return Err(ClientError::ChangedDuringDownload { name: name.to_owned() });
@@ -164,7 +164,7 @@ impl FileService {
             counter.add(length);
             return Ok(());
         }
-        // Pieces are written as they came; gathering them in one buffer would copy every byte once more.
+        // Chunks are written as they arrived; joining them would copy every byte once more.
         let (mut pieces, mut held, mut written) = (Vec::new(), 0, 0);
         loop {
             let chunk = self.transport.chunk(&mut response).await?;
@@ -181,7 +181,7 @@ impl FileService {
                 held = 0;
             }
             if ended {
-                // Shorter than announced: the file was cut while it was read.
+                // Shorter than announced: the file was truncated meanwhile.
                 return (written == length)
                     .then_some(())
                     .ok_or_else(|| ClientError::ChangedDuringDownload { name: name.to_owned() });
@@ -190,7 +190,7 @@ impl FileService {
     }
 }
 
-/// What the first range told, and how much of the download it brought.
+/// Size and properties from the first range, and the bytes it brought.
 struct First<'a> {
     download: Download,
     stored: u64,
@@ -210,12 +210,12 @@ impl<'a> Counter<'a> {
 
     fn add(&self, bytes: u64) {
         let done = self.done.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        // A part that is tried again counts twice.
+        // A retried range counts twice.
         (self.progress)(done.min(self.total), self.total);
     }
 }
 
-/// `bytes 0-9/100` is 100.
+/// Total of a `Content-Range`: `bytes 0-9/100` is 100.
 fn total_of(content_range: &str) -> Option<u64> {
     content_range.rsplit_once('/')?.1.parse().ok()
 }

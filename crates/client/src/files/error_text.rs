@@ -1,12 +1,12 @@
-//! What the file service's errors say to a person: which thing of which share and account they are about. Entered by
-//! `files` for every answer that is an error; that of a HEAD request has a code and no words at all.
+//! Error messages of the file service for people: they name the account, share and path. Responses to HEAD have only a
+//! code, so their text is built here.
 
 use corro_model::ApiError;
 
 use super::error_of;
 use crate::response::HttpResponse;
 
-/// What a request was about. Share and path may be empty.
+/// Target of a request. Share and path may be empty.
 #[derive(Clone, Copy, Debug)]
 pub struct About<'a> {
     pub account: &'a str,
@@ -15,7 +15,7 @@ pub struct About<'a> {
     pub of_blobs: bool,
 }
 
-/// The error in an answer, with what it is about.
+/// Error of a response with the target's names.
 pub fn explained(answer: &HttpResponse, about: About<'_>) -> ApiError {
     let error = error_of(answer);
     let said = (!answer.body.is_empty()).then_some(error.message.as_str());
@@ -56,7 +56,7 @@ fn words(code: &str, said: Option<&str>, status: u16, about: About<'_>) -> Strin
         }
     };
     match said {
-        // The server has named it already.
+        // The server already named it.
         Some(said) if !path.is_empty() && said.contains(path) => said.to_owned(),
         _ => format!("{known}: {place}"),
     }

@@ -1,4 +1,4 @@
-//! Links that let whoever holds them read one file for a while. Entered by commands that list files.
+//! SAS tokens and URLs that allow reading one file for a limited time.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -7,16 +7,15 @@ use corro_model::storage::sas::{self, Sas};
 use super::{FileService, Signer, VERSION};
 
 impl FileService {
-    /// The query of a link with the parameters of `sas`, to be put behind the address of a share (`path` is empty) or
-    /// file. `None` without the account's key, which signs it.
+    /// SAS token with the parameters of `sas` for a share (`path` is empty) or file. `None` without the account key,
+    /// which signs it.
     pub fn sas_token(&self, sas: Sas, share: &str, path: &str) -> Option<String> {
         let Signer::Key(key) = &self.signer else { return None };
         let sas = Sas { version: VERSION.to_owned(), ..sas };
         Some(sas.signed_query(key, &self.account, share, path.trim_matches('/')))
     }
 
-    /// A link to a file, good for some minutes. `None` without the account's key, which signs it, or when that time is
-    /// past the end of the calendar.
+    /// SAS URL of a file, valid for `minutes`. `None` without the account key, or if the expiry is not a valid date.
     pub fn read_link(&self, share: &str, path: &str, minutes: u32) -> Option<String> {
         let Signer::Key(key) = &self.signer else { return None };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs();

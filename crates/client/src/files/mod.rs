@@ -1,8 +1,9 @@
-//! The file service of one storage account: shares, directories, files; and its blob service (`blobs`). Entered by the storage commands.
-//! Every request is signed with the account's key or carries a shared access signature; neither is ever shown.
+//! Azure Files client for one storage account: shares, directories, files; and its blob service (`blobs`). Every
+//! request is signed with the account key or carries a shared access signature; neither is ever printed.
 //!
-//! Reading order: this file (who and where), `tree` (shares, directories, listings), `upload`, `download` and its
-//! `draft`, `settings` (what is said about things) and `properties` (what is told), `links`; `mounted` is what mounts use.
+//! Reading order: this file (endpoint and credentials), `tree` (shares, directories, listings), `upload`, `download`
+//! and its `partial_file`, `settings` (request metadata) and `properties` (response metadata), `links` (SAS URLs);
+//! `mount_api` has the requests of mounts.
 
 mod blobs;
 mod download;
@@ -45,36 +46,36 @@ pub use upload::guess_content_type;
 const VERSION: &str = "2018-03-28";
 const UNESCAPED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// How often one range of a transfer is tried.
+/// Attempts for one range of a transfer.
 const MAX_TRIES: u32 = 3;
 const RETRY_PAUSE: Duration = Duration::from_millis(300);
 
-/// What a transfer reports: bytes done, bytes in all.
+/// Progress callback: bytes done, bytes in total.
 pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
 
-/// How a request proves that it may.
+/// Credential of requests.
 #[derive(Clone, Debug)]
 pub enum Credential {
-    /// An account key, as the service hands it out (base64).
+    /// Account key (base64).
     Key(Secret),
-    /// A shared access signature: the query of a link, without the question mark.
+    /// Shared access signature: the query of a SAS URL without the question mark.
     Sas(Secret),
 }
 
 #[derive(Clone, Debug)]
 pub struct FileService {
     transport: Transport,
-    /// The path before the share: `/account` in path style, nothing in host style.
+    /// Path before the share: `/account` in path style, empty in host style.
     root: String,
     account: String,
     signer: Signer,
-    /// Seconds for each request.
+    /// Timeout of each request in seconds.
     timeout: Option<u32>,
-    /// All requests are about this snapshot of the share.
+    /// Snapshot of the share that all requests address.
     snapshot: Option<String>,
-    /// Transfers carry a digest of every range.
+    /// Transfers check an MD5 digest of every range.
     validating: bool,
-    /// The blob service, whose shares are containers.
+    /// Blob service; shares are containers.
     of_blobs: bool,
 }
 
@@ -139,32 +140,32 @@ impl FileService {
         Ok(FileService { signer: Signer::of(credential)?, ..self })
     }
 
-    /// The same service over a connection of its own, for a thread that asks one thing at a time and waits for it.
+    /// The same service over a dedicated connection, for a thread that sends one request at a time.
     pub fn dedicated(&self) -> Result<FileService, ClientError> {
         Ok(FileService { transport: self.transport.dedicated()?, ..self.clone() })
     }
 
-    /// The same connections, signing as `other` does.
+    /// The same connections with the credential of `other`.
     pub fn signing_as(&self, other: &FileService) -> FileService {
         FileService { signer: other.signer.clone(), ..self.clone() }
     }
 
-    /// The same service, whose server is believed on other grounds than the system's.
+    /// The same service with other trusted certificates than the system's.
     pub fn trusting(self, trust: &Trust) -> Result<FileService, ClientError> {
         Ok(FileService { transport: Transport::new(self.transport.server(), trust)?, ..self })
     }
 
-    /// Gives each request this many seconds.
+    /// Sets the timeout of each request.
     pub fn with_timeout(self, seconds: Option<u32>) -> FileService {
         FileService { timeout: seconds, ..self }
     }
 
-    /// Asks about a snapshot instead of the share as it is.
+    /// Addresses a snapshot instead of the live share.
     pub fn at_snapshot(self, snapshot: Option<String>) -> FileService {
         FileService { snapshot, ..self }
     }
 
-    /// Checks the digest of every range that is sent or received.
+    /// Checks the MD5 digest of every range that is sent or received.
     pub fn validating(self, validating: bool) -> FileService {
         FileService { validating, ..self }
     }
@@ -173,7 +174,7 @@ impl FileService {
         &self.account
     }
 
-    /// The address of a share or of something in it, without any signature.
+    /// URL of a share or of something in it, without a signature.
     pub fn url(&self, share: &str, path: &str) -> String {
         let url = format!("{}{}", self.transport.server(), self.path_of(share, path));
         match &self.snapshot {
@@ -182,7 +183,7 @@ impl FileService {
         }
     }
 
-    /// Sends a request about `share` and `path` (both may be empty) and returns a successful answer.
+    /// Sends a request about `share` and `path` (both may be empty) and returns a successful response.
     async fn request(
         &self,
         method: Method,
@@ -195,7 +196,7 @@ impl FileService {
         self.accepted(answer, (share, path))
     }
 
-    /// Like `request`, but any answer is returned.
+    /// Same as `request`, but returns a response of any status.
     async fn exchange(
         &self,
         method: Method,
@@ -208,7 +209,7 @@ impl FileService {
         self.in_time(self.transport.exchange(method, &signed.url, &signed.headers(), body)).await
     }
 
-    /// Reads the answer to a request about `share` and `path`; an error answer becomes an error that names them.
+    /// Reads the response to a request about `share` and `path`; error messages name them.
     async fn read(&self, response: Response, (share, path): (&str, &str)) -> Result<HttpResponse, ClientError> {
         let answer = self.transport.whole(response).await?;
         self.accepted(answer, (share, path))
@@ -219,7 +220,7 @@ impl FileService {
         if answer.status.is_success() { Ok(answer) } else { Err(ClientError::Api(explained(&answer, about))) }
     }
 
-    /// Like `exchange`, but the answer is returned as soon as its head is there.
+    /// Same as `exchange`, but returns once the response head has arrived.
     async fn send(
         &self,
         method: Method,
@@ -232,7 +233,7 @@ impl FileService {
         self.in_time(self.transport.send(method, &signed.url, &signed.headers(), body)).await
     }
 
-    /// A request as it goes out.
+    /// Signed request.
     fn signed<'h>(
         &self,
         method: &Method,
@@ -242,7 +243,7 @@ impl FileService {
         body: &Bytes,
     ) -> Result<Signed<'h>, ClientError> {
         if path.split('/').any(|segment| matches!(segment, "." | "..")) {
-            // A URL would lose them on its way, and the request would be about something else.
+            // URL normalization would remove these segments, and the request would address something else.
             return Err(ClientError::InvalidPath { path: path.to_owned() });
         }
         let path = self.path_of(share, path);
@@ -291,7 +292,7 @@ impl FileService {
     }
 }
 
-/// Tries again what a broken connection or a busy server spoiled. Only for requests that may be repeated.
+/// Retries after a broken connection or a busy server. Only for idempotent requests.
 async fn persistently<T, A>(mut attempt: impl FnMut() -> A) -> Result<T, ClientError>
 where
     A: Future<Output = Result<T, ClientError>>,
@@ -308,13 +309,13 @@ where
     }
 }
 
-/// Reads the answer; an error answer becomes an error.
+/// Reads the response; an error status becomes an error.
 pub(crate) async fn read(transport: &Transport, response: Response) -> Result<HttpResponse, ClientError> {
     let answer = transport.whole(response).await?;
     if answer.status.is_success() { Ok(answer) } else { Err(ClientError::Api(error_of(&answer))) }
 }
 
-/// The service's XML error; for a HEAD request only the header is there.
+/// Error from the service's XML body, or from the header for a HEAD request.
 fn error_of(answer: &HttpResponse) -> ApiError {
     let document = String::from_utf8_lossy(&answer.body);
     let error = xml::parse_small(&document);

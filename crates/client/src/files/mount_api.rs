@@ -1,5 +1,5 @@
-//! The requests of a mounted share: small ones, about one thing or one range. Some are Corro's own additions to the service
-//! (`comp=corro-…`). Entered by `corro-mount`. Nothing is tried twice here: who asks knows what may be repeated.
+//! Requests of a mounted share: small ones about one entry or one range. Some are Corro's extensions (`comp=corro-…`).
+//! Nothing is retried here: the caller knows which requests are idempotent.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,9 +12,9 @@ use super::{FileService, Signer};
 use crate::ClientError;
 use crate::response::HttpResponse;
 
-/// So many ranges go into one request.
+/// Ranges per write request.
 pub const MAX_RANGES: usize = 1024;
-/// Asks to be shown links as links. Servers that do not know it show what links lead to.
+/// Header that asks for symbolic links as links. Servers without support return their targets.
 const SHOWS_LINKS: (&str, &str) = ("x-corro-links", "true");
 const FOLLOWS_LINKS: (&str, &str) = ("x-corro-links", "false");
 const LINK: (&str, &str) = ("restype", "symboliclink");
@@ -24,22 +24,22 @@ const LINK_TEXT: &str = "x-ms-link-text";
 pub enum EntryKind {
     File,
     Directory,
-    /// A symbolic link, which the kernel of the mounting machine resolves.
+    /// Symbolic link, resolved by the kernel of the mounting machine.
     Link,
 }
 
-/// What lies at a path.
+/// Attributes of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileState {
     pub kind: EntryKind,
-    /// 0 for a directory; of a link that of its text.
+    /// 0 for a directory; length of the target text for a link.
     pub length: u64,
     pub modified: SystemTime,
-    /// The same until the content is modified; empty where a list told of it.
+    /// Changes with the content; empty in listings.
     pub etag: String,
 }
 
-/// An entry of a directory.
+/// Directory entry in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BriefEntry {
     pub name: String,
@@ -49,56 +49,56 @@ pub struct BriefEntry {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BriefPage {
     pub entries: Vec<BriefEntry>,
-    /// Where the next page begins.
+    /// First name of the next page.
     pub next: Option<String>,
 }
 
-/// How full a share is, in bytes.
+/// Capacity of a share in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShareSpace {
     pub used: u64,
     pub quota: Option<u64>,
 }
 
-/// Which block of whom is appended: the server takes each once.
+/// Writer and number of an appended block, so that the server applies each block once.
 #[derive(Clone, Debug)]
 pub struct AppendToken {
     pub writer: String,
     pub number: u64,
-    /// It was asked for before, without an answer; the block lies nowhere before this offset.
+    /// Set on a retry without a response: the block is not before this offset.
     pub again: Option<u64>,
 }
 
 impl FileService {
-    /// What lies at a path; a link is not followed.
+    /// Attributes of an entry; does not follow a link.
     pub async fn file_state(&self, share: &str, path: &str) -> Result<FileState, ClientError> {
         let query = [("comp", "corro-about")];
         let answer = self.request(Method::GET, (share, path), &query, &[SHOWS_LINKS], Bytes::new()).await?;
         state_of(&answer, path)
     }
 
-    /// What a path leads to, through links that stay in the share.
+    /// Attributes of the target of a path, through links that stay in the share.
     pub async fn target_state(&self, share: &str, path: &str) -> Result<FileState, ClientError> {
         let query = [("comp", "corro-about")];
         let answer = self.request(Method::GET, (share, path), &query, &[FOLLOWS_LINKS], Bytes::new()).await?;
         state_of(&answer, path)
     }
 
-    /// The text of a link, which is not resolved.
+    /// Target text of a link.
     pub async fn read_link_text(&self, share: &str, path: &str) -> Result<Vec<u8>, ClientError> {
         let answer = self.request(Method::GET, (share, path), &[LINK], &[], Bytes::new()).await?;
         let text = answer.header(LINK_TEXT).ok_or_else(|| unexpected(path))?;
         Ok(percent_decode_str(text).collect())
     }
 
-    /// A new link with this text; what is there is left alone and refused.
+    /// Creates a link; fails if the name exists.
     pub async fn create_link(&self, share: &str, path: &str, text: &[u8]) -> Result<(), ClientError> {
         let text = percent_encode(text, NON_ALPHANUMERIC).to_string();
         let headers = [(LINK_TEXT, text.as_str())];
         self.request(Method::PUT, (share, path), &[LINK], &headers, Bytes::new()).await.map(drop)
     }
 
-    /// One page of what lies directly in a directory, beginning with the name `from`.
+    /// One page of a directory listing that starts with the name `from`.
     pub async fn list_entries_brief(&self, share: &str, path: &str, from: &str) -> Result<BriefPage, ClientError> {
         let mut query = vec![("comp", "corro-list")];
         if !from.is_empty() {
@@ -108,7 +108,7 @@ impl FileService {
         std::str::from_utf8(&answer.body).ok().and_then(page).ok_or_else(|| unexpected(path))
     }
 
-    /// Bytes from `start`; fewer than wanted where the file ends.
+    /// Reads from `start`; returns fewer bytes at the end of the file.
     pub async fn read_range(&self, share: &str, path: &str, start: u64, length: u64) -> Result<Bytes, ClientError> {
         let Some(last) = length.checked_sub(1).map(|more| start.saturating_add(more)) else { return Ok(Bytes::new()) };
         let range = format!("bytes={start}-{last}");
@@ -121,7 +121,7 @@ impl FileService {
         if content.len() as u64 > length { Err(unexpected(path)) } else { Ok(content) }
     }
 
-    /// Writes one range of at most 4 MiB; a file that is too short grows.
+    /// Writes one range of at most 4 MiB and extends the file if needed.
     pub async fn write_extending(
         &self,
         share: &str,
@@ -135,8 +135,8 @@ impl FileService {
         self.request(Method::PUT, (share, path), &query, &headers, content).await.map(drop)
     }
 
-    /// Writes up to [`MAX_RANGES`] ranges, of at most 4 MiB together; a file that is too short grows. One that is `new` is made first; if it is
-    /// there it is refused.
+    /// Writes up to [`MAX_RANGES`] ranges of at most 4 MiB together and extends the file if needed. If `new`, creates
+    /// the file first and fails if it exists.
     pub async fn write_ranges(
         &self,
         share: &str,
@@ -156,7 +156,7 @@ impl FileService {
         self.request(Method::PUT, (share, path), &query, &headers, body.freeze()).await.map(drop)
     }
 
-    /// Appends at most 4 MiB as one block. Where it begins, and what the file is now.
+    /// Appends at most 4 MiB as one block. Returns its offset and the file's attributes.
     pub async fn append(
         &self,
         share: &str,
@@ -173,18 +173,18 @@ impl FileService {
         Ok((offset, state_of(&answer, path)?))
     }
 
-    /// An empty file; one that is there is refused.
+    /// Creates an empty file; fails if the name exists.
     pub async fn create_new(&self, share: &str, path: &str) -> Result<(), ClientError> {
         let headers = [("x-ms-type", "file"), ("x-ms-content-length", "0"), ("x-corro-exclusive", "true")];
         self.request(Method::PUT, (share, path), &[], &headers, Bytes::new()).await.map(drop)
     }
 
-    /// A new directory; one that is there is refused.
+    /// Creates a directory; fails if the name exists.
     pub async fn create_new_directory(&self, share: &str, path: &str) -> Result<(), ClientError> {
         self.request(Method::PUT, (share, path), &[DIRECTORY], &[], Bytes::new()).await.map(drop)
     }
 
-    /// Moves a file, directory or link within the share, as a disk does.
+    /// Renames a file, directory or link within the share, with POSIX semantics.
     pub async fn rename(
         &self,
         share: &str,
@@ -224,7 +224,7 @@ impl FileService {
         state_of(&answer, path)
     }
 
-    /// Returns when what was written to a file, or the names in a directory, are on the server's disk.
+    /// Returns once written data, or the names in a directory, are on the server's disk.
     pub async fn sync(&self, share: &str, path: &str) -> Result<(), ClientError> {
         let query = [("comp", "corro-sync")];
         self.request(Method::PUT, (share, path), &query, &[], Bytes::new()).await.map(drop)
@@ -237,12 +237,12 @@ impl FileService {
         Ok(ShareSpace { used, quota: number_in(&answer, "x-corro-quota") })
     }
 
-    /// Where the server is: `http://host:port`.
+    /// Server address: `http://host:port`.
     pub fn server(&self) -> &str {
         self.transport.server()
     }
 
-    /// The address of the account, as it was given.
+    /// Account endpoint as it was given.
     pub fn endpoint(&self) -> String {
         format!("{}{}", self.transport.server(), self.root)
     }
@@ -273,7 +273,7 @@ fn time(nanos: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_nanos(nanos)
 }
 
-/// `file 12 1528410115000000000 name`, each with a zero byte behind it; what follows the last is the next page's start.
+/// Parses `file 12 1528410115000000000 name`, each terminated by a zero byte; the rest is the start of the next page.
 fn page(text: &str) -> Option<BriefPage> {
     let (entries, next) = match text.rsplit_once('\0') {
         Some((entries, next)) => (entries, next),

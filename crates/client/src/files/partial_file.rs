@@ -1,5 +1,8 @@
-//! The hidden file beside a download's destination, in which the download grows. Made and finished by `download`. Never
-//! puts itself in the place of anything but a plain file, and never writes through a link that somebody else laid.
+//! Hidden file beside a download's destination that receives the bytes. Replaces only a plain file, and never writes
+//! through a symbolic link of somebody else.
+//!
+//! Hand-written instead of `tempfile`: ranges are written out of order from several tasks, and an existing destination
+//! keeps its permissions, its link and, to append, its content.
 
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -12,21 +15,21 @@ use bytes::Bytes;
 
 use crate::ClientError;
 
-/// Where a download goes.
+/// Destination of a download.
 #[derive(Clone, Copy, Debug)]
 pub struct Destination<'a> {
-    /// A plain file, a link to one, or nothing yet.
+    /// Plain file, link to one, or a new path.
     pub path: &'a Path,
-    /// Keep what is there and add to it.
+    /// Append to the existing content.
     pub append: bool,
 }
 
-/// Dropped before `finish`, it disappears.
+/// Removed on drop unless `finish` was called.
 pub(super) struct PartialFile {
     file: Arc<File>,
     path: PathBuf,
     destination: PathBuf,
-    /// How much the destination held already and keeps.
+    /// Bytes of the destination that are kept.
     base: u64,
     finished: bool,
 }
@@ -36,7 +39,7 @@ impl PartialFile {
         let fail = |source: io::Error| ClientError::WriteFile { path: to.path.to_owned(), source };
         let (destination, existing) = resolve(to.path)?;
         let path = hidden_path(&destination).map_err(fail)?;
-        // A process that died may have had the same number.
+        // A process that died may have had the same pid.
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(fail(error)),
             _ => {}
@@ -49,7 +52,7 @@ impl PartialFile {
         Ok(draft)
     }
 
-    /// Takes over what the user gave the file that is there: its permissions and, to append, its content.
+    /// Copies the permissions of the existing file and, to append, its content.
     fn continue_from(&mut self, existing: &Metadata, append: bool) -> io::Result<()> {
         if append {
             self.base = io::copy(&mut File::open(&self.destination)?, &mut &*self.file)?;
@@ -57,7 +60,7 @@ impl PartialFile {
         self.file.set_permissions(existing.permissions())
     }
 
-    /// Writes the pieces one after the other, from `at` on.
+    /// Writes the pieces consecutively from `at`.
     pub(super) async fn write(&self, pieces: Vec<Bytes>, at: u64) -> Result<(), ClientError> {
         let file = self.file.clone();
         let mut at = self.base + at;
@@ -75,7 +78,7 @@ impl PartialFile {
     pub(super) fn finish(mut self, length: u64) -> Result<(), ClientError> {
         let place = || -> io::Result<()> {
             self.file.set_len(self.base + length)?;
-            // Not synced: a download can be repeated, and waiting for the disk would cost a fifth of its time.
+            // Not synced: a download can be repeated, and fsync would cost a fifth of its time.
             fs::rename(&self.path, &self.destination)
         };
         place().map_err(|source| ClientError::WriteFile { path: self.destination.clone(), source })?;
@@ -93,14 +96,14 @@ impl Drop for PartialFile {
     }
 }
 
-/// The file behind `destination`, through any links, and what is known of it when it is there.
+/// Resolves `destination` through links, with the metadata of an existing file.
 fn resolve(destination: &Path) -> Result<(PathBuf, Option<Metadata>), ClientError> {
     let fail = |source: io::Error| ClientError::WriteFile { path: destination.to_owned(), source };
     let target = match fs::canonicalize(destination) {
         Ok(target) => target,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return match fs::symlink_metadata(destination) {
-                // A link to nothing: where it points may be a disk that is not mounted.
+                // Dangling link: its target may be on a file system that is not mounted.
                 Ok(_) => Err(ClientError::NotAPlainFile { path: destination.to_owned() }),
                 Err(_) => Ok((destination.to_owned(), None)),
             };

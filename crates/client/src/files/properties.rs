@@ -1,4 +1,4 @@
-//! What the service tells about shares, directories and files, and setting it. Entered by the storage commands.
+//! Properties and metadata of shares, directories and files: reading and setting.
 
 use bytes::Bytes;
 use corro_model::Timestamp;
@@ -12,7 +12,7 @@ use super::{ContentSettings, FileService, FileSettings, Metadata};
 use crate::ClientError;
 use crate::response::HttpResponse;
 
-/// What everything has.
+/// Properties common to all resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Properties {
     pub etag: Option<String>,
@@ -33,11 +33,11 @@ pub struct FileProperties {
     pub content: ContentSettings,
     pub copy: Copy,
     pub server_encrypted: Option<bool>,
-    /// Told of blobs.
+    /// Only for blobs.
     pub created: Option<Timestamp>,
 }
 
-/// How a file came to be, if it was copied from another; the words are the service's.
+/// Copy state of a file, in the service's terms.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Copy {
     pub id: Option<String>,
@@ -67,7 +67,7 @@ impl FileService {
         self.set_metadata((share, ""), &[SHARE, METADATA], metadata).await
     }
 
-    /// How much the share holds, in whole GiB.
+    /// Used space of the share, in whole GiB.
     pub async fn share_usage_gib(&self, share: &str) -> Result<u64, ClientError> {
         let query = [SHARE, ("comp", "stats")];
         let answer = self.request(Method::GET, (share, ""), &query, &[], Bytes::new()).await?;
@@ -87,7 +87,7 @@ impl FileService {
 
     pub async fn file_properties(&self, share: &str, path: &str) -> Result<FileProperties, ClientError> {
         let response = self.send(Method::HEAD, (share, path), &[], &[], Bytes::new()).await?;
-        // Read from the header: there is no body to measure.
+        // From the header: a HEAD response has no body to measure.
         let length = response.headers().get("content-length").and_then(|v| v.to_str().ok()?.parse().ok());
         let answer = self.read(response, (share, path)).await?;
         Ok(file_properties_of(&answer.headers, length.unwrap_or(0)))
@@ -108,7 +108,7 @@ impl FileService {
         self.set((share, path), &[PROPERTIES], &[("x-ms-content-length", &length)]).await
     }
 
-    /// Copies the file behind `source`, a URL of the same server, to `path`.
+    /// Copies the file at `source`, a URL of the same server, to `path`.
     pub async fn copy_file(
         &self,
         share: &str,
@@ -123,7 +123,7 @@ impl FileService {
         Ok(copy_of(&answer.headers))
     }
 
-    /// Stops a copy that is under way; an empty file stays.
+    /// Aborts a pending copy; an empty file remains.
     pub async fn abort_copy(&self, share: &str, path: &str, id: &str) -> Result<(), ClientError> {
         self.set((share, path), &[("comp", "copy"), ("copyid", id)], &[("x-ms-copy-action", "abort")]).await
     }
@@ -190,7 +190,7 @@ fn copy_of(headers: &HeaderMap) -> Copy {
     }
 }
 
-/// What a snapshot's making answers with: its id, and its properties.
+/// Id and properties from the response that creates a snapshot.
 pub(super) fn snapshot_of(answer: &HttpResponse) -> Option<(String, Properties)> {
     Some((answer.header("x-ms-snapshot")?.to_owned(), properties_of(&answer.headers)))
 }

@@ -1,15 +1,14 @@
-//! What a caller may say about a file, a directory or a share besides its content, as request headers. Entered by
-//! `upload` and `tree`.
+//! Properties and metadata that a caller sets, as request headers.
 
 use std::collections::BTreeMap;
 
-/// Names and values of the caller's own, kept beside what they describe.
+/// User metadata.
 pub type Metadata = BTreeMap<String, String>;
 
-/// How a file describes its content. What is not given is not sent.
+/// Content settings of a file. Absent ones are not sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContentSettings {
-    /// Guessed from the name when not given.
+    /// Guessed from the name if absent.
     pub content_type: Option<String>,
     pub encoding: Option<String>,
     pub language: Option<String>,
@@ -18,14 +17,14 @@ pub struct ContentSettings {
     pub md5: Option<String>,
 }
 
-/// What an upload says about its file.
+/// Settings of an uploaded file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileSettings {
     pub content: ContentSettings,
     pub metadata: Metadata,
 }
 
-/// Headers whose names are made at run time.
+/// Headers with names built at run time.
 pub(super) type Headers = Vec<(String, String)>;
 
 impl FileSettings {
@@ -33,7 +32,7 @@ impl FileSettings {
         self.headers_of(false)
     }
 
-    /// Those of a blob have names of their own.
+    /// Request headers; blobs have different names.
     pub(super) fn headers_of(&self, blob: bool) -> Headers {
         let content = &self.content;
         let mut headers = metadata_headers(&self.metadata);
@@ -42,7 +41,7 @@ impl FileSettings {
             ("x-ms-content-encoding", &content.encoding),
             ("x-ms-content-language", &content.language),
             ("x-ms-content-disposition", &content.disposition),
-            // The one without "content" in its name.
+            // The only one without "content" in its name.
             ("x-ms-cache-control", &content.cache_control),
             ("x-ms-content-md5", &content.md5),
         ];

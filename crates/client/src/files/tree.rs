@@ -1,4 +1,4 @@
-//! Shares, directories and what is in them. Entered by the storage commands.
+//! Shares, directories and listings.
 
 use bytes::Bytes;
 use corro_model::xml::{self, Element};
@@ -10,10 +10,10 @@ use super::settings::{borrowed, metadata_headers};
 use super::{FileService, Metadata, Properties, ShareProperties};
 use crate::ClientError;
 
-/// The service lists at most 5,000 entries in one document; this is far above what any page has.
+/// Limit of XML elements. The service lists at most 5,000 entries per page, far below this.
 const MAX_LISTING_ELEMENTS: usize = 1_000_000;
 
-/// A share, or one of its snapshots.
+/// Share, or one of its snapshots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Share {
     pub name: String,
@@ -21,7 +21,7 @@ pub struct Share {
     pub about: ShareProperties,
 }
 
-/// Which shares a listing shows, and what of them.
+/// Filter and fields of a share listing.
 #[derive(Clone, Debug, Default)]
 pub struct ShareFilter {
     pub prefix: Option<String>,
@@ -37,15 +37,15 @@ pub enum Entry {
     Link { name: String, length: u64, link: Link },
 }
 
-/// A symbolic link in a listing. Whatever is done to its name is done to the link; a read of it gives what `leads_to_file` says.
+/// Symbolic link in a listing. Operations on its name affect the link; a read returns what `leads_to_file` says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
     pub text: String,
-    /// A read gives that file; of any other link its text.
+    /// A read returns the target file; for other links their target text.
     pub leads_to_file: bool,
 }
 
-/// A file below a directory, or a link, which is never descended into.
+/// File or link below a directory; links are not followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     pub path: String,
@@ -56,7 +56,7 @@ pub(super) const CONTAINER: (&str, &str) = ("restype", "container");
 pub(super) const LIST: (&str, &str) = ("comp", "list");
 
 impl FileService {
-    /// False when a share of that name was there already.
+    /// Creates a share; false if it already exists.
     pub async fn create_share(
         &self,
         share: &str,
@@ -69,7 +69,7 @@ impl FileService {
         created(self.request(Method::PUT, (share, ""), &[SHARE], &headers, Bytes::new()).await.map(drop))
     }
 
-    /// A share with snapshots is deleted only together with them.
+    /// Deletes a share. One with snapshots is deleted only together with them.
     pub async fn delete_share(&self, share: &str, with_snapshots: bool) -> Result<(), ClientError> {
         let headers: &[(&str, &str)] = if with_snapshots { &[("x-ms-delete-snapshots", "include")] } else { &[] };
         self.request(Method::DELETE, (share, ""), &[SHARE], headers, Bytes::new()).await.map(drop)
@@ -90,7 +90,7 @@ impl FileService {
         Ok(shares.iter().filter_map(share).collect())
     }
 
-    /// Makes a snapshot; its id, and what is known of it.
+    /// Creates a snapshot; returns its id and properties.
     pub async fn snapshot_share(&self, share: &str, metadata: &Metadata) -> Result<(String, Properties), ClientError> {
         let headers = metadata_headers(metadata);
         let headers: Vec<(&str, &str)> = borrowed(&headers).collect();
@@ -99,12 +99,12 @@ impl FileService {
         snapshot_of(&answer).ok_or_else(|| ClientError::UnexpectedFileAnswer { request: "share snapshot".to_owned() })
     }
 
-    /// False when a container of that name was there already. Containers are made so that jobs can mount them.
+    /// Creates a container that jobs can mount; false if it already exists.
     pub async fn create_container(&self, container: &str) -> Result<bool, ClientError> {
         created(self.request(Method::PUT, (container, ""), &[CONTAINER], &[], Bytes::new()).await.map(drop))
     }
 
-    /// False when the directory was there already.
+    /// Creates a directory; false if it already exists.
     pub async fn create_directory(&self, share: &str, path: &str, metadata: &Metadata) -> Result<bool, ClientError> {
         let headers = metadata_headers(metadata);
         let headers: Vec<(&str, &str)> = borrowed(&headers).collect();
@@ -115,18 +115,18 @@ impl FileService {
         self.request(Method::DELETE, (share, path), &[DIRECTORY], &[], Bytes::new()).await.map(drop)
     }
 
-    /// What lies directly in a directory; an empty path is the share's root.
+    /// Entries of a directory; an empty path is the share's root.
     pub async fn list(&self, share: &str, path: &str) -> Result<Vec<Entry>, ClientError> {
         self.list_some(share, path, None).await
     }
 
-    /// As `list`, at most `limit` entries.
+    /// Same as `list`, at most `limit` entries.
     pub async fn list_some(&self, share: &str, path: &str, limit: Option<usize>) -> Result<Vec<Entry>, ClientError> {
         let entries = self.list_all((share, path), &[DIRECTORY, LIST], "Entries", limit).await?;
         Ok(entries.iter().filter_map(entry).collect())
     }
 
-    /// Every file and link below a directory, in byte order of their paths.
+    /// All files and links below a directory, in byte order of their paths.
     pub async fn walk(&self, share: &str, path: &str) -> Result<Vec<Found>, ClientError> {
         let mut files = Vec::new();
         let mut unvisited = vec![path.trim_matches('/').to_owned()];
@@ -149,7 +149,7 @@ impl FileService {
         self.request(Method::DELETE, (share, path), &[], &[], Bytes::new()).await.map(drop)
     }
 
-    /// Every page of a listing: the children of its element `container`.
+    /// All pages of a listing: the children of the element `container`.
     pub(super) async fn list_all(
         &self,
         place: (&str, &str),
@@ -161,7 +161,7 @@ impl FileService {
         let mut marker = String::new();
         loop {
             let mut query = query.to_vec();
-            // The service has its own limit of a page, and answers with less to a larger one.
+            // The service has its own page limit and returns fewer entries.
             let wanted = limit.map(|limit| limit.saturating_sub(items.len()).to_string());
             query.extend(wanted.as_deref().map(|wanted| ("maxresults", wanted)));
             if !marker.is_empty() {

@@ -1,5 +1,5 @@
-//! Uploads: make the file with its final length, then write ranges of 4 MiB over several connections. Memory stays at
-//! one range per connection, whatever the file's size.
+//! Uploads: creates the file with its final length, then writes ranges of 4 MiB over several connections. Memory use is
+//! one range per connection.
 
 use std::fs::File;
 use std::path::Path;
@@ -17,12 +17,12 @@ use super::settings::borrowed;
 use super::{FileService, FileSettings, Progress, md5_base64, persistently};
 use crate::ClientError;
 
-/// The most the service takes in one request.
+/// Azure's limit per request.
 const RANGE: u64 = 4 * 1024 * 1024;
 const TIDY_WITHIN: Duration = Duration::from_secs(3);
 
 impl FileService {
-    /// Replaces or makes the file `path` with the content of `source`. Its directory must exist.
+    /// Creates or replaces the file `path` with the content of `source`. Its directory must exist.
     pub async fn upload(
         &self,
         share: &str,
@@ -52,7 +52,7 @@ impl FileService {
             .try_collect::<Vec<()>>()
             .await;
         if let Err(error) = sent {
-            // What is there is neither the old file nor the new one, and would be taken for whole.
+            // A partial file would be taken for a complete one, so it is deleted.
             let _ = tokio::time::timeout(TIDY_WITHIN, self.delete_file(share, path)).await;
             return Err(error);
         }
@@ -70,7 +70,7 @@ impl FileService {
         self.request(Method::PUT, place, &[], &headers, Bytes::new()).await.map(drop)
     }
 
-    /// Writing the same range twice is harmless, so a broken connection is tried again.
+    /// Writes one range. Idempotent, so it is retried after a broken connection.
     async fn write_range(&self, share: &str, path: &str, start: u64, content: Bytes) -> Result<(), ClientError> {
         let range = format!("bytes={start}-{}", start + content.len() as u64 - 1);
         let digest = self.validating.then(|| md5_base64(&content));
@@ -82,7 +82,7 @@ impl FileService {
     }
 }
 
-/// The file to upload, and its length.
+/// Opens the source file; returns its length.
 pub(super) fn open_source(source: &Path) -> Result<(Arc<File>, u64), ClientError> {
     let fail = |error: std::io::Error| ClientError::ReadFile { path: source.to_owned(), source: error };
     let file = File::open(source).map_err(fail)?;
@@ -95,7 +95,7 @@ pub(super) fn open_source(source: &Path) -> Result<(Arc<File>, u64), ClientError
 
 pub(super) async fn read_range(file: Arc<File>, start: u64, length: u64, source: &Path) -> Result<Bytes, ClientError> {
     let read = move || -> std::io::Result<Bytes> {
-        // Into memory that was not zeroed first: that would be a second pass over every byte.
+        // Uninitialized capacity avoids zeroing every byte first.
         let mut content = Vec::with_capacity(length as usize);
         while (content.len() as u64) < length {
             let at = start + content.len() as u64;
@@ -103,7 +103,7 @@ pub(super) async fn read_range(file: Arc<File>, start: u64, length: u64, source:
                 return Err(std::io::ErrorKind::UnexpectedEof.into());
             }
         }
-        // The allocation may be larger than asked for, and the file may have grown.
+        // The capacity may be larger than requested, and the file may have grown.
         content.truncate(length as usize);
         Ok(Bytes::from(content))
     };
@@ -114,8 +114,8 @@ pub(super) async fn read_range(file: Arc<File>, start: u64, length: u64, source:
     })
 }
 
-/// The kinds that Python's `mimetypes` guesses for files a training job has.
-/// What `az` guesses from a file's name.
+/// Content type by file name, as `az` guesses it with Python's `mimetypes`, for the kinds of files that training jobs
+/// have.
 pub fn guess_content_type(path: &str) -> Option<&'static str> {
     let (_, extension) = path.rsplit_once('.')?;
     Some(match extension.to_ascii_lowercase().as_str() {
