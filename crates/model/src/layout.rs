@@ -1,21 +1,21 @@
-//! Which processes a job consists of, and where each runs: nodes, roles, numbers and names of logs. The server says the
-//! layout, nodes carry it out, and clients learn from it which file to read. Pure, and the same for all of them.
+//! Process layout of a job: nodes, roles, ranks and log file names. The server computes it, nodes execute it, and
+//! clients find log files by it. Pure.
 
 use serde::{Deserialize, Serialize};
 
 use crate::batchai::{JobSpec, ToolType};
 
-/// How a job's processes are laid out over its nodes.
+/// Layout of a job's processes over its nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "kind")]
 pub enum Layout {
-    /// One plain command on the master, which reaches the other nodes by itself.
+    /// One command on the master, which reaches the other nodes itself.
     Command {
         command: String,
     },
-    /// One command in numbered processes, started by the nodes themselves.
+    /// One command in numbered ranks, started by the nodes.
     Ranks(Ranks),
-    /// The same under the `mpirun` that the job finds on its master; where there is none, as [`Layout::Ranks`].
+    /// The same under the `mpirun` of the job's master; without one, as [`Layout::Ranks`].
     Mpi(Ranks),
     TensorFlow(TensorFlow),
 }
@@ -25,18 +25,18 @@ pub enum Layout {
 pub struct Ranks {
     pub command: String,
     pub logs: RankLogs,
-    /// Each is told its number in `AZ_BATCHAI_TASK_INDEX`.
+    /// Each rank gets its number in `AZ_BATCHAI_TASK_INDEX`.
     pub indexed: bool,
-    /// For `torch.distributed`, in lower case.
+    /// Backend of `torch.distributed`, in lower case.
     pub backend: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum RankLogs {
-    /// All write to `stdout.txt` and `stderr.txt`.
+    /// All ranks write to `stdout.txt` and `stderr.txt`.
     Together,
-    /// Each writes to files of its own, `stdout-0.txt` and so on.
+    /// Each rank writes to its own files, `stdout-0.txt` and so on.
     Apart,
 }
 
@@ -44,41 +44,41 @@ pub enum RankLogs {
 #[serde(rename_all = "camelCase")]
 pub struct TensorFlow {
     pub workers: usize,
-    /// One a node, from the first on; none in a job of one process.
+    /// One per node from the first; none in a job of one process.
     pub parameter_servers: usize,
-    /// What worker 0 runs.
+    /// Command of worker 0.
     pub master: String,
     pub worker: String,
     pub parameter_server: String,
 }
 
-/// What a process is in its job.
+/// Role of a process in its job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Role {
     #[default]
     Rank,
-    /// The one process of a job that has no more.
+    /// Only process of the job.
     Command,
-    /// Stands for all ranks, which it starts.
+    /// `mpirun`, which starts all ranks.
     Mpirun,
     Worker,
-    /// Stopped when the others are done.
+    /// Stopped when the workers have ended.
     ParameterServer,
 }
 
 impl Role {
-    /// Whether the job is done only when it has ended well.
+    /// Whether the job succeeds only if this process does.
     pub fn decides(self) -> bool {
         self != Role::ParameterServer
     }
 
-    /// Whether its good end is the end of the whole job.
+    /// Whether success of this process ends the whole job.
     pub fn is_whole(self) -> bool {
         matches!(self, Role::Command | Role::Mpirun)
     }
 
-    /// What people call it: `rank 3`, `worker 0`.
+    /// Display name: `rank 3`, `worker 0`.
     pub fn name(self, index: usize) -> String {
         match self {
             Role::Rank => format!("rank {index}"),
@@ -93,10 +93,10 @@ impl Role {
 /// One process of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessSlot<'a> {
-    /// Among all processes of the job: the ranks' own numbers, or workers before parameter servers.
+    /// Number among all processes: the rank, or workers before parameter servers.
     pub number: usize,
     pub role: Role,
-    /// Among those of its role.
+    /// Number among the processes of its role.
     pub index: usize,
     pub host_idx: usize,
     pub command: &'a str,
@@ -105,8 +105,7 @@ pub struct ProcessSlot<'a> {
 }
 
 impl Layout {
-    /// All processes of the job, when `slots` says how many ranks or workers each node takes. Under an `mpirun` there is
-    /// one of ours.
+    /// All processes of the job; `slots` is the number of ranks or workers per node. With `mpirun` it is the only one.
     pub fn process_slots(&self, slots: &[usize], mpirun: bool) -> Vec<ProcessSlot<'_>> {
         let together = |role, command| process_slot(0, role, (0, 0), command, "");
         match self {
@@ -136,7 +135,7 @@ impl Layout {
         }
     }
 
-    /// Whether its processes find each other as those of an MPI launcher do.
+    /// Whether ranks get the environment of an MPI launcher.
     pub fn is_mpi(&self) -> bool {
         match self {
             Layout::Mpi(_) => true,
@@ -145,7 +144,7 @@ impl Layout {
         }
     }
 
-    /// Whether it has numbered processes, who meet.
+    /// The ranks, if the layout has numbered processes.
     pub fn ranks(&self) -> Option<&Ranks> {
         match self {
             Layout::Ranks(ranks) | Layout::Mpi(ranks) => Some(ranks),
@@ -153,24 +152,24 @@ impl Layout {
         }
     }
 
-    /// Whether its one command starts what it wants on the job's other nodes.
+    /// Whether the single command starts processes on the job's other nodes.
     pub fn reaches_out_alone(&self) -> bool {
         matches!(self, Layout::Command { .. })
     }
 
-    /// Whether its processes start others on the job's other nodes.
+    /// Whether any process starts others on the job's other nodes.
     pub fn reaches_out(&self) -> bool {
         matches!(self, Layout::Command { .. } | Layout::Mpi(_))
     }
 }
 
-/// How many processes each node runs: ceil(P/N) in order.
+/// Processes per node: ceil(P/N) in order.
 pub fn slots(processes: usize, n_nodes: usize) -> Vec<usize> {
     let per_node = processes.div_ceil(n_nodes.max(1));
     (0..n_nodes).map(|i| processes.saturating_sub(i * per_node).min(per_node)).collect()
 }
 
-/// The files that hold the output of a job's first process: what to read when one does not know which.
+/// Log files of the first process, the default to read.
 pub fn main_logs(spec: &JobSpec) -> (&'static str, &'static str) {
     match spec.toolkit() {
         Some(ToolType::TensorFlow) => ("stdout-wk-0.txt", "stderr-wk-0.txt"),
@@ -180,7 +179,7 @@ pub fn main_logs(spec: &JobSpec) -> (&'static str, &'static str) {
     }
 }
 
-/// The node of each process in turn.
+/// Node index of each process in turn.
 fn hosts_of(slots: &[usize]) -> impl Iterator<Item = usize> {
     slots.iter().enumerate().flat_map(|(host_idx, slots)| std::iter::repeat_n(host_idx, *slots))
 }

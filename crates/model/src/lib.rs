@@ -1,11 +1,12 @@
-//! The words of the system: wire types, names, ids, states, the table of operations, `job.json`, validation and the
-//! messages between server and node. Every other control-plane crate enters here; this crate enters no other.
+//! Shared types of the control plane: wire types, names, ids, state machines, the table of API operations, `job.json`,
+//! validation and the messages between server and node. Depends on no other crate of the control plane.
 //!
-//! It never does I/O and never reads a clock: time, randomness and bytes are arguments.
+//! Never does I/O and never reads a clock: time, randomness and bytes are arguments.
 //!
-//! Reading order: [`names`] and [`ids`] (what things are called), [`batchai`] and [`arm`] (what travels),
-//! [`state`] (what may happen to a job and a node), [`ops`] (every request there is), [`rbac`] (who may), [`validate`] (what is refused),
-//! [`layout`] (which processes a job has), [`node`] (what server and agent tell each other), [`root_cause`] (which rank made a gang fail), [`storage`] (how file requests are signed).
+//! Reading order: [`names`] and [`ids`], [`batchai`] and [`arm`] (wire types), [`state`] (lifecycles of jobs and
+//! nodes), [`ops`] (API operations), [`rbac`] (roles and scopes), [`validate`] (request validation), [`layout`]
+//! (processes of a job), [`node`] (server and agent protocol), [`root_cause`] (the rank that made a gang fail),
+//! [`storage`] (signatures of file requests).
 
 pub mod api_versions;
 pub mod arm;

@@ -4,29 +4,29 @@ use serde::{Deserialize, Serialize};
 
 use crate::Timestamp;
 
-/// A node of a low-priority cluster, of a drained host or of a Slurm that wants it back is taken back, whatever its state: its
-/// job gives way, then it leaves and is replaced.
+/// Preemption of a node, whatever its state: its job is evicted, then the node leaves and is replaced. Applies to
+/// low-priority clusters, drained hosts and reclaimed Slurm allocations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Preemption {
     pub at: Timestamp,
     pub cause: PreemptionCause,
-    /// For its job's processes, between the warning signal and the end.
+    /// Grace period of the job's processes between the warning signal and SIGKILL.
     pub grace_ms: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum PreemptionCause {
-    /// Somebody asked for it.
+    /// Requested by a user.
     Asked,
     /// A dedicated cluster needs its cores or its machine.
     Dedicated,
-    /// Its host is taken out of service.
+    /// Its host is drained.
     Drained,
-    /// Slurm lent it for so long, and no longer.
+    /// The walltime of its Slurm allocation has ended.
     Walltime,
-    /// Slurm needs it for somebody else.
+    /// Slurm reclaims the allocation.
     Reclaimed,
 }
 
@@ -41,7 +41,7 @@ impl PreemptionCause {
         }
     }
 
-    /// Does it happen to low-priority nodes only?
+    /// Whether the cause applies to low-priority nodes only.
     pub fn is_of_low_priority(self) -> bool {
         matches!(self, PreemptionCause::Asked | PreemptionCause::Dedicated)
     }

@@ -1,5 +1,5 @@
-//! Who may do what: roles, the scopes they are given at, and the right that each operation asks for. Pure; the server's
-//! router asks [`allows`] once for every request, and tests go through the whole table.
+//! Role-based access control: roles, scopes, and the right that each operation requires. Pure; the server's router
+//! calls [`allows`] once per request, and tests cover the whole table.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,35 +7,35 @@ use crate::ApiError;
 use crate::names::{NameOf, check_name};
 use crate::ops::Method;
 
-/// What a principal may do inside a scope. Each role may do what the one before it may.
+/// Role of a principal in a scope. Each role includes the rights of the one before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Role {
-    /// Look at everything but secrets.
+    /// Read everything except secrets.
     Reader,
-    /// Make, change and delete resources, and see the keys of accounts.
+    /// Create, change and delete resources, and read account keys.
     Contributor,
-    /// Say who else may, and read who did what, inside the scope.
+    /// Assign roles and read the audit history inside the scope.
     Owner,
 }
 
-/// The right that an operation asks for.
+/// Right that an operation requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Right {
-    /// Nothing of anybody's is shown: any principal will do.
+    /// Any authenticated principal: the response shows nothing private.
     Anyone,
-    /// A list of what the caller may read: some right anywhere inside the scope, and the list is cut to it.
+    /// List of what the caller may read: requires any role inside the scope, and the list is filtered.
     List,
-    /// A long-running operation: the right to read what it is about.
+    /// Long-running operation: requires read access to its target.
     Poll,
     Read,
     Write,
-    /// Who may, and who did what: Owner somewhere inside the scope, and what is shown and changed is cut to that.
+    /// Role assignments and audit history: requires Owner somewhere inside the scope; the result is filtered.
     Govern,
     /// Owner of the scope itself.
     Admin,
 }
 
-/// A place in the tree of resources at which roles are given.
+/// Scope of a role assignment in the resource tree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Scope {
@@ -51,7 +51,7 @@ pub struct Assignment {
     pub scope: Scope,
 }
 
-/// May someone with these assignments use `right` on what lies in `scope`?
+/// Whether `assignments` grant `right` on `scope`.
 pub fn allows(assignments: &[Assignment], right: Right, scope: &Scope) -> bool {
     let has = |least: Role| assignments.iter().any(|given| given.role >= least && given.scope.contains(scope));
     match right {
@@ -86,7 +86,7 @@ impl Role {
 }
 
 impl Scope {
-    /// The place that a resource id or a request's path names or lies in: the nearest workspace, group or subscription.
+    /// Scope of a resource id or request path: the nearest workspace, group or subscription.
     pub fn of_path(path: &str) -> Scope {
         let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
         // By position: a group may be called `workspaces`.
@@ -102,7 +102,7 @@ impl Scope {
         }
     }
 
-    /// Reads a scope that a person gave: exactly a subscription, a group or a workspace.
+    /// Parses a scope that a user gave: exactly a subscription, a group or a workspace.
     pub fn parse(text: &str, subscription: &str) -> Result<Scope, ApiError> {
         let wrong = || {
             let shape = "/subscriptions/ID[/resourceGroups/GROUP[/providers/Microsoft.BatchAI/workspaces/WORKSPACE]]";
@@ -131,12 +131,12 @@ impl Scope {
         };
         let named = group.map(|name| (NameOf::Group, name)).into_iter();
         let mut named = named.chain(workspace.map(|name| (NameOf::Workspace, name)));
-        // What could not be created cannot be meant: `..`, or a slash behind an escape.
+        // Rejects names that cannot exist, such as `..` or an escaped slash.
         named.try_for_each(|(kind, name)| check_name(kind, name)).map_err(|_| wrong())?;
         Ok(scope)
     }
 
-    /// As a resource id.
+    /// Resource id of the scope.
     pub fn id(&self, subscription: &str) -> String {
         match self {
             Scope::Subscription => format!("/subscriptions/{subscription}"),
@@ -158,11 +158,11 @@ impl Scope {
     }
 }
 
-/// What an operation asks for. Requests that read are told by their method; a POST has to be named here, and one that is
-/// not needs the most.
+/// Right that an operation requires. Read requests follow from the method. A POST must be listed here; one that is not
+/// requires the highest right.
 pub fn right_of(id: &str, method: Method) -> Right {
     match id {
-        // What every client reads after its login; the server has one of each.
+        // Read by every client after login; the server has exactly one of each.
         "Tenants_List" | "Subscriptions_List" | "Subscriptions_Get" | "Subscriptions_ListLocations" => Right::Anyone,
         "Providers_List" | "Providers_Get" | "Operations_List" => Right::Anyone,
         "ResourceGroups_List"
@@ -200,7 +200,7 @@ pub fn right_of(id: &str, method: Method) -> Right {
     }
 }
 
-/// The resource manager's name for an operation: `Microsoft.BatchAI/workspaces/experiments/jobs/terminate/action`.
+/// Azure's name of an operation: `Microsoft.BatchAI/workspaces/experiments/jobs/terminate/action`.
 pub fn action_of(method: Method, template: &str) -> String {
     let segments: Vec<&str> = template.trim_matches('/').split('/').collect();
     let (provider, rest) = match segments.iter().position(|segment| *segment == "providers") {

@@ -1,20 +1,19 @@
-//! Tokens by OAuth2 client credentials on endpoints in the shape of the retired directory's, and the status of
-//! long-running operations. Where those endpoints lie is said here, once.
+//! OAuth2 client-credentials tokens on endpoints that look like Azure Active Directory's, and the status of
+//! long-running operations. Defines the paths of these endpoints.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::ErrorBody;
 use crate::{Secret, Timestamp};
 
-/// Where our own client fetches tokens: `POST`, form-encoded. Public, since the secret is in the body.
+/// Token endpoint of our own client: `POST`, form-encoded. Public, since the secret is in the body.
 pub const TOKEN_PATH: &str = "/adfs/oauth2/token";
-/// Where the clients' managed identity asks. What they would show on a virtual machine, nothing, is not enough here.
+/// Managed-identity endpoint. Unlike on an Azure VM, a secret is required here.
 pub const IDENTITY_PATH: &str = "/oauth2/token";
-/// What this cloud's other addresses are; public.
+/// Other endpoints of this cloud; public.
 pub const METADATA_PATH: &str = "/metadata/endpoints";
 
-/// One of the addresses below an authority, which is `/adfs`, `/common` or a tenant's id. The second form of each, under
-/// `v2.0`, is what later clients ask.
+/// Endpoint below an authority, which is `/adfs`, `/common` or a tenant id. Newer clients use the form under `v2.0`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenEndpoint {
     Token {
@@ -25,14 +24,14 @@ pub enum TokenEndpoint {
     OpenIdConfiguration {
         v2: bool,
     },
-    /// The keys that tokens are signed with.
+    /// Public keys that verify tokens.
     Keys,
-    /// Is this authority to be trusted?
+    /// Whether the authority is trusted.
     InstanceDiscovery,
 }
 
 impl TokenEndpoint {
-    /// The authority's name, and what is asked of it.
+    /// Splits a path into authority and endpoint.
     pub fn parse(path: &str) -> Option<(&str, TokenEndpoint)> {
         let (authority, rest) = path.strip_prefix('/')?.split_once('/')?;
         let rest = rest.trim_end_matches('/').to_ascii_lowercase();
@@ -54,7 +53,7 @@ impl TokenEndpoint {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TokenResponse {
     pub token_type: String,
-    /// Seconds, as text: that is how the directory wrote it.
+    /// Seconds, as text, as Azure Active Directory returns it.
     pub expires_in: String,
     pub expires_on: String,
     pub not_before: String,
@@ -62,7 +61,7 @@ pub struct TokenResponse {
     pub access_token: Secret,
 }
 
-/// The later endpoint's form of the same.
+/// Response of the v2.0 endpoint.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TokenResponseV2 {
     pub token_type: String,
@@ -71,11 +70,11 @@ pub struct TokenResponseV2 {
     pub access_token: Secret,
 }
 
-/// Why there is no token, in the directory's form.
+/// OAuth2 error in the form of Azure Active Directory.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TokenError {
     pub error: String,
-    /// The first line is for people; the ids follow.
+    /// The first line is for people; ids follow.
     pub error_description: String,
     #[serde(default)]
     pub error_codes: Vec<u32>,
@@ -87,7 +86,7 @@ pub struct TokenError {
     pub correlation_id: String,
 }
 
-/// The answer behind an `Azure-AsyncOperation` URL.
+/// Response of an `Azure-AsyncOperation` URL.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AsyncOperation {
@@ -113,7 +112,7 @@ pub enum AsyncStatus {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AsyncProperties {
-    /// The names from the subscription down, joined with `$`.
+    /// Names from the subscription down, joined with `$`.
     pub resource_id: String,
 }
 

@@ -1,10 +1,10 @@
-//! What the collective engine of a job's ranks shows of itself, and what follows from it: whom the others wait for. Pure.
+//! Statistics of the collective engine of each rank, and stall detection from them. Pure.
 
 use serde::{Deserialize, Serialize};
 
 use super::RankStats;
 
-/// The engine of one rank.
+/// Statistics of one rank's engine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EngineStats {
@@ -13,43 +13,43 @@ pub struct EngineStats {
     pub size: usize,
     /// Since the engine started.
     pub totals: EngineTotals,
-    /// Over the last ten seconds or so.
+    /// About the last ten seconds.
     pub window: EngineTotals,
-    /// The last operation that ended.
+    /// Last completed operation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<Collective>,
-    /// What all ranks have asked for and this one performs.
+    /// Operation that all ranks have submitted and this one executes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub working_on: Option<Collective>,
-    /// What this rank has asked for, longest ago, and others have not.
+    /// Oldest operation that this rank has submitted and others have not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<Collective>,
-    /// Told by rank 0, which knows who has asked for what.
+    /// Reported by rank 0, the coordinator, which knows all submissions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub awaited: Option<StalledCollective>,
-    /// How old these figures are: an engine within a long operation, or of a stopped process, tells nothing new.
+    /// Age of these statistics: an engine inside a long operation, or of a stopped process, does not update them.
     pub seen_ms_ago: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EngineTotals {
-    /// How long this is about.
+    /// Length of the period.
     pub ms: u64,
-    /// How often the tensors of a training step came again.
+    /// Training steps, counted by repeated tensor names.
     pub steps: u64,
     pub operations: u64,
     pub tensors: u64,
-    /// Of tensors, as the rank handed them in.
+    /// Tensor bytes submitted by the rank.
     pub bytes: u64,
-    /// With something asked for that others had not asked for yet.
+    /// Time with a submitted operation that other ranks had not submitted.
     pub waited_ms: u64,
-    /// Performing operations.
+    /// Time spent executing operations.
     pub worked_ms: u64,
 }
 
 impl EngineTotals {
-    /// Of the time, 0 to 1.
+    /// Fraction of the time, 0 to 1.
     pub fn waited_share(&self) -> f64 {
         if self.ms == 0 { 0.0 } else { (self.waited_ms as f64 / self.ms as f64).min(1.0) }
     }
@@ -58,37 +58,37 @@ impl EngineTotals {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Collective {
-    /// The tensor's; the first one's, when several travel together.
+    /// Tensor name; the first one of a fused operation.
     pub name: String,
-    /// As Horovod calls it: `ALLREDUCE`.
+    /// Horovod's name of the operation: `ALLREDUCE`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tensors: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
-    /// Since it began, or ended.
+    /// Since it started or ended.
     pub ms_ago: u64,
 }
 
-/// What some ranks have asked for and others not.
+/// Collective that some ranks have submitted and others have not.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StalledCollective {
     pub name: String,
-    /// Since the first of them asked.
+    /// Since the first submission.
     pub ms_ago: u64,
-    /// Those that have not, the first few.
+    /// First few missing ranks.
     pub ranks: Vec<usize>,
-    /// How many have not.
+    /// Number of missing ranks.
     pub count: usize,
 }
 
-/// Of the time: if the others wait for less, nobody is slow.
+/// Minimum waiting fraction of the other ranks for a straggler.
 const WORTH_A_MARK: f64 = 0.1;
 
-/// The rank that the others wait for: it waits for less than half as long as the one in the middle of the others does. `None`
-/// when they are about alike or nobody waits much.
+/// Rank that the others wait for: it waits less than half as long as the median of the others. `None` if ranks are
+/// balanced or nobody waits much.
 pub fn straggler<'a>(engines: impl IntoIterator<Item = &'a EngineStats>) -> Option<usize> {
     let mut waits: Vec<(f64, usize)> =
         engines.into_iter().filter(|one| one.window.ms > 0).map(|one| (one.window.waited_share(), one.rank)).collect();
@@ -98,7 +98,7 @@ pub fn straggler<'a>(engines: impl IntoIterator<Item = &'a EngineStats>) -> Opti
     (*middle >= WORTH_A_MARK && *least < middle / 2.0).then_some(*rank)
 }
 
-/// What has been waited for longer than `limit_ms`, and who has not asked for it.
+/// Collective that has waited longer than `limit_ms`, with the missing ranks.
 pub fn find_stall<'a>(
     processes: impl Iterator<Item = &'a RankStats> + Clone,
     limit_ms: u64,
@@ -108,7 +108,7 @@ pub fn find_stall<'a>(
     if let Some(awaited) = told.filter(|awaited| awaited.ms_ago >= limit_ms) {
         return Some(awaited);
     }
-    // Rank 0 tells nothing, or all are within one operation: whoever is stopped keeps the others waiting.
+    // Rank 0 reports nothing, or all ranks are inside one operation: stopped processes keep the others waiting.
     let stopped: Vec<usize> =
         processes.filter(|one| one.state == "T").flat_map(|one| &one.engines).map(|one| one.rank).collect();
     let waits = |one: &'a EngineStats| one.waits_for.as_ref().or(one.working_on.as_ref()).or(one.last.as_ref());
@@ -139,7 +139,7 @@ mod tests {
             (&[0, 10_000, 10_000], Some(0)),
             // Two are slow: the slower one.
             (&[4_000, 300, 100, 4_000, 3_900], Some(2)),
-            // All alike, nobody waits, nobody else is there.
+            // Balanced, nobody waits, or only one rank.
             (&[5_000, 5_100, 4_500], None),
             (&[900, 0, 900], None),
             (&[5_000], None),

@@ -1,5 +1,5 @@
-//! Why a job waits, runs, failed or ended, in plain words and with the next step. Pure: from a job's answer and the nodes it
-//! runs on. Entered by the server, whose answer `corro job why` and the dashboard show; nobody else words it.
+//! Explains in plain words why a job waits, runs, failed or ended, with the next step. Pure: computed from the job's
+//! API response and its nodes. The server is the only caller; `corro job why` and the dashboard show its text.
 
 mod advice;
 mod cause;
@@ -14,23 +14,23 @@ pub use self::stall::describe_stall;
 use crate::batchai::{EstimateBasis, ExecutionState, Job, JobProperties, LostAttempt, WaitReason, Waiting};
 use crate::{NodeId, Timestamp};
 
-/// What is said of a job. Lines may hold whatever programs wrote: whoever shows them escapes them.
+/// Explanation of a job. Lines may contain program output, so a display must escape them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
     pub state: ExecutionState,
-    /// How it stands, the most important first.
+    /// Status, most important first.
     pub sentences: Vec<String>,
-    /// What made it fail.
+    /// Causes of a failure.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<Cause>,
-    /// What to do about a failure, or what would let it start: any of these.
+    /// Next steps after a failure, or alternatives that would let the job start.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remedies: Vec<String>,
-    /// Tries that ended without a result.
+    /// Attempts that ended without a result.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost_attempts: Vec<String>,
-    /// What happened to it, oldest first.
+    /// History of the job, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<JobStep>,
 }
@@ -41,12 +41,12 @@ pub struct Cause {
     pub sentence: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub details: Vec<String>,
-    /// The last lines on stderr.
+    /// Last lines on stderr.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub last_output: Vec<String>,
 }
 
-/// An entry of the history, without whoever caused it.
+/// History entry without the actor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct JobStep {
@@ -57,7 +57,7 @@ pub struct JobStep {
     pub detail: serde_json::Value,
 }
 
-/// How a command names a job.
+/// Names by which a command addresses a job.
 #[derive(Clone, Copy, Debug)]
 pub struct JobNames<'a> {
     pub group: &'a str,
@@ -67,7 +67,7 @@ pub struct JobNames<'a> {
 }
 
 impl Explanation {
-    /// As lines for a terminal.
+    /// Text lines for a terminal.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = self.sentences.clone();
         self.causes.iter().for_each(|cause| cause.write(&mut lines));
@@ -92,7 +92,7 @@ impl Cause {
     }
 }
 
-/// How an attempt ended that is not the job's last. Of a lost node nobody knows what its processes wrote last.
+/// Text about an attempt that was not the last. Output of a lost node is unknown.
 pub fn lost_attempt(lost: &LostAttempt) -> String {
     let LostAttempt { number, end_time, reason } = lost;
     let missing = match reason.code == NODE_LOST {
@@ -102,10 +102,10 @@ pub fn lost_attempt(lost: &LostAttempt) -> String {
     format!("Attempt {number} ended at {} without a result: {}{missing}", time(*end_time), reason.message)
 }
 
-/// The code of attempts that ended with the loss of a node.
+/// Error code of attempts that lost a node.
 pub const NODE_LOST: &str = "NodeLost";
 
-/// What there is to say of `job` at the time `now`. `nodes` are those it runs on, the master first.
+/// Explains `job` at the time `now`. `nodes` are its nodes, the master first.
 pub fn explain(job: &Job, names: JobNames<'_>, nodes: &[NodeId], now: Timestamp) -> Explanation {
     let (properties, status) = (&job.properties, &job.properties.status);
     let info = status.execution_info.as_ref();
@@ -149,7 +149,7 @@ fn remedies_of(waiting: Option<&Waiting>) -> Vec<String> {
     waiting.map_or_else(Vec::new, |waiting| waiting.unblocked_by.clone())
 }
 
-/// How long an ended job waited and ran.
+/// Waiting and running time of an ended job.
 fn lived(properties: &JobProperties) -> Option<String> {
     let info = properties.status.execution_info.as_ref()?;
     let end = info.end_time?;
@@ -162,7 +162,7 @@ fn queued(job: &Job, now: Timestamp) -> Vec<String> {
     let waited = span(now.since(submitted(properties)));
     let cluster = cluster(properties);
     let Some(waiting) = &status.waiting else {
-        // A server that does not tell more.
+        // Older servers send no reason.
         let why = status.waiting_for.as_deref().unwrap_or("the server does not say for what");
         return vec![format!("The job \"{}\" waits: {why}.", job.name)];
     };
@@ -241,7 +241,7 @@ fn running(job: &Job, on: &[NodeId], now: Timestamp) -> Vec<String> {
     lines
 }
 
-/// That the processes of a running job write nothing to their logs.
+/// Text about a running job without log output.
 pub fn silent(since: Duration) -> String {
     format!("Its processes have written no output for {} s.", since.as_secs())
 }
@@ -259,7 +259,7 @@ fn time(time: Timestamp) -> String {
     time.whole_seconds()
 }
 
-/// Whole seconds are enough for a person: `0:10:00`, `2 days, 0:10:00`.
+/// Duration in whole seconds: `0:10:00`, `2 days, 0:10:00`.
 fn span(span: Duration) -> String {
     let seconds = span.as_secs();
     let days = match seconds / 86_400 {
@@ -275,7 +275,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    /// What is said of a job ten minutes after its submission.
+    /// Explanation of a job ten minutes after its submission.
     fn said(status: Value) -> String {
         let mut properties = json!({
             "experimentName": "e", "jobOutputDirectoryPathSegment": "x", "toolType": "custom",

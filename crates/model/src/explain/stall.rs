@@ -1,11 +1,11 @@
-//! What is said of ranks that keep the others waiting. Pure.
+//! Text about ranks that keep the others waiting. Pure.
 
 use crate::batchai::{NodeProcesses, StalledCollective};
 
-/// Most ranks that are named.
+/// Ranks that are named at most.
 const MAX_NAMED_RANKS: usize = 4;
 
-/// Who has not come to what, on which node, and for how long the others have waited.
+/// Names the missing ranks with their nodes, the collective, and how long the others have waited.
 pub fn describe_stall(awaited: &StalledCollective, nodes: &[NodeProcesses]) -> String {
     let node_of = |rank: usize| {
         let here = |node: &&NodeProcesses| {

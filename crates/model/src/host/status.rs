@@ -1,11 +1,11 @@
-//! Hosts as the API shows them, and how one is emptied.
+//! Hosts in the API, and drain parameters.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Capacity, Inventory};
 use crate::{NodeId, Timestamp};
 
-/// A host, as `corro host list` shows it.
+/// Host, as in `corro host list`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Host {
@@ -13,12 +13,12 @@ pub struct Host {
     pub state: HostState,
     #[serde(flatten)]
     pub inventory: Inventory,
-    /// What no node has taken yet.
+    /// Capacity that no node uses.
     pub free: Capacity,
     pub joined: Timestamp,
     pub last_heard: Timestamp,
     pub nodes: Vec<HostNode>,
-    /// Why it carries no more, or none, of the nodes that clusters wait for.
+    /// Reason why it runs no more, or none, of the nodes that clusters wait for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
@@ -26,17 +26,17 @@ pub struct Host {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum HostState {
-    /// It is heard, and takes nodes.
+    /// Sends heartbeats and accepts nodes.
     Ready,
-    /// It takes no nodes, and its nodes take no jobs.
+    /// Accepts no nodes, and its nodes accept no jobs.
     Cordoned,
     /// Its nodes leave as their jobs end.
     Draining,
-    /// It is cordoned, and nothing is left on it.
+    /// Cordoned without nodes.
     Drained,
-    /// It is ended, and forgotten then.
+    /// Being shut down; its record is removed then.
     Removing,
-    /// It was not heard for a lease.
+    /// No heartbeat for a lease.
     Silent,
 }
 
@@ -49,10 +49,10 @@ pub struct HostNode {
     pub state: String,
 }
 
-/// How a host is emptied, or removed.
+/// Parameters of drain and remove.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DrainParameters {
-    /// Running jobs go back to the queue, instead of ending by themselves.
+    /// Requeue running jobs instead of waiting for their end.
     pub now: bool,
 }

@@ -1,4 +1,4 @@
-//! What the server wants of a node: all of it, in every message.
+//! Desired state of a node; complete in every message.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,27 +13,27 @@ pub struct DesiredNode {
     pub retire: bool,
     /// Cluster-level volumes.
     pub volumes: Vec<Volume>,
-    /// Shows the node whether it sees the server's directories.
+    /// Lets the node detect whether it shares the server's disk.
     #[serde(default, rename = "landmark")]
     pub shared_disk_probe: Option<SharedDiskProbe>,
-    /// Nobody but the node itself can end what it runs: it must have done so when it has not reached the server for this
-    /// long, as its jobs may then be tried elsewhere.
+    /// Deadline without contact to the server, after which the node must have stopped its processes, since its jobs may
+    /// then run elsewhere.
     #[serde(default)]
     pub lease_ms: Option<u64>,
-    /// The cluster's setup task and logins must be isolated, unless the operator of the node chose otherwise.
+    /// The cluster's setup task and logins must be isolated, unless the node's operator chose otherwise.
     #[serde(default)]
     pub strict_isolation: bool,
-    /// What runs once the volumes are there, before the node is ready.
+    /// Setup task that runs after the volumes are mounted, before the node is ready.
     #[serde(default)]
     pub setup: Option<SetupOrder>,
-    /// Who may log in; nobody without.
+    /// SSH login; disabled if absent.
     #[serde(default)]
     pub login: Option<Login>,
     pub task: Option<DesiredTask>,
 }
 
 impl DesiredNode {
-    /// The same to a node that does not see the server's directories: whatever lies in them it mounts.
+    /// The same for a node without access to the server's disk: server directories become remote mounts.
     pub fn from_elsewhere(mut self) -> DesiredNode {
         let mounted = |volumes: &mut [Volume], attempt: Option<&AttemptId>| {
             for volume in volumes {
@@ -52,32 +52,32 @@ impl DesiredNode {
     }
 }
 
-/// The administrator of a cluster, who may log in to its nodes. Never holds the password.
+/// Administrator of a cluster, who may log in to its nodes. Never holds the password.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Login {
     pub user: String,
-    /// In OpenSSH's form: `ssh-rsa AAAA…`.
+    /// In OpenSSH's format: `ssh-rsa AAAA…`.
     pub public_key: Option<String>,
     pub password: Option<PasswordVerifier>,
 }
 
-/// Where a node's SSH server listens.
+/// Address of a node's SSH server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SshEndpoint {
     pub address: String,
     pub port: u16,
 }
 
-/// Login doors take the first free port from here upwards, as the service's nodes did.
+/// First port that SSH servers try, as on Azure's nodes; they take the first free one from here.
 pub const FIRST_LOGIN_PORT: u16 = 50_000;
 
-/// Variables by which somebody who logs in asks to stand beside the processes of a job: `WORKSPACE/EXPERIMENT/JOB`, one of
-/// its ranks, and whether its secrets are wanted (`1`).
+/// Environment variables by which an SSH session enters the environment of a job: `WORKSPACE/EXPERIMENT/JOB`, one of
+/// its ranks, and whether to include its secrets (`1`).
 pub const JOB_VARIABLE: &str = "CORRO_JOB";
 pub const RANK_VARIABLE: &str = "CORRO_JOB_RANK";
 pub const SECRETS_VARIABLE: &str = "CORRO_JOB_SECRETS";
 
-/// The cluster's setup task, as one node runs it.
+/// The cluster's setup task on one node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SetupOrder {
     pub command: String,
@@ -86,7 +86,7 @@ pub struct SetupOrder {
     pub segment: String,
     pub environment: Vec<EnvironmentVariable>,
     pub secrets: Vec<TaskSecret>,
-    /// As of jobs.
+    /// As for jobs.
     #[serde(default)]
     pub shows_secrets: bool,
 }
@@ -100,12 +100,12 @@ pub struct DesiredTask {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Goal {
-    /// Mounts, directories, job preparation; then wait for the gang.
+    /// Mount, create directories, run job preparation; then wait for the gang.
     Prepare,
-    /// The node is the whole gang: prepare and start its ranks, without asking in between.
+    /// The node is the whole gang: prepare and start its ranks at once.
     PrepareAndRun,
     /// Every node is prepared: start this node's ranks.
     Run { gang: GangAddress },
-    /// Stop the ranks: first politely, then after `grace_ms` for good.
+    /// Stop the ranks: SIGTERM, and SIGKILL after `grace_ms`.
     Stop { grace_ms: u64 },
 }

@@ -1,8 +1,8 @@
-//! What server and node tell each other. The server sends the *whole* desired state of a node; the node reports what it
-//! observes. Nothing here is a command to do once: every message can be lost and sent again.
+//! Protocol between server and node. The server sends the *whole* desired state of a node; the node reports its
+//! observed state. Messages are idempotent: each can be lost and sent again.
 //!
-//! Reading order: `identity` (who may speak, and in which version), `desired` and `task` (what the server wants), `volumes` (what a
-//! node needs for it and gets from the server), `observed` (what came of it).
+//! Reading order: `identity` (credentials and versions), `desired` and `task` (desired state), `volumes` (mounts and
+//! wheels), `observed` (observed state).
 
 mod desired;
 mod identity;
@@ -20,7 +20,7 @@ pub use observed::*;
 pub use task::*;
 pub use volumes::*;
 
-/// How often a node speaks, even when it has nothing new to say.
+/// Interval of a node's messages, even without news.
 pub const HEARTBEAT: Duration = Duration::from_secs(1);
 
 /// Server to node.
@@ -29,17 +29,17 @@ pub const HEARTBEAT: Duration = Duration::from_secs(1);
 #[serde(tag = "kind", rename_all = "camelCase")]
 pub enum ToNode {
     Desired(DesiredNode),
-    /// The node was declared lost or removed: stop everything, forget the credential.
+    /// The node was declared lost or removed: stop everything, delete the credential.
     Fenced {
         reason: String,
     },
-    /// Somebody looks at the node's task: say once what its processes use.
+    /// Requests one sample of the process statistics of the node's task.
     Look,
-    /// Somebody wants a timeline of the node's task: have its ranks record it, and send what they did.
+    /// Requests a timeline recording of the node's ranks.
     Record {
         number: u64,
         millis: u64,
-        /// Of all its ranks together.
+        /// Limit for all its ranks together.
         most_bytes: u64,
     },
 }
@@ -51,8 +51,8 @@ pub enum ToNode {
 pub enum FromNode {
     Observed(ObservedNode),
     Heartbeat,
-    /// The answer to a look.
+    /// Response to `Look`.
     Figures(TaskStats),
-    /// The answers to an order to record.
+    /// Response to `Record`.
     Recording(FromRecording),
 }
