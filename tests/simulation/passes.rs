@@ -102,7 +102,7 @@ impl World {
         }
         let full = trouble && !steps.is_empty() && self.rng.one_in(30);
         if !steps.is_empty() && !full {
-            let (after, ()) = self.disk.after(|txn| apply(txn, steps.clone(), time));
+            let (after, ()) = self.disk.simulate(|txn| apply(txn, steps.clone(), time));
             self.commit(after);
             if self.disk.revision != before.revision {
                 self.say(|| format!("committed {steps:?}"));

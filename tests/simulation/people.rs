@@ -48,7 +48,7 @@ impl World {
             allocation: AllocationState::Steady,
             allocation_since: time,
         };
-        self.disk = Arc::new(self.disk.after(|txn| txn.put(cluster(), record)).0);
+        self.disk = Arc::new(self.disk.simulate(|txn| txn.put(cluster(), record)).0);
     }
 
     pub fn plan_wishes(&mut self) {
@@ -82,7 +82,7 @@ impl World {
                 let unfinished: Vec<JobKey> = self.unfinished().into_iter().cloned().collect();
                 let Some(key) = self.rng.pick(unfinished) else { return };
                 let time = self.time();
-                let (after, _) = self.disk.after(|txn| {
+                let (after, _) = self.disk.simulate(|txn| {
                     txn.job_event(&key, JobEvent::TerminateRequested { cause: Termination::User, at: time }, time)
                 });
                 self.commit(after);
@@ -91,13 +91,13 @@ impl World {
                 let nodes: Vec<_> = self.disk.nodes.keys().cloned().collect();
                 let (Some(node), grace_ms) = (self.rng.pick(nodes), self.rng.between(0, 4_000)) else { return };
                 let preemption = Preemption { at: self.time(), cause: PreemptionCause::Asked, grace_ms };
-                let (after, _) = self.disk.after(|txn| txn.preempt(&node, preemption));
+                let (after, _) = self.disk.simulate(|txn| txn.preempt(&node, preemption));
                 self.commit(after);
             }
             Wish::Resize => {
                 let nodes = if self.now > TROUBLE { MOST_NODES } else { self.rng.between(0, MOST_NODES + 1) };
                 let scale = self.scale(nodes);
-                let (after, _) = self.disk.after(|txn| {
+                let (after, _) = self.disk.simulate(|txn| {
                     txn.update::<ClusterRecord>(&cluster(), |cluster| {
                         cluster.spec.scale_settings = serde_json::from_value(scale).expect("a literal");
                     })
@@ -125,7 +125,7 @@ impl World {
             "stdOutErrPathPrefix": "x", "customMpiSettings": {"commandLine": "x"},
             "constraints": {"maxWallClockTime": limit},
         });
-        let (after, ()) = self.disk.after(|txn| {
+        let (after, ()) = self.disk.simulate(|txn| {
             let job = NewJob {
                 name: format!("j{i}"),
                 guid: format!("guid{i}"),

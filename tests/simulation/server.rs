@@ -132,7 +132,7 @@ impl World {
             return;
         }
         let (secret, time) = (format!("secret of {node}"), self.time());
-        let (after, joined) = self.disk.after(|txn| assign_node(txn, Some(node.clone()), digest(&secret), time));
+        let (after, joined) = self.disk.simulate(|txn| assign_node(txn, Some(node.clone()), digest(&secret), time));
         let Ok(Some((_, epoch))) = joined else { return self.agent_ends(node) };
         self.commit(after);
         if self.rng.one_in(30) {

@@ -107,7 +107,7 @@ pub async fn run(args: MountArgs) -> Result<(), CliError> {
     };
     // A wrong key, account or share gives the same error as in the storage commands.
     let service = settings.service()?;
-    service.about(&settings.share, "").await?;
+    service.file_state(&settings.share, "").await?;
     let description = settings.description();
     if args.foreground {
         corro_hosting::logging::init();
