@@ -1,6 +1,6 @@
-//! The lock on a data directory: one server, or any number of readers that no server disturbs. It is `flock` on the directory
-//! itself, which cannot be removed while it is in use, and on the file `lock` in it, which is what older versions know and
-//! which names the holder. The kernel releases both however the process ends.
+//! Lock of a data directory: one server, or any number of readers while no server runs. It is `flock` on the directory
+//! itself, which cannot be removed while in use, and on the file `lock` in it, which older versions use and which names
+//! the holder. The kernel releases both when the process ends.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
@@ -12,12 +12,12 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 const LOCK_FILE: &str = "lock";
-/// A server waits so long for a backup or a check of its directory to end.
+/// How long a server waits for a backup or check of its directory.
 const READERS_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// `holder` is what it wrote about itself, if that can be read.
+    /// `holder` is the description that the holder wrote, if it can be read.
     #[error("another process holds the directory")]
     Held { holder: Option<String> },
     #[error("a backup or a check of the directory does not come to an end")]
@@ -26,14 +26,14 @@ pub enum LockError {
     Io(#[from] io::Error),
 }
 
-/// Held by the one server of a directory.
+/// Exclusive lock of the server.
 #[derive(Debug)]
 pub struct DirLock {
     _directory: File,
     file: File,
 }
 
-/// Held by commands that read a directory while no server runs.
+/// Shared lock of commands that read a directory while no server runs.
 #[derive(Debug)]
 pub struct SharedDirLock {
     _directory: File,
@@ -41,7 +41,7 @@ pub struct SharedDirLock {
 }
 
 impl DirLock {
-    /// Waits for readers, never for a server.
+    /// Waits for readers, but not for another server.
     pub fn exclusive(dir: &Path) -> Result<Self, LockError> {
         let directory = File::open(dir)?;
         let deadline = Instant::now() + READERS_TIMEOUT;
@@ -63,7 +63,7 @@ impl DirLock {
         }
     }
 
-    /// Writes who holds the directory, for the message that a second start shows.
+    /// Writes a description of the holder, for the error message of a second start.
     pub fn write_holder(&self, holder: &str) -> io::Result<()> {
         let mut file = &self.file;
         file.set_len(0)?;
@@ -73,7 +73,7 @@ impl DirLock {
 }
 
 impl SharedDirLock {
-    /// `None` when a server holds the directory.
+    /// `None` if a server holds the directory.
     pub fn acquire(dir: &Path) -> io::Result<Option<Self>> {
         let directory = File::open(dir)?;
         if !try_lock(&directory, FlockOperation::NonBlockingLockShared)? {

@@ -1,4 +1,4 @@
-//! Single nodes, and the processes that a job has on them. Ours: the service showed nodes only by their numbers.
+//! Nodes, and the processes of a job on them. Corro's extension: Batch AI showed only node counts.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use super::{EngineStats, VmPriority};
 use crate::preemption::Preemption;
 use crate::{NodeId, Timestamp};
 
-/// A node, as `corro node list` shows it.
+/// Node, as in `corro node list`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeSummary {
@@ -14,44 +14,44 @@ pub struct NodeSummary {
     pub resource_group: String,
     pub workspace: String,
     pub cluster: String,
-    /// The cluster's resource id.
+    /// Resource id of the cluster.
     pub cluster_id: String,
     pub vm_priority: VmPriority,
     pub state: String,
     pub since: Timestamp,
-    /// What it runs, if the caller may know: `EXPERIMENT/JOB`.
+    /// Job that it runs, if the caller may read it: `EXPERIMENT/JOB`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preempted: Option<Preemption>,
 }
 
-/// How a node is to be taken back.
+/// Parameters of a preemption.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PreemptParameters {
-    /// Between the warning signal and the end of its job's processes; the server's own when absent.
+    /// Seconds between the warning signal and SIGKILL; the server's default if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace_seconds: Option<f64>,
 }
 
 impl PreemptParameters {
-    /// As long as anything may take to save its work.
+    /// Longest grace period.
     pub const MOST_SECONDS: f64 = 3600.0;
 }
 
-/// What a job's processes use, on all its nodes.
+/// Process statistics of a job on all its nodes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct JobProcesses {
-    /// Which try this is, counted from 1.
+    /// Attempt number, from 1.
     pub attempt: u32,
     /// In rank order; the first is the master.
     pub nodes: Vec<NodeProcesses>,
-    /// The rank that the others wait for, when there is one.
+    /// Straggler: the rank that the others wait for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub straggler: Option<usize>,
-    /// When the timeline that was recorded last began.
+    /// Start of the last recorded timeline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeline: Option<Timestamp>,
 }
@@ -60,12 +60,12 @@ pub struct JobProcesses {
 #[serde(rename_all = "camelCase")]
 pub struct NodeProcesses {
     pub node_id: NodeId,
-    /// Did its agent answer in time? If not, nothing is known of its processes.
+    /// Whether the agent responded in time. If not, its processes are unknown.
     pub answered: bool,
     pub processes: Vec<RankStats>,
 }
 
-/// One rank, or the job preparation, with all processes it started.
+/// Statistics of one rank, or of the job preparation, including child processes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RankStats {
@@ -73,19 +73,19 @@ pub struct RankStats {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rank: Option<usize>,
     pub pid: u32,
-    /// As `ps` has it: R running, S sleeping, D waiting for a disk, T stopped, Z ended. That of the busiest process.
+    /// State of the busiest process, as in `ps`: R running, S sleeping, D disk wait, T stopped, Z zombie.
     pub state: String,
-    /// Of one core, since the last look or over a fifth of a second.
+    /// Percent of one core, since the last sample or over 200 ms.
     pub cpu_percent: f64,
-    /// Memory that is in use and not shared with others, as far as the kernel tells (RSS otherwise).
+    /// Private memory (PSS), or RSS if the kernel does not report it.
     pub memory_bytes: u64,
     pub threads: u32,
-    /// How many processes these are.
+    /// Number of processes.
     pub processes: u32,
-    /// Since it last wrote anything; absent when it never did.
+    /// Time since the last output; absent if there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quiet_for_ms: Option<u64>,
-    /// Of the ranks among these processes that use our collectives; more than one when a launcher started them.
+    /// Engines of the ranks among these processes; more than one below a launcher.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub engines: Vec<EngineStats>,
 }

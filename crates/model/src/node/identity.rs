@@ -1,16 +1,16 @@
-//! How an agent gets in: which versions understand each other, where it joins, and what proves it to be a node.
+//! Authentication of agents: protocol versions, join and connect endpoints, node credentials.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{ApiError, NodeId, Secret};
 
-/// What this program speaks with servers and agents. Raised when one side must understand something new of the other.
+/// Protocol version of this program. Incremented when one side must understand something new of the other.
 pub const PROTOCOL: u32 = 2;
-/// The header in which agents and hosts say theirs; those from before it spoke 1.
+/// Header with the protocol version of agents and hosts; absent means 1.
 pub const PROTOCOL_HEADER: &str = "x-corro-protocol";
 
-/// Does a server of this program understand an agent that speaks `given`? Servers are upgraded first: one version back is
-/// understood, so that nothing that runs is lost while the agents follow.
+/// Whether this server understands an agent of version `given`. Servers are upgraded first, so one version back is
+/// accepted and running jobs survive until the agents follow.
 pub fn understands(given: Option<&str>) -> Result<(), ApiError> {
     let spoken = given.map_or(Some(1), |text| text.trim().parse::<u32>().ok());
     let (cause, fix) = match spoken {
@@ -23,9 +23,9 @@ pub fn understands(given: Option<&str>) -> Result<(), ApiError> {
     Err(ApiError::new(426, "AgentVersion", message))
 }
 
-/// `POST`: trade a one-time join token for a node's identity and credential.
+/// `POST`: exchanges a one-time join token for a node's identity and credential.
 pub const JOIN_PATH: &str = "/corro/v1/join";
-/// `GET` with upgrade: the node's one WebSocket.
+/// `GET` with upgrade: the node's WebSocket.
 pub const CONNECT_PATH: &str = "/corro/v1/connect";
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -36,23 +36,23 @@ pub struct JoinRequest {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeCredential {
     pub node: NodeId,
-    /// Rises when the node is declared lost: older credentials are refused.
+    /// Incremented when the node is declared lost: older credentials are refused.
     pub epoch: u64,
     pub secret: Secret,
-    /// Which installation gave it: only that one can declare the node lost.
+    /// Installation that issued it; only that one can fence the node.
     #[serde(default)]
     pub instance: String,
 }
 
-/// The header in which a server that refuses a node says which installation it is.
+/// Header with the id of the installation that refuses a node.
 pub const INSTANCE_HEADER: &str = "x-corro-instance";
 
-/// The `Authorization` header a node connects with: `Bearer node:{node}:{epoch}:{secret}`.
+/// `Authorization` header of a node: `Bearer node:{node}:{epoch}:{secret}`.
 pub fn bearer(credential: &NodeCredential) -> String {
     format!("{BEARER}{}:{}:{}", credential.node, credential.epoch, credential.secret.expose())
 }
 
-/// Reads [`bearer`] back; `None` for the header of anyone who is not a node.
+/// Parses [`bearer`]; `None` for other headers.
 pub fn parse_bearer(header: &str) -> Option<NodeCredential> {
     let mut parts = header.strip_prefix(BEARER)?.splitn(3, ':');
     let node = NodeId::parse(parts.next()?)?;

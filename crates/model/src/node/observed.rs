@@ -1,4 +1,4 @@
-//! What a node sees of itself, of its task and of the processes in it.
+//! Observed state of a node, its task and its processes.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,45 +7,45 @@ use crate::batchai::{BatchAiError, RankStats};
 use crate::layout::Role;
 use crate::{AttemptId, Timestamp};
 
-/// What one rank recorded, as a timeline of Horovod's; without a rank, that this was all.
+/// Horovod timeline of one rank; without a rank, the end of the recording.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FromRecording {
     pub number: u64,
     pub rank: Option<(usize, String)>,
 }
 
-/// What the processes of a node's task use.
+/// Process statistics of a node's task.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TaskStats {
-    /// Absent when nothing of any attempt runs.
+    /// Absent if no attempt runs.
     pub attempt: Option<AttemptId>,
     pub processes: Vec<RankStats>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ObservedNode {
-    /// Cluster-level volumes are mounted, the setup task has ended well, and the node can take a task.
+    /// Cluster-level volumes are mounted, the setup task has succeeded, and the node accepts tasks.
     pub ready: bool,
-    /// Why the node can never become ready.
+    /// Reason why the node can never become ready.
     pub problem: Option<BatchAiError>,
-    /// At which other nodes reach it. The server hands it to them; nobody else finds out an address.
+    /// Address by which other nodes reach it. The server passes it on; nodes do not discover addresses.
     #[serde(default)]
     pub address: Option<String>,
-    /// Open when someone may log in.
+    /// SSH server, if logins are enabled.
     #[serde(default)]
     pub login: Option<SshEndpoint>,
     pub task: Option<ObservedTask>,
-    /// How long ago this agent took up the task, by its monotonic clock, when this was sent. Not told by agents of earlier versions, nor
-    /// for a task that an earlier agent of the node took up.
+    /// Time since this agent started the task, by its monotonic clock. Absent from agents of earlier versions, and for
+    /// a task that an earlier agent process started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_run_ms: Option<u64>,
-    /// How much longer the task takes when this is sent, estimated from the epochs that its processes print. Absent where they print
-    /// none, once the estimate has passed, and from agents of earlier versions.
+    /// Estimated remaining time of the task, from the epochs that its processes print. Absent without epochs, once the
+    /// estimate has passed, and from agents of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_remaining_ms: Option<u64>,
-    /// The agent is about to exit, as asked.
+    /// The agent is about to exit, as requested.
     pub retired: bool,
-    /// The agent was told to end: what it says stays true, but it takes nothing new.
+    /// The agent is shutting down: its report stays valid, but it accepts nothing new.
     #[serde(default)]
     pub ending: bool,
 }
@@ -62,21 +62,21 @@ pub struct ObservedTask {
 #[serde(rename_all = "camelCase")]
 pub enum TaskPhase {
     Preparing,
-    /// Waiting for the gang. The master says where the ranks will meet, and each node its own ports.
+    /// Waiting for the gang. The master reports the rendezvous address, and each node its own ports.
     Prepared {
         gang: Option<GangAddress>,
     },
     Running,
-    /// Nothing of the task runs any more, and every byte it wrote is in its log.
+    /// No process of the task is left, and all output is in its log.
     Ended {
         failure: Option<TaskFailure>,
     },
 }
 
-/// The code of the failure of an attempt that ended with its agent: no fault of the job, which may be tried again.
+/// Error code of an attempt that ended with its agent. Not the job's fault, so it may be retried.
 pub const AGENT_RESTARTED: &str = "AgentRestarted";
 
-/// Why a node's part failed before or beside its ranks (mount, preparation, spawn).
+/// Failure of a node's part outside its ranks (mount, preparation, spawn).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TaskFailure {
     pub exit_code: Option<i32>,
@@ -86,24 +86,24 @@ pub struct TaskFailure {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RankExit {
-    /// Its number among all processes of the job.
+    /// Number among all processes of the job.
     pub rank: usize,
     #[serde(default)]
     pub role: Role,
-    /// Among those of its role.
+    /// Number among the processes of its role.
     #[serde(default)]
     pub index: usize,
     pub exit_code: Option<i32>,
     pub signal: Option<i32>,
-    /// It was stopped because it had to, so it is not to blame.
+    /// Stopped on request, so it is not the cause of the failure.
     pub stopped: bool,
     pub at: Timestamp,
-    /// The last lines it wrote to stderr.
+    /// Last lines on stderr.
     pub stderr_tail: String,
-    /// Processes of its node's part were killed because they were beyond a limit of memory: which one, in words.
+    /// Memory limit, in words, that killed processes of this node's part.
     #[serde(default)]
     pub out_of_memory: Option<String>,
-    /// Processes of its node's part could not be started because there were too many: the limit, in words.
+    /// Process limit, in words, that prevented processes of this node's part from starting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub out_of_processes: Option<String>,
 }
@@ -113,7 +113,7 @@ impl RankExit {
         self.exit_code == Some(0)
     }
 
-    /// As a shell reports it: 128 + n for signal n.
+    /// Exit code as a shell reports it: 128 + n for signal n.
     pub fn shell_code(&self) -> i32 {
         self.exit_code.unwrap_or_else(|| 128 + self.signal.unwrap_or(0))
     }

@@ -1,4 +1,4 @@
-//! One node's share of one attempt at a job, and where the nodes of a gang find each other.
+//! One node's part of an attempt of a job, and the addresses by which a gang finds its nodes.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -11,17 +11,17 @@ use crate::batchai::{ContainerSettings, EnvironmentVariable, InputDirectory, Out
 use crate::layout::{Layout, ProcessSlot};
 use crate::{AttemptId, NodeId, Secret};
 
-/// Where the processes of a gang meet. Found out by its nodes, put together and handed to all by the server.
+/// Rendezvous of a gang. Reported by its nodes, combined and distributed by the server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GangAddress {
-    /// The master's.
+    /// Address of the master.
     pub address: String,
     pub rendezvous_port: u16,
     pub master_port: u16,
     /// The master has an `mpirun`, which starts all ranks.
     #[serde(default)]
     pub mpirun: bool,
-    /// Of every node in order, if the job needs them; a node reports its own.
+    /// Ports of every node in order, if the job needs them; a node reports its own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<HostPorts>,
 }
@@ -32,16 +32,16 @@ impl GangAddress {
     }
 }
 
-/// What one node keeps open, or free, for a gang.
+/// Ports that one node reserves for a gang.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostPorts {
-    /// Where the job's processes on other nodes have commands started on this one.
+    /// Port by which the job's processes on other nodes start commands on this one.
     pub remote: Option<u16>,
-    /// One for each of its processes that listen by themselves, parameter servers first.
+    /// One port for each process that listens itself, parameter servers first.
     pub tasks: Vec<u16>,
 }
 
-/// One node's share of one attempt at a job. Names everything outright; the node makes no choices.
+/// One node's part of one attempt. Names everything outright, so that the node makes no decisions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TaskOrder {
     pub attempt: AttemptId,
@@ -53,9 +53,9 @@ pub struct TaskOrder {
     /// All nodes of the gang, in rank order; the first is the master.
     #[serde(with = "shared")]
     pub hosts: Arc<[GangHost]>,
-    /// This node's place among `hosts`.
+    /// Index of this node in `hosts`.
     pub host_idx: usize,
-    /// Which processes the job has on all its nodes.
+    /// Processes of the job on all its nodes.
     pub layout: Layout,
     pub preparation: Option<String>,
     pub volumes: Vec<Volume>,
@@ -64,28 +64,28 @@ pub struct TaskOrder {
     pub output_directories: Vec<OutputDirectory>,
     pub environment: Vec<EnvironmentVariable>,
     pub secrets: Vec<TaskSecret>,
-    /// A directory of the server's that all nodes of the job see. A node that does not see it mounts it, and has none here.
+    /// Directory of the server that all nodes of the job share. Absent on a node that mounts it instead.
     pub shared_temp: Option<PathBuf>,
     pub container: Option<ContainerSettings>,
-    /// The operator allowed container jobs to run on the host.
+    /// The operator allows container jobs to run on the host.
     pub containers_on_host: bool,
-    /// It runs isolated from other jobs or not at all, unless the operator of the node chose otherwise: not everybody who uses the server
-    /// is one and the same.
+    /// The task must run isolated or not at all, unless the node's operator chose otherwise, because the server has
+    /// several users.
     #[serde(default)]
     pub strict_isolation: bool,
-    /// Its output may show the values of its secrets: the operator chose so.
+    /// The operator allows secret values in the output.
     #[serde(default)]
     pub shows_secrets: bool,
-    /// What the job may use of the node's machine.
+    /// Resource limits of the job on this machine.
     #[serde(default)]
     pub limits: Option<Limits>,
-    /// Performance counters are to be written beside the job's logs.
+    /// Write performance counters beside the job's logs.
     #[serde(default)]
     pub counters: bool,
     pub gpus: u32,
-    /// Proved by the ranks to each other.
+    /// Secret with which ranks authenticate each other.
     pub gang_secret: Secret,
-    /// Earlier attempts that lost a node, in sentences: what their processes wrote last may be missing from the logs.
+    /// Sentences about earlier attempts that lost a node; their last output may be missing from the logs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost_attempts: Vec<String>,
 }
@@ -95,8 +95,8 @@ impl TaskOrder {
         self.host_idx == 0
     }
 
-    /// By what launchers know the nodes: by their addresses. Launchers take two of one address for one, so where a machine carries
-    /// several nodes, all but the first go by a loopback address that only the node's own way of starting things knows.
+    /// Names of the nodes for launchers: their addresses. Launchers merge nodes of one address, so if a machine runs
+    /// several nodes, all but the first get a loopback address that only the node's own remote start understands.
     pub fn launch_names(&self) -> Vec<String> {
         let mut seen = HashSet::new();
         let is_first = self.hosts.iter().map(|host| seen.insert(host.address.as_str()));
@@ -106,32 +106,32 @@ impl TaskOrder {
         self.hosts.iter().zip(is_first).enumerate().map(name).collect()
     }
 
-    /// Do some of the nodes share an address, and so a machine?
+    /// Whether some nodes share an address and thus a machine.
     pub fn shares_machines(&self) -> bool {
         let addresses: HashSet<&str> = self.hosts.iter().map(|host| host.address.as_str()).collect();
         addresses.len() < self.hosts.len()
     }
 
-    /// All processes of the job, over all nodes.
+    /// All processes of the job on all nodes.
     pub fn process_slots(&self, mpirun: bool) -> Vec<ProcessSlot<'_>> {
         let slots: Vec<usize> = self.hosts.iter().map(|host| host.slots).collect();
         self.layout.process_slots(&slots, mpirun)
     }
 }
 
-/// What a node of the cluster's VM size has. A machine that has less gives what it has.
+/// Resources of a node of the cluster's VM size. A smaller machine offers what it has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
-    /// As people know it: `STANDARD_NC6`.
+    /// Name of the VM size: `STANDARD_NC6`.
     pub vm_size: String,
     pub memory_bytes: u64,
     pub cores: u32,
-    /// Processes and threads that a job may have there, if the operator chose a number.
+    /// Limit of processes and threads of a job, if the operator set one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processes: Option<u64>,
 }
 
-/// A list that the orders of a gang's nodes have in common: each of a thousand names all thousand.
+/// List shared by the orders of a gang: each of a thousand nodes gets all thousand names.
 mod shared {
     use std::sync::Arc;
 
@@ -150,7 +150,7 @@ mod shared {
 pub struct GangHost {
     pub node: NodeId,
     pub address: String,
-    /// How many ranks or workers it runs.
+    /// Ranks or workers that it runs.
     pub slots: usize,
 }
 
