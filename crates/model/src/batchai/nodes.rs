@@ -77,7 +77,7 @@ pub struct RankStats {
     pub state: String,
     /// Percent of one core, since the last sample or over 200 ms.
     pub cpu_percent: f64,
-    /// Private memory (PSS), or RSS if the kernel does not report it.
+    /// Resident memory that is not shared with other processes, if the kernel reports it; otherwise RSS.
     pub memory_bytes: u64,
     pub threads: u32,
     /// Number of processes.
