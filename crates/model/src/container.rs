@@ -1,7 +1,7 @@
-//! Names of images and sizes of memory as the `docker` command takes them. Entered by validation and by nodes. Pure.
+//! Image references and memory sizes in the syntax of the `docker` command. Pure.
 
-/// Could this name an image? `ubuntu`, `demo.azurecr.io/team/image:tag`, `image@sha256:…`. Never says yes to a text that
-/// would lead elsewhere as a part of a URL.
+/// Whether `text` is a valid image reference: `ubuntu`, `demo.azurecr.io/team/image:tag`, `image@sha256:…`. A text that
+/// would change the target of a URL it is inserted into is never valid.
 pub fn is_image_reference(text: &str) -> bool {
     let (name, digest) = text.split_once('@').map_or((text, None), |(name, digest)| (name, Some(digest)));
     let plain = |part: &str, more: &str| {
@@ -17,7 +17,7 @@ pub fn is_image_reference(text: &str) -> bool {
         && digest.is_none_or(|digest| plain(digest, "+._-:"))
 }
 
-/// The image without its tag or digest, and that; without one the newest is meant.
+/// Splits a reference into the image and its tag or digest; the tag defaults to `latest`.
 pub fn split_image(reference: &str) -> (&str, &str) {
     if let Some((name, digest)) = reference.split_once('@') {
         return (split_tag(name).0, digest);
@@ -26,7 +26,7 @@ pub fn split_image(reference: &str) -> (&str, &str) {
     (name, tag.unwrap_or("latest"))
 }
 
-/// A colon before the last slash is that of a registry's port.
+/// Splits off the tag. A colon before the last slash belongs to a registry's port.
 fn split_tag(name: &str) -> (&str, Option<&str>) {
     let last = name.rfind('/').map_or(0, |slash| slash + 1);
     match name[last..].find(':') {
@@ -35,7 +35,7 @@ fn split_tag(name: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// Bytes, as `--shm-size` takes them: `67108864`, `64m`, `1.5g`, `16gb`, `2 GiB`. Units are powers of 1024.
+/// Parses bytes in the syntax of `--shm-size`: `67108864`, `64m`, `1.5g`, `16gb`, `2 GiB`. Units are powers of 1024.
 pub fn parse_size(text: &str) -> Option<u64> {
     let text = text.trim();
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -54,7 +54,7 @@ pub fn parse_size(text: &str) -> Option<u64> {
     (bytes >= 1.0 && bytes < i64::MAX as f64).then_some(bytes as u64)
 }
 
-/// `1.5 GiB`, for people.
+/// Formats bytes for people: `1.5 GiB`.
 pub fn size_words(bytes: u64) -> String {
     let (unit, name) = match bytes {
         0..=0x3ff => return format!("{bytes} bytes"),

@@ -1,5 +1,4 @@
-//! What the service fills in when a request leaves it out, and reports. Entered by the server before a specification is
-//! stored. Filling in twice changes nothing.
+//! Defaults of the service for fields that a request omits; they are stored and returned. Idempotent.
 
 use crate::batchai::{ClusterSpec, ImageReference, JobSpec, MountVolumes, VirtualMachineConfiguration};
 
@@ -25,7 +24,7 @@ pub fn fill_job(spec: &mut JobSpec) {
     {
         cntk.language_type = Some("Python".to_owned());
     }
-    // On one node it is not distributed, and nothing is counted.
+    // A job on one node is not distributed and has no worker counts.
     if let Some(tensor_flow) = &mut spec.tensor_flow_settings
         && n_nodes > 1
     {

@@ -1,5 +1,5 @@
-//! The API's error: an HTTP status and the ARM envelope `{"error":{"code","message","target","details"}}`. Made by rules
-//! in `model` and `server`, read back by `client`. The message is for the user; operator detail goes to the log.
+//! The API's error: an HTTP status and the ARM envelope `{"error":{"code","message","target","details"}}`. The message
+//! is for the user; operator detail goes to the log.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ pub struct ApiError {
     pub status: u16,
     pub code: String,
     pub message: String,
-    /// The field or thing the error is about.
+    /// Field or resource that the error is about.
     pub target: Option<String>,
 }
 
@@ -28,7 +28,7 @@ impl ApiError {
         Self::new(400, "InvalidPropertyValue", message).about(target)
     }
 
-    /// The status of a request that a full disk refuses.
+    /// Status of a request that fails because the disk is full.
     pub const INSUFFICIENT_STORAGE: u16 = 507;
 
     pub fn insufficient_storage() -> Self {

@@ -1,50 +1,51 @@
-//! What changes, as it is told to whoever listens: one small event for each resource that came, moved or went. Used by the
-//! server, the client and the command line. An event says what to look at again; it is no copy of the resource.
+//! Change events: one small event for each resource that was created, changed or deleted. An event names the resource
+//! to read again; it is no copy of it.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Timestamp;
 
-/// Where the stream is. Query: `after` (an id; `0` for all that is remembered) and `follow` (`false` ends it when all is told).
+/// Path of the event stream. Query: `after` (an event id; `0` for all buffered events) and `follow` (`false` ends the
+/// stream after the buffered events).
 pub const EVENTS_PATH: &str = "/events";
-/// The stream as server-sent events; anything else gets one JSON object in each line.
+/// Media type for server-sent events; any other `Accept` value gets one JSON object per line.
 pub const SERVER_SENT: &str = "text/event-stream";
 pub const JSON_LINES: &str = "application/x-ndjson";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Event {
-    /// To go on from; opaque, and good until the server is started anew.
+    /// Opaque position for `after`, valid until the server restarts.
     pub id: String,
     pub time: Timestamp,
     pub kind: EventKind,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub change: Option<Change>,
-    /// The names that lead to it, from the group down, in lower case, joined with `/`.
+    /// Resource key: the names from the resource group down, in lower case, joined with `/`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub resource: String,
-    /// As a path of the API, in lower case where names are.
+    /// Resource id, with names in lower case.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub resource_id: String,
-    /// Its own name, as it was given.
+    /// Name of the resource, with its original case.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// A job's, a node's or a cluster's own; for all others how far their making has come.
+    /// State of a job, node or cluster; provisioning state of any other resource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
-    /// Of jobs and nodes: the names that lead to their cluster.
+    /// Key of the cluster; jobs and nodes only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
-    /// Of the state in which it is so.
+    /// Revision of the server's state that contains the change.
     pub revision: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum EventKind {
-    /// The first of every stream: from its id on nothing is left out.
+    /// First event of every stream. The stream is complete from its id on.
     Start,
-    /// Some were forgotten before they could be told: whoever shows a state has to read it anew.
+    /// Events were dropped from the buffer before delivery: clients must read the state again.
     Missed,
     Group,
     Workspace,

@@ -1,39 +1,38 @@
-//! The history as it is asked for and answered: ours, beside the service's resources. Used by the store, the server, the
-//! client and the command line.
+//! History queries and entries. A Corro extension.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Timestamp;
 
-/// One thing that happened.
+/// An entry of the history.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HistoryEntry {
-    /// Rises with every entry; the same entry keeps its number.
+    /// Sequence number, strictly increasing. An entry never changes its number.
     pub number: u64,
     pub time: Timestamp,
-    /// The principal who asked for it, or `corro` when the server did it by itself.
+    /// Principal that made the request, or `corro` for an action of the server itself.
     pub actor: String,
     /// Kind and event: `job.placed`, `cluster.created`.
     pub what: String,
-    /// Names from the resource group down, in lower case, joined with `/`.
+    /// Resource key: the names from the resource group down, in lower case, joined with `/`.
     pub resource: String,
     #[serde(default, skip_serializing_if = "serde_json::Value::is_null")]
     pub detail: serde_json::Value,
 }
 
-/// Which entries are wanted; all conditions must hold.
+/// Filter of entries; all conditions must hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryFilter {
-    /// Of this resource and of everything inside it.
+    /// This resource and everything inside it.
     pub resource: Option<String>,
-    /// `job` for everything about jobs, `job.placed` for just that.
+    /// `job` for all events of jobs, `job.placed` for one event.
     pub kind: Option<String>,
     pub actor: Option<String>,
     pub since: Option<Timestamp>,
-    /// Older than the entry of this number.
+    /// Only entries with a smaller number.
     pub before: Option<u64>,
-    /// Newer than the entry of this number, and then the oldest first.
+    /// Only entries with a larger number, oldest first.
     pub after: Option<u64>,
     pub limit: usize,
 }

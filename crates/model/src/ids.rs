@@ -1,11 +1,11 @@
-//! How things are told apart inside the system. A *key* is the lower-cased path of names (lookups ignore case); the
-//! names a person gave are kept in the records. Also writes and reads full ARM ids.
+//! Identifiers inside the system. A *key* is the lower-cased path of names (lookups ignore case); records keep the
+//! original names. Also formats and parses full ARM ids.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The path of names from the resource group down, lower-cased, joined with `/`.
+/// Key: the path of names from the resource group down, lower-cased, joined with `/`.
 macro_rules! key {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -18,7 +18,7 @@ macro_rules! key {
                 &self.0
             }
 
-            /// Everything that is inside this thing has a key that starts with this prefix.
+            /// Prefix of the keys of everything inside this resource.
             pub fn prefix(&self) -> String {
                 format!("{}/", self.0)
             }
@@ -99,7 +99,8 @@ fn parent(key: &str) -> &str {
     key.rsplit_once('/').map_or("", |(parent, _)| parent)
 }
 
-/// `tvm-676767296_1-20180718t174802z-p`: pool number, index that grows over resizes, time of allocation.
+/// Node id, such as `tvm-676767296_1-20180718t174802z-p`: pool number, index that grows over resizes, time of
+/// allocation.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct NodeId(String);
@@ -113,7 +114,7 @@ impl NodeId {
         &self.0
     }
 
-    /// Accepts only ids of the service's form, so that one can be used as a directory name.
+    /// Parses an id. Accepts only the service's form, so that an id is safe as a directory name.
     pub fn parse(text: &str) -> Option<Self> {
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
         (text.starts_with("tvm-") && text.len() <= 80 && text.chars().all(plain)).then(|| Self(text.to_owned()))
@@ -126,7 +127,7 @@ impl fmt::Display for NodeId {
     }
 }
 
-/// One try at running a job: the job's guid and the number of the try, from 1.
+/// An attempt at running a job: the job's GUID and the number of the attempt, from 1.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct AttemptId {
     pub job: String,
@@ -139,7 +140,7 @@ impl fmt::Display for AttemptId {
     }
 }
 
-/// Full ARM ids, written with the names as created.
+/// Full ARM ids, with names in their original case.
 pub mod arm {
     pub fn group(subscription: &str, group: &str) -> String {
         format!("/subscriptions/{subscription}/resourceGroups/{group}")
@@ -153,7 +154,7 @@ pub mod arm {
         format!("{}/providers/Microsoft.Storage/storageAccounts/{account}", group(subscription, group_name))
     }
 
-    /// What an id inside a workspace names.
+    /// Names in the id of a resource inside a workspace.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct InWorkspace<'a> {
         pub subscription: &'a str,
@@ -162,7 +163,7 @@ pub mod arm {
         pub name: &'a str,
     }
 
-    /// The names in a cluster's ARM id: group, workspace, cluster.
+    /// Parses a cluster's ARM id into group, workspace and cluster.
     pub fn parse_cluster(id: &str) -> Option<(&str, &str, &str)> {
         in_workspace(id, "clusters").map(|found| (found.group, found.workspace, found.name))
     }
@@ -171,7 +172,7 @@ pub mod arm {
         in_workspace(id, "fileServers")
     }
 
-    /// The names in the ARM id of a `kind` (`clusters`, `fileServers`), which is compared without regard to case.
+    /// Parses the ARM id of a resource type (`clusters`, `fileServers`), which is compared without case.
     pub fn in_workspace<'a>(id: &'a str, kind: &str) -> Option<InWorkspace<'a>> {
         let parts: Vec<&str> = id.trim_start_matches('/').trim_end_matches('/').split('/').collect();
         let [s, subscription, g, group, p, provider, w, workspace, k, name] = parts[..] else { return None };

@@ -1,16 +1,15 @@
-//! Reads `job.json` (and other bodies) so that an error says where and what: line, column, field. Entered by the CLI
-//! with a file's text and by the server with a request's body.
+//! Parses `job.json` and other request bodies with errors that name line, column and field.
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// Why a JSON text was refused. Line and column count from 1.
+/// Error of a JSON text. Line and column count from 1.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}, column {column}{}: {problem}", field_words(.field))]
 pub struct JsonProblem {
     pub line: usize,
     pub column: usize,
-    /// The path to the value, such as `properties.nodeCount`; `None` when the text is not JSON at all.
+    /// Path to the value, such as `properties.nodeCount`; `None` when the text is not valid JSON.
     pub field: Option<String>,
     pub problem: String,
 }
@@ -19,7 +18,7 @@ fn field_words(field: &Option<String>) -> String {
     field.as_ref().map(|field| format!(", field '{field}'")).unwrap_or_default()
 }
 
-/// Parses `text`, which must be an object, into `T`.
+/// Parses `text`, which must be a JSON object, into `T`.
 pub fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, JsonProblem> {
     if text.trim_ascii_start().starts_with(b"[") {
         let problem = "invalid type: a list, expected an object".to_owned();
@@ -30,7 +29,7 @@ pub fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, JsonProblem> {
         let path = error.path().to_string();
         let cause = error.into_inner();
         let field = if cause.is_data() { Some(path_with_missing(path, &cause)) } else { None };
-        // A single point is the whole text, which has no name.
+        // A single dot is the path of the whole text, which has no name.
         problem(&cause, field.filter(|field| field != "."))
     })?;
     deserializer.end().map_err(|cause| problem(&cause, None))?;
@@ -38,8 +37,8 @@ pub fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, JsonProblem> {
     Ok(value)
 }
 
-/// No process can be given a NUL, no file be named with one, so no text of a request may hold one. JSON knows it as an
-/// escape only: texts without that are not looked at again.
+/// Rejects NUL characters: neither process arguments nor file names can contain them. JSON can only express one as an
+/// escape, so a text without that escape needs no second look.
 fn refuse_nul(text: &[u8]) -> Result<(), JsonProblem> {
     let escape = br"\u0000";
     let Some(at) = text.windows(escape.len()).position(|window| window == escape) else { return Ok(()) };
@@ -67,8 +66,8 @@ fn field_with_nul(path: &str, value: &Value) -> Option<String> {
     }
 }
 
-/// Where `given` has a list and what was read from it an object: a list of a thing's fields in their order is not the
-/// thing, though it can be read as one. The same in plain words for whoever sent it.
+/// Path to a list in `given` that was parsed as an object. Serde accepts a list of a struct's fields in order, but the
+/// API does not.
 pub fn list_for_object(path: &str, given: &Value, read: &Value) -> Option<String> {
     match (given, read) {
         (Value::Array(_), Value::Object(_)) => Some(path.to_owned()),
@@ -84,7 +83,8 @@ pub fn list_for_object(path: &str, given: &Value, read: &Value) -> Option<String
     }
 }
 
-/// Fields of `given` that what was read from it does not have: nobody knows them. One without a value (null, or empty) is as good as absent.
+/// Collects the fields of `given` that the parsed value `read` does not have. A field without a value (null or empty)
+/// counts as absent.
 pub fn unknown_fields(path: &str, given: &Value, read: &Value, found: &mut Vec<String>) {
     match (given, read) {
         (Value::Array(given), Value::Array(read)) => {
@@ -125,18 +125,18 @@ fn problem(cause: &serde_json::Error, field: Option<String>) -> JsonProblem {
     JsonProblem { line: cause.line().max(1), column: cause.column().max(1), field, problem }
 }
 
-/// A value whose field has one of these words in its path is never repeated.
+/// Words in the path of a secret field. The value of such a field is never repeated in an error.
 const SECRET: [&str; 8] =
     ["secrets", "credentials", "assword", "accountKey", "token", "userAccountSettings", "environmentVariables", "Url"];
 
-/// "invalid type: integer `7`, expected a string" without the 7.
+/// Removes the value: "invalid type: integer `7`, expected a string" without the 7.
 fn without_value(text: &str) -> String {
     let Some((before, after)) = text.rsplit_once(", expected ") else { return text.to_owned() };
     let kind = before.split(['`', '"']).next().unwrap_or_default().trim_end();
     format!("{kind}, expected {after}")
 }
 
-/// "invalid type: sequence, expected struct JobSpec with 3 elements" as whoever wrote the JSON would say it.
+/// Rewords errors of serde: "invalid type: sequence, expected struct JobSpec with 3 elements" in terms of JSON.
 fn in_plain_words(text: &str) -> String {
     let Some((found, expected)) = text.rsplit_once(", expected ") else { return text.to_owned() };
     let expected = match expected {
@@ -161,7 +161,7 @@ fn in_plain_words(text: &str) -> String {
     }
 }
 
-/// A missing field is reported at its parent: add the field's own name, so that the message points at it.
+/// Appends the name of a missing field to the path of its parent, at which serde reports it.
 fn path_with_missing(path: String, cause: &serde_json::Error) -> String {
     let text = cause.to_string();
     let missing = text.strip_prefix("missing field `").and_then(|rest| rest.split_once('`')).map(|(name, _)| name);

@@ -11,7 +11,7 @@ pub struct GroupCreateParameters {
     pub tags: Option<Tags>,
 }
 
-/// What may change on a group that is there. Without tags, nothing does.
+/// Body of a PATCH of a resource group. Only tags can change; without them the group stays as it is.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct GroupUpdateParameters {
     #[serde(default, skip_serializing_if = "Option::is_none")]

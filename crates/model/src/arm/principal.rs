@@ -1,4 +1,5 @@
-//! Principals: who may call the API, with which roles. Ours; the directory of the retired service had its own protocol.
+//! Service principals: identities that call the API, and their roles. A Corro extension: the retired service used a
+//! directory with its own protocol.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,27 +11,27 @@ pub struct PrincipalCreateParameters {
     pub display_name: String,
     /// `Reader`, `Contributor` or `Owner`.
     pub role: String,
-    /// Resource ids of the subscription, groups or workspaces; the subscription when there are none.
+    /// Resource ids of the subscription, groups or workspaces; empty means the subscription.
     #[serde(default)]
     pub scopes: Vec<String>,
-    /// Give it no role at all, whatever `role` says.
+    /// Assigns no role, and `role` is ignored.
     #[serde(default)]
     pub skip_assignment: bool,
-    /// How long its password is good, up to [`MAX_YEARS`]; for ever when nothing is said.
+    /// Validity of the password in years, up to [`MAX_YEARS`]; absent means that it does not expire.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub years: Option<i64>,
 }
 
-/// Longer than anybody plans.
+/// Largest accepted `years`.
 pub const MAX_YEARS: i64 = 100;
 
-/// Shown once, when the password is new.
+/// Credential of a principal, returned once, when a password is created or reset.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PrincipalCredential {
     pub app_id: String,
     pub display_name: String,
-    /// With which it may log in instead of the id: `http://` and the display name.
+    /// Alternative login name: `http://` and the display name.
     pub name: String,
     pub password: Secret,
     pub tenant: String,
@@ -40,7 +41,7 @@ pub struct PrincipalCredential {
 #[serde(rename_all = "camelCase")]
 pub struct Principal {
     pub app_id: String,
-    /// The same: there is one directory, and nothing else in it.
+    /// Equal to `app_id`: the one directory holds nothing but principals.
     #[serde(default)]
     pub object_id: String,
     pub display_name: String,
@@ -48,7 +49,7 @@ pub struct Principal {
     pub service_principal_names: Vec<String>,
     pub tenant: String,
     pub created: Timestamp,
-    /// When its password ends; absent when it does not.
+    /// Expiry of the password; absent when it does not expire.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<Timestamp>,
     pub role_assignments: Vec<RoleAssignment>,

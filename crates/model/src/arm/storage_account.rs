@@ -30,7 +30,7 @@ pub struct AccountCreateProperties {
     pub settings: AccountSettings,
 }
 
-/// What is to be changed; the rest stays as it is.
+/// Body of a PATCH of a storage account. Absent fields stay as they are.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct AccountUpdateParameters {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -54,7 +54,7 @@ pub struct AccountUpdateProperties {
     pub settings: AccountSettings,
 }
 
-/// What an account is told and tells again.
+/// Settings of an account that are stored and returned unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AccountSettings {
@@ -79,7 +79,7 @@ pub struct CustomDomain {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AccountEncryption {
-    /// `blob`, `file` and so on.
+    /// Encryption by service name: `blob`, `file` and so on.
     #[serde(default)]
     pub services: BTreeMap<String, EncryptedService>,
     #[serde(default = "default_key_source")]
@@ -95,7 +95,7 @@ pub struct EncryptedService {
     pub last_enabled_time: Option<Timestamp>,
 }
 
-/// Who may reach an account over the network.
+/// Network access rules of an account.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkRules {
@@ -167,7 +167,7 @@ pub struct AccountProperties {
     pub settings: AccountSettings,
 }
 
-/// Which of the two keys is to be made anew.
+/// Request to regenerate one of the two account keys.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RegenerateKeyRequest {

@@ -1,11 +1,11 @@
-//! The one subscription of a server: its tenant, the regions that it has names for, the providers behind its paths, and
-//! what lies in it as plain resources.
+//! The one subscription of a server: its tenant, its regions, its resource providers, and its resources in generic
+//! form.
 
 use serde::{Deserialize, Serialize};
 
 use crate::batchai::Tags;
 
-/// What the one subscription of a server is called.
+/// Display name of the one subscription of a server.
 pub const SUBSCRIPTION_NAME: &str = "Corro";
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -20,7 +20,7 @@ pub struct Tenant {
 pub struct Subscription {
     pub id: String,
     pub subscription_id: String,
-    /// Absent in answers of servers from before it was said.
+    /// Absent in responses of older servers.
     #[serde(default)]
     pub tenant_id: String,
     pub display_name: String,
@@ -57,7 +57,7 @@ impl Subscription {
     }
 }
 
-/// A region. Everything a server has is where the server is; the names are kept as its users give them.
+/// A region. All resources are on the server itself; region names are labels that users choose.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Location {
@@ -68,7 +68,7 @@ pub struct Location {
     pub longitude: String,
 }
 
-/// Where the retired service was: name, how people write it, latitude, longitude.
+/// Regions of the retired service: name, display name, latitude, longitude.
 const REGIONS: [[&str; 4]; 10] = [
     ["eastus", "East US", "37.3719", "-79.8164"],
     ["eastus2", "East US 2", "36.6681", "-78.3889"],
@@ -82,7 +82,7 @@ const REGIONS: [[&str; 4]; 10] = [
     ["australiaeast", "Australia East", "-33.86", "151.2094"],
 ];
 
-/// The known regions, then those in use that are not among them.
+/// The regions of `REGIONS`, then regions in use that it does not list.
 pub fn locations<'a>(subscription: &str, in_use: impl Iterator<Item = &'a str>) -> Vec<Location> {
     let location = |[name, display_name, latitude, longitude]: [&str; 4]| Location {
         id: format!("/subscriptions/{subscription}/locations/{name}"),
@@ -102,7 +102,7 @@ pub fn locations<'a>(subscription: &str, in_use: impl Iterator<Item = &'a str>) 
     found
 }
 
-/// What stands behind the paths of one namespace.
+/// A resource provider: one namespace with its resource types.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Provider {
@@ -134,7 +134,7 @@ const BATCHAI_TYPES: &[&str] = &[
     "locations/usages",
 ];
 
-/// Namespace, resource types, versions with which clients may ask. The tutorial registers the third, which has nothing.
+/// Namespace, resource types, accepted api-versions. The third is empty: the tutorial registers it.
 const PROVIDERS: [(&str, &[&str], &[&str]); 3] = [
     ("Microsoft.BatchAI", BATCHAI_TYPES, &[crate::api_versions::BATCHAI_VERSION]),
     (
@@ -145,7 +145,7 @@ const PROVIDERS: [(&str, &[&str], &[&str]); 3] = [
     ("Microsoft.Batch", &[], &[]),
 ];
 
-/// Every provider there is; all are registered from the beginning.
+/// All resource providers. Each is registered from the start.
 pub fn providers(subscription: &str) -> Vec<Provider> {
     let provider = |(namespace, types, versions): (&str, &[&str], &[&str])| Provider {
         id: format!("/subscriptions/{subscription}/providers/{namespace}"),
@@ -163,7 +163,7 @@ pub fn providers(subscription: &str) -> Vec<Provider> {
     PROVIDERS.into_iter().map(provider).collect()
 }
 
-/// A resource of any kind, as lists over all kinds show it.
+/// A resource of any type, as in lists over all types.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct GenericResource {
     pub id: String,

@@ -1,4 +1,4 @@
-//! Clusters: how many nodes of which size, what is mounted on them, and how they stand.
+//! Clusters: node count and VM size, mounted volumes, node setup and state.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +18,7 @@ pub struct ClusterSpec {
     pub vm_size: String,
     #[serde(default)]
     pub vm_priority: VmPriority,
-    /// Absent: no nodes, by hand.
+    /// Absent means manual scaling with no nodes.
     #[serde(default = "ScaleSettings::no_nodes")]
     pub scale_settings: ScaleSettings,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -38,7 +38,7 @@ pub enum VmPriority {
     LowPriority,
 }
 
-/// Exactly one of the two is given.
+/// Manual or automatic scaling; exactly one is given.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ScaleSettings {
@@ -67,12 +67,12 @@ pub struct ManualScaleSettings {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DeallocationOption {
-    /// Stop running jobs, queue them again, drop nodes once stopped.
+    /// Stops and requeues running jobs, then removes their nodes.
     #[default]
     Requeue,
-    /// Stop running jobs for good.
+    /// Stops running jobs for good.
     Terminate,
-    /// Let running jobs finish, schedule nothing new on the nodes that leave.
+    /// Lets running jobs finish; nodes to be removed get no new jobs.
     WaitForJobCompletion,
 }
 
@@ -105,7 +105,7 @@ pub struct ImageReference {
 }
 
 impl ImageReference {
-    /// What the service gave a cluster that asked for nothing.
+    /// The service's default image, for clusters that name none.
     pub fn ubuntu_16_04() -> Self {
         Self {
             publisher: "Canonical".to_owned(),
@@ -128,7 +128,7 @@ pub struct UserAccountSettings {
 }
 
 impl UserAccountSettings {
-    /// A blank one is none: with it anybody could log in.
+    /// The administrator's password. A blank one counts as absent, since anybody could log in with it.
     pub fn password(&self) -> Option<&Secret> {
         self.admin_user_password.as_ref().filter(|password| !password.expose().trim().is_empty())
     }
@@ -141,7 +141,7 @@ pub struct NodeSetup {
     pub setup_task: Option<SetupTask>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount_volumes: Option<MountVolumes>,
-    /// Accepted and shown; nothing is reported to it.
+    /// Accepted and returned; no performance counters are reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub performance_counters_settings: Option<PerformanceCountersSettings>,
 }
@@ -171,7 +171,7 @@ pub struct SetupTask {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<SecretVariable>,
     pub std_out_err_path_prefix: String,
-    /// Chosen by the server: where below the prefix the output lies. Whatever a request says is ignored.
+    /// Path of the setup task's output below the prefix, chosen by the server. The value in a request is ignored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub std_out_err_path_suffix: Option<String>,
 }
@@ -200,7 +200,7 @@ pub struct Cluster {
 
 pub const CLUSTER_TYPE: &str = "Microsoft.BatchAI/workspaces/clusters";
 
-/// Written in the service's order: see `wire`.
+/// Properties of a cluster. `wire` serializes them in the service's order.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterProperties {

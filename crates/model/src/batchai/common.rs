@@ -1,4 +1,4 @@
-//! Pieces that several Batch AI resources share: references, lists, errors inside resources, variables, provisioning.
+//! Types that several Batch AI resources share: references, lists, errors inside resources, variables, provisioning.
 
 use std::collections::BTreeMap;
 
@@ -32,14 +32,14 @@ impl<T> Page<T> {
 #[serde(rename_all = "lowercase")]
 pub enum ProvisioningState {
     Creating,
-    /// Of file servers only: the machine is there and gets its disks.
+    /// File servers only: the machine exists and its disks are being attached.
     Updating,
     Succeeded,
     Failed,
     Deleting,
 }
 
-/// When a resource was made and how far its making has come.
+/// Creation time and provisioning state of a resource.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Provisioning {
@@ -65,7 +65,7 @@ impl Provisioning {
     }
 }
 
-/// An error inside a cluster or job, as opposed to the answer to a bad request.
+/// An error inside a cluster or job, unlike [`ApiError`](crate::ApiError), which answers a bad request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BatchAiError {
     pub code: String,
@@ -97,7 +97,7 @@ pub struct EnvironmentVariable {
     pub value: String,
 }
 
-/// A variable whose value is stored sealed and never returned.
+/// An environment variable whose value is stored encrypted and never returned.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SecretVariable {

@@ -1,4 +1,4 @@
-//! Experiments: a group of jobs that are looked at together.
+//! Experiments: groups of related jobs.
 
 use serde::{Deserialize, Serialize};
 

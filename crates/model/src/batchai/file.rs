@@ -1,4 +1,4 @@
-//! Output files of a job, and how to reach nodes.
+//! Output files of a job.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use crate::Timestamp;
 pub struct OutputFile {
     pub name: String,
     pub file_type: FileType,
-    /// Files only: carries its own signature and expires.
+    /// Signed URL with an expiry; files only, absent for directories.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub download_url: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

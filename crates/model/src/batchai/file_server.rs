@@ -1,4 +1,4 @@
-//! File servers: a machine with disks that clusters mount. A resource with a life of its own.
+//! File servers: a machine with disks that clusters mount. An independent resource with its own provisioning state.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +15,7 @@ pub struct FileServerSpec {
     pub vm_size: String,
     pub ssh_configuration: SshConfiguration,
     pub data_disks: DataDisks,
-    /// Absent in a request: the service makes a network of its own and reports its subnet.
+    /// Absent in a request: the service creates a network and reports its subnet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subnet: Option<ResourceId>,
 }
@@ -36,7 +36,7 @@ pub struct DataDisks {
     pub disk_size_in_gb: i32,
     #[serde(default)]
     pub caching_type: CachingType,
-    /// Several are striped.
+    /// Several disks are striped.
     pub disk_count: i32,
     pub storage_account_type: DiskType,
 }
@@ -76,7 +76,7 @@ pub struct FileServerProperties {
     pub provisioning: Provisioning,
     #[serde(flatten)]
     pub spec: FileServerSpec,
-    /// Absent until the server is there.
+    /// Absent until the server is provisioned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount_settings: Option<MountSettings>,
 }
@@ -89,7 +89,8 @@ pub struct MountSettings {
     pub file_server_public_ip: String,
     #[serde(rename = "fileServerInternalIP")]
     pub file_server_internal_ip: String,
-    /// Ours: how to mount it over NFS. Told only to those who may change the file server and ask with `$expand=nfs`.
+    /// NFS mount information, a Corro extension. Returned only with `$expand=nfs`, to callers who may change the file
+    /// server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nfs: Option<NfsMount>,
 }
@@ -98,6 +99,6 @@ pub struct MountSettings {
 pub struct NfsMount {
     pub address: String,
     pub port: u16,
-    /// Whoever knows it may mount.
+    /// Export path. Knowing it is enough to mount.
     pub path: String,
 }

@@ -1,4 +1,4 @@
-//! Jobs: what `job.json` says, and what a job's answer adds to it.
+//! Jobs: the specification in `job.json`, and the properties that a response adds to it.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub struct JobCreateParameters {
 pub struct JobSpec {
     #[serde(default)]
     pub scheduling_priority: Priority,
-    /// Absent in most files: the client fills it in from `--cluster`. The server requires it.
+    /// Absent in most files: the client sets it from `--cluster`. The server requires it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ResourceId>,
     pub node_count: i32,
@@ -66,7 +66,7 @@ pub struct JobSpec {
 }
 
 impl JobSpec {
-    /// Every kind of work whose settings are given; a valid job has exactly one.
+    /// Every toolkit whose settings are given; a valid job has exactly one.
     pub fn toolkits(&self) -> impl Iterator<Item = ToolType> {
         let given = |tool: &ToolType| match tool {
             ToolType::Cntk => self.cntk_settings.is_some(),
@@ -87,7 +87,8 @@ impl JobSpec {
         given.next().filter(|_| given.next().is_none())
     }
 
-    /// How many processes must end well: one for a plain command, else the ranks or workers that were asked for.
+    /// Number of processes that must exit successfully: one for a plain command, otherwise the requested ranks or
+    /// workers.
     pub fn rank_count(&self) -> usize {
         let count = match self.toolkit() {
             Some(ToolType::Custom) => 1,
@@ -100,14 +101,14 @@ impl JobSpec {
         count.max(1) as usize
     }
 
-    /// How many parameter servers a TensorFlow job has: one unless said otherwise, and none in a job of one process.
+    /// Number of parameter servers of a TensorFlow job: one by default, and none in a job of one process.
     pub fn parameter_server_count(&self) -> usize {
         let Some(settings) = &self.tensor_flow_settings else { return 0 };
         let alone = self.node_count == 1 && self.rank_count() == 1;
         settings.parameter_server_count.map_or(usize::from(!alone), |count| count.max(0) as usize)
     }
 
-    /// `communicationBackend` of a PyTorch job, in lower case; Gloo unless said otherwise.
+    /// `communicationBackend` of a PyTorch job, in lower case; `gloo` by default.
     pub fn torch_backend(&self) -> Option<String> {
         let settings = self.py_torch_settings.as_ref()?;
         Some(settings.communication_backend.as_deref().unwrap_or("gloo").to_lowercase())
@@ -117,7 +118,7 @@ impl JobSpec {
         self.torch_backend().is_some_and(|backend| backend == "mpi")
     }
 
-    /// How many processes an MPI kind runs over its nodes; one a node unless said otherwise.
+    /// Total number of processes of an MPI toolkit; one per node by default.
     pub fn process_count(&self) -> i32 {
         let horovod = self.horovod_settings.as_ref().and_then(|s| s.process_count);
         let chainer = self.chainer_settings.as_ref().and_then(|s| s.process_count);
@@ -128,7 +129,7 @@ impl JobSpec {
         horovod.or(chainer).or(mpi).or(cntk).or(torch).or(caffe).unwrap_or(self.node_count)
     }
 
-    /// Where the settings of a kind that counts its processes say how many.
+    /// The `processCount` of the settings that are given, for toolkits that have one.
     pub fn process_count_mut(&mut self) -> Option<&mut Option<i32>> {
         let script = self.horovod_settings.as_mut().or(self.chainer_settings.as_mut());
         let script = script.map(|settings| &mut settings.process_count);
@@ -211,7 +212,7 @@ impl Default for JobConstraints {
     }
 }
 
-/// How long a job may run that sets no limit of its own.
+/// Run time limit of a job that sets none.
 pub const DEFAULT_WALL_CLOCK_TIME: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 fn seven_days() -> Span {
@@ -229,14 +230,14 @@ pub struct Job {
 
 pub const JOB_TYPE: &str = "Microsoft.BatchAI/workspaces/experiments/jobs";
 
-/// Written in the service's order: see `wire`.
+/// Properties of a job. `wire` serializes them in the service's order.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct JobProperties {
     pub experiment_name: Arc<str>,
     pub job_output_directory_path_segment: String,
     pub tool_type: ToolType,
-    /// Shared with the server's record: an answer does not copy what never changes.
+    /// Shared with the server's record, so that a response copies nothing immutable.
     #[serde(flatten)]
     pub spec: Arc<JobSpec>,
     #[serde(flatten)]
@@ -252,16 +253,16 @@ pub struct JobStatus {
     pub execution_state_transition_time: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub execution_info: Option<ExecutionInfo>,
-    /// Ours, not the service's: in plain words, why a queued job waits.
+    /// Why a queued job waits, in plain words. A Corro extension.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_for: Option<String>,
-    /// Ours as well: where a queued job stands and what would help.
+    /// Queue position of a queued job and actions that would help. A Corro extension.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<Waiting>,
-    /// Ours as well: that a running job has to give up its nodes, and why.
+    /// Set when a running job has to release its nodes, with the reason. A Corro extension.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub giving_way: Option<GivingWay>,
-    /// Ours as well: tries that lost their nodes or gave them up.
+    /// Earlier attempts that lost or released their nodes. A Corro extension.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost_attempts: Vec<LostAttempt>,
 }

@@ -1,4 +1,4 @@
-//! How to log in to the nodes of a cluster or job.
+//! SSH login information of the nodes of a cluster or job.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,5 +1,5 @@
-//! What travels on the Batch AI routes, api-version 2018-05-01: one file per resource. A `Spec` is what the user asked
-//! for, a `Status` what the system saw; a response flattens both into `properties`. Absent values are omitted, never `null`.
+//! Bodies of the Batch AI routes, api-version 2018-05-01: one file per resource. A `Spec` is the user's request, a
+//! `Status` the observed state; a response flattens both into `properties`. Absent values are omitted, never `null`.
 
 pub mod cluster;
 pub mod common;

@@ -1,4 +1,4 @@
-//! What there is in all workspaces together, in short: ours, for pages and searches. The service listed one experiment at a
+//! Summaries over all workspaces, for pages and searches. A Corro extension: the service listed one experiment at a
 //! time.
 
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::{EstimateBasis, ExecutionState, Priority, ToolType};
 use crate::{ApiError, Timestamp};
 
-/// A job in one line.
+/// Summary of a job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct JobSummary {
@@ -15,13 +15,13 @@ pub struct JobSummary {
     pub resource_group: String,
     pub workspace: String,
     pub experiment: String,
-    /// The resource id of its cluster, which may be gone.
+    /// Resource id of its cluster, which may be deleted.
     pub cluster_id: String,
     pub tool_type: ToolType,
     pub priority: Priority,
     pub node_count: i32,
     pub state: ExecutionState,
-    /// When it got into this state.
+    /// Time of the last state change.
     pub since: Timestamp,
     pub creation_time: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -30,10 +30,10 @@ pub struct JobSummary {
     pub end_time: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// Why it failed, as its first error says.
+    /// Reason of a failure: the first error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Why it waits, and at which place of its cluster's queue.
+    /// Wait reason and position in the cluster's queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_for: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -44,14 +44,14 @@ pub struct JobSummary {
     pub estimate_basis: Option<EstimateBasis>,
 }
 
-/// A page of jobs, newest first, and how many there are in each state on all pages.
+/// A page of jobs, newest first, with counts per state over all pages.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct JobSummaries {
     pub value: Vec<JobSummary>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_link: Option<String>,
-    /// Whatever states were asked for.
+    /// Counts over all states, independent of the state filter.
     pub counts: JobCounts,
 }
 
@@ -76,21 +76,21 @@ impl JobCounts {
     }
 }
 
-/// Something that a search found.
+/// A search result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Found {
     pub kind: FoundKind,
     pub name: String,
-    /// Its resource id; that of a node is its cluster's, that of a share its account's.
+    /// Resource id; for a node that of its cluster, for a share that of its account.
     pub id: String,
-    /// Where it is, in the words of a person: `experiment in workspace`.
+    /// Location in plain words: `experiment in workspace`.
     pub place: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
 }
 
-/// In the order in which equally good finds are told.
+/// Kind of a search result. Results of equal rank are listed in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum FoundKind {
@@ -101,7 +101,7 @@ pub enum FoundKind {
     Node,
 }
 
-/// A share, as it is listed beside those of other accounts.
+/// Summary of a share in a list over several accounts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ShareSummary {
@@ -111,7 +111,7 @@ pub struct ShareSummary {
     pub modified: Timestamp,
 }
 
-/// The query of a link that opens one share for a while, as the caller's own login does.
+/// SAS query string that opens one share for a limited time, on behalf of the caller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ShareLink {
@@ -119,7 +119,7 @@ pub struct ShareLink {
     pub expires: Timestamp,
 }
 
-/// How many nodes a cluster had, and how many of them ran jobs: each point holds until the next.
+/// Node counts of a cluster over time: all nodes, and nodes that run jobs. Each point is valid until the next.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterHistory {
@@ -135,7 +135,7 @@ pub struct ClusterPoint {
     pub busy: i32,
 }
 
-/// The states in `queued,running`; all of them when nothing is said.
+/// Parses a list of states such as `queued,running`; an empty text means all states.
 pub fn parse_states(text: &str) -> Result<Vec<ExecutionState>, ApiError> {
     let word = |word: &str| {
         serde_json::from_value(serde_json::Value::from(word.trim().to_lowercase())).map_err(|_| {

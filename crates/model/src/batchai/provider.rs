@@ -1,4 +1,4 @@
-//! What the resource provider offers to role definitions: the list that `Operations_List` answers with.
+//! Operations of the resource provider for role definitions, as returned by `Operations_List`.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,7 @@ pub struct OperationDisplay {
     pub description: String,
 }
 
-/// Action, kind of resource, what it lets one do.
+/// Action, resource type, description.
 const OPERATIONS: [(&str, &str, &str); 26] = [
     ("workspaces/read", "Workspaces", "List or get workspaces"),
     ("workspaces/write", "Workspaces", "Create or update a workspace"),

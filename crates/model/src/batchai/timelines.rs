@@ -1,5 +1,5 @@
-//! A recorded timeline of a running job: what every rank's engine did in some seconds, in Horovod's words. The answer is a Chrome trace
-//! (a process for each rank, a thread for each tensor) that says besides how the recording stands.
+//! A recorded timeline of a running job: activity of every rank's engine over some seconds, with Horovod's event names.
+//! The response is a Chrome trace (a process per rank, a thread per tensor) with the state of the recording.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::{NodeId, Timestamp};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TimelineParameters {
-    /// How long to record.
+    /// Recording length in seconds.
     #[serde(default = "TimelineParameters::usual_seconds")]
     pub seconds: f64,
 }
@@ -37,11 +37,11 @@ pub struct JobTimeline {
     pub state: TimelineState,
     pub started: Timestamp,
     pub seconds: f64,
-    /// Which try of the job, counted from 1.
+    /// Attempt of the job, counted from 1.
     pub attempt: u32,
-    /// Of how many ranks there is anything.
+    /// Number of ranks with any event.
     pub ranks: usize,
-    /// Events that are not there, because there were more than a recording holds.
+    /// Events that were dropped because the recording was full.
     pub dropped: u64,
     /// Nodes that did not answer in time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -49,11 +49,11 @@ pub struct JobTimeline {
     pub trace_events: Vec<TraceEvent>,
 }
 
-/// As `chrome://tracing` and Perfetto read it; times are microseconds.
+/// An event in the format of `chrome://tracing` and Perfetto; times are microseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TraceEvent {
     pub name: String,
-    /// `X` for a span, `M` for a name.
+    /// `X` for a span, `M` for metadata (a name).
     pub ph: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ts: Option<u64>,

@@ -1,9 +1,9 @@
-//! The nine kinds of work a job can be, each with its own settings. Exactly one is given; the job's `toolType` follows
-//! from it. [`JobSpec::toolkit`](super::JobSpec::toolkit) finds which.
+//! The nine toolkits a job can use, each with its own settings. Exactly one is given, and the job's `toolType` follows
+//! from it: see [`JobSpec::toolkit`](super::JobSpec::toolkit).
 
 use serde::{Deserialize, Serialize};
 
-/// Settings of the kinds that run one Python script in each process and nothing more: Horovod and Chainer.
+/// Settings of toolkits that run one Python script in each process: Horovod and Chainer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ScriptSettings {
@@ -16,7 +16,7 @@ pub struct ScriptSettings {
     pub process_count: Option<i32>,
 }
 
-/// A BrainScript configuration or a Python script.
+/// Settings of CNTK: a BrainScript configuration or a Python script.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CntkSettings {
@@ -45,7 +45,7 @@ pub struct PyTorchSettings {
     pub command_line_args: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process_count: Option<i32>,
-    /// `TCP`, `Gloo` or `MPI` as the service had them, or `NCCL`; in any case and shown as given.
+    /// `TCP`, `Gloo` or `MPI` as in the service, or `NCCL`; compared without case and returned as given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub communication_backend: Option<String>,
 }
@@ -68,7 +68,7 @@ pub struct TensorFlowSettings {
     pub parameter_server_count: Option<i32>,
 }
 
-/// A configuration file or a Python script, never both.
+/// Settings of Caffe: a configuration file or a Python script, never both.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CaffeSettings {
@@ -109,7 +109,7 @@ pub struct CustomMpiSettings {
     pub process_count: Option<i32>,
 }
 
-/// Which kind of work a job is.
+/// Toolkit of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ToolType {
@@ -140,7 +140,7 @@ impl ToolType {
         ToolType::Horovod,
     ];
 
-    /// The name of its settings in `job.json`.
+    /// Name of the toolkit's settings in `job.json`.
     pub fn settings_field(self) -> &'static str {
         match self {
             ToolType::Cntk => "cntkSettings",

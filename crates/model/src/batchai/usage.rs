@@ -1,4 +1,4 @@
-//! How much of what is allowed in a region is in use.
+//! Quotas of a region: current use and limit.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +20,7 @@ pub struct UsageName {
 }
 
 impl Usage {
-    /// A count with a name that people read as it is written.
+    /// A count. The display name is derived from `name`.
     pub fn count(name: impl Into<String>, current_value: i32, limit: i64) -> Self {
         let value = name.into();
         let localized_value = value.replace("LowPriority", "Low Priority");

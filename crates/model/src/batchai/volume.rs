@@ -35,7 +35,7 @@ pub struct AzureFileShareReference {
 }
 
 impl AzureFileShareReference {
-    /// `myshare` of `https://account.file.core.windows.net/myshare`; the host's suffix does not matter.
+    /// Share name: `myshare` of `https://account.file.core.windows.net/myshare`. The host's suffix does not matter.
     pub fn share_name(&self) -> Option<&str> {
         let rest = self.azure_file_url.split_once("://").map_or(self.azure_file_url.as_str(), |(_, rest)| rest);
         let (_, path) = rest.split_once('/')?;
@@ -43,7 +43,7 @@ impl AzureFileShareReference {
         (!share.is_empty() && !share.contains('/')).then_some(share)
     }
 
-    /// `accountName`, or else the first label of the URL's host.
+    /// Account name: `accountName`, or else the first label of the URL's host.
     pub fn account(&self) -> Option<&str> {
         if let Some(name) = self.account_name.as_deref().filter(|name| !name.is_empty()) {
             return Some(name);

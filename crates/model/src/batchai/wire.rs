@@ -1,5 +1,5 @@
-//! The order in which the service wrote the properties of clusters and jobs. Reading does not care; people who compare
-//! answers do. Entered by serde alone.
+//! Serialization of cluster and job properties in the service's field order. Parsing ignores the order, but people
+//! compare responses.
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
@@ -30,7 +30,7 @@ impl Serialize for ClusterProperties {
     }
 }
 
-/// A job's properties as they go out; the same fields as in [`JobProperties`].
+/// A job's properties in serialization order; the same fields as [`JobProperties`].
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct JobWire<'a> {
@@ -78,7 +78,7 @@ struct JobWire<'a> {
     creation_time: Timestamp,
     provisioning_state: ProvisioningState,
     provisioning_state_transition_time: Timestamp,
-    /// The states and `executionInfo`, then whatever we add to them.
+    /// The states and `executionInfo`, then Corro's additions.
     #[serde(flatten)]
     status: &'a JobStatus,
 }

@@ -13,7 +13,7 @@ pub struct WorkspaceCreateParameters {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WorkspaceUpdateParameters {
-    /// Absent: the tags stay as they are.
+    /// Absent means that the tags stay as they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tags: Option<Tags>,
 }

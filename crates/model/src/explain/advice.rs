@@ -1,7 +1,4 @@
-//! What to do about a job that failed: for each cause that is known, a remedy; and where its output is. Entered by [`explain`]
-//! and, for its one-line reason, by `job create`. Looks only at what the job's answer says.
-//!
-//! [`explain`]: super::explain
+//! Remedies for failed jobs: one for each known cause, and the location of the output. Uses only the job's response.
 
 use super::JobNames;
 use super::cause::detail;
@@ -9,7 +6,7 @@ use crate::batchai::{BatchAiError, Job, JobSpec};
 use crate::layout::main_logs;
 use crate::mount::{MountRoot, below, find_share};
 
-/// Remedies for what made the job fail, then where to read on; whole sentences.
+/// Remedies for the causes of a failure, then where to read more; whole sentences.
 pub fn advice(job: &Job, names: JobNames<'_>) -> Vec<String> {
     let errors = job.properties.status.execution_info.iter().flat_map(|info| &info.errors);
     let mut lines: Vec<String> = errors.clone().filter_map(|error| remedy(error, names)).collect();
@@ -20,7 +17,7 @@ pub fn advice(job: &Job, names: JobNames<'_>) -> Vec<String> {
     lines
 }
 
-/// In one line, why it failed.
+/// Reason of the failure, in one line.
 pub fn reason(job: &Job) -> String {
     let info = job.properties.status.execution_info.as_ref();
     let error = info.and_then(|info| info.errors.first());
@@ -132,7 +129,7 @@ fn remedy(error: &BatchAiError, names: JobNames<'_>) -> Option<String> {
     })
 }
 
-/// By the node's one word for why a container was not started.
+/// Remedy for a container that did not start, by the node's reason code.
 fn container(reason: &str) -> String {
     match reason {
         "PullFailed" => {
@@ -161,7 +158,7 @@ fn container(reason: &str) -> String {
     .to_owned()
 }
 
-/// The words are those of the server's own check of a volume.
+/// Remedy for a failed mount. Parses the messages of the server's volume check.
 fn mount(info: &str, group: &str) -> Option<String> {
     let quoted = |after: &str| info.split_once(after).and_then(|(_, rest)| rest.split('\'').next());
     if let (Some(share), Some(account)) = (quoted("there is no share '"), quoted("in the account '")) {
@@ -187,7 +184,7 @@ fn mount(info: &str, group: &str) -> Option<String> {
     ))
 }
 
-/// How a process ended, when that tells something by itself.
+/// Remedy by exit code or signal, for those with a known meaning.
 fn ended(error: &BatchAiError) -> Option<String> {
     if detail(error, "OutOfMemory").is_some() {
         return Some(
@@ -205,7 +202,7 @@ fn ended(error: &BatchAiError) -> Option<String> {
         );
     }
     let number = |name: &str| detail(error, name).and_then(|text| text.parse::<i32>().ok());
-    // A shell reports a signal as a code above 128.
+    // A shell reports a signal as an exit code above 128.
     let signal =
         number("Signal").or_else(|| number("ExitCode").filter(|code| (129..160).contains(code)).map(|c| c - 128));
     let words = match (signal, number("ExitCode")) {
@@ -228,7 +225,7 @@ fn ended(error: &BatchAiError) -> Option<String> {
     Some(words.to_owned())
 }
 
-/// Whether a job that failed so has run a process.
+/// Whether a job with this error code ran a process.
 fn has_output(code: &str) -> bool {
     let ran = [
         "JobFailed",
@@ -244,7 +241,7 @@ fn has_output(code: &str) -> bool {
 fn output(spec: &JobSpec, names: JobNames<'_>, preparing: bool) -> String {
     let prefix = &spec.std_out_err_path_prefix;
     let on_share = find_share(prefix, None, spec.mount_volumes.as_ref()).is_some();
-    // What the cluster mounts is not told here.
+    // The cluster's volumes are not known here.
     if !on_share && below(prefix, MountRoot::Cluster).is_none() {
         return format!(
             "Its output was written to {prefix} on its nodes, which is not a share: to keep it, mount one and let \

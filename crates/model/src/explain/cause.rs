@@ -1,12 +1,12 @@
-//! What made a job fail, in plain words: who, where, how, and what was written last. One sentence for each kind of error that
-//! a server or a node gives. Remedies are in `advice`.
+//! Cause of a job's failure in plain words: rank, node, exit status and last output. One sentence for each error code
+//! of the server and its nodes. Remedies are in `advice`.
 
 use super::Cause;
 use crate::batchai::BatchAiError;
 
-/// What tells one error.
+/// Describes one error.
 pub fn cause(error: &BatchAiError) -> Cause {
-    // What the sentence says already, or what comes after it, is not repeated.
+    // Details that the sentence already contains, or that follow it, are not repeated.
     let told = ["Rank", "Node", "ExitCode", "Signal", "StdErr", "Field"];
     let others = error.details.iter().filter(|detail| !told.contains(&detail.name.as_str()));
     let details = others.flat_map(|detail| match detail.name.as_str() {
@@ -36,7 +36,7 @@ fn sentence(error: &BatchAiError) -> String {
     }
 }
 
-/// As a process ends: by itself, or by a signal.
+/// How a process ended: its exit code, or a signal.
 fn ended(error: &BatchAiError) -> String {
     let number = |name: &str| detail(error, name).and_then(|text| text.parse::<i32>().ok());
     match (number("Signal"), number("ExitCode")) {
@@ -87,7 +87,7 @@ mod tests {
         lines.join("\n")
     }
 
-    /// Every kind of error that ends a job, as the server and its nodes word them.
+    /// Covers every error code that ends a job, with the messages of the server and its nodes.
     #[test]
     fn every_cause_is_told_in_plain_words() {
         for (code, message, details, expected) in [

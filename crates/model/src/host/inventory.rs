@@ -1,4 +1,4 @@
-//! What a machine has, what of it nodes may take, and what is left.
+//! Inventory of a host, the capacity it offers to nodes, and the free capacity.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,19 +8,19 @@ use serde::{Deserialize, Serialize};
 use crate::ApiError;
 use crate::vm_size::VmSize;
 
-/// What a machine has, as its agent finds it.
+/// Hardware of a host, as detected by its agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Inventory {
     pub cores: u32,
     pub memory_bytes: u64,
     pub gpus: Vec<Gpu>,
-    /// At which other machines may reach it.
+    /// Addresses at which other machines reach it.
     pub addresses: Vec<String>,
     pub labels: BTreeMap<String, String>,
-    /// Of the agent.
+    /// Version of the agent.
     pub version: String,
-    /// What it gives to nodes, where the operator chose to give less or more than it has.
+    /// Capacity for nodes, if the operator chose another than the detected one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub offered: Option<Capacity>,
 }
@@ -32,7 +32,7 @@ pub struct Gpu {
     pub memory_bytes: u64,
 }
 
-/// What nodes take of a host.
+/// Resources of a host that nodes use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Capacity {
@@ -53,8 +53,8 @@ impl Capacity {
         Capacity { cores: size.cores, memory_bytes: u64::from(size.memory_gib) << 30, gpus: size.gpus }
     }
 
-    /// Is there room for `need` in what is left of `whole`? A machine sold with so much memory keeps some of it for itself: a
-    /// sixteenth less than its size is enough.
+    /// Whether `need` fits into this free capacity. A machine with a nominal memory size reserves some of it, so a
+    /// sixteenth less is enough.
     pub fn holds(&self, need: &Capacity) -> bool {
         let memory = need.memory_bytes - need.memory_bytes / 16;
         self.cores >= need.cores && self.gpus >= need.gpus && self.memory_bytes >= memory
@@ -82,7 +82,7 @@ impl fmt::Display for Capacity {
     }
 }
 
-/// What a host says of itself is kept, so it is bounded.
+/// Checks the size limits of a reported inventory, since the server stores it.
 pub fn check_inventory(inventory: &Inventory) -> Result<(), ApiError> {
     let wrong = |what: &str| Err(ApiError::invalid("inventory", format!("the host's inventory {what}")));
     let short = |text: &String| text.len() <= 128 && !text.chars().any(char::is_control);

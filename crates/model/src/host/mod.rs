@@ -1,5 +1,5 @@
-//! Machines that join by themselves: what a host has and offers, the token that lets it in, what server and host tell each other,
-//! and how the API shows them. A host is not a node: it carries as many nodes of clusters as fit on it.
+//! Hosts: machines that join by themselves. Inventory, join token, protocol between server and host, and API resources.
+//! A host is not a node: it runs as many nodes of clusters as fit.
 
 mod inventory;
 mod status;
@@ -13,9 +13,9 @@ pub use inventory::*;
 pub use status::*;
 pub use token::*;
 
-/// `POST` a [`HostJoinRequest`]: trade a join token for a host's credential.
+/// `POST` a [`HostJoinRequest`]: exchanges a join token for a host credential.
 pub const HOST_JOIN_PATH: &str = "/corro/v1/host/join";
-/// `POST` a [`HostReport`], about once a second: what the host is, answered by what it should carry.
+/// `POST` a [`HostReport`], about once a second; the response is a [`DesiredHost`].
 pub const HOST_PATH: &str = "/corro/v1/host";
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -31,7 +31,7 @@ pub struct HostJoinRequest {
 pub struct HostCredential {
     pub name: String,
     pub secret: Secret,
-    /// Which installation gave it: only that one can take it back.
+    /// Id of the server installation that issued the credential. Only that installation can revoke it.
     pub instance: String,
 }
 
@@ -41,7 +41,7 @@ impl HostCredential {
         format!("{BEARER}{}:{}", self.name, self.secret.expose())
     }
 
-    /// Reads [`bearer`](Self::bearer) back; `None` for the header of anyone who is not a host.
+    /// Parses [`bearer`](Self::bearer); `None` for any other `Authorization` header.
     pub fn parse_bearer(header: &str) -> Option<HostCredential> {
         let (name, secret) = header.strip_prefix(BEARER)?.split_once(':')?;
         check_host_name(name).ok()?;
@@ -51,21 +51,21 @@ impl HostCredential {
 
 const BEARER: &str = "Bearer host:";
 
-/// Host to server.
+/// Report of a host to the server.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostReport {
     pub inventory: Inventory,
-    /// Nodes whose agents live there.
+    /// Nodes with a running agent on this host.
     pub living: Vec<NodeId>,
 }
 
-/// Server to host: all the nodes it should carry. A node that is not here any more has nothing left to do there.
+/// Desired state of a host, from the server: all nodes that it runs. A node that is missing here is stopped.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DesiredHost {
     pub nodes: Vec<DesiredHostNode>,
-    /// The host was removed: end, and forget the credential.
+    /// The host was removed: exit and delete the credential.
     #[serde(default)]
     pub removed: bool,
 }
@@ -74,15 +74,15 @@ pub struct DesiredHost {
 #[serde(rename_all = "camelCase")]
 pub struct DesiredHostNode {
     pub node: NodeId,
-    /// With which an agent becomes that node; only for nodes that nobody has become, and that no agent there waits to become.
+    /// Join token of the node. Only set while the node has not joined and no agent on the host waits to join as it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<Secret>,
-    /// It runs a job, or is about to.
+    /// The node runs a job, or is about to.
     #[serde(default)]
     pub busy: bool,
 }
 
-/// Names of hosts are those of machines.
+/// Checks a host name, which is the name of a machine.
 pub fn check_host_name(name: &str) -> Result<(), ApiError> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let begins = name.as_bytes().first().is_some_and(u8::is_ascii_alphanumeric);

@@ -1,4 +1,4 @@
-//! The token that lets a machine in: the word itself, how one is asked for, and what is told of those that are kept.
+//! Join tokens of hosts: their encoding, requests for one, and the list of stored tokens.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -6,19 +6,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Secret, Timestamp};
 
-/// What a machine needs to join, in one word: where the server is, whose certificate is believed, and a secret.
+/// A join token: server URL, fingerprint of the CA and a secret, encoded as one word.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinToken {
     #[serde(rename = "u")]
     pub server: String,
-    /// SHA-256 of the authority that vouches for the server; without it, whom the machine trusts anyway.
+    /// SHA-256 of the server's CA certificate; without it, the machine's own trust store decides.
     #[serde(rename = "f", default, skip_serializing_if = "Option::is_none")]
     pub ca_fingerprint: Option<String>,
     #[serde(rename = "s")]
     pub secret: Secret,
 }
 
-/// Tells a token from anything else that might be pasted in its place.
+/// Prefix that identifies a join token.
 const TOKEN_MARK: &str = "corro-join-";
 
 impl JoinToken {
@@ -27,20 +27,20 @@ impl JoinToken {
         Secret::new(format!("{TOKEN_MARK}{}", URL_SAFE_NO_PAD.encode(text)))
     }
 
-    /// `None` when it is not one, or was cut off on its way.
+    /// Decodes a token; `None` when the text is no token or is truncated.
     pub fn decode(text: &str) -> Option<JoinToken> {
         let bytes = URL_SAFE_NO_PAD.decode(text.trim().strip_prefix(TOKEN_MARK)?).ok()?;
         serde_json::from_slice(&bytes).ok()
     }
 }
 
-/// How a new join token is to be.
+/// Parameters of a new join token.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HostTokenParameters {
-    /// From now; a day when absent.
+    /// Validity in seconds from now; a day by default.
     pub ttl_seconds: Option<u64>,
-    /// At which URL the machine reaches the server; as the server calls itself when absent.
+    /// URL at which the machine reaches the server; the server's own URL by default.
     pub server: Option<String>,
 }
 
@@ -50,7 +50,7 @@ impl HostTokenParameters {
     pub const MOST_SECONDS: u64 = 366 * 24 * 3600;
 }
 
-/// A new token. This is the only time it is told.
+/// A new token. It is returned only in this response.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostTokenCreated {
@@ -62,7 +62,7 @@ pub struct HostTokenCreated {
     pub expires: Timestamp,
 }
 
-/// A token that is kept, without what makes it one.
+/// A stored token, without its secret.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostToken {
@@ -70,7 +70,7 @@ pub struct HostToken {
     pub created: Timestamp,
     pub expires: Timestamp,
     pub expired: bool,
-    /// Hosts that joined with it.
+    /// Number of hosts that joined with it.
     pub hosts: u64,
 }
 
