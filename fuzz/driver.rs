@@ -1,6 +1,6 @@
-//! A coverage-guided fuzzer in one file: LLVM's edge counters (`-Cpasses=sancov-module`, inline 8-bit counters) say which
-//! inputs reach something new; those are kept and mutated further. Also counts memory: an input that makes the target hold more
-//! than [`MAX_MEMORY`] at once is a finding, as is a panic and a run of more than [`MAX_TIME`]. Needs nothing but the usual compiler.
+//! Coverage-guided fuzzer in one file: inputs that reach new edges, by LLVM's edge counters (`-Cpasses=sancov-module`, inline
+//! 8-bit counters), are kept and mutated further. A panic, a run longer than [`MAX_TIME`] and an input that makes the target
+//! hold more than [`MAX_MEMORY`] at once are findings. Needs only the usual compiler.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::Write;

@@ -1,5 +1,5 @@
-//! What is fuzzed: each function takes bytes that anybody may send and asserts what must hold whatever they are. Called by
-//! the coverage-guided driver beside this file and, with the corpus and mutations of it, by an ordinary test.
+//! Fuzz targets: each function takes untrusted bytes and asserts invariants that hold for every input. The coverage-guided
+//! driver beside this file calls them, and so does an ordinary test, with the corpus and mutations of it.
 
 #[path = "targets/handshake.rs"]
 mod handshake;

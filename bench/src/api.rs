@@ -1,5 +1,5 @@
-//! Requests to a site's server over one kept-alive connection with one token, as a client that stays would send them.
-//! Blocking: a benchmark does one thing at a time.
+//! HTTP client for a site's server: one keep-alive connection with one token, as a long-running client uses it. Blocking, since
+//! a benchmark does one thing at a time.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};

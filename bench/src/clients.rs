@@ -1,5 +1,5 @@
-//! Many clients that stay connected, with as little work of their own as can be: requests are bytes, answers are read and
-//! counted, not understood. What is measured is the server, on a machine that the clients share with it.
+//! Load generator: many persistent HTTP connections with minimal work per request. Requests are prepared bytes; responses are
+//! read and counted but not parsed, because the clients share the machine with the measured server.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -1,5 +1,5 @@
-//! Large files for transfers: made, fingerprinted, copied. Every pass uses one small buffer, so that this process stays
-//! small itself.
+//! Large test files for transfers: creation, hashing, copying. Every pass uses one small buffer, so that this process stays
+//! small.
 
 use std::fs::File;
 use std::io::{BufWriter, Read, Write};

@@ -1,5 +1,4 @@
-//! What the disk itself gives: synced writes, and the simplest durable store that could be, SQLite in the mode that the server
-//! uses it in. Floors for what the server does on top of them.
+//! Floors of durable storage: synced writes of the disk itself, and plain SQLite in the mode that the server uses.
 
 use std::fs::File;
 use std::io::Write;

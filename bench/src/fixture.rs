@@ -1,4 +1,4 @@
-//! The tutorial's resources on a site, made by the commands that the tutorial shows, and the jobs that run on them.
+//! The tutorial's resources on a site, created by the commands of the tutorial, and the jobs that run on them.
 
 use anyhow::{Context, Result};
 use corro_model::batchai::JobCreateParameters;

@@ -1,4 +1,4 @@
-//! One goal of a benchmark that has several, judged by where it was worst. Pure.
+//! One goal of a benchmark that has several, decided by its worst measurement. Pure.
 
 /// What was reached, where it was worst, and whether that is enough.
 #[derive(Debug, PartialEq)]

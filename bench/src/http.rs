@@ -1,5 +1,5 @@
-//! HTTP by hand, for clients of which there are too many for a pool: one request on a connection of its own, as thousands of
-//! simulated agents need it, and an answer on one that is kept.
+//! Minimal HTTP for clients too numerous for a connection pool: one request on its own connection (thousands of simulated
+//! agents), and reading a response from a keep-alive connection.
 
 use anyhow::{Context, Result, ensure};
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};

@@ -1,5 +1,4 @@
-//! Says on what machine a benchmark ran, and how quiet it was: enough to judge its figures, nothing that names the
-//! machine or a path on it.
+//! Description of the machine and of its load during a benchmark: enough to judge the numbers, without host names or paths.
 
 use std::fs::{self, File};
 use std::io::{self, Write};

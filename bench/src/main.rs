@@ -1,11 +1,11 @@
-//! The benchmarks of what Corro promises in numbers. Started by `bench/run`; each measures real processes: the release
-//! `corro` beside this binary, its commands and its HTTP interface. Ends with a verdict; never changes a promise.
+//! Benchmarks of the performance that Corro promises, started by `bench/run`. Each measures real processes: the release `corro`
+//! beside this binary, its commands and its HTTP interface. A run ends with a verdict; the promises are fixed in the code.
 //!
-//! Reading order: `benchmarks` (one file each), then what they share: `site` (a server of one's own), `api` and `clients` (requests
-//! to it), `fixture` (resources to work on), `rank` (a job's process), `content` (large files),
-//! `peers` (other engines), `allreduce` and `trainer` (the parts of those benchmarks; `goal` and `words` are for all),
-//! `steps` (of `optimizer` and `keras`, in Python), `files` (the file service and its SDK), `swarm` (simulated agents), `http` (by hand),
-//! `visitor` (an open page without a browser) and `webdriver` (a browser), `slurm_files` (both shared with the tests), `stats`, `memory`, `machine`.
+//! Reading order: `benchmarks` (one file each), then the shared parts: `site` (a private server), `api` and `clients` (requests
+//! to it), `fixture` (resources), `rank` (a job's process), `content` (large files), `peers` (other engines), `allreduce` and
+//! `trainer` (parts of those benchmarks), `goal` and `words` (used by all), `steps` (Python training steps, for `optimizer` and
+//! `keras`), `files` (the file service and its SDK), `swarm` (simulated agents), `http` (minimal HTTP), `visitor` (an open page
+//! without a browser) and `webdriver` (a browser), `slurm_files` (both shared with the tests), `stats`, `memory`, `machine`.
 
 mod allreduce;
 mod api;

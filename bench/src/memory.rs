@@ -1,4 +1,4 @@
-//! What a process holds in memory, as the kernel counts it. Entered by `idle` and `transfer`. In MB (10^6 bytes).
+//! Memory of a process as the kernel accounts it, in MB (10^6 bytes).
 
 use std::fs;
 

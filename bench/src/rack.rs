@@ -1,5 +1,5 @@
-//! A server here and one agent on each of some hosts in network namespaces, which see nothing of the server's directory: real joins over TLS, real
-//! mounts. Entered by the benchmarks between machines. Needs root, `ip` and FUSE. Everything ends when it is dropped.
+//! A server on this machine and one agent on each of several hosts in network namespaces, which cannot see the server's
+//! directory: real joins over TLS, real mounts. Needs root, `ip` and FUSE. Everything is torn down on drop.
 
 use std::fs::File;
 use std::os::unix::process::CommandExt;

@@ -1,5 +1,5 @@
-//! The smallest process a job can run: says over a socket that it runs, and ends. And the ear of the benchmark that
-//! hears it. A mode of this binary, so that no script's start is measured with it.
+//! The smallest process a job can run: it reports over a socket that it runs, and exits; and the listener of the benchmark that
+//! receives the report. A mode of this binary, so that no interpreter's start is measured.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};

@@ -1,5 +1,5 @@
-//! A Corro of one's own in a temporary directory: the real `corro up`, real commands. Entered by every benchmark but
-//! `binary`. Whatever it started is ended when it is dropped; a server also ends when the benchmark is killed.
+//! A private Corro site in a temporary directory: the real `corro up`, real commands. Its processes end on drop; a server also
+//! ends when the benchmark is killed.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};

@@ -1,4 +1,4 @@
-//! Samples of one measure, and the five figures that are printed of them. Entered by every benchmark. Pure but for `row`.
+//! Samples of one quantity and the five statistics printed of them. Pure except for `row`.
 
 /// Samples of one measure, in one unit.
 #[derive(Clone, Debug)]

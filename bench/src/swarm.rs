@@ -1,6 +1,6 @@
-//! Many simulated agents in one process: each joins with the open token, keeps a WebSocket of its own and speaks as real
-//! agents do (what it observes when that changes, a heartbeat and a ping every second), but runs nothing. A mode of this
-//! binary, so that its processor time is not the server's; it says what happens in lines on its standard output.
+//! Many simulated agents in one process: each joins with the open token, keeps its own WebSocket and speaks the agent protocol
+//! (observations on change, a heartbeat and a ping every second), but runs nothing. A mode of this binary, so that its CPU time
+//! is not counted as the server's; it reports events as lines on standard output.
 
 use std::convert::Infallible;
 use std::process::ExitCode;

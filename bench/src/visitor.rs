@@ -1,5 +1,5 @@
-//! An open page without a browser: a stream of events, and the requests that a page makes when something happens or a second has
-//! passed, on one connection that is kept. What is asked for and when is written in the dashboard's `overview.js` and `job.js`.
+//! A simulated open dashboard page: an event stream, and the requests that a page makes on events and once per second, over one
+//! keep-alive connection. The requests and their timing mirror the dashboard's `overview.js` and `job.js`.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The values that options of benchmarks have in common. Pure.
+//! Option values that several benchmarks share. Pure.
 
 use anyhow::{Context, Result, bail, ensure};
 

@@ -1,5 +1,5 @@
-//! What ranks of a job send each other before and after they have proved that they belong together: hellos and proofs, blobs of a
-//! meeting, replies of a rendezvous server, frames between members and the coordinator; and the variables of launchers.
+//! Messages between the ranks of a job before and after authentication: hellos and proofs, rendezvous blobs, replies of a
+//! rendezvous server, frames between workers and the coordinator; and the environment variables of launchers.
 
 use std::io::{self, Read, Write};
 

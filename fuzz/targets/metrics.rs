@@ -1,5 +1,5 @@
-//! Training output: log lines, `metrics.jsonl`, TensorBoard event files and stored curve files. Each input is read in
-//! two pieces, split anywhere.
+//! Parsers of training output: log lines, `metrics.jsonl`, TensorBoard event files and stored curve files. Each input is read
+//! in two chunks, split at any byte.
 
 use corro_metrics::curve_file::{self, CurveFileReader};
 use corro_metrics::tfevents::EventFileReader;

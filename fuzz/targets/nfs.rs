@@ -1,5 +1,5 @@
-//! The NFS port, from bytes of a connection to files on the disk: no panic, no reply to what is no call, and nothing that reaches
-//! out of the file server. The driver bounds the memory.
+//! The NFS port, from bytes of a connection to files on the disk: no panic, no reply to anything but a call, and no access
+//! outside the file server. The driver bounds the memory.
 
 use std::cell::RefCell;
 use std::io;

@@ -1,5 +1,5 @@
-//! Links with a shared access signature: parsed, signed, verified and shown to the file service. A signature that verifies is for
-//! these very terms, this resource and this key.
+//! URLs with a shared access signature: parsed, signed, verified and presented to the file service. A signature that verifies
+//! covers exactly these terms, this resource and this key.
 
 use corro_model::storage::sas::{AccountSas, Bearer, Resource, Sas};
 

@@ -1,5 +1,5 @@
-//! What is measured, and how a rank is told and answers. Every rank, ours or a peer's, gets the cases as words on its command
-//! line, and rank 0 prints a line for each; `worker` says what happens in between. Pure.
+//! Benchmark cases and the text protocol between the benchmark and a rank. Every rank, ours or a peer's, receives the cases as
+//! command-line arguments, and rank 0 prints one line per case; `worker` documents the measurement in between. Pure.
 
 use anyhow::{Context, Result, ensure};
 

@@ -1,4 +1,4 @@
-//! How fast this machine copies memory: the limit of every collective within a host. Entered before any rank is started.
+//! Memory copy bandwidth of this machine, the upper bound of every collective within a host. Measured before any rank starts.
 //!
 //! The model of an allreduce over shared memory that moves as little as is possible: every rank adds up its share of the tensor
 //! (reads `n` shares, writes one) and then fetches the others' (reads `n - 1` shares and writes them). With a tensor of `S`

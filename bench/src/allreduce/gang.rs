@@ -1,5 +1,5 @@
-//! Starts ranks that find each other through our own rendezvous server: our engine's, Gloo's and upstream Horovod's. Gives what
-//! rank 0 printed. All ranks end together: when one fails, when time is up, and when the benchmark dies.
+//! Starts ranks that find each other through our rendezvous server (our engine, Gloo and upstream Horovod) and returns the
+//! output of rank 0. All ranks are killed together: when one fails, on timeout, and when the benchmark dies.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

@@ -1,4 +1,4 @@
-//! The goals for collectives, each judged on what was measured. Pure.
+//! Performance goals of the collectives, evaluated on the measurements. Pure.
 
 use super::cases::STEP;
 use super::table::{DIRECT, NEGOTIATED, OURS, Results};

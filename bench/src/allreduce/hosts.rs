@@ -1,5 +1,5 @@
-//! Hosts made of network namespaces, with a switch between them that is a namespace too: nothing of it can be seen from the
-//! machine's own network. Needs root and `ip`. Everything is removed when it is dropped.
+//! Simulated hosts: network namespaces joined by a bridge in a namespace of its own, isolated from the machine's network. Needs
+//! root and `ip`. Everything is removed on drop.
 
 use std::cell::RefCell;
 use std::net::Ipv4Addr;

@@ -1,4 +1,4 @@
-//! How fast each reduction kernel of the engine is beside a plain copy. Entered once a run, before any rank is started.
+//! Throughput of each reduction kernel of the engine next to a plain copy. Measured once per run, before any rank starts.
 
 use std::time::Duration;
 

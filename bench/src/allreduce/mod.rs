@@ -1,9 +1,8 @@
-//! What the benchmark `allreduce` is made of: the cases, the places they run at, our own rank, the limits of the machine and the
-//! tables. Entered by `benchmarks/allreduce.rs` and by `peers`. Never decides what is promised.
+//! Parts of the benchmark `allreduce`: cases, rank placement, our rank, the limits of the machine, tables and goals.
 //!
-//! Reading order: `cases` (what is measured, and the words and lines that ranks speak), `worker` (our rank, and the contract
-//! that every rank keeps) over `ours` (the engine), `place` and `hosts` (where ranks run), `gang` (how they are started),
-//! `copy` and `tcp` (the limits), `table` and `goals`.
+//! Reading order: `cases` (the cases and the text protocol of ranks), `worker` (our rank, and the contract of every rank) on
+//! top of `ours` (the engine), `place` and `hosts` (rank placement), `gang` (rank start), `copy` and `tcp` (machine limits),
+//! `table` and `goals`.
 
 pub mod cases;
 pub mod copy;

@@ -1,4 +1,4 @@
-//! The words after `allreduce`. Pure.
+//! Command-line options of `allreduce`. Pure.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! The engine as our rank calls it: each door of `corro-collectives` is a [`Way`]. Nothing is measured here.
+//! Calls of our rank into the engine: each public API of `corro-collectives` is a [`Way`]. Measures nothing.
 
 use anyhow::Result;
 use corro_collectives::bootstrap::launch_env::Launch;

@@ -1,4 +1,4 @@
-//! Where the ranks of one measurement run. Entered by everything that starts ranks. Pure.
+//! Placement of the ranks of one measurement: hosts, and ranks per host. Pure.
 
 use super::hosts::Hosts;
 

@@ -1,4 +1,4 @@
-//! The gradients of ResNet-50: how many numbers each holds, in the order in which the model declares them. Pure.
+//! Gradient sizes of ResNet-50: the element count of each tensor, in the order in which the model declares them. Pure.
 
 /// Residual blocks of each of the four stages.
 const BLOCKS: [usize; 4] = [3, 4, 6, 3];

@@ -1,4 +1,4 @@
-//! Everything that was measured, and how it is shown: one table a place, one row a size. Pure but for `print`.
+//! Collected measurements and their tables: one table per placement, one row per size. Pure except for `print`.
 
 use serde_json::{Value, json};
 

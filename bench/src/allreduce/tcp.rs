@@ -1,4 +1,5 @@
-//! What TCP reaches between two of the hosts, by iperf3: the limit of every collective between hosts. Needs Debian's `iperf3`.
+//! TCP throughput between two of the hosts, measured with iperf3: the upper bound of every collective between hosts. Needs
+//! Debian's `iperf3`.
 
 use std::time::Duration;
 

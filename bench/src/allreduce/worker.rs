@@ -1,5 +1,5 @@
-//! Our rank of the benchmark: adds up floats in place, again and again. A mode of this binary, started by `gang`. The peers'
-//! ranks (`peers/allreduce.c`, `peers/allreduce.py`) do the same, step by step.
+//! Our rank of the benchmark: repeated in-place sums of floats. A mode of this binary, started by `gang`. The peers' ranks
+//! (`peers/allreduce.c`, `peers/allreduce.py`) follow the same steps.
 //!
 //! For each case: call once on numbers that tell every rank and element apart, and check the sum. Then on zeros, so that no
 //! number grows without bound: warm up, first one call, then doubling until an eighth of the time for this case has passed,

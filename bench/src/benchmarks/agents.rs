@@ -1,4 +1,4 @@
-//! 5,000 simulated agents on one server: heartbeats held, its memory and processor, a gang of 1,000 placed and run.
+//! 5,000 simulated agents on one server: heartbeat rate, server memory and CPU, placement and start of a gang of 1,000.
 //!
 //! The server is a real `corro server`. The agents are tasks of one other process; each has joined with the open token, has
 //! a WebSocket of its own and speaks every second, as real ones do. They run nothing, so that what is measured is the server.

@@ -1,4 +1,4 @@
-//! Sums over all ranks, 4 B to 256 MB, on one host and on several, beside Open MPI, MPICH, Gloo and Horovod.
+//! Allreduce latency and bandwidth, 4 B to 256 MB, on one and several hosts, against Open MPI, MPICH, Gloo and Horovod.
 //!
 //! Every engine adds up the same numbers in place with ranks that are processes, and its rank 0 says how long a call took; the
 //! same way of measuring for all (`allreduce::worker`). Engines take turns at each place, so that whatever else the machine

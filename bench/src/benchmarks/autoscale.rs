@@ -1,4 +1,4 @@
-//! From submitting a job to an empty cluster with autoScale until its ranks run, and from its end until the nodes are gone.
+//! Time from submitting a job to an empty autoscaling cluster until its ranks run, and from its end until the nodes are gone.
 //!
 //! The cluster has four nodes at most and none at least; the server's delay before idle nodes leave is one second, which
 //! is taken off. Beside it stands the same made by hand: a resize from 0 to 4 nodes until all are idle, that is the start

@@ -1,4 +1,4 @@
-//! Size of the release binary: everything Corro needs is in this one file.
+//! Size of the release binary, the only file that Corro needs.
 
 use anyhow::Result;
 

@@ -1,4 +1,4 @@
-//! From submitting a job with a container until its rank runs, its image being there, beside `docker run` of the same.
+//! Time from submitting a container job with a local image until its rank runs, against `docker run` of the same image.
 //!
 //! The request is that of `submit`, on a waiting node. Both sides make a container of the same image on the same daemon, with the same
 //! mount and the host's network, take turns, and are heard from inside by the same ear. What Corro does besides is to start

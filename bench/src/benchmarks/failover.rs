@@ -1,4 +1,4 @@
-//! From a death to the next good state, with a gang over four hosts in network namespaces: of a rank, of a host, of the server.
+//! Recovery time after the death of a rank, a host or the server, with a gang over four hosts in network namespaces.
 //!
 //! A rank's: until the job has failed and all nodes are idle. A host's, all of whose processes are killed and which is replaced at once by a new one: until the gang
 //! runs again whole, less the lease that has to pass first. The server's, which is started again at once: until another job's ranks run.

@@ -1,4 +1,4 @@
-//! The file service beside nginx with the same files: the real SDK's uploads and downloads, a list of 10,000 entries, small gets.
+//! File service throughput against nginx on the same files: SDK uploads and downloads, a listing of 10,000 entries, small GETs.
 //!
 //! nginx serves the very directory in which the share lies, and asks for no signature. It knows no ranges of an upload, so it gets each as a file
 //! of its own. Everybody takes turns, and a ratio is of the same round.

@@ -1,4 +1,4 @@
-//! A share mounted with `corro mount` beside sshfs and a local disk: reading and writing in order and at random, making small files, listing.
+//! A share mounted with `corro mount` against sshfs and a local disk: sequential and random I/O, small file creation, listing.
 //!
 //! The server, its share, the SSH server and its directory are on this machine, on one disk. Everybody takes turns, and a ratio is of the same
 //! round. What the kernel keeps of a mounted file is dropped before it is read; what the servers read comes from the machine's memory for both. Before each turn

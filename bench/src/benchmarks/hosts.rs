@@ -1,4 +1,4 @@
-//! From submitting a job of four nodes until all four ranks run, on four hosts in network namespaces.
+//! Time from submitting a job of four nodes until all four ranks run, on four hosts in network namespaces.
 //!
 //! The hosts see nothing of the server's directory: each mounts the share for the job over TLS before its rank starts. `submit` is the same on
 //! the server's own machine, without a mount.

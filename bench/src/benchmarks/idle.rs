@@ -1,4 +1,4 @@
-//! Memory of a server that has nothing to do: after its start, and after the tutorial's load has passed.
+//! Memory of an idle server: after its start, and after the tutorial's load.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! No-op jobs of one node, end to end on four local nodes, beside Slurm and HyperQueue doing the same.
+//! Throughput of no-op jobs of one node, end to end on four local nodes, against Slurm and HyperQueue.
 //!
 //! A job is a shell line that says one word. It is submitted through the REST interface by one client that keeps its
 //! connections, its process is really run by a node's agent, its output is a file on the share. The clock runs from the

@@ -1,4 +1,4 @@
-//! Images a second of the tutorial's network with `horovod.keras`, 1, 2 and 4 ranks, beside plain Keras.
+//! Images per second of the tutorial's network with `horovod.keras`, 1, 2 and 4 ranks, against plain Keras.
 //!
 //! Keras on TensorFlow, `model.fit` with the lines of the tutorial's script (`peers/keras_fit.py`), a thread a rank, bound to a processor.
 //! Everybody is started once and takes turns; what is held against a promise is the median of the ratios of the same round. Plain Keras also

@@ -1,4 +1,4 @@
-//! Listing 1,000 jobs, one page, while other clients submit as fast as they are answered.
+//! Latency of listing 1,000 jobs in one page while other clients submit at full rate.
 //!
 //! The listed jobs are queued on the same cluster as the submitted ones, so that each says why it waits. The floor is the same
 //! page with nobody else there.

@@ -1,4 +1,4 @@
-//! The benchmarks, one file each, and the table of them. A file's first line is what `bench/run` shows in its list.
+//! The benchmarks, one file each, and their table. `bench/run` prints the first line of each file as its description.
 
 mod agents;
 mod allreduce;

@@ -1,4 +1,4 @@
-//! Training steps of ResNet-50 with `horovod.torch`, 1, 2 and 4 ranks, beside DistributedDataParallel and plain PyTorch.
+//! Training steps of ResNet-50 with `horovod.torch`, 1, 2 and 4 ranks, against DistributedDataParallel and plain PyTorch.
 //!
 //! Every engine trains the same model (`peers/optimizer.py`) with ranks that are processes, bound to the same processors. At each place all
 //! engines are started once and take turns; what is held against a promise is the median of the ratios of the same round.

@@ -1,4 +1,4 @@
-//! The dashboard: bytes of a first visit, first paint in a real browser, and what 100 open pages cost the server.
+//! The dashboard: bytes of a first visit, first paint in a real browser, and the server's cost of 100 open pages.
 
 use std::time::{Duration, Instant};
 

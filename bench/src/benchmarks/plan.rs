@@ -1,4 +1,4 @@
-//! A pass of the scheduler over 5,000 nodes and 100,000 queued jobs, and how many gangs it places.
+//! Duration of one scheduler pass over 5,000 nodes and 100,000 queued jobs, and the number of gangs it places.
 //!
 //! `--jobs N` asks for another number, which decides nothing.
 

@@ -1,4 +1,4 @@
-//! From `cluster create` to four idle nodes that are Slurm allocations, beside four bare `sbatch` of the same.
+//! Time from `cluster create` to four idle nodes that are Slurm allocations, against four bare `sbatch` calls.
 //!
 //! Both ask the same Slurm on this machine, in turns, for four allocations of one processor, several commands at once. The
 //! bare ones are there when their scripts have said so; ours when the server shows four idle nodes: in between lie the

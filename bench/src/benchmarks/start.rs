@@ -1,4 +1,4 @@
-//! Start of a server on a data directory with 100,000 jobs, until a first authorised request is answered.
+//! Server start on a data directory with 100,000 jobs, until the first authorised request is answered.
 //!
 //! One queued and one ended job are submitted, then their rows are multiplied in the database under other names: a tenth
 //! waits, the rest have ended. `--jobs N` asks for another number, which decides nothing. Executable and data are in the page cache, as they are for whoever restarts a server.

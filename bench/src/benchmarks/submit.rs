@@ -1,4 +1,4 @@
-//! From submitting a job of four nodes until all four ranks run, on nodes that wait for work.
+//! Time from submitting a job of four nodes until all four ranks run, on idle nodes.
 //!
 //! The request is the one `corro batchai job create` sends, over a kept-alive connection with a token in hand; the
 //! whole command, with its start, login and look-ups, is measured beside it. The floor is what the machine itself

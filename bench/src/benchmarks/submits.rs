@@ -1,4 +1,4 @@
-//! Durable submits of jobs a second, by 64 clients over HTTP, and that every acknowledged one survives `kill -9`.
+//! Durable job submits per second by 64 HTTP clients; every acknowledged job must survive `kill -9`.
 //!
 //! Each client keeps its connection and submits one job after another, with a share to mount and a key to seal, to a cluster
 //! without nodes. The server is killed while they submit. The floors are the disk's own synced writes and rows of the

@@ -1,4 +1,4 @@
-//! Images a second of the tutorial's training, 1, 2 and 4 ranks, beside TensorFlow and PyTorch on the same cores.
+//! Images per second of the tutorial's training, 1, 2 and 4 ranks, against TensorFlow and PyTorch on the same cores.
 //!
 //! Every engine trains the same network with ranks that are processes, bound to the same processors, on a batch that stays in
 //! memory. At each place all engines are started once and take turns (`trainer::contest`). TensorFlow is measured with its own exchange

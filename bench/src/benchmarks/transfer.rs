@@ -1,4 +1,4 @@
-//! Upload and download of 1 GiB over loopback by the storage commands: speed, and memory that does not grow with size.
+//! Upload and download of 1 GiB over loopback by the storage commands: speed, and memory independent of the size.
 //!
 //! Whole commands are timed, from their start to their end, login included. A download is on the disk when the command
 //! ends, so its floor is a copy with a sync; an upload's floor is a copy without one.

@@ -1,6 +1,6 @@
-//! Start of `corro up` until a first authorised request is answered, on a fresh and on a filled data directory.
+//! Start of `corro up` until the first authorised request is answered, on a fresh and on a filled data directory.
 //!
-//! Executable and data are in the page cache, as they are for whoever restarts a server.
+//! Executable and data are in the page cache, as after a restart of the server.
 
 use std::time::Instant;
 

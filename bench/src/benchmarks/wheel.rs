@@ -1,4 +1,4 @@
-//! Our wheel: its size, how long `pip install` of it takes without network, and what importing it adds to importing PyTorch.
+//! Our wheel: its size, the time of an offline `pip install`, and the import time it adds to importing PyTorch.
 //!
 //! Each installation goes into an environment made for it. Each import is a process of its own, which imports the framework first, so
 //! that what is counted for us is only ours.

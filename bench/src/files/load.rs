@@ -1,5 +1,6 @@
-//! Connections that stay and ask for small files, each as soon as it has its answer. Requests are bytes that were made before, and of an answer
-//! only its status and its length are looked at: the generator shares the machine with the server, and is to take little of it.
+//! Load generator for small files: persistent connections, each sending its next request as soon as it has its response.
+//! Requests are prepared bytes, and only status and length of a response are checked, because the generator shares the machine
+//! with the server.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! The parts of the benchmark `files`. `requests` makes what is sent, `load` sends it over many connections, `sdk` drives Microsoft's own client
-//! (`sdk.py`), `turns` keeps what everybody did round by round. nginx, the peer, is in `peers`.
+//! Parts of the benchmark `files`: `requests` builds and signs requests, `load` sends them over many connections, `sdk` drives
+//! Microsoft's own client (`sdk.py`), `turns` records the results per round. The peer nginx is in `peers`.
 
 pub mod load;
 pub mod requests;

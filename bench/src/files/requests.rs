@@ -1,4 +1,4 @@
-//! Requests for small files as bytes, signed as clients sign them. Pure: the date is an argument.
+//! Signed requests for small files, as bytes. Pure: the date is an argument.
 
 use anyhow::Result;
 use corro_model::storage::{sas, shared_key};

@@ -1,5 +1,5 @@
-//! Microsoft's own client, in the environment that `scripts/azure-clients` makes, and what it is told to do (`sdk.py`). Its processes get the
-//! account's key in their environment, and time themselves: starting Python is no part of any figure.
+//! Microsoft's storage SDK, run by `sdk.py` in the environment that `scripts/azure-clients` creates. Its processes get the
+//! account key in their environment and time themselves, so that the start of Python is not measured.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,4 +1,5 @@
-//! What each did in each round, and one by the other in the same round: others who use the machine hit all alike. Pure but for its printing.
+//! Results per engine and round, and ratios within the same round, so that other load on the machine affects all engines alike.
+//! Pure except for printing.
 
 use crate::stats::Samples;
 

@@ -1,5 +1,5 @@
-//! Docker's daemon from Debian's package, in the foreground, with directories and a socket of this run, and an image of this machine's own
-//! bash. Only host networks are used, so it is told to leave the machine's own network alone.
+//! Docker's daemon from Debian's package, in the foreground, with its own directories and socket, and an image built from this
+//! machine's bash. Containers use the host network, so the daemon is configured to leave bridges and iptables alone.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -1,5 +1,5 @@
-//! HyperQueue from PyPI, in a virtual environment of this run. Its package has no command line: server, workers and client
-//! live in one Python process, and the client's calls go straight into its Rust library, which is its fastest way in.
+//! HyperQueue from PyPI, in a virtual environment of this run. Its package has no command line: server, workers and client live
+//! in one Python process, and the client calls straight into its Rust library, which is its fastest interface.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,6 +1,5 @@
-//! Other engines that do what Corro does, set up for one run of a benchmark: installed when they are not there, started on
-//! this machine only, ended by the ids of their processes. Entered by `jobs`, `allreduce`, `trainer`, `optimizer`,
-//! `keras`, `files`, `containers`, `fuse` and `slurm`. A peer that cannot be set up says why; its figures are never guessed.
+//! Peer engines set up for one benchmark run: installed when missing, started on this machine only, ended by process id. A peer
+//! that cannot be set up reports the reason; its numbers are never guessed.
 
 pub mod docker;
 pub mod hyperqueue;

@@ -1,6 +1,6 @@
-//! Open MPI and MPICH from Debian's packages, or from a tree of them (`bench/pack-peers`) that the variable
-//! `CORRO_BENCH_MPI_ROOT` names, for machines where nothing can be installed. Both run the program in `allreduce.c`, with their
-//! own launchers and defaults; Open MPI is told that there may be more ranks than cores, which makes it yield.
+//! Open MPI and MPICH from Debian's packages, or from an unpacked tree (`bench/pack-peers`) named by `CORRO_BENCH_MPI_ROOT`,
+//! for machines where nothing can be installed. Both run `allreduce.c` with their own launchers and defaults; Open MPI runs
+//! with oversubscription allowed, which makes it yield.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

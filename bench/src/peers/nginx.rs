@@ -1,6 +1,6 @@
-//! nginx from Debian's package, on loopback, in the foreground, with a configuration and a directory of this run: what a plain web server does
-//! with the same files. Its settings are those of Debian's own configuration, without a log of requests; connections stay for as long as
-//! they are used, and bodies of uploads are written to the disk they stay on.
+//! nginx from Debian's package, on loopback, in the foreground, with its own configuration and directory: a plain web server on
+//! the same files. Settings are Debian's defaults without an access log; connections stay open while they are used, and upload
+//! bodies are written to the disk on which they stay.
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};

@@ -1,5 +1,5 @@
-//! Slurm from Debian's packages: a controller and four node daemons on this machine, with a key, ports and directories of
-//! their own. Tuned for many short jobs as far as its documents and a look at its log led: see `SETTINGS`.
+//! Slurm from Debian's packages: a controller and four node daemons on this machine, with their own key, ports and directories.
+//! Tuned for many short jobs according to its documentation and its log: see `SETTINGS`.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! sshfs and OpenSSH's server from Debian's packages, on loopback, with keys and a configuration of this run: what people mount from another
-//! machine with today. Its options are the usual ones.
+//! sshfs and OpenSSH's server from Debian's packages, on loopback, with their own keys and configuration: the usual way to
+//! mount a directory of another machine. Options are the usual ones.
 
 use std::fs::{self, File};
 use std::net::{TcpListener, TcpStream};

@@ -1,4 +1,4 @@
-//! TensorFlow from PyPI, in a virtual environment that the next run finds again: it is large. Runs the program in `training_tf.py`.
+//! TensorFlow from PyPI, in a virtual environment that later runs reuse because it is large. Runs `training_tf.py`.
 
 use std::fs;
 use std::path::{Path, PathBuf};

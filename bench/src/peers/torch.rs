@@ -1,6 +1,6 @@
-//! PyTorch, as Debian's `python3-torch` or as `python3` can import it: Gloo through `torch.distributed`, and training. And upstream Horovod
-//! where somebody has installed it. They run the programs in `allreduce.py` and `training_torch.py`, and their ranks find each other as
-//! ours do.
+//! PyTorch, as Debian's `python3-torch` or as `python3` can import it: Gloo through `torch.distributed`, and training; also
+//! upstream Horovod if installed. They run `allreduce.py` and `training_torch.py`, and their ranks use the same rendezvous as
+//! ours.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! The original Horovod, built from PyPI's source for Debian's PyTorch: Gloo, no MPI, nothing of TensorFlow. That takes minutes and a
-//! compiler, so only who asks for it gets it; the next run finds it again.
+//! Upstream Horovod, built from PyPI's source for Debian's PyTorch: Gloo, without MPI and TensorFlow. The build takes minutes
+//! and a compiler, so it runs only on request; later runs reuse it.
 
 use std::fs;
 use std::path::{Path, PathBuf};

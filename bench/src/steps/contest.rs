@@ -1,5 +1,5 @@
-//! Gangs that take turns, round after round: what one round measured was measured within seconds, so that a machine whose speed changes from
-//! minute to minute hits all alike. Which one begins changes from round to round.
+//! Interleaved rounds of several gangs: all measurements of a round are taken within seconds, so that a machine whose speed
+//! drifts affects all engines alike. The starting engine rotates from round to round.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! What is promised of our Python layers, held against the medians of paired rounds. What could not be measured is not met. Pure but for
-//! `verdict`.
+//! Performance goals of our Python layers, evaluated on the medians of paired rounds. A goal that could not be measured is not
+//! met. Pure except for `verdict`.
 
 use crate::benchmarks::Verdict;
 use crate::goal::Goal;

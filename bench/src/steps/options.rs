@@ -1,4 +1,4 @@
-//! The words after `optimizer` and `keras`. Pure.
+//! Command-line options of `optimizer` and `keras`. Pure.
 
 use std::path::PathBuf;
 

@@ -1,5 +1,5 @@
-//! Our Python package as users get it: the wheel that `scripts/wheel` builds, unpacked where a program finds it. Entered by `optimizer`,
-//! `keras` and `wheel`. Installs nothing outside the directory it is given.
+//! Our Python package as users get it: the wheel that `scripts/wheel` builds, unpacked into a given directory. Installs nothing
+//! outside it.
 
 use std::fs;
 use std::path::{Path, PathBuf};

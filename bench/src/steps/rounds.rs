@@ -1,5 +1,5 @@
-//! Rates round by round, and what they say of two engines: the ratio of what both did in the same round, and the median of those. Pure but
-//! for `print`.
+//! Rates per round, and comparisons of two engines: the ratio within each round, and the median of the ratios. Pure except for
+//! `print`.
 
 use super::contest::Case;
 use crate::stats::{self, Samples};

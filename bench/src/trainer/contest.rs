@@ -1,5 +1,5 @@
-//! Gangs that take turns: one trains while the others wait, over and over, so that whatever else the machine does hits all alike. Entered
-//! by `benchmarks/trainer.rs`.
+//! Interleaved turns of several gangs: one trains while the others wait, so that other load on the machine affects all engines
+//! alike.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Ranks of one engine that wait for their turns: started once, bound to their processors, asked a line at a time. Entered by `contest`,
-//! and by `steps::contest` for ranks in Python. They end when the gang is dropped, and when the benchmark dies.
+//! Ranks of one engine: started once, pinned to their processors, and driven one request line at a time. They end when the gang
+//! is dropped and when the benchmark dies.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};

@@ -1,4 +1,4 @@
-//! What is promised, held against what was measured. A goal that could not be measured is not met. Pure.
+//! Performance goals of the trainer, evaluated on the measurements. A goal that could not be measured is not met. Pure.
 
 use super::scaling::Scaled;
 use super::table::{Results, TENSORFLOW};

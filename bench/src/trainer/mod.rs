@@ -1,8 +1,7 @@
-//! What the benchmark `trainer` is made of: the turns that ranks take, how they are started and bound, our own rank, the tables and the
-//! goals. Entered by `benchmarks/trainer.rs` and by `peers`. Never decides what is promised.
+//! Parts of the benchmark `trainer`: the turn protocol, start and CPU pinning of ranks, our rank, tables and goals.
 //!
-//! Reading order: `turn` (what a rank is asked, and the contract that every rank keeps), `worker` (our rank), `place` (which
-//! processors it gets), `gang` (ranks that wait for their turns), `contest` (who takes turns with whom), `scaling` (from one rank to two),
+//! Reading order: `turn` (the request of one turn, and the contract of every rank), `worker` (our rank), `place` (processors
+//! per rank), `gang` (ranks that wait for their turns), `contest` (interleaved turns), `scaling` (from one rank to two),
 //! `table` and `goals`.
 
 pub mod contest;

@@ -1,4 +1,4 @@
-//! The words after `trainer`. Pure.
+//! Command-line options of `trainer`. Pure.
 
 use std::path::PathBuf;
 

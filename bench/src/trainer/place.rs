@@ -1,4 +1,4 @@
-//! How many ranks train, and on which processors each of them: the same for every engine. Pure but for `allowed`.
+//! Number of ranks and the processors each is pinned to: the same for every engine. Pure except for `allowed`.
 
 use std::io;
 

@@ -1,6 +1,6 @@
-//! From one rank to two: one rank on each of two cores by itself, and two ranks on both, in turns of a moment each, round after round. The
-//! machine's speed changes from minute to minute, so only turns of the same round are compared, and the median of those ratios counts. Entered
-//! by `benchmarks/trainer.rs`.
+//! Scaling from one rank to two: one rank alone on each of two cores, and two ranks on both, in short turns, round after round.
+//! The machine's speed drifts from minute to minute, so only turns of the same round are compared, and the median of those
+//! ratios counts.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Everything that was measured, in images a second of all ranks together, and how it is shown. Pure but for `print`.
+//! Collected measurements in images per second of all ranks together, and their tables. Pure except for `print`.
 
 use serde_json::{Value, json};
 

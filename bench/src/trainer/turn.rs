@@ -1,8 +1,7 @@
-//! What a rank is asked, one line a turn, and what it answers. The contract of every rank, ours (`worker`) or a peer's
-//! (`peers/training_*.py`): read `WAY PRECISION BATCH STEPS`, train so many whole steps (forward, backward, reduce, RMSprop, with
-//! dropout) on a batch that stays in memory, and answer `took SECONDS`; or `cannot WHY` when it was not made for this. What a turn needs
-//! for the first time is made before the seconds are counted, as far as the engine lets it. Between turns a rank waits and computes
-//! nothing. Pure.
+//! Text protocol of one turn, and the contract of every rank, ours (`worker`) or a peer's (`peers/training_*.py`): read `WAY
+//! PRECISION BATCH STEPS`, train that many whole steps (forward, backward, reduce, RMSprop, with dropout) on a batch that stays
+//! in memory, and answer `took SECONDS`; or `cannot WHY` if the combination is not supported. One-time initialisation happens
+//! before the clock starts, as far as the engine permits. Between turns a rank waits and computes nothing. Pure.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
-//! Our rank: trains the tutorial's network on a random batch, as many steps as each turn says. A mode of this binary, started by `gang`,
-//! which has bound it to its processors; it uses as many threads. Keeps the contract in `turn`.
+//! Our rank: trains the tutorial's network on a random batch for the requested number of steps. A mode of this binary, started
+//! by `gang`, which pins it to its processors; it uses as many threads. Follows the contract in `turn`.
 
 use std::io::BufRead;
 use std::process::ExitCode;
