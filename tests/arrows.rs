@@ -1,5 +1,5 @@
-//! The arrows between crates, as the design has them, held against what cargo says. A new arrow is a design decision:
-//! whoever makes it changes the table here too. Also that every crate opens by saying what it is for, and the rules for crates of others.
+//! Dependency rules between crates: compares the design's table with the output of cargo. A new dependency is a design decision
+//! and changes the table here too. Also checks that every crate opens with a description, and the rules for third-party crates.
 
 #[path = "arrows/dependencies.rs"]
 mod dependencies;

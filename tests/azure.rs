@@ -1,6 +1,5 @@
-//! The retired service's own clients, unchanged, against a real server with TLS: the command line and the Python
-//! libraries of 2018 and later. `scripts/azure-clients` installs them; where they are missing these tests say so and
-//! pass over.
+//! The retired service's own clients, unchanged, against a real server with TLS: the command line and the Python libraries of
+//! 2018 and later. `scripts/azure-clients` installs them; without them these tests print a notice and are skipped.
 
 mod harness;
 

@@ -1,7 +1,7 @@
-//! The file and blob services under the libraries that their users have: azure-storage-file and -blob 1.4 and 2.1, and
-//! azure-storage-file-share and -blob 12, unchanged, over TLS, with the account told by the host and by the path. What they do is written in
-//! `tests/azure/python`; here are the servers for it. Where the libraries are not installed these tests say so and pass
-//! over.
+//! The file and blob services under unmodified client libraries: azure-storage-file and -blob 1.4 and 2.1, and
+//! azure-storage-file-share and -blob 12, over TLS, with the account in the host name and in the path. The client programs are
+//! in `tests/azure/python`; this file starts the servers for them. Without the libraries these tests print a notice and are
+//! skipped.
 
 mod harness;
 

@@ -1,5 +1,5 @@
-//! What goes wrong in real life: wrong files, wrong names, too much output, broken connections, servers in the way or
-//! gone. Every refusal must say what is wrong and leave everything else working.
+//! Tests of bad input and failing surroundings: wrong files, wrong names, too much output, broken connections, occupied ports,
+//! absent servers. Every error must name the cause and leave everything else working.
 
 mod harness;
 

@@ -1,6 +1,7 @@
-//! What happens between machines, really done to them: cables pulled, words lost one way, connections reset, a slow line, power cut, agents frozen, a server
-//! away, a clock that is wrong. After each, no job has run twice at once, gangs ended or went on whole, and nothing is left behind. Machines are
-//! network and mount name spaces of their own; passed over, loudly, where this user may not make such.
+//! Network and host faults between machines: links down, packets lost one way, connections reset, a slow link, power loss,
+//! frozen agents, an absent server, a wrong clock. After each, no job has run twice at once, gangs ended or continued as a
+//! whole, and nothing is left behind. Machines are network and mount namespaces; the tests are skipped with a notice where this
+//! user may not create them.
 
 mod harness;
 

@@ -1,6 +1,6 @@
-//! The kill campaign: jobs are submitted, followed and resized away while server, agents, ranks and guards are killed and frozen at
-//! random, the clock is set, the disk is full, restored twins run beside the server and some jobs mean harm; then it is proved that
-//! nothing was lost, doubled, orphaned or leaked.
+//! Kill campaign: jobs are submitted, followed and resized away while server, agents, ranks and guards are killed and frozen at
+//! random, the clock is set, the disk fills up, restored copies run beside the server and some jobs are malicious. Afterwards
+//! nothing may be lost, duplicated, orphaned or leaked.
 //!
 //! `CORRO_CAMPAIGN_SECONDS` says how long (10 unless given), `CORRO_CAMPAIGN_SEED` repeats the same choices. What the
 //! machine makes of them differs from run to run; the seed is printed all the same, with everything that was done.

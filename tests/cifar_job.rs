@@ -1,6 +1,6 @@
-//! The tutorial's training as it was meant: its own `job.json` with our Horovod from the wheel, and its own script of 2018.
-//! Needs the wheel in `dist/` (`scripts/wheel`), a Python with Keras (`CORRO_TEST_PYTHON`, or what `scripts/python-env` made)
-//! and CIFAR-10 (`CORRO_CIFAR10`, or the data beside the specification); says so and passes over where one is missing.
+//! The tutorial's training job: its own `job.json` with our Horovod from the wheel, and its own script of 2018. Needs the wheel
+//! in `dist/` (`scripts/wheel`), a Python with Keras (`CORRO_TEST_PYTHON`, or the one from `scripts/python-env`) and CIFAR-10
+//! (`CORRO_CIFAR10`, or the data beside the specification); skipped with a notice if one is missing.
 
 mod harness;
 

@@ -1,5 +1,5 @@
-//! `corro cloud setup-az` with real servers and scratch files: what is shown, what is written, and that all of it is taken
-//! back to the byte. Where the real `az` is installed, it lives with what was written.
+//! `corro cloud setup-az` with real servers and scratch files: its output, the files it writes, and that all of it is reverted
+//! to the byte. If the real `az` is installed, it runs with the written configuration.
 
 mod harness;
 

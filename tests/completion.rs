@@ -1,4 +1,4 @@
-//! Completion scripts, really sourced: bash as it would ask, and zsh and fish where they are installed.
+//! Shell completion scripts, sourced by real shells: bash through its completion functions, and zsh and fish where installed.
 
 mod harness;
 

@@ -1,5 +1,5 @@
-//! The service's interface, held to its own document: every example of it, and the rules that the document cannot say.
-//! `conformance/README.md` tells where the data comes from.
+//! Conformance of the REST interface to the service's OpenAPI document: every example of it, and rules that a schema cannot
+//! express. `conformance/README.md` names the sources of the data.
 
 mod harness;
 

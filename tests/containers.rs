@@ -1,5 +1,5 @@
-//! Jobs in containers, on real engines that the tests start themselves: the same paths and variables inside, one container for
-//! preparation and ranks, limits, ends, and nothing left whatever is killed.
+//! Jobs in containers, on real engines that the tests start: the same paths and variables inside, one container for preparation
+//! and ranks, limits, termination, and no leftovers after any kill.
 
 mod harness;
 

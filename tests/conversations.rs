@@ -1,6 +1,6 @@
-//! Whole conversations with a real server, as they would be typed: every command line with all it says on standard output
-//! and standard error and how it ends. The texts are in `conversations/*.txt`; `CORRO_REWRITE=1` writes them anew, to be
-//! read before they are kept. How such a text is read is told in `conversation/mod.rs`.
+//! Recorded command-line sessions with a real server: every command line with its standard output, standard error and exit
+//! code. The texts are in `conversations/*.txt`; `CORRO_REWRITE=1` records them again, to be reviewed before they are
+//! committed. The format is documented in `conversation/mod.rs`.
 
 mod conversation;
 mod harness;

@@ -1,5 +1,5 @@
-//! Curves of real jobs on a real server: one that prints as Keras does, ranks with logs of their own, and our own trainer. Seen through
-//! `corro job plot`.
+//! Training curves of real jobs on a real server, read with `corro job plot`: a job that prints like Keras, ranks with logs of
+//! their own, and our own trainer.
 
 mod harness;
 

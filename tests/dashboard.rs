@@ -1,4 +1,4 @@
-//! The dashboard in a real browser, against a real server with real nodes: looked at, clicked, typed into, dropped onto.
+//! The dashboard in a real browser, against a real server with real nodes: viewing, clicking, typing, drag and drop.
 
 mod harness;
 

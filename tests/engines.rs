@@ -1,5 +1,5 @@
-//! The collective engine of a running job, seen from outside: who does what, whom the others wait for, what hangs and a recorded timeline. The ranks are
-//! this very program.
+//! The collective engine of a running job, inspected from outside: current operation of each rank, stragglers, stalls and a
+//! recorded timeline. The ranks are this test program.
 
 mod harness;
 

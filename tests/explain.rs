@@ -1,5 +1,5 @@
-//! `corro job why`, on one real server: for each failure that can be caused quickly, the text that a person reads. The texts
-//! of the others are held by unit tests of `model::explain` and `server::app::jobs::queue_status`.
+//! `corro job why` on one real server: the text for each failure that can be caused quickly. Unit tests of `model::explain` and
+//! `server::app::jobs::queue_status` cover the other texts.
 
 mod harness;
 

@@ -1,5 +1,5 @@
-//! What befalls jobs and nodes from outside: nodes that are taken back, clusters that grow and shrink by themselves, and
-//! people who look into a running job. Real processes.
+//! External events on jobs and nodes: preempted nodes, autoscaling clusters, and users who inspect a running job. Real
+//! processes.
 
 mod harness;
 

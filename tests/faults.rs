@@ -1,5 +1,5 @@
-//! Real processes, really killed: server, agents, guards, ranks, and all at once. What was acknowledged stays, what ran
-//! goes on or is run again, and nothing is left behind.
+//! Process kills: server, agents, guards, ranks, and all at once. Acknowledged state survives, running work continues or is
+//! rerun, and nothing is left behind.
 
 mod harness;
 

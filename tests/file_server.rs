@@ -1,5 +1,5 @@
-//! `corro files`: the file service alone, as a real process, used with connection strings by our own client and, where it
-//! is installed, by today's SDK.
+//! `corro files`: the standalone file service as a real process, used with connection strings by our own client and, where
+//! installed, by the current SDK.
 
 mod harness;
 

@@ -1,5 +1,5 @@
-//! Machines that join as hosts: with one token and one command, several nodes on each, taken out of service in order, and upgraded
-//! under a running job. Real servers, hosts and agents.
+//! Machines that join as hosts: one token and one command, several nodes on each, drained, and upgraded under a running job.
+//! Real servers, hosts and agents.
 
 mod harness;
 

@@ -1,6 +1,6 @@
-//! Jobs beside each other on one machine, which try what they must not: to read each other's secrets, directories and
-//! processes, and the server's. The same by whoever runs the tests and, where that is root, by an ordinary user. Also here: what jobs
-//! say of their own secrets, and the counters that clusters ask for.
+//! Isolation between jobs on one machine: attempts to read each other's and the server's secrets, directories and processes.
+//! Runs as the current user and, if that is root, again as an unprivileged user. Also covers redaction of a job's own secrets
+//! in its output, and the performance counters that clusters request.
 
 mod harness;
 #[path = "isolation/planted.rs"]

@@ -1,5 +1,5 @@
-//! The dashboard in a real browser, on a real server with real nodes: what people see, type and click. Passed over, with a word,
-//! where there is no Chromium. Any error in the browser's console fails a test.
+//! The job pages of the dashboard in a real browser, on a real server with real nodes. Skipped with a notice without Chromium.
+//! Any error in the browser's console fails a test.
 
 #[path = "job_pages/engines.rs"]
 mod engines;

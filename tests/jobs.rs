@@ -1,4 +1,4 @@
-//! Jobs as real processes on real nodes: what they see, what they leave, how they end. One room a question.
+//! Jobs as real processes on real nodes: environment, results, termination. One module per topic.
 
 mod harness;
 

@@ -1,5 +1,5 @@
-//! Nodes as pods: a real server against a scripted Kubernetes API server that takes the API's real types and really runs the
-//! agents of the pods. What is not here is a real cluster: its scheduler, its kubelet, its network and its storage.
+//! Nodes as pods: a real server against a scripted Kubernetes API server that uses the API's real types and runs the agents of
+//! the pods as processes. Not covered: a real cluster's scheduler, kubelet, network and storage.
 
 mod harness;
 

@@ -1,5 +1,6 @@
-//! Nodes on other machines, in network and mount name spaces of their own: they see nothing of the server's disk, mount what their jobs need over
-//! the file service, and are known by their own addresses. Passed over, loudly, where this user may not make such machines.
+//! Nodes on other machines, in network and mount namespaces: they cannot see the server's disk, mount their jobs' volumes over
+//! the file service, and are addressed by their own IP addresses. Skipped with a notice where this user may not create such
+//! machines.
 
 mod harness;
 

@@ -1,5 +1,5 @@
-//! `corro mount` on a real `corro files`, through the kernel: what programs see, what the server has on its disk, and what happens when the
-//! server, the way to it or the mount process goes away. Where this machine has no FUSE all of it is passed over, loudly.
+//! `corro mount` on a real `corro files`, through the kernel: the file system as programs see it, the files on the server's
+//! disk, and the death of the server, the network or the mount process. Skipped with a notice without FUSE.
 
 mod harness;
 #[path = "mounting/links.rs"]

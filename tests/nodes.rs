@@ -1,4 +1,4 @@
-//! Nodes as real agents of a real server: how they are set up, what is mounted on them, who logs in. One room a question.
+//! Nodes as real agents of a real server: setup, mounts, logins. One module per topic.
 
 mod harness;
 

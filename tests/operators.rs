@@ -1,5 +1,5 @@
-//! What operators use, with a real server and real jobs: events that outlive a restart, node-hours, the audit log, numbers,
-//! health, structured logs, and the page of the terminal.
+//! Operator features on a real server with real jobs: events that outlive a restart, node-hours, the audit log, metrics,
+//! health, structured logs, and `corro top`.
 
 #[path = "operators/foreign_text.rs"]
 mod foreign_text;

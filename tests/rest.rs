@@ -1,4 +1,4 @@
-//! The conversation that the retired service's clients have with the API, over raw HTTP: statuses, headers, shapes.
+//! REST exchange of the retired service's clients over raw HTTP: statuses, headers, shapes.
 
 mod harness;
 

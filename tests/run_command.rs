@@ -1,4 +1,4 @@
-//! `corro run`: a gang of processes on this machine without any server. As a user types it, with real processes.
+//! `corro run`: a gang of processes on this machine without a server. Real processes.
 
 mod harness;
 

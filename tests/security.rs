@@ -1,5 +1,5 @@
-//! Doors that must stay shut, tried from outside on a real server: logins, file modes, secrets that could show, paths
-//! that could climb, links, limits, and the credentials of nodes. The holes are those that products of this kind had.
+//! Attacks from outside on a real server: logins, file modes, leaked secrets, path traversal, links, limits, and the
+//! credentials of nodes. The cases are vulnerabilities that products of this kind had.
 
 mod harness;
 

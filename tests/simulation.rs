@@ -1,9 +1,9 @@
-//! A whole cluster in one thread and in virtual time: the server's pass, its planner and state machines and the agents'
-//! decisions are the real code; disks, wires, clocks and processes are modelled, and fail at random. Thousands of runs,
-//! each from one seed, each checked against the laws in `laws`.
+//! Deterministic simulation of a whole cluster in one thread and virtual time: the server's pass, its planner and state
+//! machines and the agents' decisions are the real code; disks, network, clocks and processes are modelled, and fail at random.
+//! Thousands of runs, each from one seed, each checked against the invariants in `laws`.
 //!
-//! `CORRO_SIM_RUNS` says how many (a few hundred without optimisation, thousands with), `CORRO_SIM_SEED` runs one seed and
-//! tells its story.
+//! `CORRO_SIM_RUNS` sets the number of runs (a few hundred without optimisation, thousands with); `CORRO_SIM_SEED` runs one
+//! seed and prints its events.
 
 #[path = "simulation/body.rs"]
 mod body;

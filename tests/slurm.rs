@@ -1,5 +1,5 @@
-//! Nodes as allocations of a real Slurm: they come and go with it, whatever happens to the server. Passed over, loudly,
-//! where Slurm is not installed or this user is not root.
+//! Nodes as allocations of a real Slurm: they follow the allocations, through faults of the server. Skipped with a notice where
+//! Slurm is not installed or this user is not root.
 
 mod harness;
 

@@ -1,4 +1,4 @@
-//! What the server keeps, with a real server: backups under load, restores elsewhere, a full disk, and the history.
+//! Durable state of a real server: backups under load, restores elsewhere, a full disk, and the history.
 
 mod harness;
 

@@ -1,6 +1,5 @@
-//! The tutorial's 17 commands, typed exactly as in it, against a real server with real nodes and a real script; then
-//! the ways an answer can be printed. Nothing of the tutorial's job preparation is installed: `apt` and `pip` are
-//! stand-ins.
+//! The tutorial's 17 commands, exactly as written, against a real server with real nodes and a real script; then the output
+//! formats. The tutorial's job preparation installs nothing: `apt` and `pip` are fakes.
 
 mod harness;
 

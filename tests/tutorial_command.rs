@@ -1,4 +1,4 @@
-//! `corro tutorial` and `corro doctor`, as a newcomer runs them: they work, and leave nothing behind however they end.
+//! `corro tutorial` and `corro doctor` as a new user runs them: they work, and leave nothing behind however they end.
 
 mod harness;
 

@@ -1,5 +1,6 @@
-//! The rules of `deny.toml` for licences, duplicates and sources, held against what cargo builds from the lock file on this platform. Needs no tool and no
-//! network, so it runs with all other tests; cargo-deny, where it is installed, reads the same file. A small reader: one entry per line.
+//! Checks the rules of `deny.toml` for licences, duplicates and sources against the crates that cargo builds from the lock file
+//! on this platform. Needs no tool and no network, so it runs with all other tests; cargo-deny, where installed, reads the same
+//! file. The parser is small: one entry per line.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

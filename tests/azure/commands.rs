@@ -1,5 +1,5 @@
-//! Every command of the real command line that has to do with the service, beside ours: same JSON, same tables, same exit
-//! codes, and refusals of the same meaning. The command lines are in `duets/`, `python/duets.py` runs them.
+//! Compares every relevant command of the real `az` with ours: same JSON, same tables, same exit codes, and equivalent errors.
+//! The command lines are in `duets/`; `python/duets.py` runs them.
 
 use super::real::RealSite;
 

@@ -1,4 +1,4 @@
-//! Logging in with the real command line and libraries, the first things they ask for, and how logins end.
+//! Login with the real `az` and libraries: the first requests after it, and expiry and logout.
 
 use serde_json::Value;
 

@@ -1,6 +1,6 @@
-//! The resource manager as the Python libraries of the retired service use it: azure-mgmt-batchai with both generations
-//! of its runtime, azure-mgmt-resource and azure-mgmt-storage of the command line. The tests themselves are in
-//! `python/batchai*.py` and `python/accounts.py`.
+//! The resource manager API under the Python libraries of the retired service: azure-mgmt-batchai with both generations of its
+//! runtime, azure-mgmt-resource and azure-mgmt-storage of the command line. The tests themselves are in `python/batchai*.py`
+//! and `python/accounts.py`.
 
 use super::harness::{Ended, GROUP};
 use super::real::RealSite;

@@ -1,4 +1,4 @@
-//! Reaching a node with the real command line: a command runs there while a port of this machine leads there.
+//! Remote execution on a node with the real `az`: runs a command there while a local port is forwarded to it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};

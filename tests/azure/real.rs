@@ -1,6 +1,6 @@
-//! A site as the retired service's clients see one: a real server with TLS, reached by names. The names are known only
-//! to the clients that are started here, by a hosts file of their own, so that accounts are hosts (`ACCOUNT.file.NAME`)
-//! as they were.
+//! Test site for the retired service's clients: a real server with TLS, reached by host names. Only the clients started here
+//! resolve the names, through a hosts file of their own, so that accounts are hosts (`ACCOUNT.file.NAME`) as in the original
+//! service.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;

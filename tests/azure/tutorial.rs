@@ -1,6 +1,6 @@
-//! The tutorial with the real command line, every command as it is written there; then the same resources shown by it
-//! and by ours, which must print the same bytes. Of tables the cells: ours are aligned as in the tutorial, and so are those of
-//! the tutorial's own version, to the byte; later ones align numbers as text.
+//! The tutorial with the real `az`, every command as written there; then the same resources shown by it and by ours, which must
+//! print the same bytes. Tables are compared by cell: ours are aligned as in the tutorial, to the byte, but later versions of
+//! `az` align numbers as text.
 
 use regex::Regex;
 

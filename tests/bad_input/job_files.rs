@@ -1,4 +1,4 @@
-//! Job files, names and scripts that cannot be used.
+//! Rejected job files, names and scripts.
 
 use crate::harness::{IN_WORKSPACE, Site, host};
 use serde_json::{Value, json};

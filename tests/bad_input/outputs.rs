@@ -1,4 +1,4 @@
-//! Output of any kind and size comes through exactly, also over the death of a server.
+//! Job output of any kind and size arrives unchanged, also across a server crash.
 
 use std::fs::File;
 use std::io::Read;

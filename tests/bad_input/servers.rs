@@ -1,4 +1,4 @@
-//! Servers that cannot start, and commands that find none.
+//! Servers that cannot start, and commands without a server.
 
 use std::net::TcpListener;
 

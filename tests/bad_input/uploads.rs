@@ -1,4 +1,4 @@
-//! Uploads that cannot be, and uploads that break off.
+//! Invalid uploads, and uploads that are interrupted.
 
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};

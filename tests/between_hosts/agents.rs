@@ -1,4 +1,4 @@
-//! Agents that are killed or frozen, machines without power, a server that is away.
+//! Killed and frozen agents, machines that lose power, an absent server.
 
 use rustix::process::Signal;
 

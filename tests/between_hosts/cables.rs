@@ -1,4 +1,4 @@
-//! Lines between machines and their server: pulled, lossy one way, reset, slow.
+//! Faults of the link between machines and their server: down, lossy one way, reset, slow.
 
 use std::time::{Duration, Instant};
 

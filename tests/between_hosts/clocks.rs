@@ -1,4 +1,4 @@
-//! A machine whose clock is wrong by an hour: certificates, passes and leases must not care.
+//! A machine whose clock is wrong by an hour: certificates, mount tokens and leases must be unaffected.
 
 use corro_test_support::skip;
 

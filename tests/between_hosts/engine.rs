@@ -1,4 +1,5 @@
-//! The engine between machines: ranks meet at the first node, talk over the network that was chosen, and listen on the ports that were.
+//! The collective engine between machines: rendezvous at the first node, traffic over the configured network, listeners on the
+//! configured ports.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Volumes on machines that are not the server's: those of a cluster, and machines that cannot mount.
+//! Volumes on remote machines: volumes of a cluster, and machines that cannot mount.
 
 use std::fs;
 

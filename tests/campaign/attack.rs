@@ -1,5 +1,5 @@
-//! Jobs that mean harm, among the others: they plant links where their agent writes, start children that hide, and give commands that
-//! would run beside their isolation. What must not come of it is looked for at the end.
+//! Malicious jobs: they plant symbolic links where their agent writes, start hidden children, and issue commands that would run
+//! outside their isolation. The final check searches for their effects.
 
 use std::path::{Path, PathBuf};
 

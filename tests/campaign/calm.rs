@@ -1,5 +1,5 @@
-//! A job on a node of its own that nobody aims at: whatever happens to others, to the server, its clock, its disk or its twins, this
-//! job must run through in one attempt.
+//! Control job on a node that no fault targets: it must finish in one attempt regardless of faults of other jobs, the server,
+//! its clock, its disk or its restored copies.
 
 use serde_json::json;
 

@@ -1,5 +1,5 @@
-//! Where the campaign's workers sit: requests and commands against a server that may be dead at any moment. Everything
-//! here is allowed to get no answer.
+//! Client of the campaign's workers: requests and commands against a server that may be down at any moment. Every call may
+//! fail.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -1,5 +1,5 @@
-//! What goes wrong: processes are killed and frozen, nodes fall silent, the clock is set, the disk is full, twins are started. A killed
-//! server is started again where it was; everything else is Corro's business.
+//! Fault injection: kills and freezes processes, silences nodes, sets the clock, fills the disk, starts restored copies. Only a
+//! killed server is restarted here, in the same directory; Corro must recover from everything else by itself.
 
 use std::collections::BTreeMap;
 use std::fmt;

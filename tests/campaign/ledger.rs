@@ -1,4 +1,4 @@
-//! What the campaign was promised, and what it saw: every acknowledged job, and the first end that was seen of each.
+//! Record of the campaign: every acknowledged job, and the first terminal state observed of each.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;

@@ -1,4 +1,4 @@
-//! What must be true afterwards. Each finding is one sentence; none is what we want.
+//! Final checks of the campaign. Each violation is one sentence; an empty list is success.
 
 use std::collections::{BTreeMap, BTreeSet};
 

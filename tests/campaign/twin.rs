@@ -1,5 +1,5 @@
-//! A twin: a backup of the running server, restored and started beside it on the same machine. It knows the same nodes and jobs by the
-//! same ids, and must end nothing that is not its own.
+//! Restored copy: a backup of the running server, restored and started beside it on the same machine. It has the same nodes and
+//! jobs with the same ids, and must not end any process of the original.
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! What goes on while things are killed: one submits, also what means harm; some follow logs, one resizes and terminates, one looks.
+//! Client load during the campaign: one thread submits jobs, including malicious ones, some follow logs, one resizes and
+//! terminates, one polls states.
 
 use std::process::Output;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! The judge judged: answers that break the document are caught, each for its own reason, and good ones are not.
+//! Tests of the schema checker itself: responses that violate the document are rejected, each for its own reason, and valid
+//! ones pass.
 
 use serde_json::{Value, json};
 

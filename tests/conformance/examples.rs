@@ -1,5 +1,5 @@
-//! Every example of the document, sent to a real server in the order of a workspace's life. The answers are held against the
-//! schemas by `Site::arm`; here they are held against the examples: what an example shows, ours shows too.
+//! Every example of the document, sent to a real server in the order of a workspace's life. `Site::arm` validates the responses
+//! against the schemas; here they are compared with the examples: every field of an example must be present in ours.
 
 use std::collections::BTreeSet;
 use std::path::Path;

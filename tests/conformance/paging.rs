@@ -1,4 +1,4 @@
-//! Lists in pages: every list, by links that lead from one to the next, with nothing left out or shown twice.
+//! Paging of every list: following `nextLink` yields each item exactly once.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! A group, a workspace and an experiment to try things in, and how to wait for operations.
+//! Fixture: a resource group, a workspace and an experiment, and waiting for operations.
 
 use serde_json::{Value, json};
 

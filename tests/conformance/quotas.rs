@@ -1,4 +1,4 @@
-//! What is in use and what is allowed: counted from the state, and held to.
+//! Usages and quotas: computed from the state, and enforced.
 
 use serde_json::{Value, json};
 

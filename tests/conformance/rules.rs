@@ -1,5 +1,5 @@
-//! Rules that a schema cannot say: headers, versions, case, repeated and conflicting PUTs, who ended a job, what is
-//! deleted with what.
+//! Rules that a schema cannot express: headers, versions, case, repeated and conflicting PUTs, terminating jobs, cascading
+//! deletion.
 
 use serde_json::{Value, json};
 

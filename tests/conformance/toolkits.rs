@@ -1,5 +1,5 @@
-//! Jobs of every kind and volumes of every kind: accepted as the service accepted them, shown with their defaults and
-//! without their secrets. What cannot be carried out here ends with an error that says so.
+//! Jobs of every toolkit and volumes of every kind: accepted as by the original service, shown with their defaults and without
+//! their secrets. Unsupported ones end with an error that says so.
 
 use serde_json::{Value, json};
 

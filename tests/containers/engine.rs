@@ -1,5 +1,5 @@
-//! Real engines, started for a test and ended by process id: Docker's daemon and Podman's service, each with directories of
-//! its own, and images made from this machine's own programs. `None`, loudly, where they are not there.
+//! Real container engines, started for a test and ended by process id: Docker's daemon and Podman's service, each with its own
+//! directories, and images made from this machine's programs. `None`, with a notice, where they are not installed.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};

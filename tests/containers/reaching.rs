@@ -1,5 +1,5 @@
-//! People and processes that reach into the containers of a running job: commands beside it, with a terminal and without, what its
-//! processes use, and commands that one of its nodes starts on another.
+//! Commands inside the containers of a running job: exec with a terminal and without, resource usage of its processes, and
+//! commands that one of its nodes starts on another.
 
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};

@@ -1,4 +1,5 @@
-//! A registry of one image, on loopback, that opens to one user only. Real enough for Docker's own client to pull from.
+//! Container registry with one image, on loopback, that requires a user name and password. Complete enough for Docker's client
+//! to pull from.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -1,4 +1,4 @@
-//! Reads a conversation, has it with a server of its own, and compares. A text consists of lines:
+//! Runs a recorded command-line session against its own server and compares the output. The text format consists of lines:
 //!
 //! - `# …` and blank lines are for the reader;
 //! - `$ corro …` or `$ az …` is a command line, with quotes as in a shell and nothing else of one;

@@ -1,5 +1,5 @@
-//! Replaces what differs from run to run by words that say what it was. Where that changes the width of a table's cells,
-//! the table's blanks and dashes are shortened, as their number would tell.
+//! Replaces values that differ from run to run by placeholders. In tables the padding and dashes are shortened too, since the
+//! column width depends on the value.
 
 use std::sync::LazyLock;
 

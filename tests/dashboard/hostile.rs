@@ -1,4 +1,4 @@
-//! What users write is shown and never run: names of files and what is in them, reasons of failures, pages in shares.
+//! User content is displayed and never executed: file names and contents, failure reasons, HTML pages in shares.
 
 use super::harness::Site;
 use super::harness::window::Browser;

@@ -1,4 +1,4 @@
-//! Who gets in, how one leaves, and that one comes back to where one was.
+//! Login and logout in the browser, and the return to the requested page after login.
 
 use serde_json::json;
 

@@ -1,5 +1,5 @@
-//! A thousand jobs and five hundred nodes on one page: all of them are there, a change touches what changed and nothing else,
-//! and the page has time for its user.
+//! A thousand jobs and five hundred nodes on one page: all are present, a change updates only the changed rows, and the page
+//! stays responsive.
 
 use serde_json::json;
 

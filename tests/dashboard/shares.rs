@@ -1,4 +1,4 @@
-//! Files: browsed, dropped onto the page, shown, and what is written is what was dropped.
+//! Files in the browser: browsing, upload by drag and drop, display, and the stored bytes equal the dropped ones.
 
 use super::harness::window::Browser;
 use super::harness::{Site, wait_for};

@@ -1,4 +1,4 @@
-//! Several pages of one browser: it keeps six connections to a server for all of them, and none may starve the others.
+//! Several pages of one browser share its six connections per server, and none may starve the others.
 
 use serde_json::{Value, json};
 

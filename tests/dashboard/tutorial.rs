@@ -1,5 +1,5 @@
-//! The tutorial as somebody sees it who looks at the pages: the cluster appears, the job runs and ends, the queue says why, the
-//! cluster is scaled and deleted. Nothing is loaded anew on the way, also not when the server is.
+//! The tutorial in the dashboard: the cluster appears, the job runs and ends, the queue shows the reason for waiting, the
+//! cluster is scaled and deleted. No page is reloaded, also not when the server restarts.
 
 use super::harness::window::{Browser, keys};
 use super::harness::{IN_WORKSPACE, Site};

@@ -1,4 +1,4 @@
-//! Looking into a running job: what its processes use, and commands that run beside them.
+//! Inspecting a running job: resource usage of its processes, and commands executed beside them.
 
 use std::io::Write;
 use std::process::{Command, Stdio};

@@ -1,4 +1,4 @@
-//! Low-priority nodes: taken back by hand and for dedicated clusters, with a warning, a grace period and another try.
+//! Low-priority nodes: preempted by hand and for dedicated clusters, with a warning, a grace period and a retry.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Agents are killed or fall silent. Their jobs run elsewhere, and never twice at once.
+//! Killed and silent agents: their jobs run elsewhere, and never twice at once.
 
 use corro_test_support::skip;
 use rustix::process::Signal;

@@ -1,4 +1,5 @@
-//! The wall clock of the server and its nodes is set by more than a year under a running job, forward, over a restart of the server, and back.
+//! Wall clock jumps of more than a year on server and nodes under a running job: forward, across a restart of the server, and
+//! back.
 
 use serde_json::json;
 

@@ -1,4 +1,5 @@
-//! Processes of a job are killed, do not listen, or leave others behind. The gang ends as one, and nothing is left.
+//! Processes of a job that are killed, ignore signals, or leave children behind: the gang ends as a whole, and no process
+//! remains.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! The server is killed. What it acknowledged stays, and what runs on its nodes goes on and is run once.
+//! Server kills: acknowledged state survives, and work on the nodes continues and runs once.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! A backup is restored, or the data directory copied, on the machine on which the server runs. What the twin takes over has the same nodes
-//! and jobs, by the same ids; the live server's agents, ranks and directories are none of it, and the twin works by itself.
+//! A backup restored, or a data directory copied, on the machine on which the server runs. The copy has the same nodes and jobs
+//! with the same ids, but must not touch the live server's agents, ranks and directories, and works by itself.
 
 use std::path::Path;
 use std::process::Command;

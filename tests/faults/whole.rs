@@ -1,4 +1,4 @@
-//! Everything ends at once, in order or not, and is started again.
+//! Simultaneous end of all processes, by shutdown or by kill, followed by a restart.
 
 use rustix::process::Signal;
 

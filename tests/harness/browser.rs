@@ -1,5 +1,4 @@
-//! More of what a test does in a browser: whole scripts, texts wherever they stand, clicks by what is written on a thing. The
-//! browser itself is in `window`.
+//! Browser helpers on top of `window`: scripts, texts anywhere on a page, clicks by visible label.
 
 use serde_json::{Value, json};
 

@@ -1,5 +1,5 @@
-//! Jobs whose ranks are the test program itself, with our collectives: an ignored test calls `be_a_rank`, and `submit_collective` names
-//! it.
+//! Jobs whose ranks are the test program itself, using our collectives: an ignored test calls `be_a_rank`, and
+//! `submit_collective` names it.
 
 use std::path::PathBuf;
 use std::thread::sleep;

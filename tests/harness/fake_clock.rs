@@ -1,4 +1,4 @@
-//! A wall clock that a test can set for the processes of a site, by libfaketime. Their monotonic clocks are the machine's.
+//! Adjustable wall clock for the processes of a site, by libfaketime. Their monotonic clocks are the machine's.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! For suites that break things: starting in other ways, killing by process id, and looking at what processes there are.
+//! Helpers for fault tests: alternative ways to start, kills by process id, and process listings.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};

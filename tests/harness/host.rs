@@ -1,5 +1,5 @@
-//! What a test may change about the machine a site believes to be on: stand-ins for programs, a terminal, a Python that
-//! needs no home. Also what it may look at: memory and open processes.
+//! Changes to the environment of a site: fake programs, a terminal, a Python without a home directory. Also reads memory use
+//! and open processes.
 
 use std::ffi::OsString;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Requests written by hand, for what no polite client sends. One connection a request.
+//! Hand-written HTTP requests, including malformed ones that no client library sends. One connection per request.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -1,5 +1,5 @@
-//! A job's files, as the share holds them and as the service lists them; and the gate, a file that jobs of a test wait
-//! for, so that a test can look at a job while it runs.
+//! Files of a job, as stored in the share and as listed by the service; and the gate, a file for which test jobs wait, so that
+//! a test can inspect a running job.
 
 use std::path::PathBuf;
 

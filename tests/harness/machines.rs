@@ -1,5 +1,5 @@
-//! Machines of their own for agents: a network name space each, joined with this one by a bridge in another, and a mount name space in which the
-//! server's directory is empty. Needs root, `ip` and FUSE; goes however a test ends.
+//! Simulated machines for agents: a network namespace each, joined with this one by a bridge in another, and a mount namespace
+//! in which the server's directory is empty. Needs root, `ip` and FUSE; removed however a test ends.
 
 use std::fs::{self, File};
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! A whole Corro of its own for a test: a temporary home, a real `corro up`, real commands as processes. Every wait is
-//! for a condition with a deadline. Used by the suites beside this folder; each uses what it needs.
+//! Test site: a temporary home, a real `corro up`, real commands as processes. Every wait is for a condition with a deadline.
+//! Each suite uses only a part, so unused items are normal.
 #![allow(dead_code)]
 
 pub mod browser;

@@ -1,4 +1,4 @@
-//! Tests that are run a second time by an ordinary user, where root runs them.
+//! Runs tests a second time as an unprivileged user when root runs them.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

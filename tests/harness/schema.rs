@@ -1,5 +1,5 @@
-//! A small checker of JSON against OpenAPI 2 schemas: types, formats, enumerations, required, references, `allOf`, maps and
-//! read-only. What a schema does not name is a violation, unless it is among [`EXTRAS`]. Knows nothing of HTTP.
+//! Small validator of JSON against OpenAPI 2 schemas: types, formats, enumerations, required, references, `allOf`, maps and
+//! read-only. A property that the schema does not declare is a violation, unless it is among [`EXTRAS`]. Independent of HTTP.
 
 use serde_json::{Map, Value};
 

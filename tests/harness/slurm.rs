@@ -1,5 +1,5 @@
-//! A real Slurm of four nodes on this machine, for one test: controller and node daemons from Debian's packages, with a key,
-//! ports and directories of their own. Needs root; ends with the test, and everything in it.
+//! A real Slurm of four nodes on this machine, for one test: controller and node daemons from Debian's packages, with their own
+//! key, ports and directories. Needs root; ends with the test, including its jobs.
 
 use std::fs;
 use std::io::Write;

@@ -1,5 +1,5 @@
-//! The files of a Slurm of one's own on this machine: directories, a key and a configuration. Tests and benchmarks differ in
-//! what a node has and how jobs are scheduled; all else is here. Starts nothing.
+//! Files of a private Slurm on this machine: directories, a key and a configuration. Tests and benchmarks pass their own node
+//! resources and scheduling settings. Starts nothing.
 
 use std::fs;
 use std::io::{self, Read};

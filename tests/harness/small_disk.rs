@@ -1,5 +1,5 @@
-//! A data directory on a disk of its own, which a test fills and empties while the server runs, is killed and starts again. Shares are on
-//! another disk, as the operators' page advises: what ranks write down must not be lost with it.
+//! Data directory on a small disk, which a test fills and empties while the server runs, is killed and restarts. Shares are on
+//! another disk, as the operators' page advises: the ranks' records must survive a full disk.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,5 @@
-//! The service's own document as a judge: finds the operation a request was for and checks its answer. Entered by
-//! `Site::arm` with every answer; requests that the document does not know (groups, storage, polling) are none of its
-//! business.
+//! Response checks against the service's OpenAPI document: finds the operation of a request and validates the response.
+//! `Site::arm` applies it to every response; requests outside the document (groups, storage, polling) are ignored.
 
 use std::sync::OnceLock;
 

@@ -1,5 +1,5 @@
-//! A terminal of one's own with a command in it: a real pseudo-terminal, which the command has as its controlling one. What it shows is
-//! kept, keys can be typed, its size changed, and its settings looked at. The command ends with it.
+//! Pseudo-terminal with a command in it, as its controlling terminal. Output is recorded, keys can be typed, the size changed,
+//! and the settings read. The command ends on drop.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};

@@ -1,5 +1,5 @@
-//! The wire to a real browser: WebDriver's requests to a `chromedriver` of one's own, which ends with it. Needs nothing of the other
-//! rooms here, as benchmarks enter it too.
+//! WebDriver client: requests to a private `chromedriver`, which ends on drop. Depends on no other module of the harness, since
+//! the benchmarks include it too.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

@@ -1,5 +1,5 @@
-//! A real browser, driven through WebDriver: Debian's Chromium, without a window, with a profile of its own. Ends with the test.
-//! Whatever a page writes to the console as an error fails the test that looks at it.
+//! A real browser, driven through WebDriver: Debian's Chromium, headless, with its own profile. Ends with the test. Every error
+//! that a page writes to the console fails its test.
 
 use std::time::Instant;
 

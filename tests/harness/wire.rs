@@ -1,5 +1,5 @@
-//! The public API without our client: requests as bytes, tokens, and signatures of the file service. For suites that ask
-//! what is really on the wire, also with requests that no client would send.
+//! The public API without our client: raw requests, tokens, and signatures of the file service. For suites that test the wire
+//! format, also with requests that no client sends.
 
 use std::time::SystemTime;
 

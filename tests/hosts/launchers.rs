@@ -1,4 +1,4 @@
-//! Gangs on a host that carries several nodes at one address: launchers reach each of them, and ranks share the machine's memory.
+//! Gangs on a host with several nodes at one address: launchers reach each node, and ranks share memory.
 
 use corro_test_support::skip;
 use serde_json::json;

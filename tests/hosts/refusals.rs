@@ -1,4 +1,4 @@
-//! What cannot join, and how it is told: in each case the cause and what to do about it.
+//! Rejected joins: each error names the cause and the remedy.
 
 use corro_model::host::JoinToken;
 

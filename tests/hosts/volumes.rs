@@ -1,4 +1,5 @@
-//! Shares that the nodes of a host mount over the network: they outlive the passes that they were mounted with. And what no job on a host may see.
+//! Shares that the nodes of a host mount over the network outlive the tokens they were mounted with. Also checks files that
+//! jobs on a host must not see.
 
 use std::path::Path;
 

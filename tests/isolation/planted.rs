@@ -1,5 +1,5 @@
-//! Jobs that plant links and name paths, to make their agent write or show what is not theirs; and commands that would run beside all
-//! isolation. By real processes; the parent file runs most of it again as an ordinary user.
+//! Jobs that plant links and name paths to make their agent write or show foreign files; and commands that would run outside
+//! the isolation. Real processes; the parent file runs most of it again as an unprivileged user.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

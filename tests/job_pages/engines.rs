@@ -1,4 +1,5 @@
-//! The engine on the page of a job: every rank has its line, the slow one is marked, and a timeline is recorded, shown and taken away.
+//! Engine status on the page of a job: one row per rank, the slow rank is marked, and a timeline is recorded, shown and
+//! downloaded.
 
 use super::job::browser;
 use crate::harness::Site;

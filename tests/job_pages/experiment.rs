@@ -1,4 +1,4 @@
-//! The page of an experiment: jobs side by side, sorted by clicking, live.
+//! The page of an experiment: jobs side by side, sorted by clicking, updated live.
 
 use crate::harness::Site;
 use crate::job::browser;

@@ -1,5 +1,5 @@
-//! The page of a job: it moves by itself, its log grows and is searched, content of the log stays text, and what can be done about
-//! a job is done by clicking.
+//! The page of a job: it updates by itself, its log grows and is searched, log content stays text, and the actions on a job
+//! work by clicking.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! Curves: they appear by themselves, grow while the job runs, tell their values to the keyboard, and can be taken away.
+//! Curves: they appear by themselves, grow while the job runs, announce their values to keyboard users, and can be downloaded.
 
 use serde_json::json;
 

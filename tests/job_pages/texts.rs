@@ -1,5 +1,5 @@
-//! The pages' own arithmetic, asked in the browser: how a log becomes lines, how ticks and numbers are chosen, and that a long log
-//! is read in parts.
+//! Client-side functions of the pages, called in the browser: splitting a log into lines, choosing ticks and number formats,
+//! and reading a long log in parts.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! The page of node-hours: who used how much, over which time.
+//! The page of node-hours: usage per user over a period.
 
 use crate::harness::Site;
 use crate::job::browser;

@@ -1,4 +1,4 @@
-//! How jobs end: by themselves, by a failing rank, by a user; and who says so.
+//! Job termination: by itself, by a failing rank, by a user; and the reported cause.
 
 use crate::harness::logs::wait_at;
 use crate::harness::{IN_WORKSPACE, Site, is_alive, wait_for};

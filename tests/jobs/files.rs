@@ -1,4 +1,4 @@
-//! What a job leaves: logs, outputs, secrets that are not left anywhere, links to its files.
+//! Files of a job: logs, outputs, links to them, and the absence of secrets.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

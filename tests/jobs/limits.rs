@@ -1,4 +1,4 @@
-//! Jobs that wait for more nodes than there are, that run too long, and that are ended before they really began.
+//! Jobs that wait for more nodes than exist, exceed their time limit, or are terminated before they start.
 
 use std::process::Stdio;
 

@@ -1,4 +1,4 @@
-//! Processes that a job starts on its own nodes by itself: real launchers of MPI over our helper, and a plain `ssh`.
+//! Processes that a job starts on its own nodes: real MPI launchers through our ssh shim, and a plain `ssh`.
 
 use corro_test_support::skip;
 use serde_json::{Value, json};

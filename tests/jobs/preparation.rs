@@ -1,4 +1,4 @@
-//! Job preparation: on every node, before any rank, and what its failure means.
+//! Job preparation: runs on every node before any rank, and its failure fails the job.
 
 use crate::harness::logs::wait_at;
 use crate::harness::{IN_WORKSPACE, Site, wait_for};

@@ -1,4 +1,4 @@
-//! Python in jobs: what a preparation installs is the job's own, and `pip` finds the site's wheels on every node.
+//! Python in jobs: packages installed by a preparation are private to the job, and `pip` finds the site's wheels on every node.
 
 use std::path::Path;
 use std::process::Command;

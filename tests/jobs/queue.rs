@@ -1,4 +1,4 @@
-//! Who runs next, and what happens to those who wait or whose nodes are taken away.
+//! Queue order, and jobs that wait or lose their nodes.
 
 use crate::harness::logs::wait_at;
 use crate::harness::{IN_WORKSPACE, Site, wait_for};

@@ -1,4 +1,4 @@
-//! Which processes a job has, and what each of them is told.
+//! Processes of a job and the environment of each rank.
 
 use std::collections::BTreeMap;
 

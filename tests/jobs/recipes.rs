@@ -1,5 +1,5 @@
-//! The service's sample job files, as they are: all are accepted and run to their end, with stand-ins for their scripts
-//! that say what they were given. What each process saw is pinned here.
+//! The service's sample job files, unmodified: all are accepted and run to their end, with fake scripts that print their
+//! arguments and environment. The expected values of each process are fixed here.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;

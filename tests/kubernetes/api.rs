@@ -1,5 +1,5 @@
-//! A scripted Kubernetes API server for one namespace: it takes what the real types take and nothing else, keeps versions and
-//! events, answers lists and watches, and asks the script's kubelet to run what is made. Faults are put in by tests.
+//! Scripted Kubernetes API server for one namespace: accepts only the real types, keeps resource versions and events, serves
+//! lists and watches, and has the scripted kubelet run created pods. Tests inject faults.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;

@@ -1,5 +1,5 @@
-//! `deploy/kubernetes/corro.yaml` held against the API's real types and against the program: what it asks for is what there
-//! is, and its role permits what the provider does and nothing more.
+//! Checks `deploy/kubernetes/corro.yaml` against the API's real types and against the program: its arguments exist, and its
+//! role permits the requests of the provider and nothing more.
 
 use std::collections::BTreeSet;
 

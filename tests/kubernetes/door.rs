@@ -1,5 +1,4 @@
-//! TLS before the scripted API server, as every real one has it: under an authority of its own, and nobody comes in without
-//! a certificate of that authority.
+//! TLS front end of the scripted API server: its own certificate authority, and mandatory client certificates.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

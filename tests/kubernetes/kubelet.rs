@@ -1,5 +1,5 @@
-//! Runs pods of the scripted API server: really, as processes of this machine. The pod's command is the agent's, its token
-//! comes from the secret as a file, and its own directories are below one of the test's.
+//! Scripted kubelet: runs pods of the scripted API server as processes of this machine. The pod's command is the agent's, its
+//! token comes from the secret as a file, and its directories are below the test's.
 
 use std::collections::HashMap;
 use std::fs;

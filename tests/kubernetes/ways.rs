@@ -1,5 +1,5 @@
-//! How a real API server is reached: over TLS under its own authority, by somebody with a certificate, whose token is renewed
-//! in a file or given by a plugin.
+//! Authentication to a real API server: TLS with its own authority, client certificates, tokens renewed in a file or given by
+//! an exec plugin.
 
 use std::fs;
 

@@ -1,5 +1,5 @@
-//! Symbolic links of a share, with the programs that people use: `ls`, `find`, `cp`, `mv`, `ln`, `tar` and `rm` on a real mount, and the batch
-//! commands of `corro storage`. Whatever is done to a link is done to the link.
+//! Symbolic links of a share under common programs: `ls`, `find`, `cp`, `mv`, `ln`, `tar` and `rm` on a real mount, and the
+//! batch commands of `corro storage`. Operations on a link affect the link, not its target.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -1,4 +1,4 @@
-//! Blob containers mounted on nodes, as file shares are.
+//! Blob containers mounted on nodes like file shares.
 
 use serde_json::json;
 

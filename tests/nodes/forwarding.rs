@@ -1,4 +1,4 @@
-//! Ports of this machine that lead to a node, with our own client.
+//! Local ports forwarded to a node by our own client.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};

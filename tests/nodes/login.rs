@@ -1,4 +1,4 @@
-//! Logging in to a node of a cluster with OpenSSH, at the address that the server tells.
+//! Login to a node with OpenSSH, at the address that the server reports.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! Setup tasks: on every node, with the cluster's volumes and secrets; and how a failed one is told and cured.
+//! Setup tasks: on every node, with the cluster's volumes and secrets; and the reporting and repair of a failed one.
 
 use serde_json::{Value, json};
 

@@ -1,5 +1,5 @@
-//! Volumes of the other kinds on nodes: file servers, also over NFS, and file systems with a mount command of their own; and
-//! that nothing stays mounted, whoever is killed.
+//! Other volume kinds on nodes: file servers, also over NFS, and file systems with a mount command; nothing stays mounted after
+//! any kill.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -1,5 +1,5 @@
-//! What jobs and ranks write, on a real terminal: colours and progress bars get through, and nothing that makes the terminal do something else.
-//! Through a pipe every byte does.
+//! Output of jobs and ranks on a real terminal: colours and progress bars pass through, and other control sequences are
+//! removed. A pipe gets every byte.
 
 use crate::harness::terminal::Terminal;
 use crate::harness::{Ended, IN_WORKSPACE, Site};

@@ -1,4 +1,4 @@
-//! `corro top` and `corro job plot --follow` on a real terminal: keys, another size, and how the terminal is left.
+//! `corro top` and `corro job plot --follow` on a real terminal: keys, resizing, and restored terminal settings.
 
 use crate::harness::logs::wait_at;
 use crate::harness::terminal::Terminal;

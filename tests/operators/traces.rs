@@ -1,4 +1,4 @@
-//! Traces of a real server, taken by a small collector: a request in its caller's trace, and the life of a job.
+//! Traces of a real server, exported to a small collector: a request in its caller's trace, and the life of a job.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};

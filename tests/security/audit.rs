@@ -1,4 +1,4 @@
-//! Who did what, from where, and how it ended: changes and refusals in the history, for owners alone.
+//! Audit log: caller, address and result of changes and refusals, visible to owners only.
 
 use serde_json::{Value, json};
 

@@ -1,5 +1,5 @@
-//! Secrets that were planted, and every place where one could show: answers, logs, the database, the files of nodes and
-//! jobs, command lines, error texts.
+//! Planted secrets, searched for in every possible leak: responses, logs, the database, the files of nodes and jobs, command
+//! lines, error texts.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Who gets in: tokens, node credentials, join tokens, and the modes of the files that hold secrets.
+//! Authentication: tokens, node credentials, join tokens, and the modes of the files that hold secrets.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;

@@ -1,4 +1,4 @@
-//! What a stranger can use up before anyone knows who it is.
+//! Resource limits for unauthenticated clients.
 
 use std::io::Write;
 use std::net::TcpStream;

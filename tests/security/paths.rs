@@ -1,4 +1,5 @@
-//! No spelling of a path, and no link a job makes, leads out of its share. Links open what they were made for.
+//! Path traversal: no spelling of a path, and no link a job makes, leads out of its share. SAS links open only their own
+//! resource.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -1,5 +1,5 @@
-//! Several callers with different roles: every operation with every role at every scope, what lists show, and how a login
-//! ends. The table of rights is written out here once more, so that the two must agree.
+//! Role-based access: every operation with every role at every scope, filtered lists, and the end of a login. The table of
+//! rights is repeated here, so that the two must agree.
 
 use corro_model::ops::{ALL, Method};
 use serde_json::{Value, json};

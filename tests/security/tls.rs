@@ -1,5 +1,5 @@
-//! The whole way over TLS with real processes: commands, nodes, files and logs; who is believed, and what is said to
-//! those who are not.
+//! End-to-end TLS with real processes: commands, nodes, files and logs; trusted certificates, and the errors for untrusted
+//! ones.
 
 use std::process::{Child, Command, Stdio};
 

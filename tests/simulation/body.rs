@@ -1,6 +1,5 @@
-//! A machine with an agent: what the agent decides is the real code; its ranks, its disk and its wire are modelled. A
-//! killed agent loses its memory and, a little later, its ranks; what it wrote to its disk stays. How agents end and come
-//! back is in `lives`.
+//! Simulated machine with an agent: the agent's decisions are the real code; its ranks, disk and network are modelled. A killed
+//! agent loses its memory and, a little later, its ranks; its disk survives. `lives` contains stop and restart.
 
 use std::time::Duration;
 

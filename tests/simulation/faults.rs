@@ -1,4 +1,4 @@
-//! What goes wrong: servers and agents are killed or told to end, agents stand still, wires are cut, ranks are killed.
+//! Fault injection: servers and agents are killed or stopped, agents freeze, connections are cut, ranks are killed.
 
 use super::world::{Event, TROUBLE, World};
 use corro_model::NodeId;

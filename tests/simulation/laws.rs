@@ -1,4 +1,4 @@
-//! What must hold at every moment, and at the end. A broken law panics with what was seen.
+//! Invariants checked after every event, and at the end of a run. A violation panics with the observed state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! How agents end and come back: told to end, started again with what their disks remember, or left alone by the server for
-//! longer than their lease.
+//! Stop and restart of agents: asked to stop, restarted with the state on their disks, or cut off from the server for longer
+//! than their lease.
 
 use corro_agent::reconcile::{LocalNode, LocalTask, UNWANTED_GRACE, ended_by_stop};
 use corro_model::NodeId;

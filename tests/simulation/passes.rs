@@ -1,5 +1,5 @@
-//! The server's passes, as `Reconciler::pass` makes them: over everything twice a second, else only where something is new.
-//! Beside every narrow one stands an oracle that looks at everything: it must find nothing that was overlooked.
+//! The server's passes as `Reconciler::pass` makes them: full passes twice a second, incremental ones otherwise. A full pass as
+//! oracle follows every incremental one and must find nothing overlooked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! People: they submit, resize, terminate and follow logs, through a server that may not answer.
+//! Simulated users: they submit, resize, terminate and follow logs, through a server that may not answer.
 
 use std::sync::Arc;
 

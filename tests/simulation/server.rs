@@ -1,4 +1,4 @@
-//! The server: real decisions and transactions around a modelled memory. What it only remembers is lost with it.
+//! Simulated server: real decisions and transactions around modelled memory, which is lost when it is killed.
 
 use std::collections::{BTreeMap, BTreeSet};
 

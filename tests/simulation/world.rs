@@ -1,4 +1,4 @@
-//! The world: what is durable, what lives, and a queue of what happens next. Time jumps from event to event.
+//! Simulation state: durable data, live processes, and the event queue. Time jumps from event to event.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};

@@ -1,4 +1,4 @@
-//! The ways a real answer can be printed, and the question before a deletion.
+//! Output formats of a real response, and the confirmation prompt before a deletion.
 
 use crate::harness::{GROUP, IN_WORKSPACE, Site};
 use serde_json::Value;

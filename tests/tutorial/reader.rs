@@ -1,5 +1,5 @@
-//! Somebody who works through the tutorial with one program: types its commands as they are written, looks at what
-//! they say, and waits where a reader waits. Used with `corro`, a link named `az`, and the real `az`.
+//! Runs the tutorial with one program: types its commands as written, checks their output, and waits where a reader waits. Used
+//! with `corro`, a link named `az`, and the real `az`.
 
 use std::process::{Child, Stdio};
 

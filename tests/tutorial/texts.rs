@@ -1,4 +1,4 @@
-//! The words of the tutorial: its commands, its files, its tables. Flat texts, longer than a room should be otherwise.
+//! Texts of the tutorial: its commands, its files, its tables. Plain data, so the file is longer than usual.
 
 pub const COMMANDS: [&str; 17] = [
     "az group create --name batchai.horovod --location eastus",
