@@ -1,26 +1,26 @@
-//! What a training tells of itself, as it travels: `GET …/jobs/NAME/metrics`. The server finds it in what a job writes
-//! (`corro-metrics` reads), pages and `corro job plot` draw it.
+//! Training metrics of a job: the response of `GET …/jobs/NAME/metrics`. The server extracts them from a job's output
+//! with `corro-metrics`; pages and `corro job plot` draw them.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Where nodes write down what they hear of a job's curves: a directory beside its `stdouterr`, which no list of logs shows. A
-/// file for each node, of lines with a [`Series`] each.
+/// Directory beside a job's `stdouterr` in which nodes record curves. Not included in lists of logs. Each node writes
+/// one file, with a JSON [`Series`] per line.
 pub const CURVES: &str = "curves";
 
 /// The curves of a job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct JobMetrics {
-    /// By name, then the average before the ranks.
+    /// Sorted by name, then the average before the ranks.
     pub series: Vec<Series>,
-    /// Give it back as `after` to get only what is new.
+    /// Value of `after` in the next request, which then returns only new points.
     pub next: String,
-    /// These are all points, not only the new ones: forget what you had.
+    /// These are all points, not only new ones: discard earlier points.
     pub whole: bool,
-    /// The logs are not read to their end yet: ask again at once.
+    /// The logs are not read to their end yet: request again at once.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub more: bool,
-    /// The job has ended and everything is read: there will be no more.
+    /// The job has ended and its output is read completely: no points will follow.
     pub ended: bool,
 }
 
@@ -29,20 +29,20 @@ pub struct JobMetrics {
 #[serde(rename_all = "camelCase")]
 pub struct Series {
     pub name: String,
-    /// Which rank said it; null for the average of all, or when it is not known who.
+    /// Rank that reported it; null for the average of all ranks, or when the rank is unknown.
     pub rank: Option<u32>,
-    /// Of the values: `%`, `ms`, `steps/s`; absent for plain numbers.
+    /// Unit of the values: `%`, `ms`, `steps/s`; absent for plain numbers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
     pub axis: Axis,
     pub source: Source,
-    /// In the order of their steps.
+    /// Sorted by step.
     pub points: Vec<Point>,
-    /// How many there were before some were left out; of those, ends, minima and maxima are kept.
+    /// Number of points before downsampling, which keeps the ends, minima and maxima.
     pub count: u64,
 }
 
-/// What a point's step counts.
+/// Meaning of a point's step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Axis {
@@ -52,7 +52,7 @@ pub enum Axis {
     Epoch,
     /// Samples seen, over all epochs.
     Sample,
-    /// Nobody said; the points are numbered.
+    /// Unknown; the points are numbered.
     Count,
 }
 
@@ -67,11 +67,11 @@ impl Axis {
     }
 }
 
-/// Where a curve was found, the least exact first.
+/// Source of a curve, the least exact first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Source {
-    /// Lines that were meant for people.
+    /// Log lines for people.
     Log,
     /// TensorBoard's event files.
     Events,
@@ -79,12 +79,12 @@ pub enum Source {
     File,
     /// `{"corro": …}` lines.
     Lines,
-    /// Worked out from others.
+    /// Computed from other curves.
     Derived,
 }
 
-/// On the wire `[step, time, value]`: time in milliseconds since 1970 or null when nobody knows, value null when it is
-/// no number.
+/// A point, on the wire `[step, time, value]`: time in milliseconds since 1970 or null when unknown, value null when it
+/// is not finite.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
     pub step: f64,
@@ -94,7 +94,7 @@ pub struct Point {
 
 impl Serialize for Point {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        // What is no number is written as null.
+        // Non-finite numbers are serialized as null.
         (self.step, self.time, self.value).serialize(serializer)
     }
 }
@@ -107,7 +107,7 @@ impl<'de> Deserialize<'de> for Point {
 }
 
 impl JobMetrics {
-    /// One line for each point, for tables.
+    /// CSV with one row per point.
     pub fn csv(&self) -> String {
         let mut text = String::from("name,rank,unit,axis,step,time,value\n");
         for series in &self.series {
@@ -123,7 +123,7 @@ impl JobMetrics {
     }
 }
 
-/// A field of a table. What a spreadsheet would take for a formula is none: it came from a job's output.
+/// A quoted CSV field. A leading formula character is escaped, since the text comes from a job's output.
 fn quoted(text: &str) -> String {
     let text = if text.starts_with(['=', '+', '-', '@']) { format!("'{text}") } else { text.to_owned() };
     match text.contains([',', '"', '\n', '\r']) {

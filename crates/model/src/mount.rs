@@ -1,9 +1,9 @@
-//! Where a path that a user wrote lies: `$AZ_BATCHAI_JOB_MOUNT_ROOT/myshare/cifar` is the directory `cifar` of whatever
-//! is mounted at `myshare`. Pure path arithmetic; entered by the server to list a job's files.
+//! Resolves paths in job files to volumes: `$AZ_BATCHAI_JOB_MOUNT_ROOT/myshare/cifar` is the directory `cifar` of the
+//! volume mounted at `myshare`. Pure path arithmetic.
 
 use crate::batchai::{AzureBlobFileSystemReference, AzureFileShareReference, MountVolumes};
 
-/// A mount root variable, which is also where cluster or job volumes appear on a node.
+/// A mount root variable: the directory on a node that holds the cluster's or the job's volumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MountRoot {
     Cluster,
@@ -19,14 +19,14 @@ impl MountRoot {
     }
 }
 
-/// The share a path lies on, and the path inside it (no leading or trailing slash).
+/// A path on a file share: the share, and the path inside it (no leading or trailing slash).
 #[derive(Debug, PartialEq, Eq)]
 pub struct OnShare<'a> {
     pub share: &'a AzureFileShareReference,
     pub inside: String,
 }
 
-/// Finds the file share that `path` lies on; `None` when it is on a node's own disk or on another kind of volume.
+/// Finds the file share that `path` is on; `None` when it is on a node's own disk or on another kind of volume.
 pub fn find_share<'a>(
     path: &str,
     cluster: Option<&'a MountVolumes>,
@@ -39,7 +39,7 @@ pub fn find_share<'a>(
         .find_map(|share| Some(OnShare { share, inside: inside(&wanted, &share.relative_mount_path)? }))
 }
 
-/// The same for containers: the container that `path` lies in, and the path inside it.
+/// Finds the blob container that `path` is in, and the path inside it.
 pub fn find_container<'a>(
     path: &str,
     cluster: Option<&'a MountVolumes>,
@@ -50,7 +50,7 @@ pub fn find_container<'a>(
     containers.find_map(|container| Some((container, inside(&wanted, &container.relative_mount_path)?)))
 }
 
-/// The volumes that a path's root variable stands for, and the names below it.
+/// Volumes of a path's root variable, and the path components below it.
 fn below_roots<'a, 'p>(
     path: &'p str,
     cluster: Option<&'a MountVolumes>,
@@ -66,12 +66,12 @@ fn inside(wanted: &[&str], mount: &str) -> Option<String> {
     wanted.strip_prefix(components(mount).as_slice()).map(|inside| inside.join("/"))
 }
 
-/// The names on the way from a mount root to `path`; `None` when it does not begin there.
+/// Path components from a mount root to `path`; `None` when it does not begin there.
 pub fn below(path: &str, root: MountRoot) -> Option<Vec<&str>> {
     strip_variable(path, root.variable()).map(components)
 }
 
-/// What follows `$NAME` or `${NAME}` at the start of `path`, when it ends there or at a slash.
+/// The rest of `path` after a leading `$NAME` or `${NAME}` that is followed by a slash or the end.
 pub fn strip_variable<'a>(path: &'a str, name: &str) -> Option<&'a str> {
     let after = path.strip_prefix('$')?;
     let rest = match after.strip_prefix('{') {
@@ -85,7 +85,7 @@ fn components(path: &str) -> Vec<&str> {
     path.split('/').filter(|part| !part.is_empty() && *part != ".").collect()
 }
 
-/// Whether mount options, as `-o ro,x` or `ro,x`, ask for a mount that cannot be written through. The last one counts.
+/// Whether mount options, as `-o ro,x` or `ro,x`, make a mount read-only. The last of `ro` and `rw` wins.
 pub fn is_read_only(options: &str) -> bool {
     let mut words = options.split([',', ' ', '\t']).filter_map(|word| match word.trim_start_matches("-o") {
         "ro" => Some(true),
@@ -95,19 +95,19 @@ pub fn is_read_only(options: &str) -> bool {
     words.next_back().unwrap_or(false)
 }
 
-/// Whether the modes of a share leave nobody to write files or make them.
+/// Whether the modes of a share let nobody create or write files.
 pub fn forbids_writing(file_mode: &str, directory_mode: &str) -> bool {
     let writable = |mode: &str| parse_mode(mode).is_none_or(|mode| mode & 0o222 != 0);
     !writable(file_mode) && !writable(directory_mode)
 }
 
-/// Rights in octal: `0777`.
+/// Parses an octal file mode: `0777`.
 pub fn parse_mode(text: &str) -> Option<u32> {
     let digits = (1..=4).contains(&text.len()) && text.bytes().all(|byte| matches!(byte, b'0'..=b'7'));
     digits.then(|| u32::from_str_radix(text, 8).ok()).flatten()
 }
 
-/// The directory `inside` of another; `None` when it would leave it. Links are the caller's to look at.
+/// Joins `inside` to `root`; `None` when the result would leave `root`. Symbolic links are not resolved.
 pub fn inside_of(root: &std::path::Path, inside: &str) -> Option<std::path::PathBuf> {
     let names = components(inside);
     (!names.contains(&"..") && !inside.contains('\0'))

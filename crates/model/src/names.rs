@@ -1,24 +1,23 @@
-//! Which names are allowed, in one place. Entered by the CLI for early hints and by the server for authority.
-//! A name is returned as it was created and looked up without regard to case.
+//! Name rules of all resources. A name is returned as it was created and looked up without regard to case.
 
 use crate::error::ApiError;
 
-/// The longest name of a workspace, cluster, file server, experiment or job.
+/// Maximum length of the name of a workspace, cluster, file server, experiment or job.
 pub const MAX_NAME: usize = 64;
 
-/// Words that stand where a storage account's name stands in a path-style file URL, and so cannot be account names.
+/// Words that cannot be storage account names, since they share the first segment of path-style file URLs.
 #[rustfmt::skip]
 const RESERVED_ACCOUNTS: [&str; 15] = [
     "subscriptions", "providers", "tenants", "metadata", "adfs", "common", "organizations", "oauth2", "corro",
     "events", "metrics", "healthz", "readyz", FILE_SERVERS, JOB_SHARED,
 ];
 
-/// What stands where an account's name does for trees that belong to no account: the directories of file servers, and those that
-/// the nodes of a job share. Only nodes reach them, with a pass for one of them.
+/// Internal account names for trees that belong to no storage account: the directories of file servers, and those that
+/// the nodes of a job share. Only nodes reach them, with a mount token for one tree.
 pub const FILE_SERVERS: &str = "fileservers";
 pub const JOB_SHARED: &str = "jobshared";
 
-/// What kind of thing a name is for; decides pattern and wording.
+/// Kind of a name; determines the pattern and its description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameOf {
     Group,
@@ -45,7 +44,7 @@ impl NameOf {
         }
     }
 
-    /// The pattern in words, for people.
+    /// The pattern in words, for error messages.
     fn rule(self) -> &'static str {
         match self {
             NameOf::Group => "1 to 90 letters, digits, '-', '_' or '.', not ending in '.'",
@@ -80,7 +79,7 @@ impl NameOf {
     }
 }
 
-/// Refuses a name outside its pattern with an error that states the pattern.
+/// Checks a name against its pattern; the error states the pattern.
 pub fn check_name(kind: NameOf, name: &str) -> Result<(), ApiError> {
     if kind.allows(name) {
         return Ok(());
@@ -92,15 +91,15 @@ pub fn check_name(kind: NameOf, name: &str) -> Result<(), ApiError> {
     Err(ApiError::invalid(noun, format!("'{name}' is not a valid {noun} name: use {rule}")))
 }
 
-/// The longest name of a region.
+/// Maximum length of a region's name.
 const MAX_LOCATION: usize = 64;
 
-/// `East US` and `eastus` are the same region.
+/// Normalizes a region's name: `East US` and `eastus` are the same region.
 pub fn region(location: &str) -> String {
     location.chars().filter(|c| !c.is_whitespace()).collect::<String>().to_lowercase()
 }
 
-/// The region that a request names, in the one form it is kept in.
+/// Checks the region of a request and returns its normalized form.
 pub fn check_location(location: &str) -> Result<String, ApiError> {
     let region = region(location);
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');

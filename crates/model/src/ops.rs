@@ -1,5 +1,5 @@
-//! Every request of the public API, one type each: method, path, body, answer. Router, client, CLI and tests use these
-//! types, so no path is written twice. Paths match without regard to case in their fixed segments.
+//! Operations of the public API, one type each: method, path, request body, response. Each path is defined only here.
+//! Fixed path segments match without regard to case.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -39,15 +39,15 @@ impl Method {
 pub trait Operation {
     const ID: &'static str;
     const METHOD: Method;
-    /// Fixed segments and `{parameters}`.
+    /// Path template with fixed segments and `{parameters}`.
     const PATH: &'static str;
-    /// The `api-version` our own client sends.
+    /// The `api-version` that Corro's client sends.
     const VERSION: &'static str;
     type Request: Serialize + DeserializeOwned + Send + 'static;
     type Response: Serialize + DeserializeOwned + Send + 'static;
 }
 
-/// A request or answer without a body.
+/// A request or response without a body.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct NoBody {}
 
@@ -73,7 +73,7 @@ fn fill(template: &str, values: &[(&str, &str)]) -> String {
     path
 }
 
-/// Parameters found in `path` when it matches `template`: fixed segments in any case, parameters percent-decoded.
+/// Matches `path` against `template` and returns its parameters, percent-decoded. Fixed segments match in any case.
 pub fn match_path(template: &'static str, path: &str) -> Option<Vec<(&'static str, String)>> {
     let mut found = Vec::new();
     let mut given = path.strip_prefix('/')?.trim_end_matches('/').split('/');
@@ -109,7 +109,7 @@ macro_rules! operations {
             }
         )*
 
-        /// Every operation's id, method and path: for tables and tests.
+        /// Id, method and path of every operation, for tables and tests.
         pub const ALL: &[(&str, Method, &str)] = &[$(($id, Method::$method, $path)),*];
     };
 }
@@ -148,7 +148,7 @@ operations! {
     LocationsList "Subscriptions_ListLocations" Get sub!("/locations"), SUBSCRIPTIONS_VERSION, NoBody => Page<Location>;
     ProvidersList "Providers_List" Get sub!("/providers"), GROUPS_VERSION, NoBody => Page<Provider>;
     ProvidersGet "Providers_Get" Get sub!("/providers/{provider}"), GROUPS_VERSION, NoBody => Provider;
-    /// Clients register a provider before they use it; ours always are.
+    /// Registers a provider. Clients do this before first use; every provider is already registered.
     ProvidersRegister "Providers_Register" Post sub!("/providers/{provider}/register"), GROUPS_VERSION, NoBody => Provider;
     ProvidersUnregister "Providers_Unregister" Post sub!("/providers/{provider}/unregister"), GROUPS_VERSION, NoBody => Provider;
     /// Query: `$filter`.
@@ -173,7 +173,7 @@ operations! {
     AccountsDelete "StorageAccounts_Delete" Delete sto!("/{account}"), STORAGE_VERSION, NoBody => NoBody;
     AccountsCheckName "StorageAccounts_CheckNameAvailability" Post sub!("/providers/Microsoft.Storage/checkNameAvailability"), STORAGE_VERSION, NameAvailabilityRequest => NameAvailability;
     StorageUsages "Usages_ListByLocation" Get sub!("/providers/Microsoft.Storage/locations/{location}/usages"), STORAGE_VERSION, NoBody => Page<Usage>;
-    /// As clients asked before there was one limit a region.
+    /// Form of older clients, from before quotas were per region.
     StorageUsagesEverywhere "Usages_ListEverywhere" Get sub!("/providers/Microsoft.Storage/usages"), STORAGE_VERSION, NoBody => Page<Usage>;
 
     WorkspacesCreate "Workspaces_Create" Put ws!(""), BATCHAI_VERSION, WorkspaceCreateParameters => Workspace;
@@ -194,7 +194,7 @@ operations! {
     ClustersList "Clusters_ListByWorkspace" Get ws!("/clusters"), BATCHAI_VERSION, NoBody => Page<Cluster>;
     ClustersDelete "Clusters_Delete" Delete ws!("/clusters/{cluster}"), BATCHAI_VERSION, NoBody => NoBody;
 
-    /// How to log in to each node whose door is known.
+    /// SSH login information of each node whose SSH endpoint is known.
     ClustersListRemoteLogin "Clusters_ListRemoteLoginInformation" Post ws!("/clusters/{cluster}/listRemoteLoginInformation"), BATCHAI_VERSION, NoBody => Page<RemoteLoginInformation>;
 
     FileServersCreate "FileServers_Create" Put ws!("/fileServers/{fileServer}"), BATCHAI_VERSION, FileServerCreateParameters => FileServer;
@@ -210,62 +210,64 @@ operations! {
     /// Query: `outputdirectoryid` (required), `directory`, `linkexpiryinminutes`, `maxresults`.
     JobsListOutputFiles "Jobs_ListOutputFiles" Post ws!("/experiments/{experiment}/jobs/{job}/listOutputFiles"), BATCHAI_VERSION, NoBody => Page<OutputFile>;
 
-    /// Nodes that run the job now and whose door is known.
+    /// SSH login information of nodes that run the job now and whose SSH endpoint is known.
     JobsListRemoteLogin "Jobs_ListRemoteLoginInformation" Post ws!("/experiments/{experiment}/jobs/{job}/listRemoteLoginInformation"), BATCHAI_VERSION, NoBody => Page<RemoteLoginInformation>;
 
     OperationsList "Operations_List" Get "/providers/Microsoft.BatchAI/operations", BATCHAI_VERSION, NoBody => Page<ProviderOperation>;
     UsagesList "Usages_List" Get sub!("/providers/Microsoft.BatchAI/locations/{location}/usages"), BATCHAI_VERSION, NoBody => Page<Usage>;
 
-    /// What the `Azure-AsyncOperation` header points at; the service's two names are the reverse of the usual.
+    /// Target of the `Azure-AsyncOperation` header. The service's two names are the reverse of the usual.
     OperationResult "Operations_Result" Get sub!("/providers/Microsoft.BatchAI/locations/{location}/operationresults/{operation}"), BATCHAI_VERSION, NoBody => AsyncOperation;
-    /// What the `Location` header points at: 202 while busy, then 200.
+    /// Target of the `Location` header: 202 while in progress, then 200.
     OperationStatus "Operations_Status" Get sub!("/providers/Microsoft.BatchAI/locations/{location}/operationstatuses/{operation}"), BATCHAI_VERSION, NoBody => NoBody;
 
-    /// Ours: who may call. The password is in the answer, once.
+    /// Corro extension: creates a principal. The password is only in this response.
     PrincipalsCreate "Corro_Principals_Create" Post sub!("/providers/Corro/principals"), BATCHAI_VERSION, PrincipalCreateParameters => PrincipalCredential;
     PrincipalsList "Corro_Principals_List" Get sub!("/providers/Corro/principals"), BATCHAI_VERSION, NoBody => Page<Principal>;
     PrincipalsGet "Corro_Principals_Get" Get sub!("/providers/Corro/principals/{principal}"), BATCHAI_VERSION, NoBody => Principal;
     PrincipalsDelete "Corro_Principals_Delete" Delete sub!("/providers/Corro/principals/{principal}"), BATCHAI_VERSION, NoBody => NoBody;
     /// Query: `years`.
     PrincipalsReset "Corro_Principals_ResetCredentials" Post sub!("/providers/Corro/principals/{principal}/resetCredentials"), BATCHAI_VERSION, NoBody => PrincipalCredential;
-    /// Whatever is logged in or open in its name ends; its password stays.
+    /// Ends all logins and connections of a principal; its password stays valid.
     PrincipalsRevokeTokens "Corro_Principals_RevokeTokens" Post sub!("/providers/Corro/principals/{principal}/revokeTokens"), BATCHAI_VERSION, NoBody => NoBody;
 
-    /// Ours: every node whose cluster the caller may read.
+    /// Corro extension: all nodes whose cluster the caller may read.
     NodesList "Corro_Nodes_List" Get sub!("/providers/Corro/nodes"), BATCHAI_VERSION, NoBody => Page<NodeSummary>;
-    /// Ours: every cluster that the caller may read.
+    /// Corro extension: all clusters that the caller may read.
     ClustersListAll "Corro_Clusters_List" Get sub!("/providers/Corro/clusters"), BATCHAI_VERSION, NoBody => Page<Cluster>;
-    /// Ours: every job that the caller may read, newest first. Query: `state`, `cluster` (an id), `text`, `marker`, `maxresults`.
+    /// Corro extension: all jobs that the caller may read, newest first. Query: `state`, `cluster` (an id), `text`,
+    /// `marker`, `maxresults`.
     JobsListAll "Corro_Jobs_List" Get sub!("/providers/Corro/jobs"), BATCHAI_VERSION, NoBody => JobSummaries;
-    /// Ours: whatever has `text` in its name and may be read by the caller, best first. Query: `text`, `maxresults`.
+    /// Corro extension: resources with `text` in their name that the caller may read, best match first. Query: `text`,
+    /// `maxresults`.
     Search "Corro_Search" Get sub!("/providers/Corro/search"), BATCHAI_VERSION, NoBody => Page<Found>;
-    /// Ours: the shares of every account that the caller may read.
+    /// Corro extension: the shares of all accounts that the caller may read.
     SharesListAll "Corro_Shares_List" Get sub!("/providers/Corro/shares"), BATCHAI_VERSION, NoBody => Page<ShareSummary>;
-    /// Ours: opens a share to whoever could also see the account's keys.
+    /// Corro extension: SAS query string for a share. Requires the permission to list the account's keys.
     SharesLink "Corro_Shares_Link" Post sto!("/{account}/shares/{share}/link"), STORAGE_VERSION, NoBody => ShareLink;
-    /// Ours: size and use of a cluster. Query: `hours`.
+    /// Corro extension: node counts of a cluster over time. Query: `hours`.
     ClustersHistory "Corro_Clusters_History" Get ws!("/clusters/{cluster}/history"), BATCHAI_VERSION, NoBody => ClusterHistory;
-    /// Ours: takes a node of a low-priority cluster back.
+    /// Corro extension: preempts a node of a low-priority cluster.
     NodesPreempt "Corro_Nodes_Preempt" Post ws!("/clusters/{cluster}/nodes/{node}/preempt"), BATCHAI_VERSION, PreemptParameters => NodeSummary;
-    /// Ours: what a job's processes use now; the agents of its nodes are asked.
+    /// Corro extension: current resource usage of a job's processes, queried from the agents of its nodes.
     JobsProcesses "Corro_Jobs_Processes" Get ws!("/experiments/{experiment}/jobs/{job}/processes"), BATCHAI_VERSION, NoBody => JobProcesses;
-    /// Ours: has the ranks of a running job record what their engines do.
+    /// Corro extension: starts a timeline recording on all ranks of a running job.
     JobsRecordTimeline "Corro_Jobs_RecordTimeline" Post ws!("/experiments/{experiment}/jobs/{job}/timeline"), BATCHAI_VERSION, TimelineParameters => JobTimeline;
-    /// Ours: what was recorded last, as a Chrome trace.
+    /// Corro extension: the last recorded timeline, as a Chrome trace.
     JobsTimeline "Corro_Jobs_Timeline" Get ws!("/experiments/{experiment}/jobs/{job}/timeline"), BATCHAI_VERSION, NoBody => JobTimeline;
-    /// Ours: why a job is as it is, in plain words, and what happened to it.
+    /// Corro extension: explains the state of a job in plain words, with its events.
     JobsWhy "Corro_Jobs_Why" Get ws!("/experiments/{experiment}/jobs/{job}/why"), BATCHAI_VERSION, NoBody => Explanation;
 
-    /// Ours: the curves of a training, found in what it writes. Query: `names`, `ranks` (numbers, `all` or `average`; commas between),
-    /// `points`, `after`. `Accept: text/csv` gets a table.
+    /// Corro extension: training curves from a job's output. Query: `names`, `ranks` (comma-separated numbers, `all` or
+    /// `average`), `points`, `after`. `Accept: text/csv` returns CSV.
     JobsMetrics "Corro_Jobs_Metrics" Get ws!("/experiments/{experiment}/jobs/{job}/metrics"), BATCHAI_VERSION, NoBody => JobMetrics;
 
-    /// Ours: lets machines join as hosts. The token is in the answer, once.
+    /// Corro extension: creates a join token for hosts. The token is only in this response.
     HostTokensCreate "Corro_HostTokens_Create" Post sub!("/providers/Corro/hostTokens"), BATCHAI_VERSION, HostTokenParameters => HostTokenCreated;
     HostTokensList "Corro_HostTokens_List" Get sub!("/providers/Corro/hostTokens"), BATCHAI_VERSION, NoBody => Page<HostToken>;
-    /// Nobody joins with it any more; hosts that have joined stay.
+    /// Revokes a join token; hosts that joined with it stay.
     HostTokensDelete "Corro_HostTokens_Delete" Delete sub!("/providers/Corro/hostTokens/{token}"), BATCHAI_VERSION, NoBody => NoBody;
-    /// Ours: the machines that have joined.
+    /// Corro extension: hosts that have joined.
     HostsList "Corro_Hosts_List" Get sub!("/providers/Corro/hosts"), BATCHAI_VERSION, NoBody => Page<Host>;
     HostsGet "Corro_Hosts_Get" Get sub!("/providers/Corro/hosts/{host}"), BATCHAI_VERSION, NoBody => Host;
     HostsCordon "Corro_Hosts_Cordon" Post sub!("/providers/Corro/hosts/{host}/cordon"), BATCHAI_VERSION, NoBody => Host;
@@ -274,9 +276,11 @@ operations! {
     /// Query: `now`.
     HostsRemove "Corro_Hosts_Remove" Delete sub!("/providers/Corro/hosts/{host}"), BATCHAI_VERSION, NoBody => NoBody;
 
-    /// Ours: what happened, newest first. Query: `resource`, `kind`, `actor`, `since`, `marker`, `after` (oldest first), `maxresults`.
+    /// Corro extension: history, newest first. Query: `resource`, `kind`, `actor`, `since`, `marker`, `after` (oldest
+    /// first), `maxresults`.
     HistoryList "Corro_History" Get sub!("/providers/Corro/history"), BATCHAI_VERSION, NoBody => Page<HistoryEntry>;
-    /// Ours: node-hours, not to be mixed up with quotas. Query: `since`, `until`, `by` (user, experiment, cluster, job).
+    /// Corro extension: node-hours of jobs (quotas are `usages`). Query: `since`, `until`, `by` (user, experiment,
+    /// cluster, job).
     UsageGet "Corro_Usage" Get sub!("/providers/Corro/usage"), BATCHAI_VERSION, NoBody => UsageReport;
 }
 

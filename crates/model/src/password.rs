@@ -1,5 +1,5 @@
-//! What proves a password without holding it. Made by the server when a cluster is created, so that the password itself is
-//! kept nowhere; sealed at rest; checked by a node's login door. Randomness is an argument.
+//! Salted password hashes (PBKDF2). The server creates one with a cluster and does not store the password; it is
+//! encrypted at rest, and the SSH server of a node checks logins against it. Randomness is an argument.
 
 use std::num::NonZeroU32;
 
@@ -10,19 +10,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::Secret;
 
-/// Rounds of PBKDF2 with SHA-256 that make guessing slow.
+/// Iterations of PBKDF2-HMAC-SHA256; slows down guessing.
 const ROUNDS: u32 = 600_000;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PasswordVerifier {
     salt: String,
     rounds: NonZeroU32,
-    /// Not the password, but something to guess at all the same.
+    /// Secret as well, since it allows offline guessing.
     hash: Secret,
 }
 
 impl PasswordVerifier {
-    /// Takes a noticeable fraction of a second, as does `accepts`: call it where that may be.
+    /// Hashes a password. Takes a noticeable fraction of a second, as does `accepts`: do not call either on a thread
+    /// that must not block.
     pub fn new(password: &Secret, salt: [u8; 16]) -> PasswordVerifier {
         let rounds = NonZeroU32::new(ROUNDS).expect("a positive constant");
         let mut hash = [0; 32];
@@ -30,9 +31,9 @@ impl PasswordVerifier {
         PasswordVerifier { salt: BASE64.encode(salt), rounds, hash: Secret::new(BASE64.encode(hash)) }
     }
 
-    /// In a time that does not tell how much of the password was right.
+    /// Checks a password in constant time.
     pub fn accepts(&self, password: &str) -> bool {
-        // Nothing is no password, whatever was once recorded as one.
+        // An empty password is never accepted, even if one was once recorded.
         if password.is_empty() {
             return false;
         }

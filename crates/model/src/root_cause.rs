@@ -1,28 +1,28 @@
-//! Finds the rank whose failure made a gang fail. When one rank ends, the engine of every other rank raises an error that names it, and those
-//! processes end within milliseconds of each other, in any order. Used for jobs and for `corro run`. Pure.
+//! Finds the rank whose failure made a gang fail. When one rank exits, the engine of every other rank raises an error
+//! that names it, and those processes exit within milliseconds of each other, in any order. Pure.
 
-/// How the process of a rank ended, or another failure on its node.
+/// Exit of a rank's process, or another failure on its node.
 #[derive(Clone, Copy, Debug)]
 pub struct End<'a> {
-    /// `None` for a failure that is no rank's, such as a process that could not be started.
+    /// `None` for a failure without a rank, such as a process that could not be started.
     pub rank: Option<usize>,
-    /// For comparison with the others, in any unit. Clocks of different machines may differ.
+    /// Time of the exit, for comparison with the others, in any unit. Clocks of different machines may differ.
     pub at: i64,
     pub succeeded: bool,
-    /// It was told to stop before it ended.
+    /// The process was asked to stop before it exited.
     pub stopped: bool,
-    /// The last lines it wrote.
+    /// Last lines of its standard error.
     pub stderr: &'a str,
 }
 
-/// What an engine's error says about another rank.
+/// Statement of an engine's error about another rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// It ended first.
+    /// That rank exited first.
     Ended(usize),
-    /// It was not reached, or did not answer; it may be as innocent.
+    /// That rank was unreachable or did not answer; it may be a victim as well.
     Unreachable(usize),
-    /// Some rank ended first.
+    /// An unnamed rank exited first.
     Unnamed,
 }
 
@@ -35,9 +35,9 @@ impl Cause {
     }
 }
 
-/// The index of the end that is to blame; `None` when no process failed by itself. In this order: a rank that failed by itself and that
-/// others name as the one which ended first; one whose last lines name no other rank, the earliest; one that others name and that was stopped
-/// while it was ending; one that others could not reach; the earliest.
+/// Index of the root cause in `ends`; `None` when no process failed by itself. Candidates, in this order: a rank that
+/// failed by itself and that others name as the first to exit; the earliest whose last lines name no other rank; one
+/// that others name and that was stopped while it was exiting; one that others could not reach; the earliest.
 pub fn find_root_cause(ends: &[End<'_>]) -> Option<usize> {
     let mut failed: Vec<usize> = (0..ends.len()).filter(|index| failed_by_itself(&ends[*index])).collect();
     failed.sort_by_key(|index| ends[*index].at);
@@ -53,7 +53,7 @@ pub fn find_root_cause(ends: &[End<'_>]) -> Option<usize> {
         .or(Some(first))
 }
 
-/// The rank that the last lines of a process name as the cause of its failure: the last line that names one counts.
+/// Cause that the last lines of a process name; the last line that names one counts.
 pub fn cause_in(stderr: &str) -> Option<Cause> {
     stderr.lines().rev().find_map(cause_in_line)
 }
@@ -62,13 +62,13 @@ fn failed_by_itself(end: &End) -> bool {
     !end.succeeded && !end.stopped
 }
 
-/// A rank that names itself is not the victim of another.
+/// Cause that an exit names, unless it names its own rank.
 fn cause_of(end: &End) -> Option<Cause> {
     end.rank?;
     cause_in(end.stderr).filter(|cause| cause.rank() != end.rank)
 }
 
-/// From a failed rank to the one it names, and on from there. `None` when it leads nowhere, or back.
+/// Follows the named causes from a failed rank to the last one. `None` when the start names no rank, or on a cycle.
 fn follow(ends: &[End], causes: &[Option<Cause>], start: usize, is_certain: bool) -> Option<usize> {
     let mut current = start;
     let mut visited = vec![start];
@@ -89,7 +89,7 @@ fn follow(ends: &[End], causes: &[Option<Cause>], start: usize, is_certain: bool
     (current != start).then_some(current)
 }
 
-/// A phrase of the engine's errors that stands behind the number of a rank, and what it says about that rank.
+/// A phrase that follows a rank number in the engine's errors, and its meaning for that rank.
 type Phrase = (&'static str, fn(usize) -> Cause);
 
 const PHRASES: [Phrase; 14] = [
@@ -99,14 +99,14 @@ const PHRASES: [Phrase; 14] = [
     (" before all ranks had joined", Cause::Ended),
     (" ended, or gave up, before ", Cause::Ended),
     (" closed the connection during the rendezvous", Cause::Ended),
-    // Engines of one version back.
+    // Phrases of the previous version.
     (" hung up during the meeting", Cause::Ended),
     (" could not begin; its own message says why", Cause::Ended),
     (" was lost", Cause::Unreachable),
     (" broke", Cause::Unreachable),
     (" has not answered for ", Cause::Unreachable),
     (" did not join the rendezvous", Cause::Unreachable),
-    // Engines of one version back.
+    // Phrases of the previous version.
     (" did not come to the meeting", Cause::Unreachable),
     (" was not found at ", Cause::Unreachable),
 ];
@@ -119,7 +119,7 @@ fn cause_in_line(line: &str) -> Option<Cause> {
     phrase.or_else(|| line.contains("Horovod has been shut down.").then_some(Cause::Unnamed))
 }
 
-/// The number behind the last `rank` or `ranks` of a text.
+/// Number after the last `rank` or `ranks` of a text.
 fn last_rank(text: &str) -> Option<usize> {
     let words = text.rmatch_indices("ank").filter_map(|(at, _)| {
         let rest = &text[at + 3..];
@@ -181,7 +181,7 @@ mod tests {
     }
 
     fn check(ends: &[End], expected: Option<usize>) {
-        // In every order: reports come from several nodes.
+        // In every order, since reports come from several nodes.
         let mut ends = ends.to_vec();
         for _ in 0..ends.len().max(1) {
             let found = find_root_cause(&ends).map(|index| ends[index].rank);
@@ -201,19 +201,19 @@ mod tests {
         check(&[], None);
         check(&[End { succeeded: true, ..end(0, 1, "") }, stopped(1, 2, "")], None);
         check(&[end(0, 5, RAISED), end(1, 4, RAISED)], Some(1));
-        // Whatever the order of their ends.
+        // The order of their exits does not matter.
         check(&[end(0, 1, two_died), end(1, 2, two_died), end(2, 3, RAISED)], Some(2));
         check(&[end(0, 1, two_left), end(1, 2, two_died), end(2, 3, "")], Some(2));
         check(&[end(0, 1, unnamed), end(2, 3, RAISED)], Some(2));
-        // It was still ending when it was told to stop.
+        // Rank 2 was still exiting when it was asked to stop.
         check(&[end(0, 1, two_left), stopped(1, 2, two_left), stopped(2, 3, RAISED)], Some(2));
-        // Another failed by itself, and rank 2 was stopped for it.
+        // Rank 3 failed by itself, and rank 2 was stopped because of that.
         check(&[end(0, 2, two_died), end(3, 1, RAISED), stopped(2, 1, "")], Some(3));
-        // From one to the next.
+        // Causes are followed over several ranks.
         check(&[end(0, 1, lost_1), end(1, 2, two_died), end(2, 3, RAISED)], Some(2));
         check(&[end(0, 1, lost_1), end(1, 2, lost_2), end(2, 3, lost_1)], Some(0));
         check(&[end(0, 1, lost_1), stopped(1, 2, "")], Some(0));
-        // It left in good order while the others needed it: the error says so.
+        // Rank 2 exited successfully while the others needed it: the error says so.
         check(&[end(0, 1, two_left), End { succeeded: true, ..end(2, 0, "") }], Some(0));
         check(&[end(2, 1, two_left), end(0, 2, two_left)], Some(2));
     }

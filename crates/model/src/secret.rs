@@ -1,5 +1,5 @@
-//! A value that must not be seen: passwords, account keys, secret variables. It can be read from a request and handed
-//! on deliberately with [`Secret::expose`]; printing or debugging it shows nothing.
+//! Redacted wrapper for passwords, account keys and secret variables. It deserializes from a request and is read only
+//! with [`Secret::expose`]; `Debug` does not show the value.
 
 use std::fmt;
 

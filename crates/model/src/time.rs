@@ -1,5 +1,5 @@
-//! Points in time as the service writes them: UTC, milliseconds, trailing zeros trimmed (`2018-06-07T21:16:21.13Z`).
-//! A `Timestamp` is made by whoever owns a clock (server, agent, tests) and handed in; nothing here asks for "now".
+//! Timestamps in the service's format: UTC, milliseconds, trailing zeros trimmed (`2018-06-07T21:16:21.13Z`). Nothing
+//! here reads a clock: the current time is always an argument.
 
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -27,17 +27,17 @@ impl Timestamp {
         Self(self.0.saturating_add(span.as_millis() as i64))
     }
 
-    /// The span since `earlier`; zero when the clock went backwards.
+    /// Duration since `earlier`; zero when `earlier` is later.
     pub fn since(self, earlier: Timestamp) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0).max(0) as u64)
     }
 
-    /// `20180718t174802z`, the form inside node ids.
+    /// Format inside node ids: `20180718t174802z`.
     pub fn compact(self) -> String {
         self.civil().strftime("%Y%m%dt%H%M%Sz").to_string()
     }
 
-    /// `2018-06-07T21:16:21Z`, the form of file times and log lines.
+    /// Format of file times and log lines: `2018-06-07T21:16:21Z`.
     pub fn whole_seconds(self) -> String {
         self.civil().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
     }
@@ -46,7 +46,7 @@ impl Timestamp {
         text.parse::<jiff::Timestamp>().ok().map(|t| Self(t.as_millisecond()))
     }
 
-    /// The simple way to write it, also before the year 0.
+    /// Slow path of formatting; also handles years before 0.
     fn by_pattern(self) -> String {
         let whole = self.civil().strftime("%Y-%m-%dT%H:%M:%S").to_string();
         match self.0.rem_euclid(1000) {
@@ -70,7 +70,7 @@ impl From<SystemTime> for Timestamp {
     }
 }
 
-/// A page of jobs has thousands of these, so the digits are put in their places by hand.
+/// Formats the digits by hand, since a page of jobs has thousands of timestamps.
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (time, millis) = (self.civil(), self.0.rem_euclid(1000) as u16);
@@ -93,7 +93,7 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// Writes a number into its place, with zeros before it.
+/// Writes a number into a field, padded with zeros.
 fn put(place: &mut [u8], mut number: u16) {
     for digit in place.iter_mut().rev() {
         *digit = b'0' + (number % 10) as u8;
@@ -120,7 +120,7 @@ impl<'de> Deserialize<'de> for Timestamp {
     }
 }
 
-/// A length of time on the wire: ISO 8601 (`P7D`) out; ISO 8601 or the .NET form (`7.00:00:00`) in.
+/// A duration on the wire: serialized as ISO 8601 (`P7D`), parsed from ISO 8601 or the .NET form (`7.00:00:00`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span(pub Duration);
 
@@ -138,7 +138,7 @@ impl Span {
         Self::parse_dotnet(text)
     }
 
-    /// `[d.]hh:mm:ss`
+    /// Parses `[d.]hh:mm:ss`.
     fn parse_dotnet(text: &str) -> Option<Self> {
         let (days, clock) = match text.split_once('.') {
             Some((days, clock)) => (days.parse::<u64>().ok()?, clock),
@@ -210,7 +210,7 @@ mod tests {
         let around = [-377_705_000_000_000, -62_167_219_200_000, -1, 0, 951_782_400_000, 253_402_000_000_000, i64::MAX];
         for start in around {
             for n in 0..2_000_i64 {
-                // Steps of about eight hours that go through all parts of a second.
+                // Steps of about eight hours that cover all parts of a second.
                 let time = Timestamp::from_millis(start.saturating_add(n * 28_799_990 + n % 7));
                 assert_eq!(time.to_string(), time.by_pattern());
             }

@@ -1,11 +1,10 @@
-//! What was used: node-hours of jobs over a window of time. Ours, beside the service's `usages`, which are quotas. Used by the
-//! server, the client and the command line.
+//! Usage report: node-hours of jobs in a time window. A Corro extension; the service's `usages` are quotas.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Timestamp;
 
-/// What the hours are summed by.
+/// Grouping of the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum UsageBy {
@@ -38,10 +37,10 @@ pub struct UsageReport {
     pub since: Timestamp,
     pub until: Timestamp,
     pub by: UsageBy,
-    /// What happened before is forgotten: hours of the window before it may be missing.
+    /// Start of the known history: hours of the window before it may be missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub known_since: Option<Timestamp>,
-    /// The most hours first.
+    /// Sorted by node-hours, largest first.
     pub rows: Vec<UsageRow>,
     pub total_node_hours: f64,
 }
@@ -49,14 +48,14 @@ pub struct UsageReport {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UsageRow {
-    /// A user's name, or the names that lead to the thing, in lower case, joined with `/`.
+    /// A user's name, or the key of the resource: names in lower case, joined with `/`.
     pub name: String,
-    /// Of users: the principal's id.
+    /// The principal's id; users only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_id: Option<String>,
     pub node_hours: f64,
-    /// Jobs that had nodes in the window.
+    /// Number of jobs that had nodes in the window.
     pub jobs: u64,
-    /// Those of them that have nodes now.
+    /// Number of these jobs that have nodes now.
     pub running: u64,
 }

@@ -1,11 +1,11 @@
-//! VM sizes and what a node of that size has, as a table. Names are the service's, upper case in answers.
+//! Table of VM sizes and their resources. Names are the service's, in upper case in responses.
 
-/// What a node of some size offers.
+/// Resources of a node of one VM size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VmSize {
     pub name: &'static str,
     pub cores: u32,
-    /// Rounded.
+    /// Rounded to whole GiB.
     pub memory_gib: u32,
     pub gpus: u32,
 }
@@ -14,9 +14,9 @@ const fn size(name: &'static str, cores: u32, memory_gib: u32, gpus: u32) -> VmS
     VmSize { name, cores, memory_gib, gpus }
 }
 
-/// The service's sizes of 2018, but for A0 and those made for premium storage (DS, DSv2, GS), which it did not take.
+/// The service's sizes of 2018, except A0 and the premium storage sizes (DS, DSv2, GS), which it did not accept.
 pub const VM_SIZES: &[VmSize] = &[
-    // A: the basic ones, with much memory (5-7), for computing (8-11)
+    // A: general purpose, memory optimized (5-7), compute intensive (8-11)
     size("STANDARD_A1", 1, 2, 0),
     size("STANDARD_A2", 2, 4, 0),
     size("STANDARD_A3", 4, 7, 0),
@@ -171,12 +171,12 @@ pub const VM_SIZES: &[VmSize] = &[
     size("STANDARD_NV24", 24, 224, 4),
 ];
 
-/// Finds a size by name, in any case.
+/// Finds a size by name, without regard to case.
 pub fn find(name: &str) -> Option<&'static VmSize> {
     VM_SIZES.iter().find(|size| size.name.eq_ignore_ascii_case(name))
 }
 
-/// A size that the service knew and did not take for clusters: A0, and those made for premium storage.
+/// Whether this is a size that the service knew but did not accept for clusters: A0, and the premium storage sizes.
 pub fn is_refused(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
     let is_premium =
@@ -184,7 +184,7 @@ pub fn is_refused(name: &str) -> bool {
     name == "STANDARD_A0" || is_premium("STANDARD_DS") || is_premium("STANDARD_GS")
 }
 
-/// The families whose cores are counted apart, in the order of the usages list.
+/// VM families with their own core quota, in the order of the usages list.
 pub const FAMILIES: [&str; 7] = ["D", "Dv2", "NC", "NCv2", "NCv3", "ND", "NV"];
 
 impl VmSize {

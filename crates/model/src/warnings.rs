@@ -1,12 +1,12 @@
-//! Warnings beside an answer, as the header `Warning: 299 corro "text"` carries them: what was done is done, and the caller should know more
-//! about it. Clients of the service do not look at them.
+//! Warnings in the response header `Warning: 299 corro "text"`: the request succeeded, with a remark for the caller.
+//! Azure clients ignore them.
 
 pub const HEADER: &str = "warning";
 
-/// Longer ones are cut: a header is no place for a list.
+/// Maximum length of a warning; longer ones are truncated.
 const LONGEST: usize = 1000;
 
-/// The header's value.
+/// Encodes a warning as the header's value.
 pub fn encode(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     for letter in text.chars().take(LONGEST) {
@@ -19,7 +19,7 @@ pub fn encode(text: &str) -> String {
     format!("299 corro \"{quoted}\"")
 }
 
-/// The text of a header's value; `None` when it is no warning of a server of ours.
+/// Text of a header's value; `None` when it is no warning of a Corro server.
 pub fn decode(value: &str) -> Option<String> {
     let quoted = value.trim().strip_prefix("299 corro \"")?.strip_suffix('"')?;
     let mut letters = quoted.chars();

@@ -1,4 +1,4 @@
-//! The life of a job: queued, running, terminating, ended. Terminal states never leave.
+//! State machine of a job: queued, running, terminating, ended. An ended job never changes.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,7 @@ pub enum JobState {
         nodes: Vec<NodeId>,
         started: Timestamp,
     },
-    /// Its end was asked for; the nodes are still busy with it.
+    /// Termination was requested; processes still run on the nodes.
     Terminating {
         nodes: Vec<NodeId>,
         started: Timestamp,
@@ -33,14 +33,14 @@ pub enum JobState {
     },
 }
 
-/// Who or what wanted a job to end before its time.
+/// Reason for terminating a job early.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Termination {
     #[default]
     User,
     ClusterDeleted,
-    /// Its nodes were taken away with the option `terminate`.
+    /// A resize with the option `terminate` removed its nodes.
     ClusterResized,
 }
 
@@ -63,7 +63,7 @@ pub enum JobEvent {
         nodes: Vec<NodeId>,
         at: Timestamp,
     },
-    /// All ranks ended well.
+    /// All ranks exited successfully.
     Succeeded {
         at: Timestamp,
     },
@@ -72,7 +72,7 @@ pub enum JobEvent {
         errors: Vec<BatchAiError>,
         at: Timestamp,
     },
-    /// A node was lost or taken away and the job may be tried again.
+    /// A node was lost or removed, and the job may be tried again.
     Requeued,
     TerminateRequested {
         cause: Termination,
@@ -80,7 +80,7 @@ pub enum JobEvent {
     },
 }
 
-/// A job does not end before it started, also when the clock was set back meanwhile.
+/// Applies an event. The end is never before the start, even if the clock was set back meanwhile.
 pub fn next(state: JobState, event: JobEvent) -> Result<JobState, Refused> {
     use {JobEvent as E, JobState as S};
     match (state, event) {
@@ -97,7 +97,7 @@ pub fn next(state: JobState, event: JobEvent) -> Result<JobState, Refused> {
             Ok(S::Terminating { nodes, started, cause })
         }
 
-        // However the ranks ended, the wish is what is reported; the first wish is the one that ended it.
+        // The reported cause is the first termination request, regardless of the exit of the ranks.
         (S::Terminating { started, cause, .. }, E::Succeeded { at } | E::Failed { at, .. }) => {
             Ok(terminated(cause, started, at))
         }
@@ -136,7 +136,7 @@ impl JobState {
         self.execution_state().is_terminal()
     }
 
-    /// The nodes that are busy with the job now.
+    /// Nodes that currently run the job.
     pub fn nodes(&self) -> &[NodeId] {
         match self {
             JobState::Running { nodes, .. } | JobState::Terminating { nodes, .. } => nodes,

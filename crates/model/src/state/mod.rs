@@ -1,5 +1,5 @@
-//! The life of a job and of a node as state machines: an enum whose variants hold only what is true in that state, and
-//! one function that moves it. Only `store` applies these, inside its transaction.
+//! State machines of jobs and nodes: an enum whose variants hold only the data of that state, and one transition
+//! function. Only `store` applies them, inside its transaction.
 
 pub mod job;
 pub mod node;
@@ -9,7 +9,7 @@ pub use node::{NodeEvent, NodeState};
 
 pub use crate::preemption::{Preemption, PreemptionCause};
 
-/// An event that a state does not take; nothing was changed.
+/// An event that is not valid in a state; nothing changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a {thing} that is {state} does not take the event {event}")]
 pub struct Refused {

@@ -1,4 +1,4 @@
-//! The life of a node: allocating (not yet counted), preparing, idle, running, leaving, unusable.
+//! State machine of a node: allocating (not counted yet), preparing, idle, running, leaving, unusable.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use crate::{AttemptId, JobKey};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "camelCase")]
 pub enum NodeState {
-    /// Asked for; no agent has joined as this node yet.
+    /// Requested; no agent has joined as this node yet.
     Allocating,
     Preparing,
     Idle,
@@ -34,7 +34,7 @@ pub enum NodeEvent {
     },
     Released,
     Retired,
-    /// It cannot be used: `lost` when it fell silent, otherwise its preparation failed.
+    /// The node is unusable: `lost` when its agent stopped reporting, otherwise its preparation failed.
     Broken {
         error: BatchAiError,
         lost: bool,
@@ -49,7 +49,7 @@ pub fn next(state: NodeState, event: NodeEvent) -> Result<NodeState, Refused> {
         (S::Idle, E::Assigned { job, attempt }) => Ok(S::Running { job, attempt }),
         (S::Running { .. }, E::Released) => Ok(S::Idle),
         (S::Leaving, E::Retired) => Ok(S::Leaving),
-        // A busy node's job is requeued or ended first, so that no job points at a node that leaves.
+        // A busy node's job is requeued or ended first, so that no job refers to a leaving node.
         (S::Allocating | S::Preparing | S::Idle | S::Unusable { .. }, E::Retired) => Ok(S::Leaving),
         (S::Allocating | S::Preparing | S::Idle, E::Broken { error, lost }) => Ok(S::Unusable { error, lost }),
         (S::Running { .. }, E::Broken { error, lost: true }) => Ok(S::Unusable { error, lost: true }),

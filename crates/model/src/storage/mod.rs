@@ -1,8 +1,5 @@
-//! How storage requests prove who sent them: Shared Key signatures and shared access signatures.
-//! Entered by the file service (to check), by the job API (to make download links) and by the
-//! client (to sign). Pure: keys, times and request parts are arguments; nothing here reads a
-//! clock, a socket or a file, and no key ever appears in an error.
-//!
+//! Authentication of storage requests: Shared Key signatures and shared access signatures (SAS). Pure: keys, times and
+//! request parts are arguments; nothing here reads a clock, a socket or a file, and no key ever appears in an error.
 //! Reading order: `shared_key`, then `sas`.
 
 pub mod sas;
@@ -15,8 +12,8 @@ use hmac::{Hmac, KeyInit, Mac};
 use percent_encoding::percent_decode;
 use sha2::Sha256;
 
-/// The query's parameters in the order they came, decoded once; `+` is a space, as the 1.x and
-/// 2.x SDKs write it. Bytes that are not UTF-8 become U+FFFD, which no signature will match.
+/// Query parameters in their original order, decoded once. `+` is a space, as the 1.x and 2.x SDKs encode it. Bytes
+/// that are not UTF-8 become U+FFFD, which no signature matches.
 pub fn query_pairs(query: &str) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
     query.split('&').filter(|part| !part.is_empty()).map(|part| {
         let (name, value) = part.split_once('=').unwrap_or((part, ""));
@@ -24,7 +21,7 @@ pub fn query_pairs(query: &str) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, s
     })
 }
 
-/// Few need it.
+/// Decodes `%` and `+`. Most texts contain neither and are borrowed.
 fn decode_query(text: &str) -> Cow<'_, str> {
     if !text.bytes().any(|byte| matches!(byte, b'%' | b'+')) {
         return Cow::Borrowed(text);
@@ -38,7 +35,7 @@ fn decode_query(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// The same as texts of their own.
+/// Query parameters as owned strings.
 pub fn query_texts(query: &str) -> Vec<(String, String)> {
     query_pairs(query).map(|(name, value)| (name.into_owned(), value.into_owned())).collect()
 }
@@ -48,10 +45,10 @@ pub fn hmac_base64(key: &[u8], text: &str) -> String {
     STANDARD.encode(mac_of(key, text).finalize().into_bytes())
 }
 
-/// Which one of `keys` the `signature` (base64) over `text` was made with. The time taken tells
-/// neither how much of the signature was right nor, for equally many keys, which key it was.
+/// Index of the key in `keys` that made the base64 `signature` of `text`. Constant-time: the duration reveals neither
+/// how much of the signature matched nor, for the same number of keys, which key it was.
 pub fn hmac_signer<K: AsRef<[u8]>>(keys: &[K], text: &str, signature: &str) -> Option<usize> {
-    // An undecodable signature is still compared, so that it costs as much as a wrong one.
+    // An invalid base64 signature is still compared, so that it takes as long as a wrong one.
     let signature = STANDARD.decode(signature).unwrap_or_default();
     let mut signer = None;
     for (number, key) in keys.iter().enumerate() {

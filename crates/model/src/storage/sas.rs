@@ -1,10 +1,7 @@
-//! Shared access signatures of the file service: a link that carries its own permission. Made
-//! for download links of job output; checked by the file service, also for links that the SDKs
-//! made. The signature is judged before anything else is said about a link, so that a forger
-//! learns nothing. Never reads a clock: `now` is an argument.
-//!
-//! Here are links to one file or share, whose terms may lie in a policy that the share keeps; `account`
-//! has those of a whole account, `terms` what both have in common.
+//! Service SAS: a signed URL for one file, share, blob or container. Made for download links of job output; verified
+//! also for URLs that the SDKs made. The signature is checked before the terms, so that a forged URL reveals nothing.
+//! Never reads a clock: `now` is an argument. The terms may come from an access policy of the share. `account` has the
+//! SAS of a whole account, `terms` the terms of both kinds.
 
 mod account;
 mod terms;
@@ -18,14 +15,13 @@ pub use self::account::{AccountSas, ResourceType};
 use self::terms::Terms;
 pub use self::terms::{Bearer, is_time};
 
-/// The version the service wrote into its own download links.
+/// Version in Corro's own SAS, the one in the service's download links.
 const MADE_VERSION: &str = "2016-05-31";
-/// Versions since which links of the blob service sign more. Versions are dates: their text sorts as they do.
+/// Versions from which a SAS of the blob service signs more fields. Versions are dates, so they compare as text.
 const SIGNS_RESOURCE: &str = "2018-11-09";
 const SIGNS_SCOPE: &str = "2020-12-06";
 
-/// Query of a link that lets its holder read one file until `expires` (unix seconds). `path` is
-/// decoded, without a leading slash.
+/// SAS query that allows reading one file until `expires` (Unix seconds). `path` is decoded, without a leading slash.
 pub fn read_link_query(
     key: &[u8],
     account: &str,
@@ -36,7 +32,8 @@ pub fn read_link_query(
     link_query(Resource::File, "rl", key, (account, share, path), expires, "")
 }
 
-/// A link to a share, a container or a file in one, which ends with what stands behind `by` as well; nothing when it is empty.
+/// SAS query for a share, a container or a file in one. A revocation of the principal in `by` ends it before `expires`;
+/// an empty `by` adds nothing.
 pub fn link_query(
     resource: Resource,
     permissions: &str,
@@ -61,7 +58,7 @@ pub fn link_query(
         "sv={MADE_VERSION}&sr={}&sig={}&se={}&sp={permissions}{by}",
         resource.letter(),
         encode(&signature),
-        // Dashes stay as the service wrote them.
+        // Dashes are not encoded, as in the service's own SAS.
         sas.expiry.replace(':', "%3A"),
     ))
 }
@@ -72,7 +69,7 @@ pub struct ExpiryOutOfRange {
     expires: i64,
 }
 
-/// What a link gives access to.
+/// Kind of resource that a SAS grants access to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Resource {
     #[default]
@@ -80,7 +77,7 @@ pub enum Resource {
     Share,
     /// A file in a container.
     Blob,
-    /// A container and what is in it.
+    /// A container and its contents.
     Container,
 }
 
@@ -94,13 +91,13 @@ impl Resource {
         }
     }
 
-    /// Of the blob service, not of the file service.
+    /// Whether this is a resource of the blob service, not of the file service.
     pub fn is_of_blobs(self) -> bool {
         matches!(self, Resource::Blob | Resource::Container)
     }
 }
 
-/// One letter of `sp`.
+/// A permission: one letter of `sp`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Permission {
     Read,
@@ -110,7 +107,7 @@ pub enum Permission {
     List,
 }
 
-/// A link's parameters as they stood in the query.
+/// Parameters of a SAS as in the query.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Sas {
     pub version: String,
@@ -122,13 +119,14 @@ pub struct Sas {
     pub addresses: String,
     pub protocols: String,
     pub overrides: Overrides,
-    /// Ours: for whom the server made the link, and until which revocation. Empty in links that clients made.
+    /// Principal and revocation mark for which the server made the SAS. A Corro extension; empty in one made by a
+    /// client.
     pub by: String,
-    /// Empty in one that is yet to be signed.
+    /// Empty before signing.
     pub signature: String,
 }
 
-/// Response headers that the link's maker chose; empty ones are not set.
+/// Response headers set by the SAS; empty ones are not set.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Overrides {
     pub cache_control: String,
@@ -138,7 +136,7 @@ pub struct Overrides {
     pub content_type: String,
 }
 
-/// What a share keeps under a name, for links that leave it out. Empty means that the link says it.
+/// Stored access policy of a share, for terms that a SAS omits. An empty field means that the SAS must have it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Policy {
     pub start: String,
@@ -146,8 +144,7 @@ pub struct Policy {
     pub permissions: String,
 }
 
-/// Why a link does not open the door. Only `Signature` is ever said to someone whose signature
-/// is wrong.
+/// Reason for refusing a SAS. A request with a wrong signature learns only `Signature`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     #[error("the parameters of the shared access signature are incomplete or malformed")]
@@ -167,7 +164,7 @@ pub enum Refused {
 }
 
 impl Sas {
-    /// None when the query carries no signature at all.
+    /// Parses the SAS of a query; `None` when the query has no signature.
     pub fn from_query(query: &str) -> Option<Result<Self, Refused>> {
         let mut sas = Sas::default();
         let mut resource = String::new();
@@ -191,8 +188,8 @@ impl Sas {
                 "rsct" => &mut sas.overrides.content_type,
                 _ => continue,
             };
-            // A repeated parameter could be signed in one reading and obeyed in another; a line
-            // break could move a value into its neighbour's line of the string to sign.
+            // A repeated parameter could be verified with one value and applied with the other. A line break could move
+            // a value into the next line of the string to sign.
             malformed |= !slot.is_empty() || value.chars().any(char::is_control);
             *slot = value.into_owned();
         }
@@ -212,8 +209,8 @@ impl Sas {
         Some(Ok(sas))
     }
 
-    /// Which one of `keys` this link was made with, for this path (decoded, no leading slash). Nothing else may be said
-    /// about one that was not.
+    /// Index of the key in `keys` that signed this SAS, for this path (decoded, no leading slash). Must be called
+    /// before any other check.
     pub fn check_signature<K: AsRef<[u8]>>(
         &self,
         keys: &[K],
@@ -224,8 +221,8 @@ impl Sas {
         hmac_signer(keys, &self.string_to_sign(account, share, path), &self.signature).ok_or(Refused::Signature)
     }
 
-    /// Whether the link is good at `now`. `policy` is what the share keeps under the link's identifier; a link without
-    /// one needs none. Gives the link with all its terms; what it permits is asked with [`Sas::permits`].
+    /// Checks that the SAS is valid at `now`. `policy` is the share's access policy with the identifier of the SAS; not
+    /// needed without an identifier. Returns the SAS with all its terms; permissions are checked with [`Sas::permits`].
     pub fn check_terms(mut self, policy: Option<&Policy>, bearer: Bearer, now: i64) -> Result<Self, Refused> {
         if !self.identifier.is_empty() {
             let Policy { start, expiry, permissions } = policy.ok_or(Refused::Policy)?;
@@ -235,7 +232,7 @@ impl Sas {
                 match (own.is_empty(), kept.is_empty()) {
                     (true, _) => own.clone_from(kept),
                     (false, true) => {}
-                    // Which of the two should count cannot be known.
+                    // A term in both is ambiguous.
                     (false, false) => return Err(Refused::Policy),
                 }
             }
@@ -244,13 +241,13 @@ impl Sas {
         Ok(self)
     }
 
-    /// The same for a link that has all its terms: by itself, or since they were found.
+    /// Checks a SAS that has all its terms, without or after applying a policy.
     pub fn check_own_terms(&self, bearer: Bearer, now: i64) -> Result<(), Refused> {
         let Sas { start, expiry, addresses, protocols, .. } = self;
         Terms { start, expiry, addresses, protocols }.check(bearer, now)
     }
 
-    /// The query of a link with these parameters, in the order the SDKs write it. `path` is decoded, without a leading
+    /// Signs the parameters and returns the query, in the order of the SDKs. `path` is decoded, without a leading
     /// slash, and empty for a whole share.
     pub fn signed_query(&self, key: &[u8], account: &str, share: &str, path: &str) -> String {
         let resource = self.resource.letter();
@@ -296,8 +293,8 @@ impl Sas {
             &self.protocols,
             &self.version,
         ];
-        // Newer links of the blob service also say what they are of, a snapshot and an encryption scope; of those there are
-        // none here.
+        // A newer SAS of the blob service also signs the resource, a snapshot and an encryption scope. The last two are
+        // always empty here.
         if self.resource.is_of_blobs() && self.version.as_str() >= SIGNS_RESOURCE {
             lines.extend([self.resource.letter(), ""]);
             lines.extend((self.version.as_str() >= SIGNS_SCOPE).then_some(""));
@@ -310,15 +307,15 @@ impl Sas {
             &self.overrides.content_type,
         ]);
         let text = lines.join("\n");
-        // A line of its own, which no link of a client has: it can be neither added nor left out.
+        // An extra line that no client signs: `by` can be neither added nor removed.
         if self.by.is_empty() { text } else { format!("{text}\nby:{}", self.by) }
     }
 }
 
-/// What the SDKs leave as it is in a link, besides letters and digits.
+/// Characters that the SDKs do not percent-encode in a SAS, besides letters and digits.
 const KEPT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
 
-/// Those that are not empty, as a query.
+/// Encodes the parameters that are not empty as a query.
 fn encode_parameters(parameters: &[(&str, &str)], kept: &'static AsciiSet) -> String {
     let given = parameters.iter().filter(|(_, value)| !value.is_empty());
     given.map(|(name, value)| format!("{name}={}", utf8_percent_encode(value, kept))).collect::<Vec<_>>().join("&")

@@ -1,32 +1,31 @@
-//! Shared Key: an HMAC over the request line and headers, as every storage client sends it; and its
-//! older form, Shared Key Lite, which covers less of the headers and of the query. Entered by the file service with the request exactly as it arrived, and by the client that
-//! makes one. Must never normalise the path: what is signed is what stood on the request line.
+//! Shared Key: an HMAC over the request line and headers, as every storage client sends it; and its older form, Shared
+//! Key Lite, which covers fewer headers and query parameters. Never normalises the path: the signature covers the path
+//! exactly as on the request line.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::{hmac_base64, hmac_signer, query_pairs};
 
-/// The parts of a request that a signature covers, besides its headers.
+/// Parts of a request that a signature covers, besides its headers.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
     pub method: &'a str,
-    /// Raw, still percent-encoded; in path style it begins with the account, which is then
-    /// signed twice.
+    /// Raw, still percent-encoded. In path style it begins with the account, which is then signed twice.
     pub path: &'a str,
     /// Raw, without the question mark; empty when there is none.
     pub query: &'a str,
     pub account: &'a str,
 }
 
-/// Which of the two texts is signed.
+/// Signature scheme: Shared Key or Shared Key Lite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scheme {
     Full,
     Lite,
 }
 
-/// `SharedKey {account}:{signature}`, taken apart.
+/// Parsed `Authorization` header: `SharedKey {account}:{signature}`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Credential<'a> {
     pub scheme: Scheme,
@@ -35,7 +34,7 @@ pub struct Credential<'a> {
 }
 
 impl<'a> Credential<'a> {
-    /// None when the header holds another scheme (a bearer token).
+    /// Parses the header; `None` for another scheme (a bearer token).
     pub fn parse(authorization: &'a str) -> Option<Self> {
         let (scheme, rest) = authorization.trim().split_once(' ')?;
         let (account, signature) = rest.trim().split_once(':')?;
@@ -48,7 +47,7 @@ impl<'a> Credential<'a> {
     }
 }
 
-/// The value of the `Authorization` header for a request with these headers.
+/// Value of the `Authorization` header for a request with these headers.
 pub fn authorization<'h>(
     request: Request<'_>,
     headers: impl IntoIterator<Item = (&'h str, &'h str)>,
@@ -58,7 +57,7 @@ pub fn authorization<'h>(
     format!("SharedKey {}:{signature}", request.account)
 }
 
-/// Which one of `keys` the credential's signature of this request was made with, in constant time.
+/// Index of the key in `keys` that made the credential's signature of this request. Constant-time.
 pub fn verify<'h, K: AsRef<[u8]>>(
     request: Request<'_>,
     headers: impl IntoIterator<Item = (&'h str, &'h str)>,
@@ -72,10 +71,10 @@ pub fn verify<'h, K: AsRef<[u8]>>(
     hmac_signer(keys, &text, credential.signature)
 }
 
-/// Room for what most requests sign.
+/// Initial capacity of the string to sign; enough for most requests.
 const USUAL_LENGTH: usize = 512;
 
-/// The standard headers of the string to sign, in its order.
+/// Standard headers of the string to sign, in order.
 const SIGNED_HEADERS: [&str; 11] = [
     "content-encoding",
     "content-language",
@@ -90,8 +89,7 @@ const SIGNED_HEADERS: [&str; 11] = [
     "range",
 ];
 
-/// The text that is signed. Header names may come in any case and order; a header that comes
-/// more than once is joined with commas.
+/// String to sign of Shared Key. Header names may be in any case and order; repeated headers are joined with commas.
 pub fn string_to_sign<'h>(request: Request<'_>, headers: impl IntoIterator<Item = (&'h str, &'h str)>) -> String {
     let headers = Signed::of(headers);
     let mut text = String::with_capacity(USUAL_LENGTH);
@@ -111,7 +109,7 @@ pub fn string_to_sign<'h>(request: Request<'_>, headers: impl IntoIterator<Item 
     text
 }
 
-/// The same for Shared Key Lite: three of the standard headers, and of the query only `comp`.
+/// String to sign of Shared Key Lite: three of the standard headers, and only `comp` of the query.
 pub fn lite_string_to_sign<'h>(request: Request<'_>, headers: impl IntoIterator<Item = (&'h str, &'h str)>) -> String {
     let headers = Signed::of(headers);
     let mut text = request.method.to_ascii_uppercase();
@@ -127,10 +125,10 @@ pub fn lite_string_to_sign<'h>(request: Request<'_>, headers: impl IntoIterator<
     text
 }
 
-/// The headers of a request that are signed.
+/// Signed headers of a request.
 struct Signed<'h> {
     standard: [Cow<'h, str>; SIGNED_HEADERS.len()],
-    /// Those whose names begin with `x-ms-`, by name.
+    /// Headers whose names begin with `x-ms-`, sorted by name.
     service: Vec<(Cow<'h, str>, Cow<'h, str>)>,
 }
 
@@ -174,7 +172,7 @@ impl<'h> Signed<'h> {
     }
 }
 
-/// Most come so.
+/// Lower-cases a header name. Most are in lower case already and are borrowed.
 fn lower_case(name: &str) -> Cow<'_, str> {
     match name.bytes().any(|byte| byte.is_ascii_uppercase()) {
         true => Cow::Owned(name.to_ascii_lowercase()),
@@ -182,7 +180,7 @@ fn lower_case(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// A header that comes again.
+/// Appends the value of a repeated header.
 fn append<'h>(values: &mut Cow<'h, str>, value: &'h str) {
     match values.is_empty() {
         true => *values = Cow::Borrowed(value),
@@ -223,7 +221,7 @@ mod tests {
         (0..64).collect()
     }
 
-    /// The signatures were computed with another implementation of HMAC.
+    /// Checks string to sign and signature. The signatures were computed with another implementation of HMAC.
     fn check(request: Request<'_>, headers: &[(&str, &str)], text: &str, signature: &str) {
         assert_eq!(string_to_sign(request, headers.iter().copied()), text);
         assert_eq!(
@@ -287,7 +285,7 @@ mod tests {
         );
     }
 
-    /// The text of the example in the service's documentation, but for the path and the query.
+    /// Follows the example in the service's documentation, except for path and query.
     #[test]
     fn lite_signs_three_headers_and_one_parameter() {
         let request = Request {

@@ -1,4 +1,4 @@
-//! Clusters and file servers: sizes, counts, accounts.
+//! Validation of clusters and file servers: sizes, counts, accounts.
 
 use super::job::check_variables;
 use super::limits::{check_argument, check_path};
@@ -48,7 +48,7 @@ fn check_setup(field: &str, task: &SetupTask) -> Result<(), ApiError> {
     check_path(&format!("{field}.stdOutErrPathPrefix"), &task.std_out_err_path_prefix)?;
     check_prefix(&format!("{field}.stdOutErrPathPrefix"), &task.std_out_err_path_prefix, &SETUP_ROOTS)?;
     check_variables(field, &task.environment_variables, &task.secrets)?;
-    // A node that waits for a key vault would wait for ever.
+    // A node would wait for a key vault forever.
     if let Some(secret) = task.secrets.iter().find(|secret| secret.value.is_none()) {
         let message = format!("the secret '{}' has no value: give 'value' (key vaults are not supported)", secret.name);
         return refuse(&format!("{field}.secrets"), &message);
@@ -70,7 +70,7 @@ fn check_insights(reference: &AppInsightsReference) -> Result<(), ApiError> {
     }
 }
 
-/// The most address ranges that may be named.
+/// Maximum number of address ranges.
 const MAX_ADDRESS_RANGES: usize = 400;
 const MAX_DISKS: i32 = 64;
 
@@ -109,7 +109,7 @@ fn check_account(field: &str, account: &UserAccountSettings) -> Result<(), ApiEr
             None => refuse(field, "neither an SSH public key nor a password is given: give one"),
         };
     };
-    // With a password beside it a key may be an example's: the password opens the door.
+    // With a password, a placeholder key from an example is accepted, since the password is enough to log in.
     let good = if password.is_some() { ssh_key::looks_like_one(key) } else { ssh_key::is_one(key) };
     if !good {
         let message = "it is not an SSH public key: give the text of a file such as ~/.ssh/id_rsa.pub (ssh-rsa AAAA…)";

@@ -1,4 +1,4 @@
-//! Jobs: nodes, paths, directories, variables; and what is accepted though it cannot be run yet.
+//! Validation of jobs: nodes, paths, directories, variables; and valid settings that this server cannot run.
 
 use std::collections::BTreeSet;
 
@@ -89,7 +89,7 @@ fn check_container(spec: &JobSpec) -> Result<(), ApiError> {
     }
 }
 
-/// Why a job that was accepted cannot be run by this server; `None` for one that can.
+/// Error of a valid job that this server cannot run; `None` if it can.
 pub fn unsupported(spec: &JobSpec) -> Option<BatchAiError> {
     let error = |field: String, why: &str| {
         Some(BatchAiError::new("NotSupported", format!("{field}: {why}")).with("Field", field))

@@ -1,25 +1,25 @@
-//! How many entries free-form maps and lists may have, and how long their texts may be. Tags have the resource manager's limits;
-//! others have those of Linux, or are far above what people use. Each refusal names the field.
+//! Limits of free-form maps and lists: number of entries and length of texts. Tags have the resource manager's limits;
+//! others have those of Linux, or are far above common use. Each error names the field.
 
 use super::refuse;
 use crate::batchai::{EnvironmentVariable, JobSpec, MountVolumes, SecretVariable, Tags};
 use crate::error::ApiError;
 
-/// Of one resource, as the resource manager has it.
+/// Tags per resource, the resource manager's limit.
 pub const MAX_TAGS: usize = 50;
 const MAX_TAG_NAME: usize = 512;
 const MAX_TAG_VALUE: usize = 256;
-/// Of one job or setup task, plain and secret each.
+/// Variables per job or setup task, plain and secret each.
 const MAX_VARIABLES: usize = 1_000;
-/// Linux takes no argument and no variable of 128 KiB or more; some is left for what the launcher adds.
+/// Bytes per argument or variable. Linux allows less than 128 KiB; the difference is for additions of the launcher.
 const MAX_ARGUMENT: usize = 120 << 10;
-/// Of each kind.
+/// Directories of each kind.
 const MAX_DIRECTORIES: usize = 256;
-/// Of all kinds together.
+/// Volumes of all kinds together.
 const MAX_VOLUMES: usize = 100;
 const MAX_PATH: usize = 4_096;
 
-/// Tags of a group, a workspace or a storage account.
+/// Checks the tags of a group, workspace or storage account.
 pub fn check_tags(tags: &Tags) -> Result<(), ApiError> {
     check_count("tags", "tags", tags.len(), MAX_TAGS)?;
     for (name, value) in tags {
@@ -36,7 +36,7 @@ pub fn check_tags(tags: &Tags) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// What a job lists, and its paths and command lines.
+/// Checks the lists, paths and command lines of a job.
 pub(super) fn check_job_sizes(spec: &JobSpec) -> Result<(), ApiError> {
     let (inputs, outputs) = ("properties.inputDirectories", "properties.outputDirectories");
     check_count(inputs, "directories", spec.input_directories.len(), MAX_DIRECTORIES)?;
@@ -107,7 +107,7 @@ pub(super) fn check_volume_sizes(field: &str, volumes: &MountVolumes) -> Result<
     Ok(())
 }
 
-/// A command line, a variable or another text that becomes one argument of a program.
+/// Checks a text that becomes one argument of a program, such as a command line or a variable.
 pub(super) fn check_argument(field: &str, text: &str) -> Result<(), ApiError> {
     match text.len() > MAX_ARGUMENT {
         true => refuse(field, &format!("it has {} bytes: use at most {MAX_ARGUMENT}, or a script", text.len())),

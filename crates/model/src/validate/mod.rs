@@ -1,5 +1,5 @@
-//! What is refused, in one place: called by the CLI for early hints and by the server for authority. Each refusal names
-//! the field, the cause and the fix. What a server accepts and cannot carry out yet is told by [`unsupported`].
+//! Validation of requests. Each error names the field, the cause and the fix. Valid settings that a server cannot run
+//! are reported by [`unsupported`].
 
 mod cluster;
 mod job;
@@ -15,7 +15,7 @@ pub use cluster::{check_cluster, check_file_server, check_scale};
 pub use job::{check_job, unsupported};
 pub use limits::{MAX_TAGS, check_tags};
 
-/// The most nodes of one cluster.
+/// Maximum number of nodes of a cluster.
 pub const MAX_NODES: i32 = 10_000;
 
 fn is_variable_name(name: &str) -> bool {

@@ -1,11 +1,11 @@
-//! Prefixes of output paths: a job or setup task names a directory below a mount root or below its own directories, never another
-//! directory of the node. The node checks again when variables are expanded and links are resolved.
+//! Validation of output path prefixes: a directory below a mount root or below the job's own directories, never another
+//! directory of the node. The node checks again after variables are expanded and links are resolved.
 
 use super::refuse;
 use crate::error::ApiError;
 use crate::mount::strip_variable;
 
-/// The variables that a job's prefix may begin with.
+/// Variables that a job's prefix may begin with.
 pub const JOB_ROOTS: [&str; 6] = [
     "AZ_BATCHAI_JOB_MOUNT_ROOT",
     "AZ_BATCHAI_MOUNT_ROOT",
@@ -14,9 +14,9 @@ pub const JOB_ROOTS: [&str; 6] = [
     "AZ_BATCHAI_SHARED_JOB_TEMP",
     "AZ_BATCHAI_STDOUTERR_DIR",
 ];
-/// The variable that a setup task's prefix may begin with.
+/// Variable that a setup task's prefix may begin with.
 pub const SETUP_ROOTS: [&str; 1] = ["AZ_BATCHAI_MOUNT_ROOT"];
-/// Variables of input and output directories, by how their names begin: their values are checked on the node.
+/// Name prefixes of the variables of input and output directories. Their values are checked on the node.
 const DIRECTORIES: [&str; 2] = ["AZ_BATCHAI_INPUT_", "AZ_BATCHAI_OUTPUT_"];
 
 pub fn check_prefix(field: &str, prefix: &str, roots: &[&str]) -> Result<(), ApiError> {

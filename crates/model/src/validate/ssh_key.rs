@@ -1,5 +1,5 @@
-//! Is a text an SSH public key? Only its form is looked at: a kind, and the same kind with its numbers in base64. Entered
-//! by the checks of accounts; whether anybody has its private half is no business of ours.
+//! Syntax check of SSH public keys: a key type, and base64 that begins with the same type. Possession of the private
+//! key is not checked.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -14,7 +14,8 @@ const KINDS: [&str; 7] = [
     "sk-ssh-ed25519@openssh.com",
 ];
 
-/// `KIND BASE64 [COMMENT]`, and the base64 holds that kind and at least one number, each with its length before it.
+/// Whether `text` is `TYPE BASE64 [COMMENT]`, and the base64 has that type and at least one number, each prefixed with
+/// its length.
 pub fn is_one(text: &str) -> bool {
     let Some((kind, body)) = halves(text) else { return false };
     let Ok(bytes) = STANDARD.decode(body) else { return false };
@@ -31,7 +32,7 @@ pub fn is_one(text: &str) -> bool {
     rest.is_empty() && n_fields >= 2
 }
 
-/// The beginning of one, as examples have it.
+/// Whether `text` begins like a public key, as in examples with a shortened key.
 pub fn looks_like_one(text: &str) -> bool {
     halves(text).is_some_and(|(_, body)| body.starts_with("AAAA"))
 }

@@ -1,11 +1,11 @@
-//! The settings of the nine kinds of work: exactly one is given, and it says what to run.
+//! Validation of the nine toolkits: exactly one is given, and it names a program to run.
 
 use super::limits::check_argument;
 use super::{blank, refuse};
 use crate::batchai::{CaffeSettings, CntkSettings, JobSpec, TensorFlowSettings, ToolType};
 use crate::error::ApiError;
 
-/// More processes than this on one node is a mistake in `processCount`.
+/// Maximum number of processes per node. More is taken for a mistake in `processCount`.
 const MAX_PROCESSES_PER_NODE: i32 = 64;
 
 const BACKENDS: [&str; 4] = ["TCP", "Gloo", "MPI", "NCCL"];
@@ -65,7 +65,7 @@ pub fn check_toolkit(spec: &JobSpec) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// The field that must not be empty, for the kinds that have one.
+/// Name and value of the field that must not be empty, for toolkits that have one.
 fn what_to_run(spec: &JobSpec, tool: ToolType) -> Option<(&'static str, Option<&str>)> {
     const SCRIPT: &str = "pythonScriptFilePath";
     const COMMAND: &str = "commandLine";
@@ -83,7 +83,7 @@ fn what_to_run(spec: &JobSpec, tool: ToolType) -> Option<(&'static str, Option<&
     })
 }
 
-/// What is to run the script, if that was said.
+/// Path of the interpreter of the script, if given.
 fn interpreter(spec: &JobSpec, tool: ToolType) -> Option<&str> {
     let path = match tool {
         ToolType::Cntk => &spec.cntk_settings.as_ref()?.python_interpreter_path,

@@ -1,4 +1,4 @@
-//! Volumes: what each kind must name, and that no two lie on each other.
+//! Validation of volumes: required fields of each kind, and mount paths that do not overlap.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ pub fn check_volumes(field: &str, volumes: Option<&MountVolumes>) -> Result<(), 
     for (i, share) in volumes.azure_file_shares.iter().enumerate() {
         let at = format!("{field}.azureFileShares[{i}]");
         if share.share_name().is_none() {
-            // Not repeated: people put keys and signatures into addresses.
+            // The URL is not repeated, since some contain keys or signatures.
             let message = "it names no share: write https://ACCOUNT.file.core.windows.net/SHARE";
             return refuse(&format!("{at}.azureFileUrl"), message);
         }
@@ -79,7 +79,7 @@ fn check_credentials(at: &str, credentials: Option<&StorageCredentials>) -> Resu
     Ok(())
 }
 
-/// Below the mount root, and on no other volume's path.
+/// Checks that a mount path is below the mount root and overlaps no other volume's.
 fn check_place<'a>(at: &str, path: &'a str, mounted: &mut Vec<Vec<&'a str>>) -> Result<(), ApiError> {
     let field = format!("{at}.relativeMountPath");
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();

@@ -1,15 +1,14 @@
-//! Shared access signatures of a whole account: which services, which kinds of things in them, and
-//! what may be done with those. Made with the account's key like a link to one share, over another
-//! text.
+//! Account SAS: services, resource types and permissions for a whole account. Signed with the account's key like a
+//! service SAS, over another string to sign.
 
 use super::{
     Bearer, KEPT, Permission, Refused, Terms, encode_parameters, hmac_base64, hmac_signer, letter_of, query_pairs,
 };
 
-/// Since this version the text that is signed names an encryption scope, be it empty.
+/// Version from which the string to sign includes the encryption scope, even if empty.
 const SCOPED_VERSION: &str = "2020-12-06";
 
-/// What a link of an account may be used on.
+/// Resource type of an account SAS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResourceType {
     /// The account itself: its list of shares, its settings.
@@ -20,7 +19,7 @@ pub enum ResourceType {
     Object,
 }
 
-/// Such a link's parameters as they stood in the query.
+/// Parameters of an account SAS as in the query.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AccountSas {
     pub version: String,
@@ -32,14 +31,14 @@ pub struct AccountSas {
     pub addresses: String,
     pub protocols: String,
     pub encryption_scope: String,
-    /// Empty in one that is yet to be signed.
+    /// Empty before signing.
     pub signature: String,
 }
 
 impl AccountSas {
-    /// None when the query carries no signature of this kind.
+    /// Parses the account SAS of a query; `None` when the query has none.
     pub fn from_query(query: &str) -> Option<Result<Self, Refused>> {
-        // Most links are of another kind.
+        // Fast path: most SAS are of another kind.
         query_pairs(query).find(|(name, _)| matches!(&**name, "ss" | "srt"))?;
         let mut sas = AccountSas::default();
         let mut malformed = false;
@@ -55,7 +54,7 @@ impl AccountSas {
                 "spr" => &mut sas.protocols,
                 "ses" => &mut sas.encryption_scope,
                 "sig" => &mut sas.signature,
-                // What belongs to other kinds of links: one that is two kinds at once is neither.
+                // Parameters of other kinds of SAS. One of two kinds at once is malformed.
                 "sr" | "si" | "skoid" => {
                     malformed |= true;
                     continue;
@@ -75,7 +74,7 @@ impl AccountSas {
         })
     }
 
-    /// Which one of `keys` this link was made with, if it is good at `now`.
+    /// Index of the key in `keys` that signed this SAS, if it is valid at `now`.
     pub fn check<K: AsRef<[u8]>>(&self, keys: &[K], account: &str, bearer: Bearer, now: i64) -> Result<usize, Refused> {
         let signer = hmac_signer(keys, &self.string_to_sign(account), &self.signature).ok_or(Refused::Signature)?;
         let AccountSas { start, expiry, addresses, protocols, .. } = self;
@@ -83,7 +82,7 @@ impl AccountSas {
         Ok(signer)
     }
 
-    /// `f` for the file service, `b` for blobs.
+    /// Whether the SAS covers a service: `f` for files, `b` for blobs.
     pub fn is_for_service(&self, letter: char) -> bool {
         self.services.contains(letter)
     }
@@ -100,7 +99,7 @@ impl AccountSas {
         self.permissions.contains(letter_of(permission))
     }
 
-    /// The query of a link with these parameters, in the order the SDKs write it.
+    /// Signs the parameters and returns the query, in the order of the SDKs.
     pub fn signed_query(&self, key: &[u8], account: &str) -> String {
         let signature = hmac_base64(key, &self.string_to_sign(account));
         encode_parameters(
@@ -132,7 +131,7 @@ impl AccountSas {
             &self.protocols,
             &self.version,
         ];
-        // Versions are dates: their text sorts as they do.
+        // Versions are dates, so they compare as text.
         if self.version.as_str() >= SCOPED_VERSION {
             lines.push(&self.encryption_scope);
         }
@@ -159,8 +158,8 @@ mod tests {
         }
     }
 
-    /// The signatures were computed with another implementation of HMAC, over the text that azure-storage-common 2.1 and
-    /// azure-storage-file-share 12.15 sign.
+    /// The signatures were computed with another implementation of HMAC, over the strings to sign of
+    /// azure-storage-common 2.1 and azure-storage-file-share 12.15.
     #[test]
     fn both_texts_are_signed_as_the_sdks_do() {
         let key: Vec<u8> = (0..64).collect();

@@ -1,5 +1,4 @@
-//! What links of every kind have in common: from when, until when, from where and how they may be
-//! used. Pure: `now` is an argument.
+//! Terms of every kind of SAS: start, expiry, client addresses and protocols. Pure: `now` is an argument.
 
 use std::net::IpAddr;
 
@@ -7,15 +6,15 @@ use jiff::{Timestamp, civil::Date, tz::TimeZone};
 
 use super::Refused;
 
-/// Who holds the link out, as far as the connection tells.
+/// Client that presents a SAS, as known from the connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Bearer {
-    /// None when unknown; a link limited to addresses is then refused.
+    /// `None` when unknown; a SAS with an address range is then refused.
     pub address: Option<IpAddr>,
     pub over_tls: bool,
 }
 
-/// The limits of a link as they stood in its query; empty ones are none, but for `expiry`.
+/// Terms of a SAS as in its query. An empty one is no restriction, except for `expiry`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Terms<'a> {
     pub start: &'a str,
@@ -44,12 +43,12 @@ impl Terms<'_> {
     }
 }
 
-/// Whether a time is written in one of the forms that a link takes.
+/// Whether `text` has one of the time formats of a SAS.
 pub fn is_time(text: &str) -> bool {
     seconds(text).is_some()
 }
 
-/// The three forms that Azure documents: a date, a minute, a second (also with a fraction), all in UTC.
+/// Parses the three formats that Azure documents: a date, a minute, a second (also with a fraction), all in UTC.
 pub(super) fn seconds(text: &str) -> Option<i64> {
     if let Ok(timestamp) = text.parse::<Timestamp>() {
         return Some(timestamp.as_second());
@@ -61,7 +60,7 @@ pub(super) fn seconds(text: &str) -> Option<i64> {
     Some(midnight.timestamp().as_second())
 }
 
-/// `sip` is one address or `first-last`.
+/// Checks an address against `sip`, which is one address or `first-last`.
 fn address_allowed(allowed: &str, address: Option<IpAddr>) -> Result<bool, Refused> {
     let (first, last) = allowed.split_once('-').unwrap_or((allowed, allowed));
     let parse = |text: &str| text.trim().parse::<IpAddr>().map_err(|_| Refused::Malformed);

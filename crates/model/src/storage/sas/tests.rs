@@ -1,5 +1,4 @@
-//! Literal links against literal answers. The signatures were computed with another
-//! implementation of HMAC.
+//! Literal SAS queries with their expected results. The signatures were computed with another implementation of HMAC.
 
 use super::*;
 
@@ -26,7 +25,7 @@ fn check(query: &str, share: &str, path: &str, now: i64, bearer: Bearer) -> Resu
     answer(&parse(query), &keys, share, path, bearer, now)
 }
 
-/// Signature first, then the terms; no policy is kept.
+/// Checks the signature, then the terms, without an access policy.
 fn answer<K: AsRef<[u8]>>(
     sas: &Sas,
     keys: &[K],
@@ -50,7 +49,7 @@ fn a_made_link_has_the_services_order_and_opens_one_file() {
         ("myshare", "out put/stderr.txt", EXPIRES - 1, Err(Refused::Signature)),
         ("myshare", "", EXPIRES - 1, Err(Refused::Signature)),
         ("other", "out put/stdout.txt", EXPIRES - 1, Err(Refused::Signature)),
-        // Wrong file and too late: a forger is not told about the time.
+        // Wrong file and expired: only the signature error is reported.
         ("other", "out put/stdout.txt", EXPIRES + 1, Err(Refused::Signature)),
     ];
     for (share, path, now, expected) in answers {
@@ -73,7 +72,7 @@ fn a_link_made_for_somebody_says_so_under_its_signature() {
     let stripped = link.split("&by=").next().expect("a beginning");
     assert_eq!(opens(stripped), Err(Refused::Signature));
     assert_eq!(opens(&format!("{stripped}&by=other%2Dapp%2Emark")), Err(Refused::Signature));
-    // Nor can one that is nobody's be given an owner.
+    // A SAS without `by` cannot get one either.
     assert_eq!(opens(&format!("{LINK}&by=some%2Dapp%2Emark")), Err(Refused::Signature));
 }
 
@@ -196,7 +195,7 @@ fn a_policy_says_what_the_link_leaves_out_and_only_that() {
         (link("", ""), Some(&policy("2018-06-08", "2018-06-09", "rl")), Err(Refused::NotYet)),
         (link(day, ""), Some(&policy("", "", "r")), Ok("r")),
         (link("", "w"), Some(&policy("", day, "")), Ok("w")),
-        // Neither says until when: that is no link.
+        // Without an expiry in either, the SAS is malformed.
         (link("", "w"), Some(&policy("", "", "")), Err(Refused::Malformed)),
     ] {
         let found = link.check_terms(policy, PLAIN, EXPIRES).map(|sas| sas.permissions);
