@@ -1,5 +1,6 @@
 //! Authentication of storage requests: Shared Key signatures and shared access signatures (SAS). Pure: keys, times and
 //! request parts are arguments; nothing here reads a clock, a socket or a file, and no key ever appears in an error.
+//!
 //! Reading order: `shared_key`, then `sas`.
 
 pub mod sas;

@@ -1,7 +1,9 @@
 //! Service SAS: a signed URL for one file, share, blob or container. Made for download links of job output; verified
 //! also for URLs that the SDKs made. The signature is checked before the terms, so that a forged URL reveals nothing.
-//! Never reads a clock: `now` is an argument. The terms may come from an access policy of the share. `account` has the
-//! SAS of a whole account, `terms` the terms of both kinds.
+//! Never reads a clock: `now` is an argument.
+//!
+//! The terms may come from an access policy of the share. `account` has the SAS of a whole account, `terms` the terms
+//! of both kinds.
 
 mod account;
 mod terms;
