@@ -250,7 +250,7 @@ async fn chunks<S: AsyncRead + Unpin>(stream: &mut S, buffer: &mut BytesMut) -> 
         content.extend_from_slice(&sized(stream, buffer, size as usize).await?);
         read_line(stream, buffer).await?;
     }
-    // What may be said after the content ends with an empty connection.
+    // Optional trailers end with an empty line.
     while !read_line(stream, buffer).await?.is_empty() {}
     Ok(content.freeze())
 }
@@ -288,7 +288,8 @@ mod tests {
 
     use super::*;
 
-    /// Gives one answer to each request, in pieces of so many bytes, and hangs up after so many requests.
+    /// Server that sends one response per request, in chunks of the given size, and closes the connection after the
+    /// given number of requests.
     async fn serve(listener: TcpListener, answer: &'static str, size: usize, most: usize) {
         while let Ok((mut stream, _)) = listener.accept().await {
             let mut asked = Vec::new();
@@ -354,7 +355,7 @@ mod tests {
             assert!(matches!(exchange_over(&connection).await, Err(ConnError::Exchange(_))), "{answer:?}");
             assert!(connection.kept().is_none());
         }
-        // Each answer is the last of its connection, and the next one is asked for over another.
+        // Each response is the last of its connection; the next request opens another.
         let connection = connect_to("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello", 1000, 1).await;
         for _ in 0..3 {
             assert_eq!(exchange_over(&connection).await.expect("an answer").1, "hello");

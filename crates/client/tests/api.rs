@@ -20,13 +20,13 @@ use corro_model::ops::{
 };
 use serde_json::json;
 
-/// One answer: status, headers, body. `BASE` in a header becomes the server's address.
+/// A response: status, headers, body. `BASE` in a header becomes the server's address.
 type Answer = (u16, Vec<(&'static str, String)>, String);
 
 #[derive(Default)]
 struct Script {
     base: String,
-    /// Answers by `METHOD path?query`, used in order; the last one stays.
+    /// Responses by `METHOD path?query`, used in order; the last one repeats.
     answers: HashMap<String, Vec<Answer>>,
     seen: Vec<String>,
     tokens: u32,
@@ -124,7 +124,7 @@ async fn one_login_serves_many_requests_and_is_renewed_when_refused() {
     assert_eq!((first.expect("found").name.as_str(), second.expect("found").name.as_str()), ("g", "g"));
     assert_eq!(server.tokens(), 1);
 
-    // As after a restart of the server.
+    // The first token is refused, as after a restart of the server.
     server.script.lock().expect("not poisoned").oldest_token = 2;
     get().await.expect("found again");
     assert_eq!(server.tokens(), 2);
@@ -174,7 +174,7 @@ async fn errors_carry_status_code_and_message() {
 async fn every_page_is_read_on_the_configured_server() {
     let server = serve().await;
     let list = "/subscriptions/sub/resourceGroups?api-version=2018-05-01";
-    // The link names another host: its path counts, its host does not.
+    // The link names another host: its path is used, its host is ignored.
     let page = format!(r#"{{"value":[{BODY}],"nextLink":"http://elsewhere.example/more?page=2"}}"#);
     server.on(&format!("GET {list}"), 200, &[], &page);
     server.on("GET /more?page=2", 200, &[], &format!(r#"{{"value":[{BODY},{BODY}]}}"#));
@@ -261,7 +261,7 @@ async fn a_server_that_restarts_is_waited_for_and_said_to_be_away_once() {
     let parameters = GroupCreateParameters { location: "l".into(), tags: None };
     let group = client.run::<GroupsCreate>(&[("group", "g")], &parameters).await.expect("made");
     assert_eq!((group.name.as_str(), server.seen().len(), NOTICES.load(Ordering::SeqCst)), ("g", 7, 1));
-    // What is wrong for good is not asked again, and the first request is never sent twice.
+    // A permanent error is not retried, and the first request is never sent twice.
     server.on(&format!("DELETE {GROUP}"), 503, &[], busy);
     let error = client.run::<GroupsDelete>(&[("group", "g")], &NoBody {}).await.expect_err("away from the start");
     assert_eq!((error.status(), server.seen().len()), (Some(503), 8));

@@ -142,8 +142,8 @@ prop_compose! {
 }
 
 proptest! {
-    /// Never more cores than there are; only low-priority nodes are taken back, each once, and only for what a dedicated
-    /// cluster lacks; while one lacks anything a low-priority cluster gets nothing.
+    /// Allocation never exceeds the region's cores. Only low-priority nodes are preempted, each once, and only for
+    /// nodes that a dedicated cluster lacks. Meanwhile low-priority clusters get no nodes.
     #[test]
     fn region_capacity_is_never_exceeded(dedicated in cluster(false), low in cluster(true), cores in 0u64..20) {
         let plan = planned(&dedicated, &low, cores);
@@ -166,11 +166,12 @@ proptest! {
         };
         let back = leaving(&dedicated) + leaving(&low) + plan.retire.len() + evicted(&low);
         prop_assert!(plan.preempt.len() <= missing.saturating_sub(back.min(missing)) , "more is taken than is missing");
-        // Another look at the same changes nothing.
+        // Planning is deterministic: the same input gives the same plan.
         prop_assert_eq!(&plan, &planned(&dedicated, &low, cores));
     }
 
-    /// With enough cores for it alone, a dedicated cluster gets all its nodes after a few rounds, whoever held them.
+    /// With enough cores for it alone, a dedicated cluster gets all its nodes after a few rounds, even from other
+    /// clusters.
     #[test]
     fn dedicated_clusters_get_their_nodes(wanted in 1usize..6, held in 0usize..8, spare in 0u64..3) {
         let mut dedicated = World::new(manual(wanted));
@@ -186,7 +187,7 @@ proptest! {
                 let (id, kind) = (node_id(index), Kind::Idle);
                 low.nodes.push(Node { id, index, kind, since: 0, host: None, preempted: false });
             }
-            // What was explanations to go is gone by the next round.
+            // Retired nodes are gone by the next round; preempted ones are marked.
             low.nodes.retain(|node| !plan.retire.contains(&node.id));
             low.nodes.iter_mut().filter(|node| plan.preempt.contains(&node.id)).for_each(|node| node.preempted = true);
         }

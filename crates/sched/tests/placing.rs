@@ -133,7 +133,7 @@ fn a_job_without_a_limit_of_its_own_starts_before_its_turn_by_what_others_took()
     assert_eq!(starts(None, default), "");
     assert_eq!(starts(Some(50), default), "small");
     assert_eq!(starts(Some(51), default), "");
-    // An explicit limit counts as it is.
+    // An explicit limit is used unchanged.
     assert_eq!(starts(Some(50), 101), "");
     assert_eq!(starts(None, 100), "small");
 }
@@ -239,12 +239,12 @@ fn estimates_come_from_history_where_there_is_some_and_say_so() {
     assert_eq!(estimates("r:2@100", "a:2@60 b:1@5", &[], 0), some(&[(100, Limits), (160, Limits)]));
     assert_eq!(estimates("r:2@100", "a:2@60 b:1@5", &[("r", 30), ("a", 7)], 10), some(&[(20, History), (27, History)]));
     assert_eq!(estimates("r:2@100", "a:2@60 b:1@5", &[("r", 30)], 10), some(&[(20, History), (80, HistoryAndLimits)]));
-    // It takes longer than usual: nothing is known but its limit, and that does not move with the clock.
+    // The job takes longer than usual: only its limit is known, and that estimate does not move with the clock.
     assert_eq!(estimates("r:2@100", "a:2@60", &[("r", 30)], 29), some(&[(1, History)]));
     assert_eq!(estimates("r:2@100", "a:2@60", &[("r", 30)], 30), some(&[(70, Limits)]));
     assert_eq!(estimates("r:2@100", "a:2@60", &[("r", 30)], 80), some(&[(20, Limits)]));
     assert_eq!(estimates("r:2@100", "a:9@60", &[], 0), [None]);
-    // What the running job says of itself counts more than what others took, and never more than its limit.
+    // The running job's own estimate takes precedence over similar jobs, and is capped by its limit.
     assert_eq!(estimates_with("r:2@100", "a:2@60", &[], &[("r", 55)], 10), some(&[(55, History)]));
     assert_eq!(estimates_with("r:2@100", "a:2@60", &[("r", 30)], &[("r", 55)], 10), some(&[(55, History)]));
     assert_eq!(estimates_with("r:2@100", "a:2@60", &[("r", 30)], &[("r", 5)], 80), some(&[(5, History)]));

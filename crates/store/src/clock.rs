@@ -1,51 +1,52 @@
-//! The server's clock: wall-clock stamps for records, and ages of stamps that do not follow when the wall clock is set.
+//! The server's clock: wall-clock timestamps for records, and ages of timestamps that stay correct when the wall clock
+//! is set.
 //!
-//! A [`Timeline`] compares the wall clock with the monotonic one at every reading. Where they part by more than [`JUMP`], the wall
-//! clock was set (or the machine was suspended), and stamps from before are aged by the monotonic clock alone. So no deadline is
-//! reached, and nothing is old enough to be pruned, because somebody set the clock. Credentials (tokens, signed links,
-//! certificates) are compared with the wall clock itself, elsewhere.
+//! A [`Timeline`] compares the wall clock with the monotonic clock at every reading. When they diverge by more than
+//! [`JUMP`], the wall clock was set (or the machine was suspended), and older timestamps are aged by the monotonic
+//! clock alone. So setting the clock neither triggers deadlines nor prunes anything. Expiry of credentials (tokens,
+//! SAS, certificates) uses the wall clock and is checked elsewhere.
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime};
 
 use corro_model::Timestamp;
 
-/// The smallest step of the wall clock against the monotonic one that counts as a jump. Smaller steps are corrections of a
-/// clock that runs a little fast or slow.
+/// Smallest step of the wall clock against the monotonic clock that counts as a jump. Smaller steps are corrections of
+/// drift.
 pub const JUMP: Duration = Duration::from_secs(10);
 
-/// The longest time without any durable stamp that is believed at start. A longer one is taken for a wrong clock, and is not
-/// counted into ages: a server that was off for months keeps its history that much longer.
+/// Longest plausible time between the last durable timestamp and a start. A longer gap is taken for a wrong clock and
+/// does not count into ages: a server that was off for months keeps its history that much longer.
 pub const MAX_GAP: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// Of a clock that is set again and again only the last spans are known.
+/// Maximum number of stored spans; older ones are dropped if the clock is set again and again.
 const MAX_SPANS: usize = 64;
 
 /// A step of the wall clock against the monotonic clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockJump {
-    /// What the wall clock should have shown.
+    /// Expected wall-clock time.
     pub from: Timestamp,
     pub to: Timestamp,
 }
 
 impl ClockJump {
-    /// Negative when the clock was set back.
+    /// Size of the step in milliseconds; negative when the clock was set back.
     pub fn millis(self) -> i64 {
         self.to.millis().saturating_sub(self.from.millis())
     }
 }
 
-/// How the wall clock ran in this process. Pure: readings are handed in.
+/// History of the wall clock in this process. Pure: readings are arguments.
 #[derive(Clone, Debug)]
 pub struct Timeline {
     /// Monotonic time since the start, at the last reading.
     uptime: Duration,
-    /// What the wall clock showed at the start; the earliest answer where a later jump gives another.
+    /// Wall-clock time of the start; the earliest estimate if later jumps give several.
     origin: Timestamp,
-    /// Stamps may be of another time than the present span's.
+    /// Whether timestamps may predate a jump of the wall clock.
     has_jumped: bool,
-    /// Spans in which both clocks ran alike, oldest first; the last is the present one. Never empty.
+    /// Spans in which both clocks ran alike, oldest first; the last is the current one. Never empty.
     spans: Vec<EvenSpan>,
 }
 
@@ -53,19 +54,19 @@ pub struct Timeline {
 struct EvenSpan {
     first: Timestamp,
     last: Timestamp,
-    /// The uptime at `last`.
+    /// Uptime at `last`.
     seen: Duration,
 }
 
 impl Timeline {
-    /// A process that starts now. Stamps of earlier ones are believed.
+    /// Timeline of a process that starts now. Timestamps of earlier processes are taken as correct.
     pub fn starting(now: Timestamp) -> Self {
         let spans = vec![EvenSpan { first: now, last: now, seen: Duration::ZERO }];
         Self { uptime: Duration::ZERO, origin: now, has_jumped: false, spans }
     }
 
-    /// A process that starts now and has found `newest` as the last stamp of an earlier one. Gives the jump when there must
-    /// have been one in between.
+    /// Timeline of a process that starts now, with `newest` as the last timestamp of an earlier process. Also returns
+    /// the jump between the two, if any.
     pub fn resuming(newest: Option<Timestamp>, now: Timestamp) -> (Self, Option<ClockJump>) {
         let timeline = Self::starting(now);
         let Some(newest) = newest else { return (timeline, None) };
@@ -74,7 +75,7 @@ impl Timeline {
         (Self { origin, has_jumped: is_jump, ..timeline }, is_jump.then_some(ClockJump { from: newest, to: now }))
     }
 
-    /// Takes a reading of both clocks; gives the jump since the last one, if there was any.
+    /// Records a reading of both clocks; returns the jump since the last reading, if any.
     pub fn observe(&mut self, wall: Timestamp, uptime: Duration) -> Option<ClockJump> {
         let uptime = uptime.max(self.uptime);
         self.uptime = uptime;
@@ -94,7 +95,7 @@ impl Timeline {
         Some(ClockJump { from: expected, to: wall })
     }
 
-    /// The wall clock at the last reading.
+    /// Wall-clock time of the last reading.
     pub fn now(&self) -> Timestamp {
         self.present().last
     }
@@ -104,13 +105,13 @@ impl Timeline {
         self.uptime
     }
 
-    /// The wall clock at the start of this process, as far as it is believed.
+    /// Wall-clock time of the start of this process; the earliest estimate.
     pub fn origin(&self) -> Timestamp {
         self.origin
     }
 
-    /// How long ago something was stamped with this clock, by this process or an earlier one, whatever happened to the wall
-    /// clock since. Where it cannot be known the least is said. A stamp of the future is from before this process.
+    /// Age of a timestamp of this clock, from this process or an earlier one, independent of jumps since. The smallest
+    /// possible age if it is ambiguous. A timestamp in the future is from before this process.
     pub fn age(&self, stamp: Timestamp) -> Duration {
         let present = self.present();
         if self.present_begin() <= stamp && stamp <= present.last.plus(JUMP) {
@@ -123,7 +124,8 @@ impl Timeline {
         }
     }
 
-    /// The stamp as it would be, had the wall clock always been as it is now: `now` less its age. Itself where there was no jump.
+    /// Converts a timestamp to the current setting of the wall clock: `now` minus its age. Unchanged if there was no
+    /// jump.
     pub fn rebase(&self, stamp: Timestamp) -> Timestamp {
         let present = self.present();
         if !self.has_jumped || present.first <= stamp && stamp <= present.last {
@@ -132,7 +134,7 @@ impl Timeline {
         Timestamp::from_millis(present.last.millis().saturating_sub(self.age(stamp).as_millis() as i64))
     }
 
-    /// The present span begins with the first stamp ever made, when there was no jump since.
+    /// First timestamp of the current span. Without a jump, the span includes all earlier processes.
     fn present_begin(&self) -> Timestamp {
         if self.has_jumped { self.present().first } else { Timestamp::from_millis(i64::MIN) }
     }
@@ -142,7 +144,7 @@ impl Timeline {
     }
 }
 
-/// The clock of a running server. Jumps are logged once, and kept for the history until they are written there.
+/// Clock of a running server. Jumps are logged once, and kept until they are written to the history.
 pub struct Clock {
     started: Instant,
     inner: Mutex<Inner>,
@@ -154,7 +156,7 @@ struct Inner {
 }
 
 impl Clock {
-    /// `newest` is the last stamp that is durable.
+    /// Starts the clock. `newest` is the last durable timestamp.
     pub fn start(newest: Option<Timestamp>) -> Self {
         let (started, now) = (Instant::now(), Timestamp::from(SystemTime::now()));
         let (timeline, jump) = Timeline::resuming(newest, now);
@@ -172,17 +174,17 @@ impl Clock {
         self.read().timeline.now()
     }
 
-    /// All that is known of the clock, with a new reading.
+    /// Takes a reading and returns the timeline.
     pub fn timeline(&self) -> Timeline {
         self.read().timeline.clone()
     }
 
-    /// Jumps, oldest first, that are not in the history yet.
+    /// Jumps that are not in the history yet, oldest first.
     pub(crate) fn unrecorded(&self) -> Vec<ClockJump> {
         self.lock().unrecorded.clone()
     }
 
-    /// The first `n` of those are in the history now.
+    /// Removes the first `n` unrecorded jumps, after they were written to the history.
     pub(crate) fn recorded(&self, n: usize) {
         self.lock().unrecorded.drain(..n);
     }
@@ -201,7 +203,8 @@ impl Clock {
         inner
     }
 
-    /// Both clocks at one moment: a process that is stopped between the two readings would see a jump that never was.
+    /// Reads both clocks together. Retries if the process was paused between the two readings, which would look like a
+    /// jump.
     fn read_both(&self) -> (Timestamp, Duration) {
         let mut reading = (Timestamp::default(), Duration::ZERO);
         for _ in 0..3 {
@@ -231,7 +234,7 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    /// So many seconds after the start, or before it.
+    /// Time that many seconds after the start; negative for before it.
     fn at(seconds: i64) -> Timestamp {
         Timestamp::from_millis(START.millis() + seconds * 1000)
     }
@@ -240,7 +243,7 @@ mod tests {
     fn without_jumps_an_age_is_the_difference() {
         let mut timeline = Timeline::starting(START);
         for second in 1..=600 {
-            // A clock that runs 0.1 % slow is no clock that jumps.
+            // A clock that runs 0.1 % slow does not jump.
             assert_eq!(
                 timeline.observe(Timestamp::from_millis(START.millis() + second * 999), secs(second as u64)),
                 None
@@ -284,7 +287,7 @@ mod tests {
 
     #[test]
     fn a_correction_after_a_start_with_a_wrong_clock_makes_nothing_older() {
-        // The clock was four years ahead when the process started, and is set right.
+        // The clock was four years ahead when the process started, and is then corrected.
         let ahead = 4 * 365 * DAY as i64;
         let mut timeline = Timeline::starting(at(ahead));
         timeline.observe(at(60), secs(60)).expect("a jump");

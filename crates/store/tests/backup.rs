@@ -1,4 +1,4 @@
-//! Backups: consistent while commits go on, never overwritten, never half there, and refused when they are not sound.
+//! Backups: consistent during commits, never overwritten, never partial, and refused when damaged.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -24,7 +24,7 @@ async fn put_groups(store: &Store, names: Vec<String>) {
     commit.await.expect("commits");
 }
 
-/// A data directory in use, as a server has it.
+/// A data directory in use by a server.
 struct Data {
     store: Store,
     _lock: DirLock,
@@ -58,7 +58,7 @@ async fn a_copy_made_while_commits_go_on_is_whole_and_holds_what_was_acknowledge
         std::fs::write(dir.path().join("tls").join(name), name).expect("a file");
     }
     let (stop, acknowledged) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-    // Two at a time: a copy that holds one without the other was not taken between commits.
+    // Two at a time: a copy with only one of them was not taken between commits.
     let writer = tokio::spawn({
         let (store, stop, acknowledged) = (store.store.clone(), stop.clone(), acknowledged.clone());
         async move {
@@ -147,7 +147,7 @@ async fn what_is_no_sound_backup_is_refused_and_nothing_is_made() {
     let middle = torn.len() / 2;
     torn[middle..middle + 4096].fill(0x5a);
     check("torn", &torn);
-    // A database in use is no backup: its key may be another one's.
+    // A database in use is no backup: its key may belong to another one.
     assert!(
         backup::restore(
             &dir.path().join(corro_store::data_dir::DATABASE),
@@ -157,7 +157,7 @@ async fn what_is_no_sound_backup_is_refused_and_nothing_is_made() {
     );
 }
 
-/// A data directory whose instance has sealed something with its key.
+/// A data directory whose instance has encrypted a value with its key.
 async fn sealed_data(dir: &Path) -> Data {
     let store = data(dir);
     let vault = Vault::read(&dir.join(corro_store::data_dir::MASTER_KEY)).expect("reads").expect("a key");

@@ -1,4 +1,4 @@
-//! The files of a database: looked at before SQLite opens them, whole after a close, and untouched by every refusal.
+//! Database files: checked before SQLite opens them, complete after a close, and unchanged by every refusal.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -37,13 +37,13 @@ fn groups(store: &Store) -> Vec<String> {
     store.snapshot().groups.values().map(|group| group.name.clone()).collect()
 }
 
-/// Every file of a directory with its bytes.
+/// Files of a directory with their contents.
 fn bytes(dir: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = std::fs::read_dir(dir).expect("a list").map(|entry| entry.expect("an entry"));
     entries.map(|e| (e.file_name().into_string().expect("text"), std::fs::read(e.path()).expect("bytes"))).collect()
 }
 
-/// What `kill -9` leaves of `dir`, in a directory of its own.
+/// Copy of `dir` in the state that `kill -9` leaves.
 fn crashed(dir: &Path) -> tempfile::TempDir {
     let copy = tempfile::tempdir().expect("a temp dir");
     for name in [DATABASE, WAL, "corro.db-shm"] {
@@ -79,7 +79,7 @@ async fn a_closed_database_is_one_whole_file() {
     assert_eq!(bytes(dir.path()).keys().collect::<Vec<_>>(), [DATABASE]);
     std::fs::copy(dir.path().join(DATABASE), alone.path().join(DATABASE)).expect("copied");
     assert_eq!(groups(&open(alone.path()).expect("opens")), ["a", "b", "c"]);
-    // To look changes nothing, and leaves nothing.
+    // A check changes no files and leaves none.
     let before = bytes(dir.path());
     backup::verify(&dir.path().join(DATABASE)).expect("sound");
     assert!(before == bytes(dir.path()));
@@ -102,7 +102,7 @@ async fn no_database_is_made_where_one_is_missing() {
     refused(dir.path(), lost);
     std::fs::write(&database, "").expect("emptied");
     refused(dir.path(), lost);
-    // The log alone says that there was a database.
+    // The write-ahead log alone shows that there was a database.
     std::fs::remove_file(dir.path().join(MASTER_KEY)).expect("removed");
     refused(dir.path(), lost);
     std::fs::write(&database, "no database at all").expect("written");
@@ -132,7 +132,7 @@ async fn a_log_of_another_database_or_time_is_refused() {
     flipped[200] ^= 1;
     log(first.path(), &flipped);
     refused(first.path(), damaged);
-    // The log of a later time, beside a database of before.
+    // A newer write-ahead log with an older database.
     one.close().await.expect("closes");
     let one = open(dirs[0].path()).expect("opens again");
     put(&one, &["c"]).await;
@@ -140,12 +140,12 @@ async fn a_log_of_another_database_or_time_is_refused() {
     let later = crashed(dirs[0].path());
     log(first.path(), &bytes(later.path())[WAL]);
     refused(first.path(), foreign);
-    // And the other way.
+    // An older write-ahead log with a newer database.
     one.close().await.expect("closes");
     std::fs::copy(dirs[0].path().join(DATABASE), later.path().join(DATABASE)).expect("copied");
     log(later.path(), &sound[WAL]);
     refused(later.path(), foreign);
-    // Where each is with its own, all is there.
+    // With its own write-ahead log, a database has all rows.
     log(first.path(), &sound[WAL]);
     assert_eq!(groups(&open(first.path()).expect("opens")), ["a", "b"]);
     assert_eq!(groups(&open(theirs.path()).expect("opens")), ["y", "z"]);

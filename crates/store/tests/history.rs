@@ -1,4 +1,4 @@
-//! The history: what is noted by itself, on whose behalf, how it is found again, and that it is never ahead of the state.
+//! History: automatic entries, their actor, filters, and that it is never ahead of the state.
 
 use corro_model::batchai::{BatchAiError, Provisioning, ProvisioningState};
 use corro_model::history::{HistoryEntry, HistoryFilter};
@@ -127,7 +127,7 @@ async fn entries_are_found_by_kind_actor_and_number_newest_first() {
     }
     commit(&store.acting_as("bob"), |txn| {
         txn.put(GroupKey::new("g1"), GroupRecord { location: "westus".into(), ..group("g1") });
-        // The same again is no news.
+        // An unchanged record adds no entry.
         txn.put(GroupKey::new("g1"), GroupRecord { location: "westus".into(), ..group("g1") });
         txn.update::<GroupRecord>(&GroupKey::new("g2"), |_| {});
         txn.add_history("share.created", "g1/account/share", json!({"quota": 5}));
@@ -174,7 +174,7 @@ async fn a_refused_change_is_no_history_and_numbers_go_on_after_reopening() {
     assert_eq!(entries.iter().map(|entry| entry.number).collect::<Vec<_>>(), [2, 1]);
 }
 
-/// Not in the history, which forgets: the job itself knows where it ran last.
+/// Stored in the job's record, since old history entries are pruned.
 #[tokio::test]
 async fn a_job_remembers_the_nodes_of_its_last_attempt() {
     let (dir, store) = open();

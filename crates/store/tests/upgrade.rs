@@ -1,4 +1,4 @@
-//! Databases of other versions: an old one is brought forward with everything in it, a newer one is refused untouched.
+//! Schema versions: an old database is upgraded with all its data, a newer one is refused unchanged.
 
 use std::path::Path;
 
@@ -8,9 +8,9 @@ use corro_model::{ApiError, GroupKey, Timestamp};
 use corro_store::{Store, StoreError, Vault, backup};
 use rusqlite::Connection;
 
-/// Written by the first version that had a schema.
+/// Database of the first version with a schema.
 const SCHEMA_1: &str = include_str!("fixtures/schema1.sql");
-/// Its master key.
+/// Master key of that database.
 const KEY: [u8; 32] = [
     0x2c, 0x67, 0xa2, 0x5c, 0x9a, 0xf9, 0xb6, 0x26, 0xc8, 0x78, 0xaa, 0x4a, 0x9c, 0x1d, 0x58, 0x07, 0x0d, 0x6b, 0xe0,
     0x67, 0xb5, 0xd9, 0xc1, 0xe0, 0xa5, 0x7a, 0xab, 0x34, 0x9e, 0x6d, 0x78, 0xa6,
@@ -50,7 +50,7 @@ async fn a_database_of_the_first_schema_is_brought_forward_whole() {
     let instance = state.instance_record().expect("an instance");
     vault.open_sealed("token key", &instance.token_key).expect("what was sealed opens");
 
-    // And it goes on: the job that ran ends, the next gets the next number, the history begins.
+    // The upgraded database works: the running job ends, the next job gets the next number, the history begins.
     let (running, now) = (experiment.job("running"), Timestamp::from_millis(1));
     let key = running.clone();
     let commit = store.commit(move |txn| {

@@ -1,4 +1,4 @@
-//! A small share in memory behind a real socket, which checks every signature and can fail, change and remember.
+//! In-memory file share behind a real socket. Checks every signature, records requests, and can fail or change files.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ pub struct Disk {
     pub said: Vec<String>,
     /// Ranges that fail once before they succeed.
     pub flaky: Vec<String>,
-    /// Changes with every read from this one on, as if somebody wrote meanwhile.
+    /// Changes the ETag with every read, like a concurrent writer.
     pub changing: bool,
     pub reads: u32,
 }

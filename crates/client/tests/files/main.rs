@@ -1,4 +1,4 @@
-//! The file client against a small share in memory: signatures, listings, uploads and downloads in pieces, links.
+//! The file client against an in-memory share: signatures, listings, uploads and downloads in ranges, SAS.
 
 mod disk;
 
@@ -11,7 +11,7 @@ use corro_client::{ClientError, Credential, FileLink, FileService};
 use corro_model::Secret;
 use disk::{MIB, serve};
 
-/// Bytes in which no two ranges are alike.
+/// Content in which no two ranges are equal.
 fn content(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at / 4096 + at) as u8).collect()
 }
@@ -63,7 +63,7 @@ async fn a_wrong_key_is_an_error_of_the_service() {
 async fn files_travel_in_pieces_and_come_back_the_same() {
     let (disk, files, _) = serve().await;
     let dir = tempfile::tempdir().expect("temp dir");
-    // Empty, small, exactly one range, and past the first 32 MiB of a download.
+    // Empty, small, exactly one range, and more than the first 32 MiB of a download.
     for length in [0, 10, 4 * MIB, 45 * MIB + 123] {
         let (source, destination) = (dir.path().join("source.bin"), dir.path().join("back.bin"));
         std::fs::write(&source, content(length)).expect("written");

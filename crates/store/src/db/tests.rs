@@ -1,4 +1,4 @@
-//! Databases that are opened, written, full and damaged.
+//! Tests of opening and writing databases, full disks and damaged files.
 
 use super::*;
 use crate::{GroupRecord, Txn};
@@ -44,7 +44,7 @@ fn batch(changes: &Changes) -> Batch<'_> {
     Batch { changes, jumps: &[], now: Timestamp::default() }
 }
 
-/// Pages of a database that may not grow, as on a full disk.
+/// Forbids the database to grow, as on a full disk.
 fn forbid_growth(db: &mut Db) {
     let pages: i64 = db.connection.query_row("PRAGMA page_count", [], |row| row.get(0)).expect("a number");
     db.connection.pragma_update(None, "max_page_count", pages).expect("a limit");

@@ -1,4 +1,4 @@
-//! Whatever is done to the tables, the index says what a look at every row would say.
+//! Property test: after any changes, the index agrees with a scan of the tables.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use serde_json::json;
 use super::*;
 use crate::{NewJob, OperationGoal, State, Txn};
 
-/// One change; numbers are taken modulo what there is.
+/// A random change; the numbers identify jobs, clusters, nodes and operations.
 #[derive(Clone, Debug)]
 enum Change {
     Submit { job: u8, cluster: u8, priority: u8 },
@@ -81,7 +81,7 @@ fn new_job(sequence: u64, cluster: u8, priority: u8) -> JobRecord {
     JobRecord::queued(job, at(0))
 }
 
-/// Whatever the state machines refuse may be refused; what they take must be indexed.
+/// Applies a change. State machines may refuse it; an accepted change must be indexed.
 fn apply(txn: &mut Txn, change: Change) -> Result<(), corro_model::state::Refused> {
     match change {
         Change::Submit { job, cluster, priority } => {
@@ -132,7 +132,7 @@ fn apply(txn: &mut Txn, change: Change) -> Result<(), corro_model::state::Refuse
     Ok(())
 }
 
-/// Every question the index answers, asked of it and of the tables.
+/// Compares every query of the index with a scan of the tables.
 fn check(state: &State) {
     let scan = |wanted: &dyn Fn(&JobRecord) -> bool| -> BTreeSet<JobKey> {
         state.jobs.iter().filter(|(_, job)| wanted(job)).map(|(key, _)| key.clone()).collect()
@@ -209,7 +209,7 @@ proptest! {
             let mut txn = Txn::new(&state, "test".into());
             let refused = changes.into_iter().any(|change| apply(&mut txn, change).is_err());
             check(txn.state());
-            // What is refused or dropped leaves the index as it was.
+            // A refused or dropped transaction leaves the index unchanged.
             if kept && !refused {
                 state = txn.finish().0;
             }

@@ -1,4 +1,4 @@
-//! Logs as SQLite writes them, then cut, torn, exchanged and damaged.
+//! Write-ahead logs of SQLite, then truncated, torn, swapped and damaged.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use rusqlite::config::DbConfig;
 
 use super::*;
 
-/// A database whose log holds transactions, as after `kill -9`.
+/// A database with transactions in its write-ahead log, as after `kill -9`.
 struct Crashed {
     dir: tempfile::TempDir,
 }
@@ -59,12 +59,12 @@ fn what_a_crash_leaves_is_sound() {
     let crashed = Crashed::new(5);
     let bytes = crashed.bytes();
     assert!(matches!(crashed.read(&bytes), Wal::Commits(_)));
-    // Cut anywhere: a header in the making, a transaction in the making.
+    // Truncated anywhere: an incomplete header, an incomplete transaction.
     for len in (0..HEADER).chain((HEADER..bytes.len()).step_by(509)) {
         assert!(!matches!(crashed.read(&bytes[..len]), Wal::Damaged(_)), "{len} bytes");
     }
     assert_eq!(crashed.read(&vec![0; 9000]), Wal::Empty);
-    // Blocks of the last transaction that never came to the disk, in any order.
+    // Blocks of the last transaction that were not written to disk, in any order.
     let mut torn = bytes.clone();
     let last = torn.len() - 2 * FRAME;
     torn[last + 100..last + 600].fill(0);
