@@ -2,8 +2,8 @@
 //! random, the clock is set, the disk fills up, restored copies run beside the server and some jobs are malicious. Afterwards
 //! nothing may be lost, duplicated, orphaned or leaked.
 //!
-//! `CORRO_CAMPAIGN_SECONDS` says how long (10 unless given), `CORRO_CAMPAIGN_SEED` repeats the same choices. What the
-//! machine makes of them differs from run to run; the seed is printed all the same, with everything that was done.
+//! `CORRO_CAMPAIGN_SECONDS` sets the duration (default 10), `CORRO_CAMPAIGN_SEED` repeats the same random choices. Timing still
+//! differs from run to run; the seed is printed with all injected faults.
 
 mod harness;
 
@@ -34,7 +34,7 @@ use harness::fake_clock::FakeClock;
 use harness::small_disk::SmallDisk;
 use harness::{Site, wait_for};
 
-/// Nodes the cluster begins with; resizes go from two fewer to one more.
+/// Initial nodes of the cluster; resizes go from two fewer to one more.
 const NODES: usize = 4;
 
 #[test]
@@ -62,8 +62,8 @@ fn nothing_is_lost_doubled_or_orphaned() {
     let acts = killer::Killer::new(&mut site, &desk, &ledger, &calm, clock.as_ref(), seed).work_until(until);
     over.store(true, SeqCst);
 
-    // The dust settles: with nobody killing and room for every job, everything that was acknowledged must end. Followers come last:
-    // theirs may be a job that waits for this room.
+    // After the faults stop and with capacity for every job, everything acknowledged must end. Followers are joined last:
+    // theirs may be a job that waits for this capacity.
     let followers = workers.stop();
     desk.resize(NODES).expect("the server is there again");
     let streams = followers.join();
@@ -83,7 +83,7 @@ fn setting(name: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{name} is a whole number, not {text:?}")))
 }
 
-/// The choices of one worker; each has its own, so that one's haste does not change another's luck.
+/// Random generator of one worker; each has its own, so that the timing of one does not change the choices of another.
 fn rng_for(who: u64, seed: u64) -> SplitMix64 {
     SplitMix64::new(seed.rotate_left(16) ^ who)
 }

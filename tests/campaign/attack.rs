@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 use super::harness::{Site, is_alive};
 use corro_test_support::rng::SplitMix64;
 
-/// Jobs of these names end as they may; their logs are their own affair.
+/// Prefix of malicious jobs. They may end in any state, and their logs are not checked.
 pub const PREFIX: &str = "attack";
 
 /// The second share, which no job mounts.
 const OTHER_SHARE: &str = "other";
 
-/// What the attacked machine has to lose.
+/// Targets of the attacks on this machine.
 #[derive(Clone)]
 pub struct Target {
     master_key: PathBuf,
@@ -22,15 +22,15 @@ pub struct Target {
     /// A file that only the operator may read, and its text.
     secret: PathBuf,
     secret_text: String,
-    /// Made by a command that ran beside its isolation.
+    /// Created by a command that ran outside its isolation.
     escaped: PathBuf,
     other_share: PathBuf,
-    /// How long hidden children sleep: a number by which they are known.
+    /// Sleep time of hidden children, unique so that they can be recognised.
     child_seconds: String,
 }
 
 impl Target {
-    /// Makes what attacks aim at. The site must be prepared.
+    /// Creates the targets. The site must be prepared.
     pub fn prepare(site: &Site) -> Self {
         site.corro(&format!("storage share create -n {OTHER_SHARE} --account-name mystorageaccount")).ok();
         let secret_text = format!("canary-{}", std::process::id());
@@ -47,7 +47,7 @@ impl Target {
         }
     }
 
-    /// What an attacker adds to the properties of a job; `rank` is what its ranks run, with the volumes it mounts.
+    /// Properties that an attacker adds to a job; `rank` is the command of its ranks, with the volumes it mounts.
     pub fn choose(&self, rng: &mut SplitMix64, volumes: &Value) -> Attack {
         let (key, other) = (self.master_key.display(), self.other_share.display());
         let in_logs = "cd $AZ_BATCHAI_STDOUTERR_DIR";
@@ -77,7 +77,7 @@ impl Target {
         }
     }
 
-    /// What was harmed.
+    /// Damage done by the attacks.
     pub fn findings(&self, answers: &str) -> Vec<String> {
         let mut findings = Vec::new();
         if std::fs::read(&self.master_key).ok().as_deref() != Some(&self.key_before) {
@@ -94,7 +94,7 @@ impl Target {
         findings
     }
 
-    /// Children that outlived everything.
+    /// Hidden children that are still alive.
     pub fn children(&self) -> Vec<u32> {
         let is_child = |pid: &u32| {
             let words = std::fs::read(Path::new("/proc").join(pid.to_string()).join("cmdline")).unwrap_or_default();
@@ -106,8 +106,8 @@ impl Target {
 }
 
 pub enum Attack {
-    /// A job that is taken, with these properties beside the usual ones.
+    /// An accepted job, with these properties beside the usual ones.
     Job(Value),
-    /// One that the server must refuse.
+    /// A job that the server must refuse.
     Refused(Value),
 }

@@ -12,7 +12,7 @@ pub struct CalmJob {
 const NAME: &str = "calm";
 
 impl CalmJob {
-    /// Starts it, with a limit that every jump of the clock passes.
+    /// Starts it, with a time limit that every jump of the clock exceeds.
     pub fn start(site: &Site) -> Self {
         let before = site.agents();
         let size = "--vm-size Standard_NC6 --user-name me --password not-a-secret";
@@ -35,7 +35,7 @@ impl CalmJob {
         Self { node }
     }
 
-    /// Lets it end, and says what was wrong with it.
+    /// Lets it end, and returns its violations.
     pub fn findings(&self, site: &Site) -> Vec<String> {
         std::fs::write(site.share().join("release"), "").expect("a file on the share");
         let mut job = serde_json::Value::Null;

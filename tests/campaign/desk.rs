@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::harness::faulty::SHARE;
 use super::harness::{IN_WORKSPACE, Site};
 
-/// Longer than any answer takes, shorter than a campaign.
+/// Request timeout: longer than any response takes, shorter than a campaign.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[derive(Clone)]
@@ -27,7 +27,7 @@ pub struct Desk {
 
 impl Desk {
     pub fn of(site: &Site) -> Self {
-        // The link that commands are run by.
+        // Creates the link by which commands are run.
         site.command("corro");
         Self {
             address: site.address(),
@@ -45,7 +45,7 @@ impl Desk {
         matches!(self.submit_with(name, &ranks), Some(200..300))
     }
 
-    /// A job of one node with these properties beside or instead of the usual ones; the status of the answer.
+    /// Submits a job of one node with these properties beside or instead of the usual ones; returns the status.
     pub fn submit_with(&self, name: &str, more: &Value) -> Option<u16> {
         let mut properties = json!({
             "nodeCount": 1,
@@ -60,7 +60,7 @@ impl Desk {
         self.ask("PUT", &path, Some(json!({ "properties": properties }))).map(|(status, _)| status)
     }
 
-    /// What jobs mount.
+    /// Volumes that jobs mount.
     pub fn volumes(&self) -> Value {
         json!({"azureFileShares": [{
             "accountName": "mystorageaccount", "relativeMountPath": "myshare",
@@ -69,7 +69,7 @@ impl Desk {
         }]})
     }
 
-    /// The status of the answer.
+    /// Returns the status.
     pub fn terminate(&self, name: &str) -> Option<u16> {
         let path = format!("{}/experiments/cifar/jobs/{name}/terminate", self.workspace);
         self.ask("POST", &path, None).map(|(status, _)| status)
@@ -82,7 +82,7 @@ impl Desk {
         self.ask("PATCH", &path, Some(body)).filter(|(status, _)| *status == 200).map(|_| ())
     }
 
-    /// Every job the server knows, page by page; `None` when it did not answer to the end.
+    /// Every job of the server, page by page; `None` if a response was missing.
     pub fn jobs(&self) -> Option<Vec<Value>> {
         let mut jobs = Vec::new();
         let mut path = format!("{}/experiments/cifar/jobs", self.workspace);
@@ -119,7 +119,7 @@ impl Desk {
         std::fs::read(self.share.join("cifar").join(segment).join("stdouterr/stdout.txt")).unwrap_or_default()
     }
 
-    /// What ranks wrote down beside their logs; a line that is being written is none yet.
+    /// Records that ranks wrote beside their logs; an incomplete line is ignored.
     pub fn notes(&self, name: &str) -> Vec<Vec<String>> {
         let text = std::fs::read_to_string(self.share.join(name)).unwrap_or_default();
         let lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
@@ -146,7 +146,7 @@ impl Desk {
         let status = head.split_whitespace().nth(1)?.parse().ok()?;
         let whole =
             head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok());
-        // An answer that was cut off is no answer.
+        // A truncated response does not count.
         let body = &answer[end + 4..];
         if whole.is_some_and(|whole: usize| whole != body.len()) {
             return None;
@@ -155,9 +155,9 @@ impl Desk {
     }
 }
 
-/// What every rank does, with times since the machine started: hold a lock of its own while it lives, count aloud, and write down its beginning and its end.
-/// A lock that is held already is a second rank of the same job in the same place, or an orphan of it; that `flock` itself was killed
-/// is neither.
+/// Script of every rank, with times since boot: holds its own lock while it lives, prints numbered lines, and records its start
+/// and end. A lock that is already held means a second rank of the same job on the same node, or an orphan; a killed `flock`
+/// means neither.
 fn rank(job: &str, steps: u64) -> String {
     let me = "$RANK";
     format!(

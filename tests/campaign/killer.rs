@@ -17,7 +17,7 @@ use super::rng_for;
 use super::twin::{self, Twinning};
 use corro_test_support::rng::SplitMix64;
 
-/// What is done, with how often of a hundred times. The rest are kills of ranks and guards.
+/// Fault kinds with their percentages. The rest are kills of ranks and guards.
 const FAULTS: [(Fault, u64); 8] = [
     (Fault::KillServer, 12),
     (Fault::KillAgent, 16),
@@ -44,7 +44,7 @@ enum Fault {
     Kill,
 }
 
-/// How often what was done.
+/// Number of injected faults of each kind.
 #[derive(Default)]
 pub struct Acts {
     kills: BTreeMap<&'static str, usize>,
@@ -73,11 +73,11 @@ pub struct Killer<'a> {
     pub site: &'a mut Site,
     pub desk: &'a Desk,
     pub ledger: &'a Ledger,
-    /// Nobody aims at its node.
+    /// No fault targets its node.
     pub calm: &'a CalmJob,
     pub clock: Option<&'a FakeClock>,
     pub acts: Acts,
-    /// Who goes on when.
+    /// Frozen processes and the time at which each continues.
     frozen: Vec<(Instant, u32)>,
     clock_back: Option<Instant>,
     rng: SplitMix64,
@@ -167,7 +167,7 @@ impl<'a> Killer<'a> {
         count(&mut self.acts.others, "clocks set");
     }
 
-    /// Whoever fills the disk can be stopped.
+    /// Fills the disk for a while. Terminating a job must work meanwhile.
     fn fill_disk(&mut self) {
         self.undo_everything();
         let Some(disk) = &self.site.disk else { return };

@@ -14,15 +14,15 @@ pub struct Ledger {
 
 #[derive(Default)]
 struct Pages {
-    /// Name to the number of its numbered lines a rank.
+    /// Job name and its number of numbered lines per rank.
     acknowledged: BTreeMap<String, u64>,
-    /// The job as it was when it was first seen to have ended.
+    /// The job when it was first seen in a terminal state.
     ended: BTreeMap<String, Value>,
-    /// When that was, in milliseconds since the machine started: wall clocks are set during the campaign.
+    /// Time of that observation, in milliseconds since boot: wall clocks are set during the campaign.
     seen_to_end: BTreeMap<String, u64>,
-    /// Ends that changed afterwards, jobs that vanished.
+    /// Violations: terminal states that changed, jobs that vanished.
     broken: BTreeSet<String>,
-    /// Every node there ever was.
+    /// Every node that ever existed.
     nodes: BTreeSet<String>,
 }
 
@@ -31,7 +31,7 @@ impl Ledger {
         self.pages().acknowledged.insert(name.to_owned(), steps);
     }
 
-    /// A promise that was seen to be broken.
+    /// Records a violation.
     pub fn report(&self, finding: String) {
         self.pages().broken.insert(finding);
     }
@@ -40,10 +40,9 @@ impl Ledger {
         self.pages().nodes.extend(nodes);
     }
 
-    /// Compares what the server says now with what was promised and seen before. A server that does not answer says
-    /// nothing. `false` then.
+    /// Compares the server's current state with the record. Returns `false` if the server did not answer.
     pub fn look(&self, desk: &Desk) -> bool {
-        // Taken before the answer: a job acknowledged meanwhile need not be in it.
+        // Read before the request: a job acknowledged meanwhile need not be in the response.
         let promised: Vec<String> = self.pages().acknowledged.keys().cloned().collect();
         let Some(jobs) = desk.jobs() else { return false };
         let jobs: BTreeMap<&str, &Value> = jobs.iter().filter_map(|job| Some((job["name"].as_str()?, job))).collect();
@@ -104,7 +103,7 @@ impl Ledger {
     }
 }
 
-/// As ranks read it, to a hundredth of a second.
+/// Time since boot as ranks read it, to a hundredth of a second.
 fn uptime_ms() -> u64 {
     let text = std::fs::read_to_string("/proc/uptime").expect("Linux has it");
     let seconds: f64 = text.split(' ').next().and_then(|word| word.parse().ok()).expect("seconds");

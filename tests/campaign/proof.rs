@@ -12,7 +12,7 @@ use super::harness::Site;
 use super::ledger::Ledger;
 use super::work::Streamed;
 
-/// What the campaign was about.
+/// Inputs of the final checks.
 pub struct Subject<'a> {
     pub desk: &'a Desk,
     pub ledger: &'a Ledger,
@@ -39,7 +39,7 @@ pub fn prove(site: &mut Site, subject: &Subject<'_>) -> Vec<String> {
     }
     findings.extend(orphans(site, ledger));
     findings.extend(target.children().into_iter().map(|pid| format!("process {pid}, which hid from its job, is left")));
-    // What was true before the last stop is true after it.
+    // Everything must also hold after a restart.
     site.up_at(&address);
     if !ledger.look(desk) {
         findings.push("the server does not list its jobs after its last start".to_owned());
@@ -71,7 +71,7 @@ fn end_of(job: &Value) -> String {
     code.unwrap_or(job["properties"]["executionState"].as_str().unwrap_or("?")).to_owned()
 }
 
-/// Two ranks of one job in one place at once, or a rank that began after its job had ended.
+/// Two ranks of one job on one node at once, or a rank that started after its job had ended.
 fn doubled(desk: &Desk, ledger: &Ledger) -> Vec<String> {
     let at_once = desk.notes("doubled").into_iter().map(|note| format!("ran twice at once: {}", note.join(" ")));
     let ended = ledger.seen_to_end();
@@ -85,7 +85,7 @@ fn doubled(desk: &Desk, ledger: &Ledger) -> Vec<String> {
     at_once.chain(late).collect()
 }
 
-/// A rank that ran to its end has all its lines in the log, each once and whole. Nobody has a line twice.
+/// A rank that ran to its end has all its lines in the log, each once and complete. No rank has a duplicate line.
 fn torn_logs(desk: &Desk, ledger: &Ledger) -> Vec<String> {
     let mut findings = Vec::new();
     let (steps, ended) = (ledger.acknowledged(), ledger.ended());
@@ -109,7 +109,7 @@ fn torn_logs(desk: &Desk, ledger: &Ledger) -> Vec<String> {
         let runs = done.get(name).map(Vec::as_slice).unwrap_or_default();
         let nodes = job["properties"]["nodeCount"].as_u64().unwrap_or(0);
         for rank in 0..nodes {
-            // The run that counts is the last.
+            // The last run counts.
             let Some(run) = runs.iter().rev().find(|note| note[1] == rank.to_string()) else {
                 findings.push(format!("{name} succeeded, but its rank {rank} never came to its end"));
                 continue;
@@ -124,7 +124,7 @@ fn torn_logs(desk: &Desk, ledger: &Ledger) -> Vec<String> {
     findings
 }
 
-/// Whoever followed a log to its end has the very bytes that lie on the share.
+/// A log followed to its end equals the bytes on the share.
 fn bad_streams(desk: &Desk, ledger: &Ledger, streams: &[Streamed]) -> Vec<String> {
     let ended = ledger.ended();
     let finding = |stream: &Streamed| {
@@ -140,8 +140,8 @@ fn bad_streams(desk: &Desk, ledger: &Ledger, streams: &[Streamed]) -> Vec<String
     streams.iter().filter_map(finding).collect()
 }
 
-/// A job may fail because its rank or its node was killed, a disk was full or a user ended it; for no other reason. One that means harm
-/// may also be refused by its agent.
+/// A job may fail only because its rank or node was killed, a disk was full or a user terminated it. A malicious one may also
+/// be refused by its agent.
 fn unreasonable_ends(ledger: &Ledger) -> Vec<String> {
     let ended = ledger.ended();
     let known = ["succeeded", "JobFailed", "JobTerminated", "NodeLost", "NodeStorageFailed"];
@@ -153,7 +153,7 @@ fn unreasonable_ends(ledger: &Ledger) -> Vec<String> {
     odd.map(|(name, job)| format!("{name} ended oddly: {}", job["properties"]["executionInfo"])).collect()
 }
 
-/// Nothing of any node there ever was is left.
+/// Remaining processes of any node that ever existed.
 fn orphans(site: &Site, ledger: &Ledger) -> Vec<String> {
     let agents = site.agents().into_iter().map(|(node, pid)| format!("the agent {pid} of {node} is left"));
     let left = ledger.nodes().into_iter().flat_map(|node| {

@@ -7,13 +7,13 @@ use std::time::Duration;
 use super::harness::{Site, wait_for};
 
 pub enum Twinning {
-    /// The twin ran beside the server.
+    /// The copy ran beside the server.
     Ran,
-    /// The backup was cut off, as by a full disk.
+    /// The backup was interrupted, as by a full disk.
     NoBackup,
 }
 
-/// Starts a twin, lets it take over what it believes to be its own, and ends it.
+/// Starts a restored copy, lets it take over its nodes, and stops it.
 pub fn run(site: &Site, directory: &Path, beside: Duration) -> Twinning {
     let mut twin = Site::unstarted(&["--no-containers", "--lease", "3"]);
     let file = directory.join("backup.db");
@@ -27,7 +27,7 @@ pub fn run(site: &Site, directory: &Path, beside: Duration) -> Twinning {
     std::fs::remove_file(file).expect("the backup was made");
     twin.up();
     let until = std::time::Instant::now() + beside;
-    // It works by itself: it makes nodes of its own.
+    // The copy works by itself: it starts nodes of its own.
     wait_for("the twin to start agents", || !twin.agents().is_empty());
     std::thread::park_timeout(until.saturating_duration_since(std::time::Instant::now()));
     assert_eq!(twin.interrupt_server(), Some(0), "the twin ends in order; its log: {}", twin.up_log());

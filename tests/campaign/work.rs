@@ -14,7 +14,7 @@ use super::ledger::Ledger;
 use super::{NODES, rng_for};
 use corro_test_support::rng::SplitMix64;
 
-/// As many jobs as may wait at once: the end must not take longer than the campaign.
+/// Limit of waiting jobs: finishing them must not take longer than the campaign.
 const BACKLOG: usize = 12;
 const FOLLOWERS: u64 = 2;
 
@@ -23,10 +23,10 @@ pub struct Workers {
     followers: Followers,
 }
 
-/// Each ends with the job whose log it follows.
+/// Each thread ends with the job whose log it follows.
 pub struct Followers(Vec<JoinHandle<Vec<Streamed>>>);
 
-/// What a follower got of one job's log.
+/// A follower's output for one job's log.
 pub struct Streamed {
     pub job: String,
     pub output: Output,
@@ -50,7 +50,7 @@ pub fn start(desk: &Desk, ledger: &Arc<Ledger>, target: &Target, over: &Arc<Atom
 }
 
 impl Workers {
-    /// Nobody submits or resizes any more.
+    /// Stops submits and resizes.
     pub fn stop(self) -> Followers {
         self.hands.into_iter().for_each(|hand| hand.join().expect("a worker did not panic"));
         self.followers
@@ -72,7 +72,7 @@ fn submit(desk: &Desk, ledger: &Ledger, over: &AtomicBool, mut rng: SplitMix64) 
             return;
         }
         let (name, nodes, steps) = (format!("job{i}"), 1 + rng.between(0, 3) as usize, 2 + rng.between(0, 16));
-        // Without an answer nothing was promised; the name is not used again.
+        // Without a response nothing was acknowledged; the name is not reused.
         if desk.submit(&name, nodes, steps) {
             ledger.acknowledge(&name, steps);
         } else {
@@ -81,7 +81,7 @@ fn submit(desk: &Desk, ledger: &Ledger, over: &AtomicBool, mut rng: SplitMix64) 
     }
 }
 
-/// One job that means harm at a time.
+/// Submits malicious jobs, one at a time.
 fn attack(desk: &Desk, ledger: &Ledger, target: &Target, over: &AtomicBool, mut rng: SplitMix64) {
     let volumes = desk.volumes();
     for i in 0.. {
@@ -109,7 +109,7 @@ fn attack(desk: &Desk, ledger: &Ledger, target: &Target, over: &AtomicBool, mut 
     }
 }
 
-/// Resizes, and now and then ends somebody's job.
+/// Resizes, and sometimes terminates a job.
 fn meddle(desk: &Desk, ledger: &Ledger, over: &AtomicBool, mut rng: SplitMix64) {
     while !over.load(SeqCst) {
         pause(300 + rng.between(0, 1_500));
@@ -137,7 +137,7 @@ fn follow(desk: &Desk, ledger: &Ledger, over: &AtomicBool, mut rng: SplitMix64) 
         match rng.pick(unfinished.iter().filter(|name| !name.starts_with(attack::PREFIX))) {
             Some(job) => {
                 let output = desk.stream(job);
-                // Whoever comes while the server is down is told so at once, and comes again.
+                // While the server is down the command fails at once, and is repeated.
                 if !output.stderr.starts_with(b"error: cannot reach the server") {
                     streamed.push(Streamed { job: job.clone(), output });
                 }

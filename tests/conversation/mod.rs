@@ -1,14 +1,14 @@
 //! Runs a recorded command-line session against its own server and compares the output. The text format consists of lines:
 //!
-//! - `# …` and blank lines are for the reader;
+//! - `# …` and blank lines are comments;
 //! - `$ corro …` or `$ az …` is a command line, with quotes as in a shell and nothing else of one;
-//! - below it, `  …` is what it said on standard output, `! …` on standard error, and `= N` its exit code, unless 0;
+//! - below it, `  …` is its standard output, `! …` its standard error, and `= N` its exit code, unless 0;
 //! - `@ NAME` begins a file for the commands to read, a line with a single `@` ends it;
 //! - `% env NAME=VALUE` sets a variable for what follows;
-//! - `% let NAME <- …` keeps what a command says, without its last new line, for `{NAME}` in later command lines;
+//! - `% let NAME <- …` stores the output of a command, without its last newline, for `{NAME}` in later command lines;
 //! - `% until TEXT <- …` repeats a command line until its standard output contains the text.
 //!
-//! What differs from run to run (times, ids, ports, paths) is replaced by a word in angle brackets; see `normal`.
+//! Values that differ from run to run (times, ids, ports, paths) are replaced by a word in angle brackets; see `normal`.
 
 mod normal;
 

@@ -5,19 +5,19 @@ use serde_json::{Value, json};
 use super::window::Browser;
 
 impl Browser {
-    /// What a script in the page gives back; it may wait for promises.
+    /// Result of a script in the page; promises are awaited.
     #[track_caller]
     pub fn eval(&self, script: &str) -> Value {
         self.promised(&format!("(async () => {{ {script} }})()"))
     }
 
-    /// Waits until the script gives something true.
+    /// Waits until the script returns a truthy value.
     #[track_caller]
     pub fn until(&self, script: &str) {
         self.wait(&format!("(() => {{ {script} }})()"));
     }
 
-    /// Waits until the text is to be read in one of what `css` chooses.
+    /// Waits until an element that matches `css` contains the text.
     #[track_caller]
     pub fn sees(&self, css: &str, text: &str) {
         self.wait(&format!(
@@ -27,7 +27,7 @@ impl Browser {
         ));
     }
 
-    /// Clicks on the first of what `css` chooses whose text begins like this.
+    /// Clicks the first element that matches `css` and whose text starts with `text`.
     #[track_caller]
     pub fn click_on(&self, css: &str, text: &str) {
         let found = format!(
@@ -45,7 +45,7 @@ impl Browser {
         self.value("location.href").as_str().unwrap_or_default().to_owned()
     }
 
-    /// Nothing went wrong on the pages since the last look; errors that have one of these texts in them were meant.
+    /// Asserts that the pages logged no errors since the last check, except those that contain one of these texts.
     #[track_caller]
     pub fn is_clean_but_for(&self, meant: &[&str]) {
         let errors = self.console_errors();

@@ -12,10 +12,10 @@ use serde_json::json;
 
 use super::Site;
 
-/// It comes late.
+/// The straggler.
 pub const SLOW_RANK: usize = 2;
 
-/// Steps of two reductions each, which one rank comes late to, until the gate `go` is open. While `hang` is, that rank does not come at all.
+/// Runs steps of two reductions each until the gate `go` opens; one rank arrives late, and not at all while `hang` exists.
 pub fn be_a_rank() {
     let Ok(gates) = std::env::var("GATES") else { return };
     let is_open = |gate: &str| PathBuf::from(&gates).join(gate).exists();
@@ -37,8 +37,9 @@ pub fn be_a_rank() {
     engine.barrier(SetId::GLOBAL).expect("all come to the end");
 }
 
-/// A gang in which one rank fails, as Python's ranks do: an error that is not caught is printed, the engine is shut down at the interpreter's
-/// exit, and the process ends with a code. `CULPRIT` says which, `FAILURE` how; the others fail because of it. Without them nothing is done.
+/// A gang in which one rank fails as Python ranks do: an uncaught error is printed, the engine is shut down at interpreter
+/// exit, and the process exits with a code. `CULPRIT` names the rank, `FAILURE` the kind; the others fail as a consequence.
+/// Does nothing without them.
 pub fn fail_as_a_rank() {
     let (Ok(culprit), Ok(failure)) = (std::env::var("CULPRIT"), std::env::var("FAILURE")) else { return };
     let is_culprit = std::env::var("HOROVOD_RANK").is_ok_and(|rank| rank == culprit);
@@ -76,7 +77,7 @@ pub fn fail_as_a_rank() {
 }
 
 impl Site {
-    /// Four ranks on two nodes; `test` is the whole name of the test that is a rank.
+    /// Submits four ranks on two nodes; `test` is the full name of the test that acts as a rank.
     pub fn submit_collective(&self, name: &str, test: &str) {
         let program = std::env::current_exe().expect("this program");
         let gates = "GATES=$AZ_BATCHAI_JOB_MOUNT_ROOT/myshare/cifar";

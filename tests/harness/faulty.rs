@@ -11,26 +11,26 @@ use rustix::process::Signal;
 
 use super::{Site, is_alive, signal, wait_for};
 
-/// Where a job of `job_json` finds the share.
+/// Path of the share in a job of `job_json`.
 pub const SHARE: &str = "$AZ_BATCHAI_JOB_MOUNT_ROOT/myshare";
 
-/// One line of what a rank writes first; see [`waiting_rank`].
+/// The line that a rank writes first; see [`waiting_rank`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Started {
     pub rank: usize,
-    /// Of the shell that is the rank.
+    /// Process id of the shell that is the rank.
     pub pid: u32,
     pub node: String,
 }
 
-/// A rank that writes down that it started, runs `then`, and ends well once the file `go` is on the share.
+/// Rank that records its start, runs `then`, and exits with 0 once the file `go` is on the share.
 pub fn waiting_rank(then: &str) -> String {
     let wait = format!("while [ ! -e {SHARE}/go ]; do sleep 0.1; done");
     format!("echo \"$RANK $$ $HOROVOD_HOSTNAME\" >> {SHARE}/starts; {then} {wait}; echo \"rank $RANK is done\"")
 }
 
 impl Site {
-    /// A directory for a server that nobody has started.
+    /// Site whose server is not started.
     pub fn unstarted(up_args: &[&str]) -> Self {
         let dir = tempfile::Builder::new().prefix("corro-test-").tempdir().expect("a temporary directory");
         std::fs::create_dir(dir.path().join("home")).expect("a home directory");
@@ -38,12 +38,12 @@ impl Site {
         Self { disk: None, dir, url: String::new(), up: None, up_args, small_disk: None, no_namespaces: false }
     }
 
-    /// Hosts a server with `corro up` or `corro server`, logging at `level`, and waits until it is ready.
+    /// Starts a server with `corro up` or `corro server`, logging at `level`, and waits until it is ready.
     pub fn host(&mut self, word: &str, listen: &str, level: &str) {
         self.host_as(self.host_command(word, listen, level));
     }
 
-    /// Hosts a server with this command, and waits until it is ready.
+    /// Starts a server with this command, and waits until it is ready.
     pub fn host_as(&mut self, mut command: Command) {
         assert!(self.up.is_none(), "the server runs already");
         let mut child = command.stdout(Stdio::piped()).spawn().expect("corro starts");
@@ -56,7 +56,7 @@ impl Site {
         self.up = Some(child);
     }
 
-    /// `corro up` or `corro server` on this site's data, not started yet.
+    /// Command for `corro up` or `corro server` on this site's data, not started yet.
     pub fn host_command(&self, word: &str, listen: &str, level: &str) -> Command {
         let log = File::options().append(true).create(true).open(self.path().join("up.log")).expect("a log file");
         let mut command = self.command("corro");
@@ -65,13 +65,13 @@ impl Site {
         command
     }
 
-    /// `kill -9`, then a new one where the old one was, as after a crash.
+    /// `kill -9`, then a restart at the same address, as after a crash.
     pub fn crash_and_restart(&mut self) {
         self.kill_server();
         self.up_at(&self.address());
     }
 
-    /// Asks the server to end with this signal. Its exit code.
+    /// Stops the server with this signal and returns its exit code.
     pub fn stop_server(&mut self, how: Signal) -> Option<i32> {
         let mut child = self.up.take().expect("the server runs");
         signal(child.id(), how);
@@ -83,7 +83,7 @@ impl Site {
         child.wait().expect("it has ended").code()
     }
 
-    /// What the ranks of [`waiting_rank`] jobs wrote, oldest first.
+    /// Lines that the ranks of [`waiting_rank`] jobs wrote, oldest first.
     pub fn starts(&self) -> Vec<Started> {
         let text = std::fs::read_to_string(self.share().join("starts")).unwrap_or_default();
         let line = |line: &str| {
@@ -92,7 +92,7 @@ impl Site {
             let (rank, pid) = (word().parse().unwrap_or_default(), word().parse().expect("a process id"));
             Started { rank, pid, node: word() }
         };
-        // A line that is being written is not one yet.
+        // An incomplete last line is ignored.
         text.split_inclusive('\n').filter(|text| text.ends_with('\n')).map(|text| line(text.trim_end())).collect()
     }
 
@@ -108,14 +108,14 @@ impl Site {
         std::fs::write(self.share().join("go"), "").expect("a file on the share");
     }
 
-    /// The agent of a node.
+    /// Process id of the agent of a node.
     #[track_caller]
     pub fn agent_of(&self, node: &str) -> u32 {
         let agents = self.agents();
         agents.iter().find(|(id, _)| id == node).unwrap_or_else(|| panic!("no agent of {node}: {agents:?}")).1
     }
 
-    /// The file of the job in its `stdouterr` directory on the share, read on the server's disk.
+    /// A file of the job's `stdouterr` directory on the share, read from the server's disk.
     pub fn job_file(&self, job: &str, file: &str) -> String {
         let segment = self.job(job)["jobOutputDirectoryPathSegment"].as_str().expect("text").to_owned();
         let path = self.share().join("cifar").join(segment).join("stdouterr").join(file);
@@ -123,7 +123,7 @@ impl Site {
     }
 }
 
-/// Ids of the nodes' processes: ranks, preparations, their guards and everything they started.
+/// Process ids of a node: ranks, preparations, their guards and all descendants.
 pub fn processes_of(node: &str) -> Vec<u32> {
     kill_tagged::processes_with_tag(&format!("{node}/"))
 }
@@ -139,19 +139,19 @@ pub fn parent_of(pid: u32) -> u32 {
     rest.split_whitespace().nth(1).and_then(|word| word.parse().ok()).expect("a parent")
 }
 
-/// A machine that joined by itself: an agent the test started. Killed with everything of it when dropped.
+/// Agent that the test started and that joined by itself. Killed with all its processes on drop.
 pub struct JoinedAgent {
     pub child: Child,
     dir: PathBuf,
 }
 
 impl JoinedAgent {
-    /// Starts an agent for a site hosted with `corro server`.
+    /// Starts an agent for a site started with `corro server`.
     pub fn start(site: &Site, name: &str) -> Self {
         Self::start_at(site, name, &site.url, &[])
     }
 
-    /// The same with another address of the server, and more words.
+    /// Like `start`, with another server address and more arguments.
     pub fn start_at(site: &Site, name: &str, server: &str, words: &[&str]) -> Self {
         let dir = site.path().join(name);
         let log = File::create(site.path().join(format!("{name}.log"))).expect("a log file");
@@ -177,7 +177,7 @@ impl JoinedAgent {
         node_in(&self.dir)
     }
 
-    /// Its exit code, once it has ended.
+    /// Its exit code, once it has exited.
     pub fn ended(&mut self) -> Option<i32> {
         self.child.try_wait().expect("it can be waited for").and_then(|status| status.code())
     }

@@ -14,7 +14,7 @@ use corro_test_support::skip;
 use super::{Ended, Site};
 
 impl Site {
-    /// A server on whose machine `tools` (name, shell script) hide the programs of the same names. Jobs see them too.
+    /// Starts a server with `tools` (name, shell script) first on its search path, hiding real programs. Jobs see them too.
     pub fn start_with_tools(tools: &[(&str, &str)], up_args: &[&str]) -> Self {
         let dir = tempfile::Builder::new().prefix("corro-test-").tempdir().expect("a temporary directory");
         fs::create_dir(dir.path().join("home")).expect("a home directory");
@@ -31,7 +31,7 @@ impl Site {
         site
     }
 
-    /// The search path of the server and its nodes: the test's own programs first.
+    /// Search path of the server and its nodes: the test's own programs first.
     pub fn tool_path(&self) -> OsString {
         let own = self.dir.path().join("bin");
         let inherited = std::env::var_os("PATH").unwrap_or_default();
@@ -44,13 +44,13 @@ impl Site {
         self.url.trim_start_matches("http://").trim_start_matches("https://").trim_end_matches('/').to_owned()
     }
 
-    /// Runs a command line, words split at spaces, with bytes kept as they are.
+    /// Runs a command line, split at spaces, and returns its output as bytes.
     pub fn output(&self, line: &str) -> Output {
         self.command("corro").args(line.split_whitespace()).output().expect("the command runs")
     }
 
-    /// Runs the command line on a terminal and types `answer` when it has asked. Everything it showed, and its exit
-    /// code. `None`, loudly, where no `script` can lend a terminal.
+    /// Runs the command line on a terminal and types `answer` after the prompt. Returns its output and exit code; `None`, with
+    /// a notice, without the program `script`.
     pub fn on_terminal(&self, name: &str, line: &str, question: &str, answer: &str) -> Option<Ended> {
         if find_program("script").is_none() {
             skip::missing_component("no `script` on this machine, so nothing can be asked on a terminal");
@@ -86,8 +86,8 @@ impl Site {
 }
 
 impl Site {
-    /// A real MPI program on the share, linked to the library of this launcher; what starts it in a job. `None`, said aloud,
-    /// where that is not on this machine.
+    /// A real MPI program on the share, linked with the library of this launcher; returns the command that starts it in a job.
+    /// `None`, with a notice, if it is not installed.
     pub fn mpi_program(&self, launcher: &str) -> Option<String> {
         let (library, family) = match launcher {
             "mpirun.openmpi" => ("libmpi.so.40", "-DOPEN_MPI"),
@@ -106,21 +106,21 @@ impl Site {
     }
 }
 
-/// Where the system's linker has it.
+/// Path of a library in the linker's cache.
 fn find_library(name: &str) -> Option<PathBuf> {
     let known = Command::new(find_program("ldconfig").unwrap_or("/sbin/ldconfig".into())).arg("-p").output().ok()?;
     let known = String::from_utf8_lossy(&known.stdout).into_owned();
     known.lines().find(|line| line.trim().starts_with(name)).and_then(|line| line.rsplit(' ').next()).map(PathBuf::from)
 }
 
-/// A program on the test's own search path.
+/// Path of a program on the test's own search path.
 pub fn find_program(name: &str) -> Option<PathBuf> {
     let paths = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&paths).map(|directory| directory.join(name)).find(|path| path.is_file())
 }
 
-/// The folder of one of the service's own clients (`az`, `sdk12`), as `scripts/azure-clients` installs them; those of
-/// `CORRO_TEST_AZURE` instead where that is set. `None`, loudly, where it is not there.
+/// Directory of one of the service's own clients (`az`, `sdk12`), as `scripts/azure-clients` installs them, or below
+/// `CORRO_TEST_AZURE` if set. `None`, with a notice, if it is not installed.
 pub fn azure_client(environment: &str) -> Option<PathBuf> {
     let own = || Path::new(env!("CARGO_TARGET_TMPDIR")).join("../azure-clients");
     let folder = std::env::var_os("CORRO_TEST_AZURE").map_or_else(own, PathBuf::from).join(environment);
@@ -131,8 +131,8 @@ pub fn azure_client(environment: &str) -> Option<PathBuf> {
     Some(folder)
 }
 
-/// The Python interpreter itself: what `python3` names may be a wrapper that wants the caller's home. `None`, loudly,
-/// where there is none.
+/// The Python interpreter itself: `python3` may be a wrapper that needs the caller's home. `None`, with a notice, if there is
+/// none.
 pub fn python() -> Option<&'static Path> {
     static PYTHON: OnceLock<Option<PathBuf>> = OnceLock::new();
     let found = PYTHON.get_or_init(|| {
@@ -146,7 +146,7 @@ pub fn python() -> Option<&'static Path> {
     found.as_deref()
 }
 
-/// The most memory a process has held at once, in MiB.
+/// Peak memory of a process, in MiB.
 pub fn peak_memory(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -13,7 +13,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The value of a header, by its name in small letters.
+    /// The value of a header, by its lower-case name.
     pub fn header(&self, name: &str) -> Option<&str> {
         let same = |line: &&str| line.split(':').next().is_some_and(|found| found.eq_ignore_ascii_case(name));
         self.headers.lines().find(same).and_then(|line| line.split_once(':')).map(|(_, value)| value.trim())
@@ -38,8 +38,8 @@ pub fn request_head(address: &str, line: &str, headers: &[&str]) -> String {
     text + "\r\n"
 }
 
-/// Sends these bytes and reads to the end of the connection. `None` when it ends without an answer. A server may answer
-/// before it has taken everything, so a write that fails is no failure yet.
+/// Sends these bytes and reads until the connection closes. `None` if it closes without a response. A server may respond before
+/// it has read everything, so a failed write is not an error yet.
 pub fn exchange(address: &str, bytes: &[u8]) -> Option<Answer> {
     let mut stream = TcpStream::connect(address).expect("the server accepts");
     stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");

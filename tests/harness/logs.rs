@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{IN_WORKSPACE, Site};
 
-/// Shell words that wait for the gate of this name.
+/// Shell command that waits for the gate of this name.
 pub fn wait_at(gate: &str) -> String {
     format!("until [ -e $AZ_BATCHAI_JOB_MOUNT_ROOT/myshare/cifar/{gate} ]; do sleep 0.02; done")
 }
@@ -24,18 +24,18 @@ impl Site {
         self.share().join("cifar").join(segment).join("stdouterr")
     }
 
-    /// A log as it lies on the disk; empty when it is not there.
+    /// Content of a log on the server's disk; empty if it is missing.
     pub fn log(&self, job: &str, name: &str) -> String {
         let bytes = std::fs::read(self.log_dir(job).join(name)).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// A file that the job wrote into the share's directory `cifar`; empty when it is not there.
+    /// Content of a file in the share's directory `cifar`; empty if it is missing.
     pub fn on_share(&self, name: &str) -> String {
         std::fs::read_to_string(self.share().join("cifar").join(name)).unwrap_or_default()
     }
 
-    /// What `job file list` shows.
+    /// Output of `job file list`.
     pub fn files(&self, job: &str) -> Vec<Value> {
         let listed = self.corro(&format!("batchai job file list {IN_WORKSPACE} -e cifar -j {job}")).json();
         listed.as_array().expect("a list").clone()
@@ -45,7 +45,7 @@ impl Site {
         self.files(job).iter().map(|file| file["name"].as_str().expect("a name").to_owned()).collect()
     }
 
-    /// Submits a job whose settings are given, and more fields.
+    /// Submits a job with these settings and additional fields.
     pub fn submit_with(&self, name: &str, nodes: usize, settings: Value, more: Value) {
         self.submit(name, &self.job_json(nodes, settings, more)).ok();
     }

@@ -12,14 +12,14 @@ use super::Site;
 use super::faulty::JoinedAgent;
 
 pub struct Machines {
-    /// Of every name, so that tests run beside each other.
+    /// Prefix of all names, so that tests can run in parallel.
     prefix: String,
     net: u32,
     n: usize,
 }
 
 impl Machines {
-    /// `None`, said aloud, where that cannot be done.
+    /// `None`, with a notice, if namespaces cannot be created.
     pub fn new(n: usize) -> Option<Machines> {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let has_ip = Command::new("ip").arg("-V").output().is_ok();
@@ -50,7 +50,7 @@ impl Machines {
         Some(machines)
     }
 
-    /// This machine as the others see it.
+    /// This machine's address as the others see it.
     pub fn server(&self) -> String {
         format!("10.197.{}.1", self.net)
     }
@@ -59,22 +59,23 @@ impl Machines {
         format!("10.197.{}.{}", self.net, machine + 2)
     }
 
-    /// An agent that sees nothing of the server's directory, for a site hosted with `corro server --tls`. It ends when it is no longer a node.
+    /// Starts an agent without access to the server's directory, for a site started with `corro server --tls`. It exits when
+    /// its node is removed.
     pub fn join(&self, site: &Site, machine: usize) -> JoinedAgent {
         self.join_with(site, machine, &[], &["--once"])
     }
 
-    /// The same through `before`, which is a program that runs another, and with other words than `--once`.
+    /// Like `join`, through `before`, a program that runs another, and with other arguments than `--once`.
     pub fn join_with(&self, site: &Site, machine: usize, before: &[&str], words: &[&str]) -> JoinedAgent {
         self.join_as(&format!("machine-{machine}"), site, machine, before, words)
     }
 
-    /// The same under a name of its own, for a machine that carries several.
+    /// Like `join_with`, under a given name, for a machine with several agents.
     pub fn join_as(&self, name: &str, site: &Site, machine: usize, before: &[&str], words: &[&str]) -> JoinedAgent {
         let dir = site.path().join(name);
         for file in ["join-token", "tls/ca.pem"] {
             let copy = site.path().join(file.rsplit('/').next().expect("a name"));
-            // An agent that has just been started may be reading it.
+            // An agent that has just started may be reading the file.
             if !copy.exists() {
                 fs::copy(site.data().join(file), copy).expect("the server has it");
             }
@@ -101,7 +102,7 @@ impl Machines {
         JoinedAgent::new(command.spawn().expect("the agent starts"), dir)
     }
 
-    /// Gives the machine another network beside the one by which it reaches the server, as `eth1`; its address there.
+    /// Adds a second network to the machine, as `eth1`, and returns its address there.
     pub fn add_network(&self, machine: usize) -> String {
         let (name, bridge, address) =
             (self.name(machine), self.bridge(), format!("10.198.{}.{}", self.net, machine + 2));
@@ -112,18 +113,18 @@ impl Machines {
         address
     }
 
-    /// Pulls the machine's cable, or puts it back.
+    /// Takes the machine's link down or up.
     pub fn cable(&self, machine: usize, is_in: bool) {
         let to = if is_in { "up" } else { "down" };
         run(&format!("ip -n {} link set v{machine} {to}", self.bridge()));
     }
 
-    /// Runs a command line in the machine's network.
+    /// Runs a command line in the machine's network namespace.
     pub fn inside(&self, machine: usize, line: &str) {
         run(&format!("nsenter --net=/run/netns/{} {line}", self.name(machine)));
     }
 
-    /// Every process that is in the machine's network, whoever started it.
+    /// All processes in the machine's network namespace.
     pub fn processes_on(&self, machine: usize) -> Vec<u32> {
         use std::os::unix::fs::MetadataExt;
         let Ok(space) = fs::metadata(format!("/run/netns/{}", self.name(machine))) else { return Vec::new() };
@@ -132,10 +133,10 @@ impl Machines {
         all_processes().filter(is_there).collect()
     }
 
-    /// What a power cut does: all processes of the machine are gone at once, and nobody hears a word of it.
+    /// Simulates a power cut: kills all processes of the machine at once, without any message to the server.
     pub fn power_off(&self, machine: usize) {
         self.cable(machine, false);
-        // Some are born while others die.
+        // Processes may fork while others are killed.
         super::wait_for("nothing to run on the machine", || {
             let left = self.processes_on(machine);
             left.iter().for_each(|pid| super::signal(*pid, rustix::process::Signal::KILL));
@@ -154,7 +155,7 @@ impl Machines {
 
 impl Drop for Machines {
     fn drop(&mut self) {
-        // Links vanish with the spaces that either end is in.
+        // Links vanish with the namespace of either end.
         for name in (0..self.n).map(|machine| self.name(machine)).chain([self.bridge()]) {
             let _ = Command::new("ip").args(["netns", "del", &name]).output();
         }
@@ -167,14 +168,14 @@ fn run(line: &str) {
     assert!(output.status.success(), "`{line}`: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// What the agent's machine has mounted from a server.
+/// Mounts from a server on the agent's machine.
 pub fn mounted_on(pid: u32) -> Vec<String> {
     let table = fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
     let ours = table.lines().filter(|line| line.contains("corro://"));
     ours.filter_map(|line| line.split(' ').nth(4)).map(str::to_owned).collect()
 }
 
-/// Every process of the machine that this one is on, by its mount name space.
+/// All processes of the machine that this one is on, by its mount namespace.
 pub fn processes_beside(space: &Path) -> Vec<u32> {
     let is_there = |pid: &u32| fs::read_link(format!("/proc/{pid}/ns/mnt")).is_ok_and(|found| found == space);
     all_processes().filter(is_there).collect()

@@ -29,36 +29,37 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// Long enough for a loaded machine; reaching it is a failure, not a measurement.
+/// Timeout of every wait, long enough for a loaded machine; reaching it is a failure, not a measurement.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
 pub const GROUP: &str = "batchai.horovod";
-/// `-g … -w …` of the workspace that [`Site::prepare`] makes.
+/// `-g … -w …` of the workspace that [`Site::prepare`] creates.
 pub const IN_WORKSPACE: &str = "-g batchai.horovod -w batchaidev";
 
 pub struct Site {
-    /// What the data directory lies on, where a test fills it. Declared first: it goes before the directory it is mounted in.
+    /// Disk of the data directory, for tests that fill it. Declared first, so that it is unmounted before its directory is
+    /// removed.
     pub disk: Option<small_disk::SmallDisk>,
     pub dir: tempfile::TempDir,
     pub url: String,
     up: Option<Child>,
     up_args: Vec<String>,
-    /// The data directory is on a disk of so many megabytes, which only the server sees.
+    /// Size in megabytes of the data directory's disk, which only the server sees.
     small_disk: Option<usize>,
-    /// The server and its nodes can make no name spaces.
+    /// The server and its nodes cannot create namespaces.
     no_namespaces: bool,
 }
 
-/// Runs a command in a user name space in which no other one can be made.
+/// Runs a command in a user namespace in which no other one can be created.
 const NO_NAMESPACES: &str = "echo 0 >/proc/sys/user/max_user_namespaces && exec \"$@\"";
 
-/// `NAME=value` among the words of `corro up` is for its environment, as in a shell.
+/// Parses `NAME=value` among the arguments of `corro up`, which sets an environment variable as in a shell.
 fn variable(word: &str) -> Option<(&str, &str)> {
     let is_name = |name: &str| name.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_');
     word.split_once('=').filter(|(name, _)| is_name(name))
 }
 
-/// How a command ended.
+/// Output and exit code of a command.
 #[derive(Debug)]
 pub struct Ended {
     pub code: i32,
@@ -75,21 +76,21 @@ impl Ended {
         }
     }
 
-    /// The command must have succeeded.
+    /// Asserts success.
     #[track_caller]
     pub fn ok(self) -> Self {
         assert_eq!(self.code, 0, "stdout: {}\nstderr: {}", self.stdout, self.stderr);
         self
     }
 
-    /// It must have succeeded and printed JSON.
+    /// Asserts success and JSON output.
     #[track_caller]
     pub fn json(self) -> Value {
         let ended = self.ok();
         serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {}", ended.stdout))
     }
 
-    /// It must have ended with this code, saying all of these on standard error.
+    /// Asserts this exit code, and all of these texts on standard error.
     #[track_caller]
     pub fn fails(self, code: i32, says: &[&str]) -> Self {
         assert_eq!(self.code, code, "stdout: {}\nstderr: {}", self.stdout, self.stderr);
@@ -101,7 +102,7 @@ impl Ended {
 }
 
 impl Site {
-    /// A server with no resources. Container jobs run on the host.
+    /// Starts a server with no resources. Container jobs run on the host.
     pub fn start() -> Self {
         Self::start_with(&["--no-containers"])
     }
@@ -116,8 +117,8 @@ impl Site {
         site
     }
 
-    /// A server whose data directory is on a disk of its own that is soon full; `None` where this user may not make one.
-    /// What is on it is seen through [`Site::inner_data`] and goes with the server.
+    /// Starts a server whose data directory is on a small disk; `None` if this user may not mount one. [`Site::inner_data`]
+    /// shows its content, which vanishes with the server.
     pub fn start_on_small_disk(megabytes: usize) -> Option<Self> {
         let possible = Command::new("unshare").args(["-rm", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]).output();
         if !possible.is_ok_and(|output| output.status.success()) {
@@ -138,7 +139,7 @@ impl Site {
         Some(site)
     }
 
-    /// A server on a machine that lets nobody make name spaces; `None` where this user may not forbid them.
+    /// Starts a server on a machine without user namespaces; `None` if this user may not disable them.
     pub fn start_without_namespaces(up_args: &[&str]) -> Option<Self> {
         let possible = Command::new("unshare").args(["-r", "sh", "-c", NO_NAMESPACES, "sh", "true"]).output();
         if !possible.is_ok_and(|output| output.status.success()) {
@@ -164,7 +165,7 @@ impl Site {
         self.up_at("127.0.0.1:0");
     }
 
-    /// The same on an address of the test's choice: clients that lost a server look for it where it was.
+    /// Like `up`, on a given address: clients that lost a server reconnect to its old address.
     pub fn up_at(&mut self, listen: &str) {
         assert!(self.up.is_none(), "the server runs already");
         let log = File::options().append(true).create(true).open(self.dir.path().join("up.log")).expect("a log file");
@@ -219,7 +220,7 @@ impl Site {
         child.wait().expect("it can be waited for");
     }
 
-    /// Ctrl-C: the server ends in order, with its nodes. Its exit code.
+    /// Ctrl-C: the server shuts down with its nodes. Returns its exit code.
     pub fn interrupt_server(&mut self) -> Option<i32> {
         self.stop_server(rustix::process::Signal::INT)
     }
@@ -232,7 +233,7 @@ impl Site {
         self.dir.path().join("home")
     }
 
-    /// The directory commands run in.
+    /// The working directory of commands.
     pub fn path(&self) -> &Path {
         self.dir.path()
     }
@@ -242,7 +243,7 @@ impl Site {
         self.data().join("shares/mystorageaccount/myshare")
     }
 
-    /// `corro` under the name `name`, at home here.
+    /// `corro` under the name `name`, with the home of this site.
     pub fn command(&self, name: &str) -> Command {
         let link = self.dir.path().join(name);
         if !link.exists() {
@@ -254,9 +255,9 @@ impl Site {
             .env("HOME", self.home())
             .env("CORRO_CONFIG_DIR", self.dir.path().join("config"))
             .env_remove("CORRO_SERVER")
-            // Ranks by our own launcher, whatever this machine has; jobs that want an mpirun name it.
+            // Ranks use our own launcher, whatever this machine has; jobs that need an mpirun name it.
             .env("CORRO_MPIRUN", "none")
-            // The machine's own container engine is left alone; a test that has one puts a link here.
+            // The machine's own container engine is not used; a test with an engine puts a link here.
             .env("DOCKER_HOST", format!("unix://{}", self.dir.path().join("engine.sock").display()))
             .stdin(Stdio::null());
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("AZURE_")) {
@@ -265,7 +266,7 @@ impl Site {
         command
     }
 
-    /// Runs a command line; words are split at spaces, double quotes are dropped.
+    /// Runs a command line; arguments are split at spaces, double quotes are dropped.
     pub fn corro(&self, line: &str) -> Ended {
         self.run_as("corro", line)
     }
@@ -279,7 +280,7 @@ impl Site {
         std::fs::write(self.dir.path().join(name), text).expect("a file in the test's directory");
     }
 
-    /// Group, workspace, experiment `cifar`, cluster `nc6cluster` with idle nodes, account, share, directory `cifar`.
+    /// Creates group, workspace, experiment `cifar`, cluster `nc6cluster` with idle nodes, account, share, directory `cifar`.
     pub fn prepare(&self, nodes: usize) {
         self.corro(&format!("group create -n {GROUP} -l eastus")).ok();
         self.corro("batchai workspace create -g batchai.horovod --workspace batchaidev").ok();
@@ -325,7 +326,7 @@ impl Site {
         self.submit(name, &self.job_json(nodes, settings, serde_json::json!({}))).ok();
     }
 
-    /// Submits a job that runs `command` as one rank a node.
+    /// Submits a job that runs `command` as one rank per node.
     pub fn submit_ranks(&self, name: &str, nodes: usize, command: &str) {
         let settings = serde_json::json!({"customMpiSettings": {"commandLine": command}});
         self.submit(name, &self.job_json(nodes, settings, serde_json::json!({}))).ok();
@@ -352,12 +353,12 @@ impl Site {
         last
     }
 
-    /// The job once it has succeeded or failed.
+    /// Waits until the job has succeeded or failed, and returns it.
     pub fn wait_for_end(&self, name: &str) -> Value {
         self.wait_for_state(name, &["succeeded", "failed"])
     }
 
-    /// The whole content of one of the job's files, as streamed.
+    /// Streams the whole content of one of the job's files.
     pub fn stream(&self, job: &str, file: &str) -> Ended {
         self.corro(&format!("batchai job file stream {IN_WORKSPACE} -e cifar -j {job} -f {file}"))
     }
@@ -397,7 +398,7 @@ impl Drop for Site {
             let _ = child.kill();
             let _ = child.wait();
         }
-        // A test that failed with its server killed leaves agents: they are ours, by pid.
+        // A failed test with a killed server leaves agents behind; these pids are ours.
         for (node, pid) in self.agents() {
             signal(pid, rustix::process::Signal::KILL);
             corro_launch::kill_tagged::kill_by_tag_prefix(&format!("{node}/"));
@@ -408,7 +409,7 @@ impl Drop for Site {
     }
 }
 
-/// Waits for a condition; panics with `what` when it does not come true in time.
+/// Waits for a condition; panics with `what` on timeout.
 #[track_caller]
 pub fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
     let began = Instant::now();
@@ -419,7 +420,7 @@ pub fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// How many processes want each processor: so much longer may everything take.
+/// Runnable processes per CPU: the factor by which timeouts are extended.
 fn load() -> u32 {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let running: f64 = text.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or_default();
@@ -433,7 +434,7 @@ pub fn signal(pid: u32, signal: rustix::process::Signal) {
     }
 }
 
-/// Running, and not merely waiting to be reaped.
+/// Whether the process runs; a zombie does not.
 pub fn is_alive(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))

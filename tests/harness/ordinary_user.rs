@@ -6,10 +6,10 @@ use std::process::Command;
 
 use corro_test_support::skip;
 
-/// Nobody's number.
+/// An unused user id.
 const USER: &str = "61234";
 
-/// Runs these tests of this program again as a user without rights. Passes over it, loudly, where that cannot be.
+/// Runs these tests of this program again as an unprivileged user. Skipped with a notice where that is impossible.
 pub fn try_again(tests: &[&str]) {
     let this = std::env::current_exe().expect("this executable has a path");
     let open_to_all =
@@ -25,7 +25,7 @@ pub fn try_again(tests: &[&str]) {
     let mut command = Command::new("setpriv");
     command.arg(format!("--reuid={USER}")).arg(format!("--regid={USER}")).args(["--clear-groups", "--"]);
     command.arg(&this).args(["--exact", "--nocapture"]).args(tests).env("HOME", "/");
-    // Root's own may be closed to others.
+    // Root's own directory may be inaccessible to others.
     command.env_remove("TMPDIR");
     skip::VARIABLES.iter().for_each(|name| _ = command.env_remove(name));
     let Ok(output) = command.output() else {

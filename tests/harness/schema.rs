@@ -3,18 +3,18 @@
 
 use serde_json::{Map, Value};
 
-/// Which way a value travels: read-only properties are for answers only.
+/// Direction of a value: read-only properties are allowed in responses only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     Request,
     Answer,
 }
 
-/// Properties we send that the document does not name: the definition they are in, and why.
+/// Properties we send that the document does not declare: their definition and name.
 pub const EXTRAS: &[(&str, &str)] = &[
     // Always sent by the service, though not in its document.
     ("JobProperties", "experimentName"),
-    // Ours: why a queued job waits, that a running one must give way, and tries that lost their nodes.
+    // Ours: the reason why a queued job waits, pending preemption of a running one, and attempts that lost their nodes.
     ("JobProperties", "waitingFor"),
     ("JobProperties", "waiting"),
     ("JobProperties", "lostAttempts"),
@@ -30,7 +30,7 @@ pub struct Schemas<'a> {
 }
 
 impl Schemas<'_> {
-    /// Everything in `value` that `schema` does not allow, as `path: what is wrong`.
+    /// All violations of `schema` in `value`, as `path: what is wrong`.
     pub fn violations(&self, schema: &Value, value: &Value, way: Way) -> Vec<String> {
         let mut found = Vec::new();
         self.check(schema, value, &Place { path: "$".to_owned(), definition: String::new(), way }, &mut found);
@@ -96,7 +96,7 @@ impl Schemas<'_> {
                     self.check(property, value, &below, found);
                 }
                 (None, Some(rest)) => self.check(rest, value, &below, found),
-                // An object without a word about its content may hold anything.
+                // An object schema without any declared content allows everything.
                 (None, None) if properties.is_empty() && place.definition.is_empty() => {}
                 (None, None) if EXTRAS.contains(&(place.definition.as_str(), name)) => {}
                 (None, None) => found.push(format!("{}: not in the document", below.path)),
@@ -104,7 +104,7 @@ impl Schemas<'_> {
         }
     }
 
-    /// The properties of a schema and of everything it is made of.
+    /// Collects the properties of a schema and of all schemas it includes.
     fn gather<'s>(
         &'s self,
         schema: &'s Value,
@@ -143,7 +143,7 @@ impl Schemas<'_> {
 #[derive(Clone)]
 struct Place {
     path: String,
-    /// The definition whose properties stand here; empty inside a schema without a name.
+    /// The definition that declares these properties; empty inside an anonymous schema.
     definition: String,
     way: Way,
 }

@@ -15,7 +15,7 @@ use super::host::find_program;
 use super::slurm_files::{self, NODES};
 use super::{Site, signal, wait_for};
 
-/// As large as a `Standard_NC6`, whatever this machine has.
+/// Resources of a `Standard_NC6`, whatever this machine has.
 const NODE: &str = "CPUs=6 RealMemory=60000 Gres=gpu:1";
 const SETTINGS: &str = "ProctrackType=proctrack/linuxproc
 JobAcctGatherType=jobacct_gather/linux
@@ -27,11 +27,11 @@ PreemptMode=CANCEL";
 
 pub struct Slurm {
     dir: tempfile::TempDir,
-    /// The last to start is the first to end.
+    /// Stopped in reverse order of their start.
     daemons: Vec<Child>,
 }
 
-/// What Slurm knows of one job.
+/// One job as Slurm reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlurmJob {
     pub id: u64,
@@ -40,7 +40,7 @@ pub struct SlurmJob {
 }
 
 impl Slurm {
-    /// `None`, said aloud, where that cannot be done.
+    /// `None`, with a notice, if Slurm cannot run here.
     pub fn start() -> Option<Slurm> {
         let missing = ["slurmctld", "slurmd", "sbatch", "munged"].into_iter().find(|name| find_program(name).is_none());
         if missing.is_some() || !rustix::process::geteuid().is_root() {
@@ -48,7 +48,7 @@ impl Slurm {
             return None;
         }
         let dir = tempfile::Builder::new().prefix("corro-slurm-").tempdir().expect("a temporary directory");
-        // Daemons refuse directories that others could have made.
+        // The daemons refuse directories that others can write to.
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("it is ours");
         let mut slurm = Slurm { dir, daemons: Vec::new() };
         slurm.write_files();
@@ -62,7 +62,7 @@ impl Slurm {
 
     fn write_files(&self) {
         slurm_files::write(self.dir.path(), NODE, SETTINGS).expect("Slurm's files");
-        // Whoever asks for `urgent` gets what others have.
+        // Jobs in the partition `urgent` preempt others.
         let urgent = format!("PartitionName=urgent Nodes=n[1-{NODES}] MaxTime=INFINITE State=UP PriorityTier=2\n");
         let file = fs::File::options().append(true).open(self.path("slurm.conf"));
         file.and_then(|mut file| file.write_all(urgent.as_bytes())).expect("the configuration");
@@ -93,27 +93,27 @@ impl Slurm {
     fn daemon(&mut self, program: &str, words: &[String]) {
         let mut command = self.command(program);
         command.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        // SAFETY: runs between fork and exec and makes one system call.
+        // SAFETY: runs between fork and exec and makes one async-signal-safe system call.
         unsafe {
             command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::TERM))?));
         }
         self.daemons.push(command.spawn().expect("the daemon starts"));
     }
 
-    /// One of Slurm's programs, for this Slurm.
+    /// One of Slurm's programs, configured for this Slurm.
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         command.env("SLURM_CONF", self.path("slurm.conf"));
         command
     }
 
-    /// What a program of Slurm's prints; nothing when it fails.
+    /// Output of one of Slurm's programs; empty when it fails.
     pub fn ask(&self, program: &str, line: &str) -> String {
         let output = self.command(program).args(line.split_whitespace()).output().expect("Slurm's programs run");
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// The same for one that must succeed.
+    /// Like `ask`, for a program that must succeed.
     #[track_caller]
     pub fn order(&self, program: &str, line: &str) -> String {
         let output = self.command(program).args(line.split_whitespace()).output().expect("Slurm's programs run");
@@ -121,7 +121,7 @@ impl Slurm {
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
     }
 
-    /// Jobs that wait or run, by number.
+    /// Pending and running jobs, by number.
     pub fn jobs(&self) -> Vec<SlurmJob> {
         let text = self.order("squeue", "-h --sort=i -o %A|%T|%j");
         let job = |line: &str| {
@@ -132,7 +132,7 @@ impl Slurm {
         text.lines().map(job).collect()
     }
 
-    /// The only living job of this node.
+    /// The only active job of this node.
     #[track_caller]
     pub fn job_of(&self, node: &str) -> SlurmJob {
         let jobs = self.jobs();
@@ -145,7 +145,7 @@ impl Slurm {
 
 impl Drop for Slurm {
     fn drop(&mut self) {
-        // Whatever still runs in it goes first: nobody else would end it.
+        // Remaining jobs are cancelled first: nothing else would end them.
         self.ask("scancel", "--user=root");
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
         while !self.ask("squeue", "-h -o %A").trim().is_empty() && std::time::Instant::now() < deadline {
@@ -167,7 +167,7 @@ impl Drop for Slurm {
 }
 
 impl Site {
-    /// Hosts `corro server --provider slurm` for this Slurm.
+    /// Starts `corro server --provider slurm` for this Slurm.
     pub fn host_on(&mut self, slurm: &Slurm, listen: &str) {
         let mut command = self.host_command("server", listen, "info");
         command.args(["--provider", "slurm", "--slurm-partition", "main", "--slurm-node-dir"]).arg(self.path());
@@ -183,7 +183,7 @@ impl Site {
         own.flat_map(|entry| fs::read_dir(entry.path()).expect("a directory").flatten()).map(|e| e.path()).collect()
     }
 
-    /// What the agents in the allocations said.
+    /// Logs of the agents in the allocations.
     pub fn slurm_logs(&self) -> String {
         let logs = fs::read_dir(self.path()).expect("the test's directory").flatten().map(|entry| entry.path());
         let logs = logs.filter(|path| path.extension().is_some_and(|end| end == "log"));

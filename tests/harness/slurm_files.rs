@@ -10,8 +10,8 @@ use std::process::Command;
 
 pub const NODES: usize = 4;
 
-/// Writes everything below `directory`. `node` is what each node has and `settings` are more lines, both as slurm.conf has
-/// them.
+/// Writes everything below `directory`. `node` holds the resources of each node and `settings` more lines, both in slurm.conf
+/// syntax.
 pub fn write(directory: &Path, node: &str, settings: &str) -> io::Result<()> {
     for name in ["run", "state", "log"] {
         fs::create_dir_all(directory.join(name))?;
@@ -27,7 +27,7 @@ pub fn write(directory: &Path, node: &str, settings: &str) -> io::Result<()> {
     fs::write(directory.join("slurm.conf"), configuration(directory, node, settings)?)
 }
 
-/// The words that start the key service there.
+/// Command line of munged, the authentication service.
 pub fn munged(directory: &Path) -> Vec<String> {
     let files = [
         ("socket", "run/munge.sock"),
@@ -41,7 +41,7 @@ pub fn munged(directory: &Path) -> Vec<String> {
 }
 
 fn configuration(directory: &Path, node: &str, settings: &str) -> io::Result<String> {
-    // Held until all are known, so that no two are the same.
+    // All held open until every port is known, so that no two are the same.
     let ports: Vec<_> = (0..=NODES).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).collect::<io::Result<_>>()?;
     let ports: Vec<u16> = ports.iter().map(|port| Ok(port.local_addr()?.port())).collect::<io::Result<_>>()?;
     let host = Command::new("hostname").arg("-s").output()?;

@@ -18,9 +18,9 @@ pub struct SmallDisk {
 }
 
 impl SmallDisk {
-    /// Mounts the disks over `data`, for this thread and everything it starts from now on. `None`, loudly, where this user may not.
+    /// Mounts the disks over `data`, for this thread and all its later children. `None`, with a notice, if this user may not.
     pub fn mount_over(data: &Path) -> Option<Self> {
-        // SAFETY: no other thread of this process looks at this thread's directories.
+        // SAFETY: only the mount namespace is unshared, and no other thread of this process depends on this thread's.
         let unshared = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) };
         if let Err(error) = unshared {
             skip::unsupported_machine(format_args!("no disk can be filled here: {error}"));
@@ -38,7 +38,7 @@ impl SmallDisk {
         Some(Self { filler: data.join("filler"), data: data.to_owned() })
     }
 
-    /// Leaves no room for a single block.
+    /// Fills the disk to the last block.
     pub fn fill(&self) {
         let file = File::create(&self.filler).expect("a file on a disk that is not full yet");
         let mut size = u64::from(MEGABYTES) << 20;

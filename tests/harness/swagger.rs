@@ -49,13 +49,13 @@ impl Swagger {
         self.document["definitions"].as_object().expect("an object")
     }
 
-    /// The operation that `method path` is for; fixed segments in any case.
+    /// The operation of `method path`; fixed segments match in any case.
     pub fn find(&self, method: &str, path: &str) -> Option<Operation<'_>> {
         self.operations()
             .find(|operation| operation.method.eq_ignore_ascii_case(method) && matches(operation.path, path))
     }
 
-    /// Everything about the answer to `operation` that the document does not allow.
+    /// All violations of the document in the response to `operation`.
     pub fn violations(&self, operation: Operation<'_>, answer: &Answer) -> Vec<String> {
         let responses = &operation.value["responses"];
         if let Some(response) = responses.get(answer.status.to_string()) {
@@ -72,7 +72,7 @@ impl Swagger {
         if answer.status < 400 {
             return vec![format!("the status {} is not one of the document's", answer.status)];
         }
-        // The first two operations say nothing of errors; they have the same form.
+        // The first two operations declare no errors; theirs have the same form.
         let mut found = self.body_violations(&serde_json::json!({"$ref": "#/definitions/CloudError"}), answer);
         for field in ["code", "message"] {
             if answer.json()["error"][field].as_str().is_none_or(str::is_empty) {
@@ -93,7 +93,7 @@ impl Swagger {
         }
     }
 
-    /// Fails the test when the answer breaks the document.
+    /// Fails the test when the response violates the document.
     #[track_caller]
     pub fn judge(&self, method: &str, target: &str, answer: &Answer) {
         let path = target.split('?').next().expect("a path");
@@ -103,7 +103,7 @@ impl Swagger {
     }
 }
 
-/// The long-running answer names two absolute addresses and a pause in whole seconds.
+/// A long-running response has two absolute URLs and a delay in whole seconds.
 fn poll_problems(answer: &Answer) -> Vec<String> {
     let mut found = Vec::new();
     for name in ["azure-asyncoperation", "location"] {

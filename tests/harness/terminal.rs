@@ -18,7 +18,7 @@ use super::wait_for;
 
 pub struct Terminal {
     master: File,
-    /// Kept open, so that what is shown last can be read.
+    /// Held open, so that the last output can be read.
     slave: File,
     child: Child,
     shown: Arc<Mutex<Vec<u8>>>,
@@ -35,7 +35,7 @@ impl Terminal {
         let end = || OwnedFd::from(slave.try_clone().expect("a second handle"));
         command.stdin(end()).stdout(end()).stderr(end());
         command.env("TERM", "xterm-256color").env("LC_ALL", "C.UTF-8").env_remove("NO_COLOR");
-        // SAFETY: runs between fork and exec and makes two system calls.
+        // SAFETY: runs between fork and exec and makes two async-signal-safe system calls.
         unsafe {
             command.pre_exec(|| {
                 setsid()?;
@@ -63,33 +63,33 @@ impl Terminal {
         self.child.id()
     }
 
-    /// The command is told of it as by any terminal.
+    /// Changes the window size; the command gets SIGWINCH.
     pub fn resize(&self, columns: u16, rows: u16) {
         tcsetwinsize(&self.master, size(columns, rows)).expect("it has a new size");
     }
 
-    /// Everything so far.
+    /// All output so far.
     pub fn shown(&self) -> String {
         String::from_utf8_lossy(&self.shown.lock().expect("no panic")).into_owned()
     }
 
-    /// Forgets what was shown.
+    /// Clears the recorded output.
     pub fn forget(&self) {
         self.shown.lock().expect("no panic").clear();
     }
 
-    /// Waits until this is shown.
+    /// Waits for this output.
     pub fn shows(&self, part: &str) {
         wait_for(&format!("{part:?} on the terminal"), || self.shown().contains(part));
     }
 
-    /// How keys are treated and output is written, as long as nobody changes it.
+    /// The terminal's settings (stty), for comparison.
     pub fn settings(&self) -> String {
         let attributes = tcgetattr(&self.slave).expect("settings");
         format!("{:?} {:?} {:?}", attributes.input_modes, attributes.output_modes, attributes.local_modes)
     }
 
-    /// Waits for the end of the command; its exit code.
+    /// Waits for the command to exit and returns its exit code.
     pub fn code(&mut self) -> Option<i32> {
         let mut status = None;
         wait_for("the end of the command", || {

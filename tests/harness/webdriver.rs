@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// The longest that a browser may take for anything.
+/// Timeout of every browser request.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A driver, and a shell that kills it and its browsers, all in its process group, when nobody holds its input any more: however this program ends.
+/// Shell that runs a driver and kills its process group, including browsers, when its standard input closes: however this
+/// program ends.
 const ENDS_WITH_ITS_INPUT: &str = "chromedriver --port=0 </dev/null & read -r _; kill -KILL 0";
 
 pub struct Driver {
@@ -22,14 +23,14 @@ pub struct Driver {
     session: String,
 }
 
-/// Are both programs installed?
+/// Whether both programs are installed.
 pub fn is_there() -> bool {
     let found = |name: &str| Command::new(name).arg("--version").output().is_ok_and(|told| told.status.success());
     found("chromium") && found("chromedriver")
 }
 
 impl Driver {
-    /// A browser without a window, whose profile and downloads lie in `dir`.
+    /// Starts a headless browser whose profile and downloads are in `dir`.
     pub fn start(dir: &Path, width: u32, height: u32) -> Result<Driver, Value> {
         let mut shell = Command::new("sh");
         shell.args(["-c", ENDS_WITH_ITS_INPUT]).process_group(0).env("HOME", dir);
@@ -59,7 +60,7 @@ impl Driver {
         Ok(driver)
     }
 
-    /// What the browser gives back for a command of WebDriver, or what it has against it.
+    /// Sends a WebDriver command and returns its result or its error.
     pub fn ask(&self, method: &str, command: &str, body: &Value) -> Result<Value, Value> {
         self.exchange(method, &format!("/session/{}/{command}", self.session), body)
     }
@@ -87,7 +88,7 @@ impl Drop for Driver {
     }
 }
 
-/// Status and body. The driver says how long its answer is, and leaves the connection open.
+/// Status and body. The driver sends a content length and leaves the connection open.
 fn post(address: &str, request: &[u8]) -> std::io::Result<(u16, Vec<u8>)> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(PATIENCE))?;

@@ -10,18 +10,18 @@ use serde_json::{Value, json};
 use super::webdriver::{self, Driver};
 use super::{DEADLINE, Site};
 
-/// WebDriver's name for the reference to an element.
+/// WebDriver's key for an element reference.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
 pub struct Browser {
     driver: Driver,
-    /// Its profile, and whatever it downloads.
+    /// Its profile and downloads.
     pub dir: tempfile::TempDir,
-    /// Parts of console errors that belong to what is tested.
+    /// Parts of console errors that the test expects.
     expected: Vec<String>,
 }
 
-/// Keys as WebDriver spells them.
+/// Keys in WebDriver's encoding.
 pub mod keys {
     pub const ENTER: &str = "\u{e007}";
     pub const ESCAPE: &str = "\u{e00c}";
@@ -32,7 +32,7 @@ pub mod keys {
 }
 
 impl Browser {
-    /// Nothing, and a word about it, where there is no browser.
+    /// `None`, with a notice, without a browser.
     pub fn start() -> Option<Browser> {
         Self::start_sized(1280, 1000)
     }
@@ -53,7 +53,8 @@ impl Browser {
         self.go(&format!("{}{path}#token={token}", site.url));
     }
 
-    /// Where networks come and go, as others' tests make them do, Chromium drops what it is loading: it is told again.
+    /// Navigates to a URL. When network interfaces change, as other tests make them do, Chromium aborts loading, so navigation
+    /// is repeated.
     pub fn go(&self, url: &str) {
         self.command("url", json!({ "url": url }));
         let dropped = "performance.getEntriesByType('resource').some((one) => one.responseStatus === 0 && one.name.includes('/ui/assets/'))";
@@ -71,7 +72,7 @@ impl Browser {
         self.command("execute/sync", json!({"script": format!("return {expression}"), "args": []}))
     }
 
-    /// What a promise in the page gives.
+    /// Result of a promise in the page.
     pub fn promised(&self, expression: &str) -> Value {
         let script = format!(
             "const done = arguments[0]; Promise.resolve({expression}).then(done, (error) => done('error: ' + error.stack))"
@@ -83,7 +84,7 @@ impl Browser {
     #[track_caller]
     pub fn wait(&self, expression: &str) {
         let deadline = Instant::now() + DEADLINE;
-        // While a page is being left, there is nothing to ask.
+        // During navigation there is no page to evaluate in.
         let holds = || self.try_value(&format!("Boolean({expression})")) == Some(json!(true));
         while !holds() {
             if Instant::now() > deadline {
@@ -94,7 +95,7 @@ impl Browser {
         }
     }
 
-    /// Waits until the text of an element has this part.
+    /// Waits until the text of an element contains this part.
     #[track_caller]
     pub fn wait_text(&self, selector: &str, part: &str) {
         self.wait(&format!("document.querySelector({})?.innerText.includes({})", json!(selector), json!(part)));
@@ -105,7 +106,7 @@ impl Browser {
         found.as_str().unwrap_or_default().to_owned()
     }
 
-    /// A click as a person makes it: where the element is, when nothing lies over it.
+    /// Clicks like a person: at the element's position, when nothing covers it.
     #[track_caller]
     pub fn click(&self, selector: &str) {
         self.wait(&format!("document.querySelector({})", json!(selector)));
@@ -113,7 +114,7 @@ impl Browser {
         self.command(&format!("element/{element}/click"), json!({}));
     }
 
-    /// Writes into an element, after whatever is in it.
+    /// Types into an element, after its existing content.
     #[track_caller]
     pub fn write(&self, selector: &str, text: &str) {
         self.wait(&format!("document.querySelector({})", json!(selector)));
@@ -121,20 +122,20 @@ impl Browser {
         self.command(&format!("element/{element}/value"), json!({ "text": text }));
     }
 
-    /// Presses keys wherever the focus is.
+    /// Presses keys at the current focus.
     pub fn press(&self, keys: &str) {
         let strokes = keys.chars().flat_map(|key| ["keyDown", "keyUp"].map(|kind| json!({"type": kind, "value": key})));
         let strokes: Vec<Value> = strokes.collect();
         self.command("actions", json!({"actions": [{"type": "key", "id": "keys", "actions": strokes}]}));
     }
 
-    /// The text stands in console errors that belong to what is tested.
+    /// Allows console errors that contain this text.
     pub fn expecting(mut self, part: &str) -> Self {
         self.expected.push(part.to_owned());
         self
     }
 
-    /// Errors in the console since the last time, but for the expected ones.
+    /// Console errors since the last call, except the expected ones.
     pub fn console_errors(&self) -> Vec<String> {
         let lines = self.command("se/log", json!({"type": "browser"}));
         let errors = lines.as_array().into_iter().flatten().filter(|line| line["level"] == "SEVERE");
@@ -149,7 +150,7 @@ impl Browser {
         std::fs::write(path, picture).expect("the picture is written");
     }
 
-    /// The end of a test: nothing was wrong.
+    /// Ends a test: asserts that there were no console errors.
     #[track_caller]
     pub fn end(self) {
         let errors = self.console_errors();

@@ -14,7 +14,7 @@ use super::http::{Answer, exchange, request_head};
 pub const VERSION: &str = "2018-05-01";
 
 impl Answer {
-    /// The body as JSON; `null` when there is none.
+    /// The body as JSON; `null` when it is empty.
     #[track_caller]
     pub fn json(&self) -> Value {
         if self.body.is_empty() {
@@ -39,7 +39,7 @@ impl Answer {
         answer
     }
 
-    /// The header must be there.
+    /// Value of a header that must be present.
     #[track_caller]
     pub fn must_have(&self, name: &str) -> String {
         self.header(name).unwrap_or_else(|| panic!("no {name} in {self}")).to_owned()
@@ -53,7 +53,7 @@ impl std::fmt::Display for Answer {
 }
 
 impl Site {
-    /// A request with nothing but these headers. Its length is said.
+    /// A request with only these headers and a content length.
     #[track_caller]
     pub fn ask(&self, method: &str, target: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
         let mut lines: Vec<String> = headers.iter().map(|(name, value)| format!("{name}: {value}")).collect();
@@ -65,8 +65,8 @@ impl Site {
         exchange(&address, &bytes).unwrap_or_else(|| panic!("{method} {target} got no answer"))
     }
 
-    /// As the resource manager's clients ask: a bearer token and the API's version. Bodyless ones say JSON too. Every
-    /// answer is held against the service's document.
+    /// A request as the resource manager's clients send it: bearer token and API version, JSON content type even without a
+    /// body. Every response is validated against the service's document.
     #[track_caller]
     pub fn arm(&self, method: &str, path: &str, body: Value) -> Answer {
         let token = format!("Bearer {}", self.token());
@@ -106,13 +106,13 @@ impl Site {
         format!("/subscriptions/{}", self.profile()["subscription"].as_str().expect("text"))
     }
 
-    /// The workspace that `prepare` makes.
+    /// The workspace that `prepare` creates.
     pub fn workspace(&self) -> String {
         let group = format!("{}/resourceGroups/{}", self.subscription(), super::GROUP);
         format!("{group}/providers/Microsoft.BatchAI/workspaces/batchaidev")
     }
 
-    /// The account's two keys as they are shown: base64.
+    /// The account's two keys as displayed: base64.
     pub fn account_keys(&self) -> Vec<String> {
         let path = "providers/Microsoft.Storage/storageAccounts/mystorageaccount/listKeys";
         let answer =

@@ -17,28 +17,28 @@ use super::world::{Event, Line, Order, World};
 pub const BEAT: u64 = 1_000;
 
 pub struct Body {
-    /// Tells one life of the agent from the next.
+    /// Incarnation number of the agent.
     pub life: u64,
     pub alive: bool,
-    /// Stopped without dying; what happens meanwhile is kept for later.
+    /// Frozen without dying; events are deferred meanwhile.
     pub stands_still: bool,
     pub kept: Vec<Event>,
-    /// Nothing gets through.
+    /// No message gets through.
     pub cut_off: bool,
     pub credential: Option<NodeCredential>,
     pub wire: Option<u64>,
     last_wire: u64,
-    /// Messages of one wire arrive in order.
+    /// Arrival time of the last message: one connection delivers in order.
     arrives: u64,
     pub desired: Option<DesiredNode>,
     pub local: LocalNode,
     pub sent: Option<ObservedNode>,
     pub order: Option<TaskOrder>,
-    /// What it wrote to its disk about the attempt it has begun.
+    /// Its disk's record of the attempt it has begun.
     pub disk: Option<Begun>,
-    /// The order to end came while its task ran.
+    /// The shutdown request came while its task ran.
     pub interrupted: bool,
-    /// When it last reached the server for certain.
+    /// Time when it last certainly reached the server.
     pub reached: u64,
     pub watches_lease: bool,
     pub ranks: Vec<Rank>,
@@ -109,7 +109,7 @@ impl World {
         body.last_wire
     }
 
-    /// How long a message takes; never overtaking an earlier one.
+    /// Delivery time of a message; never overtakes an earlier one.
     pub fn on_the_wire(&mut self, node: &NodeId) -> u64 {
         let slow = if self.rng.one_in(20) { 1_500 } else { 20 };
         let (delay, now) = (self.rng.between(0, slow), self.now);
@@ -156,7 +156,7 @@ impl World {
         };
         match order {
             Order::Desired(desired) => body.desired = Some(*desired),
-            // One that ends anyway does not listen any more.
+            // An agent that shuts down ignores it.
             Order::Fenced if body.local.ending => {}
             Order::Fenced => return self.body_fenced(node),
         }
@@ -174,7 +174,7 @@ impl World {
         self.after(delay, Event::Connect(node.clone(), life));
     }
 
-    /// The server gave the node up: everything ends at once, and the agent with it.
+    /// The server fenced the node: all its work ends at once, and the agent with it.
     pub fn body_fenced(&mut self, node: &NodeId) {
         self.say(|| format!("{node} is fenced"));
         self.sweep(node);
@@ -182,7 +182,7 @@ impl World {
         self.agent_ends(node);
     }
 
-    /// The agent is no more, however that came; its guards end its ranks a little later.
+    /// The agent is dead, for any reason; its guards kill its ranks a little later.
     pub fn agent_ends(&mut self, node: &NodeId) {
         let Some(body) = self.bodies.get_mut(node).filter(|body| body.alive) else { return };
         body.alive = false;
@@ -191,7 +191,7 @@ impl World {
         self.say(|| format!("the agent of {node} has ended"));
         let guards = self.rng.between(0, 300);
         let server = self.rng.between(0, 200);
-        // One that says goodbye waits until it is heard.
+        // An orderly goodbye waits until it is delivered.
         let server = if orderly { server + self.on_the_wire(node) } else { server };
         self.after(guards, Event::GuardsStrike(node.clone(), life));
         if let Some(wire) = wire {
@@ -229,7 +229,7 @@ impl World {
         }
     }
 
-    /// Acts until there is nothing to do but to wait, then tells the server what is new.
+    /// Acts until only waiting is left, then reports changes to the server.
     pub fn settle(&mut self, node: &NodeId) {
         self.remember_end(node);
         if self.bodies.get(node).is_some_and(|body| body.local.ending) {
@@ -359,7 +359,7 @@ impl World {
         self.work_later(node, delay, Work::Writes(attempt));
     }
 
-    /// A rank writes its next line, or ends. The agent brings the line to the share.
+    /// A rank writes its next line, or exits. The agent copies the line to the share.
     fn rank_writes(&mut self, node: &NodeId, attempt: &AttemptId) {
         let time = self.time();
         let body = self.bodies.get_mut(node).expect("it works");
@@ -392,7 +392,7 @@ impl World {
         let task = body.local.task.as_mut().expect("only tasks are stopped");
         task.stopping = Some(grace);
         let attempt = task.observed.attempt.clone();
-        // While it prepares, the end of the preparation ends it.
+        // During preparation, the end of the preparation ends it.
         let delay = self.rng.between(1, (grace.as_millis() as u64).max(2));
         self.work_later(node, delay, Work::Stopped(attempt));
     }

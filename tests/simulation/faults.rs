@@ -7,12 +7,12 @@ use corro_model::NodeId;
 pub enum Fault {
     KillServer,
     KillAgent,
-    /// Killed, and soon started again.
+    /// Killed, and soon restarted.
     RestartAgent,
-    /// Told to end; where nodes joined by themselves somebody starts it again, mostly.
+    /// Asked to stop; where nodes joined by themselves it is usually restarted.
     StopAgent,
     KillRank,
-    /// The agent stands still: longer than its lease, or not.
+    /// The agent freezes: longer than its lease, or shorter.
     Stun,
     StandUp(NodeId),
     Cut,
@@ -21,7 +21,7 @@ pub enum Fault {
 
 impl World {
     pub fn plan_faults(&mut self) {
-        // Some runs are quiet: then nothing may be requeued for no reason.
+        // Some runs have no faults: then nothing may be requeued without a reason.
         let many = self.rng.between(0, 9);
         for _ in 0..many {
             let kinds = [
@@ -59,7 +59,7 @@ impl World {
             }
             (Fault::RestartAgent, Some(node)) => {
                 self.tally.crashes += 1;
-                // On the server's own machine a dead agent is noticed at once, unless another has its place.
+                // On the server's own machine a dead agent is noticed at once, unless a new one has replaced it.
                 let pause = self.rng.between(5, if self.joined { 4_000 } else { 200 });
                 self.start_again_after(&node, pause);
                 self.agent_ends(&node);
@@ -79,7 +79,7 @@ impl World {
             }
             (Fault::Stun, Some(node)) => {
                 self.bodies.get_mut(&node).expect("it lives").stands_still = true;
-                // Nobody ends what a machine runs that stands still with its ranks. It must not be forgotten meanwhile.
+                // Nothing ends the ranks of a machine that freezes with them. It must not be forgotten meanwhile.
                 let long = self.rng.between(10, if self.joined { 1_500 } else { 8_000 });
                 self.after(long, Event::Fault(Fault::StandUp(node)));
             }

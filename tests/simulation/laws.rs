@@ -12,17 +12,17 @@ use super::world::{Line, World};
 
 #[derive(Default)]
 pub struct Laws {
-    /// Jobs whose submission was answered: these must end.
+    /// Jobs whose submission was acknowledged: these must end.
     pub acknowledged: BTreeSet<JobKey>,
-    /// How each ended, the first time.
+    /// First terminal state of each.
     ended: BTreeMap<JobKey, JobState>,
     /// Nodes that were declared lost.
     lost: BTreeSet<NodeId>,
-    /// Which nodes have laid the ground for which attempt.
+    /// Nodes that have prepared an attempt.
     prepared: BTreeSet<(AttemptId, NodeId)>,
-    /// How many lines each rank that ended well has written.
+    /// Lines written by each rank that exited with 0.
     done: BTreeMap<(AttemptId, usize), u32>,
-    /// How many lives of each node's agent the server has met.
+    /// Agent incarnations per node that the server has seen.
     lives: BTreeMap<NodeId, u64>,
 }
 
@@ -41,7 +41,7 @@ impl Laws {
 }
 
 impl World {
-    /// The only way to the disk.
+    /// Writes to the disk; every write goes through here.
     pub fn commit(&mut self, after: State) {
         let before = std::mem::replace(&mut self.disk, Arc::new(after));
         self.check_nodes();
@@ -85,7 +85,7 @@ impl World {
         assert!(!old.state().is_terminal() || old.state() == new.state(), "{key} changed after its end");
         let was_placed = !old.state().nodes().is_empty();
         if was_placed && new.state().nodes().is_empty() {
-            // The attempt is over: nothing of it may still run, anywhere.
+            // The attempt is over: none of its ranks may still run, anywhere.
             let attempt = old.attempt();
             for (node, body) in &self.bodies {
                 let left = body.ranks.iter().find(|rank| rank.alive && rank.attempt == attempt);
@@ -108,7 +108,7 @@ impl World {
         }
     }
 
-    /// Three lost nodes end a job, and nothing else that befell its nodes does.
+    /// Three lost nodes end a job, and no other fault of its nodes does.
     fn check_retries(&self, key: &JobKey, job: &JobRecord) {
         let lost = job.lost_attempts.iter().filter(|lost| lost.reason.code == "NodeLost").count();
         assert!(lost < 3, "{key} lost {lost} nodes and is tried again");
@@ -119,7 +119,7 @@ impl World {
         }
     }
 
-    /// A life of an agent costs a job one attempt at most: who has lost it is not given it again.
+    /// One agent incarnation costs a job at most one attempt: an agent that lost a job is not given it again.
     fn check_losses(&self, key: &JobKey, job: &JobRecord) {
         let mut losses: BTreeMap<&str, u64> = BTreeMap::new();
         let details = job.lost_attempts.iter().flat_map(|lost| &lost.reason.details);
@@ -132,8 +132,8 @@ impl World {
         }
     }
 
-    /// What was done is done: a job of one node of which this server has heard that its rank ended well does not run again,
-    /// whatever became of the agent that told it.
+    /// Finished work is not repeated: a job of one node whose rank reported success to this server does not run again, whatever
+    /// happens to its agent.
     fn check_not_in_vain(&self, key: &JobKey, old: &JobRecord, new: &JobRecord) {
         let (attempt, requeued) = (old.attempt(), new.lost_attempts.len() > old.lost_attempts.len());
         let heard = self.server.as_ref().is_some_and(|server| server.heard_done.contains(&attempt));
@@ -145,7 +145,7 @@ impl World {
         self.laws.ended.insert(key.clone(), state)
     }
 
-    /// A job that succeeded: every rank of its last attempt has ended well, with every line in the log.
+    /// For a succeeded job, every rank of its last attempt has exited with 0, with every line in the log.
     fn check_whole(&self, key: &JobKey, job: &JobRecord) {
         let attempt = job.attempt();
         let log = self.logs.get(&job.guid).map(Vec::as_slice).unwrap_or_default();
@@ -157,8 +157,8 @@ impl World {
         }
     }
 
-    /// Before a rank starts: its attempt is the one that counts, the whole gang was prepared, nothing else runs here, and
-    /// no other attempt at this job runs anywhere.
+    /// Before a rank starts: its attempt is the current one, the whole gang is prepared, nothing else runs here, and no other
+    /// attempt of this job runs anywhere.
     pub fn check_start(&self, node: &NodeId, attempt: &AttemptId, rank: usize) {
         let (key, job) = self
             .disk
@@ -181,7 +181,7 @@ impl World {
         }
     }
 
-    /// A node that was given up is told to end, and nothing else ever again.
+    /// A node that was given up only ever receives the fence order.
     pub fn check_order(&self, node: &NodeId) {
         assert!(!self.laws.lost.contains(node), "{node} was declared lost and is given orders");
     }

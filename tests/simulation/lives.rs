@@ -9,7 +9,7 @@ use super::body::{BEAT, failure};
 use super::world::{Event, World};
 
 impl World {
-    /// As `Driver::on_shutdown`: first the server is told, then what runs is stopped, then comes the last word.
+    /// Like `Driver::on_shutdown`: notifies the server, stops running work, then sends the last report.
     pub fn agent_told_to_end(&mut self, node: &NodeId) {
         let Some(body) = self.bodies.get_mut(node).filter(|body| body.alive && body.credential.is_some()) else {
             return self.agent_ends(node);
@@ -27,7 +27,7 @@ impl World {
         self.settle(node);
     }
 
-    /// Ends with the task. What an ending agent is told to do it does not begin.
+    /// Ends with the task. An agent that shuts down begins no new work.
     pub fn go_on_ending(&mut self, node: &NodeId) {
         let time = self.time();
         let Some(body) = self.bodies.get_mut(node).filter(|body| body.alive) else { return };
@@ -55,7 +55,7 @@ impl World {
         }
     }
 
-    /// The node is no more: its agent could only become another.
+    /// The node is gone: its agent could only join as another.
     pub fn forget_itself(&mut self, node: &NodeId) {
         if let Some(body) = self.bodies.get_mut(node) {
             (body.credential, body.disk) = (None, None);
@@ -67,14 +67,14 @@ impl World {
         self.after(pause, Event::AgentStarts(node.clone(), life));
     }
 
-    /// As `take_over` and `Driver::new`: what an earlier life left is ended, and the end of its task is told.
+    /// Like `take_over` and `Driver::new`: leftovers of an earlier incarnation are killed, and the end of its task is reported.
     pub fn agent_starts(&mut self, node: &NodeId, life: u64) {
         let (now, time) = (self.now, self.time());
         let Some(body) = self.bodies.get_mut(node).filter(|body| body.life == life && body.credential.is_some()) else {
             return;
         };
         if body.alive {
-            // Two agents do not share a directory: this one waits until the other has ended.
+            // Two agents cannot share a directory: this one waits until the other has exited.
             if body.local.ending {
                 self.start_again_after(node, 100);
             }
@@ -107,7 +107,7 @@ impl World {
         }
     }
 
-    /// From when it knows of a lease it looks after it.
+    /// Checks the lease from the moment the agent knows of it.
     pub fn watch_lease(&mut self, node: &NodeId) {
         let now = self.now;
         let Some(body) = self.bodies.get_mut(node).filter(|body| body.alive && !body.watches_lease) else { return };
@@ -118,7 +118,7 @@ impl World {
         }
     }
 
-    /// Ends everything before the server gives the node up.
+    /// Ends all work before the server gives the node up.
     pub fn check_lease(&mut self, node: &NodeId, life: u64) {
         if self.keep_for_later(node, || Event::Lease(node.clone(), life)) {
             return;

@@ -23,7 +23,7 @@ use super::world::{Event, Order, TROUBLE, World};
 
 const TICK: u64 = 500;
 
-/// Which agents are dead, as the machine's locks tell; nobody knows of nodes that joined by themselves.
+/// Dead agents by the machine's file locks; unknown for nodes that joined by themselves.
 pub struct Census {
     dead: BTreeSet<NodeId>,
     joined: bool,
@@ -40,7 +40,7 @@ impl Provider for Census {
     }
 }
 
-/// What changes without news, as a pass over everything saw it.
+/// Inputs that change without an event, as the last full pass saw them.
 pub struct Look {
     clock: Timeline,
     uptime: Duration,
@@ -95,7 +95,7 @@ impl World {
             server.last_look = Some(look);
         }
 
-        // Death comes before the commit, after it, or not at all; or the disk is full.
+        // The server dies before the commit, after it, or not at all; or the disk is full.
         let trouble = now < TROUBLE;
         if trouble && self.rng.one_in(400) {
             return self.server_crashes();
@@ -132,7 +132,7 @@ impl World {
         self.turn(before, left, full, whole);
     }
 
-    /// Remembers what is left to look at, and when.
+    /// Records the follow-up work and schedules the next pass.
     fn turn(&mut self, before: std::sync::Arc<State>, left: FollowUp, full: bool, whole: bool) {
         let (now, disk) = (self.now, self.disk.clone());
         let own_commit = before.revision != disk.revision;
@@ -144,7 +144,7 @@ impl World {
         if whole {
             server.last_whole = now;
         }
-        // What was committed wakes the loop, and so does what came in meanwhile.
+        // Own commits wake the loop, and so do changes that arrived meanwhile.
         let at_once = own_commit || server.dirty.needs_full_pass() || !server.news.nodes.is_empty();
         let pause = if at_once { 1 } else { TICK.saturating_sub(now - server.last_whole) };
         self.look_soon(pause);
@@ -166,7 +166,7 @@ impl World {
         }
     }
 
-    /// A machine that joined by itself needs a part of its lease to end what it runs.
+    /// A machine that joined by itself needs a part of its lease to end its work.
     fn config(&self) -> ReconcileConfig {
         let lease = Duration::from_secs(if self.joined { 6 } else { 3 });
         let scheduling = SchedulingConfig { preemption_grace: Duration::from_secs(2), ..SchedulingConfig::DEFAULT };
@@ -185,7 +185,7 @@ impl World {
 }
 
 impl Server {
-    /// As `Gateway::refresh`.
+    /// Like `Gateway::refresh`.
     fn refresh(&mut self, now: u64, silence: bool) -> ChangedNodes {
         let news = std::mem::take(&mut self.news);
         let silent_for = |link: &Link| Duration::from_millis(now - link.heard);
@@ -213,8 +213,8 @@ impl Server {
     }
 }
 
-/// Whatever a look at everything finds was found, but for what time alone has brought: that would not be found had the
-/// clock stood still since everything was last looked at.
+/// Every step of a full pass was also found by the incremental one, except those caused by time alone: they disappear when the
+/// clock is set back to the last full pass.
 fn check_nothing_is_overlooked(input: &PassInput, steps: &[Step], last: Option<&Look>, addresses: &GangAddresses) {
     let found: BTreeSet<String> = steps.iter().map(name).collect();
     let everything = |input: &PassInput| pass::decide_scoped(input, PassScope::Full, &mut addresses.clone()).0;
@@ -224,7 +224,7 @@ fn check_nothing_is_overlooked(input: &PassInput, steps: &[Step], last: Option<&
     }
     let Some(Look { clock, uptime, census }) = last else { return };
     let still = everything(&PassInput { clock, uptime: *uptime, provider: census, ..*input });
-    // An agent that dies before it was ever heard makes no news.
+    // An agent that dies before its first message causes no event.
     let unheard =
         |step: &Step| matches!(step, Step::Node(id, NodeEvent::Broken { .. }) if !input.observations.contains_key(id));
     let overlooked: Vec<_> = still.iter().filter(|step| missing.contains(&name(step)) && !unheard(step)).collect();
@@ -241,7 +241,7 @@ fn name(step: &Step) -> String {
     }
 }
 
-/// Speaks to agents over their wires; what a link was told last is not told again.
+/// Sends orders to agents over their connections; an order equal to the last one on a connection is not repeated.
 struct Mouth<'a> {
     state: &'a State,
     lease_ms: Option<u64>,

@@ -15,7 +15,7 @@ pub enum Wish {
     Submit(u64),
     Terminate,
     Resize,
-    /// A low-priority node is taken back.
+    /// A low-priority node is preempted.
     Preempt,
 }
 
@@ -28,7 +28,7 @@ pub struct Follower {
 const MOST_NODES: u64 = 5;
 
 impl World {
-    /// One cluster of a few nodes.
+    /// Creates one cluster of a few nodes.
     pub fn furnish(&mut self) {
         let nodes = self.rng.between(1, MOST_NODES);
         let spec = json!({
@@ -65,13 +65,13 @@ impl World {
             let at = self.rng.between(0, TROUBLE);
             self.after(at, Event::Wish(Wish::Preempt));
         }
-        // In the end there is room for everybody.
+        // At the end there is capacity for every job.
         self.after(TROUBLE + 1_000, Event::Wish(Wish::Resize));
     }
 
     pub fn wish(&mut self, wish: Wish) {
         if self.server.is_none() {
-            // The answer is "connection refused"; people try again.
+            // The server is down, "connection refused"; users retry.
             let later = self.rng.between(100, 1_000);
             return self.after(later, Event::Wish(wish));
         }
@@ -140,7 +140,7 @@ impl World {
             txn.put(key.clone(), JobRecord::queued(job, time));
         });
         self.commit(after);
-        // Without an answer nobody was promised anything, though the job may well be there.
+        // Without a response nothing was acknowledged, though the job may exist.
         if !self.rng.one_in(10) {
             self.laws.acknowledged.insert(key.clone());
             self.followers.push(Follower { job: key, read: Vec::new(), done: false });
@@ -149,8 +149,8 @@ impl World {
         }
     }
 
-    /// Bytes are addressed by offset: what was read is never asked for again, what was not read is asked for anew. Ends
-    /// after a last read that began when the job was seen to have ended.
+    /// Reads a log by byte offset: no byte is requested twice, and none is skipped. Ends after a last read that began when the
+    /// job was seen to have ended.
     pub fn follow(&mut self, i: usize) {
         let later = self.rng.between(50, 900);
         let answered = self.server.is_some() && !self.rng.one_in(10);

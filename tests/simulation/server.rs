@@ -21,21 +21,21 @@ pub struct Server {
     pub started: u64,
     pub last_pass: u64,
     pub last_whole: u64,
-    /// When the next look is planned, so that news does not plan a second.
+    /// Time of the next scheduled pass, so that changes do not schedule a second one.
     pub next_pass: Option<u64>,
     pub links: BTreeMap<NodeId, Link>,
-    /// What is new about them since the last pass, and what was last seen of all.
+    /// Changed nodes since the last pass, and the last observation of all.
     pub news: ChangedNodes,
     pub observations: BTreeMap<NodeId, NodeObservation>,
     pub dirty: DirtyTracker,
     pub publisher: DesiredStatePublisher,
     pub addresses: GangAddresses,
-    /// Attempts of which it has heard that a rank ended well.
+    /// Attempts with a rank that reported success.
     pub heard_done: BTreeSet<AttemptId>,
     pub gone: BTreeSet<NodeId>,
     pub clearing: BTreeSet<NodeId>,
     agent_starts: BTreeMap<NodeId, u64>,
-    /// Time and living agents as the last pass over everything saw them.
+    /// Time and live agents as the last full pass saw them.
     pub last_look: Option<Look>,
 }
 
@@ -86,7 +86,7 @@ impl World {
         self.after(down, Event::ServerStarts);
     }
 
-    /// Something changed: look at it soon, unless that is planned already.
+    /// Schedules a pass soon after a change, unless one is already scheduled.
     pub fn look_soon(&mut self, within: u64) {
         let Some(server) = &mut self.server else { return };
         let at = self.now + within;
@@ -107,7 +107,7 @@ impl World {
         }
     }
 
-    /// Agents for nodes that wait for one; one that died before it joined is started again.
+    /// Starts agents for nodes that wait for one; one that died before it joined is restarted.
     pub fn start_agents(&mut self) {
         let now = self.now;
         let Some(server) = &mut self.server else { return };
@@ -123,7 +123,7 @@ impl World {
         }
     }
 
-    /// A join: the token is spent with the commit; the answer may be lost.
+    /// A join: the token is spent with the commit; the response may be lost.
     pub fn join(&mut self, node: &NodeId) {
         if self.server.is_none() {
             return self.after(200, Event::Join(node.clone()));
@@ -136,7 +136,7 @@ impl World {
         let Ok(Some((_, epoch))) = joined else { return self.agent_ends(node) };
         self.commit(after);
         if self.rng.one_in(30) {
-            // The token is spent and the answer never came: this agent can become nobody.
+            // The token is spent and the response was lost: this agent cannot join any more.
             return self.agent_ends(node);
         }
         self.body_joins(node, epoch, secret);
@@ -150,7 +150,7 @@ impl World {
             self.after(later, Event::Connect(node.clone(), life));
             let body = self.bodies.get_mut(node).expect("just seen");
             if !body.cut_off {
-                // Its machine says that no server runs there: that is no silence.
+                // Its machine refuses the connection because no server runs there: that does not count as silence.
                 body.reached = self.now;
             }
             return;
@@ -194,7 +194,7 @@ impl World {
         }
     }
 
-    /// The link over which something was heard just now.
+    /// The connection over which a message has just arrived.
     fn hearing(&mut self, node: &NodeId, wire: u64) -> Option<&mut Link> {
         let (now, cut) = (self.now, self.bodies.get(node).is_some_and(|body| body.cut_off));
         let link = self.server.as_mut().and_then(|server| server.links.get_mut(node))?;
@@ -218,10 +218,10 @@ impl World {
         }
     }
 
-    /// What the provider does for a leaving node, repeated until it holds.
+    /// The provider's action for a leaving node, repeated until it succeeds.
     pub fn ensure_gone(&mut self, node: &NodeId, polite: bool) {
         let lives = self.bodies.get(node).is_some_and(Body::lives);
-        // A machine that joined by itself is out of reach: it is said to be gone when it need not be waited for.
+        // A machine that joined by itself is out of reach: it counts as gone when it need not be waited for.
         let gone = if self.joined { !polite } else { !lives };
         if !self.joined && lives && !polite {
             self.agent_ends(node);

@@ -16,23 +16,23 @@ use super::people::{Follower, Wish};
 use super::server::Server;
 use corro_test_support::rng::SplitMix64;
 
-/// Things break until here, in milliseconds; then everything is mended and must come to rest.
+/// Faults are injected until this time, in milliseconds; then everything is repaired and must become idle.
 pub const TROUBLE: u64 = 20_000;
-/// What has not ended by then never will.
+/// Limit of virtual time, in milliseconds: unfinished work then is a failure.
 const END_OF_DAYS: u64 = 600_000;
 
 pub struct World {
     pub now: u64,
     pub rng: SplitMix64,
-    /// What the server's disk holds.
+    /// Content of the server's disk.
     pub disk: Arc<State>,
-    /// Nodes are machines that joined by themselves: nobody can tell whether one lives, and nobody can end it.
+    /// Nodes are machines that joined by themselves: the server can neither see whether one is alive nor kill it.
     pub joined: bool,
-    /// What the server holds in memory; `None` while it is down.
+    /// The server's memory; `None` while it is down.
     pub server: Option<Server>,
-    /// Machines with an agent on them, or what is left of one.
+    /// Machines with an agent, live or dead.
     pub bodies: BTreeMap<NodeId, Body>,
-    /// The share: the log of each job (by guid), a line at a time.
+    /// The share: the log of each job (by guid), by line.
     pub logs: BTreeMap<String, Vec<Line>>,
     pub followers: Vec<Follower>,
     pub laws: Laws,
@@ -53,7 +53,7 @@ pub struct Line {
 
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// The server looks at what is new, or at everything.
+    /// An incremental or a full pass of the server.
     Pass,
     ServerStarts,
     /// An agent joins with its one-time token.
@@ -61,23 +61,23 @@ pub enum Event {
     /// An agent tries to reach the server.
     Connect(NodeId, u64),
     Beat(NodeId, u64),
-    /// Over the wire with this number; lost when the wire is cut.
+    /// Sent over the connection with this number; lost when it is cut.
     ToServer(NodeId, u64, Box<ObservedNode>),
-    /// A heartbeat, sent at this time, and its answer.
+    /// A heartbeat, sent at this time, and its response.
     BeatToServer(NodeId, u64, u64),
     Answer(NodeId, u64, u64),
-    /// Has the agent reached the server within its lease?
+    /// Checks whether the agent has reached the server within its lease.
     Lease(NodeId, u64),
-    /// Somebody starts the agent again that has ended this life.
+    /// The agent is restarted after this incarnation has ended.
     AgentStarts(NodeId, u64),
     ToAgent(NodeId, u64, Order),
-    /// Each side notices in its own time that a wire is cut.
+    /// Each side detects a cut connection in its own time.
     ServerNotices(NodeId, u64),
     AgentNotices(NodeId, u64),
     Work(NodeId, u64, Work),
-    /// What a dead agent's guards end.
+    /// The guards of a dead agent kill its processes.
     GuardsStrike(NodeId, u64),
-    /// The provider makes sure that nothing of a node is left.
+    /// The provider ensures that nothing of a node is left.
     EnsureGone(NodeId, bool),
     Fault(Fault),
     Wish(Wish),
@@ -174,20 +174,20 @@ impl World {
     }
 }
 
-/// How much was tried.
+/// Event counts over all runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
     pub runs: u64,
     pub jobs: u64,
     pub succeeded: u64,
     pub requeued: u64,
-    /// How often because a node was taken back.
+    /// Requeues caused by preemption.
     pub preempted: u64,
     pub nodes_lost: u64,
     pub crashes: u64,
     /// Agents that came back.
     pub restarts: u64,
-    /// Passes that looked only where something was new.
+    /// Incremental passes.
     pub narrow: u64,
     pub lines: u64,
 }
