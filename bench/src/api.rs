@@ -16,7 +16,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::fixture::{ACCOUNT, CLUSTER, EXPERIMENT, GROUP, WORKSPACE};
 use crate::site::{Site, wait_for};
 
-/// Short against what is measured, long enough to leave the processor to the measured.
+/// Poll interval: short against the measured times, long enough to leave the processor to the server.
 const LOOK: Duration = Duration::from_millis(5);
 
 pub struct Api {
@@ -31,13 +31,13 @@ impl Api {
         Ok(Self { runtime, client })
     }
 
-    /// The first needs a login, too.
+    /// Sends any request; the first one includes a login.
     pub fn any_request(&self) -> Result<()> {
         self.runtime.block_on(self.client.list::<GroupsList, _>(&[], &[]))?;
         Ok(())
     }
 
-    /// Returns when the server has answered that the job is queued. Gives the moment just before.
+    /// Returns when the server has acknowledged the job as queued. Gives the moment just before the request.
     pub fn submit(&self, name: &str, job: &JobCreateParameters) -> Result<Instant> {
         let began = Instant::now();
         self.runtime.block_on(self.client.start::<JobsCreate>(&job_path(name), job))?;
@@ -57,8 +57,8 @@ impl Api {
         self.runtime.block_on(submitters).map(|_| ())
     }
 
-    /// Waits until all nodes are idle and this job, the last of many, has succeeded. Asks rarely and first about the
-    /// cluster: a job that stands far behind in a queue is costly to describe.
+    /// Waits until all nodes are idle and this job, the last of many, has succeeded. Polls rarely and the cluster first:
+    /// describing a job far back in a queue is expensive.
     pub fn wait_for_last(&self, name: &str, nodes: usize) -> Result<()> {
         let path = [("group", GROUP), ("workspace", WORKSPACE), ("cluster", CLUSTER)];
         wait_for(&format!("the end of {name}"), 4 * LOOK, || {
@@ -71,7 +71,7 @@ impl Api {
         })
     }
 
-    /// How many jobs of this name's beginning have succeeded; an error for one that failed.
+    /// Number of succeeded jobs with this name prefix; an error if one failed.
     pub fn succeeded(&self, prefix: &str) -> Result<usize> {
         let path = [("group", GROUP), ("workspace", WORKSPACE), ("experiment", EXPERIMENT)];
         let jobs = self.runtime.block_on(self.client.list::<JobsList, _>(&path, &[]))?;
@@ -87,7 +87,7 @@ impl Api {
         Ok(count)
     }
 
-    /// Of a queued job: it ends at once.
+    /// Terminates a queued job, which ends at once.
     pub fn terminate(&self, name: &str) -> Result<()> {
         self.runtime.block_on(self.client.start::<JobsTerminate>(&job_path(name), &NoBody {}))?;
         Ok(())
@@ -124,7 +124,7 @@ impl Api {
         })
     }
 
-    /// Gives the cluster other scale settings.
+    /// Changes the scale settings of the cluster.
     pub fn scale(&self, settings: Value) -> Result<()> {
         let path = [("group", GROUP), ("workspace", WORKSPACE), ("cluster", CLUSTER)];
         let scale_settings = Some(serde_json::from_value(settings)?);
@@ -133,7 +133,7 @@ impl Api {
         Ok(())
     }
 
-    /// Waits until nothing is left of any node.
+    /// Waits until all nodes are gone.
     pub fn wait_for_no_nodes(&self) -> Result<()> {
         let path = [("group", GROUP), ("workspace", WORKSPACE), ("cluster", CLUSTER)];
         wait_for("no nodes", LOOK, || {

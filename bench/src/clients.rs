@@ -12,10 +12,10 @@ use corro_model::ops::{BATCHAI_VERSION, JobsCreate, JobsList, path_of};
 use crate::fixture::{GROUP, WORKSPACE};
 use crate::site::Site;
 
-/// A server that takes longer is broken.
+/// Request timeout: a server that takes longer is broken.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What a client needs to know; the same for all.
+/// Connection data shared by all clients.
 #[derive(Clone)]
 pub struct Door {
     address: String,
@@ -78,7 +78,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// One request and its whole answer: status and body.
+    /// One request and its whole response: status and body.
     pub fn exchange(&mut self, method: &str, target: &str, body: &[u8]) -> Result<(u16, &[u8])> {
         let Door { address, token, .. } = &self.door;
         self.request.clear();

@@ -11,8 +11,7 @@ use sha2::{Digest, Sha256};
 
 const BUFFER: usize = 1 << 20;
 
-/// Writes `bytes` that do not compress and differ by `seed`. Afterwards they are on the disk, so that writing them
-/// back does not disturb what is measured next.
+/// Writes incompressible `bytes` that depend on `seed` and syncs them, so that writeback does not disturb the next measurement.
 pub fn make(path: &Path, bytes: u64, seed: u64) -> Result<()> {
     let mut file = BufWriter::with_capacity(BUFFER, File::create(path).context("cannot make a large file")?);
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;

@@ -25,7 +25,7 @@ pub fn syncs(dir: &Path, time: Duration) -> Result<Samples> {
     Ok(Samples::of("floor: a synced write of 4 KiB", "ms", times))
 }
 
-/// Rows of `size` bytes a second that `clients` threads get acknowledged by one writer that commits in groups.
+/// Rows of `size` bytes per second that `clients` threads get acknowledged by one writer with group commit.
 pub fn grouped_rows(dir: &Path, time: Duration, clients: usize, size: usize) -> Result<f64> {
     let mut connection = Connection::open(dir.join("floor.db"))?;
     connection.execute_batch(
@@ -59,7 +59,7 @@ pub fn grouped_rows(dir: &Path, time: Duration, clients: usize, size: usize) -> 
         }
         transaction.commit()?;
         rows += group.len();
-        // A client that has ended needs no answer.
+        // A client that has ended needs no reply.
         group.iter().for_each(|(_, reply)| _ = reply.send(()));
     }
     Ok(rows as f64 / began.elapsed().as_secs_f64())

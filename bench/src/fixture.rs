@@ -18,7 +18,7 @@ pub const NODES: usize = 4;
 /// `-g … -w …`.
 pub const IN_WORKSPACE: &str = "-g batchai.horovod -w batchaidev";
 
-/// Group, workspace, experiment, cluster with this many nodes, storage account, share, directory.
+/// Creates group, workspace, experiment, cluster with this many nodes, storage account, share, directory.
 pub fn make_resources(site: &Site, nodes: usize) -> Result<()> {
     site.corro(&format!("group create -n {GROUP} -l eastus"))?;
     site.corro(&format!("batchai workspace create -g {GROUP} -n {WORKSPACE}"))?;
@@ -32,7 +32,7 @@ pub fn make_resources(site: &Site, nodes: usize) -> Result<()> {
     site.corro(&format!("storage directory create -n cifar -s {SHARE} --account-name {ACCOUNT}"))
 }
 
-/// A `job.json` on all nodes that mounts the share and logs to it, with these settings of its toolkit.
+/// A `job.json` on all nodes that mounts the share and logs to it, with these toolkit settings.
 pub fn job_json(settings: Value) -> Value {
     let mut properties = json!({
         "nodeCount": NODES,
@@ -48,7 +48,7 @@ pub fn job_json(settings: Value) -> Value {
     json!({ "properties": properties })
 }
 
-/// What a client sends for that file: with the cluster's id and the account's key filled in.
+/// Request body for that file, with the cluster's id and the account key filled in.
 pub fn request_of(mut job: Value, api: &Api, account_key: &str) -> Result<JobCreateParameters> {
     let properties = &mut job["properties"];
     let subscription = api.subscription();
@@ -62,7 +62,7 @@ pub fn request_of(mut job: Value, api: &Api, account_key: &str) -> Result<JobCre
     serde_json::from_value(job).context("a job of this benchmark is not valid")
 }
 
-/// One rank a node, running these words.
+/// Settings for one rank per node that runs this command.
 pub fn ranks(words: &[String]) -> Value {
     let quoted: Vec<String> = words.iter().map(|word| format!("'{}'", word.replace('\'', r"'\''"))).collect();
     json!({"customMpiSettings": {"commandLine": quoted.join(" ")}})

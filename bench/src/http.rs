@@ -21,7 +21,7 @@ pub async fn post(address: &str, path: &str, body: &str) -> Result<Answer> {
 }
 
 impl Answer {
-    /// The next one, which tells its length.
+    /// Reads the next response, which must have a content length.
     pub async fn read(stream: &mut (impl AsyncBufRead + Unpin)) -> Result<Answer> {
         let (mut status, mut length, mut line) = (None, 0, String::new());
         loop {

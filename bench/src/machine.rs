@@ -19,7 +19,7 @@ pub fn describe() {
     println!("load average at the start: {}; processor busy: {}", load_average(), busy());
 }
 
-/// How much others use of the processor, seen over half a second of doing nothing.
+/// CPU use of other processes, measured over half an idle second.
 fn busy() -> String {
     let look = || times_of(&read("/proc/stat"));
     let before = look();
@@ -32,10 +32,10 @@ fn busy() -> String {
     }
 }
 
-/// Half a second on two cores, as the kernel counts.
+/// Half a second on two cores, in kernel ticks.
 const FEW_TICKS: u64 = 100;
 
-/// The processor time of a whole benchmark, to tell what others took of it.
+/// CPU time of a whole benchmark, to separate the share of other processes.
 pub struct Usage {
     idle: u64,
     all: u64,
@@ -48,8 +48,8 @@ impl Usage {
         Some(Self { idle, all, own: own_ticks(&read("/proc/self/stat"))? })
     }
 
-    /// Since `before`, in percent of the machine: what neither this process nor anything it started and waited for used.
-    /// `None` when too little time has passed to tell.
+    /// CPU use since `before`, in percent of the machine, of everything but this process and its reaped descendants. `None`
+    /// when too little time has passed.
     pub fn others_since(&self, before: &Usage) -> Option<f64> {
         let all = self.all.saturating_sub(before.all);
         if all < FEW_TICKS {
@@ -68,20 +68,20 @@ pub fn processor_seconds(pid: u32) -> anyhow::Result<f64> {
     Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
-/// User and system ticks of this process and of its children that have ended, theirs included.
+/// User and system ticks of this process and of its reaped descendants.
 fn own_ticks(stat: &str) -> Option<u64> {
     let (_, fields) = stat.rsplit_once(')')?;
     fields.split_whitespace().skip(11).take(4).map(|field| field.parse::<u64>().ok()).sum()
 }
 
-/// Idle (and waiting for the disk) and all ticks since the machine started.
+/// Idle (including I/O wait) and total ticks since boot.
 fn times_of(stat: &str) -> Option<(u64, u64)> {
     let ticks =
         stat.lines().next()?.split_whitespace().skip(1).map(str::parse).collect::<Result<Vec<u64>, _>>().ok()?;
     Some((ticks.get(3)? + ticks.get(4)?, ticks.iter().take(8).sum()))
 }
 
-/// What an acknowledged change costs at the least: the store syncs every commit.
+/// Lower bound of an acknowledged change: the store syncs every commit.
 fn disk_sync() -> io::Result<Samples> {
     let dir = tempfile::tempdir()?;
     let mut file = File::create(dir.path().join("sync"))?;
@@ -118,7 +118,7 @@ fn file_system(directory: &Path) -> String {
     file_system_of(&read("/proc/self/mountinfo"), &directory)
 }
 
-/// The type of the mount that `directory` lies on: of those above it, the longest, and of equals the last.
+/// Type of the mount that holds `directory`: the longest matching mount point, and of equals the last.
 fn file_system_of(mounts: &str, directory: &Path) -> String {
     let mounts = mounts.lines().filter_map(|line| {
         let (mount, source) = line.split_once(" - ")?;

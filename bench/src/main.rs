@@ -42,7 +42,7 @@ const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    // First of all, so that nothing of the benchmarks is part of a rank's start.
+    // First of all, so that a rank's start includes nothing of the benchmarks.
     if arguments.first().is_some_and(|word| word == rank::WORD) {
         return rank::run(&arguments[1..]);
     }
@@ -84,7 +84,7 @@ fn main() -> ExitCode {
             println!("\nload average at the end: {}", machine::load_average());
             let others = before.zip(machine::Usage::now()).and_then(|(before, now)| now.others_since(&before));
             if let Some(others) = others {
-                // Much of it means that the figures are theirs as well.
+                // A large value means that the numbers are distorted by other processes.
                 println!("processor used by others, by processes of jobs and by the kernel meanwhile: {others:.0} %");
             }
             println!("verdict: {}: {}", if verdict.met { "met" } else { "missed" }, verdict.figures);

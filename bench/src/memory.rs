@@ -6,9 +6,9 @@ use anyhow::{Context, Result};
 
 #[derive(Clone, Copy, Debug)]
 pub struct Resident {
-    /// Every page in memory.
+    /// Every resident page.
     pub rss: f64,
-    /// A shared page counts by its share.
+    /// A shared page counts proportionally.
     pub pss: f64,
 }
 
@@ -17,7 +17,7 @@ pub fn resident(pid: u32) -> Result<Resident> {
     Ok(Resident { rss: field(&rollup, "Rss:")?, pss: field(&rollup, "Pss:")? })
 }
 
-/// The most the process ever held.
+/// Peak resident memory of the process.
 pub fn peak(pid: u32) -> Result<f64> {
     field(&read(pid, "status")?, "VmHWM:")
 }

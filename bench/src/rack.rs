@@ -26,7 +26,7 @@ pub struct Rack {
 }
 
 impl Rack {
-    /// The tutorial's cluster, its nodes being `count` hosts; returns when they are idle.
+    /// The tutorial's cluster with `count` hosts as nodes; returns when they are idle.
     pub fn start(count: usize, options: &[&str]) -> Result<Self> {
         ensure!(Path::new("/dev/fuse").exists(), "hosts mount shares through FUSE, which this machine does not have");
         let hosts = Hosts::make(count)?;
@@ -49,7 +49,7 @@ impl Rack {
         Ok(rack)
     }
 
-    /// Starts the killed server again where it was.
+    /// Restarts the killed server at the same address.
     pub fn serve_again(&mut self, options: &[&str]) -> Result<()> {
         let address = self.address.clone();
         self.site.serve_at(&address, options).map(|_| ())
@@ -60,14 +60,14 @@ impl Rack {
         wait_for("nothing to run on a host", Duration::from_millis(1), || {
             let left = self.processes_on(host)?;
             left.iter().for_each(|pid| signal(*pid, Signal::KILL));
-            // Ours is there until it is waited for.
+            // Our child remains as a zombie until it is reaped.
             Ok(left.iter().all(|pid| *pid == self.agents[host - 1].id()).then_some(()))
         })?;
         self.agents[host - 1].wait()?;
         Ok(())
     }
 
-    /// A new machine in the place of the one without power: nothing of that one's disk is there.
+    /// Replaces the powered-off machine by a new one with an empty disk.
     pub fn replace(&mut self, host: usize) -> Result<()> {
         std::fs::remove_dir_all(self.site.path().join(format!("host-{host}")))?;
         self.agents[host - 1] = self.agent(host)?;
@@ -99,7 +99,7 @@ impl Rack {
         let log = File::options().append(true).create(true).open(self.site.path().join(format!("host-{host}.log")))?;
         command.env("CORRO_MPIRUN", "none").stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         command.current_dir(self.site.path());
-        // SAFETY: runs between fork and exec and makes one system call.
+        // SAFETY: runs between fork and exec and makes one async-signal-safe system call.
         unsafe {
             command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::TERM))?));
         }
@@ -123,7 +123,7 @@ impl Drop for Rack {
 
 pub fn signal(pid: u32, signal: Signal) {
     if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
-        // Gone already is as good.
+        // It may have exited already.
         let _ = kill_process(pid, signal);
     }
 }

@@ -15,7 +15,7 @@ pub const WORD: &str = "rank";
 /// Reaching it means that the job did not start.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// `rank ADDRESS:PORT SAMPLE`. A rank of a job also says which it is.
+/// `rank ADDRESS:PORT SAMPLE`. A rank of a job also reports its number.
 pub fn run(arguments: &[String]) -> ExitCode {
     let [ear, sample] = arguments else { return ExitCode::from(2) };
     let number = std::env::var("HOROVOD_RANK").unwrap_or_default();
@@ -27,7 +27,7 @@ pub fn run(arguments: &[String]) -> ExitCode {
     }
 }
 
-/// Hears ranks and notes when.
+/// Listens for ranks and records their times.
 pub struct Ear {
     at: SocketAddr,
     heard: Receiver<(Instant, String)>,
@@ -46,7 +46,7 @@ impl Ear {
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let (at, mut sample) = (Instant::now(), String::new());
-                // A rank that says nothing is missed by the one who waits for it.
+                // A silent rank is detected by the waiting side.
                 let _ = { stream }.read_to_string(&mut sample);
                 if sender.send((at, sample)).is_err() {
                     return;
@@ -56,7 +56,7 @@ impl Ear {
         Ok(Self { at, heard })
     }
 
-    /// The words that start a rank.
+    /// Command line of a rank.
     pub fn command(&self, exe: &Path, sample: &str) -> [String; 4] {
         [exe.display().to_string(), WORD.to_owned(), self.at.to_string(), sample.to_owned()]
     }
@@ -66,8 +66,8 @@ impl Ear {
         format!("printf %s \"{sample}/$HOROVOD_RANK\" > /dev/tcp/{}/{}", self.at.ip(), self.at.port())
     }
 
-    /// When the first and the last of `count` ranks of this sample were heard. One of another sample, or one that was
-    /// heard before, has been started twice: that is a fault and no measurement.
+    /// Times of the first and the last of `count` ranks of this sample. A rank of another sample, or one seen before, was
+    /// started twice: an error.
     pub fn wait(&self, sample: &str, count: usize) -> Result<(Instant, Instant)> {
         let (mut times, mut ranks) = (Vec::new(), Vec::new());
         while times.len() < count {

@@ -14,20 +14,20 @@ use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal
 
 /// Reaching it is a broken benchmark, not a measurement.
 pub const DEADLINE: Duration = Duration::from_secs(60);
-/// For a server to end in order, with its nodes.
+/// Timeout for the orderly shutdown of a server with its nodes.
 const STOP_WITHIN: Duration = Duration::from_secs(20);
 
 pub struct Site {
-    /// Left behind when the variable `CORRO_BENCH_KEEP` is set, to look into what went wrong.
+    /// Not deleted when the variable `CORRO_BENCH_KEEP` is set, for debugging.
     dir: tempfile::TempDir,
     corro: PathBuf,
     server: Option<Child>,
-    /// More variables for servers.
+    /// More environment variables for servers.
     variables: Vec<(&'static str, PathBuf)>,
 }
 
 impl Site {
-    /// A place without a server.
+    /// A site without a server.
     pub fn new() -> Result<Self> {
         let mut dir =
             tempfile::Builder::new().prefix("corro-bench-").tempdir().context("cannot make a temporary directory")?;
@@ -36,32 +36,32 @@ impl Site {
         Ok(Self { dir, corro: corro_binary()?, server: None, variables: Vec::new() })
     }
 
-    /// Every server that is started from now on finds this in its environment.
+    /// Sets an environment variable for every server started from now on.
     pub fn set(&mut self, name: &'static str, value: PathBuf) {
         self.variables.push((name, value));
     }
 
-    /// Starts `corro up` and waits for its first line. Gives the moment it was started.
+    /// Starts `corro up` and waits for its first line. Returns the start time.
     pub fn up(&mut self) -> Result<Instant> {
         self.start("up", &[])
     }
 
-    /// As `up`, with more options.
+    /// Like `up`, with more options.
     pub fn up_with(&mut self, options: &[&str]) -> Result<Instant> {
         self.start("up", options)
     }
 
-    /// Starts `corro server`, whose nodes come by themselves.
+    /// Starts `corro server`, whose nodes join by themselves.
     pub fn serve(&mut self) -> Result<Instant> {
         self.start("server", &[])
     }
 
-    /// As `serve`, with more options.
+    /// Like `serve`, with more options.
     pub fn serve_with(&mut self, options: &[&str]) -> Result<Instant> {
         self.start("server", options)
     }
 
-    /// As `serve_with`, over TLS, for machines that reach this one at the address.
+    /// Like `serve_with`, over TLS, for machines that reach this one at the address.
     pub fn serve_at(&mut self, listen: &str, options: &[&str]) -> Result<Instant> {
         self.start_at("server", listen, &[&["--tls"], options].concat())
     }
@@ -74,10 +74,10 @@ impl Site {
         let log = File::options().append(true).create(true).open(self.path().join("server.log"))?;
         let mut command = self.command();
         command.args([word, "--listen", listen, "--data"]).arg(self.data()).args(options);
-        // Ranks by our own launcher, whatever this machine has.
+        // Ranks use our own launcher, whatever this machine has.
         command.env("CORRO_MPIRUN", "none").envs(self.variables.iter().map(|(name, value)| (name, value)));
         command.stdout(Stdio::piped()).stderr(log);
-        // SAFETY: runs between fork and exec and makes one system call.
+        // SAFETY: runs between fork and exec and makes one async-signal-safe system call.
         unsafe {
             command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::INT))?));
         }
@@ -90,12 +90,12 @@ impl Site {
         if !first.contains("http://") && !first.contains("https://") {
             bail!("corro {word} said {first:?}; its log: {}", self.log());
         }
-        // What it says later must not find a closed pipe.
+        // Drains later output, so that the server does not write to a closed pipe.
         std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
         Ok(began)
     }
 
-    /// Ends the server as Ctrl-C does, with its nodes.
+    /// Stops the server as Ctrl-C does, with its nodes.
     pub fn down(&mut self) -> Result<()> {
         let Some(mut server) = self.server.take() else { return Ok(()) };
         signal(server.id(), Signal::INT);
@@ -135,12 +135,12 @@ impl Site {
         self.path().join("data")
     }
 
-    /// Where the site's nodes look for a container engine; nobody listens there unless a benchmark sees to it.
+    /// Container engine socket of the site's nodes; unused unless a benchmark starts an engine.
     pub fn engine_socket(&self) -> PathBuf {
         self.path().join("engine.sock")
     }
 
-    /// `corro`, at home here: the user's own configuration is neither read nor written.
+    /// `corro` with the home of this site: the user's own configuration is neither read nor written.
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.corro);
         command.current_dir(self.path()).env("HOME", self.path().join("home")).stdin(Stdio::null());
@@ -152,7 +152,7 @@ impl Site {
         command
     }
 
-    /// Runs a command line to its end; words are split at spaces.
+    /// Runs a command line to its end; arguments are split at spaces.
     pub fn corro(&self, line: &str) -> Result<()> {
         let output = self.command().args(line.split_whitespace()).output()?;
         if !output.status.success() {
@@ -185,7 +185,7 @@ impl Drop for Site {
         if let Err(error) = self.down() {
             eprintln!("{error:#}");
         }
-        // Only after a server that did not end in order is there anything left.
+        // Only a server that did not shut down in order leaves agents.
         for (node, pid) in self.agents() {
             signal(pid, Signal::KILL);
             corro_launch::kill_tagged::kill_by_tag_prefix(&format!("{node}/"));
@@ -202,7 +202,7 @@ pub fn corro_binary() -> Result<PathBuf> {
     Ok(corro)
 }
 
-/// Asks until `look` finds something.
+/// Polls until `look` returns a value.
 pub fn wait_for<T>(what: &str, pause: Duration, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
     let deadline = Instant::now() + DEADLINE;
     loop {
@@ -216,7 +216,7 @@ pub fn wait_for<T>(what: &str, pause: Duration, mut look: impl FnMut() -> Result
     }
 }
 
-/// A process id may have been given to somebody else since it was written down.
+/// The process id may have been reused since it was recorded.
 fn is_agent(pid: u32) -> bool {
     let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     words.split(|byte| *byte == 0).nth(1).is_some_and(|word| word == b"agent")
@@ -224,7 +224,7 @@ fn is_agent(pid: u32) -> bool {
 
 fn signal(pid: u32, signal: Signal) {
     if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
-        // Gone already is as good.
+        // It may have exited already.
         let _ = kill_process(pid, signal);
     }
 }

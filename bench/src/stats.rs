@@ -1,6 +1,6 @@
 //! Samples of one quantity and the five statistics printed of them. Pure except for `row`.
 
-/// Samples of one measure, in one unit.
+/// Samples of one quantity, in one unit.
 #[derive(Clone, Debug)]
 pub struct Samples {
     name: String,
@@ -13,7 +13,7 @@ impl Samples {
         Self { name: name.into(), unit, sorted: Vec::new() }
     }
 
-    /// Many samples at once.
+    /// Creates it from many samples at once.
     pub fn of(name: impl Into<String>, unit: &'static str, mut samples: Vec<f64>) -> Self {
         samples.sort_by(f64::total_cmp);
         Self { name: name.into(), unit, sorted: samples }
@@ -62,7 +62,7 @@ pub fn heading() {
     println!("{:<44}{:>5}{:>10}{:>10}{:>10}{:>10}", "measure", "n", "min", "p50", "p99", "max");
 }
 
-/// Three digits or more, as many as mean something.
+/// Formats with at least three significant digits.
 fn figure(value: f64) -> String {
     let digits = if value >= 100.0 { 0 } else { 1 };
     format!("{value:.digits$}")

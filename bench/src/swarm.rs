@@ -22,12 +22,12 @@ use tokio_tungstenite::tungstenite::protocol::{Message, WebSocketConfig};
 
 /// The hidden first argument.
 pub const WORD: &str = "swarm";
-/// So many join at a time.
+/// Limit of concurrent joins.
 const JOINING: usize = 64;
-/// How long the ranks that nobody runs take.
+/// Pretended run time of ranks.
 const RUN_TIME: Duration = Duration::from_secs(1);
 
-/// What all agents have reached, said aloud when it is what was waited for.
+/// Progress of all agents, printed when a milestone is reached.
 struct Tally {
     agents: usize,
     gang: usize,
@@ -71,13 +71,13 @@ pub fn run(arguments: &[String]) -> ExitCode {
                 println!("lost {number}: {error:#}");
             });
         }
-        // Whoever started this closes our standard input when it ends.
+        // The parent's end closes our standard input.
         let _ = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new())).await;
     });
     std::process::exit(0)
 }
 
-/// Until something goes wrong.
+/// Runs one agent until an error.
 async fn live(number: usize, address: &str, token: Secret, tally: &Tally, doors: &Semaphore) -> Result<Infallible> {
     let door = doors.acquire().await?;
     let credential = join(address, token).await?;
@@ -88,7 +88,7 @@ async fn live(number: usize, address: &str, token: Secret, tally: &Tally, doors:
     drop(door);
     let (mut sink, mut stream) = socket.split();
     tally.count(&tally.connected, tally.agents, "connected");
-    // Spread over the second, as agents that were not started together are.
+    // Spread over the second, like agents that were not started together.
     let first = Instant::now() + HEARTBEAT * (number % 1000) as u32 / 1000;
     let mut beat = interval_at(first, HEARTBEAT);
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -176,7 +176,7 @@ impl Agent {
     }
 }
 
-/// Asks until a cluster wants a node.
+/// Retries until a cluster needs a node.
 async fn join(address: &str, token: Secret) -> Result<NodeCredential> {
     let body = serde_json::to_string(&JoinRequest { token })?;
     loop {

@@ -13,16 +13,16 @@ use tokio::time::{Instant, interval};
 
 use crate::http::Answer;
 
-/// A page looks again so long after an event.
+/// Delay of a page between an event and its refresh.
 const PAUSE: Duration = Duration::from_millis(150);
 
-/// Which page is open.
+/// The open page.
 #[derive(Clone)]
 pub enum Page {
     Overview {
         subscription: String,
     },
-    /// Of a job that runs, by its id.
+    /// The page of a running job, by its id.
     Job {
         id: String,
     },
@@ -38,7 +38,7 @@ pub struct Visitor {
 }
 
 impl Visitor {
-    /// Opens the page and keeps it open until `stop` turns true; how many requests that took.
+    /// Opens the page and keeps it open until `stop` turns true; returns the number of requests.
     pub async fn stay(
         client: Client,
         page: Page,
@@ -78,7 +78,7 @@ impl Visitor {
         }
     }
 
-    /// What the page asks when something has happened.
+    /// Requests of the page after an event.
     async fn refresh(&mut self) -> Result<()> {
         match self.page.clone() {
             Page::Overview { subscription } => {
@@ -99,7 +99,7 @@ impl Visitor {
         Ok(())
     }
 
-    /// What it asks once a second.
+    /// Requests of the page once a second.
     async fn beat(&mut self) -> Result<()> {
         self.beats += 1;
         let Page::Job { id } = self.page.clone() else { return Ok(()) };

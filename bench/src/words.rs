@@ -6,7 +6,7 @@ pub fn numbers(list: &str) -> Result<Vec<usize>> {
     list.split(',').map(|number| number.parse().with_context(|| format!("no number: {number}"))).collect()
 }
 
-/// Some of the peers that a benchmark knows, or none.
+/// Parses a list of the peers of a benchmark, or none.
 pub fn peers(list: &str, known: &[&str]) -> Result<Vec<String>> {
     if list == "none" {
         return Ok(Vec::new());

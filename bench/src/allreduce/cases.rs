@@ -9,7 +9,7 @@ use crate::peers::Said;
 
 const KB: usize = 1 << 10;
 const MB: usize = 1 << 20;
-/// The name of the case that is a step of ResNet-50.
+/// Name of the case that is a step of ResNet-50.
 pub const STEP: &str = "resnet50";
 
 /// One call over one tensor, or a step: one call for each of several.
@@ -18,7 +18,7 @@ pub struct Case {
     pub name: String,
     /// In numbers of four bytes.
     pub lengths: Vec<usize>,
-    /// How long to measure; each rank finds out itself how many calls that is.
+    /// Measuring time in microseconds; each rank derives the number of calls from it.
     pub budget_us: usize,
 }
 
@@ -48,16 +48,16 @@ impl Case {
     }
 }
 
-/// What a rank 0 has said of a case: nanoseconds a call, one figure a batch.
+/// Result of rank 0 for a case: nanoseconds per call, one value per batch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
     pub case: String,
-    /// The way the calls were made, when there are several.
+    /// API variant of the calls, when there are several.
     pub way: String,
     pub ns: Vec<f64>,
 }
 
-/// Reads all lines of a rank 0. Whatever else it has said is passed over. One whose time was up may not have come to all cases.
+/// Parses the output of rank 0 and ignores other lines. A rank that ran into its time limit may lack some cases.
 pub fn read(said: &Said, cases: &[Case]) -> Result<Vec<Measured>> {
     let lines = said.text.lines().filter_map(|line| line.strip_prefix("case "));
     let measured: Vec<Measured> = lines.map(read_line).collect::<Result<_>>()?;
@@ -76,7 +76,7 @@ fn read_line(line: &str) -> Result<Measured> {
     Ok(Measured { case, way, ns })
 }
 
-/// The sweep. 4 B to 256 MB in powers of four, and the powers of two that people ask for.
+/// The size sweep: 4 B to 256 MB in powers of four, and commonly quoted powers of two.
 pub fn sizes(scale: Scale) -> Vec<usize> {
     let quick = vec![4, KB, 16 * KB, 64 * KB, 256 * KB, MB, 4 * MB, 16 * MB, 64 * MB];
     scale.pick(quick, (1..=14).map(|power| 4_usize.pow(power)).collect())

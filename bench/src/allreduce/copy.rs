@@ -1,15 +1,15 @@
 //! Memory copy bandwidth of this machine, the upper bound of every collective within a host. Measured before any rank starts.
 //!
-//! The model of an allreduce over shared memory that moves as little as is possible: every rank adds up its share of the tensor
-//! (reads `n` shares, writes one) and then fetches the others' (reads `n - 1` shares and writes them). With a tensor of `S`
-//! bytes a share is `S / n`, so all ranks together read and write `(3 n - 1) S` bytes. A copy reads and writes each byte
-//! once. So an allreduce can at best take as long as `n` threads take to copy `(3 n - 1) / 2` times `S` bytes together.
+//! Model of an allreduce over shared memory with minimal traffic: every rank sums its share of the tensor (reads `n` shares,
+//! writes one) and then fetches the others' (reads `n - 1` shares and writes them). With a tensor of `S` bytes a share is `S /
+//! n`, so all ranks together read and write `(3 n - 1) S` bytes. A copy reads and writes each byte once. So the lower bound of
+//! an allreduce is the time in which `n` threads together copy `(3 n - 1) / 2` times `S` bytes.
 
 use std::hint::black_box;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-/// Bytes a second that `threads` threads copy together, each `bytes` from one buffer of its own to another, for a while.
+/// Bytes per second that `threads` threads copy together, each `bytes` between its own two buffers, for `budget`.
 pub fn bytes_per_second(threads: usize, bytes: usize, budget: Duration) -> f64 {
     let barrier = Barrier::new(threads);
     let copy = || {
@@ -29,7 +29,7 @@ pub fn bytes_per_second(threads: usize, bytes: usize, budget: Duration) -> f64 {
     })
 }
 
-/// The least time in nanoseconds, given how fast the ranks' threads copy together.
+/// Lower bound in nanoseconds, given the joint copy rate of the ranks' threads.
 pub fn least_ns(bytes: usize, ranks: usize, bytes_per_second: f64) -> f64 {
     (3 * ranks - 1) as f64 / 2.0 * bytes as f64 / bytes_per_second * 1e9
 }

@@ -22,7 +22,7 @@ use crate::peers::Said;
 
 const LOOK: Duration = Duration::from_millis(2);
 
-/// Runs `program arguments…` once a rank at a place, for so long at most.
+/// Runs `program arguments…` once per rank at a placement, for at most `limit`.
 pub fn run(at: Place<'_>, program: &Path, arguments: &[String], limit: Duration) -> Result<Said> {
     let meeting = Meeting::start(at)?;
     let output = tempfile::Builder::new().prefix("corro-bench-ranks-").tempdir()?;
@@ -37,7 +37,7 @@ pub fn run(at: Place<'_>, program: &Path, arguments: &[String], limit: Duration)
     Ok(Said { text: fs::read_to_string(output.path().join("0.out"))?, whole })
 }
 
-/// Where ranks find each other, as long as it lives, and what each of them is told.
+/// Rendezvous of the ranks while it lives, and the environment of each of them.
 pub struct Meeting {
     pub ranks: Vec<(RankAssignment, BTreeMap<String, String>)>,
     _server: Server,
@@ -83,7 +83,7 @@ impl Ranks {
         command.stdin(Stdio::null());
         command.stdout(File::create(output.with_extension("out"))?);
         command.stderr(File::create(output.with_extension("err"))?);
-        // SAFETY: runs between fork and exec and makes one system call.
+        // SAFETY: runs between fork and exec and makes one async-signal-safe system call.
         unsafe {
             command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?));
         }
@@ -91,7 +91,7 @@ impl Ranks {
         Ok(())
     }
 
-    /// Whether all have ended within their time.
+    /// Whether all have exited within the limit.
     fn wait(&mut self, output: &Path, limit: Duration) -> Result<bool> {
         let deadline = Instant::now() + limit;
         let mut running = self.0.len();
@@ -119,17 +119,17 @@ impl Ranks {
 impl Drop for Ranks {
     fn drop(&mut self) {
         for child in &mut self.0 {
-            // One that has ended already is only waited for.
+            // A rank that has exited already is only reaped.
             let _ = child.kill();
             let _ = child.wait();
         }
     }
 }
 
-/// A rendezvous server on a thread of its own, in the first host's network; ends when it is dropped.
+/// Rendezvous server on its own thread, in the first host's network; stops on drop.
 struct Server {
     addr: SocketAddr,
-    /// Where rank 0 may listen itself.
+    /// Free port on which rank 0 may listen itself.
     free_port: u16,
     _stop: Sender<()>,
 }
@@ -152,7 +152,7 @@ impl Server {
                 let server = Rendezvous::start(SocketAddr::new(IpAddr::V4(ip), 0), scopes).await?;
                 let free_port = TcpListener::bind((ip, 0))?.local_addr()?.port();
                 let _ = say.send(Ok((server.addr(), free_port)));
-                // A channel's end is waited for where waiting does not stop the server.
+                // The blocking wait runs outside the server's thread.
                 let _ = tokio::task::spawn_blocking(move || stopped.recv()).await;
                 anyhow::Ok(())
             };

@@ -5,24 +5,24 @@ use super::table::{DIRECT, NEGOTIATED, OURS, Results};
 use crate::goal::{Goal, worst};
 
 const MB: usize = 1 << 20;
-/// At 1 MB and above.
+/// Speed-up over Gloo at 1 MB and above.
 const TIMES_GLOO: f64 = 2.0;
-/// Of what the memory's bandwidth allows, at 64 MB with 2 ranks.
+/// Fraction of the bound by memory bandwidth, at 64 MB with 2 ranks.
 const OF_MEMORY: f64 = 0.7;
 /// Overhead that the named API (`Engine`) may add at 2 ranks, up to 64 KB. Above that, noise is larger than the overhead.
 const NEGOTIATION_NS: f64 = 20e3;
 const NEGOTIATION_UP_TO: usize = 64 << 10;
 /// Factor by which the named API may be slower than the ordered API between hosts, up to 64 KB.
 const TIMES_DIRECT: f64 = 5.0;
-/// Of what iperf3 reaches each way, at 64 MB between 2 hosts.
+/// Fraction of iperf3's rate in each direction, at 64 MB between 2 hosts.
 const OF_TCP: f64 = 0.9;
 
-/// The limits that were measured beside the engines.
+/// Machine limits that were measured beside the engines.
 #[derive(Clone, Debug, Default)]
 pub struct Limits {
-    /// The least time for 64 MB with 2 ranks on one host, in nanoseconds.
+    /// Lower bound for 64 MB with 2 ranks on one host, in nanoseconds.
     pub memory_ns: Option<f64>,
-    /// Places between 2 hosts, and the bytes a second that iperf3 reaches each way there.
+    /// Placements of 2 hosts, and iperf3's bytes per second in each direction there.
     pub tcp: Vec<(String, f64)>,
 }
 

@@ -14,7 +14,7 @@ const PREFIX: &str = "corrobench";
 
 #[derive(Debug)]
 pub struct Hosts {
-    /// What the names of all namespaces begin with.
+    /// Prefix of all namespace names.
     tag: String,
     count: usize,
     rate: RefCell<Option<String>>,
@@ -41,7 +41,7 @@ impl Hosts {
         Ok(hosts)
     }
 
-    /// A cable from this machine's own network to the switch; this machine's address there.
+    /// Connects this machine's own network to the bridge; returns this machine's address there.
     pub fn connect_here(&self) -> Result<Ipv4Addr> {
         let (here, name) = (Ipv4Addr::new(10, 88, 0, 254), format!("cb{}", std::process::id()));
         ip(&["link", "add", &name, "type", "veth", "peer", "name", "here", "netns", &self.namespace(0)])?;
@@ -51,7 +51,7 @@ impl Hosts {
         Ok(here)
     }
 
-    /// Hosts are counted from 1, as the last number of their address.
+    /// Hosts are counted from 1, the last number of their address.
     pub fn address(&self, host: usize) -> Ipv4Addr {
         Ipv4Addr::new(10, 88, 0, u8::try_from(host).expect("few hosts"))
     }
@@ -60,7 +60,7 @@ impl Hosts {
         format!("/run/netns/{}", self.namespace(host)).into()
     }
 
-    /// A shell line that runs on a host, under a host name of its own.
+    /// A shell line that runs on a host, under its own host name.
     pub fn shell(&self, host: usize, line: &str) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net={}", self.namespace_file(host).display()));
@@ -75,7 +75,7 @@ impl Hosts {
         command
     }
 
-    /// What stands in for `ssh`: finds the host by its address and runs the rest there.
+    /// Replacement of `ssh`: finds the host by its address and runs the command there.
     pub fn remote_shell(&self) -> String {
         format!(
             "#!/bin/sh
@@ -88,7 +88,7 @@ exec nsenter --net=/run/netns/{}-$host unshare --uts sh -c \"hostname node$host 
         )
     }
 
-    /// Limits what each host can send, or lets it send whatever it can.
+    /// Limits the send rate of each host, or removes the limit.
     pub fn limit(&self, rate: Option<&str>) -> Result<()> {
         for host in 1..=self.count {
             let name = self.namespace(host);
@@ -108,7 +108,7 @@ exec nsenter --net=/run/netns/{}-$host unshare --uts sh -c \"hostname node$host 
         self.rate.borrow().clone()
     }
 
-    /// The switch is number 0.
+    /// The bridge is number 0.
     fn namespace(&self, host: usize) -> String {
         format!("{}-{host}", self.tag)
     }
@@ -124,7 +124,7 @@ impl Drop for Hosts {
     }
 }
 
-/// What a benchmark that was killed has left.
+/// Removes leftovers of a killed benchmark.
 fn remove_left() -> Result<()> {
     for line in output_of(Command::new("ip").args(["netns", "list"]))?.lines() {
         let name = line.split_whitespace().next().unwrap_or_default();

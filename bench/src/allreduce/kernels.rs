@@ -6,7 +6,7 @@ use corro_collectives::reduce::measure::{LARGE, Row, SMALL, kernels};
 
 use super::cases::size;
 
-/// Prints a line a kernel, in a cache and in memory.
+/// Prints one line per kernel, in cache and in memory.
 pub fn print(patience: Duration) {
     let (small, large) = (kernels(SMALL, patience), kernels(LARGE, patience));
     println!("\n{:<28}{:>10}{:>10}  GB/s of the result, one thread", "kernel", size(SMALL), size(LARGE));

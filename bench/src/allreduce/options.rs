@@ -17,9 +17,9 @@ pub const PEERS: [&str; 4] = ["openmpi", "mpich", "gloo", "horovod"];
 pub struct Options {
     pub ranks: Vec<usize>,
     pub peers: Vec<String>,
-    /// Also between hosts.
+    /// Also measure between hosts.
     pub hosts: bool,
-    /// Also what memory and the kernels can do.
+    /// Also measure memory and kernels.
     pub limits: bool,
     pub sizes: Option<Vec<usize>>,
     pub budget_ms: Option<usize>,

@@ -10,10 +10,10 @@ use corro_collectives::{Communicator, Dtype, Engine, Options, ReduceOp, World};
 use super::table::{DIRECT, NEGOTIATED};
 use super::worker::Way;
 
-/// Opens one door: connects to the other ranks. Where this one is comes from the environment.
+/// Connects to the other ranks through one API. The environment gives this rank's position.
 pub type Open = fn() -> Result<Box<dyn Way>>;
 
-/// Opened one after the other, so that none costs another anything.
+/// Opened one after the other, so that none slows another down.
 pub const WAYS: [Open; 2] = [direct, negotiated];
 
 fn direct() -> Result<Box<dyn Way>> {
@@ -25,7 +25,7 @@ fn negotiated() -> Result<Box<dyn Way>> {
     Ok(Box::new(Negotiated(Engine::start()?)))
 }
 
-/// All ranks call in the same order, nothing is negotiated.
+/// Ordered API: all ranks call in the same order, nothing is negotiated.
 struct Direct(Communicator);
 
 impl Way for Direct {
@@ -50,7 +50,7 @@ impl Way for Direct {
     }
 }
 
-/// Every tensor has a name; a step asks for all of them and then waits for all of them.
+/// Named API: every tensor has a name; a step submits all of them and then waits for all of them.
 struct Negotiated(Engine);
 
 impl Way for Negotiated {
@@ -76,13 +76,13 @@ impl Way for Negotiated {
                 n_bytes: 4 * tensor.len(),
                 output: OutputBuffer::SameSize(tensor.as_mut_ptr().cast()),
             };
-            // SAFETY: needed because no safe call asks for a slice without waiting. The slices are borrowed until the end of
-            // this function, which waits for every handle.
+            // SAFETY: no safe call submits a slice without waiting. The slices are borrowed until the end of this function,
+            // which waits for every handle.
             unsafe { self.0.submit(vec![sum(format!("t{at}"), tensor.len())], vec![place], false, None) }
         };
         let handles: Vec<_> = tensors.iter_mut().enumerate().map(ask).collect();
         let wait = |handle: Result<_, _>| handle.and_then(|handle| self.0.synchronize(&handle));
-        // All of them, also after one that failed.
+        // Waits for all of them, also after one that failed.
         let outcomes: Vec<_> = handles.into_iter().map(wait).collect();
         outcomes.into_iter().try_for_each(|outcome| Ok(outcome.map(drop)?))
     }

@@ -4,9 +4,9 @@ use super::hosts::Hosts;
 
 #[derive(Clone, Copy, Debug)]
 pub enum Place<'a> {
-    /// So many ranks on this machine.
+    /// Number of ranks on this machine.
     Here(usize),
-    /// One rank on each of the first so many hosts.
+    /// One rank on each of the first hosts, and their number.
     Hosts(&'a Hosts, usize),
 }
 
@@ -27,7 +27,7 @@ impl Place<'_> {
         }
     }
 
-    /// Where only one interface leads to the others, its name.
+    /// Name of the only interface that leads to the other ranks.
     pub fn interface(&self) -> &'static str {
         match self {
             Place::Here(_) => "lo",

@@ -2,7 +2,7 @@
 
 /// Residual blocks of each of the four stages.
 const BLOCKS: [usize; 4] = [3, 4, 6, 3];
-/// The channels of a block's output, as a multiple of those inside it.
+/// Output channels of a block, as a multiple of its inner channels.
 const EXPANSION: usize = 4;
 const CLASSES: usize = 1000;
 
@@ -18,7 +18,7 @@ pub fn gradients() -> Vec<usize> {
             convolution(&mut lengths, inside, inside, 3);
             convolution(&mut lengths, inside, inside * EXPANSION, 1);
             if block == 0 {
-                // The way around the block has to change the number of channels too.
+                // The shortcut has to change the number of channels too.
                 convolution(&mut lengths, channels, inside * EXPANSION, 1);
             }
             channels = inside * EXPANSION;

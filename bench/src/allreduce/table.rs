@@ -5,13 +5,13 @@ use serde_json::{Value, json};
 use super::cases::{Case, Measured, STEP};
 use crate::stats::Samples;
 
-/// The name our own engine has among the engines.
+/// Name of our own engine.
 pub const OURS: &str = "ours";
-/// Our doors.
+/// Our API variants.
 pub const DIRECT: &str = "direct";
 pub const NEGOTIATED: &str = "negotiated";
 
-/// All samples of one engine for one case at one place, in nanoseconds.
+/// All samples of one engine for one case at one placement, in nanoseconds.
 #[derive(Clone, Debug)]
 pub struct Row {
     pub place: String,
@@ -27,7 +27,7 @@ pub struct Row {
 pub struct Results(Vec<Row>);
 
 impl Results {
-    /// A further round of what is known already adds to its samples.
+    /// Adds the samples of a further round to existing rows.
     pub fn add(&mut self, place: &str, ranks: usize, engine: &str, cases: &[Case], measured: Vec<Measured>) {
         for Measured { case, way, ns } in measured {
             let bytes = cases.iter().find(|known| known.name == case).map_or(0, Case::bytes);
@@ -52,7 +52,7 @@ impl Results {
         &self.0
     }
 
-    /// Places in the order in which they were measured.
+    /// Placements in the order in which they were measured.
     pub fn places(&self) -> Vec<&str> {
         let mut places: Vec<&str> = Vec::new();
         for row in &self.0 {
@@ -67,7 +67,7 @@ impl Results {
         self.at(place, case).find(|row| row.engine == OURS && row.way == way)
     }
 
-    /// An engine in the way in which it is fastest.
+    /// An engine in its fastest variant.
     pub fn of(&self, place: &str, case: &str, engine: &str) -> Option<&Row> {
         fastest(self.at(place, case).filter(|row| row.engine == engine))
     }
@@ -76,7 +76,7 @@ impl Results {
         fastest(self.at(place, case).filter(|row| row.engine != OURS))
     }
 
-    /// Every place and case that somebody measured.
+    /// Every measured placement and case.
     pub fn cases(&self) -> Vec<(&str, &str)> {
         let mut cases: Vec<(&str, &str)> = Vec::new();
         for row in &self.0 {
@@ -91,7 +91,7 @@ impl Results {
         self.0.iter().filter(move |row| row.place == place && row.case == case)
     }
 
-    /// The table of one place. `peers` are its last columns.
+    /// The table of one placement. `peers` are its last columns.
     pub fn print(&self, place: &str, peers: &[&str]) {
         println!("\n{place} (p50 of the batches; ratio: the fastest peer's time by our direct door's)");
         print!("{:<10}{:>11}{:>11}{:>11}{:>11}", "size", "direct", "min", "max", "negotiated");
@@ -138,7 +138,7 @@ impl Results {
 }
 
 impl Row {
-    /// Bytes that each rank has to send in a ring, in GB/s: comparable over numbers of ranks.
+    /// Bus bandwidth: bytes that each rank sends in a ring, in GB/s; comparable across rank counts.
     pub fn bus(&self) -> f64 {
         let ranks = self.ranks as f64;
         2.0 * (ranks - 1.0) / ranks * self.bytes as f64 / self.samples.p50()
@@ -149,7 +149,7 @@ fn fastest<'a>(rows: impl Iterator<Item = &'a Row>) -> Option<&'a Row> {
     rows.min_by(|one, other| one.samples.p50().total_cmp(&other.samples.p50()))
 }
 
-/// Nanoseconds in the unit in which people speak of them.
+/// Nanoseconds in a readable unit.
 pub fn time(ns: f64) -> String {
     match ns {
         ns if ns < 1e4 => format!("{:.2} us", ns / 1e3),

@@ -11,12 +11,12 @@ use crate::peers::{Daemon, find, install, output_within};
 
 const ATTEMPTS: u32 = 10;
 
-/// Bytes a second from the first host to the second.
+/// Bytes per second from the first host to the second.
 #[derive(Clone, Copy, Debug)]
 pub struct Tcp {
-    /// While nothing comes back.
+    /// In one direction only.
     pub one_way: f64,
-    /// Each way, while both send: what an allreduce does.
+    /// In each direction while both send, as in an allreduce.
     pub both_ways: f64,
 }
 
@@ -32,7 +32,7 @@ pub fn measure(hosts: &Hosts, seconds: usize) -> Result<Tcp> {
     Ok(Tcp { one_way: rate(&one_way, "sum_received").context("iperf3 says no rate")?, both_ways: (forth + back) / 2.0 })
 }
 
-/// Server and client are started anew until they have met: nothing tells when a server listens.
+/// Restarts server and client until they connect: nothing signals when a server listens.
 fn client(hosts: &Hosts, seconds: usize, options: &[&str]) -> Result<Value> {
     let address = hosts.address(2).to_string();
     let mut attempt = 1;
@@ -44,7 +44,7 @@ fn client(hosts: &Hosts, seconds: usize, options: &[&str]) -> Result<Value> {
         client.args(["--json", "--client", &address, "--time", &seconds.to_string()]).args(options);
         let said = output_within(&mut client, Duration::from_secs(60)).and_then(|said| {
             let said: Value = serde_json::from_str(&said.text)?;
-            // It may end well and say that it did not.
+            // It may exit with 0 and report an error.
             said["error"].as_str().map_or(Ok(said.clone()), |error| Err(anyhow!("iperf3: {error}")))
         });
         match said {

@@ -1,11 +1,11 @@
 //! Our rank of the benchmark: repeated in-place sums of floats. A mode of this binary, started by `gang`. The peers' ranks
 //! (`peers/allreduce.c`, `peers/allreduce.py`) follow the same steps.
 //!
-//! For each case: call once on numbers that tell every rank and element apart, and check the sum. Then on zeros, so that no
-//! number grows without bound: warm up, first one call, then doubling until an eighth of the time for this case has passed,
-//! at least three times (unless calls are so slow that twice the whole time has passed), which also tells how long a call takes
-//! at best. Then up to ten batches, as many calls in each as fill a tenth of the time; rank 0 prints the mean of each batch.
-//! Ranks agree on the number of calls by the operation itself. No barrier anywhere: a sum needs all ranks, so no rank is ever
+//! For each case: one call on numbers that differ by rank and element, whose sum is checked. Then calls on zeros, so that no
+//! number grows without bound: a warm-up of first one call, then doubling until an eighth of the time for this case has passed,
+//! at least three times (unless calls are so slow that twice the whole time has passed), which also yields the best time of a
+//! call. Then up to ten batches, with as many calls in each as fill a tenth of the time; rank 0 prints the mean of each batch.
+//! Ranks agree on the number of calls by the operation itself. There is no barrier: a sum needs all ranks, so no rank is ever
 //! more than one call ahead.
 
 use std::process::ExitCode;
@@ -20,10 +20,10 @@ use super::ours;
 pub const WORD: &str = "allreduce-rank";
 const BATCHES: usize = 10;
 const FEWEST_BATCHES: usize = 3;
-/// Floats in a page: tensors begin at one, as those of the peers do.
+/// Floats per page: tensors are page-aligned, like the peers'.
 const PAGE: usize = 1024;
 
-/// A way to add up tensors over all ranks, in place.
+/// An API variant that sums tensors over all ranks, in place.
 pub trait Way {
     fn name(&self) -> &'static str;
     fn rank(&self) -> usize;
@@ -59,7 +59,7 @@ fn measure_all(words: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Microseconds a call, one figure a batch.
+/// Microseconds per call, one value per batch.
 fn measure(way: &mut dyn Way, case: &Case) -> Result<Vec<f64>> {
     let mut tensors: Vec<Tensor> = case.lengths.iter().map(|length| Tensor::new(*length)).collect();
     let mut tensors: Vec<&mut [f32]> = tensors.iter_mut().map(Tensor::floats).collect();
@@ -94,7 +94,7 @@ fn measure(way: &mut dyn Way, case: &Case) -> Result<Vec<f64>> {
     (0..batches).map(|_| Ok(time_of(way, tensors, in_batch)? / in_batch as f64)).collect()
 }
 
-/// What every rank's `rank + 1 + at % 7` add up to.
+/// Sum of `rank + 1 + at % 7` over all ranks.
 fn sum_at(at: usize, size: usize) -> f32 {
     (size * (size + 1) / 2 + size * (at % 7)) as f32
 }
@@ -107,14 +107,14 @@ fn time_of(way: &mut dyn Way, tensors: &mut [&mut [f32]], calls: usize) -> Resul
     Ok(began.elapsed().as_secs_f64() * 1e6)
 }
 
-/// Every rank learns what rank 0 measured.
+/// Broadcasts the measurement of rank 0.
 fn shared(way: &mut dyn Way, tensors: &mut [&mut [f32]], value: f64) -> Result<f64> {
     tensors[0][0] = if way.rank() == 0 { value as f32 } else { 0.0 };
     way.call(tensors)?;
     Ok(f64::from(std::mem::take(&mut tensors[0][0])))
 }
 
-/// Floats that begin at a page.
+/// Page-aligned floats.
 struct Tensor {
     memory: Vec<f32>,
     begin: usize,
@@ -137,7 +137,7 @@ impl Tensor {
 mod tests {
     use super::*;
 
-    /// Rank 0 of several that all hold the same.
+    /// Rank 0 of several ranks that all hold the same values.
     struct Alike {
         size: usize,
         calls: usize,

@@ -1,7 +1,8 @@
 //! 5,000 simulated agents on one server: heartbeat rate, server memory and CPU, placement and start of a gang of 1,000.
 //!
-//! The server is a real `corro server`. The agents are tasks of one other process; each has joined with the open token, has
-//! a WebSocket of its own and speaks every second, as real ones do. They run nothing, so that what is measured is the server.
+//! The server is a real `corro server`. The agents are tasks of one other process; each has joined with the open token, keeps
+//! its own WebSocket and sends a heartbeat every second, as real ones do. They run nothing, so that only the server is
+//! measured.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
@@ -22,7 +23,7 @@ use crate::{machine, swarm};
 pub const PROMISE: &str = "5,000 agents held by one server, and a gang of 1,000 placed and run";
 const AGENTS: usize = 5_000;
 const GANG: usize = 1_000;
-/// For all to join, or a gang to run.
+/// Timeout for all joins, and for a gang to run.
 const DEADLINE: Duration = Duration::from_secs(180);
 
 pub fn run(scale: Scale) -> Result<Verdict> {
@@ -95,7 +96,7 @@ pub fn run(scale: Scale) -> Result<Verdict> {
     Ok(Verdict { met: true, figures })
 }
 
-/// Every agent is a file here and one there.
+/// Raises the limit of open files: every agent is one in each process.
 fn allow_files() -> Result<()> {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?;
@@ -104,7 +105,7 @@ fn allow_files() -> Result<()> {
     Ok(())
 }
 
-/// The process with the agents, and what it says.
+/// The process with the agents, and its output.
 struct Swarm {
     child: Child,
     said: Receiver<(Instant, String)>,
@@ -125,7 +126,7 @@ impl Swarm {
         Ok(Self { child, said })
     }
 
-    /// The moment when it said this word. Anything else that it says is a failure.
+    /// Waits for this line and returns its time. Any other line is a failure.
     fn wait(&self, word: &str) -> Result<Instant> {
         match self.said.recv_timeout(DEADLINE) {
             Ok((at, said)) if said == word => Ok(at),
@@ -134,7 +135,7 @@ impl Swarm {
         }
     }
 
-    /// Has an agent been lost?
+    /// Fails if an agent has been lost.
     fn check(&self) -> Result<()> {
         match self.said.try_recv() {
             Ok((_, said)) => bail!("an agent was not held: {said}"),
@@ -145,7 +146,7 @@ impl Swarm {
 
 impl Drop for Swarm {
     fn drop(&mut self) {
-        // It ends when its standard input does; `kill` only makes sure.
+        // It exits when its standard input closes; `kill` only makes sure.
         drop(self.child.stdin.take());
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -1,8 +1,8 @@
 //! Allreduce latency and bandwidth, 4 B to 256 MB, on one and several hosts, against Open MPI, MPICH, Gloo and Horovod.
 //!
-//! Every engine adds up the same numbers in place with ranks that are processes, and its rank 0 says how long a call took; the
-//! same way of measuring for all (`allreduce::worker`). Engines take turns at each place, so that whatever else the machine
-//! does hits all alike. The limits are measured in the same run: copying memory within a host, iperf3 between hosts.
+//! Every engine sums the same numbers in place with ranks that are processes, and its rank 0 reports the time of a call; all
+//! measure the same way (`allreduce::worker`). Engines take turns at each placement, so that other load on the machine affects
+//! all alike. The limits are measured in the same run: memory copies within a host, iperf3 between hosts.
 
 use std::time::Duration;
 
@@ -22,14 +22,14 @@ use crate::peers::torch::Torch;
 
 pub const PROMISE: &str =
     "the direct door at least as fast as the fastest peer everywhere, 2 times Gloo from 1 MB up; five more goals";
-/// MPICH, the one engine that cannot be told that there are more ranks than cores: a call then takes as long as a turn of
-/// the scheduler.
+/// MPICH, the one engine without an oversubscription mode: with more ranks than cores a call takes a time slice of the
+/// scheduler.
 const SPINS: &str = "mpich";
 /// Gloo comes with all of PyTorch.
 const IMPORTS: &str = "gloo";
 const HOSTS: usize = 4;
 const LARGE: usize = 64 << 20;
-/// What a usual cable carries.
+/// Rate of a usual network link.
 const CABLE: &str = "1gbit";
 
 pub fn run(scale: Scale, words: &[String]) -> Result<Verdict> {
@@ -57,13 +57,13 @@ pub fn run(scale: Scale, words: &[String]) -> Result<Verdict> {
 
 type Measure = dyn Fn(Place<'_>, &[Case], Duration) -> Result<Vec<Measured>>;
 
-/// Something that adds up over ranks.
+/// An engine that sums over ranks.
 struct Engine {
     name: &'static str,
     run: Box<Measure>,
 }
 
-/// Ours and those peers that are wanted and there; and what is missing.
+/// Our engine and the requested peers that are installed; and the missing ones.
 fn engines(options: &Options, directory: &std::path::Path) -> (Vec<Engine>, Vec<String>) {
     let (mut engines, mut missing) = (vec![Engine { name: OURS, run: Box::new(run_ours) }], Vec::new());
     let prebuilt = options.prebuilt.as_deref();
@@ -81,7 +81,7 @@ fn engines(options: &Options, directory: &std::path::Path) -> (Vec<Engine>, Vec<
             }
             Err(error) => {
                 println!("peer: no {name}: {error:#}");
-                // Nobody is asked to build Horovod.
+                // Building Horovod is optional.
                 if name != "horovod" {
                     missing.push(format!("no {name}"));
                 }
@@ -101,7 +101,7 @@ fn from_torch(name: &'static str, torch: Torch) -> (Engine, String) {
     (Engine { name, run: Box::new(move |at, cases, limit| torch.run(at, cases, limit)) }, version)
 }
 
-/// Two doors, and so twice the time.
+/// Two API variants, and so twice the time.
 fn run_ours(at: Place<'_>, cases: &[Case], limit: Duration) -> Result<Vec<Measured>> {
     let mut words = vec![worker::WORD.to_owned()];
     words.extend(cases.iter().map(Case::word));
@@ -114,7 +114,7 @@ struct Bench {
     engines: Vec<Engine>,
     results: Results,
     limits: Limits,
-    /// What could not be measured; any of it makes the verdict `missed`.
+    /// Failed measurements; any of them makes the verdict `missed`.
     broken: Vec<String>,
 }
 
@@ -129,17 +129,17 @@ impl Bench {
         sweep
     }
 
-    /// Microseconds for a case, an engine and a round.
+    /// Microseconds for one case, engine and round.
     fn budget(&self) -> usize {
         1000 * self.options.budget_ms.unwrap_or(self.scale.pick(12, 200))
     }
 
-    /// Measures the engines that are not `without`, in turns, and prints the table.
+    /// Measures the engines that are not in `without`, in turns, and prints the table.
     fn measure(&mut self, at: Place<'_>, cases: &[Case], without: &[&'static str]) {
         let limit = Duration::from_secs(self.scale.pick(4, 90));
         let mut out = without.to_vec();
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        // What would take a quick run beyond its minute where ranks share cores.
+        // Combinations that would take a quick run beyond its minute where ranks share cores.
         let slow = [
             (SPINS, at.ranks() > cores, "it does not yield"),
             (IMPORTS, at.ranks() > cores && matches!(at, Place::Here(_)), "its ranks take seconds to start"),
@@ -163,7 +163,7 @@ impl Bench {
                             let (name, late) = (engine.name, late.join(" "));
                             out.push(name);
                             println!("{name} with {}: not done within {} s: {late}", at.name(), limit.as_secs());
-                            // A peer that collapses is not missing; we would be.
+                            // A peer that fails is reported without failing the run; our failure counts.
                             if name == OURS {
                                 self.broken.push(format!("too slow for {late} with {}", at.name()));
                             }
@@ -183,14 +183,14 @@ impl Bench {
         self.results.print(&at.name(), &self.peers());
     }
 
-    /// Four hosts, then two: without a limit and behind a usual cable.
+    /// Four hosts, then two: without a limit and with a usual link rate.
     fn between(&mut self, hosts: &Hosts, sweep: &[Case]) -> Result<()> {
         self.measure(Place::Hosts(hosts, HOSTS), sweep, &[]);
         let large = [Case::of_bytes(LARGE, self.budget())];
         for rate in [None, Some(CABLE)] {
             hosts.limit(rate)?;
             let at = Place::Hosts(hosts, 2);
-            // A call of a second each, for nothing but the cable's figure.
+            // Slow peers are left out: calls of a second each would only show the link rate.
             let without = if rate.is_some() { self.scale.pick(&options::PEERS[..], &[]) } else { &[] };
             self.measure(at, &large, without);
             match tcp::measure(hosts, self.scale.pick(1, 5)) {
@@ -249,7 +249,7 @@ impl Bench {
         let goals = goals::judge(&self.results, &self.limits);
         println!();
         goals.iter().for_each(|goal| println!("goal {}: {}", if goal.met { "met" } else { "missed" }, goal.figures));
-        // Of the goals that are missed the first is named, else the first of all: it has the worst ratio.
+        // Reports the first missed goal, else the first of all, which has the worst ratio.
         let figures = goals.iter().find(|goal| !goal.met).unwrap_or(&goals[0]).figures.clone();
         let met = self.broken.is_empty() && goals.iter().all(|goal| goal.met);
         let broken: String = self.broken.iter().map(|what| format!("; {what}")).collect();

@@ -1,8 +1,8 @@
 //! Time from submitting a job to an empty autoscaling cluster until its ranks run, and from its end until the nodes are gone.
 //!
-//! The cluster has four nodes at most and none at least; the server's delay before idle nodes leave is one second, which
-//! is taken off. Beside it stands the same made by hand: a resize from 0 to 4 nodes until all are idle, that is the start
-//! of four agents without any waiting for a queue, and a resize to 0 until all are gone.
+//! The cluster scales between zero and four nodes; the server's delay of one second before idle nodes are removed is
+//! subtracted. The comparison is a manual resize: from 0 to 4 nodes until all are idle, that is the start of four agents
+//! without a queue, and to 0 until all are gone.
 
 use std::time::Instant;
 
@@ -20,7 +20,7 @@ pub const PROMISE: &str =
     "ranks run 1.5 s (p50) and 4 s (p99) after the submit; nodes are gone 1.5 s and 4 s after the delay";
 const LIMIT_P50_S: f64 = 1.5;
 const LIMIT_P99_S: f64 = 4.0;
-/// How long nodes stay idle before they leave.
+/// Idle time in seconds before nodes are removed.
 const DELAY_S: f64 = 1.0;
 const WARM_UP: usize = 1;
 

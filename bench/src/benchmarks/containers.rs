@@ -1,7 +1,7 @@
 //! Time from submitting a container job with a local image until its rank runs, against `docker run` of the same image.
 //!
-//! The request is that of `submit`, on a waiting node. Both sides make a container of the same image on the same daemon, with the same
-//! mount and the host's network, take turns, and are heard from inside by the same ear. What Corro does besides is to start
+//! The request is that of `submit`, on an idle node. Both sides create a container of the same image on the same daemon, with
+//! the same mount and the host's network, take turns, and report from inside to the same listener. Corro additionally starts
 //! the rank as a second process in a container that outlives it.
 
 use std::process::Stdio;
@@ -20,7 +20,7 @@ use crate::stats::{Samples, heading};
 
 pub const PROMISE: &str = "a rank in a container runs at most 200 ms (p50) later than with docker run of the same";
 const LIMIT_MS: f64 = 200.0;
-/// Not counted: connections, caches and the login come into being.
+/// Not counted: connections, caches and the login are set up.
 const WARM_UP: usize = 2;
 
 pub fn run(scale: Scale) -> Result<Verdict> {
@@ -57,7 +57,7 @@ pub fn run(scale: Scale) -> Result<Verdict> {
     Ok(Verdict { met: more <= LIMIT_MS, figures })
 }
 
-/// The daemon is ended last.
+/// The daemon is stopped last.
 struct Bench {
     site: Site,
     api: Api,

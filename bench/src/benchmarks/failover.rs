@@ -1,7 +1,8 @@
 //! Recovery time after the death of a rank, a host or the server, with a gang over four hosts in network namespaces.
 //!
-//! A rank's: until the job has failed and all nodes are idle. A host's, all of whose processes are killed and which is replaced at once by a new one: until the gang
-//! runs again whole, less the lease that has to pass first. The server's, which is started again at once: until another job's ranks run.
+//! A rank: until the job has failed and all nodes are idle. A host, all of whose processes are killed and which is replaced at
+//! once by a new one: until the whole gang runs again, less the lease that has to expire first. The server, which is restarted
+//! at once: until another job's ranks run.
 
 use std::time::{Duration, Instant};
 
@@ -18,10 +19,10 @@ use crate::stats::{Samples, heading};
 
 pub const PROMISE: &str = "after a rank's death 2 s, a host's 5 s beyond the lease, the server's 3 s (p50)";
 const LIMITS_MS: [f64; 3] = [2000.0, 5000.0, 3000.0];
-/// The shortest that a server takes.
+/// The shortest lease that a server accepts.
 const LEASE: Duration = Duration::from_secs(3);
 const OPTIONS: &[&str] = &["--lease", "3"];
-/// Nobody else sleeps as long.
+/// A unique sleep time, to recognise the rank's process.
 const SLEEP: &str = "sleep 86397";
 
 pub fn run(scale: Scale) -> Result<Verdict> {
@@ -89,7 +90,7 @@ impl Bench {
         Ok((all - killed).as_secs_f64() * 1e3)
     }
 
-    /// Ranks that say that they run, and stay.
+    /// Starts ranks that report that they run, and stay.
     fn start_gang(&mut self, api: &Api) -> Result<String> {
         let (name, exe) = (self.next_name(), std::env::current_exe()?);
         let words = self.rack.ear.command(&exe, &name).join(" ");
@@ -108,7 +109,7 @@ impl Bench {
         format!("job{}", self.n_jobs)
     }
 
-    /// The rank on a host.
+    /// Process id of the rank on a host.
     fn sleeper(&self, host: usize) -> Result<u32> {
         wait_for("a rank to sleep", Duration::from_millis(2), || {
             let sleeps = |pid: &u32| {

@@ -1,7 +1,7 @@
 //! File service throughput against nginx on the same files: SDK uploads and downloads, a listing of 10,000 entries, small GETs.
 //!
-//! nginx serves the very directory in which the share lies, and asks for no signature. It knows no ranges of an upload, so it gets each as a file
-//! of its own. Everybody takes turns, and a ratio is of the same round.
+//! nginx serves the directory of the share itself, without signatures. It has no ranged uploads, so each range becomes a file
+//! of its own. Engines take turns, and ratios are taken within a round.
 
 use std::time::{Duration, SystemTime};
 
@@ -30,7 +30,7 @@ const CONNECTIONS: usize = 64;
 const SMALL_FILES: usize = 100;
 const SMALL: usize = 1024;
 const ENTRIES: usize = 10_000;
-/// More than is ever asked here: what one account may ask for a second is another promise.
+/// Rate limit above any load of this benchmark: throttling per account is a separate promise.
 const RATE: &str = "4000000";
 
 pub fn run(scale: Scale) -> Result<Verdict> {
@@ -61,7 +61,7 @@ pub fn run(scale: Scale) -> Result<Verdict> {
     })
 }
 
-/// Many connections, files of 1 KiB; ours with the account's key and with links.
+/// Many connections, files of 1 KiB; ours with the account key and with SAS links.
 fn small_gets(scale: Scale, site: &Site, nginx: &Nginx, key: &str) -> Result<Goal> {
     let address = site.profile()?.server;
     let address = address.strip_prefix("http://").context("plain HTTP")?;
@@ -85,7 +85,7 @@ fn small_gets(scale: Scale, site: &Site, nginx: &Nginx, key: &str) -> Result<Goa
     let mut latencies = players.map(|_| Vec::new());
     let mut processor = players.map(|(name, ..)| Samples::new(format!("{name}: processor time"), "us a request"));
     let span = scale.pick(Duration::from_millis(800), Duration::from_secs(2));
-    // The first round is a warming-up.
+    // The first round is a warm-up.
     for round in 0..=scale.pick(6, 20) {
         for (idx, (name, address, requests, processor_time)) in players.iter().enumerate() {
             let before = processor_time()?;
@@ -114,7 +114,7 @@ fn small_gets(scale: Scale, site: &Site, nginx: &Nginx, key: &str) -> Result<Goa
     Ok(worst(ratios, LEAST, "times nginx's small gets"))
 }
 
-/// The SDK's, and the same requests by hand.
+/// Transfers by the SDK, and the same requests by hand.
 fn transfers(scale: Scale, sdk: &Sdk) -> Result<[Goal; 2]> {
     let mebibytes = scale.pick(64, 256);
     let timed = sdk.run("transfers", [scale.pick(5, 15), mebibytes])?;

@@ -26,9 +26,9 @@ use crate::stats::{Samples, heading};
 pub const PROMISE: &str = "1,000 followers of one log: p99 delay under 100 ms, no byte lost";
 const FOLLOWERS: usize = 1_000;
 const LIMIT_MS: f64 = 100.0;
-/// Between two looks of one follower at the end of the log.
+/// Poll interval of one follower at the end of the log.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Between two lines of the log.
+/// Interval between two lines of the log.
 const BEAT: Duration = Duration::from_millis(100);
 const STREAMS: usize = 100;
 const LOG: &str = "stdout.txt";
@@ -60,7 +60,7 @@ pub fn run(scale: Scale) -> Result<Verdict> {
     let client = Client::new(&site.profile()?)?;
     let seconds = scale.pick(5, 20);
     let (told, streams_cpu) = measured(&own, || runtime.block_on(stream_events(&site, &client, seconds)))?;
-    // The commands that cause the events have a server, too.
+    // Baseline: the commands that cause the events load the server, too.
     let (_, alone_cpu) =
         measured(&own, || (0..seconds).try_for_each(|number| change(&site, number)).map(|()| Samples::new("", "")))?;
 
@@ -88,7 +88,7 @@ pub fn run(scale: Scale) -> Result<Verdict> {
 /// Delays in milliseconds.
 struct Delays(Vec<f64>);
 
-/// What it gave, and processor and wall seconds meanwhile.
+/// Result of `what`, and CPU and wall seconds meanwhile.
 fn measured<T>(cpu: &dyn Fn() -> Result<f64>, what: impl FnOnce() -> Result<T>) -> Result<(T, (f64, f64))> {
     let (before, began) = (cpu()?, Instant::now());
     let given = what()?;
@@ -122,7 +122,7 @@ async fn follow(address: &str, target: &str, log: &Path, lines: usize) -> Result
     Ok(Delays(delays))
 }
 
-/// One follower: reads from where it is to the end, again and again, until it has every line.
+/// One follower: reads from its offset to the end, again and again, until it has every line.
 async fn follower(address: &str, target: &str, lines: usize, ready: &watch::Sender<usize>) -> Result<Vec<f64>> {
     let mut stream = BufReader::new(TcpStream::connect(address).await.context("cannot connect")?);
     stream.get_ref().set_nodelay(true)?;
@@ -148,7 +148,7 @@ async fn follower(address: &str, target: &str, lines: usize, ready: &watch::Send
     Ok(delays)
 }
 
-/// What lies at an offset; nothing at the end.
+/// Content from an offset; empty at the end.
 async fn read_from(stream: &mut BufReader<TcpStream>, host: &str, target: &str, offset: u64) -> Result<Vec<u8>> {
     let request = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nRange: bytes={offset}-\r\n\r\n");
     stream.get_mut().write_all(request.as_bytes()).await?;
@@ -162,7 +162,7 @@ async fn read_from(stream: &mut BufReader<TcpStream>, host: &str, target: &str, 
     }
 }
 
-/// How late an event reaches each of the open streams.
+/// Delay of an event at each of the open streams.
 async fn stream_events(site: &Site, client: &Client, seconds: u64) -> Result<Samples> {
     let (ready, mut all_ready) = watch::channel(0);
     let streams: Vec<_> = (0..STREAMS)
@@ -191,7 +191,7 @@ async fn stream_events(site: &Site, client: &Client, seconds: u64) -> Result<Sam
     Ok(Samples::of("corro, delay of an event", "ms", delays))
 }
 
-/// Something that is told: a tag of the group, about one a second.
+/// Causes one event: changes a tag of the group, about once a second.
 fn change(site: &Site, number: u64) -> Result<()> {
     let began = Instant::now();
     let tag = SystemTime::UNIX_EPOCH.elapsed()?.as_millis();

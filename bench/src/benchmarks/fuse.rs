@@ -1,8 +1,8 @@
 //! A share mounted with `corro mount` against sshfs and a local disk: sequential and random I/O, small file creation, listing.
 //!
-//! The server, its share, the SSH server and its directory are on this machine, on one disk. Everybody takes turns, and a ratio is of the same
-//! round. What the kernel keeps of a mounted file is dropped before it is read; what the servers read comes from the machine's memory for both. Before each turn
-//! everything is on the disk that was written before.
+//! The server, its share, the SSH server and its directory are on this machine, on one disk. File systems take turns, and
+//! ratios are taken within a round. The kernel's cache of a mounted file is dropped before it is read; both servers read from
+//! the page cache. Before each turn all earlier writes are synced.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
@@ -32,10 +32,10 @@ const SSHFS: &str = "sshfs";
 const DISK: &str = "local disk";
 const BUFFER: usize = 1 << 20;
 const SMALL: usize = 4096;
-/// More than is ever asked here: what one account may ask for a second is another promise.
+/// Rate limit above any load of this benchmark: throttling per account is a separate promise.
 const RATE: &str = "4000000";
 
-/// Where somebody works, and where the same directory lies on the disk.
+/// Working directory of one file system, and the same directory on the disk.
 struct Player {
     name: &'static str,
     place: PathBuf,
@@ -74,7 +74,7 @@ pub fn run(scale: Scale) -> Result<Verdict> {
         fs::create_dir(directory)?;
     }
     let _mounts = [Mount::new(&site, &place, "")?, Mount::new(&site, &cached, "--write-cache")?];
-    // Apart from what the other mount has.
+    // Separate from the files of the other mount.
     let cached = cached.join("cached");
     fs::create_dir(&cached)?;
     let sshfs = Sshfs::start(site.path(), &exported)?;
@@ -105,7 +105,7 @@ pub fn run(scale: Scale) -> Result<Verdict> {
         Work::of_cached("writing 4 KiB at random, until closed", "writes/s", move |player, round| {
             let path = player.place.join(format!("large-{round}"));
             if player.name == CACHED {
-                // The others have theirs from before.
+                // The others have theirs from an earlier turn.
                 write_in_order(&path, size)?;
                 read_in_order(player, &format!("large-{round}"), size)?;
             }
@@ -122,11 +122,11 @@ pub fn run(scale: Scale) -> Result<Verdict> {
     ];
     let mut goals = Vec::new();
     let mut turns: Vec<Turns> = works.iter().map(|work| Turns::new(work.unit)).collect();
-    // The first round is a warming-up.
+    // The first round is a warm-up.
     for round in 0..=scale.pick(5, 12) {
         for (work, turns) in works.iter().zip(&mut turns) {
             for player in players.iter().filter(|player| work.cached || player.name != CACHED) {
-                // Nobody's turn is to wait for what the disk still has to write of the turn before.
+                // Flushes the previous turn's writes, so that no turn waits for them.
                 rustix::fs::sync();
                 let rate = (work.run)(player, round).with_context(|| format!("{}: {}", player.name, work.name))?;
                 if round > 0 {
@@ -155,7 +155,7 @@ pub fn run(scale: Scale) -> Result<Verdict> {
 struct Work {
     name: &'static str,
     unit: &'static str,
-    /// Also by the mount with a write cache, which then has to keep the promise.
+    /// Also run on the mount with a write cache, which then has to meet the goal.
     cached: bool,
     /// The rate of one turn.
     #[allow(clippy::type_complexity)]
@@ -188,7 +188,7 @@ fn kernel() -> Result<String> {
     Ok(String::from_utf8_lossy(&shown.stdout).trim().to_owned())
 }
 
-/// Until it is closed: both mounts have sent everything then.
+/// Timed until close, when both mounts have sent everything.
 fn write_in_order(path: &Path, size: usize) -> Result<f64> {
     let buffer = noise(BUFFER);
     let began = Instant::now();
@@ -254,7 +254,7 @@ fn make_files(directory: &Path, files: usize) -> Result<f64> {
     Ok(began.elapsed().as_secs_f64())
 }
 
-/// Files that nobody has seen before, made behind the mounts' backs.
+/// Lists new files, created behind the mounts' backs, so that nothing is cached.
 fn list_files(player: &Player, name: &str, files: usize) -> Result<f64> {
     make_files(&player.beneath.join(name), files)?;
     let began = Instant::now();
@@ -271,7 +271,7 @@ fn noise(length: usize) -> Vec<u8> {
     (0..length).map(|_| places.draw() as u8).collect()
 }
 
-/// The same for everybody.
+/// Offsets of random access, the same for all.
 struct Places(u64);
 
 impl Places {

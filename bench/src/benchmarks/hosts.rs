@@ -1,7 +1,7 @@
 //! Time from submitting a job of four nodes until all four ranks run, on four hosts in network namespaces.
 //!
-//! The hosts see nothing of the server's directory: each mounts the share for the job over TLS before its rank starts. `submit` is the same on
-//! the server's own machine, without a mount.
+//! The hosts cannot see the server's directory: each mounts the share for the job over TLS before its rank starts. `submit` is
+//! the same on the server's own machine, without a mount.
 
 use std::time::Instant;
 
@@ -16,7 +16,7 @@ use crate::stats::{Samples, heading};
 pub const PROMISE: &str = "all four ranks run 500 ms (p50) and 2 s (p99) after the job was submitted";
 const LIMIT_P50_MS: f64 = 500.0;
 const LIMIT_P99_MS: f64 = 2000.0;
-/// Not counted: connections, caches and the login come into being.
+/// Not counted: connections, caches and the login are set up.
 const WARM_UP: usize = 3;
 
 pub fn run(scale: Scale) -> Result<Verdict> {

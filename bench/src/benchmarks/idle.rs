@@ -67,12 +67,12 @@ fn train(site: &Site, scale: Scale) -> Result<()> {
     site.corro(&format!("storage file download {place} --path cifar/saved_models/keras_cifar10_trained_model.h5"))
 }
 
-/// RSS and PSS of the server, over two seconds of rest.
+/// RSS and PSS of the server, over two idle seconds.
 fn look(site: &Site, name: &str) -> Result<(Samples, Samples)> {
     look_at(&[site.server_pid()?], name)
 }
 
-/// All agents together make one measure.
+/// RSS and PSS of all agents together.
 fn look_at_agents(site: &Site, when: &str) -> Result<Vec<(Samples, Samples)>> {
     let pids: Vec<u32> = site.agents().into_iter().map(|(_, pid)| pid).collect();
     let pids = (pids.len() == NODES).then_some(pids).context("not every node has an agent")?;

@@ -1,9 +1,9 @@
 //! Throughput of no-op jobs of one node, end to end on four local nodes, against Slurm and HyperQueue.
 //!
-//! A job is a shell line that says one word. It is submitted through the REST interface by one client that keeps its
-//! connections, its process is really run by a node's agent, its output is a file on the share. The clock runs from the
-//! first submit until the last job has ended. Every engine has four nodes that run one job at a time, writes one log a job
-//! and is asked in turn, so that whatever else the machine does hits all alike.
+//! A job is a shell line that prints one word. It is submitted through the REST interface by one client with keep-alive
+//! connections, its process is run by a node's agent, its output is a file on the share. The clock runs from the first submit
+//! until the last job has ended. Every engine has four nodes that run one job at a time and writes one log per job. Engines
+//! take turns, so that other load on the machine affects all alike.
 
 use std::path::Path;
 use std::time::Instant;
@@ -22,9 +22,9 @@ use crate::stats::{Samples, heading};
 
 pub const PROMISE: &str = "at least 5 times the jobs per second of Slurm and at least those of HyperQueue";
 const TIMES_SLURM: f64 = 5.0;
-/// What every job runs, in every engine.
+/// Command of every job, in every engine.
 const LINE: &str = "echo done";
-/// Requests on the way at once.
+/// Concurrent requests.
 const IN_FLIGHT: usize = 8;
 
 pub fn run(scale: Scale) -> Result<Verdict> {
@@ -84,7 +84,7 @@ pub fn run(scale: Scale) -> Result<Verdict> {
     ))
 }
 
-/// A peer is taken in the form in which it is faster.
+/// A peer is counted in its faster form.
 fn best<'a>(one: &'a Samples, other: &'a Samples) -> &'a Samples {
     if one.p50() >= other.p50() { one } else { other }
 }
@@ -124,7 +124,7 @@ impl Corro {
         Ok(Self { site, api, key })
     }
 
-    /// What the server and all agents have used so far, without the jobs' own processes and their guards.
+    /// CPU time of the server and of all agents so far, without the jobs' own processes and their guards.
     fn processor_seconds(&self) -> Result<(f64, f64)> {
         let agents = self.site.agents();
         let agents = agents.iter().map(|(_, pid)| processor_seconds(*pid)).sum::<Result<f64>>()?;
@@ -150,7 +150,7 @@ impl Corro {
     }
 }
 
-/// How many logs below a directory hold what the job said.
+/// Number of complete logs below a directory.
 fn whole_logs(directory: &Path) -> Result<usize> {
     let mut count = 0;
     for entry in std::fs::read_dir(directory)? {

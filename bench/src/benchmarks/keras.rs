@@ -1,8 +1,8 @@
 //! Images per second of the tutorial's network with `horovod.keras`, 1, 2 and 4 ranks, against plain Keras.
 //!
-//! Keras on TensorFlow, `model.fit` with the lines of the tutorial's script (`peers/keras_fit.py`), a thread a rank, bound to a processor.
-//! Everybody is started once and takes turns; what is held against a promise is the median of the ratios of the same round. Plain Keras also
-//! runs twice side by side, without any exchange: that is what the second processor of this machine gives.
+//! Keras on TensorFlow, `model.fit` with the lines of the tutorial's script (`peers/keras_fit.py`), one thread per rank, pinned
+//! to a processor. All are started once and take turns; the goals use the median of the ratios within a round. Plain Keras also
+//! runs twice side by side, without any exchange, which shows the gain of this machine's second processor.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -26,7 +26,7 @@ const PROGRAM: &str = include_str!("../peers/keras_fit.py");
 const OURS: &str = "horovod.keras";
 const PLAIN: &str = "plain keras";
 const BATCH: usize = 32;
-/// Of twice the images of one rank on one core, so much with two on two.
+/// Goal for two ranks on two cores, as a fraction of twice the images of one rank on one core.
 const SCALING: f64 = 0.8;
 
 const KNOWN: Known = Known {

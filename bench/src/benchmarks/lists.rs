@@ -1,7 +1,7 @@
 //! Latency of listing 1,000 jobs in one page while other clients submit at full rate.
 //!
-//! The listed jobs are queued on the same cluster as the submitted ones, so that each says why it waits. The floor is the same
-//! page with nobody else there.
+//! The listed jobs are queued on the same cluster as the submitted ones, so that each includes its reason for waiting. The
+//! floor is the same page without other clients.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ pub const PROMISE: &str = "a list of 1,000 jobs comes in under 50 ms (p99) while
 const LIMIT_MS: f64 = 50.0;
 const JOBS: usize = 1_000;
 const SUBMITTERS: usize = 8;
-/// Where the submitters submit to.
+/// Target of the concurrent submits.
 const OTHER: &str = "busy";
 
 pub fn run(scale: Scale) -> Result<Verdict> {

@@ -37,11 +37,11 @@ pub struct Benchmark {
 pub enum Run {
     /// Takes no option but `--quick`.
     Plain(fn(Scale) -> Result<Verdict>),
-    /// Gets the other words of the command line.
+    /// Gets the remaining command-line arguments.
     Options(fn(Scale, &[String]) -> Result<Verdict>),
 }
 
-/// How many samples there is time for.
+/// Number of samples that fit the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
     /// Ends within a minute.
@@ -58,7 +58,7 @@ impl Scale {
     }
 }
 
-/// Whether the promise holds, and the figures that say so.
+/// Whether the goal is met, and the numbers that show it.
 #[derive(Debug)]
 pub struct Verdict {
     pub met: bool,
@@ -95,7 +95,7 @@ pub const BENCHMARKS: &[Benchmark] = &[
     Benchmark { name: "wheel", promise: wheel::PROMISE, run: Options(wheel::run) },
 ];
 
-/// The number after `--jobs`, or the usual one.
+/// The number after `--jobs`, or the default.
 fn jobs_in(words: &[String], usual: usize) -> Result<usize> {
     match words {
         [] => Ok(usual),

@@ -1,7 +1,7 @@
 //! Training steps of ResNet-50 with `horovod.torch`, 1, 2 and 4 ranks, against DistributedDataParallel and plain PyTorch.
 //!
-//! Every engine trains the same model (`peers/optimizer.py`) with ranks that are processes, bound to the same processors. At each place all
-//! engines are started once and take turns; what is held against a promise is the median of the ratios of the same round.
+//! Every engine trains the same model (`peers/optimizer.py`) with ranks that are processes, pinned to the same processors. At
+//! each placement all engines are started once and take turns; the goals use the median of the ratios within a round.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -27,7 +27,7 @@ const PLAIN: &str = "plain torch";
 const DDP: &str = "ddp";
 const VIEWS: &str = "ddp-views";
 const UPSTREAM: &str = "upstream";
-/// The real one: what our layer costs is measured with it.
+/// A real model, with which the overhead of our layer is measured.
 const RESNET: &str = "resnet50";
 
 const KNOWN: Known = Known {
@@ -47,10 +47,10 @@ pub fn run(scale: Scale, words: &[String]) -> Result<Verdict> {
     Ok(bench.run(missing))
 }
 
-/// A name, and what starts a rank.
+/// A name, and the command of a rank.
 type Engine = (&'static str, Program);
 
-/// Ours, plain torch and those peers that are wanted and there; and what is missing.
+/// Ours, plain torch and the requested peers that are installed; and the missing ones.
 fn programs(scale: Scale, options: &Options, directory: &Path) -> Result<(Vec<Engine>, Vec<String>)> {
     let (python, version) = torch::computing()?;
     println!("torch: {version}");
@@ -67,7 +67,7 @@ fn programs(scale: Scale, options: &Options, directory: &Path) -> Result<(Vec<En
     let mut missing = Vec::new();
     let wanted = |peer: &str| match &options.peers {
         Some(peers) => peers.iter().any(|known| known == peer),
-        // A quick run has no time for what decides nothing.
+        // A quick run skips measurements that decide nothing.
         None => peer == DDP || (scale == Scale::Full && (peer == VIEWS || upstream::installed().is_some())),
     };
     for peer in KNOWN.peers.iter().copied().filter(|peer| wanted(peer)) {
@@ -97,7 +97,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// `broken` is what could not be measured; any of it makes the verdict `missed`.
+    /// `broken` lists failed measurements; any of them makes the verdict `missed`.
     fn run(&self, mut broken: Vec<String>) -> Verdict {
         let (mut against, mut goals) = (Vec::new(), Vec::new());
         for ranks in self.options.ranks.iter().copied() {
@@ -126,14 +126,14 @@ impl Bench {
         goals::verdict(&goals, &broken)
     }
 
-    /// Alone a rank is held against torch without any layer; with others against those that exchange too.
+    /// A single rank is compared with plain torch; several with peers that exchange gradients too.
     fn contestants(&self, place: Place) -> Vec<Contestant> {
         let takes_part = |engine: &str| engine == OURS || (engine == PLAIN) == (place.ranks == 1);
         let programs = self.programs.iter().filter(|(engine, _)| takes_part(engine));
         programs.map(|(engine, program)| Contestant { engine, program: program.clone(), place }).collect()
     }
 
-    /// A model without computing says nothing about what a layer costs beside computing.
+    /// A model without computation says nothing about the relative cost of a layer.
     fn cases(&self, ranks: usize) -> Vec<Case> {
         let batch = self.options.batch.unwrap_or(16);
         let models = self.options.models.iter().filter(|model| ranks > 1 || *model == RESNET);
@@ -142,7 +142,7 @@ impl Bench {
         models.map(case).collect()
     }
 
-    /// An overhead of percents is seen only in many short rounds; with more ranks than cores a step is long.
+    /// An overhead of percents shows only in many short rounds; with more ranks than cores a step is long.
     fn length(&self, ranks: usize) -> Length {
         let rounds = match ranks {
             1 => self.scale.pick(12, 60),

@@ -20,7 +20,7 @@ pub const PROMISE: &str = "a page weighs under 200 kB and is first painted withi
 const LIMIT_KB: f64 = 200.0;
 const LIMIT_MS: f64 = 200.0;
 const PAGES: usize = 100;
-/// A job that stays, and prints a figure a second.
+/// A job that keeps running and prints a metric per second.
 const JOB: &str = "stays";
 
 pub fn run(scale: Scale) -> Result<Verdict> {
@@ -81,7 +81,7 @@ struct Visits {
     kilobytes: f64,
 }
 
-/// Each page so often, by somebody whose browser has kept nothing.
+/// Visits each page `times` times with an empty browser cache.
 fn visit(site: &Site, times: usize) -> Result<Vec<Visits>> {
     let output = site.command().arg("dashboard").output()?;
     let link = String::from_utf8(output.stdout)?.trim().to_owned();
@@ -94,7 +94,7 @@ fn visit(site: &Site, times: usize) -> Result<Vec<Visits>> {
     let look = |script: &str| ask("execute/sync", json!({"script": script, "args": []}));
     ask("goog/cdp/execute", json!({"cmd": "Network.enable", "params": {}}))?;
     ask("goog/cdp/execute", json!({"cmd": "Network.setCacheDisabled", "params": {"cacheDisabled": true}}))?;
-    // The first page of a browser that has just begun is that browser's affair.
+    // The first page after the browser's start is not counted.
     ask("url", json!({"url": format!("{root}#{token}")}))?;
     wait(|| look(BYTES))?;
     ask("url", json!({"url": "about:blank"}))?;
@@ -126,12 +126,12 @@ fn visit(site: &Site, times: usize) -> Result<Vec<Visits>> {
     Ok(visits)
 }
 
-/// When the page was painted first, and when there was something on it; nothing before that.
+/// Time of the first paint and of the first content; empty before that.
 const PAINTS: &str = "const at = (name) => performance.getEntriesByName(name)[0]?.startTime;
     const times = [at('first-paint'), at('first-contentful-paint')];
     return times.every((time) => time !== undefined) ? times : null";
 
-/// What was transferred, heads included, once the page shows what it is for and asks for nothing more.
+/// Bytes transferred, headers included, once the page is complete and idle.
 const BYTES: &str =
     "const all = [...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')];
     const last = Math.max(...all.map((one) => one.responseEnd));
@@ -152,7 +152,7 @@ fn wait(look: impl Fn() -> Result<Value>) -> Result<Value> {
     }
 }
 
-/// Of the server, over so many seconds, in percent of a core.
+/// CPU use of the server, over so many seconds, in percent of a core.
 fn processor(site: &Site, seconds: u64) -> Result<f64> {
     let (pid, began) = (site.server_pid()?, Instant::now());
     let before = processor_seconds(pid)?;
@@ -160,7 +160,7 @@ fn processor(site: &Site, seconds: u64) -> Result<f64> {
     Ok(100.0 * (processor_seconds(pid)? - before) / began.elapsed().as_secs_f64())
 }
 
-/// The same while so many pages are open and something happens twice a second; also how many requests a second they make.
+/// The same with so many open pages and two events per second; also their requests per second.
 async fn open_pages(site: &Site, client: &Client, page: &Page, seconds: u64) -> Result<(f64, f64)> {
     let ((ready, mut all_ready), (stop, stopped)) = (watch::channel(0), watch::channel(false));
     let visitors: Vec<_> = (0..PAGES)

@@ -1,6 +1,6 @@
 //! Duration of one scheduler pass over 5,000 nodes and 100,000 queued jobs, and the number of gangs it places.
 //!
-//! `--jobs N` asks for another number, which decides nothing.
+//! `--jobs N` measures another number of jobs, without a verdict.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -26,8 +26,8 @@ const QUEUE: usize = 100_000;
 const LIMIT_MS: f64 = 50.0;
 const GANGS_PER_SECOND: f64 = 1_000.0;
 
-/// The pure planner with the server's own view of its state, as in every pass; no disk and no nodes. Between passes some
-/// jobs end and as many are submitted, so the queue stays as long.
+/// The pure planner with the server's own view of its state, as in every pass; no disk and no nodes. Between passes some jobs
+/// end and as many are submitted, so the queue length stays constant.
 pub fn run(scale: Scale, words: &[String]) -> Result<Verdict> {
     let queue = super::jobs_in(words, QUEUE)?;
     let passes = scale.pick(150, 1_000);
@@ -119,7 +119,7 @@ impl Site {
         Ok(site)
     }
 
-    /// A job somewhere: mostly small ones, some gangs that take a good part of their cluster.
+    /// Submits a job to some cluster: mostly small ones, some gangs that take a good part of it.
     fn submit(&mut self) {
         self.now = self.now.plus(Duration::from_millis(100));
         let cluster = self.clusters[self.dice.below(self.clusters.len())].clone();
@@ -172,7 +172,7 @@ impl Site {
         })
     }
 
-    /// Every fiftieth running job ends, is forgotten, and another is submitted.
+    /// Every fiftieth running job ends and is deleted, and another is submitted.
     fn end_some(&mut self) -> Result<()> {
         let ending: Vec<JobKey> = (0..(self.running.len() / 50).max(1))
             .map(|_| self.running.swap_remove(self.dice.below(self.running.len())))
@@ -195,7 +195,7 @@ impl Site {
         result
     }
 
-    /// Why the last in a queue waits: the most that a look at one job costs.
+    /// Time to explain why the last job in a queue waits: the upper bound for one job.
     fn outlooks(&self, name: &str) -> Samples {
         let mut samples = Samples::new(format!("{name}: why the last in a queue waits"), "ms");
         for key in self.clusters.iter().take(20) {
@@ -243,7 +243,7 @@ fn cluster(pool: u32, nodes: usize, now: Timestamp) -> Result<ClusterRecord> {
     })
 }
 
-/// The same throws in every run.
+/// Deterministic random numbers, the same in every run.
 struct Dice(u64);
 
 impl Dice {

@@ -1,8 +1,8 @@
 //! Time from `cluster create` to four idle nodes that are Slurm allocations, against four bare `sbatch` calls.
 //!
-//! Both ask the same Slurm on this machine, in turns, for four allocations of one processor, several commands at once. The
-//! bare ones are there when their scripts have said so; ours when the server shows four idle nodes: in between lie the
-//! command, the agents' start, their way to the server and the look that finds them.
+//! Both request four allocations of one processor from the same Slurm on this machine, in turns, several commands at once. The
+//! bare ones are ready when their scripts report it; ours when the server shows four idle nodes, which adds the command, the
+//! start of the agents, their join and the poll that finds them.
 
 use std::fs;
 use std::time::Instant;
@@ -29,7 +29,7 @@ pub fn run(scale: Scale) -> Result<Verdict> {
     let nodes = site.path().join("agents");
     fs::create_dir(&nodes)?;
     let nodes = nodes.display().to_string();
-    // This Slurm's machines are small, and have nothing but a processor each.
+    // This Slurm's nodes are small, and have nothing but a processor each.
     let options = ["--cpus-per-task=1", "--mem=0", "--gres=none"].map(|option| format!("--slurm-option={option}"));
     let mut words = vec!["--provider", "slurm", "--slurm-node-dir", &nodes];
     words.extend(options.iter().map(String::as_str));

@@ -1,7 +1,8 @@
 //! Server start on a data directory with 100,000 jobs, until the first authorised request is answered.
 //!
-//! One queued and one ended job are submitted, then their rows are multiplied in the database under other names: a tenth
-//! waits, the rest have ended. `--jobs N` asks for another number, which decides nothing. Executable and data are in the page cache, as they are for whoever restarts a server.
+//! One queued and one ended job are submitted, then their rows are multiplied in the database under other names: a tenth is
+//! queued, the rest have ended. `--jobs N` measures another number, without a verdict. Executable and data are in the page
+//! cache, as after a restart of the server.
 
 use std::time::Instant;
 
@@ -17,7 +18,7 @@ use crate::stats::{Samples, heading};
 pub const PROMISE: &str = "ready in under 2 s with 100,000 jobs in the data directory";
 const LIMIT_MS: f64 = 2000.0;
 const JOBS: usize = 100_000;
-/// Of as many jobs one waits.
+/// One of this many jobs is queued.
 const ONE_WAITS: usize = 10;
 
 pub fn run(scale: Scale, words: &[String]) -> Result<Verdict> {
@@ -51,7 +52,7 @@ pub fn run(scale: Scale, words: &[String]) -> Result<Verdict> {
     Ok(Verdict { met: ready.p99() < LIMIT_MS, figures })
 }
 
-/// Gives the size of the database in MB.
+/// Fills the database and returns its size in MB.
 fn fill(site: &mut Site, jobs: usize) -> Result<f64> {
     site.up()?;
     make_resources(site, 0)?;
@@ -86,7 +87,7 @@ fn fill(site: &mut Site, jobs: usize) -> Result<f64> {
     Ok(std::fs::metadata(&path)?.len() as f64 / 1e6)
 }
 
-/// What SQLite alone needs to hand out every row.
+/// Time that plain SQLite needs to read every row.
 fn read_floor(site: &Site, jobs: usize) -> Result<Samples> {
     let database = Connection::open(site.data().join("corro.db"))?;
     let mut samples = Samples::new("floor: SQLite reads every row", "ms");

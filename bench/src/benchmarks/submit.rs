@@ -1,8 +1,8 @@
 //! Time from submitting a job of four nodes until all four ranks run, on idle nodes.
 //!
-//! The request is the one `corro batchai job create` sends, over a kept-alive connection with a token in hand; the
-//! whole command, with its start, login and look-ups, is measured beside it. The floor is what the machine itself
-//! needs to start four such processes.
+//! The request is the one of `corro batchai job create`, over a keep-alive connection with an existing token; the whole
+//! command, with its start, login and look-ups, is measured beside it. The floor is the time that the machine itself needs to
+//! start four such processes.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -20,7 +20,7 @@ use crate::stats::{Samples, heading};
 pub const PROMISE: &str = "all four ranks run 150 ms (p50) and 1 s (p99) after the job was submitted";
 const LIMIT_P50_MS: f64 = 150.0;
 const LIMIT_P99_MS: f64 = 1000.0;
-/// Not counted: connections, caches and the login come into being.
+/// Not counted: connections, caches and the login are set up.
 const WARM_UP: usize = 3;
 
 struct Measures {
@@ -115,7 +115,7 @@ impl Bench {
         self.rest(&name)
     }
 
-    /// The same four processes without Corro, plain or behind the shell that command lines are written for.
+    /// The same four processes without Corro, directly or through the shell that runs command lines.
     fn processes(&self, sample: usize, shell: bool) -> Result<f64> {
         let name = format!("{}{sample}", if shell { "shell" } else { "plain" });
         let words = self.ear.command(&self.exe, &name);
@@ -130,7 +130,7 @@ impl Bench {
         Ok(ms(began, all))
     }
 
-    /// The next sample finds all nodes waiting for work.
+    /// Waits until all nodes are idle for the next sample.
     fn rest(&self, name: &str) -> Result<()> {
         self.api.wait_for_success(name)?;
         self.api.wait_for_idle_nodes(NODES)
@@ -141,7 +141,7 @@ fn start(words: &[String], shell: bool) -> Result<std::process::Child> {
     let mut command = match shell {
         true => {
             let mut bash = Command::new("bash");
-            // The words as arguments, so that nothing needs quoting: bash replaces itself by the last command.
+            // The command as arguments, so that nothing needs quoting: bash replaces itself by the last command.
             bash.args(["-c", r#""$@""#, "bash"]).args(words);
             bash
         }

@@ -1,8 +1,8 @@
 //! Durable job submits per second by 64 HTTP clients; every acknowledged job must survive `kill -9`.
 //!
-//! Each client keeps its connection and submits one job after another, with a share to mount and a key to seal, to a cluster
-//! without nodes. The server is killed while they submit. The floors are the disk's own synced writes and rows of the
-//! same size through SQLite alone, committed in groups for as many clients.
+//! Each client keeps its connection and submits one job after another, with a share to mount and a key to encrypt, to a cluster
+//! without nodes. The server is killed while they submit. The floors are the disk's own synced writes, and rows of the same
+//! size through plain SQLite with group commit for as many clients.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -21,12 +21,12 @@ pub const PROMISE: &str = "64 clients get 2,000 durable submits a second where t
 const CLIENTS: usize = 64;
 const GOAL: f64 = 2_000.0;
 const FAST_DISK_MS: f64 = 1.0;
-/// Not counted: connections and caches come into being.
+/// Not counted: connections and caches are set up.
 const WARM_UP: Duration = Duration::from_secs(1);
-/// About what one job is in the database.
+/// Approximate size of one job in the database, in bytes.
 const ROW: usize = 1_400;
 
-/// What one client saw: how long each of its submits took, and when it was acknowledged.
+/// Record of one client: the duration of each of its submits, and the time of its acknowledgement.
 struct Client {
     number: usize,
     answers: Vec<(Instant, Duration)>,
@@ -53,7 +53,7 @@ pub fn run(scale: Scale) -> Result<Verdict> {
         };
         let clients: Vec<_> = (0..CLIENTS).map(submit).collect();
         std::thread::sleep(WARM_UP + time);
-        // In the middle of everything: whoever waits for an answer now gets none.
+        // Killed under full load: pending requests get no response.
         site.kill()?;
         stop.store(true, Ordering::Relaxed);
         clients.into_iter().map(|client| client.join().expect("a client does not panic")).collect()
@@ -103,14 +103,14 @@ fn submit_until(door: &Door, job: &[u8], number: usize, stop: &AtomicBool) -> Re
         match connection.exchange("PUT", &path, job) {
             Ok((202, _)) => answers.push((Instant::now(), began.elapsed())),
             Ok((status, body)) => bail!("a submit was answered with {status}: {}", String::from_utf8_lossy(body)),
-            // Nobody said stop before the kill: a broken connection is the kill, or will be told by the missing rate.
+            // A broken connection is normally the kill; an earlier break shows as a lower rate.
             Err(_) if stop.load(Ordering::Relaxed) || !answers.is_empty() => return Ok(Client { number, answers }),
             Err(error) => return Err(error),
         }
     }
 }
 
-/// How many acknowledged jobs a server that was started again does not know.
+/// Number of acknowledged jobs that the restarted server does not know.
 fn missing(site: &Site, clients: &[Client]) -> Result<usize> {
     let door = Door::open(site)?;
     let mut connection = door.connect()?;

@@ -1,8 +1,8 @@
 //! Images per second of the tutorial's training, 1, 2 and 4 ranks, against TensorFlow and PyTorch on the same cores.
 //!
-//! Every engine trains the same network with ranks that are processes, bound to the same processors, on a batch that stays in
-//! memory. At each place all engines are started once and take turns (`trainer::contest`). TensorFlow is measured with its own exchange
-//! of gradients and without any, and is held against us in the way in which it is faster.
+//! Every engine trains the same network with ranks that are processes, pinned to the same processors, on a batch that stays in
+//! memory. At each placement all engines are started once and take turns (`trainer::contest`). TensorFlow is measured with and
+//! without its own gradient exchange, and the faster of the two is compared with ours.
 
 use std::time::Duration;
 
@@ -34,13 +34,13 @@ pub fn run(scale: Scale, words: &[String]) -> Result<Verdict> {
     bench.run(missing)
 }
 
-/// Something that trains.
+/// A training engine.
 struct Engine {
     name: &'static str,
     program: Program,
 }
 
-/// Ours and those peers that are wanted and there; and what is missing.
+/// Our engine and the requested peers that are installed; and the missing ones.
 fn engines(options: &Options, directory: &std::path::Path) -> Result<(Vec<Engine>, Vec<String>)> {
     let largest = options.batches.iter().max().context("no batch")?;
     let arguments = vec![worker::WORD.to_owned(), largest.to_string()];
@@ -65,7 +65,7 @@ fn engines(options: &Options, directory: &std::path::Path) -> Result<(Vec<Engine
     Ok((engines, missing))
 }
 
-/// Short numbers only where the processor multiplies matrices of them.
+/// bf16 only where the processor has matrix instructions for it.
 fn precisions() -> Vec<Precision> {
     let flags = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     if flags.split_whitespace().any(|flag| flag == "amx_bf16") {
@@ -84,7 +84,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// `broken` is what could not be measured; any of it makes the verdict `missed`.
+    /// `broken` lists failed measurements; any of them makes the verdict `missed`.
     fn run(&self, mut broken: Vec<String>) -> Result<Verdict> {
         let (mut results, mut scaled) = (Results::default(), Vec::new());
         let ranks = self.options.ranks.clone().unwrap_or_else(|| self.scale.pick(vec![1, 2], vec![1, 2, 4]));
@@ -118,7 +118,7 @@ impl Bench {
         self.precisions.iter().copied().flat_map(batches)
     }
 
-    /// What an engine is measured with. A quick run has no time for what decides nothing: the slower ways of peers with short numbers.
+    /// Measurements of an engine. A quick run skips those that decide nothing: the slower variants of peers with bf16.
     fn tries(&self, engine: &str, ranks: usize) -> Vec<(Way, Case)> {
         let quick = self.scale == Scale::Quick;
         let ways = |case: Case| match engine {
@@ -132,12 +132,12 @@ impl Bench {
         self.cases().flat_map(|case| ways(case).into_iter().map(move |way| (way, case))).collect()
     }
 
-    /// Ours with one rank on one core and with two on two; and how much the second core adds when nothing is exchanged.
+    /// Our engine with one rank on one core and with two on two; and the gain of the second core when nothing is exchanged.
     fn scaling(&self) -> Result<Vec<Scaled>> {
-        // Short numbers decide nothing here.
+        // bf16 decides nothing here.
         let cases = self.cases().filter(|case| self.scale == Scale::Full || case.precision == Precision::F32);
         let rounds = self.options.rounds.unwrap_or(self.scale.pick(9, 25));
-        // Short turns: what is compared lies close together.
+        // Short turns, so that compared measurements are close in time.
         let budget = Duration::from_millis(self.options.budget_ms.unwrap_or(self.scale.pick(150, 300)));
         let scaled = scaling::measure(&self.engines[0].program, &cases.collect::<Vec<_>>(), Length { rounds, budget })?;
         scaling::print(&scaled);

@@ -1,7 +1,7 @@
 //! Upload and download of 1 GiB over loopback by the storage commands: speed, and memory independent of the size.
 //!
-//! Whole commands are timed, from their start to their end, login included. A download is on the disk when the command
-//! ends, so its floor is a copy with a sync; an upload's floor is a copy without one.
+//! Whole commands are timed, from start to end, login included. A download is synced to the disk when the command ends, so its
+//! floor is a copy with a sync; an upload's floor is a copy without one.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -21,7 +21,7 @@ const LIMIT_MB_S: f64 = 500.0;
 const FLAT_MB: f64 = 16.0;
 const SMALL: u64 = 64 << 20;
 const LARGE: u64 = 1 << 30;
-/// How often a command's peak memory is looked at; the kernel keeps the peak, so only its last moments can be missed.
+/// Poll interval of a command's peak memory; the kernel keeps the peak, so only its last moments can be missed.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// One transfer of one size, each way.
@@ -99,7 +99,7 @@ fn round(site: &Site, size: u64, seed: u64) -> Result<Round> {
     content::make(&source, size, seed)?;
     let place = format!("-s {SHARE} --account-name {ACCOUNT} --path data.bin --no-progress");
     let upload = timed(site, &format!("storage file upload {place} --source {SOURCE}"))?;
-    // Not the download's work, and it would slow it down.
+    // Writeback of the upload would slow down the download.
     content::sync(&site.data().join("shares").join(ACCOUNT).join(SHARE).join("data.bin"))?;
     let download = timed(site, &format!("storage file download {place} --dest {COPY}"))?;
     if content::fingerprint(&source)? != content::fingerprint(&copy)? {
@@ -110,7 +110,7 @@ fn round(site: &Site, size: u64, seed: u64) -> Result<Round> {
     Ok(Round { upload, download })
 }
 
-/// The same bytes by plain copies in the same directory: what the disk and the kernel allow.
+/// The same bytes by plain copies in the same directory: the limit of the disk and the kernel.
 fn floors(site: &Site) -> Result<[f64; 2]> {
     let (source, copy) = (site.path().join(SOURCE), site.path().join(COPY));
     let plain = content::copy(&source, &copy, false)?;
@@ -138,10 +138,10 @@ fn timed(site: &Site, line: &str) -> Result<Ended> {
     Ok(Ended { seconds, peak })
 }
 
-/// Until the process is gone.
+/// Polls until the process is gone.
 fn watch_peak(pid: u32) -> f64 {
     let mut most = 0.0_f64;
-    // A process that has ended says nothing about its memory any more.
+    // An exited process has no memory statistics.
     while let Ok(now) = peak(pid) {
         most = most.max(now);
         std::thread::park_timeout(LOOK);

@@ -16,7 +16,7 @@ use crate::stats::{Samples, heading};
 pub const PROMISE: &str = "ready in under 1 s, on a fresh data directory and on one with 1,000 jobs";
 const LIMIT_MS: f64 = 1000.0;
 const JOBS: usize = 1000;
-/// The rest have ended, as on any server that was used for a while.
+/// Queued jobs; the rest have ended, as on any server in use.
 const QUEUED: usize = 100;
 
 pub fn run(scale: Scale) -> Result<Verdict> {
@@ -59,7 +59,7 @@ fn sample(site: &mut Site, said: &mut Samples, ready: &mut Samples) -> Result<()
     site.down()
 }
 
-/// A thousand jobs on a cluster without nodes: most terminated, some in the queue.
+/// A thousand jobs on a cluster without nodes: most terminated, some queued.
 fn fill(site: &mut Site) -> Result<()> {
     site.up()?;
     make_resources(site, 0)?;

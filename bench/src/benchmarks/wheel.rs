@@ -1,7 +1,7 @@
 //! Our wheel: its size, the time of an offline `pip install`, and the import time it adds to importing PyTorch.
 //!
-//! Each installation goes into an environment made for it. Each import is a process of its own, which imports the framework first, so
-//! that what is counted for us is only ours.
+//! Each installation goes into a fresh environment. Each import is a separate process that imports the framework first, so that
+//! only our own time is counted.
 
 use std::path::Path;
 use std::process::Command;
@@ -19,7 +19,7 @@ pub const PROMISE: &str =
 const LIMIT_MB: f64 = 10.0;
 const LIMIT_INSTALL_S: f64 = 5.0;
 const LIMIT_IMPORT_MS: f64 = 50.0;
-/// Says how many milliseconds the framework took, and how many we did.
+/// Prints the import times of the framework and of our module, in milliseconds.
 const IMPORT: &str = "import sys, time, importlib
 began = time.perf_counter()
 importlib.import_module(sys.argv[1])
@@ -52,7 +52,7 @@ pub fn run(scale: Scale, words: &[String]) -> Result<Verdict> {
     match tensorflow::installed() {
         Some(python) => {
             imports(&python, &package, ["tensorflow", "horovod.tensorflow"], scale.pick(2, 10))?;
-            // Keras brings TensorFlow with it, which takes its time again.
+            // Keras imports TensorFlow, which is slow.
             if scale == Scale::Full {
                 imports(&python, &package, ["keras", "horovod.keras"], 10)?;
             }
@@ -70,7 +70,7 @@ pub fn run(scale: Scale, words: &[String]) -> Result<Verdict> {
     })
 }
 
-/// Seconds of pip alone: the environment is there before.
+/// Seconds of pip alone: the environment exists before.
 fn install_into(environment: &Path, wheel: &Path) -> Result<f64> {
     let python = find("python3").context("no python3")?;
     output_of(Command::new(python).args(["-m", "venv"]).arg(environment))?;
@@ -86,7 +86,7 @@ fn imports(python: &Path, package: &Path, modules: [&str; 2], count: usize) -> R
     let [framework, ours] = modules;
     let mut of_framework = Samples::new(format!("import of {framework}"), "ms");
     let mut of_ours = Samples::new(format!("import of {ours} after it"), "ms");
-    // The first one reads files that the others find in memory.
+    // The first import fills the page cache.
     for round in 0..=count {
         let mut command = Command::new(python);
         command.args(["-c", IMPORT, framework, ours]).env("PYTHONPATH", package).env("TF_CPP_MIN_LOG_LEVEL", "2");

@@ -9,10 +9,10 @@ use futures_util::future::try_join_all;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// A server that takes longer is broken.
+/// Request timeout: a server that takes longer is broken.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What came of asking for a while.
+/// Result of a load run.
 pub struct Load {
     pub seconds: f64,
     /// Milliseconds of each request.
@@ -25,15 +25,15 @@ impl Load {
     }
 }
 
-/// Asks for everything in `requests`, over and over, on so many connections, for `span`. Every answer must be a 200 with `length` bytes.
+/// Sends all `requests` repeatedly on so many connections for `span`. Every response must be a 200 with `length` bytes.
 pub fn run(address: &str, requests: &[Vec<u8>], connections: usize, length: usize, span: Duration) -> Result<Load> {
-    // One thread: with one for each connection most of the time would go to the scheduler.
+    // One thread: with one per connection most of the time would go to the scheduler.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ask = async {
         let streams = try_join_all((0..connections).map(|_| TcpStream::connect(address))).await?;
         let began = Instant::now();
         let clients = streams.into_iter().enumerate().map(|(idx, stream)| {
-            // Not all at the same file.
+            // Connections start at different files.
             let first = idx * requests.len() / connections;
             client(stream, requests.iter().cycle().skip(first), length, began + span)
         });
@@ -71,7 +71,7 @@ async fn client<'r>(
     Ok(latencies)
 }
 
-/// How long the answer is that begins so; `None` while its head is not there.
+/// Length of the response that begins so; `None` while its header is incomplete.
 fn whole(answer: &[u8], length: usize) -> Result<Option<usize>> {
     let Some(head) = answer.windows(4).position(|four| four == b"\r\n\r\n") else { return Ok(None) };
     let text = std::str::from_utf8(&answer[..head])?;

@@ -5,11 +5,11 @@ use corro_model::storage::{sas, shared_key};
 
 use crate::fixture::{ACCOUNT, SHARE};
 
-/// The version that the newest SDK of its time speaks: with it answers carry the most.
+/// Protocol version of the newest SDK of its time, whose responses carry the most headers.
 const VERSION: &str = "2023-11-03";
 const LINK_SECONDS: i64 = 3600;
 
-/// With the account's key, as an SDK does.
+/// Signed with the account key, as an SDK does.
 pub fn with_key(address: &str, path: &str, key: &[u8], date: &str) -> Vec<u8> {
     let raw = format!("/{ACCOUNT}/{SHARE}/{path}");
     let headers = [("x-ms-date", date), ("x-ms-version", VERSION)];
@@ -19,13 +19,13 @@ pub fn with_key(address: &str, path: &str, key: &[u8], date: &str) -> Vec<u8> {
     format!("GET {raw} HTTP/1.1\r\nHost: {address}\r\n{headers}Authorization: {signed}\r\n\r\n").into_bytes()
 }
 
-/// With a link, as `job file stream` and browsers do.
+/// With a SAS link, as `job file stream` and browsers do.
 pub fn with_link(address: &str, path: &str, key: &[u8], now: i64) -> Result<Vec<u8>> {
     let query = sas::read_link_query(key, ACCOUNT, SHARE, path, now + LINK_SECONDS)?;
     Ok(plain(address, &format!("/{ACCOUNT}/{SHARE}/{path}?{query}")))
 }
 
-/// Of a server that asks for nothing.
+/// Unsigned, for a server without authentication.
 pub fn plain(address: &str, target: &str) -> Vec<u8> {
     format!("GET {target} HTTP/1.1\r\nHost: {address}\r\n\r\n").into_bytes()
 }

@@ -10,7 +10,7 @@ use crate::fixture::{ACCOUNT, SHARE};
 use crate::peers::output_of;
 
 const SCRIPT: &str = include_str!("sdk.py");
-/// Names a folder with the environments, instead of the one below `target/`.
+/// Environment variable for a folder with the environments, instead of the one below `target/`.
 const ELSEWHERE: &str = "CORRO_TEST_AZURE";
 const ENVIRONMENT: &str = "sdk12";
 const VERSION: &str =
@@ -20,11 +20,11 @@ pub struct Sdk {
     python: PathBuf,
     script: PathBuf,
     variables: Vec<(&'static str, String)>,
-    /// Of `azure-storage-file-share` and of `requests`.
+    /// Versions of `azure-storage-file-share` and `requests`.
     pub version: String,
 }
 
-/// Seconds of one piece of work.
+/// Seconds of one operation.
 pub struct Timed {
     pub work: String,
     pub player: String,

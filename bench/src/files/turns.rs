@@ -15,7 +15,7 @@ impl Turns {
         Self { unit, players: Vec::new() }
     }
 
-    /// Everybody is to be added once a round.
+    /// Adds a rate; every engine is added once per round.
     pub fn add(&mut self, player: &str, rate: f64) {
         match self.players.iter_mut().find(|(known, _)| known == player) {
             Some((_, rates)) => rates.push(rate),
@@ -27,7 +27,7 @@ impl Turns {
         Samples::of(player, self.unit, self.rates(player).to_vec()).p50()
     }
 
-    /// One by the other, round by round.
+    /// Ratio of one to the other, round by round.
     pub fn ratios(&self, player: &str, other: &str) -> Samples {
         let ratios = self.rates(player).iter().zip(self.rates(other)).map(|(one, other)| one / other);
         Samples::of(format!("{player} by {other}"), "times", ratios.collect())

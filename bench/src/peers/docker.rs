@@ -17,7 +17,7 @@ const PACKAGE: &str = "docker.io";
 const LOOK: Duration = Duration::from_millis(20);
 
 pub struct Docker {
-    /// Ended first.
+    /// Stopped first.
     daemon: Option<Daemon>,
     pub version: String,
     pub socket: PathBuf,

@@ -17,7 +17,7 @@ pub struct HyperQueue {
 
 /// Jobs per second of one round.
 pub struct Round {
-    /// Every job submitted by itself.
+    /// Every job submitted separately.
     pub single: f64,
     /// One job with as many tasks.
     pub array: f64,
@@ -37,8 +37,8 @@ impl HyperQueue {
     }
 
     pub fn run(&self, jobs: usize, rounds: usize, line: &str) -> Result<Vec<Round>> {
-        // Kept until all is measured: ext4 passes over every inode that was freed within the last minutes when it makes a file, so
-        // deleting thousands of files slows down every engine that is measured afterwards.
+        // Not deleted until all is measured: when it creates a file, ext4 skips every inode that was freed within the last
+        // minutes, so deleting thousands of files slows down every engine measured afterwards.
         let work = tempfile::Builder::new().prefix("run-").tempdir_in(&self.directory)?.keep();
         let mut command = Command::new(self.directory.join("bin/python"));
         command.arg(self.directory.join("jobs.py")).arg(jobs.to_string()).arg(rounds.to_string());

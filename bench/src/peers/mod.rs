@@ -20,17 +20,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 
-/// For a daemon to end in order.
+/// Timeout for the orderly shutdown of a daemon.
 const END_WITHIN: Duration = Duration::from_secs(5);
 
-/// A daemon of a peer, in the foreground; ended when it is dropped, and when the benchmark dies.
+/// A daemon of a peer, in the foreground; stopped on drop, and when the benchmark dies.
 pub struct Daemon(Child);
 
 impl Daemon {
     pub fn start(command: &mut Command) -> Result<Self> {
         let name = command.get_program().to_string_lossy().into_owned();
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        // SAFETY: runs between fork and exec and makes one system call.
+        // SAFETY: runs between fork and exec and makes one async-signal-safe system call.
         unsafe {
             command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::TERM))?));
         }
@@ -58,7 +58,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Runs a command to its end and gives what it printed.
+/// Runs a command to its end and returns its output.
 pub fn output_of(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot start {name}"))?;
@@ -69,20 +69,20 @@ pub fn output_of(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// What a command has printed, and whether it came to its end within its time.
+/// Output of a command, and whether it finished within its time limit.
 #[derive(Debug)]
 pub struct Said {
     pub text: String,
     pub whole: bool,
 }
 
-/// As `output_of`, but the command is ended when it takes too long, and when the benchmark dies.
+/// Like `output_of`, but the command is killed on timeout, and when the benchmark dies.
 pub fn output_within(command: &mut Command, limit: Duration) -> Result<Said> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = tempfile::tempdir()?;
     let (out, err) = (output.path().join("out"), output.path().join("err"));
     command.stdin(Stdio::null()).stdout(File::create(&out)?).stderr(File::create(&err)?);
-    // SAFETY: runs between fork and exec and makes one system call.
+    // SAFETY: runs between fork and exec and makes one async-signal-safe system call.
     unsafe {
         command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::TERM))?));
     }
@@ -105,14 +105,14 @@ pub fn output_within(command: &mut Command, limit: Duration) -> Result<Said> {
     Ok(Said { text: fs::read_to_string(&out)?, whole: true })
 }
 
-/// The end of what was said before a failure, on one line.
+/// The end of the output before a failure, on one line.
 pub fn last_words(said: &str) -> String {
     let mut lines: Vec<&str> =
         said.lines().map(str::trim).filter(|line| line.chars().any(char::is_alphanumeric)).collect();
     lines.split_off(lines.len().saturating_sub(3)).join(" / ")
 }
 
-/// Installs Debian's packages, which takes root.
+/// Installs Debian's packages, which needs root.
 pub fn install(packages: &str) -> Result<()> {
     let apt = "apt-get install -y -qq --no-install-recommends -o DPkg::Lock::Timeout=120";
     let by_hand = || format!("cannot install it; by hand: apt-get install {packages}");
@@ -129,12 +129,12 @@ pub fn find(program: &str) -> Option<PathBuf> {
     places.map(|place| place.join(program)).find(|file| file.is_file())
 }
 
-/// How many files are in a directory.
+/// Number of files in a directory.
 pub fn count_files(directory: &std::path::Path) -> Result<usize> {
     Ok(std::fs::read_dir(directory)?.count())
 }
 
-/// Where this user keeps what can be made again.
+/// This user's cache directory.
 pub fn cache() -> Result<PathBuf> {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let cache = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")));

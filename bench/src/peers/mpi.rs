@@ -16,7 +16,7 @@ use crate::allreduce::hosts::Hosts;
 use crate::allreduce::place::Place;
 
 const PROGRAM: &str = include_str!("allreduce.c");
-/// Where Debian keeps libraries, below `usr/lib`.
+/// Debian's library directory, below `usr/lib`.
 const TRIPLE: &str = concat!("x86_64", "-linux-gnu");
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,7 +113,7 @@ impl Mpi {
                     ("btl", "tcp,self"),
                     ("btl_tcp_if_include", "eth0"),
                     ("oob_tcp_if_include", "eth0"),
-                    // With one rank a host it does not know that the cores are fewer, and spins.
+                    // With one rank per host it cannot see that the cores are oversubscribed, and spins.
                     ("mpi_yield_when_idle", "1"),
                 ] {
                     command.args(["--mca", name, value]);
@@ -122,7 +122,7 @@ impl Mpi {
             Flavour::Mpich => {
                 command.args(["-hosts", &addresses.join(","), "-iface", "eth0"]);
                 command.args(["-launcher", "ssh", "-launcher-exec"]).arg(&shell);
-                // Without it the shared memory of what is really one machine would be found.
+                // Otherwise it would use shared memory, since the hosts are really one machine.
                 command.args(["-genv", "UCX_TLS", "tcp,self", "-genv", "UCX_NET_DEVICES", "eth0"]);
                 command.args(["-genv", "MPIR_CVAR_NOLOCAL", "1"]);
             }
@@ -130,7 +130,7 @@ impl Mpi {
         Ok(())
     }
 
-    /// Where a tree of packages has its parts.
+    /// Sets the search paths for a tree of packages.
     fn environment(&self, mut command: Command) -> Command {
         if let Some(root) = &self.root {
             let lib = root.join("usr/lib").join(TRIPLE);

@@ -25,7 +25,7 @@ pub struct Nginx {
 }
 
 impl Nginx {
-    /// Serves `files` under `/files/`, as lists under `/list/`, and takes what is put under `/uploads/` in `directory`.
+    /// Serves `files` under `/files/`, as listings under `/list/`, and stores uploads to `/uploads/` in `directory`.
     pub fn start(directory: &Path, files: &Path) -> Result<Self> {
         if find("nginx").is_none() {
             install(PACKAGE)?;
@@ -45,7 +45,7 @@ impl Nginx {
         Ok(Self { daemon, version, address })
     }
 
-    /// Of its processes, so far.
+    /// CPU time of its processes so far.
     pub fn processor_seconds(&self) -> Result<f64> {
         let main = self.daemon.id();
         let workers = fs::read_to_string(format!("/proc/{main}/task/{main}/children"))?;
@@ -55,7 +55,7 @@ impl Nginx {
 }
 
 fn text(directory: &Path, files: &Path, address: &str) -> String {
-    // Who may read what only root may, when that is who we are.
+    // Workers must read files that only root may read, when the benchmark runs as root.
     let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };
     let (directory, files) = (directory.display(), files.display());
     let temporary: String = ["client_body", "proxy", "fastcgi", "scgi", "uwsgi"]

@@ -14,10 +14,9 @@ use crate::slurm_files::{self, NODES};
 
 /// One processor, so that a node runs one job at a time as Corro's do.
 const NODE: &str = "CPUs=1 RealMemory=1000";
-/// What makes it fast: no accounting, no scheduler that looks ahead, no pause between two looks at the queue, the cheapest way
-/// to track processes. The epilog is there because of what it brings about: without one, a node that has finished is noticed by
-/// a loop that runs once a second; with one, the node says so, and the queue is looked at immediately (ten times the jobs per
-/// second).
+/// Settings for speed: no accounting, no backfill scheduler, no pause between two scheduling passes, the cheapest process
+/// tracking. The epilog is there for its side effect: without one, a loop that runs once a second notices a finished node; with
+/// one, the node reports itself, and the queue is scheduled immediately (ten times the jobs per second).
 const SETTINGS: &str = "SlurmctldDebug=error
 SlurmdDebug=error
 ProctrackType=proctrack/pgid
@@ -28,9 +27,9 @@ SchedulerParameters=sched_min_interval=0,batch_sched_delay=0,default_queue_depth
 Epilog=/bin/true
 MaxJobCount=100000
 MaxArraySize=100001";
-/// Commands that submit at the same time.
+/// Concurrent submit commands.
 const CLIENTS: usize = 4;
-/// Rarely enough to leave the processor to Slurm.
+/// Poll interval, long enough to leave the processor to Slurm.
 const LOOK: Duration = Duration::from_millis(20);
 /// Reaching it is a broken peer, not a measurement.
 const DEADLINE: Duration = Duration::from_secs(300);
@@ -38,12 +37,12 @@ const DEADLINE: Duration = Duration::from_secs(300);
 pub struct Slurm {
     directory: PathBuf,
     pub version: String,
-    /// The last to start is the first to end.
+    /// Stopped in reverse order of their start.
     daemons: Vec<Daemon>,
 }
 
 impl Slurm {
-    /// Installs what is missing, starts everything and waits until all nodes are idle.
+    /// Installs missing packages, starts everything and waits until all nodes are idle.
     pub fn start(directory: &Path) -> Result<Self> {
         ensure!(rustix::process::geteuid().is_root(), "Slurm's daemons need root here");
         install_missing()?;
@@ -75,7 +74,7 @@ impl Slurm {
         })
     }
 
-    /// Jobs per second, each submitted by a command of its own, several commands at once.
+    /// Jobs per second, each submitted by its own command, several commands at once.
     pub fn single(&self, jobs: usize) -> Result<f64> {
         let out = self.fresh_output()?;
         let began = Instant::now();
@@ -100,12 +99,12 @@ impl Slurm {
         Ok(jobs as f64 / began.elapsed().as_secs_f64())
     }
 
-    /// The file by which its programs know this Slurm.
+    /// The configuration file of this Slurm.
     pub fn configuration_file(&self) -> PathBuf {
         self.directory.join("slurm.conf")
     }
 
-    /// Hands in a script that takes one machine.
+    /// Submits a script that takes one node.
     pub fn submit_script(&self, script: &Path) -> Result<()> {
         let mut command = self.command("sbatch", &["-Q", "-n1", "-o", "/dev/null"]);
         output_of(command.arg(script).current_dir(&self.directory)).map(|_| ())
@@ -115,7 +114,7 @@ impl Slurm {
         output_of(&mut self.command("scancel", &["--user=root"])).map(|_| ())
     }
 
-    /// Until nothing waits, runs or ends, and every machine can be taken again.
+    /// Waits until no job is pending, running or completing, and every node is idle.
     pub fn wait_until_free(&self) -> Result<()> {
         wait_for("Slurm to be free", LOOK, || {
             let jobs = output_of(&mut self.command("squeue", &["-h", "-o", "%i"]))?;
@@ -131,7 +130,7 @@ impl Slurm {
         output_of(command.current_dir(&self.directory)).map(|_| ())
     }
 
-    /// Looks at the logs first, which costs Slurm nothing, and asks it only when all are there.
+    /// Polls the logs first, which costs Slurm nothing, and queries it only when all are there.
     fn wait(&self, out: &Path, jobs: usize) -> Result<()> {
         let deadline = Instant::now() + DEADLINE;
         while count_files(out)? < jobs || !output_of(&mut self.command("squeue", &["-h", "-o", "%i"]))?.is_empty() {
@@ -159,7 +158,7 @@ impl Slurm {
 
 impl Drop for Slurm {
     fn drop(&mut self) {
-        // What a benchmark that broke has left in it would otherwise run on.
+        // Jobs of a failed benchmark would otherwise run on.
         let _ = self.cancel_all();
         while let Some(daemon) = self.daemons.pop() {
             drop(daemon);

@@ -18,7 +18,7 @@ const LOOK: Duration = Duration::from_millis(10);
 pub struct Sshfs {
     pub version: String,
     pub place: PathBuf,
-    // In this order: the mount goes before the server.
+    // Drop order: the mount goes before the server.
     _mount: Mounted,
     _server: Daemon,
 }
@@ -35,7 +35,7 @@ impl Drop for Mounted {
 }
 
 impl Sshfs {
-    /// Shows `source`, a directory of this machine, below `directory` by way of SSH.
+    /// Mounts `source`, a directory of this machine, below `directory` through SSH.
     pub fn start(directory: &Path, source: &Path) -> Result<Self> {
         if find("sshfs").is_none() || find("sshd").is_none() {
             install(PACKAGES)?;
@@ -49,7 +49,7 @@ impl Sshfs {
             .to_owned();
         let directory = directory.join("ssh");
         fs::create_dir_all(directory.join("mount"))?;
-        // Where its unprivileged part lives; Debian's own start script makes it.
+        // Directory of its unprivileged part; Debian's start script creates it.
         if rustix::process::geteuid().is_root() {
             fs::create_dir_all("/run/sshd")?;
         }

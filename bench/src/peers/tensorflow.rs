@@ -11,10 +11,10 @@ use crate::trainer::gang::Program;
 
 const PROGRAM: &str = include_str!("training_tf.py");
 pub const VERSION: &str = "2.21.0";
-/// Written last of all: without it the environment is not whole.
+/// Written last: without it the environment is incomplete.
 const WHOLE: &str = "installed";
 
-/// What starts a rank; installs it when it is not there.
+/// Command of a rank; installs TensorFlow if missing.
 pub fn training(directory: &Path) -> Result<Program> {
     let python = interpreter()?;
     let script = directory.join("training_tf.py");
@@ -23,7 +23,7 @@ pub fn training(directory: &Path) -> Result<Program> {
     Ok(Program { program: python, arguments, variables: Vec::new(), ports: true })
 }
 
-/// A Python with TensorFlow and Keras; installed when it is not there.
+/// A Python with TensorFlow and Keras; installed if missing.
 pub fn interpreter() -> Result<PathBuf> {
     let home = home()?;
     if !home.join(WHOLE).is_file() {
@@ -32,7 +32,7 @@ pub fn interpreter() -> Result<PathBuf> {
     Ok(home.join("bin/python"))
 }
 
-/// The same, when an earlier run has installed it.
+/// The same, if an earlier run has installed it.
 pub fn installed() -> Option<PathBuf> {
     let home = home().ok().filter(|home| home.join(WHOLE).is_file())?;
     Some(home.join("bin/python"))

@@ -20,13 +20,14 @@ const TRAINING: &str = include_str!("training_torch.py");
 const GLOO_VERSION: &str =
     "import torch.distributed as d, torch; assert d.is_gloo_available(); print(torch.__version__)";
 const HOROVOD_VERSION: &str = "import horovod, horovod.torch; print(horovod.__version__)";
-/// Whether matrix products are those of the reference BLAS, which Debian's takes when there is no other: a step in fp32 then takes two to three times as long.
+/// Checks for the reference BLAS, which Debian uses when there is no other: a step in fp32 then takes two to three times as
+/// long.
 const PLAIN_BLAS: &str = "import torch; c = torch.__config__.show(); maps = open('/proc/self/maps').read(); \
      print('BLAS_INFO=generic' in c and 'openblas' not in maps)";
-/// Its threads are those of OpenMP, as torch's.
+/// Uses OpenMP threads, like torch.
 const FAST_BLAS: &str = "libopenblas0-openmp";
 
-/// For a rank to be ready, on a busy core.
+/// Time for a rank to become ready on a busy core.
 const START: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
@@ -43,7 +44,7 @@ impl Torch {
         Self::with("gloo", python, version, directory)
     }
 
-    /// Never installed here: it has to be built for the torch that is there.
+    /// Never installed here: it has to be built for the installed torch.
     pub fn horovod(directory: &Path) -> Result<Self> {
         let python = find("python3").context("no python3")?;
         let version = ask(&python, HOROVOD_VERSION).context("python3 cannot import horovod.torch")?;
@@ -56,7 +57,7 @@ impl Torch {
         Ok(Self { engine, python, script, version })
     }
 
-    /// Its start does not count: that is Python's.
+    /// The start is not counted: it is Python's.
     pub fn run(&self, at: Place<'_>, cases: &[Case], limit: Duration) -> Result<Vec<Measured>> {
         let limit = limit + START * u32::try_from(at.ranks()).expect("few ranks");
         let mut words = vec![self.script.display().to_string(), self.engine.to_owned()];
@@ -65,7 +66,7 @@ impl Torch {
     }
 }
 
-/// What starts a rank that trains, and the version of torch.
+/// Command of a training rank, and the version of torch.
 pub fn training(directory: &Path) -> Result<(Program, String)> {
     let (python, version) = computing()?;
     let script = directory.join("training_torch.py");
@@ -74,7 +75,7 @@ pub fn training(directory: &Path) -> Result<(Program, String)> {
     Ok((Program { program: python, arguments, variables: Vec::new(), ports: false }, version))
 }
 
-/// A Python with a torch whose products of matrices are not the slow ones, and its version.
+/// A Python with a torch on a fast BLAS, and its version.
 pub fn computing() -> Result<(PathBuf, String)> {
     let (python, version) = interpreter()?;
     if ask(&python, PLAIN_BLAS)? == "True" {
@@ -83,7 +84,7 @@ pub fn computing() -> Result<(PathBuf, String)> {
     Ok((python, version))
 }
 
-/// One that can import torch with Gloo, and its version.
+/// A Python that can import torch with Gloo, and its version.
 fn interpreter() -> Result<(PathBuf, String)> {
     // Debian's own interpreter sees Debian's packages; the first in the path may be another.
     let system = PathBuf::from("/usr/bin/python3");

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use super::{cache, install, output_of};
 
 pub const VERSION: &str = "0.28.1";
-/// Written last of all: without it the environment is not whole.
+/// Written last: without it the environment is incomplete.
 const WHOLE: &str = "installed";
 /// A compiler, and the headers of Python and of torch.
 const NEEDED: &str = "g++ make cmake python3-dev python3-venv python3-torch libtorch-dev pybind11-dev";
@@ -23,13 +23,13 @@ const SETTINGS: [(&str, &str); 5] = [
     ("HOROVOD_WITHOUT_MXNET", "1"),
 ];
 
-/// A Python that imports it, when an earlier run has built it.
+/// A Python that imports it, if an earlier run has built it.
 pub fn installed() -> Option<PathBuf> {
     let home = home().ok().filter(|home| home.join(WHOLE).is_file())?;
     Some(home.join("bin/python"))
 }
 
-/// The same, built when it is not there.
+/// The same, built if missing.
 pub fn interpreter() -> Result<PathBuf> {
     if let Some(python) = installed() {
         return Ok(python);
@@ -43,7 +43,7 @@ fn build(home: &Path) -> Result<()> {
     install(NEEDED)?;
     println!("building horovod {VERSION} from PyPI's source, once");
     fs::create_dir_all(home).with_context(|| format!("cannot make {}", home.display()))?;
-    // Debian's interpreter: it is the one that sees Debian's torch.
+    // Debian's interpreter is the one that sees Debian's torch.
     output_of(Command::new("/usr/bin/python3").args(["-m", "venv", "--clear", "--system-site-packages"]).arg(home))?;
     let pip = |arguments: &[&str]| {
         let mut command = Command::new(home.join("bin/pip"));

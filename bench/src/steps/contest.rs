@@ -10,18 +10,18 @@ use crate::trainer::gang::{Gang, Program};
 use crate::trainer::place::Place;
 use crate::trainer::turn::{self, Answer};
 
-/// For a first turn: Python starts, graphs are traced.
+/// Timeout of a first turn: Python starts, graphs are traced.
 const FIRST: Duration = Duration::from_secs(240);
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Ranks of one program at one place.
+/// Ranks of one program at one placement.
 pub struct Contestant {
     pub engine: &'static str,
     pub program: Program,
     pub place: Place,
 }
 
-/// What is trained: what ranks are told, and how many images one of them sees in a step.
+/// Training case: the request to the ranks, and the images of one rank per step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
     pub name: String,
@@ -29,19 +29,19 @@ pub struct Case {
     pub batch: usize,
 }
 
-/// How long a contest is.
+/// Duration of a contest.
 #[derive(Clone, Copy, Debug)]
 pub struct Length {
     pub rounds: usize,
-    /// About as long is one turn, but at least one step.
+    /// Approximate length of one turn; at least one step.
     pub budget: Duration,
 }
 
-/// Adds to the results, and returns what could not be measured. Every gang lives until the end of the contest.
+/// Adds to the results, and returns failed measurements. Every gang lives until the end of the contest.
 pub fn hold(contestants: &[Contestant], cases: &[Case], length: Length, results: &mut Results) -> Vec<String> {
     let mut broken = Vec::new();
     let mut gangs: Vec<(&Contestant, Gang)> = Vec::new();
-    // All start at once: that is mostly Python reading its files, which nobody counts.
+    // All start at once: the start is mostly Python reading its files, and is not counted.
     for contestant in contestants {
         match Gang::start(&contestant.program, contestant.place) {
             Ok(gang) => gangs.push((contestant, gang)),
@@ -49,7 +49,7 @@ pub fn hold(contestants: &[Contestant], cases: &[Case], length: Length, results:
         }
     }
     for case in cases {
-        // One that fails answers no more: it is out for good.
+        // A failed gang does not answer any more and is dropped for good.
         let mut turns = Vec::new();
         gangs.retain_mut(|(contestant, gang)| match steps(gang, case, contestant.place, length.budget) {
             Ok(steps) => {
@@ -83,12 +83,12 @@ pub fn hold(contestants: &[Contestant], cases: &[Case], length: Length, results:
     broken
 }
 
-/// Everybody once, beginning with another one each time.
+/// All indices once, with a rotating start.
 fn rotated(count: usize, round: usize) -> impl Iterator<Item = usize> {
     (0..count).map(move |index| (index + round) % count)
 }
 
-/// How many steps fill a turn; the gang has done each of them before.
+/// Number of steps that fill a turn; the gang has run each of them before.
 fn steps(gang: &mut Gang, case: &Case, place: Place, budget: Duration) -> Result<usize> {
     train(gang, case, 1, FIRST).with_context(|| format!("at {}", case.name))?;
     let rate = train(gang, case, 1, LIMIT)?;
@@ -96,7 +96,7 @@ fn steps(gang: &mut Gang, case: &Case, place: Place, budget: Duration) -> Result
     Ok(1.max(steps.round() as usize))
 }
 
-/// Images a second of all ranks together.
+/// Images per second of all ranks together.
 fn train(gang: &mut Gang, case: &Case, steps: usize, limit: Duration) -> Result<f64> {
     let mut together = 0.0;
     for answer in gang.ask(&format!("{} {steps}\n", case.words), limit)? {

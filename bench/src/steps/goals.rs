@@ -5,10 +5,10 @@ use crate::benchmarks::Verdict;
 use crate::goal::Goal;
 use crate::stats::Samples;
 
-/// What our layer may cost a training of one rank.
+/// Allowed overhead of our layer in a training of one rank.
 const OVERHEAD: f64 = 0.02;
 
-/// Ours with one rank by the same training without us.
+/// Ratio of ours with one rank to the same training without us.
 pub fn overhead(ratios: Option<&Samples>, beside: &str) -> Goal {
     match ratios.map(|ratios| 1.0 / ratios.p50() - 1.0) {
         Some(cost) => Goal {
@@ -23,7 +23,7 @@ pub fn overhead(ratios: Option<&Samples>, beside: &str) -> Goal {
     }
 }
 
-/// Prints all goals and whatever could not be measured; any of that makes it `missed`.
+/// Prints all goals and failed measurements; any of the latter makes the verdict `missed`.
 pub fn verdict(goals: &[Goal], broken: &[String]) -> Verdict {
     println!();
     broken.iter().for_each(|what| println!("{what}"));

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::words::{numbers, peers};
 
-/// What one of the benchmarks knows.
+/// Valid engines and models of one benchmark.
 pub struct Known {
     pub usage: &'static str,
     pub ranks: &'static [usize],
@@ -20,11 +20,11 @@ pub struct Options {
     pub ranks: Vec<usize>,
     pub peers: Option<Vec<String>>,
     pub models: Vec<String>,
-    /// Images of one rank in a step.
+    /// Images per rank and step.
     pub batch: Option<usize>,
     pub rounds: Option<usize>,
     pub budget_ms: Option<u64>,
-    /// Instead of the one that `scripts/wheel` builds.
+    /// Replaces the wheel that `scripts/wheel` builds.
     pub wheel: Option<PathBuf>,
 }
 

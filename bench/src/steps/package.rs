@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::peers::{find, output_of};
 
-/// The one that was given, or else the one that is built now from this tree.
+/// The given wheel, or else one built now from this tree.
 pub fn wheel(given: Option<&Path>) -> Result<PathBuf> {
     if let Some(file) = given {
         ensure!(file.exists(), "there is no wheel {}", file.display());
@@ -21,7 +21,7 @@ pub fn wheel(given: Option<&Path>) -> Result<PathBuf> {
     newest(&root.join("dist")).context("scripts/wheel has left no wheel in dist/")
 }
 
-/// A directory for PYTHONPATH. What the package needs comes with it. A directory instead of a wheel is one already.
+/// A directory for PYTHONPATH, with all dependencies included. A directory instead of a wheel is used as it is.
 pub fn unpacked(wheel: &Path, directory: &Path) -> Result<PathBuf> {
     if wheel.is_dir() {
         return Ok(wheel.to_owned());

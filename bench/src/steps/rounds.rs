@@ -5,20 +5,20 @@ use super::contest::Case;
 use crate::stats::{self, Samples};
 use crate::trainer::place::Place;
 
-/// All that one engine did with one case at one place.
+/// Results of one engine with one case at one placement.
 #[derive(Clone, Debug)]
 pub struct Row {
     pub place: Place,
     pub engine: &'static str,
     pub case: String,
-    /// Images a second, with the number of the round.
+    /// Images per second, with the number of the round.
     rates: Vec<(usize, f64)>,
 }
 
 #[derive(Default)]
 pub struct Results(Vec<Row>);
 
-/// Who was measured where.
+/// Engine, case and placement of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct At<'a> {
     pub place: Place,
@@ -50,7 +50,7 @@ impl Results {
         self.0[known].rates.push((round, rate));
     }
 
-    /// One by the other, from the rounds in which both were measured. Nothing when there are none.
+    /// Ratio of one to the other, from the rounds in which both were measured. `None` when there are none.
     pub fn ratios(&self, one: At<'_>, other: At<'_>) -> Option<Samples> {
         let (rates, others) = (&self.row(one)?.rates, &self.row(other)?.rates);
         let ratio = |(round, rate): &(usize, f64)| {
@@ -66,7 +66,7 @@ impl Results {
         self.0.iter().find(|row| (row.place, row.engine, &*row.case) == (at.place, at.engine, at.case))
     }
 
-    /// A table for each place.
+    /// Prints a table for each placement.
     pub fn print(&self) {
         let mut places: Vec<Place> = Vec::new();
         for row in &self.0 {
@@ -82,7 +82,7 @@ impl Results {
     }
 }
 
-/// Ratios as a line of a table, with the digits that they need.
+/// Prints ratios as a line of a table, with sufficient digits.
 pub fn print_ratio(name: &str, ratios: &Samples) {
     let [min, p50, p99, max] = [0.0, 50.0, 99.0, 100.0].map(|percent| ratios.percentile(percent));
     println!("{name:<44}{:>5}{min:>10.3}{p50:>10.3}{p99:>10.3}{max:>10.3}  times, in the same round", ratios.count());

@@ -10,7 +10,7 @@ use super::place::Place;
 use super::table::{Results, Row};
 use super::turn::{Answer, Case, Turn, Way};
 
-/// For a first turn: Python starts, graphs are traced.
+/// Timeout of a first turn: Python starts, graphs are traced.
 pub const FIRST: Duration = Duration::from_secs(240);
 pub const LIMIT: Duration = Duration::from_secs(120);
 pub const WARM_STEPS: usize = 3;
@@ -23,20 +23,20 @@ pub struct Contestant {
     pub tries: Vec<(Way, Case)>,
 }
 
-/// How long a contest is.
+/// Duration of a contest.
 #[derive(Clone, Copy, Debug)]
 pub struct Length {
     pub rounds: usize,
-    /// About as long is one turn.
+    /// Approximate length of one turn.
     pub budget: Duration,
 }
 
-/// Adds to the results, and returns what could not be measured.
+/// Adds to the results, and returns failed measurements.
 pub fn hold(contestants: Vec<Contestant>, length: Length, results: &mut Results) -> Vec<String> {
     let mut broken = Vec::new();
     let mut gangs = Vec::new();
     for contestant in contestants {
-        // Each gets ready by itself. All stay until the end.
+        // Each prepares by itself. All stay until the end.
         match Ready::prepare(&contestant, length.budget, &mut broken) {
             Ok(ready) => gangs.push((contestant, ready)),
             Err(error) => broken.push(failure(&contestant, &format!("{error:#}"))),
@@ -64,14 +64,14 @@ fn failure(contestant: &Contestant, why: &str) -> String {
     format!("no figures of {} with {}: {why}", contestant.engine, contestant.place.name())
 }
 
-/// A gang that has done each of its turns before, and knows how many steps fill one.
+/// A gang that has run each of its turns before, with the number of steps that fill one.
 struct Ready {
     gang: Gang,
     turns: Vec<Turn>,
 }
 
 impl Ready {
-    /// What it cannot do is added to `broken` and left out.
+    /// Unsupported cases are added to `broken` and left out.
     fn prepare(contestant: &Contestant, budget: Duration, broken: &mut Vec<String>) -> Result<Self> {
         let mut gang = Gang::start(&contestant.program, contestant.place)?;
         let mut turns = Vec::new();

@@ -20,19 +20,19 @@ use crate::allreduce::gang::Meeting;
 use crate::allreduce::place::Place as Hosts;
 use crate::peers::last_words;
 
-/// What starts one rank.
+/// Command of one rank.
 #[derive(Clone, Debug)]
 pub struct Program {
     pub program: PathBuf,
     pub arguments: Vec<String>,
     pub variables: Vec<(&'static str, String)>,
-    /// Whether it is told a free port for each rank, as further arguments.
+    /// Whether it gets a free port for each rank, as further arguments.
     pub ports: bool,
 }
 
 pub struct Gang {
     ranks: Vec<Rank>,
-    /// What they say when something is wrong.
+    /// Standard error of the ranks.
     errors: TempDir,
     _meeting: Meeting,
 }
@@ -48,7 +48,7 @@ impl Gang {
         Self::start_on(program, at, &place::allowed()?)
     }
 
-    /// On these processors instead of all that this process may use.
+    /// Like `start`, on these processors instead of all that this process may use.
     pub fn start_on(program: &Program, at: Place, processors: &[usize]) -> Result<Self> {
         let meeting = Meeting::start(Hosts::Here(at.ranks))?;
         let errors = tempfile::Builder::new().prefix("corro-bench-ranks-").tempdir()?;
@@ -64,7 +64,7 @@ impl Gang {
         Ok(gang)
     }
 
-    /// Images a second of all ranks together. Each answers for itself; ranks that train together answer alike.
+    /// Images per second of all ranks together. Each rank reports its own time; ranks that train together report equal times.
     pub fn take(&mut self, turn: &Turn, limit: Duration) -> Result<Answer> {
         let mut together = Answer::Rate(0.0);
         for answer in self.ask(&turn.line(), limit)? {
@@ -76,7 +76,7 @@ impl Gang {
         Ok(together)
     }
 
-    /// The answers of all ranks to one line, in their order. After an error the gang is of no use.
+    /// The responses of all ranks to one line, in rank order. After an error the gang is unusable.
     pub fn ask(&mut self, line: &str, limit: Duration) -> Result<Vec<String>> {
         for (index, rank) in self.ranks.iter_mut().enumerate() {
             if rank.turns.write_all(line.as_bytes()).is_err() {
@@ -108,7 +108,7 @@ impl Rank {
         let mut cores = CpuSet::new();
         share.iter().for_each(|core| cores.set(*core));
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        // SAFETY: runs between fork and exec and makes two system calls.
+        // SAFETY: runs between fork and exec and makes two async-signal-safe system calls.
         unsafe {
             command.pre_exec(move || {
                 sched_setaffinity(None, &cores)?;
@@ -124,13 +124,13 @@ impl Rank {
 
 impl Drop for Rank {
     fn drop(&mut self) {
-        // One that has ended already is only waited for.
+        // A rank that has exited already is only reaped.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Answers as they come, on a thread that ends with the rank. Whatever else it says is passed over.
+/// Reads responses on a thread that ends with the rank. Other output is ignored.
 fn listen(output: ChildStdout) -> Receiver<String> {
     let (say, heard) = channel();
     std::thread::spawn(move || {

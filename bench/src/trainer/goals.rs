@@ -5,10 +5,10 @@ use super::table::{Results, TENSORFLOW};
 use super::turn::{Precision, Way};
 use crate::goal::{Goal, worst};
 
-/// Of twice the images that one rank trains on one core, so much with two ranks on two.
+/// Goal for two ranks on two cores, as a fraction of twice the images of one rank on one core.
 const SCALING: f64 = 0.95;
 
-/// At every place the better of TensorFlow with and without exchange.
+/// Compares with the better of TensorFlow with and without exchange, at every placement.
 pub fn against_tensorflow(results: &Results, precision: Precision) -> Goal {
     let ratios =
         results.cases().into_iter().filter(|(_, case)| case.precision == precision).filter_map(|(at, case)| {
@@ -18,7 +18,7 @@ pub fn against_tensorflow(results: &Results, precision: Precision) -> Goal {
     worst(ratios, 1.0, &format!("times TensorFlow's {} step", precision.word()))
 }
 
-/// From one rank on one core to two ranks on two; the machine's own part of it is told beside. Short numbers decide nothing here.
+/// Scaling from one rank on one core to two ranks on two; the machine's own part is printed too. bf16 decides nothing here.
 pub fn scaling(scaled: &[Scaled]) -> Goal {
     let plain = scaled.iter().filter(|scaled| scaled.case.precision == Precision::F32);
     let parts = plain.map(|scaled| {

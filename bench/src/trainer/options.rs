@@ -17,11 +17,11 @@ pub const PEERS: [&str; 2] = ["tensorflow", "pytorch"];
 #[derive(Debug, PartialEq)]
 pub struct Options {
     pub ranks: Option<Vec<usize>>,
-    /// Images of one rank in a step.
+    /// Images per rank and step.
     pub batches: Vec<usize>,
     pub precisions: Option<Vec<Precision>>,
     pub peers: Vec<String>,
-    /// Also from one rank to two on as many cores.
+    /// Also measure scaling from one rank to two on as many cores.
     pub scaling: bool,
     pub rounds: Option<usize>,
     pub budget_ms: Option<u64>,

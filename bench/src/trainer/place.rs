@@ -7,7 +7,7 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     pub ranks: usize,
-    /// What they have together.
+    /// Total number of cores.
     pub cores: usize,
 }
 
@@ -17,10 +17,11 @@ impl Place {
         format!("{} on {}", word(self.ranks, "rank"), word(self.cores, "core"))
     }
 
-    /// The processors of each rank, of those that this process may use: no two ranks share one, unless there are more ranks than processors.
+    /// The processors of each rank, of those that this process may use: no two ranks share one, unless there are more ranks
+    /// than processors.
     pub fn shares(&self, allowed: &[usize]) -> Vec<Vec<usize>> {
         let n = self.cores.min(allowed.len());
-        // Far from each other: neighbours may be two threads of one processor.
+        // Spread out: neighbours may be hyperthreads of one core.
         let cores: Vec<usize> = (0..n).map(|index| allowed[index * allowed.len() / n]).collect();
         let bound = |rank: usize| rank * n / self.ranks;
         let share = |rank: usize| match cores[bound(rank)..bound(rank + 1)].to_vec() {

@@ -24,14 +24,14 @@ pub struct Scaled {
     rounds: Vec<Round>,
 }
 
-/// Images a second in one round.
+/// Images per second in one round.
 #[derive(Clone, Copy, Debug)]
 pub struct Round {
-    /// One rank by itself, on each of the two cores.
+    /// One rank alone, on each of the two cores.
     pub ones: [f64; 2],
     /// Two ranks, both cores.
     pub together: f64,
-    /// The same with nothing exchanged: what the machine gives them.
+    /// The same without exchange: the limit of the machine.
     pub alone: f64,
 }
 
@@ -40,7 +40,7 @@ impl Scaled {
         Self { case, rounds }
     }
 
-    /// Two ranks by what one does on each of their cores, of the same round.
+    /// Rate of two ranks relative to the single ranks on their cores, in the same round.
     pub fn efficiency(&self, way: Way) -> Samples {
         let two = |round: &Round| match way {
             Way::Together => round.together,
@@ -104,7 +104,7 @@ impl Gangs {
         Ok(Scaled::new(case, rounds.collect::<Result<_>>()?))
     }
 
-    /// Everybody has done its turns before they count. How many steps fill one is the same for all.
+    /// Warms up all gangs. The number of steps per turn is the same for all.
     fn warm(&mut self, case: Case, budget: Duration) -> Result<usize> {
         let turn = |way| Turn { way, case, steps: WARM_STEPS };
         rate(&mut self.two, turn(Way::Together), FIRST)?;

@@ -6,12 +6,12 @@ use super::place::Place;
 use super::turn::{Case, Way};
 use crate::stats::{self, Samples};
 
-/// The name our own engine has among the engines.
+/// Name of our own engine.
 pub const OURS: &str = "ours";
 pub const TENSORFLOW: &str = "tensorflow";
 pub const PYTORCH: &str = "pytorch";
 
-/// All samples of one engine for one case at one place.
+/// All samples of one engine for one case at one placement.
 #[derive(Clone, Debug)]
 pub struct Row {
     pub place: Place,
@@ -51,7 +51,7 @@ impl Results {
         self.0[known].samples.add(rate);
     }
 
-    /// Every place and case that somebody measured, in that order.
+    /// Every measured placement and case, in that order.
     pub fn cases(&self) -> Vec<(Place, Case)> {
         let mut cases: Vec<(Place, Case)> = Vec::new();
         for row in &self.0 {
@@ -66,13 +66,13 @@ impl Results {
         self.at(place, case).find(|row| row.engine == engine && row.way == way).map(|row| row.samples.p50())
     }
 
-    /// An engine in the way in which it is fastest. Of a peer that may be the one without exchange.
+    /// Rate of an engine in its fastest variant, which for a peer may be the one without exchange.
     pub fn fastest(&self, place: Place, case: Case, engine: &str) -> Option<f64> {
         let rates = self.at(place, case).filter(|row| row.engine == engine).map(|row| row.samples.p50());
         rates.max_by(f64::total_cmp)
     }
 
-    /// Ours, which always exchanges, by the fastest way of a peer.
+    /// Ratio of ours, which always exchanges, to the fastest variant of a peer.
     pub fn ratio(&self, place: Place, case: Case, peer: &str) -> Option<f64> {
         Some(self.of(place, case, OURS, Way::Together)? / self.fastest(place, case, peer)?)
     }
@@ -81,7 +81,7 @@ impl Results {
         self.0.iter().filter(move |row| row.place == place && row.case == case)
     }
 
-    /// The table of one place.
+    /// The table of one placement.
     pub fn print(&self, place: Place) {
         println!("\n{} (images/s of all ranks together; a batch is a rank's)", place.name());
         stats::heading();

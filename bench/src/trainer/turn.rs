@@ -7,10 +7,10 @@ use std::fmt;
 
 use anyhow::{Context, Result};
 
-/// Whether the gradients of the other ranks count.
+/// Whether gradients are exchanged between ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// Ranks side by side that know nothing of each other: what no exchange of gradients can exceed.
+    /// Independent ranks side by side: the upper bound of any exchange of gradients.
     Alone,
     Together,
 }
@@ -18,15 +18,15 @@ pub enum Way {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precision {
     F32,
-    /// Products of 16 bits, sums and weights of 32: what TensorFlow calls mixed.
+    /// Products of 16 bits, sums and weights of 32: TensorFlow's mixed precision.
     Bf16,
 }
 
-/// What is measured by itself.
+/// One measured combination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Case {
     pub precision: Precision,
-    /// Images of one rank in a step.
+    /// Images per rank and step.
     pub batch: usize,
 }
 
@@ -81,13 +81,13 @@ impl Turn {
         Some(Turn { way, case, steps: next()?.parse().ok()? })
     }
 
-    /// What one rank has answered.
+    /// Parses the response of one rank.
     pub fn read(&self, answer: &str) -> Result<Answer> {
         read(answer, self.case.batch * self.steps)
     }
 }
 
-/// What a rank has answered that was to train so many images.
+/// Parses the response of a rank that trained so many images.
 pub fn read(answer: &str, images: usize) -> Result<Answer> {
     if let Some(why) = answer.strip_prefix(CANNOT) {
         return Ok(Answer::Cannot(why.to_owned()));
@@ -99,7 +99,7 @@ pub fn read(answer: &str, images: usize) -> Result<Answer> {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
-    /// Images a second.
+    /// Images per second.
     Rate(f64),
     Cannot(String),
 }
@@ -107,7 +107,7 @@ pub enum Answer {
 const TOOK: &str = "took ";
 const CANNOT: &str = "cannot ";
 
-/// Whether a rank says this to us.
+/// Whether a line of a rank is a response.
 pub fn is_answer(line: &str) -> bool {
     line.starts_with(TOOK) || line.starts_with(CANNOT)
 }

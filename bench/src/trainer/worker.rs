@@ -20,7 +20,7 @@ use super::turn::{self, Precision, Turn, Way};
 /// The hidden first argument; the second is the largest batch.
 pub const WORD: &str = "trainer-rank";
 const SEED: u64 = 7;
-/// Of the tutorial's script.
+/// Learning rate of the tutorial's script.
 const RATE: f32 = 1e-4;
 const DECAY: f32 = 1e-6;
 
@@ -63,7 +63,7 @@ fn serve(words: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// On as many threads as this rank has processors.
+/// Compute backend with as many threads as this rank has processors.
 fn compute(precision: Precision, batch: usize) -> Result<Compute, compute::Unsupported> {
     let precision = match precision {
         Precision::F32 => compute::Precision::F32,
@@ -73,7 +73,7 @@ fn compute(precision: Precision, batch: usize) -> Result<Compute, compute::Unsup
     Compute::new(&compute::Config { threads, batch, precision, isa: Isa::best() })
 }
 
-/// A network of its own, and what moves it.
+/// One rank's network and its optimizer.
 struct Training<'e> {
     compute: Compute,
     weights: Weights,
@@ -126,7 +126,7 @@ impl<'e> Training<'e> {
     }
 }
 
-/// What all steps look at.
+/// The batch that all steps use.
 struct Images {
     pixels: Vec<f32>,
     labels: Vec<u8>,
