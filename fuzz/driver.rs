@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::mutate::{Random, mutate, read_corpus};
 
-/// Beyond what was held before the input.
+/// Limit of additional memory, beyond the amount held before the input.
 const MAX_MEMORY: usize = 128 << 20;
 const MAX_TIME: Duration = Duration::from_secs(20);
 
@@ -25,7 +25,7 @@ pub struct Plan {
     pub seed: u64,
     /// Inputs of the repository.
     pub corpus: PathBuf,
-    /// Where inputs that reach something new are kept, and beside it what breaks the target.
+    /// Directory for inputs that reach new edges, and beside it for inputs that break the target.
     pub found: PathBuf,
 }
 
@@ -66,7 +66,7 @@ pub fn run(plan: &Plan) -> bool {
 struct Fuzzer<'a> {
     plan: &'a Plan,
     ranges: Vec<(usize, usize)>,
-    /// For each edge, which orders of magnitude of its count were seen.
+    /// For each edge, the orders of magnitude of its count that were seen.
     seen: Vec<u8>,
     kept: Vec<Vec<u8>>,
     n_runs: u64,
@@ -92,7 +92,7 @@ impl<'a> Fuzzer<'a> {
 
     /// False when the input is a finding.
     fn try_input(&mut self, input: Vec<u8>, is_seed: bool) -> bool {
-        // Should the process be killed, this is what it was given.
+        // Saved first, so that the input survives a kill of the process.
         let _ = self.current.set_len(input.len() as u64);
         let _ = self.current.write_all_at(&input, 0);
         self.counters().for_each(|counters| counters.fill(0));
@@ -126,8 +126,8 @@ impl<'a> Fuzzer<'a> {
     }
 
     fn counters(&self) -> impl Iterator<Item = &'static mut [u8]> + use<> {
-        // SAFETY: the ranges are those of the linker's section of counters, which lives as long as the program. Other threads of
-        // the target may count at the same time; a lost count is a lost hint.
+        // SAFETY: the ranges are those of the linker's section of counters, which lives as long as the program. Other threads
+        // of the target may count at the same time; a lost count is a lost hint.
         self.ranges
             .clone()
             .into_iter()
@@ -141,7 +141,7 @@ impl<'a> Fuzzer<'a> {
                 if chunk.iter().all(|count| *count == 0) {
                     continue;
                 }
-                // Another thread may count meanwhile: each is read once.
+                // Another thread may count meanwhile: each counter is read once.
                 let counted =
                     chunk.iter().enumerate().filter_map(|(offset, count)| Some((offset, count.checked_ilog2()?)));
                 for (offset, order) in counted {
@@ -169,7 +169,7 @@ impl<'a> Fuzzer<'a> {
     }
 }
 
-/// Ends the process when one input takes too long; the file of the current input has it.
+/// Ends the process when one input takes too long; the file of the current input holds it.
 fn watch_time(name: String, started: std::sync::Arc<AtomicU64>) {
     std::thread::spawn(move || {
         let mut last = (0, Instant::now());
@@ -210,14 +210,14 @@ extern "C" fn __sanitizer_cov_8bit_counters_init(start: *mut u8, stop: *mut u8) 
 #[unsafe(no_mangle)]
 extern "C" fn __sanitizer_cov_pcs_init(_start: *const usize, _stop: *const usize) {}
 
-/// Whom an indirect call reached is counted by the callee's own edges.
+/// Empty: the callee's own edges count the targets of indirect calls.
 #[unsafe(no_mangle)]
 extern "C" fn __sanitizer_cov_trace_pc_indir(_callee: usize) {}
 
 static HELD: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
-/// The system's allocator, counting.
+/// The system's allocator with a counter.
 pub struct Counting;
 
 fn add(bytes: usize) {
@@ -225,30 +225,31 @@ fn add(bytes: usize) {
     PEAK.fetch_max(held, Ordering::Relaxed);
 }
 
-// SAFETY: everything is handed to the system's allocator unchanged.
+// SAFETY: every call is forwarded to the system's allocator with unchanged arguments.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         add(layout.size());
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `layout` is forwarded unchanged, so its size is non-zero as required of our caller.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         add(layout.size());
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `layout` is forwarded unchanged, so its size is non-zero as required of our caller.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         add(size);
         HELD.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `pointer` came from `System` with this `layout`, since this allocator only forwards to it; `size` is
+        // forwarded unchanged.
         unsafe { System.realloc(pointer, layout, size) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         HELD.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: `pointer` came from `System` with this `layout`, since this allocator only forwards to it.
         unsafe { System.dealloc(pointer, layout) }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-/// Pieces that parsers look for.
+/// Tokens that parsers recognise.
 #[rustfmt::skip]
 const WORDS: &[&[u8]] = &[
     b"..", b"/", b"%2e", b"%2F", b"%00", b"\\", b"//", b"\0", "é".as_bytes(), "\u{202e}".as_bytes(), b"bytes=", b"0-", b"-1", b"18446744073709551616",
@@ -16,7 +16,7 @@ const WORDS: &[&[u8]] = &[
     b"corro\r\n", b"corro\x00\x01", b"HTTP/1.1 200 OK\r\n", b"content-length: ", b"HOROVOD_", b"loss: ", b"epoch ",
 ];
 
-/// SplitMix64: the same numbers everywhere.
+/// SplitMix64: deterministic on every platform.
 pub struct Random(pub u64);
 
 impl Random {
@@ -33,7 +33,7 @@ impl Random {
     }
 }
 
-/// The files of a directory in the order of their names; none where there is no such directory.
+/// The files of a directory in the order of their names; empty if the directory is missing.
 pub fn read_corpus(directory: &Path) -> Vec<Vec<u8>> {
     let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
     let mut paths: Vec<_> = entries.map(|entry| entry.expect("readable").path()).collect();
@@ -65,7 +65,7 @@ pub fn mutate(corpus: &[Vec<u8>], random: &mut Random, max_len: usize) -> Vec<u8
                 input.extend_from_slice(&other[from..]);
             }
             5 if at < input.len() => {
-                // A number beside the one that was there.
+                // A number close to the original one.
                 let step = 1 + random.below(16) as u8;
                 input[at] =
                     if random.below(2) == 0 { input[at].wrapping_add(step) } else { input[at].wrapping_sub(step) };

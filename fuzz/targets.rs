@@ -40,7 +40,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("metrics", metrics::metrics),
 ];
 
-/// Paths on shares and of requests: what is accepted cannot climb, and reads back as itself.
+/// Paths on shares and of requests: an accepted path cannot traverse upwards, and parses back to itself.
 pub fn path(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     if let Ok(path) = SharePath::parse(text) {
@@ -54,7 +54,7 @@ pub fn path(data: &[u8]) {
         let Some(found) = match_path(template, text) else { continue };
         let wanted = template.split('/').filter(|segment| segment.starts_with('{')).count();
         assert_eq!(found.len(), wanted, "{id}");
-        // Rights are checked where the request's own names say that it lies.
+        // Rights are checked at the scope that the request's own names denote.
         let name = |wanted: &str| found.iter().find(|(name, _)| *name == wanted).map(|(_, value)| value.to_lowercase());
         let expected = match (name("group"), name("workspace")) {
             (Some(group), Some(workspace)) => Scope::Workspace(group, workspace),
@@ -65,7 +65,7 @@ pub fn path(data: &[u8]) {
     }
 }
 
-/// `job.json`, and what describes clusters and file servers: read, checked, and the same when written and read again.
+/// `job.json`, and descriptions of clusters and file servers: parsed, validated, and unchanged by a round trip.
 pub fn job_json(data: &[u8]) {
     if let Ok(job) = job_file::parse::<JobCreateParameters>(data) {
         let _ = validate::check_job(&job.properties);
@@ -84,7 +84,7 @@ pub fn job_json(data: &[u8]) {
     }
 }
 
-/// What server and agent tell each other.
+/// Messages between server and agent.
 pub fn node_message(data: &[u8]) {
     if let Ok(message) = serde_json::from_slice::<FromNode>(data) {
         round_trip(&message);
@@ -103,8 +103,8 @@ pub fn node_message(data: &[u8]) {
     }
 }
 
-/// Headers of the file service, on the service itself. The first line is `METHOD target`, the others are headers. Sent
-/// once as it is, where only refusals are right, and once signed with the account's key.
+/// Headers of the file service, on the service itself. The first line is `METHOD target`, the others are headers. Sent once as
+/// it is, where only refusals are right, and once signed with the account's key.
 pub fn headers(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let mut lines = text.lines();
@@ -121,7 +121,7 @@ pub fn headers(data: &[u8]) {
         if let Some(status) = bench.ask(method, target, &given, &[]) {
             assert!((400..500).contains(&status), "{method} {target} without a key answers {status}");
         }
-        // Never a method that leaves something behind for the next input.
+        // Only methods that leave nothing behind for the next input.
         if matches!(method, "GET" | "HEAD") {
             let mut given = given.clone();
             given.retain(|(name, _)| {
@@ -134,8 +134,8 @@ pub fn headers(data: &[u8]) {
     });
 }
 
-/// XML bodies that the file and blob services read: access policies, settings, lists of blocks, and permissions. What is taken
-/// can be told again.
+/// XML bodies that the file and blob services parse: access policies, settings, lists of blocks, and permissions. Accepted
+/// values survive a round trip.
 pub fn xml(data: &[u8]) {
     let length = data.len().to_string();
     BENCH.with_borrow_mut(|bench| {
@@ -164,7 +164,7 @@ thread_local! {
     static BENCH: RefCell<Option<Bench>> = const { RefCell::new(None) };
 }
 
-/// A file service with one file, and what runs it.
+/// A file service with one file, and its runtime.
 struct Bench {
     service: FileService,
     runtime: tokio::runtime::Runtime,
@@ -206,7 +206,7 @@ impl Bench {
         bench
     }
 
-    /// The status; `None` when it cannot even be a request.
+    /// The status; `None` when the input is not an HTTP request.
     fn ask(&self, method: &str, target: &str, headers: &[(&str, &str)], body: &[u8]) -> Option<u16> {
         let mut request = axum::http::Request::builder().method(method).uri(target);
         for (name, value) in headers {
@@ -219,7 +219,7 @@ impl Bench {
         Some(self.runtime.block_on(self.service.handle("acc", style, request, None)).status().as_u16())
     }
 
-    /// The same with the account's key.
+    /// Like `ask`, signed with the account's key.
     fn ask_signed(&self, method: &str, target: &str, headers: &[(&str, &str)], body: &[u8]) -> Option<u16> {
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let date = ("x-ms-date", "Thu, 01 Jan 1970 00:00:00 GMT");
@@ -231,7 +231,7 @@ impl Bench {
     }
 }
 
-/// Writing and reading again changes nothing.
+/// Asserts that serialising and parsing changes nothing.
 fn round_trip<T: serde::Serialize + serde::de::DeserializeOwned>(value: &T) {
     let once = serde_json::to_value(value).expect("plain data");
     let again: T = serde_json::from_value(once.clone()).expect("what was written can be read");

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// Crate, and the crates of ours it may depend on.
+/// Crate, and the workspace crates it may depend on.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("model", &[]),
     ("base", &[]),

@@ -16,7 +16,7 @@ const ACCOUNT: &str = "mystorageaccount";
 const TLS: &[&str] = &["--no-containers", "--tls", "--name", NAME];
 const PLAIN: &[&str] = &["--no-containers"];
 
-/// Runs these parts of `tests/azure/python`, with the libraries of this environment, against a server of their own.
+/// Runs these parts of `tests/azure/python`, with the libraries of this environment, against their own server.
 fn run(environment: &str, up_args: &[&str], style: &str, parts: &str) {
     let Some(client) = azure_client(environment) else { return };
     let mut site = Site::unstarted(up_args);

@@ -23,21 +23,21 @@ use harness::machines::Machines;
 use harness::{Site, is_alive, wait_for};
 use serde_json::Value;
 
-/// A server, and machines that stay nodes of it whatever happens. What is dropped first comes first.
+/// A server, and machines that rejoin it after every fault. Fields drop in order.
 struct Rack {
     agents: Vec<JoinedAgent>,
     site: Site,
     machines: Machines,
 }
 
-/// Nodes are lost after three seconds: nobody wants to wait for ten.
+/// A lease of three seconds instead of ten, to save time.
 const SHORT_LEASE: &[&str] = &["--no-containers", "--tls", "--lease", "3"];
 
 fn rack(n: usize, server: &[&str]) -> Option<Rack> {
     rack_with(n, server, |_, _| Vec::new())
 }
 
-/// The same with more words for each agent.
+/// Like `rack`, with more arguments for each agent.
 fn rack_with(n: usize, server: &[&str], words: impl Fn(&Machines, usize) -> Vec<String>) -> Option<Rack> {
     let machines = Machines::new(n)?;
     let mut site = Site::unstarted(server);
@@ -51,7 +51,7 @@ fn rack_with(n: usize, server: &[&str], words: impl Fn(&Machines, usize) -> Vec<
     Some(Rack { agents, site, machines })
 }
 
-/// A rank that writes down that it started and then counts, a number a line, until it may go.
+/// A rank that records its start and then prints a number per line until the gate opens.
 fn counting_rank() -> String {
     format!(
         "echo \"$RANK $$ $HOROVOD_HOSTNAME\" >> {SHARE}/starts; i=0; while [ ! -e {SHARE}/go ]; do i=$((i+1)); echo \"$RANK counts $i\"; sleep 0.1; done; \
@@ -60,7 +60,7 @@ fn counting_rank() -> String {
 }
 
 impl Rack {
-    /// Starts a gang over all machines. Its ranks, in the order in which they wrote.
+    /// Starts a gang over all machines. Returns its ranks in the order of their records.
     fn start_gang(&self) -> Vec<Started> {
         let n = self.agents.len();
         self.site.submit_ranks("gang", n, &counting_rank());
@@ -78,13 +78,13 @@ impl Rack {
         wait_for("the ranks to go on", || self.counted() > before + 10);
     }
 
-    /// Which machine runs this node now.
+    /// The machine that runs this node now.
     fn machine_of(&self, node: &str) -> usize {
         let found = self.agents.iter().position(|agent| agent.node().as_deref() == Some(node));
         found.unwrap_or_else(|| panic!("no machine is {node}"))
     }
 
-    /// The second attempt, whole; not a moment before nothing was left of the first.
+    /// Waits for the complete second attempt; it must not start before the first is entirely gone.
     fn second_attempt(&self, first: &[Started]) -> Vec<Started> {
         wait_for("the job to be tried again", || self.site.starts().len() > first.len());
         let left: Vec<_> = first.iter().filter(|start| is_alive(start.pid)).collect();
@@ -92,7 +92,7 @@ impl Rack {
         self.site.wait_for_starts(2 * first.len()).split_off(first.len())
     }
 
-    /// Lets the ranks end; the job has succeeded, after so many starts of ranks, with every number that they counted in the log.
+    /// Lets the ranks end; the job must have succeeded, after so many starts of ranks, with every printed number in the log.
     fn finish(&self, n_starts: usize) -> Value {
         self.site.let_go();
         let job = self.site.wait_for_end("gang");
@@ -112,14 +112,14 @@ impl Rack {
         job
     }
 
-    /// Nothing of the ended attempt is left on any machine, and all are nodes again.
+    /// Asserts that no process of the ended attempt is left on any machine, and that all are nodes again.
     fn assert_clean(&self, starts: &[Started]) {
         let left: Vec<_> = starts.iter().flat_map(|start| processes_of(&start.node)).collect();
         assert!(left.iter().all(|pid| !is_alive(*pid)), "{left:?}");
         self.site.wait_for_nodes(self.agents.len());
         for (machine, agent) in self.agents.iter().enumerate() {
             wait_for("nothing to be mounted", || harness::machines::mounted_on(agent.child.id()).is_empty());
-            // Guards of whose process nothing is left rest, and are the agent's.
+            // Idle guards belong to the agent.
             let others = || {
                 self.machines
                     .processes_on(machine)
@@ -136,7 +136,7 @@ impl Rack {
         texts.map(Result::unwrap_or_default).collect::<Vec<_>>().join("\n")
     }
 
-    /// What the history says of jobs and nodes.
+    /// The history of jobs and nodes.
     fn history(&self) -> String {
         self.site.corro("admin history -o json").ok().stdout
     }

@@ -12,7 +12,7 @@ use corro_test_support::skip;
 use harness::{Ended, IN_WORKSPACE, Site};
 use serde_json::Value;
 
-/// So many images of each set, in one epoch: what the job does is all there, in the time that a test may take.
+/// A small number of images of each set, in one epoch: every part of the job runs, in the time of a test.
 const SHORTER: &str = " --epochs=1 --limit=128";
 
 #[test]
@@ -34,7 +34,7 @@ fn the_tutorials_job_trains_with_our_horovod() {
     };
     upload("cifar10_keras.py", "cifar_cnn_distributed.py");
     upload("cifar10_data.py", "cifar10_data.py");
-    // Not uploaded, to spare the disk: as large as everything else.
+    // Linked instead of uploaded, to save disk space: it is as large as everything else.
     std::os::unix::fs::symlink(&data, site.share().join("cifar/cifar10")).expect("a link on the share");
 
     let mut job: Value =
@@ -71,11 +71,11 @@ fn the_tutorials_script_of_2018_runs_unchanged() {
     let path = |name: &str| dir.path().join(name);
     std::fs::write(path("cifar_cnn_distributed.py"), script).expect("written");
     install(&python, &wheels, &path("packages"));
-    // The script takes a hundred epochs divided by the ranks, so the images are few.
+    // The script runs a hundred epochs divided by the ranks, so the images are few.
     let small = "import numpy as np; r = np.random.default_rng(1); pictures = lambda n: r.integers(0, 256, (n, 32, 32, 3), dtype='uint8'); labels = lambda n: r.integers(0, 10, (n, 1), dtype='uint8'); np.savez('small.npz', x_train=pictures(32), y_train=labels(32), x_test=pictures(32), y_test=labels(32))";
     let made = Command::new(&python).args(["-c", small]).current_dir(dir.path()).output().expect("python runs");
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    // All ranks make the directory when it is missing, and one of them may be late.
+    // All ranks create the directory when it is missing, and one of them may be late.
     std::fs::create_dir_all(path("out/saved_models")).expect("a directory");
     let run = |compat: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_corro"));
@@ -153,7 +153,7 @@ fn seeds_script() -> Option<String> {
     scripts.next().or_else(|| missing_data("the tutorial's pages"))
 }
 
-/// Our wheel, and nothing else, in a directory of its own.
+/// Installs only our wheel into its own directory.
 fn install(python: &Path, wheels: &Path, target: &Path) {
     let mut pip = Command::new(python);
     pip.args(["-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--pre", "horovod", "--find-links"]);
@@ -166,7 +166,7 @@ fn stated_accuracy(log: &str) -> f64 {
     line.and_then(|text| text.trim().parse().ok()).unwrap_or_else(|| panic!("no accuracy in {log}"))
 }
 
-/// Of the model on the same images, by Keras without Horovod.
+/// Accuracy of the model on the same images, by Keras without Horovod.
 fn accuracy_of(python: &Path, model: &Path, data: &Path) -> f64 {
     let script = "import sys, keras, cifar10_data; _, (x, y) = cifar10_data.load(sys.argv[2]); model = keras.models.load_model(sys.argv[1]); said = model.predict(x[:128].astype('float32') / 255, verbose=0); print('accuracy', (said.argmax(1) == y[:128, 0]).mean())";
     let mut command = Command::new(python);

@@ -24,7 +24,7 @@ fn site() -> Site {
     site
 }
 
-/// Runs `corro cloud setup-az` with a home, a configuration of `az` and a hosts file of the test's own.
+/// Runs `corro cloud setup-az` with the test's own home, `az` configuration and hosts file.
 fn setup(site: &Site, args: &str) -> Ended {
     let mut command = site.command("corro");
     command.args(["cloud", "setup-az"]).args(args.split_whitespace());
@@ -32,7 +32,7 @@ fn setup(site: &Site, args: &str) -> Ended {
     Ended::from(command.env_remove("REQUESTS_CA_BUNDLE").output().expect("it runs"))
 }
 
-/// Every file that `setup` may touch, with what is in it.
+/// Every file that `setup` may touch, with its content.
 fn files(site: &Site) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     for place in ["azure", "config/az"] {
@@ -80,7 +80,7 @@ fn what_is_written_is_taken_back_to_the_byte() {
     let authority = text(&site.data().join("tls/ca.pem"));
     assert!(text(&bundle).ends_with(&authority));
 
-    // Again: nothing is changed. With one account more: its names are added.
+    // A second run changes nothing. With another account, its names are added.
     let written = files(&site);
     let again = setup(&site, "--write").ok().stdout;
     assert!(again.starts_with("az is set up already"), "{again}");
@@ -90,7 +90,7 @@ fn what_is_written_is_taken_back_to_the_byte() {
     let hosts = text(&site.path().join("hosts"));
     assert!(hosts.contains("127.0.0.1 secondaccount.file.localhost") && hosts.matches("BEGIN").count() == 1, "{hosts}");
 
-    // As `az` leaves its files after a login: written anew, with the subscription in use.
+    // As `az` leaves its files after a login: rewritten, with the subscription in use.
     let by_az = "[stack]\nendpoint_management = https://stack.example.org\n\n[corro]\nsubscription = s\n\n";
     site.write("azure/clouds.config", by_az);
     let said = setup(&site, "--undo").ok().stdout;
@@ -105,12 +105,12 @@ fn what_is_written_is_taken_back_to_the_byte() {
 #[test]
 fn a_write_that_was_cut_short_is_undone_and_others_work_stays() {
     let site = site();
-    // Nothing was there, not even a directory; the hosts file always is.
+    // Nothing existed before, not even a directory; only the hosts file always does.
     site.write("hosts", HOSTS);
     let before = files(&site);
     setup(&site, "--write").ok();
     assert!(site.path().join("azure/config").exists());
-    // As if the power had gone before the last files were written.
+    // As after a power loss before the last files were written.
     fs::remove_file(site.path().join("azure/config")).expect("removed");
     site.write("hosts", HOSTS);
     setup(&site, "--undo").ok();
@@ -165,7 +165,7 @@ fn the_real_az_lives_with_what_was_written_and_forgets_it() {
     fs::create_dir(site.path().join("azure")).expect("made");
     site.write("hosts", HOSTS);
     site.write("azure/config", "; mine\n[core]\noutput = json\n");
-    // Somebody who is logged in elsewhere: that subscription is in use.
+    // A user who is logged in elsewhere: that subscription is in use.
     let login = r#"{"id": "11111111-2222-3333-4444-555555555555", "name": "theirs", "state": "Enabled",
         "user": {"name": "me@example.org", "type": "user"}, "isDefault": true,
         "tenantId": "66666666-7777-8888-9999-000000000000", "environmentName": "AzureCloud"}"#;
@@ -183,7 +183,7 @@ fn the_real_az_lives_with_what_was_written_and_forgets_it() {
         command.env("AZURE_CORE_COLLECT_TELEMETRY", "no").env("PYTHONWARNINGS", "ignore");
         Ended::from(command.output().expect("it runs"))
     };
-    // As the command itself says it.
+    // As printed by the command itself.
     let steps = setup(&site, "").ok().stdout;
     let login: Vec<&str> = steps.lines().skip_while(|line| !line.starts_with("4. ")).skip(2).take(3).collect();
     run(&login.join("\n")).ok();
@@ -196,7 +196,7 @@ fn the_real_az_lives_with_what_was_written_and_forgets_it() {
 
     setup(&site, "--undo").ok();
     let mut after = files(&site);
-    // Files that az makes for itself wherever it runs.
+    // Files that az always creates for itself.
     after.retain(|path, _| !path.ends_with("az.json") && !path.ends_with("az.sess"));
     assert_eq!(after, before);
 }

@@ -8,7 +8,7 @@ use corro_test_support::skip;
 
 use harness::host::find_program;
 
-/// What `shell` says when it runs `script` with the completions of `program` in the file `$1`.
+/// Output of `shell` when it runs `script` with the completions of `program` in the file `$1`.
 fn run(shell: &str, program: &str, script: &str) -> Option<String> {
     if find_program(shell).is_none() {
         skip::missing_component(format_args!("no `{shell}` on this machine"));
@@ -31,7 +31,7 @@ fn run(shell: &str, program: &str, script: &str) -> Option<String> {
     Some(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// What bash would offer for the last word of the line.
+/// Completions that bash offers for the last word of the line.
 fn bash_offers(program: &str, line: &str) -> Option<Vec<String>> {
     let script = format!(
         "source \"$1\"; complete -p {program} > /dev/null || exit 1

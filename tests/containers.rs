@@ -50,7 +50,7 @@ fn jobs_run_in_containers_of_podman() {
     a_killed_agent_leaves_no_container(&engine, &site);
 }
 
-/// Of one node with 1 core and 1 GiB.
+/// A cluster of one node with 1 core and 1 GiB.
 fn small_cluster(site: &Site) {
     let size = "--vm-size Standard_B1s --user-name me --password not-a-secret --target 1";
     site.corro(&format!("batchai cluster create {IN_WORKSPACE} -n small {size}")).ok();
@@ -137,7 +137,7 @@ fn a_directory_of_a_file_server_does_not_lead_to_others(site: &Site) {
     let command = |line: &str| json!({"customToolkitSettings": {"commandLine": format!("cd $AZ_BATCHAI_JOB_MOUNT_ROOT/nfs; {line}")}});
     submit(site, "first", 1, "nc6cluster", command("true"), mounted(""));
     assert_eq!(site.wait_for_end("first")["executionState"], "succeeded");
-    // The image has no programs to make them with.
+    // The image has no programs to create them with.
     let all = std::fs::read_dir(site.data().join("file-servers/fileservers")).expect("file servers");
     let own = all.flatten().next().expect("its directory").path();
     std::fs::create_dir(own.join("real")).expect("a directory");
@@ -152,14 +152,14 @@ fn a_directory_of_a_file_server_does_not_lead_to_others(site: &Site) {
     assert_eq!(site.job_file("stays", "stdout.txt"), "seen\n");
 }
 
-/// Is it one of the cluster's?
+/// Whether the node is one of the cluster's.
 fn node_of(site: &Site, cluster: &str, node: &str) -> bool {
     let nodes = site.corro(&format!("batchai cluster node list {IN_WORKSPACE} -c {cluster}")).json();
     nodes.as_array().expect("a list").iter().any(|one| one["nodeId"] == node)
 }
 
 fn ends_are_told(engine: &Engine, site: &Site) {
-    // What it leaves in the background holds its output open, and must not hold up its end.
+    // Its background process holds its output open, and must not delay its end.
     let command = "sleep 1000 & echo out; echo err >&2; exit 7";
     submit(site, "seven", 1, "nc6cluster", json!({"customToolkitSettings": {"commandLine": command}}), json!({}));
     let job = site.wait_for_end("seven");
@@ -202,7 +202,7 @@ fn memory_is_bounded_and_said_so(engine: &Engine, site: &Site) {
     let shm = site.job_file("bounded", "stdout.txt");
     assert!(shm.split_whitespace().any(|word| word == (48 * 1024).to_string()), "{shm}");
 
-    // It keeps what it reads until a line ends, which never happens.
+    // It buffers until a line ends, which never happens.
     submit(site, "greedy", 1, "small", ranks("tail /dev/zero"), json!({}));
     let job = site.wait_for_end("greedy");
     let error = error_of(&job);
@@ -213,7 +213,7 @@ fn memory_is_bounded_and_said_so(engine: &Engine, site: &Site) {
     assert!(site.job_file("greedy", "execution.log").contains(words));
 }
 
-/// Lets those end that wait now, and the next ones wait again.
+/// Lets the waiting ranks end, and resets the gate for the next ones.
 fn forget_starts(site: &Site) {
     site.let_go();
     wait_for("all to have ended", || site.node_processes().is_empty());

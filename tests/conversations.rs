@@ -52,7 +52,7 @@ fn every_text_is_checked() {
     assert_eq!(files, names);
 }
 
-/// The commands of `az batchai`, all of them.
+/// All commands of `az batchai`.
 const COMMANDS: [&str; 32] = [
     "workspace create",
     "workspace show",
@@ -88,7 +88,7 @@ const COMMANDS: [&str; 32] = [
     "list-usages",
 ];
 
-/// Each is spoken at least once with success and once without.
+/// Each command occurs at least once with success and once with an error.
 #[test]
 fn every_command_is_spoken() {
     if std::env::var_os("CORRO_REWRITE").is_some() {

@@ -37,7 +37,7 @@ fn what_jobs_print_is_drawn() {
     let site = Site::start();
     site.prepare(2);
 
-    // As Keras prints, with returns and backspaces; the second epoch waits until the first is seen.
+    // As Keras prints, with carriage returns and backspaces; the second epoch waits until the first is seen.
     let first = r"printf 'Epoch 1/2\n1/4 [=>..] - ETA: 1s - loss: 4.0000 - acc: 0.2500\b\b\b\r4/4 [====] - 0s 20ms/step - loss: 3.0000 - acc: 0.5000\n'";
     let second = r"printf 'Epoch 2/2\n4/4 [====] - 0s 20ms/step - loss: 1.0000 - acc: 0.7500 - val_loss: 2.0000\n'";
     let command = format!("{first}; {}; {second}", wait_at("go"));
@@ -55,7 +55,7 @@ fn what_jobs_print_is_drawn() {
     assert_eq!(rows[0], "name,rank,unit,axis,step,time,value");
     assert!(rows[1].starts_with("acc,,,step,1,") && rows[3].ends_with(",0.75"), "{csv}");
 
-    // Exact lines of two ranks in one log, and a job that says nothing.
+    // Exact lines of two ranks in one log, and a job without metrics.
     let exact = r#"echo "{\"corro\": {\"step\": 1, \"rank\": $RANK, \"loss\": $((RANK + 1))}}""#;
     site.submit_ranks("exact", 2, exact);
     site.submit_custom("silent", 1, "echo listening on 127.0.0.1:8080");
@@ -107,7 +107,7 @@ fn our_own_trainer_has_curves() {
             "{told:?}"
         );
     }
-    // From its file of figures.
+    // From its metrics file.
     let rates = told.iter().find(|(key, _)| key == "images_per_second/-/epoch").map(|(_, points)| points.as_str());
     assert!(rates.is_some_and(|points| points.starts_with("1=") && points.contains(" 2=")), "{told:?}");
 }

@@ -47,7 +47,8 @@ fn whom_the_others_wait_for_is_seen() {
     assert!(table.contains("COLLECTIVE") && table.contains("\n2*  "), "{table}");
     assert!(table.ends_with("The others wait for rank 2.\n"), "{table}");
 
-    // Everybody is on the trace, whoever waits for whom. On a busy machine other ranks are late too, so it is recorded again until one shows it.
+    // All ranks are on the trace. On a busy machine other ranks are late too, so it is recorded again until one trace shows the
+    // straggler.
     let at = format!("{IN_WORKSPACE} -e cifar");
     let mut trace = Value::Null;
     wait_for("a recording in which the slow rank waits half as long as any other", || {
@@ -70,7 +71,7 @@ fn whom_the_others_wait_for_is_seen() {
     let again = site.corro(&format!("job timeline slow {at} --last")).ok().stdout;
     assert_eq!(serde_json::from_str::<Value>(&again).expect("JSON"), trace);
 
-    // Rank 2 does not come any more: that is why.
+    // Rank 2 stalls: it must be named as the cause.
     site.open_gate("hang");
     let mut said = String::new();
     wait_for("the missing rank to be named", || {
@@ -84,7 +85,7 @@ fn whom_the_others_wait_for_is_seen() {
     site.corro(&format!("job timeline slow {at}")).fails(1, &["only a running job can be recorded"]);
 }
 
-/// Ranks of one host step in shared memory, past the engine's operations.
+/// Ranks of one host step in shared memory, without the engine's operations.
 #[test]
 fn steps_in_shared_memory_are_seen() {
     let site = Site::start();
@@ -100,7 +101,7 @@ fn steps_in_shared_memory_are_seen() {
     wait_for("steps to be counted", || {
         let told = top(&site, "training", "-o json");
         rows = if told.code == 0 { told.json().as_array().cloned().unwrap_or_default() } else { Vec::new() };
-        // One epoch has 100 steps a rank; what is reduced once an epoch does not come to as many.
+        // One epoch has 100 steps per rank; reductions once per epoch do not reach that number.
         rows.len() == 2 && rows.iter().all(|row| number(&row["engines"][0]["totals"]["steps"]) > 20.0)
     });
     for row in &rows {

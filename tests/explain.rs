@@ -11,7 +11,7 @@ fn why(site: &Site, job: &str) -> String {
     site.corro(&format!("job why {job} {IN_WORKSPACE} -e cifar")).ok().stdout
 }
 
-/// The text must say all of these, and never how it was made.
+/// The text must contain all of these, and no implementation details.
 #[track_caller]
 fn says(site: &Site, job: &str, parts: &[&str]) {
     let text = why(site, job);
@@ -79,7 +79,7 @@ fn every_end_is_explained() {
     says(&site, "unmounted", &["(UnmanagedMountError)", "on node tvm-", "mountVolumes"]);
     says(&site, "late", &["maxWallClockTime of ", "(JobWallClockTimeExceeded)", "Raise constraints.maxWallClockTime"]);
 
-    // Ended by people, by its cluster's resize, and with its cluster.
+    // Terminated by users, by its cluster's resize, and with its cluster.
     let secret = json!({"secrets": [{"name": "TOKEN", "value": "canary-explain"}]});
     submit("stopped", 1, custom(&wait_at("never")), secret);
     site.wait_for_state("stopped", &["running"]);
@@ -93,7 +93,7 @@ fn every_end_is_explained() {
     site.wait_for_state("busy", &["running"]);
     submit("behind", 1, custom("true"), none());
     says(&site, "behind", &["needs 1 node: 0 of cluster nc6cluster are idle now", "1 more idle node: busy ends by "]);
-    // Ended before it began.
+    // Terminated before it started.
     submit("unbegun", 1, custom("true"), none());
     site.corro(&format!("batchai job terminate {IN_WORKSPACE} -e cifar -n unbegun --yes")).ok();
     says(&site, "unbegun", &["terminated by the user", "corro admin history --resource"]);
@@ -117,7 +117,7 @@ fn every_end_is_explained() {
     says(&site, "moved", &["because its cluster was deleted", "Submit the job to another cluster"]);
 }
 
-/// A container where there is no engine, and nodes whose setup or volumes failed.
+/// A container without an engine, and nodes whose setup or volumes failed.
 #[test]
 fn what_is_missing_on_machines_is_explained() {
     let site = Site::start_with(&[]);
@@ -155,7 +155,7 @@ fn what_is_missing_on_machines_is_explained() {
     }
 }
 
-/// Nodes that cannot be used, nodes that are lost, and a region without cores.
+/// Unusable nodes, lost nodes, and a region without cores.
 #[test]
 fn what_is_wrong_with_nodes_is_explained() {
     let site = Site::start_with(&["--no-containers", "--max-cores", "1"]);
@@ -181,7 +181,7 @@ fn what_is_wrong_with_nodes_is_explained() {
     .ok();
     assert_eq!(site.wait_for_end("x")["executionState"], "succeeded");
 
-    // Its agent is killed under it, again and again: every loss is named.
+    // Its agent is killed repeatedly: every loss is named.
     submit("own", "unlucky", &wait_at("never"));
     for attempt in 1..=3 {
         let mut node = None;
@@ -202,7 +202,7 @@ fn what_is_wrong_with_nodes_is_explained() {
     says(&site, "unlucky", &["(NodeLost)", "agent.log", "Attempt 2 ended at "]);
 }
 
-/// What is lost by deleting and resizing is said, on standard error; answers stay as they are.
+/// Losses by deleting and resizing are reported on standard error; standard output is unchanged.
 #[test]
 fn what_is_lost_is_told() {
     let site = Site::start();

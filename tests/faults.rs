@@ -20,7 +20,7 @@ use harness::Site;
 use harness::faulty::Started;
 use serde_json::Value;
 
-/// A process that left its rank's session and closed its files: what a job that daemonises leaves.
+/// A process that left its rank's session and closed its files, like a daemon that a job leaves.
 const DAEMON: &str =
     "setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $! >> $AZ_BATCHAI_JOB_MOUNT_ROOT/myshare/daemons;";
 

@@ -17,7 +17,7 @@ struct Files {
     dir: tempfile::TempDir,
     child: Option<Child>,
     url: String,
-    /// What the start said, without its first line.
+    /// Output of the start, without its first line.
     said: String,
 }
 
@@ -48,7 +48,7 @@ impl Files {
         self.child = Some(child);
     }
 
-    /// Ctrl-C. The exit code, and what was said at the end.
+    /// Sends Ctrl-C. Returns the exit code and the last output.
     fn stop(&mut self) -> (Option<i32>, String) {
         let mut child = self.child.take().expect("it runs");
         kill_process(Pid::from_child(&child), Signal::INT).expect("it runs");
@@ -110,7 +110,7 @@ fn a_directory_is_served_to_whoever_has_the_connection_string() {
     assert_eq!(list, "by hand.txt\nup.bin\n");
     files.corro("one", "storage file download -s share -p up.bin --dest down.bin").ok();
     assert_eq!(fs::read(files.path("down.bin")).expect("downloaded"), vec![7; 5_000_000]);
-    // Accounts are apart: another's key opens nothing.
+    // Accounts are separate: another's key gives no access.
     assert_eq!(files.corro("two", "storage share list").json(), serde_json::json!([]));
     let wrong = files.connection("two").replace("AccountName=two", "AccountName=one").replace("/two", "/one");
     let refused = files.command("storage share list").env("AZURE_STORAGE_CONNECTION_STRING", wrong).output();
@@ -118,7 +118,7 @@ fn a_directory_is_served_to_whoever_has_the_connection_string() {
 
     let (code, said) = files.stop();
     assert_eq!((code, said.trim()), (Some(0), "Stopped."));
-    // The next start knows the accounts, and their keys are the same.
+    // A restart keeps the accounts and their keys.
     files.start("");
     assert_eq!(fs::read_to_string(&key_file).expect("keys"), keys);
     assert_eq!(files.corro("one", "storage share exists -n share").json()["exists"], true);

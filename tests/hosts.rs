@@ -32,7 +32,7 @@ pub fn token(site: &Site, more: &str) -> Value {
     site.corro(&format!("host token {more}")).json()
 }
 
-/// A host whose nodes go with it, however the test ends.
+/// A host whose nodes end with it, however the test ends.
 pub struct JoinedHost {
     pub child: Child,
     dir: PathBuf,
@@ -73,7 +73,7 @@ impl JoinedHost {
         self.child.try_wait().expect("it can be waited for").and_then(|status| status.code())
     }
 
-    /// Its nodes and the processes that run them.
+    /// Its nodes and their process ids.
     fn agents(&self) -> Vec<(String, u32)> {
         let entries = fs::read_dir(self.dir.join("nodes")).into_iter().flatten().flatten();
         let agent = |entry: fs::DirEntry| {
@@ -133,7 +133,7 @@ fn one_command_makes_a_host_that_carries_several_nodes_and_goes_on() {
     let first =
         JoinedHost::start(&site, "h", &format!("{url} --token {word} --name gpu-1 --label rack=a1 {TWO_NODES}"));
     wait_for_host(&site, "gpu-1", "ready", 0);
-    // Nobody sees the token: not in the list of processes, not in what the host keeps, not in the database.
+    // The token is not visible: not in the list of processes, not in the host's files, not in the database.
     let about = |name: &str| fs::read(format!("/proc/{}/{name}", first.child.id())).expect("the host lives");
     let secret = word.trim_start_matches("corro-join-").as_bytes();
     let holds = |bytes: &[u8]| bytes.windows(secret.len()).any(|window| window == secret);
@@ -159,7 +159,7 @@ fn one_command_makes_a_host_that_carries_several_nodes_and_goes_on() {
     assert_eq!(site.wait_for_end("both")["executionState"], "succeeded", "{}", first.log());
     assert_eq!(site.log("both", "stdout.txt").matches("here").count(), 2);
 
-    // A second one in the same directory is kept out; the same command again goes on.
+    // A second agent in the same directory is refused; the same command again continues.
     let second = site.corro("agent join --data h");
     second.fails(1, &["another agent runs"]);
     let nodes: Vec<String> = first.agents().into_iter().map(|(node, _)| node).collect();
@@ -190,7 +190,7 @@ fn a_host_is_cordoned_drained_and_removed_in_order() {
     site.corro("host uncordon gpu-1").ok();
     site.wait_for_starts(1);
 
-    // Drained in turn the job ends by itself, then the node leaves.
+    // A graceful drain: the job ends by itself, then the node leaves.
     site.corro("host drain gpu-1").ok();
     wait_for_host(&site, "gpu-1", "draining", 1);
     assert_eq!(site.job("later")["executionState"], "running");
@@ -199,7 +199,7 @@ fn a_host_is_cordoned_drained_and_removed_in_order() {
     wait_for_host(&site, "gpu-1", "drained", 0);
     wait_for("the agent to be gone", || carrier.agents().is_empty());
 
-    // Drained now the job waits again, with the cause, and runs once there is a host.
+    // An immediate drain: the job is requeued, with the cause, and runs once there is a host.
     fs::remove_file(site.share().join("go")).expect("it was let go");
     site.corro("host uncordon gpu-1").ok();
     site.wait_for_nodes(1);

@@ -21,7 +21,7 @@ fn job(site: &Site, command: &str, secret: &str) -> Value {
     site.job_json(1, json!({"customToolkitSettings": {"commandLine": command}}), more)
 }
 
-/// Everything a curious job can think of; `{data}` and `{config}` are the server's directories.
+/// Attempts of a curious job; `{data}` and `{config}` are the server's directories.
 const CURIOUS: &str = r#"
 for p in /proc/[0-9]*; do tr '\0' '\n' <$p/environ; ls $p/cwd/ $p/fd; done
 cat {data}/master.key {data}/administrator {data}/corro.db {config}/profile.json {data}/profile.json
@@ -36,7 +36,7 @@ fn a_job_cannot_read_what_is_anothers_or_the_servers() {
     let site = Site::start();
     site.prepare(2);
     let release = site.path().join("release");
-    // Both mount the share with the logs, in which the command line stands, so the canary is not in that.
+    // Both mount the share with the logs, which contain the command line, so the canary is not in that.
     let quiet = format!(
         "for d in $HOME $TMPDIR $AZ_BATCHAI_JOB_TEMP $AZ_BATCHAI_SHARED_JOB_TEMP; do echo file-canary-$((70+1)) >$d/file; done; \
          echo ready; until test -e {}; do sleep 0.1; done",
@@ -70,7 +70,7 @@ fn a_job_cannot_read_what_is_anothers_or_the_servers() {
     let key = fs::read(site.data().join("master.key")).expect("it is there");
     assert!(!stdout.contains(&*String::from_utf8_lossy(&key)), "the master key was read");
     assert!(stderr.contains("Permission denied") && stderr.contains("No such file"), "{stderr}");
-    // Its own is its own: directories, a place for temporary files, the share; and its secret, which it cannot print.
+    // A job has its own directories, temporary files and share; and its secret, which is redacted when printed.
     assert!(stdout.contains(&format!("{}/", own_tmp.display())) && stdout.contains(" ***\n"), "{stdout}");
     assert!(!stdout.contains("own-canary-73"), "{stdout}");
     let kept = site.share().join("cifar/from-curious");
@@ -79,7 +79,7 @@ fn a_job_cannot_read_what_is_anothers_or_the_servers() {
 
     fs::write(&release, "").expect("a file");
     assert_eq!(site.wait_for_end("quiet")["executionState"], "succeeded");
-    // Nothing of a job's temporary files outlives it.
+    // A job's temporary files are deleted with it.
     wait_for("the temporary files to go", || count_files(&own_tmp, "file") == 0);
 }
 
@@ -88,7 +88,7 @@ fn count_files(under: &Path, name: &str) -> usize {
     nodes.filter(|node| node.path().join(name).exists()).count()
 }
 
-/// What the nodes of this site have outside of their own directories: names of places for temporary files.
+/// Temporary directories of this site's nodes outside of their own directories.
 fn places_outside(site: &Site) -> Vec<String> {
     let own_tmp = std::env::temp_dir().join(format!("corro-{}", rustix::process::geteuid().as_raw()));
     let data = site.data().canonicalize().expect("a path");
@@ -124,7 +124,7 @@ fn the_operator_says_how_far_jobs_are_kept_apart() {
     {
         let site = Site::start_with(&["--no-containers", "--isolation", mode]);
         site.prepare(1);
-        // Also where there is more than one principal: what the operator chose holds.
+        // Also with more than one principal: the operator's choice holds.
         site.corro("ad sp create-for-rbac -n bob --role Reader").ok();
         site.submit_custom("j", 1, "cat /proc/self/uid_map; ls $AZ_BATCHAI_JOB_TEMP");
         let ended = site.wait_for_end("j");
@@ -156,7 +156,7 @@ fn secrets_are_not_in_logs_or_errors() {
     assert!(logs[2].contains(": *** on the command line"), "{}", logs[2]);
     let why = site.corro(&format!("batchai job show {IN_WORKSPACE} -e cifar -n loud")).ok().stdout;
     assert!(why.contains("it was ***"), "{why}");
-    // The command line itself is the user's own, and is shown to them as they gave it; nothing else is.
+    // The command line belongs to the user and is shown unchanged; nothing else is.
     let shown = ended["executionInfo"].to_string() + &logs.concat();
     assert!(!shown.contains("canary-81"), "{shown}");
 }
@@ -193,12 +193,12 @@ fn counters_are_written_for_clusters_that_ask() {
         |name: &str| rows[0].iter().position(|column| *column == name).unwrap_or_else(|| panic!("{name}: {table}"));
     assert!(rows[1][column("memory_total_bytes")].parse::<u64>().is_ok_and(|bytes| bytes > 1 << 20), "{table}");
     assert!(rows[1][column("time")].ends_with('Z') && rows[1][column("cpu_percent")].parse::<f64>().is_ok(), "{table}");
-    // Nobody who does not ask gets any.
+    // Clusters that do not request counters get none.
     assert!(!table.contains("canary"), "{table}");
 }
 
-/// What a job tries beyond reading what others left: each line prints a word when it succeeds. `{marked}` is a pattern that finds the
-/// command line of the job beside it and not this one's.
+/// Attempts beyond reading leftovers of others: each line prints a word when it succeeds. `{marked}` is a pattern that finds
+/// the command line of the other job and not this one's.
 const TRIALS: &str = r#"
 for p in /proc/[0-9]*; do
   grep -aq '{marked}' $p/cmdline 2>/dev/null || continue
@@ -222,7 +222,7 @@ echo -n >/dev/tcp/{address} && echo REACHES-LOOPBACK
 exit 0
 "#;
 
-/// The lines of `docs/ISOLATION.md` that are not in the first test, kept apart or not.
+/// The lines of `docs/ISOLATION.md` that are not in the first test, isolated or not.
 #[test]
 fn what_is_kept_apart_and_what_is_not_is_as_the_page_says() {
     let site = Site::start_with(&["--no-containers", "--isolation", "strict"]);
@@ -301,7 +301,7 @@ fn from_the_second_principal_on_jobs_are_isolated_strictly() {
     assert!(log.contains("--isolation strict, as the server has more than one principal"), "{log}");
 }
 
-/// On a machine that lets nobody make name spaces.
+/// On a machine without user namespaces.
 #[test]
 fn jobs_that_cannot_be_isolated_run_for_one_principal_or_by_the_operators_choice_only() {
     for (choice, refused) in [(None, true), (Some("auto"), false), (Some("strict"), true)] {
@@ -333,7 +333,7 @@ fn jobs_that_cannot_be_isolated_run_for_one_principal_or_by_the_operators_choice
     }
 }
 
-/// Claims of `docs/ISOLATION.md`, tried again.
+/// Claims of `docs/ISOLATION.md`, tested again as an unprivileged user.
 #[test]
 fn an_ordinary_user_has_the_same_walls() {
     harness::ordinary_user::try_again(&[

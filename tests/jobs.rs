@@ -21,7 +21,7 @@ mod ranks;
 #[path = "jobs/recipes.rs"]
 mod recipes;
 
-/// A node of one declared GPU has it where the machine has one for it; few that run tests do.
+/// GPUs of a node that declares one; empty on a machine without GPUs.
 fn gpus_of_a_node() -> String {
     u8::from(std::path::Path::new("/dev/nvidia0").exists()).to_string()
 }

@@ -33,7 +33,7 @@ impl Stage {
         Self::start_by(|_, api| api.kubeconfig())
     }
 
-    /// With a kubeconfig of the test's own.
+    /// With the test's own kubeconfig.
     fn start_by(kubeconfig: impl FnOnce(&Site, &Api) -> String) -> Self {
         let words = "--no-containers --tls --name localhost --lease 5 --nfs off --provider kubernetes \
             --kubernetes-image corro:test --kubernetes-config kubeconfig --kubernetes-shares-claim shares";
@@ -54,7 +54,7 @@ impl Stage {
         self.site.corro(&format!("batchai cluster resize {IN_WORKSPACE} -n nc6cluster --target {target}")).ok();
     }
 
-    /// What the cluster's owner is told.
+    /// Errors shown to the cluster's owner.
     fn errors(&self) -> String {
         self.site.cluster()["errors"].to_string()
     }
@@ -157,7 +157,7 @@ fn a_server_that_is_killed_finds_its_pods_and_ends_those_that_nobody_needs() {
     stage.site.submit_ranks("lasting", 1, &waiting_rank(""));
     let started = stage.site.wait_for_starts(1);
     let kept = stage.api.pod_names();
-    // One that waits, and one whose secret was never made.
+    // One that waits, and one whose secret was never created.
     stage.api.state().no_room = true;
     stage.resize(3);
     wait_for("two more pods", || stage.api.pod_names().len() == 3 && stage.api.state().secrets.len() == 3);
@@ -206,7 +206,7 @@ fn an_api_that_fails_costs_no_node_and_no_pod_is_made_twice() {
     stage.site.wait_for_nodes(2);
     assert_eq!(api.pod_names().len(), 2, "{:?}", api.pod_names());
     assert!(api.pod_names().contains(&first[0]));
-    // Somebody's kubectl delete is the loss of a node, which is replaced.
+    // A manual kubectl delete is the loss of a node, which is replaced.
     api.state().pods.remove(&first[0]);
     api.kubelet().kill(&first[0]);
     api.forget_events();

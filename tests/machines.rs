@@ -39,7 +39,7 @@ fn assert_succeeded(site: &Site, job: &str) {
     assert_eq!(ended["executionState"], "succeeded", "{ended}\n{out}\n{execution}");
 }
 
-/// Nobody can read a pass in the list of processes, in the database or on an agent's disk.
+/// No mount token is readable in the list of processes, in the database or on an agent's disk.
 fn assert_no_pass(site: &Site) {
     let holds = |bytes: &[u8]| bytes.windows(7).any(|window| window == b"by=node");
     for entry in fs::read_dir("/proc").expect("Linux has it").flatten() {
@@ -102,7 +102,7 @@ fn a_job_over_two_machines_has_its_share_and_outlives_the_server() {
         assert_eq!(fs::read_to_string(outputs.join(rank)).expect("an output"), "weights\n");
     }
     assert!(!outputs.join("draft-0").exists());
-    // Whole, though it lies on what is unmounted in the end.
+    // Complete, though it is on a mount that is removed at the end.
     let files = site.files("far");
     let logs = files.iter().filter_map(|file| file["name"].as_str()).filter(|name| name.starts_with("execution-"));
     let logs: Vec<String> = logs.map(|name| site.log("far", name)).collect();

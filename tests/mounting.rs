@@ -25,7 +25,7 @@ struct Share {
     address: String,
 }
 
-/// A server with the share `share` of the account `one`; `None`, loudly, where nothing can be mounted.
+/// A server with the share `share` of the account `one`; `None`, with a notice, if nothing can be mounted.
 fn share() -> Option<Share> {
     let is_root = rustix::process::geteuid().is_root();
     if !Path::new("/dev/fuse").exists() || !(is_root || find_program("fusermount3").is_some()) {
@@ -44,7 +44,7 @@ impl Share {
         self.dir.path().join(name)
     }
 
-    /// Where the share lies on the server's disk.
+    /// Path of a file of the share on the server's disk.
     fn on_disk(&self, name: &str) -> PathBuf {
         self.path("data/shares/one/share").join(name)
     }
@@ -56,7 +56,7 @@ impl Share {
         command
     }
 
-    /// Starts the server; after the first time where it was.
+    /// Starts the server; later starts reuse its address.
     fn serve(&mut self) {
         let mut command = self.command(&format!("files --data data --account one --listen {}", self.address));
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
@@ -139,7 +139,7 @@ fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// The process that serves the mount: the parent of its watcher, whose command line has the place.
+/// The process that serves the mount: the parent of its watchdog, whose command line has the mount point.
 fn mount_process(place: &Path) -> Pid {
     let words = format!("mount-watch\0{}\0", place.display());
     let pids =
@@ -162,7 +162,7 @@ fn fails<T>(result: std::io::Result<T>, errno: Errno) {
     assert_eq!(error.raw_os_error(), Some(errno.raw_os_error()), "{error}");
 }
 
-/// What the kernel does with writes: hand them on, or keep them for a while.
+/// The kernel's write modes: write-through, or writeback.
 const WAYS: [&str; 2] = ["", "--write-cache"];
 
 #[test]
@@ -173,7 +173,7 @@ fn a_share_is_a_directory_like_others() {
 fn is_like_others(way: &str) {
     let Some(share) = share() else { return };
     let at = share.mount("m", &format!("--file-mode 0640 --dir-mode 0750 {way}"));
-    // Content, with the server's disk as the witness.
+    // Content, compared with the server's disk.
     let content = pattern(9 << 20);
     fs::create_dir_all(at.join("a/b")).expect("made");
     fs::write(at.join("a/b/file"), &content).expect("written");
@@ -189,7 +189,7 @@ fn is_like_others(way: &str) {
     drop(file);
     let mode = |name: &str| fs::metadata(at.join(name)).expect("there").permissions().mode() & 0o777;
     assert_eq!((mode("a"), mode("a/b/file")), (0o750, 0o640));
-    // Writing here and there, reading it back before it is closed.
+    // Random writes, read back before close.
     let mut file = OpenOptions::new().read(true).write(true).open(at.join("a/b/file")).expect("opened");
     file.write_all_at(b"changed", 1_000_000).expect("written");
     let mut back = [0; 9];
@@ -270,7 +270,7 @@ fn is_seen_by_others_and_says_when_it_is_full(way: &str) {
     fails(fs::write(two.join("g"), "x"), Errno::ROFS);
     fails(fs::remove_file(two.join("f")), Errno::ROFS);
     share.unmount("two");
-    // Room.
+    // Free space.
     share.corro("storage share update -n share --quota 1").ok();
     let room = rustix::fs::statvfs(&one).expect("it can be asked");
     assert_eq!(room.f_blocks * room.f_frsize, 1 << 30);
@@ -286,7 +286,7 @@ fn is_seen_by_others_and_says_when_it_is_full(way: &str) {
     share.unmount("one");
 }
 
-/// Programs of one machine, and in between, when they have closed everything, somebody on another: beside a plain file.
+/// Programs of one machine, and in between, when they have closed everything, a writer on another: compared with a plain file.
 #[test]
 fn random_work_ends_as_on_a_disk() {
     WAYS.into_iter().for_each(|way| (0..6).for_each(|seed| ends_as_on_a_disk(way, seed)));
@@ -326,7 +326,7 @@ fn ends_as_on_a_disk(way: &str, seed: u64) {
             }
             5 if !open.is_empty() => open.swap_remove(below(open.len() as u64) as usize).0.sync_all().expect(&told),
             6 if !open.is_empty() => drop(open.swap_remove(below(open.len() as u64) as usize)),
-            // Nobody mixes both with files that are open here: what is appended lies where the server's end is.
+            // Not combined with files that are open here: an append goes to the server's end of file.
             7 if open.is_empty() => [&here, &plain].into_iter().for_each(|path| {
                 let mut log = OpenOptions::new().append(true).open(path).expect(&told);
                 log.write_all(&content).expect(&told);
@@ -415,15 +415,15 @@ fn a_large_directory_is_listed_once_and_whole() {
     share.unmount("m");
 }
 
-/// Whoever starts a program has its open files closed in it, and a file of a mount is sent to the server when it is closed: a server that a test
-/// takes away must be brought back by somebody else than the test.
+/// Restarts the server from a separate process. A forked child closes inherited files of the mount, and a close sends them to
+/// the server, so a test that has stopped the server cannot start it itself.
 struct Keeper<'a> {
     share: &'a Share,
     keeper: Child,
 }
 
 impl<'a> Keeper<'a> {
-    /// In the place of the share's own server.
+    /// Replaces the share's own server.
     fn new(share: &'a mut Share) -> Keeper<'a> {
         share.kill_server();
         let script = "while :; do \"$0\" files --data data --account one --listen \"$1\" & echo $! > server.pid; wait; sleep 0.3; done";
@@ -472,7 +472,7 @@ fn waits_for_its_server(way: &str) {
     drop(file);
     keeper.kill_server();
     assert_eq!(fs::read(share.on_disk("synced")).expect("there"), synced);
-    // A copy goes on over the restart, and so does a log.
+    // A copy continues over the restart, and so does a log.
     let content = pattern(48 << 20);
     std::thread::scope(|scope| {
         let copy = scope.spawn(|| fs::write(at.join("copy"), &content));
@@ -497,7 +497,7 @@ fn a_server_that_stays_away_is_an_error_after_the_deadline() {
     let Some(share) = share() else { return };
     let at = share.mount("m", "--deadline 2");
     fs::write(at.join("f"), "x").expect("written");
-    // Nothing is refused and nothing answers, as behind a cable that was pulled.
+    // Connections are neither refused nor answered, as behind a link that is down.
     share.signal_server(Signal::STOP);
     fails(File::create(at.join("g")), Errno::TIMEDOUT);
     let log = share.log("m");
@@ -518,7 +518,7 @@ fn a_killed_mount_process_leaves_no_mount() {
     until("the end of the mount", || !is_mounted(&at));
     assert!(fs::read_dir(&at).expect("a plain directory again").next().is_none());
     assert_eq!(fs::read_to_string(share.on_disk("f")).expect("there"), "kept");
-    // Told to end it ends in order, in the background and in front.
+    // On SIGTERM it ends in order, in the background and in the foreground.
     fs::remove_dir(&at).expect("empty");
     let at = share.mount("m", "");
     kill_process(mount_process(&at), Signal::TERM).expect("it runs");
@@ -551,7 +551,7 @@ fn what_cannot_be_mounted_is_said_with_the_cause() {
     fs::remove_dir(share.path("dir")).expect("empty");
     share.mount("dir", "");
     share.corro("mount share dir").fails(1, &["a share is mounted at", "corro unmount"]);
-    // The key is in nobody's command line or environment.
+    // The key is in no command line and no environment.
     let connection = share.connection();
     let key = connection.split("AccountKey=").nth(1).and_then(|rest| rest.split(';').next()).expect("a key");
     let pid = mount_process(&share.path("dir"));
@@ -562,7 +562,7 @@ fn what_cannot_be_mounted_is_said_with_the_cause() {
     share.unmount("dir");
 }
 
-/// Who has no rights but its own mounts through `fusermount3`, with the authority of the server.
+/// An unprivileged user mounts through `fusermount3`, with the authority of the server.
 #[test]
 fn an_ordinary_user_mounts_over_tls() {
     let Some(mut share) = share() else { return };
@@ -606,7 +606,7 @@ fn an_ordinary_user_mounts_over_tls() {
     assert!(is_mounted(&place));
     assert!(as_user(&["sh", "-c", "echo mine > m/f && cat m/f"]).status().expect("it runs").success());
     assert_eq!(fs::read_to_string(share.on_disk("f")).expect("there"), "mine\n");
-    // Not even root looks into what a user mounted.
+    // Not even root can read a user's mount.
     fails(fs::read_dir(&place), Errno::ACCESS);
     mount(&["unmount", "m"], None).ok();
     assert!(!is_mounted(&place));

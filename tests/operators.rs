@@ -17,10 +17,10 @@ use std::time::Duration;
 use harness::{GROUP, Site, wait_for};
 use serde_json::Value;
 
-/// Too long for any machine; a test fails by it instead of hanging.
+/// Too long for any machine; a test fails instead of hanging.
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// `corro events --follow`, read line by line; ended when dropped.
+/// `corro events --follow`, read line by line; ended on drop.
 struct Following {
     process: Child,
     lines: Receiver<Value>,
@@ -42,7 +42,7 @@ impl Following {
         following
     }
 
-    /// The first event from here on of which this holds.
+    /// The next event that satisfies `holds`.
     fn until(&self, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
         loop {
             let event = self.lines.recv_timeout(DEADLINE).unwrap_or_else(|_| panic!("no event: {what}"));
@@ -80,7 +80,7 @@ fn events_tell_the_life_of_a_job_and_go_on_after_a_restart() {
     site.submit_custom("second", 1, "true");
     following.until("the second job", of_job("second", "succeeded"));
     drop(following);
-    // What is remembered, once; a table for people.
+    // Stored events, once; a table for people.
     let told = site.corro("events").ok();
     assert!(told.stdout.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{told:?}");
     let table = site.corro("events -o table").ok().stdout;
@@ -146,7 +146,7 @@ fn numbers_health_and_logs_are_for_machines() {
     assert!(told["request_id"].is_string() && told["level"] == "info", "{told}");
     let secret = site.profile()["clientSecret"].as_str().expect("text").to_owned();
     assert!(!log.contains(&secret));
-    // Nodes write as the server does.
+    // Nodes log in the same format as the server.
     site.prepare(1);
     let (node, _) = site.agents().pop().expect("an agent");
     let log = std::fs::read_to_string(site.data().join("nodes").join(node).join("agent.log")).expect("its log");

@@ -31,7 +31,7 @@ fn assert_timestamp(value: &Value) {
     assert!(fraction.is_none_or(good), "{text}");
 }
 
-/// A 202 with both addresses to poll; follows them to the end of the operation.
+/// Asserts a 202 with both polling URLs, and follows them to the end of the operation.
 #[track_caller]
 fn follow(site: &Site, accepted: &Answer, resource: &str) {
     assert_eq!((accepted.status, accepted.body.len()), (202, 0), "{accepted}");
@@ -114,7 +114,7 @@ fn groups_and_rules_that_hold_everywhere() {
     assert_eq!(site.arm("PUT", &path, body).is(200).json(), shown);
     let there = site.arm("HEAD", &path, NO_BODY).is(204);
     assert!(there.body.is_empty());
-    // Fixed segments in any case; names in any case, shown as they were made.
+    // Fixed segments in any case; names in any case, shown as created.
     for other in [
         path.replace("resourceGroups", "resourcegroups"),
         path.to_uppercase().replace("/SUBSCRIPTIONS", "/subscriptions"),
@@ -124,7 +124,7 @@ fn groups_and_rules_that_hold_everywhere() {
     let workspace = format!("{path}/providers/Microsoft.BatchAI/workspaces/w");
     site.arm("PUT", &workspace, json!({"location": "eastus"})).is(200);
     site.arm("GET", &workspace.replace("Microsoft.BatchAI", "microsoft.batchai"), NO_BODY).is(200);
-    // What is missing or wrong.
+    // Missing and invalid parameters.
     site.arm("GET", &format!("{path}?x=1"), NO_BODY).refused(400, "MissingApiVersionParameter");
     let stranger = "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups?api-version=2018-05-01";
     let refused = site.arm("GET", stranger, NO_BODY).refused(404, "SubscriptionNotFound");
@@ -136,7 +136,7 @@ fn groups_and_rules_that_hold_everywhere() {
     let target = format!("{}?api-version={VERSION}", group(&site, "other"));
     let unreadable = site.ask("PUT", &target, &[("Authorization", &token)], b"{\"location\":");
     unreadable.refused(400, "InvalidRequestBody");
-    // Gone with everything in it.
+    // Deleted with everything in it.
     let accepted = site.arm("DELETE", &path, NO_BODY).is(202);
     let location = accepted.must_have("location");
     let poll = location.strip_prefix(&site.url).expect("an absolute URL of this server");
@@ -170,7 +170,7 @@ fn workspaces_and_experiments() {
         let list = site.arm("GET", &list, NO_BODY).is(200).json();
         assert_eq!((&list["value"][0]["id"], list.get("nextLink")), (&json!(path), None));
     }
-    // A body of no bytes that calls itself JSON.
+    // An empty body with a JSON content type.
     let experiment = format!("{path}/experiments/e");
     let made = site.arm("PUT", &experiment, NO_BODY).is(200).json();
     assert_eq!((&made["id"], &made["type"]), (&json!(experiment), &json!("Microsoft.BatchAI/workspaces/experiments")));
@@ -287,7 +287,7 @@ fn file_servers() {
     assert_eq!(site.arm("GET", &format!("{workspace}/fileServers"), NO_BODY).is(200).json(), json!({"value": [made]}));
     follow(&site, &site.arm("DELETE", &path, NO_BODY), &format!("{subscription}$g$w$Nfs"));
     site.arm("DELETE", &path, NO_BODY).is(204);
-    // One that is left goes with its workspace.
+    // A remaining one is deleted with its workspace.
     follow(&site, &site.arm("PUT", &path, body(10)), &format!("{subscription}$g$w$Nfs"));
     follow(&site, &site.arm("DELETE", &workspace, NO_BODY), &format!("{subscription}$g$w"));
     site.arm("PUT", &workspace, json!({"location": "eastus"})).is(200);
@@ -397,7 +397,7 @@ fn jobs() {
     assert_eq!(properties["executionStateTransitionTime"], properties["creationTime"]);
     assert_eq!(properties.get("executionInfo"), None);
     assert_timestamp(&properties["creationTime"]);
-    // Again, and differently.
+    // Repeated, and with differences.
     assert_eq!(site.arm("PUT", &path, body.clone()).is(200).json(), job);
     let mut other = body.clone();
     other["properties"]["nodeCount"] = json!(1);
@@ -420,7 +420,7 @@ fn jobs() {
     for query in ["linkexpiryinminutes=4", "linkexpiryinminutes=601", "maxresults=0", "maxresults=x"] {
         site.arm("POST", &format!("{list}&outputdirectoryid=stdouterr&{query}"), NO_BODY).is(400);
     }
-    // Ended while it waited, then once more, then gone.
+    // Terminated while queued, then once more, then deleted.
     let terminate = format!("{path}/terminate");
     follow(&site, &site.arm("POST", &terminate, NO_BODY), &names);
     let ended = site.arm("GET", &path, NO_BODY).is(200).json();

@@ -100,7 +100,7 @@ fn ranks_know_their_place_and_the_users_variables() {
 #[test]
 fn the_first_failure_ends_the_rest() {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    // The others ignore a polite request and have children.
+    // The others ignore SIGTERM and have children.
     let script = "if [ $RANK = 1 ]; then until [ -s pids-0 ] && [ -s pids-2 ]; do sleep 0.02; done; echo broken >&2; exit 3; fi; trap '' TERM; sleep 600 & echo $$ $! > pids-$RANK; while :; do wait; done";
     let ended = run(dir.path(), &["-np", "3", "bash", "-c", script]);
     let ended = ended
@@ -137,7 +137,7 @@ fn what_cannot_run_is_refused() {
     assert!(ended.stderr.contains("surely-no-such-command"), "{}", ended.stderr);
 }
 
-/// Ctrl-C, a polite end, and the death of `corro` itself: in every case its ranks and their children go.
+/// Ctrl-C, SIGTERM, and the death of `corro` itself: in every case its ranks and their children end.
 #[test]
 fn nothing_is_left_behind() {
     for (sent, code) in [(Signal::INT, Some(130)), (Signal::TERM, Some(143)), (Signal::KILL, None)] {
@@ -149,7 +149,7 @@ fn nothing_is_left_behind() {
     }
 }
 
-/// Two ranks with a child each, all of which ignore polite requests.
+/// Two ranks with a child each, all of which ignore SIGTERM.
 fn start_stubborn(dir: &Path) -> Child {
     let script = "trap '' TERM INT; sleep 600 & echo $$ $! > pids-$RANK; while :; do wait; done";
     let mut command = corro(dir, &["-np", "2", "bash", "-c", script]);
@@ -158,7 +158,7 @@ fn start_stubborn(dir: &Path) -> Child {
     child
 }
 
-/// The processes that wrote down their numbers and still run.
+/// Recorded processes that still run.
 fn alive(dir: &Path) -> Vec<u32> {
     let texts = (0..4).map(|rank| std::fs::read_to_string(dir.join(format!("pids-{rank}"))).unwrap_or_default());
     let pids: Vec<u32> =
@@ -182,7 +182,7 @@ fn the_readmes_script_leaves_its_model() {
     assert!(dir.path().join("out/saved_models/model.h5").is_file());
 }
 
-/// Old scripts: a layer that is asked for comes first and leaves the user's own start-up file its turn; one that would have
+/// Old scripts: a requested compatibility layer comes first and still runs the user's own start-up file; one that would have
 /// helped is named.
 #[test]
 fn old_scripts_are_helped() {
@@ -251,7 +251,7 @@ fn the_rank_that_failed_is_named_and_not_those_that_failed_because_of_it() {
     }
 }
 
-/// Long before they would have given up, which is after ten minutes.
+/// Long before their own timeout of ten minutes.
 #[test]
 fn ranks_that_wait_for_one_that_has_ended_are_told_so() {
     let dir = tempfile::tempdir().expect("a temporary directory");

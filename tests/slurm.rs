@@ -25,14 +25,14 @@ fn nodes(site: &Site) -> Vec<String> {
     ids.collect()
 }
 
-/// A job that fills a machine until somebody ends it.
+/// A job that fills a machine until it is cancelled.
 const BLOCKING: &str = "--mem=100M -c 6 --chdir=/ --output=/dev/null --wrap=sleep${IFS}600";
 
 fn resize(site: &Site, nodes: usize) {
     site.corro(&format!("batchai cluster resize {IN_WORKSPACE} -n nc6cluster --target {nodes}")).ok();
 }
 
-/// The token and the server's key are in no list of processes, no environment and nothing that Slurm shows.
+/// The token and the server's key are in no list of processes, no environment and no output of Slurm.
 fn assert_nothing_to_read(site: &Site, slurm: &Slurm) {
     let token = fs::read_to_string(site.slurm_nodes()[0].join("join-token")).expect("an agent's token");
     let secret = token.trim().split_once('.').expect("a name and a proof").1.to_owned();
@@ -69,7 +69,7 @@ fn a_cluster_is_made_of_allocations_and_a_job_outlives_the_loss_of_one() {
     wait_for("two allocations to be gone", || slurm.jobs().len() == 2);
     wait_for("their directories to be gone", || site.slurm_nodes().len() == 2);
 
-    // Slurm's operator takes one away, then a machine fails.
+    // Slurm's operator cancels one, then a machine fails.
     site.submit_ranks("stubborn", 2, &waiting_rank(""));
     let first = site.wait_for_starts(2);
     slurm.order("scancel", &slurm.job_of(&first[0].node).id.to_string());
@@ -157,7 +157,7 @@ fn an_allocation_that_waits_outlives_the_server_and_strays_are_cancelled() {
     let waiting = slurm.jobs().into_iter().find(|job| job.state == "PENDING").expect("one waits");
     let before = nodes(&site);
     site.kill_server();
-    // What a server leaves that died between submitting and writing down, or whose data was put back to an earlier day.
+    // Leftovers of a server that died between submitting and committing, or whose data was restored to an earlier state.
     let (mark, _) = waiting.name.split_once("-tvm-").expect("a mark and a node");
     let stray = format!("--job-name={mark}-tvm-9_9-20200101t000000z-p");
     let stray = slurm.order("sbatch", &format!("--parsable {stray} {BLOCKING}"));

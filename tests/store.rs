@@ -18,7 +18,7 @@ fn experiment(site: &Site) -> String {
     format!("{}/experiments/cifar", site.workspace())
 }
 
-/// A job that waits: its cluster has no nodes.
+/// Submits a job that waits: its cluster has no nodes.
 fn submit(site: &Site, name: &str) -> harness::http::Answer {
     let job = json!({"properties": {
         "cluster": {"id": format!("{}/clusters/nc6cluster", site.workspace())},
@@ -78,7 +78,7 @@ fn a_backup_under_load_holds_every_job_acknowledged_before_it() {
     site.kill_server();
     let all = acknowledged.into_inner().expect("no one panicked");
 
-    // Where it was: everything. Where the backup went: what was acknowledged before it at least.
+    // The original has everything; the restored backup at least everything acknowledged before it.
     site.up();
     assert_eq!(jobs(&site), all);
     site.kill_server();
@@ -118,7 +118,7 @@ fn data_bytes(site: &Site) -> BTreeMap<String, Vec<u8>> {
     files.map(|e| (e.file_name().into_string().expect("text"), std::fs::read(e.path()).expect("bytes"))).collect()
 }
 
-/// The start, a check and a backup are refused with these words, and change nothing.
+/// Asserts that start, check and backup are refused with these messages, and change nothing.
 #[track_caller]
 fn check_refused(site: &Site, says: &[&str]) {
     let before = data_bytes(site);
@@ -139,7 +139,7 @@ fn a_refused_start_leaves_the_database_and_its_log_as_they_are() {
     all.iter().for_each(|name| _ = submit(&site, name).is(202));
     let (data, aside) = (site.data(), site.path().join("aside"));
     let (database, wal) = (data.join("corro.db"), data.join("corro.db-wal"));
-    // After a crash the latest state is in the log; after an orderly end there is none.
+    // After a crash the latest state is in the write-ahead log; after an orderly shutdown there is none.
     for orderly in [false, true] {
         match orderly {
             true => assert_eq!(site.interrupt_server(), Some(0)),
@@ -177,7 +177,7 @@ fn a_log_that_does_not_belong_is_refused_and_the_right_one_is_used() {
         std::fs::write(&wal, bytes).expect("written");
         check_refused(&site, &["corro.db-wal", says, "move", "away"]);
     }
-    // The key of another installation is found before anything is changed, too.
+    // The key of another installation is also detected before anything is changed.
     std::fs::write(&wal, &right).expect("put back");
     let key = std::fs::read(site.data().join("master.key")).expect("a key");
     std::fs::copy(other.data().join("master.key"), site.data().join("master.key")).expect("copied");
@@ -213,7 +213,7 @@ fn a_second_server_is_refused_though_the_lock_file_was_removed() {
     std::fs::remove_file(site.data().join("lock")).expect("removed");
     let refused = refused_start(&site).fails(1, &["already running", "--data DIR"]);
     assert!(refused.stderr.contains(&site.url), "{refused:?}");
-    // The one that runs goes on, and is backed up while it does.
+    // The running one continues, and is backed up meanwhile.
     submit(&site, "two").is(202);
     site.corro(&format!("admin backup --data {} --to copy.db", shown(&site.data()))).ok();
     let sound = site.corro("admin check --backup copy.db").ok();
@@ -264,7 +264,7 @@ fn a_full_disk_is_answered_and_damages_nothing() {
             _ => chunk.truncate(chunk.len() / 2),
         }
     }
-    // The database has a little room inside; then it is over.
+    // The database has some free space inside; then the disk is full.
     let (mut acknowledged, mut refused) = (BTreeSet::from(["first".to_owned()]), None);
     wait_for("the disk to be full", || {
         let name = format!("j{}", acknowledged.len());
@@ -280,7 +280,7 @@ fn a_full_disk_is_answered_and_damages_nothing() {
     let message = answer.json()["error"]["message"].as_str().expect("text").to_owned();
     assert!(message.contains("disk is full") && message.contains("nothing was changed"), "{message}");
     assert!(message.contains("Free some space"), "{message}");
-    // Reads go on, nothing is half-done, and a person is told the same.
+    // Reads continue, nothing is half-done, and the commands report the same.
     assert_eq!(jobs(&site), acknowledged);
     site.corro("group create -n another -l eastus").fails(1, &["disk is full", "Free some space"]);
     site.arm("HEAD", &format!("{}/resourceGroups/another", site.subscription()), Value::Null).is(404);
@@ -290,7 +290,7 @@ fn a_full_disk_is_answered_and_damages_nothing() {
     wait_for("writes to work again", || submit(&site, &name).status == 202);
     acknowledged.insert(name);
     assert_eq!(jobs(&site), acknowledged);
-    // Nobody writes now, so that the files are what a crash would leave.
+    // No writes now, so that the files are those that a crash would leave.
     let copy = site.path().join("copy");
     std::fs::create_dir(&copy).expect("a directory");
     for name in ["corro.db", "corro.db-wal", "master.key"] {
@@ -300,7 +300,7 @@ fn a_full_disk_is_answered_and_damages_nothing() {
     assert!(sound.stdout.contains(&format!("({} jobs", acknowledged.len())), "{sound:?}");
 }
 
-/// Takes all space of the small disk, and whatever is freed later, as a job that writes without end does.
+/// Takes all space of the small disk, and any space freed later, like a job that writes without end.
 fn keep_full(path: &Path, stop: &AtomicBool) {
     let mut file = std::fs::File::create(path).expect("a file on the small disk");
     let chunk = vec![7u8; 64 << 10];
@@ -340,7 +340,7 @@ fn jobs_end_and_resources_go_while_the_disk_is_full() {
         });
         submit(&site, "refused").refused(507, "InsufficientStorage");
 
-        // What ends, deletes and shrinks is accepted, and really happens.
+        // Requests that end, delete and shrink are accepted, and take effect.
         let job = |name: &str| format!("{}/jobs/{name}", experiment(&site));
         site.arm("POST", &format!("{}/terminate", job("endless")), json!({})).is(202);
         let ended = site.wait_for_end("endless");
@@ -357,7 +357,7 @@ fn jobs_end_and_resources_go_while_the_disk_is_full() {
         stop.store(true, Ordering::Relaxed);
         thief.join().expect("it ends");
     });
-    // The condition is told once, however often it was met.
+    // The condition is logged once, however often it occurred.
     assert_eq!(log_lines("a commit failed"), 1, "{}", site.up_log());
     assert!(log_lines("pass failed") <= 1, "{}", site.up_log());
     assert!(site.up_log().lines().count() < 2_000, "{}", site.up_log());
@@ -385,7 +385,7 @@ fn the_history_tells_what_happened_to_a_job_and_on_whose_behalf() {
     assert_eq!(entries[1]["detail"]["nodes"].as_array().map(Vec::len), Some(1), "{:#}", entries[1]);
     assert_eq!(entries[2]["detail"]["exitCode"], 3, "{:#}", entries[2]);
 
-    // By kind, in pages that fit together.
+    // By kind, in consecutive pages.
     let path = format!("{}/providers/Corro/history?api-version=2018-05-01", site.subscription());
     let all = site.arm("GET", &format!("{path}&kind=job"), Value::Null).is(200).json();
     let mut paged = Vec::new();

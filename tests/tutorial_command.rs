@@ -10,7 +10,7 @@ use corro_test_support::skip;
 use harness::{Site, signal, wait_for};
 use rustix::process::Signal;
 
-/// A directory that everything the tutorial makes must lie in, and be gone from afterwards.
+/// Directory that must contain everything the tutorial creates, and be empty afterwards.
 struct Place {
     dir: tempfile::TempDir,
 }
@@ -27,7 +27,7 @@ impl Place {
         command
     }
 
-    /// Nothing of it is on the disk, and no process works in it.
+    /// Whether nothing of it is on the disk, and no process works in it.
     fn is_clean(&self) -> bool {
         let files = std::fs::read_dir(self.dir.path()).expect("it is there").count();
         files == 0 && self.processes().is_empty()
@@ -124,7 +124,7 @@ fn the_doctor_looks_at_the_machine_in_plain_words() {
     for word in ["cores", "memory", "GPUs", "containers", "disk", "port", "kernel"] {
         assert!(out.contains(word), "{word} in {out}");
     }
-    // What can be enforced on jobs, each thing in a line that says what follows.
+    // Enforceable isolation features, each in a line with its consequence.
     let isolation = [
         "user",
         "user ns",
@@ -145,7 +145,7 @@ fn the_doctor_looks_at_the_machine_in_plain_words() {
     assert!(place.is_clean(), "it leaves nothing behind");
 }
 
-/// Where no name space can be made the doctor says so, and what becomes of jobs.
+/// Without namespaces the doctor reports it, with the consequence for jobs.
 #[test]
 fn the_doctor_tells_when_jobs_cannot_be_isolated() {
     let place = Place::new();

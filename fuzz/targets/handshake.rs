@@ -11,7 +11,7 @@ use corro_collectives::coordinator::{
 };
 use corro_collectives::transport::peer_info::PeerInfo;
 
-/// The first byte says what the rest is.
+/// The first byte selects the parser of the rest.
 pub fn handshake(data: &[u8]) {
     let Some((kind, data)) = data.split_first() else { return };
     match kind % 5 {
@@ -28,7 +28,7 @@ pub fn handshake(data: &[u8]) {
     }
 }
 
-/// A peer that has said all it will ever say.
+/// A peer with a fixed recorded input.
 struct Recorded<'a>(&'a [u8]);
 
 impl Read for Recorded<'_> {
@@ -62,7 +62,7 @@ fn frames(data: &[u8]) {
         up.iter().for_each(|message| encode_to_coordinator(message, &mut written));
         let mut again = Vec::new();
         decode_to_coordinator(&written, |message| again.push(message)).expect("what was written can be read");
-        // Numbers that are not equal to themselves are the same when they look the same.
+        // Compared as text, because NaN is not equal to itself.
         assert_eq!(format!("{again:?}"), format!("{up:?}"));
     }
     let mut down: Vec<ToWorker> = Vec::new();

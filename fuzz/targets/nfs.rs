@@ -17,8 +17,8 @@ use corro_server::nfs::{Vfs, export_service};
 use corro_store::{FileServerRecord, Store};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The first byte says how the rest is meant: 0, as the bytes of a connection; otherwise as calls of the NFS program, each a
-/// procedure, a length and arguments in which `@R` is the root's handle and `@F` a file's.
+/// The first byte selects the interpretation of the rest: 0, the bytes of a connection; otherwise calls of the NFS program,
+/// each a procedure, a length and arguments in which `@R` is the root's handle and `@F` a file's.
 pub fn nfs(data: &[u8]) {
     let Some((kind, data)) = data.split_first() else { return };
     EXPORT.with_borrow_mut(|export| {
@@ -104,7 +104,7 @@ impl Export {
         filled
     }
 
-    /// What inputs make does not pile up.
+    /// Removes files that inputs created.
     fn tidy(&mut self) {
         let names: Vec<PathBuf> =
             std::fs::read_dir(&self.tree).expect("a directory").map(|entry| entry.expect("readable").path()).collect();
@@ -154,7 +154,7 @@ fn handle_at(reply: &[u8], at: usize) -> Vec<u8> {
     reply[at + 4..at + 4 + length].to_vec()
 }
 
-/// A client that has said all it will ever say, and takes everything.
+/// A client with a fixed recorded input, which accepts all output.
 struct Recorded {
     input: Vec<u8>,
     at: usize,

@@ -10,7 +10,7 @@ const BEARER: Bearer = Bearer { address: None, over_tls: true };
 /// The input is a query.
 pub fn sas(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    // What follows is a fragment, of which the server sees nothing.
+    // The rest is a fragment, which is never sent to the server.
     let query = text.split('#').next().unwrap_or_default();
     if let Some(Ok(link)) = Sas::from_query(query) {
         check_link(&link);
@@ -73,7 +73,7 @@ fn check_account_link(link: &AccountSas) {
     let signed = AccountSas::from_query(&query).expect("it has a signature").expect("what was read can be written");
     assert_eq!(AccountSas { signature: link.signature.clone(), ..signed.clone() }, *link, "{query}");
     for now in [0, i64::MAX / 2] {
-        // Its terms may be over; who signed it is told apart from that.
+        // Its terms may have expired; the signature is checked separately.
         let own = signed.check(&[KEY], "acc", BEARER, now);
         let others = signed.check(&[[8; 64]], "acc", BEARER, now);
         let elsewhere = signed.check(&[KEY], "other", BEARER, now);

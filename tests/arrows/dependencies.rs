@@ -10,7 +10,7 @@ struct Rules {
     licences: BTreeSet<String>,
     /// Crate, and a licence that only it may have.
     exceptions: Vec<(String, String)>,
-    /// Crate, and the beginning of the version that may be there beside another.
+    /// Crate, and the version prefix that is allowed beside another.
     duplicates: Vec<(String, String)>,
 }
 
@@ -43,12 +43,12 @@ impl Rules {
     }
 
     fn allows_licence(&self, name: &str, licence: &str) -> bool {
-        // `+` and the suffixes of newer identifiers say "this version or a later one".
+        // `+` and the suffixes of newer identifiers mean "this version or a later one".
         let plain = licence.trim_end_matches('+').trim_end_matches("-or-later").trim_end_matches("-only");
         self.licences.contains(plain) || self.exceptions.iter().any(|(of, allowed)| of == name && allowed == plain)
     }
 
-    /// An SPDX expression of `AND`, `OR`, `WITH` and brackets; `/` is an old way to write `OR`.
+    /// Evaluates an SPDX expression of `AND`, `OR`, `WITH` and brackets; `/` is an old form of `OR`.
     fn allows(&self, name: &str, expression: &str) -> bool {
         let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
         let words: Vec<&str> = spaced.split_whitespace().collect();
@@ -99,7 +99,7 @@ impl Rules {
         }
     }
 
-    /// Versions of one crate, of which all but one must be known.
+    /// Versions of one crate that are neither the only one nor listed as duplicates.
     fn unknown_duplicates<'v>(&self, name: &str, versions: &[&'v str]) -> Vec<&'v str> {
         let is_known = |version: &str| {
             self.duplicates
@@ -122,7 +122,7 @@ struct Package {
     source: Option<String>,
 }
 
-/// What is built of the workspace on this platform, for any purpose and with all features.
+/// Packages of the build on this platform, for all targets and features.
 fn packages() -> Vec<Package> {
     let output = Command::new(env!("CARGO"))
         .args(["tree", "--workspace", "--all-features", "--edges", "normal,build,dev", "--locked", "--offline"])
@@ -170,7 +170,7 @@ fn dependencies_have_known_licences_sources_and_no_new_duplicates() {
                 .push(format!("{name} is there as {}: choose one, or give a reason in deny.toml", versions.join(", ")));
         }
     }
-    // What is not there any more needs no reason.
+    // An exception without a duplicate is obsolete.
     for (name, known) in &rules.duplicates {
         let is_there = versions.get(name).is_some_and(|all| {
             all.len() > 1 && all.iter().any(|version| format!("{version}.").starts_with(&format!("{known}.")))

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::harness::Ended;
 use super::real::RealSite;
 
-/// Runs `az` with one more variable.
+/// Runs `az` with one more environment variable.
 fn az_with(real: &RealSite, (name, value): (&str, &str), line: &str) -> Ended {
     let mut command = real.site.command("az");
     command.args(line.split_whitespace()).env(name, value);
@@ -66,12 +66,12 @@ fn az_is_told_what_is_wrong_and_who_may_do_what() {
     real.site.corro("group create -n g -l eastus").ok();
     let scope = format!("{}/resourceGroups/g", real.site.subscription());
     let reader = real.site.corro(&format!("ad sp create-for-rbac -n reader --role Reader --scopes {scope}")).json();
-    // By the name that the answer has, as az's own does.
+    // By the name in the response, as az itself does.
     log_in(&text(&reader, "name"), &text(&reader, "password")).ok();
     assert_eq!(real.az("group list --query [].name").json(), serde_json::json!(["g"]));
     real.az("group create -n h -l eastus").fails(1, &["does not have authorization to perform action"]);
     real.az("batchai workspace create -g g -n w").fails(1, &["does not have authorization"]);
-    // It logs in anew for every request, so it notices a new password and not that its tokens are over.
+    // It logs in anew for every request, so it notices a new password but no revoked tokens.
     real.site.corro("ad sp revoke-tokens --id reader").ok();
     real.az("group list").ok();
     let renewed = real.site.corro("ad sp reset-credentials -n reader").json();

@@ -21,13 +21,13 @@ fn a_command_runs_on_a_node_while_a_port_leads_there() {
     let there = service.local_addr().expect("bound").port();
     std::thread::spawn(move || {
         for mut caller in service.incoming().flatten() {
-            // One line each way: the client's tunnel ends a connection of which one side has no more to say.
+            // One line each way: the client's tunnel closes a connection when one side has finished.
             let mut said = String::new();
             let _ = BufReader::new(&caller).read_line(&mut said);
             let _ = caller.write_all(said.to_uppercase().as_bytes());
         }
     });
-    // The client takes a number only; this one was free a moment ago.
+    // The client accepts a fixed port only; this one was free a moment ago.
     let here = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port").port();
     let done = site.path().join("done");
     let waits = format!("until [ -e {} ]; do sleep 0.1; done; echo served $USER", done.display());

@@ -16,7 +16,7 @@ use super::harness::{Ended, Site};
 
 /// The host name of the server.
 pub const NAME: &str = "corro.test";
-/// Accounts whose host names are known. Tests use these names.
+/// Accounts with resolvable host names. Tests use these names.
 pub const ACCOUNTS: [&str; 3] = ["mystorageaccount", "secondaccount", "thirdaccount"];
 
 pub struct RealSite {
@@ -24,13 +24,13 @@ pub struct RealSite {
 }
 
 impl RealSite {
-    /// A server without resources, and `az` logged in to it. `None`, loudly, where the clients are not installed.
+    /// A server without resources, and `az` logged in to it. `None`, with a notice, if the clients are not installed.
     pub fn start() -> Option<Self> {
         Self::start_with("az", &[])
     }
 
-    /// The same with one of the installed command lines (`az`, `az38`, `az64`), and with `tools` on the server's machine
-    /// (see [`Site::start_with_tools`]).
+    /// The same with one of the installed command lines (`az`, `az38`, `az64`), and with `tools` on the server's machine (see
+    /// [`Site::start_with_tools`]).
     pub fn start_with(version: &str, tools: &[(&str, &str)]) -> Option<Self> {
         let real = Self::not_logged_in(version, tools)?;
         real.log_in();
@@ -67,7 +67,7 @@ impl RealSite {
         Some((real, agents))
     }
 
-    /// What a user does once.
+    /// Registers the cloud and logs in.
     fn log_in(&self) {
         let mut setup = self.site.command("corro");
         setup.args(["cloud", "setup-az", "--write", "--host", NAME, "--hosts-file", "hosts"]);
@@ -76,7 +76,7 @@ impl RealSite {
         self.az(&format!("login --service-principal -u {id} -p {secret} --tenant {tenant}")).ok();
     }
 
-    /// Where `az` keeps what it knows.
+    /// Configuration directory of `az`.
     fn azure(&self) -> PathBuf {
         self.site.home().join(".azure")
     }
@@ -102,7 +102,7 @@ impl RealSite {
         self.site.profile()[field].as_str().expect("text").to_owned()
     }
 
-    /// Runs the real command line; words are split at spaces, double quotes around them are dropped.
+    /// Runs the real command line; arguments are split at spaces, double quotes around them are dropped.
     pub fn az(&self, line: &str) -> Ended {
         self.site.run_as("az", line)
     }
@@ -112,9 +112,9 @@ impl RealSite {
         self.site.run_as("ours", line)
     }
 
-    /// Runs a program of `tests/azure/python` with the libraries of `environment` (`sdk1`, `sdk2`, `sdk12`). It finds the
-    /// server in `SERVER`, `SUFFIX`, `CA`, the owner's login in `CLIENT_ID`, `CLIENT_SECRET`, `TENANT`, `SUBSCRIPTION`,
-    /// and `vars`. `None`, loudly, where that environment is not installed.
+    /// Runs a program of `tests/azure/python` with the libraries of `environment` (`sdk1`, `sdk2`, `sdk12`). Environment
+    /// variables name the server (`SERVER`, `SUFFIX`, `CA`) and the owner's login (`CLIENT_ID`, `CLIENT_SECRET`, `TENANT`,
+    /// `SUBSCRIPTION`), plus `vars`. `None`, with a notice, if that environment is not installed.
     pub fn python(&self, environment: &str, program: &str, vars: &[(&str, &str)]) -> Option<Ended> {
         let python = azure_client(environment)?.join("bin/python");
         let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/azure/python").join(program);
@@ -138,8 +138,8 @@ impl RealSite {
         Some(Ended::from(command.output().expect("Python starts")))
     }
 
-    /// Programs in the site's directory that hide those of the same names from [`Site::command`]: `among-names` runs
-    /// another one that sees the site's names and trusts its authority, `az` is the real one, so run, `ours` our own.
+    /// Writes programs into the site's directory that hide those of the same names from [`Site::command`]: `among-names` runs
+    /// another program that resolves the site's names and trusts its authority, `az` is the real one, so run, `ours` our own.
     fn write_programs(&self, unshare: &str, clients: &Path) {
         let dir = self.site.path();
         let program = |name: &str, script: String| {
@@ -163,12 +163,12 @@ impl RealSite {
         let (own, az) = (dir.join("among-names"), clients.join("az"));
         let corro = env!("CARGO_BIN_EXE_corro");
         program("ours", format!("export CORRO_SERVER={}\nexec {} {corro} \"$@\"", self.url(), own.display()));
-        // Its first line asks the search path for Python.
+        // Its first line searches Python on the path.
         program("az", format!("PATH={}:$PATH\nexec {} {} \"$@\"", clients.display(), own.display(), az.display()));
     }
 }
 
-/// How the clients can have a hosts file of their own here. `None`, loudly, where they cannot.
+/// Flags of `unshare` that give the clients their own hosts file. `None`, with a notice, if that is impossible.
 fn unshare_flags() -> Option<&'static str> {
     static FLAGS: OnceLock<Option<&str>> = OnceLock::new();
     let found = *FLAGS.get_or_init(|| {

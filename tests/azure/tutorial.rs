@@ -9,7 +9,7 @@ use super::reader::{self, Reader, cells};
 use super::real::RealSite;
 use super::texts::COMMANDS;
 
-/// What is shown of the tutorial's resources, in words that both command lines know.
+/// Commands that show the tutorial's resources, in a syntax that both command lines accept.
 const SHOWN: [&str; 12] = [
     "group show -n batchai.horovod",
     "group list",
@@ -59,12 +59,12 @@ fn the_tutorial_with_the_real_az() {
         reader.sends_the_nodes_home();
         reader.deletes_everything();
         reader.has_typed_everything();
-        // So that the other makes a key too.
+        // So that the other creates a key too.
         std::fs::remove_dir_all(real.site.home().join(".ssh")).expect("a key was made");
         reader.said
     });
     for (number, (theirs, ours)) in theirs.iter().zip(&ours).enumerate() {
-        // Tables and the state of the moment were looked at by the reader.
+        // Tables and transient states were checked by the reader.
         if COMMANDS[number].contains("--output table") || COMMANDS[number].contains("executionState") {
             continue;
         }
@@ -78,7 +78,7 @@ fn both_show_the_same(real: &RealSite) {
     let in_every_format = SHOWN.iter().flat_map(|line| formats.map(|format| format!("{line}{format}")));
     let is_same = |line: &str, theirs: &str, ours: &str| match line.contains("-o table") {
         true => cells(theirs) == cells(ours),
-        // A link says until when it holds.
+        // A link contains its expiry time.
         false => without_links(theirs) == without_links(ours),
     };
     compare(real, in_every_format.chain(ALSO_SHOWN.map(str::to_owned)), is_same);
@@ -114,8 +114,8 @@ fn without_links(text: &str) -> String {
     until.replace_all(text, "$1=").into_owned()
 }
 
-/// What two runs of the same command cannot have in common: times, ids that are drawn, keys that are made, and whether
-/// the nodes and the job had begun already.
+/// Removes values that differ between two runs of the same command: times, random ids, generated keys, and whether the nodes
+/// and the job had already started.
 fn without_chance(text: &str) -> String {
     let chance = [
         (r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+(\+00:00|Z)", "TIME"),
@@ -125,7 +125,7 @@ fn without_chance(text: &str) -> String {
         (r"0x[0-9A-Fa-f]+", "ETAG"),
         (r#""(allocationState|executionState)": "[a-z]+""#, r#""$1": STATE"#),
         (r#""executionInfo": (null|\{[^}]*\})"#, r#""executionInfo": INFO"#),
-        // A job that waits says why, to ours.
+        // Only ours shows the reason why a job waits.
         (r#",[ \n]+"waiting": \{[^}]*\}"#, ""),
         (r#",[ \n]+"waitingFor": "[^"]*""#, ""),
         (r#""([a-z]+NodeCount)": [0-9]"#, r#""$1": N"#),

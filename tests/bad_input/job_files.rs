@@ -3,7 +3,7 @@
 use crate::harness::{IN_WORKSPACE, Site, host};
 use serde_json::{Value, json};
 
-/// One refusal after the other on one site; none of them leaves anything.
+/// A series of refusals on one site; none of them leaves anything behind.
 #[test]
 fn refusals_name_what_is_wrong() {
     let site = Site::start();
@@ -39,7 +39,7 @@ fn refusals_name_what_is_wrong() {
     let two = job(|job| job["horovodSettings"] = json!({"pythonScriptFilePath": "x.py"}));
     refused(&two, &["customToolkitSettings, horovodSettings", "exactly one"]);
     refused(&job(|job| job["customToolkitSettings"] = Value::Null), &["no toolkit settings", "exactly one of"]);
-    // What the service accepted is accepted, and fails with the reason.
+    // Settings that the service accepted are accepted, and fail with the reason.
     let unsupported = job(|job| {
         let vault = json!({"sourceVault": {"id": "v"}, "secretUrl": "https://v/s"});
         job["secrets"] = json!([{"name": "KEY", "valueSecretReference": vault}]);
@@ -56,13 +56,13 @@ fn refusals_name_what_is_wrong() {
     let empty = job(|job| job["customToolkitSettings"] = json!({"commandLine": "  "}));
     refused(&empty, &["properties.customToolkitSettings.commandLine"]);
 
-    // A misspelt field is ignored, as az does, but said.
+    // A misspelt field is ignored, as by az, but with a warning.
     site.write("job.json", job(|job| job["nodeCont"] = json!(4)));
     let warned = site.corro(&create("")).ok();
     assert!(warned.stderr.contains("nodeCont") && warned.stderr.contains("job.json"), "{}", warned.stderr);
     site.corro(&format!("batchai job delete {IN_WORKSPACE} -e cifar -n j --yes")).ok();
 
-    // Names that lead nowhere, and names that are none.
+    // Unknown names, and invalid names.
     let says = |line: &str, code: i32, says: &[&str]| drop(site.corro(line).fails(code, says));
     let place = |g: &str, w: &str, e: &str, c: &str, n: &str| {
         format!("batchai job create -g {g} -w {w} -e {e} -c {c} -n {n} -f job.json")
@@ -100,7 +100,7 @@ fn refusals_name_what_is_wrong() {
     assert_eq!(jobs, json!([]), "nothing was left");
 }
 
-/// What only the node finds out.
+/// Errors that only the node detects.
 #[test]
 fn a_job_that_cannot_run_says_why() {
     let Some(python) = host::python() else { return };
@@ -121,7 +121,7 @@ fn a_job_that_cannot_run_says_why() {
     assert_eq!(job["executionInfo"]["exitCode"], 127, "{job}");
     assert!(job["executionInfo"]["errors"].to_string().contains("surely-no-such-command: command not found"), "{job}");
 
-    // A share that is not there is a mount that fails.
+    // A missing share is a failed mount.
     let volumes = json!({"azureFileShares": [{"relativeMountPath": "gone",
         "azureFileUrl": "https://<AZURE_BATCHAI_STORAGE_ACCOUNT>.file.core.windows.net/gone"}]});
     let settings = json!({"customToolkitSettings": {"commandLine": "echo"}});
@@ -133,9 +133,9 @@ fn a_job_that_cannot_run_says_why() {
     );
     let job = site.wait_for_end("noshare");
     assert_eq!(job["executionInfo"]["errors"][0]["code"], "AZFMountError", "{job}");
-    // The server's own words for this.
+    // The server's own message for this.
     assert!(job["executionInfo"]["errors"].to_string().contains("no share 'gone'"), "{job}");
-    // Whoever follows its output is told why there is none.
+    // Followers of its output are shown why there is none.
     let streamed = site.stream("noshare", "stdout.txt").ok();
     for text in ["not found for the completed job", "no share 'gone'"] {
         assert!(streamed.stderr.contains(text), "{text:?} in {}", streamed.stderr);
@@ -143,7 +143,7 @@ fn a_job_that_cannot_run_says_why() {
     site.wait_for_nodes(1);
 }
 
-/// It is accepted, as the cluster may grow; but nobody waits without knowing what for.
+/// It is accepted, as the cluster may grow; but the reason for waiting is shown.
 #[test]
 fn a_job_larger_than_its_cluster_says_what_it_waits_for() {
     let site = Site::start();
@@ -156,7 +156,7 @@ fn a_job_larger_than_its_cluster_says_what_it_waits_for() {
     assert_eq!(site.job("big")["executionState"], "failed");
 }
 
-/// Without permission nothing that asked for a container runs outside of one.
+/// Without permission, a job that requires a container does not run outside of one.
 #[test]
 fn a_container_job_is_refused_unless_allowed() {
     let site = Site::start_with(&[]);

@@ -20,7 +20,7 @@ fn a_gigabyte_of_output() {
     const MOST_MIB: u64 = 150;
     let site = Site::start();
     site.prepare(1);
-    // 100 bytes a line, the last of them a line feed.
+    // 100 bytes per line, the last of them a line feed.
     let line = format!("{}\n", "0123456789".repeat(10).split_at(99).0);
     let command = format!("yes {} | head -c {TOTAL}", line.trim_end());
     site.submit_custom("gigabyte", 1, &command);
@@ -56,7 +56,7 @@ fn a_gigabyte_of_output() {
     assert!(peaks.iter().all(|(_, peak)| peak.is_some_and(|peak| peak < MOST_MIB)), "{peaks:?} MiB");
 }
 
-/// Bytes that are no text, and text that ends without a line feed.
+/// Binary output, and text without a final line feed.
 #[test]
 fn any_bytes_come_through_as_they_are() {
     let site = Site::start();
@@ -90,8 +90,8 @@ fn any_bytes_come_through_as_they_are() {
     assert!(["rank 0\nrank 1\n", "rank 1\nrank 0\n"].contains(&text.as_str()), "{text:?}");
 }
 
-/// The server dies under a stream and comes back where it was; the job never noticed. (That a stream gives up when the
-/// server stays away is not tested: its minute of patience is fixed.)
+/// The server dies under a stream and comes back at the same address; the job is unaffected. (Not tested: a stream that gives
+/// up when the server stays away, since its timeout of a minute is fixed.)
 #[test]
 fn a_stream_survives_the_death_of_the_server() {
     let mut site = Site::start();
@@ -116,7 +116,7 @@ fn a_stream_survives_the_death_of_the_server() {
     let log = site.log_dir("long").join("stdout.txt");
     let address = site.address();
     site.kill_server();
-    // The rest is written while no server is there.
+    // The rest is written while the server is down.
     site.open_gate("go");
     let all = lines(1, 5000);
     wait_for("the job to go on without a server", || {
@@ -134,7 +134,7 @@ fn a_stream_survives_the_death_of_the_server() {
     assert_eq!(site.wait_for_end("long")["executionState"], "succeeded");
 }
 
-/// The prompt does not stand behind a half line.
+/// The shell prompt does not follow an incomplete line.
 #[test]
 fn a_stream_that_is_stopped_at_a_terminal_ends_its_line() {
     let site = Site::start();
@@ -147,7 +147,7 @@ fn a_stream_that_is_stopped_at_a_terminal_ends_its_line() {
     let mut command = site.command("corro");
     let terminal = File::options().read(true).write(true).open(name).expect("the terminal");
     let mut stream = command.args(line.split(' ')).stdout(terminal).stderr(Stdio::null()).spawn().expect("it starts");
-    // The last one that holds the terminal's other end must be the stream: then its end is the end of the text.
+    // The stream must be the last holder of the terminal's other end: then its end is the end of the text.
     drop(command);
     let (mut shown, mut text, mut piece) = (File::from(master), Vec::new(), [0; 64]);
     while !text.ends_with(b"half") {
@@ -158,7 +158,7 @@ fn a_stream_that_is_stopped_at_a_terminal_ends_its_line() {
     while let Ok(n @ 1..) = shown.read(&mut piece) {
         text.extend(&piece[..n]);
     }
-    // Nor is it in the colour of a log.
+    // Nor does it keep the colour of a log.
     assert_eq!((stream.wait().expect("it ended").code(), &*text), (Some(0), &b"half\x1b[0m\r\n"[..]));
     site.open_gate("go");
 }

@@ -37,7 +37,7 @@ fn a_server_that_cannot_start_says_why() {
     up(&site, &["--data", "file"]).fails(1, &["file", "--data DIR"]);
     assert_eq!(site.corro("group list").ok().stdout, "[]\n", "the profile is still the first one's");
 
-    // The server ends, and the commands say where it was.
+    // After the server has ended, the commands report its address.
     assert_eq!(site.interrupt_server(), Some(0));
     let url = site.url.trim_end_matches('/').to_owned();
     let lost = site.corro("group list").fails(1, &["cannot reach the server", &url, "hint: start it with 'corro up'"]);

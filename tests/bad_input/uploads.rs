@@ -67,7 +67,7 @@ fn a_truncated_upload_writes_nothing() {
         let mut stream = TcpStream::connect(site.address()).expect("the server accepts");
         stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&piece)).expect("the server reads");
         if politely {
-            // Waits until the server has seen the end and answered or hung up.
+            // Waits until the server has seen the end and responded or hung up.
             stream.shutdown(Shutdown::Write).expect("half closed");
             let _ = std::io::copy(&mut stream, &mut std::io::sink());
         }

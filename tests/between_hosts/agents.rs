@@ -14,7 +14,7 @@ fn machine_of_rank(rack: &Rack, starts: &[Started], rank: usize) -> usize {
     rack.machine_of(&starts.iter().find(|start| start.rank == rank).expect("it started").node)
 }
 
-/// The machine joins again, the gang runs on it once more, and nothing is left of either attempt.
+/// The machine rejoins, the gang runs on it again, and nothing is left of either attempt.
 fn rejoin_and_finish(mut rack: Rack, machine: usize, first: &[Started]) {
     rack.agents[machine] = rack.machines.join_with(&rack.site, machine, &[], &[]);
     let second = rack.second_attempt(first);
@@ -46,7 +46,7 @@ fn a_machine_without_power_is_lost_and_comes_back_as_another_node() {
     rejoin_and_finish(rack, machine, &first);
 }
 
-/// Nobody can tell it to end anything: its guards do, in time.
+/// No order can reach its ranks: its guards end them in time.
 #[test]
 fn ranks_of_a_frozen_agent_end_before_their_job_runs_elsewhere() {
     let Some(rack) = rack(2, SHORT_LEASE) else { return };

@@ -9,7 +9,7 @@ use super::{Rack, SHORT_LEASE, rack};
 
 const LONG_LEASE: &[&str] = &["--no-containers", "--tls", "--lease", "20"];
 
-/// The length of a fault is part of it.
+/// Keeps a fault up for this long.
 pub fn last(seconds: u64) {
     let end = Instant::now() + Duration::from_secs(seconds);
     while let Some(left) = end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
@@ -39,7 +39,7 @@ fn a_machine_whose_words_do_not_arrive_is_lost() {
     check_one_way("OUTPUT -d");
 }
 
-/// The server still hears it, but the machine cannot know that.
+/// The server still receives its messages, but the machine cannot know that.
 #[test]
 fn a_machine_that_hears_nothing_gives_itself_up() {
     check_one_way("INPUT -s");

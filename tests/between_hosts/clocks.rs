@@ -17,7 +17,7 @@ fn clocks_that_are_wrong_by_an_hour_disturb_nothing() {
     let mut site = Site::unstarted(SHORT_LEASE);
     site.host("server", &format!("{}:0", machines.server()), "info");
     let join = |machine, shift: &str| {
-        // What measures spans of time is right on every machine.
+        // Monotonic clocks stay right on every machine.
         let (preload, shift) = (format!("LD_PRELOAD={}", clock.display()), format!("FAKETIME={shift}"));
         machines.join_with(&site, machine, &["env", "FAKETIME_DONT_FAKE_MONOTONIC=1", &shift, &preload], &[])
     };

@@ -15,7 +15,7 @@ use super::{Rack, SHORT_LEASE, rack_with};
 
 const PORTS: RangeInclusive<u16> = 21000..=21031;
 
-/// The tutorial's training, its share being on another machine than its ranks.
+/// The tutorial's training, with its share on another machine than its ranks.
 #[test]
 fn a_training_over_machines_keeps_to_its_network_and_ports_and_leaves_its_model_on_the_share() {
     let words = |machines: &super::Machines, machine: usize| {
@@ -68,7 +68,7 @@ fn a_training_over_machines_keeps_to_its_network_and_ports_and_leaves_its_model_
     rack.assert_clean(&[]);
 }
 
-/// Two machines carry two nodes each, at one address.
+/// Two machines with two nodes each, at one address.
 #[test]
 fn a_launcher_reaches_all_nodes_of_all_machines() {
     let Some(machines) = Machines::new(2) else { return };
@@ -82,7 +82,7 @@ fn a_launcher_reaches_all_nodes_of_all_machines() {
             skip::missing_component(format_args!("{launcher} is not on this machine"));
             continue;
         }
-        // MPICH's transport takes these machines for one, and its ranks do not meet.
+        // MPICH's transport takes these machines for one, and its ranks do not connect.
         let meets = launcher == "mpirun.openmpi";
         let program = site.mpi_program(launcher).filter(|_| meets);
         let sums = if program.is_some() { 4 } else { 0 };
@@ -103,7 +103,7 @@ fn a_launcher_reaches_all_nodes_of_all_machines() {
     }
 }
 
-/// The ports on which anybody listens on this machine.
+/// Listening ports on this machine.
 fn listening(rack: &Rack, machine: usize) -> BTreeSet<u16> {
     let pid = rack.agents[machine].child.id();
     let tables = ["tcp", "tcp6"].map(|name| fs::read_to_string(format!("/proc/{pid}/net/{name}")).unwrap_or_default());

@@ -35,7 +35,7 @@ fn violations_of_schemas_are_caught() {
         experiment(json!({"provisioningState": "Succeeded"})),
         &[r#"$.properties.provisioningState: "Succeeded" is not one of ["creating","deleting","succeeded","failed"]"#],
     );
-    // `allOf`: `id` comes from the parent, `colour` from nobody.
+    // `allOf`: `id` is declared by the parent, `colour` nowhere.
     check("Experiment", json!({"id": 1}), &["$.id: 1 is no string"]);
     check("Experiment", json!({"colour": "red"}), &["$.colour: not in the document"]);
     check("Experiment", json!({"id": null}), &["$.id: null, where absent values are left out"]);
@@ -53,7 +53,7 @@ fn violations_of_schemas_are_caught() {
         json!({"idleNodeCount": 3_000_000_000_i64}),
         &["$.idleNodeCount: 3000000000 is too large"],
     );
-    // Maps hold what they say.
+    // Maps are checked by value.
     check("Workspace", json!({"tags": {"a": "b"}}), &[]);
     check("Workspace", json!({"tags": {"a": 1}}), &["$.tags.a: 1 is no string"]);
     // Inline schemas have no name and are closed all the same.
@@ -62,7 +62,7 @@ fn violations_of_schemas_are_caught() {
         json!({"constraints": {"maxWallClockTime": "7.00:00:00", "more": 1}}),
         &["$.constraints.maxWallClockTime: '7.00:00:00' is not a duration", "$.constraints.more: not in the document"],
     );
-    // What the service itself sent beside its document.
+    // Properties that the service itself sent beside its document.
     check("JobProperties", json!({"experimentName": "e", "toolType": "pytorch"}), &[]);
     check(
         "JobProperties",

@@ -12,7 +12,7 @@ use crate::harness::schema::Way;
 use crate::harness::swagger::{Operation, document};
 use crate::harness::{Site, wait_for};
 
-/// The subscription that the examples are about.
+/// The subscription id in the examples.
 const THEIRS: &str = "00000000-0000-0000-0000-000000000000";
 
 struct Examples<'a> {
@@ -23,12 +23,12 @@ struct Examples<'a> {
 impl Examples<'_> {
     fn text(&self, name: &str) -> String {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/conformance/data/examples").join(name);
-        // One example writes the experiment's name in another way than all the others.
+        // One example spells the experiment's name differently from all the others.
         let text = std::fs::read_to_string(path).expect("an example").replace("demo_experimnet", "demo_experiment");
         text.replace(THEIRS, self.site.profile()["subscription"].as_str().expect("text"))
     }
 
-    /// Sends the example's request, `mend`ed where the example itself is wrong.
+    /// Sends the example's request, corrected by `mend` where the example itself is wrong.
     #[track_caller]
     fn send_mended(&mut self, name: &str, mend: impl FnOnce(&mut Value)) -> (Value, Answer) {
         self.used.insert(name.to_owned());
@@ -55,7 +55,7 @@ impl Examples<'_> {
         (example, answer)
     }
 
-    /// Sends the example and waits for the operation it began, if it did.
+    /// Sends the example and waits for the operation it started, if any.
     #[track_caller]
     fn send(&mut self, name: &str) -> Answer {
         let (_, answer) = self.send_mended(name, |_| {});
@@ -63,7 +63,7 @@ impl Examples<'_> {
         answer
     }
 
-    /// Sends the example and compares its answer, which has a body.
+    /// Sends the example and compares its response, which has a body.
     #[track_caller]
     fn compare(&mut self, name: &str, absent: &[&str]) -> Value {
         let (example, answer) = self.send_mended(name, |_| {});
@@ -80,7 +80,7 @@ fn is_shown_by(operation: &Operation<'_>, example: &str) -> bool {
     operation.value["x-ms-examples"].as_array().is_some_and(|names| names.iter().any(|name| name == example))
 }
 
-/// Paths that `theirs` has and `ours` has not, or has as another kind of value. Lists are compared by their first items.
+/// Paths that `theirs` has and `ours` lacks, or has with another type. Lists are compared by their first items.
 fn lacking(path: &str, theirs: &Value, ours: &Value, missing: &mut Vec<String>) {
     match (theirs, ours) {
         (Value::Null, _) => {}
@@ -133,7 +133,7 @@ fn every_example_is_answered_as_the_document_says() {
     assert_eq!(examples.compare("PatchWorkspace.json", &[])["tags"], json!({"key1": "value1"}));
     examples.compare("ListWorkspace.json", &[]);
     examples.compare("ListWorkspaceByResourceGroup.json", &[]);
-    // The example sends a body where the operation has none: it is not looked at.
+    // The example sends a body where the operation has none: it is ignored.
     examples.compare("PutExperiment.json", &[]);
     examples.compare("GetExperiment.json", &[]);
     examples.compare("ListExperimentByWorkspace.json", &[]);
@@ -143,8 +143,8 @@ fn every_example_is_answered_as_the_document_says() {
     examples.compare("GetFileServer.json", &[]);
     examples.compare("ListFileServerByWorkspace.json", &[]);
 
-    // The cluster mounts a file server of another workspace: without it the request is refused, as nothing could ever
-    // mount it. With it, it is accepted, and the cluster is in the file server's subnet.
+    // The cluster mounts a file server of another workspace: without it the request is refused, as nothing could ever mount it.
+    // With it, it is accepted, and the cluster is in the file server's subnet.
     let example: Value = serde_json::from_str(&examples.text("PutCluster.json")).expect("JSON");
     let path = format!("{workspaces}/demo_workspace/clusters/demo_cluster");
     let refused =
@@ -160,17 +160,17 @@ fn every_example_is_answered_as_the_document_says() {
     assert_eq!(cluster["properties"]["subnet"], subnet);
     examples.compare("GetCluster.json", &[]);
     examples.compare("ListClusterByWorkspace.json", &[]);
-    // Its volumes cannot be mounted here: the resource is made, its nodes say why they cannot be used.
+    // Its volumes cannot be mounted here: the resource is created, and its nodes report why they are unusable.
     let path = format!("{workspaces}/demo_workspace/clusters/demo_cluster");
     wait_for("the node to fail", || {
         let errors = &site.arm("GET", &path, NO_BODY).is(200).json()["properties"]["errors"];
         errors[0]["code"].as_str().is_some_and(|code| code.ends_with("MountError"))
     });
-    // One entry for each node whose agent has opened a door; this cluster's node may have none.
+    // One entry for each node with an SSH endpoint; this cluster's node may have none.
     examples.compare("ClusterListRemoteLoginInfo.json", &["$.value[]"]);
     examples.compare("PatchCluster.json", &[]);
 
-    // The example names a cluster by a path that is none (`workspace` for `workspaces`): refused, and right so.
+    // The example names a cluster by an invalid path (`workspace` for `workspaces`): refused, correctly.
     let example: Value = serde_json::from_str(&examples.text("PutJob.json")).expect("JSON");
     let path = format!("{workspaces}/demo_workspace/experiments/demo_experiment/jobs/demo_job");
     let answer = site.arm("PUT", &path, example["parameters"]["parameters"].clone());
@@ -183,10 +183,10 @@ fn every_example_is_answered_as_the_document_says() {
     ended(&site, &accepted.is(202));
     let (_, again) = examples.send_mended("PutJob.json", mend);
     again.is(200);
-    // It waits for nodes, so it has not begun.
+    // It waits for nodes, so it has not started.
     examples.compare("GetJob.json", &["$.properties.executionInfo"]);
     examples.compare("ListJobByExperiment.json", &["$.value[].properties.executionInfo"]);
-    // Nothing is written before it starts, and no node is its own.
+    // Nothing is written before it starts, and it has no nodes.
     examples.compare("ListOutputFiles.json", &["$.value[]"]);
     examples.compare("JobListRemoteLoginInfo.json", &["$.value[]"]);
     assert_eq!(examples.send("TerminateJob.json").status, 202);

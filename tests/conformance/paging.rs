@@ -67,7 +67,7 @@ fn every_list_comes_in_pages() {
         let target = format!("{files}&outputdirectoryid=stdouterr&{wrong}");
         site.arm("POST", &target, NO_BODY).refused(400, "InvalidQueryParameterValue");
     }
-    // On a node's own disk there is nothing to list.
+    // A node's own disk cannot be listed.
     let answer = site.arm("POST", &format!("{files}&outputdirectoryid=stdouterr"), NO_BODY).is(400).json();
     let message = "The specified outputDirectoryId stdouterr is not present on a mount root";
     assert_eq!(answer["error"]["message"], message);

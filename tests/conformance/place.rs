@@ -7,7 +7,7 @@ use crate::harness::{Site, wait_for};
 
 pub const NO_BODY: Value = Value::Null;
 
-/// Makes the group `g`, the workspace `w` in it and the experiment `e`; gives the workspace's path.
+/// Creates the group `g`, the workspace `w` in it and the experiment `e`; returns the workspace's path.
 pub fn workspace(site: &Site) -> String {
     let group = format!("{}/resourceGroups/g", site.subscription());
     site.arm("PUT", &group, json!({"location": "eastus"})).is(201);
@@ -33,7 +33,7 @@ pub fn job_body(cluster: &str, command: &str) -> Value {
     }})
 }
 
-/// Waits for the operation that was begun. An answer that began none is at its end already.
+/// Waits for the operation of a response. A response without an operation is final already.
 #[track_caller]
 pub fn ended(site: &Site, answer: &Answer) {
     assert!(matches!(answer.status, 200 | 202 | 204), "{answer}");

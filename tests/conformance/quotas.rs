@@ -51,14 +51,14 @@ fn usages_are_counted_and_limits_hold() {
                    Current in use: 2. Please contact support to increase the quota for resource type Microsoft.BatchAI/clusters";
     let refused = put("c", "Standard_D1", "dedicated", 0).refused(409, "ClusterQuotaReached").json();
     assert_eq!(refused["error"]["message"], message);
-    // What is there may be said again, and may shrink, but not grow beyond what is allowed.
+    // Existing sizes may be repeated and may shrink, but not grow beyond the quota.
     put("a", "Standard_NC6", "dedicated", 2).is(200);
     let scale =
         |nodes: i32| -> Value { json!({"properties": {"scaleSettings": {"manual": {"targetNodeCount": nodes}}}}) };
     let path = format!("{workspace}/clusters/a");
     site.arm("PATCH", &path, scale(3)).refused(409, "CoreQuotaReached");
     site.arm("PATCH", &path, scale(0)).is(200);
-    // Another region has its own.
+    // Another region has its own quota.
     let west = format!("{workspace}2");
     site.arm("PUT", &west, json!({"location": "westus"})).is(200);
     ended(&site, &site.arm("PUT", &format!("{west}/clusters/c"), cluster_body(0)));

@@ -26,7 +26,7 @@ fn headers_of_every_answer() {
     for name in ["request-id", "x-ms-request-id", "x-ms-correlation-request-id", "x-ms-routing-request-id", "date"] {
         assert!(!shown.must_have(name).is_empty(), "{name}");
     }
-    // A single resource says which version of it this is.
+    // A single resource has an etag.
     let tag = shown.must_have("etag");
     assert!(tag.starts_with("\"0x") && tag.ends_with('"'), "{tag}");
     assert!(httpdate::parse_http_date(&shown.must_have("last-modified")).is_ok());
@@ -34,7 +34,7 @@ fn headers_of_every_answer() {
     let tagged = site.arm("PATCH", &workspace, json!({"tags": {"a": "b"}})).is(200);
     assert_ne!(tagged.must_have("etag"), tag, "it changed");
     assert_eq!(site.arm("GET", &format!("{workspace}/clusters"), NO_BODY).is(200).header("etag"), None);
-    // A 404 says in its first line what is missing.
+    // The first line of a 404 names the missing resource.
     let missing = site.arm("GET", &format!("{workspace}/clusters/Nobody"), NO_BODY).is(404);
     assert_eq!(missing.headers.lines().next(), Some("HTTP/1.1 404 The specified cluster Nobody is not found"));
 }
@@ -61,7 +61,7 @@ fn names_are_found_in_any_case_and_shown_as_made() {
     site.arm("PUT", &experiment, NO_BODY).is(200);
     let cluster = format!("{workspace}/clusters/MyCluster");
     ended(&site, &site.arm("PUT", &cluster, cluster_body(0)));
-    // The cluster is named in another case than it was made in; the answer has it as made.
+    // The cluster is named in another case than at its creation; the response has the original case.
     let job = format!("{experiment}/jobs/MyJob");
     ended(&site, &site.arm("PUT", &job, job_body(&cluster.to_lowercase(), "true")));
     let path = job.replace("MyExperiment", "MYEXPERIMENT").replace("MyJob", "myjob");
@@ -88,7 +88,7 @@ fn the_same_again_is_no_change_and_another_is_refused_by_field() {
         assert_eq!(answer["error"]["target"], field, "{answer}");
         assert!(answer["error"]["message"].as_str().is_some_and(|text| text.contains(field)), "{answer}");
     };
-    // Workspaces: the location stays, tags may be given anew.
+    // Workspaces: the location is immutable, tags may change.
     let made = site.arm("GET", &workspace, NO_BODY).is(200).json();
     assert_eq!(site.arm("PUT", &workspace, json!({"location": "East US"})).is(200).json(), made);
     conflicts(&workspace, json!({"location": "westus"}), "location");
@@ -109,7 +109,7 @@ fn the_same_again_is_no_change_and_another_is_refused_by_field() {
     let mut other = cluster_body(0);
     other["properties"]["userAccountSettings"]["adminUserName"] = json!("you");
     conflicts(&cluster, other, "properties.userAccountSettings.adminUserName");
-    // After a resize the new size is what a PUT may repeat.
+    // After a resize a PUT may repeat the new size.
     let auto = json!({"autoScale": {"minimumNodeCount": 0, "maximumNodeCount": 1}});
     site.arm("PATCH", &cluster, json!({"properties": {"scaleSettings": auto}})).is(200);
     let mut resized = cluster_body(0);
@@ -175,7 +175,7 @@ fn defaults_are_filled_in_and_shown() {
     assert_eq!((&properties["schedulingPriority"], &properties["toolType"]), (&json!("normal"), &json!("custom")));
     assert_eq!(properties["executionStateTransitionTime"], properties["creationTime"]);
     assert_eq!((&properties["executionState"], properties.get("executionInfo")), (&json!("queued"), None));
-    // Both ways of writing a duration are the same duration.
+    // Both notations of a duration are equal.
     site.arm("PUT", &job, wall("7.00:00:00")).is(200);
     site.arm("PUT", &job, wall("P7D")).is(200);
     site.arm("PUT", &format!("{job}2"), wall("soon")).refused(400, "InvalidRequestBody");
@@ -206,7 +206,7 @@ fn a_job_may_run_on_a_cluster_of_another_group_and_its_end_names_the_cause() {
         let message = info["errors"][0]["message"].as_str().expect("text");
         assert!(message.contains("its cluster was deleted") && !message.contains("by the user"), "{message}");
     }
-    // Clusters that are not there, in any of the ways.
+    // Missing clusters, in all variants.
     let unknown = site.arm("PUT", &job("x"), job_body(&cluster, "true")).refused(404, "ClusterNotFound").json();
     assert_eq!(unknown["error"]["target"], "properties.cluster.id");
     let stranger = cluster.replace(&site.subscription(), "/subscriptions/00000000-0000-0000-0000-000000000000");
@@ -221,7 +221,7 @@ fn a_workspace_that_leaves_is_seen_leaving_and_takes_everything_along() {
     let cluster = format!("{workspace}/clusters/c");
     ended(&site, &site.arm("PUT", &cluster, cluster_body(1)));
     let job = format!("{workspace}/experiments/e/jobs/j");
-    // It takes its five seconds to end, so that the leaving can be seen.
+    // It takes its five seconds to end, so that the leaving state is visible.
     ended(&site, &site.arm("PUT", &job, job_body(&cluster, "trap '' TERM; sleep 1000 & wait; wait; sleep 1000")));
     wait_for("the job to run", || {
         site.arm("GET", &job, NO_BODY).is(200).json()["properties"]["executionState"] == "running"
@@ -232,7 +232,7 @@ fn a_workspace_that_leaves_is_seen_leaving_and_takes_everything_along() {
     assert_eq!(shown["value"][0]["properties"]["provisioningState"], "deleting", "{shown}");
     let clusters = site.arm("GET", &format!("{workspace}/clusters"), NO_BODY).is(200).json();
     assert_eq!(clusters["value"][0]["properties"]["provisioningState"], "deleting", "{clusters}");
-    // Nothing new stands on it.
+    // Nothing new can be created in it.
     site.arm("PUT", &format!("{workspace}/experiments/late"), NO_BODY).refused(409, "ResourceBeingDeleted");
     site.arm("PUT", &workspace, json!({"location": "eastus"})).refused(409, "ResourceBeingDeleted");
     ended(&site, &leaving);

@@ -19,7 +19,7 @@ fn jobs_of_all_nine_kinds_are_made() {
         settings.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
         settings
     };
-    // Settings as asked for, what is added to them, and the kind that follows from them.
+    // Requested settings, their defaults, and the resulting toolkit.
     let kinds = [
         ("cntkSettings", script.clone(), json!({"processCount": 2, "languageType": "Python"}), "cntk"),
         ("pyTorchSettings", with(json!({"communicationBackend": "gloo"})), json!({"processCount": 2}), "pytorch"),
@@ -93,7 +93,7 @@ fn volumes_and_secrets_of_every_kind_are_taken_and_never_shown() {
     assert_eq!(properties["secrets"], json!([{"name": "A"}]));
     let registry = &properties["containerSettings"]["imageSourceRegistry"];
     assert_eq!(registry["credentials"], json!({"username": "u"}));
-    // It is made, and fails where the volumes would be mounted.
+    // It is created, and fails when the volumes are mounted.
     let mut last = Value::Null;
     wait_for("the job to fail", || {
         last = site.arm("GET", &job, NO_BODY).is(200).json()["properties"].clone();
@@ -102,7 +102,7 @@ fn volumes_and_secrets_of_every_kind_are_taken_and_never_shown() {
     let code = last["executionInfo"]["errors"][0]["code"].as_str().expect("text").to_owned();
     assert!(code.ends_with("MountError"), "{last}");
 
-    // A secret in a key vault is accepted; the job says that it cannot be opened.
+    // A secret in a key vault is accepted; the job reports that it cannot be read.
     let mut body = job_body(&cluster, "true");
     body["properties"]["secrets"] = json!([{"name": "A", "valueSecretReference": vault}]);
     let path = format!("{job}2");

@@ -12,11 +12,11 @@ use rustix::process::Signal;
 use crate::harness::host::find_program;
 use crate::harness::{Site, is_alive, signal, wait_for};
 
-/// With a shell, the usual small programs, and a variable of its own.
+/// Image with a shell, the usual small programs, and a variable of its own.
 pub const IMAGE: &str = "corro-test:1";
 /// The same without a `PATH`.
 pub const WITHOUT_PATH: &str = "corro-test-without-path:1";
-/// With nothing that could be run.
+/// Image without any executable.
 pub const EMPTY: &str = "corro-empty:1";
 
 pub struct Engine {
@@ -31,7 +31,7 @@ impl Engine {
         let at = |name: &str| dir.path().join(name);
         let mut command = Command::new(find_program("dockerd")?);
         command.arg("--data-root").arg(at("data")).arg("--exec-root").arg(at("exec")).arg("--pidfile").arg(at("pid"));
-        // Only host networks are used, so nothing of the machine's own network is touched.
+        // Only host networks are used, so the machine's own network is untouched.
         command.args(["--iptables=false", "--bridge=none", "-H"]).arg(format!("unix://{}", at("sock").display()));
         Engine { kind: "Docker", daemon: start(command, &dir), dir }.once_up()
     }
@@ -51,7 +51,7 @@ impl Engine {
         self.dir.path().join("sock")
     }
 
-    /// A server whose nodes find this engine.
+    /// A server whose nodes use this engine.
     pub fn site(&self, up_args: &[&str]) -> Site {
         let mut site = Site::unstarted(up_args);
         symlink(self.socket(), site.path().join("engine.sock")).expect("a link");
@@ -78,7 +78,7 @@ impl Engine {
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
     }
 
-    /// Ids of the containers that there are, running or not.
+    /// Ids of all containers, running or not.
     pub fn containers(&self) -> Vec<String> {
         self.ask(&["ps", "-a", "-q", "--no-trunc"]).lines().map(str::to_owned).collect()
     }
@@ -88,7 +88,7 @@ impl Engine {
         wait_for("no container", || self.containers().is_empty());
     }
 
-    /// With its images. `None` where this machine does not let its root run one.
+    /// Waits until it is up and loads the images. `None` where this machine does not let its root run one.
     fn once_up(self) -> Option<Engine> {
         let up = || self.socket().exists() && self.run(&["version"]).status.success();
         wait_for(&format!("{} to answer", self.kind), || up() || !is_alive(self.daemon.id()));
@@ -144,7 +144,7 @@ impl Drop for Engine {
         }
         signal(self.daemon.id(), Signal::TERM);
         wait_for("the engine's end", || self.daemon.try_wait().is_ok_and(|ended| ended.is_some()));
-        // Podman's watchers of ended processes stay for minutes, and Docker leaves a mount.
+        // Podman's monitors of ended processes stay for minutes, and Docker leaves a mount.
         let mine = self.dir.path().display().to_string();
         for pid in processes_naming(&mine) {
             signal(pid, Signal::KILL);
@@ -157,7 +157,7 @@ impl Drop for Engine {
     }
 }
 
-/// Those whose command line has this text, but for this process.
+/// Processes whose command line contains this text, except this process.
 fn processes_naming(text: &str) -> Vec<u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -196,19 +196,19 @@ fn missing<T>(what: &str) -> Option<T> {
 
 fn start(mut command: Command, dir: &tempfile::TempDir) -> Child {
     let log = fs::File::create(dir.path().join("log")).expect("a log file");
-    // Some of them leave files where they are.
+    // Some engines write files into their working directory.
     command.current_dir(dir.path());
     command.stdin(Stdio::null()).stdout(log.try_clone().expect("its copy")).stderr(log);
     command.spawn().expect("the engine starts")
 }
 
-/// A root of this machine's own programs and the libraries they need.
+/// A root file system of this machine's own programs and the libraries they need.
 fn fill(root: &Path) {
     for directory in ["bin", "etc", "root", "tmp", "usr/bin", "proc", "dev", "sys"] {
         fs::create_dir_all(root.join(directory)).expect("a directory");
     }
     fs::write(root.join("etc/passwd"), "root:x:0:0:root:/root:/bin/bash\n").expect("users");
-    // As Ubuntu's images have it: shells that nobody types into go no further.
+    // As in Ubuntu's images: non-interactive shells return early.
     fs::write(root.join("root/.bashrc"), "[ -z \"$PS1\" ] && return\n").expect("a start-up file");
     for name in ["bash", "cat", "df", "env", "head", "id", "ls", "sleep", "tail", "touch"] {
         let program = find_program(name).unwrap_or_else(|| panic!("{name} is on every machine"));

@@ -12,7 +12,7 @@ use crate::harness::host::find_program;
 use crate::harness::{Ended, IN_WORKSPACE, Site};
 use crate::{IMAGE, WITHOUT_PATH};
 
-/// The words of `corro job exec` beside the job `reached`.
+/// The command `corro job exec` for the job `reached`.
 fn exec(site: &Site, command: &[&str]) -> Command {
     let mut exec = site.command("corro");
     exec.args(["job", "exec", "reached", "-e", "cifar", "-p", "not-a-secret"]).args(IN_WORKSPACE.split(' '));
@@ -75,13 +75,13 @@ fn with_a_terminal(site: &Site) {
     keys.write_all(b"typed\n").expect("taken");
     until("got typed", &mut screen);
     until("waits", &mut screen);
-    // Ctrl-C is the inner terminal's to understand.
+    // Ctrl-C is handled by the inner terminal.
     keys.write_all(b"\x03").expect("taken");
     until("interrupted", &mut screen);
     assert_eq!(script.wait().expect("it ends").code(), Some(6));
 }
 
-/// The image has none of the libraries that our helper needs beside the C library.
+/// The image has none of the libraries that our ssh shim needs beside the C library.
 pub fn nodes_of_a_job_reach_each_other(site: &Site) {
     reach_each_other(site, "reach", IMAGE);
     reach_each_other(site, "bare", WITHOUT_PATH);

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 pub struct Registry {
     pub address: String,
-    /// The `Authorization` headers it was shown.
+    /// The `Authorization` headers it received.
     pub shown: Arc<Mutex<Vec<String>>>,
 }
 

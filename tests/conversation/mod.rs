@@ -17,7 +17,7 @@ use std::process::Command;
 
 use crate::harness::{Site, wait_for};
 
-/// Has the conversation and compares what was said with what is written; or writes it, when asked to.
+/// Runs the session and compares its output with the text; or rewrites the text on request.
 pub fn check(path: &Path) {
     let written = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let said = Conversation::begin().have(&written);
@@ -30,7 +30,7 @@ pub fn check(path: &Path) {
     }
 }
 
-/// For every command line of a text that begins so, whether it ended well.
+/// For every command line with this prefix in a text, whether it succeeded.
 pub fn ends_of(text: &str, command: &str) -> Vec<bool> {
     let mut ends = Vec::new();
     let mut ours = false;
@@ -58,7 +58,7 @@ impl Conversation {
         Self { site: Site::start(), variables: Vec::new(), kept: Vec::new() }
     }
 
-    /// The text as it goes now.
+    /// The text with the current output.
     fn have(mut self, written: &str) -> String {
         let mut said = String::new();
         let mut lines = written.lines();
@@ -116,7 +116,7 @@ impl Conversation {
     }
 }
 
-/// Every line with a mark before it. An empty one is its mark, and on standard output a dot, which can be seen.
+/// Every line with a prefix. An empty line is its prefix alone, and on standard output a visible dot.
 fn marked(text: &str, mark: &str) -> String {
     let mut said = String::new();
     for line in text.lines() {
@@ -130,7 +130,7 @@ fn marked(text: &str, mark: &str) -> String {
     said
 }
 
-/// Words of a command line; single and double quotes keep blanks, and there is nothing else to know.
+/// Splits a command line; single and double quotes keep blanks, and there is no other syntax.
 fn words(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -151,7 +151,7 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// The first place where two texts part, with what stands around it.
+/// The first difference between two texts, with its context.
 fn difference(written: &str, said: &str) -> String {
     let (written, said): (Vec<&str>, Vec<&str>) = (written.lines().collect(), said.lines().collect());
     let at = written.iter().zip(&said).take_while(|(a, b)| a == b).count();

@@ -7,7 +7,7 @@ use regex::Regex;
 
 use crate::harness::Site;
 
-/// In this order: an earlier one may contain what a later one looks for.
+/// Order matters: an earlier match may contain a later pattern.
 static PATTERNS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
     [
         (r"sig=[A-Za-z0-9%]+", "sig=<SIGNATURE>"),
@@ -37,7 +37,7 @@ static PATTERNS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
     .into()
 });
 
-/// Those whose width differs too.
+/// Placeholders of values whose width differs too.
 const OF_ANY_WIDTH: [&str; 3] = ["<NODE", "<TIME>", "<PORT>"];
 
 pub fn normal(text: &str, site: &Site) -> String {
@@ -54,7 +54,7 @@ pub fn normal(text: &str, site: &Site) -> String {
     text
 }
 
-/// Longer runs of a character, and of the blanks beside them, become this short.
+/// Shortens longer runs of a character, and of the blanks beside them, to this length.
 fn short(line: &str, character: char, length: usize) -> String {
     let mut out = String::new();
     let mut run = 0;

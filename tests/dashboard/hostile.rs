@@ -33,10 +33,10 @@ fn nothing_that_users_write_is_run() {
             "{page}"
         );
     }
-    // Names in addresses are words, too.
+    // Names in URLs are text, too.
     browser.go(&format!("{}/ui/clusters/a:b/%3Cimg%20src=x%20onerror=alert(1)%3E", site.url));
     browser.sees("main", "could not be found");
-    // The file service gives a page of a share as it is, and the browser runs nothing of it.
+    // The file service serves a page of a share unchanged, and the browser runs no script of it.
     let link = browser.eval(
         "const t = sessionStorage.getItem('corro.token'); const h = {Authorization: `Bearer ${t}`};
          const s = await (await fetch(`/subscriptions/${sessionStorage.getItem('corro.subscription')}/providers/Corro/shares?api-version=2018-05-01`, {headers: h})).json();
@@ -45,6 +45,6 @@ fn nothing_that_users_write_is_run() {
     let link = link.as_str().expect("a link").to_owned();
     let answer = site.ask("GET", &format!("/mystorageaccount/myshare/cifar/page.html?{link}"), &[], b"");
     assert_eq!(answer.header("content-security-policy"), Some("default-src 'none'; sandbox"), "{}", answer.headers);
-    // 404 for the address that names no cluster, which the console tells.
+    // 404 for the URL that names no cluster, which the console reports.
     browser.is_clean_but_for(&["404"]);
 }

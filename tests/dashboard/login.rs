@@ -14,7 +14,7 @@ fn one_logs_in_and_out_and_comes_back_to_the_same_page() {
     let field = |name: &str| profile[name].as_str().expect("text").to_owned();
     let page = "/ui/clusters/batchai.horovod:batchaidev/nc6cluster";
 
-    // A stranger sees the login and nothing else; a wrong password is told.
+    // An unauthenticated visitor sees only the login; a wrong password is reported.
     browser.go(&format!("{}{page}", site.url));
     browser.sees("h1", "Log in");
     assert!(!browser.text("body").contains("nc6cluster"));
@@ -30,7 +30,7 @@ fn one_logs_in_and_out_and_comes_back_to_the_same_page() {
     browser.go(&browser.url());
     browser.sees("h1", "nc6cluster");
 
-    // The token ends while the page is open: to the login, and back.
+    // The token expires while the page is open: to the login, and back.
     let me = field("clientId");
     let revoke = format!("{}/providers/Corro/principals/{me}/revokeTokens?api-version=2018-05-01", site.subscription());
     let bearer = format!("Bearer {}", site.token());
@@ -53,16 +53,16 @@ fn one_logs_in_and_out_and_comes_back_to_the_same_page() {
     assert_eq!(browser.eval("return sessionStorage.length"), 0, "something of the login is left");
     browser.go(&format!("{}/ui/", site.url));
     browser.sees("h1", "Log in");
-    // The stream that told of changes was cut with the token.
+    // The event stream was closed with the token.
     browser.is_clean_but_for(&["401", "ERR_CONNECTION_RESET", "ERR_INCOMPLETE_CHUNKED"]);
 
-    // The command's link logs in, and the token does not stay in the address.
+    // The command's link logs in, and the token does not stay in the URL.
     let link = site.corro("dashboard").ok().stdout;
     assert!(link.starts_with(&format!("{}/ui/#token=", site.url)), "{link}");
     browser.go(link.trim());
     browser.sees(".cluster h2", "nc6cluster");
     assert_eq!(browser.url(), format!("{}/ui/", site.url));
-    // What `--open` runs shows no token to those who look at command lines.
+    // The command line of `--open` contains no token.
     let mut opened = site.command("corro");
     opened.args(["dashboard", "--open"]).env("BROWSER", "echo");
     let said = opened.output().expect("it runs");

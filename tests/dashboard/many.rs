@@ -12,7 +12,7 @@ const NODES: usize = 500;
 #[test]
 fn a_thousand_jobs_and_five_hundred_nodes() {
     let Some(browser) = Browser::start() else { return };
-    // Nodes of a server are machines that join; those that are still to come are nodes in preparation.
+    // Nodes of a server are machines that join; missing ones are nodes in preparation.
     let mut site = Site::unstarted(&["--no-containers", "--max-cores", "100000"]);
     site.host("server", "127.0.0.1:0", "info");
     site.corro(&format!("group create -n {GROUP} -l eastus")).ok();
@@ -32,18 +32,18 @@ fn a_thousand_jobs_and_five_hundred_nodes() {
 
     browser.open(&site, "/ui/");
     browser.until(&format!("return document.querySelectorAll('.tile').length === {NODES}"));
-    // Older jobs come as one scrolls.
+    // Older jobs are loaded on scrolling.
     browser.until(&format!("scrollTo(0, document.body.scrollHeight); return document.querySelectorAll('[aria-label=Jobs] .rows .row').length === {JOBS}"),
     );
-    // Rows that are there stay the same elements when one more comes.
+    // Existing rows stay the same elements when one is added.
     browser.eval("document.querySelectorAll('[aria-label=Jobs] .rows .row').forEach((row) => { row.known = true; }); document.querySelectorAll('.tile').forEach((tile) => { tile.known = true; }); scrollTo(0, 0); window.slow = 0; new PerformanceObserver((list) => { slow += list.getEntries().length; }).observe({type: 'longtask'});");
     submit("one-more");
-    // Rows out of sight are not rendered; their texts are there.
+    // Rows out of sight are not rendered; their texts are present.
     browser.until("return document.querySelector('[aria-label=Jobs] .rows .row')?.textContent.includes('one-more')");
     browser.until("return document.querySelector('[aria-label=Queue] .rows .row')?.textContent.includes('job-0000')");
     let kept = browser.eval("return [[...document.querySelectorAll('[aria-label=Jobs] .rows .row')].filter((row) => row.known).length, [...document.querySelectorAll('.tile')].filter((tile) => tile.known).length]");
     assert_eq!(kept, json!([JOBS, NODES]), "rows or tiles were made anew");
-    // While the page is scrolled from end to end it paints: frames come, whatever the machine's speed.
+    // Frames are painted while the page is scrolled from end to end, whatever the machine's speed.
     let frames = browser.eval("let n = 0; for (let at = 0; at <= 20; at += 1) { scrollTo(0, document.body.scrollHeight * at / 20); await new Promise(requestAnimationFrame); n += 1; } return n");
     assert_eq!(frames, 21);
     browser.eval("document.querySelector('.tabs').scrollIntoView({block: 'center'})");

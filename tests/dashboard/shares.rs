@@ -14,7 +14,7 @@ fn files_are_dropped_shown_and_taken_away() {
     browser.click_on(".entry a", "cifar");
     browser.sees(".entry", "notes.txt");
 
-    // As a desktop does it: a file is held over the list and let go.
+    // As a desktop does it: a file is dragged over the list and dropped.
     browser.eval(
         "const data = new DataTransfer();
          data.items.add(new File([new Uint8Array(5 * 1024 * 1024).fill(65)], 'large.bin'));
@@ -37,7 +37,7 @@ fn files_are_dropped_shown_and_taken_away() {
     browser.go(&browser.url());
     browser.sees(".preview pre", "one");
 
-    // A picture, which the page itself has painted.
+    // An image that the page itself has painted.
     browser.eval(
         "const canvas = document.createElement('canvas'); canvas.width = canvas.height = 8;
          canvas.toBlob((blob) => { const data = new DataTransfer(); data.items.add(new File([blob], 'dot.png'));
@@ -46,7 +46,7 @@ fn files_are_dropped_shown_and_taken_away() {
     browser.click_on(".entry a", "dot.png");
     browser.until("return document.querySelector('.preview img')?.naturalWidth === 8");
 
-    // A link is shown as one, and deleting it leaves what it leads to.
+    // A link is shown as one, and deleting it keeps its target.
     std::os::unix::fs::symlink("../cifar", site.share().join("cifar/latest")).expect("a link");
     browser.go(&browser.url());
     browser.sees(".entry", "→ ../cifar");

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::harness::Site;
 use super::harness::window::Browser;
 
-/// More than a browser has connections.
+/// More pages than a browser has connections.
 const MANY: usize = 8;
 
 #[test]
@@ -35,7 +35,7 @@ fn the_tab_in_sight_is_live_however_many_are_open() {
         browser.sees(".cluster h2", "nc6cluster");
     }
 
-    // The first of them was out of sight while something happened; it tells of that, and of what comes then.
+    // The first page was hidden while something happened; it shows that, and later events.
     site.corro("batchai cluster create -g batchai.horovod -w batchaidev -n second --vm-size STANDARD_D2 --user-name me --password not-a-secret --target 0").ok();
     browser.command("window", json!({"handle": tabs[0]["handle"]}));
     browser.sees("main", "second");

@@ -28,7 +28,7 @@ fn what_happens_is_seen_as_it_happens() {
     );
     browser.sees("main", "The queue is empty");
 
-    // The server goes and comes back where it was; the page says so and goes on.
+    // The server restarts at the same address; the page reports it and recovers.
     let address = site.address();
     site.kill_server();
     browser.sees(".link-state", "reconnecting");
@@ -39,7 +39,7 @@ fn what_happens_is_seen_as_it_happens() {
     browser.until("return [...document.querySelectorAll('[aria-label=Jobs] .row')].some((row) => row.innerText.includes('after') && row.innerText.includes('succeeded'))",
     );
     assert_eq!(browser.eval("return window.same"), "page", "the page was loaded anew");
-    // Requests that found no server are errors to the browser.
+    // Requests without a server are errors to the browser.
     browser.is_clean_but_for(&["ERR_CONNECTION", "ERR_INCOMPLETE", "ERR_EMPTY", "ERR_NETWORK"]);
 
     browser.click_on(".cluster h2 a", "nc6cluster");
@@ -84,7 +84,7 @@ fn everything_is_reached_with_the_keyboard_alone() {
     browser.sees("[role=option][aria-selected=true]", "myshare");
     browser.press(keys::ENTER);
     browser.sees("h1", "myshare");
-    // The tabulator goes through everything that can be pressed, and one sees where it is.
+    // The Tab key reaches every control, with a visible focus.
     browser.eval("document.activeElement.blur()");
     let mut seen = std::collections::BTreeSet::new();
     for _ in 0..40 {

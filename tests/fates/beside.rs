@@ -30,7 +30,7 @@ fn a_running_job_is_watched_and_joined() {
         [0, 1].iter().all(|rank| site.share().join(format!("cifar/begun-{rank}")).exists())
     });
 
-    // What they use, for people and for scripts.
+    // Resource usage, for people and for scripts.
     let top = |more: &str| site.corro(&format!("job top runs {IN_WORKSPACE} -e cifar {more}"));
     let table = top("--once").ok().stdout;
     assert!(table.starts_with("runs, attempt 1: 2 ranks on 2 nodes, "), "{table}");
@@ -43,7 +43,7 @@ fn a_running_job_is_watched_and_joined() {
     }
     let second = rows[1]["node"].as_str().expect("an id").to_owned();
 
-    // Beside them: directory, variables, exit code, input; secrets only when asked for.
+    // Commands beside the ranks: directory, variables, exit code, input; secrets only on request.
     let run =
         |options: &[&str], command: &[&str]| Ended::from(exec(&site, options, command).output().expect("it runs"));
     let seen = run(&[], &["sh", "-c", "echo \"$PLAIN/$TOKEN/$RANK\"; [ $PWD = $AZ_BATCHAI_JOB_TEMP ]; exit $((7+$?))"]);
@@ -62,7 +62,7 @@ fn a_running_job_is_watched_and_joined() {
     run(&["--rank", "9"], &["true"]).fails(1, &["no rank 9", "corro job top"]);
     run(&["--node", "tvm-1_1-20180718t174802z-p"], &["true"]).fails(1, &["Cannot find a node"]);
 
-    // Whoever stands beside the job goes with it, and is told why.
+    // A command beside the job ends with it, with the reason.
     let long = exec(&site, &[], &["sh", "-c", "echo here; exec sleep 600"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

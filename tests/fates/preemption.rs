@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::harness::logs::wait_at;
 use crate::harness::{IN_WORKSPACE, Site, wait_for};
 
-/// Begins, saves its work when it is warned, and is done when it finds that work. One that ignores the warning is killed.
+/// Saves its work on the warning, and succeeds once it finds that work. Variants that ignore the warning are killed.
 const TRAINING: &str = "save=$AZ_BATCHAI_OUTPUT_SAVED/rank-$RANK; \
     if [ -e $save ]; then echo went on from $(cat $save); exit 0; fi; \
     trap 'echo step-7 > $save; exit 0' TERM; echo begun > $AZ_BATCHAI_OUTPUT_SAVED/begun-$RANK; while :; do sleep 0.05; done";
@@ -55,7 +55,7 @@ fn a_preempted_node_warns_its_job_which_goes_on_elsewhere_with_the_same_output_d
 
     let taken = site.corro(&format!("node preempt {node}")).ok();
     assert!(taken.stderr.contains("cifar/train get SIGTERM now and SIGKILL after 50 s"), "{}", taken.stderr);
-    // It saves its work, which is not its end: it waits, gets two nodes again, and goes on.
+    // Saving its work does not end it: it is requeued, gets two nodes again, and continues.
     let job = site.wait_for_end("train");
     assert_eq!(job["executionState"], "succeeded", "{job}");
     let lost = &job["lostAttempts"];
@@ -64,14 +64,14 @@ fn a_preempted_node_warns_its_job_which_goes_on_elsewhere_with_the_same_output_d
     let text = why(&site, "train");
     assert!(text.contains("Attempt 1 ended at ") && text.contains(&format!("node {node} was preempted")), "{text}");
 
-    // The node is gone and replaced, and the history tells all of it.
+    // The node is gone and replaced, and the history records all of it.
     wait_for("two idle nodes again", || idle_nodes(&site, "low") == 2);
     wait_for("the node to be gone", || !site.corro("node list").json().to_string().contains(&node));
     let history = |kind: &str| site.corro(&format!("admin history --kind {kind}")).json();
     assert!(history("node.preempted").to_string().contains(&node));
     assert_eq!(history("job.requeued")[0]["detail"]["code"], "NodePreempted");
 
-    // A dedicated node is nobody's to take, nor one that is not there.
+    // A dedicated node cannot be preempted, nor can a missing one.
     create_cluster(&site, "own", "dedicated", 1);
     wait_for("an idle node", || idle_nodes(&site, "own") == 1);
     let nodes = site.corro("node list").json();
@@ -102,7 +102,7 @@ fn dedicated_clusters_take_low_priority_nodes_back_when_cores_are_short() {
     assert!(text.contains("1 without free cores") && text.contains("--max-cores"), "{text}");
     assert!(text.contains("a dedicated cluster needed its place"), "{text}");
 
-    // When there is room again, the cluster is filled up and the job goes on.
+    // When there is capacity again, the cluster is filled up and the job continues.
     site.open_gate("go");
     site.corro(&format!("batchai cluster delete {IN_WORKSPACE} -n own -y")).ok();
     assert_eq!(site.wait_for_end("stubborn")["executionState"], "succeeded");

@@ -13,7 +13,7 @@ fn a_killed_agent_takes_its_gang_down_and_the_job_runs_elsewhere() {
     check_killed_agent(1);
 }
 
-/// The others must be told to stop although the one they meet at is gone.
+/// The other ranks must be stopped although their rendezvous host is gone.
 #[test]
 fn a_killed_agent_of_the_master_does_so_too() {
     check_killed_agent(0);
@@ -59,11 +59,11 @@ fn a_job_that_loses_its_node_three_times_is_not_tried_again() {
     assert_eq!(error["code"], "NodeLost", "{job:#}");
     assert_eq!(detail(error, "Node"), node);
     assert_eq!(site.starts().len(), 3);
-    // The cluster is whole again.
+    // The cluster is complete again.
     site.wait_for_nodes(1);
 }
 
-/// Its last word comes while it is still connected: it must not be given the job again, to lose it once more.
+/// Its last report arrives while it is still connected: it must not be given the job again and lose it once more.
 #[test]
 fn an_agent_that_is_told_to_end_costs_its_job_one_attempt() {
     let site = Site::start();
@@ -82,7 +82,7 @@ fn an_agent_that_is_told_to_end_costs_its_job_one_attempt() {
 #[test]
 fn a_silent_node_is_noticed_by_its_lease_and_its_job_never_runs_twice_at_once() {
     let site = Site::start_with(&["--no-containers", "--lease", "3"]);
-    // With a node to spare the second attempt need not wait for a new one.
+    // With a spare node the second attempt need not wait for a new one.
     site.prepare(2);
     let alone = format!("exec 9> {SHARE}/alone; flock -n 9 || echo \"$HOROVOD_HOSTNAME\" >> {SHARE}/together;");
     site.submit_ranks("job1", 1, &waiting_rank(&alone));
@@ -127,7 +127,7 @@ fn a_machine_that_was_given_up_ends_its_tasks_when_it_comes_back() {
     assert_eq!(second.ended(), None, "the second machine stays a node");
 }
 
-/// Agent, warden and guards die at once, so that none can act, and the orphan's environment says nothing.
+/// Agent, fork server and guards die at once, so that none can act, and the orphan's environment carries no tag.
 #[test]
 fn an_orphan_without_environment_and_guard_is_found_and_ended() {
     let site = Site::start();
@@ -169,7 +169,7 @@ fn an_orphan_of_an_ordinary_user_is_found_too() {
     super::harness::ordinary_user::try_again(&["agents::an_orphan_without_environment_and_guard_is_found_and_ended"]);
 }
 
-/// Children of `parent` that run as guards or wardens.
+/// Children of `parent` that run as guards or fork servers.
 fn guards_below(parent: u32) -> Vec<u32> {
     let pids = corro_base::procfs::pids().into_iter().map(|pid| pid as u32);
     let is_guard =
@@ -177,7 +177,7 @@ fn guards_below(parent: u32) -> Vec<u32> {
     pids.filter(|pid| is_guard(*pid) && is_alive(*pid) && parent_of(*pid) == parent).collect()
 }
 
-/// A rank that, once let go, writes 200 lines with its process id and ends.
+/// A rank that, once the gate opens, writes 200 lines with its process id and exits.
 fn talking_rank() -> String {
     format!("{}; seq -f \"$$ %g\" 1 200; touch {SHARE}/talked-$$", waiting_rank(""))
 }
@@ -208,7 +208,7 @@ fn what_a_rank_wrote_while_its_agent_was_frozen_is_in_the_log() {
     assert!(why.contains("wrote last may be missing from the logs"), "{why}");
 }
 
-/// Nobody ends a machine that joined by itself: it comes back when another attempt has long written to the same file.
+/// The server cannot kill a machine that joined by itself: it returns long after another attempt has written to the same file.
 #[test]
 fn what_a_thawed_machine_reads_too_late_is_kept_apart() {
     let mut site = Site::unstarted(&["--no-containers", "--lease", "3"]);

@@ -12,7 +12,7 @@ fn submit(site: &Site, name: &str, command: &str, limit: &str) {
     site.submit(name, &site.job_json(1, settings, json!({"constraints": {"maxWallClockTime": limit}}))).ok();
 }
 
-/// Numbers and kinds of what happened, oldest first.
+/// Numbers and kinds of the events, oldest first.
 fn history(site: &Site) -> Vec<(u64, String)> {
     let entries = site.corro("admin history --top 1000").json();
     let entry = |entry: &serde_json::Value| {
@@ -38,7 +38,7 @@ fn setting_the_clock_ends_no_job_and_prunes_no_history() {
     let before = history(&site);
 
     clock.set("+400d");
-    // A whole job is decided on by that clock, and its commits look for old entries of the history.
+    // A whole job is scheduled by that clock, and its commits prune old entries of the history.
     submit(&site, "after", "true", "PT1H");
     assert_succeeded(&site.wait_for_end("after"));
     let after = history(&site);
@@ -47,7 +47,7 @@ fn setting_the_clock_ends_no_job_and_prunes_no_history() {
     assert!(site.up_log().contains("the wall clock was set"), "{}", site.up_log());
     assert_eq!(site.job("long")["executionState"], "running");
 
-    // A server that has not seen the clock jump knows it from the history, and run times from its nodes.
+    // A restarted server learns of the jump from the history, and of run times from its nodes.
     site.kill_server();
     clock.set("+800d");
     site.up();
@@ -57,7 +57,7 @@ fn setting_the_clock_ends_no_job_and_prunes_no_history() {
     assert_eq!(site.job("long")["executionState"], "running");
 
     clock.set("+0");
-    // A limit that is really reached still ends its job, also when all stamps are of the future.
+    // A limit that is really reached still ends its job, also when all timestamps are in the future.
     submit(&site, "late", "exec sleep 600", "PT1S");
     let late = site.wait_for_end("late");
     assert_eq!(error_of(&late)["code"], "JobWallClockTimeExceeded", "{late:#}");

@@ -20,7 +20,7 @@ fn a_killed_guard_takes_its_gang_down_and_its_rank_is_named() {
     check_killed_rank(|rank| parent_of(rank.pid));
 }
 
-/// Kills what `victim` says of rank 1 and looks at what happens to the other and to the job.
+/// Kills the process of rank 1 that `victim` selects, and checks the other rank and the job.
 fn check_killed_rank(victim: fn(&Started) -> u32) {
     let site = Site::start();
     site.prepare(2);

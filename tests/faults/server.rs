@@ -17,7 +17,7 @@ fn acknowledged_requests_survive_kill_9() {
     for round in 0..5 {
         let (workspace, subscription, token) = (site.workspace(), site.subscription(), site.token());
         let (sender, receiver) = std::sync::mpsc::channel();
-        // Two writers, so that the kill falls into a commit of several requests sooner or later.
+        // Two writers, so that the kill eventually hits a commit of several requests.
         let writers: Vec<_> = ["a", "b"]
             .into_iter()
             .map(|writer| {
@@ -47,7 +47,7 @@ fn acknowledged_requests_survive_kill_9() {
         drop(sender);
         acknowledged.extend(receiver.iter().take(20));
         site.kill_server();
-        // Acknowledged while the kill was on its way.
+        // Acknowledged just before the kill.
         acknowledged.extend(receiver.iter());
         for writer in writers {
             writer.join().expect("every answer was a success");
@@ -69,7 +69,7 @@ fn acknowledged_requests_survive_kill_9() {
     assert!(acknowledged.len() >= 100, "{}", acknowledged.len());
 }
 
-/// The status, or `None` when the server died before it answered.
+/// The status, or `None` when the server died before it responded.
 fn put(address: &str, path: &str, token: &str, body: &Value) -> Option<u16> {
     use std::io::{Read, Write};
     let body = body.to_string();
@@ -118,7 +118,7 @@ fn a_running_job_survives_kill_9_of_the_server() {
     site.wait_for_nodes(2);
 }
 
-/// The kernel hangs up on stopped processes whose session loses the parent they had in it: nodes have sessions of their own.
+/// The kernel sends SIGHUP to stopped processes whose session loses their parent: nodes have their own sessions.
 #[test]
 fn an_agent_that_stands_still_while_the_server_is_killed_goes_on_with_its_job() {
     let mut site = Site::start();
@@ -169,7 +169,7 @@ fn a_job_in_preparation_survives_kill_9_of_the_server() {
     let prepared = || std::fs::read_to_string(share.join("prepared")).unwrap_or_default().len();
     wait_for("both preparations", || prepared() == 4);
     site.kill_server();
-    // The nodes are done with it before anyone can tell them to go on.
+    // The nodes finish before the server can send an order.
     std::fs::write(share.join("ready"), "").expect("written");
     site.up_at(&site.address());
     site.wait_for_starts(2);
@@ -179,7 +179,7 @@ fn a_job_in_preparation_survives_kill_9_of_the_server() {
     assert_eq!(prepared(), 4, "prepared once on each node");
 }
 
-/// A resize that is taken back while the job obeys it must not turn the job's obedience into success.
+/// A resize that is reverted while the job stops for it must not turn the stop into success.
 #[test]
 fn a_job_stopped_for_a_resize_that_was_taken_back_runs_again() {
     let site = Site::start();
@@ -198,7 +198,7 @@ fn a_job_stopped_for_a_resize_that_was_taken_back_runs_again() {
     std::fs::write(site.share().join("end"), "").expect("written");
     let ended = || site.job("job1")["executionInfo"]["endTime"].is_string();
     wait_for("the second attempt", || site.starts().len() == 4 || ended());
-    // All parts have ended and nothing asks for a stop any more: still no success.
+    // All ranks have ended and no stop is requested any more: still no success.
     assert!(!ended(), "{:#}", site.job("job1"));
     site.let_go();
     assert_succeeded(&site.wait_for_end("job1"));

@@ -25,12 +25,12 @@ fn a_copy_of_the_data_directory_leaves_the_live_server_alone() {
 }
 
 fn copy(from: &Path, to: &Path) {
-    // What vanishes meanwhile is no failure: the directory is in use.
+    // Files that vanish meanwhile are no failure: the directory is in use.
     let copied = Command::new("cp").arg("-a").args([from, to]).output().expect("cp runs");
     assert!(to.join("mystorageaccount").exists() || to.join("corro.db").exists(), "{copied:?}");
 }
 
-/// A live server with a running job, and a twin that is made of it, runs and ends.
+/// A live server with a running job, and a copy of it that starts, runs and ends.
 fn check(make: impl FnOnce(&Site, &Site)) {
     let site = Site::start_with(&["--no-containers", "--lease", "3"]);
     site.prepare(1);
@@ -48,7 +48,7 @@ fn check(make: impl FnOnce(&Site, &Site)) {
     let mut twin = Site::unstarted(&["--no-containers", "--lease", "3"]);
     make(&site, &twin);
     twin.up();
-    // The twin has no agent of that node: it gives the node up, makes one of its own and runs the job again there.
+    // The copy has no agent of that node: it gives the node up, starts its own and runs the job again there.
     let again = twin.wait_for_starts(2).remove(1);
     assert_untouched("when the twin gave up its node");
     twin.let_go();

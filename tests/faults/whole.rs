@@ -45,9 +45,9 @@ fn after_kill_9_of_everything_strays_are_swept_and_the_job_runs_again() {
     wait_for("both daemons", || daemons(&site).len() == 2);
     let guards: Vec<u32> = starts.iter().map(|start| parent_of(start.pid)).collect();
     let agents: Vec<u32> = site.agents().into_iter().map(|(_, pid)| pid).collect();
-    // Agents and guards would clean up after each other, and this is about what is left when nobody could.
+    // Agents and guards would clean up after each other; this test needs the leftovers of a simultaneous death.
     agents.iter().for_each(|pid| signal(*pid, Signal::STOP));
-    // A thread that still runs could see a guard die and sweep after it.
+    // A thread that still runs could see a guard die and clean up after it.
     wait_for("the agents to stand still", || agents.iter().all(|pid| stands_still(*pid)));
     for pid in [site.up_pid()].into_iter().chain(guards).chain(agents) {
         signal(pid, Signal::KILL);
@@ -91,7 +91,7 @@ fn an_up_that_is_killed_while_it_starts_does_no_harm() {
     }
 }
 
-/// Every thread of the process is stopped.
+/// Whether every thread of the process is stopped.
 pub fn stands_still(pid: u32) -> bool {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     threads

@@ -7,7 +7,7 @@ use crate::harness::Site;
 use crate::harness::host::find_program;
 use crate::{JoinedHost, TWO_NODES, server, token};
 
-/// Both nodes are reached at the same address, as those of a machine elsewhere are.
+/// Both nodes are reached at the same address, as on a remote machine.
 fn two_nodes_at_one_address() -> (Site, JoinedHost) {
     let site = server();
     let word = token(&site, "")["token"].as_str().expect("a token").to_owned();
@@ -31,14 +31,14 @@ fn mpirun_reaches_every_node_of_a_host() {
         let ours = launcher.replace('.', "_");
         let settings = json!({"customMpiSettings": {"commandLine": says, "processCount": 4}});
         site.submit_with(&ours, 2, settings, variable);
-        // A launcher of the job's own goes by the host file.
+        // A launcher of the job's own uses the host file.
         let own = format!("{ours}-own");
         let file = "$AZ_BATCHAI_MPI_HOST_FILE";
         let rank = "${OMPI_COMM_WORLD_RANK-$PMI_RANK}";
         let says = says.replace("$RANK", rank);
         let command = match launcher {
             "mpirun.openmpi" => format!("{launcher} {option} -np 2 --hostfile {file} sh -c '{says}'"),
-            // It must be told where its daemons find it, and to go where every node can.
+            // It needs the address at which its daemons reach it, and a directory that exists on every node.
             _ => {
                 let way_back = "-wdir / -localhost ${AZ_BATCH_MASTER_NODE%:*}";
                 format!("{launcher} {option} {way_back} -np 2 -hosts $AZ_BATCH_HOST_LIST sh -c '{says}'")
@@ -74,7 +74,7 @@ fn ranks_of_two_nodes_of_a_host_share_its_memory() {
         "commandLineArgs": "--dir=$AZ_BATCHAI_JOB_MOUNT_ROOT/myshare/cifar",
         "processCount": 2
     }});
-    // Ends with an error where ranks do not share memory.
+    // Fails if ranks do not share memory.
     let variable = json!({"environmentVariables": [{"name": "CORRO_TRANSPORT", "value": "shm"}]});
     site.submit_with("train", 2, horovod, variable);
     let ended = site.wait_for_end("train");

@@ -39,7 +39,7 @@ fn a_machine_that_may_not_join_is_told_why() {
     let first = JoinedHost::start(&site, "first", &format!("--token {word} --name same --cores 1 --memory 1"));
     wait_for("the first host", || hosts(&site).len() == 1);
     join(&site, &word, "--name SAME").fails(1, &["A host named 'SAME' has joined already", "--name"]);
-    // It fits no node that is waited for, and says so.
+    // It fits no pending node, and says so.
     site.corro("group create -n g -l eastus").ok();
     site.corro("batchai workspace create -g g -n w").ok();
     let size = "--vm-size Standard_NC6 --user-name me --password not-a-secret";

@@ -23,7 +23,8 @@ fn a_mount_outlives_the_pass_it_was_made_with() {
     site.host("server", "127.0.0.1:0", "info");
     let host = host(&site, "--remote-shares");
     site.prepare(1);
-    // One file stays open, the other is opened for every number. Twenty-four take twelve seconds at least: four lives of a pass.
+    // One file stays open, the other is opened for every number. Twenty-four take twelve seconds at least: four lifetimes of a
+    // mount token.
     let share = "$AZ_BATCHAI_JOB_MOUNT_ROOT/myshare/cifar";
     let command = format!(
         "exec 3>>{share}/held; n=0; while [ ! -e {share}/go ]; do n=$((n+1)); \
@@ -43,7 +44,7 @@ fn a_mount_outlives_the_pass_it_was_made_with() {
     assert_eq!(site.on_share("held"), all);
 }
 
-/// With the profile of whoever runs the host one could ask the server for everything.
+/// The profile of the user who runs the host would give access to the whole server.
 #[test]
 fn jobs_on_a_host_do_not_see_its_users_profile() {
     let site = crate::server();

@@ -35,7 +35,7 @@ fn output_is_not_written_through_links_that_a_job_plants() {
     site.prepare(1);
     let key = site.data().join("master.key");
     let before = fs::read(&key).expect("it is there");
-    // The second attempt finds what the first one left.
+    // The second attempt finds the leftovers of the first.
     let plant = format!(
         "cd $AZ_BATCHAI_STDOUTERR_DIR; ln -sf {} stdout.txt; touch $AZ_BATCHAI_JOB_MOUNT_ROOT/myshare/cifar/planted; sleep 600",
         key.display()
@@ -53,7 +53,7 @@ fn output_is_not_written_through_links_that_a_job_plants() {
     assert!(detail(error, "Path").ends_with("/stdout.txt"), "{error}");
     assert_eq!(fs::read(&key).expect("it is there"), before, "the master key is as it was");
 
-    // A directory of the agent's making is a link into another share.
+    // A directory that the agent created is replaced by a link into another share.
     site.corro("storage share create -n other --account-name mystorageaccount").ok();
     let other = site.data().join("shares/mystorageaccount/other");
     let command = format!("ln -s {} $AZ_BATCHAI_STDOUTERR_DIR/../curves; echo step=1 loss=2", other.display());
@@ -111,7 +111,7 @@ fn a_jobs_mount_command_does_not_run_beside_its_isolation() {
     }
 }
 
-/// Whether the operator chose it or there is a second principal.
+/// By the operator's choice, or because there is a second principal.
 #[test]
 fn under_strict_isolation_setup_tasks_and_logins_see_what_jobs_see() {
     let site = Site::start_with(&["--no-containers", "--isolation", "strict"]);
@@ -172,7 +172,7 @@ fn check_setup_and_login(site: &Site) {
     assert!(told.contains("\nhidden") && told.trim_end().ends_with("/external/from-setup"), "{told}");
 }
 
-/// The first file below a directory whose name begins so.
+/// The first file below a directory with this name prefix.
 fn find(directory: &Path, name: &str) -> Option<PathBuf> {
     fs::read_dir(directory).ok()?.flatten().map(|entry| entry.path()).find_map(|path| match path.is_dir() {
         true => find(&path, name),
@@ -219,7 +219,7 @@ fn a_directory_of_a_file_server_does_not_lead_to_others() {
             assert_eq!(error["code"], "FileServerMountError", "{inside}: {ended} {}", site.log(&name, "stdout.txt"));
         }
     }
-    // A link that stays inside is a directory as any other.
+    // A link that stays inside is an ordinary directory.
     submit(
         &site,
         "near",
@@ -227,7 +227,7 @@ fn a_directory_of_a_file_server_does_not_lead_to_others() {
         &format!("{at}; cat file; echo more >new; ls .."),
     );
     assert_eq!(site.wait_for_end("near")["executionState"], "succeeded");
-    // Its parent is the job's directory of mounts, or a directory in which nothing else is shown.
+    // Its parent is the job's directory of mounts, or a directory in which nothing else is visible.
     let stdout = site.log("near", "stdout.txt");
     assert!(["mine\nmyshare\nnfs\n", "mine\nreal\n"].contains(&stdout.as_str()), "{stdout}");
     submit(&site, "looks", on(&own, json!({})), &format!("{at}; cat real/new"));

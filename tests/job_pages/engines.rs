@@ -29,7 +29,7 @@ fn ranks_are_watched_and_recorded() {
     let before = browser.value(step);
     browser.wait(&format!("{step} > {before}"));
 
-    // Recorded on a button, drawn for every rank; pointing at it tells names and times.
+    // Recorded by a button, drawn for every rank; hovering shows names and times.
     browser.click("#record");
     browser.wait("document.querySelector('#record').disabled");
     browser.wait("document.querySelectorAll('#engines .lanes g').length === 4");
@@ -42,7 +42,7 @@ fn ranks_are_watched_and_recorded() {
     browser.wait("/^rank 0, .* ms/.test(document.querySelector('#engines .timeline .values').textContent)");
     browser.wait("document.querySelector('#record').disabled === false");
 
-    // The trace is what the API gives to whoever may read the job.
+    // The API returns the trace to every reader of the job.
     site.open_gate("go");
     browser.wait("document.querySelector('.head .state').textContent === 'succeeded'");
     browser.wait("!document.querySelector('#engines .timeline').hidden && document.querySelector('#record').hidden");

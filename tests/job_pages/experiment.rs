@@ -20,7 +20,7 @@ fn jobs_stand_side_by_side() {
     let names = "[...document.querySelectorAll('#results .name')].map((name) => name.textContent).join()";
     // The newest is first; a click on a title sorts.
     browser.wait(&format!("{names} === 'b-bad,a-good'"));
-    // The last and the best of each metric; the curves lie over each other.
+    // The last and the best of each metric; the curves are overlaid.
     let figures = "[...document.querySelectorAll('#results .rows .row')].map((row) => \
         [...row.children].slice(6, 8).map((cell) => cell.textContent)).join()";
     browser.wait(&format!("{figures} === '0.7000,0.3000,0.6000,0.6000'"));
@@ -31,7 +31,7 @@ fn jobs_stand_side_by_side() {
     browser.click("#results input");
     browser.wait("document.querySelectorAll('#results input:checked').length === 1");
 
-    // What is submitted appears by itself, and its name leads to its page.
+    // A new job appears by itself, and its name links to its page.
     site.submit_custom("c-new", 1, "true");
     browser.wait(&format!("{names} === 'a-good,b-bad,c-new'"));
     browser.wait("document.querySelectorAll('#results .state')[2].textContent === 'succeeded'");

@@ -15,7 +15,7 @@ fn submit(site: &Site, name: &str, nodes: usize, command: &str) {
     site.submit_with(name, nodes, json!({"customMpiSettings": {"commandLine": command}}), json!({}));
 }
 
-/// A job may end between two looks at its processes; a browser writes every refusal to its console.
+/// A job may end between two polls of its processes; a browser logs every refusal to its console.
 pub fn browser() -> Option<Browser> {
     Some(Browser::start()?.expecting("/processes"))
 }
@@ -39,7 +39,7 @@ fn a_job_is_watched_from_the_queue_to_its_end() {
     submit(&site, "watched", 2, &command);
     browser.open(&site, &page("watched"));
 
-    // Why it waits, in the words of `job why`.
+    // The reason for waiting, in the words of `job why`.
     browser.wait_text(".why", "The job \"watched\" waits: ");
     browser.wait_text(".why", "Possible fixes");
     assert_eq!(browser.text(".stages [aria-current] .state"), "queued");
@@ -48,7 +48,7 @@ fn a_job_is_watched_from_the_queue_to_its_end() {
     browser.wait_text(".why", "runs on 2 nodes of cluster nc6cluster");
     browser.wait("document.querySelectorAll('#ranks .rows .row').length === 2");
 
-    // The log comes, and what is in it is text.
+    // The log appears, and its content is text.
     browser.wait(&format!("{LINES}.includes('rank 1 begins')"));
     browser.wait(&format!("{LINES}.includes('99 percent')"));
     browser.wait(&format!("{LINES}.some((line) => line.startsWith('red <img src=x onerror='))"));
@@ -65,7 +65,7 @@ fn a_job_is_watched_from_the_queue_to_its_end() {
     browser.write("#logs input[type=search]", &format!(" nowhere{}", keys::ENTER));
     browser.wait_text("#logs .told", "Not found");
 
-    // The end arrives without a reload, with the last line and what happened.
+    // The end arrives without a reload, with the last line and the reason.
     site.open_gate("finish");
     browser.wait("document.querySelector('.head .state').textContent === 'succeeded'");
     browser.click("#logs .log-tools button:last-child");
@@ -75,7 +75,7 @@ fn a_job_is_watched_from_the_queue_to_its_end() {
     browser.wait_text("#ranks", "exit code 0");
     assert_eq!(browser.value("document.querySelector('#terminate').hidden"), true);
 
-    // Its files are there to take away.
+    // Its files can be downloaded.
     browser.wait_text("#files", "stdout.txt");
     let href = browser
         .value("[...document.querySelectorAll('#files a[download]')].find((a) => a.download === 'stdout.txt').href");
@@ -95,7 +95,7 @@ fn a_job_is_terminated_and_cloned_by_clicking() {
     site.wait_for_state("first", &["running"]);
     browser.open(&site, &page("first"));
 
-    // A question first; whoever says no has done nothing.
+    // A confirmation first; declining it changes nothing.
     browser.click("#terminate");
     browser.wait_text("dialog", "Terminate first?");
     browser.press(keys::ESCAPE);
@@ -105,7 +105,7 @@ fn a_job_is_terminated_and_cloned_by_clicking() {
     browser.wait("document.querySelector('.head .state').textContent === 'failed'");
     browser.wait_text(".why", "terminated by the user");
 
-    // The clone is the same job under a new name; secrets were never told, keys of accounts are looked up.
+    // The clone is the same job under a new name; secrets are never sent to the page, account keys are looked up.
     browser.click("#clone");
     browser.wait("document.querySelector('dialog textarea')");
     assert!(!browser.value("document.documentElement.outerHTML").to_string().contains("canary-clone"));
@@ -115,7 +115,7 @@ fn a_job_is_terminated_and_cloned_by_clicking() {
         "(() => { const box = document.querySelector('dialog textarea'); \
          box.value = box.value.replace('\"value\": \"\"', '\"value\": \"again\"'); })()",
     );
-    // The directory of the first would be written by both, unless one says otherwise.
+    // Both would write to the directory of the first, unless changed.
     browser.wait_text("dialog .shared-directory", "--dir /tmp/results is the directory of first");
     browser.click("dialog .shared-directory button");
     browser.wait_text("dialog .shared-directory", "--dir is now /tmp/results-first-2.");
@@ -126,7 +126,7 @@ fn a_job_is_terminated_and_cloned_by_clicking() {
     let command = |job: &str| site.job(job)["customToolkitSettings"]["commandLine"].as_str().expect("text").to_owned();
     assert_eq!(command("first-2"), command("first").replace("/tmp/results", "/tmp/results-first-2"));
 
-    // A name that is taken, and a file that is none, are told in the dialog.
+    // An existing name and an invalid file are reported in the dialog.
     browser.click("#clone");
     browser.wait("document.querySelector('dialog input')?.value === 'first-3'");
     browser.value("(() => { document.querySelector('dialog textarea').value = '{'; })()");

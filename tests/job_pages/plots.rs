@@ -11,7 +11,7 @@ fn lines(from: usize, to: usize) -> String {
     format!("for i in $(seq {from} {to}); do echo \"step $i loss=0.$((900 - i)) accuracy=0.$((100 + i))\"; done")
 }
 
-/// What the button saves: its type, and its text or first bytes.
+/// Content that the button saves: its type, and its text or first bytes.
 fn saved(browser: &Browser, button: &str) -> (String, String) {
     let told = browser.promised(&format!(
         "(async () => {{ const make = URL.createObjectURL; \
@@ -40,7 +40,7 @@ fn curves_appear_grow_and_are_saved() {
     browser.wait(&format!("{drawn} === 60"));
     browser.wait_text("#plots .chart:first-child .last", "0.8400");
 
-    // The arrow keys walk along the curve.
+    // The arrow keys move along the curve.
     browser.value("document.querySelector('#plots .chart:first-child svg').focus()");
     browser.press(keys::END);
     browser.wait_text("#plots .chart:first-child .values", "step 60");
@@ -55,7 +55,7 @@ fn curves_appear_grow_and_are_saved() {
     let (kind, bytes) = saved(&browser, "PNG");
     assert!(kind == "image/png" && bytes.contains("PNG"), "{kind} {bytes}");
 
-    // Another axis, another scale, fewer of them.
+    // Another axis, another scale, fewer curves.
     browser.click("#plots .tabs button:nth-child(2)");
     browser.wait("document.querySelector('#plots .tabs [aria-pressed=true]').textContent === 'Time'");
     browser.click("#plots .chart:first-child figcaption button");

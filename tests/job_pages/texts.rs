@@ -32,7 +32,7 @@ fn logs_and_numbers_are_made_fit_to_be_read() {
         ("plain", json!([{"text": "plain", "kind": ""}])),
         ("\x1b[1;31mno\x1b[0m.", json!([{"text": "no", "kind": "bold fg1"}, {"text": ".", "kind": ""}])),
         ("\x1b[38;5;196ma\x1b[48;2;0;0;255mb", json!([{"text": "a", "kind": "fg1"}, {"text": "b", "kind": "fg1 bg4"}])),
-        // Titles of windows, moves of the cursor, bells and writing backwards are not acted on.
+        // Window titles, cursor movement, bells and right-to-left overrides have no effect.
         ("\x1b]0;title\x07a\x1b[2Jb\x07\u{202e}c", json!([{"text": "ab\u{2407}\u{fffd}c", "kind": ""}])),
     ] {
         assert_eq!(parts(line), expected, "{line:?}");
@@ -85,7 +85,7 @@ fn a_long_log_is_read_in_parts() {
     // 60 megabytes, of which a page holds three.
     let make = "seq -f 'line %010.0f of a long log that nobody reads to its end' 1 1000000";
     site.submit_custom("long", 1, &format!("{make}; {}; echo one more", wait_at("go")));
-    // To its last line: what is still being written is fetched as it comes.
+    // To its last line: new output is fetched as it arrives.
     wait_for("the log", || {
         site.log("long", "stdout.txt").contains("line 0001000000 of a long log that nobody reads to its end\n")
     });

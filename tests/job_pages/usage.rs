@@ -16,7 +16,7 @@ fn what_was_used_is_counted() {
     browser.wait("document.querySelectorAll('#by-user .rows .row').length === 1");
     browser.wait_text("#by-experiment .rows", "cifar");
     browser.wait_text("#by-cluster .rows", "nc6cluster");
-    // Two jobs of a moment each, and nothing runs now.
+    // Two short jobs, and nothing runs now.
     let jobs = "document.querySelector('#by-user .rows .row .cell:nth-child(4)').textContent";
     assert_eq!(browser.value(jobs), "2");
     browser.click(".head .tabs button:nth-child(3)");

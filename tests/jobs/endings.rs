@@ -27,7 +27,7 @@ fn a_failing_rank_fails_the_job_and_is_named() {
     assert_eq!(site.log("fails", "stderr.txt"), "first word\nlast word\n");
     wait_for("no process of the job", || site.node_processes().is_empty());
 
-    // `job wait` and `job file stream` say it too.
+    // `job wait` and `job file stream` report it too.
     let waited = site.corro(&format!("batchai job wait {IN_WORKSPACE} -e cifar -n fails"));
     let waited = waited.fails(
         3,
@@ -49,7 +49,7 @@ fn a_failing_rank_fails_the_job_and_is_named() {
     assert_eq!(streamed.stdout, "first word\nlast word\n");
     assert!(streamed.stderr.contains("failed with exit code 3"), "{}", streamed.stderr);
 
-    // A signal becomes 128 + n, and is told as a signal.
+    // A signal becomes 128 + n, and is reported as a signal.
     site.submit_ranks("killed", 2, "if [ $RANK = 0 ]; then kill -9 $$; fi; exec sleep 600");
     let job = site.wait_for_end("killed");
     assert_eq!(job["executionInfo"]["exitCode"], 137, "{job}");
@@ -76,7 +76,7 @@ fn a_success_is_waited_for(site: &Site) {
     assert!(missing.stderr.contains("missing"), "{}", missing.stderr);
 }
 
-/// Stubborn ranks, with children, ended by terminate and by delete.
+/// Ranks that ignore SIGTERM, with children, ended by terminate and by delete.
 #[test]
 fn terminate_and_delete_leave_no_process() {
     let site = Site::start();
@@ -118,7 +118,7 @@ fn terminate_and_delete_leave_no_process() {
     assert_eq!(std::fs::read_to_string(logs.join("stdout.txt")).expect("files stay"), "begun\nbegun\n");
     site.wait_for_nodes(2);
 
-    // A new job of the same name is another job: its files are apart.
+    // A new job of the same name is another job: its files are separate.
     site.submit_custom("deleted", 1, "echo new");
     site.wait_for_end("deleted");
     assert_ne!(site.log_dir("deleted"), logs);
@@ -140,7 +140,7 @@ fn a_rank_that_fails() {
     crate::harness::collective::fail_as_a_rank();
 }
 
-/// On two nodes, whose reports come in any order.
+/// On two nodes, whose reports arrive in any order.
 #[test]
 fn the_rank_that_failed_is_blamed_and_not_those_that_failed_because_of_it() {
     let site = Site::start();

@@ -85,19 +85,19 @@ fn logs_outputs_and_secrets() {
     site.stream("outputs", "absent.txt").fails(0, &["The file \"absent.txt\" not found for the completed job."]);
 }
 
-/// More files than one answer holds: all are listed, and the last can be followed.
+/// More files than one response holds: all are listed, and the last can be followed.
 #[test]
 fn a_directory_with_many_files() {
     let site = Site::start();
     site.prepare(1);
     site.submit_custom("many", 1, "for i in $(seq 1100); do echo $i > $AZ_BATCHAI_STDOUTERR_DIR/f$i; done; echo done");
     assert_eq!(site.wait_for_end("many")["executionState"], "succeeded");
-    // What does not fit into one page is behind its nextLink.
+    // The rest is behind nextLink.
     assert_eq!(site.file_names("many").len(), 1103);
     assert_eq!(site.stream("many", "stdout.txt").ok().stdout, "done\n");
 }
 
-/// A link of `job file list` answers ranges, and nobody can make one that says more.
+/// A link of `job file list` supports ranges, and cannot be altered to give more access.
 fn links_open_files_for_a_while(site: &Site) {
     let files = site.files("hi");
     let url = files[2]["downloadUrl"].as_str().expect("a link");
@@ -125,7 +125,7 @@ fn links_open_files_for_a_while(site: &Site) {
     refused(&change(url, "sig=", |signature| signature.chars().rev().collect()), "");
     refused(&change(url, "se=", |_| "2999-01-01T00%3A00%3A00Z".to_owned()), "");
     refused(&change(url, "sp=", |_| "rwd".to_owned()), "");
-    // Rightly signed, but for a time that is over.
+    // Correctly signed, but expired.
     let segment = site.job("hi")["jobOutputDirectoryPathSegment"].as_str().expect("a path").to_owned();
     let path = format!("cifar/{segment}/stdouterr/stdout.txt");
     let query = |expires: i64| {

@@ -11,7 +11,7 @@ fn a_job_larger_than_its_cluster_waits_for_it_to_grow() {
     let site = Site::start();
     site.prepare(1);
     site.submit_ranks("large", 2, "echo rank $RANK of $WORLD_SIZE");
-    // A smaller one that came later shows that the cluster has been looked at.
+    // A smaller one that came later shows that the cluster has been scheduled.
     site.submit_custom("small", 1, "true");
     assert_eq!(site.wait_for_end("small")["executionState"], "succeeded");
     assert_eq!(site.job("large")["executionState"], "queued");
@@ -19,7 +19,7 @@ fn a_job_larger_than_its_cluster_waits_for_it_to_grow() {
     assert_eq!(site.wait_for_end("large")["executionState"], "succeeded");
     assert_eq!(site.log("large", "stdout.txt").lines().count(), 2);
 
-    // A cluster that grows by itself starts with nothing.
+    // An autoscaling cluster starts empty.
     let size = "-s Standard_D1 -u me -p not-a-secret --min 0 --max 2";
     site.corro(&format!("batchai cluster create {IN_WORKSPACE} -n growing {size}")).ok();
     site.write(
@@ -64,7 +64,7 @@ fn a_job_ends_when_its_time_is_up_or_while_it_prepares() {
     site.wait_for_nodes(2);
 }
 
-/// Whoever deletes a parent ends the jobs beneath it.
+/// Deleting a parent terminates the jobs beneath it.
 #[test]
 fn deleting_a_parent_ends_its_running_jobs() {
     let site = Site::start();
@@ -91,7 +91,7 @@ fn deleting_a_parent_ends_its_running_jobs() {
     assert_eq!(site.corro("group exists -n batchai.horovod").ok().stdout, "false\n");
 }
 
-/// Somebody stops looking; the job does not mind.
+/// A follower that stops does not affect the job.
 #[test]
 fn a_stream_can_be_left() {
     let site = Site::start();

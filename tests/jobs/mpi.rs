@@ -29,7 +29,7 @@ fn a_real_mpirun_starts_the_ranks_on_all_nodes() {
     }
     let site = Site::start();
     site.prepare(2);
-    // Each rank says where it is, by the variables of the node that it is on.
+    // Each rank reports its position, by the variables of its node.
     let command = "echo \"$RANK of $WORLD_SIZE, $LOCAL_RANK in $(pwd) for $AZ_BATCHAI_JOB_TEMP\"";
     for launcher in &found {
         let name = launcher.replace('.', "_");
@@ -66,7 +66,7 @@ fn a_real_mpirun_starts_the_ranks_on_all_nodes() {
     assert!(details(&job).contains(&("Variable", "CORRO_MPIRUN")), "{job}");
 }
 
-/// A program that is linked to the launcher's own library meets the others in `MPI_Init`, and they add up over both nodes.
+/// A program linked with the launcher's own library connects in `MPI_Init`, and sums over both nodes.
 #[test]
 fn a_real_mpi_program_adds_up_over_all_nodes() {
     let site = Site::start();
@@ -85,7 +85,7 @@ fn a_real_mpi_program_adds_up_over_all_nodes() {
     }
 }
 
-/// They are where they say they are.
+/// Processes run on the nodes that they report.
 #[test]
 fn machines_that_joined_are_reached_too() {
     let Some(launcher) = LAUNCHERS.into_iter().find(|name| find_program(name).is_some()) else {
@@ -102,7 +102,7 @@ fn machines_that_joined_are_reached_too() {
     assert!(said.contains("rank 0") && said.contains("rank 1"), "{said}");
 }
 
-/// Whichever agent is killed: nothing that ran for the job at that time lives on.
+/// Killing any agent leaves no process of the job.
 #[test]
 fn killed_agents_leave_nothing_of_an_mpirun() {
     let Some(launcher) = LAUNCHERS.into_iter().find(|name| find_program(name).is_some()) else {
@@ -120,7 +120,7 @@ fn killed_agents_leave_nothing_of_an_mpirun() {
         let rank = if round == "first" { "1 on" } else { "0 on" };
         let line = started.lines().find(|line| line.starts_with(rank)).expect("the rank said where it is");
         let (node, agent) = site.agents().into_iter().find(|(id, _)| line.contains(id.as_str())).expect("its agent");
-        // A guard whose process has ended takes the next one.
+        // A guard whose process has ended is reused for the next one.
         let processes: Vec<u32> = site.node_processes().into_iter().filter(|pid| !is_guard(*pid)).collect();
         assert!(processes.len() >= 4, "the launcher, its daemon and the ranks: {processes:?}");
         signal(agent, rustix::process::Signal::KILL);

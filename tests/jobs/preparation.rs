@@ -51,7 +51,7 @@ fn a_failed_preparation_fails_the_job_and_nothing_runs() {
     let site = Site::start();
     site.prepare(2);
     let settings = json!({"customMpiSettings": {"commandLine": "touch $AZ_BATCHAI_JOB_MOUNT_ROOT/myshare/cifar/ran"}});
-    // On one node only: the other is ready and must be let go.
+    // On one node only: the other is ready and must be released.
     let prepare = "echo all is lost >&2; if mkdir $AZ_BATCHAI_SHARED_JOB_TEMP/first; then exit 7; fi";
     site.submit_with("unprepared", 2, settings, json!({"jobPreparation": {"commandLine": prepare}}));
     let job = site.wait_for_end("unprepared");

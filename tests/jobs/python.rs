@@ -9,7 +9,7 @@ use crate::harness::host::python;
 use crate::harness::{Site, http};
 use serde_json::{Value, json};
 
-/// A wheel of a package that says its version.
+/// A wheel of a package that prints its version.
 fn make_wheel(directory: &Path, version: &str) {
     let script = r#"
 import sys, zipfile
@@ -26,7 +26,7 @@ with zipfile.ZipFile("%s/corro_probe-%s-py3-none-any.whl" % (directory, version)
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
 }
 
-/// Does the machine's Python have `pip`? Said aloud where not.
+/// Whether the machine's Python has `pip`. Prints a notice if not.
 fn has_pip() -> bool {
     let found = python().is_some_and(|python| {
         Command::new(python).args(["-m", "pip", "--version"]).output().is_ok_and(|asked| asked.status.success())
@@ -37,7 +37,7 @@ fn has_pip() -> bool {
     found
 }
 
-/// A site whose jobs get the tests' own Python, and a directory of wheels that is named with `--wheels`.
+/// A site whose jobs get the tests' own Python, and a directory of wheels for `--wheels`.
 fn site() -> Option<(Site, tempfile::TempDir)> {
     if !has_pip() {
         return None;
@@ -84,7 +84,7 @@ fn what_a_preparation_installs_is_the_jobs_own() {
     assert_eq!(job["executionState"], "failed", "{job}");
     assert!(site.log("bare", "stderr.txt").contains("No module named 'corro_probe'"), "{job}");
 
-    // A newer wheel is there for the next job, and preferred.
+    // A newer wheel is available to the next job, and preferred.
     make_wheel(wheels.path(), "2.0");
     let job = submit(&site, "newer", 1, Some("python -m pip install --no-index corro-probe"));
     assert_eq!(job["executionState"], "succeeded", "{job}");

@@ -4,7 +4,7 @@ use crate::harness::logs::wait_at;
 use crate::harness::{IN_WORKSPACE, Site, wait_for};
 use serde_json::{Value, json};
 
-/// A cluster with one node: everybody but the first waits.
+/// A cluster with one node: all jobs but the first wait.
 #[test]
 fn first_come_first_served() {
     let site = Site::start();
@@ -22,7 +22,7 @@ fn first_come_first_served() {
     let show = format!("batchai job show {IN_WORKSPACE} -e cifar -n two --query executionState");
     assert_eq!(site.corro(&show).ok().stdout, "\"queued\"\n");
 
-    // A job that waits can be ended without having run.
+    // A waiting job can be terminated without having run.
     site.corro(&format!("batchai job terminate {IN_WORKSPACE} -e cifar -n three --yes")).ok();
     let job = site.job("three");
     let info = &job["executionInfo"];
@@ -41,7 +41,8 @@ fn first_come_first_served() {
     assert!(time("four", "startTime") >= time("two", "endTime"), "one job a node at a time");
 }
 
-/// Two nodes, one of them busy: the first in line waits for both, who could delay it waits too, and who cannot goes first.
+/// Backfill with two nodes, one of them busy: the head of the queue waits for both, a job that could delay it waits too, and
+/// one that cannot goes first.
 #[test]
 fn a_later_job_starts_first_if_that_delays_nobody_and_all_say_why() {
     let site = Site::start();
@@ -83,7 +84,7 @@ fn a_later_job_starts_first_if_that_delays_nobody_and_all_say_why() {
     assert!(why("big").contains("is done: all its processes ended with exit code 0"), "{}", why("big"));
 }
 
-/// The running job prints numbered epochs: when it ends, and the next one starts, is estimated from them.
+/// The running job prints numbered epochs, from which its end and the next start are estimated.
 #[test]
 fn epochs_of_the_running_job_tell_when_the_next_one_starts() {
     let site = Site::start();
@@ -100,8 +101,7 @@ fn epochs_of_the_running_job_tell_when_the_next_one_starts() {
     assert_eq!(site.wait_for_end("next")["executionState"], "succeeded");
 }
 
-/// Jobs that end while others begin: each end is noticed, made durable and cleaned up after without the job's ever
-/// being started again.
+/// Jobs that end while others start: each end is noticed, made durable and cleaned up, and no job is started again.
 #[test]
 fn every_job_runs_exactly_once() {
     let site = Site::start();
@@ -116,11 +116,11 @@ fn every_job_runs_exactly_once() {
         assert_eq!(site.wait_for_end(name)["executionState"], "succeeded");
     }
     let runs: Vec<usize> = names.iter().map(|name| site.log(name, "stdout.txt").lines().count()).collect();
-    // An end that is seen but not yet committed must not make a node drop the task and then begin it again.
+    // An end that is seen but not yet committed must not make a node drop the task and then start it again.
     assert_eq!(runs, [1; 30]);
 }
 
-/// Nodes are taken away under a running job; it waits, and runs again from its beginning in the same place.
+/// Nodes are removed under a running job; it is requeued, and restarts in the same directory.
 #[test]
 fn a_resize_to_nothing_requeues_the_running_job() {
     let site = Site::start();

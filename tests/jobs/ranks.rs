@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::harness::Site;
 use serde_json::json;
 
-/// A gang of 5 over 2 nodes. Every rank keeps its environment, and a custom job runs on the same nodes.
+/// A gang of 5 over 2 nodes. Every rank records its environment, and a custom job runs on the same nodes.
 #[test]
 fn ranks_are_told_their_place() {
     let site = Site::start();
@@ -105,7 +105,7 @@ fn a_custom_job_runs_once_on_the_master(site: &Site, first: &str, second: &str) 
     let stdout = site.log("once", "stdout.txt");
     let lines: Vec<&str> = stdout.lines().collect();
     assert_eq!(lines.len(), 4, "{stdout}");
-    // Which node is the master is the scheduler's choice; the master's address comes first.
+    // The scheduler chooses the master; its address comes first.
     let hosts: Vec<&str> = lines[0].split_whitespace().next().expect("addresses").split(',').collect();
     assert!(hosts == [first, second] || hosts == [second, first], "{hosts:?}");
     assert_eq!(lines[0], format!("{} no rank no ranks", hosts.join(",")));
@@ -119,7 +119,7 @@ fn a_custom_job_runs_once_on_the_master(site: &Site, first: &str, second: &str) 
     assert!(log.contains("The job starts no process on this node"), "{log}");
 }
 
-/// Ranks meet over HTTP, and the meeting point stays for the slower rank after the first has ended.
+/// Ranks use an HTTP rendezvous, which stays for the slower rank after the first has exited.
 #[test]
 fn the_meeting_point_is_there_for_every_rank_to_its_end() {
     let site = Site::start();

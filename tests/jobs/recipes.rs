@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{IN_WORKSPACE, Site};
 
-/// Says its words and variables. Parameter servers serve until they are stopped; workers look for all of them.
+/// Prints its arguments and variables. Parameter servers serve until they are stopped; workers connect to all of them.
 const PROBE: &str = r#"
 import json, os, socket, sys, time
 names = ("TF_CONFIG", "RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR")
@@ -64,7 +64,7 @@ fn every_recipe_runs_to_its_end() {
         return skip::unsupported_machine("the service's sample job files are not here");
     }
     let tools = [
-        // No environment of the job's own: what preparations install is not there to be installed.
+        // No virtual environment: packages of the preparations are not available here.
         ("python", r#"[ "$1" = -c ] && exit 1; exec python3 "$@""#),
         ("cntk", r#"exec python3 "$(dirname "$0")/probe.py" "$@""#),
         ("apt", r#"echo "apt $*""#),
@@ -96,7 +96,7 @@ fn every_recipe_runs_to_its_end() {
     }
 }
 
-/// What each process of each recipe says, as `FILE: who: words`, in order.
+/// Output of each process of each recipe, as `FILE: who: words`, in order.
 fn expected() -> BTreeMap<&'static str, Vec<String>> {
     let ranks = |n: usize, per_node: usize, words: &str| -> Vec<String> {
         (0..n).map(|rank| format!("stdout.txt: rank {rank} of {n}, local {}: {words}", rank % per_node)).collect()
@@ -155,7 +155,7 @@ fn expected() -> BTreeMap<&'static str, Vec<String>> {
     ])
 }
 
-/// Shares with scripts, the container, and a second cluster that mounts a share at `external`.
+/// Creates shares with scripts, the container, and a second cluster that mounts a share at `external`.
 fn furnish(site: &Site) {
     site.prepare(4);
     for share in ["logs", "scripts", "external"] {
@@ -202,7 +202,7 @@ fn logs(site: &Site, recipe: &str, job: &Value) -> PathBuf {
     site.data().join("shares/mystorageaccount").join(share).join(segment).join("stdouterr")
 }
 
-/// What the processes of a job said, with the names of places in place of the places.
+/// Output of the processes of a job, with placeholders for paths.
 fn seen(logs: &Path, job: &Value) -> Vec<String> {
     let segment = job["jobOutputDirectoryPathSegment"].as_str().expect("a path");
     let is_mpi = !["tensorflow", "caffe2", "pytorch"].contains(&job["toolType"].as_str().expect("a kind"));

@@ -34,31 +34,31 @@ pub struct State {
     pub pods: BTreeMap<String, Value>,
     pub secrets: BTreeMap<String, Value>,
     events: Vec<(u64, &'static str, Value)>,
-    /// Events before this are forgotten.
+    /// Events before this are dropped.
     oldest: u64,
-    /// Verbs and resources that were asked for.
+    /// Verbs and resources that were requested.
     pub calls: BTreeSet<(&'static str, &'static str)>,
     pub fault: Fault,
-    /// Watches of an earlier number are cut.
+    /// Watches of an earlier number are closed.
     watches: u64,
-    /// The only token that is taken; [`TOKEN`] if none is named.
+    /// The only accepted token; [`TOKEN`] by default.
     pub token: Option<&'static str>,
-    /// Nothing is started.
+    /// No pod is started, for lack of capacity.
     pub no_room: bool,
-    /// Deletions were asked for with these graces.
+    /// Grace periods of deletions.
     pub graces: Vec<(String, Option<i64>)>,
 }
 
-/// What goes wrong with calls that are no watches.
+/// Faults of calls other than watches.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub enum Fault {
     #[default]
     None,
     /// Every call fails with 500.
     Broken,
-    /// Creations happen, and the answer says that they did not.
+    /// Creations succeed, but the response reports a failure.
     LostAnswers,
-    /// No pod may be made.
+    /// Pod creation is forbidden by quota.
     Quota,
 }
 
@@ -87,7 +87,7 @@ impl Api {
         &self.kubelet
     }
 
-    /// What an operator would have in `~/.kube/config`.
+    /// An operator's `~/.kube/config`.
     pub fn kubeconfig(&self) -> String {
         kubeconfig(json!({"server": format!("http://{}", self.address)}), json!({"token": TOKEN}))
     }
@@ -96,7 +96,7 @@ impl Api {
         self.state().pods.keys().cloned().collect()
     }
 
-    /// As the kubelet does under memory pressure: the pod fails, its processes are killed.
+    /// Like the kubelet under memory pressure: the pod fails, its processes are killed.
     pub fn evict(&self, pod: &str) {
         let status =
             json!({"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."});
@@ -112,12 +112,12 @@ impl Api {
         state.note("MODIFIED", name, pod);
     }
 
-    /// Cuts the connections of all watches.
+    /// Closes the connections of all watches.
     pub fn cut_watches(&self) {
         self.state().watches += 1;
     }
 
-    /// Cuts them, and what happened meanwhile cannot be told any more: 410.
+    /// Closes them and drops the events since: 410.
     pub fn forget_events(&self) {
         let mut state = self.state();
         state.watches += 1;
@@ -126,7 +126,7 @@ impl Api {
         state.events.clear();
     }
 
-    /// Runs what can be run now. Called whenever something is made.
+    /// Starts all pods that can run. Called on every creation.
     pub fn schedule(&self) {
         let state = self.state();
         let waits = |pod: &Value| pod["status"]["phase"] == "Pending" && pod["metadata"]["deletionTimestamp"].is_null();
@@ -172,7 +172,7 @@ impl State {
         self.events.push((self.version, kind, pod));
     }
 
-    /// With what it owns.
+    /// Including dependent objects.
     fn remove(&mut self, name: &str) {
         let Some(pod) = self.pods.remove(name) else { return };
         let uid = pod["metadata"]["uid"].clone();
@@ -181,7 +181,7 @@ impl State {
     }
 }
 
-/// A file of one context, with this cluster and this user.
+/// A kubeconfig of one context, with this cluster and this user.
 pub fn kubeconfig(cluster: Value, user: Value) -> String {
     let config = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "here",
@@ -266,7 +266,7 @@ fn create(api: &Api, resource: &str, body: &Bytes) -> Response {
     reply(StatusCode::CREATED, &object)
 }
 
-/// The body as one of the API's own types writes it: a field that the type does not know would be lost on the way.
+/// The body as serialised by one of the API's own types: a field that the type does not know would be lost.
 fn exactly<T: Serialize + DeserializeOwned>(body: &Bytes) -> Value {
     let given: Value = serde_json::from_slice(body).expect("JSON");
     let typed: T = serde_json::from_value(given.clone()).unwrap_or_else(|error| panic!("{error}: {given}"));

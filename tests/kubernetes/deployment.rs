@@ -13,7 +13,7 @@ use super::harness::Site;
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/kubernetes/corro.yaml");
 
-/// The only object of this type in the file that `is`, without a field that the type does not know.
+/// The only object of this type in the file that `is` selects, without a field that the type does not know.
 fn the<T: Serialize + DeserializeOwned>(kind: &str, is: impl Fn(&Value) -> bool) -> T {
     let found: Vec<Value> = objects().into_iter().filter(|object| object["kind"] == kind && is(object)).collect();
     let [object] = &found[..] else { panic!("{} objects of kind {kind}", found.len()) };

@@ -13,7 +13,7 @@ use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
 pub struct Door {
     pub address: SocketAddr,
-    /// As PEM: who vouches for the server, and what somebody shows who may come in.
+    /// PEM of the server's certificate authority, and of a valid client certificate.
     pub authority: String,
     pub certificate: String,
     pub key: String,

@@ -26,7 +26,7 @@ impl Kubelet {
         Self { directory, processes: Mutex::default() }
     }
 
-    /// Starts the pod's container unless it was started; `on_exit` is told how it ended.
+    /// Starts the pod's container unless it was started; `on_exit` receives its exit status.
     pub fn run(&self, name: &str, pod: &Value, secret: &Value, on_exit: impl FnOnce(i32) + Send + 'static) {
         let mut processes = self.processes();
         if processes.contains_key(name) {
@@ -36,7 +36,7 @@ impl Kubelet {
         let container = &pod["spec"]["containers"][0];
         for mount in container["volumeMounts"].as_array().expect("a list") {
             let path = mount["mountPath"].as_str().expect("a path");
-            // The script's machines see the server's directories, and have a /dev/shm.
+            // The scripted machines see the server's directories, and have a /dev/shm.
             if mount["subPath"].is_null() && path != "/dev/shm" {
                 fs::create_dir_all(inside(&root, path)).expect("a directory");
             }
@@ -73,7 +73,7 @@ impl Kubelet {
         std::thread::spawn(move || on_exit(child.wait().expect("it is ours").code().unwrap_or(137)));
     }
 
-    /// What the pod's agent said.
+    /// Log of the pod's agent.
     pub fn log(&self, name: &str) -> String {
         fs::read_to_string(self.directory.join(name).join("log")).unwrap_or_default()
     }
@@ -100,7 +100,7 @@ impl Kubelet {
         names.iter().for_each(|name| self.kill(name));
     }
 
-    /// SIGTERM, and SIGKILL after the grace.
+    /// SIGTERM, and SIGKILL after the grace period.
     pub fn stop(&self, name: &str, grace: Duration) {
         let Some(pid) = self.processes().get(name).copied() else { return };
         signal(pid, Signal::TERM);

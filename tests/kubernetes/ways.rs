@@ -58,7 +58,7 @@ fn the_api_is_reached_with_certificates_and_tokens_that_do_not_last() {
     wait_for("two pods to be left", || api.pod_names().len() == 2);
     assert!(asked(&stage).len() > "corro\n".len(), "one that is refused is not used again");
 
-    // Whoever pretends to be the API server gets no token.
+    // An impostor of the API server gets no token.
     let stranger = Door::before(api.address);
     let server = format!("https://{}", stranger.address);
     stage.site.write("kubeconfig", kubeconfig(json!({"server": server, "certificate-authority": "ca.pem"}), user));

@@ -9,7 +9,8 @@ use std::process::Command;
 use super::{Share, fails, share, until};
 use rustix::io::Errno;
 
-/// `checkpoints/best.h5`, and `old/` with links to that directory, to that file, to itself, to nothing and to this machine's `/etc`.
+/// Creates `checkpoints/best.h5`, and `old/` with links to that directory, to that file, to itself, to nothing and to this
+/// machine's `/etc`.
 fn plant(share: &Share) {
     for directory in ["checkpoints", "old"] {
         fs::create_dir(share.on_disk(directory)).expect("made");
@@ -26,7 +27,7 @@ fn plant(share: &Share) {
     }
 }
 
-/// The standard output of a program that ends well.
+/// The standard output of a program that succeeds.
 fn shell(at: &Path, line: &str) -> String {
     let ended = Command::new("sh").args(["-c", line]).current_dir(at).env("LC_ALL", "C").output().expect("it runs");
     let told = String::from_utf8_lossy(&ended.stderr);
@@ -47,7 +48,7 @@ fn links_on_a_mount_are_links() {
         let at = share.mount(&name, way);
         assert_eq!(shell(&at, "readlink old/latest old/loop old/outside"), "../checkpoints\n.\n/etc\n");
         assert_eq!(shell(&at, "ls -l old | grep -c '^lrwxrwxrwx'"), "5\n");
-        // Twice: from the listing, and as each is asked for.
+        // Twice: from the listing, and by lookup of each.
         for _ in 0..2 {
             let found = shell(&at, "find . | sort");
             assert_eq!(
@@ -57,12 +58,12 @@ fn links_on_a_mount_are_links() {
             );
         }
         assert_eq!(shell(&at, "find . -type l | wc -l; find . -type d | wc -l"), "5\n3\n");
-        // The kernel of this machine follows them.
+        // This machine's kernel follows them.
         assert_eq!(shell(&at, "cat old/latest/best.h5 old/model.h5 old/loop/loop/model.h5"), "weightsweightsweights");
         assert_eq!(fs::canonicalize(at.join("old/outside")).expect("followed"), Path::new("/etc"));
         fails(fs::read(at.join("old/dangling")), Errno::NOENT);
         fails(fs::remove_dir(at.join("old/latest")), Errno::NOTDIR);
-        // Copied as links, within the mount and away from it, with their times.
+        // Copied as links, within the mount and out of it, with their times.
         shell(&at, "cp -a old copy && rm -rf copy && cp -r old copy && touch -h -d 2018-06-07T00:00:00Z copy/latest");
         let copied = share.path("copied");
         shell(&at, &format!("cp -a copy '{0}' && tar cf - old | tar xf - -C '{0}'", copied.display()));
@@ -71,7 +72,7 @@ fn links_on_a_mount_are_links() {
             "../checkpoints\n/etc\n1528329600\n"
         );
         fs::remove_dir_all(&copied).expect("removed");
-        // A link is made, moved, replaced and removed.
+        // A link is created, moved, replaced and removed.
         shell(&at, "ln -s ../checkpoints/best.h5 copy/new && mv copy/new copy/moved && mv copy/latest .");
         assert_eq!(fs::read_link(share.on_disk("copy/moved")).expect("a link"), Path::new("../checkpoints/best.h5"));
         assert_eq!(fs::read_link(share.on_disk("latest")).expect("a link"), Path::new("../checkpoints"));
@@ -79,7 +80,7 @@ fn links_on_a_mount_are_links() {
         fails(symlink("x".repeat(5000), at.join("long")), Errno::NAMETOOLONG);
         shell(&at, "echo other > file && mv file copy/moved && cat copy/moved && rm copy/loop latest");
         assert_eq!(fs::read_to_string(share.on_disk("copy/moved")).expect("a file"), "other\n");
-        // What is written through a link goes to the file that it leads to.
+        // A write through a link goes to its target.
         shell(&at, "printf more >> old/model.h5");
         until("what was written", || best(&share) == "weightsmore");
         shell(&at, "printf weights > old/model.h5 && rm -rf copy");
@@ -93,7 +94,7 @@ fn links_on_a_mount_are_links() {
     share.unmount("last");
 }
 
-/// A name that turns from a file into a link, and from a directory into one, while the kernel knows it as what it was.
+/// A name that turns from a file into a link, and from a directory into one, while the kernel has the old type cached.
 #[test]
 fn a_link_that_others_put_in_the_place_of_something_is_seen() {
     let Some(share) = share() else { return };
@@ -132,11 +133,11 @@ fn batch_commands_do_not_descend_into_links() {
     let listed = share.corro("storage file list -s share -p old -o table").ok();
     assert!(listed.stdout.contains("latest -> ../checkpoints"), "{}", listed.stdout);
     assert!(!listed.stdout.contains("dir"), "{}", listed.stdout);
-    // An upload does not descend into links of this machine either.
+    // An upload does not descend into local links either.
     symlink(".", down.join("circle")).expect("linked");
     share.corro("storage file upload-batch -s down -d share --destination-path up --no-progress").ok();
     assert_eq!(shell(&share.on_disk("up"), "find . -type f | sort"), "./checkpoints/best.h5\n./old/model.h5\n");
-    // Every link matches, and none of what they lead to.
+    // Every link matches, and none of their targets.
     share.corro("storage file delete-batch -s share --pattern old/*").ok();
     assert_eq!(fs::read_dir(share.on_disk("old")).expect("there").count(), 0);
     assert_eq!(best(&share), "weights");

@@ -50,7 +50,7 @@ fn a_port_leads_to_the_node_until_ctrl_c() {
     assert_eq!(child.wait().expect("it has ended").code(), Some(0));
     assert!(TcpStream::connect(&address).is_err(), "the port is closed");
 
-    // A port that is taken is said before anything is run.
+    // A port in use is reported before anything runs.
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let exec = format!("batchai cluster node exec {IN_WORKSPACE} -c doors -p canary-forward --exec true");
     let refused = site.corro(&format!("{exec} -L {}:localhost:1", taken.local_addr().expect("bound").port()));

@@ -43,7 +43,7 @@ fn the_administrator_logs_in_where_the_server_says() {
     assert_eq!(ssh("true").1, Some(255), "the door went with the node");
 }
 
-/// Over the API itself, without a client's help.
+/// Over the API itself, without a client.
 #[test]
 fn a_job_lists_the_nodes_it_ran_on_as_long_as_they_exist() {
     let site = Site::start();
@@ -74,7 +74,7 @@ fn a_job_lists_the_nodes_it_ran_on_as_long_as_they_exist() {
     site.wait_for_end("waits");
     assert_eq!(list("experiments/cifar/jobs/waits"), used);
 
-    // A job that never had a node has none, and nodes that are gone are not listed.
+    // A job that never had a node has none, and removed nodes are not listed.
     site.corro(&format!("batchai cluster resize {IN_WORKSPACE} -n nc6cluster -t 0")).ok();
     wait_for("the nodes to be gone", || list("clusters/nc6cluster").is_empty());
     site.submit_custom("queued", 1, "true");

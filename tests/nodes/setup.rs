@@ -48,7 +48,7 @@ fn wait_for_count(site: &Site, kind: &str, n: usize) -> Value {
 fn a_setup_task_runs_on_its_node_and_a_failed_one_is_cured_by_a_resize() {
     let site = Site::start();
     site.prepare(0);
-    // Fails until somebody has put the file there.
+    // Fails until the file exists.
     cluster(
         &site,
         "echo $PLAIN ${#HIDDEN}; test -e $AZ_BATCHAI_MOUNT_ROOT/external/mended || { echo broken >&2; exit 3; }",

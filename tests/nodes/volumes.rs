@@ -25,7 +25,7 @@ fn submit(site: &Site, name: &str, volumes: Value, command: &str) {
     site.submit(name, &job).ok();
 }
 
-/// What is mounted below the directory of the nodes.
+/// Mounts below the directory of the nodes.
 fn mounted(site: &Site) -> Vec<String> {
     let nodes = site.data().canonicalize().expect("the data directory").join("nodes");
     let table = std::fs::read_to_string("/proc/self/mountinfo").expect("a table of mounts");
@@ -107,7 +107,7 @@ fn a_file_server_is_a_directory_of_jobs_and_an_export_to_others() {
     wait_for("its files to be gone", || !directory.exists());
 }
 
-/// How to mount it, as `file-server show` tells: port and path.
+/// Port and path for mounting, as `file-server show` reports them.
 fn export(site: &Site) -> (String, String) {
     let shown = site.corro(&format!("batchai file-server show {IN_WORKSPACE} -n nfs")).ok();
     let line = shown.stderr.lines().find(|line| line.contains("mount -t nfs")).expect("how to mount it").to_owned();
@@ -118,7 +118,7 @@ fn export(site: &Site) -> (String, String) {
     (word("port=", ','), word("127.0.0.1:", ' '))
 }
 
-/// KiB of memory that the server had at most so far.
+/// Peak memory of the server in KiB.
 fn peak_memory(site: &Site) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", site.up_pid())).expect("it runs");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
@@ -158,7 +158,7 @@ fn the_nfs_port_is_bounded_before_anybody_mounts() {
             assert!(answer.len() < 100, "{} bytes for nothing", answer.len());
         }
     }
-    // More than it takes from one address: those that asked for nothing give way.
+    // More than it accepts from one address: idle connections are closed first.
     let mut idle: Vec<TcpStream> = (0..1_200).map(|_| connect()).collect();
     let grown = peak_memory(&site) - before;
     assert!(grown < 48 << 10, "the server took {grown} KiB");
@@ -225,7 +225,7 @@ fn what_a_command_mounts_goes_with_its_job_and_with_a_killed_agent() {
     assert_eq!(site.stream("mounts", "stdout.txt").ok().stdout, "tmpfs\nkept\n");
     wait_for("the job's volumes to be unmounted", || mounted(&site).is_empty());
 
-    // Set once: the second try of the job finds it and ends.
+    // Set once: the second attempt of the job finds it and ends.
     let flag = site.share().join("cifar/began");
     let command =
         "cd $AZ_BATCHAI_JOB_MOUNT_ROOT; test -e myshare/cifar/began || { touch myshare/cifar/began; sleep 600; }";

@@ -7,7 +7,7 @@ use crate::harness::{Ended, IN_WORKSPACE, Site};
 /// The clipboard, a title, queries that the terminal would answer, another screen, C1 controls; colours and a progress bar.
 const HOSTILE: &str = r"printf 'a\033]52;c;ZXZpbA==\007b\033]0;title\033\\c\033[6n\033[c\033[?1049hd\302\2336ne\302\235x\302\234f\n'; \
                         printf '\033[31mred\033[0m\r 1/2\r\033[K 2/2\n'";
-/// The same through the filter, and as a terminal writes line ends.
+/// The same through the filter, with a terminal's line ends.
 const SHOWN: &str = "abcdef\r\n\x1b[31mred\x1b[0m\r 1/2\r\x1b[K 2/2\r\n";
 const HARMFUL: [&str; 6] = ["\x1b]", "\x1b[6n", "\x1b[c", "\x1b[?", "\u{9b}", "\u{9d}"];
 
@@ -42,7 +42,7 @@ fn output_of_a_job_on_a_terminal_is_text_and_colours() {
     let words: Vec<&str> = stream.split_whitespace().collect();
     let mut shown = terminal(&site, &words);
     shown.shows(SHOWN);
-    // The summary behind it repeats the end of standard error.
+    // The summary after it repeats the end of standard error.
     shown.shows(r"bad\x1b]0;x\x07 end");
     shown.code();
     check_harmless(&shown);

@@ -7,7 +7,7 @@ use crate::harness::{IN_WORKSPACE, Site, signal, wait_for};
 const OPENED: &str = "\x1b[?1049h";
 const CLOSED: &str = "\x1b[?1049l";
 
-/// The lines of the page that was drawn last and whole, without what paints them.
+/// The lines of the last complete page, without escape sequences.
 fn page(shown: &str) -> Vec<String> {
     let whole = shown.rsplit_once("\x1b[J").map_or("", |(before, _)| before);
     let page = whole.rsplit_once("\x1b[H").map_or("", |(_, page)| page);
@@ -34,7 +34,7 @@ fn start(site: &Site, line: &str) -> Terminal {
     Terminal::start(command, 100, 30)
 }
 
-/// A password is not shown while it is typed, and Ctrl-C leaves the terminal as it was.
+/// A password is not echoed, and Ctrl-C restores the terminal.
 #[test]
 fn a_password_is_not_shown() {
     let site = Site::start();
@@ -68,7 +68,7 @@ fn pages_of_the_terminal_heed_keys_and_leave_it_as_it_was() {
         wait_for("keys as they are typed", || terminal.settings() != before);
         // The second of the jobs, and why it waits; then back.
         terminal.types(b"\x1b[B");
-        // What is typed at once counts as one key, so it is typed again until it is seen.
+        // Keys typed at once count as one, so they are repeated until the effect is seen.
         wait_for("why it waits", || {
             terminal.types(b"\r");
             terminal.shown().contains("Its output: corro batchai job file stream -j behind")
@@ -100,7 +100,7 @@ fn pages_of_the_terminal_heed_keys_and_leave_it_as_it_was() {
     terminal.shows(CLOSED);
     assert_eq!(terminal.settings(), before);
 
-    // Curves that grow until the job is over, or until somebody has seen enough.
+    // Curves that grow until the job is over, or until the user quits.
     let mut terminal = start(&site, &format!("job plot stays {IN_WORKSPACE} -e cifar --follow"));
     let before = terminal.settings();
     terminal.shows("last 0.3000");

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::harness::http::get;
 use crate::harness::{Site, wait_for};
 
-/// Takes whatever is posted.
+/// Accepts every POST.
 #[derive(Clone, Default)]
 struct Collector {
     heads: Arc<Mutex<Vec<String>>>,
@@ -63,7 +63,7 @@ impl Collector {
         spans.flatten().cloned().collect()
     }
 
-    /// Those of one trace, by their names.
+    /// Spans of one trace, by name.
     fn of_trace(&self, trace: &Value) -> BTreeMap<String, Value> {
         let own = self.spans().into_iter().filter(|span| span["traceId"] == *trace);
         own.map(|span| (span["name"].as_str().expect("a name").to_owned(), span)).collect()
@@ -93,7 +93,7 @@ fn requests_passes_and_lives_of_jobs_are_traced() {
     ]);
     site.prepare(1);
 
-    // A request stands in the trace of who asks, and the answer says where.
+    // A request joins its caller's trace, and the response names it.
     let caller = "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     let answer = get(&format!("{}/healthz?sig=secret-query", site.url), &[caller]);
     let place = answer.header("traceparent").expect("it is answered").to_owned();
@@ -128,7 +128,7 @@ fn requests_passes_and_lives_of_jobs_are_traced() {
     assert!(nanos(ran, "endTimeUnixNano") - nanos(ran, "startTimeUnixNano") > 500_000_000, "it slept for a second");
     assert_eq!(site.stream("lives", "stdout.txt").stdout.trim(), "0", "no job sees the variables");
 
-    // Who asked for what, by the route and not by the path alone.
+    // Caller and operation, by route and not only by path.
     let put = |span: &&Value| {
         span["name"].as_str().is_some_and(|name| name.starts_with("PUT ") && name.ends_with("/jobs/{job}"))
     };
@@ -141,7 +141,7 @@ fn requests_passes_and_lives_of_jobs_are_traced() {
         spans.iter().find(|span| span["name"] == "reconcile" && attribute(span, "corro.steps.kinds") == "place=1");
     assert!(pass.is_some(), "no pass placed the job");
 
-    // What is sent to whom, counted; nothing of it is secret; the rest leaves with the server.
+    // Exports are counted; they contain no secret; the rest is flushed at shutdown.
     let metrics = site.arm("GET", "/metrics", Value::Null).is(200).text();
     assert!(metrics.contains("corro_trace_spans_total{outcome=\"sent\"}"), "{metrics}");
     site.corro("group list").ok();

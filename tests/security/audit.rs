@@ -47,7 +47,7 @@ fn changes_and_refusals_are_noted_with_who_and_from_where() {
             })
         })
     });
-    // Nobody but an owner reads it, and it holds no password.
+    // Only an owner can read it, and it holds no password.
     let history = format!("{}/providers/Corro/history?api-version=2018-05-01", site.subscription());
     site.ask("GET", &history, &[("Authorization", &bearer)], b"").refused(403, "AuthorizationFailed");
     let everything = site.arm("GET", &history, Value::Null).is(200).text();

@@ -66,7 +66,7 @@ fn planted_secrets_show_nowhere() {
         serde_json::from_slice(&std::fs::read(dir.join("credential.json")).expect("there")).expect("JSON");
     canaries.push(("node's secret".into(), credential["secret"].as_str().expect("text").into()));
 
-    // Each is shown to whoever asked for it, and to nobody later: a first password, a second, and a token.
+    // Each is shown once, in the response to its creation: a first password, a second, and a token.
     let made = site.corro("ad sp create-for-rbac -n canary").json();
     let again = site.corro("ad sp reset-credentials -n canary").json();
     for password in [&made["password"], &again["password"]] {
@@ -97,7 +97,7 @@ fn planted_secrets_show_nowhere() {
     assert_silent(&canaries, "the answer to a new file server", answer.to_string().as_bytes());
     let answer = site.arm("PUT", &format!("{}/clusters/planted", site.workspace()), cluster.clone()).is(202);
     assert_silent(&canaries, "the answer to a new cluster", answer.to_string().as_bytes());
-    // It was taken with all that was around it, so that the key had somewhere to show.
+    // It was accepted with all its fields, so that the key had a chance to leak.
     let shown = site.arm("GET", &format!("{}/clusters/planted", site.workspace()), Value::Null).is(200).to_string();
     assert!(shown.contains("appInsightsReference"), "{shown}");
     let wait = format!("echo ${{#TOKEN}} > {SHARE}/length; while [ ! -e {SHARE}/go ]; do sleep 0.1; done; echo bye");
@@ -121,7 +121,7 @@ fn planted_secrets_show_nowhere() {
         std::fs::read_to_string(site.share().join("length")).is_ok_and(|text| text.trim() == VARIABLE.len().to_string())
     });
 
-    // While it runs: what `ps` shows to everyone on the machine.
+    // While it runs: command lines, which `ps` shows to everyone on the machine.
     let mut running = processes_of(&node);
     assert!(!running.is_empty());
     running.extend(site.agents().into_iter().map(|(_, pid)| pid).chain([site.up_pid()]));
@@ -134,13 +134,13 @@ fn planted_secrets_show_nowhere() {
         &std::fs::read(format!("/proc/{}/environ", site.up_pid())).expect("it runs"),
     );
 
-    // What is answered, to requests that are granted and to those that are refused.
+    // Responses to granted and to refused requests.
     answers_are_silent(&site, &canaries, &path, &job, &cluster);
     std::fs::write(site.share().join("go"), "").expect("written");
     assert_eq!(site.wait_for_end("planted")["executionState"], "succeeded");
     answers_are_silent(&site, &canaries, &path, &job, &cluster);
 
-    // What is written down. The three files that hold a secret by design are left out.
+    // Stored files. The three files that hold a secret by design are left out.
     assert_silent(&canaries, "the server's log", site.up_log().as_bytes());
     let mut files = Vec::new();
     files_below(&site.data(), &mut files);
@@ -152,7 +152,7 @@ fn planted_secrets_show_nowhere() {
     for file in &files {
         assert_silent(&canaries, &file.display().to_string(), &std::fs::read(file).unwrap_or_default());
     }
-    // And after the end, when the log of changes has gone into the database itself.
+    // And after shutdown, when the write-ahead log has been merged into the database.
     site.interrupt_server();
     files_below(&site.data(), &mut files);
     for file in files.iter().filter(|file| !by_design.iter().any(|name| file.ends_with(name))) {
@@ -214,7 +214,7 @@ fn answers_are_silent(site: &Site, canaries: &Canaries, path: &str, job: &Value,
     assert_silent(canaries, "a refusal", answer.to_string().as_bytes());
 }
 
-/// A secret that is no text, or that stands in the wrong place of its own object, is a mistake that people make.
+/// A common mistake: a secret that is no text, or at the wrong position of its own object.
 #[test]
 fn refusals_do_not_repeat_a_secret_of_the_wrong_type() {
     let site = Site::start();
@@ -252,12 +252,12 @@ fn refusals_do_not_repeat_a_secret_of_the_wrong_type() {
     ];
     for (name, body) in bodies {
         let answer = site.arm("PUT", &format!("{}/{name}", site.workspace()), body).is(400);
-        // The parser's own words, "invalid type: integer `…`", would come with the value.
+        // The parser's own message, "invalid type: integer `…`", would include the value.
         assert_silent(&canaries, &format!("the refusal of {name}"), answer.to_string().as_bytes());
     }
 }
 
-/// The keys of TLS, and the token that lets machines join, on a server that serves both.
+/// The keys of TLS, and the token that lets machines join, on a server with both.
 #[test]
 fn keys_of_the_server_itself_show_nowhere() {
     use std::os::unix::fs::PermissionsExt;
@@ -284,7 +284,7 @@ fn keys_of_the_server_itself_show_nowhere() {
         .arg(site.data().join("join-token"))
         .output();
     let agent = agent.expect("it runs");
-    // A key given where a certificate is meant is a mistake that people make.
+    // A common mistake: a key in place of a certificate.
     assert!(!agent.status.success());
     assert_silent(&canaries, "the agent's refusal", &agent.stderr);
     let mut files = Vec::new();

@@ -17,7 +17,7 @@ use super::harness::{GROUP, Site, wait_for};
 
 const METHODS: [&str; 7] = ["GET", "HEAD", "PUT", "PATCH", "POST", "DELETE", "OPTIONS"];
 
-/// Every operation's path, filled in with things that exist.
+/// Every operation's path, filled in with existing resources.
 fn paths(site: &Site) -> BTreeSet<String> {
     let subscription = site.profile()["subscription"].as_str().expect("text").to_owned();
     let fill = |path: &str| {
@@ -36,7 +36,7 @@ fn paths(site: &Site) -> BTreeSet<String> {
     ALL.iter().map(|(_, _, path)| fill(path)).collect()
 }
 
-/// Tokens that must not open anything: garbage, and well-made ones that were changed, forged or have expired.
+/// Invalid tokens: garbage, and well-formed ones that were changed, forged or have expired.
 fn bad_tokens(site: &mut Site) -> Vec<String> {
     let good = site.token();
     let profile = site.profile();
@@ -61,7 +61,7 @@ fn bad_tokens(site: &mut Site) -> Vec<String> {
         format!("{signed}.{}", signature.trim_end_matches('=').replace('+', "-").replace('/', "_"))
     };
     let hs256 = r#"{"alg":"HS256","typ":"JWT"}"#;
-    // The recipe is right: with a future expiry it opens the door.
+    // The recipe is right: with a future expiry the token is accepted.
     let made = format!("Bearer {}", token(hs256, &key, &profile["clientId"], now + 60));
     let target = format!("{}/resourceGroups?api-version=2018-05-01", site.subscription());
     site.ask("GET", &target, &[("Authorization", &made)], b"").is(200);
@@ -105,7 +105,7 @@ fn every_operation_and_method_needs_a_good_token() {
         let answer = site.ask("GET", &target, &[("Authorization", &format!("Bearer {token}"))], b"");
         assert_eq!(answer.status, 401, "{token}");
     }
-    // Nobody deleted anything.
+    // Nothing was deleted.
     site.corro("batchai cluster show -g batchai.horovod -w batchaidev -n nc6cluster").ok();
     assert_eq!(site.account_keys().len(), 2);
 }
@@ -141,7 +141,7 @@ fn unknown_paths_need_a_token_too() {
         for method in METHODS {
             for headers in [&[][..], &[("Authorization", "Bearer garbage")]] {
                 let answer = site.ask(method, path, headers, b"");
-                // The file service tells a wrong signature from none, as the service did.
+                // The file service distinguishes a wrong signature from none, as the original did.
                 assert!(matches!(answer.status, 401 | 403), "{method} {path}: {answer}");
             }
         }
@@ -176,14 +176,14 @@ fn secrets_lie_in_files_for_their_owner_alone() {
     for file in ["join-token", "credential.json", "agent.log"] {
         check(&node.join(file), 0o600);
     }
-    // Its directory is shut, but a copy of the database would not be.
+    // Its directory is private, but a copy of the database would not be.
     for file in ["corro.db", "corro.db-wal", "corro.db-shm"] {
         check(&site.data().join(file), 0o600);
     }
     assert!(open.is_empty(), "{open:#?}");
 }
 
-/// What a node shows to the server.
+/// Connects with a node's credentials; returns the status.
 fn connect(site: &Site, authorization: &str) -> u16 {
     let headers = [
         ("Authorization", authorization),
@@ -245,11 +245,11 @@ fn a_node_is_only_itself_and_joins_only_once() {
         let answer = site.ask("POST", "/corro/v1/join", &[], body.as_bytes());
         assert!(matches!(answer.status, 400 | 401), "{answer}");
     }
-    // The right one does open the door; the agent comes back after it was pushed aside.
+    // The right one is accepted; the agent reconnects after it was displaced.
     assert_eq!(connect(&site, &own), 101);
     site.submit_ranks("job1", 2, "true");
     assert_eq!(site.wait_for_end("job1")["executionState"], "succeeded");
-    // A node that was removed is nobody.
+    // A removed node is not authenticated.
     site.corro("batchai cluster resize -g batchai.horovod -w batchaidev -n nc6cluster --target 0").ok();
     wait_for("the nodes to be gone", || site.cluster()["currentNodeCount"] == 0);
     assert_eq!(connect(&site, &own), 401);

@@ -18,12 +18,12 @@ fn bodies_and_headers_have_limits() {
     let site = Site::start();
     let large = json!({"location": "eastus", "tags": {"a": "x".repeat(2 * 1024 * 1024)}});
     site.arm("PUT", &group(&site, "large"), large.clone()).refused(413, "RequestEntityTooLarge");
-    // A stranger is told 401 without its body being looked at.
+    // An unauthenticated request gets 401 before its body is read.
     site.ask("PUT", &group(&site, "large"), &[], large.to_string().as_bytes()).is(401);
     for path in ["/adfs/oauth2/token", "/corro/v1/join"] {
         site.ask("POST", path, &[], large.to_string().as_bytes()).is(413);
     }
-    // A length that is never sent holds nothing up.
+    // A declared length that is never sent blocks nothing.
     let claim = format!("PUT {} HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n", group(&site, "large"));
     let mut waiting = TcpStream::connect(site.address()).expect("accepted");
     waiting.write_all(claim.as_bytes()).expect("taken");
@@ -32,7 +32,7 @@ fn bodies_and_headers_have_limits() {
         format!("GET /{} HTTP/1.1\r\nHost: x\r\n\r\n", "z".repeat(3 * 1024 * 1024)),
         format!("GET / HTTP/1.1\r\nHost: x\r\n{}\r\n", "A: b\r\n".repeat(5000)),
     ] {
-        // Refused or cut off, never taken.
+        // Refused or cut off, never accepted.
         if let Some(answer) = exchange(&site.address(), head.as_bytes()) {
             assert!(matches!(answer.status, 400 | 401 | 414 | 431), "{answer}");
         }
@@ -78,14 +78,14 @@ fn a_caller_who_asks_too_often_is_told_to_wait_and_others_are_served() {
     let refused = refused.refused(429, "TooManyRequests");
     assert_eq!(refused.must_have("retry-after"), "1");
     assert!(refused.text().contains(made["appId"].as_str().expect("text")), "{refused}");
-    // The administrator has a bucket of its own.
+    // The administrator has its own bucket.
     site.corro("ad sp show --id busy").ok();
 }
 
 #[test]
 fn commands_wait_when_logins_come_too_often() {
     let site = Site::start_with(&["--no-containers", "--anonymous-rate", "1"]);
-    // More than one address may ask for at once without having logged in; each command logs in anew.
+    // More than one address may request without a login; each command logs in anew.
     for _ in 0..14 {
         site.corro("group list").ok();
     }
@@ -118,7 +118,7 @@ fn slow_uploads_to_one_account_do_not_stop_those_to_another() {
     let key = site.raw_key();
     let file = [("x-ms-type", "file"), ("x-ms-content-length", "4096")];
     site.signed(&key, "PUT", "/data/slow", &file, b"").is(201);
-    // More than there is room for, each with all but its last byte.
+    // More than the upload permits, each with all but its last byte.
     let stuck: Vec<TcpStream> = (0..80).map(|_| half_an_upload(&site, &key)).collect();
     site.write("up.bin", [7; 5000]);
     site.corro("storage file upload --source up.bin -s data -p up.bin --account-name other").ok();

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::harness::wire::VERSION;
 use super::harness::{IN_WORKSPACE, Site};
 
-/// What lies outside and must never be seen.
+/// Content outside of the share that must never be served.
 const OUTSIDE: &str = "the outside was read";
 
 /// A site with a share; secrets lie in the directories above it.
@@ -71,7 +71,7 @@ fn spellings_do_not_climb() {
         ] {
             let answer = site.signed(&key, method, &format!("/myshare/{path}{query}"), headers, b"");
             let spoken = format!("{method} /myshare/{path}{query}: {answer}");
-            // Some are odd names inside the share, which are made and removed again.
+            // Some are odd but valid names inside the share, which are created and removed again.
             assert!(matches!(answer.status, 200..300 | 400 | 404 | 405 | 409), "{spoken}");
             assert!(!answer.text().contains(OUTSIDE) && !answer.text().contains("root:"), "{spoken}");
         }
@@ -146,7 +146,7 @@ fn links_that_a_job_makes_lead_nowhere() {
             "{directory}: {names:?}"
         );
     }
-    // Deleting the share deletes links, not what they lead to.
+    // Deleting the share deletes links, not their targets.
     site.corro("storage share delete -n myshare --account-name mystorageaccount").ok();
     assert_eq!(std::fs::read_to_string(above).expect("still there"), OUTSIDE);
 }

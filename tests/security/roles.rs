@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::harness::{Ended, GROUP, IN_WORKSPACE, Site};
 
-/// What each operation needs: `-` a login, `l` anything inside, `r` Reader, `w` Contributor, `o` Owner somewhere,
-/// `h` Owner of more than a workspace, `a` Owner of the very scope.
+/// Required role of each operation: `-` a login, `l` anything inside, `r` Reader, `w` Contributor, `o` Owner somewhere, `h`
+/// Owner of more than a workspace, `a` Owner of exactly this scope.
 const NEEDS: &[(&str, char)] = &[
     ("Tenants_List", '-'),
     ("Subscriptions_List", '-'),
@@ -119,11 +119,11 @@ fn token(site: &Site, id: &str, password: &str) -> Option<String> {
 fn ask(site: &Site, token: &str, method: &str, path: &str) -> super::harness::http::Answer {
     let bearer = format!("Bearer {token}");
     let headers = [("Authorization", bearer.as_str()), ("Content-Type", "application/json")];
-    // A body that no operation takes: nothing is changed by those who may.
+    // An invalid body for every operation, so that permitted callers change nothing.
     site.ask(method, &format!("{path}?api-version=2018-05-01"), &headers, b"[1]")
 }
 
-/// The path of an operation, and the scope it lies in: 0 the subscription, 1 the group, 2 the workspace.
+/// The path of an operation, and its scope: 0 the subscription, 1 the group, 2 the workspace.
 fn target(site: &Site, template: &str) -> (String, usize) {
     let subscription = site.profile()["subscription"].as_str().expect("text").to_owned();
     let scope = match (template.contains("{group}"), template.contains("{workspace}")) {
@@ -136,7 +136,7 @@ fn target(site: &Site, template: &str) -> (String, usize) {
         .replace("{group}", GROUP)
         .replace("{workspace}", "batchaidev")
         .replace("{location}", "eastus");
-    // Whatever else is named does not exist, so that deleting it deletes nothing.
+    // All other names do not exist, so that deleting them deletes nothing.
     let segments = path.split('/').map(|segment| if segment.starts_with('{') { "nothere" } else { segment });
     (segments.collect::<Vec<_>>().join("/"), scope)
 }
@@ -166,7 +166,7 @@ fn every_operation_with_every_role_at_every_scope() {
     for (id, method, template) in ALL {
         let need = NEEDS.iter().find(|(known, _)| known == id);
         let need = need.unwrap_or_else(|| panic!("{id} is new: say in NEEDS who may use it")).1;
-        // These would really be deleted; what they ask for is tried on things that are not there.
+        // These would really be deleted; they are tried on missing resources.
         let (path, place) = target(&site, template);
         if *method == Method::Delete && !path.contains("nothere") {
             continue;
@@ -248,7 +248,7 @@ fn a_second_user_logs_in_sees_what_is_theirs_and_can_be_shut_out() {
         .fails(1, &["Microsoft.Storage/storageAccounts/listKeys/action"]);
     as_user(&site, "alice", "ad sp list").fails(1, &["does not have authorization"]);
 
-    // Passwords are shown once, and a new one ends what the old one opened.
+    // Passwords are shown once, and a new one revokes the logins of the old one.
     let listed = site.corro("ad sp list").ok().stdout + &site.corro("ad sp show --id alice").ok().stdout;
     assert!(listed.contains("alice") && !listed.contains(&password), "{listed}");
     let id = made["appId"].as_str().expect("text");
@@ -267,7 +267,7 @@ fn a_second_user_logs_in_sees_what_is_theirs_and_can_be_shut_out() {
     site.corro("ad sp delete --id alice").fails(1, &["There is no principal 'alice'"]);
     as_user(&site, "alice", "logout").ok();
     as_user(&site, "alice", "group list").fails(1, &["No Corro server is configured"]);
-    // The administrator stays.
+    // The administrator cannot be deleted.
     site.corro("ad sp delete --id administrator").fails(1, &["stays"]);
     site.corro("group list").ok();
 }

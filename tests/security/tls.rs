@@ -8,7 +8,7 @@ use corro_test_support::skip;
 use super::harness::host::find_program;
 use super::harness::{Ended, GROUP, IN_WORKSPACE, Site, wait_for};
 
-/// Runs `curl` with this authority; `None`, loudly, where there is none.
+/// Runs `curl` with this authority; `None`, with a notice, if it is not installed.
 fn curl(site: &Site, args: &[&str]) -> Option<Ended> {
     if find_program("curl").is_none() {
         skip::missing_component("no `curl` on this machine");
@@ -22,7 +22,7 @@ fn curl(site: &Site, args: &[&str]) -> Option<Ended> {
 #[test]
 fn the_tutorials_short_path_over_tls() {
     let mut site = Site::start_with(&["--no-containers", "--tls", "--name", "gpu-box.test"]);
-    // The first line shows the name that others use; this machine uses its loopback.
+    // The first line shows the public name; this machine uses its loopback.
     assert!(site.url.starts_with("https://gpu-box.test:"), "{}", site.url);
     let server = site.profile()["server"].as_str().expect("text").to_owned();
     assert!(server.starts_with("https://127.0.0.1:"), "{server}");
@@ -40,7 +40,7 @@ fn the_tutorials_short_path_over_tls() {
     site.corro(&format!("storage file download {account} -p up.bin --dest down.bin")).ok();
     assert_eq!(std::fs::read(site.path().join("down.bin")).expect("downloaded"), [7; 100_000]);
 
-    // Others than our own client: with the authority all is well, by address and by name, without it nothing is sent.
+    // Other clients than ours: with the authority they connect by address and by name, without it nothing is sent.
     let port = server.rsplit(':').next().expect("a port").to_owned();
     let named = format!("https://gpu-box.test:{port}/subscriptions?api-version=2016-06-01");
     let host_style = format!("https://mystorageaccount.file.gpu-box.test:{port}/?comp=list");
@@ -54,18 +54,18 @@ fn the_tutorials_short_path_over_tls() {
         let token = format!("Authorization: Bearer {}", secure_token(&site, &server, &ca));
         let with = |url: &str| curl(&site, &[&["--cacert", &ca, "-i", "-H", &token][..], &resolve, &[url]].concat());
         assert!(with(&named).expect("curl").ok().stdout.starts_with("HTTP/1.1 200"));
-        // The host of an account is covered by the certificate; the token is not for it.
+        // The certificate covers the host of an account; the token is not valid for it.
         assert!(with(&host_style).expect("curl").ok().stdout.starts_with("HTTP/1.1 403"));
         let create = format!("{server}{}/resourceGroups/{GROUP}?api-version=2018-05-01", site.subscription());
         let deleted = curl(&site, &["--cacert", &ca, "-i", "-H", &token, "-X", "DELETE", &create]).expect("curl").ok();
         assert!(deleted.stdout.to_lowercase().contains("\r\nlocation: https://127.0.0.1:"), "{}", deleted.stdout);
         let refused = curl(&site, &[&server]).expect("curl");
         assert_eq!(refused.code, 60, "{refused:?}");
-        // Plain HTTP on this port is told what to do.
+        // Plain HTTP on this port gets a hint.
         let plain = curl(&site, &["-i", &server.replace("https://", "http://")]).expect("curl").ok();
         assert!(plain.stdout.starts_with("HTTP/1.1 400") && plain.stdout.contains("use https://"), "{}", plain.stdout);
     }
-    // A later start has a new certificate and the same authority.
+    // A restart has a new certificate and the same authority.
     let before = std::fs::read(&ca).expect("the authority");
     assert_eq!(site.interrupt_server(), Some(0));
     site.up_at(server.trim_start_matches("https://"));
@@ -101,7 +101,7 @@ fn a_server_that_cannot_prove_itself_is_not_talked_to() {
     changed.as_object_mut().expect("an object").remove("certificateAuthority");
     std::fs::write(&profile, changed.to_string()).expect("written");
     site.corro("group list").fails(1, &["is not trusted"]);
-    // The right file beside the profile mends it; a file that is none is named.
+    // The right file beside the profile repairs it; an invalid file is named.
     let with_ca = |file: &std::path::Path| {
         let mut command = site.command("corro");
         Ended::from(command.args(["group", "list"]).env("CORRO_CA", file).output().expect("it runs"))
@@ -146,7 +146,7 @@ fn machines_join_with_the_authoritys_fingerprint_or_file() {
         command.arg(site.data().join("join-token")).args(trust);
         command
     };
-    // Whoever cannot check the server does not show it the token.
+    // A client that cannot verify the server does not send the token.
     let wrong = stranger.data().join("tls/ca.pem");
     for trust in [&["--ca", wrong.to_str().expect("plain")][..], &["--ca-fingerprint", &"ab".repeat(32)], &[]] {
         let ended = Ended::from(agent("wrong", trust).output().expect("it runs"));
@@ -176,14 +176,14 @@ fn a_restored_server_keeps_its_authority() {
     let names = ["tls/ca.pem", "tls/ca.key"];
     let before = names.map(|name| read(&site, name));
     let profile = std::fs::read(site.path().join("config/profile.json")).expect("the server wrote it");
-    // The machine is lost, and with it all that was not in the backup.
+    // The machine is lost, with everything that was not in the backup.
     std::fs::remove_dir_all(site.data()).expect("removed");
     site.corro("admin restore --from copy.db --data data").ok();
     let mode = std::fs::metadata(site.data().join("tls/ca.key")).expect("restored").permissions().mode() & 0o777;
     assert_eq!(mode, 0o600);
     site.up_at(server.trim_start_matches("https://"));
     assert_eq!(names.map(|name| read(&site, name)), before, "a start makes no new authority");
-    // Whoever believed the server before believes it still.
+    // Clients that trusted the server before still do.
     site.write("config/profile.json", profile);
     site.corro("group show -n kept").ok();
 }

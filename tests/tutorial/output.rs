@@ -79,7 +79,7 @@ fn answers_come_in_every_format() {
     assert_eq!(site.corro("group list -o xml").code, 2);
 }
 
-/// Only where somebody looks: scripts get neither bar nor spinner.
+/// Only on a terminal: scripts get neither bar nor spinner.
 #[test]
 fn transfers_are_shown_on_a_terminal() {
     let site = Site::start();

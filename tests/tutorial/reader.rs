@@ -11,19 +11,19 @@ use crate::texts::{self, COMMANDS, JOB_JSON, SCRIPT};
 const STEPS: usize = 40;
 const JOB: &str = "--resource-group batchai.horovod --workspace batchaidev --experiment cifar";
 
-/// `python`, `apt` and `pip` as the tutorial's job finds them. `None`, loudly, where there is no Python.
+/// `python`, `apt` and `pip` for the tutorial's job. `None`, with a notice, if there is no Python.
 pub fn tools() -> Option<[(&'static str, String); 3]> {
-    // One that cannot make environments: in one of the job's own, `pip` would be a real one.
+    // It cannot create environments: inside one, `pip` would be a real one.
     let python = format!("case \"$*\" in *EnvBuilder*) exit 1;; esac; exec {} \"$@\"", host::python()?.display());
     let stand_in = || "echo \"$(basename \"$0\") $*\"; echo \"$(basename \"$0\") warns\" >&2".to_owned();
     Some([("apt", stand_in()), ("pip", stand_in()), ("python", python)])
 }
 
-/// One command of the tutorial after the other; what they share is the site.
+/// Runs one command of the tutorial after the other; they share the site.
 pub struct Reader<'a> {
     site: &'a Site,
     program: &'static str,
-    /// What each command printed when it was typed first.
+    /// First output of each command.
     pub said: Vec<String>,
 }
 
@@ -38,7 +38,7 @@ impl<'a> Reader<'a> {
         assert_eq!(self.said.len(), COMMANDS.len(), "every command was typed");
     }
 
-    /// The next command's words.
+    /// The next command line.
     fn words(&mut self) -> &'static str {
         self.said.push(String::new());
         self.last_words()
@@ -55,7 +55,7 @@ impl<'a> Reader<'a> {
         ended
     }
 
-    /// The same command again, as a reader does who waits for something.
+    /// The same command again, as a waiting reader types it.
     fn types_again(&self) -> Ended {
         self.site.run_as(self.program, self.last_words())
     }
@@ -143,7 +143,7 @@ impl<'a> Reader<'a> {
         });
         assert_eq!(self.types().ok().stdout, texts::COUNTS_WHILE_RUNNING);
 
-        // Every rank has said its first line and waits to go on: the files stand still.
+        // Every rank has printed its first line and waits: the files do not change.
         let stdout = || self.read_log("stdout.txt").lines().filter(|line| line.ends_with("is here")).count();
         wait_for("all ranks to begin", || stdout() == 4);
         let table = self.types().ok().stdout;
@@ -230,8 +230,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A table's text without its alignment, in which versions of the real `az` differ. That `corro` aligns as the tutorial
-/// does is held by the tests of `cli::output`.
+/// A table's text without its alignment, in which versions of the real `az` differ. The tests of `cli::output` check that
+/// `corro` aligns as the tutorial does.
 pub fn cells(table: &str) -> Vec<Vec<&str>> {
     table.lines().map(|line| line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect()).collect()
 }
@@ -250,7 +250,7 @@ fn check(found: &Value, expected: Value) {
     }
 }
 
-/// 14 files, in byte order, named after four nodes. Gives the node ids.
+/// 14 files, in byte order, named after four nodes. Returns the node ids.
 fn check_file_names(files: &Value) -> Vec<String> {
     let files = files.as_array().expect("a list");
     let names: Vec<&str> = files.iter().map(|file| file["name"].as_str().expect("a name")).collect();
@@ -291,7 +291,7 @@ fn check_preparation(nodes: &[String], read: impl Fn(&str) -> String) {
     }
 }
 
-/// The table of the tutorial with these files in it, computed apart from the product's own code.
+/// The tutorial's table with these files, computed independently of the product's code.
 fn file_table(files: &Value) -> String {
     let mut rows = Vec::new();
     for file in files.as_array().expect("a list") {

@@ -49,8 +49,8 @@ pub const JOB_JSON: &str = r#"{
 }
 "#;
 
-/// What the tutorial's script does to the world, without its network: every rank tells of its steps, in pieces, and
-/// rank 0 saves the model. Between the first line and the steps it waits for a file, so that a test can look around.
+/// Replacement of the tutorial's script without its network: every rank prints its steps, in pieces, and rank 0 saves the
+/// model. Between the first line and the steps it waits for a file, so that a test can inspect the job.
 pub const SCRIPT: &str = r#"from __future__ import print_function
 import argparse
 import os

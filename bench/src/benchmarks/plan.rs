@@ -1,6 +1,6 @@
 //! Duration of one scheduler pass over 5,000 nodes and 100,000 queued jobs, and the number of gangs it places.
 //!
-//! `--jobs N` measures another number of jobs, without a verdict.
+//! `--jobs N` measures another number of jobs; the promise is for the default.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Server start on a data directory with 100,000 jobs, until the first authorised request is answered.
 //!
 //! One queued and one ended job are submitted, then their rows are multiplied in the database under other names: a tenth is
-//! queued, the rest have ended. `--jobs N` measures another number, without a verdict. Executable and data are in the page
+//! queued, the rest have ended. `--jobs N` measures another number; the promise is for the default. Executable and data are in the page
 //! cache, as after a restart of the server.
 
 use std::time::Instant;
