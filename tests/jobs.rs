@@ -21,7 +21,7 @@ mod ranks;
 #[path = "jobs/recipes.rs"]
 mod recipes;
 
-/// GPUs of a node that declares one; empty on a machine without GPUs.
+/// Number of GPUs that a node with one declared GPU really has: 0 on a machine without GPUs.
 fn gpus_of_a_node() -> String {
     u8::from(std::path::Path::new("/dev/nvidia0").exists()).to_string()
 }

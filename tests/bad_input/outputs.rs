@@ -84,7 +84,7 @@ fn any_bytes_come_through_as_they_are() {
     assert_eq!(site.stream("unended", "stdout.txt").ok().stdout, "first\nlast");
     site.submit_custom("silent", 1, "true");
     assert_eq!(site.stream("silent", "stdout.txt").ok().stdout, "");
-    // Where ranks share a file their lines are kept apart.
+    // Lines of ranks that share a file are kept apart.
     site.submit_ranks("unended-ranks", 2, "printf 'rank %s' $RANK");
     let text = site.stream("unended-ranks", "stdout.txt").ok().stdout;
     assert!(["rank 0\nrank 1\n", "rank 1\nrank 0\n"].contains(&text.as_str()), "{text:?}");

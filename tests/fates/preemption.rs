@@ -102,7 +102,7 @@ fn dedicated_clusters_take_low_priority_nodes_back_when_cores_are_short() {
     assert!(text.contains("1 without free cores") && text.contains("--max-cores"), "{text}");
     assert!(text.contains("a dedicated cluster needed its place"), "{text}");
 
-    // When there is capacity again, the cluster is filled up and the job continues.
+    // Once there is capacity again, the cluster is filled up and the job continues.
     site.open_gate("go");
     site.corro(&format!("batchai cluster delete {IN_WORKSPACE} -n own -y")).ok();
     assert_eq!(site.wait_for_end("stubborn")["executionState"], "succeeded");

@@ -13,7 +13,7 @@ use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
 pub struct Door {
     pub address: SocketAddr,
-    /// PEM of the server's certificate authority, and of a valid client certificate.
+    /// PEM of the certificate authority, and below of a valid client certificate and its key.
     pub authority: String,
     pub certificate: String,
     pub key: String,

@@ -118,7 +118,7 @@ fn slow_uploads_to_one_account_do_not_stop_those_to_another() {
     let key = site.raw_key();
     let file = [("x-ms-type", "file"), ("x-ms-content-length", "4096")];
     site.signed(&key, "PUT", "/data/slow", &file, b"").is(201);
-    // More than the upload permits, each with all but its last byte.
+    // More uploads than permits, each with all but its last byte.
     let stuck: Vec<TcpStream> = (0..80).map(|_| half_an_upload(&site, &key)).collect();
     site.write("up.bin", [7; 5000]);
     site.corro("storage file upload --source up.bin -s data -p up.bin --account-name other").ok();

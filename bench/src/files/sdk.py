@@ -21,7 +21,7 @@ KEY = os.environ["BENCH_KEY"]
 SHARE = os.environ["BENCH_SHARE"]
 VERSION = "2023-11-03"
 MIB = 1 << 20
-# What the SDK asks for first, and then again and again; of an upload it sends the latter.
+# Size of the SDK's first request, and of the following ones; uploads use the latter.
 FIRST, PIECE = 32 * MIB, 4 * MIB
 
 SESSIONS = {name: requests.Session() for name in ("corro", "nginx")}

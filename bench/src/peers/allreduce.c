@@ -1,11 +1,11 @@
-/* What Open MPI and MPICH are measured with: one rank that adds up floats in place, again and again.
+/* Benchmark rank for Open MPI and MPICH: repeated in-place sums of floats.
  *
  *   allreduce NAME:BUDGET_US:LENGTH[,LENGTH...] ...
  *
- * A case is one call (one length) or a step of many (several). Rank 0 prints a line a case and way of calling:
+ * A case is one call (one length) or a step of many (several). Rank 0 prints one line per case and API variant:
  *   case NAME WAY NANOSECONDS NANOSECONDS ...
- * one figure a batch, each the mean of the calls in it. The contract, and why it is as it is, is in
- * bench/src/allreduce/worker.rs; what is written there for our own rank holds here word for word.
+ * one value per batch, each the mean of the calls in it. The contract and its reasons are in
+ * bench/src/allreduce/worker.rs and hold here without change.
  */
 #include <mpi.h>
 #include <stdio.h>
@@ -68,7 +68,7 @@ static double time_of(void (*call)(void), long calls)
     return now_us() - began;
 }
 
-/* Every rank learns what rank 0 measured, by the operation itself. */
+/* Broadcasts the measurement of rank 0, by the operation itself. */
 static double shared(void (*call)(void), double value)
 {
     tensors[0][0] = rank == 0 ? value : 0;

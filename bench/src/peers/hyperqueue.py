@@ -1,6 +1,6 @@
-# Runs no-op jobs on a HyperQueue of its own: a server and four workers of one processor each.
-# Arguments: number of jobs, rounds, directory, shell line. One line a round: jobs per second with one job a submit, and
-# with one job of as many tasks.
+# Runs no-op jobs on a private HyperQueue: a server and four workers of one processor each.
+# Arguments: number of jobs, rounds, directory, shell line. Prints one line per round: jobs per second with one job per
+# submit, and with one job of as many tasks.
 import os
 import sys
 import time

@@ -25,7 +25,7 @@ from torch.nn import functional
 engine = sys.argv[1]
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 torch.set_num_threads(len(os.sched_getaffinity(0)))
-# A batch that never changes is learned by heart, and numbers too small to be normal take long to compute with.
+# Training on a constant batch drives gradients towards zero, and subnormal numbers are slow to compute with.
 torch.set_flush_denormal(True)
 BLOCKS, CLASSES, PIXELS = (3, 4, 6, 3), 1000, 32
 

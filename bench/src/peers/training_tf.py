@@ -32,7 +32,7 @@ tf.config.threading.set_intra_op_parallelism_threads(threads)
 tf.config.threading.set_inter_op_parallelism_threads(threads)
 
 
-# All ranks make it at once, before anything else is computed: it is their meeting.
+# Created by all ranks before any computation: this is their rendezvous.
 everybody = tf.distribute.MultiWorkerMirroredStrategy() if size > 1 else None
 
 

@@ -10,7 +10,7 @@ from msrestazure.azure_exceptions import CloudError
 
 import arm
 
-# What az 2.0.38, 2.0.46 and 2.0.64 ask storage with, as far as this environment has it.
+# Storage API versions of az 2.0.38, 2.0.46 and 2.0.64, as far as this environment has them.
 VERSIONS = ("2017-10-01", "2018-02-01", "2018-03-01-preview")
 
 
@@ -39,7 +39,7 @@ class Accounts(unittest.TestCase):
         made = groups.create_or_update(name, {"location": "eastus", "tags": {"a": "1", "b": "it's"}})
         self.assertEqual((made.name, made.location, made.properties.provisioning_state), (name, "eastus", "Succeeded"))
         self.assertTrue(groups.check_existence(name.lower()))
-        # az group update: what was read is written again, with all that was in it.
+        # az group update: the resource is written back with all fields that were read.
         again = groups.get(name.upper())
         again.tags = {"a": "2"}
         self.assertEqual(groups.create_or_update(name, again).tags, {"a": "2"})

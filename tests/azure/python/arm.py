@@ -8,7 +8,7 @@ import collections.abc
 import os
 import time
 
-# The login library of 2018 looks for these where they were in the Python of 2018.
+# The login library of 2018 imports these from their place in the Python of 2018.
 for _name in ("Iterable", "Mapping", "MutableMapping"):
     setattr(collections, _name, getattr(collections.abc, _name))
 

@@ -38,7 +38,7 @@ class Told(Site):
                 self.assertEqual(got.tool_type, tool)
                 self.assertEqual(got.id, self.id_of("experiments", "exp", "jobs", name))
                 self.assertEqual(got.type, "Microsoft.BatchAI/workspaces/experiments/jobs")
-                # It was accepted as the service accepted it. That it cannot be run, because of its key vault, is told too.
+                # Accepted as by the original service; the job reports that it cannot run because of its key vault.
                 self.assertEqual(got.execution_state, m.ExecutionState.failed)
                 self.assertEqual([error.code for error in got.execution_info.errors], ["NotSupported"])
                 self.assertEqual(got.execution_state_transition_time, got.creation_time)

@@ -9,7 +9,7 @@ from azure.mgmt.batchai import models as m
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIFE1i8Q3wUyDq9zR0N8aN6rU0B0iMZ0qE3nO1kZV0YQm me@example"
 SECRET = "this-must-never-come-back"
 
-# What the service keeps to itself, by model and attribute.
+# Write-only fields, by model and attribute.
 SECRETS = {
     ("AzureStorageCredentialsInfo", "account_key"),
     ("AzureStorageCredentialsInfo", "account_key_secret_reference"),
@@ -22,7 +22,7 @@ SECRETS = {
     ("UserAccountSettings", "admin_user_password"),
 }
 
-# Every attribute that was not None in something that was sent and compared.
+# Every attribute that was set in a value that was sent and compared.
 SEEN = set()
 
 

@@ -78,14 +78,14 @@ class Workspaces(Site):
         self.refused(404, "WorkspaceNotFound", client.create, GROUP, "nowhere", "e")
 
     def test_names(self):
-        # To Python, as to the service, `\\w` is any letter there is.
+        # To Python, as to the service, `\\w` matches any Unicode letter.
         for name in ("wörk", "ワーク"):
             made_now = self.client.workspaces.create(GROUP, name, "eastus").result()
             self.assertEqual((made_now.name, self.client.workspaces.get(GROUP, name).id), (name, made_now.id))
             self.client.workspaces.delete(GROUP, name).wait()
             with self.assertRaises(CloudError) as caught:
                 self.client.workspaces.get(GROUP, name)
-            # The text of such an error is more than the library can print; its parts are there.
+            # The library cannot print the text of such an error; its parts are available.
             self.assertEqual((caught.exception.status_code, caught.exception.error.error), (404, "WorkspaceNotFound"))
             self.assertIn(name, caught.exception.message)
         for name in ("a b", "a.b", "", "x" * 65, "a/b"):
@@ -154,7 +154,7 @@ class FileServers(Site):
         arm.wait_for("the file server to be gone", is_gone)
         told = self.plain.send("GET", headers["Azure-AsyncOperation"], version=None).json()
         by_location = self.plain.send("GET", headers["Location"], version=None)
-        # It may have ended well in the moment before.
+        # It may have succeeded just before.
         if told["status"] == "Succeeded":
             self.assertEqual(by_location.status_code, 200)
         else:

@@ -90,7 +90,7 @@ class Wire(Site):
         self.assertEqual((empty.status_code, empty.json()["error"]["code"]), (400, "InvalidRequestBody"))
         broken = self.plain.send("PUT", self.id_of("clusters", "bodyless"), headers=JSON, data=b'{"properties":')
         self.assertEqual((broken.status_code, broken.json()["error"]["code"]), (400, "InvalidRequestBody"))
-        # What the client does not know it does not say; what it says as null it does not mean.
+        # Unknown fields are ignored, and a null field counts as absent.
         nulls = {"location": "eastus", "tags": None, "unknown": 1}
         self.assertEqual(self.plain.send("PUT", self.id_of(), json=nulls).status_code, 200)
         deleted = self.plain.send("DELETE", path, headers=JSON, data=b"")

@@ -23,7 +23,7 @@ SOON = datetime.datetime.utcnow() + datetime.timedelta(hours=1)
 
 class Blobs(unittest.TestCase):
     def setUp(self):
-        # Without waiting: what is refused here is refused for good.
+        # Without retries: refusals are permanent here.
         self.service = BlobServiceClient(place.BLOBS, credential=SECRET, retry_total=0)
         self.container = self.service.create_container(place.new_name("blobs-"), metadata={"owner": "me"})
         self.addCleanup(self.container.delete_container)

@@ -31,14 +31,14 @@ CORRO = os.environ["CORRO_PROGRAM"]
 SCRIPTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "duets")
 WORDS = {"az": "zzaz", "corro": "zzco"}
 
-# What differs from run to run, and what stands for it.
+# Patterns of values that differ from run to run, and their placeholders.
 VOLATILE = [
     (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "<GUID>"),
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)", "<TIME>"),
     (r"\d{4}-\d\d-\d\dT\d\d(%3A|:)\d\d((%3A|:)\d\d)?Z", "<TIME>"),
     (r"0x[0-9A-F]{14,20}", "<ETAG>"),
     (r"sig=[A-Za-z0-9%+/=]+", "sig=<SIG>"),
-    # What az writes into specifications is its cloud's, what corro writes is the service's; the server looks at neither.
+    # az writes its cloud's values into specifications, corro the service's; the server ignores both.
     # az reaches accounts by their hosts, corro by their paths.
     (r"https://corro\.test:\d+/(\w+account)(?=/share)", r"https://\1.file.<SUFFIX>"),
     (r"file\.(core\.windows\.net|corro\.test:\d+)(?=/share\b)", "file.<SUFFIX>"),

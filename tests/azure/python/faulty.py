@@ -12,10 +12,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import files_place as place
 
-# The server never hears of the request.
+# The request never reaches the server.
 REFUSE_500, REFUSE_503 = "500", "503"
 CUT_REQUEST = "the connection ends in the middle of the request's body"
-# The server has done what was asked.
+# The server has executed the request.
 LOSE_ANSWER = "the connection ends before the answer"
 ANSWER_500 = "500 instead of the answer"
 CUT_ANSWER = "the connection ends in the middle of the answer's body"

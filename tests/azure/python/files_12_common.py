@@ -10,7 +10,7 @@ from azure.storage.fileshare import LinearRetry, ShareServiceClient
 def connect(endpoint=None, key=place.KEY, sas=None, **more):
     """A client as an unchanged program makes it, but that retries come at once."""
     more.setdefault("retry_policy", LinearRetry(backoff=0, random_jitter_range=0))
-    # A host of its own does not tell the client the account's name when it is followed by a port.
+    # The client cannot derive the account name from a host name that is followed by a port.
     secret = sas or {"account_name": place.ACCOUNT, "account_key": key}
     return ShareServiceClient(endpoint or place.ENDPOINT, credential=secret, **more)
 

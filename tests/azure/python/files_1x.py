@@ -161,7 +161,7 @@ class Directories(OnShare):
             self.service.create_directory(self.share, f"dir-{number}")
         for number in range(6):
             self.put(f"file-{number}", b"x" * number)
-        # Of each page this client tells the files first.
+        # This client returns the files of each page first.
         entries = list(self.service.list_directories_and_files(self.share))
         self.assertEqual([type(entry) for entry in entries], [File] * 6 + [Directory] * 3)
         self.assertEqual([entry.properties.content_length for entry in entries[:6]], list(range(6)))
@@ -358,7 +358,7 @@ class Smb(OnShare):
         self.assertIn("Hidden", str(found.ntfs_attributes))
 
     def test_permissions(self):
-        # create_permission_for_share of this client does not work on Python 3: it hands its body over as text.
+        # create_permission_for_share of this client does not work on Python 3: it passes its body as text.
         self.service.create_file(self.share, None, "a", 5, file_permission=self.SDDL)
         key = self.service.get_file_properties(self.share, None, "a").properties.smb_properties.permission_key
         found = self.service.get_permission_for_share(self.share, key)

@@ -7,7 +7,7 @@ import files_place as place
 from azure.storage.common.retry import LinearRetry
 from azure.storage.file import FileService
 
-# A refusal is no news: tests provoke many.
+# Refusals are not logged: tests provoke many.
 logging.getLogger("azure.storage").setLevel(logging.CRITICAL)
 
 # Handles, permissions and SMB properties came with 2.x.

@@ -12,7 +12,7 @@ PORT = int(SUFFIX.rsplit(":", 1)[1])
 CA = os.environ["CA"]
 ACCOUNT = os.environ["ACCOUNT"]
 KEY = os.environ["KEY"]
-# `host` or `path`: how the account is told. `plain` is by path, and without TLS.
+# Position of the account in URLs: `host` or `path`. `plain` is by path, and without TLS.
 STYLE = os.environ["STYLE"]
 # The account's shares on the server's disk.
 DISK = os.environ["DISK"]
@@ -54,7 +54,7 @@ def on_disk(share, *path):
     return os.path.join(DISK, share, *path)
 
 
-# Links by name: what is in them, and what a read gives.
+# Links by name: their target, and the content that a read returns.
 LINKS = {
     "latest": ("../checkpoints", b"../checkpoints"),
     "model.h5": ("../checkpoints/best.h5", b"weights"),

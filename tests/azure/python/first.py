@@ -8,7 +8,7 @@ from azure.storage.fileshare import ShareServiceClient
 class First(unittest.TestCase):
     def test_a_file_comes_back_as_it_went(self):
         url = "https://%s.file.%s" % (os.environ["ACCOUNT"], os.environ["SUFFIX"])
-        # Of hosts that are not Microsoft's it does not guess the account.
+        # It does not derive the account from hosts that are not Microsoft's.
         credential = {"account_name": os.environ["ACCOUNT"], "account_key": os.environ["KEY"]}
         share = ShareServiceClient(url, credential=credential).create_share("first")
         file = share.get_file_client("greeting.txt")

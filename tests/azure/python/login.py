@@ -5,7 +5,7 @@ import collections.abc
 import os
 import unittest
 
-# A library of that time looks for these where Python had them then.
+# A library of that time imports these from their place in the Python of then.
 collections.Iterable, collections.Mapping = collections.abc.Iterable, collections.abc.Mapping
 
 import requests
