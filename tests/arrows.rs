@@ -1,8 +1,11 @@
-//! Dependency rules between crates: compares the design's table with the output of cargo. A new dependency is a design decision
-//! and changes the table here too. Also checks that every crate opens with a description, and the rules for third-party crates.
+//! Dependencies between crates and modules, as the design has them: the table of allowed edges between crates is compared with
+//! what cargo reports (a new edge is a design decision and changes the table), sibling modules do not import each other
+//! in circles, every crate root says what the crate is for, and other people's crates obey `deny.toml`.
 
 #[path = "arrows/dependencies.rs"]
 mod dependencies;
+#[path = "arrows/modules.rs"]
+mod modules;
 
 use std::path::Path;
 use std::process::Command;

@@ -1,8 +1,8 @@
 //! The `kubernetes` provider: nodes are pods that run `corro agent`. Pods survive a restart of the server, which finds its own by
 //! their labels. This file connects the parts behind [`Provider`].
 //!
-//! Reading order: [`pod_spec`] (objects that are created), [`pod_status`] and [`pod_cache`] (what the API's reports mean; all three are pure),
-//! [`pods_api`] over [`api_client`] (API calls), [`kubeconfig_source`], [`kubeconfig`] and [`credential`] (which cluster, and as whom).
+//! Reading order: `pod_spec` (objects that are created), `pod_status` and `pod_cache` (what the API's reports mean; all three are pure),
+//! `pods_api` over `api_client` (API calls), `kubeconfig_source`, `kubeconfig` and `credential` (which cluster, and as whom).
 
 mod api_client;
 pub mod args;

@@ -2,7 +2,7 @@
 //! Job names carry the server's tag and the node, so `squeue` is the only record: nothing has to survive a restart of the server. One thread
 //! polls `squeue` and a few submit; the [`Provider`] methods never wait for Slurm, except to cancel.
 //!
-//! Reading order: [`batch_script`] (what is submitted), [`queue`] (what `squeue` says), [`commands`] (Slurm's programs), this file.
+//! Reading order: `batch_script` (what is submitted), `queue` (what `squeue` says), `commands` (Slurm's programs), this file.
 
 mod args;
 mod batch_script;
