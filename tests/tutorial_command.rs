@@ -69,7 +69,7 @@ fn the_tutorial_runs_to_its_end_and_cleans_up() {
     ] {
         assert!(out.contains(text), "{text:?} in {out}");
     }
-    let accuracy = out.split("names ").nth(1).and_then(|rest| rest.split(' ').next()).expect("a number");
+    let accuracy = out.split("The model classifies ").nth(1).and_then(|rest| rest.split(' ').next()).expect("a number");
     assert!(accuracy.parse::<f32>().expect("a number") > 50.0, "far better than chance: {accuracy}");
     assert!(place.is_clean(), "{:?}", place.processes());
 }

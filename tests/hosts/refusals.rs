@@ -14,7 +14,7 @@ fn join(site: &Site, token: &str, more: &str) -> super::harness::Ended {
 fn a_machine_that_may_not_join_is_told_why() {
     let site = server();
     site.corro("agent join --data refused").fails(2, &["the join token is empty", "corro host token"]);
-    join(&site, "nonsense", "").fails(2, &["cannot be read", "corro-join-"]);
+    join(&site, "nonsense", "").fails(2, &["invalid join token", "corro-join-"]);
     site.corro("agent join --data refused --token-file nowhere").fails(1, &["cannot read the join token from nowhere"]);
     let made = token(&site, "");
     let word = made["token"].as_str().expect("a token").to_owned();

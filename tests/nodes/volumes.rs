@@ -206,7 +206,10 @@ fn what_a_command_mounts_goes_with_its_job_and_with_a_killed_agent() {
     let error = &failed["executionInfo"]["errors"][0];
     assert_eq!(error["code"], "UnmanagedMountError", "{failed}");
     let info = detail(error, "Info");
-    assert!(info.contains("/deep/mine: the mount command ended with exit status: 32: the execution log has"), "{info}");
+    assert!(
+        info.contains("/deep/mine: the mount command ended with exit status: 32: its output is in the execution log"),
+        "{info}"
+    );
     assert!(site.stream("refused", "execution.log").ok().stdout.contains(">>>   no such host"), "{info}");
     assert!(detail(error, "Node").starts_with("tvm-"), "{error}");
     if !may_mount(&site) {

@@ -268,7 +268,7 @@ fn a_second_user_logs_in_sees_what_is_theirs_and_can_be_shut_out() {
     as_user(&site, "alice", "logout").ok();
     as_user(&site, "alice", "group list").fails(1, &["No Corro server is configured"]);
     // The administrator cannot be deleted.
-    site.corro("ad sp delete --id administrator").fails(1, &["stays"]);
+    site.corro("ad sp delete --id administrator").fails(1, &["cannot be changed"]);
     site.corro("group list").ok();
 }
 

@@ -201,7 +201,7 @@ async fn signals_and_forwarded_connections_go_through() {
     stream.shutdown().await.expect("that was all");
     let mut text = String::new();
     timeout(DEADLINE, stream.read_to_string(&mut text)).await.expect("in time").expect("an answer");
-    assert_eq!(text, "THROUGH THE DOOR");
+    assert_eq!(text, "THROUGH THE ENDPOINT");
     echo.await.expect("it served");
     let nowhere = client.channel_open_direct_tcpip("127.0.0.1", port.into(), "127.0.0.1", 1).await;
     assert!(nowhere.is_err(), "nobody listens there any more");

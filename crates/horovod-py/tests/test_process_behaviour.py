@@ -360,7 +360,7 @@ def test_log_level(level: str, shown: bool) -> None:
     (dict(HOROVOD_RANK="0", HOROVOD_SIZE="2"), "HOROVOD_GLOO_RENDEZVOUS_ADDR is not set"),
     (dict(HOROVOD_RANK="0", HOROVOD_SIZE="2", HOROVOD_GLOO_RENDEZVOUS_ADDR="127.0.0.1", HOROVOD_GLOO_RENDEZVOUS_PORT="1",
           HOROVOD_GLOO_TIMEOUT_SECONDS="1"), "cannot talk to the launcher's key-value server at 127.0.0.1:1: "),
-    (dict(WORLD_SIZE="2", RANK="0", LOCAL_WORLD_SIZE="2", LOCAL_RANK="0", MASTER_PORT="manners", HOROVOD_GLOO_TIMEOUT_SECONDS="1"), "rank 1 did not come"),
+    (dict(WORLD_SIZE="2", RANK="0", LOCAL_WORLD_SIZE="2", LOCAL_RANK="0", MASTER_PORT="manners", HOROVOD_GLOO_TIMEOUT_SECONDS="1"), "rank 1 did not join"),
     (dict(HOROVOD_CYCLE_TIME="soon"), "HOROVOD_CYCLE_TIME is `soon`: set it to a number of milliseconds"),
     (dict(HOROVOD_CONTROLLER="nccl"), "HOROVOD_CONTROLLER is `nccl`"),
 ])

@@ -43,7 +43,7 @@ pub async fn listen(connection: &Connection, wanted: &[PortForward]) -> Result<F
         };
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, *local_port)).await.map_err(cannot_listen)?;
         let address = listener.local_addr().map_err(cannot_listen)?;
-        note(format_args!("PortForward {address} to {host}:{port}"));
+        note(format_args!("Forwarding {address} to {host}:{port}"));
         listeners.spawn(accept_loop(connection.handle(), listener, forwarding.clone()));
     }
     Ok(ForwardListeners { listeners })
