@@ -2,7 +2,7 @@
 //! writes their logs and reports the node's state. Keeps running while the server is away. Never acts on orders for
 //! another node.
 //!
-//! Reading order: [`config`]; `identity` (lock, credential, [`incarnation`], address); `node` (`reconcile` decides,
+//! Reading order: `config`; `identity` (lock, credential, [`incarnation`], address); `node` (`reconcile` decides,
 //! `driver` acts, `setup` runs the cluster's setup task); `connection` and `state` (lease, attempt journal,
 //! observation); `task` (one attempt at a job: prepare, start ranks, remote execution); `storage` (directories and
 //! mounts), `isolation` (namespaces), `limits` (cgroups, CPU affinity, GPUs), `container` (Docker API), `output` (logs,

@@ -1,7 +1,7 @@
 //! Gang scheduler: decides how many nodes each cluster gets and which queued jobs start on which nodes. Takes a
 //! snapshot, returns a plan. Pure: never reads a clock, never talks to a node, never knows how anything is stored.
 //!
-//! Reading order: [`view`] (input), [`policy`], [`plan`] (output), [`scale`] (nodes per cluster), [`capacity`] (cores
+//! Reading order: [`view`] (input), [`policy`], [`mod@plan`] (output), [`scale`] (nodes per cluster), [`capacity`] (cores
 //! of a region and preemption), [`order`] (queue order), [`forecast`] and [`backfill`] (which jobs start),
 //! [`wait_explanation`] and `start_estimate` (why the others wait, and until when).
 

@@ -1,6 +1,6 @@
 //! Audit history: one small row for each state change of a job or node and for each change that a caller made. Written
 //! in the transaction of the change, so neither exists without the other. Stored in the database only, never in the
-//! snapshot, and bounded in rows and age; see [`HistoryTable`].
+//! snapshot, and bounded in rows and age; see `HistoryTable`.
 //!
 //! Never holds a secret, nor text that a user's program wrote.
 

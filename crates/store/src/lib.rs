@@ -4,9 +4,9 @@
 //! Makes no decisions: rules are in `server::app`, plans in `sched`. Moves jobs and nodes only through their state
 //! machines, and refuses illegal transitions.
 //!
-//! Reading order: [`records`] (stored types), [`state`] and [`index`] (the snapshot), [`txn`] (one change), [`writer`]
-//! (group commit), [`clock`] (timestamps and ages), [`sqlite_file`], [`sqlite_header`] and [`wal`] (inspection before
-//! SQLite opens a database), [`db`] and [`load`] (SQLite), [`space`] (full disks), [`history`] (audit log), [`backup`],
+//! Reading order: [`records`] (stored types), [`state`] and [`index`] (the snapshot), [`txn`] (one change), `writer`
+//! (group commit), [`clock`] (timestamps and ages), `sqlite_file`, `sqlite_header` and `wal` (inspection before
+//! SQLite opens a database), `db` and `load` (SQLite), `space` (full disks), [`history`] (audit log), [`backup`],
 //! [`data_dir`], [`dir_lock`], [`encryption`] (secrets at rest).
 
 pub mod backup;

@@ -22,6 +22,8 @@ use crate::stdio::note;
 use crate::terminal_filter::FilteredWriter;
 
 #[derive(Debug, clap::Args)]
+// Doc comments of arguments are their --help text, where backticks would be printed.
+#[allow(rustdoc::invalid_html_tags, rustdoc::broken_intra_doc_links)]
 pub struct RunArgs {
     /// Number of ranks, also written -np [default: one per slot of the hosts]
     #[arg(short = 'n', long = "num-proc", alias = "np", value_name = "N", allow_negative_numbers = true, value_parser = parse_rank_count)]

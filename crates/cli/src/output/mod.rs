@@ -81,7 +81,7 @@ pub fn print(
     Ok(())
 }
 
-/// Whether standard output is a terminal and `NO_COLOR` (https://no-color.org) is unset.
+/// Whether standard output is a terminal and `NO_COLOR` (<https://no-color.org>) is unset.
 fn use_colours() -> bool {
     rustix::termios::isatty(io::stdout()) && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use corro_file_service::RateLimiter;
 
-/// Requests per second. A bucket holds [`BURST_SECONDS`] worth of them.
+/// Requests per second. A bucket holds `BURST_SECONDS` worth of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Rates {
     /// Per principal, reads and writes each; also per storage account, for all holders of its keys and SAS URLs together.

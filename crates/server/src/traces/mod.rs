@@ -3,7 +3,7 @@
 //! one bounded queue, and those that find it full are counted and dropped. Attributes hold names, never other user input.
 //!
 //! Reading order: [`settings`] (environment variables), [`context`] (ids, `traceparent`, sampling), [`span`] (OTLP encoding),
-//! [`jobs`] (spans of a job), [`export`] (batching and retries).
+//! [`jobs`] (spans of a job), `export` (batching and retries).
 
 pub mod context;
 mod export;
@@ -101,7 +101,7 @@ impl Traces {
         }
     }
 
-    /// Waits until all spans recorded so far are exported, for [`FLUSH_TIMEOUT`] at most.
+    /// Waits until all spans recorded so far are exported, for `FLUSH_TIMEOUT` at most.
     pub async fn flush(&self) {
         let Some(inner) = &self.0 else { return };
         let flushed = async {

@@ -20,7 +20,7 @@ const AUGMENT_STREAM: u64 = u64::from_be_bytes(*b"augments");
 /// Shift and flip of one image.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Augmentation {
-    /// Vertical shift: each pixel is taken from `dy` pixels below. At most [`MAX_SHIFT`] in absolute value.
+    /// Vertical shift: each pixel is taken from `dy` pixels below. At most `MAX_SHIFT` in absolute value.
     pub dy: f32,
     /// Horizontal shift: each pixel is taken from `dx` pixels to the right.
     pub dx: f32,

@@ -3,9 +3,9 @@
 //!
 //! # Reading order
 //!
-//! [`keras`] reads and writes models, with the layer descriptions of [`config`] and the groups of [`hdf5_format`]. [`checkpoint`] manages the directory
-//! of checkpoints, which are models with training state ([`checkpoint_state`]). [`safetensors_file`] is for other
-//! frameworks. [`atomic_write`] writes files.
+//! [`keras`] reads and writes models, with the layer descriptions of `config` and the groups of `hdf5_format`. [`checkpoint`] manages the directory
+//! of checkpoints, which are models with training state (`checkpoint_state`). [`safetensors_file`] is for other
+//! frameworks. `atomic_write` writes files.
 
 mod atomic_write;
 pub mod checkpoint;

@@ -93,7 +93,7 @@ impl AuditLog {
         });
     }
 
-    /// Like [`Self::record`], but once per caller, address and path in [`REPEAT_INTERVAL`].
+    /// Like [`Self::record`], but once per caller, address and path in `REPEAT_INTERVAL`.
     pub fn record_once(&self, store: &Store, request: &AuditedRequest<'_>) {
         if self.is_first_in_interval(request, Instant::now()) {
             self.record(store, request);

@@ -183,7 +183,7 @@ impl App {
 }
 
 impl EventReader {
-    /// Next events, at most [`MAX_BATCH`]; empty if there are none.
+    /// Next events, at most `MAX_BATCH`; empty if there are none.
     pub fn next_batch(&mut self) -> Vec<EventLine> {
         let caller = self.caller_now();
         let mut lines = Vec::new();
