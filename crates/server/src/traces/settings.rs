@@ -203,7 +203,7 @@ mod tests {
         let headers = ("OTEL_EXPORTER_OTLP_HEADERS", "api-key=a%2Cb, x = 1=2 ,");
         let resource = ("OTEL_RESOURCE_ATTRIBUTES", "site=lab,service.name=one");
         let settings =
-            parse(&[ENDPOINT, headers, resource, ("OTEL_SERVICE_NAME", "two")]).settings.expect("is_enabled");
+            parse(&[ENDPOINT, headers, resource, ("OTEL_SERVICE_NAME", "two")]).settings.expect("tracing is on");
         let headers: Vec<_> = settings.headers.iter().map(|(name, value)| (name.as_str(), value.expose())).collect();
         assert_eq!(headers, [("api-key", "a,b"), ("x", "1=2")]);
         assert!(!format!("{settings:?}").contains("a,b"));
