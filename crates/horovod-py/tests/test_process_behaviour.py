@@ -1,5 +1,5 @@
-"""Behaviour in a Python process: threads, signals, forks, exit, startup errors. Without a framework. Run once, without
-spmd: the tests start ranks of their own."""
+"""Behaviour in a Python process: threads, signals, forks, exit, startup errors. Without a framework.
+Not run by spmd.py: the tests start ranks of their own."""
 
 import os
 import re
@@ -20,6 +20,9 @@ import numpy as np
 from horovod import _core
 from horovod.common import basics as hvd
 from horovod.common.exceptions import HorovodInternalError
+
+# scripts/python-tests runs this file once, not on several ranks.
+SPMD = False
 
 def submit(name, array=None):
     array = np.ones(4) if array is None else array

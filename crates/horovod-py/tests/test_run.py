@@ -1,4 +1,4 @@
-"""horovodrun with real processes: output, failures, signals, other hosts by a fake ssh. Run once, without spmd: the
+"""horovodrun with real processes: output, failures, signals, other hosts by a fake ssh. Not run by spmd.py: the
 tests start processes themselves. No engine is needed."""
 
 import os
@@ -53,6 +53,9 @@ def _pids(folder, n_ranks):
 # Every rank and its child write their process ids; the rank ignores the signals named in IGNORE.
 SLEEPER = """
 import os, pathlib, signal, subprocess, sys, time
+
+# scripts/python-tests runs this file once, not on several ranks.
+SPMD = False
 if "child" in sys.argv:
     pathlib.Path(f"{os.getpid()}.pid").touch()
     time.sleep(600)

@@ -1,5 +1,5 @@
-"""One unmodified script under every launcher: horovodrun, `corro run`, horovod.run, other hosts by a fake ssh. Run
-once, without spmd: the tests start ranks with the engine. Needs no framework."""
+"""One unmodified script under every launcher: horovodrun, `corro run`, horovod.run, other hosts by a fake ssh.
+Not run by spmd.py: the tests start ranks with the engine. Needs no framework."""
 
 import os
 import stat
@@ -15,6 +15,9 @@ SCRIPT = """
 from horovod import _core
 from horovod.common import basics as hvd
 from horovod.elastic import ObjectState
+
+# scripts/python-tests runs this file once, not on several ranks.
+SPMD = False
 
 hvd.init()
 state = ObjectState(root=hvd.rank(), host="")

@@ -1,4 +1,4 @@
-"""horovod.run: functions in ranks, their results and their exceptions. Run once, without spmd: the tests start
+"""horovod.run: functions in ranks, their results and their exceptions. Not run by spmd.py: the tests start
 processes."""
 
 import os
@@ -14,6 +14,9 @@ pytest.importorskip("cloudpickle")
 
 import horovod
 from horovod.runner.common.util import codec
+
+# scripts/python-tests runs this file once, not on several ranks.
+SPMD = False
 
 
 def test_results_are_ordered_by_rank():

@@ -1,12 +1,12 @@
-"""The options of horovodrun: their values, environment variables and errors.
-
-Run once, without spmd: nothing is started.
-"""
+"""The options of horovodrun: their values, environment variables and errors. Not run by spmd.py: nothing is started."""
 
 import pytest
 
 from horovod.runner.common.util import config_file, config_parser, env, hosts, secret
 from horovod.runner.launch import _run, is_gloo_used, parse_args, run_controller
+
+# scripts/python-tests runs this file once, not on several ranks.
+SPMD = False
 
 
 def _environment(options):

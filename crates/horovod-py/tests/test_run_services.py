@@ -1,4 +1,4 @@
-"""Upstream's services between the processes of a job, and other names that packages import. Run once, without spmd:
+"""Upstream's services between the processes of a job, and other names that packages import. Not run by spmd.py:
 servers and clients are in this process."""
 
 import io
@@ -32,6 +32,9 @@ from horovod.runner.common.util.network import (
 from horovod.runner.common.util.timeout import Timeout, TimeoutException
 from horovod.runner.util import network, threads
 from horovod.runner.util.streams import Pipe
+
+# scripts/python-tests runs this file once, not on several ranks.
+SPMD = False
 
 KEY = secret.make_secret_key()
 DEADLINE_S = 30

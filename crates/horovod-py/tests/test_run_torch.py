@@ -1,5 +1,5 @@
-"""An unmodified PyTorch script under horovodrun, under `corro run` and alone: the losses are the same. Run once,
-without spmd: the tests start the ranks."""
+"""An unmodified PyTorch script under horovodrun, under `corro run` and alone: the losses are the same.
+Not run by spmd.py: the tests start the ranks."""
 
 import os
 import subprocess
@@ -13,6 +13,9 @@ pytest.importorskip("torch")
 SCRIPT = """
 import torch
 import horovod.torch as hvd
+
+# scripts/python-tests runs this file once, not on several ranks.
+SPMD = False
 
 hvd.init()
 torch.manual_seed(hvd.rank())
