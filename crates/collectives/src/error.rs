@@ -23,7 +23,7 @@ pub enum Error {
         #[source]
         cause: Arc<io::Error>,
     },
-    /// Only with [`Options::silence_limit`](crate::Options).
+    /// After `HOROVOD_GLOO_TIMEOUT_SECONDS` inside an operation.
     #[error("rank {} on host {} has not answered for {} s", peer.rank, peer.host, waited.as_secs())]
     Silent { peer: Peer, waited: Duration },
     /// Invalid arguments. Nothing was sent, and the communicator stays usable.

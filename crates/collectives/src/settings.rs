@@ -8,7 +8,7 @@
 //! | `HOROVOD_CACHE_CAPACITY` | 1024 | responses in the cache; 0: no cache |
 //! | `HOROVOD_DISABLE_GROUP_FUSION` | 0 | 1: a group is fused only within itself |
 //! | `HOROVOD_DYNAMIC_PROCESS_SETS` | 0 | not 0: process sets may be added and removed after init |
-//! | `HOROVOD_HIERARCHICAL_ALLREDUCE` | | 1: reduce within hosts first, 0: never; unset: the engine chooses |
+//! | `HOROVOD_HIERARCHICAL_ALLREDUCE` | | accepted and written to autotune's log; the engine chooses by size and hosts |
 //! | `HOROVOD_HIERARCHICAL_ALLGATHER` | | the same for allgather |
 //! | `HOROVOD_TORUS_ALLREDUCE` | | accepted; upstream's needs NCCL |
 //! | `HOROVOD_AUTOTUNE` | 0 | 1: tune fusion threshold and cycle time |
@@ -29,7 +29,7 @@
 //! | `HOROVOD_CONTROLLER` | | `gloo` or `mpi`; accepted without effect |
 //! | `CORRO_PORTS` | | `20000-20100`: ports on which a rank may listen for ranks of other hosts; unset: any |
 //! | `CORRO_TRANSPORT` | auto | `auto`, `shm` or `tcp`: transport between ranks of one host |
-//! | `CORRO_STREAMS` | | TCP connections between two ranks of different hosts; unset: the engine chooses |
+//! | `CORRO_STREAMS` | | TCP connections between two ranks of different hosts; 2 if unset |
 //! | `CORRO_ALGORITHM` | | `collective=name,...`: overrides the algorithm selection; the same on all ranks |
 //! | `CORRO_DIRECT_READ` | | 0: never read a peer's memory directly, 1: require it; unset: where the kernel allows |
 //!

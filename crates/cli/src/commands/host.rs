@@ -47,7 +47,7 @@ enum HostCommand {
     Drain(DrainArgs),
     /// Remove a host: its credential is revoked, and its agent ends
     ///
-    /// A host with nodes is drained first; with --now their jobs go back to the queue.
+    /// A host that carries nodes is refused: drain it first, or give --now, which sends their jobs back to the queue.
     #[command(after_help = "Examples:\n  corro host remove gpu-1\n  corro host remove gpu-1 --now")]
     Remove(DrainArgs),
 }

@@ -79,7 +79,7 @@ pub fn print(
 impl SasArgs {
     fn sas(&self, resource: Resource) -> Result<Sas, CliError> {
         if self.policy_name.is_some() {
-            return Err(CliError::usage("argument --policy-name: stored access policies are not kept by Corro")
+            return Err(CliError::usage("argument --policy-name: corro does not sign with stored access policies")
                 .hint("give --permissions and --expiry instead"));
         }
         let (Some(permissions), Some(expiry)) = (&self.permissions, &self.expiry) else {

@@ -82,7 +82,7 @@ impl App {
             .with(&[("direction", "out")], files.bytes_out as f64);
         let agents = Family::new("corro_agents_connected", Kind::Gauge, "Nodes whose agents are connected.");
         let streams = Family::new("corro_event_streams", Kind::Gauge, "Open event streams.");
-        let passes = Family::new("corro_reconcile_passes", Kind::Counter, "Reconcile passes.");
+        let passes = Family::new("corro_reconcile_passes", Kind::Counter, "Full passes of the reconciler.");
         vec![
             requests,
             times,
