@@ -222,7 +222,7 @@ echo -n >/dev/tcp/{address} && echo REACHES-LOOPBACK
 exit 0
 "#;
 
-/// The lines of `docs/ISOLATION.md` that are not in the first test, isolated or not.
+/// The lines of `docs/src/operators/isolation.md` that are not in the first test, isolated or not.
 #[test]
 fn what_is_kept_apart_and_what_is_not_is_as_the_page_says() {
     let site = Site::start_with(&["--no-containers", "--isolation", "strict"]);
@@ -333,7 +333,7 @@ fn jobs_that_cannot_be_isolated_run_for_one_principal_or_by_the_operators_choice
     }
 }
 
-/// Claims of `docs/ISOLATION.md`, tested again as an unprivileged user.
+/// Claims of `docs/src/operators/isolation.md`, tested again as an unprivileged user.
 #[test]
 fn an_ordinary_user_has_the_same_walls() {
     harness::ordinary_user::try_again(&[

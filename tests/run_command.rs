@@ -166,22 +166,6 @@ fn alive(dir: &Path) -> Vec<u32> {
     pids.into_iter().filter(|pid| is_alive(*pid)).collect()
 }
 
-/// The tutorial's script as the page shows it, with as many ranks.
-#[test]
-fn the_readmes_script_leaves_its_model() {
-    let page =
-        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md")).expect("the page");
-    let script = page.split("```python\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a script");
-    let Some(python) = harness::host::python() else { return };
-    let dir = tempfile::tempdir().expect("a temporary directory");
-    std::fs::write(dir.path().join("train.py"), script).expect("written");
-    let ended =
-        run(dir.path(), &["-np", "4", "--no-prefix", python.to_str().expect("UTF-8"), "train.py", "--dir=out"]).ok();
-    let expected = [0, 1, 2, 3].map(|rank| format!("rank {rank} of 4 trains"));
-    assert_eq!(sorted(&ended.stdout), expected);
-    assert!(dir.path().join("out/saved_models/model.h5").is_file());
-}
-
 /// Old scripts: a requested compatibility layer comes first and still runs the user's own start-up file; one that would have
 /// helped is named.
 #[test]

@@ -6,8 +6,8 @@ use std::ffi::OsString;
 use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    account, ad, admin, agent, batchai, cloud, completion, dashboard, doctor, events, files, group, host, job, login,
-    mount, node, run, server, storage, top, train, tutorial, unmount, up, usage,
+    account, ad, admin, agent, batchai, cloud, completion, dashboard, docs, doctor, events, files, group, host, job,
+    login, mount, node, reference, run, server, storage, top, train, tutorial, unmount, up, usage,
 };
 use crate::program_name::program_name;
 
@@ -74,11 +74,16 @@ pub enum TopCommand {
     Admin(admin::AdminArgs),
     /// Check whether this machine can run Corro and isolate jobs
     Doctor(doctor::DoctorArgs),
+    /// Read the documentation: a page, or the section that an error names
+    Docs(docs::DocsArgs),
     /// Print a script that completes commands and options in bash, zsh or fish
     #[command(
         after_help = "Examples:\n  source <(corro completion bash)\n  corro completion zsh > ~/.zfunc/_corro\n  corro completion fish > ~/.config/fish/completions/corro.fish"
     )]
     Completion(completion::CompletionArgs),
+    /// Describe the command line for the documentation and for packages
+    #[command(hide = true)]
+    Reference(reference::ReferenceArgs),
 }
 
 const SECTIONS: [(&str, &[&str]); 2] = [
@@ -104,6 +109,7 @@ const SECTIONS: [(&str, &[&str]); 2] = [
             "admin",
             "tutorial",
             "doctor",
+            "docs",
             "completion",
         ],
     ),
@@ -174,7 +180,9 @@ fn without_hidden(command: &Command) -> Command {
     let about = command.get_about().cloned().unwrap_or_default();
     let arguments = command.get_arguments().filter(|argument| !argument.is_hide_set()).cloned();
     let subcommands = command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set());
-    copy.about(about).args(arguments).subcommands(subcommands.map(without_hidden))
+    let copy = copy.about(about).args(arguments).subcommands(subcommands.map(without_hidden));
+    let copy = command.get_long_about().cloned().into_iter().fold(copy, Command::long_about);
+    command.get_after_help().cloned().into_iter().fold(copy, Command::after_help)
 }
 
 fn command(name: &'static str) -> Command {

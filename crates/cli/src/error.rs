@@ -11,7 +11,7 @@ use corro_agent::host::HostError;
 use corro_client::{ClientError, ProfileError};
 use corro_hosting::HostingError;
 use corro_hosting::error::{ErrorKind, source_chain};
-use corro_model::ApiError;
+use corro_model::{ApiError, docs_keys};
 
 use crate::output::{OutputError, QueryError, escape_controls};
 use crate::prompt::ConfirmError;
@@ -32,13 +32,22 @@ pub struct CliError {
     pub causes: Vec<String>,
     /// What the user can do about it.
     pub hint: Option<String>,
+    /// Key of the documentation about this error.
+    pub docs_key: Option<&'static str>,
     /// Flags that the usage line after the error shows. Empty: no usage line.
     pub usage_flags: Vec<&'static str>,
 }
 
 impl CliError {
     pub fn new(message: impl Into<String>) -> CliError {
-        CliError { exit: 1, message: message.into(), causes: Vec::new(), hint: None, usage_flags: Vec::new() }
+        CliError {
+            exit: 1,
+            message: message.into(),
+            causes: Vec::new(),
+            hint: None,
+            docs_key: None,
+            usage_flags: Vec::new(),
+        }
     }
 
     /// An error in the command line.
@@ -70,6 +79,11 @@ impl CliError {
 
     pub fn hint(self, hint: impl Into<String>) -> CliError {
         CliError { hint: Some(hint.into()), ..self }
+    }
+
+    /// Refers to an entry of the documentation.
+    pub fn docs(self, key: &'static str) -> CliError {
+        CliError { docs_key: Some(key), ..self }
     }
 
     /// The error of a request about a resource. The hint is a command line with the names in `context`.
@@ -125,6 +139,10 @@ impl fmt::Display for CliError {
         if let Some(hint) = &self.hint {
             writeln!(f, "\nhint: {hint}")?;
         }
+        if let Some(key) = &self.docs_key {
+            let gap = if self.hint.is_none() { "\n" } else { "" };
+            writeln!(f, "{gap}see 'corro docs {key}'")?;
+        }
         Ok(())
     }
 }
@@ -161,7 +179,19 @@ impl From<ClientError> for CliError {
             // The causes in between are internals of the HTTP library.
             cli_error.causes.drain(..cli_error.causes.len().saturating_sub(1));
         }
-        CliError { hint: hint.map(str::to_owned), ..cli_error }
+        CliError { hint: hint.map(str::to_owned), docs_key: client_docs_key(&error), ..cli_error }
+    }
+}
+
+fn client_docs_key(error: &ClientError) -> Option<&'static str> {
+    match error {
+        ClientError::Unreachable { .. } => Some("server-unreachable"),
+        ClientError::Broken { .. } => Some("connection-broke"),
+        ClientError::Untrusted { .. } => Some("certificate-not-trusted"),
+        ClientError::NotTls { .. } => Some("server-not-tls"),
+        ClientError::LoginRefused { .. } => Some("login-refused"),
+        ClientError::UnexpectedAnswer { .. } | ClientError::UnexpectedFileAnswer { .. } => Some("version-mismatch"),
+        _ => None,
     }
 }
 
@@ -171,7 +201,8 @@ impl From<ApiError> for CliError {
             Some(target) if !error.message.contains(target.as_str()) => format!("{} ({target})", error.message),
             _ => error.message.clone(),
         };
-        CliError { hint: hints::hint(&error.code, HintContext::default()), ..CliError::new(message) }
+        let docs_key = docs_keys::find(docs_keys::API_ERRORS, &error.code);
+        CliError { hint: hints::hint(&error.code, HintContext::default()), docs_key, ..CliError::new(message) }
     }
 }
 
@@ -185,7 +216,12 @@ impl From<ProfileError> for CliError {
             ProfileError::Invalid { .. } => Some("write it anew with 'corro up'"),
             _ => None,
         };
-        CliError { hint: hint.map(str::to_owned), ..CliError::from_error(&error) }
+        let docs_key = match &error {
+            ProfileError::Missing { .. } => Some("no-server-configured"),
+            ProfileError::Invalid { .. } => Some("profile-invalid"),
+            _ => None,
+        };
+        CliError { hint: hint.map(str::to_owned), docs_key, ..CliError::from_error(&error) }
     }
 }
 
@@ -283,6 +319,17 @@ mod tests {
     fn a_hint_inside_an_anyhow_error_is_separated() {
         let cli_error = CliError::from(anyhow::anyhow!("disk full").context("cannot write x\n\nhint: make room"));
         assert_eq!(cli_error.to_string(), "error: cannot write x\n  because: disk full\n\nhint: make room\n");
+    }
+
+    #[test]
+    fn every_docs_key_is_in_the_documentation() {
+        let own =
+            ["not-logged-in", "no-server-configured", "profile-invalid", "server-unreachable", "connection-broke"];
+        let more = ["certificate-not-trusted", "server-not-tls", "login-refused", "version-mismatch", "job-file"];
+        let tables = docs_keys::JOB_ERRORS.iter().chain(docs_keys::API_ERRORS).map(|(_, key)| *key);
+        for key in tables.chain(own).chain(more) {
+            assert!(corro_docs::lookup::find(key).is_some(), "the documentation has no '{key}'");
+        }
     }
 
     #[test]

@@ -123,7 +123,9 @@ async fn dispatch(command: TopCommand) -> Result<ExitCode, CliError> {
         TopCommand::Events(args) => commands::events::run(args).await.map(done),
         TopCommand::Usage(args) => commands::usage::run(args).await.map(done),
         TopCommand::Doctor(args) => commands::doctor::run(args).await.map(done),
+        TopCommand::Docs(args) => commands::docs::run(args).map(done),
         TopCommand::Completion(args) => commands::completion::run(args, args::completion_command()).map(done),
+        TopCommand::Reference(args) => commands::reference::run(args, args::completion_command()).map(done),
         TopCommand::Run(args) => Ok(commands::run::run(args).await?),
     }
 }

@@ -162,15 +162,18 @@ fn not_logged_in(path: &Path, configured: Option<&str>, local: Option<&LocalServ
         local.filter(|local| configured.is_none_or(|configured| configured.trim_end_matches('/') == local.url));
     let message = |server: &str| format!("not logged in to {server}: {} does not exist", path.display());
     match (matching, configured) {
-        (Some(LocalServer { url, has_readable_login: true }), _) => {
-            CliError::new(message(url)).hint("the server runs on this machine: log in to it again with 'corro up'")
-        }
+        (Some(LocalServer { url, has_readable_login: true }), _) => CliError::new(message(url))
+            .hint("the server runs on this machine: log in to it again with 'corro up'")
+            .docs("not-logged-in"),
         (Some(LocalServer { url, has_readable_login: false }), _) => CliError::new(message(url))
-            .hint("the server runs on this machine: stop it and start it again with 'corro up', which logs you in"),
-        (None, Some(server)) => CliError::new(message(server)).hint(format!(
-            "log in with 'corro login --service-principal -u ID -t TENANT --server {server}'; \
+            .hint("the server runs on this machine: stop it and start it again with 'corro up', which logs you in")
+            .docs("not-logged-in"),
+        (None, Some(server)) => CliError::new(message(server))
+            .hint(format!(
+                "log in with 'corro login --service-principal -u ID -t TENANT --server {server}'; \
              an owner makes such a login with 'corro ad sp create-for-rbac'"
-        )),
+            ))
+            .docs("not-logged-in"),
         (None, None) => ProfileError::Missing { path: path.to_owned() }.into(),
     }
 }

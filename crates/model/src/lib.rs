@@ -13,6 +13,7 @@ pub mod arm;
 pub mod batchai;
 pub mod container;
 pub mod defaults;
+pub mod docs_keys;
 pub mod error;
 pub mod events;
 pub mod explain;

@@ -11,6 +11,7 @@ pub mod app;
 mod connections;
 mod dashboard;
 mod digest;
+mod docs;
 pub mod gateway;
 pub mod http;
 pub mod nfs;

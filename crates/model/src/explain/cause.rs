@@ -3,18 +3,20 @@
 
 use super::Cause;
 use crate::batchai::BatchAiError;
+use crate::docs_keys;
 
 /// Describes one error.
 pub fn cause(error: &BatchAiError) -> Cause {
     // Details that the sentence already contains, or that follow it, are not repeated.
-    let told = ["Rank", "Node", "ExitCode", "Signal", "StdErr", "Field"];
-    let others = error.details.iter().filter(|detail| !told.contains(&detail.name.as_str()));
+    let in_sentence = ["Rank", "Node", "ExitCode", "Signal", "StdErr", "Field"];
+    let others = error.details.iter().filter(|detail| !in_sentence.contains(&detail.name.as_str()));
     let details = others.flat_map(|detail| match detail.name.as_str() {
         "Info" => lines(&detail.value),
         name => lines(&format!("{name}: {}", detail.value)),
     });
     let last_output = detail(error, "StdErr").map_or_else(Vec::new, lines);
-    Cause { sentence: sentence(error), details: details.collect(), last_output }
+    let docs_key = docs_keys::find(docs_keys::JOB_ERRORS, &error.code).map(str::to_owned);
+    Cause { sentence: sentence(error), details: details.collect(), last_output, docs_key }
 }
 
 fn sentence(error: &BatchAiError) -> String {

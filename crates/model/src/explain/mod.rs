@@ -44,6 +44,9 @@ pub struct Cause {
     /// Last lines on stderr.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub last_output: Vec<String>,
+    /// Key of the documentation about this error.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub docs_key: Option<String>,
 }
 
 /// History entry without the actor.
@@ -77,6 +80,9 @@ impl Explanation {
             lines.extend(self.remedies.iter().map(|line| format!("  - {line}")));
         }
         lines.extend(self.lost_attempts.iter().cloned());
+        let mut keys: Vec<&str> = self.causes.iter().filter_map(|cause| cause.docs_key.as_deref()).collect();
+        keys.dedup();
+        lines.extend(keys.iter().map(|key| format!("See 'corro docs {key}'.")));
         lines
     }
 }

@@ -49,8 +49,8 @@ use self::session_revocation::{ConnectionRegistry, RequestAuth};
 use crate::app::App;
 use crate::app::access::caller::{Caller, ClientProgram};
 use crate::app::history::audit::{AuditLog, AuditedRequest};
-use crate::dashboard;
 use crate::gateway::{Gateway, MAX_MESSAGE_BYTES};
+use crate::{dashboard, docs};
 
 pub use listener::{HttpService, serve};
 
@@ -137,10 +137,15 @@ impl Api {
 
     async fn route_request(&self, request: Request) -> Response {
         if let Some((account, style)) = account_of(&request) {
+            if style == AddressStyle::Path
+                && let Some(page) = docs::answer(request.method(), request.uri(), request.headers())
+            {
+                return page;
+            }
             let numbers = &self.app.telemetry.http_counters;
             let since = numbers.begin_file_request(request.body().size_hint().exact().unwrap_or(0));
             let response = handle_file_request(&self.files, &account, style, request).await;
-            let bytes = response.body().size_hint().exact().unwrap_or(0);
+            let bytes = content_length(&response);
             numbers.end_file_request(response.status().as_u16(), bytes, since);
             return response;
         }
@@ -453,6 +458,12 @@ fn client_of(request: &Request, address: &str) -> ClientProgram {
 fn remote_address(request: &Request) -> String {
     let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
     peer.map_or_else(|| "unknown".to_owned(), |peer| peer.0.ip().to_canonical().to_string())
+}
+
+/// Size of a response's body. A streamed body has no exact size hint, but a header.
+fn content_length(response: &Response) -> u64 {
+    let in_header = || response.headers().get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok();
+    response.body().size_hint().exact().or_else(in_header).unwrap_or(0)
 }
 
 /// The storage account of a request, from its host or the first segment of its path (`account`, or `account.blob` for blobs).

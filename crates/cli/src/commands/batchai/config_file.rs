@@ -21,9 +21,14 @@ pub fn read<T: DeserializeOwned>(path: &Path, shape: Shape) -> Result<T, CliErro
         ..CliError::new(format!("cannot read the configuration file {}", path.display()))
     })?;
     let (content, unknown) = parse(&text, shape).map_err(|problem| {
-        let schema = format!("{SCHEMAS}/{}.json", schema_name(shape));
-        CliError::new(format!("cannot use the configuration file {}: {problem}", path.display()))
-            .hint(format!("correct the file and try again; the fields are those of {schema}"))
+        let error = CliError::new(format!("cannot use the configuration file {}: {problem}", path.display()));
+        match shape {
+            Shape::Job => error.hint("correct the file and try again").docs("job-file"),
+            _ => {
+                let schema = format!("{SCHEMAS}/{}.json", schema_name(shape));
+                error.hint(format!("correct the file and try again; the fields are those of {schema}"))
+            }
+        }
     })?;
     for field in &unknown {
         note(unknown_field(path, field));
@@ -33,7 +38,6 @@ pub fn read<T: DeserializeOwned>(path: &Path, shape: Shape) -> Result<T, CliErro
 
 fn schema_name(shape: Shape) -> &'static str {
     match shape {
-        Shape::Job => "job",
         Shape::FileServer => "nfs",
         _ => "cluster",
     }

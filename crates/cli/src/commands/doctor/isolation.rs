@@ -1,5 +1,5 @@
 //! Checks of `corro doctor` about job isolation: which namespaces and cgroup limits this user can set up, each actually tried, and what follows for
-//! jobs. `docs/ISOLATION.md` explains what they protect.
+//! jobs. `docs/src/operators/isolation.md` explains what they protect.
 
 use corro_agent::enforcement::{Enforcement, Probe, probe_all};
 use corro_launch::namespaces::probe::Kind;

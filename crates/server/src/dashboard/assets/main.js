@@ -129,6 +129,7 @@ function drawBar(page) {
   put(tools, inside && [
     linkState,
     h('button', { type: 'button', class: 'searcher', onclick: openSearch, 'aria-keyshortcuts': '/' }, 'Search', h('kbd', {}, '/')),
+    h('a', { href: '/docs/' }, 'Docs'),
     h('button', { type: 'button', class: 'quiet', onclick: cycleTheme, title: 'Theme: light, dark, or as the system' }, themeName()),
     h('span', { class: 'who', title: session.who }, session.who),
     h('button', { type: 'button', class: 'quiet', id: 'log-out', onclick: logOut }, 'Log out'),

@@ -155,3 +155,12 @@ async fn a_file_server_goes_through_its_provisioning_states() {
         [("creating", "InProgress", false), ("updating", "InProgress", false), ("succeeded", "Succeeded", true)];
     assert_eq!(seen, expected.map(|(state, status, there)| (json!(state), json!(status), there)));
 }
+
+#[test]
+fn streamed_downloads_count_as_announced() {
+    let parts = futures_util::stream::iter([Ok::<_, std::io::Error>("abc"), Ok("def")]);
+    let streamed = axum::response::Response::builder().header("content-length", "6");
+    let streamed = streamed.body(axum::body::Body::from_stream(parts)).expect("a response");
+    assert_eq!(crate::http::content_length(&streamed), 6);
+    assert_eq!(crate::http::content_length(&axum::response::Response::new("abcd".into())), 4);
+}
