@@ -197,7 +197,7 @@ impl Drop for Site {
 pub fn corro_binary() -> Result<PathBuf> {
     let corro = std::env::current_exe()?.with_file_name("corro");
     if !corro.is_file() {
-        bail!("there is no corro beside this binary: build it with 'cargo build --release -p corro-cli'");
+        bail!("there is no corro beside this binary: build it with 'cargo build --profile dist -p corro-cli'");
     }
     Ok(corro)
 }
