@@ -76,12 +76,12 @@ fn every_link_leads_somewhere() {
 fn prose_fits_in_its_columns() {
     let mut long = Vec::new();
     for page in pages() {
-        let mut in_code = false;
+        let (mut in_code, mut in_comment) = (false, false);
         for (index, line) in page.markdown.lines().enumerate() {
-            if line.trim_start().starts_with("```") {
-                in_code = !in_code;
-            }
-            let is_prose = !in_code && !line.starts_with('|') && !line.contains("](") && !line.contains("://");
+            in_code ^= line.trim_start().starts_with("```");
+            in_comment = (in_comment || line.contains("<!--")) && !line.contains("-->");
+            let is_prose =
+                !in_code && !in_comment && !line.starts_with('|') && !line.contains("](") && !line.contains("://");
             if is_prose && line.chars().count() > MAX_COLUMNS {
                 long.push(format!("{}:{}", page.path, index + 1));
             }

@@ -38,7 +38,7 @@ fn whoever_logs_out_beside_the_server_finds_the_way_back() {
         "group list",
         1,
         &format!(
-            "error: not logged in to http://{address}: {} does not exist\n\nhint: the server runs on this machine: log in to it again with 'corro up'\n",
+            "error: not logged in to http://{address}: {} does not exist\n\nhint: the server runs on this machine: log in to it again with 'corro up'\nsee 'corro docs not-logged-in'\n",
             profile.display()
         ),
     );
@@ -57,7 +57,7 @@ fn without_a_server_the_way_to_one_is_shown() {
         "group list",
         1,
         &format!(
-            "error: No Corro server is configured: {} does not exist\n\nhint: start a server on this machine with 'corro up' (with its --data DIR, to get back to one that runs), or log in to another with 'corro login'\n",
+            "error: No Corro server is configured: {} does not exist\n\nhint: start a server on this machine with 'corro up' (with its --data DIR, to get back to one that runs), or log in to another with 'corro login'\nsee 'corro docs no-server-configured'\n",
             profile.display()
         ),
     );
@@ -77,7 +77,7 @@ fn without_a_server_the_way_to_one_is_shown() {
     let error = text(&output.stderr);
     assert!(error.starts_with(&format!("error: cannot reach the server at http://{address}\n")), "{error}");
     assert!(
-        error.ends_with("\nhint: start it with 'corro up', or with 'corro files' if it serves files only\n"),
+        error.contains("\nhint: start it with 'corro up', or with 'corro files' if it serves files only\n"),
         "{error}"
     );
     assert_eq!(output.status.code(), Some(1));

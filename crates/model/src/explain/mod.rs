@@ -370,7 +370,8 @@ mod tests {
              It waited 0:05:00, ran 0:01:30 and ended at 2018-06-21T17:06:30Z.\n\
              Rank 1 ended with exit code 3.\n\
              What to do:\n  \
-             - Its output was written to p on its nodes, which is not a share: to keep it, mount one and let stdOutErrPathPrefix point to it."
+             - Its output was written to p on its nodes, which is not a share: to keep it, mount one and let stdOutErrPathPrefix point to it.\n\
+             See 'corro docs job-failed'."
         );
     }
 }
