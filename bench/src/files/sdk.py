@@ -1,6 +1,7 @@
 """Requests to the file service by Microsoft's own SDK, and the same ones by hand, with one `requests` session each, to Corro and to nginx.
 
-Started by the benchmark `files` with the name of a part and how often. Everybody takes turns. Prints `WORK/PLAYER SECONDS` a line.
+Started by the benchmark `files` with the name of a part and two numbers. The engines take turns. Prints `OPERATION/ENGINE SECONDS` for each
+operation.
 """
 
 import base64
@@ -22,7 +23,7 @@ SHARE = os.environ["BENCH_SHARE"]
 VERSION = "2023-11-03"
 MIB = 1 << 20
 # Size of the SDK's first request, and of the following ones; uploads use the latter.
-FIRST, PIECE = 32 * MIB, 4 * MIB
+FIRST_REQUEST_BYTES, CHUNK_BYTES = 32 * MIB, 4 * MIB
 
 SESSIONS = {name: requests.Session() for name in ("corro", "nginx")}
 ACCOUNT_CLIENT = ShareServiceClient(f"{CORRO}/{ACCOUNT}", credential={"account_name": ACCOUNT, "account_key": KEY})
@@ -42,16 +43,16 @@ def signed(verb, path, query=None, headers=None, body=b""):
     return SESSIONS["corro"].request(verb, CORRO + path, params=query, headers=headers, data=body)
 
 
-def good(answer, *statuses):
-    if answer.status_code not in statuses:
-        sys.exit(f"{answer.request.method} {answer.request.path_url} was answered with {answer.status_code}: {answer.text[:500]}")
-    return answer
+def expect_status(response, *statuses):
+    if response.status_code not in statuses:
+        sys.exit(f"{response.request.method} {response.request.path_url} failed with status {response.status_code}: {response.text[:500]}")
+    return response
 
 
-def ranges(size, first=PIECE):
+def ranges(size, first=CHUNK_BYTES):
     start = 0
     while start < size:
-        end = min(start + (first if start == 0 else PIECE), size)
+        end = min(start + (first if start == 0 else CHUNK_BYTES), size)
         yield start, end
         start = end
 
@@ -61,22 +62,22 @@ def upload_by_sdk(name, content):
 
 
 def upload_by_hand(name, content):
-    kind = {"x-ms-type": "file", "x-ms-content-length": str(len(content)), "x-ms-file-attributes": "none",
+    headers = {"x-ms-type": "file", "x-ms-content-length": str(len(content)), "x-ms-file-attributes": "none",
             "x-ms-file-permission": "Inherit", "x-ms-file-creation-time": "now", "x-ms-file-last-write-time": "now"}
-    good(signed("PUT", name, headers=kind), 201)
+    expect_status(signed("PUT", name, headers=headers), 201)
     for start, end in ranges(len(content)):
-        told = {"x-ms-write": "update", "x-ms-range": f"bytes={start}-{end - 1}"}
-        good(signed("PUT", name, {"comp": "range"}, told, content[start:end]), 201)
+        headers = {"x-ms-write": "update", "x-ms-range": f"bytes={start}-{end - 1}"}
+        expect_status(signed("PUT", name, {"comp": "range"}, headers, content[start:end]), 201)
 
 
 def upload_to_nginx(name, content):
-    """It takes no ranges, so each becomes a file."""
+    """nginx takes no ranges, so each becomes a file."""
     for number, (start, end) in enumerate(ranges(len(content))):
-        good(SESSIONS["nginx"].put(f"{NGINX}/uploads/{name}-{number}", data=content[start:end]), 201, 204)
+        expect_status(SESSIONS["nginx"].put(f"{NGINX}/uploads/{name}-{number}", data=content[start:end]), 201, 204)
 
 
 def upload_whole_to_nginx(name, content):
-    good(SESSIONS["nginx"].put(f"{NGINX}/uploads/{name}-0", data=content), 201, 204)
+    expect_status(SESSIONS["nginx"].put(f"{NGINX}/uploads/{name}-0", data=content), 201, 204)
 
 
 def download_by_sdk(name, size):
@@ -84,17 +85,17 @@ def download_by_sdk(name, size):
 
 
 def download_by_hand(name, size):
-    asked = ({"x-ms-range": f"bytes={start}-{end - 1}"} for start, end in ranges(size, FIRST))
-    return [good(signed("GET", name, headers=headers), 206).content for headers in asked]
+    range_headers = ({"x-ms-range": f"bytes={start}-{end - 1}"} for start, end in ranges(size, FIRST_REQUEST_BYTES))
+    return [expect_status(signed("GET", name, headers=headers), 206).content for headers in range_headers]
 
 
 def download_from_nginx(name, size):
-    asked = ({"Range": f"bytes={start}-{end - 1}"} for start, end in ranges(size, FIRST))
-    return [good(SESSIONS["nginx"].get(f"{NGINX}/files/{name}", headers=headers), 206).content for headers in asked]
+    range_headers = ({"Range": f"bytes={start}-{end - 1}"} for start, end in ranges(size, FIRST_REQUEST_BYTES))
+    return [expect_status(SESSIONS["nginx"].get(f"{NGINX}/files/{name}", headers=headers), 206).content for headers in range_headers]
 
 
 def download_whole_from_nginx(name, size):
-    return [good(SESSIONS["nginx"].get(f"{NGINX}/files/{name}"), 200).content]
+    return [expect_status(SESSIONS["nginx"].get(f"{NGINX}/files/{name}"), 200).content]
 
 
 def list_by_sdk(directory):
@@ -107,7 +108,7 @@ def list_by_hand(directory):
         query = {"restype": "directory", "comp": "list"}
         if marker:
             query["marker"] = marker
-        page = good(signed("GET", directory, query), 200).text
+        page = expect_status(signed("GET", directory, query), 200).text
         count += page.count("<File>")
         marker = page.partition("<NextMarker>")[2].partition("</NextMarker>")[0]
         if not marker:
@@ -115,18 +116,18 @@ def list_by_hand(directory):
 
 
 def list_by_nginx(directory):
-    return len(good(SESSIONS["nginx"].get(f"{NGINX}/list/{directory}/"), 200).json())
+    return len(expect_status(SESSIONS["nginx"].get(f"{NGINX}/list/{directory}/"), 200).json())
 
 
-def timed(work, player, action, *arguments):
+def measure_time(operation, engine, action, *arguments):
     began = time.perf_counter()
     result = action(*arguments)
-    print(f"{work}/{player} {time.perf_counter() - began}", flush=True)
+    print(f"{operation}/{engine} {time.perf_counter() - began}", flush=True)
     return result
 
 
 def prepare(count, size):
-    """Small files as the SDK leaves them."""
+    """Creates small files with the SDK."""
     directory = SHARE_CLIENT.create_directory("small")
     for number in range(count):
         directory.get_file_client(f"f{number}").upload_file(os.urandom(size))
@@ -138,26 +139,26 @@ def transfers(rounds, mebibytes):
     downloads = {"sdk": download_by_sdk, "corro": download_by_hand, "nginx": download_from_nginx,
                  "nginx-whole": download_whole_from_nginx}
     for number in range(rounds):
-        for player, upload in uploads.items():
-            timed("upload", player, upload, f"up-{number}-{player}", content)
-        for player, download in downloads.items():
-            parts = timed("download", player, download, f"up-{number}-sdk", len(content))
+        for engine, upload in uploads.items():
+            measure_time("upload", engine, upload, f"up-{number}-{engine}", content)
+        for engine, download in downloads.items():
+            parts = measure_time("download", engine, download, f"up-{number}-sdk", len(content))
             if b"".join(parts) != content:
-                sys.exit(f"what {player} downloaded is not what was uploaded")
-        for player in uploads:
-            if player in ("sdk", "corro"):
-                SHARE_CLIENT.get_file_client(f"up-{number}-{player}").delete_file()
+                sys.exit(f"the download by {engine} differs from the upload")
+        for engine in uploads:
+            if engine in ("sdk", "corro"):
+                SHARE_CLIENT.get_file_client(f"up-{number}-{engine}").delete_file()
             else:
                 for part, _ in enumerate(ranges(len(content))):
-                    good(SESSIONS["nginx"].delete(f"{NGINX}/uploads/up-{number}-{player}-{part}"), 204, 404)
+                    expect_status(SESSIONS["nginx"].delete(f"{NGINX}/uploads/up-{number}-{engine}-{part}"), 204, 404)
 
 
 def listing(rounds, entries):
     for _ in range(rounds):
-        for player, action in {"sdk": list_by_sdk, "corro": list_by_hand, "nginx": list_by_nginx}.items():
-            found = timed("listing", player, action, "many")
-            if found != entries:
-                sys.exit(f"{player} has listed {found} of {entries} entries")
+        for engine, action in {"sdk": list_by_sdk, "corro": list_by_hand, "nginx": list_by_nginx}.items():
+            listed = measure_time("listing", engine, action, "many")
+            if listed != entries:
+                sys.exit(f"{engine} listed {listed} of {entries} entries")
 
 
 if __name__ == "__main__":

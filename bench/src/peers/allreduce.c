@@ -3,7 +3,7 @@
  *   allreduce NAME:BUDGET_US:LENGTH[,LENGTH...] ...
  *
  * A case is one call (one length) or a step of many (several). Rank 0 prints one line per case and API variant:
- *   case NAME WAY NANOSECONDS NANOSECONDS ...
+ *   case NAME VARIANT NANOSECONDS NANOSECONDS ...
  * one value per batch, each the mean of the calls in it. The contract and its reasons are in
  * bench/src/allreduce/worker.rs and hold here without change.
  */
@@ -13,15 +13,15 @@
 #include <string.h>
 #include <time.h>
 
-#define MOST 4096
+#define MAX_TENSORS 4096
 #define BATCHES 10
-#define FEWEST 3
+#define MIN_BATCHES 3
 
 static int rank, size, count;
-static int lengths[MOST];
-static float *tensors[MOST];
-static MPI_Request requests[MOST];
-static MPI_Status statuses[MOST];
+static int lengths[MAX_TENSORS];
+static float *tensors[MAX_TENSORS];
+static MPI_Request requests[MAX_TENSORS];
+static MPI_Status statuses[MAX_TENSORS];
 
 static double now_us(void)
 {
@@ -50,17 +50,17 @@ static void fill(int zero)
             tensors[t][i] = zero ? 0 : rank + 1 + i % 7;
 }
 
-static void check(const char *name, const char *way)
+static void check(const char *name, const char *variant)
 {
     for (int t = 0; t < count; t++)
         for (int i = 0; i < lengths[t]; i++)
             if (tensors[t][i] != size * (size + 1) / 2 + size * (i % 7)) {
-                fprintf(stderr, "rank %d: case %s %s: element %d of tensor %d is wrong\n", rank, name, way, i, t);
+                fprintf(stderr, "rank %d: case %s %s: element %d of tensor %d is wrong\n", rank, name, variant, i, t);
                 MPI_Abort(MPI_COMM_WORLD, 1);
             }
 }
 
-static double time_of(void (*call)(void), long calls)
+static double time_calls(void (*call)(void), long calls)
 {
     double began = now_us();
     for (long i = 0; i < calls; i++)
@@ -69,7 +69,7 @@ static double time_of(void (*call)(void), long calls)
 }
 
 /* Broadcasts the measurement of rank 0, by the operation itself. */
-static double shared(void (*call)(void), double value)
+static double broadcast(void (*call)(void), double value)
 {
     tensors[0][0] = rank == 0 ? value : 0;
     call();
@@ -78,18 +78,18 @@ static double shared(void (*call)(void), double value)
     return value;
 }
 
-static void measure(const char *name, const char *way, void (*call)(void), double budget_us)
+static void measure(const char *name, const char *variant, void (*call)(void), double budget_us)
 {
     fill(0);
     call();
-    check(name, way);
+    check(name, variant);
     fill(1);
     long calls = 1, rounds = 0;
     double each = 1e12, took = 0, total = 0;
     while ((took < budget_us / 8 || rounds < 3) && total < 2 * budget_us) {
         if (took < budget_us / 8 && rounds > 0)
             calls *= 2;
-        took = shared(call, time_of(call, calls));
+        took = broadcast(call, time_calls(call, calls));
         total += took;
         rounds++;
         each = took / calls < each ? took / calls : each;
@@ -99,15 +99,15 @@ static void measure(const char *name, const char *way, void (*call)(void), doubl
     if (in_batch < 1) {
         in_batch = 1;
         batches = budget_us / each;
-        batches = batches < FEWEST ? FEWEST : batches;
+        batches = batches < MIN_BATCHES ? MIN_BATCHES : batches;
     }
-    double taken[BATCHES];
+    double times_us[BATCHES];
     for (int b = 0; b < batches; b++)
-        taken[b] = time_of(call, in_batch) / in_batch;
+        times_us[b] = time_calls(call, in_batch) / in_batch;
     if (rank == 0) {
-        printf("case %s %s", name, way);
+        printf("case %s %s", name, variant);
         for (int b = 0; b < batches; b++)
-            printf(" %.0f", taken[b] * 1e3);
+            printf(" %.0f", times_us[b] * 1e3);
         printf("\n");
         fflush(stdout);
     }
@@ -123,7 +123,7 @@ int main(int argc, char **argv)
         if (!name || !budget || !list)
             MPI_Abort(MPI_COMM_WORLD, 2);
         count = 0;
-        for (char *length = strtok(list, ","); length && count < MOST; length = strtok(NULL, ",")) {
+        for (char *length = strtok(list, ","); length && count < MAX_TENSORS; length = strtok(NULL, ",")) {
             lengths[count] = atoi(length);
             tensors[count] = aligned_alloc(4096, ((size_t)lengths[count] * 4 + 4095) / 4096 * 4096);
             if (!tensors[count++])

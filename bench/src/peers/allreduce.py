@@ -1,8 +1,8 @@
-"""What Gloo (through torch.distributed) and upstream Horovod are measured with: one rank that adds up floats in place.
+"""Benchmark rank for Gloo (through torch.distributed) and upstream Horovod: repeated in-place sums of floats.
 
     allreduce.py gloo|horovod NAME:BUDGET_US:LENGTH[,LENGTH...] ...
 
-The contract is that of allreduce.c beside this file. Where it runs comes from the variables RANK, WORLD_SIZE, MASTER_* and
+The contract is that of allreduce.c beside this file. Rank and rendezvous come from the variables RANK, WORLD_SIZE, MASTER_* and
 HOROVOD_*.
 """
 
@@ -11,11 +11,11 @@ import time
 
 import torch
 
-BATCHES, FEWEST = 10, 3
+BATCHES, MIN_BATCHES = 10, 3
 
 
 def gloo():
-    """rank, size, and an operation over a list of tensors"""
+    """Connects; returns rank, size, and a function that sums a list of tensors over all ranks."""
     import torch.distributed as dist
 
     dist.init_process_group("gloo", init_method="env://")
@@ -31,6 +31,7 @@ def gloo():
 
 
 def horovod():
+    """Like `gloo`, through the horovod.torch that this Python imports."""
     import horovod.torch as hvd
 
     hvd.init()
@@ -51,17 +52,17 @@ def measure(rank, size, call, name, budget_us, lengths):
     call(tensors)
     for tensor, remainder in zip(tensors, pattern):
         if not torch.equal(tensor, (size * (size + 1) // 2 + size * remainder).float()):
-            sys.exit(f"rank {rank}: case {name}: a wrong sum")
+            sys.exit(f"rank {rank}: case {name}: wrong sum")
         tensor.zero_()
     del pattern
 
-    def time_of(calls):
+    def time_calls(calls):
         began = time.perf_counter_ns()
         for _ in range(calls):
             call(tensors)
         return (time.perf_counter_ns() - began) / 1e3
 
-    def shared(value):
+    def broadcast(value):
         tensors[0][0] = value if rank == 0 else 0
         call(tensors)
         value = float(tensors[0][0])
@@ -72,22 +73,22 @@ def measure(rank, size, call, name, budget_us, lengths):
     while (took < budget_us / 8 or rounds < 3) and total < 2 * budget_us:
         if took < budget_us / 8 and rounds > 0:
             calls *= 2
-        took = shared(time_of(calls))
+        took = broadcast(time_calls(calls))
         total += took
         rounds += 1
         each = min(each, took / calls)
     in_batch, batches = int(budget_us / BATCHES / each), BATCHES
     if in_batch < 1:
-        in_batch, batches = 1, max(FEWEST, int(budget_us / each))
-    taken = [time_of(in_batch) / in_batch for _ in range(batches)]
+        in_batch, batches = 1, max(MIN_BATCHES, int(budget_us / each))
+    times_us = [time_calls(in_batch) / in_batch for _ in range(batches)]
     if rank == 0:
-        print("case", name, "async" if len(lengths) > 1 else "sync", *[f"{us * 1e3:.0f}" for us in taken], flush=True)
+        print("case", name, "async" if len(lengths) > 1 else "sync", *[f"{us * 1e3:.0f}" for us in times_us], flush=True)
 
 
 def main():
     rank, size, call = {"gloo": gloo, "horovod": horovod}[sys.argv[1]]()
-    for word in sys.argv[2:]:
-        name, budget_us, lengths = word.split(":")
+    for case in sys.argv[2:]:
+        name, budget_us, lengths = case.split(":")
         measure(rank, size, call, name, float(budget_us), [int(length) for length in lengths.split(",")])
 
 

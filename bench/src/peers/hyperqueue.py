@@ -11,20 +11,20 @@ from hyperqueue.cluster import LocalCluster, WorkerConfig
 count, rounds, directory, line = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
 
 
-def add(job, number, folder):
+def add_task(job, number, folder):
     job.program(["bash", "-c", line], stdout=f"{folder}/{number}.out", stderr=f"{folder}/{number}.err")
     return job
 
 
-def folder_of(name):
+def make_folder(name):
     path = os.path.join(directory, name)
     os.mkdir(path)
     return path
 
 
-def check(folder):
-    done = sum(1 for number in range(count) if open(f"{folder}/{number}.out").read() == "done\n")
-    assert done == count, f"{done} of {count} logs are whole"
+def check_logs(folder):
+    complete = sum(1 for number in range(count) if open(f"{folder}/{number}.out").read() == "done\n")
+    assert complete == count, f"{complete} of {count} logs are complete"
 
 
 with LocalCluster(server_dir=os.path.join(directory, "server")) as cluster:
@@ -38,17 +38,17 @@ with LocalCluster(server_dir=os.path.join(directory, "server")) as cluster:
         assert not failed, f"{len(failed)} jobs failed"
 
     for round in range(rounds):
-        folder = folder_of(f"single{round}")
+        folder = make_folder(f"single{round}")
         began = time.perf_counter()
-        wait([client.submit(add(Job(), number, folder)) for number in range(count)])
+        wait([client.submit(add_task(Job(), number, folder)) for number in range(count)])
         single = count / (time.perf_counter() - began)
-        check(folder)
-        folder = folder_of(f"array{round}")
+        check_logs(folder)
+        folder = make_folder(f"array{round}")
         began = time.perf_counter()
         job = Job()
         for number in range(count):
-            add(job, number, folder)
+            add_task(job, number, folder)
         wait([client.submit(job)])
         array = count / (time.perf_counter() - began)
-        check(folder)
+        check_logs(folder)
         print(f"round {single} {array}", flush=True)

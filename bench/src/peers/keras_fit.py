@@ -1,13 +1,14 @@
-"""One rank that trains the tutorial's network with Keras, as many steps as it is told.
+"""Benchmark rank that trains the tutorial's network with Keras.
 
     keras_fit.py plain|horovod
 
-`plain` knows no other rank. `horovod` has the lines of the tutorial's script: the wrapped optimizer and the callback that broadcasts.
+`plain` exchanges nothing with other ranks. `horovod` has the lines of the tutorial's script: the wrapped optimizer and the broadcast callback.
 
-Every line that comes in is a turn, `BATCH STEPS`; it is answered by a line `took SECONDS`, the time of so many steps of one `model.fit` on
-images that stay in memory, from the begin of the first to the end of the last. What comes after them is not counted: `fit` returns after
-0.31, 0.63, 1.27... s, whatever the steps took. Before the first turn is answered, all ranks have the same weights, or it is said that they
-have not. Where it runs comes from the variables RANK, WORLD_SIZE and HOROVOD_*. It uses the processors it is bound to, with a thread on each.
+Each line of standard input is a turn, `BATCH STEPS`. The response `took SECONDS` is the time of that many steps of one `model.fit` on
+images that stay in memory, from the start of the first step to the end of the last. Time after the last step is not counted: `fit` returns
+after 0.31, 0.63, 1.27... s, however long the steps took. Before the first turn the weights of all ranks are compared; if they differ, the
+response is `cannot REASON`. Rank and rendezvous come from the variables RANK, WORLD_SIZE and HOROVOD_*. One thread runs on each processor
+that the process is bound to.
 """
 
 import functools
@@ -51,8 +52,8 @@ def network():
     )
 
 
-class Clock(keras.callbacks.Callback):
-    """What the steps of an epoch took."""
+class StepTimer(keras.callbacks.Callback):
+    """Measures the time of the steps of an epoch."""
 
     def on_train_batch_begin(self, batch, logs=None):
         if batch == 0:
@@ -64,17 +65,17 @@ class Clock(keras.callbacks.Callback):
 
 @functools.lru_cache(maxsize=1)
 def training(batch):
-    """A function that trains so many steps and says what they took, and whether all ranks have the same weights after some."""
+    """Returns a function that trains some steps and returns their time, and whether all ranks have the same weights after two steps."""
     keras.utils.set_random_seed(rank)
-    optimizer, callbacks, same = keras.optimizers.RMSprop(learning_rate=1e-4 * size), [], lambda weights: True
+    optimizer, callbacks, same_weights = keras.optimizers.RMSprop(learning_rate=1e-4 * size), [], lambda weights: True
     if engine == "horovod":
         import horovod.keras as hvd
 
         hvd.init()
         optimizer, callbacks = hvd.DistributedOptimizer(optimizer), [hvd.callbacks.BroadcastGlobalVariablesCallback(0)]
 
-        def same(weights):
-            sums = np.array([float(np.abs(each, dtype=np.float64).sum()) for each in weights])
+        def same_weights(weights):
+            sums = np.array([float(np.abs(weight, dtype=np.float64).sum()) for weight in weights])
             return np.allclose(np.asarray(hvd.allreduce(sums, name="sums")), sums, rtol=1e-6, atol=0)
 
     model = network()
@@ -84,21 +85,21 @@ def training(batch):
     labels = keras.utils.to_categorical(random.integers(0, 10, batch), 10)
     data = tf.data.Dataset.from_tensors((tf.constant(images), tf.constant(labels))).repeat()
 
-    clock = Clock()
+    timer = StepTimer()
 
     def fit(steps):
-        model.fit(data, steps_per_epoch=steps, epochs=1, callbacks=[*callbacks, clock], shuffle=False, verbose=0)
+        model.fit(data, steps_per_epoch=steps, epochs=1, callbacks=[*callbacks, timer], shuffle=False, verbose=0)
         callbacks.clear()  # weights are broadcast once
-        return clock.took
+        return timer.took
 
     fit(2)
-    return fit, same(model.get_weights())
+    return fit, same_weights(model.get_weights())
 
 
 for line in sys.stdin:
     batch, steps = line.split()
-    fit, same = training(int(batch))
-    if not same:
+    fit, is_same = training(int(batch))
+    if not is_same:
         print("cannot train: ranks differ after a step", flush=True)
         continue
     print("took", fit(int(steps)), flush=True)

@@ -1,15 +1,16 @@
-"""One rank that trains ResNet-50 with PyTorch, as many steps as it is told.
+"""Benchmark rank that trains ResNet-50 with PyTorch.
 
     optimizer.py plain|ddp|ddp-views|horovod
 
-`plain` knows no other rank. `ddp` is DistributedDataParallel over Gloo, `ddp-views` the same with gradient_as_bucket_view; both leave the
-statistics of normalisation alone, as Horovod does. `horovod` is the horovod.torch that this Python imports, ours or the original.
+`plain` exchanges nothing with other ranks. `ddp` is DistributedDataParallel over Gloo, `ddp-views` the same with gradient_as_bucket_view;
+both leave the statistics of normalisation alone, as Horovod does. `horovod` is the horovod.torch that this Python imports, ours or
+upstream's.
 
-Every line that comes in is a turn, `MODEL BATCH STEPS`; it is answered by a line `took SECONDS`. The model is `resnet50` (the real one, on
-images of 32 pixels) or `shapes` (its 161 parameters with one product of matrices for each of its layers: little to compute, as much to
-exchange). A step is forward, backward, exchange and SGD with momentum, on a batch that stays in memory. Before the first turn of a model is
-answered, all ranks have the same weights, or it is said that they have not. Only the last model is kept. Where it runs comes from the
-variables RANK, WORLD_SIZE, MASTER_* and HOROVOD_*. It uses the processors it is bound to.
+Each line of standard input is a turn, `MODEL BATCH STEPS`; the response is `took SECONDS`. The model is `resnet50` (the real one, on images
+of 32 pixels) or `shapes` (its 161 parameters with one matrix product for each layer: less to compute, as much to exchange). A step is
+forward, backward, exchange and SGD with momentum, on a batch that stays in memory. Before the first turn of a model the weights of all
+ranks are compared; if they differ, the response is `cannot REASON`. Only the last model stays in memory. Rank and rendezvous come from the
+variables RANK, WORLD_SIZE, MASTER_* and HOROVOD_*. One thread runs on each processor that the process is bound to.
 """
 
 import functools
@@ -36,29 +37,29 @@ class Convolution(nn.Sequential):
 
 
 class Block(nn.Module):
-    def __init__(self, channels, inside, stride, widen):
+    def __init__(self, channels, width, stride, widen):
         super().__init__()
-        self.one, self.two = Convolution(channels, inside, 1), Convolution(inside, inside, 3, stride)
-        self.three = Convolution(inside, 4 * inside, 1)
-        self.around = Convolution(channels, 4 * inside, 1, stride) if widen else nn.Identity()
+        self.one, self.two = Convolution(channels, width, 1), Convolution(width, width, 3, stride)
+        self.three = Convolution(width, 4 * width, 1)
+        self.shortcut = Convolution(channels, 4 * width, 1, stride) if widen else nn.Identity()
 
     def forward(self, x):
         inner = functional.relu(self.two(functional.relu(self.one(x))))
-        return functional.relu(self.three(inner) + self.around(x))
+        return functional.relu(self.three(inner) + self.shortcut(x))
 
 
 def resnet50():
     layers, channels = [Convolution(3, 64, 7, 2), nn.ReLU(), nn.MaxPool2d(3, 2, 1)], 64
     for stage, blocks in enumerate(BLOCKS):
         for block in range(blocks):
-            inside, stride = 64 << stage, 2 if stage and not block else 1
-            layers.append(Block(channels, inside, stride, not block))
-            channels = 4 * inside
+            width, stride = 64 << stage, 2 if stage and not block else 1
+            layers.append(Block(channels, width, stride, not block))
+            channels = 4 * width
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, CLASSES))
 
 
-class Shapes(nn.Module):
-    """What has the parameters of a convolution and of its normalisation, and is a product of matrices."""
+class ShapesLayer(nn.Module):
+    """A matrix product with the parameters of a convolution and its normalisation."""
 
     def __init__(self, channels, to, kernel):
         super().__init__()
@@ -73,12 +74,12 @@ class Shapes(nn.Module):
 
 def shapes():
     convolutions = [module for module in resnet50().modules() if isinstance(module, nn.Conv2d)]
-    layers = [Shapes(each.in_channels, each.out_channels, each.kernel_size[0]) for each in convolutions]
+    layers = [ShapesLayer(item.in_channels, item.out_channels, item.kernel_size[0]) for item in convolutions]
     return nn.Sequential(nn.Flatten(), *layers, nn.Linear(2048, CLASSES))
 
 
-def together():
-    """A function that adds up a number over all ranks."""
+def make_sum_over_ranks():
+    """Connects; returns a function that sums a number over all ranks."""
     if engine == "plain" or (engine != "horovod" and size == 1):
         return lambda value: value * size
     if engine == "horovod":
@@ -90,21 +91,21 @@ def together():
 
     dist.init_process_group("gloo", init_method="env://")
 
-    def sum_of(value):
+    def sum_by_gloo(value):
         tensor = torch.tensor([value], dtype=torch.float64)
         dist.all_reduce(tensor)
         return float(tensor[0])
 
-    return sum_of
+    return sum_by_gloo
 
 
 @functools.lru_cache(maxsize=1)
 def training(name, batch):
-    """A step of a model and an optimizer of its own."""
+    """Creates a model and its optimizer; returns the training step, and whether all ranks have the same weights after one step."""
     torch.manual_seed(7)
     model = {"resnet50": resnet50, "shapes": shapes}[name]()
     parameters = list(model.parameters())
-    assert (len(parameters), sum(each.numel() for each in parameters)) == (161, 25_557_032)
+    assert (len(parameters), sum(item.numel() for item in parameters)) == (161, 25_557_032)
     optimizer = torch.optim.SGD(parameters, lr=1e-3, momentum=0.9)
     if engine == "horovod":
         import horovod.torch as hvd
@@ -125,15 +126,15 @@ def training(name, batch):
 
     step()
     # Images differ, so weights are the same only where gradients were exchanged.
-    check = sum(float(each.double().abs().sum()) for each in parameters)
+    check = sum(float(item.double().abs().sum()) for item in parameters)
     return step, math.isclose(sum_over_ranks(check), size * check, rel_tol=1e-12)
 
 
-sum_over_ranks = together()
+sum_over_ranks = make_sum_over_ranks()
 for line in sys.stdin:
     name, batch, steps = line.split()
-    step, same = training(name, int(batch))
-    if not same:
+    step, is_same = training(name, int(batch))
+    if not is_same:
         print("cannot train: ranks differ after a step", flush=True)
         continue
     began = time.perf_counter()

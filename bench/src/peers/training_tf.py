@@ -1,12 +1,11 @@
-"""What TensorFlow is measured with: one rank that trains the tutorial's network, as many steps as it is told.
+"""Benchmark rank that trains the tutorial's network with TensorFlow.
 
     training_tf.py [PORT PORT...]
 
-Every line that comes in is a turn, `WAY PRECISION BATCH STEPS`; it is answered by a line `took SECONDS`. The way `alone` is a step without
-the other ranks, `together` one with theirs by MultiWorkerMirroredStrategy (a ring over gRPC). The precision is `f32` or `bf16` (Keras'
-mixed_bfloat16). The batch stays in memory: no input pipeline is measured. Nothing is compiled by XLA, which makes this step five times
-slower on a processor. Ranks are found at the ports; which one this is, comes from the variables RANK and WORLD_SIZE. It uses the
-processors it is bound to.
+Each line of standard input is a turn, `WAY PRECISION BATCH STEPS`; the response is `took SECONDS`. The way `alone` exchanges no gradients,
+`together` exchanges them by MultiWorkerMirroredStrategy (a ring over gRPC). The precision is `f32` or `bf16` (Keras' mixed_bfloat16). The
+batch stays in memory: no input pipeline is measured. XLA is not used: it makes this step five times slower on a CPU. Ranks listen at the
+ports; the rank of this process comes from the variables RANK and WORLD_SIZE. One thread runs on each processor that the process is bound to.
 """
 
 import functools
@@ -33,13 +32,13 @@ tf.config.threading.set_inter_op_parallelism_threads(threads)
 
 
 # Created by all ranks before any computation: this is their rendezvous.
-everybody = tf.distribute.MultiWorkerMirroredStrategy() if size > 1 else None
+all_ranks = tf.distribute.MultiWorkerMirroredStrategy() if size > 1 else None
 
 
 @functools.cache
 def training(way, precision):
-    """A step of a network and an optimizer of its own."""
-    strategy = everybody if way == "together" else tf.distribute.get_strategy()
+    """Creates a network and its optimizer; returns the training step."""
+    strategy = all_ranks if way == "together" else tf.distribute.get_strategy()
     keras.mixed_precision.set_dtype_policy({"f32": "float32", "bf16": "mixed_bfloat16"}[precision])
     with strategy.scope():
         model = keras.Sequential(
@@ -73,7 +72,7 @@ def training(way, precision):
 
 
 @functools.cache
-def batch_of(batch):
+def random_batch(batch):
     random = np.random.default_rng(rank)
     images = random.random((batch, 32, 32, 3), dtype=np.float32)
     return tf.constant(images), tf.constant(random.integers(0, 10, batch))
@@ -81,10 +80,10 @@ def batch_of(batch):
 
 for line in sys.stdin:
     way, precision, batch, steps = line.split()
-    step, (images, labels) = training(way, precision), batch_of(int(batch))
+    step, (images, labels) = training(way, precision), random_batch(int(batch))
     began = time.perf_counter()
     for _ in range(int(steps)):
         loss = step(images, labels)
-    float(loss)  # what was started has ended
+    float(loss)  # waits for the asynchronous steps
     took = time.perf_counter() - began
     print("took", took, flush=True)

@@ -1,10 +1,11 @@
-"""What PyTorch is measured with: one rank that trains the tutorial's network, as many steps as it is told.
+"""Benchmark rank that trains the tutorial's network with PyTorch.
 
     training_torch.py
 
-Every line that comes in is a turn, `WAY PRECISION BATCH STEPS`; it is answered by a line `took SECONDS`. The way `alone` is a step without
-the other ranks, `together` one with theirs by DistributedDataParallel over Gloo. The precision is `f32` or `bf16` (autocast). Images are
-in memory, channels last. Where it runs comes from the variables RANK, WORLD_SIZE and MASTER_*. It uses the processors it is bound to.
+Each line of standard input is a turn, `WAY PRECISION BATCH STEPS`; the response is `took SECONDS`. The way `alone` exchanges no gradients,
+`together` exchanges them by DistributedDataParallel over Gloo. The precision is `f32` or `bf16` (autocast). Images are in memory, channels
+last. Rank and rendezvous come from the variables RANK, WORLD_SIZE and MASTER_*. One thread runs on each processor that the process is bound
+to.
 """
 
 import functools
@@ -22,7 +23,7 @@ torch.set_num_threads(len(os.sched_getaffinity(0)))
 
 @functools.cache
 def training(way):
-    """A step of a network and an optimizer of its own."""
+    """Creates a network and its optimizer; returns the training step."""
     model = nn.Sequential(
         *[nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 32, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(0.25)],
         *[nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 64, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(0.25)],
@@ -35,9 +36,9 @@ def training(way):
     optimizer = torch.optim.RMSprop(model.parameters(), lr=1e-4 * size, alpha=0.9, eps=1e-7)
     entropy = nn.CrossEntropyLoss()
 
-    def step(images, labels, short):
+    def step(images, labels, use_bf16):
         optimizer.zero_grad(set_to_none=True)
-        with torch.autocast("cpu", torch.bfloat16, enabled=short):
+        with torch.autocast("cpu", torch.bfloat16, enabled=use_bf16):
             scores = model(images)
         entropy(scores.float(), labels).backward()
         optimizer.step()
@@ -46,7 +47,7 @@ def training(way):
 
 
 @functools.cache
-def batch_of(batch):
+def random_batch(batch):
     torch.manual_seed(rank)
     images = torch.rand(batch, 3, 32, 32).to(memory_format=torch.channels_last)
     return images, torch.randint(0, 10, (batch,))
@@ -54,7 +55,7 @@ def batch_of(batch):
 
 for line in sys.stdin:
     way, precision, batch, steps = line.split()
-    step, (images, labels) = training(way), batch_of(int(batch))
+    step, (images, labels) = training(way), random_batch(int(batch))
     began = time.perf_counter()
     for _ in range(int(steps)):
         step(images, labels, precision == "bf16")
