@@ -17,7 +17,7 @@ use crate::fixture::{ACCOUNT, CLUSTER, EXPERIMENT, GROUP, WORKSPACE};
 use crate::site::{Site, wait_for};
 
 /// Poll interval: short against the measured times, long enough to leave the processor to the server.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 pub struct Api {
     runtime: Runtime,
@@ -31,13 +31,13 @@ impl Api {
         Ok(Self { runtime, client })
     }
 
-    /// Sends any request; the first one includes a login.
-    pub fn any_request(&self) -> Result<()> {
+    /// Lists the resource groups: a cheap authorised request. The first request includes a login.
+    pub fn list_groups(&self) -> Result<()> {
         self.runtime.block_on(self.client.list::<GroupsList, _>(&[], &[]))?;
         Ok(())
     }
 
-    /// Returns when the server has acknowledged the job as queued. Gives the moment just before the request.
+    /// Returns when the server has acknowledged the job as queued. Returns the time just before the request.
     pub fn submit(&self, name: &str, job: &JobCreateParameters) -> Result<Instant> {
         let began = Instant::now();
         self.runtime.block_on(self.client.start::<JobsCreate>(&job_path(name), job))?;
@@ -59,20 +59,20 @@ impl Api {
 
     /// Waits until all nodes are idle and this job, the last of many, has succeeded. Polls rarely and the cluster first:
     /// describing a job far back in a queue is expensive.
-    pub fn wait_for_last(&self, name: &str, nodes: usize) -> Result<()> {
+    pub fn wait_for_last_job(&self, name: &str, nodes: usize) -> Result<()> {
         let path = [("group", GROUP), ("workspace", WORKSPACE), ("cluster", CLUSTER)];
-        wait_for(&format!("the end of {name}"), 4 * LOOK, || {
+        wait_for(&format!("the end of {name}"), 4 * POLL_INTERVAL, || {
             let cluster = self.runtime.block_on(self.client.get::<ClustersGet>(&path))?;
             let properties: Value = serde_json::to_value(cluster.properties)?;
             if properties["nodeStateCounts"]["idleNodeCount"] != nodes {
                 return Ok(None);
             }
-            self.success(name)
+            self.poll_success(name)
         })
     }
 
     /// Number of succeeded jobs with this name prefix; an error if one failed.
-    pub fn succeeded(&self, prefix: &str) -> Result<usize> {
+    pub fn count_succeeded(&self, prefix: &str) -> Result<usize> {
         let path = [("group", GROUP), ("workspace", WORKSPACE), ("experiment", EXPERIMENT)];
         let jobs = self.runtime.block_on(self.client.list::<JobsList, _>(&path, &[]))?;
         let mut count = 0;
@@ -93,18 +93,18 @@ impl Api {
         Ok(())
     }
 
-    pub fn job_count(&self) -> Result<usize> {
+    pub fn count_jobs(&self) -> Result<usize> {
         let path = [("group", GROUP), ("workspace", WORKSPACE), ("experiment", EXPERIMENT)];
         Ok(self.runtime.block_on(self.client.list::<JobsList, _>(&path, &[]))?.len())
     }
 
     /// Waits until the job has succeeded.
     pub fn wait_for_success(&self, name: &str) -> Result<()> {
-        wait_for(&format!("the end of {name}"), LOOK, || self.success(name))
+        wait_for(&format!("the end of {name}"), POLL_INTERVAL, || self.poll_success(name))
     }
 
-    /// `None` while it has not ended.
-    fn success(&self, name: &str) -> Result<Option<()>> {
+    /// `None` while the job has not ended; an error if it failed.
+    fn poll_success(&self, name: &str) -> Result<Option<()>> {
         let job = self.runtime.block_on(self.client.get::<JobsGet>(&job_path(name)))?;
         let status = serde_json::to_value(job.properties.status)?;
         match status["executionState"].as_str() {
@@ -115,7 +115,7 @@ impl Api {
     }
 
     pub fn wait_for_idle_nodes(&self, count: usize) -> Result<()> {
-        wait_for(&format!("{count} idle nodes"), LOOK, || {
+        wait_for(&format!("{count} idle nodes"), POLL_INTERVAL, || {
             let path = [("group", GROUP), ("workspace", WORKSPACE), ("cluster", CLUSTER)];
             let cluster = self.runtime.block_on(self.client.get::<ClustersGet>(&path))?;
             let properties: Value = serde_json::to_value(cluster.properties)?;
@@ -125,7 +125,7 @@ impl Api {
     }
 
     /// Changes the scale settings of the cluster.
-    pub fn scale(&self, settings: Value) -> Result<()> {
+    pub fn set_scale(&self, settings: Value) -> Result<()> {
         let path = [("group", GROUP), ("workspace", WORKSPACE), ("cluster", CLUSTER)];
         let scale_settings = Some(serde_json::from_value(settings)?);
         let body = ClusterUpdateParameters { properties: ClusterUpdateProperties { scale_settings } };
@@ -136,7 +136,7 @@ impl Api {
     /// Waits until all nodes are gone.
     pub fn wait_for_no_nodes(&self) -> Result<()> {
         let path = [("group", GROUP), ("workspace", WORKSPACE), ("cluster", CLUSTER)];
-        wait_for("no nodes", LOOK, || {
+        wait_for("no nodes", POLL_INTERVAL, || {
             let cluster = self.runtime.block_on(self.client.get::<ClustersGet>(&path))?;
             Ok((cluster.properties.status.current_node_count == 0).then_some(()))
         })

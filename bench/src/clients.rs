@@ -12,43 +12,44 @@ use corro_model::ops::{BATCHAI_VERSION, JobsCreate, JobsList, path_of};
 use crate::fixture::{GROUP, WORKSPACE};
 use crate::site::Site;
 
-/// Request timeout: a server that takes longer is broken.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Read timeout of a response: a server that takes longer is broken.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Connection data shared by all clients.
+/// Server address and access token, shared by all clients.
 #[derive(Clone)]
-pub struct Door {
+pub struct Session {
     address: String,
     subscription: String,
     token: String,
 }
 
-impl Door {
-    /// Logs in.
-    pub fn open(site: &Site) -> Result<Self> {
+impl Session {
+    /// Requests a token with the site's own client credentials.
+    pub fn log_in(site: &Site) -> Result<Self> {
         let profile = site.profile()?;
-        let address = profile.server.strip_prefix("http://").context("plain HTTP")?.to_owned();
-        let mut door = Self { address, subscription: profile.subscription.clone(), token: String::new() };
+        let address =
+            profile.server.strip_prefix("http://").context("the server does not speak plain HTTP")?.to_owned();
+        let mut session = Self { address, subscription: profile.subscription.clone(), token: String::new() };
         let form = format!(
             "grant_type=client_credentials&client_id={}&client_secret={}&resource=x",
             profile.client_id,
             profile.client_secret.expose()
         );
-        let mut connection = door.connect()?;
+        let mut connection = session.connect()?;
         let (status, body) = connection.exchange("POST", TOKEN_PATH, form.as_bytes())?;
-        let token: serde_json::Value = serde_json::from_slice(body).context("a token")?;
+        let token: serde_json::Value = serde_json::from_slice(body).context("the token response is not JSON")?;
         if status != 200 {
-            bail!("the login was answered with {status}");
+            bail!("login failed with status {status}");
         }
-        door.token = token["access_token"].as_str().context("a token")?.to_owned();
-        Ok(door)
+        session.token = token["access_token"].as_str().context("the token response has no access_token")?.to_owned();
+        Ok(session)
     }
 
     pub fn connect(&self) -> Result<Connection> {
         let stream = TcpStream::connect(&self.address)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        Ok(Connection { stream, door: self.clone(), request: Vec::new(), answer: vec![0; 1 << 16] })
+        stream.set_read_timeout(Some(RESPONSE_TIMEOUT))?;
+        Ok(Connection { stream, session: self.clone(), request: Vec::new(), response: vec![0; 1 << 16] })
     }
 
     pub fn job_path(&self, experiment: &str, job: &str) -> String {
@@ -72,15 +73,15 @@ impl Door {
 /// One client's connection.
 pub struct Connection {
     stream: TcpStream,
-    door: Door,
+    session: Session,
     request: Vec<u8>,
-    answer: Vec<u8>,
+    response: Vec<u8>,
 }
 
 impl Connection {
     /// One request and its whole response: status and body.
     pub fn exchange(&mut self, method: &str, target: &str, body: &[u8]) -> Result<(u16, &[u8])> {
-        let Door { address, token, .. } = &self.door;
+        let Session { address, token, .. } = &self.session;
         self.request.clear();
         write!(
             self.request,
@@ -92,9 +93,10 @@ impl Connection {
         let mut filled = 0;
         let (status, head, length) = loop {
             filled += self.read(filled)?;
-            if let Some(at) = self.answer[..filled].windows(4).position(|four| four == b"\r\n\r\n") {
-                let head = std::str::from_utf8(&self.answer[..at])?;
-                let status = head.split(' ').nth(1).and_then(|word| word.parse().ok()).context("a status")?;
+            if let Some(at) = self.response[..filled].windows(4).position(|four| four == b"\r\n\r\n") {
+                let head = std::str::from_utf8(&self.response[..at])?;
+                let status =
+                    head.split(' ').nth(1).and_then(|word| word.parse().ok()).context("the response has no status")?;
                 let length = head.lines().find_map(|line| {
                     let (name, value) = line.split_once(':')?;
                     name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok())?
@@ -102,20 +104,20 @@ impl Connection {
                 break (status, at + 4, length.unwrap_or(0));
             }
         };
-        if self.answer.len() < head + length {
-            self.answer.resize(head + length, 0);
+        if self.response.len() < head + length {
+            self.response.resize(head + length, 0);
         }
         while filled < head + length {
             filled += self.read(filled)?;
         }
-        Ok((status, &self.answer[head..head + length]))
+        Ok((status, &self.response[head..head + length]))
     }
 
     fn read(&mut self, filled: usize) -> Result<usize> {
-        if filled == self.answer.len() {
-            bail!("an answer's head is too long");
+        if filled == self.response.len() {
+            bail!("the response header is too long");
         }
-        match self.stream.read(&mut self.answer[filled..])? {
+        match self.stream.read(&mut self.response[filled..])? {
             0 => bail!("the server closed the connection"),
             n => Ok(n),
         }

@@ -12,55 +12,55 @@ use rusqlite::{Connection, params};
 use crate::stats::Samples;
 
 /// Synced appends of 4 KiB, one after another.
-pub fn syncs(dir: &Path, time: Duration) -> Result<Samples> {
+pub fn measure_syncs(dir: &Path, time: Duration) -> Result<Samples> {
     let mut file = File::create(dir.join("syncs"))?;
     let mut times = Vec::new();
     let began = Instant::now();
     while began.elapsed() < time {
-        let one = Instant::now();
+        let started = Instant::now();
         file.write_all(&[7; 4096])?;
         file.sync_data()?;
-        times.push(one.elapsed().as_secs_f64() * 1e3);
+        times.push(started.elapsed().as_secs_f64() * 1e3);
     }
-    Ok(Samples::of("floor: a synced write of 4 KiB", "ms", times))
+    Ok(Samples::from_values("floor: a synced write of 4 KiB", "ms", times))
 }
 
 /// Rows of `size` bytes per second that `clients` threads get acknowledged by one writer with group commit.
-pub fn grouped_rows(dir: &Path, time: Duration, clients: usize, size: usize) -> Result<f64> {
+pub fn measure_group_commits(dir: &Path, time: Duration, clients: usize, size: usize) -> Result<f64> {
     let mut connection = Connection::open(dir.join("floor.db"))?;
     connection.execute_batch(
         "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;
          CREATE TABLE rows (key TEXT PRIMARY KEY, body TEXT NOT NULL) WITHOUT ROWID",
     )?;
-    let (inbox, waiting) = mpsc::channel::<(String, mpsc::Sender<()>)>();
+    let (queue, requests) = mpsc::channel::<(String, mpsc::Sender<()>)>();
     let deadline = Instant::now() + time;
     for client in 0..clients {
-        let inbox = inbox.clone();
+        let queue = queue.clone();
         std::thread::spawn(move || {
-            let (reply, answer) = mpsc::channel();
+            let (acknowledge, acknowledged) = mpsc::channel();
             for n in 0.. {
-                if Instant::now() > deadline || inbox.send((format!("{client}-{n}"), reply.clone())).is_err() {
+                if Instant::now() > deadline || queue.send((format!("{client}-{n}"), acknowledge.clone())).is_err() {
                     return;
                 }
-                if answer.recv().is_err() {
+                if acknowledged.recv().is_err() {
                     return;
                 }
             }
         });
     }
-    drop(inbox);
+    drop(queue);
     let body = "x".repeat(size);
     let (began, mut rows) = (Instant::now(), 0usize);
-    while let Ok(first) = waiting.recv() {
-        let group: Vec<_> = std::iter::once(first).chain(waiting.try_iter()).collect();
+    while let Ok(first) = requests.recv() {
+        let group: Vec<_> = std::iter::once(first).chain(requests.try_iter()).collect();
         let transaction = connection.transaction()?;
         for (key, _) in &group {
             transaction.prepare_cached("INSERT INTO rows VALUES (?1, ?2)")?.execute(params![key, body])?;
         }
         transaction.commit()?;
         rows += group.len();
-        // A client that has ended needs no reply.
-        group.iter().for_each(|(_, reply)| _ = reply.send(()));
+        // A client that has ended needs no acknowledgement.
+        group.iter().for_each(|(_, acknowledge)| _ = acknowledge.send(()));
     }
     Ok(rows as f64 / began.elapsed().as_secs_f64())
 }

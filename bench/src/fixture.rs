@@ -49,7 +49,7 @@ pub fn job_json(settings: Value) -> Value {
 }
 
 /// Request body for that file, with the cluster's id and the account key filled in.
-pub fn request_of(mut job: Value, api: &Api, account_key: &str) -> Result<JobCreateParameters> {
+pub fn job_request(mut job: Value, api: &Api, account_key: &str) -> Result<JobCreateParameters> {
     let properties = &mut job["properties"];
     let subscription = api.subscription();
     properties["cluster"] = json!({"id": format!(
@@ -63,7 +63,7 @@ pub fn request_of(mut job: Value, api: &Api, account_key: &str) -> Result<JobCre
 }
 
 /// Settings for one rank per node that runs this command.
-pub fn ranks(words: &[String]) -> Value {
-    let quoted: Vec<String> = words.iter().map(|word| format!("'{}'", word.replace('\'', r"'\''"))).collect();
+pub fn ranks(command: &[String]) -> Value {
+    let quoted: Vec<String> = command.iter().map(|word| format!("'{}'", word.replace('\'', r"'\''"))).collect();
     json!({"customMpiSettings": {"commandLine": quoted.join(" ")}})
 }

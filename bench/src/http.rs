@@ -5,24 +5,25 @@ use anyhow::{Context, Result, ensure};
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
-pub struct Answer {
+/// A whole response.
+pub struct Response {
     pub status: u16,
     pub body: Vec<u8>,
 }
 
-pub async fn post(address: &str, path: &str, body: &str) -> Result<Answer> {
+pub async fn post(address: &str, path: &str, body: &str) -> Result<Response> {
     let mut stream = TcpStream::connect(address).await.context("cannot connect")?;
     let length = body.len();
     let request = format!(
         "POST {path} HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
     );
     stream.write_all(request.as_bytes()).await?;
-    Answer::read(&mut BufReader::new(stream)).await
+    Response::read(&mut BufReader::new(stream)).await
 }
 
-impl Answer {
+impl Response {
     /// Reads the next response, which must have a content length.
-    pub async fn read(stream: &mut (impl AsyncBufRead + Unpin)) -> Result<Answer> {
+    pub async fn read(stream: &mut (impl AsyncBufRead + Unpin)) -> Result<Response> {
         let (mut status, mut length, mut line) = (None, 0, String::new());
         loop {
             line.clear();
@@ -41,7 +42,7 @@ impl Answer {
         }
         let mut body = vec![0; length];
         stream.read_exact(&mut body).await?;
-        Ok(Answer { status: status.context("the answer has no status")?, body })
+        Ok(Response { status: status.context("the response has no status")?, body })
     }
 }
 
@@ -50,13 +51,13 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn answers_on_one_connection_are_told_apart() {
+    async fn responses_on_one_connection_are_separated() {
         let mut stream =
             &b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}HTTP/1.1 416 No\r\n\r\nHTTP/1.1 200 OK\r\n"[..];
         for (status, body) in [(200, &b"{}"[..]), (416, b"")] {
-            let answer = Answer::read(&mut stream).await.expect("an answer");
-            assert_eq!((answer.status, answer.body.as_slice()), (status, body));
+            let response = Response::read(&mut stream).await.expect("a response");
+            assert_eq!((response.status, response.body.as_slice()), (status, body));
         }
-        assert!(Answer::read(&mut stream).await.is_err(), "it was cut");
+        assert!(Response::read(&mut stream).await.is_err(), "it is truncated");
     }
 }

@@ -21,10 +21,10 @@ pub fn describe() {
 
 /// CPU use of other processes, measured over half an idle second.
 fn busy() -> String {
-    let look = || times_of(&read("/proc/stat"));
-    let before = look();
+    let sample = || parse_cpu_ticks(&read("/proc/stat"));
+    let before = sample();
     std::thread::park_timeout(Duration::from_millis(500));
-    match (before, look()) {
+    match (before, sample()) {
         (Some((idle, all)), Some((idle_now, all_now))) if all_now > all => {
             format!("{:.0} %", 100.0 - 100.0 * (idle_now - idle) as f64 / (all_now - all) as f64)
         }
@@ -32,8 +32,8 @@ fn busy() -> String {
     }
 }
 
-/// Half a second on two cores, in kernel ticks.
-const FEW_TICKS: u64 = 100;
+/// Shortest measured period, in kernel ticks: half a second on two cores.
+const MIN_TICKS: u64 = 100;
 
 /// CPU time of a whole benchmark, to separate the share of other processes.
 pub struct Usage {
@@ -44,7 +44,7 @@ pub struct Usage {
 
 impl Usage {
     pub fn now() -> Option<Self> {
-        let (idle, all) = times_of(&read("/proc/stat"))?;
+        let (idle, all) = parse_cpu_ticks(&read("/proc/stat"))?;
         Some(Self { idle, all, own: own_ticks(&read("/proc/self/stat"))? })
     }
 
@@ -52,7 +52,7 @@ impl Usage {
     /// when too little time has passed.
     pub fn others_since(&self, before: &Usage) -> Option<f64> {
         let all = self.all.saturating_sub(before.all);
-        if all < FEW_TICKS {
+        if all < MIN_TICKS {
             return None;
         }
         let busy = all.saturating_sub(self.idle.saturating_sub(before.idle));
@@ -75,7 +75,7 @@ fn own_ticks(stat: &str) -> Option<u64> {
 }
 
 /// Idle (including I/O wait) and total ticks since boot.
-fn times_of(stat: &str) -> Option<(u64, u64)> {
+fn parse_cpu_ticks(stat: &str) -> Option<(u64, u64)> {
     let ticks =
         stat.lines().next()?.split_whitespace().skip(1).map(str::parse).collect::<Result<Vec<u64>, _>>().ok()?;
     Some((ticks.get(3)? + ticks.get(4)?, ticks.iter().take(8).sum()))
@@ -118,7 +118,7 @@ fn file_system(directory: &Path) -> String {
     file_system_of(&read("/proc/self/mountinfo"), &directory)
 }
 
-/// Type of the mount that holds `directory`: the longest matching mount point, and of equals the last.
+/// Type of the mount that holds `directory`: the longest matching mount point, of equally long ones the last.
 fn file_system_of(mounts: &str, directory: &Path) -> String {
     let mounts = mounts.lines().filter_map(|line| {
         let (mount, source) = line.split_once(" - ")?;
@@ -140,12 +140,12 @@ mod tests {
 
     #[test]
     fn waiting_for_the_disk_is_idle() {
-        assert_eq!(times_of("cpu  1 2 3 10 5 0 0 1 9 9\ncpu0 1 1"), Some((15, 22)));
-        assert_eq!(times_of(""), None);
+        assert_eq!(parse_cpu_ticks("cpu  1 2 3 10 5 0 0 1 9 9\ncpu0 1 1"), Some((15, 22)));
+        assert_eq!(parse_cpu_ticks(""), None);
     }
 
     #[test]
-    fn the_time_of_ended_children_is_ones_own() {
+    fn reaped_children_count_as_own_time() {
         let stat = "7 (a) b) S 1 7 7 0 -1 4194304 100 200 0 0 11 12 13 14 20 0 1 0 100 200 300";
         assert_eq!(own_ticks(stat), Some(50));
         let before = Usage { idle: 100, all: 200, own: 10 };

@@ -4,6 +4,7 @@ use std::fs;
 
 use anyhow::{Context, Result};
 
+/// Resident memory of one process.
 #[derive(Clone, Copy, Debug)]
 pub struct Resident {
     /// Every resident page.
@@ -28,7 +29,7 @@ fn read(pid: u32, file: &str) -> Result<String> {
 
 fn field(text: &str, name: &str) -> Result<f64> {
     let value = text.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse::<f64>().ok());
-    value.map(|kib| kib * 1024.0 / 1e6).with_context(|| format!("the kernel does not say {name}"))
+    value.map(|kib| kib * 1024.0 / 1e6).with_context(|| format!("no {name} in the kernel's statistics"))
 }
 
 #[cfg(test)]
@@ -38,7 +39,7 @@ mod tests {
     #[test]
     fn kilobytes_become_megabytes() {
         let text = "VmPeak:\t    9 kB\nVmHWM:\t  1000000 kB\n";
-        assert_eq!(field(text, "VmHWM:").expect("it is there"), 1024.0);
+        assert_eq!(field(text, "VmHWM:").expect("the field exists"), 1024.0);
         assert!(field(text, "VmHWMs:").is_err());
     }
 

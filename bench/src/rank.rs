@@ -10,39 +10,40 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-/// The hidden first argument.
-pub const WORD: &str = "rank";
-/// Reaching it means that the job did not start.
-const DEADLINE: Duration = Duration::from_secs(30);
+/// Hidden subcommand of this binary.
+pub const SUBCOMMAND: &str = "rank";
+/// Timeout for the report of a rank; after it the job counts as not started.
+const REPORT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// `rank ADDRESS:PORT SAMPLE`. A rank of a job also reports its number.
 pub fn run(arguments: &[String]) -> ExitCode {
-    let [ear, sample] = arguments else { return ExitCode::from(2) };
+    let [address, sample] = arguments else { return ExitCode::from(2) };
     let number = std::env::var("HOROVOD_RANK").unwrap_or_default();
     let sample = format!("{sample}/{number}");
-    let say = |ear: SocketAddr| TcpStream::connect(ear).and_then(|mut ear| ear.write_all(sample.as_bytes()));
-    match ear.parse().map(say) {
+    let report = |to: SocketAddr| TcpStream::connect(to).and_then(|mut stream| stream.write_all(sample.as_bytes()));
+    match address.parse().map(report) {
         Ok(Ok(())) => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,
     }
 }
 
-/// Listens for ranks and records their times.
-pub struct Ear {
-    at: SocketAddr,
-    heard: Receiver<(Instant, String)>,
+/// TCP listener that records the arrival time of each rank's report.
+pub struct RankListener {
+    address: SocketAddr,
+    /// Arrival time and `SAMPLE/RANK`.
+    reports: Receiver<(Instant, String)>,
 }
 
-impl Ear {
+impl RankListener {
     pub fn open() -> Result<Self> {
         Self::open_at(Ipv4Addr::LOCALHOST.into())
     }
 
-    /// For ranks on other machines.
+    /// Like `open`, at an address that ranks on other machines can reach.
     pub fn open_at(address: IpAddr) -> Result<Self> {
         let listener = TcpListener::bind((address, 0)).context("cannot listen for ranks")?;
-        let at = listener.local_addr()?;
-        let (sender, heard) = channel();
+        let address = listener.local_addr()?;
+        let (sender, reports) = channel();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let (at, mut sample) = (Instant::now(), String::new());
@@ -53,33 +54,33 @@ impl Ear {
                 }
             }
         });
-        Ok(Self { at, heard })
+        Ok(Self { address, reports })
     }
 
-    /// Command line of a rank.
+    /// Command line of a rank that reports to this listener.
     pub fn command(&self, exe: &Path, sample: &str) -> [String; 4] {
-        [exe.display().to_string(), WORD.to_owned(), self.at.to_string(), sample.to_owned()]
+        [exe.display().to_string(), SUBCOMMAND.to_owned(), self.address.to_string(), sample.to_owned()]
     }
 
-    /// The same from a shell, where there is nothing but bash.
+    /// Shell line with the effect of `command`, for containers that have nothing but bash.
     pub fn shell_line(&self, sample: &str) -> String {
-        format!("printf %s \"{sample}/$HOROVOD_RANK\" > /dev/tcp/{}/{}", self.at.ip(), self.at.port())
+        format!("printf %s \"{sample}/$HOROVOD_RANK\" > /dev/tcp/{}/{}", self.address.ip(), self.address.port())
     }
 
     /// Times of the first and the last of `count` ranks of this sample. A rank of another sample, or one seen before, was
-    /// started twice: an error.
+    /// started twice, which is an error.
     pub fn wait(&self, sample: &str, count: usize) -> Result<(Instant, Instant)> {
         let (mut times, mut ranks) = (Vec::new(), Vec::new());
         while times.len() < count {
-            let (at, said) = self.heard.recv_timeout(DEADLINE).with_context(|| {
-                format!("{} of {count} ranks were heard within {} s", times.len(), DEADLINE.as_secs())
+            let (at, report) = self.reports.recv_timeout(REPORT_TIMEOUT).with_context(|| {
+                format!("{} of {count} ranks reported within {} s", times.len(), REPORT_TIMEOUT.as_secs())
             })?;
-            match said.split_once('/') {
-                Some((of, rank)) if of == sample && (rank.is_empty() || !ranks.contains(&said)) => {}
-                _ => bail!("rank {said} was heard while waiting for {sample}, after {ranks:?}"),
+            match report.split_once('/') {
+                Some((of, rank)) if of == sample && (rank.is_empty() || !ranks.contains(&report)) => {}
+                _ => bail!("rank {report} reported while waiting for {sample}, after {ranks:?}"),
             }
             times.push(at);
-            ranks.push(said);
+            ranks.push(report);
         }
         Ok((times[0], times[count - 1]))
     }

@@ -12,11 +12,12 @@ use anyhow::{Context, Result, bail};
 use corro_client::Profile;
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 
-/// Reaching it is a broken benchmark, not a measurement.
+/// Timeout of every wait. Reaching it is a failed benchmark, not a measurement.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 /// Timeout for the orderly shutdown of a server with its nodes.
-const STOP_WITHIN: Duration = Duration::from_secs(20);
+const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// Data directory, configuration and server process of one installation.
 pub struct Site {
     /// Not deleted when the variable `CORRO_BENCH_KEEP` is set, for debugging.
     dir: tempfile::TempDir,
@@ -30,14 +31,14 @@ impl Site {
     /// A site without a server.
     pub fn new() -> Result<Self> {
         let mut dir =
-            tempfile::Builder::new().prefix("corro-bench-").tempdir().context("cannot make a temporary directory")?;
+            tempfile::Builder::new().prefix("corro-bench-").tempdir().context("cannot create a temporary directory")?;
         dir.disable_cleanup(std::env::var_os("CORRO_BENCH_KEEP").is_some());
         std::fs::create_dir(dir.path().join("home"))?;
         Ok(Self { dir, corro: corro_binary()?, server: None, variables: Vec::new() })
     }
 
     /// Sets an environment variable for every server started from now on.
-    pub fn set(&mut self, name: &'static str, value: PathBuf) {
+    pub fn set_variable(&mut self, name: &'static str, value: PathBuf) {
         self.variables.push((name, value));
     }
 
@@ -66,14 +67,14 @@ impl Site {
         self.start_at("server", listen, &[&["--tls"], options].concat())
     }
 
-    fn start(&mut self, word: &str, options: &[&str]) -> Result<Instant> {
-        self.start_at(word, "127.0.0.1:0", options)
+    fn start(&mut self, subcommand: &str, options: &[&str]) -> Result<Instant> {
+        self.start_at(subcommand, "127.0.0.1:0", options)
     }
 
-    fn start_at(&mut self, word: &str, listen: &str, options: &[&str]) -> Result<Instant> {
+    fn start_at(&mut self, subcommand: &str, listen: &str, options: &[&str]) -> Result<Instant> {
         let log = File::options().append(true).create(true).open(self.path().join("server.log"))?;
         let mut command = self.command();
-        command.args([word, "--listen", listen, "--data"]).arg(self.data()).args(options);
+        command.args([subcommand, "--listen", listen, "--data"]).arg(self.data()).args(options);
         // Ranks use our own launcher, whatever this machine has.
         command.env("CORRO_MPIRUN", "none").envs(self.variables.iter().map(|(name, value)| (name, value)));
         command.stdout(Stdio::piped()).stderr(log);
@@ -82,13 +83,13 @@ impl Site {
             command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::INT))?));
         }
         let began = Instant::now();
-        let mut server = command.spawn().with_context(|| format!("cannot start corro {word}"))?;
+        let mut server = command.spawn().with_context(|| format!("cannot start corro {subcommand}"))?;
         let mut lines = BufReader::new(server.stdout.take().expect("it is piped"));
         self.server = Some(server);
         let mut first = String::new();
         lines.read_line(&mut first)?;
         if !first.contains("http://") && !first.contains("https://") {
-            bail!("corro {word} said {first:?}; its log: {}", self.log());
+            bail!("corro {subcommand} printed {first:?} instead of its URL; its log: {}", self.log());
         }
         // Drains later output, so that the server does not write to a closed pipe.
         std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
@@ -99,19 +100,19 @@ impl Site {
     pub fn down(&mut self) -> Result<()> {
         let Some(mut server) = self.server.take() else { return Ok(()) };
         signal(server.id(), Signal::INT);
-        let deadline = Instant::now() + STOP_WITHIN;
+        let deadline = Instant::now() + STOP_TIMEOUT;
         while server.try_wait()?.is_none() {
             if Instant::now() > deadline {
                 server.kill()?;
                 server.wait()?;
-                bail!("the server did not end within {} s and was killed", STOP_WITHIN.as_secs());
+                bail!("the server did not stop within {} s and was killed", STOP_TIMEOUT.as_secs());
             }
             std::thread::park_timeout(Duration::from_millis(2));
         }
         Ok(())
     }
 
-    /// `kill -9`.
+    /// Kills the server with SIGKILL.
     pub fn kill(&mut self) -> Result<()> {
         let mut server = self.server.take().context("no server runs")?;
         server.kill()?;
@@ -197,29 +198,29 @@ impl Drop for Site {
 pub fn corro_binary() -> Result<PathBuf> {
     let corro = std::env::current_exe()?.with_file_name("corro");
     if !corro.is_file() {
-        bail!("there is no corro beside this binary: build it with 'cargo build --profile dist -p corro-cli'");
+        bail!("no corro beside this binary; build it with 'cargo build --profile dist -p corro-cli'");
     }
     Ok(corro)
 }
 
-/// Polls until `look` returns a value.
-pub fn wait_for<T>(what: &str, pause: Duration, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+/// Calls `poll` every `interval` until it returns a value; fails after [`DEADLINE`].
+pub fn wait_for<T>(what: &str, interval: Duration, mut poll: impl FnMut() -> Result<Option<T>>) -> Result<T> {
     let deadline = Instant::now() + DEADLINE;
     loop {
-        if let Some(found) = look()? {
-            return Ok(found);
+        if let Some(value) = poll()? {
+            return Ok(value);
         }
         if Instant::now() > deadline {
             bail!("waited {} s for {what}", DEADLINE.as_secs());
         }
-        std::thread::park_timeout(pause);
+        std::thread::park_timeout(interval);
     }
 }
 
-/// The process id may have been reused since it was recorded.
+/// Whether the process is an agent: its id may have been reused since it was recorded.
 fn is_agent(pid: u32) -> bool {
-    let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    words.split(|byte| *byte == 0).nth(1).is_some_and(|word| word == b"agent")
+    let command_line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    command_line.split(|byte| *byte == 0).nth(1).is_some_and(|word| word == b"agent")
 }
 
 fn signal(pid: u32, signal: Signal) {

@@ -1,4 +1,5 @@
-//! Samples of one quantity and the five statistics printed of them. Pure except for `row`.
+//! Samples of one quantity, and their count, minimum, median, 99th percentile and maximum. Pure except for `print_row` and
+//! `print_heading`.
 
 /// Samples of one quantity, in one unit.
 #[derive(Clone, Debug)]
@@ -13,8 +14,8 @@ impl Samples {
         Self { name: name.into(), unit, sorted: Vec::new() }
     }
 
-    /// Creates it from many samples at once.
-    pub fn of(name: impl Into<String>, unit: &'static str, mut samples: Vec<f64>) -> Self {
+    /// Sorts many values at once.
+    pub fn from_values(name: impl Into<String>, unit: &'static str, mut samples: Vec<f64>) -> Self {
         samples.sort_by(f64::total_cmp);
         Self { name: name.into(), unit, sorted: samples }
     }
@@ -28,8 +29,8 @@ impl Samples {
     }
 
     pub fn add(&mut self, value: f64) {
-        let at = self.sorted.partition_point(|known| *known <= value);
-        self.sorted.insert(at, value);
+        let idx = self.sorted.partition_point(|other| *other <= value);
+        self.sorted.insert(idx, value);
     }
 
     /// The smallest value that at least `percent` of the samples do not exceed.
@@ -50,20 +51,21 @@ impl Samples {
         self.percentile(100.0)
     }
 
-    /// Prints one line of a table; `heading` names its columns.
-    pub fn row(&self) {
+    /// Prints one line of a table; `print_heading` prints its column titles.
+    pub fn print_row(&self) {
         let Self { name, unit, sorted } = self;
-        let [min, p50, p99, max] = [0.0, 50.0, 99.0, 100.0].map(|percent| figure(self.percentile(percent)));
+        let [min, p50, p99, max] = [0.0, 50.0, 99.0, 100.0].map(|percent| format_value(self.percentile(percent)));
         println!("{name:<44}{:>5}{min:>10}{p50:>10}{p99:>10}{max:>10}  {unit}", sorted.len());
     }
 }
 
-pub fn heading() {
+/// Prints the column titles of a table.
+pub fn print_heading() {
     println!("{:<44}{:>5}{:>10}{:>10}{:>10}{:>10}", "measure", "n", "min", "p50", "p99", "max");
 }
 
 /// Formats with at least three significant digits.
-fn figure(value: f64) -> String {
+fn format_value(value: f64) -> String {
     let digits = if value >= 100.0 { 0 } else { 1 };
     format!("{value:.digits$}")
 }

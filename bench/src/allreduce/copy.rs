@@ -30,7 +30,7 @@ pub fn bytes_per_second(threads: usize, bytes: usize, budget: Duration) -> f64 {
 }
 
 /// Lower bound in nanoseconds, given the joint copy rate of the ranks' threads.
-pub fn least_ns(bytes: usize, ranks: usize, bytes_per_second: f64) -> f64 {
+pub fn lower_bound_ns(bytes: usize, ranks: usize, bytes_per_second: f64) -> f64 {
     (3 * ranks - 1) as f64 / 2.0 * bytes as f64 / bytes_per_second * 1e9
 }
 
@@ -40,8 +40,8 @@ mod tests {
 
     #[test]
     fn two_ranks_cannot_do_with_less_than_two_copies_and_a_half() {
-        assert_eq!(least_ns(64 << 20, 2, (64 << 20) as f64), 2.5e9);
-        assert_eq!(least_ns(1, 4, 1.0), 5.5e9);
+        assert_eq!(lower_bound_ns(64 << 20, 2, (64 << 20) as f64), 2.5e9);
+        assert_eq!(lower_bound_ns(1, 4, 1.0), 5.5e9);
     }
 
     #[test]

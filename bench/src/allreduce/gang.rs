@@ -17,68 +17,70 @@ use corro_launch::rendezvous::{Rendezvous, known_scopes};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::place::Place;
-use crate::peers::Said;
+use super::placement::Placement;
+use crate::peers::CommandOutput;
 
-const LOOK: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Runs `program arguments…` once per rank at a placement, for at most `limit`.
-pub fn run(at: Place<'_>, program: &Path, arguments: &[String], limit: Duration) -> Result<Said> {
-    let meeting = Meeting::start(at)?;
+pub fn run(placement: Placement<'_>, program: &Path, arguments: &[String], limit: Duration) -> Result<CommandOutput> {
+    let rendezvous = GangRendezvous::start(placement)?;
     let output = tempfile::Builder::new().prefix("corro-bench-ranks-").tempdir()?;
-    let mut ranks = Ranks::default();
-    for (place, variables) in &meeting.ranks {
-        let mut command = command(at, place, program);
+    let mut ranks = RankProcesses::default();
+    for (assignment, variables) in &rendezvous.ranks {
+        let mut command = command(placement, assignment, program);
         command.args(arguments).envs(variables);
-        ranks.start(&mut command, &output.path().join(place.rank.to_string()))?;
+        ranks.start(&mut command, &output.path().join(assignment.rank.to_string()))?;
     }
-    let whole = ranks.wait(output.path(), limit)?;
+    let complete = ranks.wait(output.path(), limit)?;
     drop(ranks);
-    Ok(Said { text: fs::read_to_string(output.path().join("0.out"))?, whole })
+    Ok(CommandOutput { text: fs::read_to_string(output.path().join("0.out"))?, complete })
 }
 
-/// Rendezvous of the ranks while it lives, and the environment of each of them.
-pub struct Meeting {
+/// Rendezvous server of a gang, which runs until this is dropped, and the environment variables of each rank.
+pub struct GangRendezvous {
     pub ranks: Vec<(RankAssignment, BTreeMap<String, String>)>,
     _server: Server,
 }
 
-impl Meeting {
-    pub fn start(at: Place<'_>) -> Result<Self> {
-        let hosts: Vec<Host> = match at {
-            Place::Here(slots) => vec![Host { name: "here".to_owned(), slots }],
-            Place::Hosts(_, ranks) => (1..=ranks).map(|host| Host { name: format!("node{host}"), slots: 1 }).collect(),
+impl GangRendezvous {
+    pub fn start(placement: Placement<'_>) -> Result<Self> {
+        let hosts: Vec<Host> = match placement {
+            Placement::OneHost(slots) => vec![Host { name: "here".to_owned(), slots }],
+            Placement::Hosts(_, ranks) => {
+                (1..=ranks).map(|host| Host { name: format!("node{host}"), slots: 1 }).collect()
+            }
         };
-        let places = assign_ranks(&hosts);
-        let server = Server::start(at, known_scopes(&hosts, &places))?;
+        let assignments = assign_ranks(&hosts);
+        let server = Server::start(placement, known_scopes(&hosts, &assignments))?;
         let gang = GangContext {
             rendezvous_addr: server.addr.ip().to_string(),
             rendezvous_port: server.addr.port(),
-            iface: Some(at.interface().to_owned()),
+            iface: Some(placement.interface().to_owned()),
             master_addr: server.addr.ip().to_string(),
             master_port: server.free_port,
             secret: format!("{:032x}", u128::from(std::process::id())),
         };
-        let told = |place: RankAssignment| {
-            let mut variables = for_rank(&gang, &place, &hosts[place.host_idx].name);
-            variables.insert("GLOO_SOCKET_IFNAME".to_owned(), at.interface().to_owned());
-            (place, variables)
+        let with_environment = |assignment: RankAssignment| {
+            let mut variables = for_rank(&gang, &assignment, &hosts[assignment.host_idx].name);
+            variables.insert("GLOO_SOCKET_IFNAME".to_owned(), placement.interface().to_owned());
+            (assignment, variables)
         };
-        Ok(Self { ranks: places.into_iter().map(told).collect(), _server: server })
+        Ok(Self { ranks: assignments.into_iter().map(with_environment).collect(), _server: server })
     }
 }
 
-fn command(at: Place<'_>, place: &RankAssignment, program: &Path) -> Command {
-    match at {
-        Place::Here(_) => Command::new(program),
-        Place::Hosts(hosts, _) => hosts.program(place.host_idx + 1, &program.display().to_string()),
+fn command(placement: Placement<'_>, assignment: &RankAssignment, program: &Path) -> Command {
+    match placement {
+        Placement::OneHost(_) => Command::new(program),
+        Placement::Hosts(hosts, _) => hosts.program(assignment.host_idx + 1, &program.display().to_string()),
     }
 }
 
 #[derive(Default)]
-struct Ranks(Vec<Child>);
+struct RankProcesses(Vec<Child>);
 
-impl Ranks {
+impl RankProcesses {
     fn start(&mut self, command: &mut Command, output: &Path) -> Result<()> {
         command.stdin(Stdio::null());
         command.stdout(File::create(output.with_extension("out"))?);
@@ -91,7 +93,7 @@ impl Ranks {
         Ok(())
     }
 
-    /// Whether all have exited within the limit.
+    /// Waits for all ranks; returns whether they exited within the limit.
     fn wait(&mut self, output: &Path, limit: Duration) -> Result<bool> {
         let deadline = Instant::now() + limit;
         let mut running = self.0.len();
@@ -102,21 +104,21 @@ impl Ranks {
                     None => running += 1,
                     Some(status) if status.success() => {}
                     Some(status) => {
-                        let said = fs::read_to_string(output.join(format!("{rank}.err"))).unwrap_or_default();
-                        bail!("rank {rank} ended with {status}: {}", said.lines().last().unwrap_or_default());
+                        let stderr = fs::read_to_string(output.join(format!("{rank}.err"))).unwrap_or_default();
+                        bail!("rank {rank} exited with {status}: {}", stderr.lines().last().unwrap_or_default());
                     }
                 }
             }
             if Instant::now() > deadline {
                 return Ok(running == 0);
             }
-            std::thread::park_timeout(LOOK);
+            std::thread::park_timeout(POLL_INTERVAL);
         }
         Ok(true)
     }
 }
 
-impl Drop for Ranks {
+impl Drop for RankProcesses {
     fn drop(&mut self) {
         for child in &mut self.0 {
             // A rank that has exited already is only reaped.
@@ -135,12 +137,12 @@ struct Server {
 }
 
 impl Server {
-    fn start(at: Place<'_>, scopes: BTreeMap<String, usize>) -> Result<Self> {
-        let (namespace, ip) = match at {
-            Place::Here(_) => (None, Ipv4Addr::LOCALHOST),
-            Place::Hosts(hosts, _) => (Some(File::open(hosts.namespace_file(1))?), hosts.address(1)),
+    fn start(placement: Placement<'_>, scopes: BTreeMap<String, usize>) -> Result<Self> {
+        let (namespace, ip) = match placement {
+            Placement::OneHost(_) => (None, Ipv4Addr::LOCALHOST),
+            Placement::Hosts(hosts, _) => (Some(File::open(hosts.namespace_file(1))?), hosts.address(1)),
         };
-        let (say, heard) = channel();
+        let (sender, started) = channel();
         let (stop, stopped) = channel::<()>();
         std::thread::spawn(move || {
             let enter = namespace.map(|file| {
@@ -151,17 +153,17 @@ impl Server {
                 enter.transpose()?;
                 let server = Rendezvous::start(SocketAddr::new(IpAddr::V4(ip), 0), scopes).await?;
                 let free_port = TcpListener::bind((ip, 0))?.local_addr()?.port();
-                let _ = say.send(Ok((server.addr(), free_port)));
+                let _ = sender.send(Ok((server.addr(), free_port)));
                 // The blocking wait runs outside the server's thread.
                 let _ = tokio::task::spawn_blocking(move || stopped.recv()).await;
                 anyhow::Ok(())
             };
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             if let Err(error) = runtime.map_err(anyhow::Error::from).and_then(|runtime| runtime.block_on(serve)) {
-                let _ = say.send(Err(error));
+                let _ = sender.send(Err(error));
             }
         });
-        let (addr, free_port) = heard.recv().context("the rendezvous server has ended")??;
+        let (addr, free_port) = started.recv().context("the rendezvous server exited")??;
         Ok(Self { addr, free_port, _stop: stop })
     }
 }

@@ -10,8 +10,9 @@ use anyhow::{Context, Result, ensure};
 
 use crate::peers::output_of;
 
-const PREFIX: &str = "corrobench";
+const NAMESPACE_PREFIX: &str = "corrobench";
 
+/// Network namespaces that act as hosts, and the bridge between them.
 #[derive(Debug)]
 pub struct Hosts {
     /// Prefix of all namespace names.
@@ -21,19 +22,19 @@ pub struct Hosts {
 }
 
 impl Hosts {
-    pub fn make(count: usize) -> Result<Self> {
-        ensure!(rustix::process::geteuid().is_root(), "making network namespaces needs root");
-        let hosts = Self { tag: format!("{PREFIX}{}", std::process::id()), count, rate: RefCell::new(None) };
-        remove_left()?;
-        let switch = hosts.namespace(0);
-        ip(&["netns", "add", &switch]).context("cannot make a network namespace (Debian's package iproute2)")?;
-        ip(&["-n", &switch, "link", "add", "br0", "type", "bridge"])?;
-        ip(&["-n", &switch, "link", "set", "br0", "up"])?;
+    pub fn create(count: usize) -> Result<Self> {
+        ensure!(rustix::process::geteuid().is_root(), "network namespaces need root");
+        let hosts = Self { tag: format!("{NAMESPACE_PREFIX}{}", std::process::id()), count, rate: RefCell::new(None) };
+        remove_leftovers()?;
+        let bridge = hosts.namespace(0);
+        ip(&["netns", "add", &bridge]).context("cannot create a network namespace (Debian's package iproute2)")?;
+        ip(&["-n", &bridge, "link", "add", "br0", "type", "bridge"])?;
+        ip(&["-n", &bridge, "link", "set", "br0", "up"])?;
         for host in 1..=count {
-            let (name, cable) = (hosts.namespace(host), format!("v{host}"));
+            let (name, veth) = (hosts.namespace(host), format!("v{host}"));
             ip(&["netns", "add", &name])?;
-            ip(&["-n", &switch, "link", "add", &cable, "type", "veth", "peer", "name", "eth0", "netns", &name])?;
-            ip(&["-n", &switch, "link", "set", &cable, "master", "br0", "up"])?;
+            ip(&["-n", &bridge, "link", "add", &veth, "type", "veth", "peer", "name", "eth0", "netns", &name])?;
+            ip(&["-n", &bridge, "link", "set", &veth, "master", "br0", "up"])?;
             ip(&["-n", &name, "addr", "add", &format!("{}/24", hosts.address(host)), "dev", "eth0"])?;
             ip(&["-n", &name, "link", "set", "eth0", "up"])?;
             ip(&["-n", &name, "link", "set", "lo", "up"])?;
@@ -42,7 +43,7 @@ impl Hosts {
     }
 
     /// Connects this machine's own network to the bridge; returns this machine's address there.
-    pub fn connect_here(&self) -> Result<Ipv4Addr> {
+    pub fn connect_this_machine(&self) -> Result<Ipv4Addr> {
         let (here, name) = (Ipv4Addr::new(10, 88, 0, 254), format!("cb{}", std::process::id()));
         ip(&["link", "add", &name, "type", "veth", "peer", "name", "here", "netns", &self.namespace(0)])?;
         ip(&["-n", &self.namespace(0), "link", "set", "here", "master", "br0", "up"])?;
@@ -89,7 +90,7 @@ exec nsenter --net=/run/netns/{}-$host unshare --uts sh -c \"hostname node$host 
     }
 
     /// Limits the send rate of each host, or removes the limit.
-    pub fn limit(&self, rate: Option<&str>) -> Result<()> {
+    pub fn limit_rate(&self, rate: Option<&str>) -> Result<()> {
         for host in 1..=self.count {
             let name = self.namespace(host);
             if self.rate.borrow().is_some() {
@@ -125,11 +126,11 @@ impl Drop for Hosts {
 }
 
 /// Removes leftovers of a killed benchmark.
-fn remove_left() -> Result<()> {
+fn remove_leftovers() -> Result<()> {
     for line in output_of(Command::new("ip").args(["netns", "list"]))?.lines() {
         let name = line.split_whitespace().next().unwrap_or_default();
-        let maker = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next());
-        if maker.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
+        let creator = name.strip_prefix(NAMESPACE_PREFIX).and_then(|rest| rest.split('-').next());
+        if creator.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
             ip(&["netns", "del", name])?;
         }
     }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::words::{numbers, peers, yes_or_no};
+use crate::option_values::{parse_numbers, parse_peers, parse_yes_no};
 
 pub const USAGE: &str =
     "options of allreduce: --ranks 2,4,8  --peers openmpi,mpich,gloo,horovod|none  --hosts 4|no  --limits yes|no  --sizes 4,1048576
@@ -28,7 +28,7 @@ pub struct Options {
     pub json: Option<PathBuf>,
 }
 
-pub fn parse(words: &[String]) -> Result<Options> {
+pub fn parse(arguments: &[String]) -> Result<Options> {
     let mut options = Options {
         ranks: vec![2, 4, 8],
         peers: PEERS.map(str::to_owned).to_vec(),
@@ -40,20 +40,20 @@ pub fn parse(words: &[String]) -> Result<Options> {
         prebuilt: None,
         json: None,
     };
-    let mut words = words.iter();
-    while let Some(option) = words.next() {
-        let value = words.next().with_context(|| format!("{option} needs a value\n{USAGE}"))?;
+    let mut arguments = arguments.iter();
+    while let Some(option) = arguments.next() {
+        let value = arguments.next().with_context(|| format!("{option} needs a value\n{USAGE}"))?;
         match option.as_str() {
-            "--ranks" => options.ranks = numbers(value)?,
-            "--peers" => options.peers = peers(value, &PEERS)?,
-            "--hosts" => options.hosts = value == "4" || yes_or_no(value)?,
-            "--limits" => options.limits = yes_or_no(value)?,
-            "--sizes" => options.sizes = Some(numbers(value)?),
+            "--ranks" => options.ranks = parse_numbers(value)?,
+            "--peers" => options.peers = parse_peers(value, &PEERS)?,
+            "--hosts" => options.hosts = value == "4" || parse_yes_no(value)?,
+            "--limits" => options.limits = parse_yes_no(value)?,
+            "--sizes" => options.sizes = Some(parse_numbers(value)?),
             "--budget" => options.budget_ms = Some(value.parse()?),
             "--rounds" => options.rounds = Some(value.parse()?),
             "--prebuilt" => options.prebuilt = Some(value.into()),
             "--json" => options.json = Some(value.into()),
-            _ => bail!("there is no option {option}\n{USAGE}"),
+            _ => bail!("unknown option {option}\n{USAGE}"),
         }
     }
     ensure!(options.ranks.iter().all(|ranks| *ranks > 1), "a sum takes at least two ranks");
@@ -66,19 +66,19 @@ pub fn parse(words: &[String]) -> Result<Options> {
 mod tests {
     use super::*;
 
-    fn of(line: &str) -> Result<Options> {
+    fn parse_line(line: &str) -> Result<Options> {
         parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
     }
 
     #[test]
     fn options_come_in_pairs() {
-        let options = of("--ranks 2,16 --peers none --json out.json --sizes 4,64").expect("all known");
+        let options = parse_line("--ranks 2,16 --peers none --json out.json --sizes 4,64").expect("all known");
         assert_eq!((options.ranks, options.peers, options.sizes), (vec![2, 16], vec![], Some(vec![4, 64])));
-        assert_eq!(of("").expect("nothing is needed").ranks, [2, 4, 8]);
+        assert_eq!(parse_line("").expect("nothing is needed").ranks, [2, 4, 8]);
         for line in
             ["--ranks", "--ranks x", "--ranks 1", "--peers gloo,nccl", "--fast yes", "--hosts perhaps", "--sizes 5"]
         {
-            assert!(of(line).is_err(), "{line}");
+            assert!(parse_line(line).is_err(), "{line}");
         }
     }
 }

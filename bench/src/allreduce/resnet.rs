@@ -12,16 +12,16 @@ pub fn gradients() -> Vec<usize> {
     convolution(&mut lengths, 3, 64, 7);
     let mut channels = 64;
     for (stage, blocks) in BLOCKS.into_iter().enumerate() {
-        let inside = 64 << stage;
+        let width = 64 << stage;
         for block in 0..blocks {
-            convolution(&mut lengths, channels, inside, 1);
-            convolution(&mut lengths, inside, inside, 3);
-            convolution(&mut lengths, inside, inside * EXPANSION, 1);
+            convolution(&mut lengths, channels, width, 1);
+            convolution(&mut lengths, width, width, 3);
+            convolution(&mut lengths, width, width * EXPANSION, 1);
             if block == 0 {
                 // The shortcut has to change the number of channels too.
-                convolution(&mut lengths, channels, inside * EXPANSION, 1);
+                convolution(&mut lengths, channels, width * EXPANSION, 1);
             }
-            channels = inside * EXPANSION;
+            channels = width * EXPANSION;
         }
     }
     lengths.extend([channels * CLASSES, CLASSES]);

@@ -9,31 +9,34 @@ use serde_json::Value;
 use super::hosts::Hosts;
 use crate::peers::{Daemon, find, install, output_within};
 
-const ATTEMPTS: u32 = 10;
+const MAX_ATTEMPTS: u32 = 10;
 
 /// Bytes per second from the first host to the second.
 #[derive(Clone, Copy, Debug)]
-pub struct Tcp {
+pub struct TcpThroughput {
     /// In one direction only.
     pub one_way: f64,
     /// In each direction while both send, as in an allreduce.
     pub both_ways: f64,
 }
 
-pub fn measure(hosts: &Hosts, seconds: usize) -> Result<Tcp> {
+pub fn measure(hosts: &Hosts, seconds: usize) -> Result<TcpThroughput> {
     if find("iperf3").is_none() {
         install("iperf3")?;
     }
-    let both_ways = client(hosts, seconds, &["--bidir"])?;
-    let one_way = client(hosts, seconds, &[])?;
-    let rate = |said: &Value, sum: &str| said["end"][sum]["bits_per_second"].as_f64().map(|bits| bits / 8.0);
-    let forth = rate(&both_ways, "sum_received").context("iperf3 says no rate")?;
-    let back = rate(&both_ways, "sum_received_bidir_reverse").context("iperf3 says no rate back")?;
-    Ok(Tcp { one_way: rate(&one_way, "sum_received").context("iperf3 says no rate")?, both_ways: (forth + back) / 2.0 })
+    let both_ways = run_client(hosts, seconds, &["--bidir"])?;
+    let one_way = run_client(hosts, seconds, &[])?;
+    let rate = |report: &Value, sum: &str| report["end"][sum]["bits_per_second"].as_f64().map(|bits| bits / 8.0);
+    let forward = rate(&both_ways, "sum_received").context("iperf3 reports no rate")?;
+    let reverse = rate(&both_ways, "sum_received_bidir_reverse").context("iperf3 reports no reverse rate")?;
+    Ok(TcpThroughput {
+        one_way: rate(&one_way, "sum_received").context("iperf3 reports no rate")?,
+        both_ways: (forward + reverse) / 2.0,
+    })
 }
 
-/// Restarts server and client until they connect: nothing signals when a server listens.
-fn client(hosts: &Hosts, seconds: usize, options: &[&str]) -> Result<Value> {
+/// Report of one iperf3 client. Restarts server and client until they connect: nothing signals when a server listens.
+fn run_client(hosts: &Hosts, seconds: usize, options: &[&str]) -> Result<Value> {
     let address = hosts.address(2).to_string();
     let mut attempt = 1;
     loop {
@@ -42,14 +45,14 @@ fn client(hosts: &Hosts, seconds: usize, options: &[&str]) -> Result<Value> {
         std::thread::park_timeout(Duration::from_millis(100) * attempt);
         let mut client = hosts.program(1, "iperf3");
         client.args(["--json", "--client", &address, "--time", &seconds.to_string()]).args(options);
-        let said = output_within(&mut client, Duration::from_secs(60)).and_then(|said| {
-            let said: Value = serde_json::from_str(&said.text)?;
+        let report = output_within(&mut client, Duration::from_secs(60)).and_then(|output| {
+            let report: Value = serde_json::from_str(&output.text)?;
             // It may exit with 0 and report an error.
-            said["error"].as_str().map_or(Ok(said.clone()), |error| Err(anyhow!("iperf3: {error}")))
+            report["error"].as_str().map_or(Ok(report.clone()), |error| Err(anyhow!("iperf3: {error}")))
         });
-        match said {
-            Err(_) if attempt < ATTEMPTS => attempt += 1,
-            said => return said,
+        match report {
+            Err(_) if attempt < MAX_ATTEMPTS => attempt += 1,
+            report => return report,
         }
     }
 }

@@ -14,17 +14,17 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 
 use super::cases::Case;
-use super::ours;
+use super::engine_apis;
 
-/// The hidden first argument.
-pub const WORD: &str = "allreduce-rank";
+/// Hidden subcommand of this binary.
+pub const SUBCOMMAND: &str = "allreduce-rank";
 const BATCHES: usize = 10;
-const FEWEST_BATCHES: usize = 3;
+const MIN_BATCHES: usize = 3;
 /// Floats per page: tensors are page-aligned, like the peers'.
-const PAGE: usize = 1024;
+const PAGE_FLOATS: usize = 1024;
 
 /// An API variant that sums tensors over all ranks, in place.
-pub trait Way {
+pub trait CollectiveApi {
     fn name(&self) -> &'static str;
     fn rank(&self) -> usize;
     fn size(&self) -> usize;
@@ -33,8 +33,8 @@ pub trait Way {
 }
 
 /// `allreduce-rank CASE...`
-pub fn run(words: &[String]) -> ExitCode {
-    match measure_all(words) {
+pub fn run(arguments: &[String]) -> ExitCode {
+    match measure_all(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error:#}");
@@ -43,16 +43,16 @@ pub fn run(words: &[String]) -> ExitCode {
     }
 }
 
-fn measure_all(words: &[String]) -> Result<()> {
-    let cases: Option<Vec<Case>> = words.iter().map(|word| Case::parse(word)).collect();
+fn measure_all(arguments: &[String]) -> Result<()> {
+    let cases: Option<Vec<Case>> = arguments.iter().map(|argument| Case::parse(argument)).collect();
     let cases = cases.context("a case is NAME:BUDGET_US:LENGTHS")?;
-    for open in ours::WAYS {
-        let mut way = open()?;
+    for connect in engine_apis::APIS {
+        let mut api = connect()?;
         for case in &cases {
-            let taken = measure(way.as_mut(), case)?;
-            if way.rank() == 0 {
-                let figures: Vec<String> = taken.iter().map(|us| format!("{:.0}", us * 1e3)).collect();
-                println!("case {} {} {}", case.name, way.name(), figures.join(" "));
+            let times_us = measure(api.as_mut(), case)?;
+            if api.rank() == 0 {
+                let ns: Vec<String> = times_us.iter().map(|us| format!("{:.0}", us * 1e3)).collect();
+                println!("case {} {} {}", case.name, api.name(), ns.join(" "));
             }
         }
     }
@@ -60,18 +60,18 @@ fn measure_all(words: &[String]) -> Result<()> {
 }
 
 /// Microseconds per call, one value per batch.
-fn measure(way: &mut dyn Way, case: &Case) -> Result<Vec<f64>> {
+fn measure(api: &mut dyn CollectiveApi, case: &Case) -> Result<Vec<f64>> {
     let mut tensors: Vec<Tensor> = case.lengths.iter().map(|length| Tensor::new(*length)).collect();
     let mut tensors: Vec<&mut [f32]> = tensors.iter_mut().map(Tensor::floats).collect();
     let tensors = tensors.as_mut_slice();
-    let (rank, size) = (way.rank(), way.size());
+    let (rank, size) = (api.rank(), api.size());
     for tensor in &mut *tensors {
         tensor.iter_mut().enumerate().for_each(|(at, float)| *float = (rank + 1 + at % 7) as f32);
     }
-    way.call(tensors)?;
+    api.call(tensors)?;
     for tensor in &mut *tensors {
-        let wrong = tensor.iter().enumerate().find(|(at, float)| **float != sum_at(*at, size));
-        ensure!(wrong.is_none(), "rank {rank}, case {}, {}: the sum is wrong at {wrong:?}", case.name, way.name());
+        let wrong = tensor.iter().enumerate().find(|(at, float)| **float != expected_sum(*at, size));
+        ensure!(wrong.is_none(), "rank {rank}, case {}, {}: the sum is wrong at {wrong:?}", case.name, api.name());
         tensor.fill(0.0);
     }
 
@@ -81,40 +81,40 @@ fn measure(way: &mut dyn Way, case: &Case) -> Result<Vec<f64>> {
         if took < budget / 8.0 && rounds > 0 {
             calls *= 2;
         }
-        took = time_of(way, tensors, calls)?;
-        took = shared(way, tensors, took)?;
+        took = time_calls(api, tensors, calls)?;
+        took = broadcast(api, tensors, took)?;
         total += took;
         rounds += 1;
         each = each.min(took / calls as f64).max(0.01);
     }
     let (in_batch, batches) = match (budget / BATCHES as f64 / each) as usize {
-        0 => (1, FEWEST_BATCHES.max((budget / each) as usize)),
+        0 => (1, MIN_BATCHES.max((budget / each) as usize)),
         calls => (calls, BATCHES),
     };
-    (0..batches).map(|_| Ok(time_of(way, tensors, in_batch)? / in_batch as f64)).collect()
+    (0..batches).map(|_| Ok(time_calls(api, tensors, in_batch)? / in_batch as f64)).collect()
 }
 
 /// Sum of `rank + 1 + at % 7` over all ranks.
-fn sum_at(at: usize, size: usize) -> f32 {
+fn expected_sum(at: usize, size: usize) -> f32 {
     (size * (size + 1) / 2 + size * (at % 7)) as f32
 }
 
-fn time_of(way: &mut dyn Way, tensors: &mut [&mut [f32]], calls: usize) -> Result<f64> {
+fn time_calls(api: &mut dyn CollectiveApi, tensors: &mut [&mut [f32]], calls: usize) -> Result<f64> {
     let began = Instant::now();
     for _ in 0..calls {
-        way.call(tensors)?;
+        api.call(tensors)?;
     }
     Ok(began.elapsed().as_secs_f64() * 1e6)
 }
 
 /// Broadcasts the measurement of rank 0.
-fn shared(way: &mut dyn Way, tensors: &mut [&mut [f32]], value: f64) -> Result<f64> {
-    tensors[0][0] = if way.rank() == 0 { value as f32 } else { 0.0 };
-    way.call(tensors)?;
+fn broadcast(api: &mut dyn CollectiveApi, tensors: &mut [&mut [f32]], value: f64) -> Result<f64> {
+    tensors[0][0] = if api.rank() == 0 { value as f32 } else { 0.0 };
+    api.call(tensors)?;
     Ok(f64::from(std::mem::take(&mut tensors[0][0])))
 }
 
-/// Page-aligned floats.
+/// Floats in page-aligned memory.
 struct Tensor {
     memory: Vec<f32>,
     begin: usize,
@@ -123,9 +123,9 @@ struct Tensor {
 
 impl Tensor {
     fn new(length: usize) -> Self {
-        let memory = vec![0.0_f32; length + PAGE];
-        let begin = memory.as_ptr().align_offset(4 * PAGE);
-        Self { begin: if begin < PAGE { begin } else { 0 }, memory, length }
+        let memory = vec![0.0_f32; length + PAGE_FLOATS];
+        let begin = memory.as_ptr().align_offset(4 * PAGE_FLOATS);
+        Self { begin: if begin < PAGE_FLOATS { begin } else { 0 }, memory, length }
     }
 
     fn floats(&mut self) -> &mut [f32] {
@@ -138,14 +138,14 @@ mod tests {
     use super::*;
 
     /// Rank 0 of several ranks that all hold the same values.
-    struct Alike {
+    struct IdenticalRanks {
         size: usize,
         calls: usize,
     }
 
-    impl Way for Alike {
+    impl CollectiveApi for IdenticalRanks {
         fn name(&self) -> &'static str {
-            "alike"
+            "identical"
         }
         fn rank(&self) -> usize {
             0
@@ -163,16 +163,16 @@ mod tests {
 
     #[test]
     fn a_case_is_measured_in_batches() {
-        let mut alone = Alike { size: 1, calls: 0 };
-        let taken = measure(&mut alone, &Case { name: "x".into(), lengths: vec![1, 5000], budget_us: 2000 });
-        let taken = taken.expect("the sum of one is itself");
-        assert!(taken.len() >= FEWEST_BATCHES && taken.iter().all(|us| *us > 0.0), "{taken:?}");
-        assert!(alone.calls > taken.len());
+        let mut alone = IdenticalRanks { size: 1, calls: 0 };
+        let times_us = measure(&mut alone, &Case { name: "x".into(), lengths: vec![1, 5000], budget_us: 2000 });
+        let times_us = times_us.expect("the sum of one is itself");
+        assert!(times_us.len() >= MIN_BATCHES && times_us.iter().all(|us| *us > 0.0), "{times_us:?}");
+        assert!(alone.calls > times_us.len());
     }
 
     #[test]
     fn a_wrong_sum_is_no_measurement() {
-        let mut wrong = Alike { size: 2, calls: 0 };
+        let mut wrong = IdenticalRanks { size: 2, calls: 0 };
         let case = Case { name: "x".into(), lengths: vec![9], budget_us: 10 };
         let error = measure(&mut wrong, &case).expect_err("2 and 2 are not 1 and 2");
         assert!(error.to_string().contains("the sum is wrong at Some((0, 2.0))"), "{error}");

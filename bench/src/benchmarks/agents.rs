@@ -14,22 +14,22 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::{Scale, Verdict};
 use crate::api::Api;
-use crate::fixture::{job_json, make_resources, ranks, request_of};
+use crate::fixture::{job_json, job_request, make_resources, ranks};
 use crate::memory::{peak, resident};
 use crate::site::Site;
-use crate::stats::{Samples, heading};
-use crate::{machine, swarm};
+use crate::stats::{Samples, print_heading};
+use crate::{machine, simulated_agents};
 
 pub const PROMISE: &str = "5,000 agents held by one server, and a gang of 1,000 placed and run";
 const AGENTS: usize = 5_000;
 const GANG: usize = 1_000;
 /// Timeout for all joins, and for a gang to run.
-const DEADLINE: Duration = Duration::from_secs(180);
+const MILESTONE_TIMEOUT: Duration = Duration::from_secs(180);
 
 pub fn run(scale: Scale) -> Result<Verdict> {
     let hold = Duration::from_secs(scale.pick(10, 60));
     let gangs = scale.pick(2, 5);
-    allow_files()?;
+    raise_open_file_limit()?;
     let mut site = Site::new()?;
     site.serve()?;
     make_resources(&site, AGENTS)?;
@@ -38,10 +38,10 @@ pub fn run(scale: Scale) -> Result<Verdict> {
     let alone = resident(server)?.rss;
 
     let began = Instant::now();
-    let swarm = Swarm::start(&site)?;
-    swarm.wait("connected")?;
+    let agents = AgentsProcess::start(&site)?;
+    agents.wait("connected")?;
     let connected = began.elapsed().as_secs_f64();
-    swarm.wait("ready")?;
+    agents.wait("ready")?;
     api.wait_for_idle_nodes(AGENTS)?;
     let idle = began.elapsed().as_secs_f64();
 
@@ -51,11 +51,11 @@ pub fn run(scale: Scale) -> Result<Verdict> {
     while Instant::now() < until {
         let (at, before) = (Instant::now(), machine::processor_seconds(server)?);
         std::thread::park_timeout(Duration::from_secs(1));
-        swarm.check()?;
+        agents.check()?;
         processor.add(100.0 * (machine::processor_seconds(server)? - before) / at.elapsed().as_secs_f64());
         memory.add(resident(server)?.rss);
     }
-    api.wait_for_idle_nodes(AGENTS).context("not every node was held")?;
+    api.wait_for_idle_nodes(AGENTS).context("not every node is still idle")?;
 
     let ms = |name: &str| Samples::new(name, "ms");
     let (mut ordered, mut running) = (ms("gang of 1,000: all have their orders"), ms("gang of 1,000: all run"));
@@ -64,25 +64,25 @@ pub fn run(scale: Scale) -> Result<Verdict> {
     for number in 0..gangs {
         let mut job = job_json(ranks(&["true".to_owned()]));
         job["properties"]["nodeCount"] = GANG.into();
-        let request = request_of(job, &api, &key)?;
+        let request = job_request(job, &api, &key)?;
         let name = format!("gang{number}");
         let before = machine::processor_seconds(server)?;
         let began = api.submit(&name, &request)?;
-        ordered.add((swarm.wait("ordered")? - began).as_secs_f64() * 1e3);
-        running.add((swarm.wait("running")? - began).as_secs_f64() * 1e3);
+        ordered.add((agents.wait("ordered")? - began).as_secs_f64() * 1e3);
+        running.add((agents.wait("running")? - began).as_secs_f64() * 1e3);
         api.wait_for_success(&name)?;
         api.wait_for_idle_nodes(AGENTS)?;
         used.add(1e3 * (machine::processor_seconds(server)? - before));
     }
-    swarm.check()?;
+    agents.check()?;
     println!(
         "{AGENTS} agents connected after {connected:.1} s, all nodes idle after {idle:.1} s; then held for {} s",
         hold.as_secs()
     );
     println!("server memory: {alone:.1} MB before they came, at most {:.1} MB\n", peak(server)?);
-    drop(swarm);
-    heading();
-    [&memory, &processor, &ordered, &running, &used].into_iter().for_each(Samples::row);
+    drop(agents);
+    print_heading();
+    [&memory, &processor, &ordered, &running, &used].into_iter().for_each(Samples::print_row);
     let figures = format!(
         "{AGENTS} agents held for {} s without a loss: {:.0} MB ({:.1} kB an agent), {:.0} % of one processor ({:.0} µs a heartbeat); gang of {GANG}: all ordered after {:.0} ms, all run after {:.0} ms",
         hold.as_secs(),
@@ -97,54 +97,58 @@ pub fn run(scale: Scale) -> Result<Verdict> {
 }
 
 /// Raises the limit of open files: every agent is one in each process.
-fn allow_files() -> Result<()> {
+fn raise_open_file_limit() -> Result<()> {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?;
     let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    ensure!(files > 2 * AGENTS as u64, "a process may have only {files} files open here");
+    ensure!(files > 2 * AGENTS as u64, "the limit of open files is {files}, too low for {AGENTS} agents");
     Ok(())
 }
 
-/// The process with the agents, and its output.
-struct Swarm {
+/// The process that simulates the agents, and the lines it prints.
+struct AgentsProcess {
     child: Child,
-    said: Receiver<(Instant, String)>,
+    output: Receiver<(Instant, String)>,
 }
 
-impl Swarm {
+impl AgentsProcess {
     fn start(site: &Site) -> Result<Self> {
         let token = std::fs::read_to_string(site.data().join("join-token"))?;
         let mut command = Command::new(std::env::current_exe()?);
-        command.arg(swarm::WORD).arg(site.profile()?.server).arg(AGENTS.to_string()).arg(GANG.to_string());
+        command
+            .arg(simulated_agents::SUBCOMMAND)
+            .arg(site.profile()?.server)
+            .arg(AGENTS.to_string())
+            .arg(GANG.to_string());
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        writeln!(child.stdin.as_mut().expect("it is piped"), "{}", token.trim())?;
-        let lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
-        let (sender, said) = channel();
+        writeln!(child.stdin.as_mut().expect("standard input is piped"), "{}", token.trim())?;
+        let lines = BufReader::new(child.stdout.take().expect("standard output is piped")).lines();
+        let (sender, output) = channel();
         std::thread::spawn(move || {
             lines.map_while(Result::ok).try_for_each(|line| sender.send((Instant::now(), line)))
         });
-        Ok(Self { child, said })
+        Ok(Self { child, output })
     }
 
     /// Waits for this line and returns its time. Any other line is a failure.
-    fn wait(&self, word: &str) -> Result<Instant> {
-        match self.said.recv_timeout(DEADLINE) {
-            Ok((at, said)) if said == word => Ok(at),
-            Ok((_, said)) => bail!("the agents said '{said}' instead of '{word}'"),
-            Err(_) => bail!("the agents did not say '{word}' within {} s", DEADLINE.as_secs()),
+    fn wait(&self, expected: &str) -> Result<Instant> {
+        match self.output.recv_timeout(MILESTONE_TIMEOUT) {
+            Ok((at, line)) if line == expected => Ok(at),
+            Ok((_, line)) => bail!("the agents printed '{line}' instead of '{expected}'"),
+            Err(_) => bail!("the agents did not print '{expected}' within {} s", MILESTONE_TIMEOUT.as_secs()),
         }
     }
 
     /// Fails if an agent has been lost.
     fn check(&self) -> Result<()> {
-        match self.said.try_recv() {
-            Ok((_, said)) => bail!("an agent was not held: {said}"),
+        match self.output.try_recv() {
+            Ok((_, line)) => bail!("an agent was lost: {line}"),
             Err(_) => Ok(()),
         }
     }
 }
 
-impl Drop for Swarm {
+impl Drop for AgentsProcess {
     fn drop(&mut self) {
         // It exits when its standard input closes; `kill` only makes sure.
         drop(self.child.stdin.take());

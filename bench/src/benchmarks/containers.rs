@@ -12,11 +12,11 @@ use serde_json::json;
 
 use super::{Scale, Verdict};
 use crate::api::Api;
-use crate::fixture::{job_json, make_resources, request_of};
+use crate::fixture::{job_json, job_request, make_resources};
 use crate::peers::docker::{Docker, IMAGE};
-use crate::rank::Ear;
+use crate::rank::RankListener;
 use crate::site::Site;
-use crate::stats::{Samples, heading};
+use crate::stats::{Samples, print_heading};
 
 pub const PROMISE: &str = "a rank in a container runs at most 200 ms (p50) later than with docker run of the same";
 const LIMIT_MS: f64 = 200.0;
@@ -33,65 +33,65 @@ pub fn run(scale: Scale) -> Result<Verdict> {
     make_resources(&site, 1)?;
     let api = Api::connect(&site)?;
     api.wait_for_idle_nodes(1)?;
-    let bench = Bench { key: api.account_key()?, ear: Ear::open()?, site, api, docker };
+    let benchmark = ContainerBenchmark { key: api.account_key()?, listener: RankListener::open()?, site, api, docker };
     let ms = |name: &str| Samples::new(name, "ms");
     let (mut plain, mut ours) = (ms("docker run: its process runs"), ms("request: the rank runs in its container"));
     for sample in 0..WARM_UP + samples {
-        let (run, rank) = (bench.docker_run(sample)?, bench.request(sample)?);
+        let (run, rank) = (benchmark.docker_run(sample)?, benchmark.submit_job(sample)?);
         if sample >= WARM_UP {
             plain.add(run);
             ours.add(rank);
         }
     }
-    drop(bench);
-    heading();
-    [&plain, &ours].into_iter().for_each(Samples::row);
-    let more = ours.p50() - plain.p50();
+    drop(benchmark);
+    print_heading();
+    [&plain, &ours].into_iter().for_each(Samples::print_row);
+    let overhead = ours.p50() - plain.p50();
     let figures = format!(
-        "{more:.0} ms more at p50 (promised: at most {LIMIT_MS:.0}): p50 {:.0}, p99 {:.0} ms; docker run p50 {:.0}, p99 {:.0} ms",
+        "{overhead:.0} ms more at p50 (promised: at most {LIMIT_MS:.0}): p50 {:.0}, p99 {:.0} ms; docker run p50 {:.0}, p99 {:.0} ms",
         ours.p50(),
         ours.p99(),
         plain.p50(),
         plain.p99()
     );
-    Ok(Verdict { met: more <= LIMIT_MS, figures })
+    Ok(Verdict { met: overhead <= LIMIT_MS, figures })
 }
 
-/// The daemon is stopped last.
-struct Bench {
+/// Both engines and the listener of the ranks; fields drop in order, the daemon last.
+struct ContainerBenchmark {
     site: Site,
     api: Api,
-    ear: Ear,
+    listener: RankListener,
     key: String,
     docker: Docker,
 }
 
-impl Bench {
+impl ContainerBenchmark {
     fn docker_run(&self, sample: usize) -> Result<f64> {
         let name = format!("run{sample}");
         let mut command = self.docker.command();
         let data = self.site.data();
         command.args(["run", "--rm", "--network", "host", "-v"]).arg(format!("{0}:{0}", data.display()));
-        command.args([IMAGE, "bash", "-c", &self.ear.shell_line(&name)]).stdin(Stdio::null());
+        command.args([IMAGE, "bash", "-c", &self.listener.shell_line(&name)]).stdin(Stdio::null());
         let began = Instant::now();
         let mut child = command.spawn()?;
-        let (_, heard) = self.ear.wait(&name, 1)?;
+        let (_, reported) = self.listener.wait(&name, 1)?;
         if !child.wait()?.success() {
             bail!("docker run failed");
         }
-        Ok((heard - began).as_secs_f64() * 1e3)
+        Ok((reported - began).as_secs_f64() * 1e3)
     }
 
-    fn request(&self, sample: usize) -> Result<f64> {
+    fn submit_job(&self, sample: usize) -> Result<f64> {
         let name = format!("job{sample}");
-        let mut job = job_json(json!({"customMpiSettings": {"commandLine": self.ear.shell_line(&name)}}));
+        let mut job = job_json(json!({"customMpiSettings": {"commandLine": self.listener.shell_line(&name)}}));
         job["properties"]["nodeCount"] = json!(1);
         job["properties"]["containerSettings"] = json!({"imageSourceRegistry": {"image": IMAGE}});
-        let job = request_of(job, &self.api, &self.key)?;
+        let job = job_request(job, &self.api, &self.key)?;
         let began = self.api.submit(&name, &job)?;
-        let (_, heard) = self.ear.wait(&name, 1)?;
+        let (_, reported) = self.listener.wait(&name, 1)?;
         self.api.wait_for_success(&name)?;
         self.api.wait_for_idle_nodes(1)?;
-        Ok((heard - began).as_secs_f64() * 1e3)
+        Ok((reported - began).as_secs_f64() * 1e3)
     }
 }

@@ -13,25 +13,25 @@ use serde_json::json;
 
 use super::{Scale, Verdict};
 use crate::api::Api;
-use crate::fixture::{ACCOUNT, NODES, SHARE, job_json, make_resources, request_of};
+use crate::fixture::{ACCOUNT, NODES, SHARE, job_json, job_request, make_resources};
 use crate::machine::processor_seconds;
 use crate::peers::hyperqueue::HyperQueue;
 use crate::peers::slurm::Slurm;
 use crate::site::Site;
-use crate::stats::{Samples, heading};
+use crate::stats::{Samples, print_heading};
 
 pub const PROMISE: &str = "at least 5 times the jobs per second of Slurm and at least those of HyperQueue";
-const TIMES_SLURM: f64 = 5.0;
+const MIN_SPEEDUP_OVER_SLURM: f64 = 5.0;
 /// Command of every job, in every engine.
-const LINE: &str = "echo done";
+const COMMAND: &str = "echo done";
 /// Concurrent requests.
-const IN_FLIGHT: usize = 8;
+const MAX_IN_FLIGHT: usize = 8;
 
 pub fn run(scale: Scale) -> Result<Verdict> {
     let (rounds, jobs, slurm_jobs) = scale.pick((2, 1_000, 200), (5, 5_000, 1_000));
     let peers = tempfile::Builder::new().prefix("corro-bench-peers-").tempdir()?;
     let (slurm, hyperqueue) = if std::env::var_os("CORRO_BENCH_ALONE").is_some() {
-        (Err(anyhow!("not asked for")), Err(anyhow!("not asked for")))
+        (Err(anyhow!("disabled by CORRO_BENCH_ALONE")), Err(anyhow!("disabled by CORRO_BENCH_ALONE")))
     } else {
         (Slurm::start(peers.path()), HyperQueue::install(peers.path()))
     };
@@ -44,15 +44,15 @@ pub fn run(scale: Scale) -> Result<Verdict> {
     let mut queue_array = rate(&format!("HyperQueue, {jobs} jobs, one array"));
     let mut server = Samples::new("Corro's server: processor time a job", "ms");
     let mut agents = Samples::new("Corro's agents: processor time a job", "ms");
-    corro.round("warmup", 50)?;
+    corro.run_round("warmup", 50)?;
     for round in 0..rounds {
         let before = corro.processor_seconds()?;
-        own.add(corro.round(&format!("round{round}"), jobs)?);
+        own.add(corro.run_round(&format!("round{round}"), jobs)?);
         let after = corro.processor_seconds()?;
         server.add(1e3 * (after.0 - before.0) / jobs as f64);
         agents.add(1e3 * (after.1 - before.1) / jobs as f64);
         if let Ok(hyperqueue) = &hyperqueue {
-            for result in hyperqueue.run(jobs, 1, LINE)? {
+            for result in hyperqueue.run(jobs, 1, COMMAND)? {
                 queue_single.add(result.single);
                 queue_array.add(result.array);
             }
@@ -72,20 +72,20 @@ pub fn run(scale: Scale) -> Result<Verdict> {
         Err(error) => println!("peer: no HyperQueue: {error:#}"),
     }
     println!();
-    heading();
+    print_heading();
     [&own, &server, &agents, &slurm_single, &slurm_array, &queue_single, &queue_array]
         .into_iter()
         .filter(|samples| samples.count() > 0)
-        .for_each(Samples::row);
+        .for_each(Samples::print_row);
     Ok(verdict(
         &own,
-        slurm.is_ok().then(|| best(&slurm_single, &slurm_array)),
-        hyperqueue.is_ok().then(|| best(&queue_single, &queue_array)),
+        slurm.is_ok().then(|| faster(&slurm_single, &slurm_array)),
+        hyperqueue.is_ok().then(|| faster(&queue_single, &queue_array)),
     ))
 }
 
-/// A peer is counted in its faster form.
-fn best<'a>(one: &'a Samples, other: &'a Samples) -> &'a Samples {
+/// The faster of two ways to submit: a peer counts with it.
+fn faster<'a>(one: &'a Samples, other: &'a Samples) -> &'a Samples {
     if one.p50() >= other.p50() { one } else { other }
 }
 
@@ -93,20 +93,18 @@ fn verdict(own: &Samples, slurm: Option<&Samples>, hyperqueue: Option<&Samples>)
     let rate = own.p50();
     let (Some(slurm), Some(hyperqueue)) = (slurm, hyperqueue) else {
         let missing = if slurm.is_none() { "Slurm" } else { "HyperQueue" };
-        return Verdict {
-            met: false,
-            figures: format!("no peer {missing} to compare with; Corro alone: {rate:.0} jobs/s"),
-        };
+        return Verdict { met: false, figures: format!("{missing} was not measured; Corro alone: {rate:.0} jobs/s") };
     };
-    let (times, over) = (rate / slurm.p50(), rate / hyperqueue.p50());
+    let (times_slurm, times_hyperqueue) = (rate / slurm.p50(), rate / hyperqueue.p50());
     let figures = format!(
-        "{rate:.0} jobs/s (p50): {times:.1} times Slurm's {:.0} (promised: {TIMES_SLURM:.0}) and {over:.2} times HyperQueue's {:.0} (promised: 1)",
+        "{rate:.0} jobs/s (p50): {times_slurm:.1} times Slurm's {:.0} (promised: {MIN_SPEEDUP_OVER_SLURM:.0}) and {times_hyperqueue:.2} times HyperQueue's {:.0} (promised: 1)",
         slurm.p50(),
         hyperqueue.p50()
     );
-    Verdict { met: times >= TIMES_SLURM && over >= 1.0, figures }
+    Verdict { met: times_slurm >= MIN_SPEEDUP_OVER_SLURM && times_hyperqueue >= 1.0, figures }
 }
 
+/// A site with the tutorial's cluster.
 struct Corro {
     site: Site,
     api: Api,
@@ -132,31 +130,31 @@ impl Corro {
     }
 
     /// Jobs per second, from the first submit until the last has ended.
-    fn round(&self, name: &str, jobs: usize) -> Result<f64> {
+    fn run_round(&self, name: &str, jobs: usize) -> Result<f64> {
         let names: Vec<String> = (0..jobs).map(|job| format!("{name}_{job:05}")).collect();
-        let mut job = job_json(json!({"customToolkitSettings": {"commandLine": LINE}}));
+        let mut job = job_json(json!({"customToolkitSettings": {"commandLine": COMMAND}}));
         job["properties"]["nodeCount"] = json!(1);
         job["properties"]["stdOutErrPathPrefix"] = json!(format!("$AZ_BATCHAI_JOB_MOUNT_ROOT/{SHARE}/{name}"));
-        let request = request_of(job, &self.api, &self.key)?;
+        let request = job_request(job, &self.api, &self.key)?;
         let began = Instant::now();
-        self.api.submit_all(&names, &request, IN_FLIGHT)?;
-        self.api.wait_for_last(names.last().expect("there are jobs"), NODES)?;
+        self.api.submit_all(&names, &request, MAX_IN_FLIGHT)?;
+        self.api.wait_for_last_job(names.last().expect("there are jobs"), NODES)?;
         let elapsed = began.elapsed().as_secs_f64();
-        let succeeded = self.api.succeeded(name)?;
+        let succeeded = self.api.count_succeeded(name)?;
         ensure!(succeeded == jobs, "{succeeded} of {jobs} jobs have succeeded when all nodes are idle");
-        let logs = whole_logs(&self.site.data().join("shares").join(ACCOUNT).join(SHARE).join(name))?;
+        let logs = count_complete_logs(&self.site.data().join("shares").join(ACCOUNT).join(SHARE).join(name))?;
         ensure!(logs == jobs, "{logs} of {jobs} logs are on the share");
         Ok(jobs as f64 / elapsed)
     }
 }
 
 /// Number of complete logs below a directory.
-fn whole_logs(directory: &Path) -> Result<usize> {
+fn count_complete_logs(directory: &Path) -> Result<usize> {
     let mut count = 0;
     for entry in std::fs::read_dir(directory)? {
         let entry = entry?;
         if entry.file_type()?.is_dir() {
-            count += whole_logs(&entry.path())?;
+            count += count_complete_logs(&entry.path())?;
         } else if entry.file_name() == "stdout.txt" && std::fs::read(entry.path())? == b"done\n" {
             count += 1;
         }

@@ -28,14 +28,16 @@ mod wheel;
 
 use anyhow::{Context, Result, bail};
 
+/// An entry of the table.
 pub struct Benchmark {
     pub name: &'static str,
     pub promise: &'static str,
     pub run: Run,
 }
 
+/// Entry point of a benchmark.
 pub enum Run {
-    /// Takes no option but `--quick`.
+    /// Takes no options except `--quick`.
     Plain(fn(Scale) -> Result<Verdict>),
     /// Gets the remaining command-line arguments.
     Options(fn(Scale, &[String]) -> Result<Verdict>),
@@ -96,11 +98,11 @@ pub const BENCHMARKS: &[Benchmark] = &[
 ];
 
 /// The number after `--jobs`, or the default.
-fn jobs_in(words: &[String], usual: usize) -> Result<usize> {
-    match words {
-        [] => Ok(usual),
+fn parse_jobs_option(arguments: &[String], default: usize) -> Result<usize> {
+    match arguments {
+        [] => Ok(default),
         [option, count] if option == "--jobs" => count.parse().context("--jobs takes a number"),
-        _ => bail!("the only option is --jobs, with a number as 1000000"),
+        _ => bail!("the only option is --jobs N"),
     }
 }
 

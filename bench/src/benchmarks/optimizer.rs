@@ -9,14 +9,14 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::{Scale, Verdict};
-use crate::goal::worst;
+use crate::goal::worst_ratio;
 use crate::peers::{torch, upstream};
-use crate::steps::contest::{Case, Contestant, Length, hold};
-use crate::steps::options::{self, Known, Options};
-use crate::steps::rounds::{At, Results, print_ratio};
+use crate::steps::interleaved::{Case, EngineSetup, Schedule, measure_interleaved};
+use crate::steps::options::{self, AcceptedValues, Options};
+use crate::steps::rounds::{MeasurementKey, Results, print_ratio};
 use crate::steps::{goals, package};
+use crate::trainer::cpu_placement::{self, CpuPlacement};
 use crate::trainer::gang::Program;
-use crate::trainer::place::{self, Place};
 
 pub const PROMISE: &str =
     "at least 1.0 times the throughput of DistributedDataParallel over Gloo; at 1 rank under 2 % of a step";
@@ -30,7 +30,7 @@ const UPSTREAM: &str = "upstream";
 /// A real model, with which the overhead of our layer is measured.
 const RESNET: &str = "resnet50";
 
-const KNOWN: Known = Known {
+const ACCEPTED: AcceptedValues = AcceptedValues {
     usage:
         "options of optimizer: --ranks 1,2,4  --models resnet50,shapes  --batch N  --peers ddp,ddp-views,upstream|none
     --rounds N  --budget MS (a turn)  --wheel FILE",
@@ -39,12 +39,12 @@ const KNOWN: Known = Known {
     models: &[RESNET, "shapes"],
 };
 
-pub fn run(scale: Scale, words: &[String]) -> Result<Verdict> {
-    let options = options::parse(words, &KNOWN)?;
+pub fn run(scale: Scale, arguments: &[String]) -> Result<Verdict> {
+    let options = options::parse(arguments, &ACCEPTED)?;
     let directory = tempfile::Builder::new().prefix("corro-bench-peers-").tempdir()?;
     let (programs, missing) = programs(scale, &options, directory.path())?;
-    let bench = Bench { scale, options, programs, cores: place::allowed()?.len() };
-    Ok(bench.run(missing))
+    let benchmark = OptimizerBenchmark { scale, options, programs, cores: cpu_placement::allowed_cpus()?.len() };
+    Ok(benchmark.run(missing))
 }
 
 /// A name, and the command of a rank.
@@ -52,7 +52,7 @@ type Engine = (&'static str, Program);
 
 /// Ours, plain torch and the requested peers that are installed; and the missing ones.
 fn programs(scale: Scale, options: &Options, directory: &Path) -> Result<(Vec<Engine>, Vec<String>)> {
-    let (python, version) = torch::computing()?;
+    let (python, version) = torch::interpreter_with_fast_blas()?;
     println!("torch: {version}");
     let script = directory.join("optimizer.py");
     std::fs::write(&script, PROGRAM)?;
@@ -60,17 +60,17 @@ fn programs(scale: Scale, options: &Options, directory: &Path) -> Result<(Vec<En
         let arguments = vec![script.display().to_string(), engine.to_owned()];
         Program { program: python, arguments, variables, ports: false }
     };
-    let package = package::unpacked(&package::wheel(options.wheel.as_deref())?, directory)?;
+    let package = package::unpack(&package::find_or_build(options.wheel.as_deref())?, directory)?;
     let ours = vec![("PYTHONPATH", package.display().to_string())];
     let mut programs =
         vec![(OURS, program(python.clone(), "horovod", ours)), (PLAIN, program(python.clone(), "plain", Vec::new()))];
     let mut missing = Vec::new();
-    let wanted = |peer: &str| match &options.peers {
-        Some(peers) => peers.iter().any(|known| known == peer),
+    let is_selected = |peer: &str| match &options.peers {
+        Some(peers) => peers.iter().any(|name| name == peer),
         // A quick run skips measurements that decide nothing.
         None => peer == DDP || (scale == Scale::Full && (peer == VIEWS || upstream::installed().is_some())),
     };
-    for peer in KNOWN.peers.iter().copied().filter(|peer| wanted(peer)) {
+    for peer in ACCEPTED.peers.iter().copied().filter(|peer| is_selected(peer)) {
         if peer != UPSTREAM {
             programs.push((peer, program(python.clone(), peer, Vec::new())));
             continue;
@@ -89,67 +89,70 @@ fn programs(scale: Scale, options: &Options, directory: &Path) -> Result<(Vec<En
     Ok((programs, missing))
 }
 
-struct Bench {
+struct OptimizerBenchmark {
     scale: Scale,
     options: Options,
     programs: Vec<Engine>,
     cores: usize,
 }
 
-impl Bench {
-    /// `broken` lists failed measurements; any of them makes the verdict `missed`.
-    fn run(&self, mut broken: Vec<String>) -> Verdict {
+impl OptimizerBenchmark {
+    /// `failures` lists failed measurements; any of them makes the verdict `missed`.
+    fn run(&self, mut failures: Vec<String>) -> Verdict {
         let (mut against, mut goals) = (Vec::new(), Vec::new());
         for ranks in self.options.ranks.iter().copied() {
-            let place = Place { ranks, cores: self.cores };
+            let placement = CpuPlacement { ranks, cores: self.cores };
             let mut results = Results::default();
-            let contestants: Vec<Contestant> = self.contestants(place);
+            let setups: Vec<EngineSetup> = self.setups(placement);
             let cases: Vec<Case> = self.cases(ranks);
-            broken.extend(hold(&contestants, &cases, self.length(ranks), &mut results));
+            failures.extend(measure_interleaved(&setups, &cases, self.schedule(ranks), &mut results));
             results.print();
             for case in &cases {
                 let ratios = |peer: &str| {
-                    let at = |engine| At { place, case: &case.name, engine };
-                    let ratios = results.ratios(at(OURS), at(peer))?;
+                    let key = |engine| MeasurementKey { placement, case: &case.name, engine };
+                    let ratios = results.ratios(key(OURS), key(peer))?;
                     print_ratio(&format!("{}: ours by {peer}", case.name), &ratios);
                     Some(ratios)
                 };
                 if ranks == 1 {
                     goals.push(goals::overhead(ratios(PLAIN).as_ref(), PLAIN));
                 }
-                let ddp = ratios(DDP).map(|ratios| (ratios.p50(), format!("{}, {}", case.name, place.name())));
+                let ddp = ratios(DDP).map(|ratios| (ratios.p50(), format!("{}, {}", case.name, placement.name())));
                 against.extend(ddp.filter(|_| ranks > 1));
                 [VIEWS, UPSTREAM].into_iter().for_each(|peer| drop(ratios(peer)));
             }
         }
-        goals.insert(0, worst(against.into_iter(), 1.0, "times DistributedDataParallel"));
-        goals::verdict(&goals, &broken)
+        goals.insert(0, worst_ratio(against.into_iter(), 1.0, "times DistributedDataParallel"));
+        goals::verdict(&goals, &failures)
     }
 
     /// A single rank is compared with plain torch; several with peers that exchange gradients too.
-    fn contestants(&self, place: Place) -> Vec<Contestant> {
-        let takes_part = |engine: &str| engine == OURS || (engine == PLAIN) == (place.ranks == 1);
+    fn setups(&self, placement: CpuPlacement) -> Vec<EngineSetup> {
+        let takes_part = |engine: &str| engine == OURS || (engine == PLAIN) == (placement.ranks == 1);
         let programs = self.programs.iter().filter(|(engine, _)| takes_part(engine));
-        programs.map(|(engine, program)| Contestant { engine, program: program.clone(), place }).collect()
+        programs.map(|(engine, program)| EngineSetup { engine, program: program.clone(), placement }).collect()
     }
 
     /// A model without computation says nothing about the relative cost of a layer.
     fn cases(&self, ranks: usize) -> Vec<Case> {
         let batch = self.options.batch.unwrap_or(16);
         let models = self.options.models.iter().filter(|model| ranks > 1 || *model == RESNET);
-        let case =
-            |model: &String| Case { name: format!("{model}, batch {batch}"), words: format!("{model} {batch}"), batch };
+        let case = |model: &String| Case {
+            name: format!("{model}, batch {batch}"),
+            request: format!("{model} {batch}"),
+            batch,
+        };
         models.map(case).collect()
     }
 
     /// An overhead of percents shows only in many short rounds; with more ranks than cores a step is long.
-    fn length(&self, ranks: usize) -> Length {
+    fn schedule(&self, ranks: usize) -> Schedule {
         let rounds = match ranks {
             1 => self.scale.pick(12, 60),
             2 => self.scale.pick(5, 25),
             _ => self.scale.pick(3, 15),
         };
         let budget = self.options.budget_ms.unwrap_or(self.scale.pick(400, 800));
-        Length { rounds: self.options.rounds.unwrap_or(rounds), budget: Duration::from_millis(budget) }
+        Schedule { rounds: self.options.rounds.unwrap_or(rounds), budget: Duration::from_millis(budget) }
     }
 }

@@ -11,9 +11,9 @@ use super::{Scale, Verdict};
 use crate::api::Api;
 use crate::fixture::{ACCOUNT, CLUSTER, EXPERIMENT, GROUP, IN_WORKSPACE, WORKSPACE, job_json, make_resources};
 use crate::machine::processor_seconds;
+use crate::page_client::{Page, PageClient};
 use crate::site::{DEADLINE, Site};
-use crate::stats::{Samples, heading};
-use crate::visitor::{Page, Visitor};
+use crate::stats::{Samples, print_heading};
 use crate::webdriver::{self, Driver};
 
 pub const PROMISE: &str = "a page weighs under 200 kB and is first painted within 200 ms (p99) on loopback";
@@ -38,28 +38,28 @@ pub fn run(scale: Scale) -> Result<Verdict> {
         "/subscriptions/{}/resourceGroups/{GROUP}/providers/Microsoft.BatchAI/workspaces/{WORKSPACE}/experiments/{EXPERIMENT}/jobs/{JOB}",
         api.subscription()
     );
-    let visits = visit(&site, scale.pick(6, 40))?;
+    let visits = measure_visits(&site, scale.pick(6, 40))?;
     let seconds = scale.pick(8, 30);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let client = Client::new(&site.profile()?)?;
     let overview = Page::Overview { subscription: api.subscription().to_owned() };
-    let rest = processor(&site, seconds)?;
+    let idle = server_cpu_percent(&site, seconds)?;
     let (quiet, quiet_requests) = runtime.block_on(open_pages(&site, &client, &overview, seconds))?;
     let (busy, busy_requests) = runtime.block_on(open_pages(&site, &client, &Page::Job { id }, seconds))?;
 
-    heading();
+    print_heading();
     for page in &visits {
-        [&page.paint, &page.content].into_iter().for_each(Samples::row);
+        [&page.paint, &page.content].into_iter().for_each(Samples::print_row);
         println!("{:<44}{:>35.1}  kB", format!("{}, first visit", page.name), page.kilobytes);
     }
-    println!("\nprocessor of the server, in % of a core: {rest:.1} without pages");
+    println!("\nprocessor of the server, in % of a core: {idle:.1} without pages");
     println!("  {PAGES} overviews {quiet:.1} ({quiet_requests:.0} requests/s, two events a second)");
     println!("  {PAGES} pages of a running job {busy:.1} ({busy_requests:.0} requests/s)");
     let heaviest = visits.iter().map(|page| page.kilobytes).fold(0.0, f64::max);
     let slowest = visits.iter().map(|page| page.paint.p99()).fold(0.0, f64::max);
     let p50 = visits.iter().map(|page| page.paint.p50()).fold(0.0, f64::max);
     let figures = format!(
-        "the heaviest page {heaviest:.0} kB (wanted under {LIMIT_KB:.0}); first paint p50 {p50:.0} ms, p99 {slowest:.0} ms of the slowest page (wanted under {LIMIT_MS:.0}); server for {PAGES} open overviews {quiet:.1} % of a core, for {PAGES} pages of a running job {busy:.1} %, idle {rest:.1} %"
+        "the heaviest page {heaviest:.0} kB (goal: under {LIMIT_KB:.0}); first paint p50 {p50:.0} ms, p99 {slowest:.0} ms of the slowest page (goal: under {LIMIT_MS:.0}); server for {PAGES} open overviews {quiet:.1} % of a core, for {PAGES} pages of a running job {busy:.1} %, idle {idle:.1} %"
     );
     Ok(Verdict { met: heaviest < LIMIT_KB && slowest < LIMIT_MS, figures })
 }
@@ -74,7 +74,8 @@ fn submit(site: &Site) -> Result<()> {
     ))
 }
 
-struct Visits {
+/// Measurements of one page.
+struct PageVisits {
     name: &'static str,
     paint: Samples,
     content: Samples,
@@ -82,28 +83,29 @@ struct Visits {
 }
 
 /// Visits each page `times` times with an empty browser cache.
-fn visit(site: &Site, times: usize) -> Result<Vec<Visits>> {
+fn measure_visits(site: &Site, times: usize) -> Result<Vec<PageVisits>> {
     let output = site.command().arg("dashboard").output()?;
     let link = String::from_utf8(output.stdout)?.trim().to_owned();
     let (root, token) = link.split_once('#').context("corro dashboard prints a link with a token")?;
     let dir = tempfile::Builder::new().prefix("corro-bench-browser-").tempdir()?;
-    let driver = Driver::start(dir.path(), 1280, 1000).map_err(|told| anyhow!("the browser does not start: {told}"))?;
-    let ask = |command: &str, body: Value| {
-        driver.ask("POST", command, &body).map_err(|told| anyhow!("{command}: {}", told["message"]))
+    let driver =
+        Driver::start(dir.path(), 1280, 1000).map_err(|error| anyhow!("the browser does not start: {error}"))?;
+    let send = |command: &str, body: Value| {
+        driver.ask("POST", command, &body).map_err(|error| anyhow!("{command}: {}", error["message"]))
     };
-    let look = |script: &str| ask("execute/sync", json!({"script": script, "args": []}));
-    ask("goog/cdp/execute", json!({"cmd": "Network.enable", "params": {}}))?;
-    ask("goog/cdp/execute", json!({"cmd": "Network.setCacheDisabled", "params": {"cacheDisabled": true}}))?;
+    let evaluate = |script: &str| send("execute/sync", json!({"script": script, "args": []}));
+    send("goog/cdp/execute", json!({"cmd": "Network.enable", "params": {}}))?;
+    send("goog/cdp/execute", json!({"cmd": "Network.setCacheDisabled", "params": {"cacheDisabled": true}}))?;
     // The first page after the browser's start is not counted.
-    ask("url", json!({"url": format!("{root}#{token}")}))?;
-    wait(|| look(BYTES))?;
-    ask("url", json!({"url": "about:blank"}))?;
-    let place = format!("{GROUP}:{WORKSPACE}");
+    send("url", json!({"url": format!("{root}#{token}")}))?;
+    wait_for_value(|| evaluate(TRANSFERRED_BYTES))?;
+    send("url", json!({"url": "about:blank"}))?;
+    let workspace = format!("{GROUP}:{WORKSPACE}");
     let pages = [
         ("overview", String::new()),
-        ("cluster", format!("clusters/{place}/{CLUSTER}")),
-        ("job", format!("jobs/{place}/{EXPERIMENT}/{JOB}")),
-        ("experiment", format!("experiments/{place}/{EXPERIMENT}")),
+        ("cluster", format!("clusters/{workspace}/{CLUSTER}")),
+        ("job", format!("jobs/{workspace}/{EXPERIMENT}/{JOB}")),
+        ("experiment", format!("experiments/{workspace}/{EXPERIMENT}")),
         ("shares", "shares".to_owned()),
         ("usage", "usage".to_owned()),
     ];
@@ -113,61 +115,63 @@ fn visit(site: &Site, times: usize) -> Result<Vec<Visits>> {
         let mut content = Samples::new(format!("{name}, first content"), "ms");
         let mut bytes = 0.0_f64;
         for _ in 0..times {
-            ask("url", json!({"url": format!("{root}{path}#{token}")}))?;
-            let times = wait(|| look(PAINTS))?;
-            let time = |at: usize| times[at].as_f64().context("a time");
+            send("url", json!({"url": format!("{root}{path}#{token}")}))?;
+            let times = wait_for_value(|| evaluate(PAINT_TIMES))?;
+            let time = |at: usize| times[at].as_f64().context("a paint time is not a number");
             paint.add(time(0)?);
             content.add(time(1)?);
-            bytes = bytes.max(wait(|| look(BYTES))?.as_f64().context("a number")?);
-            ask("url", json!({"url": "about:blank"}))?;
+            bytes = bytes.max(
+                wait_for_value(|| evaluate(TRANSFERRED_BYTES))?.as_f64().context("the byte count is not a number")?,
+            );
+            send("url", json!({"url": "about:blank"}))?;
         }
-        visits.push(Visits { name, paint, content, kilobytes: bytes / 1000.0 });
+        visits.push(PageVisits { name, paint, content, kilobytes: bytes / 1000.0 });
     }
     Ok(visits)
 }
 
 /// Time of the first paint and of the first content; empty before that.
-const PAINTS: &str = "const at = (name) => performance.getEntriesByName(name)[0]?.startTime;
+const PAINT_TIMES: &str = "const at = (name) => performance.getEntriesByName(name)[0]?.startTime;
     const times = [at('first-paint'), at('first-contentful-paint')];
     return times.every((time) => time !== undefined) ? times : null";
 
 /// Bytes transferred, headers included, once the page is complete and idle.
-const BYTES: &str =
+const TRANSFERRED_BYTES: &str =
     "const all = [...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')];
     const last = Math.max(...all.map((one) => one.responseEnd));
     const shown = document.querySelector('main')?.innerText.trim();
     return shown && performance.now() - last > 300 ? all.reduce((sum, one) => sum + one.transferSize, 0) : null";
 
-fn wait(look: impl Fn() -> Result<Value>) -> Result<Value> {
+fn wait_for_value(evaluate: impl Fn() -> Result<Value>) -> Result<Value> {
     let deadline = Instant::now() + DEADLINE;
     loop {
-        let found = look()?;
-        if !found.is_null() {
-            return Ok(found);
+        let value = evaluate()?;
+        if !value.is_null() {
+            return Ok(value);
         }
         if Instant::now() > deadline {
-            bail!("a page was not there within {} s", DEADLINE.as_secs());
+            bail!("a page was not loaded within {} s", DEADLINE.as_secs());
         }
         std::thread::park_timeout(Duration::from_millis(20));
     }
 }
 
 /// CPU use of the server, over so many seconds, in percent of a core.
-fn processor(site: &Site, seconds: u64) -> Result<f64> {
+fn server_cpu_percent(site: &Site, seconds: u64) -> Result<f64> {
     let (pid, began) = (site.server_pid()?, Instant::now());
     let before = processor_seconds(pid)?;
     std::thread::park_timeout(Duration::from_secs(seconds));
     Ok(100.0 * (processor_seconds(pid)? - before) / began.elapsed().as_secs_f64())
 }
 
-/// The same with so many open pages and two events per second; also their requests per second.
+/// CPU use of the server with [`PAGES`] open pages and two events per second, and the requests per second of the pages.
 async fn open_pages(site: &Site, client: &Client, page: &Page, seconds: u64) -> Result<(f64, f64)> {
     let ((ready, mut all_ready), (stop, stopped)) = (watch::channel(0), watch::channel(false));
-    let visitors: Vec<_> = (0..PAGES)
-        .map(|_| tokio::spawn(Visitor::stay(client.clone(), page.clone(), ready.clone(), stopped.clone())))
+    let clients: Vec<_> = (0..PAGES)
+        .map(|_| tokio::spawn(PageClient::run(client.clone(), page.clone(), ready.clone(), stopped.clone())))
         .collect();
     let opened = tokio::time::timeout(DEADLINE, all_ready.wait_for(|ready| *ready == PAGES)).await;
-    opened.context("the pages did not all open")??;
+    opened.context("not all pages opened")??;
     let (pid, began) = (site.server_pid()?, Instant::now());
     let before = processor_seconds(pid)?;
     while began.elapsed() < Duration::from_secs(seconds) {
@@ -178,8 +182,8 @@ async fn open_pages(site: &Site, client: &Client, page: &Page, seconds: u64) -> 
     let used = 100.0 * (processor_seconds(pid)? - before) / began.elapsed().as_secs_f64();
     stop.send_replace(true);
     let mut requests = 0;
-    for visitor in visitors {
-        requests += visitor.await??;
+    for client in clients {
+        requests += client.await??;
     }
     Ok((used, requests as f64 / began.elapsed().as_secs_f64()))
 }

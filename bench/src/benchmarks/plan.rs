@@ -17,126 +17,126 @@ use corro_store::{ClusterRecord, JobRecord, NewJob, NodeRecord, State, Timeline,
 use serde_json::json;
 
 use super::{Scale, Verdict};
-use crate::stats::{Samples, heading};
+use crate::stats::{Samples, print_heading};
 
 pub const PROMISE: &str =
     "5,000 nodes and 100,000 queued jobs: under 50 ms a pass, at least 1,000 gangs placed a second";
 const NODES: usize = 5_000;
-const QUEUE: usize = 100_000;
+const QUEUED_JOBS: usize = 100_000;
 const LIMIT_MS: f64 = 50.0;
-const GANGS_PER_SECOND: f64 = 1_000.0;
+const MIN_GANGS_PER_SECOND: f64 = 1_000.0;
 
 /// The pure planner with the server's own view of its state, as in every pass; no disk and no nodes. Between passes some jobs
 /// end and as many are submitted, so the queue length stays constant.
-pub fn run(scale: Scale, words: &[String]) -> Result<Verdict> {
-    let queue = super::jobs_in(words, QUEUE)?;
+pub fn run(scale: Scale, arguments: &[String]) -> Result<Verdict> {
+    let queue = super::parse_jobs_option(arguments, QUEUED_JOBS)?;
     let passes = scale.pick(150, 1_000);
     let mut slowest: f64 = 0.0;
     let mut fewest = f64::INFINITY;
-    heading();
+    print_heading();
     for (name, clusters) in [("one cluster", 1), ("1,000 clusters", 1_000)] {
-        let mut site = Site::new(clusters, queue)?;
+        let mut scenario = Scenario::new(clusters, queue)?;
         let mut first = Samples::new(format!("{name}: a pass with all nodes idle"), "ms");
         let mut busy = Samples::new(format!("{name}: a pass, few nodes idle"), "ms");
         let mut alone = Samples::new(format!("{name}: of that the planner alone"), "ms");
         let mut gangs = Samples::new(format!("{name}: gangs placed in a pass"), "gangs");
-        let (whole, _, plan) = site.pass();
+        let (whole, _, plan) = scenario.pass();
         first.add(whole);
-        site.carry_out(&plan)?;
+        scenario.apply(&plan)?;
         let (mut placed, mut planning) = (0, 0.0);
         let began = Instant::now();
         for _ in 0..passes {
-            site.end_some()?;
-            let (whole, planner, plan) = site.pass();
+            scenario.end_some_jobs()?;
+            let (whole, planner, plan) = scenario.pass();
             busy.add(whole);
             alone.add(planner);
             gangs.add(plan.placements.len() as f64);
             planning += whole / 1e3;
             placed += plan.placements.len();
-            site.carry_out(&plan)?;
+            scenario.apply(&plan)?;
         }
-        let everything = began.elapsed().as_secs_f64();
-        [&first, &busy, &alone, &gangs].into_iter().for_each(Samples::row);
-        site.outlooks(name).row();
+        let elapsed = began.elapsed().as_secs_f64();
+        [&first, &busy, &alone, &gangs].into_iter().for_each(Samples::print_row);
+        scenario.measure_explanations(name).print_row();
         println!(
             "{name}: {placed} gangs placed; {:.0} a second of planning, {:.0} a second with all changes of the state",
             f64::from(placed as u32) / planning,
-            f64::from(placed as u32) / everything,
+            f64::from(placed as u32) / elapsed,
         );
         slowest = slowest.max(first.max()).max(busy.p99());
-        fewest = fewest.min(f64::from(placed as u32) / everything);
+        fewest = fewest.min(f64::from(placed as u32) / elapsed);
     }
     Ok(Verdict {
-        met: slowest < LIMIT_MS && fewest >= GANGS_PER_SECOND,
+        met: slowest < LIMIT_MS && fewest >= MIN_GANGS_PER_SECOND,
         figures: format!(
-            "p99 of a pass {slowest:.1} ms (promised: under {LIMIT_MS:.0}), {fewest:.0} gangs/s (promised: {GANGS_PER_SECOND:.0})"
+            "p99 of a pass {slowest:.1} ms (promised: under {LIMIT_MS:.0}), {fewest:.0} gangs/s (promised: {MIN_GANGS_PER_SECOND:.0})"
         ),
     })
 }
 
 /// A server's state in memory: clusters of idle nodes, and a queue for each.
-struct Site {
+struct Scenario {
     state: State,
     clusters: Vec<ClusterKey>,
     running: Vec<JobKey>,
     spec: JobSpec,
     now: Timestamp,
-    dice: Dice,
+    random: Lcg,
 }
 
-impl Site {
+impl Scenario {
     fn new(clusters: usize, queue: usize) -> Result<Self> {
         let workspace = GroupKey::new("bench").workspace("plan");
         let clusters: Vec<_> = (0..clusters).map(|i| workspace.cluster(&format!("c{i}"))).collect();
         let spec =
             json!({"nodeCount": 1, "stdOutErrPathPrefix": "x", "customToolkitSettings": {"commandLine": "true"}});
         let now = Timestamp::from_millis(1_542_000_000_000);
-        let mut site = Self {
+        let mut scenario = Self {
             state: State::default(),
             clusters,
             running: Vec::new(),
             spec: serde_json::from_value(spec)?,
             now,
-            dice: Dice(7),
+            random: Lcg(7),
         };
-        let per_cluster = NODES / site.clusters.len();
-        for (pool, key) in site.clusters.clone().into_iter().enumerate() {
-            site.state.put(key.clone(), Arc::new(cluster(pool as u32, per_cluster, now)?));
+        let per_cluster = NODES / scenario.clusters.len();
+        for (pool, key) in scenario.clusters.clone().into_iter().enumerate() {
+            scenario.state.put(key.clone(), Arc::new(cluster(pool as u32, per_cluster, now)?));
             for index in 1..=per_cluster as u32 {
                 let id = NodeId::new(pool as u32, index, now);
-                site.state.put(id, Arc::new(NodeRecord::allocating(key.clone(), index, String::new(), now)));
+                scenario.state.put(id, Arc::new(NodeRecord::allocating(key.clone(), index, String::new(), now)));
             }
         }
-        let ids: Vec<_> = site.state.nodes.keys().cloned().collect();
-        site.change(|txn, now| {
+        let ids: Vec<_> = scenario.state.nodes.keys().cloned().collect();
+        scenario.change(|txn, now| {
             for id in &ids {
                 txn.node_event(id, NodeEvent::Joined, now)?;
                 txn.node_event(id, NodeEvent::Ready, now)?;
             }
             Ok(())
         })?;
-        (0..queue).for_each(|_| site.submit());
-        Ok(site)
+        (0..queue).for_each(|_| scenario.submit());
+        Ok(scenario)
     }
 
     /// Submits a job to some cluster: mostly small ones, some gangs that take a good part of it.
     fn submit(&mut self) {
         self.now = self.now.plus(Duration::from_millis(100));
-        let cluster = self.clusters[self.dice.below(self.clusters.len())].clone();
-        let most = NODES / self.clusters.len();
-        let needs = match self.dice.below(100) {
+        let cluster = self.clusters[self.random.below(self.clusters.len())].clone();
+        let cluster_nodes = NODES / self.clusters.len();
+        let needs = match self.random.below(100) {
             0..60 => 1,
-            60..85 => 2 + self.dice.below(7),
+            60..85 => 2 + self.random.below(7),
             85..97 => 16,
             97..99 => 64,
-            _ => most / 2,
+            _ => cluster_nodes / 2,
         };
         self.state.last_sequence += 1;
         let sequence = self.state.last_sequence;
         let mut spec = self.spec.clone();
-        spec.node_count = needs.min(most).max(1) as i32;
-        spec.scheduling_priority = [Priority::Low, Priority::Normal, Priority::High][self.dice.below(3)];
-        spec.constraints.max_wall_clock_time = Span(Duration::from_secs(60 + 60 * self.dice.below(600) as u64));
+        spec.node_count = needs.min(cluster_nodes).max(1) as i32;
+        spec.scheduling_priority = [Priority::Low, Priority::Normal, Priority::High][self.random.below(3)];
+        spec.constraints.max_wall_clock_time = Span(Duration::from_secs(60 + 60 * self.random.below(600) as u64));
         let job = NewJob {
             name: format!("j{sequence}"),
             guid: format!("guid-{sequence}"),
@@ -164,7 +164,7 @@ impl Site {
         (whole.as_secs_f64() * 1e3, planner.as_secs_f64() * 1e3, plan)
     }
 
-    fn carry_out(&mut self, plan: &Plan) -> Result<()> {
+    fn apply(&mut self, plan: &Plan) -> Result<()> {
         self.running.extend(plan.placements.iter().map(|placement| placement.job.clone()));
         self.change(|txn, now| {
             let mut placements = plan.placements.iter();
@@ -173,9 +173,9 @@ impl Site {
     }
 
     /// Every fiftieth running job ends and is deleted, and another is submitted.
-    fn end_some(&mut self) -> Result<()> {
+    fn end_some_jobs(&mut self) -> Result<()> {
         let ending: Vec<JobKey> = (0..(self.running.len() / 50).max(1))
-            .map(|_| self.running.swap_remove(self.dice.below(self.running.len())))
+            .map(|_| self.running.swap_remove(self.random.below(self.running.len())))
             .collect();
         self.change(|txn, now| {
             for key in &ending {
@@ -196,7 +196,7 @@ impl Site {
     }
 
     /// Time to explain why the last job in a queue waits: the upper bound for one job.
-    fn outlooks(&self, name: &str) -> Samples {
+    fn measure_explanations(&self, name: &str) -> Samples {
         let mut samples = Samples::new(format!("{name}: why the last in a queue waits"), "ms");
         for key in self.clusters.iter().take(20) {
             let Some((last, _)) = self.state.queued_jobs(key).last() else { continue };
@@ -204,16 +204,17 @@ impl Site {
             let clock = Timeline::starting(self.now);
             let view = scheduler_view::cluster_view(&self.state, key, &self.state.clusters[key], &clock);
             let scaling = scale::plan_scale(&view, self.now, &Policy::STANDARD);
-            let wanted = HashSet::from([last]);
-            let found: HashMap<_, _> =
-                wait_explanation::explain_waits(&view, &scaling, self.now, &Policy::STANDARD, &NoHistory, &wanted);
+            let jobs = HashSet::from([last]);
+            let explanations: HashMap<_, _> =
+                wait_explanation::explain_waits(&view, &scaling, self.now, &Policy::STANDARD, &NoHistory, &jobs);
             samples.add(began.elapsed().as_secs_f64() * 1e3);
-            assert!(found.contains_key(last), "a queued job has an outlook");
+            assert!(explanations.contains_key(last), "a queued job has an explanation");
         }
         samples
     }
 }
 
+/// No run times of earlier jobs are known.
 struct NoHistory;
 
 impl RunTimes for NoHistory {
@@ -243,10 +244,10 @@ fn cluster(pool: u32, nodes: usize, now: Timestamp) -> Result<ClusterRecord> {
     })
 }
 
-/// Deterministic random numbers, the same in every run.
-struct Dice(u64);
+/// Linear congruential generator, with the same sequence in every run.
+struct Lcg(u64);
 
-impl Dice {
+impl Lcg {
     fn below(&mut self, n: usize) -> usize {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ((self.0 >> 33) as usize) % n.max(1)

@@ -13,9 +13,9 @@ use super::{Scale, Verdict};
 use crate::api::Api;
 use crate::fixture::{CLUSTER, IN_WORKSPACE, NODES, make_resources};
 use crate::peers::slurm::Slurm;
-use crate::rank::Ear;
+use crate::rank::RankListener;
 use crate::site::Site;
-use crate::stats::{Samples, heading};
+use crate::stats::{Samples, print_heading};
 
 pub const PROMISE: &str = "four nodes are idle at most 1 s (p50) later than four bare sbatch run";
 const LIMIT_S: f64 = 1.0;
@@ -31,67 +31,67 @@ pub fn run(scale: Scale) -> Result<Verdict> {
     let nodes = nodes.display().to_string();
     // This Slurm's nodes are small, and have nothing but a processor each.
     let options = ["--cpus-per-task=1", "--mem=0", "--gres=none"].map(|option| format!("--slurm-option={option}"));
-    let mut words = vec!["--provider", "slurm", "--slurm-node-dir", &nodes];
-    words.extend(options.iter().map(String::as_str));
-    site.set("SLURM_CONF", slurm.configuration_file());
-    site.serve_with(&words)?;
+    let mut arguments = vec!["--provider", "slurm", "--slurm-node-dir", &nodes];
+    arguments.extend(options.iter().map(String::as_str));
+    site.set_variable("SLURM_CONF", slurm.configuration_file());
+    site.serve_with(&arguments)?;
     make_resources(&site, 0)?;
-    site.corro(&delete())?;
-    let (api, ear) = (Api::connect(&site)?, Ear::open()?);
+    site.corro(&delete_command())?;
+    let (api, listener) = (Api::connect(&site)?, RankListener::open()?);
     let s = |name: &str| Samples::new(name, "s");
     let mut bare = s("sbatch: all four scripts run");
     let mut ours = s("cluster create: all four nodes idle");
     let mut gone = s("cluster delete: all four allocations gone");
     for sample in 0..WARM_UP + samples {
         slurm.wait_until_free()?;
-        let plain = sbatch(&slurm, &site, &ear, &format!("s{sample}"))?;
+        let plain = measure_sbatch(&slurm, &site, &listener, &format!("s{sample}"))?;
         slurm.wait_until_free()?;
         let began = Instant::now();
-        site.corro(&create())?;
+        site.corro(&create_command())?;
         api.wait_for_idle_nodes(NODES)?;
-        let made = began.elapsed().as_secs_f64();
+        let created = began.elapsed().as_secs_f64();
         let began = Instant::now();
-        site.corro(&delete())?;
+        site.corro(&delete_command())?;
         slurm.wait_until_free()?;
         if sample >= WARM_UP {
             bare.add(plain);
-            ours.add(made);
+            ours.add(created);
             gone.add(began.elapsed().as_secs_f64());
         }
     }
     site.down()?;
-    heading();
-    [&bare, &ours, &gone].into_iter().for_each(Samples::row);
-    let more = ours.p50() - bare.p50();
+    print_heading();
+    [&bare, &ours, &gone].into_iter().for_each(Samples::print_row);
+    let overhead = ours.p50() - bare.p50();
     let figures = format!(
-        "{more:.2} s more at p50 (promised: at most {LIMIT_S} s): p50 {:.2}, p99 {:.2} s; sbatch p50 {:.2}, p99 {:.2} s",
+        "{overhead:.2} s more at p50 (promised: at most {LIMIT_S} s): p50 {:.2}, p99 {:.2} s; sbatch p50 {:.2}, p99 {:.2} s",
         ours.p50(),
         ours.p99(),
         bare.p50(),
         bare.p99()
     );
-    Ok(Verdict { met: more <= LIMIT_S, figures })
+    Ok(Verdict { met: overhead <= LIMIT_S, figures })
 }
 
-fn create() -> String {
+fn create_command() -> String {
     let login = "--user-name me --password not-a-secret";
     format!("batchai cluster create {IN_WORKSPACE} -n {CLUSTER} --vm-size Standard_NC6 {login} --target {NODES}")
 }
 
-fn delete() -> String {
+fn delete_command() -> String {
     format!("batchai cluster delete {IN_WORKSPACE} -n {CLUSTER} -y")
 }
 
 /// Seconds until four scripts run, which then wait to be cancelled.
-fn sbatch(slurm: &Slurm, site: &Site, ear: &Ear, sample: &str) -> Result<f64> {
+fn measure_sbatch(slurm: &Slurm, site: &Site, listener: &RankListener, sample: &str) -> Result<f64> {
     let script = site.path().join("bare.sh");
-    fs::write(&script, format!("#!/bin/bash\n{}\nexec sleep 600\n", ear.shell_line(sample)))?;
+    fs::write(&script, format!("#!/bin/bash\n{}\nexec sleep 600\n", listener.shell_line(sample)))?;
     let began = Instant::now();
     std::thread::scope(|scope| {
-        let submitting: Vec<_> = (0..NODES).map(|_| scope.spawn(|| slurm.submit_script(&script))).collect();
-        submitting.into_iter().try_for_each(|submit| submit.join().expect("submitting does not panic"))
+        let submits: Vec<_> = (0..NODES).map(|_| scope.spawn(|| slurm.submit_script(&script))).collect();
+        submits.into_iter().try_for_each(|submit| submit.join().expect("submitting does not panic"))
     })?;
-    let (_, last) = ear.wait(sample, NODES)?;
+    let (_, last) = listener.wait(sample, NODES)?;
     slurm.cancel_all()?;
     Ok((last - began).as_secs_f64())
 }

@@ -12,10 +12,10 @@ use anyhow::{Context, Result, bail};
 
 use super::{Scale, Verdict};
 use crate::api::Api;
-use crate::fixture::{ACCOUNT, CLUSTER, EXPERIMENT, IN_WORKSPACE, NODES, job_json, make_resources, ranks, request_of};
-use crate::rank::Ear;
+use crate::fixture::{ACCOUNT, CLUSTER, EXPERIMENT, IN_WORKSPACE, NODES, job_json, job_request, make_resources, ranks};
+use crate::rank::RankListener;
 use crate::site::Site;
-use crate::stats::{Samples, heading};
+use crate::stats::{Samples, print_heading};
 
 pub const PROMISE: &str = "all four ranks run 150 ms (p50) and 1 s (p99) after the job was submitted";
 const LIMIT_P50_MS: f64 = 150.0;
@@ -23,7 +23,8 @@ const LIMIT_P99_MS: f64 = 1000.0;
 /// Not counted: connections, caches and the login are set up.
 const WARM_UP: usize = 3;
 
-struct Measures {
+/// Times in milliseconds.
+struct Measurements {
     floor: Samples,
     shell_floor: Samples,
     answered: Samples,
@@ -40,9 +41,15 @@ pub fn run(scale: Scale) -> Result<Verdict> {
     make_resources(&site, NODES)?;
     let api = Api::connect(&site)?;
     api.wait_for_idle_nodes(NODES)?;
-    let bench = Bench { key: api.account_key()?, exe: std::env::current_exe()?, ear: Ear::open()?, site, api };
+    let benchmark = SubmitBenchmark {
+        key: api.account_key()?,
+        exe: std::env::current_exe()?,
+        listener: RankListener::open()?,
+        site,
+        api,
+    };
     let ms = |name: &str| Samples::new(name, "ms");
-    let mut measures = Measures {
+    let mut measurements = Measurements {
         floor: ms("floor: 4 plain fork+exec, all run"),
         shell_floor: ms("floor: 4 fork+exec of bash -c, all run"),
         answered: ms("request: answered"),
@@ -52,15 +59,15 @@ pub fn run(scale: Scale) -> Result<Verdict> {
         command_all: ms("job create: all four ranks run"),
     };
     for sample in 0..WARM_UP + requests {
-        bench.request(sample, (sample >= WARM_UP).then_some(&mut measures))?;
+        benchmark.measure_request(sample, (sample >= WARM_UP).then_some(&mut measurements))?;
     }
     for sample in requests + WARM_UP..requests + WARM_UP + commands {
-        bench.command(sample, &mut measures)?;
+        benchmark.measure_command(sample, &mut measurements)?;
     }
-    drop(bench);
-    heading();
-    let Measures { floor, shell_floor, answered, first, all, command, command_all } = &measures;
-    [floor, shell_floor, answered, first, all, command, command_all].into_iter().for_each(Samples::row);
+    drop(benchmark);
+    print_heading();
+    let Measurements { floor, shell_floor, answered, first, all, command, command_all } = &measurements;
+    [floor, shell_floor, answered, first, all, command, command_all].into_iter().for_each(Samples::print_row);
     let (p50, p99) = (all.p50(), all.p99());
     let figures = format!(
         "p50 {p50:.0} ms, p99 {p99:.0} ms (promised: {LIMIT_P50_MS:.0} and {LIMIT_P99_MS:.0} ms); {:.1} times the floor of {:.0} ms",
@@ -70,38 +77,39 @@ pub fn run(scale: Scale) -> Result<Verdict> {
     Ok(Verdict { met: p50 <= LIMIT_P50_MS && p99 <= LIMIT_P99_MS, figures })
 }
 
-struct Bench {
+/// The site, a client and the listener of the ranks.
+struct SubmitBenchmark {
     site: Site,
     api: Api,
-    ear: Ear,
+    listener: RankListener,
     exe: std::path::PathBuf,
     key: String,
 }
 
-impl Bench {
-    fn request(&self, sample: usize, measures: Option<&mut Measures>) -> Result<()> {
-        let floor = self.processes(sample, false)?;
-        let shell_floor = self.processes(sample, true)?;
+impl SubmitBenchmark {
+    fn measure_request(&self, sample: usize, measurements: Option<&mut Measurements>) -> Result<()> {
+        let floor = self.measure_processes(sample, false)?;
+        let shell_floor = self.measure_processes(sample, true)?;
         let name = format!("job{sample}");
-        let words = self.ear.command(&self.exe, &name);
-        let job = request_of(job_json(ranks(&words)), &self.api, &self.key)?;
+        let command = self.listener.command(&self.exe, &name);
+        let job = job_request(job_json(ranks(&command)), &self.api, &self.key)?;
         let began = self.api.submit(&name, &job)?;
         let answered = Instant::now();
-        let (first, all) = self.ear.wait(&name, NODES)?;
-        self.rest(&name)?;
-        if let Some(measures) = measures {
-            measures.floor.add(floor);
-            measures.shell_floor.add(shell_floor);
-            measures.answered.add(ms(began, answered));
-            measures.first.add(ms(began, first));
-            measures.all.add(ms(began, all));
+        let (first, all) = self.listener.wait(&name, NODES)?;
+        self.wait_until_idle(&name)?;
+        if let Some(measurements) = measurements {
+            measurements.floor.add(floor);
+            measurements.shell_floor.add(shell_floor);
+            measurements.answered.add(ms(began, answered));
+            measurements.first.add(ms(began, first));
+            measurements.all.add(ms(began, all));
         }
         Ok(())
     }
 
-    fn command(&self, sample: usize, measures: &mut Measures) -> Result<()> {
+    fn measure_command(&self, sample: usize, measurements: &mut Measurements) -> Result<()> {
         let name = format!("job{sample}");
-        let job = job_json(ranks(&self.ear.command(&self.exe, &name)));
+        let job = job_json(ranks(&self.listener.command(&self.exe, &name)));
         std::fs::write(self.site.path().join("job.json"), job.to_string())?;
         let line = format!(
             "batchai job create {IN_WORKSPACE} -e {EXPERIMENT} -c {CLUSTER} -n {name} -f job.json --storage-account-name {ACCOUNT}"
@@ -109,19 +117,19 @@ impl Bench {
         let began = Instant::now();
         self.site.corro(&line)?;
         let ended = Instant::now();
-        let (_, all) = self.ear.wait(&name, NODES)?;
-        measures.command.add(ms(began, ended));
-        measures.command_all.add(ms(began, all));
-        self.rest(&name)
+        let (_, all) = self.listener.wait(&name, NODES)?;
+        measurements.command.add(ms(began, ended));
+        measurements.command_all.add(ms(began, all));
+        self.wait_until_idle(&name)
     }
 
     /// The same four processes without Corro, directly or through the shell that runs command lines.
-    fn processes(&self, sample: usize, shell: bool) -> Result<f64> {
+    fn measure_processes(&self, sample: usize, shell: bool) -> Result<f64> {
         let name = format!("{}{sample}", if shell { "shell" } else { "plain" });
-        let words = self.ear.command(&self.exe, &name);
+        let command = self.listener.command(&self.exe, &name);
         let began = Instant::now();
-        let children: Vec<_> = (0..NODES).map(|_| start(&words, shell)).collect::<Result<_>>()?;
-        let (_, all) = self.ear.wait(&name, NODES)?;
+        let children: Vec<_> = (0..NODES).map(|_| start(&command, shell)).collect::<Result<_>>()?;
+        let (_, all) = self.listener.wait(&name, NODES)?;
         for mut child in children {
             if !child.wait()?.success() {
                 bail!("a plain rank failed");
@@ -131,23 +139,23 @@ impl Bench {
     }
 
     /// Waits until all nodes are idle for the next sample.
-    fn rest(&self, name: &str) -> Result<()> {
+    fn wait_until_idle(&self, name: &str) -> Result<()> {
         self.api.wait_for_success(name)?;
         self.api.wait_for_idle_nodes(NODES)
     }
 }
 
-fn start(words: &[String], shell: bool) -> Result<std::process::Child> {
+fn start(command: &[String], shell: bool) -> Result<std::process::Child> {
     let mut command = match shell {
         true => {
             let mut bash = Command::new("bash");
             // The command as arguments, so that nothing needs quoting: bash replaces itself by the last command.
-            bash.args(["-c", r#""$@""#, "bash"]).args(words);
+            bash.args(["-c", r#""$@""#, "bash"]).args(command);
             bash
         }
         false => {
-            let mut plain = Command::new(Path::new(&words[0]));
-            plain.args(&words[1..]);
+            let mut plain = Command::new(Path::new(&command[0]));
+            plain.args(&command[1..]);
             plain
         }
     };

@@ -14,23 +14,24 @@ use crate::content;
 use crate::fixture::{ACCOUNT, GROUP, SHARE};
 use crate::memory::{peak, resident};
 use crate::site::Site;
-use crate::stats::{Samples, heading};
+use crate::stats::{Samples, print_heading};
 
 pub const PROMISE: &str = "500 MB/s or more each way, with memory that is flat within 16 MB between 64 MiB and 1 GiB";
-const LIMIT_MB_S: f64 = 500.0;
-const FLAT_MB: f64 = 16.0;
-const SMALL: u64 = 64 << 20;
-const LARGE: u64 = 1 << 30;
+const MIN_MB_S: f64 = 500.0;
+const MAX_GROWTH_MB: f64 = 16.0;
+const SMALL_BYTES: u64 = 64 << 20;
+const LARGE_BYTES: u64 = 1 << 30;
 /// Poll interval of a command's peak memory; the kernel keeps the peak, so only its last moments can be missed.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// One transfer of one size, each way.
 struct Round {
-    upload: Ended,
-    download: Ended,
+    upload: TransferResult,
+    download: TransferResult,
 }
 
-struct Ended {
+/// Duration of a command, and its peak memory in MB.
+struct TransferResult {
     seconds: f64,
     peak: f64,
 }
@@ -54,17 +55,17 @@ pub fn run(scale: Scale) -> Result<Verdict> {
         [memory("peak of server, after 64 MiB"), memory("peak of server, after 1 GiB")],
     ];
     // All small ones first: the server's peak only ever grows.
-    for (size_idx, size) in [SMALL, LARGE].into_iter().enumerate() {
+    for (size_idx, size) in [SMALL_BYTES, LARGE_BYTES].into_iter().enumerate() {
         for number in 0..rounds {
             let seed = (number + size_idx * rounds) as u64 + 1;
-            let round = round(&site, size, seed)?;
+            let round = run_round(&site, size, seed)?;
             peaks[0][size_idx].add(round.upload.peak);
             peaks[1][size_idx].add(round.download.peak);
             peaks[2][size_idx].add(peak(site.server_pid()?)?);
-            if size == LARGE {
+            if size == LARGE_BYTES {
                 up.add(mb_s(round.upload.seconds));
                 down.add(mb_s(round.download.seconds));
-                let [plain, synced] = floors(&site)?;
+                let [plain, synced] = measure_floors(&site)?;
                 floor.add(mb_s(plain));
                 synced_floor.add(mb_s(synced));
             }
@@ -72,14 +73,14 @@ pub fn run(scale: Scale) -> Result<Verdict> {
     }
     let mut rest = memory("server at rest afterwards: RSS");
     rest.add(resident(site.server_pid()?)?.rss);
-    heading();
-    [&floor, &synced_floor, &up, &down].into_iter().for_each(Samples::row);
-    peaks.iter().flatten().chain([&rest]).for_each(Samples::row);
+    print_heading();
+    [&floor, &synced_floor, &up, &down].into_iter().for_each(Samples::print_row);
+    peaks.iter().flatten().chain([&rest]).for_each(Samples::print_row);
     let growth = peaks.each_ref().map(|[small, large]| large.max() - small.max());
-    let flat = growth.iter().all(|growth| *growth <= FLAT_MB);
+    let flat = growth.iter().all(|growth| *growth <= MAX_GROWTH_MB);
     let figures = format!(
-        "upload p50 {:.0} MB/s, download p50 {:.0} MB/s (promised: {LIMIT_MB_S:.0}; plain copy {:.0}, with sync {:.0}); \
-         memory grows by {:.1} MB (upload), {:.1} MB (download), {:.1} MB (server) (promised: {FLAT_MB:.0})",
+        "upload p50 {:.0} MB/s, download p50 {:.0} MB/s (promised: {MIN_MB_S:.0}; plain copy {:.0}, with sync {:.0}); \
+         memory grows by {:.1} MB (upload), {:.1} MB (download), {:.1} MB (server) (promised: {MAX_GROWTH_MB:.0})",
         up.p50(),
         down.p50(),
         floor.p50(),
@@ -88,20 +89,20 @@ pub fn run(scale: Scale) -> Result<Verdict> {
         growth[1],
         growth[2]
     );
-    Ok(Verdict { met: up.p50() >= LIMIT_MB_S && down.p50() >= LIMIT_MB_S && flat, figures })
+    Ok(Verdict { met: up.p50() >= MIN_MB_S && down.p50() >= MIN_MB_S && flat, figures })
 }
 
 const SOURCE: &str = "source.bin";
 const COPY: &str = "copy.bin";
 
-fn round(site: &Site, size: u64, seed: u64) -> Result<Round> {
+fn run_round(site: &Site, size: u64, seed: u64) -> Result<Round> {
     let (source, copy) = (site.path().join(SOURCE), site.path().join(COPY));
-    content::make(&source, size, seed)?;
-    let place = format!("-s {SHARE} --account-name {ACCOUNT} --path data.bin --no-progress");
-    let upload = timed(site, &format!("storage file upload {place} --source {SOURCE}"))?;
+    content::write_random(&source, size, seed)?;
+    let file_options = format!("-s {SHARE} --account-name {ACCOUNT} --path data.bin --no-progress");
+    let upload = run_timed(site, &format!("storage file upload {file_options} --source {SOURCE}"))?;
     // Writeback of the upload would slow down the download.
     content::sync(&site.data().join("shares").join(ACCOUNT).join(SHARE).join("data.bin"))?;
-    let download = timed(site, &format!("storage file download {place} --dest {COPY}"))?;
+    let download = run_timed(site, &format!("storage file download {file_options} --dest {COPY}"))?;
     if content::fingerprint(&source)? != content::fingerprint(&copy)? {
         bail!("the downloaded file differs from the uploaded one");
     }
@@ -111,7 +112,7 @@ fn round(site: &Site, size: u64, seed: u64) -> Result<Round> {
 }
 
 /// The same bytes by plain copies in the same directory: the limit of the disk and the kernel.
-fn floors(site: &Site) -> Result<[f64; 2]> {
+fn measure_floors(site: &Site) -> Result<[f64; 2]> {
     let (source, copy) = (site.path().join(SOURCE), site.path().join(COPY));
     let plain = content::copy(&source, &copy, false)?;
     content::sync(&copy)?;
@@ -121,7 +122,7 @@ fn floors(site: &Site) -> Result<[f64; 2]> {
     Ok([plain, synced])
 }
 
-fn timed(site: &Site, line: &str) -> Result<Ended> {
+fn run_timed(site: &Site, line: &str) -> Result<TransferResult> {
     let log = site.path().join("command.log");
     let mut command = site.command();
     command.args(line.split_whitespace()).stdout(Stdio::null()).stderr(std::fs::File::create(&log)?);
@@ -135,18 +136,18 @@ fn timed(site: &Site, line: &str) -> Result<Ended> {
     if !status.success() {
         bail!("'corro {line}' ended with {status}: {}", read(&log));
     }
-    Ok(Ended { seconds, peak })
+    Ok(TransferResult { seconds, peak })
 }
 
 /// Polls until the process is gone.
 fn watch_peak(pid: u32) -> f64 {
-    let mut most = 0.0_f64;
+    let mut highest = 0.0_f64;
     // An exited process has no memory statistics.
     while let Ok(now) = peak(pid) {
-        most = most.max(now);
-        std::thread::park_timeout(LOOK);
+        highest = highest.max(now);
+        std::thread::park_timeout(POLL_INTERVAL);
     }
-    most
+    highest
 }
 
 fn read(path: &Path) -> String {
@@ -154,5 +155,5 @@ fn read(path: &Path) -> String {
 }
 
 fn mb_s(seconds: f64) -> f64 {
-    LARGE as f64 / 1e6 / seconds
+    LARGE_BYTES as f64 / 1e6 / seconds
 }

@@ -9,9 +9,9 @@ use corro_model::batchai::JobCreateParameters;
 
 use super::{Scale, Verdict};
 use crate::api::Api;
-use crate::fixture::{job_json, make_resources, ranks, request_of};
+use crate::fixture::{job_json, job_request, make_resources, ranks};
 use crate::site::Site;
-use crate::stats::{Samples, heading};
+use crate::stats::{Samples, print_heading};
 
 pub const PROMISE: &str = "ready in under 1 s, on a fresh data directory and on one with 1,000 jobs";
 const LIMIT_MS: f64 = 1000.0;
@@ -21,19 +21,19 @@ const QUEUED: usize = 100;
 
 pub fn run(scale: Scale) -> Result<Verdict> {
     let count = scale.pick(20, 100);
-    let (mut fresh_said, mut fresh) = measures("fresh directory");
+    let (mut fresh_first_line, mut fresh) = samples("fresh directory");
     for _ in 0..count {
         let mut site = Site::new()?;
-        sample(&mut site, &mut fresh_said, &mut fresh)?;
+        measure_start(&mut site, &mut fresh_first_line, &mut fresh)?;
     }
     let mut site = Site::new()?;
     fill(&mut site)?;
-    let (mut filled_said, mut filled) = measures("1,000 jobs");
+    let (mut filled_first_line, mut filled) = samples("1,000 jobs");
     for _ in 0..count {
-        sample(&mut site, &mut filled_said, &mut filled)?;
+        measure_start(&mut site, &mut filled_first_line, &mut filled)?;
     }
-    heading();
-    [&fresh_said, &fresh, &filled_said, &filled].into_iter().for_each(Samples::row);
+    print_heading();
+    [&fresh_first_line, &fresh, &filled_first_line, &filled].into_iter().for_each(Samples::print_row);
     let met = fresh.p99() < LIMIT_MS && filled.p99() < LIMIT_MS;
     let figures = format!(
         "fresh p50 {:.0} ms, p99 {:.0} ms; 1,000 jobs p50 {:.0} ms, p99 {:.0} ms (promised: under {LIMIT_MS:.0} ms)",
@@ -45,16 +45,19 @@ pub fn run(scale: Scale) -> Result<Verdict> {
     Ok(Verdict { met, figures })
 }
 
-fn measures(place: &str) -> (Samples, Samples) {
-    (Samples::new(format!("{place}: first line"), "ms"), Samples::new(format!("{place}: first request answered"), "ms"))
+fn samples(directory: &str) -> (Samples, Samples) {
+    (
+        Samples::new(format!("{directory}: first line"), "ms"),
+        Samples::new(format!("{directory}: first request answered"), "ms"),
+    )
 }
 
-fn sample(site: &mut Site, said: &mut Samples, ready: &mut Samples) -> Result<()> {
+fn measure_start(site: &mut Site, first_line: &mut Samples, ready: &mut Samples) -> Result<()> {
     let began = site.up()?;
     let line = Instant::now();
-    Api::connect(site)?.any_request()?;
+    Api::connect(site)?.list_groups()?;
     let answered = Instant::now();
-    said.add((line - began).as_secs_f64() * 1e3);
+    first_line.add((line - began).as_secs_f64() * 1e3);
     ready.add((answered - began).as_secs_f64() * 1e3);
     site.down()
 }
@@ -64,7 +67,7 @@ fn fill(site: &mut Site) -> Result<()> {
     site.up()?;
     make_resources(site, 0)?;
     let api = Api::connect(site)?;
-    let job: JobCreateParameters = request_of(job_json(ranks(&["true".to_owned()])), &api, &api.account_key()?)?;
+    let job: JobCreateParameters = job_request(job_json(ranks(&["true".to_owned()])), &api, &api.account_key()?)?;
     for number in 0..JOBS {
         let name = format!("job{number}");
         api.submit(&name, &job)?;
@@ -72,7 +75,7 @@ fn fill(site: &mut Site) -> Result<()> {
             api.terminate(&name)?;
         }
     }
-    let count = api.job_count()?;
+    let count = api.count_jobs()?;
     ensure!(count == JOBS, "the data directory holds {count} jobs instead of {JOBS}");
     site.down()
 }

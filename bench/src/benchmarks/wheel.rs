@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::{Scale, Verdict};
 use crate::peers::{find, output_of, tensorflow, torch};
-use crate::stats::{Samples, heading};
+use crate::stats::{Samples, print_heading};
 use crate::steps::package;
 
 pub const PROMISE: &str =
@@ -20,44 +20,44 @@ const LIMIT_MB: f64 = 10.0;
 const LIMIT_INSTALL_S: f64 = 5.0;
 const LIMIT_IMPORT_MS: f64 = 50.0;
 /// Prints the import times of the framework and of our module, in milliseconds.
-const IMPORT: &str = "import sys, time, importlib
+const IMPORT_PROGRAM: &str = "import sys, time, importlib
 began = time.perf_counter()
 importlib.import_module(sys.argv[1])
 between = time.perf_counter()
 importlib.import_module(sys.argv[2])
 print(1e3 * (between - began), 1e3 * (time.perf_counter() - between))";
 
-pub fn run(scale: Scale, words: &[String]) -> Result<Verdict> {
-    let given = match words {
+pub fn run(scale: Scale, arguments: &[String]) -> Result<Verdict> {
+    let given = match arguments {
         [] => None,
         [option, file] if option == "--wheel" => Some(Path::new(file)),
         _ => bail!("options of wheel: --wheel FILE"),
     };
     let directory = tempfile::Builder::new().prefix("corro-bench-wheel-").tempdir()?;
-    let wheel = package::wheel(given)?;
-    let (python, version) = torch::computing()?;
+    let wheel = package::find_or_build(given)?;
+    let (python, version) = torch::interpreter_with_fast_blas()?;
     println!("torch: {version}");
-    let package = package::unpacked(&wheel, directory.path())?;
+    let package = package::unpack(&wheel, directory.path())?;
     println!();
-    heading();
+    print_heading();
 
     let size = wheel.metadata()?.len() as f64 / 1e6;
-    Samples::of("size of the wheel", "MB", vec![size]).row();
+    Samples::from_values("size of the wheel", "MB", vec![size]).print_row();
     let mut install = Samples::new("pip install of it, no network", "s");
     for round in 0..scale.pick(3, 10) {
-        install.add(install_into(&directory.path().join(round.to_string()), &wheel)?);
+        install.add(measure_install(&directory.path().join(round.to_string()), &wheel)?);
     }
-    install.row();
-    let torch = imports(&python, &package, ["torch", "horovod.torch"], scale.pick(5, 20))?;
+    install.print_row();
+    let torch = measure_imports(&python, &package, ["torch", "horovod.torch"], scale.pick(5, 20))?;
     match tensorflow::installed() {
         Some(python) => {
-            imports(&python, &package, ["tensorflow", "horovod.tensorflow"], scale.pick(2, 10))?;
+            measure_imports(&python, &package, ["tensorflow", "horovod.tensorflow"], scale.pick(2, 10))?;
             // Keras imports TensorFlow, which is slow.
             if scale == Scale::Full {
-                imports(&python, &package, ["keras", "horovod.keras"], 10)?;
+                measure_imports(&python, &package, ["keras", "horovod.keras"], 10)?;
             }
         }
-        None => println!("no import beside TensorFlow: bench/run keras sets it up"),
+        None => println!("TensorFlow is not installed, so its import is not measured: bench/run keras installs it"),
     }
 
     let (install, torch) = (install.p50(), torch.p50());
@@ -71,7 +71,7 @@ pub fn run(scale: Scale, words: &[String]) -> Result<Verdict> {
 }
 
 /// Seconds of pip alone: the environment exists before.
-fn install_into(environment: &Path, wheel: &Path) -> Result<f64> {
+fn measure_install(environment: &Path, wheel: &Path) -> Result<f64> {
     let python = find("python3").context("no python3")?;
     output_of(Command::new(python).args(["-m", "venv"]).arg(environment))?;
     let mut command = Command::new(environment.join("bin/pip"));
@@ -82,23 +82,26 @@ fn install_into(environment: &Path, wheel: &Path) -> Result<f64> {
 }
 
 /// Milliseconds that importing the second module takes after the first.
-fn imports(python: &Path, package: &Path, modules: [&str; 2], count: usize) -> Result<Samples> {
+fn measure_imports(python: &Path, package: &Path, modules: [&str; 2], count: usize) -> Result<Samples> {
     let [framework, ours] = modules;
-    let mut of_framework = Samples::new(format!("import of {framework}"), "ms");
-    let mut of_ours = Samples::new(format!("import of {ours} after it"), "ms");
+    let mut framework_times = Samples::new(format!("import of {framework}"), "ms");
+    let mut our_times = Samples::new(format!("import of {ours} after it"), "ms");
     // The first import fills the page cache.
     for round in 0..=count {
         let mut command = Command::new(python);
-        command.args(["-c", IMPORT, framework, ours]).env("PYTHONPATH", package).env("TF_CPP_MIN_LOG_LEVEL", "2");
-        let said = output_of(&mut command).with_context(|| format!("cannot import {ours}"))?;
-        let times: Vec<f64> = said.split_whitespace().filter_map(|word| word.parse().ok()).collect();
-        ensure!(times.len() == 2, "no times of importing {ours}: {said}");
+        command
+            .args(["-c", IMPORT_PROGRAM, framework, ours])
+            .env("PYTHONPATH", package)
+            .env("TF_CPP_MIN_LOG_LEVEL", "2");
+        let output = output_of(&mut command).with_context(|| format!("cannot import {ours}"))?;
+        let times: Vec<f64> = output.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        ensure!(times.len() == 2, "no times of importing {ours}: {output}");
         if round > 0 {
-            of_framework.add(times[0]);
-            of_ours.add(times[1]);
+            framework_times.add(times[0]);
+            our_times.add(times[1]);
         }
     }
-    of_framework.row();
-    of_ours.row();
-    Ok(of_ours)
+    framework_times.print_row();
+    our_times.print_row();
+    Ok(our_times)
 }

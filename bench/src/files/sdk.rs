@@ -11,11 +11,12 @@ use crate::peers::output_of;
 
 const SCRIPT: &str = include_str!("sdk.py");
 /// Environment variable for a folder with the environments, instead of the one below `target/`.
-const ELSEWHERE: &str = "CORRO_TEST_AZURE";
+const CLIENTS_DIR_VARIABLE: &str = "CORRO_TEST_AZURE";
 const ENVIRONMENT: &str = "sdk12";
 const VERSION: &str =
     "from importlib.metadata import version as v; print(v('azure-storage-file-share'), v('requests'))";
 
+/// The SDK's Python environment and the parameters of `sdk.py`.
 pub struct Sdk {
     python: PathBuf,
     script: PathBuf,
@@ -24,10 +25,10 @@ pub struct Sdk {
     pub version: String,
 }
 
-/// Seconds of one operation.
-pub struct Timed {
-    pub work: String,
-    pub player: String,
+/// Duration of one operation of one engine.
+pub struct OperationTime {
+    pub operation: String,
+    pub engine: String,
     pub seconds: f64,
 }
 
@@ -48,7 +49,8 @@ impl Sdk {
         Ok(Self { python, script, variables, version })
     }
 
-    pub fn run(&self, part: &str, numbers: [usize; 2]) -> Result<Vec<Timed>> {
+    /// Runs one part of `sdk.py`.
+    pub fn run(&self, part: &str, numbers: [usize; 2]) -> Result<Vec<OperationTime>> {
         let mut command = Command::new(&self.python);
         command.arg(&self.script).arg(part).args(numbers.map(|number| number.to_string()));
         command.envs(self.variables.iter().map(|(name, value)| (name, value))).env("PYTHONDONTWRITEBYTECODE", "1");
@@ -56,27 +58,32 @@ impl Sdk {
     }
 }
 
-fn parse(line: &str) -> Result<Timed> {
+fn parse(line: &str) -> Result<OperationTime> {
     let read = || {
         let (name, seconds) = line.split_once(' ')?;
-        let (work, player) = name.split_once('/')?;
-        Some(Timed { work: work.to_owned(), player: player.to_owned(), seconds: seconds.parse().ok()? })
+        let (operation, engine) = name.split_once('/')?;
+        Some(OperationTime {
+            operation: operation.to_owned(),
+            engine: engine.to_owned(),
+            seconds: seconds.parse().ok()?,
+        })
     };
-    read().with_context(|| format!("not a time: {line}"))
+    read().with_context(|| format!("not a line of sdk.py: {line}"))
 }
 
 fn python() -> Result<PathBuf> {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).canonicalize()?;
-    let clients = std::env::var_os(ELSEWHERE).map_or_else(|| root.join("target/azure-clients"), PathBuf::from);
+    let clients =
+        std::env::var_os(CLIENTS_DIR_VARIABLE).map_or_else(|| root.join("target/azure-clients"), PathBuf::from);
     let python = clients.join(ENVIRONMENT).join("bin/python");
     if !python.exists() {
         println!("installing the SDK");
-        let made = output_of(Command::new(root.join("scripts/azure-clients")).arg(ENVIRONMENT).current_dir(&root));
-        made.context("cannot install the SDK with scripts/azure-clients")?;
+        let installed = output_of(Command::new(root.join("scripts/azure-clients")).arg(ENVIRONMENT).current_dir(&root));
+        installed.context("cannot install the SDK with scripts/azure-clients")?;
     }
     match python.exists() {
         true => Ok(python),
-        false => bail!("there is no {ENVIRONMENT}/bin/python in {}", clients.display()),
+        false => bail!("no {ENVIRONMENT}/bin/python in {}", clients.display()),
     }
 }
 
@@ -86,8 +93,8 @@ mod tests {
 
     #[test]
     fn a_line_names_work_player_and_seconds() {
-        let timed = parse("upload/nginx-whole 0.25").expect("good");
-        assert_eq!((&*timed.work, &*timed.player, timed.seconds), ("upload", "nginx-whole", 0.25));
+        let time = parse("upload/nginx-whole 0.25").expect("good");
+        assert_eq!((&*time.operation, &*time.engine, time.seconds), ("upload", "nginx-whole", 0.25));
         assert!(parse("upload 1").is_err() && parse("upload/sdk soon").is_err());
     }
 }

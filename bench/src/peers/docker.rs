@@ -14,10 +14,10 @@ use crate::site::wait_for;
 
 pub const IMAGE: &str = "corro-bench:1";
 const PACKAGE: &str = "docker.io";
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 pub struct Docker {
-    /// Stopped first.
+    /// Stopped before the directory is removed.
     daemon: Option<Daemon>,
     pub version: String,
     pub socket: PathBuf,
@@ -32,14 +32,15 @@ impl Docker {
         let directory = tempfile::Builder::new().prefix("corro-docker-").tempdir()?;
         let at = |name: &str| directory.path().join(name);
         let socket = at("sock");
-        let mut command = Command::new(find("dockerd").context("there is no dockerd after its installation")?);
+        let mut command = Command::new(find("dockerd").context("dockerd is missing after its installation")?);
         command.arg("--data-root").arg(at("data")).arg("--exec-root").arg(at("exec")).arg("--pidfile").arg(at("pid"));
         command.args(["--iptables=false", "--bridge=none", "-H"]).arg(format!("unix://{}", socket.display()));
         let daemon = Some(Daemon::start(&mut command)?);
         let mut docker = Self { daemon, version: String::new(), socket, directory };
-        let ask = || Ok(output_of(docker.command().args(["version", "--format", "{{.Server.Version}}"])).ok());
-        docker.version = wait_for("dockerd", LOOK, ask)?.trim().to_owned();
-        docker.make_image()?;
+        let query_version =
+            || Ok(output_of(docker.command().args(["version", "--format", "{{.Server.Version}}"])).ok());
+        docker.version = wait_for("dockerd", POLL_INTERVAL, query_version)?.trim().to_owned();
+        docker.create_image()?;
         Ok(docker)
     }
 
@@ -49,15 +50,15 @@ impl Docker {
         docker
     }
 
-    fn make_image(&self) -> Result<()> {
+    fn create_image(&self) -> Result<()> {
         let directory = self.directory.path();
         let root = directory.join("root");
         fs::create_dir_all(root.join("bin"))?;
-        let bash = find("bash").context("there is no bash")?;
+        let bash = find("bash").context("no bash")?;
         copy(&bash, &root.join("bin/bash"))?;
         std::os::unix::fs::symlink("bash", root.join("bin/sh"))?;
-        let needs = output_of(Command::new("ldd").arg(&bash))?;
-        for library in needs.split_whitespace().filter(|word| word.starts_with('/')) {
+        let libraries = output_of(Command::new("ldd").arg(&bash))?;
+        for library in libraries.split_whitespace().filter(|word| word.starts_with('/')) {
             copy(Path::new(library), &root.join(library.trim_start_matches('/')))?;
         }
         let tar = directory.join("image.tar");
@@ -70,13 +71,13 @@ impl Docker {
 impl Drop for Docker {
     fn drop(&mut self) {
         self.daemon.take();
-        // It leaves a mount, which would keep the directory.
+        // The daemon leaves a mount that prevents the removal of the directory.
         let _ = Command::new("umount").arg(self.directory.path().join("exec/netns/default")).status();
     }
 }
 
 fn copy(from: &Path, to: &Path) -> Result<()> {
-    fs::create_dir_all(to.parent().context("it lies in a directory")?)?;
+    fs::create_dir_all(to.parent().context("the path has no parent directory")?)?;
     fs::copy(from, to).with_context(|| format!("cannot copy {}", from.display()))?;
     Ok(fs::set_permissions(to, fs::Permissions::from_mode(0o755))?)
 }

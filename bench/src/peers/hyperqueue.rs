@@ -30,8 +30,8 @@ impl HyperQueue {
         let pip = directory.join("bin/pip");
         output_of(Command::new(&pip).args(["install", "--quiet", "hyperqueue"]))
             .context("cannot install hyperqueue from PyPI")?;
-        let shown = output_of(Command::new(&pip).args(["show", "hyperqueue"]))?;
-        let version = shown.lines().find_map(|line| line.strip_prefix("Version: ")).unwrap_or("?").to_owned();
+        let details = output_of(Command::new(&pip).args(["show", "hyperqueue"]))?;
+        let version = details.lines().find_map(|line| line.strip_prefix("Version: ")).unwrap_or("?").to_owned();
         std::fs::write(directory.join("jobs.py"), SCRIPT)?;
         Ok(Self { directory, version })
     }
@@ -42,12 +42,12 @@ impl HyperQueue {
         let work = tempfile::Builder::new().prefix("run-").tempdir_in(&self.directory)?.keep();
         let mut command = Command::new(self.directory.join("bin/python"));
         command.arg(self.directory.join("jobs.py")).arg(jobs.to_string()).arg(rounds.to_string());
-        let said = output_of(command.arg(&work).arg(line).current_dir(&work))?;
-        said.lines().filter_map(|line| line.strip_prefix("round ")).map(parse).collect()
+        let output = output_of(command.arg(&work).arg(line).current_dir(&work))?;
+        output.lines().filter_map(|line| line.strip_prefix("round ")).map(parse).collect()
     }
 }
 
 fn parse(line: &str) -> Result<Round> {
-    let (single, array) = line.split_once(' ').context("a round has two figures")?;
+    let (single, array) = line.split_once(' ').context("a round has two rates")?;
     Ok(Round { single: single.parse()?, array: array.parse()? })
 }

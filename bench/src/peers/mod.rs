@@ -21,7 +21,7 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 
 /// Timeout for the orderly shutdown of a daemon.
-const END_WITHIN: Duration = Duration::from_secs(5);
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A daemon of a peer, in the foreground; stopped on drop, and when the benchmark dies.
 pub struct Daemon(Child);
@@ -44,9 +44,9 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        let pid = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw).expect("a started process has an id");
+        let pid = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw).expect("a started process has a valid id");
         let _ = kill_process(pid, Signal::TERM);
-        let deadline = Instant::now() + END_WITHIN;
+        let deadline = Instant::now() + STOP_TIMEOUT;
         while matches!(self.0.try_wait(), Ok(None)) {
             if Instant::now() > deadline {
                 let _ = self.0.kill();
@@ -63,21 +63,22 @@ pub fn output_of(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot start {name}"))?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        bail!("{name} ended with {}: {}", output.status, said.lines().last().unwrap_or_default());
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        bail!("{name} exited with {}: {}", output.status, stderr.lines().last().unwrap_or_default());
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Output of a command, and whether it finished within its time limit.
 #[derive(Debug)]
-pub struct Said {
+pub struct CommandOutput {
     pub text: String,
-    pub whole: bool,
+    /// False after a timeout.
+    pub complete: bool,
 }
 
 /// Like `output_of`, but the command is killed on timeout, and when the benchmark dies.
-pub fn output_within(command: &mut Command, limit: Duration) -> Result<Said> {
+pub fn output_within(command: &mut Command, limit: Duration) -> Result<CommandOutput> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = tempfile::tempdir()?;
     let (out, err) = (output.path().join("out"), output.path().join("err"));
@@ -94,39 +95,40 @@ pub fn output_within(command: &mut Command, limit: Duration) -> Result<Said> {
         }
         if Instant::now() > deadline {
             drop(daemon);
-            return Ok(Said { text: fs::read_to_string(&out)?, whole: false });
+            return Ok(CommandOutput { text: fs::read_to_string(&out)?, complete: false });
         }
         std::thread::park_timeout(Duration::from_millis(2));
     };
     if !status.success() {
-        let said = fs::read_to_string(&err)? + &fs::read_to_string(&out)?;
-        bail!("{name} ended with {status}: {}", last_words(&said));
+        let printed = fs::read_to_string(&err)? + &fs::read_to_string(&out)?;
+        bail!("{name} exited with {status}: {}", last_lines(&printed));
     }
-    Ok(Said { text: fs::read_to_string(&out)?, whole: true })
+    Ok(CommandOutput { text: fs::read_to_string(&out)?, complete: true })
 }
 
 /// The end of the output before a failure, on one line.
-pub fn last_words(said: &str) -> String {
+pub fn last_lines(output: &str) -> String {
     let mut lines: Vec<&str> =
-        said.lines().map(str::trim).filter(|line| line.chars().any(char::is_alphanumeric)).collect();
+        output.lines().map(str::trim).filter(|line| line.chars().any(char::is_alphanumeric)).collect();
     lines.split_off(lines.len().saturating_sub(3)).join(" / ")
 }
 
 /// Installs Debian's packages, which needs root.
 pub fn install(packages: &str) -> Result<()> {
     let apt = "apt-get install -y -qq --no-install-recommends -o DPkg::Lock::Timeout=120";
-    let by_hand = || format!("cannot install it; by hand: apt-get install {packages}");
-    ensure!(rustix::process::geteuid().is_root(), by_hand());
+    let install_hint = || format!("cannot install the packages; install them with: apt-get install {packages}");
+    ensure!(rustix::process::geteuid().is_root(), install_hint());
     println!("installing {packages}");
     let mut command = Command::new("sh");
     command.arg("-c").arg(format!("apt-get update -qq && {apt} {packages}"));
-    output_of(command.env("DEBIAN_FRONTEND", "noninteractive")).with_context(by_hand).map(|_| ())
+    output_of(command.env("DEBIAN_FRONTEND", "noninteractive")).with_context(install_hint).map(|_| ())
 }
 
+/// Path of an executable, searched in `PATH` and the system's administration directories.
 pub fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    let places = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
-    places.map(|place| place.join(program)).find(|file| file.is_file())
+    let directories = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
+    directories.map(|directory| directory.join(program)).find(|file| file.is_file())
 }
 
 /// Number of files in a directory.
@@ -135,8 +137,8 @@ pub fn count_files(directory: &std::path::Path) -> Result<usize> {
 }
 
 /// This user's cache directory.
-pub fn cache() -> Result<PathBuf> {
-    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let cache = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")));
-    Ok(cache.context("there is no HOME to keep peers in")?.join("corro-bench"))
+pub fn cache_dir() -> Result<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let cache_dir = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
+    Ok(cache_dir.context("HOME is not set")?.join("corro-bench"))
 }

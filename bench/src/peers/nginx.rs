@@ -15,7 +15,7 @@ use crate::machine::processor_seconds;
 use crate::site::wait_for;
 
 const PACKAGE: &str = "nginx-light";
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 pub struct Nginx {
     daemon: Daemon,
@@ -30,18 +30,18 @@ impl Nginx {
         if find("nginx").is_none() {
             install(PACKAGE)?;
         }
-        let nginx = find("nginx").context("there is no nginx after its installation")?;
-        let shown = Command::new(&nginx).arg("-v").output()?;
-        let version = String::from_utf8_lossy(&shown.stderr).trim().rsplit('/').next().unwrap_or("?").to_owned();
+        let nginx = find("nginx").context("nginx is missing after its installation")?;
+        let printed = Command::new(&nginx).arg("-v").output()?;
+        let version = String::from_utf8_lossy(&printed.stderr).trim().rsplit('/').next().unwrap_or("?").to_owned();
         let directory = directory.join("nginx");
         fs::create_dir_all(directory.join("uploads"))?;
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
         let configuration = directory.join("nginx.conf");
-        fs::write(&configuration, text(&directory, files, &address))?;
+        fs::write(&configuration, configuration_text(&directory, files, &address))?;
         let daemon = Daemon::start(Command::new(&nginx).arg("-c").arg(&configuration))?;
-        let up = wait_for("nginx", LOOK, || Ok(TcpStream::connect(&address).ok()));
+        let up = wait_for("nginx", POLL_INTERVAL, || Ok(TcpStream::connect(&address).ok()));
         let log = || fs::read_to_string(directory.join("error.log")).unwrap_or_default();
-        up.with_context(|| format!("nginx does not answer; its log: {}", log()))?;
+        up.with_context(|| format!("nginx does not accept connections; its log: {}", log()))?;
         Ok(Self { daemon, version, address })
     }
 
@@ -54,7 +54,7 @@ impl Nginx {
     }
 }
 
-fn text(directory: &Path, files: &Path, address: &str) -> String {
+fn configuration_text(directory: &Path, files: &Path, address: &str) -> String {
     // Workers must read files that only root may read, when the benchmark runs as root.
     let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };
     let (directory, files) = (directory.display(), files.display());

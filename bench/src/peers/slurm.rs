@@ -13,7 +13,7 @@ use crate::site::wait_for;
 use crate::slurm_files::{self, NODES};
 
 /// One processor, so that a node runs one job at a time as Corro's do.
-const NODE: &str = "CPUs=1 RealMemory=1000";
+const NODE_PARAMETERS: &str = "CPUs=1 RealMemory=1000";
 /// Settings for speed: no accounting, no backfill scheduler, no pause between two scheduling passes, the cheapest process
 /// tracking. The epilog is there for its side effect: without one, a loop that runs once a second notices a finished node; with
 /// one, the node reports itself, and the queue is scheduled immediately (ten times the jobs per second).
@@ -30,9 +30,9 @@ MaxArraySize=100001";
 /// Concurrent submit commands.
 const CLIENTS: usize = 4;
 /// Poll interval, long enough to leave the processor to Slurm.
-const LOOK: Duration = Duration::from_millis(20);
-/// Reaching it is a broken peer, not a measurement.
-const DEADLINE: Duration = Duration::from_secs(300);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Timeout for the jobs of one round. Reaching it is a failed peer, not a measurement.
+const JOBS_TIMEOUT: Duration = Duration::from_secs(300);
 
 pub struct Slurm {
     directory: PathBuf,
@@ -48,7 +48,7 @@ impl Slurm {
         install_missing()?;
         let directory = directory.join("slurm");
         fs::create_dir_all(directory.join("out"))?;
-        slurm_files::write(&directory, NODE, SETTINGS)?;
+        slurm_files::write(&directory, NODE_PARAMETERS, SETTINGS)?;
         fs::write(directory.join("job.sh"), "#!/bin/bash\necho done\n")?;
         let version = output_of(Command::new("slurmctld").arg("-V"))?.trim().to_owned();
         let mut slurm = Self { directory, version, daemons: Vec::new() };
@@ -61,7 +61,7 @@ impl Slurm {
         munged.args(slurm_files::munged(&self.directory)).arg("--num-threads=4");
         let socket = self.directory.join("run/munge.sock");
         self.daemons.push(Daemon::start(&mut munged)?);
-        wait_for("the key service", LOOK, || Ok(socket.exists().then_some(())))?;
+        wait_for("the key service", POLL_INTERVAL, || Ok(socket.exists().then_some(())))?;
         let controller = Daemon::start(&mut self.command("slurmctld", &["-D", "-i"]))?;
         self.daemons.push(controller);
         for node in 1..=NODES {
@@ -116,7 +116,7 @@ impl Slurm {
 
     /// Waits until no job is pending, running or completing, and every node is idle.
     pub fn wait_until_free(&self) -> Result<()> {
-        wait_for("Slurm to be free", LOOK, || {
+        wait_for("Slurm to be free", POLL_INTERVAL, || {
             let jobs = output_of(&mut self.command("squeue", &["-h", "-o", "%i"]))?;
             let states = output_of(&mut self.command("sinfo", &["-h", "-N", "-o", "%T"]))?;
             let free = states.lines().filter(|state| *state == "idle").count() == NODES;
@@ -132,16 +132,17 @@ impl Slurm {
 
     /// Polls the logs first, which costs Slurm nothing, and queries it only when all are there.
     fn wait(&self, out: &Path, jobs: usize) -> Result<()> {
-        let deadline = Instant::now() + DEADLINE;
+        let deadline = Instant::now() + JOBS_TIMEOUT;
         while count_files(out)? < jobs || !output_of(&mut self.command("squeue", &["-h", "-o", "%i"]))?.is_empty() {
             if Instant::now() > deadline {
-                bail!("Slurm did not end {jobs} jobs within {} s", DEADLINE.as_secs());
+                bail!("Slurm did not end {jobs} jobs within {} s", JOBS_TIMEOUT.as_secs());
             }
-            std::thread::park_timeout(LOOK);
+            std::thread::park_timeout(POLL_INTERVAL);
         }
-        let whole = |file: std::io::Result<fs::DirEntry>| Ok::<_, std::io::Error>(fs::read(file?.path())? == b"done\n");
-        let logs: Vec<bool> = fs::read_dir(out)?.map(whole).collect::<Result<_, _>>()?;
-        ensure!(logs.iter().all(|whole| *whole), "some of Slurm's logs are not whole");
+        let is_complete =
+            |file: std::io::Result<fs::DirEntry>| Ok::<_, std::io::Error>(fs::read(file?.path())? == b"done\n");
+        let logs: Vec<bool> = fs::read_dir(out)?.map(is_complete).collect::<Result<_, _>>()?;
+        ensure!(logs.iter().all(|complete| *complete), "some of Slurm's logs are incomplete");
         Ok(())
     }
 

@@ -13,24 +13,24 @@ use super::{Daemon, find, install, output_of};
 use crate::site::wait_for;
 
 const PACKAGES: &str = "sshfs openssh-server openssh-client fuse3";
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 pub struct Sshfs {
     pub version: String,
-    pub place: PathBuf,
+    pub mount_point: PathBuf,
     // Drop order: the mount goes before the server.
-    _mount: Mounted,
+    _mount: SshfsMount,
     _server: Daemon,
 }
 
-struct Mounted {
-    place: PathBuf,
+struct SshfsMount {
+    mount_point: PathBuf,
     _client: Daemon,
 }
 
-impl Drop for Mounted {
+impl Drop for SshfsMount {
     fn drop(&mut self) {
-        let _ = Command::new("fusermount3").args(["-u", "-z"]).arg(&self.place).stderr(Stdio::null()).status();
+        let _ = Command::new("fusermount3").args(["-u", "-z"]).arg(&self.mount_point).stderr(Stdio::null()).status();
     }
 }
 
@@ -41,8 +41,8 @@ impl Sshfs {
             install(PACKAGES)?;
         }
         let (sshfs, sshd) = (find("sshfs").context("no sshfs")?, find("sshd").context("no sshd")?);
-        let shown = Command::new(&sshfs).arg("-V").output()?;
-        let version = String::from_utf8_lossy(&shown.stdout)
+        let printed = Command::new(&sshfs).arg("-V").output()?;
+        let version = String::from_utf8_lossy(&printed.stdout)
             .lines()
             .find(|line| line.starts_with("SSHFS"))
             .unwrap_or("sshfs")
@@ -58,9 +58,9 @@ impl Sshfs {
             output_of(Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&file))?;
         }
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let at = directory.display();
+        let path = directory.display();
         let configuration = format!(
-            "Port {port}\nListenAddress 127.0.0.1\nHostKey {at}/host\nAuthorizedKeysFile {at}/user.pub\nPidFile none\n\
+            "Port {port}\nListenAddress 127.0.0.1\nHostKey {path}/host\nAuthorizedKeysFile {path}/user.pub\nPidFile none\n\
              PermitRootLogin prohibit-password\nPasswordAuthentication no\nUsePAM no\nStrictModes no\n\
              Subsystem sftp internal-sftp\n"
         );
@@ -69,23 +69,24 @@ impl Sshfs {
         command.arg("-D").arg("-f").arg(directory.join("sshd_config")).arg("-E").arg(directory.join("log"));
         let server = Daemon::start(&mut command)?;
         let log = || fs::read_to_string(directory.join("log")).unwrap_or_default();
-        wait_for("sshd", LOOK, || Ok(TcpStream::connect(("127.0.0.1", port)).ok())).with_context(log)?;
+        wait_for("sshd", POLL_INTERVAL, || Ok(TcpStream::connect(("127.0.0.1", port)).ok())).with_context(log)?;
         let host = fs::read_to_string(directory.join("host.pub"))?;
         let key: Vec<&str> = host.split_whitespace().take(2).collect();
         fs::write(directory.join("known"), format!("[127.0.0.1]:{port} {}\n", key.join(" ")))?;
-        let place = directory.join("mount");
-        let options = format!("IdentityFile={at}/user,UserKnownHostsFile={at}/known,BatchMode=yes");
+        let mount_point = directory.join("mount");
+        let options = format!("IdentityFile={path}/user,UserKnownHostsFile={path}/known,BatchMode=yes");
         let user = if rustix::process::geteuid().is_root() { "root@" } else { "" };
         let mut command = Command::new(&sshfs);
         command.args(["-f", "-p", &port.to_string(), "-o", &options]);
-        command.arg(format!("{user}127.0.0.1:{}", source.display())).arg(&place);
+        command.arg(format!("{user}127.0.0.1:{}", source.display())).arg(&mount_point);
         let client = Daemon::start(&mut command)?;
-        let mount = Mounted { place: place.clone(), _client: client };
+        let mount = SshfsMount { mount_point: mount_point.clone(), _client: client };
         File::create(source.join(".here"))?;
-        let there = wait_for("the mount by sshfs", LOOK, || Ok(place.join(".here").exists().then_some(())));
-        there.with_context(log)?;
+        let mounted =
+            wait_for("the mount by sshfs", POLL_INTERVAL, || Ok(mount_point.join(".here").exists().then_some(())));
+        mounted.with_context(log)?;
         fs::remove_file(source.join(".here"))?;
-        ensure!(fs::read_dir(&place).is_ok(), "sshfs shows nothing: {}", log());
-        Ok(Self { version, place, _mount: mount, _server: server })
+        ensure!(fs::read_dir(&mount_point).is_ok(), "the mount by sshfs cannot be listed: {}", log());
+        Ok(Self { version, mount_point, _mount: mount, _server: server })
     }
 }

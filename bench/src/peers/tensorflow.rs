@@ -6,13 +6,13 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use super::{cache, find, output_of};
+use super::{cache_dir, find, output_of};
 use crate::trainer::gang::Program;
 
 const PROGRAM: &str = include_str!("training_tf.py");
 pub const VERSION: &str = "2.21.0";
-/// Written last: without it the environment is incomplete.
-const WHOLE: &str = "installed";
+/// File written after the installation: without it the environment is incomplete.
+const COMPLETE_MARKER: &str = "installed";
 
 /// Command of a rank; installs TensorFlow if missing.
 pub fn training(directory: &Path) -> Result<Program> {
@@ -25,30 +25,30 @@ pub fn training(directory: &Path) -> Result<Program> {
 
 /// A Python with TensorFlow and Keras; installed if missing.
 pub fn interpreter() -> Result<PathBuf> {
-    let home = home()?;
-    if !home.join(WHOLE).is_file() {
-        install(&home)?;
+    let environment = environment_dir()?;
+    if !environment.join(COMPLETE_MARKER).is_file() {
+        install(&environment)?;
     }
-    Ok(home.join("bin/python"))
+    Ok(environment.join("bin/python"))
 }
 
-/// The same, if an earlier run has installed it.
+/// Like `interpreter`, if an earlier run has installed it.
 pub fn installed() -> Option<PathBuf> {
-    let home = home().ok().filter(|home| home.join(WHOLE).is_file())?;
-    Some(home.join("bin/python"))
+    let environment = environment_dir().ok().filter(|environment| environment.join(COMPLETE_MARKER).is_file())?;
+    Some(environment.join("bin/python"))
 }
 
-fn home() -> Result<PathBuf> {
-    Ok(cache()?.join(format!("tensorflow-{VERSION}")))
+fn environment_dir() -> Result<PathBuf> {
+    Ok(cache_dir()?.join(format!("tensorflow-{VERSION}")))
 }
 
-fn install(home: &Path) -> Result<()> {
+fn install(environment: &Path) -> Result<()> {
     println!("installing tensorflow-cpu {VERSION} from PyPI, once");
     let python = find("python3").context("no python3")?;
-    fs::create_dir_all(home).with_context(|| format!("cannot make {}", home.display()))?;
-    output_of(Command::new(python).args(["-m", "venv", "--clear"]).arg(home))?;
+    fs::create_dir_all(environment).with_context(|| format!("cannot create {}", environment.display()))?;
+    output_of(Command::new(python).args(["-m", "venv", "--clear"]).arg(environment))?;
     let package = format!("tensorflow-cpu=={VERSION}");
-    output_of(Command::new(home.join("bin/pip")).args(["install", "--quiet", &package]))
+    output_of(Command::new(environment.join("bin/pip")).args(["install", "--quiet", &package]))
         .with_context(|| format!("cannot install {package} from PyPI"))?;
-    Ok(fs::write(home.join(WHOLE), "")?)
+    Ok(fs::write(environment.join(COMPLETE_MARKER), "")?)
 }

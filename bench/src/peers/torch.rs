@@ -10,9 +10,9 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::{find, install, output_of};
-use crate::allreduce::cases::{Case, Measured, read};
+use crate::allreduce::cases::{Case, Measurement, parse_output};
 use crate::allreduce::gang;
-use crate::allreduce::place::Place;
+use crate::allreduce::placement::Placement;
 use crate::trainer::gang::Program;
 
 const ALLREDUCE: &str = include_str!("allreduce.py");
@@ -20,15 +20,15 @@ const TRAINING: &str = include_str!("training_torch.py");
 const GLOO_VERSION: &str =
     "import torch.distributed as d, torch; assert d.is_gloo_available(); print(torch.__version__)";
 const HOROVOD_VERSION: &str = "import horovod, horovod.torch; print(horovod.__version__)";
-/// Checks for the reference BLAS, which Debian uses when there is no other: a step in fp32 then takes two to three times as
-/// long.
-const PLAIN_BLAS: &str = "import torch; c = torch.__config__.show(); maps = open('/proc/self/maps').read(); \
+/// Prints whether torch uses the reference BLAS, which Debian uses when there is no other: a step in fp32 then takes two to
+/// three times as long.
+const USES_REFERENCE_BLAS: &str = "import torch; c = torch.__config__.show(); maps = open('/proc/self/maps').read(); \
      print('BLAS_INFO=generic' in c and 'openblas' not in maps)";
-/// Uses OpenMP threads, like torch.
-const FAST_BLAS: &str = "libopenblas0-openmp";
+/// OpenBLAS with OpenMP threads, which torch uses too.
+const FAST_BLAS_PACKAGE: &str = "libopenblas0-openmp";
 
 /// Time for a rank to become ready on a busy core.
-const START: Duration = Duration::from_secs(2);
+const START_TIME_PER_RANK: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub struct Torch {
@@ -47,7 +47,7 @@ impl Torch {
     /// Never installed here: it has to be built for the installed torch.
     pub fn horovod(directory: &Path) -> Result<Self> {
         let python = find("python3").context("no python3")?;
-        let version = ask(&python, HOROVOD_VERSION).context("python3 cannot import horovod.torch")?;
+        let version = eval(&python, HOROVOD_VERSION).context("python3 cannot import horovod.torch")?;
         Self::with("horovod", python, version, directory)
     }
 
@@ -57,18 +57,18 @@ impl Torch {
         Ok(Self { engine, python, script, version })
     }
 
-    /// The start is not counted: it is Python's.
-    pub fn run(&self, at: Place<'_>, cases: &[Case], limit: Duration) -> Result<Vec<Measured>> {
-        let limit = limit + START * u32::try_from(at.ranks()).expect("few ranks");
-        let mut words = vec![self.script.display().to_string(), self.engine.to_owned()];
-        words.extend(cases.iter().map(Case::word));
-        read(&gang::run(at, &self.python, &words, limit)?, cases)
+    /// Extends the limit by the start of Python, which is not measured.
+    pub fn run(&self, placement: Placement<'_>, cases: &[Case], limit: Duration) -> Result<Vec<Measurement>> {
+        let limit = limit + START_TIME_PER_RANK * u32::try_from(placement.ranks()).expect("few ranks");
+        let mut arguments = vec![self.script.display().to_string(), self.engine.to_owned()];
+        arguments.extend(cases.iter().map(Case::to_argument));
+        parse_output(&gang::run(placement, &self.python, &arguments, limit)?, cases)
     }
 }
 
 /// Command of a training rank, and the version of torch.
 pub fn training(directory: &Path) -> Result<(Program, String)> {
-    let (python, version) = computing()?;
+    let (python, version) = interpreter_with_fast_blas()?;
     let script = directory.join("training_torch.py");
     fs::write(&script, TRAINING)?;
     let arguments = vec![script.display().to_string()];
@@ -76,10 +76,10 @@ pub fn training(directory: &Path) -> Result<(Program, String)> {
 }
 
 /// A Python with a torch on a fast BLAS, and its version.
-pub fn computing() -> Result<(PathBuf, String)> {
+pub fn interpreter_with_fast_blas() -> Result<(PathBuf, String)> {
     let (python, version) = interpreter()?;
-    if ask(&python, PLAIN_BLAS)? == "True" {
-        install(FAST_BLAS)?;
+    if eval(&python, USES_REFERENCE_BLAS)? == "True" {
+        install(FAST_BLAS_PACKAGE)?;
     }
     Ok((python, version))
 }
@@ -89,15 +89,16 @@ fn interpreter() -> Result<(PathBuf, String)> {
     // Debian's own interpreter sees Debian's packages; the first in the path may be another.
     let system = PathBuf::from("/usr/bin/python3");
     for python in [Some(system.clone()), find("python3")].into_iter().flatten() {
-        if let Ok(version) = ask(&python, GLOO_VERSION) {
+        if let Ok(version) = eval(&python, GLOO_VERSION) {
             return Ok((python, version));
         }
     }
     install("python3-torch")?;
-    let version = ask(&system, GLOO_VERSION)?;
+    let version = eval(&system, GLOO_VERSION)?;
     Ok((system, version))
 }
 
-pub fn ask(python: &Path, question: &str) -> Result<String> {
-    Ok(output_of(Command::new(python).args(["-c", question]))?.trim().to_owned())
+/// Output of a one-line Python program.
+pub fn eval(python: &Path, program: &str) -> Result<String> {
+    Ok(output_of(Command::new(python).args(["-c", program]))?.trim().to_owned())
 }

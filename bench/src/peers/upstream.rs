@@ -7,15 +7,15 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use super::{cache, install, output_of};
+use super::{cache_dir, install, output_of};
 
 pub const VERSION: &str = "0.28.1";
-/// Written last: without it the environment is incomplete.
-const WHOLE: &str = "installed";
+/// File written after the installation: without it the environment is incomplete.
+const COMPLETE_MARKER: &str = "installed";
 /// A compiler, and the headers of Python and of torch.
-const NEEDED: &str = "g++ make cmake python3-dev python3-venv python3-torch libtorch-dev pybind11-dev";
-const TOOLS: [&str; 7] = ["wheel", "setuptools<70", "packaging", "cloudpickle", "psutil", "pyyaml", "cffi"];
-const SETTINGS: [(&str, &str); 5] = [
+const BUILD_PACKAGES: &str = "g++ make cmake python3-dev python3-venv python3-torch libtorch-dev pybind11-dev";
+const BUILD_TOOLS: [&str; 7] = ["wheel", "setuptools<70", "packaging", "cloudpickle", "psutil", "pyyaml", "cffi"];
+const BUILD_VARIABLES: [(&str, &str); 5] = [
     ("HOROVOD_WITH_PYTORCH", "1"),
     ("HOROVOD_WITH_GLOO", "1"),
     ("HOROVOD_WITHOUT_MPI", "1"),
@@ -25,35 +25,37 @@ const SETTINGS: [(&str, &str); 5] = [
 
 /// A Python that imports it, if an earlier run has built it.
 pub fn installed() -> Option<PathBuf> {
-    let home = home().ok().filter(|home| home.join(WHOLE).is_file())?;
-    Some(home.join("bin/python"))
+    let environment = environment_dir().ok().filter(|environment| environment.join(COMPLETE_MARKER).is_file())?;
+    Some(environment.join("bin/python"))
 }
 
-/// The same, built if missing.
+/// A Python that imports it; built if missing.
 pub fn interpreter() -> Result<PathBuf> {
     if let Some(python) = installed() {
         return Ok(python);
     }
-    let home = home()?;
-    build(&home)?;
-    Ok(home.join("bin/python"))
+    let environment = environment_dir()?;
+    build(&environment)?;
+    Ok(environment.join("bin/python"))
 }
 
-fn build(home: &Path) -> Result<()> {
-    install(NEEDED)?;
+fn build(environment: &Path) -> Result<()> {
+    install(BUILD_PACKAGES)?;
     println!("building horovod {VERSION} from PyPI's source, once");
-    fs::create_dir_all(home).with_context(|| format!("cannot make {}", home.display()))?;
+    fs::create_dir_all(environment).with_context(|| format!("cannot create {}", environment.display()))?;
     // Debian's interpreter is the one that sees Debian's torch.
-    output_of(Command::new("/usr/bin/python3").args(["-m", "venv", "--clear", "--system-site-packages"]).arg(home))?;
+    output_of(
+        Command::new("/usr/bin/python3").args(["-m", "venv", "--clear", "--system-site-packages"]).arg(environment),
+    )?;
     let pip = |arguments: &[&str]| {
-        let mut command = Command::new(home.join("bin/pip"));
-        output_of(command.args(["install", "--quiet"]).args(arguments).envs(SETTINGS))
+        let mut command = Command::new(environment.join("bin/pip"));
+        output_of(command.args(["install", "--quiet"]).args(arguments).envs(BUILD_VARIABLES))
     };
-    pip(&TOOLS)?;
+    pip(&BUILD_TOOLS)?;
     pip(&["--no-build-isolation", "--no-deps", &format!("horovod=={VERSION}")]).context("cannot build horovod")?;
-    Ok(fs::write(home.join(WHOLE), "")?)
+    Ok(fs::write(environment.join(COMPLETE_MARKER), "")?)
 }
 
-fn home() -> Result<PathBuf> {
-    Ok(cache()?.join(format!("horovod-{VERSION}")))
+fn environment_dir() -> Result<PathBuf> {
+    Ok(cache_dir()?.join(format!("horovod-{VERSION}")))
 }

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::words::{numbers, peers};
+use crate::option_values::{parse_numbers, parse_peers};
 
-/// Valid engines and models of one benchmark.
-pub struct Known {
+/// Values that one benchmark accepts, and its usage text.
+pub struct AcceptedValues {
     pub usage: &'static str,
     pub ranks: &'static [usize],
     pub peers: &'static [&'static str],
@@ -28,29 +28,29 @@ pub struct Options {
     pub wheel: Option<PathBuf>,
 }
 
-pub fn parse(words: &[String], known: &Known) -> Result<Options> {
-    let usage = known.usage;
+pub fn parse(arguments: &[String], accepted: &AcceptedValues) -> Result<Options> {
+    let usage = accepted.usage;
     let mut options = Options {
-        ranks: known.ranks.to_vec(),
+        ranks: accepted.ranks.to_vec(),
         peers: None,
-        models: known.models.iter().map(|model| (*model).to_owned()).collect(),
+        models: accepted.models.iter().map(|model| (*model).to_owned()).collect(),
         batch: None,
         rounds: None,
         budget_ms: None,
         wheel: None,
     };
-    let mut words = words.iter();
-    while let Some(option) = words.next() {
-        let value = words.next().with_context(|| format!("{option} needs a value\n{usage}"))?;
+    let mut arguments = arguments.iter();
+    while let Some(option) = arguments.next() {
+        let value = arguments.next().with_context(|| format!("{option} needs a value\n{usage}"))?;
         match option.as_str() {
-            "--ranks" => options.ranks = numbers(value)?,
-            "--peers" => options.peers = Some(peers(value, known.peers)?),
-            "--models" if known.models.len() > 1 => options.models = models(value, known)?,
+            "--ranks" => options.ranks = parse_numbers(value)?,
+            "--peers" => options.peers = Some(parse_peers(value, accepted.peers)?),
+            "--models" if accepted.models.len() > 1 => options.models = models(value, accepted)?,
             "--batch" => options.batch = Some(value.parse()?),
             "--rounds" => options.rounds = Some(value.parse()?),
             "--budget" => options.budget_ms = Some(value.parse()?),
             "--wheel" => options.wheel = Some(value.into()),
-            _ => bail!("there is no option {option}\n{usage}"),
+            _ => bail!("unknown option {option}\n{usage}"),
         }
     }
     let counts = options.ranks.iter().chain(&options.batch).chain(&options.rounds);
@@ -58,13 +58,13 @@ pub fn parse(words: &[String], known: &Known) -> Result<Options> {
     Ok(options)
 }
 
-fn models(list: &str, known: &Known) -> Result<Vec<String>> {
+fn models(list: &str, accepted: &AcceptedValues) -> Result<Vec<String>> {
     let names: Vec<String> = list.split(',').map(str::to_owned).collect();
     for name in &names {
         ensure!(
-            known.models.contains(&name.as_str()),
-            "there is no model {name}; there are: {}",
-            known.models.join(", ")
+            accepted.models.contains(&name.as_str()),
+            "unknown model {name}; available: {}",
+            accepted.models.join(", ")
         );
     }
     Ok(names)
@@ -74,20 +74,21 @@ fn models(list: &str, known: &Known) -> Result<Vec<String>> {
 mod tests {
     use super::*;
 
-    const KNOWN: Known = Known { usage: "usage", ranks: &[1, 2], peers: &["ddp"], models: &["net", "shapes"] };
+    const ACCEPTED: AcceptedValues =
+        AcceptedValues { usage: "usage", ranks: &[1, 2], peers: &["ddp"], models: &["net", "shapes"] };
 
-    fn of(line: &str) -> Result<Options> {
-        parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>(), &KNOWN)
+    fn parse_line(line: &str) -> Result<Options> {
+        parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>(), &ACCEPTED)
     }
 
     #[test]
     fn options_come_in_pairs() {
-        let options = of("--ranks 8 --peers none --models shapes --batch 4 --wheel a.whl").expect("all known");
+        let options = parse_line("--ranks 8 --peers none --models shapes --batch 4 --wheel a.whl").expect("all known");
         assert_eq!((options.ranks, options.peers, options.batch), (vec![8], Some(vec![]), Some(4)));
         assert_eq!((options.models, options.wheel), (vec!["shapes".to_owned()], Some("a.whl".into())));
-        assert_eq!(of("").expect("nothing is needed").ranks, [1, 2]);
+        assert_eq!(parse_line("").expect("nothing is needed").ranks, [1, 2]);
         for line in ["--ranks", "--ranks 0", "--peers jax", "--models x", "--fast yes", "--batch 0", "--rounds 0"] {
-            assert!(of(line).is_err(), "{line}");
+            assert!(parse_line(line).is_err(), "{line}");
         }
     }
 }

@@ -10,19 +10,19 @@ use anyhow::{Context, Result, ensure};
 use crate::peers::{find, output_of};
 
 /// The given wheel, or else one built now from this tree.
-pub fn wheel(given: Option<&Path>) -> Result<PathBuf> {
+pub fn find_or_build(given: Option<&Path>) -> Result<PathBuf> {
     if let Some(file) = given {
-        ensure!(file.exists(), "there is no wheel {}", file.display());
+        ensure!(file.exists(), "no such wheel: {}", file.display());
         return Ok(file.canonicalize()?);
     }
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).canonicalize()?;
     println!("building the wheel");
     output_of(Command::new(root.join("scripts/wheel")).current_dir(&root)).context("cannot build the wheel")?;
-    newest(&root.join("dist")).context("scripts/wheel has left no wheel in dist/")
+    newest_wheel(&root.join("dist")).context("scripts/wheel has left no wheel in dist/")
 }
 
 /// A directory for PYTHONPATH, with all dependencies included. A directory instead of a wheel is used as it is.
-pub fn unpacked(wheel: &Path, directory: &Path) -> Result<PathBuf> {
+pub fn unpack(wheel: &Path, directory: &Path) -> Result<PathBuf> {
     if wheel.is_dir() {
         return Ok(wheel.to_owned());
     }
@@ -34,11 +34,11 @@ pub fn unpacked(wheel: &Path, directory: &Path) -> Result<PathBuf> {
     Ok(target)
 }
 
-fn newest(directory: &Path) -> Option<PathBuf> {
+fn newest_wheel(directory: &Path) -> Option<PathBuf> {
     let files = fs::read_dir(directory).ok()?.filter_map(|file| Some(file.ok()?.path()));
     let wheels = files.filter(|file| {
         let name = file.file_name().unwrap_or_default().to_string_lossy();
         name.starts_with("horovod-") && name.ends_with(".whl")
     });
-    wheels.max_by_key(|file| file.metadata().and_then(|known| known.modified()).ok())
+    wheels.max_by_key(|file| file.metadata().and_then(|metadata| metadata.modified()).ok())
 }

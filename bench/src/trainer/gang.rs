@@ -14,11 +14,11 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use tempfile::TempDir;
 
-use super::place::{self, Place};
-use super::turn::{Answer, Turn, is_answer};
-use crate::allreduce::gang::Meeting;
-use crate::allreduce::place::Place as Hosts;
-use crate::peers::last_words;
+use super::cpu_placement::{self, CpuPlacement};
+use super::turn::{Turn, TurnResult, is_response};
+use crate::allreduce::gang::GangRendezvous;
+use crate::allreduce::placement::Placement;
+use crate::peers::last_lines;
 
 /// Command of one rank.
 #[derive(Clone, Debug)]
@@ -26,35 +26,36 @@ pub struct Program {
     pub program: PathBuf,
     pub arguments: Vec<String>,
     pub variables: Vec<(&'static str, String)>,
-    /// Whether it gets a free port for each rank, as further arguments.
+    /// Whether a free port for each rank is appended to the arguments.
     pub ports: bool,
 }
 
+/// Running ranks of one engine.
 pub struct Gang {
     ranks: Vec<Rank>,
     /// Standard error of the ranks.
     errors: TempDir,
-    _meeting: Meeting,
+    _rendezvous: GangRendezvous,
 }
 
 struct Rank {
     child: Child,
-    turns: ChildStdin,
-    answers: Receiver<String>,
+    requests: ChildStdin,
+    responses: Receiver<String>,
 }
 
 impl Gang {
-    pub fn start(program: &Program, at: Place) -> Result<Self> {
-        Self::start_on(program, at, &place::allowed()?)
+    pub fn start(program: &Program, placement: CpuPlacement) -> Result<Self> {
+        Self::start_on(program, placement, &cpu_placement::allowed_cpus()?)
     }
 
     /// Like `start`, on these processors instead of all that this process may use.
-    pub fn start_on(program: &Program, at: Place, processors: &[usize]) -> Result<Self> {
-        let meeting = Meeting::start(Hosts::Here(at.ranks))?;
+    pub fn start_on(program: &Program, placement: CpuPlacement, processors: &[usize]) -> Result<Self> {
+        let rendezvous = GangRendezvous::start(Placement::OneHost(placement.ranks))?;
         let errors = tempfile::Builder::new().prefix("corro-bench-ranks-").tempdir()?;
-        let ports = if program.ports { free_ports(at.ranks)? } else { Vec::new() };
-        let mut gang = Self { ranks: Vec::new(), errors, _meeting: meeting };
-        for ((_, variables), share) in gang._meeting.ranks.iter().zip(at.shares(processors)) {
+        let ports = if program.ports { free_ports(placement.ranks)? } else { Vec::new() };
+        let mut gang = Self { ranks: Vec::new(), errors, _rendezvous: rendezvous };
+        for ((_, variables), share) in gang._rendezvous.ranks.iter().zip(placement.cpus_per_rank(processors)) {
             let mut command = Command::new(&program.program);
             command.args(&program.arguments).args(&ports).envs(variables);
             command.envs(program.variables.iter().map(|(name, value)| (name, value)));
@@ -65,41 +66,43 @@ impl Gang {
     }
 
     /// Images per second of all ranks together. Each rank reports its own time; ranks that train together report equal times.
-    pub fn take(&mut self, turn: &Turn, limit: Duration) -> Result<Answer> {
-        let mut together = Answer::Rate(0.0);
-        for answer in self.ask(&turn.line(), limit)? {
-            together = match (together, turn.read(&answer)?) {
-                (Answer::Rate(together), Answer::Rate(rate)) => Answer::Rate(together + rate),
-                (Answer::Cannot(why), _) | (_, Answer::Cannot(why)) => Answer::Cannot(why),
+    pub fn run_turn(&mut self, turn: &Turn, limit: Duration) -> Result<TurnResult> {
+        let mut total = TurnResult::Rate(0.0);
+        for response in self.request(&turn.to_line(), limit)? {
+            total = match (total, turn.parse_response(&response)?) {
+                (TurnResult::Rate(total), TurnResult::Rate(rate)) => TurnResult::Rate(total + rate),
+                (TurnResult::Unsupported(reason), _) | (_, TurnResult::Unsupported(reason)) => {
+                    TurnResult::Unsupported(reason)
+                }
             };
         }
-        Ok(together)
+        Ok(total)
     }
 
     /// The responses of all ranks to one line, in rank order. After an error the gang is unusable.
-    pub fn ask(&mut self, line: &str, limit: Duration) -> Result<Vec<String>> {
+    pub fn request(&mut self, line: &str, limit: Duration) -> Result<Vec<String>> {
         for (index, rank) in self.ranks.iter_mut().enumerate() {
-            if rank.turns.write_all(line.as_bytes()).is_err() {
-                return Err(self.gone(index));
+            if rank.requests.write_all(line.as_bytes()).is_err() {
+                return Err(self.exit_error(index));
             }
         }
         let deadline = Instant::now() + limit;
-        let mut answers = Vec::new();
+        let mut responses = Vec::new();
         for (index, rank) in self.ranks.iter().enumerate() {
-            match rank.answers.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-                Ok(answer) => answers.push(answer),
+            match rank.responses.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(response) => responses.push(response),
                 Err(RecvTimeoutError::Timeout) => {
-                    bail!("rank {index} has not answered '{}' within {} s", line.trim(), limit.as_secs())
+                    bail!("rank {index} has not responded to '{}' within {} s", line.trim(), limit.as_secs())
                 }
-                Err(RecvTimeoutError::Disconnected) => return Err(self.gone(index)),
+                Err(RecvTimeoutError::Disconnected) => return Err(self.exit_error(index)),
             }
         }
-        Ok(answers)
+        Ok(responses)
     }
 
-    fn gone(&self, index: usize) -> anyhow::Error {
-        let said = fs::read_to_string(self.errors.path().join(index.to_string())).unwrap_or_default();
-        anyhow!("rank {index} has ended: {}", last_words(&said))
+    fn exit_error(&self, index: usize) -> anyhow::Error {
+        let stderr = fs::read_to_string(self.errors.path().join(index.to_string())).unwrap_or_default();
+        anyhow!("rank {index} has exited: {}", last_lines(&stderr))
     }
 }
 
@@ -116,9 +119,9 @@ impl Rank {
             });
         }
         let mut child = command.spawn().with_context(|| format!("cannot start {:?}", command.get_program()))?;
-        let turns = child.stdin.take().context("no way to a rank")?;
-        let answers = listen(child.stdout.take().context("no way from a rank")?);
-        Ok(Self { child, turns, answers })
+        let requests = child.stdin.take().context("the rank has no standard input")?;
+        let responses = read_responses(child.stdout.take().context("the rank has no standard output")?);
+        Ok(Self { child, requests, responses })
     }
 }
 
@@ -131,13 +134,13 @@ impl Drop for Rank {
 }
 
 /// Reads responses on a thread that ends with the rank. Other output is ignored.
-fn listen(output: ChildStdout) -> Receiver<String> {
-    let (say, heard) = channel();
+fn read_responses(output: ChildStdout) -> Receiver<String> {
+    let (sender, responses) = channel();
     std::thread::spawn(move || {
         let lines = BufReader::new(output).lines().map_while(Result::ok);
-        lines.filter(|line| is_answer(line)).try_for_each(|line| say.send(line))
+        lines.filter(|line| is_response(line)).try_for_each(|line| sender.send(line))
     });
-    heard
+    responses
 }
 
 fn free_ports(count: usize) -> Result<Vec<String>> {
@@ -148,7 +151,7 @@ fn free_ports(count: usize) -> Result<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trainer::turn::{Case, Precision, Way};
+    use crate::trainer::turn::{Case, Exchange, Precision};
 
     fn shell(script: &str) -> Program {
         let arguments = vec!["-c".to_owned(), script.to_owned()];
@@ -156,32 +159,32 @@ mod tests {
     }
 
     fn turn() -> Turn {
-        Turn { way: Way::Alone, case: Case { precision: Precision::F32, batch: 32 }, steps: 10 }
+        Turn { exchange: Exchange::Disabled, case: Case { precision: Precision::F32, batch: 32 }, steps: 10 }
     }
 
     #[test]
-    fn ranks_answer_turn_after_turn_and_their_rates_add_up() {
-        let script = "echo hello; while read way precision batch steps; do echo took $((RANK + 1)).0; done";
-        let mut gang = Gang::start(&shell(script), Place { ranks: 2, cores: 2 }).expect("a shell starts");
+    fn ranks_respond_to_every_turn_and_their_rates_add_up() {
+        let script = "echo hello; while read exchange precision batch steps; do echo took $((RANK + 1)).0; done";
+        let mut gang = Gang::start(&shell(script), CpuPlacement { ranks: 2, cores: 2 }).expect("a shell starts");
         for _ in 0..2 {
-            let rate = gang.take(&turn(), Duration::from_secs(30)).expect("both answer");
-            assert_eq!(rate, Answer::Rate(320.0 + 160.0));
+            let rate = gang.run_turn(&turn(), Duration::from_secs(30)).expect("both respond");
+            assert_eq!(rate, TurnResult::Rate(320.0 + 160.0));
         }
     }
 
     #[test]
-    fn a_rank_that_cannot_says_why_and_goes_on() {
+    fn a_rank_that_reports_an_unsupported_turn_continues() {
         let script = "read turn; [ $RANK = 1 ] && echo cannot do it || echo took 1; read turn; echo took 1";
-        let mut gang = Gang::start(&shell(script), Place { ranks: 2, cores: 2 }).expect("a shell starts");
-        let mut take = || gang.take(&turn(), Duration::from_secs(30)).expect("both answer");
-        assert_eq!([take(), take()], [Answer::Cannot("do it".to_owned()), Answer::Rate(640.0)]);
+        let mut gang = Gang::start(&shell(script), CpuPlacement { ranks: 2, cores: 2 }).expect("a shell starts");
+        let mut run_turn = || gang.run_turn(&turn(), Duration::from_secs(30)).expect("both respond");
+        assert_eq!([run_turn(), run_turn()], [TurnResult::Unsupported("do it".to_owned()), TurnResult::Rate(640.0)]);
     }
 
     #[test]
-    fn a_rank_that_dies_says_why() {
+    fn the_error_of_a_dead_rank_ends_with_its_stderr() {
         let script = "read turn; echo no such network >&2";
-        let mut gang = Gang::start(&shell(script), Place { ranks: 1, cores: 1 }).expect("a shell starts");
-        let error = gang.take(&turn(), Duration::from_secs(30)).expect_err("it has ended");
-        assert_eq!(error.to_string(), "rank 0 has ended: no such network");
+        let mut gang = Gang::start(&shell(script), CpuPlacement { ranks: 1, cores: 1 }).expect("a shell starts");
+        let error = gang.run_turn(&turn(), Duration::from_secs(30)).expect_err("it has exited");
+        assert_eq!(error.to_string(), "rank 0 has exited: no such network");
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail, ensure};
 
 use super::turn::Precision;
-use crate::words::{numbers, peers, yes_or_no};
+use crate::option_values::{parse_numbers, parse_peers, parse_yes_no};
 
 pub const USAGE: &str =
     "options of trainer: --ranks 1,2,4  --batches 32,128  --precision f32,bf16  --peers tensorflow,pytorch|none
@@ -28,7 +28,7 @@ pub struct Options {
     pub json: Option<PathBuf>,
 }
 
-pub fn parse(words: &[String]) -> Result<Options> {
+pub fn parse(arguments: &[String]) -> Result<Options> {
     let mut options = Options {
         ranks: None,
         batches: vec![32, 128],
@@ -39,19 +39,19 @@ pub fn parse(words: &[String]) -> Result<Options> {
         budget_ms: None,
         json: None,
     };
-    let mut words = words.iter();
-    while let Some(option) = words.next() {
-        let value = words.next().with_context(|| format!("{option} needs a value\n{USAGE}"))?;
+    let mut arguments = arguments.iter();
+    while let Some(option) = arguments.next() {
+        let value = arguments.next().with_context(|| format!("{option} needs a value\n{USAGE}"))?;
         match option.as_str() {
-            "--ranks" => options.ranks = Some(numbers(value)?),
-            "--batches" => options.batches = numbers(value)?,
+            "--ranks" => options.ranks = Some(parse_numbers(value)?),
+            "--batches" => options.batches = parse_numbers(value)?,
             "--precision" => options.precisions = Some(precisions(value)?),
-            "--peers" => options.peers = peers(value, &PEERS)?,
-            "--scaling" => options.scaling = yes_or_no(value)?,
+            "--peers" => options.peers = parse_peers(value, &PEERS)?,
+            "--scaling" => options.scaling = parse_yes_no(value)?,
             "--rounds" => options.rounds = Some(value.parse()?),
             "--budget" => options.budget_ms = Some(value.parse()?),
             "--json" => options.json = Some(value.into()),
-            _ => bail!("there is no option {option}\n{USAGE}"),
+            _ => bail!("unknown option {option}\n{USAGE}"),
         }
     }
     let counts = options.ranks.iter().flatten().chain(&options.batches);
@@ -60,7 +60,7 @@ pub fn parse(words: &[String]) -> Result<Options> {
 }
 
 fn precisions(list: &str) -> Result<Vec<Precision>> {
-    let one = |word| Precision::parse(word).with_context(|| format!("there is no precision {word}\n{USAGE}"));
+    let one = |word| Precision::parse(word).with_context(|| format!("unknown precision {word}\n{USAGE}"));
     list.split(',').map(one).collect()
 }
 
@@ -68,19 +68,19 @@ fn precisions(list: &str) -> Result<Vec<Precision>> {
 mod tests {
     use super::*;
 
-    fn of(line: &str) -> Result<Options> {
+    fn parse_line(line: &str) -> Result<Options> {
         parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
     }
 
     #[test]
     fn options_come_in_pairs() {
-        let options = of("--ranks 1,8 --peers none --precision bf16 --batches 64").expect("all known");
+        let options = parse_line("--ranks 1,8 --peers none --precision bf16 --batches 64").expect("all known");
         assert_eq!((options.ranks, options.peers, options.batches), (Some(vec![1, 8]), vec![], vec![64]));
         assert_eq!(options.precisions, Some(vec![Precision::Bf16]));
         for line in
             ["--ranks", "--ranks 0", "--peers jax", "--precision f64", "--fast yes", "--scaling perhaps", "--batches 0"]
         {
-            assert!(of(line).is_err(), "{line}");
+            assert!(parse_line(line).is_err(), "{line}");
         }
     }
 }

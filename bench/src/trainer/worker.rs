@@ -15,18 +15,18 @@ use corro_trainer::network::{Batch, CLASSES, DropoutSeed, IMAGE, Weights};
 use corro_trainer::random::Random;
 use corro_trainer::rmsprop::{self, RmsProp};
 
-use super::turn::{self, Precision, Turn, Way};
+use super::turn::{self, Exchange, Precision, Turn};
 
-/// The hidden first argument; the second is the largest batch.
-pub const WORD: &str = "trainer-rank";
+/// Hidden subcommand of this binary; its argument is the largest batch.
+pub const SUBCOMMAND: &str = "trainer-rank";
 const SEED: u64 = 7;
 /// Learning rate of the tutorial's script.
-const RATE: f32 = 1e-4;
+const LEARNING_RATE: f32 = 1e-4;
 const DECAY: f32 = 1e-6;
 
 /// `trainer-rank BATCH`
-pub fn run(words: &[String]) -> ExitCode {
-    match serve(words) {
+pub fn run(arguments: &[String]) -> ExitCode {
+    match serve(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error:#}");
@@ -35,30 +35,30 @@ pub fn run(words: &[String]) -> ExitCode {
     }
 }
 
-fn serve(words: &[String]) -> Result<()> {
-    let largest: usize = words.first().and_then(|word| word.parse().ok()).context("the largest batch is needed")?;
+fn serve(arguments: &[String]) -> Result<()> {
+    let largest: usize = arguments.first().and_then(|word| word.parse().ok()).context("the largest batch is needed")?;
     let engine = Engine::start()?;
     let images = Images::random(engine.rank_info().rank, largest);
-    let mut trainings: Vec<((Way, Precision), Training<'_>)> = Vec::new();
+    let mut trainings: Vec<((Exchange, Precision), Training<'_>)> = Vec::new();
     for line in std::io::stdin().lock().lines() {
         let line = line?;
-        let turn = Turn::parse(&line).with_context(|| format!("no turn: {line}"))?;
-        let key = (turn.way, turn.case.precision);
-        if trainings.iter().all(|(known, _)| *known != key) {
+        let turn = Turn::parse(&line).with_context(|| format!("not a turn: {line}"))?;
+        let key = (turn.exchange, turn.case.precision);
+        if trainings.iter().all(|(other, _)| *other != key) {
             match compute(key.1, largest) {
                 Ok(compute) => trainings.push((key, Training::new(&engine, key.0, compute)?)),
                 Err(unsupported) => {
-                    println!("{}", turn::cannot(&unsupported));
+                    println!("{}", turn::format_unsupported(&unsupported));
                     continue;
                 }
             }
         }
-        let (_, training) = trainings.iter_mut().find(|(known, _)| *known == key).expect("made above");
+        let (_, training) = trainings.iter_mut().find(|(other, _)| *other == key).expect("made above");
         let began = Instant::now();
         for _ in 0..turn.steps {
             training.step(images.first(turn.case.batch))?;
         }
-        println!("{}", turn::took(began.elapsed().as_secs_f64()));
+        println!("{}", turn::format_took(began.elapsed().as_secs_f64()));
     }
     Ok(())
 }
@@ -77,45 +77,46 @@ fn compute(precision: Precision, batch: usize) -> Result<Compute, compute::Unsup
 struct Training<'e> {
     compute: Compute,
     weights: Weights,
-    mover: Mover<'e>,
+    update: RankUpdate<'e>,
     rank: u64,
     steps: u64,
 }
 
-enum Mover<'e> {
-    Alone(RmsProp, Weights),
-    Together(Box<RankOptimizer<'e>>),
+/// How a step updates the weights: by this rank's own gradients, or by the average over all ranks.
+enum RankUpdate<'e> {
+    Local(RmsProp, Weights),
+    Distributed(Box<RankOptimizer<'e>>),
 }
 
 impl<'e> Training<'e> {
-    fn new(engine: &'e Engine, way: Way, mut compute: Compute) -> Result<Self> {
+    fn new(engine: &'e Engine, exchange: Exchange, mut compute: Compute) -> Result<Self> {
         let mut weights = glorot_uniform(SEED);
-        let rate = scale_learning_rate(engine, RATE, ReduceOp::Average);
+        let rate = scale_learning_rate(engine, LEARNING_RATE, ReduceOp::Average);
         let optimizer = RmsProp::new(&rmsprop::Config { rate, decay: DECAY }, compute.pool().clone());
-        let mover = match way {
-            Way::Alone => Mover::Alone(optimizer, Weights::zeros()),
-            Way::Together => {
+        let update = match exchange {
+            Exchange::Disabled => RankUpdate::Local(optimizer, Weights::zeros()),
+            Exchange::Enabled => {
                 broadcast_parameters(engine, &mut weights.slices_mut(), 0)?;
-                let mut together = RankOptimizer::new(engine, optimizer)?;
-                together.enable_stealing(&mut compute);
-                together.set_weights(&mut weights)?;
-                Mover::Together(Box::new(together))
+                let mut optimizer = RankOptimizer::new(engine, optimizer)?;
+                optimizer.enable_stealing(&mut compute);
+                optimizer.set_weights(&mut weights)?;
+                RankUpdate::Distributed(Box::new(optimizer))
             }
         };
-        Ok(Self { compute, weights, mover, rank: engine.rank_info().rank as u64, steps: 0 })
+        Ok(Self { compute, weights, update, rank: engine.rank_info().rank as u64, steps: 0 })
     }
 
     fn step(&mut self, batch: Batch<'_>) -> Result<()> {
         let dropout_seed = DropoutSeed { seed: SEED, step: self.steps, first: self.rank * batch.len() as u64 };
         self.steps += 1;
-        match &mut self.mover {
-            Mover::Alone(optimizer, gradients) => {
+        match &mut self.update {
+            RankUpdate::Local(optimizer, gradients) => {
                 self.compute.step(&self.weights, batch, Some(dropout_seed), gradients);
                 for (index, (parameter, gradient)) in self.weights.0.iter_mut().zip(&gradients.0).enumerate() {
                     optimizer.step(index, parameter, gradient);
                 }
             }
-            Mover::Together(optimizer) => {
+            RankUpdate::Distributed(optimizer) => {
                 let mut sender = optimizer.gradient_sender();
                 self.compute.step(&self.weights, batch, Some(dropout_seed), &mut sender);
                 sender.end()?;

@@ -2,25 +2,26 @@
 
 use super::hosts::Hosts;
 
+/// Placement of the ranks of one measurement.
 #[derive(Clone, Copy, Debug)]
-pub enum Place<'a> {
+pub enum Placement<'a> {
     /// Number of ranks on this machine.
-    Here(usize),
-    /// One rank on each of the first hosts, and their number.
+    OneHost(usize),
+    /// One rank on each of the first hosts; the number of ranks.
     Hosts(&'a Hosts, usize),
 }
 
-impl Place<'_> {
+impl Placement<'_> {
     pub fn ranks(&self) -> usize {
         match self {
-            Place::Here(ranks) | Place::Hosts(_, ranks) => *ranks,
+            Placement::OneHost(ranks) | Placement::Hosts(_, ranks) => *ranks,
         }
     }
 
     pub fn name(&self) -> String {
         match self {
-            Place::Here(ranks) => format!("{ranks} ranks on one host"),
-            Place::Hosts(hosts, ranks) => match hosts.rate() {
+            Placement::OneHost(ranks) => format!("{ranks} ranks on one host"),
+            Placement::Hosts(hosts, ranks) => match hosts.rate() {
                 None => format!("{ranks} ranks on {ranks} hosts"),
                 Some(rate) => format!("{ranks} ranks on {ranks} hosts at {rate}"),
             },
@@ -30,8 +31,8 @@ impl Place<'_> {
     /// Name of the only interface that leads to the other ranks.
     pub fn interface(&self) -> &'static str {
         match self {
-            Place::Here(_) => "lo",
-            Place::Hosts(..) => "eth0",
+            Placement::OneHost(_) => "lo",
+            Placement::Hosts(..) => "eth0",
         }
     }
 }

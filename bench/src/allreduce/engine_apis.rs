@@ -1,4 +1,4 @@
-//! Calls of our rank into the engine: each public API of `corro-collectives` is a [`Way`]. Measures nothing.
+//! Calls of our rank into the engine: each public API of `corro-collectives` is a [`CollectiveApi`]. Measures nothing.
 
 use anyhow::Result;
 use corro_collectives::bootstrap::launch_env::Launch;
@@ -7,30 +7,30 @@ use corro_collectives::engine::ops::Reduce;
 use corro_collectives::engine::submission::{OutputBuffer, TensorBuffers};
 use corro_collectives::{Communicator, Dtype, Engine, Options, ReduceOp, World};
 
-use super::table::{DIRECT, NEGOTIATED};
-use super::worker::Way;
+use super::table::{NAMED, ORDERED};
+use super::worker::CollectiveApi;
 
 /// Connects to the other ranks through one API. The environment gives this rank's position.
-pub type Open = fn() -> Result<Box<dyn Way>>;
+pub type Connect = fn() -> Result<Box<dyn CollectiveApi>>;
 
-/// Opened one after the other, so that none slows another down.
-pub const WAYS: [Open; 2] = [direct, negotiated];
+/// Connected one after the other, so that none slows another down.
+pub const APIS: [Connect; 2] = [connect_ordered, connect_named];
 
-fn direct() -> Result<Box<dyn Way>> {
+fn connect_ordered() -> Result<Box<dyn CollectiveApi>> {
     let world = World::connect(&Launch::from_environment()?, &Options::DEFAULT)?;
-    Ok(Box::new(Direct(world.communicator()?)))
+    Ok(Box::new(OrderedApi(world.communicator()?)))
 }
 
-fn negotiated() -> Result<Box<dyn Way>> {
-    Ok(Box::new(Negotiated(Engine::start()?)))
+fn connect_named() -> Result<Box<dyn CollectiveApi>> {
+    Ok(Box::new(NamedApi(Engine::start()?)))
 }
 
 /// Ordered API: all ranks call in the same order, nothing is negotiated.
-struct Direct(Communicator);
+struct OrderedApi(Communicator);
 
-impl Way for Direct {
+impl CollectiveApi for OrderedApi {
     fn name(&self) -> &'static str {
-        DIRECT
+        ORDERED
     }
 
     fn rank(&self) -> usize {
@@ -51,11 +51,11 @@ impl Way for Direct {
 }
 
 /// Named API: every tensor has a name; a step submits all of them and then waits for all of them.
-struct Negotiated(Engine);
+struct NamedApi(Engine);
 
-impl Way for Negotiated {
+impl CollectiveApi for NamedApi {
     fn name(&self) -> &'static str {
-        NEGOTIATED
+        NAMED
     }
 
     fn rank(&self) -> usize {
@@ -70,17 +70,17 @@ impl Way for Negotiated {
         if let [tensor] = tensors {
             return Ok(self.0.allreduce("one", tensor, Reduce::SUM)?);
         }
-        let ask = |(at, tensor): (usize, &mut &mut [f32])| {
-            let place = TensorBuffers {
+        let submit = |(idx, tensor): (usize, &mut &mut [f32])| {
+            let buffers = TensorBuffers {
                 input: tensor.as_ptr().cast(),
                 n_bytes: 4 * tensor.len(),
                 output: OutputBuffer::SameSize(tensor.as_mut_ptr().cast()),
             };
             // SAFETY: no safe call submits a slice without waiting. The slices are borrowed until the end of this function,
             // which waits for every handle.
-            unsafe { self.0.submit(vec![sum(format!("t{at}"), tensor.len())], vec![place], false, None) }
+            unsafe { self.0.submit(vec![sum_request(format!("t{idx}"), tensor.len())], vec![buffers], false, None) }
         };
-        let handles: Vec<_> = tensors.iter_mut().enumerate().map(ask).collect();
+        let handles: Vec<_> = tensors.iter_mut().enumerate().map(submit).collect();
         let wait = |handle: Result<_, _>| handle.and_then(|handle| self.0.synchronize(&handle));
         // Waits for all of them, also after one that failed.
         let outcomes: Vec<_> = handles.into_iter().map(wait).collect();
@@ -88,7 +88,7 @@ impl Way for Negotiated {
     }
 }
 
-fn sum(name: String, length: usize) -> Request {
+fn sum_request(name: String, length: usize) -> Request {
     Request {
         set: SetId::GLOBAL,
         kind: Kind::Allreduce,

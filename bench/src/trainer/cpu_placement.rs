@@ -1,25 +1,26 @@
-//! Number of ranks and the processors each is pinned to: the same for every engine. Pure except for `allowed`.
+//! Number of ranks and the processors each is pinned to: the same for every engine. Pure except for `allowed_cpus`.
 
 use std::io;
 
 use rustix::thread::{CpuSet, sched_getaffinity};
 
+/// Number of ranks and of the cores that they share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct CpuPlacement {
     pub ranks: usize,
     /// Total number of cores.
     pub cores: usize,
 }
 
-impl Place {
+impl CpuPlacement {
     pub fn name(&self) -> String {
-        let word = |n: usize, one: &str| format!("{n} {one}{}", if n == 1 { "" } else { "s" });
-        format!("{} on {}", word(self.ranks, "rank"), word(self.cores, "core"))
+        let count = |n: usize, one: &str| format!("{n} {one}{}", if n == 1 { "" } else { "s" });
+        format!("{} on {}", count(self.ranks, "rank"), count(self.cores, "core"))
     }
 
     /// The processors of each rank, of those that this process may use: no two ranks share one, unless there are more ranks
     /// than processors.
-    pub fn shares(&self, allowed: &[usize]) -> Vec<Vec<usize>> {
+    pub fn cpus_per_rank(&self, allowed: &[usize]) -> Vec<Vec<usize>> {
         let n = self.cores.min(allowed.len());
         // Spread out: neighbours may be hyperthreads of one core.
         let cores: Vec<usize> = (0..n).map(|index| allowed[index * allowed.len() / n]).collect();
@@ -33,7 +34,7 @@ impl Place {
 }
 
 /// The processors that this process may use, ascending.
-pub fn allowed() -> io::Result<Vec<usize>> {
+pub fn allowed_cpus() -> io::Result<Vec<usize>> {
     let set = sched_getaffinity(None)?;
     Ok((0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect())
 }
@@ -45,7 +46,11 @@ mod tests {
     #[test]
     fn ranks_get_equal_shares_that_do_not_overlap() {
         let check = |ranks, cores, allowed: &[usize], expected: &[&[usize]]| {
-            assert_eq!(Place { ranks, cores }.shares(allowed), expected, "{ranks} on {cores} of {allowed:?}");
+            assert_eq!(
+                CpuPlacement { ranks, cores }.cpus_per_rank(allowed),
+                expected,
+                "{ranks} on {cores} of {allowed:?}"
+            );
         };
         check(1, 2, &[0, 1], &[&[0, 1]]);
         check(2, 2, &[0, 1], &[&[0], &[1]]);
@@ -57,8 +62,8 @@ mod tests {
     }
 
     #[test]
-    fn a_place_has_a_name() {
-        assert_eq!(Place { ranks: 1, cores: 1 }.name(), "1 rank on 1 core");
-        assert_eq!(Place { ranks: 4, cores: 2 }.name(), "4 ranks on 2 cores");
+    fn a_placement_has_a_name() {
+        assert_eq!(CpuPlacement { ranks: 1, cores: 1 }.name(), "1 rank on 1 core");
+        assert_eq!(CpuPlacement { ranks: 4, cores: 2 }.name(), "4 ranks on 2 cores");
     }
 }

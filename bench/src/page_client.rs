@@ -11,12 +11,12 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, interval};
 
-use crate::http::Answer;
+use crate::http::Response;
 
 /// Delay of a page between an event and its refresh.
-const PAUSE: Duration = Duration::from_millis(150);
+const REFRESH_DELAY: Duration = Duration::from_millis(150);
 
-/// The open page.
+/// Kind of the open page.
 #[derive(Clone)]
 pub enum Page {
     Overview {
@@ -28,18 +28,19 @@ pub enum Page {
     },
 }
 
-pub struct Visitor {
+/// One open page and its keep-alive connection.
+pub struct PageClient {
     stream: BufReader<TcpStream>,
     address: String,
     token: String,
     page: Page,
-    beats: u64,
+    ticks: u64,
     requests: u64,
 }
 
-impl Visitor {
+impl PageClient {
     /// Opens the page and keeps it open until `stop` turns true; returns the number of requests.
-    pub async fn stay(
+    pub async fn run(
         client: Client,
         page: Page,
         ready: watch::Sender<usize>,
@@ -49,15 +50,15 @@ impl Visitor {
         let token = client.token().await?.expose().to_owned();
         let stream = BufReader::new(TcpStream::connect(&address).await.context("cannot connect")?);
         stream.get_ref().set_nodelay(true)?;
-        let mut visitor = Visitor { stream, address, token, page, beats: 0, requests: 0 };
+        let mut page_client = PageClient { stream, address, token, page, ticks: 0, requests: 0 };
         let mut events = client.events(None, true);
         events.next().await?.context("the stream ended")?;
-        visitor.refresh().await?;
+        page_client.refresh().await?;
         ready.send_modify(|ready| *ready += 1);
-        let mut beat = interval(Duration::from_secs(1));
+        let mut second = interval(Duration::from_secs(1));
         let mut due: Option<Instant> = None;
         loop {
-            let looks = async move {
+            let refresh_due = async move {
                 match due {
                     Some(due) => tokio::time::sleep_until(due).await,
                     None => std::future::pending().await,
@@ -66,14 +67,14 @@ impl Visitor {
             tokio::select! {
                 event = events.next() => {
                     event?.context("the stream ended")?;
-                    due = due.or(Some(Instant::now() + PAUSE));
+                    due = due.or(Some(Instant::now() + REFRESH_DELAY));
                 }
-                () = looks => {
+                () = refresh_due => {
                     due = None;
-                    visitor.refresh().await?;
+                    page_client.refresh().await?;
                 }
-                _ = beat.tick() => visitor.beat().await?,
-                () = async { let _ = stop.wait_for(|stop| *stop).await; } => return Ok(visitor.requests),
+                _ = second.tick() => page_client.tick().await?,
+                () = async { let _ = stop.wait_for(|stop| *stop).await; } => return Ok(page_client.requests),
             }
         }
     }
@@ -83,50 +84,50 @@ impl Visitor {
         match self.page.clone() {
             Page::Overview { subscription } => {
                 let all = format!("/subscriptions/{subscription}/providers/Corro");
-                for what in
+                for query in
                     ["nodes?", "clusters?", "jobs?state=queued&order=queue&maxresults=100&", "jobs?maxresults=100&"]
                 {
-                    self.ask("GET", &format!("{all}/{what}")).await?;
+                    self.send("GET", &format!("{all}/{query}")).await?;
                 }
             }
             Page::Job { id } => {
-                for what in ["?", "/why?", "/metrics?points=400&"] {
-                    self.ask("GET", &format!("{id}{what}")).await?;
+                for query in ["?", "/why?", "/metrics?points=400&"] {
+                    self.send("GET", &format!("{id}{query}")).await?;
                 }
-                self.files(&id).await?;
+                self.list_files(&id).await?;
             }
         }
         Ok(())
     }
 
     /// Requests of the page once a second.
-    async fn beat(&mut self) -> Result<()> {
-        self.beats += 1;
+    async fn tick(&mut self) -> Result<()> {
+        self.ticks += 1;
         let Page::Job { id } = self.page.clone() else { return Ok(()) };
-        self.ask("GET", &format!("{id}/metrics?points=400&")).await?;
-        if self.beats.is_multiple_of(2) {
-            self.ask("GET", &format!("{id}/processes?orNone=true&")).await?;
+        self.send("GET", &format!("{id}/metrics?points=400&")).await?;
+        if self.ticks.is_multiple_of(2) {
+            self.send("GET", &format!("{id}/processes?orNone=true&")).await?;
         }
-        if self.beats.is_multiple_of(5) {
-            self.files(&id).await?;
+        if self.ticks.is_multiple_of(5) {
+            self.list_files(&id).await?;
         }
         Ok(())
     }
 
-    async fn files(&mut self, id: &str) -> Result<()> {
-        self.ask("POST", &format!("{id}/listOutputFiles?outputdirectoryid=stdouterr&")).await
+    async fn list_files(&mut self, id: &str) -> Result<()> {
+        self.send("POST", &format!("{id}/listOutputFiles?outputdirectoryid=stdouterr&")).await
     }
 
-    async fn ask(&mut self, method: &str, target: &str) -> Result<()> {
-        let Visitor { address, token, .. } = self;
+    async fn send(&mut self, method: &str, target: &str) -> Result<()> {
+        let PageClient { address, token, .. } = self;
         let body = if method == "POST" { "{}" } else { "" };
         let request = format!(
             "{method} {target}api-version={BATCHAI_VERSION} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\nAccept: application/json\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
         );
         self.stream.get_mut().write_all(request.as_bytes()).await?;
-        let Answer { status, body } = Answer::read(&mut self.stream).await?;
-        ensure!(status == 200, "{method} {target} gave {status}: {}", String::from_utf8_lossy(&body));
+        let Response { status, body } = Response::read(&mut self.stream).await?;
+        ensure!(status == 200, "{method} {target} failed with status {status}: {}", String::from_utf8_lossy(&body));
         self.requests += 1;
         Ok(())
     }

@@ -14,54 +14,56 @@ use crate::allreduce::hosts::Hosts;
 use crate::api::Api;
 use crate::fixture::make_resources;
 use crate::peers::output_of;
-use crate::rank::Ear;
+use crate::rank::RankListener;
 use crate::site::{DEADLINE, Site, wait_for};
 
-pub struct Rack {
+/// Server, agents and hosts.
+pub struct NetnsCluster {
     agents: Vec<Child>,
     pub site: Site,
-    pub ear: Ear,
+    pub listener: RankListener,
     address: String,
     hosts: Hosts,
 }
 
-impl Rack {
+impl NetnsCluster {
     /// The tutorial's cluster with `count` hosts as nodes; returns when they are idle.
     pub fn start(count: usize, options: &[&str]) -> Result<Self> {
-        ensure!(Path::new("/dev/fuse").exists(), "hosts mount shares through FUSE, which this machine does not have");
-        let hosts = Hosts::make(count)?;
-        let here = hosts.connect_here()?;
-        let (ear, mut site) = (Ear::open_at(here.into())?, Site::new()?);
+        ensure!(Path::new("/dev/fuse").exists(), "this machine has no /dev/fuse, which the hosts need to mount shares");
+        let hosts = Hosts::create(count)?;
+        let here = hosts.connect_this_machine()?;
+        let (listener, mut site) = (RankListener::open_at(here.into())?, Site::new()?);
         site.serve_at(&format!("{here}:0"), options)?;
         let server = site.profile()?.server;
         let address = server.trim_start_matches("https://").to_owned();
         for file in ["join-token", "tls/ca.pem"] {
-            let name = file.rsplit('/').next().context("a name")?;
-            std::fs::copy(site.data().join(file), site.path().join(name)).context("the server makes it")?;
+            let name = file.rsplit('/').next().context("the path has no file name")?;
+            std::fs::copy(site.data().join(file), site.path().join(name))
+                .context("the server has not written its join token or CA")?;
         }
-        let mut rack = Self { agents: Vec::new(), site, ear, address, hosts };
+        let mut cluster = Self { agents: Vec::new(), site, listener, address, hosts };
         for host in 1..=count {
-            let agent = rack.agent(host)?;
-            rack.agents.push(agent);
+            let agent = cluster.start_agent(host)?;
+            cluster.agents.push(agent);
         }
-        make_resources(&rack.site, count)?;
-        Api::connect(&rack.site)?.wait_for_idle_nodes(count)?;
-        Ok(rack)
+        make_resources(&cluster.site, count)?;
+        Api::connect(&cluster.site)?.wait_for_idle_nodes(count)?;
+        Ok(cluster)
     }
 
     /// Restarts the killed server at the same address.
-    pub fn serve_again(&mut self, options: &[&str]) -> Result<()> {
+    pub fn restart_server(&mut self, options: &[&str]) -> Result<()> {
         let address = self.address.clone();
         self.site.serve_at(&address, options).map(|_| ())
     }
 
     /// Kills everything on a host at once. Counted from 1.
     pub fn power_off(&mut self, host: usize) -> Result<()> {
-        wait_for("nothing to run on a host", Duration::from_millis(1), || {
-            let left = self.processes_on(host)?;
-            left.iter().for_each(|pid| signal(*pid, Signal::KILL));
+        wait_for("the end of all processes of a host", Duration::from_millis(1), || {
+            let pids = self.processes_on(host)?;
+            pids.iter().for_each(|pid| signal(*pid, Signal::KILL));
             // Our child remains as a zombie until it is reaped.
-            Ok(left.iter().all(|pid| *pid == self.agents[host - 1].id()).then_some(()))
+            Ok(pids.iter().all(|pid| *pid == self.agents[host - 1].id()).then_some(()))
         })?;
         self.agents[host - 1].wait()?;
         Ok(())
@@ -70,18 +72,18 @@ impl Rack {
     /// Replaces the powered-off machine by a new one with an empty disk.
     pub fn replace(&mut self, host: usize) -> Result<()> {
         std::fs::remove_dir_all(self.site.path().join(format!("host-{host}")))?;
-        self.agents[host - 1] = self.agent(host)?;
+        self.agents[host - 1] = self.start_agent(host)?;
         Ok(())
     }
 
     pub fn processes_on(&self, host: usize) -> Result<Vec<u32>> {
         let name = self.hosts.namespace_file(host);
-        let name = name.file_name().context("a name")?;
+        let name = name.file_name().context("the path has no file name")?;
         let pids = output_of(Command::new("ip").args(["netns", "pids"]).arg(name))?;
         Ok(pids.split_whitespace().filter_map(|pid| pid.parse().ok()).collect())
     }
 
-    fn agent(&self, host: usize) -> Result<Child> {
+    fn start_agent(&self, host: usize) -> Result<Child> {
         let corro = self.site.command();
         let mut command = Command::new("nsenter");
         command.arg(format!("--net={}", self.hosts.namespace_file(host).display())).args(["unshare", "-m", "sh", "-c"]);
@@ -107,7 +109,7 @@ impl Rack {
     }
 }
 
-impl Drop for Rack {
+impl Drop for NetnsCluster {
     fn drop(&mut self) {
         self.agents.iter().for_each(|agent| signal(agent.id(), Signal::TERM));
         let deadline = Instant::now() + DEADLINE;

@@ -20,15 +20,15 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::http::{HeaderValue, header::AUTHORIZATION};
 use tokio_tungstenite::tungstenite::protocol::{Message, WebSocketConfig};
 
-/// The hidden first argument.
-pub const WORD: &str = "swarm";
+/// Hidden subcommand of this binary.
+pub const SUBCOMMAND: &str = "swarm";
 /// Limit of concurrent joins.
-const JOINING: usize = 64;
-/// Pretended run time of ranks.
-const RUN_TIME: Duration = Duration::from_secs(1);
+const MAX_CONCURRENT_JOINS: usize = 64;
+/// Simulated run time of a rank.
+const RANK_DURATION: Duration = Duration::from_secs(1);
 
 /// Progress of all agents, printed when a milestone is reached.
-struct Tally {
+struct Progress {
     agents: usize,
     gang: usize,
     connected: AtomicUsize,
@@ -37,11 +37,11 @@ struct Tally {
     running: AtomicUsize,
 }
 
-impl Tally {
-    fn count(&self, counter: &AtomicUsize, full: usize, word: &str) {
+impl Progress {
+    fn count(&self, counter: &AtomicUsize, total: usize, milestone: &str) {
         // A second gang is counted like the first.
-        if (counter.fetch_add(1, Ordering::SeqCst) + 1).is_multiple_of(full) {
-            println!("{word}");
+        if (counter.fetch_add(1, Ordering::SeqCst) + 1).is_multiple_of(total) {
+            println!("{milestone}");
         }
     }
 }
@@ -59,15 +59,15 @@ pub fn run(arguments: &[String]) -> ExitCode {
         Err(_) => return ExitCode::FAILURE,
     };
     let zero = || AtomicUsize::new(0);
-    let tally = Tally { agents, gang, connected: zero(), ready: zero(), ordered: zero(), running: zero() };
-    let (tally, doors) = (Arc::new(tally), Arc::new(Semaphore::new(JOINING)));
+    let progress = Progress { agents, gang, connected: zero(), ready: zero(), ordered: zero(), running: zero() };
+    let (progress, join_permits) = (Arc::new(progress), Arc::new(Semaphore::new(MAX_CONCURRENT_JOINS)));
     let address = server.trim_start_matches("http://").to_owned();
     runtime.block_on(async move {
         for number in 0..agents {
-            let (tally, doors) = (tally.clone(), doors.clone());
+            let (progress, join_permits) = (progress.clone(), join_permits.clone());
             let (address, token) = (address.clone(), Secret::new(token.trim()));
             tokio::spawn(async move {
-                let error = live(number, &address, token, &tally, &doors).await.unwrap_err();
+                let error = run_agent(number, &address, token, &progress, &join_permits).await.unwrap_err();
                 println!("lost {number}: {error:#}");
             });
         }
@@ -78,22 +78,28 @@ pub fn run(arguments: &[String]) -> ExitCode {
 }
 
 /// Runs one agent until an error.
-async fn live(number: usize, address: &str, token: Secret, tally: &Tally, doors: &Semaphore) -> Result<Infallible> {
-    let door = doors.acquire().await?;
+async fn run_agent(
+    number: usize,
+    address: &str,
+    token: Secret,
+    progress: &Progress,
+    join_permits: &Semaphore,
+) -> Result<Infallible> {
+    let join_permit = join_permits.acquire().await?;
     let credential = join(address, token).await?;
     let mut request = format!("ws://{address}{CONNECT_PATH}").into_client_request()?;
     request.headers_mut().insert(AUTHORIZATION, HeaderValue::from_str(&bearer(&credential))?);
     let config = WebSocketConfig::default().read_buffer_size(4096).write_buffer_size(4096);
     let (socket, _) = connect_async_with_config(request, Some(config), true).await.context("cannot connect")?;
-    drop(door);
+    drop(join_permit);
     let (mut sink, mut stream) = socket.split();
-    tally.count(&tally.connected, tally.agents, "connected");
+    progress.count(&progress.connected, progress.agents, "connected");
     // Spread over the second, like agents that were not started together.
     let first = Instant::now() + HEARTBEAT * (number % 1000) as u32 / 1000;
-    let mut beat = interval_at(first, HEARTBEAT);
-    beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut heartbeat = interval_at(first, HEARTBEAT);
+    heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut agent = Agent::default();
-    let mut end: Option<std::pin::Pin<Box<tokio::time::Sleep>>> = None;
+    let mut rank_end: Option<std::pin::Pin<Box<tokio::time::Sleep>>> = None;
     sink.send(text(&FromNode::Observed(agent.observed.clone()))).await?;
     loop {
         let before = agent.observed.clone();
@@ -101,23 +107,23 @@ async fn live(number: usize, address: &str, token: Secret, tally: &Tally, doors:
             message = stream.next() => match message.context("the server closed the connection")?? {
                 Message::Text(message) => match serde_json::from_str(&message)? {
                     ToNode::Desired(desired) => {
-                        if agent.on_desired(desired, tally) {
-                            end = Some(Box::pin(sleep(RUN_TIME)));
+                        if agent.on_desired(desired, progress) {
+                            rank_end = Some(Box::pin(sleep(RANK_DURATION)));
                         }
                     }
                     ToNode::Look | ToNode::Record { .. } => {}
                     ToNode::Fenced { reason } => bail!("fenced: {reason}"),
                 },
-                Message::Close(_) => bail!("the server said goodbye"),
+                Message::Close(_) => bail!("the server sent a close frame"),
                 _ => {}
             },
-            _ = beat.tick() => {
+            _ = heartbeat.tick() => {
                 sink.feed(text(&FromNode::Heartbeat)).await?;
                 sink.send(Message::Ping(Default::default())).await?;
             }
-            () = async { match &mut end { Some(end) => end.await, None => std::future::pending().await } } => {
-                end = None;
-                agent.end();
+            () = async { match &mut rank_end { Some(end) => end.await, None => std::future::pending().await } } => {
+                rank_end = None;
+                agent.end_task();
             }
         }
         if agent.observed != before {
@@ -126,6 +132,7 @@ async fn live(number: usize, address: &str, token: Secret, tally: &Tally, doors:
     }
 }
 
+/// State that one simulated agent reports.
 #[derive(Default)]
 struct Agent {
     observed: ObservedNode,
@@ -133,18 +140,18 @@ struct Agent {
 }
 
 impl Agent {
-    /// True when the ranks start.
-    fn on_desired(&mut self, desired: DesiredNode, tally: &Tally) -> bool {
+    /// Applies the desired state; returns true when the ranks start.
+    fn on_desired(&mut self, desired: DesiredNode, progress: &Progress) -> bool {
         if !self.observed.ready {
             self.observed.ready = true;
-            tally.count(&tally.ready, tally.agents, "ready");
+            progress.count(&progress.ready, progress.agents, "ready");
         }
         let Some(DesiredTask { goal, order }) = desired.task else {
             self.observed.task = None;
             return false;
         };
         if self.observed.task.as_ref().is_none_or(|task| task.attempt != order.attempt) {
-            tally.count(&tally.ordered, tally.gang, "ordered");
+            progress.count(&progress.ordered, progress.gang, "ordered");
             let address = order.hosts[order.host_idx].address.clone();
             let gang = order.is_master().then_some(GangAddress::new(address, 1, 2));
             let phase = TaskPhase::Prepared { gang };
@@ -153,14 +160,15 @@ impl Agent {
         }
         let Some(task) = &mut self.observed.task else { return false };
         if let (Goal::Run { .. } | Goal::PrepareAndRun, TaskPhase::Prepared { .. }) = (goal, &task.phase) {
-            tally.count(&tally.running, tally.gang, "running");
+            progress.count(&progress.running, progress.gang, "running");
             task.phase = TaskPhase::Running;
             return true;
         }
         false
     }
 
-    fn end(&mut self) {
+    /// Ends the task with exit code 0.
+    fn end_task(&mut self) {
         if let Some(task) = &mut self.observed.task {
             let at = Timestamp::from(std::time::SystemTime::now());
             let (exit_code, signal, stopped, stderr_tail) = (Some(0), None, false, String::new());
@@ -176,15 +184,15 @@ impl Agent {
     }
 }
 
-/// Retries until a cluster needs a node.
+/// Joins with the token; retries while no cluster needs a node.
 async fn join(address: &str, token: Secret) -> Result<NodeCredential> {
     let body = serde_json::to_string(&JoinRequest { token })?;
     loop {
-        let answer = crate::http::post(address, JOIN_PATH, &body).await?;
-        match answer.status {
-            200 => return Ok(serde_json::from_slice(&answer.body)?),
+        let response = crate::http::post(address, JOIN_PATH, &body).await?;
+        match response.status {
+            200 => return Ok(serde_json::from_slice(&response.body)?),
             204 => sleep(Duration::from_millis(200)).await,
-            status => bail!("joining was answered with {status}"),
+            status => bail!("join failed with status {status}"),
         }
     }
 }
