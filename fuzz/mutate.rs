@@ -1,11 +1,11 @@
-//! Reading a corpus, and mutations of its inputs that are the same in every run with the same seed. Shared by the coverage-guided
-//! driver and the ordinary test.
+//! Reading a corpus, and mutations of its inputs that are the same in every run with the same seed. Shared by the
+//! coverage-guided driver and the ordinary test.
 
 use std::path::Path;
 
 /// Tokens that parsers recognise.
 #[rustfmt::skip]
-const WORDS: &[&[u8]] = &[
+const TOKENS: &[&[u8]] = &[
     b"..", b"/", b"%2e", b"%2F", b"%00", b"\\", b"//", b"\0", "é".as_bytes(), "\u{202e}".as_bytes(), b"bytes=", b"0-", b"-1", b"18446744073709551616",
     b",", b"SharedKey acc:", b"SharedKeyLite acc:", b"Bearer ", b"node:", b":", b"sig=", b"&se=", b"&sp=r", b"&sr=f", b"&sr=b", b"spr=https", b"sip=", b"&si=",
     b"x-ms-range: ", b"range: ", b"if-match: *", b"restype=directory", b"comp=list", b"sharesnapshot=", b"prevsharesnapshot=",
@@ -77,13 +77,13 @@ pub fn mutate(corpus: &[Vec<u8>], random: &mut Random, max_len: usize) -> Vec<u8
                 input.splice(at..at, other[from..to].iter().copied());
             }
             7 if at < input.len() => {
-                let word = WORDS[random.below(WORDS.len())];
-                let end = (at + word.len()).min(input.len());
-                input.splice(at..end, word.iter().copied());
+                let token = TOKENS[random.below(TOKENS.len())];
+                let end = (at + token.len()).min(input.len());
+                input.splice(at..end, token.iter().copied());
             }
             _ => {
-                let word = WORDS[random.below(WORDS.len())];
-                input.splice(at..at, word.iter().copied());
+                let token = TOKENS[random.below(TOKENS.len())];
+                input.splice(at..at, token.iter().copied());
             }
         }
         input.truncate(max_len);

@@ -44,18 +44,21 @@ pub const TARGETS: &[(&str, Target)] = &[
 pub fn path(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     if let Ok(path) = SharePath::parse(text) {
-        let kept = path.as_str();
-        assert_eq!(SharePath::parse(kept).ok().as_ref(), Some(&path), "{kept:?} reads back differently");
-        assert!(!kept.starts_with('/') && !kept.contains('\0') && !kept.contains('\\'), "{kept:?}");
+        let normalized = path.as_str();
+        assert_eq!(SharePath::parse(normalized).ok().as_ref(), Some(&path), "{normalized:?} reads back differently");
+        assert!(
+            !normalized.starts_with('/') && !normalized.contains('\0') && !normalized.contains('\\'),
+            "{normalized:?}"
+        );
         let climbs = |segment: &str| matches!(segment, "." | "..") || segment.is_empty();
-        assert!(path.is_root() || !kept.split('/').any(climbs), "{kept:?}");
+        assert!(path.is_root() || !normalized.split('/').any(climbs), "{normalized:?}");
     }
     for (id, _, template) in ALL {
-        let Some(found) = match_path(template, text) else { continue };
-        let wanted = template.split('/').filter(|segment| segment.starts_with('{')).count();
-        assert_eq!(found.len(), wanted, "{id}");
+        let Some(parameters) = match_path(template, text) else { continue };
+        let n_parameters = template.split('/').filter(|segment| segment.starts_with('{')).count();
+        assert_eq!(parameters.len(), n_parameters, "{id}");
         // Rights are checked at the scope that the request's own names denote.
-        let name = |wanted: &str| found.iter().find(|(name, _)| *name == wanted).map(|(_, value)| value.to_lowercase());
+        let name = |key: &str| parameters.iter().find(|(name, _)| *name == key).map(|(_, value)| value.to_lowercase());
         let expected = match (name("group"), name("workspace")) {
             (Some(group), Some(workspace)) => Scope::Workspace(group, workspace),
             (Some(group), None) => Scope::Group(group),
@@ -98,7 +101,7 @@ pub fn node_message(data: &[u8]) {
     if let Ok(text) = std::str::from_utf8(data)
         && let Some(credential) = parse_bearer(text)
     {
-        let again = parse_bearer(&bearer(&credential)).expect("what was read can be written");
+        let again = parse_bearer(&bearer(&credential)).expect("a parsed credential can be written");
         assert_eq!((again.node, again.epoch), (credential.node, credential.epoch));
     }
 }
@@ -116,9 +119,9 @@ pub fn headers(data: &[u8]) {
     for (_, value) in &given {
         let _ = Credential::parse(value);
     }
-    BENCH.with_borrow_mut(|bench| {
-        let bench = bench.get_or_insert_with(Bench::new);
-        if let Some(status) = bench.ask(method, target, &given, &[]) {
+    SERVICE.with_borrow_mut(|service| {
+        let service = service.get_or_insert_with(TestService::new);
+        if let Some(status) = service.send(method, target, &given, &[]) {
             assert!((400..500).contains(&status), "{method} {target} without a key answers {status}");
         }
         // Only methods that leave nothing behind for the next input.
@@ -127,7 +130,7 @@ pub fn headers(data: &[u8]) {
             given.retain(|(name, _)| {
                 !["authorization", "x-ms-date", "date"].contains(&name.to_ascii_lowercase().as_str())
             });
-            if let Some(status) = bench.ask_signed(method, target, &given, &[]) {
+            if let Some(status) = service.send_signed(method, target, &given, &[]) {
                 assert!(status < 500, "{method} {target} with a key answers {status}");
             }
         }
@@ -138,8 +141,8 @@ pub fn headers(data: &[u8]) {
 /// values survive a round trip.
 pub fn xml(data: &[u8]) {
     let length = data.len().to_string();
-    BENCH.with_borrow_mut(|bench| {
-        let bench = bench.get_or_insert_with(Bench::new);
+    SERVICE.with_borrow_mut(|service| {
+        let service = service.get_or_insert_with(TestService::new);
         for target in [
             "/acc/share?restype=share&comp=acl",
             "/acc/?restype=service&comp=properties",
@@ -148,11 +151,11 @@ pub fn xml(data: &[u8]) {
             "/acc.blob/?restype=service&comp=properties",
             "/acc.blob/con/blob?comp=blocklist",
         ] {
-            let put = bench.ask_signed("PUT", target, &[("content-length", length.as_str())], data);
+            let put = service.send_signed("PUT", target, &[("content-length", length.as_str())], data);
             assert!(put.is_some_and(|status| status < 500), "{target} answers {put:?}");
             if put.is_some_and(|status| status < 300) {
                 let key = [("x-ms-file-permission-key", "0*0")];
-                assert_eq!(bench.ask_signed("GET", target, &key, &[]), Some(200), "{target} afterwards");
+                assert_eq!(service.send_signed("GET", target, &key, &[]), Some(200), "{target} afterwards");
             }
         }
     });
@@ -161,11 +164,11 @@ pub fn xml(data: &[u8]) {
 const KEY: [u8; 64] = [7; 64];
 
 thread_local! {
-    static BENCH: RefCell<Option<Bench>> = const { RefCell::new(None) };
+    static SERVICE: RefCell<Option<TestService>> = const { RefCell::new(None) };
 }
 
-/// A file service with one file, and its runtime.
-struct Bench {
+/// A file service with one file, and the runtime that runs it.
+struct TestService {
     service: FileService,
     runtime: tokio::runtime::Runtime,
     _dir: tempfile::TempDir,
@@ -192,7 +195,7 @@ impl RateLimiter for Unlimited {
     }
 }
 
-impl Bench {
+impl TestService {
     fn new() -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let shares = Arc::new(Shares::open(dir.path().join("root")).expect("a root"));
@@ -200,14 +203,14 @@ impl Bench {
         std::fs::write(dir.path().join("root/acc/share/file"), [b'x'; 1000]).expect("a file");
         let service = FileService::new(shares, Arc::new(OneAccount), Arc::new(Unlimited), || 0);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        let bench = Bench { service, runtime, _dir: dir };
-        let made = bench.ask_signed("PUT", "/acc.blob/con?restype=container", &[("content-length", "0")], &[]);
-        assert_eq!(made, Some(201), "a container");
-        bench
+        let service = TestService { service, runtime, _dir: dir };
+        let status = service.send_signed("PUT", "/acc.blob/con?restype=container", &[("content-length", "0")], &[]);
+        assert_eq!(status, Some(201), "a container");
+        service
     }
 
-    /// The status; `None` when the input is not an HTTP request.
-    fn ask(&self, method: &str, target: &str, headers: &[(&str, &str)], body: &[u8]) -> Option<u16> {
+    /// Status of the response; `None` when the input is not an HTTP request.
+    fn send(&self, method: &str, target: &str, headers: &[(&str, &str)], body: &[u8]) -> Option<u16> {
         let mut request = axum::http::Request::builder().method(method).uri(target);
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -219,21 +222,21 @@ impl Bench {
         Some(self.runtime.block_on(self.service.handle("acc", style, request, None)).status().as_u16())
     }
 
-    /// Like `ask`, signed with the account's key.
-    fn ask_signed(&self, method: &str, target: &str, headers: &[(&str, &str)], body: &[u8]) -> Option<u16> {
+    /// Like `send`, signed with the account's key.
+    fn send_signed(&self, method: &str, target: &str, headers: &[(&str, &str)], body: &[u8]) -> Option<u16> {
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let date = ("x-ms-date", "Thu, 01 Jan 1970 00:00:00 GMT");
         let request = shared_key::Request { method, path, query, account: "acc" };
         let signed = headers.iter().copied().chain([date]);
         let authorization = shared_key::authorization(request, signed.clone(), &KEY);
         let headers: Vec<_> = signed.chain([("authorization", authorization.as_str())]).collect();
-        self.ask(method, target, &headers, body)
+        self.send(method, target, &headers, body)
     }
 }
 
 /// Asserts that serialising and parsing changes nothing.
 fn round_trip<T: serde::Serialize + serde::de::DeserializeOwned>(value: &T) {
     let once = serde_json::to_value(value).expect("plain data");
-    let again: T = serde_json::from_value(once.clone()).expect("what was written can be read");
+    let again: T = serde_json::from_value(once.clone()).expect("a serialised value can be parsed");
     assert_eq!(serde_json::to_value(&again).expect("plain data"), once);
 }

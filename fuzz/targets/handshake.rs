@@ -15,29 +15,29 @@ use corro_collectives::transport::peer_info::PeerInfo;
 pub fn handshake(data: &[u8]) {
     let Some((kind, data)) = data.split_first() else { return };
     match kind % 5 {
-        0 => hello(data),
+        0 => check_authentication(data),
         1 => {
-            if let Some(introduction) = PeerInfo::decode(data) {
-                let written = introduction.encode();
-                assert_eq!(PeerInfo::decode(&written), Some(introduction), "it reads back differently");
+            if let Some(peer_info) = PeerInfo::decode(data) {
+                let written = peer_info.encode();
+                assert_eq!(PeerInfo::decode(&written), Some(peer_info), "it reads back differently");
             }
         }
         2 => rendezvous::check_untrusted_bytes(data),
-        3 => frames(data),
-        _ => variables(data),
+        3 => check_frames(data),
+        _ => check_variables(data),
     }
 }
 
 /// A peer with a fixed recorded input.
-struct Recorded<'a>(&'a [u8]);
+struct RecordedStream<'a>(&'a [u8]);
 
-impl Read for Recorded<'_> {
+impl Read for RecordedStream<'_> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         self.0.read(buf)
     }
 }
 
-impl Write for Recorded<'_> {
+impl Write for RecordedStream<'_> {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         Ok(buf.len())
     }
@@ -47,39 +47,42 @@ impl Write for Recorded<'_> {
     }
 }
 
-fn hello(data: &[u8]) {
+fn check_authentication(data: &[u8]) {
     let secret = Secret::new("secret");
     for role in [Role::Dialer, Role::Listener] {
-        assert!(authenticate(Recorded(data), Some(&secret), b"", role).is_err(), "who does not know the secret got in");
-        let _ = authenticate(Recorded(data), None, b"", role);
+        assert!(
+            authenticate(RecordedStream(data), Some(&secret), b"", role).is_err(),
+            "a peer without the secret was authenticated"
+        );
+        let _ = authenticate(RecordedStream(data), None, b"", role);
     }
 }
 
-fn frames(data: &[u8]) {
-    let mut up: Vec<ToCoordinator> = Vec::new();
-    if decode_to_coordinator(data, |message| up.push(message)).is_ok() {
+fn check_frames(data: &[u8]) {
+    let mut requests: Vec<ToCoordinator> = Vec::new();
+    if decode_to_coordinator(data, |message| requests.push(message)).is_ok() {
         let mut written = Vec::new();
-        up.iter().for_each(|message| encode_to_coordinator(message, &mut written));
+        requests.iter().for_each(|message| encode_to_coordinator(message, &mut written));
         let mut again = Vec::new();
-        decode_to_coordinator(&written, |message| again.push(message)).expect("what was written can be read");
+        decode_to_coordinator(&written, |message| again.push(message)).expect("an encoded message can be decoded");
         // Compared as text, because NaN is not equal to itself.
-        assert_eq!(format!("{again:?}"), format!("{up:?}"));
+        assert_eq!(format!("{again:?}"), format!("{requests:?}"));
     }
-    let mut down: Vec<ToWorker> = Vec::new();
-    if decode_to_worker(data, |message| down.push(message)).is_ok() {
+    let mut responses: Vec<ToWorker> = Vec::new();
+    if decode_to_worker(data, |message| responses.push(message)).is_ok() {
         let mut written = Vec::new();
-        down.iter().for_each(|message| encode_to_worker(message, &mut written));
+        responses.iter().for_each(|message| encode_to_worker(message, &mut written));
         let mut again = Vec::new();
-        decode_to_worker(&written, |message| again.push(message)).expect("what was written can be read");
-        assert_eq!(format!("{again:?}"), format!("{down:?}"));
+        decode_to_worker(&written, |message| again.push(message)).expect("an encoded message can be decoded");
+        assert_eq!(format!("{again:?}"), format!("{responses:?}"));
     }
 }
 
 /// Lines of `NAME=value`.
-fn variables(data: &[u8]) {
+fn check_variables(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let pairs: Vec<(&str, &str)> = text.lines().filter_map(|line| line.split_once('=')).collect();
-    let read = |name: &str| pairs.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+    let read = |name: &str| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
     match Launch::from_variables(read) {
         Ok(launch) => assert!(launch.rank_info.rank < launch.rank_info.size, "{launch:?}"),
         Err(error) => assert!(!error.to_string().is_empty()),

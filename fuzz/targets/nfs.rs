@@ -23,11 +23,11 @@ pub fn nfs(data: &[u8]) {
     let Some((kind, data)) = data.split_first() else { return };
     EXPORT.with_borrow_mut(|export| {
         let export = export.get_or_insert_with(Export::new);
-        let input = if *kind == 0 { data.to_vec() } else { export.calls(data) };
-        let stream = Recorded { input, at: 0 };
+        let input = if *kind == 0 { data.to_vec() } else { export.encode_calls(data) };
+        let stream = RecordedStream { input, at: 0 };
         let _ = export.runtime.block_on(serve_connection(stream, export.service.clone(), None, NfsLimits::DEFAULT));
-        assert_eq!(std::fs::read(&export.outside).expect("a file outside"), b"outside", "it was reached");
-        export.tidy();
+        assert_eq!(std::fs::read(&export.outside).expect("a file outside"), b"outside", "the file outside was changed");
+        export.restore_files();
     });
 }
 
@@ -35,6 +35,7 @@ thread_local! {
     static EXPORT: RefCell<Option<Export>> = const { RefCell::new(None) };
 }
 
+/// A file server's NFS service, and handles of its root and of one file.
 struct Export {
     service: Arc<Service<Vfs>>,
     runtime: tokio::runtime::Runtime,
@@ -60,26 +61,26 @@ impl Export {
                 txn.put(key, record);
                 Ok::<_, corro_model::ApiError>(())
             });
-            put.await.expect("it is kept");
+            put.await.expect("the record is committed");
         });
         let service = Arc::new(export_service(exports, store, [6; 32], 2049));
         std::fs::write(tree.join("file"), [b'x'; 100]).expect("a file");
         let (root, file) = runtime.block_on(async {
             // MNT, then LOOKUP: handles follow the status in both replies.
-            let mounted = service.answer(&call(100_005, 1, &opaque(path.as_bytes()))).await.expect("a reply");
-            let root = handle_at(&mounted.bytes, 32);
+            let mount = service.answer(&encode_call(100_005, 1, &opaque(path.as_bytes()))).await.expect("a reply");
+            let root = handle_at(&mount.bytes, 32);
             let args = [opaque(&root), opaque(b"file")].concat();
-            let found = service.answer(&call(100_003, 3, &args)).await.expect("a reply");
-            (root, handle_at(&found.bytes, 32))
+            let lookup = service.answer(&encode_call(100_003, 3, &args)).await.expect("a reply");
+            (root, handle_at(&lookup.bytes, 32))
         });
         Export { service, runtime, root, file, tree, outside, _dir: dir }
     }
 
-    fn calls(&self, mut data: &[u8]) -> Vec<u8> {
+    fn encode_calls(&self, mut data: &[u8]) -> Vec<u8> {
         let mut stream = Vec::new();
         while let [procedure, length, rest @ ..] = data {
             let (args, rest) = rest.split_at(usize::from(*length).min(rest.len()));
-            let record = call(100_003, u32::from(*procedure), &self.fill_in(args));
+            let record = encode_call(100_003, u32::from(*procedure), &self.insert_handles(args));
             stream.extend((record.len() as u32 | 1 << 31).to_be_bytes());
             stream.extend(record);
             data = rest;
@@ -87,25 +88,25 @@ impl Export {
         stream
     }
 
-    fn fill_in(&self, mut args: &[u8]) -> Vec<u8> {
-        let mut filled = Vec::new();
+    fn insert_handles(&self, mut args: &[u8]) -> Vec<u8> {
+        let mut args_with_handles = Vec::new();
         while let Some((first, rest)) = args.split_first() {
             match args.get(..2) {
-                Some(b"@R") => filled.extend(opaque(&self.root)),
-                Some(b"@F") => filled.extend(opaque(&self.file)),
+                Some(b"@R") => args_with_handles.extend(opaque(&self.root)),
+                Some(b"@F") => args_with_handles.extend(opaque(&self.file)),
                 _ => {
-                    filled.push(*first);
+                    args_with_handles.push(*first);
                     args = rest;
                     continue;
                 }
             }
             args = &args[2..];
         }
-        filled
+        args_with_handles
     }
 
     /// Removes files that inputs created.
-    fn tidy(&mut self) {
+    fn restore_files(&mut self) {
         let names: Vec<PathBuf> =
             std::fs::read_dir(&self.tree).expect("a directory").map(|entry| entry.expect("readable").path()).collect();
         let is_changed = names != [self.tree.join("file")];
@@ -135,9 +136,9 @@ fn record() -> FileServerRecord {
     }
 }
 
-fn call(program: u32, procedure: u32, args: &[u8]) -> Vec<u8> {
-    let words = [7, 0, 2, program, 3, procedure, 0, 0, 0, 0];
-    let mut record: Vec<u8> = words.iter().flat_map(|word: &u32| word.to_be_bytes()).collect();
+fn encode_call(program: u32, procedure: u32, args: &[u8]) -> Vec<u8> {
+    let header = [7, 0, 2, program, 3, procedure, 0, 0, 0, 0];
+    let mut record: Vec<u8> = header.iter().flat_map(|word: &u32| word.to_be_bytes()).collect();
     record.extend_from_slice(args);
     record
 }
@@ -155,12 +156,12 @@ fn handle_at(reply: &[u8], at: usize) -> Vec<u8> {
 }
 
 /// A client with a fixed recorded input, which accepts all output.
-struct Recorded {
+struct RecordedStream {
     input: Vec<u8>,
     at: usize,
 }
 
-impl AsyncRead for Recorded {
+impl AsyncRead for RecordedStream {
     fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let n_bytes = buf.remaining().min(self.input.len() - self.at);
         buf.put_slice(&self.input[self.at..self.at + n_bytes]);
@@ -169,7 +170,7 @@ impl AsyncRead for Recorded {
     }
 }
 
-impl AsyncWrite for Recorded {
+impl AsyncWrite for RecordedStream {
     fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Poll::Ready(Ok(buf.len()))
     }

@@ -3,7 +3,7 @@
 
 use corro_model::storage::sas::{AccountSas, Bearer, Resource, Sas};
 
-use super::{BENCH, Bench, KEY};
+use super::{KEY, SERVICE, TestService};
 
 const BEARER: Bearer = Bearer { address: None, over_tls: true };
 
@@ -18,30 +18,33 @@ pub fn sas(data: &[u8]) {
     if let Some(Ok(link)) = AccountSas::from_query(query) {
         check_account_link(&link);
     }
-    let good = verifies(query);
-    BENCH.with_borrow_mut(|bench| {
-        let bench = bench.get_or_insert_with(Bench::new);
+    let is_valid = has_valid_signature(query);
+    SERVICE.with_borrow_mut(|service| {
+        let service = service.get_or_insert_with(TestService::new);
         for target in ["/acc/share/file", "/acc/share", "/acc.blob/con/blob"] {
-            let status = bench.ask("GET", &format!("{target}?{query}"), &[], &[]);
+            let status = service.send("GET", &format!("{target}?{query}"), &[], &[]);
             let is_refused = status.is_none_or(|status| (400..500).contains(&status));
-            assert!(is_refused || (good && status.is_some_and(|status| status < 500)), "{target}?{query}: {status:?}");
+            assert!(
+                is_refused || (is_valid && status.is_some_and(|status| status < 500)),
+                "{target}?{query}: {status:?}"
+            );
         }
     });
 }
 
-fn verifies(query: &str) -> bool {
+fn has_valid_signature(query: &str) -> bool {
     let paths = [("share", "file"), ("share", ""), ("con", "blob")];
     let link = Sas::from_query(query).and_then(Result::ok);
-    let of_link = link
+    let link_is_valid = link
         .is_some_and(|link| paths.iter().any(|(share, path)| link.check_signature(&[KEY], "acc", share, path).is_ok()));
     let account = AccountSas::from_query(query).and_then(Result::ok);
-    of_link || account.is_some_and(|link| link.check(&[KEY], "acc", BEARER, 0).is_ok())
+    link_is_valid || account.is_some_and(|link| link.check(&[KEY], "acc", BEARER, 0).is_ok())
 }
 
 fn check_link(link: &Sas) {
     let _ = link.clone().check_terms(None, BEARER, 0);
     let query = link.signed_query(&KEY, "acc", "share", "file");
-    let signed = Sas::from_query(&query).expect("it has a signature").expect("what was read can be written");
+    let signed = Sas::from_query(&query).expect("it has a signature").expect("a parsed link can be written");
     assert_eq!(Sas { signature: link.signature.clone(), ..signed.clone() }, *link, "{query}");
     let verify =
         |link: &Sas, account: &str, share: &str, path: &str| link.check_signature(&[KEY], account, share, path);
@@ -70,14 +73,14 @@ fn check_link(link: &Sas) {
 
 fn check_account_link(link: &AccountSas) {
     let query = link.signed_query(&KEY, "acc");
-    let signed = AccountSas::from_query(&query).expect("it has a signature").expect("what was read can be written");
+    let signed = AccountSas::from_query(&query).expect("it has a signature").expect("a parsed link can be written");
     assert_eq!(AccountSas { signature: link.signature.clone(), ..signed.clone() }, *link, "{query}");
     for now in [0, i64::MAX / 2] {
         // Its terms may have expired; the signature is checked separately.
         let own = signed.check(&[KEY], "acc", BEARER, now);
-        let others = signed.check(&[[8; 64]], "acc", BEARER, now);
-        let elsewhere = signed.check(&[KEY], "other", BEARER, now);
-        assert!(others.is_err() && elsewhere.is_err(), "{query}: {own:?}");
+        let other_key = signed.check(&[[8; 64]], "acc", BEARER, now);
+        let other_account = signed.check(&[KEY], "other", BEARER, now);
+        assert!(other_key.is_err() && other_account.is_err(), "{query}: {own:?}");
     }
     for permission in ["w", "\n", "é"] {
         let mut changed = signed.clone();
