@@ -24,7 +24,7 @@ export const session = {
     sessionStorage.removeItem(SUBSCRIPTION);
   },
   /** App id in the token's claims; unverified. */
-  get who() {
+  get appId() {
     try {
       const claims = JSON.parse(atob(this.token.split('.')[1].replaceAll('-', '+').replaceAll('_', '/')));
       return claims.appid ?? '';
@@ -38,8 +38,8 @@ export function onUnauthorized(callback) { handleUnauthorized = callback; }
 
 /** Id of the server's only subscription. */
 export async function subscription() {
-  const known = sessionStorage.getItem(SUBSCRIPTION);
-  if (known) return known;
+  const cached = sessionStorage.getItem(SUBSCRIPTION);
+  if (cached) return cached;
   const { value } = await request('GET', '/subscriptions');
   sessionStorage.setItem(SUBSCRIPTION, value[0].subscriptionId);
   return value[0].subscriptionId;
@@ -67,25 +67,25 @@ export async function send(method, path, { query = {}, body, headers = {}, signa
     throw new ApiError(0, 'Unreachable', 'The server cannot be reached. This page tries again by itself.');
   }
   if (response.ok) return response;
-  const refusal = await errorOf(response);
+  const error = await parseError(response);
   if (response.status === 401 && token === session.token) handleUnauthorized();
-  throw refusal;
+  throw error;
 }
 
-async function errorOf(response) {
-  let told = {};
-  try { told = (await response.json()).error ?? {}; } catch { /* not all refusals have a body */ }
-  return new ApiError(response.status, told.code ?? '', told.message ?? `The server answered ${response.status}.`);
+async function parseError(response) {
+  let error = {};
+  try { error = (await response.json()).error ?? {}; } catch { /* not all error responses have a body */ }
+  return new ApiError(response.status, error.code ?? '', error.message ?? `The server answered ${response.status}.`);
 }
 
-async function request(method, path, more) {
-  const response = await send(method, path, more);
+async function request(method, path, options) {
+  const response = await send(method, path, options);
   const type = response.headers.get('content-type') ?? '';
   return type.includes('json') ? response.json() : null;
 }
 
 export const api = {
-  get: (path, query, more) => request('GET', path, { query, ...more }),
+  get: (path, query, options) => request('GET', path, { query, ...options }),
   put: (path, body, query) => request('PUT', path, { body, query }),
   patch: (path, body, query) => request('PATCH', path, { body, query }),
   post: (path, body, query) => request('POST', path, { body: body ?? {}, query }),
@@ -115,8 +115,8 @@ export async function logIn(id, password) {
   try {
     response = await fetch('/common/oauth2/token', { method: 'POST', body: form });
   } catch { throw new ApiError(0, 'Unreachable', 'The server cannot be reached.'); }
-  const answer = await response.json().catch(() => ({}));
-  if (response.ok) return answer.access_token;
-  const told = (answer.error_description ?? answer.error?.message ?? 'The login was refused').split('\r\n')[0];
-  throw new ApiError(response.status, answer.error ?? '', told.replace(/^AADSTS\d+: /, ''));
+  const body = await response.json().catch(() => ({}));
+  if (response.ok) return body.access_token;
+  const message = (body.error_description ?? body.error?.message ?? 'The login was refused').split('\r\n')[0];
+  throw new ApiError(response.status, body.error ?? '', message.replace(/^AADSTS\d+: /, ''));
 }

@@ -4,7 +4,7 @@ const INLINED_STYLES = ['fill', 'stroke', 'stroke-width', 'stroke-dasharray', 's
   'font-weight', 'text-anchor'];
 
 // One line per point. Values that a spreadsheet would run as a formula are escaped: names come from a job's output.
-export function csvOf(lines, titles) {
+export function toCsv(lines, titles) {
   const field = (text) => {
     const safe = /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
     return /[",\n\r]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
@@ -25,50 +25,50 @@ export function save(blob, name) {
 }
 
 // The SVG is made self-contained: computed styles are inlined and a legend is added below.
-export async function pngOf(svg, title, lines) {
-  const around = getComputedStyle(svg.closest('.chart'));
+export async function toPng(svg, title, lines) {
+  const chartStyle = getComputedStyle(svg.closest('.chart'));
   const { width, height } = svg.getBoundingClientRect();
   const [top, perRow, rowHeight] = [30, Math.max(1, Math.floor(width / 180)), 18];
-  const below = Math.ceil(lines.length / perRow) * rowHeight + 12;
+  const legendHeight = Math.ceil(lines.length / perRow) * rowHeight + 12;
   const copy = svg.cloneNode(true);
   copy.querySelectorAll('.cross').forEach((cross) => cross.remove());
   const [originals, copies] = [[...svg.querySelectorAll('*:not(.cross, .cross *)')], [...copy.querySelectorAll('*')]];
   originals.forEach((original, idx) => {
-    const looks = getComputedStyle(original);
-    for (const look of INLINED_STYLES) copies[idx]?.setAttribute(look, looks.getPropertyValue(look));
+    const styles = getComputedStyle(original);
+    for (const name of INLINED_STYLES) copies[idx]?.setAttribute(name, styles.getPropertyValue(name));
   });
-  const make = (tag, attributes, text) => {
-    const made = document.createElementNS('http://www.w3.org/2000/svg', tag);
-    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-    if (text) made.textContent = text;
-    return made;
+  const createElement = (tag, attributes, text) => {
+    const element = document.createElementNS('http://www.w3.org/2000/svg', tag);
+    for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+    if (text) element.textContent = text;
+    return element;
   };
-  const letters = { 'font-family': around.fontFamily, fill: around.color };
-  const whole = make('svg', { xmlns: 'http://www.w3.org/2000/svg', width, height: height + top + below });
-  whole.append(make('rect', { width: '100%', height: '100%', fill: around.backgroundColor }));
-  whole.append(make('text', { x: 12, y: 20, 'font-size': 14, 'font-weight': 600, ...letters }, title));
-  const moved = make('g', { transform: `translate(0 ${top})` });
-  moved.append(...copy.childNodes);
-  whole.append(moved);
+  const textStyle = { 'font-family': chartStyle.fontFamily, fill: chartStyle.color };
+  const picture = createElement('svg', { xmlns: 'http://www.w3.org/2000/svg', width, height: height + top + legendHeight });
+  picture.append(createElement('rect', { width: '100%', height: '100%', fill: chartStyle.backgroundColor }));
+  picture.append(createElement('text', { x: 12, y: 20, 'font-size': 14, 'font-weight': 600, ...textStyle }, title));
+  const plot = createElement('g', { transform: `translate(0 ${top})` });
+  plot.append(...copy.childNodes);
+  picture.append(plot);
   lines.forEach(({ label, ink }, idx) => {
     const [x, y] = [12 + (idx % perRow) * 180, height + top + 14 + Math.floor(idx / perRow) * rowHeight];
-    whole.append(make('rect', { x, y: y - 5, width: 14, height: 3, fill: ink }));
-    whole.append(make('text', { x: x + 20, y, 'font-size': 12, ...letters }, label));
+    picture.append(createElement('rect', { x, y: y - 5, width: 14, height: 3, fill: ink }));
+    picture.append(createElement('text', { x: x + 20, y, 'font-size': 12, ...textStyle }, label));
   });
-  const text = new XMLSerializer().serializeToString(whole);
-  const address = URL.createObjectURL(new Blob([text], { type: 'image/svg+xml' }));
+  const text = new XMLSerializer().serializeToString(picture);
+  const url = URL.createObjectURL(new Blob([text], { type: 'image/svg+xml' }));
   try {
     const image = new Image();
-    image.src = address;
+    image.src = url;
     await image.decode();
     const canvas = document.createElement('canvas');
-    const sharp = Math.max(2, window.devicePixelRatio || 1);
-    [canvas.width, canvas.height] = [width * sharp, (height + top + below) * sharp];
-    const pen = canvas.getContext('2d');
-    pen.scale(sharp, sharp);
-    pen.drawImage(image, 0, 0);
-    return await new Promise((done) => canvas.toBlob(done, 'image/png'));
+    const pixelRatio = Math.max(2, window.devicePixelRatio || 1);
+    [canvas.width, canvas.height] = [width * pixelRatio, (height + top + legendHeight) * pixelRatio];
+    const canvasContext = canvas.getContext('2d');
+    canvasContext.scale(pixelRatio, pixelRatio);
+    canvasContext.drawImage(image, 0, 0);
+    return await new Promise((resolve) => canvas.toBlob(resolve, 'image/png'));
   } finally {
-    URL.revokeObjectURL(address);
+    URL.revokeObjectURL(url);
   }
 }

@@ -2,39 +2,39 @@
 
 const ROUND_FACTORS = [1, 2, 2.5, 5, 10];
 
-// Round numbers that divide [low, high] into about `wanted` intervals.
-export function ticks(low, high, wanted) {
+// Round numbers that divide [low, high] into about `count` intervals.
+export function ticks(low, high, count) {
   if (!(high > low)) return [low];
-  const raw = (high - low) / Math.max(1, wanted);
+  const raw = (high - low) / Math.max(1, count);
   const power = 10 ** Math.floor(Math.log10(raw));
   const step = power * ROUND_FACTORS.find((part) => part * power >= raw * 0.75);
-  const found = [];
-  for (let n = Math.ceil(low / step - 1e-9); n * step <= high + step * 1e-9; n++) found.push(n * step || 0);
-  return found;
+  const values = [];
+  for (let n = Math.ceil(low / step - 1e-9); n * step <= high + step * 1e-9; n++) values.push(n * step || 0);
+  return values;
 }
 
 // Powers of ten, and values in between when there are few of them.
-export function logTicks(low, high, wanted) {
+export function logTicks(low, high, count) {
   const [first, last] = [Math.floor(Math.log10(low)), Math.ceil(Math.log10(high))];
-  const every = Math.max(1, Math.ceil((last - first) / Math.max(2, wanted)));
+  const every = Math.max(1, Math.ceil((last - first) / Math.max(2, count)));
   const parts = last - first <= 1 ? [1, 2, 3, 5, 7] : last - first <= 3 ? [1, 2, 5] : [1];
-  const found = [];
+  const values = [];
   for (let power = first; power <= last; power += every) {
-    for (const part of parts) found.push(part * 10 ** power);
+    for (const part of parts) values.push(part * 10 ** power);
   }
-  return found.filter((tick) => tick >= low * 0.999 && tick <= high * 1.001);
+  return values.filter((tick) => tick >= low * 0.999 && tick <= high * 1.001);
 }
 
 const TIME_STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400];
 
 // Ticks in seconds at round minutes and hours.
-export function timeTicks(low, high, wanted) {
-  const raw = (high - low) / Math.max(1, wanted);
-  if (raw < 1) return ticks(low, high, wanted);
+export function timeTicks(low, high, count) {
+  const raw = (high - low) / Math.max(1, count);
+  if (raw < 1) return ticks(low, high, count);
   const step = TIME_STEPS.find((step) => step >= raw) ?? Math.ceil(raw / 86400) * 86400;
-  const found = [];
-  for (let n = Math.ceil(low / step - 1e-9); n * step <= high; n++) found.push(n * step);
-  return found;
+  const values = [];
+  for (let n = Math.ceil(low / step - 1e-9); n * step <= high; n++) values.push(n * step);
+  return values;
 }
 
 // As many digits as `step` needs.
@@ -78,9 +78,9 @@ export function duration(seconds) {
 
 // Maps values to pixels; on a logarithmic scale, values that are not positive have no position.
 export function scale([low, high], [from, to], isLog) {
-  const place = isLog ? Math.log10 : (value) => value;
-  const [start, span] = [place(low), place(high) - place(low) || 1];
-  return (value) => from + ((place(value) - start) / span) * (to - from);
+  const transform = isLog ? Math.log10 : (value) => value;
+  const [start, span] = [transform(low), transform(high) - transform(low) || 1];
+  return (value) => from + ((transform(value) - start) / span) * (to - from);
 }
 
 // Bias-corrected exponential moving average; gaps are kept.
@@ -98,26 +98,26 @@ export function smoothed(points, weight) {
 // SVG path of a line. Of many points in one pixel column, the first, lowest, highest and last are drawn.
 export function path(points, xOf, yOf) {
   let text = '';
-  let pen = 'M';
+  let command = 'M';
   let column = null;
-  const put = (x, y) => {
-    text += `${pen}${x.toFixed(1)} ${y.toFixed(1)}`;
-    pen = 'L';
+  const lineTo = (x, y) => {
+    text += `${command}${x.toFixed(1)} ${y.toFixed(1)}`;
+    command = 'L';
   };
   const flush = () => {
     if (!column) return;
     const { x, ys, low, high, last } = column;
-    put(x, ys);
-    if (low !== ys && low !== last) put(x, low);
-    if (high !== ys && high !== last) put(x, high);
-    if (last !== ys) put(x, last);
+    lineTo(x, ys);
+    if (low !== ys && low !== last) lineTo(x, low);
+    if (high !== ys && high !== last) lineTo(x, high);
+    if (last !== ys) lineTo(x, last);
     column = null;
   };
   for (const [valueX, valueY] of points) {
     const [x, y] = [xOf(valueX), yOf(valueY)];
     if (!Number.isFinite(x) || !Number.isFinite(y)) {
       flush();
-      pen = 'M';
+      command = 'M';
       continue;
     }
     if (column && Math.abs(x - column.x) < 0.5) {

@@ -3,7 +3,7 @@
 // drawn behind the others and share a colour.
 
 import { h, keyed, mark, put, svg, text } from './dom.js';
-import { csvOf, pngOf, save } from './chart-export.js';
+import { toCsv, toPng, save } from './chart-export.js';
 import { covers, duration, logTicks, nearest, path, scale, short, smoothed, tickText, ticks, timeTicks, withUnit } from './chart-scale.js';
 
 const [TOP, RIGHT, BOTTOM] = [8, 12, 22];
@@ -25,53 +25,53 @@ export class Chart {
     this.cross = svg('g', { class: 'cross', visibility: 'hidden' }, this.rule, this.dots);
     this.canvas = svg('svg', {
       tabindex: 0, role: 'img', 'aria-label': `${title}: arrow keys move through the values`,
-      onpointermove: (event) => this.point(event), onpointerdown: (event) => this.point(event),
-      onpointerleave: () => this.look(null), onblur: () => this.look(null), onkeydown: (event) => this.key(event),
+      onpointermove: (event) => this.moveCrosshair(event), onpointerdown: (event) => this.moveCrosshair(event),
+      onpointerleave: () => this.look(null), onblur: () => this.look(null), onkeydown: (event) => this.onKey(event),
     }, this.grid, this.texts, this.curves, this.cross);
     this.values = h('div', { class: 'values', role: 'status', hidden: true });
     this.legend = h('ul', { class: 'keys' });
-    const tool = (label, about, act) => h('button', { class: 'quiet', type: 'button', title: about, onclick: act }, label);
+    const tool = (label, description, action) => h('button', { class: 'quiet', type: 'button', title: description, onclick: action }, label);
     this.element = h('figure', { class: 'chart' },
       h('figcaption', null, h('h3', null, title), this.lastText, h('span', { class: 'grow' }), this.logButton,
         tool('CSV', 'Download the points as CSV', () => this.saveCsv()), tool('PNG', 'Download as PNG', () => this.savePng())),
       h('div', { class: 'ground' }, this.canvas, this.values), this.legend);
-    this.watch = new ResizeObserver(() => this.later());
-    this.watch.observe(this.canvas);
+    this.resizeObserver = new ResizeObserver(() => this.scheduleDraw());
+    this.resizeObserver.observe(this.canvas);
   }
 
   /** Sets lines and options: `lines`, `isLog`, `weight` (of smoothing), `xName` ('time' is in seconds). */
   set(changes) {
     Object.assign(this, changes);
     mark(this.logButton, 'aria-pressed', String(this.isLog));
-    this.later();
+    this.scheduleDraw();
   }
 
   end() {
-    this.watch.disconnect();
+    this.resizeObserver.disconnect();
     cancelAnimationFrame(this.frame);
   }
 
-  later() {
+  scheduleDraw() {
     this.frame ??= requestAnimationFrame(() => {
       this.frame = null;
       this.draw();
     });
   }
 
-  shown() {
+  visibleLines() {
     return this.lines.filter((line) => !this.hidden.has(line.legend ?? line.label));
   }
 
   draw() {
     const { width, height } = this.canvas.getBoundingClientRect();
     if (width < 40) return;
-    const lines = this.shown();
+    const lines = this.visibleLines();
     const stamp = (line) => `${line.points.length}/${line.points.at(-1)?.join()}/${this.weight}`;
     for (const line of lines) {
-      const known = this.drawn.get(line.key);
-      if (known?.stamp === stamp(line)) continue;
-      const shown = line.thin ? line.points : smoothed(line.points, this.weight);
-      this.drawn.set(line.key, { stamp: stamp(line), points: shown });
+      const cached = this.drawn.get(line.key);
+      if (cached?.stamp === stamp(line)) continue;
+      const drawnPoints = line.thin ? line.points : smoothed(line.points, this.weight);
+      this.drawn.set(line.key, { stamp: stamp(line), points: drawnPoints });
     }
     const [xs, ys] = this.bounds(lines.map((line) => this.drawn.get(line.key).points));
     const yTicks = this.isLog ? logTicks(ys[0], ys[1], 4) : ticks(ys[0], ys[1], height < 150 ? 3 : 4);
@@ -82,12 +82,12 @@ export class Chart {
     this.xOf = scale(xs, [left, right], false);
     this.yOf = scale(ys, [bottom, top], this.isLog);
     const isTime = this.xName === 'time';
-    const wanted = Math.max(2, Math.floor((right - left) / 70));
-    const xTicks = isTime ? timeTicks(xs[0], xs[1], wanted) : ticks(xs[0], xs[1], wanted);
+    const nTicks = Math.max(2, Math.floor((right - left) / 70));
+    const xTicks = isTime ? timeTicks(xs[0], xs[1], nTicks) : ticks(xs[0], xs[1], nTicks);
     const xText = (tick) => (isTime ? duration(tick) : tick >= 1e6 ? short(tick) : tickText(tick, xTicks[1] - xTicks[0]));
-    this.axes(xTicks, xText, yTicks, yText);
-    this.trace(lines);
-    text(this.lastText, this.lastOf(lines));
+    this.drawAxes(xTicks, xText, yTicks, yText);
+    this.drawCurves(lines);
+    text(this.lastText, this.lastValue(lines));
     this.drawLegend();
     if (this.at !== null) this.look(this.at);
   }
@@ -107,11 +107,11 @@ export class Chart {
     if (xs[0] > xs[1]) return [[0, 1], this.isLog ? [0.1, 1] : [0, 1]];
     if (xs[0] === xs[1]) xs[1] += 1;
     if (this.isLog) return [xs, ys[0] === ys[1] ? [ys[0] / 2, ys[1] * 2] : ys];
-    const room = (ys[1] - ys[0]) * 0.06 || Math.abs(ys[0]) * 0.1 || 1;
-    return [xs, [ys[0] >= 0 ? Math.max(0, ys[0] - room) : ys[0] - room, ys[1] + room]];
+    const margin = (ys[1] - ys[0]) * 0.06 || Math.abs(ys[0]) * 0.1 || 1;
+    return [xs, [ys[0] >= 0 ? Math.max(0, ys[0] - margin) : ys[0] - margin, ys[1] + margin]];
   }
 
-  axes(xTicks, xText, yTicks, yText) {
+  drawAxes(xTicks, xText, yTicks, yText) {
     const { left, right, top, bottom } = this.box;
     const crisp = (pixel) => Math.round(pixel) + 0.5;
     const rows = yTicks.map((tick) => ({ key: `y${tick}`, y: crisp(this.yOf(tick)), label: yText(tick) }));
@@ -131,7 +131,7 @@ export class Chart {
   }
 
   // A path is rebuilt only if its points or the scales changed.
-  trace(lines) {
+  drawCurves(lines) {
     const { left, right, top, bottom, xs, ys } = this.box;
     const frame = [left, right, top, bottom, ...xs, ...ys, this.isLog].join();
     const inOrder = [...lines].sort((a, b) => Number(Boolean(b.thin)) - Number(Boolean(a.thin)));
@@ -147,9 +147,9 @@ export class Chart {
     });
   }
 
-  lastOf(lines) {
-    const bold = lines.filter((line) => !line.thin);
-    const only = bold.length === 1 ? bold[0] : lines.length === 1 ? lines[0] : null;
+  lastValue(lines) {
+    const thick = lines.filter((line) => !line.thin);
+    const only = thick.length === 1 ? thick[0] : lines.length === 1 ? lines[0] : null;
     return only ? withUnit(only.points.at(-1)?.[1], this.unit) : '';
   }
 
@@ -164,7 +164,7 @@ export class Chart {
     keyed(this.legend, entries.values(), (entry) => entry.name, ({ name }) => h('li', null, h('button', {
       type: 'button', class: 'quiet', onclick: () => {
         if (!this.hidden.delete(name)) this.hidden.add(name);
-        this.later();
+        this.scheduleDraw();
       },
     }, h('i'), h('span', null, name))), (item, { name, line }) => {
       mark(item.firstChild, 'aria-pressed', String(!this.hidden.has(name)));
@@ -172,7 +172,7 @@ export class Chart {
     });
   }
 
-  point(event) {
+  moveCrosshair(event) {
     if (!this.box) return;
     const { left, right, xs } = this.box;
     const pixel = event.clientX - this.canvas.getBoundingClientRect().left;
@@ -181,44 +181,44 @@ export class Chart {
 
   // The crosshair snaps to the nearest point, so that the values are exact.
   look(x) {
-    const lines = x === null || !this.box ? [] : this.shown().filter((line) => line.points.length);
+    const lines = x === null || !this.box ? [] : this.visibleLines().filter((line) => line.points.length);
     mark(this.cross, 'visibility', lines.length ? null : 'hidden');
     this.values.hidden = !lines.length;
     this.at = lines.length ? x : null;
     if (!lines.length) return;
-    const bold = lines.filter((line) => !line.thin);
-    const inside = Math.min(Math.max(x, this.box.xs[0]), this.box.xs[1]);
-    const stops = (bold.length ? bold : lines).map((line) => line.points[nearest(line.points, inside)][0]);
-    const snapped = stops.reduce((best, stop) => (Math.abs(stop - inside) < Math.abs(best - inside) ? stop : best));
+    const thick = lines.filter((line) => !line.thin);
+    const clamped = Math.min(Math.max(x, this.box.xs[0]), this.box.xs[1]);
+    const stops = (thick.length ? thick : lines).map((line) => line.points[nearest(line.points, clamped)][0]);
+    const snapped = stops.reduce((best, stop) => (Math.abs(stop - clamped) < Math.abs(best - clamped) ? stop : best));
     this.at = snapped;
     const pixel = Math.round(this.xOf(snapped)) + 0.5;
     for (const side of ['x1', 'x2']) this.rule.setAttribute(side, pixel);
     // Lines that do not cover this x have no value.
-    const found = lines.filter((line) => covers(line.points, snapped)).map((line) => ({ line,
+    const values = lines.filter((line) => covers(line.points, snapped)).map((line) => ({ line,
       point: this.drawn.get(line.key)?.points[nearest(line.points, snapped)] })).filter(({ point }) => point);
-    keyed(this.dots, found.filter(({ line, point }) => !line.thin && Number.isFinite(this.yOf(point[1]))), ({ line }) => line.key,
+    keyed(this.dots, values.filter(({ line, point }) => !line.thin && Number.isFinite(this.yOf(point[1]))), ({ line }) => line.key,
       () => svg('circle', { r: 3.5 }), (dot, { line, point }) => {
       mark(dot, 'class', `ink${line.ink % INKS}`);
       mark(dot, 'cx', this.xOf(point[0]).toFixed(1));
       mark(dot, 'cy', this.yOf(point[1]).toFixed(1));
     });
-    const where = this.xName === 'time' ? duration(snapped) : `${this.xName} ${short(snapped)}`;
-    put(this.values, h('b', null, where), found.slice(0, 14).map(({ line, point }) => h('div', null,
+    const position = this.xName === 'time' ? duration(snapped) : `${this.xName} ${short(snapped)}`;
+    put(this.values, h('b', null, position), values.slice(0, 14).map(({ line, point }) => h('div', null,
       h('i', { class: `ink${line.ink % INKS}${line.thin ? ' thin' : ''}` }), h('span', null, line.label),
         h('em', null, withUnit(point[1], this.unit)))));
     this.values.classList.toggle('left', pixel > (this.box.left + this.box.right) / 2);
   }
 
   // Moves along the points of the longest line.
-  key(event) {
-    const lines = this.shown().filter((line) => line.points.length);
-    const bold = lines.filter((line) => !line.thin);
-    const [leading] = (bold.length ? bold : lines).sort((a, b) => b.points.at(-1)[0] - a.points.at(-1)[0]);
+  onKey(event) {
+    const lines = this.visibleLines().filter((line) => line.points.length);
+    const thick = lines.filter((line) => !line.thin);
+    const [leading] = (thick.length ? thick : lines).sort((a, b) => b.points.at(-1)[0] - a.points.at(-1)[0]);
     if (!leading) return;
     const { points } = leading;
     const now = this.at === null ? points.length - 1 : nearest(points, this.at);
-    const far = Math.max(1, Math.round(points.length / 20));
-    const to = { ArrowLeft: now - 1, ArrowRight: now + 1, PageUp: now - far, PageDown: now + far, Home: 0,
+    const pageStep = Math.max(1, Math.round(points.length / 20));
+    const to = { ArrowLeft: now - 1, ArrowRight: now + 1, PageUp: now - pageStep, PageDown: now + pageStep, Home: 0,
       End: points.length - 1 }[event.key];
     if (to === undefined) return event.key === 'Escape' ? this.look(null) : undefined;
     event.preventDefault();
@@ -226,12 +226,12 @@ export class Chart {
   }
 
   saveCsv() {
-    save(new Blob([csvOf(this.shown(), ['series', this.xName, 'value'])], { type: 'text/csv' }), `${this.file}.csv`);
+    save(new Blob([toCsv(this.visibleLines(), ['series', this.xName, 'value'])], { type: 'text/csv' }), `${this.file}.csv`);
   }
 
   async savePng() {
     const inkOf = (line) => getComputedStyle(this.curves.corroKeyed.get(line.key)).stroke;
-    const named = this.shown().filter((line) => !line.thin).map((line) => ({ label: line.label, ink: inkOf(line) }));
-    save(await pngOf(this.canvas, this.unit ? `${this.title} (${this.unit})` : this.title, named), `${this.file}.png`);
+    const legend = this.visibleLines().filter((line) => !line.thin).map((line) => ({ label: line.label, ink: inkOf(line) }));
+    save(await toPng(this.canvas, this.unit ? `${this.title} (${this.unit})` : this.title, legend), `${this.file}.png`);
   }
 }

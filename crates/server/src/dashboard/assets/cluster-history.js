@@ -9,7 +9,7 @@ const [HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [168, 34, 12, 10, 24];
 
 /** Returns `{element, refresh(), end()}` for the cluster with this id. */
 export function history(id) {
-  let hours = 1, told = null;
+  let hours = 1, response = null;
   const chart = h('div', { class: 'chart' });
   const value = h('p', { class: 'soft small', 'aria-live': 'off' });
   const spans = SPANS.map(([span, label]) => h('button', { type: 'button', 'aria-pressed': String(span === hours), onclick: () => {
@@ -21,30 +21,30 @@ export function history(id) {
     h('span', { class: 'key nodes' }, 'nodes'), h('span', { class: 'key busy' }, 'at work'),
     h('span', { class: 'grow' }), value, h('div', { class: 'tabs', role: 'group', 'aria-label': 'How far back' }, spans),
   ], h('div', { class: 'body' }, chart));
-  const sized = new ResizeObserver(() => draw());
-  sized.observe(chart);
+  const resizeObserver = new ResizeObserver(() => draw());
+  resizeObserver.observe(chart);
 
   async function refresh() {
-    told = await api.get(`${id}/history`, { hours });
+    response = await api.get(`${id}/history`, { hours });
     draw();
   }
 
   function draw() {
     const width = Math.floor(chart.clientWidth);
-    if (!told || !width) return;
-    const [since, until] = [Date.parse(told.since), Date.parse(told.until)];
-    const points = told.points.map((point) => ({ ...point, at: Date.parse(point.time) }));
-    const most = Math.max(1, ...points.map((point) => point.nodes));
+    if (!response || !width) return;
+    const [since, until] = [Date.parse(response.since), Date.parse(response.until)];
+    const points = response.points.map((point) => ({ ...point, at: Date.parse(point.time) }));
+    const maxNodes = Math.max(1, ...points.map((point) => point.nodes));
     const x = (at) => LEFT + ((width - LEFT - RIGHT) * (at - since)) / (until - since);
-    const y = (count) => TOP + (HEIGHT - TOP - BOTTOM) * (1 - count / most);
+    const y = (count) => TOP + (HEIGHT - TOP - BOTTOM) * (1 - count / maxNodes);
     const area = (field) => {
       const steps = points.map((point, at) => `L${x(point.at).toFixed(1)} ${y(at ? points[at - 1][field] : point[field]).toFixed(1)}L${x(point.at).toFixed(1)} ${y(point[field]).toFixed(1)}`);
       const last = points.at(-1)?.[field] ?? 0;
       return `M${x(since).toFixed(1)} ${y(0)}${steps.join('')}L${x(until).toFixed(1)} ${y(last).toFixed(1)}L${x(until).toFixed(1)} ${y(0)}Z`;
     };
-    const step = [1, 2, 5, 10, 20, 50, 100, 200, 500].find((size) => most / size <= 4) ?? 1000;
+    const step = [1, 2, 5, 10, 20, 50, 100, 200, 500].find((size) => maxNodes / size <= 4) ?? 1000;
     const lines = [];
-    for (let count = 0; count <= most; count += step) {
+    for (let count = 0; count <= maxNodes; count += step) {
       lines.push(svg('line', { class: 'grid', x1: LEFT, x2: width - RIGHT, y1: y(count), y2: y(count) }),
         svg('text', { class: 'tick', x: LEFT - 8, y: y(count) + 4, 'text-anchor': 'end' }, count));
     }
@@ -52,10 +52,10 @@ export function history(id) {
     for (let n = 0; n <= ticks; n += 1) {
       const at = since + ((until - since) * n) / ticks;
       const anchor = n === 0 ? 'start' : n === ticks ? 'end' : 'middle';
-      lines.push(svg('text', { class: 'tick', x: x(at), y: HEIGHT - 6, 'text-anchor': anchor }, moment(at)));
+      lines.push(svg('text', { class: 'tick', x: x(at), y: HEIGHT - 6, 'text-anchor': anchor }, formatTime(at)));
     }
     const cursor = svg('line', { class: 'cursor', y1: TOP, y2: HEIGHT - BOTTOM, visibility: 'hidden' });
-    const peak = `${plural(most, 'node')} at most`;
+    const peak = `${plural(maxNodes, 'node')} at most`;
     put(chart, svg('svg', { width, height: HEIGHT, role: 'img', 'aria-label': `Nodes over time, ${peak}`,
       onpointermove: (event) => {
         const at = since + ((event.offsetX - LEFT) / (width - LEFT - RIGHT)) * (until - since);
@@ -64,13 +64,13 @@ export function history(id) {
         cursor.setAttribute('x1', event.offsetX);
         cursor.setAttribute('x2', event.offsetX);
         cursor.setAttribute('visibility', 'visible');
-        text(value, `${moment(at)}: ${plural(point.nodes, 'node')}, ${point.busy} at work`);
+        text(value, `${formatTime(at)}: ${plural(point.nodes, 'node')}, ${point.busy} at work`);
       },
       onpointerleave: () => { cursor.setAttribute('visibility', 'hidden'); text(value, ''); },
     }, lines, svg('path', { class: 'nodes', d: area('nodes') }), svg('path', { class: 'busy', d: area('busy') }), cursor));
   }
-  const moment = (at) => new Date(at).toLocaleString(undefined, hours > 24
+  const formatTime = (at) => new Date(at).toLocaleString(undefined, hours > 24
     ? { month: 'short', day: 'numeric', hour: '2-digit', minute: '2-digit' } : { hour: '2-digit', minute: '2-digit' });
 
-  return { element, refresh, end: () => sized.disconnect() };
+  return { element, refresh, end: () => resizeObserver.disconnect() };
 }

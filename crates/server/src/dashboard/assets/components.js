@@ -14,7 +14,7 @@ export function setState(element, name, label) {
 
 // Times
 
-const ticking = new Set();
+const liveTimes = new Set();
 
 /** Relative time that stays current. */
 export function ago(time) {
@@ -32,33 +32,33 @@ export function lasting(start, end) {
 
 export function setLasting(element, start, end) {
   if (!start || end) {
-    ticking.delete(element);
+    liveTimes.delete(element);
     return text(element, start ? short(new Date(end) - new Date(start)) : '');
   }
   return keepCurrent(element, start, short);
 }
 
-function keepCurrent(element, time, words) {
-  element.corroTime = time ? { at: Date.parse(time), words } : null;
+function keepCurrent(element, time, format) {
+  element.corroTime = time ? { at: Date.parse(time), format } : null;
   if (time) {
     mark(element, 'datetime', time);
     mark(element, 'title', clock(time));
-    ticking.add(element);
-  } else ticking.delete(element);
+    liveTimes.add(element);
+  } else liveTimes.delete(element);
   updateTime(element);
   return element;
 }
 
 function updateTime(element) {
-  const { at, words } = element.corroTime ?? {};
-  text(element, words ? words(Math.max(0, Date.now() - at)) : '');
+  const { at, format } = element.corroTime ?? {};
+  text(element, format ? format(Math.max(0, Date.now() - at)) : '');
 }
 
 setInterval(() => {
   if (document.hidden) return;
-  for (const element of ticking) {
+  for (const element of liveTimes) {
     if (element.isConnected) { updateTime(element); element.corroShown = true; }
-    else if (element.corroShown) ticking.delete(element);
+    else if (element.corroShown) liveTimes.delete(element);
   }
 }, 1000);
 
@@ -96,8 +96,8 @@ export function bytes(n) {
 export const plural = (n, one, many = `${one}s`) => `${n.toLocaleString()} ${n === 1 ? one : many}`;
 
 /** Adds a capital letter and a full stop. */
-export function sentence(words) {
-  return words[0].toUpperCase() + words.slice(1) + (/[.!?]$/.test(words) ? '' : '.');
+export function sentence(text) {
+  return text[0].toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? '' : '.');
 }
 
 // Tables
@@ -108,9 +108,9 @@ export function sentence(words) {
 export function table({ columns, key, label, empty = 'Nothing here.', sorted = null, descending = false }) {
   const titles = h('div', { class: 'row titles', role: 'row' });
   const body = h('div', { class: 'rows', role: 'rowgroup' });
-  const none = h('div', { class: 'empty', hidden: true }, empty);
+  const emptyNote = h('div', { class: 'empty', hidden: true }, empty);
   const element = h('div', { class: 'table', role: 'table', 'aria-label': label },
-    h('div', { role: 'rowgroup' }, titles), body, none);
+    h('div', { role: 'rowgroup' }, titles), body, emptyNote);
   element.style.setProperty('--cols', columns.map((column) => column.width ?? 'minmax(0, 1fr)').join(' '));
   const order = { column: columns.find((column) => column.title === sorted) ?? null, descending };
   let rows = [];
@@ -129,7 +129,7 @@ export function table({ columns, key, label, empty = 'Nothing here.', sorted = n
     titles.append(title);
   });
 
-  const make = (row) => {
+  const makeRow = (row) => {
     const cells = columns.map((column) => {
       const kind = ['cell', column.number && 'number', column.wrap && 'wrap', column.wide && 'wide'].filter(Boolean);
       const cell = h('div', { class: kind.join(' '), role: 'cell', 'data-title': column.label });
@@ -138,22 +138,22 @@ export function table({ columns, key, label, empty = 'Nothing here.', sorted = n
     });
     return h('div', { class: 'row', role: 'row' }, cells);
   };
-  const update = (line, row) => {
+  const updateRow = (line, row) => {
     columns.forEach((column, at) => column.fill?.(line.children[at], row));
   };
   const draw = () => {
     const { column } = order;
-    let shown = rows;
+    let sortedRows = rows;
     if (column) {
       const sign = order.descending ? -1 : 1;
-      shown = [...rows].sort((a, b) => compare(column.sort(a), column.sort(b), sign));
+      sortedRows = [...rows].sort((a, b) => compare(column.sort(a), column.sort(b), sign));
     }
-    columns.forEach((one) => {
-      const now = one === column ? (order.descending ? 'descending' : 'ascending') : null;
-      mark(one.titleElement, 'aria-sort', now);
+    columns.forEach((other) => {
+      const direction = other === column ? (order.descending ? 'descending' : 'ascending') : null;
+      mark(other.titleElement, 'aria-sort', direction);
     });
-    keyed(body, shown, key, make, update);
-    mark(none, 'hidden', rows.length ? '' : null);
+    keyed(body, sortedRows, key, makeRow, updateRow);
+    mark(emptyNote, 'hidden', rows.length ? '' : null);
     mark(titles, 'hidden', rows.length ? null : '');
   };
   return { element, set(next) { rows = next; draw(); } };
@@ -188,15 +188,15 @@ export function toast(message, kind = '') {
 }
 
 /** Confirmation dialog; resolves to true if confirmed. */
-export function confirm(title, explanation, yes, danger = true) {
+export function confirm(title, explanation, confirmLabel, danger = true) {
   return new Promise((resolve) => {
     const form = h('form', { method: 'dialog' },
-      h('h2', { id: 'asked' }, title),
+      h('h2', { id: 'confirm-title' }, title),
       h('p', {}, explanation),
       h('div', { class: 'actions' },
         h('button', { value: 'no', autofocus: true }, 'Cancel'),
-        h('button', { value: 'yes', class: danger ? 'danger' : 'primary' }, yes)));
-    const dialog = h('dialog', { 'aria-labelledby': 'asked' }, form);
+        h('button', { value: 'yes', class: danger ? 'danger' : 'primary' }, confirmLabel)));
+    const dialog = h('dialog', { 'aria-labelledby': 'confirm-title' }, form);
     dialog.addEventListener('close', () => { dialog.remove(); resolve(dialog.returnValue === 'yes'); });
     document.body.append(dialog);
     dialog.showModal();

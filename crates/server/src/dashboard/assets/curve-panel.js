@@ -23,8 +23,8 @@ class JobCurves {
       if (response.whole) this.series.clear();
       for (const series of response.series) {
         const key = `${series.name}\n${series.rank ?? ''}`;
-        const known = this.series.get(key);
-        if (known) merge(known.points, series.points);
+        const existing = this.series.get(key);
+        if (existing) merge(existing.points, series.points);
         else this.series.set(key, series);
         changed ||= series.points.length > 0;
       }
@@ -89,8 +89,8 @@ export class CurvePanel {
 
   /** Sets the jobs to draw: `[{id, label, ink}]`. */
   choose(jobs) {
-    const wanted = new Map(jobs.map((job) => [job.id, job]));
-    for (const id of this.sources.keys()) if (!wanted.has(id)) this.sources.delete(id);
+    const chosen = new Map(jobs.map((job) => [job.id, job]));
+    for (const id of this.sources.keys()) if (!chosen.has(id)) this.sources.delete(id);
     for (const { id, label, ink } of jobs) {
       if (!this.sources.has(id)) this.sources.set(id, new JobCurves(id, label));
       this.sources.get(id).ink = ink;
@@ -100,14 +100,14 @@ export class CurvePanel {
 
   /** Reads new points of all drawn jobs. Servers and jobs without metrics have none. */
   async refresh() {
-    const read = [...this.sources.values()].map((source) => source.read().catch((error) => {
+    const reads = [...this.sources.values()].map((source) => source.read().catch((error) => {
       if (error.name !== 'ApiError') throw error;
       // A deleted job has no further points.
       if (error.status === 404) source.ended = true;
-      this.trouble = error.status === 404 ? null : error.message;
+      this.errorMessage = error.status === 404 ? null : error.message;
       return true;
     }));
-    if ((await Promise.all(read)).some(Boolean)) this.draw();
+    if ((await Promise.all(reads)).some(Boolean)) this.draw();
   }
 
   /** Whether all points of the drawn jobs have been read. */
@@ -122,15 +122,15 @@ export class CurvePanel {
   draw() {
     const sources = [...this.sources.values()];
     const all = [...new Set(sources.flatMap((source) => source.names()))];
-    const place = (name) => { const at = PREFERRED_METRICS.indexOf(name.toLowerCase()); return at < 0 ? PREFERRED_METRICS.length : at; };
-    all.sort((a, b) => place(a) - place(b) || a.localeCompare(b));
+    const rank = (name) => { const at = PREFERRED_METRICS.indexOf(name.toLowerCase()); return at < 0 ? PREFERRED_METRICS.length : at; };
+    all.sort((a, b) => rank(a) - rank(b) || a.localeCompare(b));
     const names = all.filter((name) => name.toLowerCase().includes(this.filter));
     this.tools.hidden = !all.length;
     this.note.hidden = names.length > 0;
-    put(this.note, all.length ? 'No metric matches.' : this.trouble ?? this.empty);
+    put(this.note, all.length ? 'No metric matches.' : this.errorMessage ?? this.empty);
     this.ranksBox.hidden = sources.length > 1 || !all.some((name) => sources[0].ranks(name).length > 1);
     keyed(this.grid, names, (name) => name, (name) => this.chart(name).element, (_, name) => this.chart(name).set({
-      lines: this.linesOf(name, sources), weight: this.weight, xName: this.xNameOf(name, sources),
+      lines: this.makeLines(name, sources), weight: this.weight, xName: this.axisName(name, sources),
     }));
     for (const [name, chart] of this.charts) {
       if (names.includes(name)) continue;
@@ -147,30 +147,30 @@ export class CurvePanel {
     return this.charts.get(name);
   }
 
-  xNameOf(name, sources) {
+  axisName(name, sources) {
     if (this.xName === 'time') return 'time';
     const axis = sources.map((source) => source.main(name)?.axis).find(Boolean);
     return axis === 'count' ? 'point' : axis ?? 'step';
   }
 
-  linesOf(name, sources) {
+  makeLines(name, sources) {
     if (sources.length !== 1) {
       return sources.filter((source) => source.main(name)).map((source) => ({
-        key: source.id, label: source.label, ink: source.ink ?? 0, points: this.pointsOf(source.main(name), source),
+        key: source.id, label: source.label, ink: source.ink ?? 0, points: this.makePoints(source.main(name), source),
       }));
     }
     const [source] = sources;
     const main = source.main(name);
     const ranks = source.ranks(name);
     const lines = ranks.length > 1 && this.showRanks ? ranks.map((series) => ({
-      key: `rank ${series.rank}`, label: `rank ${series.rank}`, legend: 'ranks', ink: 7, thin: true, points: this.pointsOf(series, source),
+      key: `rank ${series.rank}`, label: `rank ${series.rank}`, legend: 'ranks', ink: 7, thin: true, points: this.makePoints(series, source),
     })) : [];
     const label = main.rank === null ? (ranks.length > 1 ? 'average' : name) : `rank ${main.rank}`;
-    return [{ key: 'main', label, ink: 0, points: this.pointsOf(main, source) }, ...lines];
+    return [{ key: 'main', label, ink: 0, points: this.makePoints(main, source) }, ...lines];
   }
 
   // Seconds since the job's first point, or steps.
-  pointsOf(series, source) {
+  makePoints(series, source) {
     if (this.xName !== 'time') return series.points.map(([step, , value]) => [step, value ?? NaN]);
     let start = Infinity;
     for (const other of source.series.values()) start = Math.min(start, other.points.find(([, time]) => time !== null)?.[1] ?? Infinity);

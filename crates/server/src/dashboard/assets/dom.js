@@ -17,7 +17,7 @@ function fill(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes ?? {})) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith('on')) element.addEventListener(name.slice(2), value);
-    else if (name === 'style') for (const [key, one] of Object.entries(value)) element.style.setProperty(key, one);
+    else if (name === 'style') for (const [property, setting] of Object.entries(value)) element.style.setProperty(property, setting);
     else if (name === 'dataset') Object.assign(element.dataset, value);
     else if (name === 'value' || name === 'checked' || name === 'selected') element[name] = value;
     else element.setAttribute(name, value === true ? '' : value);
@@ -43,8 +43,8 @@ export function put(element, ...children) {
 
 /** Sets the text only if it changed, so that selections are kept. */
 export function text(element, value) {
-  const wanted = value === null || value === undefined ? '' : String(value);
-  if (element.textContent !== wanted) element.textContent = wanted;
+  const content = value === null || value === undefined ? '' : String(value);
+  if (element.textContent !== content) element.textContent = content;
   return element;
 }
 
@@ -58,18 +58,18 @@ export function mark(element, name, value) {
  * are created with `make(item)`. One new item among a thousand costs one insertion. */
 export function keyed(parent, items, key, make, update) {
   const old = parent.corroKeyed ?? new Map();
-  const now = new Map();
+  const current = new Map();
   let next = parent.firstElementChild;
   for (const item of items) {
     const name = key(item);
-    if (now.has(name)) continue;
+    if (current.has(name)) continue;
     let element = old.get(name);
     if (!element) element = make(item);
     if (update) update(element, item);
-    now.set(name, element);
+    current.set(name, element);
     if (element === next) next = next.nextElementSibling;
     else parent.insertBefore(element, next);
   }
-  for (const [name, element] of old) if (!now.has(name)) element.remove();
-  parent.corroKeyed = now;
+  for (const [name, element] of old) if (!current.has(name)) element.remove();
+  parent.corroKeyed = current;
 }

@@ -8,9 +8,9 @@ const listeners = new Set();
 const watchers = new Set();
 const RETRY_DELAYS_MS = [200, 500, 1000, 2000, 3000];
 
-let wanted = false;
-let running = null;
-let last = null;
+let enabled = false;
+let connection = null;
+let lastEventId = null;
 let interrupted = false;
 let state = 'connecting';
 
@@ -31,27 +31,27 @@ export const live = {
   },
 
   begin() {
-    wanted = true;
+    enabled = true;
     resume();
   },
 
   end() {
-    wanted = false;
+    enabled = false;
     suspend();
-    [last, interrupted] = [null, false];
+    [lastEventId, interrupted] = [null, false];
   },
 };
 
 function resume() {
-  if (running || !wanted) return;
+  if (connection || !enabled) return;
   if (document.hidden) { interrupted = true; return; }
-  running = new AbortController();
-  stream(running.signal);
+  connection = new AbortController();
+  stream(connection.signal);
 }
 
 function suspend() {
-  running?.abort();
-  running = null;
+  connection?.abort();
+  connection = null;
   interrupted = true;
 }
 
@@ -59,24 +59,24 @@ document.addEventListener('visibilitychange', () => (document.hidden ? suspend()
 window.addEventListener('pagehide', suspend);
 window.addEventListener('pageshow', resume);
 
-/** Calls `refresh` soon after an event, never concurrently, and again if more events arrived meanwhile. `wanted(event)` filters
+/** Calls `refresh` soon after an event, never concurrently, and again if more events arrived meanwhile. `isRelevant(event)` filters
  * events. Returns a function that unsubscribes. */
-export function refreshOn(wanted, refresh, pause = 150) {
+export function refreshOn(isRelevant, refresh, delayMs = 150) {
   let timer = null, busy = false, again = false, ended = false;
-  const go = async () => {
+  const run = async () => {
     timer = null;
     busy = true;
     try { await refresh(); } finally {
       busy = false;
-      if (again && !ended) { again = false; timer = setTimeout(go, pause); }
+      if (again && !ended) { again = false; timer = setTimeout(run, delayMs); }
     }
   };
-  const off = live.on((event) => {
-    if (event.kind !== 'resync' && event.kind !== 'missed' && !wanted(event)) return;
+  const unsubscribe = live.on((event) => {
+    if (event.kind !== 'resync' && event.kind !== 'missed' && !isRelevant(event)) return;
     if (busy) again = true;
-    else timer ??= setTimeout(go, pause);
+    else timer ??= setTimeout(run, delayMs);
   });
-  return () => { ended = true; clearTimeout(timer); off(); };
+  return () => { ended = true; clearTimeout(timer); unsubscribe(); };
 }
 
 function dispatch(event) {
@@ -92,11 +92,11 @@ function setState(next) {
 }
 
 async function stream(signal) {
-  let tries = 0;
+  let attempts = 0;
   while (!signal.aborted && session.token) {
     try {
       const headers = { Authorization: `Bearer ${session.token}`, Accept: 'text/event-stream' };
-      if (last !== null) headers['Last-Event-ID'] = last;
+      if (lastEventId !== null) headers['Last-Event-ID'] = lastEventId;
       const response = await fetch('/events', { headers, signal, cache: 'no-store' });
       const isStream = response.headers.get('content-type')?.startsWith('text/event-stream');
       if (response.status === 401) { dispatch({ kind: 'resync' }); return; }
@@ -104,14 +104,14 @@ async function stream(signal) {
       setState('live');
       if (interrupted) dispatch({ kind: 'resync' });
       interrupted = false;
-      tries = 0;
+      attempts = 0;
       await read(response.body, signal);
     } catch (error) {
       if (signal.aborted) return;
     }
     interrupted = true;
     setState('reconnecting');
-    await sleep(RETRY_DELAYS_MS[Math.min(tries++, RETRY_DELAYS_MS.length - 1)], signal);
+    await sleep(RETRY_DELAYS_MS[Math.min(attempts++, RETRY_DELAYS_MS.length - 1)], signal);
   }
 }
 
@@ -131,18 +131,18 @@ function parseBlock(block) {
   const data = [];
   for (const line of block.split('\n')) {
     if (line.startsWith('data:')) data.push(line.slice(5).trimStart());
-    if (line.startsWith('id:')) last = line.slice(3).trim();
+    if (line.startsWith('id:')) lastEventId = line.slice(3).trim();
   }
   if (!data.length) return;
-  try { dispatch(JSON.parse(data.join('\n'))); } catch { /* half a block at the end of a connection */ }
+  try { dispatch(JSON.parse(data.join('\n'))); } catch { /* truncated block at the end of a connection */ }
 }
 
 /** Fallback for servers without a stream: `resync` once a second while the page is visible. */
 async function poll(signal) {
   while (!signal.aborted && session.token) {
     try {
-      const answer = await fetch('/ui/assets/icon.svg', { method: 'HEAD', signal, cache: 'no-store' });
-      setState(answer.ok ? 'live' : 'reconnecting');
+      const response = await fetch('/ui/assets/icon.svg', { method: 'HEAD', signal, cache: 'no-store' });
+      setState(response.ok ? 'live' : 'reconnecting');
       if (!document.hidden) dispatch({ kind: 'resync' });
     } catch { setState('reconnecting'); }
     await sleep(1000, signal);

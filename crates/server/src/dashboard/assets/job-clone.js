@@ -11,19 +11,19 @@ const RESPONSE_ONLY_FIELDS = ['experimentName', 'jobOutputDirectoryPathSegment',
   'executionState', 'executionStateTransitionTime', 'executionInfo', 'waitingFor', 'waiting', 'givingWay', 'lostAttempts'];
 
 export async function cloneJob(job, context) {
-  const taken = new Set((await api.all(job.id.replace(/\/[^/]*$/, ''))).map((other) => other.name.toLowerCase()));
-  const file = jobFileOf(job);
-  const name = h('input', { value: nextName(job.name, taken), required: true, autofocus: true, spellcheck: 'false', 'aria-label': 'Name' });
+  const usedNames = new Set((await api.all(job.id.replace(/\/[^/]*$/, ''))).map((other) => other.name.toLowerCase()));
+  const file = toJobFile(job);
+  const name = h('input', { value: nextName(job.name, usedNames), required: true, autofocus: true, spellcheck: 'false', 'aria-label': 'Name' });
   const editor = h('textarea', { spellcheck: 'false', 'aria-label': 'job.json',
     value: JSON.stringify({ properties: file.properties }, null, 2) });
-  const trouble = h('p', { class: 'bad', role: 'alert' });
-  const directories = directoriesIn(file.properties).map((found) => {
-    const note = h('p', { class: 'warn small shared-directory' }, `${found.option} ${found.path} is the directory of ${job.name}: `
+  const errorNote = h('p', { class: 'bad', role: 'alert' });
+  const directories = directoriesIn(file.properties).map((directory) => {
+    const note = h('p', { class: 'warn small shared-directory' }, `${directory.option} ${directory.path} is the directory of ${job.name}: `
       + 'the copy would go on from what lies there, or overwrite it. ');
     note.append(h('button', { type: 'button', class: 'quiet', onclick: () => {
-      const own = `${found.path}-${name.value.trim()}`;
-      editor.value = editor.value.replaceAll(found.text, found.text.replace(found.path, own));
-      put(note, `${found.option} is now ${own}.`);
+      const separate = `${directory.path}-${name.value.trim()}`;
+      editor.value = editor.value.replaceAll(directory.text, directory.text.replace(directory.path, separate));
+      put(note, `${directory.option} is now ${separate}.`);
     } }, 'Use a separate directory'));
     return note;
   });
@@ -39,28 +39,28 @@ export async function cloneJob(job, context) {
   file.secrets.length > 0 && h('p', { class: 'soft small' },
     `The server does not return secrets: enter the values of ${file.secrets.join(', ')}.`),
   directories,
-  trouble,
+  errorNote,
   h('div', { class: 'actions' }, h('button', { type: 'button', onclick: () => dialog.close() }, 'Cancel'), submit)));
   document.body.append(dialog);
   dialog.showModal();
 
   async function send() {
-    put(trouble);
+    put(errorNote);
     submit.disabled = true;
     try {
       let body;
       try { body = JSON.parse(editor.value); } catch (error) { throw new Error(`This is not JSON: ${error.message}`); }
-      const wanted = name.value.trim();
-      if (taken.has(wanted.toLowerCase())) throw new Error(`A job named ${wanted} already exists: choose another name.`);
-      const unsaid = (body.properties?.secrets ?? []).find((secret) => secret.value === '');
-      if (unsaid) throw new Error(`The secret ${unsaid.name} has no value: enter one or remove the secret.`);
-      await withAccountKeys(body.properties?.mountVolumes);
-      const id = `${job.id.replace(/\/[^/]*$/, '')}/${encodeURIComponent(wanted)}`;
+      const newName = name.value.trim();
+      if (usedNames.has(newName.toLowerCase())) throw new Error(`A job named ${newName} already exists: choose another name.`);
+      const missing = (body.properties?.secrets ?? []).find((secret) => secret.value === '');
+      if (missing) throw new Error(`The secret ${missing.name} has no value: enter one or remove the secret.`);
+      await addAccountKeys(body.properties?.mountVolumes);
+      const id = `${job.id.replace(/\/[^/]*$/, '')}/${encodeURIComponent(newName)}`;
       await api.put(id, body);
       dialog.close();
-      toast(`${wanted} is submitted.`);
+      toast(`${newName} is submitted.`);
       context.go(pageOf(id));
-    } catch (error) { put(trouble, error.message); } finally { submit.disabled = false; }
+    } catch (error) { put(errorNote, error.message); } finally { submit.disabled = false; }
   }
 }
 
@@ -69,21 +69,21 @@ const DIRECTORY = /(--?(?:(?:[a-z]+[-_])?(?:dir|directory|folder|path)|out|outpu
 const OWN_DIRECTORY = /\$\{?AZ_BATCHAI_(OUTPUT_\w+|JOB_TEMP\b|STDOUTERR_DIR|SHARED_JOB_TEMP)/;
 const INPUT = /^--?(data|input|train|dataset|script|code)/;
 
-/** Such paths in the command lines of a job: `[{option, path, text}]`. */
+/** Output paths in the command lines of a job: `[{option, path, text}]`. */
 export function directoriesIn(properties) {
   const lines = Object.values(properties).flatMap((settings) => [settings?.commandLine, settings?.commandLineArgs]);
-  const found = lines.filter((line) => typeof line === 'string').flatMap((line) => [...line.matchAll(DIRECTORY)]);
-  return found.map(([text, option, path]) => ({ text, option, path })).filter(({ option, path }) => !OWN_DIRECTORY.test(path) && !INPUT.test(option));
+  const matches = lines.filter((line) => typeof line === 'string').flatMap((line) => [...line.matchAll(DIRECTORY)]);
+  return matches.map(([text, option, path]) => ({ text, option, path })).filter(({ option, path }) => !OWN_DIRECTORY.test(path) && !INPUT.test(option));
 }
 
-function nextName(name, taken) {
+function nextName(name, usedNames) {
   const [, stem, number] = /^(.*?)(?:-(\d+))?$/.exec(name);
   let next = Number(number ?? 1) + 1;
-  while (taken.has(`${stem}-${next}`.toLowerCase())) next += 1;
+  while (usedNames.has(`${stem}-${next}`.toLowerCase())) next += 1;
   return `${stem}-${next}`;
 }
 
-function jobFileOf(job) {
+function toJobFile(job) {
   const properties = Object.fromEntries(Object.entries(job.properties).filter(([name, value]) => !RESPONSE_ONLY_FIELDS.includes(name) && value !== null));
   const secrets = (properties.secrets ?? []).filter((secret) => !secret.valueSecretReference).map((secret) => secret.name);
   if (secrets.length) properties.secrets = properties.secrets.map((secret) => (secret.valueSecretReference ? secret : { ...secret,
@@ -92,12 +92,12 @@ function jobFileOf(job) {
 }
 
 // Account keys are not in the job either, but a user who may submit may list them, as `corro batchai job create` does.
-async function withAccountKeys(volumes) {
+async function addAccountKeys(volumes) {
   const all = [...(volumes?.azureFileShares ?? []), ...(volumes?.azureBlobFileSystems ?? [])];
-  const wanting = all.filter(({ credentials }) => !credentials?.accountKey && !credentials?.accountKeySecretReference);
-  if (!wanting.length) return;
+  const withoutKey = all.filter(({ credentials }) => !credentials?.accountKey && !credentials?.accountKeySecretReference);
+  if (!withoutKey.length) return;
   const accounts = await api.all('~/providers/Microsoft.Storage/storageAccounts');
-  for (const volume of wanting) {
+  for (const volume of withoutKey) {
     const account = accounts.find((one) => one.name === volume.accountName);
     if (!account) throw new Error(`There is no storage account ${volume.accountName} that you may read: correct mountVolumes.`);
     const { keys } = await api.post(`${account.id}/listKeys`);

@@ -6,13 +6,13 @@ import { h, mark, text } from './dom.js';
 import { JobTimeline } from './job-timeline.js';
 import { bytes, short, table, toast } from './components.js';
 
-const SECONDS = 5;
+const RECORD_SECONDS = 5;
 const POLL_INTERVAL_MS = 500;
 
 export class JobEngines {
   constructor(id, name) {
-    Object.assign(this, { id, ended: false, recording: false, asked: null });
-    this.about = h('span', { class: 'count', role: 'status' });
+    Object.assign(this, { id, ended: false, recording: false, followedTimeline: null });
+    this.note = h('span', { class: 'count', role: 'status' });
     this.button = h('button', { type: 'button', id: 'record', onclick: () => this.record() }, 'Record timeline');
     this.timeline = new JobTimeline(name);
     this.table = table({
@@ -39,30 +39,30 @@ export class JobEngines {
       ],
     });
     this.element = h('section', { class: 'panel', id: 'engines', hidden: true },
-      h('header', null, h('h2', null, 'Engine'), this.about, h('span', { class: 'grow' }), this.button), this.table.element,
+      h('header', null, h('h2', null, 'Engine'), this.note, h('span', { class: 'grow' }), this.button), this.table.element,
       this.timeline.element);
   }
 
   /** Sets the processes that the nodes report; null when nothing runs any more. */
-  set(told) {
-    const rows = (told?.nodes ?? []).flatMap((node) => node.processes).flatMap((process) => process.engines ?? [])
-      .map((engine) => ({ ...engine, straggler: engine.rank === told.straggler }));
+  set(report) {
+    const rows = (report?.nodes ?? []).flatMap((node) => node.processes).flatMap((process) => process.engines ?? [])
+      .map((engine) => ({ ...engine, straggler: engine.rank === report.straggler }));
     mark(this.button, 'hidden', rows.length ? null : '');
     if (rows.length) this.table.set(rows.sort((a, b) => a.rank - b.rank));
     mark(this.element, 'hidden', rows.length || this.timeline.shown ? null : '');
     mark(this.table.element, 'hidden', rows.length ? null : '');
-    const words = told?.straggler === undefined ? '' : `the others wait for rank ${told.straggler}`;
-    if (!this.recording) text(this.about, words);
+    const note = report?.straggler === undefined ? '' : `the others wait for rank ${report.straggler}`;
+    if (!this.recording) text(this.note, note);
     // Another user may have recorded one.
-    if (told?.timeline && told.timeline !== this.timeline.started && told.timeline !== this.asked && !this.recording) {
-      this.asked = told.timeline;
+    if (report?.timeline && report.timeline !== this.timeline.started && report.timeline !== this.followedTimeline && !this.recording) {
+      this.followedTimeline = report.timeline;
       this.follow();
     }
   }
 
   async record() {
     try {
-      await api.post(`${this.id}/timeline`, { seconds: SECONDS });
+      await api.post(`${this.id}/timeline`, { seconds: RECORD_SECONDS });
       await this.follow();
     } catch (error) {
       if (error.name !== 'ApiError') throw error;
@@ -77,13 +77,13 @@ export class JobEngines {
     mark(this.button, 'disabled', '');
     try {
       while (!this.ended) {
-        const told = await api.get(`${this.id}/timeline`);
-        if (told.state === 'done') {
-          this.timeline.set(told);
+        const timeline = await api.get(`${this.id}/timeline`);
+        if (timeline.state === 'done') {
+          this.timeline.set(timeline);
           mark(this.element, 'hidden', null);
           break;
         }
-        text(this.about, 'recording …');
+        text(this.note, 'recording …');
         await new Promise((resolve) => { setTimeout(resolve, POLL_INTERVAL_MS); });
       }
     } catch (error) {
@@ -91,7 +91,7 @@ export class JobEngines {
       toast(error.message, 'bad');
     } finally {
       this.recording = false;
-      text(this.about, '');
+      text(this.note, '');
       mark(this.button, 'disabled', null);
     }
   }
@@ -107,8 +107,8 @@ const rate = (row) => (row.window.ms ? row.window.bytes / (row.window.ms / 1000)
 
 // The current long activity, else the last one.
 function activityText({ workingOn, waitsFor, last }) {
-  const named = (what) => `${what.kind ? `${what.kind.toLowerCase()} ` : ''}${what.name}${what.tensors > 1 ? ` and ${what.tensors - 1} more` : ''}`;
-  if (workingOn?.msAgo >= 1000) return `in ${named(workingOn)} for ${short(workingOn.msAgo)}`;
-  if (waitsFor?.msAgo >= 1000) return `waits for ${named(waitsFor)} for ${short(waitsFor.msAgo)}`;
-  return last ? named(last) : '';
+  const describe = (operation) => `${operation.kind ? `${operation.kind.toLowerCase()} ` : ''}${operation.name}${operation.tensors > 1 ? ` and ${operation.tensors - 1} more` : ''}`;
+  if (workingOn?.msAgo >= 1000) return `in ${describe(workingOn)} for ${short(workingOn.msAgo)}`;
+  if (waitsFor?.msAgo >= 1000) return `waits for ${describe(waitsFor)} for ${short(waitsFor.msAgo)}`;
+  return last ? describe(last) : '';
 }

@@ -37,11 +37,11 @@ export class JobFiles {
       type: 'button', 'aria-pressed': String(id === LOGS), onclick: () => this.go(id, ''),
     }, id)));
     this.crumbs = h('div', { class: 'body small', hidden: true });
-    this.trouble = h('div');
+    this.errorNote = h('div');
     this.table = table({
       label: 'Files', key: (file) => `${file.name} ${file.fileType}`, empty: 'No files yet.', sorted: 'Name',
       columns: [
-        { title: 'Name', width: 'minmax(0, 2fr)', sort: (file) => file.name, make: (file) => this.nameOf(file) },
+        { title: 'Name', width: 'minmax(0, 2fr)', sort: (file) => file.name, make: (file) => this.makeName(file) },
         { title: 'Size', width: '76px', number: true, sort: (file) => file.properties?.contentLength ?? -1,
           fill: (cell, file) => text(cell, file.properties ? bytes(file.properties.contentLength) : '') },
         { title: 'Changed', width: '124px', sort: (file) => file.properties?.lastModified,
@@ -56,35 +56,35 @@ export class JobFiles {
       ],
     });
     this.element = h('section', { class: 'panel', id: 'files' },
-      h('header', null, h('h2', null, 'Files'), ids.length > 1 ? this.tabs : null), this.crumbs, this.trouble, this.table.element);
+      h('header', null, h('h2', null, 'Files'), ids.length > 1 ? this.tabs : null), this.crumbs, this.errorNote, this.table.element);
   }
 
   go(directory, path) {
     Object.assign(this, { directory, path });
     for (const tab of this.tabs.children) mark(tab, 'aria-pressed', String(tab.textContent === directory));
-    const words = path.split('/').filter(Boolean);
-    mark(this.crumbs, 'hidden', words.length ? null : '');
-    put(this.crumbs, h('button', { type: 'button', class: 'quiet', onclick: () => this.go(directory, words.slice(0, -1).join('/')) },
+    const segments = path.split('/').filter(Boolean);
+    mark(this.crumbs, 'hidden', segments.length ? null : '');
+    put(this.crumbs, h('button', { type: 'button', class: 'quiet', onclick: () => this.go(directory, segments.slice(0, -1).join('/')) },
       '↑ up'), ` ${path}`);
     this.table.set([]);
     this.refresh();
   }
 
-  nameOf(file) {
-    const inside = this.path ? `${this.path}/${file.name}` : file.name;
+  makeName(file) {
+    const path = this.path ? `${this.path}/${file.name}` : file.name;
     if (file.fileType === 'directory') return h('button',
-      { type: 'button', class: 'link', onclick: () => this.go(this.directory, inside) }, `${file.name}/`);
+      { type: 'button', class: 'link', onclick: () => this.go(this.directory, path) }, `${file.name}/`);
     if (!IMAGE.test(file.name) && !TEXT.test(file.name)) return h('span', { title: file.name }, file.name);
-    const look = () => (IMAGE.test(file.name) ? this.picture(file) : this.read(inside, file.downloadUrl,
+    const open = () => (IMAGE.test(file.name) ? this.showImage(file) : this.read(path, file.downloadUrl,
       async () => (await this.find(file.name))?.downloadUrl));
-    return h('button', { type: 'button', class: 'link', title: file.name, onclick: look }, file.name);
+    return h('button', { type: 'button', class: 'link', title: file.name, onclick: open }, file.name);
   }
 
   async find(name) {
     return (await listFiles(this.id, this.directory, this.path)).find((file) => file.name === name);
   }
 
-  picture(file) {
+  showImage(file) {
     const dialog = h('dialog', { class: 'editor', 'aria-label': file.name, onclose: () => dialog.remove() }, h('form', { method: 'dialog' },
       h('h2', null, file.name), h('img', { class: 'picture', src: serverPath(file.downloadUrl), alt: file.name }),
         h('div', { class: 'actions' }, h('button', null, 'Close'))));
@@ -93,15 +93,15 @@ export class JobFiles {
   }
 
   async refresh() {
-    const mine = ++this.ticket;
+    const ticket = ++this.ticket;
     try {
       const files = await listFiles(this.id, this.directory, this.path);
-      if (mine !== this.ticket) return;
-      put(this.trouble);
+      if (ticket !== this.ticket) return;
+      put(this.errorNote);
       this.table.set(files);
     } catch (error) {
       if (error.name !== 'ApiError') throw error;
-      if (mine === this.ticket) put(this.trouble, error.code === 'OutputDirectoryNotOnMountRoot' ? h('p', { class: 'empty' },
+      if (ticket === this.ticket) put(this.errorNote, error.code === 'OutputDirectoryNotOnMountRoot' ? h('p', { class: 'empty' },
         'This directory is not on a share, so its files cannot be listed.') : failure(error));
     }
   }

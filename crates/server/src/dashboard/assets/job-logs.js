@@ -29,17 +29,17 @@ export class JobLogs {
     let files;
     try { files = await listFiles(this.id, LOGS); } catch (error) {
       if (error.name !== 'ApiError') throw error;
-      const isElsewhere = error.code === 'OutputDirectoryNotOnMountRoot';
-      return text(this.note, isElsewhere ? 'The log is not written to a share, so it cannot be shown.' : error.message);
+      const isNotOnShare = error.code === 'OutputDirectoryNotOnMountRoot';
+      return text(this.note, isNotOnShare ? 'The log is not written to a share, so it cannot be shown.' : error.message);
     }
     files = files.filter((file) => file.fileType === 'file');
     for (const file of files) this.links.set(file.name, file.downloadUrl);
-    const first = (name) => (/^stdout/.test(name) ? 0 : /^stderr/.test(name) ? 1 : 2);
-    this.names = files.map((file) => file.name).sort((a, b) => first(a) - first(b) || a.localeCompare(b, undefined, { numeric: true }));
+    const priority = (name) => (/^stdout/.test(name) ? 0 : /^stderr/.test(name) ? 1 : 2);
+    this.names = files.map((file) => file.name).sort((a, b) => priority(a) - priority(b) || a.localeCompare(b, undefined, { numeric: true }));
     // Until the user selects one: the job's own output, the first non-empty file.
-    const holds = (name) => files.some((file) => file.name === name && file.properties?.contentLength > 0);
-    if (!this.chosen || (!this.isByHand && (first(this.chosen) === 2 || !holds(this.chosen)))) {
-      const best = this.names.find((name) => first(name) < 2 && holds(name)) ?? this.names[0];
+    const hasContent = (name) => files.some((file) => file.name === name && file.properties?.contentLength > 0);
+    if (!this.chosen || (!this.isChosenByUser && (priority(this.chosen) === 2 || !hasContent(this.chosen)))) {
+      const best = this.names.find((name) => priority(name) < 2 && hasContent(name)) ?? this.names[0];
       if (best && best !== this.chosen) this.choose(best);
     }
     return this.draw();
@@ -62,7 +62,7 @@ export class JobLogs {
   }
 
   pick(name) {
-    this.isByHand = true;
+    this.isChosenByUser = true;
     return this.choose(name);
   }
 

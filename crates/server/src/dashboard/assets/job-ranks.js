@@ -8,9 +8,9 @@ import { bytes, setState, short, table } from './components.js';
 const STATES = { R: 'running', S: 'sleeping', I: 'sleeping', D: 'disk', T: 'stopped', t: 'stopped', Z: 'ended', X: 'ended' };
 
 export class JobRanks {
-  /** `tell` is called with the processes that the nodes report, or null. */
-  constructor(id, tell) {
-    Object.assign(this, { id, tell, busy: false });
+  /** `onProcesses` is called with the processes that the nodes report, or null. */
+  constructor(id, onProcesses) {
+    Object.assign(this, { id, onProcesses, busy: false });
     this.count = h('span', { class: 'count' });
     this.table = table({
       label: 'Ranks', key: (row) => row.key, empty: 'Nothing runs yet.',
@@ -39,22 +39,22 @@ export class JobRanks {
       this.table.element);
   }
 
-  /** Sets the job's properties; `steps` say where it ran. */
+  /** Sets the job's properties; `steps` name its nodes. */
   set(properties, steps) {
     this.properties = properties;
     const { executionState: state, executionInfo: info } = properties;
     if (state === 'running') return this.refresh();
-    this.tell(null);
+    this.onProcesses(null);
     if (state === 'terminating') return undefined;
-    const placed = steps.findLast((step) => step.what === 'job.placed');
-    const nodes = state === 'queued' ? [] : (placed?.detail?.nodes ?? []).map((node) => node.nodeId ?? node);
+    const placement = steps.findLast((step) => step.what === 'job.placed');
+    const nodes = state === 'queued' ? [] : (placement?.detail?.nodes ?? []).map((node) => node.nodeId ?? node);
     const detail = (error, name) => error.details?.find((one) => one.name === name)?.value;
-    const blamed = new Map((info?.errors ?? []).map((error) => [detail(error, 'Node'), error]));
+    const errorsByNode = new Map((info?.errors ?? []).map((error) => [detail(error, 'Node'), error]));
     this.draw(nodes.map((node) => {
-      const error = blamed.get(node);
+      const error = errorsByNode.get(node);
       const [rank, code, signal] = error ? ['Rank', 'ExitCode', 'Signal'].map((name) => detail(error, name)) : [];
-      const how = state === 'succeeded' ? 'exit code 0' : signal ? `signal ${signal}` : code ? `exit code ${code}` : error ? error.code : 'stopped';
-      return { key: node, name: rank ? `rank ${rank}` : '', node, state: how,
+      const exit = state === 'succeeded' ? 'exit code 0' : signal ? `signal ${signal}` : code ? `exit code ${code}` : error ? error.code : 'stopped';
+      return { key: node, name: rank ? `rank ${rank}` : '', node, state: exit,
         hue: state === 'succeeded' ? 'succeeded' : error ? 'failed' : 'terminating' };
     }));
     return undefined;
@@ -64,17 +64,17 @@ export class JobRanks {
     if (this.busy) return;
     this.busy = true;
     try {
-      const told = await api.get(`${this.id}/processes`, { orNone: true });
-      if (this.properties.executionState !== 'running' || !told.nodes.length) return;
-      this.draw(told.nodes.flatMap((node) => this.rowsOf(node)));
-      this.tell(told);
+      const report = await api.get(`${this.id}/processes`, { orNone: true });
+      if (this.properties.executionState !== 'running' || !report.nodes.length) return;
+      this.draw(report.nodes.flatMap((node) => this.makeRows(node)));
+      this.onProcesses(report);
     } catch (error) {
       // The job was just deleted, or its nodes cannot be reached now.
       if (error.name !== 'ApiError') throw error;
     } finally { this.busy = false; }
   }
 
-  rowsOf(node) {
+  makeRows(node) {
     if (!node.answered) return [{ key: node.nodeId, name: '', node: node.nodeId, state: 'no answer', hue: 'unusable' }];
     if (!node.processes.length) return [{ key: node.nodeId, name: '', node: node.nodeId, state: 'nothing runs', hue: 'idle' }];
     return node.processes.map((process) => ({

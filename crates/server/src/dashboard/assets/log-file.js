@@ -13,32 +13,32 @@ export class LogFile {
     this.stop = new AbortController();
   }
 
-  async ask(method, headers = {}) {
-    const once = () => {
+  async request(method, headers = {}) {
+    const send = () => {
       const { pathname, search } = new URL(this.link, location.origin);
       return fetch(pathname + search, { method, headers, cache: 'no-store', signal: this.stop.signal });
     };
-    let answer = await once();
-    if (answer.status === 403) {
+    let response = await send();
+    if (response.status === 403) {
       this.link = await this.renew();
-      answer = await once();
+      response = await send();
     }
-    if (!answer.ok) throw new Error(answer.status === 404 ? 'The file is gone.' : `The file cannot be read (${answer.status}).`);
-    return answer;
+    if (!response.ok) throw new Error(response.status === 404 ? 'The file is gone.' : `The file cannot be read (${response.status}).`);
+    return response;
   }
 
   // Gets the size first: only a part of a long file is read, and an empty one has no range.
   async measure() {
-    this.size = Number((await this.ask('HEAD')).headers.get('content-length') ?? 0);
+    this.size = Number((await this.request('HEAD')).headers.get('content-length') ?? 0);
   }
 
   // Always requests an existing byte too, so that a file without new data is not an error.
   async read(from, to) {
     if (this.size === 0) await this.measure();
     if (this.size === 0) return new Uint8Array();
-    const answer = await this.ask('GET', { Range: `bytes=${from}-${to === undefined ? '' : to - 1}` });
-    const bytes = new Uint8Array(await answer.arrayBuffer());
-    const range = /(\d+)-\d+\/(\d+)/.exec(answer.headers.get('content-range') ?? '');
+    const response = await this.request('GET', { Range: `bytes=${from}-${to === undefined ? '' : to - 1}` });
+    const bytes = new Uint8Array(await response.arrayBuffer());
+    const range = /(\d+)-\d+\/(\d+)/.exec(response.headers.get('content-range') ?? '');
     this.size = range ? Number(range[2]) : bytes.length;
     return range ? bytes : bytes.subarray(from, to);
   }
@@ -51,19 +51,19 @@ export class LogFile {
     if (byte > 0) skip = bytes.indexOf(10) + 1;
     bytes = bytes.subarray(skip);
     Object.assign(this, { from: from + skip, to: from + skip, lines: [], open: new Uint8Array(), openLines: 0 });
-    this.take(bytes);
+    this.append(bytes);
   }
 
   async jumpToEnd() {
     if (this.size === 0) await this.measure();
     await this.jump(this.size > CHUNK_BYTES ? this.size - CHUNK_BYTES : 0);
-    while (this.to < this.size) await this.more();
+    while (this.to < this.size) await this.loadNext();
   }
 
   get atEnd() { return this.to >= this.size; }
 
   // Appends bytes; the unfinished last line is parsed again with them.
-  take(bytes) {
+  append(bytes) {
     if (!bytes.length) return 0;
     if (this.openLines) this.lines.length -= this.openLines;
     const all = new Uint8Array(this.open.length + bytes.length);
@@ -74,8 +74,8 @@ export class LogFile {
     this.lines.push(...lines);
     this.open = all.slice(all.length - rest);
     // For a progress bar without line ends, only the last state is kept.
-    const over = this.open.lastIndexOf(13);
-    if (over > 0 && over < this.open.length - 1) this.open = this.open.slice(over + 1);
+    const lastReturn = this.open.lastIndexOf(13);
+    if (lastReturn > 0 && lastReturn < this.open.length - 1) this.open = this.open.slice(lastReturn + 1);
     this.to += bytes.length;
     const open = this.open.length ? openLine(this.open, this.to - this.open.length) : [];
     this.openLines = open.length;
@@ -84,17 +84,17 @@ export class LogFile {
   }
 
   /** Loads the next lines; returns how many were dropped at the top. */
-  async more() {
-    const asked = Math.max(0, this.to - 1);
+  async loadNext() {
+    const start = Math.max(0, this.to - 1);
     const to = this.to;
-    const bytes = await this.read(asked, to + CHUNK_BYTES);
+    const bytes = await this.read(start, to + CHUNK_BYTES);
     if (to !== this.to) return 0;
     if (this.size < to) {
       // The file was truncated.
       await this.jump(0);
       return 0;
     }
-    this.take(bytes.subarray(to - asked));
+    this.append(bytes.subarray(to - start));
     let dropped = 0;
     while (this.to - this.from > MAX_WINDOW_BYTES && this.lines.length - dropped > 1) {
       dropped += 1;
@@ -105,7 +105,7 @@ export class LogFile {
   }
 
   /** Loads the previous lines; returns how many there were. */
-  async less() {
+  async loadPrevious() {
     const to = this.from;
     const from = Math.max(0, to - CHUNK_BYTES);
     const bytes = await this.read(from, to);
@@ -116,21 +116,21 @@ export class LogFile {
     if (rest) lines.push(...openLine(bytes.subarray(bytes.length - rest), to - rest));
     this.lines = [...lines, ...this.lines];
     this.from = from + skip;
-    let kept = this.lines.length;
-    while (this.to - this.from > MAX_WINDOW_BYTES && kept > 1 && this.to - this.lines[kept - 1].at < MAX_WINDOW_BYTES) {
-      kept -= 1;
-      this.to = this.lines[kept].at;
+    let nLines = this.lines.length;
+    while (this.to - this.from > MAX_WINDOW_BYTES && nLines > 1 && this.to - this.lines[nLines - 1].at < MAX_WINDOW_BYTES) {
+      nLines -= 1;
+      this.to = this.lines[nLines].at;
       if (this.to - this.from <= MAX_WINDOW_BYTES) break;
     }
-    if (kept < this.lines.length) [this.lines.length, this.open, this.openLines] = [kept, new Uint8Array(), 0];
+    if (nLines < this.lines.length) [this.lines.length, this.open, this.openLines] = [nLines, new Uint8Array(), 0];
     return lines.length;
   }
 
-  /** Offset of the next line (or, backwards, the previous one) that contains `words`; null if there is none. `tell(share)` is called
-   * with the progress. */
-  async search(words, byte, isBack, signal, tell) {
-    const wanted = words.toLowerCase();
-    const holds = (line) => plain(line.text).toLowerCase().includes(wanted);
+  /** Offset of the next line (or, backwards, the previous one) that contains `query`; null if there is none. `onProgress(share)` is
+   * called with the progress. */
+  async search(query, byte, isBack, signal, onProgress) {
+    const lowerQuery = query.toLowerCase();
+    const matches = (line) => plain(line.text).toLowerCase().includes(lowerQuery);
     let at = byte;
     while (isBack ? at > 0 : at < this.size) {
       if (signal.aborted) return null;
@@ -142,11 +142,11 @@ export class LogFile {
       const isLast = from + bytes.length >= this.size;
       if (rest && (isBack || isLast || !lines.length)) lines.push(...openLine(bytes.subarray(bytes.length - rest),
         from + bytes.length - rest));
-      const found = isBack ? lines.findLast(holds) : lines.find(holds);
+      const found = isBack ? lines.findLast(matches) : lines.find(matches);
       if (found) return found.at;
       if (isBack) at = skip > 0 && skip < bytes.length ? from + skip : from;
       else at = isLast ? this.size : from + bytes.length - (lines.length ? rest : 0);
-      tell(isBack ? (byte - at) / Math.max(1, byte) : (at - byte) / Math.max(1, this.size - byte));
+      onProgress(isBack ? (byte - at) / Math.max(1, byte) : (at - byte) / Math.max(1, this.size - byte));
     }
     return null;
   }

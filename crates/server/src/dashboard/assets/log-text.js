@@ -28,8 +28,8 @@ export function linesOf(bytes, base) {
 /** The unfinished last line. */
 export function openLine(bytes, base) {
   const { lines, rest } = linesOf(bytes, base);
-  const found = linesOf(new Uint8Array([...bytes.subarray(bytes.length - rest), LF]), base + bytes.length - rest).lines;
-  return [...lines, ...found];
+  const last = linesOf(new Uint8Array([...bytes.subarray(bytes.length - rest), LF]), base + bytes.length - rest).lines;
+  return [...lines, ...last];
 }
 
 function textOf(bytes, from, to) {
@@ -38,41 +38,41 @@ function textOf(bytes, from, to) {
 }
 
 // CSI, OSC and two-byte sequences; bidirectional controls; other control characters.
-const CODES = /\x1b\[([0-9;:]*)([@-~])|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[ -/]*[0-~]?|[\u202a-\u202e\u2066-\u2069]|[\x00-\x08\x0b-\x1f\x7f-\x9f]/g;
+const CONTROL_CODES = /\x1b\[([0-9;:]*)([@-~])|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[ -/]*[0-~]?|[\u202a-\u202e\u2066-\u2069]|[\x00-\x08\x0b-\x1f\x7f-\x9f]/g;
 
 /** `{text, kind}` for each run of equal style; `kind` is a list of classes, or empty. */
 export function partsOfLine(line) {
   const parts = [];
-  let look = {};
+  let style = {};
   let from = 0;
   const add = (text) => {
     if (!text) return;
-    const kind = Object.values(look).join(' ');
+    const kind = Object.values(style).join(' ');
     const last = parts.at(-1);
     if (last && last.kind === kind) last.text += text;
     else parts.push({ text, kind });
   };
-  for (const found of line.matchAll(CODES)) {
-    add(line.slice(from, found.index));
-    from = found.index + found[0].length;
-    if (found[2] === 'm') look = applyCodes(look, found[1]);
-    else if (!found[0].startsWith('\x1b')) add(controlPicture(found[0].charCodeAt(0)));
+  for (const match of line.matchAll(CONTROL_CODES)) {
+    add(line.slice(from, match.index));
+    from = match.index + match[0].length;
+    if (match[2] === 'm') style = applyCodes(style, match[1]);
+    else if (!match[0].startsWith('\x1b')) add(controlPicture(match[0].charCodeAt(0)));
   }
   add(line.slice(from));
   return parts;
 }
 
 /** The line without control codes, for searching. */
-export const plain = (line) => line.replace(CODES, (code) => (code.startsWith('\x1b') ? '' : controlPicture(code.charCodeAt(0))));
+export const plain = (line) => line.replace(CONTROL_CODES, (code) => (code.startsWith('\x1b') ? '' : controlPicture(code.charCodeAt(0))));
 
 function controlPicture(code) {
   if (code < 0x20) return String.fromCharCode(0x2400 + code);
   return code === 0x7f ? '\u2421' : '\ufffd';
 }
 
-function applyCodes(look, codes) {
+function applyCodes(style, codes) {
   const numbers = codes.split(/[;:]/).map(Number);
-  let next = { ...look };
+  let next = { ...style };
   for (let at = 0; at < numbers.length; at++) {
     const code = numbers[at];
     if (code === 0) next = {};

@@ -21,8 +21,8 @@ const PAGES = [
 ];
 
 const root = document.getElementById('main');
-let leave = () => {};
-let turn = 0;
+let endPage = () => {};
+let navigation = 0;
 
 /** Passed to every page. */
 const context = {
@@ -32,74 +32,74 @@ const context = {
     return open();
   },
   /** Sets the window title. */
-  title(words) { document.title = words ? `${words} · Corro` : 'Corro'; },
+  title(title) { document.title = title ? `${title} · Corro` : 'Corro'; },
   begin(token) { session.begin(token); },
 };
 
-function find(path) {
+function matchPage(path) {
   for (const page of PAGES) {
-    const wanted = page.path.split('/').slice(2);
-    const given = path.split('/').slice(2);
+    const pattern = page.path.split('/').slice(2);
+    const segments = path.split('/').slice(2);
     const params = {};
-    const fits = wanted.every((word, at) => {
-      if (word === '*') { params.path = given.slice(at).map(decode).join('/'); return true; }
-      if (!word.startsWith(':')) return word === (given[at] ?? '');
-      if (!given[at]) return word.endsWith('?');
-      params[word.slice(1).replace('?', '')] = decode(given[at]);
+    const matches = pattern.every((part, at) => {
+      if (part === '*') { params.path = segments.slice(at).map(decode).join('/'); return true; }
+      if (!part.startsWith(':')) return part === (segments[at] ?? '');
+      if (!segments[at]) return part.endsWith('?');
+      params[part.slice(1).replace('?', '')] = decode(segments[at]);
       return true;
     });
-    if (fits && (wanted.at(-1) === '*' || given.length <= wanted.length)) return { page, params };
+    if (matches && (pattern.at(-1) === '*' || segments.length <= pattern.length)) return { page, params };
   }
   return null;
 }
 
-function decode(word) {
-  try { return decodeURIComponent(word); } catch { return word; }
+function decode(segment) {
+  try { return decodeURIComponent(segment); } catch { return segment; }
 }
 
 async function open() {
-  const mine = ++turn;
+  const ticket = ++navigation;
   readTokenFromFragment();
-  const found = find(location.pathname.replace(/^(\/ui\/.*?)\/+$/, '$1'));
-  if (!found?.page.open && !session.token) {
+  const match = matchPage(location.pathname.replace(/^(\/ui\/.*?)\/+$/, '$1'));
+  if (!match?.page.open && !session.token) {
     return context.go(`/ui/login?to=${encodeURIComponent(location.pathname + location.search)}`, { replace: true });
   }
-  end();
-  drawBar(found?.page);
-  if (!found) {
+  endCurrentPage();
+  drawBar(match?.page);
+  if (!match) {
     context.title('Not found');
     return put(root, failure(new Error(`There is no page at ${location.pathname}.`)));
   }
   try {
-    if (!found.page.open) { live.begin(); await subscription(); }
-    if (found.params.ws) found.params.workspace = await resolveWorkspace(found.params.ws);
-    const module = await found.page.load();
-    if (mine !== turn) return;
-    context.title(found.page.title);
-    const place = h('div', { class: 'page' });
-    put(root, place);
-    const ends = await module.show(place, found.params, context);
-    if (mine === turn) leave = ends ?? (() => {});
-    else ends?.();
+    if (!match.page.open) { live.begin(); await subscription(); }
+    if (match.params.ws) match.params.workspace = await resolveWorkspace(match.params.ws);
+    const module = await match.page.load();
+    if (ticket !== navigation) return;
+    context.title(match.page.title);
+    const container = h('div', { class: 'page' });
+    put(root, container);
+    const end = await module.show(container, match.params, context);
+    if (ticket === navigation) endPage = end ?? (() => {});
+    else end?.();
   } catch (error) {
-    if (mine !== turn || error.status === 401) return;
+    if (ticket !== navigation || error.status === 401) return;
     put(root, failure(error));
     // The server is unreachable: retry.
-    if (error.status === 0) setTimeout(() => { if (mine === turn) open(); }, 1000);
+    if (error.status === 0) setTimeout(() => { if (ticket === navigation) open(); }, 1000);
   }
 }
 
-function end() {
-  const ends = leave;
-  leave = () => {};
-  try { ends(); } catch (error) { console.error(error); }
+function endCurrentPage() {
+  const end = endPage;
+  endPage = () => {};
+  try { end(); } catch (error) { console.error(error); }
 }
 
 /** `corro dashboard` prints a link with a token in the fragment, which is never sent to a server. */
 function readTokenFromFragment() {
-  const found = new URLSearchParams(location.hash.slice(1)).get('token');
-  if (!found) return;
-  session.begin(found);
+  const token = new URLSearchParams(location.hash.slice(1)).get('token');
+  if (!token) return;
+  session.begin(token);
   history.replaceState(null, '', location.pathname + location.search);
 }
 
@@ -112,7 +112,7 @@ function logOut() {
 
 // Navigation bar
 
-const places = document.querySelector('.places');
+const navLinks = document.querySelector('.places');
 const tools = document.querySelector('.tools');
 const linkState = h('span', { class: 'link-state', role: 'status' });
 live.watch((state) => {
@@ -121,17 +121,17 @@ live.watch((state) => {
 });
 
 function drawBar(page) {
-  const inside = Boolean(session.token) && !page?.open;
-  const shown = PAGES.filter((one) => one.title);
-  put(places, inside && shown.map((one) => h('a', {
+  const isLoggedIn = Boolean(session.token) && !page?.open;
+  const listed = PAGES.filter((one) => one.title);
+  put(navLinks, isLoggedIn && listed.map((one) => h('a', {
     href: one.path.replace(/\/[:*].*$/, ''), 'aria-current': one === page ? 'page' : null,
   }, one.title)));
-  put(tools, inside && [
+  put(tools, isLoggedIn && [
     linkState,
     h('button', { type: 'button', class: 'searcher', onclick: openSearch, 'aria-keyshortcuts': '/' }, 'Search', h('kbd', {}, '/')),
     h('a', { href: '/docs/' }, 'Docs'),
     h('button', { type: 'button', class: 'quiet', onclick: cycleTheme, title: 'Theme: light, dark, or as the system' }, themeName()),
-    h('span', { class: 'who', title: session.who }, session.who),
+    h('span', { class: 'who', title: session.appId }, session.appId),
     h('button', { type: 'button', class: 'quiet', id: 'log-out', onclick: logOut }, 'Log out'),
   ]);
 }
@@ -143,9 +143,9 @@ function openSearch() {
 
 /** Shortcut for the search, unless the user is typing. */
 addEventListener('keydown', (event) => {
-  const writes = event.target.closest?.('input, textarea, select, [contenteditable]');
-  const asked = (event.key === '/' && !writes) || (event.key === 'k' && (event.ctrlKey || event.metaKey));
-  if (!asked || event.altKey || !session.token || document.querySelector('dialog[open]')) return;
+  const isTyping = event.target.closest?.('input, textarea, select, [contenteditable]');
+  const isShortcut = (event.key === '/' && !isTyping) || (event.key === 'k' && (event.ctrlKey || event.metaKey));
+  if (!isShortcut || event.altKey || !session.token || document.querySelector('dialog[open]')) return;
   event.preventDefault();
   openSearch();
 });
@@ -167,8 +167,8 @@ function cycleTheme(event) {
 // Links between pages navigate without reloading.
 document.addEventListener('click', (event) => {
   const link = event.target.closest?.('a[href^="/ui/"]');
-  const plain = event.button === 0 && !event.metaKey && !event.ctrlKey && !event.shiftKey && !event.altKey;
-  if (!link || !plain || event.defaultPrevented || link.target || link.hasAttribute('download')) return;
+  const isPlainClick = event.button === 0 && !event.metaKey && !event.ctrlKey && !event.shiftKey && !event.altKey;
+  if (!link || !isPlainClick || event.defaultPrevented || link.target || link.hasAttribute('download')) return;
   event.preventDefault();
   context.go(link.getAttribute('href')).then(() => { root.focus({ preventScroll: true }); scrollTo(0, 0); });
 });

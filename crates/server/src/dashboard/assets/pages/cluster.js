@@ -7,7 +7,7 @@ import { clock, confirm, failure, panel, setAgo, setState, table, toast } from '
 import { nameOf, pageOf, partsOf } from '../routes.js';
 import { numberOf, displayState, tiles } from '../node-tiles.js';
 import { history } from '../cluster-history.js';
-import { jobList, scaleWords } from './overview.js';
+import { jobList, scaleText } from './overview.js';
 import { scaleForm } from './scale-form.js';
 
 export async function show(root, params, context) {
@@ -15,11 +15,11 @@ export async function show(root, params, context) {
   let cluster = await api.get(id);
   context.title(cluster.name);
   const { vmSize, vmPriority, virtualMachineConfiguration: machine, creationTime } = cluster.properties;
-  const trouble = h('div', {});
-  const standing = h('span', { class: 'state' });
+  const errorNote = h('div', {});
+  const stateLabel = h('span', { class: 'state' });
   const scale = h('dd', {});
-  const shown = tiles();
-  const past = history(id);
+  const nodeTiles = tiles();
+  const nodeHistory = history(id);
   const nodes = nodeTable(vmPriority === 'lowpriority');
   const jobs = jobList({ cluster: cluster.id });
   const form = scaleForm(async (settings) => {
@@ -28,8 +28,8 @@ export async function show(root, params, context) {
     await refresh();
   });
   const remove = h('button', { type: 'button', class: 'danger', onclick: async () => {
-    const words = 'Its nodes are released and its jobs fail: running jobs are stopped, queued jobs never run. Files on shares are kept.';
-    if (!await confirm(`Delete the cluster ${cluster.name}?`, words, 'Delete')) return;
+    const explanation = 'Its nodes are released and its jobs fail: running jobs are stopped, queued jobs never run. Files on shares are kept.';
+    if (!await confirm(`Delete the cluster ${cluster.name}?`, explanation, 'Delete')) return;
     try {
       await api.del(id);
       toast(`${cluster.name} is being deleted.`);
@@ -43,38 +43,38 @@ export async function show(root, params, context) {
   ];
   put(root,
     h('nav', { class: 'crumbs', 'aria-label': 'Breadcrumbs' }, h('a', { href: '/ui/' }, 'Overview'), h('span', {}, partsOf(cluster.id).group), h('span', {}, partsOf(cluster.id).workspaces)),
-    h('div', { class: 'head' }, h('h1', {}, cluster.name), standing, h('span', { class: 'grow' }), remove),
-    trouble,
+    h('div', { class: 'head' }, h('h1', {}, cluster.name), stateLabel, h('span', { class: 'grow' }), remove),
+    errorNote,
     h('div', { class: 'panel' }, h('div', { class: 'body' },
       h('dl', { class: 'facts' }, facts.filter(([, value]) => value).map(([name, value]) =>
         h('div', {}, h('dt', {}, name), value.tagName === 'DD' ? value : h('dd', {}, value)))))),
     h('div', { class: 'halves' },
-      panel('Nodes', null, h('div', { class: 'body' }, shown.element)),
+      panel('Nodes', null, h('div', { class: 'body' }, nodeTiles.element)),
       panel('Scale', null, h('div', { class: 'body' }, form.element))),
-    past.element,
+    nodeHistory.element,
     nodes.element, jobs.element);
   root.querySelector('.halves').previousElementSibling.classList.add('first');
 
   async function refresh() {
     try {
-      const [now, all] = await Promise.all([api.get(id), api.all('~/providers/Corro/nodes'), jobs.refresh(), past.refresh()]);
+      const [now, all] = await Promise.all([api.get(id), api.all('~/providers/Corro/nodes'), jobs.refresh(), nodeHistory.refresh()]);
       cluster = now;
-      const own = all.filter((node) => node.clusterId.toLowerCase() === cluster.id.toLowerCase());
+      const clusterNodes = all.filter((node) => node.clusterId.toLowerCase() === cluster.id.toLowerCase());
       const { allocationState, provisioningState, errors = [], scaleSettings } = cluster.properties;
-      setState(standing, provisioningState === 'deleting' ? 'deleting' : allocationState);
-      text(scale, scaleWords(cluster));
-      shown.set(own);
-      nodes.set(own);
+      setState(stateLabel, provisioningState === 'deleting' ? 'deleting' : allocationState);
+      text(scale, scaleText(cluster));
+      nodeTiles.set(clusterNodes);
+      nodes.set(clusterNodes);
       form.set(scaleSettings);
-      put(trouble, errors.map((error) => h('p', { class: 'note bad' }, error.message)));
+      put(errorNote, errors.map((error) => h('p', { class: 'note bad' }, error.message)));
     } catch (error) {
-      if (error.status === 404) put(trouble, h('p', { class: 'note bad' }, `The cluster ${cluster.name} is gone.`));
-      else if (error.status) put(trouble, failure(error));
+      if (error.status === 404) put(errorNote, h('p', { class: 'note bad' }, `The cluster ${cluster.name} is gone.`));
+      else if (error.status) put(errorNote, failure(error));
     }
   }
   await refresh();
   const end = refreshOn((event) => ['node', 'cluster', 'job'].includes(event.kind), refresh, 250);
-  return () => { end(); past.end(); jobs.end(); };
+  return () => { end(); nodeHistory.end(); jobs.end(); };
 }
 
 function nodeTable(isLow) {
@@ -99,8 +99,8 @@ function fillJob(cell, node) {
 }
 
 async function preemptNode(node) {
-  const words = 'The job on it gets a termination signal and a grace period, then it is queued again. The node is removed, and replaced if there is capacity.';
-  if (!await confirm(`Preempt node ${numberOf(node.nodeId)} of ${nameOf(node.clusterId)}?`, words, 'Preempt')) return;
+  const explanation = 'The job on it gets a termination signal and a grace period, then it is queued again. The node is removed, and replaced if there is capacity.';
+  if (!await confirm(`Preempt node ${numberOf(node.nodeId)} of ${nameOf(node.clusterId)}?`, explanation, 'Preempt')) return;
   try { await api.post(`${node.clusterId}/nodes/${node.nodeId}/preempt`); } catch (error) { toast(error.message, 'bad'); }
 }
 

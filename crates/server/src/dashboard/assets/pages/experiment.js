@@ -12,33 +12,33 @@ const MAX_SELECTED_JOBS = 16;
 const INITIALLY_SELECTED_JOBS = 6;
 const MAX_JOBS_WITH_RESULTS = 200;
 const PARALLEL_REQUESTS = 4;
-const COLUMNS = 3;
+const METRIC_COLUMNS = 3;
 
 export async function show(root, params, context) {
   const id = `${params.workspace}/experiments/${encodeURIComponent(params.experiment)}`;
   context.title(params.experiment);
   const experiment = await api.get(id);
-  const named = partsOf(experiment.id);
+  const parts = partsOf(experiment.id);
   const count = h('span', { class: 'count' });
-  const place = h('div');
-  const trouble = h('div');
+  const tableContainer = h('div');
+  const errorNote = h('div');
   const none = h('button', { type: 'button', class: 'quiet', onclick: () => choose([]) }, 'Clear');
   const some = h('button', { type: 'button', class: 'quiet', onclick: () => choose(newest()) }, 'Newest');
   const plots = new CurvePanel({ file: experiment.name, empty: 'The selected jobs have no curves yet.' });
   const inks = new Map();
   let [jobs, results, names, list] = [[], new Map(), null, null];
   put(root,
-    h('nav', { class: 'crumbs', 'aria-label': 'Where' }, h('span', null, named.workspaces)),
+    h('nav', { class: 'crumbs', 'aria-label': 'Where' }, h('span', null, parts.workspaces)),
     h('div', { class: 'head' }, h('h1', null, experiment.name), count),
-    trouble, plots.element,
+    errorNote, plots.element,
     h('section', { class: 'panel', id: 'results' }, h('header', null, h('h2', null, 'Jobs'),
-      h('span', { class: 'soft small' }, 'Select jobs to compare their curves'), h('span', { class: 'grow' }), some, none), place));
+      h('span', { class: 'soft small' }, 'Select jobs to compare their curves'), h('span', { class: 'grow' }), some, none), tableContainer));
 
   const newest = () => [...jobs].sort((a, b) => startOf(b) - startOf(a)).slice(0, INITIALLY_SELECTED_JOBS).map((job) => job.id);
 
   // A job keeps its colour while it is selected.
   function choose(ids) {
-    for (const known of [...inks.keys()]) if (!ids.includes(known)) inks.delete(known);
+    for (const id of [...inks.keys()]) if (!ids.includes(id)) inks.delete(id);
     for (const one of ids) {
       if (inks.has(one) || inks.size >= MAX_SELECTED_JOBS) continue;
       const used = new Set(inks.values());
@@ -53,10 +53,10 @@ export async function show(root, params, context) {
 
   // Results per job: last and extreme values are enough; an ended job is read once.
   async function readResults() {
-    const wanting = [...jobs].sort((a, b) => startOf(b) - startOf(a)).slice(0,
+    const unread = [...jobs].sort((a, b) => startOf(b) - startOf(a)).slice(0,
       MAX_JOBS_WITH_RESULTS).filter((job) => job.properties.executionInfo && !results.get(job.id)?.ended);
     const next = async () => {
-      for (let job = wanting.shift(); job; job = wanting.shift()) {
+      for (let job = unread.shift(); job; job = unread.shift()) {
         try { results.set(job.id, resultOf(await api.get(`${job.id}/metrics`,
           { points: 4 }))); } catch (error) { if (error.name !== 'ApiError') throw error; }
       }
@@ -68,12 +68,12 @@ export async function show(root, params, context) {
   function drawTable() {
     const all = [...new Set([...results.values()].flatMap((result) => [...result.metrics.keys()]))];
     const rank = (name) => { const at = PREFERRED_METRICS.indexOf(name.toLowerCase()); return at < 0 ? PREFERRED_METRICS.length : at; };
-    const shown = all.sort((a, b) => rank(a) - rank(b) || a.localeCompare(b)).slice(0, COLUMNS);
-    if (!list || names !== shown.join('\n')) {
-      names = shown.join('\n');
-      list = resultTable(shown, results, inks, (job, on) => choose(on ? [...inks.keys(),
+    const columnMetrics = all.sort((a, b) => rank(a) - rank(b) || a.localeCompare(b)).slice(0, METRIC_COLUMNS);
+    if (!list || names !== columnMetrics.join('\n')) {
+      names = columnMetrics.join('\n');
+      list = resultTable(columnMetrics, results, inks, (job, on) => choose(on ? [...inks.keys(),
         job.id] : [...inks.keys()].filter((one) => one !== job.id)));
-      put(place, list.element);
+      put(tableContainer, list.element);
     }
     list.set(jobs);
     text(count, plural(jobs.length, 'job'));
@@ -83,26 +83,26 @@ export async function show(root, params, context) {
   async function refresh() {
     try {
       jobs = await api.all(`${experiment.id}/jobs`);
-      put(trouble);
+      put(errorNote);
       if (first) choose(newest());
       first = false;
       drawTable();
       await Promise.all([readResults(), plots.refresh()]);
     } catch (error) {
       if (error.name !== 'ApiError') throw error;
-      put(trouble, failure(error));
+      put(errorNote, failure(error));
     }
   }
   await refresh();
-  const mine = `${[named.group, named.workspaces, named.experiments].join('/').toLowerCase()}/`;
-  const off = refreshOn((event) => event.kind === 'job' && (event.resource ?? '').toLowerCase().startsWith(mine), refresh, 400);
-  const beat = setInterval(() => {
-    const runs = jobs.some((job) => job.properties.executionState === 'running');
-    if (runs && !document.hidden && !plots.ended) plots.refresh();
+  const jobPrefix = `${[parts.group, parts.workspaces, parts.experiments].join('/').toLowerCase()}/`;
+  const unsubscribe = refreshOn((event) => event.kind === 'job' && (event.resource ?? '').toLowerCase().startsWith(jobPrefix), refresh, 400);
+  const timer = setInterval(() => {
+    const isRunning = jobs.some((job) => job.properties.executionState === 'running');
+    if (isRunning && !document.hidden && !plots.ended) plots.refresh();
   }, 1500);
   return () => {
-    off();
-    clearInterval(beat);
+    unsubscribe();
+    clearInterval(timer);
     plots.end();
   };
 }
@@ -115,18 +115,18 @@ function resultOf(response) {
     if (metrics.has(series.name) && series.rank !== null) continue;
     const values = series.points.map((point) => point[2]).filter((value) => value !== null);
     if (!values.length) continue;
-    const isLess = /loss|error|perplexity|time|mse|mae/i.test(series.name);
-    metrics.set(series.name, { unit: series.unit, last: values.at(-1), best: isLess ? Math.min(...values) : Math.max(...values) });
+    const isLowerBetter = /loss|error|perplexity|time|mse|mae/i.test(series.name);
+    metrics.set(series.name, { unit: series.unit, last: values.at(-1), best: isLowerBetter ? Math.min(...values) : Math.max(...values) });
   }
   return { metrics, ended: response.ended };
 }
 
-function resultTable(shown, results, inks, tick) {
+function resultTable(columnMetrics, results, inks, tick) {
   const value = (job, name, which) => results.get(job.id)?.metrics.get(name)?.[which];
-  const lasted = ({ properties: { executionInfo: info } }) =>
+  const runTime = ({ properties: { executionInfo: info } }) =>
     (info ? Date.parse(info.endTime ?? Date()) - Date.parse(info.startTime) : null);
   const clock = (time) => new Date(time).toLocaleString(undefined, { dateStyle: 'short', timeStyle: 'short' });
-  const figure = (name, which, title) => ({
+  const metricColumn = (name, which, title) => ({
     title, label: title, width: 'minmax(64px, 1fr)', number: true, sort: (job) => value(job, name, which) ?? null,
     fill: (cell, job) => text(cell, value(job, name, which) === undefined ? '' : short(value(job, name, which))),
   });
@@ -145,9 +145,9 @@ function resultTable(shown, results, inks, tick) {
         make: (job) => job.properties.nodeCount },
       { title: 'Started', width: '132px', sort: startOf,
         fill: (cell, { properties: { executionInfo: info } }) => text(cell, info ? clock(info.startTime) : '') },
-      { title: 'Ran', label: 'ran', width: '92px', number: true, sort: lasted, make: () => h('time'),
+      { title: 'Ran', label: 'ran', width: '92px', number: true, sort: runTime, make: () => h('time'),
         fill: (cell, { properties: { executionInfo: info } }) => setLasting(cell.firstChild, info?.startTime, info?.endTime) },
-      ...shown.flatMap((name) => [figure(name, 'last', name), figure(name, 'best', `best ${name}`)]),
+      ...columnMetrics.flatMap((name) => [metricColumn(name, 'last', name), metricColumn(name, 'best', `best ${name}`)]),
     ],
   });
 }

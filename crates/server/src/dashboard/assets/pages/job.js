@@ -18,14 +18,14 @@ export async function show(root, params, context) {
   const id = `${params.workspace}/experiments/${encodeURIComponent(params.experiment)}/jobs/${encodeURIComponent(params.name)}`;
   context.title(params.name);
   let job = await api.get(id);
-  const named = partsOf(job.id);
+  const parts = partsOf(job.id);
   const badge = h('span', { class: 'state' });
   const stages = h('ol', { class: 'stages', 'aria-label': 'States' });
   const why = h('div', { class: 'note why', role: 'status' });
   const facts = h('dl', { class: 'panel facts' });
   const steps = h('ol', { class: 'steps' });
   const stepsPanel = h('section', { class: 'panel' }, h('header', null, h('h2', null, 'Events')), steps);
-  const terminate = h('button', { type: 'button', class: 'danger', id: 'terminate', onclick: () => end() }, 'Terminate');
+  const terminate = h('button', { type: 'button', class: 'danger', id: 'terminate', onclick: () => terminateJob() }, 'Terminate');
   const clone = h('button', { type: 'button', id: 'clone', onclick: () => cloneJob(job, context) }, 'Clone');
   const engines = new JobEngines(job.id, job.name);
   const ranks = new JobRanks(job.id, (processes) => engines.set(processes));
@@ -35,15 +35,15 @@ export async function show(root, params, context) {
   const files = new JobFiles(job, (name, link, renew) => logs.show(name, link, renew));
   plots.choose([{ id: job.id, label: job.name, ink: 0 }]);
   put(root,
-    h('nav', { class: 'crumbs', 'aria-label': 'Where' }, h('span', null, named.workspaces),
-      h('a', { href: pageOf(job.id.replace(/\/jobs\/[^/]*$/, '')) }, named.experiments)),
+    h('nav', { class: 'crumbs', 'aria-label': 'Where' }, h('span', null, parts.workspaces),
+      h('a', { href: pageOf(job.id.replace(/\/jobs\/[^/]*$/, '')) }, parts.experiments)),
     h('div', { class: 'head' }, h('h1', null, job.name), badge, h('span', { class: 'grow' }), clone, terminate),
     stages, why, facts, ranks.element, engines.element, plots.element, logs.element, h('div', { class: 'columns' }, files.element, stepsPanel));
 
-  async function end() {
-    const sure = await confirm(`Terminate ${job.name}?`,
+  async function terminateJob() {
+    const confirmed = await confirm(`Terminate ${job.name}?`,
       'Its processes get a termination signal and are killed after a grace period. Files already written are kept.', 'Terminate');
-    if (!sure) return;
+    if (!confirmed) return;
     try {
       await api.post(`${job.id}/terminate`);
       toast(`${job.name} is being terminated.`);
@@ -74,16 +74,16 @@ export async function show(root, params, context) {
       if (error.name !== 'ApiError') throw error;
       // While the server is unreachable, the last data stays.
       if (error.status) put(why, error.status === 404 ? 'This job was deleted.' : error.message);
-      why.corroWords = null;
+      why.corroExplanation = null;
     }
   }
   await refresh();
 
-  const mine = [named.group, named.workspaces, named.experiments, named.jobs].join('/').toLowerCase();
-  const off = refreshOn((event) => event.kind === 'job' && (event.resource ?? '').toLowerCase() === mine, refresh);
+  const resource = [parts.group, parts.workspaces, parts.experiments, parts.jobs].join('/').toLowerCase();
+  const unsubscribe = refreshOn((event) => event.kind === 'job' && (event.resource ?? '').toLowerCase() === resource, refresh);
   // Curves grow between events; after the end they are read once more.
   let ticks = 0;
-  const beat = setInterval(() => {
+  const timer = setInterval(() => {
     if (document.hidden) return;
     ticks += 1;
     const { executionState: state } = job.properties;
@@ -94,8 +94,8 @@ export async function show(root, params, context) {
     if (ACTIVE.has(state) && ticks % 15 === 0) refresh();
   }, 1000);
   return () => {
-    off();
-    clearInterval(beat);
+    unsubscribe();
+    clearInterval(timer);
     engines.end();
     logs.end();
     plots.end();
@@ -107,15 +107,15 @@ function drawStages(list, properties) {
   const { executionState: state, executionInfo: info, creationTime, executionStateTransitionTime: moved } = properties;
   const started = info?.startTime;
   const ended = info?.endTime ?? (ACTIVE.has(state) ? null : moved);
-  const waits = state === 'queued';
+  const isQueued = state === 'queued';
   const last = ACTIVE.has(state) ? (state === 'terminating' ? 'terminating' : 'none') : state;
-  const shown = [
-    { name: 'queued', now: waits, from: creationTime, to: waits ? null : started ?? ended, at: creationTime, verb: 'submitted' },
-    { name: 'running', now: state === 'running' || state === 'terminating', next: !started || waits, from: waits ? null : started,
+  const entries = [
+    { name: 'queued', now: isQueued, from: creationTime, to: isQueued ? null : started ?? ended, at: creationTime, verb: 'submitted' },
+    { name: 'running', now: state === 'running' || state === 'terminating', next: !started || isQueued, from: isQueued ? null : started,
       to: ended, at: started, verb: 'started' },
     { name: last, now: !ACTIVE.has(state), next: ACTIVE.has(state), at: ended, verb: 'ended', code: info?.exitCode },
   ];
-  keyed(list, shown, (stage) => shown.indexOf(stage), () => h('li', null, h('span', { class: 'state' }), h('p', null, h('b', null)),
+  keyed(list, entries, (stage) => entries.indexOf(stage), () => h('li', null, h('span', { class: 'state' }), h('p', null, h('b', null)),
     h('p')), (item, stage) => {
     const [name, long, when] = item.children;
     mark(item, 'data-stage', stage.next ? 'next' : stage.now ? 'now' : 'past');
@@ -132,9 +132,9 @@ const KINDS = { queued: 'waiting', running: 'going', terminating: 'waiting', suc
 
 function drawWhy(element, explanation, state) {
   mark(element, 'class', `note why ${KINDS[state] ?? ''}`);
-  const words = JSON.stringify({ ...explanation, steps: null });
-  if (element.corroWords === words) return;
-  element.corroWords = words;
+  const content = JSON.stringify({ ...explanation, steps: null });
+  if (element.corroExplanation === content) return;
+  element.corroExplanation = content;
   put(element,
     explanation.sentences.map((line) => h('p', null, line)),
     (explanation.causes ?? []).map((cause) => h('div', null, h('p', { class: 'what' }, cause.sentence),
@@ -144,33 +144,33 @@ function drawWhy(element, explanation, state) {
       cause.docsKey ? h('p', null, h('a', { href: `/docs/users/troubleshooting.html#${cause.docsKey}` },
         'About this error')) : null)),
     explanation.remedies?.length ? [h('p', { class: 'what' }, state === 'failed' ? 'What to do' : 'Possible fixes'),
-      h('ul', null, explanation.remedies.map((line) => h('li', null, commands(line))))] : null,
+      h('ul', null, explanation.remedies.map((line) => h('li', null, markCommands(line))))] : null,
     (explanation.lostAttempts ?? []).map((line) => h('p', { class: 'soft' }, line)));
 }
 
 // Quoted commands are rendered as code for copying.
-function commands(line) {
+function markCommands(line) {
   return line.split(/('(?:corro|docker|chmod|dmesg)[^']*')/).map((part) => (part.startsWith("'") ? h('code', null, part.slice(1, -1)) : part));
 }
 
 function drawFacts(list, properties) {
   const { cluster, nodeCount, toolType, schedulingPriority, constraints, containerSettings } = properties;
   const processes = Object.entries(properties).find(([name, value]) => name.endsWith('Settings') && value?.processCount)?.[1].processCount;
-  const shown = [
+  const entries = [
     ['Cluster', cluster && h('a', { href: pageOf(cluster.id) }, nameOf(cluster.id))],
     ['Nodes', processes && processes !== nodeCount ? `${nodeCount}, ${processes} processes` : nodeCount],
     ['Kind', toolType],
     schedulingPriority !== 'normal' && ['Priority', schedulingPriority],
     containerSettings && ['Image', containerSettings.imageSourceRegistry.image],
-    ['Limit', constraints?.maxWallClockTime && spanWords(constraints.maxWallClockTime)],
+    ['Limit', constraints?.maxWallClockTime && durationText(constraints.maxWallClockTime)],
   ];
-  put(list, shown.filter((fact) => fact && fact[1]).map(([name, value]) => h('div', null, h('dt', null, name), h('dd', null, value))));
+  put(list, entries.filter((fact) => fact && fact[1]).map(([name, value]) => h('div', null, h('dt', null, name), h('dd', null, value))));
 }
 
-function spanWords(text) {
-  const found = /^P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?$/.exec(text);
-  if (!found) return text;
-  const [days, hours, minutes, seconds] = found.slice(1).map((part) => Number(part ?? 0));
+function durationText(text) {
+  const match = /^P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?$/.exec(text);
+  if (!match) return text;
+  const [days, hours, minutes, seconds] = match.slice(1).map((part) => Number(part ?? 0));
   return short((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000);
 }
 
@@ -184,14 +184,14 @@ function drawSteps(list, all) {
     const at = shown.indexOf(step);
     const since = at > 0 ? `+${short(Date.parse(step.time) - Date.parse(shown[at - 1].time))}` : '';
     return h('li', null, h('time', { datetime: step.time, title: step.time }, clock(step.time)),
-      h('span', null, EVENTS[event] ?? event, h('span', { class: 'detail' }, ` ${detailWords(step.detail)}`)), h('time', null, since));
+      h('span', null, EVENTS[event] ?? event, h('span', { class: 'detail' }, ` ${detailText(step.detail)}`)), h('time', null, since));
   });
 }
 
-function detailWords(detail) {
+function detailText(detail) {
   if (!detail) return '';
   const { attempt, nodes, exitCode, code, message } = detail;
-  const words = [attempt > 1 && `attempt ${attempt}`, nodes?.length && nodes.map((node) => node.nodeId ?? node).join(', '),
+  const details = [attempt > 1 && `attempt ${attempt}`, nodes?.length && nodes.map((node) => node.nodeId ?? node).join(', '),
     Number.isInteger(exitCode) && `exit code ${exitCode}`, message ?? code];
-  return words.filter(Boolean).join(' · ');
+  return details.filter(Boolean).join(' · ');
 }

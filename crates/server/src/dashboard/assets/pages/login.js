@@ -5,8 +5,8 @@ import { h, mark, put, text } from '../dom.js';
 
 export async function show(root, params, context) {
   const query = new URLSearchParams(location.search);
-  const wanted = query.get('to') ?? '';
-  const to = wanted.startsWith('/ui/') && !wanted.startsWith('/ui/login') ? wanted : '/ui/';
+  const requested = query.get('to') ?? '';
+  const to = requested.startsWith('/ui/') && !requested.startsWith('/ui/login') ? requested : '/ui/';
   context.title('Log in');
 
   const id = h('input', { name: 'id', autocomplete: 'username', spellcheck: 'false', autocapitalize: 'none', required: true });
@@ -16,13 +16,13 @@ export async function show(root, params, context) {
   const byToken = h('div', { class: 'fields', hidden: true }, h('label', {}, 'Access token', token));
   const problem = h('div', { class: 'note bad', role: 'alert', hidden: true });
   const submit = h('button', { class: 'primary' }, 'Log in');
-  let way = 'password';
+  let method = 'password';
 
-  const ways = [['password', 'App id and password'], ['token', 'Token']].map(([name, label]) =>
-    h('button', { type: 'button', 'aria-pressed': String(name === way), onclick: () => choose(name) }, label));
+  const methodButtons = [['password', 'App id and password'], ['token', 'Token']].map(([name, label]) =>
+    h('button', { type: 'button', 'aria-pressed': String(name === method), onclick: () => choose(name) }, label));
   function choose(name) {
-    way = name;
-    ways.forEach((button, at) => mark(button, 'aria-pressed', String((at === 0) === (name === 'password'))));
+    method = name;
+    methodButtons.forEach((button, at) => mark(button, 'aria-pressed', String((at === 0) === (name === 'password'))));
     mark(byPassword, 'hidden', name === 'token' ? '' : null);
     mark(byToken, 'hidden', name === 'token' ? null : '');
     for (const field of [id, password]) field.required = name === 'password';
@@ -35,24 +35,24 @@ export async function show(root, params, context) {
     submit.disabled = true;
     mark(problem, 'hidden', '');
     try {
-      session.begin(way === 'token' ? token.value.trim() : await logIn(id.value, password.value));
+      session.begin(method === 'token' ? token.value.trim() : await logIn(id.value, password.value));
       await api.get('/subscriptions');
       await context.go(to, { replace: true });
     } catch (error) {
       session.end();
-      const refused = way === 'token' && error.status === 401;
-      text(problem, refused ? 'The token is not valid or has expired.' : error.message);
+      const isInvalidToken = method === 'token' && error.status === 401;
+      text(problem, isInvalidToken ? 'The token is not valid or has expired.' : error.message);
       mark(problem, 'hidden', null);
       submit.disabled = false;
-      (way === 'token' ? token : password).focus();
+      (method === 'token' ? token : password).focus();
     }
   } },
     h('h1', {}, 'Log in'),
     query.has('expired') && h('p', { class: 'note waiting', role: 'status' }, 'Your login has expired. Log in again to continue.'),
-    h('div', { class: 'tabs', role: 'group', 'aria-label': 'How to log in' }, ways),
+    h('div', { class: 'tabs', role: 'group', 'aria-label': 'How to log in' }, methodButtons),
     byPassword, byToken, problem, submit,
     h('p', { class: 'soft small' }, 'On a machine that is logged in, ', h('code', {}, 'corro dashboard --open'),
-      ' opens this page without asking. ', h('code', {}, 'corro ad sp create-for-rbac'), ' makes an app id for somebody else.'));
+      ' opens this page without asking. ', h('code', {}, 'corro ad sp create-for-rbac'), ' creates an app id for another user.'));
   put(root, form);
   id.focus();
 }

@@ -7,7 +7,7 @@ import { ago, failure, panel, plural, sentence, setAgo, setLasting, setState, ta
 import { nameOf, pageOf, partsOf } from '../routes.js';
 import { tiles } from '../node-tiles.js';
 
-const PAGE = 100;
+const PAGE_SIZE = 100;
 /** Maximum number of jobs per request. */
 const MAX_JOBS_PER_REQUEST = 1000;
 const KINDS = new Set(['job', 'node', 'cluster', 'experiment', 'workspace', 'group']);
@@ -17,23 +17,23 @@ export async function show(root, params, context) {
   const clusters = clusterCards();
   const queue = queueTable();
   const jobs = jobList();
-  const trouble = h('div', {});
-  put(root, h('h1', { class: 'unseen' }, 'Overview'), trouble, figures.element, clusters.element, queue.element, jobs.element);
+  const errorNote = h('div', {});
+  put(root, h('h1', { class: 'unseen' }, 'Overview'), errorNote, figures.element, clusters.element, queue.element, jobs.element);
 
   async function refresh() {
     try {
       const [nodes, all, waiting] = await Promise.all([
         api.all('~/providers/Corro/nodes'),
         api.all('~/providers/Corro/clusters'),
-        api.get('~/providers/Corro/jobs', { state: 'queued', order: 'queue', maxresults: PAGE }),
+        api.get('~/providers/Corro/jobs', { state: 'queued', order: 'queue', maxresults: PAGE_SIZE }),
         jobs.refresh(),
       ]);
-      put(trouble);
+      put(errorNote);
       figures.set(nodes, waiting.counts);
       clusters.set(all, nodes);
       queue.set(waiting);
     } catch (error) {
-      if (error.status) put(trouble, failure(error));
+      if (error.status) put(errorNote, failure(error));
     }
   }
   await refresh();
@@ -65,11 +65,11 @@ function summary() {
 }
 
 /** `2 nodes`, `2 of 4 nodes`, `auto 0–8`: current and target size. */
-export function scaleWords(cluster) {
+export function scaleText(cluster) {
   const { currentNodeCount: now, scaleSettings: { manual, autoScale } } = cluster.properties;
   if (autoScale) return `${plural(now, 'node')}, auto ${autoScale.minimumNodeCount}–${autoScale.maximumNodeCount}`;
-  const wanted = manual?.targetNodeCount ?? now;
-  return wanted === now ? plural(now, 'node') : `${now} of ${plural(wanted, 'node')}`;
+  const target = manual?.targetNodeCount ?? now;
+  return target === now ? plural(now, 'node') : `${now} of ${plural(target, 'node')}`;
 }
 
 function clusterCards() {
@@ -77,33 +77,33 @@ function clusterCards() {
   const none = h('div', { class: 'panel empty', hidden: true }, 'No clusters yet. ',
     h('code', {}, 'corro batchai cluster create'), ' makes one.');
   const make = (cluster) => {
-    const shown = tiles();
+    const nodeTiles = tiles();
     const scale = h('span', { class: 'soft' });
-    const steady = h('span', { class: 'state' });
+    const allocationLabel = h('span', { class: 'state' });
     const errors = h('div', {});
     const { vmSize, vmPriority } = cluster.properties;
     const card = h('section', { class: 'panel cluster', 'aria-label': `Cluster ${cluster.name}` },
       h('header', {}, h('h2', {}, h('a', { href: pageOf(cluster.id) }, cluster.name)),
-        h('span', { class: 'soft' }, partsOf(cluster.id).workspaces), h('span', { class: 'grow' }), steady, scale),
-      h('div', { class: 'body' }, errors, shown.element,
+        h('span', { class: 'soft' }, partsOf(cluster.id).workspaces), h('span', { class: 'grow' }), allocationLabel, scale),
+      h('div', { class: 'body' }, errors, nodeTiles.element,
         h('p', { class: 'soft small size' }, vmSize, vmPriority === 'lowpriority' ? ', low priority' : '')));
     card.corroSet = (now, nodes) => {
-      text(scale, scaleWords(now));
+      text(scale, scaleText(now));
       const { allocationState, provisioningState } = now.properties;
-      const calm = allocationState === 'steady' && provisioningState !== 'deleting';
-      setState(steady, provisioningState === 'deleting' ? 'deleting' : allocationState);
-      mark(steady, 'hidden', calm ? '' : null);
+      const isSteady = allocationState === 'steady' && provisioningState !== 'deleting';
+      setState(allocationLabel, provisioningState === 'deleting' ? 'deleting' : allocationState);
+      mark(allocationLabel, 'hidden', isSteady ? '' : null);
       put(errors, (now.properties.errors ?? []).map((error) => h('p', { class: 'note bad' }, error.message)));
-      shown.set(nodes);
+      nodeTiles.set(nodes);
     };
     return card;
   };
   return {
     element: h('section', { 'aria-label': 'Clusters' }, list, none),
     set(all, nodes) {
-      const of = Map.groupBy(nodes, (node) => node.clusterId.toLowerCase());
+      const nodesByCluster = Map.groupBy(nodes, (node) => node.clusterId.toLowerCase());
       keyed(list, all, (cluster) => cluster.id.toLowerCase(), make,
-        (card, cluster) => card.corroSet(cluster, of.get(cluster.id.toLowerCase()) ?? []));
+        (card, cluster) => card.corroSet(cluster, nodesByCluster.get(cluster.id.toLowerCase()) ?? []));
       mark(none, 'hidden', all.length ? '' : null);
     },
   };
@@ -133,7 +133,7 @@ function queueTable() {
       { title: 'Place', label: 'place', width: '48px', number: true, fill: (cell, job) => text(cell, job.position ?? '') },
       jobName, { ...clusterName, width: 'minmax(0, 1fr)' }, nodeCount,
       { title: 'Waits', width: '96px', label: 'waits', make: () => h('time', {}), fill: (cell, job) => setLasting(cell.firstChild, job.since) },
-      { title: 'Why', width: 'minmax(0, 4fr)', wrap: true, wide: true, fill: (cell, job) => text(cell, waitWords(job)) },
+      { title: 'Why', width: 'minmax(0, 4fr)', wrap: true, wide: true, fill: (cell, job) => text(cell, waitText(job)) },
     ],
   });
   const more = h('p', { class: 'more soft small', hidden: true });
@@ -151,16 +151,16 @@ function queueTable() {
   };
 }
 
-export function waitWords(job) {
+export function waitText(job) {
   const why = sentence(job.waitingFor ?? 'it is about to start');
   const at = new Date(job.estimatedStart ?? NaN);
   // A past estimate is dropped; nodes being allocated may arrive at any moment.
   if (!(at > Date.now()) || job.estimateBasis === 'nodes') return why;
-  return job.estimateBasis === 'limits' ? `${why} At the latest it starts ${moment(at)}.` : `${why} Likely start: ${moment(at)}.`;
+  return job.estimateBasis === 'limits' ? `${why} At the latest it starts ${formatTime(at)}.` : `${why} Likely start: ${formatTime(at)}.`;
 }
 
 // Time of day, with the date unless it is today.
-function moment(at) {
+function formatTime(at) {
   const time = { hour: '2-digit', minute: '2-digit' };
   const isToday = at.toDateString() === new Date().toDateString();
   return at.toLocaleString(undefined, isToday ? time : { ...time, day: 'numeric', month: 'short' });
@@ -169,7 +169,7 @@ function moment(at) {
 /** All jobs, newest first, page by page; `fixed` adds filters. */
 export function jobList(fixed = {}) {
   const TABS = ['all', 'running', 'queued', 'succeeded', 'failed'];
-  let chosen = 'all', words = '', loaded = [], next = null, ticket = 0;
+  let chosen = 'all', query = '', loaded = [], next = null, ticket = 0;
   const list = table({
     label: 'Jobs', key: (job) => job.id, empty: 'No such job.',
     columns: [
@@ -189,13 +189,13 @@ export function jobList(fixed = {}) {
     return { name, count, button };
   });
   const filter = h('input', { type: 'search', class: 'filter', placeholder: 'Filter by name', 'aria-label': 'Filter jobs by name',
-    oninput: () => { words = filter.value.trim(); reload(); } });
-  const more = h('div', { class: 'more', hidden: true }, h('button', { type: 'button', onclick: () => older() }, 'Older jobs'));
+    oninput: () => { query = filter.value.trim(); reload(); } });
+  const more = h('div', { class: 'more', hidden: true }, h('button', { type: 'button', onclick: () => loadOlder() }, 'Older jobs'));
   const element = panel('Jobs',
     [h('div', { class: 'tabs', role: 'group', 'aria-label': 'Jobs by state' }, tabs.map((tab) => tab.button)), h('span', { class: 'grow' }), filter],
     list.element, more);
-  const seen = new IntersectionObserver((entries) => { if (entries.some((entry) => entry.isIntersecting)) older(); }, { rootMargin: '400px' });
-  seen.observe(more);
+  const endObserver = new IntersectionObserver((entries) => { if (entries.some((entry) => entry.isIntersecting)) loadOlder(); }, { rootMargin: '400px' });
+  endObserver.observe(more);
 
   function choose(name) {
     chosen = name;
@@ -207,22 +207,22 @@ export function jobList(fixed = {}) {
     next = null;
     await refresh().catch(() => {});
   }
-  const query = () => {
+  const parameters = () => {
     const state = chosen === 'all' ? '' : chosen === 'running' ? 'running,terminating' : chosen;
-    return { ...fixed, state, text: words, maxresults: PAGE };
+    return { ...fixed, state, text: query, maxresults: PAGE_SIZE };
   };
 
   // Sequential: each load depends on what the previous one returned.
-  let line = Promise.resolve();
-  const inLine = (work) => { line = line.then(work, work); return line; };
+  let queue = Promise.resolve();
+  const enqueue = (task) => { queue = queue.then(task, task); return queue; };
 
   /** Reloads the listed jobs; of very many, the oldest are not refreshed. */
   function refresh() {
-    const mine = ++ticket;
-    return inLine(async () => {
-      if (mine !== ticket) return;
-      const page = await api.get('~/providers/Corro/jobs', { ...query(), maxresults: Math.min(Math.max(loaded.length, PAGE), MAX_JOBS_PER_REQUEST) });
-      if (mine !== ticket) return;
+    const ownTicket = ++ticket;
+    return enqueue(async () => {
+      if (ownTicket !== ticket) return;
+      const page = await api.get('~/providers/Corro/jobs', { ...parameters(), maxresults: Math.min(Math.max(loaded.length, PAGE_SIZE), MAX_JOBS_PER_REQUEST) });
+      if (ownTicket !== ticket) return;
       const fresh = new Set(page.value.map((job) => job.id));
       const oldest = Date.parse(page.value.at(-1)?.creationTime);
       const rest = page.nextLink ? loaded.filter((job) => !fresh.has(job.id) && Date.parse(job.creationTime) <= oldest) : [];
@@ -232,33 +232,33 @@ export function jobList(fixed = {}) {
     });
   }
   let busy = false;
-  async function older() {
+  async function loadOlder() {
     if (busy || !next) return;
     busy = true;
     try {
-      await inLine(async () => {
+      await enqueue(async () => {
         const from = next;
         const page = from && await api.next(from);
         // The filter may have changed meanwhile.
         if (!page || from !== next) return;
-        const known = new Set(loaded.map((job) => job.id));
-        loaded = [...loaded, ...page.value.filter((job) => !known.has(job.id))];
+        const listed = new Set(loaded.map((job) => job.id));
+        loaded = [...loaded, ...page.value.filter((job) => !listed.has(job.id))];
         next = page.nextLink ? page : null;
         draw(page.counts);
       });
       // Observed again, since the end of the list may still be visible.
-      seen.unobserve(more);
-      seen.observe(more);
+      endObserver.unobserve(more);
+      endObserver.observe(more);
     } catch { /* the button is still there */ } finally { busy = false; }
   }
   function draw(counts) {
     list.set(loaded);
     const total = Object.values(counts).reduce((sum, count) => sum + count, 0);
-    const of = { ...counts, all: total, running: counts.running + counts.terminating };
-    for (const tab of tabs) text(tab.count, of[tab.name].toLocaleString());
+    const totals = { ...counts, all: total, running: counts.running + counts.terminating };
+    for (const tab of tabs) text(tab.count, totals[tab.name].toLocaleString());
     mark(more, 'hidden', next ? null : '');
   }
-  return { element, refresh, end: () => seen.disconnect() };
+  return { element, refresh, end: () => endObserver.disconnect() };
 }
 
 function runTime(job) {

@@ -11,22 +11,22 @@ const IMAGES = { png: 'image/png', jpg: 'image/jpeg', jpeg: 'image/jpeg', gif: '
 export async function preview(share, path, name, download, close) {
   const type = IMAGES[name.split('.').pop().toLowerCase()];
   const { bytes: content, length, modified } = await share.read(path, type ? IMAGE_BYTES : TEXT_BYTES);
-  let address = null;
-  let inside;
+  let url = null;
+  let view;
   if (type && content.length === length) {
-    address = URL.createObjectURL(new Blob([content], { type }));
-    inside = h('div', { class: 'picture' }, h('img', { src: address, alt: name }));
+    url = URL.createObjectURL(new Blob([content], { type }));
+    view = h('div', { class: 'picture' }, h('img', { src: url, alt: name }));
   } else if (content.includes(0)) {
-    inside = h('p', { class: 'empty' }, 'No preview: the file is neither text nor an image.');
+    view = h('p', { class: 'empty' }, 'No preview: the file is neither text nor an image.');
   } else {
-    inside = h('pre', { tabindex: '0', 'aria-label': name }, new TextDecoder().decode(content));
+    view = h('pre', { tabindex: '0', 'aria-label': name }, new TextDecoder().decode(content));
   }
-  const cut = !type && content.length < length ? `the first ${bytes(content.length)} of ` : '';
-  const when = modified ? `, changed ${new Date(modified).toLocaleString()}` : '';
+  const truncation = !type && content.length < length ? `the first ${bytes(content.length)} of ` : '';
+  const changed = modified ? `, changed ${new Date(modified).toLocaleString()}` : '';
   const element = panel(name, [
-    h('span', { class: 'soft small' }, `${cut}${bytes(length)}${when}`), h('span', { class: 'grow' }),
+    h('span', { class: 'soft small' }, `${truncation}${bytes(length)}${changed}`), h('span', { class: 'grow' }),
     h('button', { type: 'button', onclick: download }, 'Download'),
-    h('button', { type: 'button', onclick: close }, 'Close')], inside);
+    h('button', { type: 'button', onclick: close }, 'Close')], view);
   element.classList.add('preview');
-  return { element, end: () => { if (address) URL.revokeObjectURL(address); } };
+  return { element, end: () => { if (url) URL.revokeObjectURL(url); } };
 }

@@ -7,9 +7,9 @@ import { pageOfShare } from '../routes.js';
 import { preview } from './preview.js';
 
 export async function show(root, params, context) {
-  const [account, share, ...inside] = (params.path ?? '').split('/').filter(Boolean);
-  context.title(share ? `${[share, ...inside].join('/')}` : 'Shares');
-  return share ? showShare(root, account, share, inside.join('/'), context) : showAll(root, account);
+  const [account, share, ...segments] = (params.path ?? '').split('/').filter(Boolean);
+  context.title(share ? `${[share, ...segments].join('/')}` : 'Shares');
+  return share ? showShare(root, account, share, segments.join('/'), context) : showAll(root, account);
 }
 
 async function showAll(root, account) {
@@ -28,7 +28,7 @@ async function showAll(root, account) {
 }
 
 async function showShare(root, account, share, path, context) {
-  const here = await openShare(account, share);
+  const openedShare = await openShare(account, share);
   const join = (name) => (path ? `${path}/${name}` : name);
   const pageHere = pageOfShare(account, share, path);
   let entries = [];
@@ -47,62 +47,62 @@ async function showShare(root, account, share, path, context) {
   const count = h('span', { class: 'count' });
   const picker = h('input', { type: 'file', multiple: true, hidden: true, onchange: () => { upload([...picker.files]); picker.value = ''; } });
   const uploads = h('div', { class: 'uploads', hidden: true, role: 'status' });
-  const trouble = h('div', {});
-  const shown = h('div', {});
+  const errorNote = h('div', {});
+  const previewArea = h('div', {});
   const box = panel('Files', [count, h('span', { class: 'grow' }),
     h('button', { type: 'button', onclick: makeDirectory }, 'New directory'),
     h('button', { type: 'button', class: 'primary', onclick: () => picker.click() }, 'Upload'), picker], list.element, uploads);
   box.classList.add('drop');
   enableDrop(box, upload);
-  put(root, crumbs(account, share, path), h('div', { class: 'head' }, h('h1', {}, path ? path.split('/').at(-1) : share)), trouble, box, shown);
+  put(root, crumbs(account, share, path), h('div', { class: 'head' }, h('h1', {}, path ? path.split('/').at(-1) : share)), errorNote, box, previewArea);
 
   async function refresh() {
-    entries = await here.list(path);
+    entries = await openedShare.list(path);
     list.set(entries);
     text(count, plural(entries.length, 'entry', 'entries'));
   }
-  async function guarded(work) {
-    try { await work(); } catch (error) { toast(error.message, 'bad'); }
+  async function withErrorToast(task) {
+    try { await task(); } catch (error) { toast(error.message, 'bad'); }
   }
 
   async function upload(files) {
     if (!files.length) return;
-    const there = files.filter((file) => entries.some((entry) => entry.name === file.name));
-    if (there.length && !await confirm(`Replace ${there.length === 1 ? there[0].name : plural(there.length, 'file')}?`,
+    const existing = files.filter((file) => entries.some((entry) => entry.name === file.name));
+    if (existing.length && !await confirm(`Replace ${existing.length === 1 ? existing[0].name : plural(existing.length, 'file')}?`,
       'The existing content is overwritten.', 'Replace')) return;
     for (const file of files) await send(file);
-    await guarded(refresh);
+    await withErrorToast(refresh);
   }
   async function send(file) {
     const bar = h('progress', { max: file.size || 1, value: 0, 'aria-label': file.name });
-    const far = h('span', { class: 'number soft small' }, bytes(file.size));
-    const line = h('div', { class: 'upload' }, h('span', { class: 'name' }, file.name), bar, far);
+    const sizeLabel = h('span', { class: 'number soft small' }, bytes(file.size));
+    const line = h('div', { class: 'upload' }, h('span', { class: 'name' }, file.name), bar, sizeLabel);
     uploads.append(line);
     mark(uploads, 'hidden', null);
     try {
-      await here.write(join(file.name), file, (done) => { bar.value = done; });
+      await openedShare.write(join(file.name), file, (done) => { bar.value = done; });
       bar.value = bar.max;
     } catch (error) { toast(`${file.name}: ${error.message}`, 'bad'); }
     line.remove();
     mark(uploads, 'hidden', uploads.children.length ? null : '');
   }
   async function download(entry) {
-    await guarded(async () => {
-      const link = h('a', { href: await here.url(join(entry.name)), download: entry.name });
+    await withErrorToast(async () => {
+      const link = h('a', { href: await openedShare.url(join(entry.name)), download: entry.name });
       document.body.append(link);
       link.click();
       link.remove();
     });
   }
   async function remove(entry) {
-    const what = entry.isDirectory ? 'The directory must be empty.' : entry.linkText ? 'The link is deleted, not its target.' : `${bytes(entry.size)}. What is deleted is gone.`;
-    if (!await confirm(`Delete ${entry.name}?`, what, 'Delete')) return;
-    await guarded(async () => { await here.remove(join(entry.name), entry.isDirectory); await refresh(); });
+    const explanation = entry.isDirectory ? 'The directory must be empty.' : entry.linkText ? 'The link is deleted, not its target.' : `${bytes(entry.size)}. Deleted files cannot be restored.`;
+    if (!await confirm(`Delete ${entry.name}?`, explanation, 'Delete')) return;
+    await withErrorToast(async () => { await openedShare.remove(join(entry.name), entry.isDirectory); await refresh(); });
   }
   async function makeDirectory() {
     const name = h('input', { name: 'name', required: true, autofocus: true, autocomplete: 'off' });
     const dialog = h('dialog', { 'aria-label': 'New directory' }, h('form', { method: 'dialog', onsubmit: () => {
-      guarded(async () => { await here.makeDirectory(join(name.value.trim())); await refresh(); });
+      withErrorToast(async () => { await openedShare.makeDirectory(join(name.value.trim())); await refresh(); });
     } }, h('h2', {}, 'New directory'), h('label', {}, 'Name', name), h('div', { class: 'actions' },
       h('button', { type: 'button', onclick: () => dialog.close() }, 'Cancel'), h('button', { class: 'primary' }, 'Make'))));
     dialog.addEventListener('close', () => dialog.remove());
@@ -114,33 +114,33 @@ async function showShare(root, account, share, path, context) {
     await refresh();
     const name = new URLSearchParams(location.search).get('view');
     if (name) {
-      const open = await preview(here, join(name), name, () => download({ name }), () => context.go(pageHere));
-      put(shown, open.element);
+      const open = await preview(openedShare, join(name), name, () => download({ name }), () => context.go(pageHere));
+      put(previewArea, open.element);
       return open.end;
     }
-  } catch (error) { put(trouble, failure(error)); }
+  } catch (error) { put(errorNote, failure(error)); }
   return () => {};
 }
 
 function crumbs(account, share, path) {
-  const words = path.split('/').filter(Boolean);
+  const segments = path.split('/').filter(Boolean);
   const link = (label, href, last) => (last ? h('span', { 'aria-current': 'page' }, label) : h('a', { href }, label));
   return h('nav', { class: 'crumbs', 'aria-label': 'Breadcrumbs' },
-    h('a', { href: '/ui/shares' }, 'Shares'), h('a', { href: pageOfShare(account) }, account), link(share, pageOfShare(account, share), !words.length),
-    words.map((word, at) => link(word, pageOfShare(account, share, words.slice(0, at + 1).join('/')), at === words.length - 1)));
+    h('a', { href: '/ui/shares' }, 'Shares'), h('a', { href: pageOfShare(account) }, account), link(share, pageOfShare(account, share), !segments.length),
+    segments.map((segment, at) => link(segment, pageOfShare(account, share, segments.slice(0, at + 1).join('/')), at === segments.length - 1)));
 }
 
 function enableDrop(box, upload) {
   let depth = 0;
-  const over = (change) => { depth = Math.max(0, depth + change); mark(box, 'data-over', depth ? '' : null); };
+  const setDepth = (change) => { depth = Math.max(0, depth + change); mark(box, 'data-over', depth ? '' : null); };
   const hasFiles = (event) => [...(event.dataTransfer?.types ?? [])].includes('Files');
-  box.addEventListener('dragenter', (event) => { if (hasFiles(event)) { event.preventDefault(); over(1); } });
+  box.addEventListener('dragenter', (event) => { if (hasFiles(event)) { event.preventDefault(); setDepth(1); } });
   box.addEventListener('dragover', (event) => { if (hasFiles(event)) event.preventDefault(); });
-  box.addEventListener('dragleave', () => over(-1));
+  box.addEventListener('dragleave', () => setDepth(-1));
   box.addEventListener('drop', (event) => {
     event.preventDefault();
     depth = 0;
-    over(0);
+    setDepth(0);
     upload([...event.dataTransfer.files]);
   });
 }
