@@ -1,6 +1,6 @@
 //! Fault injection: servers and agents are killed or stopped, agents freeze, connections are cut, ranks are killed.
 
-use super::world::{Event, TROUBLE, World};
+use super::world::{Event, FAULT_PERIOD_MS, World};
 use corro_model::NodeId;
 
 #[derive(Clone, Debug)]
@@ -13,14 +13,14 @@ pub enum Fault {
     StopAgent,
     KillRank,
     /// The agent freezes: longer than its lease, or shorter.
-    Stun,
-    StandUp(NodeId),
-    Cut,
-    Mend(NodeId),
+    Freeze,
+    Thaw(NodeId),
+    CutConnection,
+    RestoreConnection(NodeId),
 }
 
 impl World {
-    pub fn plan_faults(&mut self) {
+    pub fn schedule_faults(&mut self) {
         // Some runs have no faults: then nothing may be requeued without a reason.
         let many = self.rng.between(0, 9);
         for _ in 0..many {
@@ -31,71 +31,74 @@ impl World {
                 Fault::RestartAgent,
                 Fault::StopAgent,
                 Fault::KillRank,
-                Fault::Stun,
-                Fault::Cut,
-                Fault::Cut,
+                Fault::Freeze,
+                Fault::CutConnection,
+                Fault::CutConnection,
             ];
-            let (fault, at) = (self.rng.pick(kinds).expect("there are some"), self.rng.between(0, TROUBLE));
-            self.after(at, Event::Fault(fault));
+            let (fault, at) = (self.rng.pick(kinds).expect("there are some"), self.rng.between(0, FAULT_PERIOD_MS));
+            self.schedule(at, Event::Fault(fault));
         }
     }
 
-    pub fn fail(&mut self, fault: Fault) {
+    pub fn inject(&mut self, fault: Fault) {
         let living: Vec<NodeId> =
-            self.bodies.iter().filter(|(_, body)| body.lives()).map(|(id, _)| id.clone()).collect();
+            self.agents.iter().filter(|(_, agent)| agent.is_alive()).map(|(id, _)| id.clone()).collect();
         let victim = self.rng.pick(living);
-        self.say(|| format!("{fault:?} ({victim:?})"));
+        self.log(|| format!("{fault:?} ({victim:?})"));
         match (fault, victim) {
             (Fault::KillServer, _) => self.server_crashes(),
-            (Fault::StandUp(node), _) => self.stands_up(&node),
-            (Fault::Mend(node), _) => {
-                if let Some(body) = self.bodies.get_mut(&node) {
-                    body.cut_off = false;
+            (Fault::Thaw(node), _) => self.thaw(&node),
+            (Fault::RestoreConnection(node), _) => {
+                if let Some(agent) = self.agents.get_mut(&node) {
+                    agent.cut_off = false;
                 }
             }
             (Fault::KillAgent, Some(node)) => {
-                self.tally.crashes += 1;
+                self.stats.crashes += 1;
                 self.agent_ends(&node);
             }
             (Fault::RestartAgent, Some(node)) => {
-                self.tally.crashes += 1;
+                self.stats.crashes += 1;
                 // On the server's own machine a dead agent is noticed at once, unless a new one has replaced it.
                 let pause = self.rng.between(5, if self.joined { 4_000 } else { 200 });
-                self.start_again_after(&node, pause);
+                self.schedule_restart(&node, pause);
                 self.agent_ends(&node);
             }
             (Fault::StopAgent, Some(node)) => {
                 if self.joined && !self.rng.one_in(4) {
                     let pause = self.rng.between(1_000, 8_000);
-                    self.start_again_after(&node, pause);
+                    self.schedule_restart(&node, pause);
                 }
-                self.agent_told_to_end(&node);
+                self.shut_down_agent(&node);
             }
             (Fault::KillRank, _) => {
-                let ranks = self.bodies.values_mut().flat_map(|body| &mut body.ranks).filter(|rank| rank.alive);
+                let ranks = self.agents.values_mut().flat_map(|agent| &mut agent.ranks).filter(|rank| rank.alive);
                 if let Some(rank) = self.rng.pick(ranks) {
                     rank.alive = false;
                 }
             }
-            (Fault::Stun, Some(node)) => {
-                self.bodies.get_mut(&node).expect("it lives").stands_still = true;
+            (Fault::Freeze, Some(node)) => {
+                self.agents.get_mut(&node).expect("it lives").frozen = true;
                 // Nothing ends the ranks of a machine that freezes with them. It must not be forgotten meanwhile.
                 let long = self.rng.between(10, if self.joined { 1_500 } else { 8_000 });
-                self.after(long, Event::Fault(Fault::StandUp(node)));
+                self.schedule(long, Event::Fault(Fault::Thaw(node)));
             }
-            (Fault::Cut, Some(node)) => {
-                let body = self.bodies.get_mut(&node).expect("it lives");
-                body.cut_off = true;
-                let wire = body.wire;
+            (Fault::CutConnection, Some(node)) => {
+                let agent = self.agents.get_mut(&node).expect("it lives");
+                agent.cut_off = true;
+                let conn = agent.conn;
                 let (long, here, there) =
                     (self.rng.between(10, 8_000), self.rng.between(0, 3_000), self.rng.between(0, 3_000));
-                if let Some(wire) = wire {
-                    self.after(here, Event::AgentNotices(node.clone(), wire));
-                    self.after(there, Event::ServerNotices(node.clone(), wire));
+                if let Some(conn) = conn {
+                    self.schedule(here, Event::AgentDetectsCut(node.clone(), conn));
+                    self.schedule(there, Event::ServerDetectsCut(node.clone(), conn));
                 }
-                self.after(long, Event::Fault(Fault::Mend(node)));
+                self.schedule(long, Event::Fault(Fault::RestoreConnection(node)));
             }
-            (Fault::KillAgent | Fault::RestartAgent | Fault::StopAgent | Fault::Stun | Fault::Cut, None) => {}
+            (
+                Fault::KillAgent | Fault::RestartAgent | Fault::StopAgent | Fault::Freeze | Fault::CutConnection,
+                None,
+            ) => {}
         }
     }
 }

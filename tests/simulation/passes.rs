@@ -18,18 +18,18 @@ use corro_server::reconcile::steps::{Step, apply};
 use corro_server::{NewNode, Provider, SchedulingConfig};
 use corro_store::{NodeRecord, State, Timeline};
 
-use super::server::{Link, Server};
-use super::world::{Event, Order, TROUBLE, World};
+use super::server::{AgentConnection, Server};
+use super::world::{Event, FAULT_PERIOD_MS, ServerMessage, World};
 
-const TICK: u64 = 500;
+const FULL_PASS_INTERVAL_MS: u64 = 500;
 
 /// Dead agents by the machine's file locks; unknown for nodes that joined by themselves.
-pub struct Census {
+pub struct SimProvider {
     dead: BTreeSet<NodeId>,
     joined: bool,
 }
 
-impl Provider for Census {
+impl Provider for SimProvider {
     fn start(&self, _: &NewNode, _: Secret) {}
     fn is_alive(&self, node: &NodeId) -> Option<bool> {
         (!self.joined).then(|| !self.dead.contains(node))
@@ -41,17 +41,17 @@ impl Provider for Census {
 }
 
 /// Inputs that change without an event, as the last full pass saw them.
-pub struct Look {
+pub struct TimedInputs {
     clock: Timeline,
     uptime: Duration,
-    census: Census,
+    provider: SimProvider,
 }
 
 impl World {
     pub fn pass(&mut self) {
         let (now, time, config) = (self.now, self.time(), self.config());
-        let dead = self.bodies.iter().filter(|(_, body)| !body.lives()).map(|(id, _)| id.clone()).collect();
-        let census = Census { dead, joined: self.joined };
+        let dead = self.agents.iter().filter(|(_, agent)| !agent.is_alive()).map(|(id, _)| id.clone()).collect();
+        let provider = SimProvider { dead, joined: self.joined };
         let Some(server) = &mut self.server else { return };
         if server.next_pass.is_none_or(|planned| planned > now) {
             return;
@@ -59,53 +59,53 @@ impl World {
         server.next_pass = None;
         if now - server.last_pass > config.lease.as_millis() as u64 / 2 {
             server.started = now;
-            server.links.values_mut().for_each(|link| link.heard = now);
+            server.connections.values_mut().for_each(|connection| connection.last_message = now);
         }
         server.last_pass = now;
-        let whole = server.dirty.needs_full_pass() || now - server.last_whole >= TICK;
-        let news = server.refresh(now, whole);
+        let full = server.dirty.needs_full_pass() || now - server.last_full_pass >= FULL_PASS_INTERVAL_MS;
+        let changes = server.refresh(now, full);
         let before = self.disk.clone();
         let (gone, emptied) = (std::mem::take(&mut server.gone), BTreeSet::new());
         let (jobs, state_changed) = (server.dirty.changed_jobs(&before), server.dirty.has_changed(&before));
-        let scope = match whole {
+        let scope = match full {
             true => PassScope::Full,
-            false => PassScope::Changed { nodes: &news.nodes, jobs: &jobs, state: state_changed },
+            false => PassScope::Changed { nodes: &changes.nodes, jobs: &jobs, state: state_changed },
         };
         let uptime = Duration::from_millis(now - server.started);
-        let look = Look { clock: Timeline::starting(time), uptime, census };
+        let timed = TimedInputs { clock: Timeline::starting(time), uptime, provider };
         let input = PassInput {
             state: &before,
             observations: &server.observations,
-            clock: &look.clock,
+            clock: &timed.clock,
             uptime,
             gone: &gone,
             emptied: &emptied,
             config: &config,
-            provider: &look.census,
+            provider: &timed.provider,
         };
         let known_addresses = server.addresses.clone();
         let (steps, mut goals) = pass::decide_scoped(&input, scope, &mut server.addresses);
-        if !whole {
-            self.tally.narrow += 1;
-            check_nothing_is_overlooked(&input, &steps, server.last_look.as_ref(), &known_addresses);
+        if !full {
+            self.stats.incremental += 1;
+            check_incremental_pass(&input, &steps, server.last_timed_inputs.as_ref(), &known_addresses);
         }
         let left = follow_up_of(&steps, &before, &server.observations);
-        server.clearing.retain(|node| !gone.contains(node));
-        if whole {
-            server.last_look = Some(look);
+        server.removing.retain(|node| !gone.contains(node));
+        if full {
+            server.last_timed_inputs = Some(timed);
         }
 
         // The server dies before the commit, after it, or not at all; or the disk is full.
-        let trouble = now < TROUBLE;
+        let trouble = now < FAULT_PERIOD_MS;
         if trouble && self.rng.one_in(400) {
             return self.server_crashes();
         }
-        let full = trouble && !steps.is_empty() && self.rng.one_in(30);
-        if !steps.is_empty() && !full {
+        let disk_full = trouble && !steps.is_empty() && self.rng.one_in(30);
+        if !steps.is_empty() && !disk_full {
             let (after, ()) = self.disk.simulate(|txn| apply(txn, steps.clone(), time));
             self.commit(after);
             if self.disk.revision != before.revision {
-                self.say(|| format!("committed {steps:?}"));
+                self.log(|| format!("committed {steps:?}"));
             }
         }
         if trouble && self.rng.one_in(400) {
@@ -122,47 +122,52 @@ impl World {
             &mut server.addresses,
         ));
         let moved = state_changed || self.disk.revision != before.revision;
-        self.tell(&news, goals, whole || moved);
-        if whole || moved || !news.nodes.is_empty() {
-            self.clear_away();
+        self.publish(&changes, goals, full || moved);
+        if full || moved || !changes.nodes.is_empty() {
+            self.remove_leaving_nodes();
         }
-        if whole || moved {
+        if full || moved {
             self.start_agents();
         }
-        self.turn(before, left, full, whole);
+        self.finish_pass(before, left, disk_full, full);
     }
 
     /// Records the follow-up work and schedules the next pass.
-    fn turn(&mut self, before: std::sync::Arc<State>, left: FollowUp, full: bool, whole: bool) {
+    fn finish_pass(&mut self, before: std::sync::Arc<State>, left: FollowUp, disk_full: bool, full: bool) {
         let (now, disk) = (self.now, self.disk.clone());
         let own_commit = before.revision != disk.revision;
         let Some(server) = &mut self.server else { return };
-        server.dirty.finish_pass(before, disk, left, !full);
-        if full {
+        server.dirty.finish_pass(before, disk, left, !disk_full);
+        if disk_full {
             server.dirty.require_full_pass();
         }
-        if whole {
-            server.last_whole = now;
+        if full {
+            server.last_full_pass = now;
         }
         // Own commits wake the loop, and so do changes that arrived meanwhile.
-        let at_once = own_commit || server.dirty.needs_full_pass() || !server.news.nodes.is_empty();
-        let pause = if at_once { 1 } else { TICK.saturating_sub(now - server.last_whole) };
-        self.look_soon(pause);
+        let at_once = own_commit || server.dirty.needs_full_pass() || !server.changes.nodes.is_empty();
+        let pause = if at_once { 1 } else { FULL_PASS_INTERVAL_MS.saturating_sub(now - server.last_full_pass) };
+        self.schedule_pass(pause);
     }
 
-    fn tell(&mut self, news: &ChangedNodes, goals: Vec<(AttemptId, Goal)>, all: bool) {
+    fn publish(&mut self, changes: &ChangedNodes, goals: Vec<(AttemptId, Goal)>, all: bool) {
         let (state, lease_ms) = (self.disk.clone(), self.joined.then(|| self.config().lease.as_millis() as u64));
         let server = self.server.as_mut().expect("it makes a pass");
-        server.publisher.record_changes(news, goals);
-        let mut mouth =
-            Mouth { state: &state, lease_ms, links: &mut server.links, news: &mut server.news, said: vec![] };
-        server.publisher.publish(&mut mouth, &state, &server.observations, all);
-        for (node, wire, order) in mouth.said {
-            if let Order::Desired(_) = order {
+        server.publisher.record_changes(changes, goals);
+        let mut sink = MessageSink {
+            state: &state,
+            lease_ms,
+            connections: &mut server.connections,
+            changes: &mut server.changes,
+            sent: vec![],
+        };
+        server.publisher.publish(&mut sink, &state, &server.observations, all);
+        for (node, conn, order) in sink.sent {
+            if let ServerMessage::Desired(_) = order {
                 self.check_order(&node);
             }
-            let delay = self.on_the_wire(&node);
-            self.after(delay, Event::ToAgent(node, wire, order));
+            let delay = self.delivery_delay(&node);
+            self.schedule(delay, Event::ToAgent(node, conn, order));
         }
     }
 
@@ -187,14 +192,14 @@ impl World {
 impl Server {
     /// Like `Gateway::refresh`.
     fn refresh(&mut self, now: u64, silence: bool) -> ChangedNodes {
-        let news = std::mem::take(&mut self.news);
-        let silent_for = |link: &Link| Duration::from_millis(now - link.heard);
-        for node in &news.nodes {
-            let observation = self.links.get(node).map(|link| NodeObservation {
-                epoch: link.epoch,
-                connected: link.connected,
-                silent_for: silent_for(link),
-                observed: link.observed.clone(),
+        let changes = std::mem::take(&mut self.changes);
+        let silent_for = |connection: &AgentConnection| Duration::from_millis(now - connection.last_message);
+        for node in &changes.nodes {
+            let observation = self.connections.get(node).map(|connection| NodeObservation {
+                epoch: connection.epoch,
+                connected: connection.connected,
+                silent_for: silent_for(connection),
+                observed: connection.observed.clone(),
                 run_time: None,
             });
             match observation {
@@ -204,31 +209,31 @@ impl Server {
         }
         if silence {
             for (node, observation) in &mut self.observations {
-                if let Some(link) = self.links.get(node) {
-                    observation.silent_for = silent_for(link);
+                if let Some(connection) = self.connections.get(node) {
+                    observation.silent_for = silent_for(connection);
                 }
             }
         }
-        news
+        changes
     }
 }
 
 /// Every step of a full pass was also found by the incremental one, except those caused by time alone: they disappear when the
 /// clock is set back to the last full pass.
-fn check_nothing_is_overlooked(input: &PassInput, steps: &[Step], last: Option<&Look>, addresses: &GangAddresses) {
+fn check_incremental_pass(input: &PassInput, steps: &[Step], last: Option<&TimedInputs>, addresses: &GangAddresses) {
     let found: BTreeSet<String> = steps.iter().map(name).collect();
     let everything = |input: &PassInput| pass::decide_scoped(input, PassScope::Full, &mut addresses.clone()).0;
     let missing: Vec<String> = everything(input).iter().map(name).filter(|step| !found.contains(step)).collect();
     if missing.is_empty() {
         return;
     }
-    let Some(Look { clock, uptime, census }) = last else { return };
-    let still = everything(&PassInput { clock, uptime: *uptime, provider: census, ..*input });
+    let Some(TimedInputs { clock, uptime, provider }) = last else { return };
+    let still = everything(&PassInput { clock, uptime: *uptime, provider, ..*input });
     // An agent that dies before its first message causes no event.
     let unheard =
         |step: &Step| matches!(step, Step::Node(id, NodeEvent::Broken { .. }) if !input.observations.contains_key(id));
     let overlooked: Vec<_> = still.iter().filter(|step| missing.contains(&name(step)) && !unheard(step)).collect();
-    assert!(overlooked.is_empty(), "a narrow pass found {steps:?} and overlooked {overlooked:?}");
+    assert!(overlooked.is_empty(), "an incremental pass found {steps:?} and overlooked {overlooked:?}");
 }
 
 /// A step without its time.
@@ -242,20 +247,20 @@ fn name(step: &Step) -> String {
 }
 
 /// Sends orders to agents over their connections; an order equal to the last one on a connection is not repeated.
-struct Mouth<'a> {
+struct MessageSink<'a> {
     state: &'a State,
     lease_ms: Option<u64>,
-    links: &'a mut BTreeMap<NodeId, Link>,
-    news: &'a mut ChangedNodes,
-    said: Vec<(NodeId, u64, Order)>,
+    connections: &'a mut BTreeMap<NodeId, AgentConnection>,
+    changes: &'a mut ChangedNodes,
+    sent: Vec<(NodeId, u64, ServerMessage)>,
 }
 
-impl<'a> DesiredStateSink<'a> for Mouth<'_> {
+impl<'a> DesiredStateSink<'a> for MessageSink<'_> {
     fn fence(&mut self, id: &NodeId, epoch: u64, _: &str) {
-        if let Some(link) = self.links.remove(id) {
-            assert_eq!(link.epoch, epoch, "nobody connected meanwhile");
-            self.news.nodes.insert(id.clone());
-            self.said.push((id.clone(), link.wire, Order::Fenced));
+        if let Some(connection) = self.connections.remove(id) {
+            assert_eq!(connection.epoch, epoch, "nobody connected meanwhile");
+            self.changes.nodes.insert(id.clone());
+            self.sent.push((id.clone(), connection.conn, ServerMessage::Fenced));
         }
     }
 
@@ -269,12 +274,12 @@ impl<'a> DesiredStateSink<'a> for Mouth<'_> {
         };
         let retire = *node.state() == NodeState::Leaving;
         let desired = DesiredNode { retire, task, lease_ms: self.lease_ms, ..DesiredNode::default() };
-        if let Some(link) = self.links.get_mut(id)
-            && link.connected
-            && link.told.as_ref() != Some(&desired)
+        if let Some(connection) = self.connections.get_mut(id)
+            && connection.connected
+            && connection.last_sent.as_ref() != Some(&desired)
         {
-            link.told = Some(desired.clone());
-            self.said.push((id.clone(), link.wire, Order::Desired(Box::new(desired))));
+            connection.last_sent = Some(desired.clone());
+            self.sent.push((id.clone(), connection.conn, ServerMessage::Desired(Box::new(desired))));
         }
         true
     }

@@ -9,17 +9,18 @@ use corro_model::node::{DesiredNode, ObservedNode};
 use corro_model::{NodeId, Timestamp};
 use corro_store::State;
 
-use super::body::{Body, Work};
+use super::agent::SimAgent;
 use super::faults::Fault;
-use super::laws::Laws;
-use super::people::{Follower, Wish};
+use super::invariants::Invariants;
 use super::server::Server;
+use super::tasks::TaskEvent;
+use super::users::{Follower, UserAction};
 use corro_test_support::rng::SplitMix64;
 
 /// Faults are injected until this time, in milliseconds; then everything is repaired and must become idle.
-pub const TROUBLE: u64 = 20_000;
+pub const FAULT_PERIOD_MS: u64 = 20_000;
 /// Limit of virtual time, in milliseconds: unfinished work then is a failure.
-const END_OF_DAYS: u64 = 600_000;
+const MAX_VIRTUAL_MS: u64 = 600_000;
 
 pub struct World {
     pub now: u64,
@@ -31,21 +32,21 @@ pub struct World {
     /// The server's memory; `None` while it is down.
     pub server: Option<Server>,
     /// Machines with an agent, live or dead.
-    pub bodies: BTreeMap<NodeId, Body>,
+    pub agents: BTreeMap<NodeId, SimAgent>,
     /// The share: the log of each job (by guid), by line.
-    pub logs: BTreeMap<String, Vec<Line>>,
+    pub logs: BTreeMap<String, Vec<LogLine>>,
     pub followers: Vec<Follower>,
-    pub laws: Laws,
-    pub tally: Tally,
+    pub invariants: Invariants,
+    pub stats: Stats,
     seed: u64,
-    aloud: bool,
+    verbose: bool,
     queue: BinaryHeap<Reverse<(u64, u64)>>,
     events: BTreeMap<u64, Event>,
     next_event: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Line {
+pub struct LogLine {
     pub attempt: u32,
     pub rank: usize,
     pub number: u32,
@@ -60,79 +61,79 @@ pub enum Event {
     Join(NodeId),
     /// An agent tries to reach the server.
     Connect(NodeId, u64),
-    Beat(NodeId, u64),
+    Heartbeat(NodeId, u64),
     /// Sent over the connection with this number; lost when it is cut.
     ToServer(NodeId, u64, Box<ObservedNode>),
     /// A heartbeat, sent at this time, and its response.
-    BeatToServer(NodeId, u64, u64),
-    Answer(NodeId, u64, u64),
+    HeartbeatToServer(NodeId, u64, u64),
+    HeartbeatAck(NodeId, u64, u64),
     /// Checks whether the agent has reached the server within its lease.
     Lease(NodeId, u64),
     /// The agent is restarted after this incarnation has ended.
     AgentStarts(NodeId, u64),
-    ToAgent(NodeId, u64, Order),
+    ToAgent(NodeId, u64, ServerMessage),
     /// Each side detects a cut connection in its own time.
-    ServerNotices(NodeId, u64),
-    AgentNotices(NodeId, u64),
-    Work(NodeId, u64, Work),
+    ServerDetectsCut(NodeId, u64),
+    AgentDetectsCut(NodeId, u64),
+    Task(NodeId, u64, TaskEvent),
     /// The guards of a dead agent kill its processes.
-    GuardsStrike(NodeId, u64),
+    GuardsKillRanks(NodeId, u64),
     /// The provider ensures that nothing of a node is left.
     EnsureGone(NodeId, bool),
     Fault(Fault),
-    Wish(Wish),
+    User(UserAction),
     Follow(usize),
 }
 
 #[derive(Clone, Debug)]
-pub enum Order {
+pub enum ServerMessage {
     Desired(Box<DesiredNode>),
     Fenced,
 }
 
 impl World {
-    pub fn new(seed: u64, aloud: bool) -> Self {
+    pub fn new(seed: u64, verbose: bool) -> Self {
         let mut world = Self {
             now: 0,
             rng: SplitMix64::new(seed),
             disk: Arc::default(),
             joined: false,
             server: None,
-            bodies: BTreeMap::new(),
+            agents: BTreeMap::new(),
             logs: BTreeMap::new(),
             followers: Vec::new(),
-            laws: Laws::default(),
-            tally: Tally::default(),
+            invariants: Invariants::default(),
+            stats: Stats::default(),
             seed,
-            aloud,
+            verbose,
             queue: BinaryHeap::new(),
             events: BTreeMap::new(),
             next_event: 0,
         };
         world.joined = world.rng.one_in(3);
-        world.furnish();
-        world.plan_wishes();
-        world.plan_faults();
+        world.create_cluster();
+        world.schedule_user_actions();
+        world.schedule_faults();
         world.server_starts();
         world
     }
 
-    pub fn run(mut self) -> Tally {
+    pub fn run(mut self) -> Stats {
         while let Some(Reverse((at, id))) = self.queue.pop() {
             self.now = at;
             let event = self.events.remove(&id).expect("queued events are kept");
-            self.happen(event);
-            if at > TROUBLE && self.is_at_rest() {
+            self.dispatch(event);
+            if at > FAULT_PERIOD_MS && self.is_idle() {
                 break;
             }
-            assert!(at < END_OF_DAYS, "seed {}: these jobs never end: {:?}", self.seed, self.unfinished());
+            assert!(at < MAX_VIRTUAL_MS, "seed {}: these jobs never end: {:?}", self.seed, self.unfinished());
         }
-        self.check_at_rest();
-        self.tally.runs = 1;
-        self.tally
+        self.check_idle();
+        self.stats.runs = 1;
+        self.stats
     }
 
-    pub fn after(&mut self, milliseconds: u64, event: Event) {
+    pub fn schedule(&mut self, milliseconds: u64, event: Event) {
         let id = self.next_event;
         self.next_event += 1;
         self.queue.push(Reverse((self.now + milliseconds, id)));
@@ -143,32 +144,32 @@ impl World {
         Timestamp::from_millis(1_500_000_000_000 + self.now as i64)
     }
 
-    pub fn say(&self, words: impl FnOnce() -> String) {
-        if self.aloud {
-            println!("{:>8} ms  {}", self.now, words());
+    pub fn log(&self, message: impl FnOnce() -> String) {
+        if self.verbose {
+            println!("{:>8} ms  {}", self.now, message());
         }
     }
 
-    fn happen(&mut self, event: Event) {
+    fn dispatch(&mut self, event: Event) {
         match event {
             Event::Pass => self.pass(),
             Event::ServerStarts => self.server_starts(),
             Event::Join(node) => self.join(&node),
-            Event::Connect(node, life) => self.connect(&node, life),
-            Event::Beat(node, life) => self.beat(&node, life),
-            Event::ToServer(node, wire, observed) => self.server_hears(&node, wire, *observed),
-            Event::BeatToServer(node, wire, sent) => self.server_hears_beat(&node, wire, sent),
-            Event::ToAgent(node, wire, order) => self.agent_hears(&node, wire, order),
-            Event::Answer(node, wire, sent) => self.agent_is_answered(&node, wire, sent),
-            Event::Lease(node, life) => self.check_lease(&node, life),
-            Event::AgentStarts(node, life) => self.agent_starts(&node, life),
-            Event::ServerNotices(node, wire) => self.server_notices(&node, wire),
-            Event::AgentNotices(node, wire) => self.agent_notices(&node, wire),
-            Event::Work(node, life, work) => self.work(&node, life, work),
-            Event::GuardsStrike(node, life) => self.guards_strike(&node, life),
+            Event::Connect(node, incarnation) => self.connect(&node, incarnation),
+            Event::Heartbeat(node, incarnation) => self.send_heartbeat(&node, incarnation),
+            Event::ToServer(node, conn, observed) => self.server_receives(&node, conn, *observed),
+            Event::HeartbeatToServer(node, conn, sent) => self.server_receives_heartbeat(&node, conn, sent),
+            Event::ToAgent(node, conn, order) => self.agent_receives(&node, conn, order),
+            Event::HeartbeatAck(node, conn, sent) => self.agent_receives_ack(&node, conn, sent),
+            Event::Lease(node, incarnation) => self.check_lease(&node, incarnation),
+            Event::AgentStarts(node, incarnation) => self.agent_starts(&node, incarnation),
+            Event::ServerDetectsCut(node, conn) => self.server_detects_cut(&node, conn),
+            Event::AgentDetectsCut(node, conn) => self.agent_detects_cut(&node, conn),
+            Event::Task(node, incarnation, event) => self.on_task_event(&node, incarnation, event),
+            Event::GuardsKillRanks(node, incarnation) => self.guards_kill_ranks(&node, incarnation),
             Event::EnsureGone(node, polite) => self.ensure_gone(&node, polite),
-            Event::Fault(fault) => self.fail(fault),
-            Event::Wish(wish) => self.wish(wish),
+            Event::Fault(fault) => self.inject(fault),
+            Event::User(action) => self.on_user_action(action),
             Event::Follow(i) => self.follow(i),
         }
     }
@@ -176,7 +177,7 @@ impl World {
 
 /// Event counts over all runs.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Tally {
+pub struct Stats {
     pub runs: u64,
     pub jobs: u64,
     pub succeeded: u64,
@@ -188,13 +189,13 @@ pub struct Tally {
     /// Agents that came back.
     pub restarts: u64,
     /// Incremental passes.
-    pub narrow: u64,
+    pub incremental: u64,
     pub lines: u64,
 }
 
-impl std::iter::Sum for Tally {
-    fn sum<I: Iterator<Item = Self>>(tallies: I) -> Self {
-        tallies.fold(Self::default(), |a, b| Self {
+impl std::iter::Sum for Stats {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |a, b| Self {
             runs: a.runs + b.runs,
             jobs: a.jobs + b.jobs,
             succeeded: a.succeeded + b.succeeded,
@@ -203,18 +204,21 @@ impl std::iter::Sum for Tally {
             nodes_lost: a.nodes_lost + b.nodes_lost,
             crashes: a.crashes + b.crashes,
             restarts: a.restarts + b.restarts,
-            narrow: a.narrow + b.narrow,
+            incremental: a.incremental + b.incremental,
             lines: a.lines + b.lines,
         })
     }
 }
 
-impl fmt::Display for Tally {
+impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { jobs, succeeded, requeued, preempted, nodes_lost, crashes, restarts, narrow, lines, .. } = self;
+        let Self { jobs, succeeded, requeued, preempted, nodes_lost, crashes, restarts, incremental, lines, .. } = self;
         write!(f, "{jobs} jobs ({succeeded} succeeded, requeued {requeued} times, {preempted} of them preempted), ")?;
         write!(f, "{nodes_lost} nodes lost, ")?;
-        write!(f, "{crashes} crashes of servers and agents, {restarts} agents came back, {narrow} narrow passes, ")?;
+        write!(
+            f,
+            "{crashes} crashes of servers and agents, {restarts} agents came back, {incremental} incremental passes, "
+        )?;
         write!(f, "{lines} lines of logs")
     }
 }

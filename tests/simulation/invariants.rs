@@ -8,10 +8,10 @@ use corro_model::{AttemptId, JobKey, NodeId};
 use corro_server::reconcile::scaling::NODE_PREEMPTED;
 use corro_store::{JobRecord, State};
 
-use super::world::{Line, World};
+use super::world::{LogLine, World};
 
 #[derive(Default)]
-pub struct Laws {
+pub struct Invariants {
     /// Jobs whose submission was acknowledged: these must end.
     pub acknowledged: BTreeSet<JobKey>,
     /// First terminal state of each.
@@ -23,16 +23,16 @@ pub struct Laws {
     /// Lines written by each rank that exited with 0.
     done: BTreeMap<(AttemptId, usize), u32>,
     /// Agent incarnations per node that the server has seen.
-    lives: BTreeMap<NodeId, u64>,
+    incarnations: BTreeMap<NodeId, u64>,
 }
 
-impl Laws {
+impl Invariants {
     pub fn prepared(&mut self, attempt: &AttemptId, node: &NodeId) {
         self.prepared.insert((attempt.clone(), node.clone()));
     }
 
-    pub fn connected(&mut self, node: &NodeId, life: u64) {
-        self.lives.insert(node.clone(), life + 1);
+    pub fn connected(&mut self, node: &NodeId, incarnation: u64) {
+        self.incarnations.insert(node.clone(), incarnation + 1);
     }
 
     pub fn rank_done(&mut self, attempt: &AttemptId, rank: usize, lines: u32) {
@@ -53,8 +53,9 @@ impl World {
             }
         }
         for (id, node) in &self.disk.nodes {
-            if matches!(node.state(), NodeState::Unusable { lost: true, .. }) && self.laws.lost.insert(id.clone()) {
-                self.tally.nodes_lost += 1;
+            if matches!(node.state(), NodeState::Unusable { lost: true, .. }) && self.invariants.lost.insert(id.clone())
+            {
+                self.stats.nodes_lost += 1;
             }
         }
     }
@@ -87,24 +88,24 @@ impl World {
         if was_placed && new.state().nodes().is_empty() {
             // The attempt is over: none of its ranks may still run, anywhere.
             let attempt = old.attempt();
-            for (node, body) in &self.bodies {
-                let left = body.ranks.iter().find(|rank| rank.alive && rank.attempt == attempt);
+            for (node, agent) in &self.agents {
+                let left = agent.ranks.iter().find(|rank| rank.alive && rank.attempt == attempt);
                 assert!(left.is_none(), "{attempt} has ended and still runs on {node}");
             }
-            self.tally.requeued += u64::from(!new.state().is_terminal());
+            self.stats.requeued += u64::from(!new.state().is_terminal());
             let last = new.lost_attempts.get(old.lost_attempts.len());
-            self.tally.preempted += u64::from(last.is_some_and(|lost| lost.reason.code == NODE_PREEMPTED));
+            self.stats.preempted += u64::from(last.is_some_and(|lost| lost.reason.code == NODE_PREEMPTED));
             self.check_retries(key, new);
             self.check_losses(key, new);
-            self.check_not_in_vain(key, old, new);
+            self.check_done_not_repeated(key, old, new);
         }
         if new.state().is_terminal() && !old.state().is_terminal() {
             let state = new.state().clone();
             if matches!(state, JobState::Succeeded { .. }) {
-                self.tally.succeeded += 1;
-                self.check_whole(key, new);
+                self.stats.succeeded += 1;
+                self.check_log_complete(key, new);
             }
-            assert!(self.ended_before(key, state).is_none(), "{key} ended twice");
+            assert!(self.record_terminal_state(key, state).is_none(), "{key} ended twice");
         }
     }
 
@@ -127,30 +128,38 @@ impl World {
             *losses.entry(&node.value).or_default() += 1;
         }
         for (node, losses) in losses {
-            let lives = self.laws.lives.iter().find(|(id, _)| id.as_str() == node).map_or(0, |(_, lives)| *lives);
-            assert!(losses <= lives.max(1), "{key} was lost {losses} times by {node}, whose agent lived {lives} times");
+            let incarnations = self
+                .invariants
+                .incarnations
+                .iter()
+                .find(|(id, _)| id.as_str() == node)
+                .map_or(0, |(_, incarnations)| *incarnations);
+            assert!(
+                losses <= incarnations.max(1),
+                "{key} was lost {losses} times by {node}, whose agent lived {incarnations} times"
+            );
         }
     }
 
     /// Finished work is not repeated: a job of one node whose rank reported success to this server does not run again, whatever
     /// happens to its agent.
-    fn check_not_in_vain(&self, key: &JobKey, old: &JobRecord, new: &JobRecord) {
+    fn check_done_not_repeated(&self, key: &JobKey, old: &JobRecord, new: &JobRecord) {
         let (attempt, requeued) = (old.attempt(), new.lost_attempts.len() > old.lost_attempts.len());
-        let heard = self.server.as_ref().is_some_and(|server| server.heard_done.contains(&attempt));
-        let in_vain = requeued && heard && old.spec.node_count == 1;
-        assert!(!in_vain, "{attempt} of {key} was done, and is to run again: {:?}", new.lost_attempts.last());
+        let heard = self.server.as_ref().is_some_and(|server| server.reported_done.contains(&attempt));
+        let repeated = requeued && heard && old.spec.node_count == 1;
+        assert!(!repeated, "{attempt} of {key} was done, and is to run again: {:?}", new.lost_attempts.last());
     }
 
-    fn ended_before(&mut self, key: &JobKey, state: JobState) -> Option<JobState> {
-        self.laws.ended.insert(key.clone(), state)
+    fn record_terminal_state(&mut self, key: &JobKey, state: JobState) -> Option<JobState> {
+        self.invariants.ended.insert(key.clone(), state)
     }
 
     /// For a succeeded job, every rank of its last attempt has exited with 0, with every line in the log.
-    fn check_whole(&self, key: &JobKey, job: &JobRecord) {
+    fn check_log_complete(&self, key: &JobKey, job: &JobRecord) {
         let attempt = job.attempt();
         let log = self.logs.get(&job.guid).map(Vec::as_slice).unwrap_or_default();
         for rank in 0..job.spec.node_count as usize {
-            let lines = self.laws.done.get(&(attempt.clone(), rank));
+            let lines = self.invariants.done.get(&(attempt.clone(), rank));
             let lines = *lines.unwrap_or_else(|| panic!("{key} succeeded, but its rank {rank} did not"));
             let found = log.iter().filter(|line| line.attempt == attempt.number && line.rank == rank).count();
             assert_eq!(found, lines as usize, "lines of rank {rank} in the log of {key} when it was declared ended");
@@ -169,11 +178,11 @@ impl World {
         assert_eq!(job.attempt(), *attempt, "an old attempt at {key} starts on {node}");
         assert!(!job.state().nodes().is_empty(), "rank {rank} of {key} starts on {node}, but the job holds no nodes");
         for other in job.state().nodes() {
-            let ready = self.laws.prepared.contains(&(attempt.clone(), other.clone()));
+            let ready = self.invariants.prepared.contains(&(attempt.clone(), other.clone()));
             assert!(ready, "rank {rank} of {key} starts on {node}, but {other} never was prepared");
         }
-        for (place, body) in &self.bodies {
-            for running in body.ranks.iter().filter(|running| running.alive) {
+        for (place, agent) in &self.agents {
+            for running in agent.ranks.iter().filter(|running| running.alive) {
                 assert!(place != node, "{attempt} starts on {node}, where {} still runs", running.attempt);
                 let same_job = running.attempt.job == attempt.job;
                 assert!(!same_job || running.attempt == *attempt, "{key} runs twice at once: on {place} and {node}");
@@ -183,23 +192,23 @@ impl World {
 
     /// A node that was given up only ever receives the fence order.
     pub fn check_order(&self, node: &NodeId) {
-        assert!(!self.laws.lost.contains(node), "{node} was declared lost and is given orders");
+        assert!(!self.invariants.lost.contains(node), "{node} was declared lost and is given orders");
     }
 
     pub fn unfinished(&self) -> Vec<&JobKey> {
         let ended = |key: &&JobKey| self.disk.jobs.get(*key).is_some_and(|job| job.state().is_terminal());
-        self.laws.acknowledged.iter().filter(|key| !ended(key)).collect()
+        self.invariants.acknowledged.iter().filter(|key| !ended(key)).collect()
     }
 
-    pub fn is_at_rest(&self) -> bool {
+    pub fn is_idle(&self) -> bool {
         self.unfinished().is_empty() && self.followers.iter().all(|follower| follower.done)
     }
 
-    pub fn check_at_rest(&mut self) {
+    pub fn check_idle(&mut self) {
         assert_eq!(self.unfinished(), Vec::<&JobKey>::new(), "acknowledged, and never ended");
         for job in self.disk.jobs.values() {
             let log = self.logs.get(&job.guid).map(Vec::as_slice).unwrap_or_default();
-            let distinct: BTreeSet<&Line> = log.iter().collect();
+            let distinct: BTreeSet<&LogLine> = log.iter().collect();
             assert_eq!(distinct.len(), log.len(), "{} has a line twice", job.name);
         }
         for follower in &self.followers {
@@ -207,6 +216,6 @@ impl World {
             let log = self.logs.get(guid).map(Vec::as_slice).unwrap_or_default();
             assert_eq!(follower.read, log, "who followed {} has other lines than its log", follower.job);
         }
-        self.tally.jobs = self.laws.acknowledged.len() as u64;
+        self.stats.jobs = self.invariants.acknowledged.len() as u64;
     }
 }

@@ -8,10 +8,10 @@ use corro_model::{ClusterKey, ExperimentKey, GroupKey, JobKey};
 use corro_store::{ClusterRecord, JobRecord, NewJob};
 use serde_json::json;
 
-use super::world::{Event, Line, TROUBLE, World};
+use super::world::{Event, FAULT_PERIOD_MS, LogLine, World};
 
 #[derive(Clone, Debug)]
-pub enum Wish {
+pub enum UserAction {
     Submit(u64),
     Terminate,
     Resize,
@@ -21,16 +21,16 @@ pub enum Wish {
 
 pub struct Follower {
     pub job: JobKey,
-    pub read: Vec<Line>,
+    pub read: Vec<LogLine>,
     pub done: bool,
 }
 
-const MOST_NODES: u64 = 5;
+const MAX_NODES: u64 = 5;
 
 impl World {
     /// Creates one cluster of a few nodes.
-    pub fn furnish(&mut self) {
-        let nodes = self.rng.between(1, MOST_NODES);
+    pub fn create_cluster(&mut self) {
+        let nodes = self.rng.between(1, MAX_NODES);
         let spec = json!({
             "vmSize": "STANDARD_NC6", "vmPriority": "lowpriority", "userAccountSettings": {"adminUserName": "me"},
             "scaleSettings": self.scale(nodes),
@@ -51,34 +51,34 @@ impl World {
         self.disk = Arc::new(self.disk.simulate(|txn| txn.put(cluster(), record)).0);
     }
 
-    pub fn plan_wishes(&mut self) {
+    pub fn schedule_user_actions(&mut self) {
         for i in 0..self.rng.between(2, 9) {
-            let at = self.rng.between(0, TROUBLE * 3 / 4);
-            self.after(at, Event::Wish(Wish::Submit(i)));
+            let at = self.rng.between(0, FAULT_PERIOD_MS * 3 / 4);
+            self.schedule(at, Event::User(UserAction::Submit(i)));
         }
         for _ in 0..self.rng.between(0, 4) {
-            let at = self.rng.between(0, TROUBLE);
-            let wish = if self.rng.one_in(2) { Wish::Terminate } else { Wish::Resize };
-            self.after(at, Event::Wish(wish));
+            let at = self.rng.between(0, FAULT_PERIOD_MS);
+            let action = if self.rng.one_in(2) { UserAction::Terminate } else { UserAction::Resize };
+            self.schedule(at, Event::User(action));
         }
         for _ in 0..self.rng.between(0, 4) {
-            let at = self.rng.between(0, TROUBLE);
-            self.after(at, Event::Wish(Wish::Preempt));
+            let at = self.rng.between(0, FAULT_PERIOD_MS);
+            self.schedule(at, Event::User(UserAction::Preempt));
         }
         // At the end there is capacity for every job.
-        self.after(TROUBLE + 1_000, Event::Wish(Wish::Resize));
+        self.schedule(FAULT_PERIOD_MS + 1_000, Event::User(UserAction::Resize));
     }
 
-    pub fn wish(&mut self, wish: Wish) {
+    pub fn on_user_action(&mut self, action: UserAction) {
         if self.server.is_none() {
             // The server is down, "connection refused"; users retry.
             let later = self.rng.between(100, 1_000);
-            return self.after(later, Event::Wish(wish));
+            return self.schedule(later, Event::User(action));
         }
-        self.say(|| format!("somebody wishes to {wish:?}"));
-        match wish {
-            Wish::Submit(i) => self.submit(i),
-            Wish::Terminate => {
+        self.log(|| format!("a user asks for {action:?}"));
+        match action {
+            UserAction::Submit(i) => self.submit(i),
+            UserAction::Terminate => {
                 let unfinished: Vec<JobKey> = self.unfinished().into_iter().cloned().collect();
                 let Some(key) = self.rng.pick(unfinished) else { return };
                 let time = self.time();
@@ -87,15 +87,15 @@ impl World {
                 });
                 self.commit(after);
             }
-            Wish::Preempt => {
+            UserAction::Preempt => {
                 let nodes: Vec<_> = self.disk.nodes.keys().cloned().collect();
                 let (Some(node), grace_ms) = (self.rng.pick(nodes), self.rng.between(0, 4_000)) else { return };
                 let preemption = Preemption { at: self.time(), cause: PreemptionCause::Asked, grace_ms };
                 let (after, _) = self.disk.simulate(|txn| txn.preempt(&node, preemption));
                 self.commit(after);
             }
-            Wish::Resize => {
-                let nodes = if self.now > TROUBLE { MOST_NODES } else { self.rng.between(0, MOST_NODES + 1) };
+            UserAction::Resize => {
+                let nodes = if self.now > FAULT_PERIOD_MS { MAX_NODES } else { self.rng.between(0, MAX_NODES + 1) };
                 let scale = self.scale(nodes);
                 let (after, _) = self.disk.simulate(|txn| {
                     txn.update::<ClusterRecord>(&cluster(), |cluster| {
@@ -105,7 +105,7 @@ impl World {
                 self.commit(after);
             }
         }
-        self.look_soon(5);
+        self.schedule_pass(5);
     }
 
     fn scale(&mut self, nodes: u64) -> serde_json::Value {
@@ -121,7 +121,7 @@ impl World {
         let priority = self.rng.pick(["low", "normal", "high"]).expect("there are three");
         let limit = if self.rng.one_in(8) { "PT2S" } else { "PT30S" };
         let spec = json!({
-            "nodeCount": self.rng.between(1, MOST_NODES), "schedulingPriority": priority,
+            "nodeCount": self.rng.between(1, MAX_NODES), "schedulingPriority": priority,
             "stdOutErrPathPrefix": "x", "customMpiSettings": {"commandLine": "x"},
             "constraints": {"maxWallClockTime": limit},
         });
@@ -142,10 +142,10 @@ impl World {
         self.commit(after);
         // Without a response nothing was acknowledged, though the job may exist.
         if !self.rng.one_in(10) {
-            self.laws.acknowledged.insert(key.clone());
+            self.invariants.acknowledged.insert(key.clone());
             self.followers.push(Follower { job: key, read: Vec::new(), done: false });
             let i = self.followers.len() - 1;
-            self.after(1, Event::Follow(i));
+            self.schedule(1, Event::Follow(i));
         }
     }
 
@@ -166,7 +166,7 @@ impl World {
             follower.done = ended;
         }
         if !self.followers[i].done {
-            self.after(later, Event::Follow(i));
+            self.schedule(later, Event::Follow(i));
         }
     }
 }
