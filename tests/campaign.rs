@@ -9,20 +9,20 @@ mod harness;
 
 #[path = "campaign/attack.rs"]
 mod attack;
-#[path = "campaign/calm.rs"]
-mod calm;
-#[path = "campaign/desk.rs"]
-mod desk;
-#[path = "campaign/killer.rs"]
-mod killer;
-#[path = "campaign/ledger.rs"]
-mod ledger;
-#[path = "campaign/proof.rs"]
-mod proof;
-#[path = "campaign/twin.rs"]
-mod twin;
-#[path = "campaign/work.rs"]
-mod work;
+#[path = "campaign/checks.rs"]
+mod checks;
+#[path = "campaign/client.rs"]
+mod client;
+#[path = "campaign/control_job.rs"]
+mod control_job;
+#[path = "campaign/fault_injector.rs"]
+mod fault_injector;
+#[path = "campaign/history.rs"]
+mod history;
+#[path = "campaign/restored_copy.rs"]
+mod restored_copy;
+#[path = "campaign/workload.rs"]
+mod workload;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -50,32 +50,39 @@ fn nothing_is_lost_doubled_or_orphaned() {
     site.disk = SmallDisk::mount_over(&site.data());
     site.up();
     site.prepare(NODES);
-    let calm = calm::CalmJob::start(&site);
+    let control_job = control_job::ControlJob::start(&site);
     let target = attack::Target::prepare(&site);
     std::fs::create_dir_all(site.share().join("locks")).expect("a directory on the share");
-    let desk = desk::Desk::of(&site);
-    let ledger = Arc::new(ledger::Ledger::default());
-    let over = Arc::new(AtomicBool::new(false));
+    let client = client::CampaignClient::new(&site);
+    let history = Arc::new(history::History::default());
+    let stop = Arc::new(AtomicBool::new(false));
     let until = Instant::now() + Duration::from_secs(seconds);
 
-    let workers = work::start(&desk, &ledger, &target, &over, seed);
-    let acts = killer::Killer::new(&mut site, &desk, &ledger, &calm, clock.as_ref(), seed).work_until(until);
-    over.store(true, SeqCst);
+    let workers = workload::start(&client, &history, &target, &stop, seed);
+    let faults = fault_injector::FaultInjector::new(&mut site, &client, &history, &control_job, clock.as_ref(), seed)
+        .run_until(until);
+    stop.store(true, SeqCst);
 
     // After the faults stop and with capacity for every job, everything acknowledged must end. Followers are joined last:
     // theirs may be a job that waits for this capacity.
     let followers = workers.stop();
-    desk.resize(NODES).expect("the server is there again");
+    client.resize(NODES).expect("the server is there again");
     let streams = followers.join();
     wait_for("every acknowledged job to end", || {
-        ledger.look(&desk);
-        ledger.unfinished().is_empty()
+        history.poll(&client);
+        history.unfinished().is_empty()
     });
-    let subject = proof::Subject { desk: &desk, ledger: &ledger, target: &target, calm: &calm, streams: &streams };
-    let findings = proof::prove(&mut site, &subject);
-    println!("{acts}\n{}", proof::summary(&ledger, &streams));
+    let input = checks::CheckInput {
+        client: &client,
+        history: &history,
+        target: &target,
+        control_job: &control_job,
+        streams: &streams,
+    };
+    let findings = checks::check_all(&mut site, &input);
+    println!("{faults}\n{}", checks::summary(&history, &streams));
     assert!(findings.is_empty(), "seed {seed}:\n{}", findings.join("\n"));
-    assert!(acts.total() > 0 && ledger.ended_well() > 0, "seed {seed}: nothing was tried");
+    assert!(faults.total() > 0 && history.n_succeeded() > 0, "seed {seed}: nothing was tried");
 }
 
 fn setting(name: &str) -> Option<u64> {
@@ -84,6 +91,6 @@ fn setting(name: &str) -> Option<u64> {
 }
 
 /// Random generator of one worker; each has its own, so that the timing of one does not change the choices of another.
-fn rng_for(who: u64, seed: u64) -> SplitMix64 {
-    SplitMix64::new(seed.rotate_left(16) ^ who)
+fn rng_for(worker: u64, seed: u64) -> SplitMix64 {
+    SplitMix64::new(seed.rotate_left(16) ^ worker)
 }

@@ -87,7 +87,7 @@ impl Target {
             findings.push("a mountCommand of a job ran beside its isolation".to_owned());
         }
         if answers.contains(&self.secret_text) {
-            findings.push("an answer of the server has what a job's mountCommand printed".to_owned());
+            findings.push("a response of the server has what a job's mountCommand printed".to_owned());
         }
         let strange = std::fs::read_dir(&self.other_share).expect("the share is there").flatten();
         findings.extend(strange.map(|entry| format!("{:?} came to a share that no job mounts", entry.file_name())));

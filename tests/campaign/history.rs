@@ -5,62 +5,62 @@ use std::sync::Mutex;
 
 use serde_json::Value;
 
-use super::desk::Desk;
+use super::client::CampaignClient;
 
 #[derive(Default)]
-pub struct Ledger {
-    pages: Mutex<Pages>,
+pub struct History {
+    records: Mutex<Records>,
 }
 
 #[derive(Default)]
-struct Pages {
+struct Records {
     /// Job name and its number of numbered lines per rank.
     acknowledged: BTreeMap<String, u64>,
     /// The job when it was first seen in a terminal state.
     ended: BTreeMap<String, Value>,
     /// Time of that observation, in milliseconds since boot: wall clocks are set during the campaign.
-    seen_to_end: BTreeMap<String, u64>,
+    first_seen_ended: BTreeMap<String, u64>,
     /// Violations: terminal states that changed, jobs that vanished.
-    broken: BTreeSet<String>,
+    violations: BTreeSet<String>,
     /// Every node that ever existed.
     nodes: BTreeSet<String>,
 }
 
-impl Ledger {
+impl History {
     pub fn acknowledge(&self, name: &str, steps: u64) {
-        self.pages().acknowledged.insert(name.to_owned(), steps);
+        self.records().acknowledged.insert(name.to_owned(), steps);
     }
 
     /// Records a violation.
-    pub fn report(&self, finding: String) {
-        self.pages().broken.insert(finding);
+    pub fn report_violation(&self, finding: String) {
+        self.records().violations.insert(finding);
     }
 
-    pub fn saw_nodes(&self, nodes: impl IntoIterator<Item = String>) {
-        self.pages().nodes.extend(nodes);
+    pub fn record_nodes(&self, nodes: impl IntoIterator<Item = String>) {
+        self.records().nodes.extend(nodes);
     }
 
     /// Compares the server's current state with the record. Returns `false` if the server did not answer.
-    pub fn look(&self, desk: &Desk) -> bool {
+    pub fn poll(&self, client: &CampaignClient) -> bool {
         // Read before the request: a job acknowledged meanwhile need not be in the response.
-        let promised: Vec<String> = self.pages().acknowledged.keys().cloned().collect();
-        let Some(jobs) = desk.jobs() else { return false };
+        let acknowledged: Vec<String> = self.records().acknowledged.keys().cloned().collect();
+        let Some(jobs) = client.jobs() else { return false };
         let jobs: BTreeMap<&str, &Value> = jobs.iter().filter_map(|job| Some((job["name"].as_str()?, job))).collect();
-        let mut pages = self.pages();
-        for name in promised {
+        let mut records = self.records();
+        for name in acknowledged {
             let Some(job) = jobs.get(name.as_str()) else {
-                pages.broken.insert(format!("{name} was acknowledged and is not there"));
+                records.violations.insert(format!("{name} was acknowledged and is not there"));
                 continue;
             };
             let state = job["properties"]["executionState"].as_str().unwrap_or_default().to_owned();
-            match pages.ended.get(&name).cloned() {
+            match records.ended.get(&name).cloned() {
                 Some(first) if first["properties"]["executionInfo"] != job["properties"]["executionInfo"] => {
                     let (was, is) = (&first["properties"]["executionInfo"], &job["properties"]["executionInfo"]);
-                    pages.broken.insert(format!("{name} ended twice: {was} and then {is}"));
+                    records.violations.insert(format!("{name} ended twice: {was} and then {is}"));
                 }
                 None if state == "succeeded" || state == "failed" => {
-                    pages.seen_to_end.insert(name.clone(), uptime_ms());
-                    pages.ended.insert(name, (*job).clone());
+                    records.first_seen_ended.insert(name.clone(), uptime_ms());
+                    records.ended.insert(name, (*job).clone());
                 }
                 _ => {}
             }
@@ -69,37 +69,37 @@ impl Ledger {
     }
 
     pub fn unfinished(&self) -> Vec<String> {
-        let pages = self.pages();
-        pages.acknowledged.keys().filter(|name| !pages.ended.contains_key(*name)).cloned().collect()
+        let records = self.records();
+        records.acknowledged.keys().filter(|name| !records.ended.contains_key(*name)).cloned().collect()
     }
 
     pub fn acknowledged(&self) -> BTreeMap<String, u64> {
-        self.pages().acknowledged.clone()
+        self.records().acknowledged.clone()
     }
 
     pub fn ended(&self) -> BTreeMap<String, Value> {
-        self.pages().ended.clone()
+        self.records().ended.clone()
     }
 
     /// See the field.
-    pub fn seen_to_end(&self) -> BTreeMap<String, u64> {
-        self.pages().seen_to_end.clone()
+    pub fn first_seen_ended(&self) -> BTreeMap<String, u64> {
+        self.records().first_seen_ended.clone()
     }
 
-    pub fn ended_well(&self) -> usize {
-        self.pages().ended.values().filter(|job| job["properties"]["executionState"] == "succeeded").count()
+    pub fn n_succeeded(&self) -> usize {
+        self.records().ended.values().filter(|job| job["properties"]["executionState"] == "succeeded").count()
     }
 
-    pub fn broken(&self) -> Vec<String> {
-        self.pages().broken.iter().cloned().collect()
+    pub fn violations(&self) -> Vec<String> {
+        self.records().violations.iter().cloned().collect()
     }
 
     pub fn nodes(&self) -> Vec<String> {
-        self.pages().nodes.iter().cloned().collect()
+        self.records().nodes.iter().cloned().collect()
     }
 
-    fn pages(&self) -> std::sync::MutexGuard<'_, Pages> {
-        self.pages.lock().expect("no one panics while writing")
+    fn records(&self) -> std::sync::MutexGuard<'_, Records> {
+        self.records.lock().expect("no one panics while writing")
     }
 }
 

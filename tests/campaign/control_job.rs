@@ -5,13 +5,13 @@ use serde_json::json;
 
 use super::harness::{IN_WORKSPACE, Site, wait_for};
 
-pub struct CalmJob {
+pub struct ControlJob {
     pub node: String,
 }
 
-const NAME: &str = "calm";
+const NAME: &str = "control";
 
-impl CalmJob {
+impl ControlJob {
     /// Starts it, with a time limit that every jump of the clock exceeds.
     pub fn start(site: &Site) -> Self {
         let before = site.agents();
@@ -25,13 +25,14 @@ impl CalmJob {
             json!({"customToolkitSettings": {"commandLine": command}}),
             json!({"constraints": {"maxWallClockTime": "PT3H"}}),
         );
-        site.write("calm.json", job.to_string());
+        site.write("control.json", job.to_string());
         site.corro(&format!(
-            "batchai job create {IN_WORKSPACE} -e {NAME} -c {NAME} -n {NAME} -f calm.json --storage-account-name mystorageaccount"
+            "batchai job create {IN_WORKSPACE} -e {NAME} -c {NAME} -n {NAME} -f control.json --storage-account-name mystorageaccount"
         ))
         .ok();
-        wait_for("the calm job to run", || Self::show(site)["executionState"] == "running");
-        let node = site.agents().into_iter().find(|agent| !before.contains(agent)).expect("the node of the calm job").0;
+        wait_for("the control job to run", || Self::show(site)["executionState"] == "running");
+        let node =
+            site.agents().into_iter().find(|agent| !before.contains(agent)).expect("the node of the control job").0;
         Self { node }
     }
 
@@ -39,21 +40,21 @@ impl CalmJob {
     pub fn findings(&self, site: &Site) -> Vec<String> {
         std::fs::write(site.share().join("release"), "").expect("a file on the share");
         let mut job = serde_json::Value::Null;
-        wait_for("the calm job to end", || {
+        wait_for("the control job to end", || {
             job = Self::show(site);
             job["executionState"] == "succeeded" || job["executionState"] == "failed"
         });
         let mut findings = Vec::new();
         if job["executionState"] != "succeeded" {
-            findings.push(format!("the job that nobody aimed at failed: {}", job["executionInfo"]));
+            findings.push(format!("the control job failed: {}", job["executionInfo"]));
         }
         if job["lostAttempts"].as_array().is_some_and(|lost| !lost.is_empty()) {
-            findings.push(format!("the job that nobody aimed at was begun again: {}", job["lostAttempts"]));
+            findings.push(format!("the control job was begun again: {}", job["lostAttempts"]));
         }
         let segment = job["jobOutputDirectoryPathSegment"].as_str().expect("text");
         let log = std::fs::read_to_string(site.share().join("cifar").join(segment).join("stdouterr/stdout.txt"));
         if log.as_deref().ok() != Some("started\ndone\n") {
-            findings.push(format!("the log of the job that nobody aimed at: {log:?}"));
+            findings.push(format!("the log of the control job: {log:?}"));
         }
         findings
     }

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use corro_launch::kill_tagged::processes_with_tag;
 use rustix::process::Signal;
 
-use super::calm::CalmJob;
-use super::desk::Desk;
+use super::client::CampaignClient;
+use super::control_job::ControlJob;
 use super::harness::fake_clock::FakeClock;
 use super::harness::{Site, signal};
-use super::ledger::Ledger;
+use super::history::History;
+use super::restored_copy::{self, CopyOutcome};
 use super::rng_for;
-use super::twin::{self, Twinning};
 use corro_test_support::rng::SplitMix64;
 
 /// Fault kinds with their percentages. The rest are kills of ranks and guards.
@@ -26,7 +26,7 @@ const FAULTS: [(Fault, u64); 8] = [
     (Fault::Freeze, 14),
     (Fault::SetClock, 3),
     (Fault::FillDisk, 2),
-    (Fault::StartTwin, 1),
+    (Fault::StartRestoredCopy, 1),
 ];
 
 #[derive(Clone, Copy)]
@@ -40,25 +40,25 @@ enum Fault {
     Freeze,
     SetClock,
     FillDisk,
-    StartTwin,
+    StartRestoredCopy,
     Kill,
 }
 
 /// Number of injected faults of each kind.
 #[derive(Default)]
-pub struct Acts {
+pub struct FaultCounts {
     kills: BTreeMap<&'static str, usize>,
     freezes: BTreeMap<&'static str, usize>,
     others: BTreeMap<&'static str, usize>,
 }
 
-impl Acts {
+impl FaultCounts {
     pub fn total(&self) -> usize {
         [&self.kills, &self.freezes, &self.others].into_iter().flat_map(BTreeMap::values).sum()
     }
 }
 
-impl fmt::Display for Acts {
+impl fmt::Display for FaultCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, counts) in [("kills", &self.kills), ("\nfreezes", &self.freezes)] {
             write!(f, "{name}: {}", counts.values().sum::<usize>())?;
@@ -69,43 +69,43 @@ impl fmt::Display for Acts {
     }
 }
 
-pub struct Killer<'a> {
+pub struct FaultInjector<'a> {
     pub site: &'a mut Site,
-    pub desk: &'a Desk,
-    pub ledger: &'a Ledger,
+    pub client: &'a CampaignClient,
+    pub history: &'a History,
     /// No fault targets its node.
-    pub calm: &'a CalmJob,
+    pub control_job: &'a ControlJob,
     pub clock: Option<&'a FakeClock>,
-    pub acts: Acts,
+    pub counts: FaultCounts,
     /// Frozen processes and the time at which each continues.
     frozen: Vec<(Instant, u32)>,
-    clock_back: Option<Instant>,
+    clock_reset_at: Option<Instant>,
     rng: SplitMix64,
 }
 
-impl<'a> Killer<'a> {
+impl<'a> FaultInjector<'a> {
     pub fn new(
         site: &'a mut Site,
-        desk: &'a Desk,
-        ledger: &'a Ledger,
-        calm: &'a CalmJob,
+        client: &'a CampaignClient,
+        history: &'a History,
+        control_job: &'a ControlJob,
         clock: Option<&'a FakeClock>,
         seed: u64,
     ) -> Self {
-        let (acts, frozen, clock_back, rng) = (Acts::default(), Vec::new(), None, rng_for(0, seed));
-        Self { site, desk, ledger, calm, clock, acts, frozen, clock_back, rng }
+        let (counts, frozen, clock_reset_at, rng) = (FaultCounts::default(), Vec::new(), None, rng_for(0, seed));
+        Self { site, client, history, control_job, clock, counts, frozen, clock_reset_at, rng }
     }
 
-    pub fn work_until(mut self, until: Instant) -> Acts {
+    pub fn run_until(mut self, until: Instant) -> FaultCounts {
         while Instant::now() < until {
             std::thread::park_timeout(Duration::from_millis(20 + self.rng.between(0, 400)));
-            self.undo_what_is_over(Instant::now());
-            self.ledger.saw_nodes(self.site.agents().into_iter().map(|(node, _)| node));
+            self.undo_expired(Instant::now());
+            self.history.record_nodes(self.site.agents().into_iter().map(|(node, _)| node));
             let fault = self.choose();
-            self.act(fault);
+            self.inject(fault);
         }
-        self.undo_everything();
-        self.acts
+        self.undo_all();
+        self.counts
     }
 
     fn choose(&mut self) -> Fault {
@@ -119,18 +119,18 @@ impl<'a> Killer<'a> {
         Fault::Kill
     }
 
-    fn act(&mut self, fault: Fault) {
+    fn inject(&mut self, fault: Fault) {
         match fault {
             Fault::KillServer => {
                 self.site.crash_and_restart();
-                count(&mut self.acts.kills, "servers");
+                count(&mut self.counts.kills, "servers");
             }
             Fault::KillAgent => self.kill(Self::agents),
             Fault::Kill => self.kill(Self::processes),
             Fault::SilenceAgent => {
                 if let Some(pid) = self.rng.pick(self.agents()) {
                     signal(pid, Signal::STOP);
-                    count(&mut self.acts.freezes, "agents for good");
+                    count(&mut self.counts.freezes, "agents for good");
                 }
             }
             Fault::FreezeServer => self.freeze(self.site.up_pid(), "servers"),
@@ -142,13 +142,13 @@ impl<'a> Killer<'a> {
             }
             Fault::SetClock => self.set_clock(),
             Fault::FillDisk => self.fill_disk(),
-            Fault::StartTwin => self.start_twin(),
+            Fault::StartRestoredCopy => self.start_restored_copy(),
         }
     }
 
     fn kill(&mut self, victims: fn(&Self) -> Vec<u32>) {
         if let Some(pid) = self.rng.pick(victims(self)) {
-            count(&mut self.acts.kills, kind_of(pid));
+            count(&mut self.counts.kills, kind_of(pid));
             signal(pid, Signal::KILL);
         }
     }
@@ -156,50 +156,51 @@ impl<'a> Killer<'a> {
     fn freeze(&mut self, pid: u32, what: &'static str) {
         signal(pid, Signal::STOP);
         self.frozen.push((Instant::now() + Duration::from_millis(50 + self.rng.between(0, 1_500)), pid));
-        count(&mut self.acts.freezes, what);
+        count(&mut self.counts.freezes, what);
     }
 
     fn set_clock(&mut self) {
         let Some(clock) = self.clock else { return };
         let (sign, days) = (if self.rng.one_in(2) { '+' } else { '-' }, 1 + self.rng.between(0, 400));
         clock.set(&format!("{sign}{days}d"));
-        self.clock_back = Some(Instant::now() + Duration::from_millis(200 + self.rng.between(0, 1_500)));
-        count(&mut self.acts.others, "clocks set");
+        self.clock_reset_at = Some(Instant::now() + Duration::from_millis(200 + self.rng.between(0, 1_500)));
+        count(&mut self.counts.others, "clocks set");
     }
 
     /// Fills the disk for a while. Terminating a job must work meanwhile.
     fn fill_disk(&mut self) {
-        self.undo_everything();
+        self.undo_all();
         let Some(disk) = &self.site.disk else { return };
         disk.fill();
         std::thread::park_timeout(Duration::from_millis(self.rng.between(0, 800)));
-        if let Some(job) = self.rng.pick(self.ledger.unfinished())
-            && let Some(status @ 500..) = self.desk.terminate(&job)
+        if let Some(job) = self.rng.pick(self.history.unfinished())
+            && let Some(status @ 500..) = self.client.terminate(&job)
         {
-            self.ledger.report(format!("the server answered {status} to the termination of {job} on a full disk"));
+            self.history
+                .report_violation(format!("the server answered {status} to the termination of {job} on a full disk"));
         }
         disk.empty();
-        count(&mut self.acts.others, "full disks");
+        count(&mut self.counts.others, "full disks");
     }
 
-    fn start_twin(&mut self) {
-        self.undo_everything();
+    fn start_restored_copy(&mut self) {
+        self.undo_all();
         let beside = Duration::from_millis(500 + self.rng.between(0, 2_000));
-        match twin::run(self.site, self.site.path(), beside) {
-            Twinning::Ran => count(&mut self.acts.others, "twins"),
-            Twinning::NoBackup => count(&mut self.acts.others, "failed backups"),
+        match restored_copy::run(self.site, self.site.path(), beside) {
+            CopyOutcome::Ran => count(&mut self.counts.others, "restored copies"),
+            CopyOutcome::NoBackup => count(&mut self.counts.others, "failed backups"),
         }
     }
 
-    fn undo_everything(&mut self) {
-        self.undo_what_is_over(Instant::now() + Duration::from_secs(3600));
+    fn undo_all(&mut self) {
+        self.undo_expired(Instant::now() + Duration::from_secs(3600));
     }
 
-    fn undo_what_is_over(&mut self, now: Instant) {
+    fn undo_expired(&mut self, now: Instant) {
         let is_over = |(until, _): &mut (Instant, u32)| *until <= now;
         self.frozen.extract_if(.., is_over).for_each(|(_, pid)| signal(pid, Signal::CONT));
         if let Some(clock) = self.clock
-            && self.clock_back.take_if(|until| *until <= now).is_some()
+            && self.clock_reset_at.take_if(|until| *until <= now).is_some()
         {
             clock.set("+0");
         }
@@ -207,12 +208,12 @@ impl<'a> Killer<'a> {
 
     fn agents(&self) -> Vec<u32> {
         let agents = self.site.agents().into_iter();
-        agents.filter(|(node, _)| *node != self.calm.node).map(|(_, pid)| pid).collect()
+        agents.filter(|(node, _)| *node != self.control_job.node).map(|(_, pid)| pid).collect()
     }
 
     /// Ranks and guards.
     fn processes(&self) -> Vec<u32> {
-        let nodes = self.ledger.nodes().into_iter().filter(|node| *node != self.calm.node);
+        let nodes = self.history.nodes().into_iter().filter(|node| *node != self.control_job.node);
         nodes.flat_map(|node| processes_with_tag(&format!("{node}/"))).collect()
     }
 }

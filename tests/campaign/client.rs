@@ -13,10 +13,10 @@ use super::harness::faulty::SHARE;
 use super::harness::{IN_WORKSPACE, Site};
 
 /// Request timeout: longer than any response takes, shorter than a campaign.
-const PATIENCE: Duration = Duration::from_secs(20);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 #[derive(Clone)]
-pub struct Desk {
+pub struct CampaignClient {
     address: String,
     token: String,
     workspace: String,
@@ -25,8 +25,8 @@ pub struct Desk {
     share: PathBuf,
 }
 
-impl Desk {
-    pub fn of(site: &Site) -> Self {
+impl CampaignClient {
+    pub fn new(site: &Site) -> Self {
         // Creates the link by which commands are run.
         site.command("corro");
         Self {
@@ -57,7 +57,7 @@ impl Desk {
         let more = more.as_object().expect("an object").clone();
         properties.as_object_mut().expect("an object").extend(more);
         let path = format!("{}/experiments/cifar/jobs/{name}", self.workspace);
-        self.ask("PUT", &path, Some(json!({ "properties": properties }))).map(|(status, _)| status)
+        self.request("PUT", &path, Some(json!({ "properties": properties }))).map(|(status, _)| status)
     }
 
     /// Volumes that jobs mount.
@@ -72,14 +72,14 @@ impl Desk {
     /// Returns the status.
     pub fn terminate(&self, name: &str) -> Option<u16> {
         let path = format!("{}/experiments/cifar/jobs/{name}/terminate", self.workspace);
-        self.ask("POST", &path, None).map(|(status, _)| status)
+        self.request("POST", &path, None).map(|(status, _)| status)
     }
 
     pub fn resize(&self, nodes: usize) -> Option<()> {
         let scale = json!({"manual": {"targetNodeCount": nodes, "nodeDeallocationOption": "requeue"}});
         let body = json!({"properties": {"scaleSettings": scale}});
         let path = format!("{}/clusters/nc6cluster", self.workspace);
-        self.ask("PATCH", &path, Some(body)).filter(|(status, _)| *status == 200).map(|_| ())
+        self.request("PATCH", &path, Some(body)).filter(|(status, _)| *status == 200).map(|_| ())
     }
 
     /// Every job of the server, page by page; `None` if a response was missing.
@@ -87,7 +87,7 @@ impl Desk {
         let mut jobs = Vec::new();
         let mut path = format!("{}/experiments/cifar/jobs", self.workspace);
         loop {
-            let (status, page) = self.ask("GET", &path, None)?;
+            let (status, page) = self.request("GET", &path, None)?;
             if status != 200 {
                 return None;
             }
@@ -120,13 +120,13 @@ impl Desk {
     }
 
     /// Records that ranks wrote beside their logs; an incomplete line is ignored.
-    pub fn notes(&self, name: &str) -> Vec<Vec<String>> {
+    pub fn records(&self, name: &str) -> Vec<Vec<String>> {
         let text = std::fs::read_to_string(self.share.join(name)).unwrap_or_default();
         let lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
         lines.map(|line| line.split_whitespace().map(str::to_owned).collect()).collect()
     }
 
-    fn ask(&self, method: &str, path: &str, body: Option<Value>) -> Option<(u16, Value)> {
+    fn request(&self, method: &str, path: &str, body: Option<Value>) -> Option<(u16, Value)> {
         let body = body.map(|body| body.to_string()).unwrap_or_default();
         let mark = if path.contains('?') { "" } else { "?api-version=2018-05-01" };
         let head = format!(
@@ -137,17 +137,17 @@ impl Desk {
             body.len()
         );
         let mut stream = TcpStream::connect(&self.address).ok()?;
-        stream.set_read_timeout(Some(PATIENCE)).ok()?;
+        stream.set_read_timeout(Some(REQUEST_TIMEOUT)).ok()?;
         stream.write_all((head + &body).as_bytes()).ok()?;
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).ok()?;
-        let end = answer.windows(4).position(|four| four == b"\r\n\r\n")?;
-        let head = String::from_utf8_lossy(&answer[..end]);
+        let mut response = Vec::new();
+        stream.read_to_end(&mut response).ok()?;
+        let end = response.windows(4).position(|four| four == b"\r\n\r\n")?;
+        let head = String::from_utf8_lossy(&response[..end]);
         let status = head.split_whitespace().nth(1)?.parse().ok()?;
         let whole =
             head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok());
         // A truncated response does not count.
-        let body = &answer[end + 4..];
+        let body = &response[end + 4..];
         if whole.is_some_and(|whole: usize| whole != body.len()) {
             return None;
         }
