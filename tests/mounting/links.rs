@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
-use super::{Share, fails, share, until};
+use super::fixture::{Share, fails, start_share, wait_until};
 use rustix::io::Errno;
 
 /// Creates `checkpoints/best.h5`, and `old/` with links to that directory, to that file, to itself, to nothing and to this
@@ -30,8 +30,8 @@ fn plant(share: &Share) {
 /// The standard output of a program that succeeds.
 fn shell(at: &Path, line: &str) -> String {
     let ended = Command::new("sh").args(["-c", line]).current_dir(at).env("LC_ALL", "C").output().expect("it runs");
-    let told = String::from_utf8_lossy(&ended.stderr);
-    assert!(ended.status.success() && told.is_empty(), "{line}: {told}");
+    let stderr = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.success() && stderr.is_empty(), "{line}: {stderr}");
     String::from_utf8(ended.stdout).expect("text")
 }
 
@@ -41,11 +41,11 @@ fn best(share: &Share) -> String {
 
 #[test]
 fn links_on_a_mount_are_links() {
-    let Some(share) = share() else { return };
+    let Some(share) = start_share() else { return };
     plant(&share);
-    for way in ["", "--write-cache"] {
-        let name = format!("m{}", way.trim_matches('-'));
-        let at = share.mount(&name, way);
+    for mode in ["", "--write-cache"] {
+        let name = format!("m{}", mode.trim_matches('-'));
+        let at = share.mount(&name, mode);
         assert_eq!(shell(&at, "readlink old/latest old/loop old/outside"), "../checkpoints\n.\n/etc\n");
         assert_eq!(shell(&at, "ls -l old | grep -c '^lrwxrwxrwx'"), "5\n");
         // Twice: from the listing, and by lookup of each.
@@ -82,9 +82,9 @@ fn links_on_a_mount_are_links() {
         assert_eq!(fs::read_to_string(share.on_disk("copy/moved")).expect("a file"), "other\n");
         // A write through a link goes to its target.
         shell(&at, "printf more >> old/model.h5");
-        until("what was written", || best(&share) == "weightsmore");
+        wait_until("what was written", || best(&share) == "weightsmore");
         shell(&at, "printf weights > old/model.h5 && rm -rf copy");
-        until("what was written", || best(&share) == "weights");
+        wait_until("what was written", || best(&share) == "weights");
         share.unmount(&name);
     }
     let at = share.mount("last", "");
@@ -97,7 +97,7 @@ fn links_on_a_mount_are_links() {
 /// A name that turns from a file into a link, and from a directory into one, while the kernel has the old type cached.
 #[test]
 fn a_link_that_others_put_in_the_place_of_something_is_seen() {
-    let Some(share) = share() else { return };
+    let Some(share) = start_share() else { return };
     plant(&share);
     let at = share.mount("m", "");
     fs::write(at.join("file"), "plain").expect("written");
@@ -106,8 +106,8 @@ fn a_link_that_others_put_in_the_place_of_something_is_seen() {
     fs::remove_dir(share.on_disk("directory")).expect("removed");
     symlink("checkpoints/best.h5", share.on_disk("file")).expect("linked");
     symlink("checkpoints", share.on_disk("directory")).expect("linked");
-    until("the link to a file", || fs::read_to_string(at.join("file")).is_ok_and(|text| text == "weights"));
-    until("the link to a directory", || fs::read_link(at.join("directory")).is_ok());
+    wait_until("the link to a file", || fs::read_to_string(at.join("file")).is_ok_and(|text| text == "weights"));
+    wait_until("the link to a directory", || fs::read_link(at.join("directory")).is_ok());
     shell(&at, "rm -rf directory file");
     assert_eq!(best(&share), "weights");
     assert!(!share.on_disk("directory").is_symlink() && !share.on_disk("file").is_symlink());
@@ -115,7 +115,7 @@ fn a_link_that_others_put_in_the_place_of_something_is_seen() {
 
 #[test]
 fn batch_commands_do_not_descend_into_links() {
-    let Some(share) = share() else { return };
+    let Some(share) = start_share() else { return };
     plant(&share);
     let down = share.path("down");
     fs::create_dir(&down).expect("made");
