@@ -287,23 +287,23 @@ async fn a_job_has_the_cpus_of_its_vm_size() {
     order.limits = Some(Limits { vm_size: "STANDARD_TINY".into(), memory_bytes: u64::MAX, cores: 1, processes: None });
     world.node.run_alone(&order).await;
     let (log, said) = (world.log("execution.log"), world.log("stdout.txt"));
-    let (_, told) = log.split_once("Processors for this job on this node: ").expect("it is told");
-    let told = told.lines().next().expect("a line");
+    let (_, cpu_limit) = log.split_once("Processors for this job on this node: ").expect("a line about processors");
+    let cpu_limit = cpu_limit.lines().next().expect("a line");
     let is_ours = |line: &str| {
         let mut parts = line.splitn(3, ':').skip(1);
         let controls = parts.next().unwrap_or("-");
         controls.split(',').any(|control| ["cpu", ""].contains(&control)) && line.contains("/corro-")
     };
     // Other tests on this machine may have claimed all CPUs.
-    if told.contains(": number ") {
-        assert_eq!(said.lines().next(), Some("1"), "{told}\n{said}");
+    if cpu_limit.contains(": number ") {
+        assert_eq!(said.lines().next(), Some("1"), "{cpu_limit}\n{said}");
         assert_eq!(said.lines().last(), Some("1"), "what it starts is bound too: {said}");
     }
-    match told.starts_with("at most ") {
+    match cpu_limit.starts_with("at most ") {
         true => assert!(said.lines().any(is_ours), "{said}"),
-        false => skip::unsupported_machine(format_args!("this machine allows no control groups: {told}")),
+        false => skip::unsupported_machine(format_args!("this machine allows no control groups: {cpu_limit}")),
     }
-    assert!(told.contains("as STANDARD_TINY has"), "{told}");
+    assert!(cpu_limit.contains("as STANDARD_TINY has"), "{cpu_limit}");
     let size = Limits { vm_size: "STANDARD_HUGE".into(), memory_bytes: u64::MAX, cores: u32::MAX, processes: None };
     let mut order = TaskOrder { limits: Some(size), ..world.order("nproc >&2") };
     order.attempt.number += 1;

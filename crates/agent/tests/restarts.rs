@@ -130,7 +130,7 @@ async fn a_stopped_agent_ends_its_task_and_stays_the_same_node() {
     let _agent = Agent::start(&server, &directory.path().join("n1"), "127.0.0.4");
     node.until_connected(before + 1).await;
     node.until("back", |node| !node.ending).await;
-    assert_eq!(node.until_ended().await.1.expect("it is told again").error.code, "AgentRestarted");
+    assert_eq!(node.until_ended().await.1.expect("it is reported again").error.code, "AgentRestarted");
     node.until_free().await;
 }
 

@@ -107,7 +107,7 @@ async fn only_the_administrator_can_log_in() {
     let mut client = connect(&endpoint).await;
     assert!(client.authenticate_password(USER, "open sesam").await.is_ok_and(|answer| !answer.success()));
     assert!(client.authenticate_password("root", "open sesame").await.is_ok_and(|answer| !answer.success()));
-    assert!(client.channel_open_session().await.is_err(), "nobody is in yet");
+    assert!(client.channel_open_session().await.is_err(), "not authenticated yet");
     // A refused channel ends the connection; the right password gets another.
     let mut client = connect(&endpoint).await;
     assert!(client.authenticate_password(USER, "open sesame").await.expect("an answer").success());
@@ -190,13 +190,13 @@ async fn signals_and_forwarded_connections_go_through() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let port = listener.local_addr().expect("it is bound").port();
     let echo = tokio::spawn(async move {
-        let (mut stream, _) = listener.accept().await.expect("somebody comes");
+        let (mut stream, _) = listener.accept().await.expect("a connection");
         let mut text = String::new();
         stream.read_to_string(&mut text).await.expect("it is read");
         stream.write_all(text.to_uppercase().as_bytes()).await.expect("it is written");
     });
     let forwarded = client.channel_open_direct_tcpip("127.0.0.1", port.into(), "127.0.0.1", 1).await;
-    let mut stream = forwarded.expect("somebody listens there").into_stream();
+    let mut stream = forwarded.expect("a listener is there").into_stream();
     stream.write_all(b"through the endpoint").await.expect("it is written");
     stream.shutdown().await.expect("that was all");
     let mut text = String::new();
@@ -204,7 +204,7 @@ async fn signals_and_forwarded_connections_go_through() {
     assert_eq!(text, "THROUGH THE ENDPOINT");
     echo.await.expect("it served");
     let nowhere = client.channel_open_direct_tcpip("127.0.0.1", port.into(), "127.0.0.1", 1).await;
-    assert!(nowhere.is_err(), "nobody listens there any more");
+    assert!(nowhere.is_err(), "the listener is gone");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -347,7 +347,7 @@ async fn openssh_runs_commands_shells_and_terminals() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let target = format!("127.0.0.1:{}", listener.local_addr().expect("it is bound").port());
     let served = tokio::spawn(async move {
-        let (mut stream, _) = listener.accept().await.expect("somebody comes");
+        let (mut stream, _) = listener.accept().await.expect("a connection");
         stream.write_all(b"hello from behind the endpoint\n").await.expect("it is written");
     });
     let output = run(ssh(&endpoint, &key, &["-W", &target], &[]), "").await;

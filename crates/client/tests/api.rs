@@ -21,13 +21,13 @@ use corro_model::ops::{
 use serde_json::json;
 
 /// A response: status, headers, body. `BASE` in a header becomes the server's address.
-type Answer = (u16, Vec<(&'static str, String)>, String);
+type ScriptedResponse = (u16, Vec<(&'static str, String)>, String);
 
 #[derive(Default)]
 struct Script {
     base: String,
     /// Responses by `METHOD path?query`, used in order; the last one repeats.
-    answers: HashMap<String, Vec<Answer>>,
+    responses: HashMap<String, Vec<ScriptedResponse>>,
     seen: Vec<String>,
     tokens: u32,
     /// Tokens with smaller numbers are refused.
@@ -45,7 +45,7 @@ async fn serve() -> Server {
     let listener = tokio::net::TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.expect("a port");
     let base = format!("http://{}", listener.local_addr().expect("bound"));
     let script: Shared = Arc::new(Mutex::new(Script { base: base.clone(), ..Script::default() }));
-    let router = Router::new().fallback(answer).with_state(script.clone());
+    let router = Router::new().fallback(respond).with_state(script.clone());
     tokio::spawn(async move { axum::serve(listener, router).await });
     Server { script, client: Client::new(&profile(&base)).expect("a client") }
 }
@@ -61,7 +61,7 @@ fn profile(server: &str) -> Profile {
     }
 }
 
-async fn answer(State(script): State<Shared>, request: Request) -> Response {
+async fn respond(State(script): State<Shared>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let body: Bytes = axum::body::to_bytes(body, 1 << 20).await.expect("a body");
     let mut script = script.lock().expect("not poisoned");
@@ -85,10 +85,10 @@ async fn answer(State(script): State<Shared>, request: Request) -> Response {
     }
     script.seen.push(format!("{line} {}", String::from_utf8_lossy(&body)).trim().to_owned());
     let base = script.base.clone();
-    let Some(answers) = script.answers.get_mut(&line) else {
+    let Some(responses) = script.responses.get_mut(&line) else {
         return (StatusCode::NOT_FOUND, format!("nothing is scripted for {line}")).into_response();
     };
-    let (status, headers, body) = if answers.len() > 1 { answers.remove(0) } else { answers[0].clone() };
+    let (status, headers, body) = if responses.len() > 1 { responses.remove(0) } else { responses[0].clone() };
     let mut response = Response::builder().status(status);
     for (name, value) in headers {
         response = response.header(name, value.replace("BASE", &base));
@@ -100,7 +100,7 @@ impl Server {
     fn on(&self, line: &str, status: u16, headers: &[(&'static str, &str)], body: &str) {
         let headers = headers.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
         let mut script = self.script.lock().expect("not poisoned");
-        script.answers.entry(line.to_owned()).or_default().push((status, headers, body.to_owned()));
+        script.responses.entry(line.to_owned()).or_default().push((status, headers, body.to_owned()));
     }
 
     fn seen(&self) -> Vec<String> {
@@ -203,7 +203,7 @@ async fn operations_behind_an_async_url_end_with_the_resource() {
 }
 
 #[tokio::test]
-async fn an_operation_that_fails_tells_why() {
+async fn a_failed_operation_has_its_error() {
     let server = serve().await;
     let path =
         "/subscriptions/sub/resourceGroups/g/providers/Microsoft.BatchAI/workspaces/w/experiments/e/jobs/j/terminate";
@@ -221,7 +221,7 @@ async fn an_operation_that_fails_tells_why() {
 }
 
 #[tokio::test]
-async fn operations_behind_a_location_end_with_its_answer() {
+async fn operations_behind_a_location_end_with_its_response() {
     let server = serve().await;
     server.on(&format!("DELETE {GROUP}"), 202, &[("location", "BASE/where"), ("retry-after", "0")], "");
     server.on("GET /where", 202, &[("location", "BASE/there"), ("retry-after", "0")], "");
@@ -243,7 +243,7 @@ async fn a_resource_that_is_still_being_created_is_asked_again() {
 }
 
 #[tokio::test]
-async fn a_server_that_restarts_is_waited_for_and_said_to_be_away_once() {
+async fn requests_wait_for_a_restarted_server_and_report_it_once() {
     static NOTICES: AtomicU32 = AtomicU32::new(0);
     let server = serve().await;
     let busy = r#"{"error": {"code": "Busy", "message": "starting"}}"#;
@@ -268,7 +268,7 @@ async fn a_server_that_restarts_is_waited_for_and_said_to_be_away_once() {
 }
 
 #[tokio::test]
-async fn a_resource_that_came_to_nothing_is_an_error() {
+async fn a_failed_creation_is_an_error() {
     let parameters = GroupCreateParameters { location: "l".into(), tags: None };
     for (state, first) in [("failed", "creating"), ("Canceled", "creating"), ("Failed", "Failed")] {
         let server = serve().await;
@@ -281,12 +281,12 @@ async fn a_resource_that_came_to_nothing_is_an_error() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_told_apart_and_names_the_server() {
+async fn an_unreachable_server_is_a_distinct_error_with_its_name() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let server = format!("http://{}", listener.local_addr().expect("bound"));
     drop(listener);
     let client = Client::new(&profile(&server)).expect("a client");
-    let error = client.get::<GroupsGet>(&[("group", "g")]).await.expect_err("nobody listens");
+    let error = client.get::<GroupsGet>(&[("group", "g")]).await.expect_err("no server listens");
     assert!(matches!(error, ClientError::Unreachable { .. }) && error.is_transient(), "{error:?}");
     assert_eq!(error.to_string(), format!("cannot reach the server at {server}"));
     assert!(matches!(Client::new(&profile("nonsense")), Err(ClientError::InvalidServer { .. })));

@@ -19,7 +19,7 @@ const APIS: [(&str, &str); 2] = [("RANK_API", "ordered"), ("RANK_API", "named")]
 
 /// State of the other ranks when one is killed.
 #[derive(Clone, Copy, Debug)]
-enum While {
+enum PeerActivity {
     /// Running one operation after another.
     Busy,
     /// Waiting for the victim in an operation.
@@ -30,33 +30,33 @@ enum While {
 fn kill_in_turn(transport: (&str, &str)) {
     for api in APIS {
         for (victim, moment) in [
-            (0, While::Busy),
-            (1, While::Waiting),
-            (2, While::Idle),
-            (0, While::Waiting),
-            (2, While::Busy),
-            (0, While::Idle),
+            (0, PeerActivity::Busy),
+            (1, PeerActivity::Waiting),
+            (2, PeerActivity::Idle),
+            (0, PeerActivity::Waiting),
+            (2, PeerActivity::Busy),
+            (0, PeerActivity::Idle),
         ] {
             kill(3, &[transport, api], victim, moment);
         }
     }
 }
 
-fn kill(n: usize, variables: &[(&str, &str)], victim: usize, moment: While) {
+fn kill(n: usize, variables: &[(&str, &str)], victim: usize, moment: PeerActivity) {
     let case = format!("{variables:?}, rank {victim} killed, others {moment:?}");
     let mut gang = Gang::connected(n, variables);
     gang.run_all("reduce first 1000");
     match moment {
-        While::Busy => {
+        PeerActivity::Busy => {
             gang.send_all("again busy 300000");
             gang.wait_all("busy");
         }
-        While::Waiting => gang.others(victim).for_each(|(_, rank)| rank.send("reduce pending 300000")),
-        While::Idle => {}
+        PeerActivity::Waiting => gang.others(victim).for_each(|(_, rank)| rank.send("reduce pending 300000")),
+        PeerActivity::Idle => {}
     }
     let killed = Instant::now();
     gang.ranks[victim].kill();
-    if let While::Idle = moment {
+    if let PeerActivity::Idle = moment {
         gang.others(victim).for_each(|(_, rank)| rank.send("reduce late 10"));
     }
     let named = format!("rank {victim} on host {} has died", hostname());

@@ -57,7 +57,7 @@ fn a_rank_stopped_during_operations_is_reported_with_the_tensor() {
         let named = format!("waiting for rank {victim} on host {}", hostname());
         let missing = format!("{victim}: [fc.bias] on {}", hostname());
         // The rank was stopped between two operations or during one: rank 0 or a peer reports it.
-        processes::until("somebody names the stopped rank and the tensor", || {
+        processes::until("a rank names the stopped rank and the tensor", || {
             let stderr = gang.others(victim).map(|(_, rank)| rank.stderr()).collect::<Vec<_>>().join("\n");
             let inside = stderr.lines().any(|line| line.contains(&named) && (line.contains("fc.bias") || victim == 0));
             inside || stderr.contains(&missing)
@@ -74,7 +74,7 @@ fn a_rank_waiting_in_the_ordered_api_reports_the_missing_rank() {
         gang.ranks[victim].stop();
         gang.send_all("reduce waits 10");
         let named = format!("has been waiting for rank {victim} on host {} for", hostname());
-        processes::until("somebody names the stopped rank", || {
+        processes::until("a rank names the stopped rank", || {
             gang.others(victim).any(|(_, rank)| rank.stderr().contains(&named))
         });
         gang.ranks[victim].resume();

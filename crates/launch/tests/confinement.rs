@@ -15,7 +15,7 @@ use corro_launch::process_spec::ProcessSpec;
 use corro_launch::redact::Secrets;
 use corro_test_support::skip;
 
-use common::{DEADLINE, launcher, shell, tag, to_end};
+use common::{DEADLINE, launcher, run_to_end, shell, tag};
 
 /// A data directory with directories of two jobs and a secret file.
 struct TestDirs {
@@ -93,7 +93,7 @@ async fn start_sleeping(mut spec: ProcessSpec) -> (Process, u32) {
 
 async fn output_of(spec: ProcessSpec) -> String {
     let process = launcher().spawn(spec).await.expect("it starts");
-    let ended = to_end(process).await;
+    let ended = run_to_end(process).await;
     format!("{}{}", ended.stdout, ended.stderr)
 }
 
@@ -242,7 +242,7 @@ async fn secrets_in_output_are_redacted() {
     let script = "printf 'is correct ho'; sleep 0.05; printf 'rse battery, short\\n'; echo correct horse battery >&2; printf 'corr'";
     let process =
         launcher().spawn(ProcessSpec { confinement, ..shell(&tag("says"), script) }).await.expect("it starts");
-    let ended = to_end(process).await;
+    let ended = run_to_end(process).await;
     assert_eq!((ended.stdout.as_str(), ended.stderr.as_str()), ("is ***, short\ncorr", "***\n"));
 }
 
@@ -270,7 +270,7 @@ fn an_ordinary_user_is_isolated_too() {
     let reachable = this.ancestors().all(open_to_all);
     if !rustix::process::geteuid().is_root() || !reachable {
         skip::unsupported_machine(format_args!(
-            "only root can become somebody else, where others can reach {}",
+            "only root can switch users, and only if others can reach {}",
             this.display()
         ));
         return;

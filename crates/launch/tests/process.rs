@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use corro_test_support::skip;
 
-use common::{DEADLINE, alive, example, launcher, shell, tag, to_end, until};
+use common::{DEADLINE, alive, example, launcher, run_to_end, shell, tag, until};
 use corro_launch::exit::Exit;
 use corro_launch::kill_tagged::{kill_by_tag_prefix, processes_with_tag};
 use corro_launch::lines::{Mode, pump};
@@ -64,7 +64,7 @@ async fn the_exit_of_the_process_is_reported() {
         ("kill -PIPE $$", Exit::Signal(13)),
     ] {
         let process = launcher().spawn(shell(&tag("end"), script)).await.expect("spawns");
-        assert_eq!(to_end(process).await.exit, exit, "{script}");
+        assert_eq!(run_to_end(process).await.exit, exit, "{script}");
     }
 }
 
@@ -73,7 +73,7 @@ async fn output_environment_and_directory_are_as_requested() {
     let mut spec = shell(&tag("env"), "pwd; cat; echo \"$A\"; echo \"${HOME-none}\"; echo oops >&2");
     spec.cwd = "/".into();
     spec.env.insert("A".into(), "b c".into());
-    let ended = to_end(launcher().spawn(spec).await.expect("spawns")).await;
+    let ended = run_to_end(launcher().spawn(spec).await.expect("spawns")).await;
     assert_eq!(ended.stdout, "/\nb c\nnone\n", "cat found an empty stdin, and HOME was not inherited");
     assert_eq!(ended.stderr, "oops\n");
     assert_eq!(ended.exit, Exit::Code(0));
@@ -114,7 +114,7 @@ async fn a_command_that_cannot_start_prints_the_reason() {
         (plain.display().to_string(), 126, "Permission denied (os error 13)\n"),
     ] {
         let spec = ProcessSpec { argv: vec![program], ..shell(&tag("missing"), "") };
-        let ended = to_end(launcher().spawn(spec).await.expect("the guard spawns")).await;
+        let ended = run_to_end(launcher().spawn(spec).await.expect("the guard spawns")).await;
         assert_eq!(ended.exit, Exit::Code(code));
         assert!(ended.stderr.ends_with(text), "{}", ended.stderr);
         assert_eq!(ended.stderr.lines().count(), 1);
@@ -308,7 +308,7 @@ async fn large_output_is_complete() {
 #[tokio::test]
 async fn a_process_can_be_given_input_and_signals() {
     let plain = launcher().spawn(shell(&tag("plain"), "ls /proc/self/fd | wc -l")).await.expect("it starts");
-    let n_open = to_end(plain).await.stdout;
+    let n_open = run_to_end(plain).await.stdout;
     let spec = shell(
         &tag("input"),
         "trap 'echo caught; exit 4' USR1; cat; ls /proc/self/fd | wc -l; while :; do sleep 0.02; done",
@@ -342,7 +342,7 @@ async fn run_until_guard_is_reused(launcher: &Launcher) -> u32 {
             spec.env.insert("MINE".into(), seen.len().to_string());
             let process = launcher.spawn(spec).await.expect("spawns");
             let pid = process.pid();
-            let ended = to_end(process).await;
+            let ended = run_to_end(process).await;
             assert_eq!((ended.stdout, ended.exit), (format!("{name} {}\n", seen.len()), Exit::Code(3)));
             if seen.contains(&pid) {
                 return pid;
@@ -388,7 +388,7 @@ async fn a_script_without_an_interpreter_is_run_by_the_shell() {
     std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("executable");
     let mut spec = shell(&tag("script"), "");
     spec.argv = vec![script.display().to_string(), "word".into()];
-    let ended = to_end(launcher().spawn(spec).await.expect("spawns")).await;
+    let ended = run_to_end(launcher().spawn(spec).await.expect("spawns")).await;
     assert_eq!(ended.stdout, format!("{} word\n", script.display()));
 }
 
@@ -410,7 +410,7 @@ async fn processes_end_at_the_deadline_unless_it_is_renewed() {
     assert_eq!(process.wait().await.expect("the guard tells it"), Exit::Signal(9));
     launcher.set_deadline(None).expect("there is memory");
     assert_eq!(
-        to_end(launcher.spawn(shell(&tag("lease-2"), "exit 3")).await.expect("it starts")).await.exit,
+        run_to_end(launcher.spawn(shell(&tag("lease-2"), "exit 3")).await.expect("it starts")).await.exit,
         Exit::Code(3)
     );
 }

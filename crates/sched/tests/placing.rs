@@ -41,7 +41,7 @@ fn first_come_is_first_served_inside_a_priority() {
 }
 
 #[test]
-fn a_job_that_can_never_fit_holds_nobody_back() {
+fn a_job_that_can_never_fit_blocks_no_other() {
     check(". .", "", "big:8 small:2", "small");
     let world = World::drawn(Target::Auto { min: 0, max: 2 }, ". .", "", "big:3 small:2");
     assert_eq!(world.starts(&POLICY), "small");
@@ -122,7 +122,7 @@ fn a_job_that_has_waited_counts_as_a_higher_priority() {
 
 /// The default limit is days. Such a job is expected to take twice the longest run of its experiment.
 #[test]
-fn a_job_without_a_limit_of_its_own_starts_before_its_turn_by_what_others_took() {
+fn a_job_without_a_limit_is_backfilled_by_the_run_times_of_others() {
     let starts = |longest: Option<u64>, limit: u64| {
         let mut world = World::drawn(manual(3), "r r .", "r:2@100", "big:3 small:1");
         world.jobs[2].limit = limit;

@@ -13,7 +13,7 @@ use world::*;
 const NO_BACKFILL: Policy = Policy { backfill_depth: 0, ..POLICY };
 
 #[derive(Clone, Debug)]
-struct Ask {
+struct Submission {
     /// Seconds after the previous submission.
     gap: u64,
     priority: Priority,
@@ -27,10 +27,10 @@ fn priority() -> impl Strategy<Value = Priority> {
 }
 
 prop_compose! {
-    fn ask(most: usize)(
-        gap in 0u64..6, priority in priority(), needs in 1..=most, limit in 1u64..40, takes in 1u64..40,
-    ) -> Ask {
-        Ask { gap, priority, needs, limit, takes }
+    fn submission(max_nodes: usize)(
+        gap in 0u64..6, priority in priority(), needs in 1..=max_nodes, limit in 1u64..40, takes in 1u64..40,
+    ) -> Submission {
+        Submission { gap, priority, needs, limit, takes }
     }
 }
 
@@ -52,7 +52,7 @@ prop_compose! {
         target in target(),
         nodes in prop::collection::vec((0u8..9, 0u64..900), 0..16),
         ran in prop::collection::vec((0u64..50, 1u64..60), 3),
-        asks in prop::collection::vec(ask(8), 0..16),
+        submissions in prop::collection::vec(submission(8), 0..16),
         waited in 0u64..60_000,
         initial in 0usize..4,
     ) -> World {
@@ -81,9 +81,9 @@ prop_compose! {
             }
         }
         world.now -= waited;
-        for ask in asks {
-            world.now = (world.now + ask.gap * 1_000).min(now);
-            world.submit(ask.priority, ask.needs, ask.limit, ask.takes);
+        for job in submissions {
+            world.now = (world.now + job.gap * 1_000).min(now);
+            world.submit(job.priority, job.needs, job.limit, job.takes);
         }
         world.now = now;
         world
@@ -114,13 +114,13 @@ fn first_blocked(world: &World, policy: &Policy) -> Option<(corro_model::JobKey,
 }
 
 /// Submits the jobs and advances time until `done`; returns the resulting world.
-fn run(mut world: World, asks: &[Ask], policy: &Policy, done: impl Fn(&World) -> bool) -> World {
-    let mut asks = asks.iter();
-    let mut next = asks.next().map(|ask| (world.now + ask.gap, ask));
+fn run(mut world: World, submissions: &[Submission], policy: &Policy, done: impl Fn(&World) -> bool) -> World {
+    let mut submissions = submissions.iter();
+    let mut next = submissions.next().map(|job| (world.now + job.gap, job));
     while !done(&world) {
-        while let Some((when, ask)) = next.filter(|(when, _)| *when <= world.now) {
-            world.submit(ask.priority, ask.needs, ask.limit, ask.takes);
-            next = asks.next().map(|ask| (when + ask.gap, ask));
+        while let Some((when, job)) = next.filter(|(when, _)| *when <= world.now) {
+            world.submit(job.priority, job.needs, job.limit, job.takes);
+            next = submissions.next().map(|job| (when + job.gap, job));
         }
         world.follow_plan(policy);
         world.pass_second();
@@ -204,18 +204,18 @@ proptest! {
     #[test]
     fn backfill_never_delays_the_first_blocked_gang(
         nodes in 2usize..8,
-        before in prop::collection::vec(ask(7), 1..10),
-        after in prop::collection::vec(ask(7), 0..30),
+        before in prop::collection::vec(submission(7), 1..10),
+        after in prop::collection::vec(submission(7), 0..30),
     ) {
-        let to_limit = |asks: Vec<Ask>| -> Vec<Ask> {
+        let to_limit = |submissions: Vec<Submission>| -> Vec<Submission> {
             // One priority, so that later submissions are behind earlier ones.
-            asks.into_iter().map(|ask| Ask { takes: ask.limit, priority: Priority::Normal, ..ask }).collect()
+            submissions.into_iter().map(|job| Submission { takes: job.limit, priority: Priority::Normal, ..job }).collect()
         };
         let (before, after) = (to_limit(before), to_limit(after));
         let mut world = idle(nodes);
-        for ask in &before {
-            world.submit(ask.priority, ask.needs, ask.limit, ask.takes);
-            for _ in 0..ask.gap {
+        for job in &before {
+            world.submit(job.priority, job.needs, job.limit, job.takes);
+            for _ in 0..job.gap {
                 world.follow_plan(&POLICY);
                 world.pass_second();
             }
@@ -232,16 +232,16 @@ proptest! {
     #[test]
     fn a_reservation_is_kept(
         nodes in 2usize..8,
-        before in prop::collection::vec(ask(7), 1..10),
-        after in prop::collection::vec(ask(7), 0..30),
+        before in prop::collection::vec(submission(7), 1..10),
+        after in prop::collection::vec(submission(7), 0..30),
     ) {
-        let same = |asks: Vec<Ask>| -> Vec<Ask> {
-            asks.into_iter().map(|ask| Ask { priority: Priority::Normal, ..ask }).collect()
+        let same = |submissions: Vec<Submission>| -> Vec<Submission> {
+            submissions.into_iter().map(|job| Submission { priority: Priority::Normal, ..job }).collect()
         };
         let (before, after) = (same(before), same(after));
         let mut world = idle(nodes);
-        for ask in &before {
-            world.submit(ask.priority, ask.needs, ask.limit, ask.takes);
+        for job in &before {
+            world.submit(job.priority, job.needs, job.limit, job.takes);
         }
         world.follow_plan(&POLICY);
         let Some((first, Some(reserved))) = first_blocked(&world, &POLICY) else { return Ok(()) };
@@ -255,24 +255,24 @@ proptest! {
     #[test]
     fn the_wait_of_every_job_is_bounded(
         nodes in 1usize..6,
-        before in prop::collection::vec(ask(5), 0..4),
+        before in prop::collection::vec(submission(5), 0..4),
         needs in 1usize..6,
-        stream in prop::collection::vec(ask(5), 1..12),
+        stream in prop::collection::vec(submission(5), 1..12),
     ) {
         let policy = Policy { rise_after: Duration::from_secs(100), ..POLICY };
         let mut world = idle(nodes);
-        for ask in &before {
-            world.submit(ask.priority, ask.needs.min(nodes), ask.limit, ask.takes);
+        for job in &before {
+            world.submit(job.priority, job.needs.min(nodes), job.limit, job.takes);
         }
         let victim = world.submit(Priority::Low, needs.min(nodes), 10, 10);
         let longest = 40;
         let bound = world.now + 2 * 100 + (before.len() as u64 + 1) * longest;
         // More work of higher priority than the cluster can ever do.
-        let flood: Vec<Ask> = stream
+        let flood: Vec<Submission> = stream
             .iter()
             .cycle()
             .take(2_000)
-            .map(|ask| Ask { gap: ask.gap % 2, priority: ask.priority.max(Priority::Normal), needs: ask.needs.min(nodes), ..*ask })
+            .map(|job| Submission { gap: job.gap % 2, priority: job.priority.max(Priority::Normal), needs: job.needs.min(nodes), ..*job })
             .collect();
         let ended = run(world, &flood, &policy, |world| world.job(&victim).started.is_some() || world.now > bound);
         let started = ended.job(&victim).started;
@@ -283,11 +283,11 @@ proptest! {
     #[test]
     fn estimates_come_true_when_everything_goes_as_known(
         nodes in 1usize..8,
-        asks in prop::collection::vec(ask(9), 1..12),
+        submissions in prop::collection::vec(submission(9), 1..12),
     ) {
         let mut world = idle(nodes);
-        for ask in &asks {
-            world.submit(Priority::Normal, ask.needs, ask.limit, ask.limit);
+        for job in &submissions {
+            world.submit(Priority::Normal, job.needs, job.limit, job.limit);
         }
         let estimates = world.explain_waits(&NO_BACKFILL, &NoHistory, |explanation| explanation.estimate.map(|e| e.start.seconds() as u64));
         let fits = |world: &World| world.jobs.iter().all(|job| job.started.is_some() || job.needs > nodes);

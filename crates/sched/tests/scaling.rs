@@ -21,7 +21,7 @@ fn retired(plan: &Plan) -> Vec<u32> {
 }
 
 #[test]
-fn what_is_missing_is_added_and_what_is_coming_counts() {
+fn missing_nodes_are_added_and_pending_ones_count() {
     let check =
         |nodes, count, expected| assert_eq!(allocated(&planned(manual(count), nodes, "", "")), expected, "{nodes}");
     check("", 4, 4);

@@ -4,17 +4,17 @@ mod common;
 
 use std::{collections::HashMap, fs};
 
-use common::{Bench, code, p};
+use common::{Fixture, code, p};
 
 #[test]
 fn concurrent_appends_keep_lines_whole() {
     const LINES: usize = 2000;
-    let bench = Bench::new();
-    bench.share.make_dirs(&p("job/stdouterr")).expect("made");
+    let fixture = Fixture::new();
+    fixture.share.make_dirs(&p("job/stdouterr")).expect("made");
     let log = p("job/stdouterr/stdout.txt");
     std::thread::scope(|scope| {
         for rank in 0..8 {
-            let appender = bench.share.appender(&log).expect("opened");
+            let appender = fixture.share.appender(&log).expect("opened");
             scope.spawn(move || {
                 for n in 0..LINES {
                     let line = format!("{rank} {n} {}\n", "x".repeat(n % 200));
@@ -24,7 +24,7 @@ fn concurrent_appends_keep_lines_whole() {
             });
         }
     });
-    let text = fs::read_to_string(bench.host().join("job/stdouterr/stdout.txt")).expect("there");
+    let text = fs::read_to_string(fixture.host().join("job/stdouterr/stdout.txt")).expect("there");
     let mut next: HashMap<&str, usize> = HashMap::new();
     for line in text.lines() {
         let parts: Vec<_> = line.split(' ').collect();
@@ -40,7 +40,7 @@ fn concurrent_appends_keep_lines_whole() {
 
 #[test]
 fn append_creates_the_file_but_not_its_directory() {
-    let share = &Bench::new().share;
+    let share = &Fixture::new().share;
     assert_eq!(code(share.append(&p("a/b"), b"x")), "ParentNotFound");
     share.append(&p("b"), b"one").expect("appended");
     share.append(&p("b"), b"").expect("nothing to append");

@@ -8,13 +8,13 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use common::{Bench, code, p};
+use common::{Fixture, code, p};
 use corro_shares::{Kind, ShareError, SharePath};
 use proptest::prelude::*;
 
 /// Every operation on a path that leads out: none may succeed, and none may touch the secret.
-fn check_refused(bench: &Bench, path: &str) {
-    let share = &bench.share;
+fn check_refused(fixture: &Fixture, path: &str) {
+    let share = &fixture.share;
     share.create_file(&p("kept"), 1).expect("made");
     let path = &p(path);
     let below = &path.child("below").expect("a good name");
@@ -42,13 +42,13 @@ fn check_refused(bench: &Bench, path: &str) {
 
 #[test]
 fn links_out_of_the_share_are_refused() {
-    let bench = Bench::new();
-    let outside = bench.dir.path().join("outside");
+    let fixture = Fixture::new();
+    let outside = fixture.dir.path().join("outside");
     fs::create_dir(&outside).expect("made");
     fs::write(outside.join("secret"), "secret").expect("written");
     fs::write(outside.join("below"), "secret").expect("written");
-    bench.shares.create_share("acc", "other").expect("created");
-    fs::create_dir(bench.host().join("d")).expect("made");
+    fixture.shares.create_share("acc", "other").expect("created");
+    fs::create_dir(fixture.host().join("d")).expect("made");
 
     let absolute = outside.to_str().expect("UTF-8").to_owned();
     for (n, target) in [
@@ -67,17 +67,17 @@ fn links_out_of_the_share_are_refused() {
     {
         let from_d = if target.starts_with('/') { target.clone() } else { format!("../{target}") };
         for (link, target) in [(format!("link{n}"), target), (format!("d/link{n}"), &from_d)] {
-            symlink(target, bench.host().join(&link)).expect("linked");
-            check_refused(&bench, &link);
+            symlink(target, fixture.host().join(&link)).expect("linked");
+            check_refused(&fixture, &link);
         }
         // Listed as a link: nothing is revealed about its target.
-        let listed = bench.share.list(&p("")).expect("listed");
+        let listed = fixture.share.list(&p("")).expect("listed");
         let link = listed.iter().find(|entry| entry.name == format!("link{n}")).expect("listed");
         assert_eq!((link.kind(), link.len()), (Kind::Link, target.len() as u64), "{target}");
         // The link itself can be renamed and removed; this is how a user gets rid of it.
-        bench.share.rename(&p(&format!("link{n}")), &p("moved"), Kind::File, false).expect("moved");
-        bench.share.rename(&p("moved"), &p(&format!("link{n}")), Kind::File, false).expect("moved back");
-        bench.share.delete_file(&p(&format!("link{n}"))).expect("deleted");
+        fixture.share.rename(&p(&format!("link{n}")), &p("moved"), Kind::File, false).expect("moved");
+        fixture.share.rename(&p("moved"), &p(&format!("link{n}")), Kind::File, false).expect("moved back");
+        fixture.share.delete_file(&p(&format!("link{n}"))).expect("deleted");
     }
     let left: Vec<_> = fs::read_dir(&outside).expect("there").collect();
     assert_eq!(left.len(), 2);
@@ -87,48 +87,48 @@ fn links_out_of_the_share_are_refused() {
 
 #[test]
 fn links_inside_the_share_work() {
-    let bench = Bench::new();
-    let share = &bench.share;
+    let fixture = Fixture::new();
+    let share = &fixture.share;
     share.make_dirs(&p("runs/7")).expect("made");
     share.append(&p("runs/7/log"), b"line\n").expect("appended");
-    symlink("runs/7", bench.host().join("latest")).expect("linked");
-    symlink("../7/log", bench.host().join("runs/7/again")).expect("linked");
+    symlink("runs/7", fixture.host().join("latest")).expect("linked");
+    symlink("../7/log", fixture.host().join("runs/7/again")).expect("linked");
     assert_eq!(share.stat(&p("latest/log")).expect("followed").len, 5);
     assert_eq!(share.stat(&p("latest/again")).expect("followed").len, 5);
     let names: Vec<_> = share.list(&p("latest")).expect("listed").into_iter().map(|e| e.name).collect();
     assert_eq!(names, ["again", "log"]);
     share.create_file(&p("latest/new"), 1).expect("created");
-    assert!(bench.host().join("runs/7/new").is_file());
+    assert!(fixture.host().join("runs/7/new").is_file());
 }
 
 #[test]
 fn a_link_in_place_of_a_share_or_account_is_not_found() {
-    let bench = Bench::new();
-    let outside = bench.dir.path().join("outside");
+    let fixture = Fixture::new();
+    let outside = fixture.dir.path().join("outside");
     fs::create_dir_all(outside.join("evil")).expect("made");
     fs::write(outside.join("evil/keep"), "keep").expect("written");
-    symlink(outside.join("evil"), bench.dir.path().join("root/acc/evil")).expect("linked");
-    symlink(&outside, bench.dir.path().join("root/linked")).expect("linked");
-    assert_eq!(code(bench.shares.share("acc", "evil")), "ShareNotFound");
-    assert_eq!(code(bench.shares.share("linked", "evil")), "ShareNotFound");
-    assert_eq!(bench.shares.list_shares("acc").expect("listed").len(), 1);
-    assert!(bench.shares.list_shares("linked").is_err());
+    symlink(outside.join("evil"), fixture.dir.path().join("root/acc/evil")).expect("linked");
+    symlink(&outside, fixture.dir.path().join("root/linked")).expect("linked");
+    assert_eq!(code(fixture.shares.share("acc", "evil")), "ShareNotFound");
+    assert_eq!(code(fixture.shares.share("linked", "evil")), "ShareNotFound");
+    assert_eq!(fixture.shares.list_shares("acc").expect("listed").len(), 1);
+    assert!(fixture.shares.list_shares("linked").is_err());
     // Deletion removes the link and not its target.
-    assert!(bench.shares.delete_account("linked").expect("deleted").leftover.is_none());
-    assert!(bench.shares.delete_share("acc", "evil").expect("deleted").leftover.is_none());
+    assert!(fixture.shares.delete_account("linked").expect("deleted").leftover.is_none());
+    assert!(fixture.shares.delete_share("acc", "evil").expect("deleted").leftover.is_none());
     assert!(outside.join("evil/keep").exists());
 }
 
 /// One thread swaps a directory for a link to the outside and back; a reader never gets anything from the outside.
 #[test]
 fn a_link_swapped_in_during_the_walk_leads_nowhere() {
-    let bench = Bench::new();
-    let outside = bench.dir.path().join("outside");
-    for (root, content) in [(bench.host().join("a"), "inside"), (outside.clone(), "secret")] {
+    let fixture = Fixture::new();
+    let outside = fixture.dir.path().join("outside");
+    for (root, content) in [(fixture.host().join("a"), "inside"), (outside.clone(), "secret")] {
         fs::create_dir_all(root.join("b")).expect("made");
         fs::write(root.join("b/file"), content).expect("written");
     }
-    let host = bench.host();
+    let host = fixture.host();
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -142,7 +142,7 @@ fn a_link_swapped_in_during_the_walk_leads_nowhere() {
         });
         let mut read = 0;
         while !done.load(Ordering::Relaxed) || read == 0 {
-            match bench.share.open_file(&p("a/b/file")) {
+            match fixture.share.open_file(&p("a/b/file")) {
                 Ok((file, _)) => {
                     let text = std::io::read_to_string(file).expect("read");
                     assert_eq!(text, "inside");
@@ -151,7 +151,7 @@ fn a_link_swapped_in_during_the_walk_leads_nowhere() {
                 Err(ShareError::NotFound(_) | ShareError::LeavesShare(_)) => {}
                 Err(other) => panic!("{other:?}"),
             }
-            match bench.share.append(&p("a/b/new"), b"x") {
+            match fixture.share.append(&p("a/b/new"), b"x") {
                 Ok(()) | Err(ShareError::ParentNotFound(_) | ShareError::LeavesShare(_)) => {}
                 Err(other) => panic!("{other:?}"),
             }
@@ -165,18 +165,18 @@ proptest! {
     /// Whatever text becomes a path, what it creates is in the share.
     #[test]
     fn nothing_is_ever_made_outside(texts in prop::collection::vec("(\\.\\.|[./\\\\%a2eA~é]|\\x00){0,10}", 20)) {
-        let bench = Bench::new();
+        let fixture = Fixture::new();
         for text in texts {
             if let Ok(path) = SharePath::parse(&text) {
-                let _ = bench.share.make_dirs(&path);
+                let _ = fixture.share.make_dirs(&path);
                 if let Ok(child) = path.child("leaf") {
-                    bench.share.create_file(&child, 1).expect("its directory was just made");
+                    fixture.share.create_file(&child, 1).expect("its directory was just made");
                 }
             }
         }
         let count = |path: &std::path::Path| fs::read_dir(path).expect("there").count();
-        prop_assert_eq!(count(bench.dir.path()), 1);
-        prop_assert_eq!(count(&bench.dir.path().join("root")), 1);
-        prop_assert_eq!(count(&bench.dir.path().join("root/acc")), 1);
+        prop_assert_eq!(count(fixture.dir.path()), 1);
+        prop_assert_eq!(count(&fixture.dir.path().join("root")), 1);
+        prop_assert_eq!(count(&fixture.dir.path().join("root/acc")), 1);
     }
 }

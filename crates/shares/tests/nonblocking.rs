@@ -5,13 +5,13 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{Bench, p};
+use common::{Fixture, p};
 use corro_shares::{FileVersion, Properties, SharePath, read_nonblocking};
 
 #[test]
 fn nonblocking_reads_equal_blocking_ones() {
-    let bench = Bench::new();
-    let (shares, share) = (&bench.shares, &bench.share);
+    let fixture = Fixture::new();
+    let (shares, share) = (&fixture.shares, &fixture.share);
     share.make_dirs(&p("d/e")).expect("made");
     let mut properties = Properties::default();
     assert!(properties.set("content-type", "text/plain"));
@@ -38,8 +38,8 @@ fn nonblocking_reads_equal_blocking_ones() {
 
 #[test]
 fn nothing_leads_out_of_a_share() {
-    let bench = Bench::new();
-    let (dir, shares, root) = (&bench.dir, &bench.shares, bench.host());
+    let fixture = Fixture::new();
+    let (dir, shares, root) = (&fixture.dir, &fixture.shares, fixture.host());
     std::fs::write(dir.path().join("secret"), "secret").expect("written");
     std::os::unix::fs::symlink(dir.path().join("secret"), root.join("absolute")).expect("linked");
     std::os::unix::fs::symlink("../../../secret", root.join("relative")).expect("linked");
@@ -59,8 +59,8 @@ fn nothing_leads_out_of_a_share() {
 
 #[test]
 fn a_changed_file_has_another_version() {
-    let bench = Bench::new();
-    let (shares, share) = (&bench.shares, &bench.share);
+    let fixture = Fixture::new();
+    let (shares, share) = (&fixture.shares, &fixture.share);
     let mark = |path: &SharePath| shares.version_of(&shares.open_nonblocking("acc", "myshare", path)?);
     // A file that was just changed has no version.
     let settled = |path: &SharePath| -> Option<FileVersion> {
@@ -87,9 +87,9 @@ fn a_changed_file_has_another_version() {
     share.change_properties_keep_mtime(&path, set).expect("stored");
     let second = settled(&path);
     assert_ne!(second, Some(first), "other properties are stored");
-    std::fs::rename(bench.host().join("file"), bench.host().join("other")).expect("renamed");
+    std::fs::rename(fixture.host().join("file"), fixture.host().join("other")).expect("renamed");
     let third = settled(&other);
     assert_ne!(third, second, "another name");
-    std::fs::hard_link(bench.host().join("other"), bench.host().join("file")).expect("linked");
+    std::fs::hard_link(fixture.host().join("other"), fixture.host().join("file")).expect("linked");
     assert_eq!(mark(&other), None, "two names");
 }

@@ -4,7 +4,7 @@ mod common;
 
 use std::{fs, os::unix::fs::PermissionsExt};
 
-use common::{Bench, code, p};
+use common::{Fixture, code, p};
 use corro_shares::{Properties, PropertyStorage, Share, SharePath, Shares, SnapshotId};
 
 fn properties(pairs: &[(&str, &str)]) -> Properties {
@@ -27,12 +27,12 @@ fn read(share: &Share, path: &str) -> Vec<u8> {
 
 #[test]
 fn concurrent_changes_are_not_lost() {
-    let bench = Bench::new();
-    bench.share.create_file(&p("f"), 1).expect("made");
-    let before = bench.share.stat(&p("f")).expect("there");
+    let fixture = Fixture::new();
+    fixture.share.create_file(&p("f"), 1).expect("made");
+    let before = fixture.share.stat(&p("f")).expect("there");
     std::thread::scope(|scope| {
         for thread in 0..4 {
-            let share = &bench.share;
+            let share = &fixture.share;
             scope.spawn(move || {
                 for number in 0..25 {
                     let name = format!("x-{thread}-{number}");
@@ -45,7 +45,7 @@ fn concurrent_changes_are_not_lost() {
             });
         }
     });
-    let (after, properties) = bench.share.describe(&p("f")).expect("there");
+    let (after, properties) = fixture.share.describe(&p("f")).expect("there");
     assert_eq!((properties.iter().count(), after.etag), (100, before.etag));
 }
 
@@ -108,34 +108,34 @@ fn properties_follow_their_file_in_both_storages() {
 
 #[test]
 fn properties_too_large_for_an_attribute_go_to_a_sidecar() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     let long = "x".repeat(7000);
     let props = properties(&[("x-ms-meta-a", &long), ("x-ms-meta-b", &long)]);
-    bench.share.create_file_with(&p("f"), 0, &props).expect("made");
-    assert_eq!(stored(&bench.share, "f")[1].1.len(), 7000);
-    bench.share.change_properties(&p("f"), |props| props.retain(|_| false)).expect("changed");
-    assert_eq!(stored(&bench.share, "f"), []);
+    fixture.share.create_file_with(&p("f"), 0, &props).expect("made");
+    assert_eq!(stored(&fixture.share, "f")[1].1.len(), 7000);
+    fixture.share.change_properties(&p("f"), |props| props.retain(|_| false)).expect("changed");
+    assert_eq!(stored(&fixture.share, "f"), []);
 }
 
 #[test]
 fn properties_written_by_a_job_cannot_break_a_response() {
-    let bench = Bench::new();
-    fs::write(bench.host().join("f"), "x").expect("written");
-    let file = fs::File::open(bench.host().join("f")).expect("opened");
+    let fixture = Fixture::new();
+    fs::write(fixture.host().join("f"), "x").expect("written");
+    let file = fs::File::open(fixture.host().join("f")).expect("opened");
     let garbage = b"content-type: a\r\nx: y\n\xff\xfe: z\nContent-Length: 9\nok: 1\n";
     let flags = rustix::fs::XattrFlags::empty();
     if rustix::fs::fsetxattr(&file, "user.corro.properties", garbage, flags).is_ok() {
-        assert_eq!(stored(&bench.share, "f"), [("ok".to_owned(), "1".to_owned()), ("x".to_owned(), "y".to_owned())]);
+        assert_eq!(stored(&fixture.share, "f"), [("ok".to_owned(), "1".to_owned()), ("x".to_owned(), "y".to_owned())]);
     }
 }
 
 #[test]
 fn a_quota_counts_existing_files() {
-    let bench = Bench::new();
-    let share = &bench.share;
+    let fixture = Fixture::new();
+    let share = &fixture.share;
     share.create_dir(&p("d")).expect("made");
     share.create_file(&p("d/f"), 600).expect("made");
-    std::os::unix::fs::symlink("f", bench.host().join("d/link")).expect("linked");
+    std::os::unix::fs::symlink("f", fixture.host().join("d/link")).expect("linked");
     assert_eq!(share.usage().expect("measured"), 600);
     assert_eq!(code(share.reserve_quota(&p("x"), 400, 1000)), "ok");
     // Decided by what the tree holds now, not by reservations that were never used.
@@ -147,8 +147,8 @@ fn a_quota_counts_existing_files() {
 
 #[test]
 fn copies_are_complete_and_keep_holes() {
-    let bench = Bench::new();
-    let share = &bench.share;
+    let fixture = Fixture::new();
+    let share = &fixture.share;
     share.create_file(&p("a"), 8 << 20).expect("made");
     share.write_range(&p("a"), 5 << 20, b"middle").expect("written");
     let props = properties(&[("x-ms-meta-a", "1")]);
@@ -171,12 +171,12 @@ fn copies_are_complete_and_keep_holes() {
 
 #[test]
 fn a_snapshot_does_not_change() {
-    let bench = Bench::new();
-    let (shares, share) = (&bench.shares, &bench.share);
+    let fixture = Fixture::new();
+    let (shares, share) = (&fixture.shares, &fixture.share);
     share.create_dir(&p("d")).expect("made");
     share.create_file_with(&p("d/f"), 3, &properties(&[("x-ms-meta-a", "1")])).expect("made");
     share.write_range(&p("d/f"), 0, b"old").expect("written");
-    std::os::unix::fs::symlink("d/f", bench.host().join("link")).expect("linked");
+    std::os::unix::fs::symlink("d/f", fixture.host().join("link")).expect("linked");
     let before = share.stat(&p("d/f")).expect("there");
 
     let first = shares.create_snapshot("acc", "myshare", &properties(&[("x", "y")]), 1_528_410_115).expect("made");
@@ -192,7 +192,7 @@ fn a_snapshot_does_not_change() {
     assert_eq!((stored(&snapshot, "d/f").len(), stored(&snapshot, "").len(), stored(share, "").len()), (1, 1, 0));
     assert_eq!(snapshot.stat(&p("d/f")).expect("there").modified, before.modified);
     assert_eq!(code(snapshot.stat(&p("later"))), "ResourceNotFound");
-    let host = bench.dir.path().join("root/acc/.snapshots/myshare").join(first.as_str()).join("d/f");
+    let host = fixture.dir.path().join("root/acc/.snapshots/myshare").join(first.as_str()).join("d/f");
     assert_eq!(fs::metadata(host).expect("there").permissions().mode() & 0o222, 0);
 
     assert!(shares.delete_snapshot("acc", "myshare", &first).expect("deleted").leftover.is_none());
@@ -206,10 +206,10 @@ fn a_snapshot_does_not_change() {
 
 #[test]
 fn an_incomplete_snapshot_is_removed() {
-    let bench = Bench::new();
-    let left = bench.dir.path().join("root/acc/.snapshots/myshare/.trash-1-1/d");
+    let fixture = Fixture::new();
+    let left = fixture.dir.path().join("root/acc/.snapshots/myshare/.trash-1-1/d");
     fs::create_dir_all(&left).expect("made");
-    let shares = Shares::open(bench.dir.path().join("root")).expect("a root");
+    let shares = Shares::open(fixture.dir.path().join("root")).expect("a root");
     assert!(!left.exists());
     assert_eq!(shares.list_snapshots("acc", "myshare").expect("listed"), []);
 }

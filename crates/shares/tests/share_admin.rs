@@ -4,12 +4,12 @@ mod common;
 
 use std::{fs, os::unix::fs::PermissionsExt};
 
-use common::{Bench, code, p};
+use common::{Fixture, code, p};
 use corro_shares::{Kind, PageRequest, ShareError, Shares};
 
 #[test]
 fn shares_are_created_listed_and_deleted() {
-    let Bench { shares, dir, .. } = &Bench::new();
+    let Fixture { shares, dir, .. } = &Fixture::new();
     let mode = fs::metadata(dir.path().join("root")).expect("made").permissions().mode();
     assert_eq!(mode & 0o777, 0o700);
 
@@ -44,9 +44,9 @@ fn shares_are_created_listed_and_deleted() {
 
 #[test]
 fn a_reopened_root_has_the_same_shares() {
-    let bench = Bench::new();
-    bench.share.append(&p("log"), b"x").expect("appended");
-    let again = Shares::open(bench.dir.path().join("root")).expect("opened again");
+    let fixture = Fixture::new();
+    fixture.share.append(&p("log"), b"x").expect("appended");
+    let again = Shares::open(fixture.dir.path().join("root")).expect("opened again");
     assert!(again.leftovers().is_empty());
     let share = again.share("acc", "myshare").expect("still there");
     assert_eq!(share.stat(&p("log")).expect("still there").len, 1);
@@ -54,7 +54,7 @@ fn a_reopened_root_has_the_same_shares() {
 
 #[test]
 fn directories() {
-    let share = &Bench::new().share;
+    let share = &Fixture::new().share;
     let create = |path: &str| code(share.create_dir(&p(path)));
     assert_eq!(create("a"), "ok");
     assert_eq!(create("a"), "ResourceAlreadyExists");
@@ -85,15 +85,15 @@ fn directories() {
 
 #[test]
 fn listings_are_sorted_paged_and_can_be_asked_for() {
-    let bench = Bench::new();
-    let share = &bench.share;
+    let fixture = Fixture::new();
+    let share = &fixture.share;
     for name in ["b", "B", "a10", "a1", "é"] {
         share.create_file(&p(name), name.len() as u64).expect("created");
     }
     share.create_dir(&p("a0")).expect("created");
     // None of these has a valid name, or is a file or directory.
-    fs::write(bench.host().join("back\\slash"), "").expect("written");
-    std::os::unix::net::UnixListener::bind(bench.host().join("socket")).expect("bound");
+    fs::write(fixture.host().join("back\\slash"), "").expect("written");
+    std::os::unix::net::UnixListener::bind(fixture.host().join("socket")).expect("bound");
 
     let names =
         |entries: &[corro_shares::Entry]| -> Vec<String> { entries.iter().map(|entry| entry.name.clone()).collect() };
@@ -123,9 +123,9 @@ fn listings_are_sorted_paged_and_can_be_asked_for() {
 
 #[test]
 fn files() {
-    let bench = Bench::new();
-    let share = &bench.share;
-    let host = bench.host().join("f");
+    let fixture = Fixture::new();
+    let share = &fixture.share;
+    let host = fixture.host().join("f");
     let content = || fs::read(&host).expect("readable");
 
     assert_eq!(code(share.create_file(&p("d/f"), 1)), "ParentNotFound");
@@ -142,7 +142,7 @@ fn files() {
     let mut many: Vec<_> = (0..3000).map(|_| std::io::IoSlice::new(b"xy")).collect();
     share.create_file(&p("many"), 6000).expect("created");
     share.write_range_vectored(&p("many"), 0, &mut many).expect("written");
-    assert_eq!(fs::read(bench.host().join("many")).expect("readable"), b"xy".repeat(3000));
+    assert_eq!(fs::read(fixture.host().join("many")).expect("readable"), b"xy".repeat(3000));
 
     share.clear_range(&p("f"), 3, 2).expect("cleared");
     assert_eq!(content(), b"\0\0a\0\0d\0\0");
@@ -172,7 +172,7 @@ fn files() {
 
 #[test]
 fn sparse_files_report_their_data_ranges() {
-    let share = &Bench::new().share;
+    let share = &Fixture::new().share;
     const MIB: u64 = 1 << 20;
     share.create_file(&p("f"), 64 * MIB).expect("created");
     assert_eq!(share.data_ranges(&p("f")).expect("asked").0, []);
@@ -186,7 +186,7 @@ fn sparse_files_report_their_data_ranges() {
 
 #[test]
 fn an_etag_lasts_until_the_content_is_modified() {
-    let share = &Bench::new().share;
+    let share = &Fixture::new().share;
     let first = share.create_file(&p("f"), 4).expect("created").etag;
     let etag = || share.stat(&p("f")).expect("there").etag;
     let (handle, opened) = share.open_file(&p("f")).expect("there");
@@ -209,10 +209,10 @@ fn an_etag_lasts_until_the_content_is_modified() {
 
 #[test]
 fn a_pipe_in_a_share_neither_blocks_nor_opens() {
-    let bench = Bench::new();
-    let status = std::process::Command::new("mkfifo").arg(bench.host().join("pipe")).status();
+    let fixture = Fixture::new();
+    let status = std::process::Command::new("mkfifo").arg(fixture.host().join("pipe")).status();
     assert!(status.expect("mkfifo is there").success());
-    let share = &bench.share;
+    let share = &fixture.share;
     assert_eq!(code(share.open_file(&p("pipe"))), "ResourceTypeMismatch");
     assert_eq!(code(share.create_file(&p("pipe"), 3)), "ResourceTypeMismatch");
     assert_eq!(code(share.appender(&p("pipe"))), "ResourceTypeMismatch");
@@ -222,9 +222,9 @@ fn a_pipe_in_a_share_neither_blocks_nor_opens() {
 
 #[test]
 fn a_failure_of_the_disk_names_the_path_and_keeps_its_cause() {
-    let bench = Bench::new();
+    let fixture = Fixture::new();
     // Larger than any file system allows: the kernel rejects the length.
-    let error = bench.share.create_file(&p("big"), u64::MAX >> 1).expect_err("too large");
+    let error = fixture.share.create_file(&p("big"), u64::MAX >> 1).expect_err("too large");
     let ShareError::Io { path, source, .. } = &error else { panic!("{error:?}") };
     assert_eq!(path, &p("big"));
     assert!(source.raw_os_error().is_some());
@@ -233,18 +233,18 @@ fn a_failure_of_the_disk_names_the_path_and_keeps_its_cause() {
 
 #[test]
 fn containers_are_trees_in_a_namespace_of_their_own() {
-    let bench = Bench::new();
-    let container = bench.shares.create_container("acc", "myshare").expect("a share may have the same name");
-    assert_eq!(code(bench.shares.create_container("acc", "myshare")), "ContainerAlreadyExists");
+    let fixture = Fixture::new();
+    let container = fixture.shares.create_container("acc", "myshare").expect("a share may have the same name");
+    assert_eq!(code(fixture.shares.create_container("acc", "myshare")), "ContainerAlreadyExists");
     container.create_dir(&p("d")).expect("made");
-    let host = bench.shares.container_host_path("acc", "myshare").expect("good names");
-    assert!(host.join("d").is_dir() && !bench.host().join("d").exists());
-    assert_eq!(bench.shares.list_containers("acc").expect("listed").len(), 1);
-    assert_eq!(bench.shares.list_shares("acc").expect("listed").len(), 1);
-    assert_eq!(bench.shares.list_containers("other").expect("listed"), []);
-    assert_eq!(code(bench.shares.container_host_path("acc", "..")), "InvalidResourceName");
-    assert!(bench.shares.delete_container("acc", "myshare").expect("deleted").leftover.is_none());
-    assert_eq!(code(bench.shares.container("acc", "myshare")), "ContainerNotFound");
-    assert_eq!(code(bench.shares.delete_container("none", "myshare")), "ContainerNotFound");
-    assert!(bench.host().is_dir(), "the share stays");
+    let host = fixture.shares.container_host_path("acc", "myshare").expect("good names");
+    assert!(host.join("d").is_dir() && !fixture.host().join("d").exists());
+    assert_eq!(fixture.shares.list_containers("acc").expect("listed").len(), 1);
+    assert_eq!(fixture.shares.list_shares("acc").expect("listed").len(), 1);
+    assert_eq!(fixture.shares.list_containers("other").expect("listed"), []);
+    assert_eq!(code(fixture.shares.container_host_path("acc", "..")), "InvalidResourceName");
+    assert!(fixture.shares.delete_container("acc", "myshare").expect("deleted").leftover.is_none());
+    assert_eq!(code(fixture.shares.container("acc", "myshare")), "ContainerNotFound");
+    assert_eq!(code(fixture.shares.delete_container("none", "myshare")), "ContainerNotFound");
+    assert!(fixture.host().is_dir(), "the share stays");
 }

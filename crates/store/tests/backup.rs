@@ -104,7 +104,7 @@ async fn a_copy_made_while_commits_go_on_is_whole_and_holds_what_was_acknowledge
 }
 
 #[tokio::test]
-async fn what_is_there_is_neither_overwritten_nor_lost() {
+async fn existing_files_are_neither_overwritten_nor_lost() {
     let dir = tempfile::tempdir().expect("a temp dir");
     let (data_dir, to) = (dir.path().join("data"), dir.path().join("copy"));
     std::fs::create_dir(&data_dir).expect("a directory");
@@ -126,7 +126,7 @@ async fn what_is_there_is_neither_overwritten_nor_lost() {
 }
 
 #[tokio::test]
-async fn what_is_no_sound_backup_is_refused_and_nothing_is_made() {
+async fn an_unsound_backup_is_refused_and_nothing_is_created() {
     let dir = tempfile::tempdir().expect("a temp dir");
     let store = data(dir.path());
     let names = (0..2_000).map(|i| format!("group-{i}")).collect();

@@ -57,7 +57,7 @@ fn words(entries: Vec<HistoryEntry>) -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-async fn the_life_of_a_job_and_its_node_is_noted_with_who_asked() {
+async fn steps_of_a_job_and_its_node_are_recorded_with_the_actor() {
     let (_dir, store) = open();
     commit(&store.acting_as("ada"), |txn| {
         submit(txn, "j");

@@ -74,14 +74,14 @@ impl Case {
         write("kept", bytes(&self.dropout_factors()));
         let settings = serde_json::json!({ "rate": RMSPROP.rate, "decay": RMSPROP.decay, "iterations": ITERATIONS });
         write("settings.json", settings.to_string().into_bytes());
-        let told = python::run(python, "keras/step.py", &[folder.path().as_os_str()]);
-        let mut answer: KerasResult = serde_json::from_str(&told).expect("the script's last word");
+        let output = python::run(python, "keras/step.py", &[folder.path().as_os_str()]);
+        let mut result: KerasResult = serde_json::from_str(&output).expect("the script prints JSON");
         let read = |name: &str| {
             let bytes = fs::read(folder.path().join(name)).expect("what the script left");
             bytes.chunks_exact(8).map(|word| f64::from_le_bytes(word.try_into().expect("eight bytes"))).collect()
         };
-        (answer.gradients, answer.after) = (read("gradients"), read("after"));
-        answer
+        (result.gradients, result.after) = (read("gradients"), read("after"));
+        result
     }
 
     /// Dropout factors by layer, image and value.
@@ -122,32 +122,32 @@ fn max_relative_difference(ours: &Weights, keras: &[f64]) -> f64 {
     max
 }
 
-fn check_all(case: &Case, answer: &KerasResult) {
-    check(&format!("reference, {:?}", case.dropout_seed), case, answer, 1e-6, |gradients| {
+fn check_all(case: &Case, result: &KerasResult) {
+    check(&format!("reference, {:?}", case.dropout_seed), case, result, 1e-6, |gradients| {
         reference::step(&case.weights, case.batch(), case.dropout_seed, gradients)
     });
     for isa in Isa::ALL.into_iter().filter(|isa| isa.is_supported()) {
         let config = Config { threads: 2, batch: N_IMAGES, precision: Precision::F32, isa };
         let mut compute = Compute::new(&config).expect("instructions of this processor");
-        check(&format!("{isa:?}, {:?}", case.dropout_seed), case, answer, 1e-5, |gradients| {
+        check(&format!("{isa:?}, {:?}", case.dropout_seed), case, result, 1e-5, |gradients| {
             compute.step(&case.weights, case.batch(), case.dropout_seed, gradients)
         });
     }
 }
 
 /// Runs `step` on the case's batch and then the optimizer, and compares both with Keras.
-fn check(what: &str, case: &Case, answer: &KerasResult, tolerance: f64, step: impl FnOnce(&mut Weights) -> Score) {
+fn check(what: &str, case: &Case, result: &KerasResult, tolerance: f64, step: impl FnOnce(&mut Weights) -> Score) {
     let mut gradients = Weights::zeros();
     let score = step(&mut gradients);
-    println!("{what}: loss {} and {}, gradients apart by", score.loss, answer.loss);
+    println!("{what}: loss {} and {}, gradients apart by", score.loss, result.loss);
     assert!(
-        (score.loss / answer.loss - 1.0).abs() < tolerance,
+        (score.loss / result.loss - 1.0).abs() < tolerance,
         "{what}: loss {} instead of {}",
         score.loss,
-        answer.loss
+        result.loss
     );
-    assert_eq!((score.correct, score.images), (answer.correct, N_IMAGES), "{what}");
-    let difference = max_relative_difference(&gradients, &answer.gradients);
+    assert_eq!((score.correct, score.images), (result.correct, N_IMAGES), "{what}");
+    let difference = max_relative_difference(&gradients, &result.gradients);
     assert!(difference < tolerance, "{what}: gradients are {difference:.1e} apart");
 
     let mut optimizer = RmsProp::new(&RMSPROP, Arc::new(ThreadPool::new(2)));
@@ -157,7 +157,7 @@ fn check(what: &str, case: &Case, answer: &KerasResult, tolerance: f64, step: im
         optimizer.step(index, parameter, gradient);
     }
     println!("  weights after the step apart by");
-    let difference = max_relative_difference(&weights, &answer.after);
+    let difference = max_relative_difference(&weights, &result.after);
     // A step changes weights by thousandths, so an error of the gradient hardly affects the result.
     assert!(difference < 1e-6, "{what}: weights are {difference:.1e} apart after the step");
 }
@@ -165,14 +165,14 @@ fn check(what: &str, case: &Case, answer: &KerasResult, tolerance: f64, step: im
 /// The case without dropout, shared by two tests.
 static WITHOUT_DROPOUT: LazyLock<Option<(Case, KerasResult)>> = LazyLock::new(|| {
     let case = Case::new(None);
-    let answer = case.run_keras(&python::python()?);
-    Some((case, answer))
+    let result = case.run_keras(&python::python()?);
+    Some((case, result))
 });
 
 #[test]
 fn steps_match_keras() {
-    let Some((case, answer)) = &*WITHOUT_DROPOUT else { return };
-    check_all(case, answer);
+    let Some((case, result)) = &*WITHOUT_DROPOUT else { return };
+    check_all(case, result);
 }
 
 #[test]
@@ -184,16 +184,16 @@ fn steps_with_dropout_match_keras() {
 
 #[test]
 fn parameter_names_shapes_and_initial_values_match_keras() {
-    let Some((_, answer)) = &*WITHOUT_DROPOUT else { return };
+    let Some((_, result)) = &*WITHOUT_DROPOUT else { return };
     let drawn = glorot_uniform(1);
     for (index, parameter) in PARAMETERS.iter().enumerate() {
         let name = parameter.name();
-        assert_eq!((&name, parameter.shape), (&answer.names[index], answer.shapes[index].as_slice()));
+        assert_eq!((&name, parameter.shape), (&result.names[index], result.shapes[index].as_slice()));
         let ours = drawn.0[index].iter().map(|value| f64::from(*value));
         let n = parameter.size() as f64;
         let largest = ours.clone().fold(0.0, |largest: f64, value| largest.max(value.abs()));
         let variance = ours.map(|value| value * value).sum::<f64>() / n;
-        let (theirs, their_variance) = (answer.largest[index], answer.variance[index]);
+        let (theirs, their_variance) = (result.largest[index], result.variance[index]);
         if parameter.kind == "bias" {
             assert_eq!((largest, theirs), (0.0, 0.0), "{name}");
             continue;

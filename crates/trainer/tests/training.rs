@@ -197,8 +197,8 @@ fn a_killed_training_resumes_to_the_same_weights() {
             assert!(rank.out.contains(&words), "{words:?} in {}", rank.out);
         }
         assert!(model(dir.path()) == model(whole.path()), "the same to the last bit after epoch {last}");
-        let told: Vec<usize> = epochs(dir.path()).iter().map(|epoch| epoch.epoch).collect();
-        assert_eq!(told, (1..=n_epochs).collect::<Vec<_>>());
+        let recorded: Vec<usize> = epochs(dir.path()).iter().map(|epoch| epoch.epoch).collect();
+        assert_eq!(recorded, (1..=n_epochs).collect::<Vec<_>>());
     }
 }
 

@@ -98,8 +98,8 @@ impl FakeServer {
             heartbeats: watch::channel(0).0,
             cuts: watch::channel(0).0,
         });
-        self.shared.nodes.lock().expect("nobody panicked").insert(id, Arc::clone(&node));
-        self.shared.joinable.lock().expect("nobody panicked").push_back(credential);
+        self.shared.nodes.lock().expect("not poisoned").insert(id, Arc::clone(&node));
+        self.shared.joinable.lock().expect("not poisoned").push_back(credential);
         node
     }
 }
@@ -141,7 +141,7 @@ impl FakeNode {
 
     /// Answers connections with 401 from now on.
     pub fn refuse(&self) {
-        *self.credential.lock().expect("nobody panicked") = None;
+        *self.credential.lock().expect("not poisoned") = None;
     }
 
     pub fn cut_line(&self) {
@@ -232,7 +232,7 @@ async fn join(State(shared): State<Arc<Shared>>, body: Bytes) -> Response {
     if request.token.expose() != TOKEN {
         return refused();
     }
-    match shared.joinable.lock().expect("nobody panicked").pop_front() {
+    match shared.joinable.lock().expect("not poisoned").pop_front() {
         Some(credential) => serde_json::to_vec(&credential).expect("it can be written").into_response(),
         None => {
             shared.join_declined.notify_one();
@@ -246,8 +246,8 @@ async fn connect(State(shared): State<Arc<Shared>>, headers: HeaderMap, upgrade:
     let Some(mut credential) = parse_bearer(header) else { return refused() };
     // The header does not contain it.
     credential.instance = INSTANCE.to_owned();
-    let node = shared.nodes.lock().expect("nobody panicked").get(&credential.node).cloned();
-    match node.filter(|node| *node.credential.lock().expect("nobody panicked") == Some(credential)) {
+    let node = shared.nodes.lock().expect("not poisoned").get(&credential.node).cloned();
+    match node.filter(|node| *node.credential.lock().expect("not poisoned") == Some(credential)) {
         Some(node) => upgrade.on_upgrade(move |socket| converse(socket, node)),
         None => refused(),
     }

@@ -1,6 +1,6 @@
 //! The file client against an in-memory share: signatures, listings, uploads and downloads in ranges, SAS.
 
-mod disk;
+mod fake_share;
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -9,7 +9,7 @@ use corro_client::files::{ContentSettings, Destination, DownloadRange, Entry, Fi
 use corro_client::sas_url::Reading;
 use corro_client::{ClientError, Credential, FileLink, FileService};
 use corro_model::Secret;
-use disk::{MIB, serve};
+use fake_share::{MIB, serve};
 
 /// Content in which no two ranges are equal.
 fn content(length: usize) -> Vec<u8> {
@@ -24,14 +24,14 @@ fn no_progress(_: u64, _: u64) {}
 
 #[tokio::test]
 async fn trees() {
-    let (disk, files, _) = serve().await;
+    let (share, files, _) = serve().await;
     assert!(files.create_share("new", Some(5), &Metadata::new()).await.expect("made"));
     assert!(!files.create_share("old", None, &Metadata::new()).await.expect("there already"));
     assert!(files.create_directory("new", "a b/c", &Metadata::new()).await.expect("made"));
     let entries = files.list("new", "").await.expect("listed");
     assert_eq!(entries, [Entry::Directory { name: "d & e".into() }, Entry::File { name: "f".into(), length: 7 }]);
     files.delete_file("new", "f").await.expect("deleted");
-    let seen = disk.lock().expect("not poisoned").seen.clone();
+    let seen = share.lock().expect("not poisoned").seen.clone();
     assert_eq!(seen[2], "PUT /acc/new/a%20b/c?restype=directory");
     let error = files.delete_file("new", "../f").await.expect_err("escapes");
     assert!(matches!(error, ClientError::InvalidPath { .. }), "{error:?}");
@@ -61,13 +61,13 @@ async fn a_wrong_key_is_an_error_of_the_service() {
 
 #[tokio::test]
 async fn files_travel_in_pieces_and_come_back_the_same() {
-    let (disk, files, _) = serve().await;
+    let (share, files, _) = serve().await;
     let dir = tempfile::tempdir().expect("temp dir");
     // Empty, small, exactly one range, and more than the first 32 MiB of a download.
     for length in [0, 10, 4 * MIB, 45 * MIB + 123] {
         let (source, destination) = (dir.path().join("source.bin"), dir.path().join("back.bin"));
         std::fs::write(&source, content(length)).expect("written");
-        disk.lock().expect("not poisoned").flaky =
+        share.lock().expect("not poisoned").flaky =
             vec!["bytes=4194304-8388607".into(), "bytes=0-33554431".into(), "bytes=33554432-41943039".into()];
         let largest = Mutex::new(0);
         let progress = |done: u64, total: u64| {
@@ -78,7 +78,7 @@ async fn files_travel_in_pieces_and_come_back_the_same() {
         let sent =
             files.upload("s", "d/é f.bin", &source, &FileSettings::default(), 3, &progress).await.expect("uploaded");
         assert_eq!((sent, *largest.lock().expect("not poisoned")), (length as u64, length as u64));
-        assert!(disk.lock().expect("not poisoned").files["/acc/s/d/%C3%A9%20f.bin"] == content(length), "{length}");
+        assert!(share.lock().expect("not poisoned").files["/acc/s/d/%C3%A9%20f.bin"] == content(length), "{length}");
 
         let whole = DownloadRange::default();
         let got = files.download("s", "d/é f.bin", whole, to(&destination), 3, &progress).await.expect("downloaded");
@@ -94,20 +94,20 @@ async fn files_travel_in_pieces_and_come_back_the_same() {
 }
 
 #[tokio::test]
-async fn what_a_caller_says_about_files_and_directories_is_sent() {
-    let (disk, files, _) = serve().await;
-    let said = || disk.lock().expect("not poisoned").said.join(", ");
+async fn properties_of_files_and_directories_are_sent() {
+    let (share, files, _) = serve().await;
+    let property_headers = || share.lock().expect("not poisoned").property_headers.join(", ");
     let metadata = Metadata::from([("Owner".to_owned(), "me".to_owned()), ("b".to_owned(), "2".to_owned())]);
     files.create_share("new", None, &metadata).await.expect("made");
-    assert_eq!(said(), "x-ms-meta-b: 2, x-ms-meta-owner: me");
+    assert_eq!(property_headers(), "x-ms-meta-b: 2, x-ms-meta-owner: me");
     files.create_directory("new", "d", &Metadata::from([("a".into(), "1".into())])).await.expect("made");
-    assert_eq!(said(), "x-ms-meta-a: 1");
+    assert_eq!(property_headers(), "x-ms-meta-a: 1");
 
     let dir = tempfile::tempdir().expect("temp dir");
     let source = dir.path().join("a.py");
     std::fs::write(&source, "x").expect("written");
     let send = async |settings: &FileSettings| {
-        files.upload("new", "d/a.py", &source, settings, 1, &no_progress).await.map(|_| said())
+        files.upload("new", "d/a.py", &source, settings, 1, &no_progress).await.map(|_| property_headers())
     };
     assert_eq!(send(&FileSettings::default()).await.expect("sent"), "x-ms-content-type: text/x-python");
     let content = ContentSettings {
@@ -132,8 +132,8 @@ async fn what_a_caller_says_about_files_and_directories_is_sent() {
 
 #[tokio::test]
 async fn a_part_of_a_file() {
-    let (disk, files, _) = serve().await;
-    disk.lock().expect("not poisoned").files.insert("/acc/s/f".into(), content(100));
+    let (share, files, _) = serve().await;
+    share.lock().expect("not poisoned").files.insert("/acc/s/f".into(), content(100));
     let dir = tempfile::tempdir().expect("temp dir");
     let destination = dir.path().join("f");
     let range = DownloadRange { start: 10, end: Some(19) };
@@ -144,7 +144,7 @@ async fn a_part_of_a_file() {
 
 #[tokio::test]
 async fn a_failed_download_leaves_the_destination_alone() {
-    let (disk, files, _) = serve().await;
+    let (share, files, _) = serve().await;
     let dir = tempfile::tempdir().expect("temp dir");
     let destination = dir.path().join("model.h5");
     std::fs::write(&destination, "old").expect("written");
@@ -152,8 +152,8 @@ async fn a_failed_download_leaves_the_destination_alone() {
     let error = files.download("s", "missing", whole, to(&destination), 2, &no_progress).await.expect_err("missing");
     assert_eq!(error.api().map(|api| api.code.as_str()), Some("ResourceNotFound"));
 
-    disk.lock().expect("not poisoned").files.insert("/acc/s/f".into(), content(50 * MIB));
-    disk.lock().expect("not poisoned").changing = true;
+    share.lock().expect("not poisoned").files.insert("/acc/s/f".into(), content(50 * MIB));
+    share.lock().expect("not poisoned").changing = true;
     let error = files.download("s", "f", whole, to(&destination), 2, &no_progress).await.expect_err("changed");
     assert!(matches!(error, ClientError::ChangedDuringDownload { .. }), "{error:?}");
     assert_eq!(std::fs::read_to_string(&destination).expect("there"), "old");
@@ -162,8 +162,8 @@ async fn a_failed_download_leaves_the_destination_alone() {
 
 #[tokio::test]
 async fn a_dropped_download_leaves_nothing() {
-    let (disk, files, _) = serve().await;
-    disk.lock().expect("not poisoned").files.insert("/acc/s/f".into(), content(20 * MIB));
+    let (share, files, _) = serve().await;
+    share.lock().expect("not poisoned").files.insert("/acc/s/f".into(), content(20 * MIB));
     let dir = tempfile::tempdir().expect("temp dir");
     let destination = dir.path().join("f");
     let (begun, mut has_begun) = tokio::sync::watch::channel(false);
@@ -181,12 +181,12 @@ async fn a_dropped_download_leaves_nothing() {
 
 #[tokio::test]
 async fn a_file_is_followed_by_its_link() {
-    let (disk, _, base) = serve().await;
-    disk.lock().expect("not poisoned").files.insert("/link/f".into(), b"hello ".to_vec());
+    let (share, _, base) = serve().await;
+    share.lock().expect("not poisoned").files.insert("/link/f".into(), b"hello ".to_vec());
     let link = FileLink::new(&format!("{base}/link/f?sig=1")).expect("a link");
     assert_eq!(bytes_from(&link, 0).await, b"hello ");
     assert!(matches!(link.read_from(6).await, Ok(Reading::AtEnd)));
-    disk.lock().expect("not poisoned").files.get_mut("/link/f").expect("there").extend(b"world\xff");
+    share.lock().expect("not poisoned").files.get_mut("/link/f").expect("there").extend(b"world\xff");
     assert_eq!(bytes_from(&link, 6).await, b"world\xff");
     let gone = FileLink::new(&format!("{base}/link/none")).expect("a link");
     assert!(gone.read_from(0).await.expect_err("gone").is_not_found());

@@ -40,13 +40,14 @@ pub fn shell(tag: &str, script: &str) -> ProcessSpec {
     ProcessSpec { argv, env: path_only(), cwd: std::env::temp_dir(), tag, confinement }
 }
 
-pub struct Ended {
+/// Exit and output of a process.
+pub struct ProcessOutput {
     pub exit: Exit,
     pub stdout: String,
     pub stderr: String,
 }
 
-pub async fn to_end(mut process: Process) -> Ended {
+pub async fn run_to_end(mut process: Process) -> ProcessOutput {
     let (out, err) = (process.stdout.take().expect("not taken"), process.stderr.take().expect("not taken"));
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
     let all = async {
@@ -65,7 +66,7 @@ pub async fn to_end(mut process: Process) -> Ended {
     let (exit, out, err) = tokio::time::timeout(DEADLINE, all).await.expect("the process ends in time");
     out.expect("stdout can be read");
     err.expect("stderr can be read");
-    Ended {
+    ProcessOutput {
         exit: exit.expect("the process can be waited for"),
         stdout: String::from_utf8_lossy(&stdout).into_owned(),
         stderr: String::from_utf8_lossy(&stderr).into_owned(),
@@ -79,7 +80,7 @@ pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    assert!(tokio::time::timeout(DEADLINE, watch).await.is_ok(), "still not so: {what}");
+    assert!(tokio::time::timeout(DEADLINE, watch).await.is_ok(), "timed out waiting for: {what}");
 }
 
 /// Whether the process exists and is not a zombie.

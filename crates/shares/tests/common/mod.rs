@@ -8,18 +8,18 @@ use std::path::PathBuf;
 use corro_shares::{Share, ShareError, SharePath, Shares};
 use tempfile::TempDir;
 
-pub struct Bench {
+pub struct Fixture {
     pub dir: TempDir,
     pub shares: Shares,
     pub share: Share,
 }
 
-impl Bench {
+impl Fixture {
     pub fn new() -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let shares = Shares::open(dir.path().join("root")).expect("a root");
         let share = shares.create_share("acc", "myshare").expect("a share");
-        Bench { dir, shares, share }
+        Fixture { dir, shares, share }
     }
 
     /// Path of the share on disk.

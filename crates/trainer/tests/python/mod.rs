@@ -26,9 +26,9 @@ pub fn python() -> Option<PathBuf> {
 pub fn run(python: &Path, script: &str, arguments: &[&OsStr]) -> String {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(script);
     let output = command(python).arg(&script).args(arguments).output().expect("the interpreter starts");
-    let (told, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{} failed:\n{told}{complained}", script.display());
-    told.into_owned()
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{} failed:\n{stdout}{stderr}", script.display());
+    stdout.into_owned()
 }
 
 fn has_keras(python: &Path) -> bool {

@@ -17,11 +17,11 @@ const KEY: &str = "c2VjcmV0"; // "secret"
 pub const MIB: usize = 1024 * 1024;
 
 #[derive(Default)]
-pub struct Disk {
+pub struct FakeShare {
     pub files: BTreeMap<String, Vec<u8>>,
     pub seen: Vec<String>,
     /// Metadata and content headers of the last request that had any.
-    pub said: Vec<String>,
+    pub property_headers: Vec<String>,
     /// Ranges that fail once before they succeed.
     pub flaky: Vec<String>,
     /// Changes the ETag with every read, like a concurrent writer.
@@ -29,43 +29,43 @@ pub struct Disk {
     pub reads: u32,
 }
 
-pub type Shared = Arc<Mutex<Disk>>;
+pub type Shared = Arc<Mutex<FakeShare>>;
 
 pub async fn serve() -> (Shared, FileService, String) {
     let listener = tokio::net::TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.expect("a port");
     let base = format!("http://{}", listener.local_addr().expect("bound"));
-    let disk = Shared::default();
-    let router = Router::new().fallback(handle).with_state(disk.clone());
+    let share = Shared::default();
+    let router = Router::new().fallback(handle).with_state(share.clone());
     tokio::spawn(async move { axum::serve(listener, router).await });
     let files = FileService::new(&format!("{base}/acc/"), "acc", Credential::Key(Secret::new(KEY))).expect("a service");
-    (disk, files, base)
+    (share, files, base)
 }
 
-async fn handle(State(disk): State<Shared>, request: Request) -> Response {
+async fn handle(State(share): State<Shared>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let body = axum::body::to_bytes(body, 5 * MIB).await.expect("a body");
-    let mut disk = disk.lock().expect("not poisoned");
+    let mut share = share.lock().expect("not poisoned");
     let range = text(&parts, "x-ms-range").or(text(&parts, "range")).unwrap_or_default();
-    disk.seen.push(format!("{} {} {range}", parts.method, parts.uri).trim().to_owned());
-    let said: Vec<String> = parts
+    share.seen.push(format!("{} {} {range}", parts.method, parts.uri).trim().to_owned());
+    let property_headers: Vec<String> = parts
         .headers
         .keys()
         .map(|name| name.as_str())
         .filter(|name| is_setting(name))
         .map(|name| format!("{name}: {}", text(&parts, name).unwrap_or_default()))
         .collect();
-    if !said.is_empty() {
-        disk.said = said;
-        disk.said.sort();
+    if !property_headers.is_empty() {
+        share.property_headers = property_headers;
+        share.property_headers.sort();
     }
     if !parts.uri.path().starts_with("/link/") && !is_signed(&parts, body.len()) {
         return error(403, "AuthenticationFailed");
     }
-    if let Some(at) = disk.flaky.iter().position(|flaky| *flaky == range) {
-        disk.flaky.remove(at);
+    if let Some(at) = share.flaky.iter().position(|flaky| *flaky == range) {
+        share.flaky.remove(at);
         return error(503, "ServerBusy");
     }
-    respond(&mut disk, &parts, &range, body)
+    respond(&mut share, &parts, &range, body)
 }
 
 fn is_setting(header: &str) -> bool {
@@ -91,25 +91,25 @@ fn is_signed(parts: &Parts, length: usize) -> bool {
     verify(signed, without, &[b"secret".to_vec()], signature).is_some()
 }
 
-fn respond(disk: &mut Disk, parts: &Parts, range: &str, body: Bytes) -> Response {
+fn respond(share: &mut FakeShare, parts: &Parts, range: &str, body: Bytes) -> Response {
     let path = parts.uri.path().to_owned();
     match (parts.method.as_str(), parts.uri.query().unwrap_or_default()) {
         ("PUT", "restype=share") if path == "/acc/old" => error(409, "ShareAlreadyExists"),
         ("PUT", "restype=share" | "restype=directory") => plain(201, Vec::new()),
         ("PUT", "comp=range") => {
             let (start, end) = bounds(range);
-            let file = disk.files.get_mut(&path).expect("created first");
+            let file = share.files.get_mut(&path).expect("created first");
             file[start..=end].copy_from_slice(&body);
             plain(201, Vec::new())
         }
         ("PUT", "") => {
             let length: usize = text(parts, "x-ms-content-length").and_then(|l| l.parse().ok()).expect("a length");
-            disk.files.insert(path, vec![0; length]);
+            share.files.insert(path, vec![0; length]);
             plain(201, Vec::new())
         }
         ("GET", "restype=directory&comp=list") => plain(200, LIST_1.into()),
         ("GET", "restype=directory&comp=list&marker=m%202") => plain(200, LIST_2.into()),
-        ("GET", _) => read(disk, &path, range),
+        ("GET", _) => read(share, &path, range),
         ("DELETE", _) => plain(202, Vec::new()),
         other => panic!("{other:?} is not expected"),
     }
@@ -120,10 +120,10 @@ const LIST_1: &str = "<EnumerationResults><Entries><Directory><Name>d &amp; e</N
 const LIST_2: &str = "<EnumerationResults><Entries><File><Name>f</Name><Properties><Content-Length>7</Content-Length>\
                       </Properties></File></Entries><NextMarker/></EnumerationResults>";
 
-fn read(disk: &mut Disk, path: &str, range: &str) -> Response {
-    disk.reads += 1;
-    let Some(file) = disk.files.get(path) else { return error(404, "ResourceNotFound") };
-    let etag = if disk.changing { format!("\"{}\"", disk.reads) } else { "\"same\"".to_owned() };
+fn read(share: &mut FakeShare, path: &str, range: &str) -> Response {
+    share.reads += 1;
+    let Some(file) = share.files.get(path) else { return error(404, "ResourceNotFound") };
+    let etag = if share.changing { format!("\"{}\"", share.reads) } else { "\"same\"".to_owned() };
     let builder = Response::builder().header("etag", etag).header("last-modified", "Thu, 07 Jun 2018 22:21:55 GMT");
     if range.is_empty() {
         return builder.body(Body::from(file.clone())).expect("a response");

@@ -1,4 +1,4 @@
-//! A server with a home of its own, and the commands a person would type against it.
+//! Test site: a server with its own home directory, and commands run against it.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -9,19 +9,20 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A server with its own home, stopped when dropped.
-pub struct World {
+/// A server with its own home directory; stopped on drop.
+pub struct Site {
     pub dir: tempfile::TempDir,
     server: Option<Child>,
 }
 
-impl World {
-    pub fn new() -> World {
-        World { dir: tempfile::tempdir().expect("temp dir"), server: None }
+impl Site {
+    pub fn new() -> Site {
+        Site { dir: tempfile::tempdir().expect("temp dir"), server: None }
     }
 
+    /// Starts the server and returns its address.
     pub fn start(&mut self, listen: &str) -> String {
         let mut server =
             self.command(&["up", "--listen", listen]).stdout(Stdio::piped()).spawn().expect("corro starts");
@@ -32,6 +33,7 @@ impl World {
         address.unwrap_or_else(|| panic!("no address in {line:?}")).to_owned()
     }
 
+    /// Ends the server with this signal, if it runs.
     pub fn kill(&mut self, signal: Signal) {
         let Some(mut server) = self.server.take() else { return };
         let pid = Pid::from_child(&server);
@@ -68,7 +70,7 @@ impl World {
         serde_json::from_str(&out).unwrap_or_else(|error| panic!("{line}: {error}\n{out}"))
     }
 
-    /// A command that must fail: exit code and standard error.
+    /// Asserts that a command fails with this exit code and standard error.
     pub fn fails(&self, line: &str, code: i32, expected: &str) {
         let output = self.run(line);
         assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(code), ""), "{line}");
@@ -76,7 +78,7 @@ impl World {
     }
 }
 
-impl Drop for World {
+impl Drop for Site {
     fn drop(&mut self) {
         self.kill(Signal::INT);
     }
@@ -89,15 +91,16 @@ pub fn text(bytes: &[u8]) -> String {
 pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let began = Instant::now();
     while !condition() {
-        assert!(began.elapsed() < PATIENCE, "{what} did not come about");
+        assert!(began.elapsed() < WAIT_TIMEOUT, "{what} did not happen within {WAIT_TIMEOUT:?}");
         std::thread::sleep(Duration::from_millis(50));
     }
 }
 
-pub const PLACE: &str = "-g g -w w -e e";
+/// Arguments that name the experiment of [`prepare`].
+pub const IN_EXPERIMENT: &str = "-g g -w w -e e";
 
 /// Group, workspace, experiment, a cluster of one node, account and share.
-pub fn prepare(world: &World) {
+pub fn prepare(site: &Site) {
     for line in [
         "group create -n g -l eastus",
         "batchai workspace create -g g -n w",
@@ -106,10 +109,11 @@ pub fn prepare(world: &World) {
         "storage account create -g g -n acc --sku Standard_LRS",
         "storage share create -n myshare --account-name acc",
     ] {
-        world.out(line);
+        site.out(line);
     }
 }
 
+/// Writes a job file that runs `command` on one node and mounts the share.
 pub fn write_job(path: &Path, command: &str) {
     let job = json!({"properties": {
         "nodeCount": 1,
