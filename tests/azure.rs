@@ -3,10 +3,10 @@
 
 mod harness;
 
-#[path = "tutorial/reader.rs"]
-mod reader;
 #[path = "azure/real.rs"]
 mod real;
+#[path = "tutorial/runner.rs"]
+mod runner;
 #[path = "tutorial/texts.rs"]
 mod texts;
 

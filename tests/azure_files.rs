@@ -8,7 +8,7 @@ mod harness;
 use std::path::Path;
 
 use harness::host::azure_client;
-use harness::{Ended, GROUP, Site};
+use harness::{CommandOutput, GROUP, Site};
 
 const NAME: &str = "corro.test";
 const ACCOUNT: &str = "mystorageaccount";
@@ -20,7 +20,7 @@ const PLAIN: &[&str] = &["--no-containers"];
 fn run(environment: &str, up_args: &[&str], style: &str, parts: &str) {
     let Some(client) = azure_client(environment) else { return };
     let mut site = Site::unstarted(up_args);
-    site.host("server", "127.0.0.1:0", "info");
+    site.start_server("server", "127.0.0.1:0", "info");
     site.corro(&format!("group create -n {GROUP} -l eastus")).ok();
     site.corro(&format!("storage account create -g {GROUP} -n {ACCOUNT} -l eastus --sku Standard_LRS")).ok();
     let keys = site.corro(&format!("storage account keys list -g {GROUP} -n {ACCOUNT}")).json();
@@ -35,7 +35,7 @@ fn run(environment: &str, up_args: &[&str], style: &str, parts: &str) {
     command.env("SUFFIX", format!("{NAME}:{port}")).env("CA", &ca).env("STYLE", style).env("PARTS", parts);
     command.env("ACCOUNT", ACCOUNT).env("KEY", keys[0]["value"].as_str().expect("a key"));
     command.env("DISK", site.data().join("shares").join(ACCOUNT));
-    let ended = Ended::from(command.output().expect("Python starts"));
+    let ended = CommandOutput::from(command.output().expect("Python starts"));
     assert_eq!(ended.code, 0, "{environment}, {style}, {parts}:\n{}\n{}", ended.stdout, ended.stderr);
     assert!(ended.stderr.contains("\nRan ") && !ended.stderr.contains("\nRan 0 tests"), "{}", ended.stderr);
 }

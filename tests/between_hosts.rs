@@ -7,18 +7,18 @@ mod harness;
 
 #[path = "between_hosts/agents.rs"]
 mod agents;
-#[path = "between_hosts/cables.rs"]
-mod cables;
 #[path = "between_hosts/clocks.rs"]
 mod clocks;
 #[path = "between_hosts/engine.rs"]
 mod engine;
+#[path = "between_hosts/network.rs"]
+mod network;
 #[path = "between_hosts/volumes.rs"]
 mod volumes;
 
 use std::fs;
 
-use harness::faulty::{JoinedAgent, SHARE, Started, processes_of};
+use harness::fault_injection::{JoinedAgent, RankStart, SHARE, processes_of};
 use harness::machines::Machines;
 use harness::{Site, is_alive, wait_for};
 use serde_json::Value;
@@ -33,15 +33,15 @@ struct Rack {
 /// A lease of three seconds instead of ten, to save time.
 const SHORT_LEASE: &[&str] = &["--no-containers", "--tls", "--lease", "3"];
 
-fn rack(n: usize, server: &[&str]) -> Option<Rack> {
-    rack_with(n, server, |_, _| Vec::new())
+fn start_rack(n: usize, server: &[&str]) -> Option<Rack> {
+    start_rack_with(n, server, |_, _| Vec::new())
 }
 
-/// Like `rack`, with more arguments for each agent.
-fn rack_with(n: usize, server: &[&str], words: impl Fn(&Machines, usize) -> Vec<String>) -> Option<Rack> {
+/// Like `start_rack`, with more arguments for each agent.
+fn start_rack_with(n: usize, server: &[&str], words: impl Fn(&Machines, usize) -> Vec<String>) -> Option<Rack> {
     let machines = Machines::new(n)?;
     let mut site = Site::unstarted(server);
-    site.host("server", &format!("{}:0", machines.server()), "info,corro_server::http=warn");
+    site.start_server("server", &format!("{}:0", machines.server()), "info,corro_server::http=warn");
     let join = |machine| {
         let words = words(&machines, machine);
         machines.join_with(&site, machine, &[], &words.iter().map(String::as_str).collect::<Vec<_>>())
@@ -61,7 +61,7 @@ fn counting_rank() -> String {
 
 impl Rack {
     /// Starts a gang over all machines. Returns its ranks in the order of their records.
-    fn start_gang(&self) -> Vec<Started> {
+    fn start_gang(&self) -> Vec<RankStart> {
         let n = self.agents.len();
         self.site.submit_ranks("gang", n, &counting_rank());
         let starts = self.site.wait_for_starts(n);
@@ -69,13 +69,13 @@ impl Rack {
         starts
     }
 
-    fn counted(&self) -> usize {
+    fn n_counted(&self) -> usize {
         self.site.log("gang", "stdout.txt").matches("counts").count()
     }
 
     fn wait_for_counting(&self) {
-        let before = self.counted();
-        wait_for("the ranks to go on", || self.counted() > before + 10);
+        let before = self.n_counted();
+        wait_for("the ranks to go on", || self.n_counted() > before + 10);
     }
 
     /// The machine that runs this node now.
@@ -85,7 +85,7 @@ impl Rack {
     }
 
     /// Waits for the complete second attempt; it must not start before the first is entirely gone.
-    fn second_attempt(&self, first: &[Started]) -> Vec<Started> {
+    fn second_attempt(&self, first: &[RankStart]) -> Vec<RankStart> {
         wait_for("the job to be tried again", || self.site.starts().len() > first.len());
         let left: Vec<_> = first.iter().filter(|start| is_alive(start.pid)).collect();
         assert!(left.is_empty(), "the job runs twice: {left:?}\n{}", self.logs());
@@ -94,7 +94,7 @@ impl Rack {
 
     /// Lets the ranks end; the job must have succeeded, after so many starts of ranks, with every printed number in the log.
     fn finish(&self, n_starts: usize) -> Value {
-        self.site.let_go();
+        self.site.release_ranks();
         let job = self.site.wait_for_end("gang");
         assert_eq!(job["executionState"], "succeeded", "{job:#}\n{}", self.logs());
         let starts = self.site.starts();
@@ -113,7 +113,7 @@ impl Rack {
     }
 
     /// Asserts that no process of the ended attempt is left on any machine, and that all are nodes again.
-    fn assert_clean(&self, starts: &[Started]) {
+    fn assert_clean(&self, starts: &[RankStart]) {
         let left: Vec<_> = starts.iter().flat_map(|start| processes_of(&start.node)).collect();
         assert!(left.iter().all(|pid| !is_alive(*pid)), "{left:?}");
         self.site.wait_for_nodes(self.agents.len());

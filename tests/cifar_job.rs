@@ -9,7 +9,7 @@ use std::process::Command;
 
 use corro_test_support::skip;
 
-use harness::{Ended, IN_WORKSPACE, Site};
+use harness::{CommandOutput, IN_WORKSPACE, Site};
 use serde_json::Value;
 
 /// A small number of images of each set, in one epoch: every part of the job runs, in the time of a test.
@@ -83,7 +83,7 @@ fn the_tutorials_script_of_2018_runs_unchanged() {
         command.args(["cifar_cnn_distributed.py", "--dir=out"]).current_dir(dir.path());
         command.env("PYTHONPATH", path("packages")).env("CIFAR10_DATA", path("small.npz"));
         command.env("KERAS_BACKEND", "tensorflow").env("TF_CPP_MIN_LOG_LEVEL", "2").env("OMP_NUM_THREADS", "1");
-        Ended::from(command.output().expect("it runs"))
+        CommandOutput::from(command.output().expect("it runs"))
     };
     let ended = run(&["--compat", "keras-2018"]).ok();
     for text in ["32 train samples", "Using real-time data augmentation.", "Epoch 50/50", "acc: ", "Test accuracy: "] {
@@ -172,7 +172,7 @@ fn accuracy_of(python: &Path, model: &Path, data: &Path) -> f64 {
     let mut command = Command::new(python);
     command.args(["-c", script]).arg(model).arg(data).env("KERAS_BACKEND", "jax");
     let output = command.env("PYTHONPATH", checkout().join("examples/cifar10")).output().expect("python runs");
-    let (told, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    let found = told.lines().find_map(|line| line.strip_prefix("accuracy "));
-    found.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{told}\n{complained}"))
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let found = stdout.lines().find_map(|line| line.strip_prefix("accuracy "));
+    found.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{stdout}\n{stderr}"))
 }

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use corro_test_support::skip;
 
 use harness::host::azure_client;
-use harness::{Ended, Site};
+use harness::{CommandOutput, Site};
 
 const CLOUDS: &str = "# clouds of ours\n[stack]\nEndpoint_Management: https://stack.example.org\n\n[DEFAULT]\n";
 const CONFIG: &str = "[core]\n; I like tables\noutput = table\n\n[cloud]\nname = AzureChinaCloud\n";
@@ -25,11 +25,11 @@ fn site() -> Site {
 }
 
 /// Runs `corro cloud setup-az` with the test's own home, `az` configuration and hosts file.
-fn setup(site: &Site, args: &str) -> Ended {
+fn setup(site: &Site, args: &str) -> CommandOutput {
     let mut command = site.command("corro");
     command.args(["cloud", "setup-az"]).args(args.split_whitespace());
     command.args(["--hosts-file", "hosts"]).env("AZURE_CONFIG_DIR", site.path().join("azure"));
-    Ended::from(command.env_remove("REQUESTS_CA_BUNDLE").output().expect("it runs"))
+    CommandOutput::from(command.env_remove("REQUESTS_CA_BUNDLE").output().expect("it runs"))
 }
 
 /// Every file that `setup` may touch, with its content.
@@ -49,7 +49,7 @@ fn text(path: &Path) -> String {
 }
 
 #[test]
-fn what_is_written_is_taken_back_to_the_byte() {
+fn undo_restores_every_file_byte_for_byte() {
     let site = site();
     fs::create_dir(site.path().join("azure")).expect("made");
     for (name, content) in [("azure/clouds.config", CLOUDS), ("azure/config", CONFIG), ("hosts", HOSTS)] {
@@ -129,7 +129,7 @@ fn a_write_that_was_cut_short_is_undone_and_others_work_stays() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_the_way_out() {
+fn refusals_name_the_remedy() {
     let site = site();
     site.write("hosts", HOSTS);
     fs::create_dir(site.path().join("azure")).expect("made");
@@ -149,7 +149,7 @@ fn what_cannot_be_is_refused_with_the_way_out() {
 }
 
 #[test]
-fn the_real_az_lives_with_what_was_written_and_forgets_it() {
+fn the_real_az_works_with_the_written_files_and_their_undo() {
     let Some(az) = azure_client("az") else { return };
     let names = ["-m", "-rm"].into_iter().find(|flags| {
         let probe = Command::new("unshare").args([flags, "mount", "--bind", "/etc/hosts", "/etc/hosts"]).output();
@@ -181,7 +181,7 @@ fn the_real_az_lives_with_what_was_written_and_forgets_it() {
         command.env("HOME", site.home()).env("CORRO_CONFIG_DIR", site.path().join("config"));
         command.env("AZURE_CONFIG_DIR", site.path().join("azure"));
         command.env("AZURE_CORE_COLLECT_TELEMETRY", "no").env("PYTHONWARNINGS", "ignore");
-        Ended::from(command.output().expect("it runs"))
+        CommandOutput::from(command.output().expect("it runs"))
     };
     // As printed by the command itself.
     let steps = setup(&site, "").ok().stdout;

@@ -3,17 +3,17 @@
 
 mod harness;
 
-#[path = "conformance/catches.rs"]
-mod catches;
 #[path = "conformance/examples.rs"]
 mod examples;
+#[path = "conformance/fixture.rs"]
+mod fixture;
 #[path = "conformance/paging.rs"]
 mod paging;
-#[path = "conformance/place.rs"]
-mod place;
 #[path = "conformance/quotas.rs"]
 mod quotas;
 #[path = "conformance/rules.rs"]
 mod rules;
 #[path = "conformance/toolkits.rs"]
 mod toolkits;
+#[path = "conformance/validator.rs"]
+mod validator;

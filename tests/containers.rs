@@ -5,13 +5,13 @@ mod harness;
 
 #[path = "containers/engine.rs"]
 mod engine;
-#[path = "containers/reaching.rs"]
-mod reaching;
+#[path = "containers/exec.rs"]
+mod exec;
 #[path = "containers/registry.rs"]
 mod registry;
 
 use engine::{EMPTY, Engine, IMAGE, WITHOUT_PATH};
-use harness::faulty::{SHARE, wait_until_dead, waiting_rank};
+use harness::fault_injection::{SHARE, wait_until_dead, waiting_rank};
 use harness::{IN_WORKSPACE, Site, signal, wait_for};
 use registry::Registry;
 use rustix::process::Signal;
@@ -25,9 +25,9 @@ fn jobs_run_in_containers_of_docker() {
     small_cluster(&site);
     a_gang_shares_paths_variables_and_its_container(&engine, &site);
     a_directory_of_a_file_server_does_not_lead_to_others(&site);
-    ends_are_told(&engine, &site);
-    reaching::commands_run_beside_a_job_in_its_container(&site);
-    reaching::nodes_of_a_job_reach_each_other(&site);
+    check_end_states(&engine, &site);
+    exec::commands_run_beside_a_job_in_its_container(&site);
+    exec::nodes_of_a_job_reach_each_other(&site);
     memory_is_bounded_and_said_so(&engine, &site);
     images_are_pulled_with_credentials_or_said_why_not(&engine, &site);
     a_terminated_job_is_asked_first(&engine, &site);
@@ -42,9 +42,9 @@ fn jobs_run_in_containers_of_podman() {
     site.prepare(2);
     small_cluster(&site);
     a_gang_shares_paths_variables_and_its_container(&engine, &site);
-    ends_are_told(&engine, &site);
-    reaching::commands_run_beside_a_job_in_its_container(&site);
-    reaching::nodes_of_a_job_reach_each_other(&site);
+    check_end_states(&engine, &site);
+    exec::commands_run_beside_a_job_in_its_container(&site);
+    exec::nodes_of_a_job_reach_each_other(&site);
     memory_is_bounded_and_said_so(&engine, &site);
     a_terminated_job_is_asked_first(&engine, &site);
     a_killed_agent_leaves_no_container(&engine, &site);
@@ -117,7 +117,7 @@ fn a_gang_shares_paths_variables_and_its_container(engine: &Engine, site: &Site)
     }
     for (node, _) in site.agents().iter().filter(|(node, _)| node_of(site, "nc6cluster", node)) {
         let log = site.job_file("gang", &format!("execution-{node}.log"));
-        for said in [engine.kind, "Started container ", "Removed container ", "is sha256:"] {
+        for said in [engine.kind, "RankStart container ", "Removed container ", "is sha256:"] {
             assert!(log.contains(said), "{said} in {log}");
         }
         assert!(!log.contains("canary"), "{log}");
@@ -158,7 +158,7 @@ fn node_of(site: &Site, cluster: &str, node: &str) -> bool {
     nodes.as_array().expect("a list").iter().any(|one| one["nodeId"] == node)
 }
 
-fn ends_are_told(engine: &Engine, site: &Site) {
+fn check_end_states(engine: &Engine, site: &Site) {
     // Its background process holds its output open, and must not delay its end.
     let command = "sleep 1000 & echo out; echo err >&2; exit 7";
     submit(site, "seven", 1, "nc6cluster", json!({"customToolkitSettings": {"commandLine": command}}), json!({}));
@@ -188,7 +188,7 @@ fn memory_is_bounded_and_said_so(engine: &Engine, site: &Site) {
     submit(site, "bounded", 1, "small", ranks(&command), more);
     site.wait_for_starts(1);
     let id = engine.containers().pop().expect("a container");
-    let settings = engine.ask(&["inspect", &id]);
+    let settings = engine.checked_output(&["inspect", &id]);
     let settings: Value = serde_json::from_str(&settings).expect("JSON");
     let host = &settings[0]["HostConfig"];
     assert_eq!(host["Memory"], 1 << 30, "{host:#}");
@@ -215,7 +215,7 @@ fn memory_is_bounded_and_said_so(engine: &Engine, site: &Site) {
 
 /// Lets the waiting ranks end, and resets the gate for the next ones.
 fn forget_starts(site: &Site) {
-    site.let_go();
+    site.release_ranks();
     wait_for("all to have ended", || site.node_processes().is_empty());
     for name in ["go", "starts"] {
         std::fs::remove_file(site.share().join(name)).expect("it is there");
@@ -234,8 +234,8 @@ fn images_are_pulled_with_credentials_or_said_why_not(engine: &Engine, site: &Si
     let job = site.wait_for_end("refused");
     assert_eq!(detail(error_of(&job), "Reason"), "PullFailed", "{job:#}");
     assert!(detail(error_of(&job), "Info").contains(&format!("from {}", registry.address)), "{job:#}");
-    let told = format!("{job}{}{}", why(site, "refused"), site.job_file("refused", "execution.log"));
-    assert!(told.contains("imageSourceRegistry.serverUrl") && !told.contains("canary"), "{told}");
+    let texts = format!("{job}{}{}", why(site, "refused"), site.job_file("refused", "execution.log"));
+    assert!(texts.contains("imageSourceRegistry.serverUrl") && !texts.contains("canary"), "{texts}");
 
     submit(site, "pulled", 1, "nc6cluster", ranks("echo in $PATH"), with("canary-password"));
     let job = site.wait_for_end("pulled");
@@ -244,7 +244,7 @@ fn images_are_pulled_with_credentials_or_said_why_not(engine: &Engine, site: &Si
     let log = site.job_file("pulled", "execution.log");
     assert!(log.contains(&format!("Pulling image {image} as me\n")), "{log}");
     assert!(log.contains(&format!("Pulled image {image}: 1 of 1 layer, ")) && !log.contains("canary"), "{log}");
-    assert!(registry.shown.lock().expect("nobody panics").len() > 1, "the registry was asked with a login");
+    assert!(registry.shown.lock().expect("no panic").len() > 1, "the registry was asked with a login");
     assert!(!site.up_log().contains("canary"), "the server's log");
 }
 
@@ -255,7 +255,7 @@ fn a_terminated_job_is_asked_first(engine: &Engine, site: &Site) {
     wait_for("the rank", || site.share().join("traps").exists());
     std::fs::remove_file(site.share().join("traps")).expect("it is there");
     let id = engine.containers().pop().expect("a container");
-    assert!(!engine.ask(&["inspect", &id]).contains("canary"), "a secret among the container's settings");
+    assert!(!engine.checked_output(&["inspect", &id]).contains("canary"), "a secret among the container's settings");
     site.corro(&format!("batchai job terminate {IN_WORKSPACE} -e cifar -n polite --yes")).ok();
     let job = site.wait_for_end("polite");
     assert_eq!(error_of(&job)["code"], "JobTerminated", "{job:#}");
@@ -270,7 +270,7 @@ fn a_killed_agent_leaves_no_container(engine: &Engine, site: &Site) {
     assert_eq!(before.len(), 2, "one for each node");
     let pids: Vec<u32> = before
         .iter()
-        .map(|id| engine.ask(&["inspect", "--format", "{{.State.Pid}}", id]).parse().expect("a process id"))
+        .map(|id| engine.checked_output(&["inspect", "--format", "{{.State.Pid}}", id]).parse().expect("a process id"))
         .collect();
     signal(site.agent_of(&first[0].node), Signal::KILL);
     wait_until_dead("the containers' first processes", &pids);

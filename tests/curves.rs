@@ -7,13 +7,13 @@ use harness::logs::wait_at;
 use harness::{IN_WORKSPACE, Site, wait_for};
 use serde_json::{Value, json};
 
-fn plot(site: &Site, job: &str, more: &str) -> harness::Ended {
+fn plot(site: &Site, job: &str, more: &str) -> harness::CommandOutput {
     site.corro(&format!("job plot {job} {IN_WORKSPACE} -e cifar {more}"))
 }
 
 /// The points of each curve, as `name/rank/axis`: `step=value …`.
 fn curves(site: &Site, job: &str) -> Vec<(String, String)> {
-    let told = plot(site, job, "-o json").json();
+    let curves = plot(site, job, "-o json").json();
     let one = |series: &Value| {
         let rank = series["rank"].as_f64().map_or_else(|| "-".to_owned(), |rank| rank.to_string());
         let (name, axis) = (series["name"].as_str().expect("a name"), series["axis"].as_str().expect("an axis"));
@@ -21,7 +21,7 @@ fn curves(site: &Site, job: &str) -> Vec<(String, String)> {
         let points: Vec<String> = points.map(|point| format!("{}={}", number(&point[0]), number(&point[2]))).collect();
         (format!("{name}/{rank}/{axis}"), points.join(" "))
     };
-    told.as_array().expect("a list").iter().map(one).collect()
+    curves.as_array().expect("a list").iter().map(one).collect()
 }
 
 fn number(value: &Value) -> f64 {
@@ -33,7 +33,7 @@ fn curve(site: &Site, job: &str, key: &str) -> String {
 }
 
 #[test]
-fn what_jobs_print_is_drawn() {
+fn curves_are_read_from_job_output() {
     let site = Site::start();
     site.prepare(2);
 
@@ -62,9 +62,9 @@ fn what_jobs_print_is_drawn() {
     for job in ["exact", "silent"] {
         assert_eq!(site.wait_for_end(job)["executionState"], "succeeded", "{job}");
     }
-    let told: Vec<(String, String)> = curves(&site, "exact");
+    let plotted: Vec<(String, String)> = curves(&site, "exact");
     let expected = [("loss/-/step", "1=1.5"), ("loss/0/step", "1=1"), ("loss/1/step", "1=2")];
-    assert_eq!(told, expected.map(|(key, points)| (key.to_owned(), points.to_owned())));
+    assert_eq!(plotted, expected.map(|(key, points)| (key.to_owned(), points.to_owned())));
     let silent = plot(&site, "silent", "").ok();
     assert!(silent.stderr.contains("No metrics were found"), "{}", silent.stderr);
 
@@ -100,14 +100,14 @@ fn our_own_trainer_has_curves() {
     site.submit_with("trains", 1, settings, json!({"outputDirectories": outputs}));
     let ended = site.wait_for_end("trains");
     assert_eq!(ended["executionState"], "succeeded", "{}", site.log("trains", "stderr.txt"));
-    let told = curves(&site, "trains");
+    let plotted = curves(&site, "trains");
     for name in ["loss", "acc", "val_loss", "val_acc"] {
         assert!(
-            told.iter().any(|(key, points)| key.starts_with(&format!("{name}/-/")) && !points.is_empty()),
-            "{told:?}"
+            plotted.iter().any(|(key, points)| key.starts_with(&format!("{name}/-/")) && !points.is_empty()),
+            "{plotted:?}"
         );
     }
     // From its metrics file.
-    let rates = told.iter().find(|(key, _)| key == "images_per_second/-/epoch").map(|(_, points)| points.as_str());
-    assert!(rates.is_some_and(|points| points.starts_with("1=") && points.contains(" 2=")), "{told:?}");
+    let rates = plotted.iter().find(|(key, _)| key == "images_per_second/-/epoch").map(|(_, points)| points.as_str());
+    assert!(rates.is_some_and(|points| points.starts_with("1=") && points.contains(" 2=")), "{plotted:?}");
 }

@@ -3,17 +3,17 @@
 
 mod harness;
 
-use harness::collective::{SLOW_RANK as SLOW, be_a_rank};
-use harness::{Ended, IN_WORKSPACE, Site, wait_for};
+use harness::collective::{SLOW_RANK as SLOW, run_rank};
+use harness::{CommandOutput, IN_WORKSPACE, Site, wait_for};
 use serde_json::{Value, json};
 
 #[test]
 #[ignore = "runs as a rank of the job below"]
-fn as_a_rank() {
-    be_a_rank();
+fn rank_process() {
+    run_rank();
 }
 
-fn top(site: &Site, name: &str, more: &str) -> Ended {
+fn top(site: &Site, name: &str, more: &str) -> CommandOutput {
     site.corro(&format!("job top {name} {IN_WORKSPACE} -e cifar {more}"))
 }
 
@@ -22,15 +22,15 @@ fn number(value: &Value) -> f64 {
 }
 
 #[test]
-fn whom_the_others_wait_for_is_seen() {
+fn the_straggler_is_shown() {
     let site = Site::start();
     site.prepare(2);
-    site.submit_collective("slow", "as_a_rank");
+    site.submit_collective("slow", "rank_process");
     site.wait_for_state("slow", &["running"]);
     let mut rows = Vec::new();
     wait_for("the slow rank to be marked", || {
-        let told = top(&site, "slow", "-o json");
-        rows = if told.code == 0 { told.json().as_array().cloned().unwrap_or_default() } else { Vec::new() };
+        let output = top(&site, "slow", "-o json");
+        rows = if output.code == 0 { output.json().as_array().cloned().unwrap_or_default() } else { Vec::new() };
         let begun = |row: &Value| number(&row["engines"][0]["totals"]["steps"]) > 1.0;
         rows.len() == 4 && rows.iter().all(begun) && rows.iter().any(|row| row["straggler"] == true)
     });
@@ -87,7 +87,7 @@ fn whom_the_others_wait_for_is_seen() {
 
 /// Ranks of one host step in shared memory, without the engine's operations.
 #[test]
-fn steps_in_shared_memory_are_seen() {
+fn steps_in_shared_memory_are_counted() {
     let site = Site::start();
     site.prepare(1);
     let settings = json!({"epochs": 100_000, "batch": 2, "synthetic": {"train": 400, "test": 4}, "threads": 1});
@@ -99,8 +99,8 @@ fn steps_in_shared_memory_are_seen() {
     site.wait_for_state("training", &["running"]);
     let mut rows = Vec::new();
     wait_for("steps to be counted", || {
-        let told = top(&site, "training", "-o json");
-        rows = if told.code == 0 { told.json().as_array().cloned().unwrap_or_default() } else { Vec::new() };
+        let output = top(&site, "training", "-o json");
+        rows = if output.code == 0 { output.json().as_array().cloned().unwrap_or_default() } else { Vec::new() };
         // One epoch has 100 steps per rank; reductions once per epoch do not reach that number.
         rows.len() == 2 && rows.iter().all(|row| number(&row["engines"][0]["totals"]["steps"]) > 20.0)
     });

@@ -119,7 +119,7 @@ fn every_end_is_explained() {
 
 /// A container without an engine, and nodes whose setup or volumes failed.
 #[test]
-fn what_is_missing_on_machines_is_explained() {
+fn missing_components_are_explained() {
     let site = Site::start_with(&[]);
     site.prepare(1);
     let image = json!({"containerSettings": {"imageSourceRegistry": {"image": "ubuntu"}}});
@@ -157,7 +157,7 @@ fn what_is_missing_on_machines_is_explained() {
 
 /// Unusable nodes, lost nodes, and a region without cores.
 #[test]
-fn what_is_wrong_with_nodes_is_explained() {
+fn node_failures_are_explained() {
     let site = Site::start_with(&["--no-containers", "--max-cores", "1"]);
     site.prepare(0);
     let create = |name: &str, more: &str| {
@@ -204,12 +204,12 @@ fn what_is_wrong_with_nodes_is_explained() {
 
 /// Losses by deleting and resizing are reported on standard error; standard output is unchanged.
 #[test]
-fn what_is_lost_is_told() {
+fn destructive_commands_warn_about_running_jobs() {
     let site = Site::start();
     let made = site.corro("group create -n batchai.horovod -l eastus");
     assert_eq!(made.stderr, "");
     site.prepare(1);
-    site.submit_custom("busy", 1, &harness::faulty::waiting_rank(""));
+    site.submit_custom("busy", 1, &harness::fault_injection::waiting_rank(""));
     site.wait_for_state("busy", &["running"]);
 
     let deleted = site.corro("storage share delete -n myshare --account-name mystorageaccount").ok();

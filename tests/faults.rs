@@ -5,6 +5,8 @@ mod harness;
 
 #[path = "faults/agents.rs"]
 mod agents;
+#[path = "faults/all_processes.rs"]
+mod all_processes;
 #[path = "faults/clocks.rs"]
 mod clocks;
 #[path = "faults/ranks.rs"]
@@ -13,11 +15,9 @@ mod ranks;
 mod server;
 #[path = "faults/twins.rs"]
 mod twins;
-#[path = "faults/whole.rs"]
-mod whole;
 
 use harness::Site;
-use harness::faulty::Started;
+use harness::fault_injection::RankStart;
 use serde_json::Value;
 
 /// A process that left its rank's session and closed its files, like a daemon that a job leaves.
@@ -29,7 +29,7 @@ fn daemons(site: &Site) -> Vec<u32> {
     text.lines().map(|line| line.parse().expect("a process id")).collect()
 }
 
-fn pids(starts: &[Started]) -> Vec<u32> {
+fn pids(starts: &[RankStart]) -> Vec<u32> {
     starts.iter().map(|start| start.pid).collect()
 }
 

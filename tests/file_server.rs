@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use harness::host::azure_client;
-use harness::{Ended, http};
+use harness::{CommandOutput, http};
 use rustix::process::{Pid, Signal, kill_process};
 
 struct Files {
@@ -41,7 +41,7 @@ impl Files {
         let first = lines.next().unwrap_or_default();
         let url = first.split_whitespace().find(|word| word.starts_with("http")).map(str::to_owned);
         let Some(url) = url else {
-            panic!("it said {first:?} {:?}", Ended::from(child.wait_with_output().expect("ended")));
+            panic!("it said {first:?} {:?}", CommandOutput::from(child.wait_with_output().expect("ended")));
         };
         self.url = url;
         self.said = lines.by_ref().take_while(|line| line != "Ctrl-C stops.").collect::<Vec<_>>().join("\n");
@@ -67,14 +67,14 @@ impl Files {
     }
 
     /// Our own client with the account's connection string and nothing else.
-    fn corro(&self, account: &str, line: &str) -> Ended {
+    fn corro(&self, account: &str, line: &str) -> CommandOutput {
         let mut command = self.command(line);
         command.env("AZURE_STORAGE_CONNECTION_STRING", self.connection(account));
         let authority = self.path("data/tls/ca.pem");
         if authority.exists() {
             command.env("CORRO_CA", authority);
         }
-        Ended::from(command.output().expect("it runs"))
+        CommandOutput::from(command.output().expect("it runs"))
     }
 }
 
@@ -92,7 +92,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[test]
-fn a_directory_is_served_to_whoever_has_the_connection_string() {
+fn a_directory_is_served_with_its_connection_string() {
     let mut files = Files::new();
     files.start("--account one --account two");
     let key_file = files.path("data/accounts/one.key");
@@ -114,7 +114,7 @@ fn a_directory_is_served_to_whoever_has_the_connection_string() {
     assert_eq!(files.corro("two", "storage share list").json(), serde_json::json!([]));
     let wrong = files.connection("two").replace("AccountName=two", "AccountName=one").replace("/two", "/one");
     let refused = files.command("storage share list").env("AZURE_STORAGE_CONNECTION_STRING", wrong).output();
-    Ended::from(refused.expect("it runs")).fails(1, &["failed to authenticate"]);
+    CommandOutput::from(refused.expect("it runs")).fails(1, &["failed to authenticate"]);
 
     let (code, said) = files.stop();
     assert_eq!((code, said.trim()), (Some(0), "Stopped."));
@@ -142,9 +142,9 @@ fn there_is_nothing_else_on_that_port() {
         ("GET", "/%2e%2e/%2e%2e/etc/passwd"),
     ] {
         let request = http::request_head(&address, &format!("{method} {path} HTTP/1.1"), &["Content-Length: 0"]);
-        let answer = http::exchange(&address, request.as_bytes()).expect("an answer");
-        assert!(matches!(answer.status, 400 | 401 | 403), "{method} {path}: {}", answer.status);
-        assert!(answer.header("x-ms-error-code").is_some(), "{method} {path}");
+        let response = http::exchange(&address, request.as_bytes()).expect("a response");
+        assert!(matches!(response.status, 400 | 401 | 403), "{method} {path}: {}", response.status);
+        assert!(response.header("x-ms-error-code").is_some(), "{method} {path}");
     }
     assert!(!files.path("data/corro.db").exists() && !files.path(".corro").exists(), "nothing but files is kept");
 }
@@ -160,12 +160,12 @@ fn over_tls_with_the_users_own_key_and_wrong_starts() {
     let local = files.connection("one").replace("files.test", "127.0.0.1");
     let mut command = files.command("storage share create -n share");
     command.env("AZURE_STORAGE_CONNECTION_STRING", &local).env("CORRO_CA", files.path("data/tls/ca.pem"));
-    Ended::from(command.output().expect("it runs")).ok();
+    CommandOutput::from(command.output().expect("it runs")).ok();
     let mut command = files.command("storage share list");
     let untrusted = command.env("AZURE_STORAGE_CONNECTION_STRING", &local).output().expect("it runs");
-    Ended::from(untrusted).fails(1, &["is not trusted"]);
+    CommandOutput::from(untrusted).fails(1, &["is not trusted"]);
 
-    let run = |line: &str| Ended::from(files.command(line).output().expect("it runs"));
+    let run = |line: &str| CommandOutput::from(files.command(line).output().expect("it runs"));
     run("files --data data --account one").fails(1, &["already running"]);
     run("files --data other").fails(2, &["there is no account to serve", "--account"]);
     run("files --data other --account No_Good").fails(1, &["No_Good"]);
@@ -188,6 +188,6 @@ fn todays_sdk_needs_the_connection_string_only() {
         if !args.is_empty() {
             command.env("CA_FILE", files.path("data/tls/ca.pem"));
         }
-        Ended::from(command.output().expect("Python runs")).ok();
+        CommandOutput::from(command.output().expect("Python runs")).ok();
     }
 }

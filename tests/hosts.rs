@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::process::{Child, Stdio};
 
 use corro_launch::kill_tagged;
-use harness::faulty::waiting_rank;
+use harness::fault_injection::waiting_rank;
 use harness::{Site, signal, wait_for};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 /// A server that machines join, over TLS.
 pub fn server() -> Site {
     let mut site = Site::unstarted(&["--no-containers", "--tls", "--lease", "30"]);
-    site.host("server", "127.0.0.1:0", "info");
+    site.start_server("server", "127.0.0.1:0", "info");
     site
 }
 
@@ -128,7 +128,7 @@ fn one_command_makes_a_host_that_carries_several_nodes_and_goes_on() {
     // The token outlives the server.
     let address = site.address();
     site.kill_server();
-    site.host("server", &address, "info");
+    site.start_server("server", &address, "info");
     let url = site.url.clone();
     let first =
         JoinedHost::start(&site, "h", &format!("{url} --token {word} --name gpu-1 --label rack=a1 {TWO_NODES}"));
@@ -194,7 +194,7 @@ fn a_host_is_cordoned_drained_and_removed_in_order() {
     site.corro("host drain gpu-1").ok();
     wait_for_host(&site, "gpu-1", "draining", 1);
     assert_eq!(site.job("later")["executionState"], "running");
-    site.let_go();
+    site.release_ranks();
     assert_eq!(site.wait_for_end("later")["executionState"], "succeeded");
     wait_for_host(&site, "gpu-1", "drained", 0);
     wait_for("the agent to be gone", || carrier.agents().is_empty());
@@ -212,7 +212,7 @@ fn a_host_is_cordoned_drained_and_removed_in_order() {
     wait_for_host(&site, "gpu-1", "drained", 0);
     site.corro("host uncordon gpu-1").ok();
     site.wait_for_starts(3);
-    site.let_go();
+    site.release_ranks();
     assert_eq!(site.wait_for_end("again")["executionState"], "succeeded");
 
     site.corro("host remove gpu-1").fails(1, &["runs 1", "--now"]);
@@ -245,7 +245,7 @@ fn server_and_host_are_upgraded_one_after_the_other_under_a_running_job() {
     let address = site.address();
     site.stop_server(Signal::TERM);
     assert!(harness::is_alive(rank));
-    site.host("server", &address, "info");
+    site.start_server("server", &address, "info");
     wait_for_host(&site, "gpu-1", "ready", 1);
 
     // Another file under the same name, as a package manager leaves it.
@@ -261,7 +261,7 @@ fn server_and_host_are_upgraded_one_after_the_other_under_a_running_job() {
     assert_eq!((carrier.agents(), site.starts().len()), (vec![(node.clone(), agent)], 1), "the agent is left alone");
     assert!(harness::is_alive(rank) && file_of(agent) != new);
 
-    site.let_go();
+    site.release_ranks();
     let ended = site.wait_for_end("long");
     assert_eq!((&ended["executionState"], site.starts().len()), (&json!("succeeded"), 1), "{ended}");
     wait_for("the node's agent to be renewed", || {

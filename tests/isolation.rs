@@ -280,13 +280,13 @@ fn what_is_kept_apart_and_what_is_not_is_as_the_page_says() {
 fn from_the_second_principal_on_jobs_are_isolated_strictly() {
     let site = Site::start();
     site.prepare(1);
-    let told = |name: &str| {
+    let outcome_of = |name: &str| {
         site.submit_custom(name, 1, "true");
         let ended = site.wait_for_end(name);
         let refused = ended["executionInfo"]["errors"][0]["code"] == "IsolationFailed";
         (refused, site.log(name, "execution.log"))
     };
-    let (refused, log) = told("alone");
+    let (refused, log) = outcome_of("alone");
     let possible = !log.contains("NO namespaces");
     assert!(!refused, "{log}");
     assert!(!possible || log.contains("--isolation auto, as the server has one principal"), "{log}");
@@ -296,7 +296,7 @@ fn from_the_second_principal_on_jobs_are_isolated_strictly() {
     let third = site.corro("ad sp create-for-rbac -n eve --role Reader").ok();
     assert!(!third.stderr.contains(strictly), "said once: {}", third.stderr);
     assert!(site.up_log().contains("there is more than one principal now"), "{}", site.up_log());
-    let (refused, log) = told("beside-others");
+    let (refused, log) = outcome_of("beside-others");
     assert_eq!(refused, !possible, "{log}");
     assert!(log.contains("--isolation strict, as the server has more than one principal"), "{log}");
 }
@@ -336,7 +336,7 @@ fn jobs_that_cannot_be_isolated_run_for_one_principal_or_by_the_operators_choice
 /// Claims of `docs/src/operators/isolation.md`, tested again as an unprivileged user.
 #[test]
 fn an_ordinary_user_has_the_same_walls() {
-    harness::ordinary_user::try_again(&[
+    harness::ordinary_user::rerun_tests(&[
         "a_job_cannot_read_what_is_anothers_or_the_servers",
         "what_is_kept_apart_and_what_is_not_is_as_the_page_says",
         "from_the_second_principal_on_jobs_are_isolated_strictly",

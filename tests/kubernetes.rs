@@ -7,47 +7,47 @@ mod harness;
 mod api;
 #[path = "kubernetes/deployment.rs"]
 mod deployment;
-#[path = "kubernetes/door.rs"]
-mod door;
 #[path = "kubernetes/kubelet.rs"]
 mod kubelet;
+#[path = "kubernetes/tls_proxy.rs"]
+mod tls_proxy;
 #[path = "kubernetes/ways.rs"]
 mod ways;
 
 use std::collections::BTreeSet;
 
 use api::{Api, Fault};
-use harness::faulty::{processes_of, waiting_rank};
+use harness::fault_injection::{processes_of, waiting_rank};
 use harness::{IN_WORKSPACE, Site, wait_for};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 /// A server whose nodes are pods of a scripted cluster.
-struct Stage {
+struct KubernetesSite {
     site: Site,
     api: Api,
 }
 
-impl Stage {
+impl KubernetesSite {
     fn start() -> Self {
-        Self::start_by(|_, api| api.kubeconfig())
+        Self::start_with_kubeconfig(|_, api| api.kubeconfig())
     }
 
     /// With the test's own kubeconfig.
-    fn start_by(kubeconfig: impl FnOnce(&Site, &Api) -> String) -> Self {
+    fn start_with_kubeconfig(kubeconfig: impl FnOnce(&Site, &Api) -> String) -> Self {
         let words = "--no-containers --tls --name localhost --lease 5 --nfs off --provider kubernetes \
             --kubernetes-image corro:test --kubernetes-config kubeconfig --kubernetes-shares-claim shares";
         let mut site = Site::unstarted(&words.split_whitespace().collect::<Vec<_>>());
         let api = Api::start(site.path().join("pods"));
         site.write("kubeconfig", kubeconfig(&site, &api));
-        site.host("server", "127.0.0.1:0", "info");
+        site.start_server("server", "127.0.0.1:0", "info");
         Self { site, api }
     }
 
     fn with_nodes(n_nodes: usize) -> Self {
-        let stage = Self::start();
-        stage.site.prepare(n_nodes);
-        stage
+        let cluster = Self::start();
+        cluster.site.prepare(n_nodes);
+        cluster
     }
 
     fn resize(&self, target: usize) {
@@ -62,7 +62,7 @@ impl Stage {
     fn restart(&mut self) {
         let address = self.site.address();
         self.site.kill_server();
-        self.site.host("server", &address, "info");
+        self.site.start_server("server", &address, "info");
     }
 
     /// The pod of a node, by the node's id.
@@ -73,7 +73,7 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for KubernetesSite {
     fn drop(&mut self) {
         if std::thread::panicking() {
             for pod in self.api.pod_names() {
@@ -86,8 +86,8 @@ impl Drop for Stage {
 
 #[test]
 fn a_job_runs_over_pods_that_come_and_go_with_the_cluster() {
-    let stage = Stage::with_nodes(2);
-    let (site, api) = (&stage.site, &stage.api);
+    let cluster = KubernetesSite::with_nodes(2);
+    let (site, api) = (&cluster.site, &cluster.api);
     site.submit_ranks("pods", 2, "echo rank $RANK of $AZ_BATCHAI_WORKER_COUNT");
     assert_eq!(site.wait_for_end("pods")["executionState"], "succeeded");
     assert!(site.stream("pods", "stdout.txt").ok().stdout.contains("rank 1"));
@@ -97,7 +97,7 @@ fn a_job_runs_over_pods_that_come_and_go_with_the_cluster() {
     for token in tokens {
         assert!(!pods.contains(token.as_str().expect("text")), "a pod can be read by more people than a secret");
     }
-    stage.resize(1);
+    cluster.resize(1);
     wait_for("one pod to be left", || api.pod_names().len() == 1);
     site.wait_for_nodes(1);
     assert_eq!(api.state().secrets.len(), 1, "a secret goes with its pod");
@@ -109,27 +109,27 @@ fn a_job_runs_over_pods_that_come_and_go_with_the_cluster() {
 
 #[test]
 fn an_evicted_pod_is_a_lost_node_and_its_job_runs_again() {
-    let stage = Stage::with_nodes(2);
-    let (site, api) = (&stage.site, &stage.api);
+    let cluster = KubernetesSite::with_nodes(2);
+    let (site, api) = (&cluster.site, &cluster.api);
     site.submit_ranks("evicted", 2, &waiting_rank(""));
     let first = site.wait_for_starts(2);
-    let pod = stage.pod_of(&first[0].node);
+    let pod = cluster.pod_of(&first[0].node);
     api.evict(&pod);
     site.wait_for_starts(4);
     assert!(!api.pod_names().contains(&pod), "what an eviction left is cleared away");
     assert!(processes_of(&first[0].node).is_empty());
-    site.let_go();
+    site.release_ranks();
     assert_eq!(site.wait_for_end("evicted")["executionState"], "succeeded");
 }
 
 #[test]
-fn what_keeps_pods_from_running_is_told_to_whoever_waits() {
-    let stage = Stage::start();
-    let api = &stage.api;
+fn causes_of_pending_pods_are_cluster_errors() {
+    let cluster = KubernetesSite::start();
+    let api = &cluster.api;
     api.state().fault = Fault::Quota;
-    stage.site.prepare(0);
-    stage.resize(1);
-    wait_for("the quota to be told", || stage.errors().contains("exceeded quota: gpus"));
+    cluster.site.prepare(0);
+    cluster.resize(1);
+    wait_for("the quota to be reported", || cluster.errors().contains("exceeded quota: gpus"));
     api.state().no_room = true;
     api.state().fault = Fault::None;
     wait_for("a pod", || api.pod_names().len() == 1);
@@ -137,73 +137,73 @@ fn what_keeps_pods_from_running_is_told_to_whoever_waits() {
     let unplaced = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
         "message": "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."});
     api.set_status(&pod, json!({"phase": "Pending", "conditions": [unplaced]}));
-    wait_for("the scheduler's words", || stage.errors().contains("3 Insufficient nvidia.com/gpu"));
+    wait_for("the scheduler's words", || cluster.errors().contains("3 Insufficient nvidia.com/gpu"));
     let waiting = json!({"reason": "ImagePullBackOff", "message": "Back-off pulling image"});
     let container = json!({"name": "agent", "image": "", "imageID": "", "ready": false, "restartCount": 0,
         "state": {"waiting": waiting}});
     api.set_status(&pod, json!({"phase": "Pending", "containerStatuses": [container]}));
-    wait_for("the image to be told", || stage.errors().contains("ImagePullBackOff"));
-    assert!(stage.errors().contains(&pod), "by name");
+    wait_for("the image to be reported", || cluster.errors().contains("ImagePullBackOff"));
+    assert!(cluster.errors().contains(&pod), "by name");
     api.set_status(&pod, json!({"phase": "Pending"}));
     api.state().no_room = false;
     api.schedule();
-    stage.site.wait_for_nodes(1);
+    cluster.site.wait_for_nodes(1);
     assert_eq!(api.pod_names(), [pod], "the same pod all along");
 }
 
 #[test]
 fn a_server_that_is_killed_finds_its_pods_and_ends_those_that_nobody_needs() {
-    let mut stage = Stage::with_nodes(1);
-    stage.site.submit_ranks("lasting", 1, &waiting_rank(""));
-    let started = stage.site.wait_for_starts(1);
-    let kept = stage.api.pod_names();
+    let mut cluster = KubernetesSite::with_nodes(1);
+    cluster.site.submit_ranks("lasting", 1, &waiting_rank(""));
+    let started = cluster.site.wait_for_starts(1);
+    let kept = cluster.api.pod_names();
     // One that waits, and one whose secret was never created.
-    stage.api.state().no_room = true;
-    stage.resize(3);
-    wait_for("two more pods", || stage.api.pod_names().len() == 3 && stage.api.state().secrets.len() == 3);
-    let address = stage.site.address();
-    stage.site.kill_server();
-    let waiting = stage.api.pod_names().into_iter().find(|pod| !kept.contains(pod)).expect("one that waits");
-    stage.api.state().secrets.remove(&waiting);
+    cluster.api.state().no_room = true;
+    cluster.resize(3);
+    wait_for("two more pods", || cluster.api.pod_names().len() == 3 && cluster.api.state().secrets.len() == 3);
+    let address = cluster.site.address();
+    cluster.site.kill_server();
+    let waiting = cluster.api.pod_names().into_iter().find(|pod| !kept.contains(pod)).expect("one that waits");
+    cluster.api.state().secrets.remove(&waiting);
     // An orphan: of this server, but of no node it knows.
-    let mut orphan = stage.api.state().pods[&waiting].clone();
+    let mut orphan = cluster.api.state().pods[&waiting].clone();
     orphan["metadata"]["labels"]["corro/node"] = json!("tvm-1_1-20180718t174802z-p");
     orphan["metadata"]["name"] = json!("orphan");
     orphan["metadata"]["uid"] = json!("of the orphan");
-    stage.api.state().pods.insert("orphan".to_owned(), orphan.clone());
+    cluster.api.state().pods.insert("orphan".to_owned(), orphan.clone());
     let mut stranger = orphan;
     stranger["metadata"]["labels"]["app.kubernetes.io/instance"] = json!("another server");
-    stage.api.state().pods.insert("stranger".to_owned(), stranger);
-    stage.site.host("server", &address, "info");
-    wait_for("the orphan to be gone", || !stage.api.pod_names().contains(&"orphan".to_owned()));
-    wait_for("the secret to be made", || stage.api.state().secrets.contains_key(&waiting));
-    stage.api.state().no_room = false;
-    stage.api.state().pods.remove("stranger").expect("it is nobody's business");
-    stage.api.schedule();
-    wait_for("two idle nodes", || stage.site.cluster()["nodeStateCounts"]["idleNodeCount"] == 2);
-    assert!(stage.api.pod_names().contains(&kept[0]) && stage.api.pod_names().len() == 3);
-    stage.site.let_go();
-    assert_eq!(stage.site.wait_for_end("lasting")["executionState"], "succeeded");
-    assert_eq!(stage.site.starts(), started, "the job went on");
+    cluster.api.state().pods.insert("stranger".to_owned(), stranger);
+    cluster.site.start_server("server", &address, "info");
+    wait_for("the orphan to be gone", || !cluster.api.pod_names().contains(&"orphan".to_owned()));
+    wait_for("the secret to be made", || cluster.api.state().secrets.contains_key(&waiting));
+    cluster.api.state().no_room = false;
+    cluster.api.state().pods.remove("stranger").expect("a pod of another server stays");
+    cluster.api.schedule();
+    wait_for("two idle nodes", || cluster.site.cluster()["nodeStateCounts"]["idleNodeCount"] == 2);
+    assert!(cluster.api.pod_names().contains(&kept[0]) && cluster.api.pod_names().len() == 3);
+    cluster.site.release_ranks();
+    assert_eq!(cluster.site.wait_for_end("lasting")["executionState"], "succeeded");
+    assert_eq!(cluster.site.starts(), started, "the job went on");
 }
 
 #[test]
 fn an_api_that_fails_costs_no_node_and_no_pod_is_made_twice() {
-    let mut stage = Stage::with_nodes(1);
-    let api = stage.api.clone();
+    let mut cluster = KubernetesSite::with_nodes(1);
+    let api = cluster.api.clone();
     let first = api.pod_names();
     api.cut_watches();
     api.forget_events();
     api.state().fault = Fault::Broken;
     api.cut_watches();
-    stage.site.submit_custom("meanwhile", 1, "echo done");
-    assert_eq!(stage.site.wait_for_end("meanwhile")["executionState"], "succeeded");
-    stage.resize(2);
-    wait_for("the trouble to be told", || stage.errors().contains("etcd is not there"));
+    cluster.site.submit_custom("meanwhile", 1, "echo done");
+    assert_eq!(cluster.site.wait_for_end("meanwhile")["executionState"], "succeeded");
+    cluster.resize(2);
+    wait_for("the trouble to be reported", || cluster.errors().contains("etcd is not there"));
     api.state().fault = Fault::LostAnswers;
     wait_for("a second pod", || api.pod_names().len() == 2);
     api.state().fault = Fault::None;
-    stage.site.wait_for_nodes(2);
+    cluster.site.wait_for_nodes(2);
     assert_eq!(api.pod_names().len(), 2, "{:?}", api.pod_names());
     assert!(api.pod_names().contains(&first[0]));
     // A manual kubectl delete is the loss of a node, which is replaced.
@@ -211,27 +211,27 @@ fn an_api_that_fails_costs_no_node_and_no_pod_is_made_twice() {
     api.kubelet().kill(&first[0]);
     api.forget_events();
     wait_for("another pod", || api.pod_names().len() == 2);
-    stage.site.wait_for_nodes(2);
-    stage.restart();
-    stage.site.wait_for_nodes(2);
-    assert_eq!(stage.site.stop_server(Signal::TERM), Some(0));
+    cluster.site.wait_for_nodes(2);
+    cluster.restart();
+    cluster.site.wait_for_nodes(2);
+    assert_eq!(cluster.site.stop_server(Signal::TERM), Some(0));
     assert_eq!(api.pod_names().len(), 2, "nodes go on without the server");
 }
 
 #[test]
 fn a_frozen_pod_is_ended_by_its_machine_and_its_job_runs_on_another() {
-    let stage = Stage::with_nodes(1);
-    let (site, api) = (&stage.site, &stage.api);
+    let cluster = KubernetesSite::with_nodes(1);
+    let (site, api) = (&cluster.site, &cluster.api);
     site.submit_ranks("frozen", 1, &waiting_rank(""));
     let node = site.wait_for_starts(1).remove(0).node;
-    let pod = stage.pod_of(&node);
+    let pod = cluster.pod_of(&node);
     api.kubelet().signal(&pod, Signal::STOP);
     site.wait_for_starts(2);
     wait_for("the frozen pod to be gone", || !api.kubelet().is_running(&pod) && !api.pod_names().contains(&pod));
     let asked: Vec<Option<i64>> =
         api.state().graces.iter().filter(|(name, _)| *name == pod).map(|(_, grace)| *grace).collect();
     assert_eq!(asked.first(), Some(&Some(1)), "its machine must say that it is gone");
-    site.let_go();
+    site.release_ranks();
     assert_eq!(site.wait_for_end("frozen")["executionState"], "succeeded");
 }
 

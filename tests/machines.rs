@@ -7,7 +7,7 @@ mod harness;
 use std::fs;
 use std::path::Path;
 
-use harness::faulty::JoinedAgent;
+use harness::fault_injection::JoinedAgent;
 use harness::machines::{Machines, mounted_on, processes_beside};
 use harness::{IN_WORKSPACE, Site, signal, wait_for};
 use rustix::process::Signal;
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 fn site(n: usize) -> Option<(Machines, Site, Vec<JoinedAgent>)> {
     let machines = Machines::new(n)?;
     let mut site = Site::unstarted(&["--no-containers", "--tls"]);
-    site.host("server", &format!("{}:0", machines.server()), "info");
+    site.start_server("server", &format!("{}:0", machines.server()), "info");
     let agents = (0..n).map(|machine| machines.join(&site, machine)).collect();
     site.prepare(n);
     Some((machines, site, agents))
@@ -89,7 +89,7 @@ fn a_job_over_two_machines_has_its_share_and_outlives_the_server() {
     assert_no_pass(&site);
     let address = site.address();
     site.kill_server();
-    site.host("server", &address, "info");
+    site.start_server("server", &address, "info");
     let seen = site.log("far", "stdout.txt").matches("tick").count();
     wait_for("the ranks to go on", || site.log("far", "stdout.txt").matches("tick").count() > seen + 4);
     fs::write(site.share().join("in/go"), "").expect("a file of the share");

@@ -61,7 +61,7 @@ impl Drop for Following {
 }
 
 #[test]
-fn events_tell_the_life_of_a_job_and_go_on_after_a_restart() {
+fn events_follow_a_job_and_resume_after_a_restart() {
     let mut site = Site::start();
     site.prepare(1);
     let following = Following::start(&site);
@@ -81,14 +81,14 @@ fn events_tell_the_life_of_a_job_and_go_on_after_a_restart() {
     following.until("the second job", of_job("second", "succeeded"));
     drop(following);
     // Stored events, once; a table for people.
-    let told = site.corro("events").ok();
-    assert!(told.stdout.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{told:?}");
+    let events = site.corro("events").ok();
+    assert!(events.stdout.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{events:?}");
     let table = site.corro("events -o table").ok().stdout;
     assert!(table.starts_with("TIME") && table.contains("batchaidev/cifar/second"), "{table}");
 }
 
 #[test]
-fn node_hours_the_audit_log_and_the_page_tell_what_happened() {
+fn node_hours_audit_log_and_page_agree() {
     let site = Site::start();
     site.prepare(2);
     site.submit_custom("done", 2, "sleep 1");
@@ -141,15 +141,15 @@ fn numbers_health_and_logs_are_for_machines() {
     assert!(metrics.contains("corro_build_info{version="), "{metrics}");
     let log = site.up_log();
     let lines: Vec<Value> = log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-    let told = lines.iter().find(|line| line["path"] == "/metrics" && line["status"] == 200);
-    let told = told.unwrap_or_else(|| panic!("no line about the request: {log}"));
-    assert!(told["request_id"].is_string() && told["level"] == "info", "{told}");
+    let entry = lines.iter().find(|line| line["path"] == "/metrics" && line["status"] == 200);
+    let entry = entry.unwrap_or_else(|| panic!("no line about the request: {log}"));
+    assert!(entry["request_id"].is_string() && entry["level"] == "info", "{entry}");
     let secret = site.profile()["clientSecret"].as_str().expect("text").to_owned();
     assert!(!log.contains(&secret));
     // Nodes log in the same format as the server.
     site.prepare(1);
     let (node, _) = site.agents().pop().expect("an agent");
     let log = std::fs::read_to_string(site.data().join("nodes").join(node).join("agent.log")).expect("its log");
-    let told: Vec<&str> = log.lines().filter(|line| !line.starts_with("joined as node ")).collect();
-    assert!(!told.is_empty() && told.iter().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{log}");
+    let lines: Vec<&str> = log.lines().filter(|line| !line.starts_with("joined as node ")).collect();
+    assert!(!lines.is_empty() && lines.iter().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{log}");
 }

@@ -4,7 +4,7 @@ mod harness;
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use harness::http::Answer;
+use harness::http::Response;
 use harness::wire::VERSION;
 use harness::{GROUP, Site, wait_for};
 use serde_json::{Value, json};
@@ -33,11 +33,12 @@ fn assert_timestamp(value: &Value) {
 
 /// Asserts a 202 with both polling URLs, and follows them to the end of the operation.
 #[track_caller]
-fn follow(site: &Site, accepted: &Answer, resource: &str) {
+fn follow(site: &Site, accepted: &Response, resource: &str) {
     assert_eq!((accepted.status, accepted.body.len()), (202, 0), "{accepted}");
-    let retry_after: u32 = accepted.must_have("retry-after").parse().expect("whole seconds");
+    let retry_after: u32 = accepted.required_header("retry-after").parse().expect("whole seconds");
     assert!(retry_after <= 15, "{retry_after}");
-    let (by_operation, by_location) = (accepted.must_have("azure-asyncoperation"), accepted.must_have("location"));
+    let (by_operation, by_location) =
+        (accepted.required_header("azure-asyncoperation"), accepted.required_header("location"));
     for (url, word) in [(&by_operation, "operationresults"), (&by_location, "operationstatuses")] {
         let path = format!("{}{}/providers/Microsoft.BatchAI/locations/eastus/{word}/", site.url, site.subscription());
         assert!(url.starts_with(&path) && url.ends_with(&format!("?api-version={VERSION}")), "{url}");
@@ -65,13 +66,13 @@ fn tokens() {
     let (id, secret) = (profile["clientId"].as_str().expect("text"), profile["clientSecret"].as_str().expect("text"));
     let ask = |form: &str| {
         let kind = [("Content-Type", "application/x-www-form-urlencoded")];
-        site.ask("POST", "/adfs/oauth2/token", &kind, form.as_bytes())
+        site.request("POST", "/adfs/oauth2/token", &kind, form.as_bytes())
     };
     let good = ask(&format!(
         "grant_type=client_credentials&client_id={id}&resource=https%3A%2F%2Fr%2F&client_secret={secret}"
     ))
     .is(200);
-    assert!(good.must_have("content-type").starts_with("application/json"));
+    assert!(good.required_header("content-type").starts_with("application/json"));
     let token = good.json();
     assert_eq!((&token["token_type"], &token["resource"]), (&json!("Bearer"), &json!("https://r/")));
     let number = |name: &str| token[name].as_str().expect("text").parse::<i64>().expect("a number");
@@ -109,8 +110,8 @@ fn groups_and_rules_that_hold_everywhere() {
     assert_eq!((&shown["id"], &shown["name"]), (&json!(path), &json!("My.Group")));
     assert_eq!((&shown["location"], &shown["tags"]), (&json!("eastus"), &json!({"a": "b"})));
     assert_eq!(shown["properties"]["provisioningState"], "Succeeded");
-    assert_eq!(created.must_have("content-type"), "application/json; charset=utf-8");
-    assert!(!created.must_have("x-ms-request-id").is_empty());
+    assert_eq!(created.required_header("content-type"), "application/json; charset=utf-8");
+    assert!(!created.required_header("x-ms-request-id").is_empty());
     assert_eq!(site.arm("PUT", &path, body).is(200).json(), shown);
     let there = site.arm("HEAD", &path, NO_BODY).is(204);
     assert!(there.body.is_empty());
@@ -134,11 +135,11 @@ fn groups_and_rules_that_hold_everywhere() {
     site.arm("PUT", &group(&site, "bad%20name!"), json!({"location": "eastus"})).is(400);
     let token = format!("Bearer {}", site.token());
     let target = format!("{}?api-version={VERSION}", group(&site, "other"));
-    let unreadable = site.ask("PUT", &target, &[("Authorization", &token)], b"{\"location\":");
+    let unreadable = site.request("PUT", &target, &[("Authorization", &token)], b"{\"location\":");
     unreadable.refused(400, "InvalidRequestBody");
     // Deleted with everything in it.
     let accepted = site.arm("DELETE", &path, NO_BODY).is(202);
-    let location = accepted.must_have("location");
+    let location = accepted.required_header("location");
     let poll = location.strip_prefix(&site.url).expect("an absolute URL of this server");
     wait_for("the group to be deleted", || match site.arm("GET", poll, NO_BODY).status {
         202 => false,
@@ -466,10 +467,10 @@ fn output_files_and_their_links() {
     let target = url.strip_prefix(&site.url).expect("an absolute URL of this server");
     let order: Vec<_> = url.split(['?', '&']).skip(1).map(|part| part.split('=').next().expect("a name")).collect();
     assert_eq!(order, ["sv", "sr", "sig", "se", "sp", "by"]);
-    let get = |range: &str| site.ask("GET", target, &[("Range", range)], b"");
-    assert_eq!(site.ask("GET", target, &[], b"").is(200).text(), "first\n");
+    let get = |range: &str| site.request("GET", target, &[("Range", range)], b"");
+    assert_eq!(site.request("GET", target, &[], b"").is(200).text(), "first\n");
     let part = get("bytes=2-").is(206);
-    assert_eq!((part.text().as_str(), part.must_have("content-range").as_str()), ("rst\n", "bytes 2-5/6"));
+    assert_eq!((part.text().as_str(), part.required_header("content-range").as_str()), ("rst\n", "bytes 2-5/6"));
     let end = get("bytes=6-").is(416);
-    assert_eq!(end.must_have("content-range"), "bytes */6");
+    assert_eq!(end.required_header("content-range"), "bytes */6");
 }

@@ -5,7 +5,7 @@ mod harness;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use harness::{Ended, is_alive, signal, wait_for};
+use harness::{CommandOutput, is_alive, signal, wait_for};
 use rustix::process::Signal;
 
 fn corro(dir: &Path, args: &[&str]) -> Command {
@@ -14,9 +14,9 @@ fn corro(dir: &Path, args: &[&str]) -> Command {
     command
 }
 
-fn run(dir: &Path, args: &[&str]) -> Ended {
+fn run(dir: &Path, args: &[&str]) -> CommandOutput {
     let output = corro(dir, args).output().expect("it runs");
-    Ended {
+    CommandOutput {
         code: output.status.code().unwrap_or(-1),
         stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
         stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
@@ -30,7 +30,7 @@ fn sorted(text: &str) -> Vec<&str> {
 }
 
 #[test]
-fn every_line_says_whose_it_is() {
+fn every_line_has_its_rank() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let script = "echo hello $HOROVOD_RANK of $HOROVOD_SIZE; echo oops $HOROVOD_RANK >&2";
     let ended = run(dir.path(), &["-np", "4", "sh", "-c", script]).ok();
@@ -113,7 +113,7 @@ fn the_first_failure_ends_the_rest() {
 }
 
 #[test]
-fn what_cannot_run_is_refused() {
+fn invalid_arguments_are_refused() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let refused = |args: &[&str], code: i32, says: &[&str]| {
         let ended = run(dir.path(), args).fails(code, says);
@@ -149,7 +149,7 @@ fn nothing_is_left_behind() {
     }
 }
 
-/// Two ranks with a child each, all of which ignore SIGTERM.
+/// Two ranks with a child each, all ignoring SIGTERM.
 fn start_stubborn(dir: &Path) -> Child {
     let script = "trap '' TERM INT; sleep 600 & echo $$ $! > pids-$RANK; while :; do wait; done";
     let mut command = corro(dir, &["-np", "2", "bash", "-c", script]);
@@ -180,7 +180,7 @@ fn old_scripts_are_helped() {
     let own = own.to_str().expect("UTF-8");
     let with = |args: &[&str]| {
         let mut command = corro(dir.path(), args);
-        Ended::from(command.env("PYTHONPATH", own).env("TMPDIR", dir.path()).output().expect("it runs"))
+        CommandOutput::from(command.env("PYTHONPATH", own).env("TMPDIR", dir.path()).output().expect("it runs"))
     };
     let ended = with(&["-np", "2", "--no-prefix", "--compat", "keras-2018", python, "-c", show, own]).ok();
     assert_eq!(sorted(&ended.stdout), ["True 1", "True 1", "mine too", "mine too"]);
@@ -201,17 +201,17 @@ fn old_scripts_are_helped() {
 #[test]
 #[ignore = "started by the other tests as a process"]
 fn a_rank_that_fails() {
-    harness::collective::fail_as_a_rank();
+    harness::collective::run_failing_rank();
 }
 
-/// Four ranks of which one fails.
-fn run_with_a_culprit(dir: &Path, culprit: usize, failure: &str) -> Ended {
+/// Four ranks, one of them failing.
+fn run_with_a_culprit(dir: &Path, culprit: usize, failure: &str) -> CommandOutput {
     let program = std::env::current_exe().expect("this program");
     let program = program.to_str().expect("a path that is text");
     let mut command = corro(dir, &["-np", "4", program, "--exact", "a_rank_that_fails", "--ignored", "--nocapture"]);
     command.env("CULPRIT", culprit.to_string()).env("FAILURE", failure).env("HOROVOD_GLOO_TIMEOUT_SECONDS", "600");
     let output = command.output().expect("it runs");
-    Ended {
+    CommandOutput {
         code: output.status.code().unwrap_or(-1),
         stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
         stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
@@ -237,7 +237,7 @@ fn the_rank_that_failed_is_named_and_not_those_that_failed_because_of_it() {
 
 /// Long before their own timeout of ten minutes.
 #[test]
-fn ranks_that_wait_for_one_that_has_ended_are_told_so() {
+fn waiting_ranks_name_the_rank_that_has_ended() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     for culprit in [0, 2] {
         let ended = run_with_a_culprit(dir.path(), culprit, "early, and well");

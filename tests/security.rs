@@ -5,10 +5,10 @@ mod harness;
 
 #[path = "security/audit.rs"]
 mod audit;
+#[path = "security/authentication.rs"]
+mod authentication;
 #[path = "security/canary.rs"]
 mod canary;
-#[path = "security/doors.rs"]
-mod doors;
 #[path = "security/limits.rs"]
 mod limits;
 #[path = "security/paths.rs"]

@@ -5,7 +5,7 @@ mod harness;
 
 use std::fs;
 
-use harness::faulty::waiting_rank;
+use harness::fault_injection::waiting_rank;
 use harness::slurm::Slurm;
 use harness::{IN_WORKSPACE, Site, wait_for};
 use serde_json::Value;
@@ -13,7 +13,7 @@ use serde_json::Value;
 fn site(nodes: usize) -> Option<(Site, Slurm)> {
     let slurm = Slurm::start()?;
     let mut site = Site::unstarted(&["--no-containers", "--tls"]);
-    site.host_on(&slurm, "127.0.0.1:0");
+    site.start_server_on_slurm(&slurm, "127.0.0.1:0");
     site.prepare(nodes);
     Some((site, slurm))
 }
@@ -36,7 +36,7 @@ fn resize(site: &Site, nodes: usize) {
 fn assert_nothing_to_read(site: &Site, slurm: &Slurm) {
     let token = fs::read_to_string(site.slurm_nodes()[0].join("join-token")).expect("an agent's token");
     let secret = token.trim().split_once('.').expect("a name and a proof").1.to_owned();
-    assert!(!slurm.order("scontrol", "show job").contains(&secret));
+    assert!(!slurm.checked_output("scontrol", "show job").contains(&secret));
     for entry in fs::read_dir("/proc").expect("Linux has it").flatten() {
         for name in ["cmdline", "environ"] {
             let text = String::from_utf8_lossy(&fs::read(entry.path().join(name)).unwrap_or_default()).into_owned();
@@ -51,7 +51,7 @@ fn a_cluster_is_made_of_allocations_and_a_job_outlives_the_loss_of_one() {
     let jobs = slurm.jobs();
     assert_eq!(jobs.len(), 4, "{jobs:?}");
     assert!(jobs.iter().all(|job| job.state == "RUNNING" && job.name.starts_with("corro-")), "{jobs:?}");
-    let shown = slurm.order("scontrol", &format!("show job {}", jobs[0].id));
+    let shown = slurm.checked_output("scontrol", &format!("show job {}", jobs[0].id));
     assert!(
         shown.contains("NumCPUs=6") && shown.contains("gres:gpu:1") && shown.contains("MinMemoryNode=56G"),
         "{shown}"
@@ -72,16 +72,16 @@ fn a_cluster_is_made_of_allocations_and_a_job_outlives_the_loss_of_one() {
     // Slurm's operator cancels one, then a machine fails.
     site.submit_ranks("stubborn", 2, &waiting_rank(""));
     let first = site.wait_for_starts(2);
-    slurm.order("scancel", &slurm.job_of(&first[0].node).id.to_string());
+    slurm.checked_output("scancel", &slurm.job_of(&first[0].node).id.to_string());
     let second = site.wait_for_starts(4);
     let lost = site.job("stubborn")["lostAttempts"].to_string();
     assert!(lost.contains("its Slurm job") && lost.contains("CANCELLED"), "{lost}");
-    let machine = slurm.order("squeue", &format!("-h -j {} -o %N", slurm.job_of(&second[3].node).id));
-    slurm.order("scontrol", &format!("update nodename={machine} state=down reason=test"));
+    let machine = slurm.checked_output("squeue", &format!("-h -j {} -o %N", slurm.job_of(&second[3].node).id));
+    slurm.checked_output("scontrol", &format!("update nodename={machine} state=down reason=test"));
     site.wait_for_starts(6);
     let lost = site.job("stubborn")["lostAttempts"].to_string();
     assert!(lost.contains("NODE_FAIL"), "{lost}");
-    site.let_go();
+    site.release_ranks();
     let ended = site.wait_for_end("stubborn");
     assert_eq!(ended["executionState"], "succeeded", "{ended}");
 
@@ -92,13 +92,13 @@ fn a_cluster_is_made_of_allocations_and_a_job_outlives_the_loss_of_one() {
 }
 
 #[test]
-fn what_slurm_takes_back_costs_a_job_no_attempt() {
+fn preemption_by_slurm_costs_no_attempt() {
     let Some((site, slurm)) = site(1) else { return };
     site.submit_ranks("patient", 1, &waiting_rank(""));
     for taken in 1..=3 {
         let node = site.wait_for_starts(taken).pop().expect("it runs").node;
-        let machine = slurm.order("squeue", &format!("-h -j {} -o %N", slurm.job_of(&node).id));
-        slurm.order("sbatch", &format!("--parsable --partition=urgent --nodelist={machine} {BLOCKING}"));
+        let machine = slurm.checked_output("squeue", &format!("-h -j {} -o %N", slurm.job_of(&node).id));
+        slurm.checked_output("sbatch", &format!("--parsable --partition=urgent --nodelist={machine} {BLOCKING}"));
     }
     site.wait_for_starts(4);
     let job = site.job("patient");
@@ -111,7 +111,7 @@ fn what_slurm_takes_back_costs_a_job_no_attempt() {
     assert!(lost.len() == 3 && lost.iter().all(taken), "{job}");
     let why = site.corro(&format!("job why {IN_WORKSPACE} -e cifar -n patient")).ok().stdout;
     assert!(why.contains("Attempt 3 ended at ") && why.contains("Slurm took its allocation back"), "{why}");
-    site.let_go();
+    site.release_ranks();
     assert_eq!(site.wait_for_end("patient")["executionState"], "succeeded");
 }
 
@@ -119,7 +119,7 @@ fn what_slurm_takes_back_costs_a_job_no_attempt() {
 fn a_job_is_warned_before_the_walltime_of_its_node_ends_and_goes_on_in_another_allocation() {
     let Some(slurm) = Slurm::start() else { return };
     let mut site = Site::unstarted(&["--no-containers", "--slurm-time=1", "--preemption-grace=20"]);
-    site.host_on(&slurm, "127.0.0.1:0");
+    site.start_server_on_slurm(&slurm, "127.0.0.1:0");
     site.prepare(1);
     let save = "$AZ_BATCHAI_JOB_MOUNT_ROOT/myshare/saved";
     let command = format!(
@@ -141,7 +141,7 @@ fn a_job_is_warned_before_the_walltime_of_its_node_ends_and_goes_on_in_another_a
 #[test]
 fn an_allocation_that_waits_outlives_the_server_and_strays_are_cancelled() {
     let Some((mut site, slurm)) = site(3) else { return };
-    let blocker = slurm.order("sbatch", &format!("--parsable --job-name=blocker {BLOCKING}"));
+    let blocker = slurm.checked_output("sbatch", &format!("--parsable --job-name=blocker {BLOCKING}"));
     wait_for("the last machine to be taken", || {
         slurm.jobs().iter().any(|job| job.name == "blocker" && job.state == "RUNNING")
     });
@@ -160,13 +160,13 @@ fn an_allocation_that_waits_outlives_the_server_and_strays_are_cancelled() {
     // Leftovers of a server that died between submitting and committing, or whose data was restored to an earlier state.
     let (mark, _) = waiting.name.split_once("-tvm-").expect("a mark and a node");
     let stray = format!("--job-name={mark}-tvm-9_9-20200101t000000z-p");
-    let stray = slurm.order("sbatch", &format!("--parsable {stray} {BLOCKING}"));
+    let stray = slurm.checked_output("sbatch", &format!("--parsable {stray} {BLOCKING}"));
     let address = site.address();
-    site.host_on(&slurm, &address);
+    site.start_server_on_slurm(&slurm, &address);
     wait_for("the stray to be cancelled", || !slurm.jobs().iter().any(|job| job.id.to_string() == stray));
     let kept = slurm.jobs().into_iter().find(|job| job.name == waiting.name).expect("it waits on");
     assert_eq!((kept.id, kept.state), (waiting.id, "PENDING".to_owned()));
-    slurm.order("scancel", &blocker);
+    slurm.checked_output("scancel", &blocker);
     let ended = site.wait_for_end("patient");
     assert_eq!(ended["executionState"], "succeeded", "{ended}\n{}", site.slurm_logs());
     assert_eq!(nodes(&site).len(), 4);
@@ -181,10 +181,10 @@ fn an_allocation_that_waits_outlives_the_server_and_strays_are_cancelled() {
 }
 
 #[test]
-fn what_slurm_refuses_is_said() {
+fn sbatch_errors_are_reported() {
     let Some(slurm) = Slurm::start() else { return };
     let mut site = Site::unstarted(&["--no-containers", "--slurm-option=--mem=1T"]);
-    site.host_on(&slurm, "127.0.0.1:0");
+    site.start_server_on_slurm(&slurm, "127.0.0.1:0");
     site.prepare(0);
     resize(&site, 1);
     wait_for("the refusal to be shown", || site.cluster()["errors"].to_string().contains("sbatch failed"));

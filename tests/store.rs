@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use corro_test_support::skip;
 
-use harness::{Ended, GROUP, IN_WORKSPACE, Site, wait_for};
+use harness::{CommandOutput, GROUP, IN_WORKSPACE, Site, wait_for};
 use serde_json::{Value, json};
 
 fn experiment(site: &Site) -> String {
@@ -19,7 +19,7 @@ fn experiment(site: &Site) -> String {
 }
 
 /// Submits a job that waits: its cluster has no nodes.
-fn submit(site: &Site, name: &str) -> harness::http::Answer {
+fn submit(site: &Site, name: &str) -> harness::http::Response {
     let job = json!({"properties": {
         "cluster": {"id": format!("{}/clusters/nc6cluster", site.workspace())},
         "nodeCount": 1,
@@ -97,7 +97,7 @@ fn a_backup_under_load_holds_every_job_acknowledged_before_it() {
 }
 
 /// A start of a server that must be refused.
-fn refused_start(site: &Site) -> Ended {
+fn refused_start(site: &Site) -> CommandOutput {
     let mut command = site.command("corro");
     command.args(["up", "--listen", "127.0.0.1:0", "--data"]).arg(site.data());
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
@@ -108,7 +108,7 @@ fn refused_start(site: &Site) -> Ended {
         }
         std::thread::park_timeout(std::time::Duration::from_millis(20));
     }
-    Ended::from(child.wait_with_output().expect("it has ended"))
+    CommandOutput::from(child.wait_with_output().expect("it has ended"))
 }
 
 /// Every file in the data directory with its bytes; directories are left out.
@@ -231,7 +231,7 @@ fn a_second_server_is_refused_though_the_lock_file_was_removed() {
 }
 
 #[test]
-fn what_is_no_backup_is_not_restored() {
+fn only_a_backup_is_restored() {
     let site = Site::start();
     site.write("text", "no database");
     let target = site.path().join("new");
@@ -268,16 +268,16 @@ fn a_full_disk_is_answered_and_damages_nothing() {
     let (mut acknowledged, mut refused) = (BTreeSet::from(["first".to_owned()]), None);
     wait_for("the disk to be full", || {
         let name = format!("j{}", acknowledged.len());
-        let answer = submit(&site, &name);
-        match answer.status {
+        let response = submit(&site, &name);
+        match response.status {
             202 => _ = acknowledged.insert(name),
-            _ => refused = Some((name, answer)),
+            _ => refused = Some((name, response)),
         }
         refused.is_some()
     });
-    let (name, answer) = refused.expect("just seen");
-    let answer = answer.refused(507, "InsufficientStorage");
-    let message = answer.json()["error"]["message"].as_str().expect("text").to_owned();
+    let (name, response) = refused.expect("just seen");
+    let response = response.refused(507, "InsufficientStorage");
+    let message = response.json()["error"]["message"].as_str().expect("text").to_owned();
     assert!(message.contains("disk is full") && message.contains("nothing was changed"), "{message}");
     assert!(message.contains("Free some space"), "{message}");
     // Reads continue, nothing is half-done, and the commands report the same.
@@ -370,7 +370,7 @@ fn jobs_end_and_resources_go_while_the_disk_is_full() {
 }
 
 #[test]
-fn the_history_tells_what_happened_to_a_job_and_on_whose_behalf() {
+fn the_history_has_every_step_of_a_job_with_its_actor() {
     let site = Site::start();
     site.prepare(1);
     let me = site.profile()["clientId"].as_str().expect("text").to_owned();

@@ -5,13 +5,13 @@ mod harness;
 
 #[path = "tutorial/output.rs"]
 mod output;
-#[path = "tutorial/reader.rs"]
-mod reader;
+#[path = "tutorial/runner.rs"]
+mod runner;
 #[path = "tutorial/texts.rs"]
 mod texts;
 
 use harness::Site;
-use reader::Reader;
+use runner::TutorialRunner;
 
 #[test]
 fn the_tutorial_as_corro() {
@@ -24,15 +24,15 @@ fn the_tutorial_as_az() {
 }
 
 fn tutorial(program: &'static str) {
-    let Some(tools) = reader::tools() else { return };
+    let Some(tools) = runner::tools() else { return };
     let tools: Vec<_> = tools.iter().map(|(name, script)| (*name, script.as_str())).collect();
     let site = Site::start_with_tools(&tools, &["--no-containers"]);
-    let mut reader = Reader::new(&site, program);
-    reader.sets_up();
-    reader.watches_the_job_run();
-    reader.reads_all_of_its_output();
-    reader.fetches_the_model();
-    reader.sends_the_nodes_home();
-    reader.deletes_everything();
-    reader.has_typed_everything();
+    let mut runner = TutorialRunner::new(&site, program);
+    runner.set_up();
+    runner.watch_job();
+    runner.read_output();
+    runner.fetch_model();
+    runner.scale_to_zero();
+    runner.delete_all();
+    runner.assert_all_run();
 }

@@ -11,11 +11,11 @@ use harness::{Site, signal, wait_for};
 use rustix::process::Signal;
 
 /// Directory that must contain everything the tutorial creates, and be empty afterwards.
-struct Place {
+struct ScratchDir {
     dir: tempfile::TempDir,
 }
 
-impl Place {
+impl ScratchDir {
     fn new() -> Self {
         Self { dir: tempfile::tempdir().expect("a temporary directory") }
     }
@@ -51,8 +51,8 @@ impl Place {
 
 #[test]
 fn the_tutorial_runs_to_its_end_and_cleans_up() {
-    let place = Place::new();
-    let output = place.command("tutorial").arg("--quick").output().expect("it runs");
+    let scratch = ScratchDir::new();
+    let output = scratch.command("tutorial").arg("--quick").output().expect("it runs");
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{out}\n{err}");
     for text in [
@@ -71,54 +71,54 @@ fn the_tutorial_runs_to_its_end_and_cleans_up() {
     }
     let accuracy = out.split("The model classifies ").nth(1).and_then(|rest| rest.split(' ').next()).expect("a number");
     assert!(accuracy.parse::<f32>().expect("a number") > 50.0, "far better than chance: {accuracy}");
-    assert!(place.is_clean(), "{:?}", place.processes());
+    assert!(scratch.is_clean(), "{:?}", scratch.processes());
 }
 
 #[test]
 fn the_whole_tutorial_asks_for_its_images_before_anything_is_started() {
-    let place = Place::new();
+    let scratch = ScratchDir::new();
     for (arguments, text) in [
         (&["--full"][..], "get cifar-10-binary.tar.gz from https://www.cs.toronto.edu/~kriz/cifar.html"),
         (&["--full", "--data", "nowhere"], "nowhere: expected data_batch_1.bin"),
         (&["--full", "--quick"], "cannot be used with"),
     ] {
-        let output = place.command("tutorial").args(arguments).output().expect("it runs");
+        let output = scratch.command("tutorial").args(arguments).output().expect("it runs");
         let err = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && err.contains(text), "{text:?} in {err}");
-        assert!(output.stdout.is_empty() && place.is_clean(), "{}", String::from_utf8_lossy(&output.stdout));
+        assert!(output.stdout.is_empty() && scratch.is_clean(), "{}", String::from_utf8_lossy(&output.stdout));
     }
 }
 
 #[test]
 fn a_tutorial_that_is_stopped_leaves_nothing_behind() {
     for (how, when) in [(Signal::INT, "cluster create"), (Signal::TERM, "Epoch 1/"), (Signal::HUP, "cluster create")] {
-        let place = Place::new();
-        let mut tutorial = place.begin();
+        let scratch = ScratchDir::new();
+        let mut tutorial = scratch.begin();
         let mut lines = BufReader::new(tutorial.stdout.take().expect("it is piped")).lines();
         lines.find(|line| line.as_ref().is_ok_and(|line| line.contains(when))).expect("it gets there").ok();
         signal(tutorial.id(), how);
         std::thread::spawn(move || lines.for_each(drop));
         wait_for("the tutorial's end", || tutorial.try_wait().is_ok_and(|status| status.is_some()));
-        wait_for(&format!("a clean place after {how:?}"), || place.is_clean());
+        wait_for(&format!("a clean directory after {how:?}"), || scratch.is_clean());
     }
 }
 
 #[test]
 fn a_reader_who_goes_away_ends_the_tutorial() {
-    let place = Place::new();
-    let mut tutorial = place.begin();
+    let scratch = ScratchDir::new();
+    let mut tutorial = scratch.begin();
     let mut lines = BufReader::new(tutorial.stdout.take().expect("it is piped")).lines();
     lines.next().expect("a first line").expect("text");
     drop(lines);
     wait_for("the tutorial's end", || tutorial.try_wait().is_ok_and(|status| status.is_some()));
     assert_eq!(tutorial.wait().expect("it ended").code(), Some(0));
-    wait_for("a clean place", || place.is_clean());
+    wait_for("a clean directory", || scratch.is_clean());
 }
 
 #[test]
 fn the_doctor_looks_at_the_machine_in_plain_words() {
-    let place = Place::new();
-    let output = place.command("doctor").output().expect("it runs");
+    let scratch = ScratchDir::new();
+    let output = scratch.command("doctor").output().expect("it runs");
     let out = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{out}");
     for word in ["cores", "memory", "GPUs", "containers", "disk", "port", "kernel"] {
@@ -142,14 +142,14 @@ fn the_doctor_looks_at_the_machine_in_plain_words() {
         let line = line.unwrap_or_else(|| panic!("no line about {what} in {out}"));
         assert!(["ok  ", "note"].iter().any(|mark| line.starts_with(mark)) && line.len() > 40, "{line}");
     }
-    assert!(place.is_clean(), "it leaves nothing behind");
+    assert!(scratch.is_clean(), "it leaves nothing behind");
 }
 
 /// Without namespaces the doctor reports it, with the consequence for jobs.
 #[test]
-fn the_doctor_tells_when_jobs_cannot_be_isolated() {
-    let place = Place::new();
-    let doctor = place.command("doctor");
+fn the_doctor_reports_when_jobs_cannot_be_isolated() {
+    let scratch = ScratchDir::new();
+    let doctor = scratch.command("doctor");
     let script = "echo 0 >/proc/sys/user/max_user_namespaces && exec \"$0\" \"$@\"";
     let mut without = Command::new("unshare");
     without.args(["-Ur", "sh", "-c", script]).arg(doctor.get_program()).args(doctor.get_args());
@@ -179,8 +179,8 @@ fn a_second_server_leaves_the_profile_of_the_first_alone() {
     second.args(["up", "--listen", "127.0.0.1:0", "--data"]).arg(&other).stdout(Stdio::piped());
     let mut second = second.spawn().expect("it starts");
     let mut lines = BufReader::new(second.stdout.take().expect("it is piped")).lines();
-    let told = lines.find(|line| line.as_ref().is_ok_and(|line| line.contains("CORRO_CONFIG_DIR")));
-    assert!(told.is_some(), "it says how to reach it");
+    let hint = lines.find(|line| line.as_ref().is_ok_and(|line| line.contains("CORRO_CONFIG_DIR")));
+    assert!(hint.is_some(), "it says how to reach it");
     assert_eq!(site.corro("group list --query [].name -o tsv").ok().stdout, "mine\n");
     let mut there = site.command("corro");
     let there = there.env("CORRO_CONFIG_DIR", &other).args(["group", "list", "-o", "tsv"]).output().expect("it runs");

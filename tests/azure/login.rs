@@ -2,14 +2,14 @@
 
 use serde_json::Value;
 
-use super::harness::Ended;
+use super::harness::CommandOutput;
 use super::real::RealSite;
 
 /// Runs `az` with one more environment variable.
-fn az_with(real: &RealSite, (name, value): (&str, &str), line: &str) -> Ended {
+fn az_with(real: &RealSite, (name, value): (&str, &str), line: &str) -> CommandOutput {
     let mut command = real.site.command("az");
     command.args(line.split_whitespace()).env(name, value);
-    Ended::from(command.output().expect("az starts"))
+    CommandOutput::from(command.output().expect("az starts"))
 }
 
 fn text(value: &Value, name: &str) -> String {
@@ -56,7 +56,7 @@ fn az_finds_its_subscription_regions_and_providers() {
 }
 
 #[test]
-fn az_is_told_what_is_wrong_and_who_may_do_what() {
+fn az_gets_login_errors_and_rights_by_role() {
     let Some(real) = RealSite::start() else { return };
     let (id, tenant) = (real.own("clientId"), real.own("tenant"));
     let log_in =

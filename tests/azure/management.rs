@@ -2,7 +2,7 @@
 //! runtime, azure-mgmt-resource and azure-mgmt-storage of the command line. The tests themselves are in `python/batchai*.py`
 //! and `python/accounts.py`.
 
-use super::harness::{Ended, GROUP};
+use super::harness::{CommandOutput, GROUP};
 use super::real::RealSite;
 
 const ACCOUNT: &str = "mystorageaccount";
@@ -20,7 +20,7 @@ fn with_batchai(environment: &'static str) {
 
 /// Python's own report is on standard error.
 #[track_caller]
-fn passed(ended: Option<Ended>) {
+fn passed(ended: Option<CommandOutput>) {
     if let Some(ended) = ended {
         assert_eq!(ended.code, 0, "{}\n{}", ended.stdout, ended.stderr);
     }

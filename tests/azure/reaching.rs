@@ -44,9 +44,9 @@ fn a_command_runs_on_a_node_while_a_port_leads_there() {
     });
     let mut stream = stream.expect("just connected");
     stream.write_all(b"through the node\n").expect("taken");
-    let mut answer = String::new();
-    BufReader::new(&stream).read_line(&mut answer).expect("an answer");
-    assert_eq!(answer, "THROUGH THE NODE\n");
+    let mut response = String::new();
+    BufReader::new(&stream).read_line(&mut response).expect("a response");
+    assert_eq!(response, "THROUGH THE NODE\n");
 
     std::fs::write(done, "").expect("written");
     let ended = az.wait_with_output().expect("az ends");

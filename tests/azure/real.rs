@@ -10,9 +10,9 @@ use std::sync::OnceLock;
 
 use corro_test_support::skip;
 
-use super::harness::faulty::JoinedAgent;
+use super::harness::fault_injection::JoinedAgent;
 use super::harness::host::azure_client;
-use super::harness::{Ended, Site};
+use super::harness::{CommandOutput, Site};
 
 /// The host name of the server.
 pub const NAME: &str = "corro.test";
@@ -58,7 +58,7 @@ impl RealSite {
         let client = azure_client(version)?;
         let unshare = unshare_flags()?;
         let mut site = Site::unstarted(&["--no-containers", "--tls", "--name", NAME]);
-        site.host("server", "127.0.0.1:0", "info");
+        site.start_server("server", "127.0.0.1:0", "info");
         let real = Self::among_names(site, unshare, &client);
         let (server, ca) = (real.own("server"), real.ca());
         let trust = ["--ca", ca.to_str().expect("a plain path")];
@@ -71,7 +71,7 @@ impl RealSite {
     fn log_in(&self) {
         let mut setup = self.site.command("corro");
         setup.args(["cloud", "setup-az", "--write", "--host", NAME, "--hosts-file", "hosts"]);
-        Ended::from(setup.env("AZURE_CONFIG_DIR", self.azure()).output().expect("corro starts")).ok();
+        CommandOutput::from(setup.env("AZURE_CONFIG_DIR", self.azure()).output().expect("corro starts")).ok();
         let [id, secret, tenant] = ["clientId", "clientSecret", "tenant"].map(|name| self.own(name));
         self.az(&format!("login --service-principal -u {id} -p {secret} --tenant {tenant}")).ok();
     }
@@ -103,19 +103,19 @@ impl RealSite {
     }
 
     /// Runs the real command line; arguments are split at spaces, double quotes around them are dropped.
-    pub fn az(&self, line: &str) -> Ended {
+    pub fn az(&self, line: &str) -> CommandOutput {
         self.site.run_as("az", line)
     }
 
     /// Our own command line under the same names, so that links and addresses are the same.
-    pub fn corro(&self, line: &str) -> Ended {
+    pub fn corro(&self, line: &str) -> CommandOutput {
         self.site.run_as("ours", line)
     }
 
     /// Runs a program of `tests/azure/python` with the libraries of `environment` (`sdk1`, `sdk2`, `sdk12`). Environment
     /// variables name the server (`SERVER`, `SUFFIX`, `CA`) and the owner's login (`CLIENT_ID`, `CLIENT_SECRET`, `TENANT`,
     /// `SUBSCRIPTION`), plus `vars`. `None`, with a notice, if that environment is not installed.
-    pub fn python(&self, environment: &str, program: &str, vars: &[(&str, &str)]) -> Option<Ended> {
+    pub fn python(&self, environment: &str, program: &str, vars: &[(&str, &str)]) -> Option<CommandOutput> {
         let python = azure_client(environment)?.join("bin/python");
         let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/azure/python").join(program);
         let mut command = self.site.command("among-names");
@@ -135,7 +135,7 @@ impl RealSite {
             command.env(name, self.own(field));
         }
         command.envs(vars.iter().copied());
-        Some(Ended::from(command.output().expect("Python starts")))
+        Some(CommandOutput::from(command.output().expect("Python starts")))
     }
 
     /// Writes programs into the site's directory that hide those of the same names from [`Site::command`]: `among-names` runs
@@ -152,7 +152,7 @@ impl RealSite {
             format!(
                 "export AZURE_CONFIG_DIR={} AZURE_CORE_COLLECT_TELEMETRY=no PYTHONWARNINGS=ignore NO_PROXY='*'\n\
                  export REQUESTS_CA_BUNDLE={}\ncd {}\n\
-                 # What a user is told to put into the shell.\n\
+                 # Lines that the setup command prints for the shell.\n\
                  [ ! -f config/az/corro-az.sh ] || . config/az/corro-az.sh\n\
                  exec unshare {unshare} sh -c 'mount --bind hosts /etc/hosts && exec \"$@\"' sh \"$@\"",
                 azure.display(),

@@ -5,8 +5,8 @@
 use regex::Regex;
 
 use super::harness::IN_WORKSPACE;
-use super::reader::{self, Reader, cells};
 use super::real::RealSite;
+use super::runner::{self, TutorialRunner, cells};
 use super::texts::COMMANDS;
 
 /// Commands that show the tutorial's resources, in a syntax that both command lines accept.
@@ -44,27 +44,27 @@ const ALSO_SHOWN: [&str; 14] = [
 
 #[test]
 fn the_tutorial_with_the_real_az() {
-    let Some(tools) = reader::tools() else { return };
+    let Some(tools) = runner::tools() else { return };
     let tools: Vec<_> = tools.iter().map(|(name, script)| (*name, script.as_str())).collect();
     let Some(real) = RealSite::start_with("az", &tools) else { return };
     let [theirs, ours] = ["az", "ours"].map(|program| {
-        let mut reader = Reader::new(&real.site, program);
-        reader.sets_up();
-        reader.watches_the_job_run();
-        reader.reads_all_of_its_output();
-        reader.fetches_the_model();
+        let mut runner = TutorialRunner::new(&real.site, program);
+        runner.set_up();
+        runner.watch_job();
+        runner.read_output();
+        runner.fetch_model();
         if program == "az" {
             both_show_the_same(&real);
         }
-        reader.sends_the_nodes_home();
-        reader.deletes_everything();
-        reader.has_typed_everything();
+        runner.scale_to_zero();
+        runner.delete_all();
+        runner.assert_all_run();
         // So that the other creates a key too.
         std::fs::remove_dir_all(real.site.home().join(".ssh")).expect("a key was made");
-        reader.said
+        runner.outputs
     });
     for (number, (theirs, ours)) in theirs.iter().zip(&ours).enumerate() {
-        // Tables and transient states were checked by the reader.
+        // Tables and transient states were checked by the runner.
         if COMMANDS[number].contains("--output table") || COMMANDS[number].contains("executionState") {
             continue;
         }

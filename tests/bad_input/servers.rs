@@ -2,11 +2,11 @@
 
 use std::net::TcpListener;
 
-use crate::harness::{Ended, Site};
+use crate::harness::{CommandOutput, Site};
 
-fn up(site: &Site, args: &[&str]) -> Ended {
+fn up(site: &Site, args: &[&str]) -> CommandOutput {
     let output = site.command("corro").arg("up").args(args).output().expect("it runs");
-    Ended {
+    CommandOutput {
         code: output.status.code().unwrap_or(-1),
         stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
         stderr: String::from_utf8_lossy(&output.stderr).into_owned(),

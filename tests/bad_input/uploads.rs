@@ -44,7 +44,7 @@ fn a_truncated_upload_writes_nothing() {
     let length = RANGE.to_string();
     let key = site.raw_key();
     let create = [("x-ms-type", "file"), ("x-ms-content-length", length.as_str())];
-    site.signed(&key, "PUT", "/myshare/cifar/broken.bin", &create, b"").is(201);
+    site.signed_request(&key, "PUT", "/myshare/cifar/broken.bin", &create, b"").is(201);
 
     let date = httpdate::fmt_http_date(SystemTime::now());
     let range = format!("bytes=0-{}", RANGE - 1);
@@ -73,7 +73,7 @@ fn a_truncated_upload_writes_nothing() {
         }
     }
     assert_eq!(site.corro("group exists -n batchai.horovod").ok().stdout, "true\n", "the server is well");
-    let content = site.signed(&key, "GET", "/myshare/cifar/broken.bin", &[], b"").is(200);
+    let content = site.signed_request(&key, "GET", "/myshare/cifar/broken.bin", &[], b"").is(200);
     assert_eq!(content.body.len(), RANGE);
     assert!(content.body.iter().all(|byte| *byte == 0), "the range is unwritten");
 
@@ -82,9 +82,9 @@ fn a_truncated_upload_writes_nothing() {
     whole.extend(vec![b'X'; RANGE]);
     let mut stream = TcpStream::connect(site.address()).expect("the server accepts");
     stream.write_all(&whole).expect("the server reads");
-    let mut answer = String::new();
-    std::io::Read::read_to_string(&mut stream, &mut answer).expect("an answer");
-    assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
-    let content = site.signed(&key, "GET", "/myshare/cifar/broken.bin", &[], b"").is(200);
+    let mut response = String::new();
+    std::io::Read::read_to_string(&mut stream, &mut response).expect("a response");
+    assert!(response.starts_with("HTTP/1.1 201"), "{response}");
+    let content = site.signed_request(&key, "GET", "/myshare/cifar/broken.bin", &[], b"").is(200);
     assert!(content.body.iter().all(|byte| *byte == b'X'));
 }

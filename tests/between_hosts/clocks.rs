@@ -15,7 +15,7 @@ fn clocks_that_are_wrong_by_an_hour_disturb_nothing() {
     };
     let Some(machines) = Machines::new(2) else { return };
     let mut site = Site::unstarted(SHORT_LEASE);
-    site.host("server", &format!("{}:0", machines.server()), "info");
+    site.start_server("server", &format!("{}:0", machines.server()), "info");
     let join = |machine, shift: &str| {
         // Monotonic clocks stay right on every machine.
         let (preload, shift) = (format!("LD_PRELOAD={}", clock.display()), format!("FAKETIME={shift}"));

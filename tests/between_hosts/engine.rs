@@ -11,7 +11,7 @@ use serde_json::json;
 use super::harness::host::find_program;
 use super::harness::machines::Machines;
 use super::harness::{Site, wait_for};
-use super::{Rack, SHORT_LEASE, rack_with};
+use super::{Rack, SHORT_LEASE, start_rack_with};
 
 const PORTS: RangeInclusive<u16> = 21000..=21031;
 
@@ -22,7 +22,7 @@ fn a_training_over_machines_keeps_to_its_network_and_ports_and_leaves_its_model_
         let (address, ports) = (machines.add_network(machine), format!("{}-{}", PORTS.start(), PORTS.end()));
         ["--address", &address, "--ports", &ports].map(str::to_owned).to_vec()
     };
-    let Some(rack) = rack_with(2, SHORT_LEASE, words) else { return };
+    let Some(rack) = start_rack_with(2, SHORT_LEASE, words) else { return };
     let before = [listening(&rack, 0), listening(&rack, 1)];
     let settings = json!({"epochs": 4, "batch": 8, "synthetic": {"train": 120, "test": 40}});
     fs::write(rack.site.share().join("cifar/settings.json"), settings.to_string()).expect("a file of the share");
@@ -73,7 +73,7 @@ fn a_training_over_machines_keeps_to_its_network_and_ports_and_leaves_its_model_
 fn a_launcher_reaches_all_nodes_of_all_machines() {
     let Some(machines) = Machines::new(2) else { return };
     let mut site = Site::unstarted(SHORT_LEASE);
-    site.host("server", &format!("{}:0", machines.server()), "info,corro_server::http=warn");
+    site.start_server("server", &format!("{}:0", machines.server()), "info,corro_server::http=warn");
     let nodes = [("a", 0), ("b", 0), ("c", 1), ("d", 1)];
     let _agents = nodes.map(|(name, machine)| machines.join_as(name, &site, machine, &[], &["--once"]));
     site.prepare(4);

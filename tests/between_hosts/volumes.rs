@@ -10,7 +10,7 @@ use super::harness::{IN_WORKSPACE, Site, wait_for};
 
 fn server(machines: &Machines) -> Site {
     let mut site = Site::unstarted(SHORT_LEASE);
-    site.host("server", &format!("{}:0", machines.server()), "info,corro_server::http=warn");
+    site.start_server("server", &format!("{}:0", machines.server()), "info,corro_server::http=warn");
     site
 }
 
@@ -58,6 +58,6 @@ fn a_machine_without_fuse_fails_the_job_and_is_named() {
     let error = &failed["executionInfo"]["errors"][0];
     assert_eq!(error["code"], "AZFMountError", "{failed:#}");
     let node = agent.node().expect("it has joined");
-    let told = error.to_string();
-    assert!(told.contains("this machine has no /dev/fuse") && told.contains(&node), "{failed:#}");
+    let message = error.to_string();
+    assert!(message.contains("this machine has no /dev/fuse") && message.contains(&node), "{failed:#}");
 }

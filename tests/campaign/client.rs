@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::harness::faulty::SHARE;
+use super::harness::fault_injection::SHARE;
 use super::harness::{IN_WORKSPACE, Site};
 
 /// Request timeout: longer than any response takes, shorter than a campaign.

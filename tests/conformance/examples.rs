@@ -6,14 +6,14 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::place::{NO_BODY, ended};
-use crate::harness::http::Answer;
-use crate::harness::schema::Way;
+use super::fixture::{NO_BODY, wait_for_operation};
+use crate::harness::http::Response;
+use crate::harness::schema::Direction;
 use crate::harness::swagger::{Operation, document};
 use crate::harness::{Site, wait_for};
 
 /// The subscription id in the examples.
-const THEIRS: &str = "00000000-0000-0000-0000-000000000000";
+const EXAMPLE_SUBSCRIPTION: &str = "00000000-0000-0000-0000-000000000000";
 
 struct Examples<'a> {
     site: &'a Site,
@@ -25,15 +25,15 @@ impl Examples<'_> {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/conformance/data/examples").join(name);
         // One example spells the experiment's name differently from all the others.
         let text = std::fs::read_to_string(path).expect("an example").replace("demo_experimnet", "demo_experiment");
-        text.replace(THEIRS, self.site.profile()["subscription"].as_str().expect("text"))
+        text.replace(EXAMPLE_SUBSCRIPTION, self.site.profile()["subscription"].as_str().expect("text"))
     }
 
-    /// Sends the example's request, corrected by `mend` where the example itself is wrong.
+    /// Sends the example's request, corrected by `correct` where the example itself is wrong.
     #[track_caller]
-    fn send_mended(&mut self, name: &str, mend: impl FnOnce(&mut Value)) -> (Value, Answer) {
+    fn send_corrected(&mut self, name: &str, correct: impl FnOnce(&mut Value)) -> (Value, Response) {
         self.used.insert(name.to_owned());
         let mut example: Value = serde_json::from_str(&self.text(name)).expect("JSON");
-        mend(&mut example);
+        correct(&mut example);
         let operation = document().operations().find(|operation| is_shown_by(operation, name)).expect("an operation");
         let parameters = example["parameters"].as_object().expect("an object");
         let value_of = |name: &str| parameters.get(name).and_then(Value::as_str).unwrap_or_else(|| panic!("no {name}"));
@@ -47,27 +47,27 @@ impl Examples<'_> {
         let body = parameters.get("parameters").cloned().unwrap_or(NO_BODY);
         let described = operation.value["parameters"].as_array().into_iter().flatten().find(|p| p["in"] == "body");
         if let Some(described) = described {
-            let found = document().schemas().violations(&described["schema"], &body, Way::Request);
+            let found = document().schemas().violations(&described["schema"], &body, Direction::Request);
             assert!(found.is_empty(), "the request of {name}: {found:?}");
         }
-        let answer = self.site.arm(&operation.method.to_uppercase(), &format!("{path}?{query}"), body);
-        assert!(example["responses"].get(answer.status.to_string()).is_some(), "{name}: {answer}");
-        (example, answer)
+        let response = self.site.arm(&operation.method.to_uppercase(), &format!("{path}?{query}"), body);
+        assert!(example["responses"].get(response.status.to_string()).is_some(), "{name}: {response}");
+        (example, response)
     }
 
     /// Sends the example and waits for the operation it started, if any.
     #[track_caller]
-    fn send(&mut self, name: &str) -> Answer {
-        let (_, answer) = self.send_mended(name, |_| {});
-        ended(self.site, &answer);
-        answer
+    fn send(&mut self, name: &str) -> Response {
+        let (_, response) = self.send_corrected(name, |_| {});
+        wait_for_operation(self.site, &response);
+        response
     }
 
     /// Sends the example and compares its response, which has a body.
     #[track_caller]
     fn compare(&mut self, name: &str, absent: &[&str]) -> Value {
-        let (example, answer) = self.send_mended(name, |_| {});
-        let ours = answer.is(200).json();
+        let (example, response) = self.send_corrected(name, |_| {});
+        let ours = response.is(200).json();
         let mut missing = Vec::new();
         lacking("$", &example["responses"]["200"]["body"], &ours, &mut missing);
         missing.retain(|path| !absent.contains(&path.as_str()));
@@ -153,7 +153,7 @@ fn every_example_is_answered_as_the_document_says() {
     site.arm("PUT", &format!("{workspaces}/demo_workspaces"), json!({"location": "eastus"})).is(200);
     let example: Value = serde_json::from_str(&examples.text("PutFileServer.json")).expect("JSON");
     let server = format!("{workspaces}/demo_workspaces/fileServers/fileservercedd134b");
-    ended(&site, &site.arm("PUT", &server, example["parameters"]["parameters"].clone()));
+    wait_for_operation(&site, &site.arm("PUT", &server, example["parameters"]["parameters"].clone()));
     assert_eq!(examples.send("PutCluster.json").status, 202);
     let cluster = examples.compare("PutCluster.json", &[]);
     let subnet = site.arm("GET", &server, NO_BODY).is(200).json()["properties"]["subnet"].clone();
@@ -173,15 +173,15 @@ fn every_example_is_answered_as_the_document_says() {
     // The example names a cluster by an invalid path (`workspace` for `workspaces`): refused, correctly.
     let example: Value = serde_json::from_str(&examples.text("PutJob.json")).expect("JSON");
     let path = format!("{workspaces}/demo_workspace/experiments/demo_experiment/jobs/demo_job");
-    let answer = site.arm("PUT", &path, example["parameters"]["parameters"].clone());
-    assert_eq!(answer.refused(400, "InvalidPropertyValue").json()["error"]["target"], "properties.cluster.id");
-    let mend = |example: &mut Value| {
+    let response = site.arm("PUT", &path, example["parameters"]["parameters"].clone());
+    assert_eq!(response.refused(400, "InvalidPropertyValue").json()["error"]["target"], "properties.cluster.id");
+    let correct = |example: &mut Value| {
         let id = &mut example["parameters"]["parameters"]["properties"]["cluster"]["id"];
         *id = json!(id.as_str().expect("text").replace("/workspace/", "/workspaces/"));
     };
-    let (_, accepted) = examples.send_mended("PutJob.json", mend);
-    ended(&site, &accepted.is(202));
-    let (_, again) = examples.send_mended("PutJob.json", mend);
+    let (_, accepted) = examples.send_corrected("PutJob.json", correct);
+    wait_for_operation(&site, &accepted.is(202));
+    let (_, again) = examples.send_corrected("PutJob.json", correct);
     again.is(200);
     // It waits for nodes, so it has not started.
     examples.compare("GetJob.json", &["$.properties.executionInfo"]);

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::place::{NO_BODY, cluster_body, ended, job_body, workspace};
+use super::fixture::{NO_BODY, cluster_body, job_body, wait_for_operation, workspace};
 use crate::harness::Site;
 
 /// The names of all pages of `count` each; every page but the last is full.
@@ -31,15 +31,18 @@ fn every_list_comes_in_pages() {
     let cluster = format!("{workspace}/clusters/c0");
     for i in 0..5 {
         let body = cluster_body(0);
-        ended(&site, &site.arm("PUT", &format!("{workspace}/clusters/c{i}"), body));
+        wait_for_operation(&site, &site.arm("PUT", &format!("{workspace}/clusters/c{i}"), body));
         site.arm("PUT", &format!("{workspace}/experiments/E{i}"), NO_BODY).is(200);
         site.arm("PUT", &format!("{workspace}{i}"), json!({"location": "eastus"})).is(200);
-        ended(&site, &site.arm("PUT", &format!("{workspace}/experiments/e/jobs/j{i}"), job_body(&cluster, "true")));
+        wait_for_operation(
+            &site,
+            &site.arm("PUT", &format!("{workspace}/experiments/e/jobs/j{i}"), job_body(&cluster, "true")),
+        );
         let server = json!({"properties": {
             "vmSize": "Standard_D2_v2", "dataDisks": {"diskSizeInGB": 1, "diskCount": 1, "storageAccountType": "Standard_LRS"},
             "sshConfiguration": {"userAccountSettings": {"adminUserName": "me", "adminUserPassword": "hush-hush"}}
         }});
-        ended(&site, &site.arm("PUT", &format!("{workspace}/fileServers/f{i}"), server));
+        wait_for_operation(&site, &site.arm("PUT", &format!("{workspace}/fileServers/f{i}"), server));
     }
     let named = |letter: &str| (0..5).map(|i| format!("{letter}{i}")).collect::<Vec<_>>();
     for count in [1, 2, 5, 1000] {
@@ -58,8 +61,8 @@ fn every_list_comes_in_pages() {
     }
     let list = format!("{workspace}/clusters?api-version=2018-05-01&maxresults=");
     for wrong in ["0", "1001", "-1", "many"] {
-        let answer = site.arm("GET", &format!("{list}{wrong}"), NO_BODY).refused(400, "InvalidQueryParameterValue");
-        assert_eq!(answer.json()["error"]["target"], "maxresults");
+        let response = site.arm("GET", &format!("{list}{wrong}"), NO_BODY).refused(400, "InvalidQueryParameterValue");
+        assert_eq!(response.json()["error"]["target"], "maxresults");
     }
     let files = format!("{workspace}/experiments/e/jobs/j0/listOutputFiles?api-version=2018-05-01");
     site.arm("POST", &files, NO_BODY).refused(400, "MissingRequiredQueryParameter");
@@ -68,7 +71,7 @@ fn every_list_comes_in_pages() {
         site.arm("POST", &target, NO_BODY).refused(400, "InvalidQueryParameterValue");
     }
     // A node's own disk cannot be listed.
-    let answer = site.arm("POST", &format!("{files}&outputdirectoryid=stdouterr"), NO_BODY).is(400).json();
+    let response = site.arm("POST", &format!("{files}&outputdirectoryid=stdouterr"), NO_BODY).is(400).json();
     let message = "The specified outputDirectoryId stdouterr is not present on a mount root";
-    assert_eq!(answer["error"]["message"], message);
+    assert_eq!(response["error"]["message"], message);
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::place::{NO_BODY, cluster_body, ended, workspace};
+use super::fixture::{NO_BODY, cluster_body, wait_for_operation, workspace};
 use crate::harness::Site;
 
 fn usage(site: &Site, location: &str, name: &str) -> (i64, i64) {
@@ -28,8 +28,8 @@ fn usages_are_counted_and_limits_hold() {
     // Three nodes of six cores are more than 14.
     let refused = put("a", "Standard_NC6", "dedicated", 3).refused(409, "CoreQuotaReached").json();
     assert!(refused["error"]["message"].as_str().is_some_and(|text| text.contains("Maximum allowed: 14")), "{refused}");
-    ended(&site, &put("a", "Standard_NC6", "dedicated", 2));
-    ended(&site, &put("b", "Standard_D2_v2", "lowpriority", 1));
+    wait_for_operation(&site, &put("a", "Standard_NC6", "dedicated", 2));
+    wait_for_operation(&site, &put("b", "Standard_D2_v2", "lowpriority", 1));
     let nodes = || {
         let list = site.arm("GET", &format!("{workspace}/clusters"), NO_BODY).is(200).json();
         let clusters = list["value"].as_array().expect("a list").iter();
@@ -61,5 +61,5 @@ fn usages_are_counted_and_limits_hold() {
     // Another region has its own quota.
     let west = format!("{workspace}2");
     site.arm("PUT", &west, json!({"location": "westus"})).is(200);
-    ended(&site, &site.arm("PUT", &format!("{west}/clusters/c"), cluster_body(0)));
+    wait_for_operation(&site, &site.arm("PUT", &format!("{west}/clusters/c"), cluster_body(0)));
 }

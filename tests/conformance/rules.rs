@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::place::{NO_BODY, cluster_body, ended, job_body, workspace};
+use super::fixture::{NO_BODY, cluster_body, job_body, wait_for_operation, workspace};
 use crate::harness::{Site, wait_for};
 
 const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGPKSUTyz1HwHReFVvD5obVsALAgJRNarH4TRpNePnAS me@host";
@@ -21,18 +21,18 @@ fn headers_of_every_answer() {
         ("x-content-type-options", "nosniff"),
         ("vary", "Accept-Encoding"),
     ] {
-        assert_eq!(shown.must_have(name), value, "{name}");
+        assert_eq!(shown.required_header(name), value, "{name}");
     }
     for name in ["request-id", "x-ms-request-id", "x-ms-correlation-request-id", "x-ms-routing-request-id", "date"] {
-        assert!(!shown.must_have(name).is_empty(), "{name}");
+        assert!(!shown.required_header(name).is_empty(), "{name}");
     }
     // A single resource has an etag.
-    let tag = shown.must_have("etag");
+    let tag = shown.required_header("etag");
     assert!(tag.starts_with("\"0x") && tag.ends_with('"'), "{tag}");
-    assert!(httpdate::parse_http_date(&shown.must_have("last-modified")).is_ok());
-    assert_eq!(site.arm("GET", &workspace, NO_BODY).must_have("etag"), tag);
+    assert!(httpdate::parse_http_date(&shown.required_header("last-modified")).is_ok());
+    assert_eq!(site.arm("GET", &workspace, NO_BODY).required_header("etag"), tag);
     let tagged = site.arm("PATCH", &workspace, json!({"tags": {"a": "b"}})).is(200);
-    assert_ne!(tagged.must_have("etag"), tag, "it changed");
+    assert_ne!(tagged.required_header("etag"), tag, "it changed");
     assert_eq!(site.arm("GET", &format!("{workspace}/clusters"), NO_BODY).is(200).header("etag"), None);
     // The first line of a 404 names the missing resource.
     let missing = site.arm("GET", &format!("{workspace}/clusters/Nobody"), NO_BODY).is(404);
@@ -60,10 +60,10 @@ fn names_are_found_in_any_case_and_shown_as_made() {
     let experiment = format!("{workspace}/experiments/MyExperiment");
     site.arm("PUT", &experiment, NO_BODY).is(200);
     let cluster = format!("{workspace}/clusters/MyCluster");
-    ended(&site, &site.arm("PUT", &cluster, cluster_body(0)));
+    wait_for_operation(&site, &site.arm("PUT", &cluster, cluster_body(0)));
     // The cluster is named in another case than at its creation; the response has the original case.
     let job = format!("{experiment}/jobs/MyJob");
-    ended(&site, &site.arm("PUT", &job, job_body(&cluster.to_lowercase(), "true")));
+    wait_for_operation(&site, &site.arm("PUT", &job, job_body(&cluster.to_lowercase(), "true")));
     let path = job.replace("MyExperiment", "MYEXPERIMENT").replace("MyJob", "myjob");
     let shown = site.arm("GET", &path, NO_BODY).is(200).json();
     assert_eq!((&shown["id"], &shown["name"]), (&json!(job), &json!("MyJob")));
@@ -84,9 +84,9 @@ fn the_same_again_is_no_change_and_another_is_refused_by_field() {
     let site = Site::start();
     let workspace = workspace(&site);
     let conflicts = |path: &str, body: Value, field: &str| {
-        let answer = site.arm("PUT", path, body).is(409).json();
-        assert_eq!(answer["error"]["target"], field, "{answer}");
-        assert!(answer["error"]["message"].as_str().is_some_and(|text| text.contains(field)), "{answer}");
+        let response = site.arm("PUT", path, body).is(409).json();
+        assert_eq!(response["error"]["target"], field, "{response}");
+        assert!(response["error"]["message"].as_str().is_some_and(|text| text.contains(field)), "{response}");
     };
     // Workspaces: the location is immutable, tags may change.
     let made = site.arm("GET", &workspace, NO_BODY).is(200).json();
@@ -99,7 +99,7 @@ fn the_same_again_is_no_change_and_another_is_refused_by_field() {
 
     // Clusters: spelling does not matter, content does.
     let cluster = format!("{workspace}/clusters/c");
-    ended(&site, &site.arm("PUT", &cluster, cluster_body(0)));
+    wait_for_operation(&site, &site.arm("PUT", &cluster, cluster_body(0)));
     let shown = site.arm("GET", &cluster, NO_BODY).is(200).json();
     let mut spelled = cluster_body(0);
     spelled["properties"]["vmSize"] = json!("STANDARD_d1");
@@ -128,7 +128,7 @@ fn the_same_again_is_no_change_and_another_is_refused_by_field() {
         body["properties"]["secrets"] = json!([{"name": "S", "value": value}]);
         body
     };
-    ended(&site, &site.arm("PUT", &job, body("one")));
+    wait_for_operation(&site, &site.arm("PUT", &job, body("one")));
     let shown = site.arm("PUT", &job, body("one")).is(200).json();
     assert_eq!(shown["properties"]["secrets"], json!([{"name": "S"}]));
     let refused = site.arm("PUT", &job, body("two")).refused(409, "JobAlreadyExists").text();
@@ -150,7 +150,7 @@ fn defaults_are_filled_in_and_shown() {
             "component": {"id": "/subscriptions/s/insights"}, "instrumentationKey": "canary-key"
         }}}
     }});
-    ended(&site, &site.arm("PUT", &cluster, bare));
+    wait_for_operation(&site, &site.arm("PUT", &cluster, bare));
     let shown = site.arm("GET", &cluster, NO_BODY).is(200);
     assert!(!shown.text().contains("canary"), "{shown}");
     let properties = &shown.json()["properties"];
@@ -169,7 +169,7 @@ fn defaults_are_filled_in_and_shown() {
         body["properties"]["constraints"] = json!({"maxWallClockTime": text});
         body
     };
-    ended(&site, &site.arm("PUT", &job, job_body(&cluster, "true")));
+    wait_for_operation(&site, &site.arm("PUT", &job, job_body(&cluster, "true")));
     let properties = site.arm("GET", &job, NO_BODY).is(200).json()["properties"].clone();
     assert_eq!(properties["constraints"], json!({"maxWallClockTime": "P7D"}));
     assert_eq!((&properties["schedulingPriority"], &properties["toolType"]), (&json!("normal"), &json!("custom")));
@@ -191,13 +191,13 @@ fn a_job_may_run_on_a_cluster_of_another_group_and_its_end_names_the_cause() {
     let there = format!("{group}/providers/Microsoft.BatchAI/workspaces/there");
     site.arm("PUT", &there, json!({"location": "westus"})).is(200);
     let cluster = format!("{there}/clusters/c");
-    ended(&site, &site.arm("PUT", &cluster, cluster_body(1)));
+    wait_for_operation(&site, &site.arm("PUT", &cluster, cluster_body(1)));
     let job = |name: &str| format!("{here}/experiments/e/jobs/{name}");
-    ended(&site, &site.arm("PUT", &job("long"), job_body(&cluster, "sleep 1000")));
+    wait_for_operation(&site, &site.arm("PUT", &job("long"), job_body(&cluster, "sleep 1000")));
     let state = |name: &str| site.arm("GET", &job(name), NO_BODY).is(200).json()["properties"].clone();
     wait_for("the job to run", || state("long")["executionState"] == "running");
-    ended(&site, &site.arm("PUT", &job("waiting"), job_body(&cluster, "true")));
-    ended(&site, &site.arm("DELETE", &cluster, NO_BODY));
+    wait_for_operation(&site, &site.arm("PUT", &job("waiting"), job_body(&cluster, "true")));
+    wait_for_operation(&site, &site.arm("DELETE", &cluster, NO_BODY));
     for name in ["long", "waiting"] {
         let ended = state(name);
         assert_eq!(ended["executionState"], "failed", "{ended}");
@@ -219,10 +219,13 @@ fn a_workspace_that_leaves_is_seen_leaving_and_takes_everything_along() {
     let site = Site::start();
     let workspace = workspace(&site);
     let cluster = format!("{workspace}/clusters/c");
-    ended(&site, &site.arm("PUT", &cluster, cluster_body(1)));
+    wait_for_operation(&site, &site.arm("PUT", &cluster, cluster_body(1)));
     let job = format!("{workspace}/experiments/e/jobs/j");
     // It takes its five seconds to end, so that the leaving state is visible.
-    ended(&site, &site.arm("PUT", &job, job_body(&cluster, "trap '' TERM; sleep 1000 & wait; wait; sleep 1000")));
+    wait_for_operation(
+        &site,
+        &site.arm("PUT", &job, job_body(&cluster, "trap '' TERM; sleep 1000 & wait; wait; sleep 1000")),
+    );
     wait_for("the job to run", || {
         site.arm("GET", &job, NO_BODY).is(200).json()["properties"]["executionState"] == "running"
     });
@@ -235,7 +238,7 @@ fn a_workspace_that_leaves_is_seen_leaving_and_takes_everything_along() {
     // Nothing new can be created in it.
     site.arm("PUT", &format!("{workspace}/experiments/late"), NO_BODY).refused(409, "ResourceBeingDeleted");
     site.arm("PUT", &workspace, json!({"location": "eastus"})).refused(409, "ResourceBeingDeleted");
-    ended(&site, &leaving);
+    wait_for_operation(&site, &leaving);
     assert_eq!(site.arm("GET", &list, NO_BODY).is(200).json(), json!({"value": []}));
     site.arm("GET", &cluster, NO_BODY).refused(404, "WorkspaceNotFound");
     site.arm("DELETE", &workspace, NO_BODY).is(204);

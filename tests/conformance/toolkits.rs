@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::place::{NO_BODY, cluster_body, ended, job_body, workspace};
+use super::fixture::{NO_BODY, cluster_body, job_body, wait_for_operation, workspace};
 use crate::harness::{Site, wait_for};
 
 #[test]
@@ -11,7 +11,7 @@ fn jobs_of_all_nine_kinds_are_made() {
     let site = Site::start();
     let workspace = workspace(&site);
     let cluster = format!("{workspace}/clusters/c");
-    ended(&site, &site.arm("PUT", &cluster, cluster_body(0)));
+    wait_for_operation(&site, &site.arm("PUT", &cluster, cluster_body(0)));
     let script =
         json!({"pythonScriptFilePath": "a.py", "pythonInterpreterPath": "/bin/python", "commandLineArgs": "-x"});
     let with = |more: Value| {
@@ -43,7 +43,7 @@ fn jobs_of_all_nine_kinds_are_made() {
         properties.remove("customToolkitSettings");
         properties.extend([(field.to_owned(), settings.clone()), ("nodeCount".to_owned(), json!(2))]);
         let path = format!("{workspace}/experiments/e/jobs/{tool}");
-        ended(&site, &site.arm("PUT", &path, body.clone()).is(202));
+        wait_for_operation(&site, &site.arm("PUT", &path, body.clone()).is(202));
         let shown = site.arm("PUT", &path, body).is(200).json();
         let properties = &shown["properties"];
         assert_eq!(properties["toolType"], tool);
@@ -63,9 +63,9 @@ fn volumes_and_secrets_of_every_kind_are_taken_and_never_shown() {
         "sshConfiguration": {"userAccountSettings": {"adminUserName": "me", "adminUserPassword": "canary0"}}
     }});
     let server_path = format!("{workspace}/fileServers/nfs");
-    ended(&site, &site.arm("PUT", &server_path, server));
+    wait_for_operation(&site, &site.arm("PUT", &server_path, server));
     let cluster = format!("{workspace}/clusters/c");
-    ended(&site, &site.arm("PUT", &cluster, cluster_body(1)));
+    wait_for_operation(&site, &site.arm("PUT", &cluster, cluster_body(1)));
     let vault = json!({"sourceVault": {"id": "/subscriptions/s/vault"}, "secretUrl": "https://vault/canary1"});
     let volumes = json!({
         "azureFileShares": [{"accountName": "acc", "azureFileUrl": "https://acc.file.core.windows.net/share",
@@ -82,7 +82,7 @@ fn volumes_and_secrets_of_every_kind_are_taken_and_never_shown() {
         "serverUrl": "https://registry", "image": "ubuntu", "credentials": {"username": "u", "password": "canary4"}
     }});
     let job = format!("{workspace}/experiments/e/jobs/j");
-    ended(&site, &site.arm("PUT", &job, body).is(202));
+    wait_for_operation(&site, &site.arm("PUT", &job, body).is(202));
     let shown = site.arm("GET", &job, NO_BODY).is(200);
     assert!(!shown.text().contains("canary"), "{shown}");
     let properties = &shown.json()["properties"];
@@ -106,7 +106,7 @@ fn volumes_and_secrets_of_every_kind_are_taken_and_never_shown() {
     let mut body = job_body(&cluster, "true");
     body["properties"]["secrets"] = json!([{"name": "A", "valueSecretReference": vault}]);
     let path = format!("{job}2");
-    ended(&site, &site.arm("PUT", &path, body).is(202));
+    wait_for_operation(&site, &site.arm("PUT", &path, body).is(202));
     let shown = site.arm("GET", &path, NO_BODY).is(200);
     assert!(!shown.text().contains("canary"), "{shown}");
     let error = shown.json()["properties"]["executionInfo"]["errors"][0].clone();

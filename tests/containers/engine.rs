@@ -72,7 +72,7 @@ impl Engine {
         command.args(words).output().expect("the engine's command runs")
     }
 
-    pub fn ask(&self, words: &[&str]) -> String {
+    pub fn checked_output(&self, words: &[&str]) -> String {
         let output = self.run(words);
         assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
@@ -80,7 +80,7 @@ impl Engine {
 
     /// Ids of all containers, running or not.
     pub fn containers(&self) -> Vec<String> {
-        self.ask(&["ps", "-a", "-q", "--no-trunc"]).lines().map(str::to_owned).collect()
+        self.checked_output(&["ps", "-a", "-q", "--no-trunc"]).lines().map(str::to_owned).collect()
     }
 
     #[track_caller]
@@ -106,12 +106,20 @@ impl Engine {
         let root = self.dir.path().join("root");
         fill(&root);
         let tar = self.pack("image.tar", &root);
-        self.ask(&["import", "--change", "ENV IN_IMAGE=yes", "--change", "ENV PATH=/usr/bin:/bin", &tar, IMAGE]);
-        self.ask(&["import", "--change", "ENV IN_IMAGE=yes", &tar, WITHOUT_PATH]);
+        self.checked_output(&[
+            "import",
+            "--change",
+            "ENV IN_IMAGE=yes",
+            "--change",
+            "ENV PATH=/usr/bin:/bin",
+            &tar,
+            IMAGE,
+        ]);
+        self.checked_output(&["import", "--change", "ENV IN_IMAGE=yes", &tar, WITHOUT_PATH]);
         let empty = self.dir.path().join("empty");
         fs::create_dir(&empty).and_then(|()| fs::write(empty.join("nothing"), "")).expect("almost nothing");
         let tar = self.pack("empty.tar", &empty);
-        self.ask(&["import", &tar, EMPTY]);
+        self.checked_output(&["import", &tar, EMPTY]);
     }
 
     fn pack(&self, name: &str, root: &Path) -> String {

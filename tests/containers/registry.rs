@@ -103,12 +103,12 @@ fn serve(stream: TcpStream, content: &Content, seen: &Mutex<Vec<String>>) {
             return;
         }
         let authorization = header("authorization");
-        seen.lock().expect("nobody panics").extend(authorization.clone());
+        seen.lock().expect("no panic").extend(authorization.clone());
         let mut words = head[0].split_whitespace();
         let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         let (status, kind, digest, bytes) = match authorization == Some(content.authorization.clone()) {
             false => ("401 Unauthorized", "application/json", "", &b"{\"errors\":[{\"code\":\"UNAUTHORIZED\"}]}"[..]),
-            true => answer(path, content),
+            true => response_for(path, content),
         };
         let head = format!(
             "HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {}\r\ndocker-content-digest: {digest}\r\n\
@@ -122,7 +122,7 @@ fn serve(stream: TcpStream, content: &Content, seen: &Mutex<Vec<String>>) {
     }
 }
 
-fn answer<'a>(path: &str, content: &'a Content) -> (&'static str, &'static str, &'a str, &'a [u8]) {
+fn response_for<'a>(path: &str, content: &'a Content) -> (&'static str, &'static str, &'a str, &'a [u8]) {
     if path.contains("/manifests/") {
         return ("200 OK", MANIFEST, &content.manifest_digest, &content.manifest);
     }

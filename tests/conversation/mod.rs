@@ -8,9 +8,9 @@
 //! - `% let NAME <- …` stores the output of a command, without its last newline, for `{NAME}` in later command lines;
 //! - `% until TEXT <- …` repeats a command line until its standard output contains the text.
 //!
-//! Values that differ from run to run (times, ids, ports, paths) are replaced by a word in angle brackets; see `normal`.
+//! Values that differ from run to run (times, ids, ports, paths) are replaced by a word in angle brackets; see `normalize`.
 
-mod normal;
+mod normalize;
 
 use std::path::Path;
 use std::process::Command;
@@ -68,7 +68,7 @@ impl Conversation {
             }
             said.push_str(&format!("{line}\n"));
             if let Some(command) = line.strip_prefix("$ ") {
-                said.push_str(&self.answer(command));
+                said.push_str(&self.run_command(command));
             } else if let Some(name) = line.strip_prefix("@ ") {
                 let content: Vec<&str> = lines.by_ref().take_while(|line| *line != "@").collect();
                 self.site.write(name, format!("{}\n", content.join("\n")));
@@ -103,9 +103,9 @@ impl Conversation {
         command
     }
 
-    fn answer(&self, line: &str) -> String {
+    fn run_command(&self, line: &str) -> String {
         let output = self.command(line).output().unwrap_or_else(|error| panic!("{line}: {error}"));
-        let text = |bytes: &[u8]| normal::normal(&String::from_utf8_lossy(bytes), &self.site);
+        let text = |bytes: &[u8]| normalize::normalize(&String::from_utf8_lossy(bytes), &self.site);
         let mut said = marked(&text(&output.stdout), "  ") + &marked(&text(&output.stderr), "! ");
         match output.status.code() {
             Some(0) => {}

@@ -1,7 +1,7 @@
 //! User content is displayed and never executed: file names and contents, failure reasons, HTML pages in shares.
 
 use super::harness::Site;
-use super::harness::window::Browser;
+use super::harness::browser::Browser;
 
 const EVIL: &str = "<img src=x onerror=window.hit=1><script>window.hit=1</script>";
 
@@ -22,9 +22,9 @@ fn nothing_that_users_write_is_run() {
     {
         browser.go("about:blank");
         browser.go(&format!("{}{}#token={}", site.url, page, site.token()));
-        browser.until("return document.querySelector('.rows .row') !== null");
+        browser.wait_for_script("return document.querySelector('.rows .row') !== null");
         if page.ends_with("evil.txt") {
-            browser.sees(".preview pre", "<script>");
+            browser.wait_for_text(".preview pre", "<script>");
         }
         assert!(browser.eval("return window.hit ?? null").is_null(), "{page}");
         assert_eq!(
@@ -35,7 +35,7 @@ fn nothing_that_users_write_is_run() {
     }
     // Names in URLs are text, too.
     browser.go(&format!("{}/ui/clusters/a:b/%3Cimg%20src=x%20onerror=alert(1)%3E", site.url));
-    browser.sees("main", "could not be found");
+    browser.wait_for_text("main", "could not be found");
     // The file service serves a page of a share unchanged, and the browser runs no script of it.
     let link = browser.eval(
         "const t = sessionStorage.getItem('corro.token'); const h = {Authorization: `Bearer ${t}`};
@@ -43,8 +43,8 @@ fn nothing_that_users_write_is_run() {
          return (await (await fetch(`${s.value[0].accountId}/shares/myshare/link?api-version=2018-07-01`, {method: 'POST', headers: h})).json()).query",
     );
     let link = link.as_str().expect("a link").to_owned();
-    let answer = site.ask("GET", &format!("/mystorageaccount/myshare/cifar/page.html?{link}"), &[], b"");
-    assert_eq!(answer.header("content-security-policy"), Some("default-src 'none'; sandbox"), "{}", answer.headers);
+    let response = site.request("GET", &format!("/mystorageaccount/myshare/cifar/page.html?{link}"), &[], b"");
+    assert_eq!(response.header("content-security-policy"), Some("default-src 'none'; sandbox"), "{}", response.headers);
     // 404 for the URL that names no cluster, which the console reports.
-    browser.is_clean_but_for(&["404"]);
+    browser.assert_console_clean_except(&["404"]);
 }

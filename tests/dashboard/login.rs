@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::harness::Site;
-use super::harness::window::{Browser, keys};
+use super::harness::browser::{Browser, keys};
 
 #[test]
 fn one_logs_in_and_out_and_comes_back_to_the_same_page() {
@@ -16,51 +16,52 @@ fn one_logs_in_and_out_and_comes_back_to_the_same_page() {
 
     // An unauthenticated visitor sees only the login; a wrong password is reported.
     browser.go(&format!("{}{page}", site.url));
-    browser.sees("h1", "Log in");
+    browser.wait_for_text("h1", "Log in");
     assert!(!browser.text("body").contains("nc6cluster"));
     browser.write("[name=id]", &field("clientId"));
     browser.write("[name=password]", "wrong");
     browser.press(keys::ENTER);
-    browser.sees("[role=alert]", "wrong");
+    browser.wait_for_text("[role=alert]", "wrong");
     browser.eval("document.querySelector('[name=password]').value = ''");
     browser.write("[name=password]", &field("clientSecret"));
     browser.press(keys::ENTER);
-    browser.sees("h1", "nc6cluster");
+    browser.wait_for_text("h1", "nc6cluster");
     assert!(browser.url().ends_with(page), "{}", browser.url());
     browser.go(&browser.url());
-    browser.sees("h1", "nc6cluster");
+    browser.wait_for_text("h1", "nc6cluster");
 
     // The token expires while the page is open: to the login, and back.
     let me = field("clientId");
     let revoke = format!("{}/providers/Corro/principals/{me}/revokeTokens?api-version=2018-05-01", site.subscription());
     let bearer = format!("Bearer {}", site.token());
-    let answer = site.ask("POST", &revoke, &[("Authorization", &bearer), ("Content-Type", "application/json")], b"{}");
-    assert!(answer.status < 300, "{}", answer.text());
-    browser.sees("main", "Your login has expired");
+    let response =
+        site.request("POST", &revoke, &[("Authorization", &bearer), ("Content-Type", "application/json")], b"{}");
+    assert!(response.status < 300, "{}", response.text());
+    browser.wait_for_text("main", "Your login has expired");
     assert!(!browser.text("body").contains("nc6cluster"));
     browser.click_on(".tabs button", "Token");
     browser.write("[name=token]", "a.b.c");
     browser.press(keys::ENTER);
-    browser.sees("[role=alert]", "not valid");
+    browser.wait_for_text("[role=alert]", "not valid");
     browser.eval("document.querySelector('[name=token]').value = ''");
     browser.write("[name=token]", &site.token());
     browser.press(keys::ENTER);
-    browser.sees("h1", "nc6cluster");
+    browser.wait_for_text("h1", "nc6cluster");
     assert!(browser.url().ends_with(page), "{}", browser.url());
 
     browser.click("#log-out");
-    browser.sees("h1", "Log in");
+    browser.wait_for_text("h1", "Log in");
     assert_eq!(browser.eval("return sessionStorage.length"), 0, "something of the login is left");
     browser.go(&format!("{}/ui/", site.url));
-    browser.sees("h1", "Log in");
+    browser.wait_for_text("h1", "Log in");
     // The event stream was closed with the token.
-    browser.is_clean_but_for(&["401", "ERR_CONNECTION_RESET", "ERR_INCOMPLETE_CHUNKED"]);
+    browser.assert_console_clean_except(&["401", "ERR_CONNECTION_RESET", "ERR_INCOMPLETE_CHUNKED"]);
 
     // The command's link logs in, and the token does not stay in the URL.
     let link = site.corro("dashboard").ok().stdout;
     assert!(link.starts_with(&format!("{}/ui/#token=", site.url)), "{link}");
     browser.go(link.trim());
-    browser.sees(".cluster h2", "nc6cluster");
+    browser.wait_for_text(".cluster h2", "nc6cluster");
     assert_eq!(browser.url(), format!("{}/ui/", site.url));
     // The command line of `--open` contains no token.
     let mut opened = site.command("corro");
@@ -70,24 +71,25 @@ fn one_logs_in_and_out_and_comes_back_to_the_same_page() {
     assert!(
         said.status.success() && page.contains("#token=") && !String::from_utf8_lossy(&said.stdout).contains("token")
     );
-    browser.is_clean_but_for(&[]);
+    browser.assert_console_clean_except(&[]);
 }
 
 #[test]
 fn pages_are_public_and_what_they_show_is_not() {
     let site = Site::start();
     let html = [("Accept", "text/html")];
-    assert_eq!(site.ask("GET", "/", &html, b"").header("location"), Some("/ui/"));
-    site.ask("GET", "/", &[], b"").is(401);
-    let page = site.ask("GET", "/ui/jobs/a:b/c/d", &html, b"");
+    assert_eq!(site.request("GET", "/", &html, b"").header("location"), Some("/ui/"));
+    site.request("GET", "/", &[], b"").is(401);
+    let page = site.request("GET", "/ui/jobs/a:b/c/d", &html, b"");
     let policy = page.header("content-security-policy").unwrap_or_default();
     assert!(page.status == 200 && policy.contains("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
     let tag = page.header("etag").expect("a tag").to_owned();
-    site.ask("GET", "/ui/", &[("If-None-Match", &tag)], b"").is(304);
+    site.request("GET", "/ui/", &[("If-None-Match", &tag)], b"").is(304);
     for method in ["POST", "PUT", "DELETE"] {
-        site.ask(method, "/ui/", &[], b"").is(401);
+        site.request(method, "/ui/", &[], b"").is(401);
     }
-    site.ask("GET", &format!("{}/providers/Corro/jobs?api-version=2018-05-01", site.subscription()), &[], b"").is(401);
+    site.request("GET", &format!("{}/providers/Corro/jobs?api-version=2018-05-01", site.subscription()), &[], b"")
+        .is(401);
     let up = site.corro("dashboard -o json").ok();
     assert!(up.stdout.contains("/ui/#token="), "{}", json!(up.stdout));
 }

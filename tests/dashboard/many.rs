@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use super::harness::window::Browser;
+use super::harness::browser::Browser;
 use super::harness::{GROUP, IN_WORKSPACE, Site};
 
 const JOBS: usize = 1000;
@@ -14,7 +14,7 @@ fn a_thousand_jobs_and_five_hundred_nodes() {
     let Some(browser) = Browser::start() else { return };
     // Nodes of a server are machines that join; missing ones are nodes in preparation.
     let mut site = Site::unstarted(&["--no-containers", "--max-cores", "100000"]);
-    site.host("server", "127.0.0.1:0", "info");
+    site.start_server("server", "127.0.0.1:0", "info");
     site.corro(&format!("group create -n {GROUP} -l eastus")).ok();
     site.corro("batchai workspace create -g batchai.horovod --workspace batchaidev").ok();
     site.corro(&format!("batchai experiment create {IN_WORKSPACE} -n cifar")).ok();
@@ -26,21 +26,25 @@ fn a_thousand_jobs_and_five_hundred_nodes() {
     let submit = |name: &str| {
         let body = json!({"properties": {"cluster": cluster, "nodeCount": 1, "stdOutErrPathPrefix": "logs", "customToolkitSettings": {"commandLine": "true"}}});
         let target = format!("{}/experiments/cifar/jobs/{name}?api-version=2018-05-01", site.workspace());
-        site.ask("PUT", &target, &headers, body.to_string().as_bytes()).is(202);
+        site.request("PUT", &target, &headers, body.to_string().as_bytes()).is(202);
     };
     (0..JOBS).for_each(|n| submit(&format!("job-{n:04}")));
 
     browser.open(&site, "/ui/");
-    browser.until(&format!("return document.querySelectorAll('.tile').length === {NODES}"));
+    browser.wait_for_script(&format!("return document.querySelectorAll('.tile').length === {NODES}"));
     // Older jobs are loaded on scrolling.
-    browser.until(&format!("scrollTo(0, document.body.scrollHeight); return document.querySelectorAll('[aria-label=Jobs] .rows .row').length === {JOBS}"),
+    browser.wait_for_script(&format!("scrollTo(0, document.body.scrollHeight); return document.querySelectorAll('[aria-label=Jobs] .rows .row').length === {JOBS}"),
     );
     // Existing rows stay the same elements when one is added.
     browser.eval("document.querySelectorAll('[aria-label=Jobs] .rows .row').forEach((row) => { row.known = true; }); document.querySelectorAll('.tile').forEach((tile) => { tile.known = true; }); scrollTo(0, 0); window.slow = 0; new PerformanceObserver((list) => { slow += list.getEntries().length; }).observe({type: 'longtask'});");
     submit("one-more");
     // Rows out of sight are not rendered; their texts are present.
-    browser.until("return document.querySelector('[aria-label=Jobs] .rows .row')?.textContent.includes('one-more')");
-    browser.until("return document.querySelector('[aria-label=Queue] .rows .row')?.textContent.includes('job-0000')");
+    browser.wait_for_script(
+        "return document.querySelector('[aria-label=Jobs] .rows .row')?.textContent.includes('one-more')",
+    );
+    browser.wait_for_script(
+        "return document.querySelector('[aria-label=Queue] .rows .row')?.textContent.includes('job-0000')",
+    );
     let kept = browser.eval("return [[...document.querySelectorAll('[aria-label=Jobs] .rows .row')].filter((row) => row.known).length, [...document.querySelectorAll('.tile')].filter((tile) => tile.known).length]");
     assert_eq!(kept, json!([JOBS, NODES]), "rows or tiles were made anew");
     // Frames are painted while the page is scrolled from end to end, whatever the machine's speed.
@@ -49,6 +53,6 @@ fn a_thousand_jobs_and_five_hundred_nodes() {
     browser.eval("document.querySelector('.tabs').scrollIntoView({block: 'center'})");
     browser.click_on(".tabs button", "Queued");
     browser.write("input[type=search]", "job-0007");
-    browser.until("return document.querySelectorAll('[aria-label=Jobs] .rows .row').length === 1");
-    browser.is_clean_but_for(&[]);
+    browser.wait_for_script("return document.querySelectorAll('[aria-label=Jobs] .rows .row').length === 1");
+    browser.assert_console_clean_except(&[]);
 }

@@ -1,6 +1,6 @@
 //! Files in the browser: browsing, upload by drag and drop, display, and the stored bytes equal the dropped ones.
 
-use super::harness::window::Browser;
+use super::harness::browser::Browser;
 use super::harness::{Site, wait_for};
 
 #[test]
@@ -12,7 +12,7 @@ fn files_are_dropped_shown_and_taken_away() {
     browser.open(&site, "/ui/shares");
     browser.click_on("main a", "myshare");
     browser.click_on(".entry a", "cifar");
-    browser.sees(".entry", "notes.txt");
+    browser.wait_for_text(".entry", "notes.txt");
 
     // As a desktop does it: a file is dragged over the list and dropped.
     browser.eval(
@@ -22,8 +22,8 @@ fn files_are_dropped_shown_and_taken_away() {
          const box = document.querySelector('.drop');
          for (const type of ['dragenter', 'dragover', 'drop']) box.dispatchEvent(new DragEvent(type, {dataTransfer: data, bubbles: true, cancelable: true}));",
     );
-    browser.sees(".entry", "large.bin");
-    browser.sees(".entry", "bär & co.txt");
+    browser.wait_for_text(".entry", "large.bin");
+    browser.wait_for_text(".entry", "bär & co.txt");
     let large = site.share().join("cifar/large.bin");
     wait_for("all of the large file", || {
         std::fs::read(&large).is_ok_and(|bytes| bytes.len() == 5 << 20 && bytes.iter().all(|byte| *byte == 65))
@@ -31,11 +31,11 @@ fn files_are_dropped_shown_and_taken_away() {
     assert_eq!(std::fs::read_to_string(site.share().join("cifar/bär & co.txt")).expect("it is there"), "gruß");
 
     browser.click_on(".entry a", "notes.txt");
-    browser.sees(".preview pre", "two <b>three</b>");
+    browser.wait_for_text(".preview pre", "two <b>three</b>");
     assert_eq!(browser.eval("return document.querySelectorAll('.preview b').length"), 0);
     assert!(browser.url().ends_with("/ui/shares/mystorageaccount/myshare/cifar?view=notes.txt"), "{}", browser.url());
     browser.go(&browser.url());
-    browser.sees(".preview pre", "one");
+    browser.wait_for_text(".preview pre", "one");
 
     // An image that the page itself has painted.
     browser.eval(
@@ -44,14 +44,14 @@ fn files_are_dropped_shown_and_taken_away() {
            document.querySelector('.drop').dispatchEvent(new DragEvent('drop', {dataTransfer: data, bubbles: true, cancelable: true})); });",
     );
     browser.click_on(".entry a", "dot.png");
-    browser.until("return document.querySelector('.preview img')?.naturalWidth === 8");
+    browser.wait_for_script("return document.querySelector('.preview img')?.naturalWidth === 8");
 
     // A link is shown as one, and deleting it keeps its target.
     std::os::unix::fs::symlink("../cifar", site.share().join("cifar/latest")).expect("a link");
     browser.go(&browser.url());
-    browser.sees(".entry", "→ ../cifar");
+    browser.wait_for_text(".entry", "→ ../cifar");
     browser.click("[aria-label='Delete latest']");
-    browser.sees("dialog", "The link is deleted, not its target.");
+    browser.wait_for_text("dialog", "The link is deleted, not its target.");
     browser.click_on("dialog button", "Delete");
     wait_for("the link to be gone", || !site.share().join("cifar/latest").is_symlink());
     assert!(site.share().join("cifar/notes.txt").exists());
@@ -59,6 +59,8 @@ fn files_are_dropped_shown_and_taken_away() {
     browser.click("[aria-label='Delete large.bin']");
     browser.click_on("dialog button", "Delete");
     wait_for("the file to be gone", || !large.exists());
-    browser.until("return ![...document.querySelectorAll('.entry')].some((e) => e.innerText.includes('large.bin'))");
-    browser.is_clean_but_for(&[]);
+    browser.wait_for_script(
+        "return ![...document.querySelectorAll('.entry')].some((e) => e.innerText.includes('large.bin'))",
+    );
+    browser.assert_console_clean_except(&[]);
 }

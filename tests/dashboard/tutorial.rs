@@ -1,60 +1,60 @@
 //! The tutorial in the dashboard: the cluster appears, the job runs and ends, the queue shows the reason for waiting, the
 //! cluster is scaled and deleted. No page is reloaded, also not when the server restarts.
 
-use super::harness::window::{Browser, keys};
+use super::harness::browser::{Browser, keys};
 use super::harness::{IN_WORKSPACE, Site};
 
 #[test]
-fn what_happens_is_seen_as_it_happens() {
+fn pages_update_live() {
     let Some(browser) = Browser::start() else { return };
     let mut site = Site::start();
     browser.open(&site, "/ui/");
-    browser.sees("main", "No clusters yet");
+    browser.wait_for_text("main", "No clusters yet");
     browser.eval("window.same = 'page'");
 
     site.prepare(2);
-    browser.sees(".cluster h2", "nc6cluster");
-    browser.until("return document.querySelectorAll('.tile[data-state=idle]').length === 2");
+    browser.wait_for_text(".cluster h2", "nc6cluster");
+    browser.wait_for_script("return document.querySelectorAll('.tile[data-state=idle]').length === 2");
 
     site.submit_custom("first", 1, "sleep 600");
-    browser.until("return document.querySelectorAll('.tile[data-state=running]').length === 1");
-    browser.sees(".tile", "first");
-    browser.sees("[aria-label=Jobs] .row", "first");
+    browser.wait_for_script("return document.querySelectorAll('.tile[data-state=running]').length === 1");
+    browser.wait_for_text(".tile", "first");
+    browser.wait_for_text("[aria-label=Jobs] .row", "first");
 
     site.submit_custom("large", 2, "true");
-    browser.sees("[aria-label=Queue] .row", "needs 2 nodes");
+    browser.wait_for_text("[aria-label=Queue] .row", "needs 2 nodes");
     site.corro(&format!("batchai job terminate {IN_WORKSPACE} -e cifar -n first -y")).ok();
-    browser.until("return document.querySelectorAll('[aria-label=Jobs] [data-state=succeeded], [aria-label=Jobs] [data-state=failed]').length === 2",
+    browser.wait_for_script("return document.querySelectorAll('[aria-label=Jobs] [data-state=succeeded], [aria-label=Jobs] [data-state=failed]').length === 2",
     );
-    browser.sees("main", "The queue is empty");
+    browser.wait_for_text("main", "The queue is empty");
 
     // The server restarts at the same address; the page reports it and recovers.
     let address = site.address();
     site.kill_server();
-    browser.sees(".link-state", "reconnecting");
+    browser.wait_for_text(".link-state", "reconnecting");
     site.up_at(&address);
-    browser.until("return document.querySelector('.link-state').dataset.state === 'live'");
+    browser.wait_for_script("return document.querySelector('.link-state').dataset.state === 'live'");
     site.wait_for_nodes(2);
     site.submit_custom("after", 1, "true");
-    browser.until("return [...document.querySelectorAll('[aria-label=Jobs] .row')].some((row) => row.innerText.includes('after') && row.innerText.includes('succeeded'))",
+    browser.wait_for_script("return [...document.querySelectorAll('[aria-label=Jobs] .row')].some((row) => row.innerText.includes('after') && row.innerText.includes('succeeded'))",
     );
     assert_eq!(browser.eval("return window.same"), "page", "the page was loaded anew");
     // Requests without a server are errors to the browser.
-    browser.is_clean_but_for(&["ERR_CONNECTION", "ERR_INCOMPLETE", "ERR_EMPTY", "ERR_NETWORK"]);
+    browser.assert_console_clean_except(&["ERR_CONNECTION", "ERR_INCOMPLETE", "ERR_EMPTY", "ERR_NETWORK"]);
 
     browser.click_on(".cluster h2 a", "nc6cluster");
-    browser.sees("h1", "nc6cluster");
-    browser.until("return document.querySelector('.chart path.nodes')?.getAttribute('d').length > 20");
+    browser.wait_for_text("h1", "nc6cluster");
+    browser.wait_for_script("return document.querySelector('.chart path.nodes')?.getAttribute('d').length > 20");
     browser.eval("document.querySelector('[name=target]').value = ''");
     browser.write("[name=target]", "1");
     browser.click_on(".scale button", "Scale");
-    browser.until("return document.querySelectorAll('.tile').length === 1");
+    browser.wait_for_script("return document.querySelectorAll('.tile').length === 1");
     assert_eq!(site.cluster()["scaleSettings"]["manual"]["targetNodeCount"], 1);
     browser.click_on("button.danger", "Delete");
-    browser.sees("dialog", "Delete the cluster nc6cluster?");
+    browser.wait_for_text("dialog", "Delete the cluster nc6cluster?");
     browser.click_on("dialog button", "Delete");
-    browser.sees("main", "No clusters yet");
-    browser.is_clean_but_for(&[]);
+    browser.wait_for_text("main", "No clusters yet");
+    browser.assert_console_clean_except(&[]);
 }
 
 #[test]
@@ -65,25 +65,25 @@ fn everything_is_reached_with_the_keyboard_alone() {
     site.submit_custom("needle-in-the-haystack", 1, "true");
     site.wait_for_end("needle-in-the-haystack");
     browser.open(&site, "/ui/");
-    browser.sees(".cluster h2", "nc6cluster");
+    browser.wait_for_text(".cluster h2", "nc6cluster");
     // One key, a part of a name, Enter.
     browser.press("/");
-    browser.until("return document.querySelector('dialog.search[open]') !== null");
+    browser.wait_for_script("return document.querySelector('dialog.search[open]') !== null");
     browser.press("nc6");
-    browser.sees("[role=option][aria-selected=true]", "nc6cluster");
+    browser.wait_for_text("[role=option][aria-selected=true]", "nc6cluster");
     browser.press(keys::ENTER);
-    browser.sees("h1", "nc6cluster");
+    browser.wait_for_text("h1", "nc6cluster");
     assert!(browser.url().contains("/ui/clusters/batchai.horovod:batchaidev/nc6cluster"), "{}", browser.url());
     browser.press("/");
     browser.press("needle");
-    browser.sees("[role=option]", "needle-in-the-haystack");
+    browser.wait_for_text("[role=option]", "needle-in-the-haystack");
     browser.press(keys::ESCAPE);
-    browser.until("return document.querySelector('dialog.search') === null");
+    browser.wait_for_script("return document.querySelector('dialog.search') === null");
     browser.press("/");
     browser.press("mysha");
-    browser.sees("[role=option][aria-selected=true]", "myshare");
+    browser.wait_for_text("[role=option][aria-selected=true]", "myshare");
     browser.press(keys::ENTER);
-    browser.sees("h1", "myshare");
+    browser.wait_for_text("h1", "myshare");
     // The Tab key reaches every control, with a visible focus.
     browser.eval("document.activeElement.blur()");
     let mut seen = std::collections::BTreeSet::new();
@@ -98,5 +98,5 @@ fn everything_is_reached_with_the_keyboard_alone() {
     for wanted in ["Overview", "Shares", "Log out", "Upload", "cifar"] {
         assert!(seen.iter().any(|name| name.contains(wanted)), "{wanted} is not among {seen:?}");
     }
-    browser.is_clean_but_for(&[]);
+    browser.assert_console_clean_except(&[]);
 }

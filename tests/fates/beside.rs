@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 
 use crate::harness::logs::wait_at;
-use crate::harness::{Ended, IN_WORKSPACE, Site, wait_for};
+use crate::harness::{CommandOutput, IN_WORKSPACE, Site, wait_for};
 
 fn exec(site: &Site, options: &[&str], command: &[&str]) -> Command {
     let mut exec = site.command("corro");
@@ -44,8 +44,9 @@ fn a_running_job_is_watched_and_joined() {
     let second = rows[1]["node"].as_str().expect("an id").to_owned();
 
     // Commands beside the ranks: directory, variables, exit code, input; secrets only on request.
-    let run =
-        |options: &[&str], command: &[&str]| Ended::from(exec(&site, options, command).output().expect("it runs"));
+    let run = |options: &[&str], command: &[&str]| {
+        CommandOutput::from(exec(&site, options, command).output().expect("it runs"))
+    };
     let seen = run(&[], &["sh", "-c", "echo \"$PLAIN/$TOKEN/$RANK\"; [ $PWD = $AZ_BATCHAI_JOB_TEMP ]; exit $((7+$?))"]);
     assert_eq!((seen.stdout.as_str(), seen.code), ("seen//\n", 7), "{}", seen.stderr);
     assert_eq!(run(&["--with-secrets"], &["sh", "-c", "echo $TOKEN"]).ok().stdout, "canary-exec\n");
@@ -72,7 +73,7 @@ fn a_running_job_is_watched_and_joined() {
     std::io::Read::read_exact(long.stdout.as_mut().expect("it is piped"), &mut first).expect("it says so");
     site.open_gate("go");
     assert_eq!(site.wait_for_end("runs")["executionState"], "succeeded");
-    let left = Ended::from(long.wait_with_output().expect("it ends"));
+    let left = CommandOutput::from(long.wait_with_output().expect("it ends"));
     assert!(left.code == 143 && left.stderr.contains("the job has ended here"), "{left:?}");
     wait_for("no process of the job", || site.node_processes().is_empty());
     for ended in [top("--once"), run(&[], &["true"])] {

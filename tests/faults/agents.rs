@@ -3,9 +3,9 @@
 use corro_test_support::skip;
 use rustix::process::Signal;
 
-use super::harness::faulty::{JoinedAgent, SHARE, parent_of, processes_of, wait_until_dead, waiting_rank};
+use super::all_processes::is_stopped;
+use super::harness::fault_injection::{JoinedAgent, SHARE, parent_of, processes_of, wait_until_dead, waiting_rank};
 use super::harness::{IN_WORKSPACE, Site, is_alive, signal, wait_for};
-use super::whole::stands_still;
 use super::{DAEMON, assert_succeeded, daemons, detail, error_of, pids};
 
 #[test]
@@ -35,7 +35,7 @@ fn check_killed_agent(rank: usize) {
     assert_eq!(processes_of(lost), [0u32; 0], "processes of the lost node");
     assert!(second.iter().all(|start| start.node != *lost), "{second:?}");
     assert!(second.iter().any(|start| start.node == *left), "{second:?}");
-    site.let_go();
+    site.release_ranks();
     assert_succeeded(&site.wait_for_end("job1"));
     assert_eq!(site.starts().len(), 4, "{:?}", site.starts());
     site.wait_for_nodes(2);
@@ -65,7 +65,7 @@ fn a_job_that_loses_its_node_three_times_is_not_tried_again() {
 
 /// Its last report arrives while it is still connected: it must not be given the job again and lose it once more.
 #[test]
-fn an_agent_that_is_told_to_end_costs_its_job_one_attempt() {
+fn a_stopped_agent_costs_its_job_one_attempt() {
     let site = Site::start();
     site.prepare(1);
     site.submit_ranks("job1", 1, &waiting_rank(""));
@@ -74,7 +74,7 @@ fn an_agent_that_is_told_to_end_costs_its_job_one_attempt() {
         signal(site.agent_of(&node), Signal::TERM);
     }
     site.wait_for_starts(3);
-    site.let_go();
+    site.release_ranks();
     assert_succeeded(&site.wait_for_end("job1"));
     assert_eq!(site.starts().len(), 3, "{:?}", site.starts());
 }
@@ -93,7 +93,7 @@ fn a_silent_node_is_noticed_by_its_lease_and_its_job_never_runs_twice_at_once() 
     assert_ne!(second.node, first.node);
     signal(agent, Signal::CONT);
     wait_until_dead("the silent agent and its rank", &[agent, first.pid]);
-    site.let_go();
+    site.release_ranks();
     assert_succeeded(&site.wait_for_end("job1"));
     assert_eq!(site.starts().len(), 2);
     assert_eq!(processes_of(&first.node), [0u32; 0]);
@@ -105,7 +105,7 @@ fn a_silent_node_is_noticed_by_its_lease_and_its_job_never_runs_twice_at_once() 
 #[test]
 fn a_machine_that_was_given_up_ends_its_tasks_when_it_comes_back() {
     let mut site = Site::unstarted(&["--no-containers", "--lease", "3"]);
-    site.host("server", "127.0.0.1:0", "info");
+    site.start_server("server", "127.0.0.1:0", "info");
     let mut first = JoinedAgent::start(&site, "machine-1");
     site.prepare(1);
     site.submit_ranks("job1", 1, &waiting_rank(""));
@@ -121,7 +121,7 @@ fn a_machine_that_was_given_up_ends_its_tasks_when_it_comes_back() {
     assert!(!is_alive(rank.pid), "its rank ended before it");
     assert_eq!(processes_of(&rank.node), [0u32; 0]);
     assert!(is_alive(again.pid), "the second attempt goes on");
-    site.let_go();
+    site.release_ranks();
     assert_succeeded(&site.wait_for_end("job1"));
     assert_eq!(site.starts().len(), 2);
     assert_eq!(second.ended(), None, "the second machine stays a node");
@@ -140,15 +140,15 @@ fn an_orphan_without_environment_and_guard_is_found_and_ended() {
     let orphan = || std::fs::read_to_string(site.share().join("orphan")).ok()?.trim().parse::<u32>().ok();
     wait_for("the orphan", || orphan().is_some());
     let (orphan, agent) = (orphan().expect("just seen"), site.agent_of(&first.node));
-    let wardens = guards_below(agent);
-    let guards: Vec<u32> = wardens.iter().flat_map(|warden| guards_below(*warden)).collect();
-    assert!(!wardens.is_empty() && !guards.is_empty(), "{wardens:?} {guards:?}");
-    let all: Vec<u32> = [agent].into_iter().chain(wardens).chain(guards).collect();
+    let fork_servers = guards_below(agent);
+    let guards: Vec<u32> = fork_servers.iter().flat_map(|fork_server| guards_below(*fork_server)).collect();
+    assert!(!fork_servers.is_empty() && !guards.is_empty(), "{fork_servers:?} {guards:?}");
+    let all: Vec<u32> = [agent].into_iter().chain(fork_servers).chain(guards).collect();
     all.iter().for_each(|pid| signal(*pid, Signal::STOP));
-    wait_for("all of them to stand still", || all.iter().all(|pid| stands_still(*pid)));
+    wait_for("all of them to be stopped", || all.iter().all(|pid| is_stopped(*pid)));
     std::fs::remove_file(site.share().join("orphan")).expect("the next attempt writes its own");
     all.iter().for_each(|pid| signal(*pid, Signal::KILL));
-    wait_until_dead("agent, warden and guards", &all);
+    wait_until_dead("agent, fork server and guards", &all);
     let second = site.wait_for_starts(2).remove(1);
     assert_ne!(second.node, first.node);
     // The node is gone before its job runs again.
@@ -160,13 +160,13 @@ fn an_orphan_without_environment_and_guard_is_found_and_ended() {
         signal(orphan, Signal::KILL);
     }
     assert!(!is_alive(orphan) && !is_alive(first.pid), "the orphan outlived its node");
-    site.let_go();
+    site.release_ranks();
     assert_succeeded(&site.wait_for_end("job1"));
 }
 
 #[test]
 fn an_orphan_of_an_ordinary_user_is_found_too() {
-    super::harness::ordinary_user::try_again(&["agents::an_orphan_without_environment_and_guard_is_found_and_ended"]);
+    super::harness::ordinary_user::rerun_tests(&["agents::an_orphan_without_environment_and_guard_is_found_and_ended"]);
 }
 
 /// Children of `parent` that run as guards or fork servers.
@@ -187,38 +187,42 @@ fn lines_of(log: &str, prefix: &str, pid: u32) -> usize {
 }
 
 #[test]
-fn what_a_rank_wrote_while_its_agent_was_frozen_is_in_the_log() {
+fn output_written_while_the_agent_was_frozen_is_in_the_log() {
     let site = Site::start_with(&["--no-containers", "--lease", "3"]);
     site.prepare(2);
     site.submit_ranks("job1", 1, &talking_rank());
     let first = site.wait_for_starts(1).remove(0);
     signal(site.agent_of(&first.node), Signal::STOP);
-    site.let_go();
+    site.release_ranks();
     wait_for("the rank to have ended", || site.share().join(format!("talked-{}", first.pid)).exists());
-    assert_eq!(lines_of(&site.job_file("job1", "stdout.txt"), "", first.pid), 0, "its agent stands still");
+    assert_eq!(lines_of(&site.job_file("job1", "stdout.txt"), "", first.pid), 0, "its agent is stopped");
     assert_succeeded(&site.wait_for_end("job1"));
     let (log, starts) = (site.job_file("job1", "stdout.txt"), site.starts());
     assert_eq!(starts.len(), 2, "{starts:?}");
     for start in &starts {
         assert_eq!(lines_of(&log, "", start.pid), 200, "of {start:?}: {log}");
     }
-    let told = site.job_file("job1", "execution.log");
-    assert!(told.contains("Attempt 1 ended at ") && told.contains("wrote last may be missing from the logs"), "{told}");
+    let execution_log = site.job_file("job1", "execution.log");
+    assert!(
+        execution_log.contains("Attempt 1 ended at ")
+            && execution_log.contains("wrote last may be missing from the logs"),
+        "{execution_log}"
+    );
     let why = site.corro(&format!("job why {IN_WORKSPACE} -e cifar -n job1")).ok().stdout;
     assert!(why.contains("wrote last may be missing from the logs"), "{why}");
 }
 
 /// The server cannot kill a machine that joined by itself: it returns long after another attempt has written to the same file.
 #[test]
-fn what_a_thawed_machine_reads_too_late_is_kept_apart() {
+fn output_read_after_the_lease_is_kept_apart() {
     let mut site = Site::unstarted(&["--no-containers", "--lease", "3"]);
-    site.host("server", "127.0.0.1:0", "info");
+    site.start_server("server", "127.0.0.1:0", "info");
     let mut first = JoinedAgent::start(&site, "machine-1");
     site.prepare(1);
     site.submit_ranks("job1", 1, &talking_rank());
     let rank = site.wait_for_starts(1).remove(0);
     signal(first.child.id(), Signal::STOP);
-    site.let_go();
+    site.release_ranks();
     wait_for("the rank to have ended", || site.share().join(format!("talked-{}", rank.pid)).exists());
     let _second = JoinedAgent::start(&site, "machine-2");
     assert_succeeded(&site.wait_for_end("job1"));
@@ -226,10 +230,7 @@ fn what_a_thawed_machine_reads_too_late_is_kept_apart() {
     signal(first.child.id(), Signal::CONT);
     wait_for("the first machine's agent to end", || first.ended().is_some());
     assert_eq!(site.job_file("job1", "stdout.txt"), before, "nothing is mixed into the second attempt");
-    let told = site.job_file("job1", "execution.log");
-    assert!(
-        told.contains("Read from stdout of rank 0 in attempt 1 after the lease of this node had expired:"),
-        "{told}"
-    );
-    assert_eq!(lines_of(&told, ">>>   ", rank.pid), 200, "{told}");
+    let log = site.job_file("job1", "execution.log");
+    assert!(log.contains("Read from stdout of rank 0 in attempt 1 after the lease of this node had expired:"), "{log}");
+    assert_eq!(lines_of(&log, ">>>   ", rank.pid), 200, "{log}");
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::json;
 
-use super::harness::faulty::{SHARE, Started, parent_of, processes_of, wait_until_dead, waiting_rank};
+use super::harness::fault_injection::{RankStart, SHARE, parent_of, processes_of, wait_until_dead, waiting_rank};
 use super::harness::{IN_WORKSPACE, Site, is_alive, signal, wait_for};
 use super::{DAEMON, assert_succeeded, daemons, detail, error_of, pids};
 
@@ -21,7 +21,7 @@ fn a_killed_guard_takes_its_gang_down_and_its_rank_is_named() {
 }
 
 /// Kills the process of rank 1 that `victim` selects, and checks the other rank and the job.
-fn check_killed_rank(victim: fn(&Started) -> u32) {
+fn check_killed_rank(victim: fn(&RankStart) -> u32) {
     let site = Site::start();
     site.prepare(2);
     site.submit_ranks("job1", 2, &waiting_rank(&format!("echo \"last words of $RANK\" >&2; {DAEMON}")));

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::harness::faulty::{SHARE, wait_until_dead, waiting_rank};
+use super::harness::fault_injection::{SHARE, wait_until_dead, waiting_rank};
 use super::harness::{IN_WORKSPACE, Site, signal, wait_for};
 use super::{assert_succeeded, detail, error_of, pids};
 
@@ -50,13 +50,13 @@ fn acknowledged_requests_survive_kill_9() {
         // Acknowledged just before the kill.
         acknowledged.extend(receiver.iter());
         for writer in writers {
-            writer.join().expect("every answer was a success");
+            writer.join().expect("every response was a success");
         }
         site.up();
         let mut there = BTreeSet::new();
         for list in [format!("{subscription}/resourceGroups"), format!("{workspace}/experiments/cifar/jobs")] {
-            let answer = site.arm("GET", &list, Value::Null).is(200).json();
-            let ids = answer["value"]
+            let response = site.arm("GET", &list, Value::Null).is(200).json();
+            let ids = response["value"]
                 .as_array()
                 .expect("a list")
                 .iter()
@@ -80,9 +80,9 @@ fn put(address: &str, path: &str, token: &str, body: &Value) -> Option<u16> {
         body.len()
     );
     stream.write_all((head + &body).as_bytes()).ok()?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).ok()?;
-    answer.split_whitespace().nth(1)?.parse().ok()
+    let mut response = String::new();
+    stream.read_to_string(&mut response).ok()?;
+    response.split_whitespace().nth(1)?.parse().ok()
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn a_running_job_survives_kill_9_of_the_server() {
         wait_for("both nodes to be busy again", || site.cluster()["nodeStateCounts"]["runningNodeCount"] == 2);
         assert_eq!(site.job("job1")["executionState"], "running");
     }
-    site.let_go();
+    site.release_ranks();
     assert_succeeded(&site.wait_for_end("job1"));
     assert_eq!(site.starts(), starts, "no rank was started twice");
     assert_eq!(site.agents(), agents, "the nodes are the same");
@@ -131,7 +131,7 @@ fn an_agent_that_stands_still_while_the_server_is_killed_goes_on_with_its_job() 
     wait_for("the agent to stand still", stands);
     site.crash_and_restart();
     signal(agent, Signal::CONT);
-    site.let_go();
+    site.release_ranks();
     assert_succeeded(&site.wait_for_end("job1"));
     assert_eq!(site.starts(), [start], "it was started once");
     assert_eq!(site.agents().into_iter().map(|(_, pid)| pid).collect::<Vec<_>>(), [agent], "the node is the same");
@@ -145,7 +145,7 @@ fn a_job_that_ends_while_the_server_is_down_is_reported() {
     site.submit_ranks("bad", 1, &format!("{}; echo 'this is why' >&2; exit 3", waiting_rank("")));
     let starts = site.wait_for_starts(2);
     site.kill_server();
-    site.let_go();
+    site.release_ranks();
     wait_until_dead("the ranks", &pids(&starts));
     site.up_at(&site.address());
     assert_succeeded(&site.wait_for_end("good"));
@@ -173,7 +173,7 @@ fn a_job_in_preparation_survives_kill_9_of_the_server() {
     std::fs::write(share.join("ready"), "").expect("written");
     site.up_at(&site.address());
     site.wait_for_starts(2);
-    site.let_go();
+    site.release_ranks();
     assert_succeeded(&site.wait_for_end("job1"));
     assert_eq!(site.starts().len(), 2);
     assert_eq!(prepared(), 4, "prepared once on each node");
@@ -184,15 +184,16 @@ fn a_job_in_preparation_survives_kill_9_of_the_server() {
 fn a_job_stopped_for_a_resize_that_was_taken_back_runs_again() {
     let site = Site::start();
     site.prepare(2);
-    let obey = format!("trap 'echo x >> {SHARE}/told; while [ ! -e {SHARE}/end ]; do sleep 0.1; done; exit 1' TERM;");
+    let obey =
+        format!("trap 'echo x >> {SHARE}/signalled; while [ ! -e {SHARE}/end ]; do sleep 0.1; done; exit 1' TERM;");
     site.submit_ranks("job1", 2, &waiting_rank(&obey));
     site.wait_for_starts(2);
     let resize = |target: usize| {
         site.corro(&format!("batchai cluster resize {IN_WORKSPACE} -n nc6cluster --target {target}")).ok()
     };
     resize(0);
-    wait_for("both ranks to be told", || {
-        std::fs::read_to_string(site.share().join("told")).is_ok_and(|text| text.len() == 4)
+    wait_for("both ranks to be signalled", || {
+        std::fs::read_to_string(site.share().join("signalled")).is_ok_and(|text| text.len() == 4)
     });
     resize(2);
     std::fs::write(site.share().join("end"), "").expect("written");
@@ -200,7 +201,7 @@ fn a_job_stopped_for_a_resize_that_was_taken_back_runs_again() {
     wait_for("the second attempt", || site.starts().len() == 4 || ended());
     // All ranks have ended and no stop is requested any more: still no success.
     assert!(!ended(), "{:#}", site.job("job1"));
-    site.let_go();
+    site.release_ranks();
     assert_succeeded(&site.wait_for_end("job1"));
 }
 

@@ -4,15 +4,15 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::harness::faulty::waiting_rank;
+use super::harness::fault_injection::waiting_rank;
 use super::harness::{Site, is_alive};
 use super::{DAEMON, assert_succeeded, daemons};
 
 #[test]
 fn a_restored_backup_leaves_the_live_server_alone() {
-    check(|site, twin| {
+    check(|site, copied| {
         let file = site.path().join("backup.db");
-        let (from, to) = (site.data(), twin.data());
+        let (from, to) = (site.data(), copied.data());
         site.corro(&format!("admin backup --data {} --to {}", from.display(), file.display())).ok();
         site.corro(&format!("admin restore --from {} --data {}", file.display(), to.display())).ok();
         copy(&from.join("shares"), &to.join("shares"));
@@ -21,7 +21,7 @@ fn a_restored_backup_leaves_the_live_server_alone() {
 
 #[test]
 fn a_copy_of_the_data_directory_leaves_the_live_server_alone() {
-    check(|site, twin| copy(&site.data(), &twin.data()));
+    check(|site, copied| copy(&site.data(), &copied.data()));
 }
 
 fn copy(from: &Path, to: &Path) {
@@ -45,22 +45,22 @@ fn check(make: impl FnOnce(&Site, &Site)) {
         assert!(site.data().join("nodes").join(&live.node).join("credential.json").exists(), "{when}");
     };
 
-    let mut twin = Site::unstarted(&["--no-containers", "--lease", "3"]);
-    make(&site, &twin);
-    twin.up();
+    let mut copied = Site::unstarted(&["--no-containers", "--lease", "3"]);
+    make(&site, &copied);
+    copied.up();
     // The copy has no agent of that node: it gives the node up, starts its own and runs the job again there.
-    let again = twin.wait_for_starts(2).remove(1);
-    assert_untouched("when the twin gave up its node");
-    twin.let_go();
-    assert_succeeded(&twin.wait_for_end("job1"));
-    twin.submit_custom("own", 1, "echo of the twin");
-    assert_succeeded(&twin.wait_for_end("own"));
-    twin.interrupt_server();
-    assert_untouched("when the twin ended");
-    assert!(!is_alive(again.pid) && twin.agents().is_empty(), "the twin ends what is its own");
+    let again = copied.wait_for_starts(2).remove(1);
+    assert_untouched("when the copy gave up its node");
+    copied.release_ranks();
+    assert_succeeded(&copied.wait_for_end("job1"));
+    copied.submit_custom("own", 1, "echo of the copy");
+    assert_succeeded(&copied.wait_for_end("own"));
+    copied.interrupt_server();
+    assert_untouched("when the copy ended");
+    assert!(!is_alive(again.pid) && copied.agents().is_empty(), "the copy ends what is its own");
 
     assert_eq!(site.agent_of(&live.node), agent);
-    site.let_go();
+    site.release_ranks();
     let job = site.wait_for_end("job1");
     assert_succeeded(&job);
     assert!(job["lostAttempts"].as_array().is_none_or(Vec::is_empty), "{job:#}");

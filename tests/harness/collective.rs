@@ -1,4 +1,4 @@
-//! Jobs whose ranks are the test program itself, using our collectives: an ignored test calls `be_a_rank`, and
+//! Jobs whose ranks are the test program itself, using our collectives: an ignored test calls `run_rank`, and
 //! `submit_collective` names it.
 
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use super::Site;
 pub const SLOW_RANK: usize = 2;
 
 /// Runs steps of two reductions each until the gate `go` opens; one rank arrives late, and not at all while `hang` exists.
-pub fn be_a_rank() {
+pub fn run_rank() {
     let Ok(gates) = std::env::var("GATES") else { return };
     let is_open = |gate: &str| PathBuf::from(&gates).join(gate).exists();
     let engine = Engine::start().expect("an engine");
@@ -40,7 +40,7 @@ pub fn be_a_rank() {
 /// A gang in which one rank fails as Python ranks do: an uncaught error is printed, the engine is shut down at interpreter
 /// exit, and the process exits with a code. `CULPRIT` names the rank, `FAILURE` the kind; the others fail as a consequence.
 /// Does nothing without them.
-pub fn fail_as_a_rank() {
+pub fn run_failing_rank() {
     let (Ok(culprit), Ok(failure)) = (std::env::var("CULPRIT"), std::env::var("FAILURE")) else { return };
     let is_culprit = std::env::var("HOROVOD_RANK").is_ok_and(|rank| rank == culprit);
     if is_culprit && failure.starts_with("early") {

@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 
 use corro_test_support::skip;
 
-use super::{Ended, Site};
+use super::{CommandOutput, Site};
 
 impl Site {
     /// Starts a server with `tools` (name, shell script) first on its search path, hiding real programs. Jobs see them too.
@@ -51,7 +51,7 @@ impl Site {
 
     /// Runs the command line on a terminal and types `answer` after the prompt. Returns its output and exit code; `None`, with
     /// a notice, without the program `script`.
-    pub fn on_terminal(&self, name: &str, line: &str, question: &str, answer: &str) -> Option<Ended> {
+    pub fn on_terminal(&self, name: &str, line: &str, question: &str, answer: &str) -> Option<CommandOutput> {
         if find_program("script").is_none() {
             skip::missing_component("no `script` on this machine, so nothing can be asked on a terminal");
             return None;
@@ -81,7 +81,7 @@ impl Site {
         let _ = keyboard.write_all(answer.as_bytes());
         screen.read_to_end(&mut shown).expect("readable");
         let code = child.wait().expect("it can be waited for").code().unwrap_or(-1);
-        Some(Ended { code, stdout: String::from_utf8_lossy(&shown).into_owned(), stderr: String::new() })
+        Some(CommandOutput { code, stdout: String::from_utf8_lossy(&shown).into_owned(), stderr: String::new() })
     }
 }
 

@@ -6,13 +6,13 @@ use std::net::TcpStream;
 use super::DEADLINE;
 
 #[derive(Debug)]
-pub struct Answer {
+pub struct Response {
     pub status: u16,
     pub headers: String,
     pub body: Vec<u8>,
 }
 
-impl Answer {
+impl Response {
     /// The value of a header, by its lower-case name.
     pub fn header(&self, name: &str) -> Option<&str> {
         let same = |line: &&str| line.split(':').next().is_some_and(|found| found.eq_ignore_ascii_case(name));
@@ -25,11 +25,11 @@ impl Answer {
 }
 
 /// `GET` of a whole URL with these header lines.
-pub fn get(url: &str, headers: &[&str]) -> Answer {
+pub fn get(url: &str, headers: &[&str]) -> Response {
     let rest = url.strip_prefix("http://").expect("plain HTTP");
     let (address, path) = rest.split_once('/').unwrap_or((rest, ""));
     let request = request_head(address, &format!("GET /{path} HTTP/1.1"), headers);
-    exchange(address, request.as_bytes()).unwrap_or_else(|| panic!("GET /{path} got no answer"))
+    exchange(address, request.as_bytes()).unwrap_or_else(|| panic!("GET /{path} got no response"))
 }
 
 pub fn request_head(address: &str, line: &str, headers: &[&str]) -> String {
@@ -40,24 +40,24 @@ pub fn request_head(address: &str, line: &str, headers: &[&str]) -> String {
 
 /// Sends these bytes and reads until the connection closes. `None` if it closes without a response. A server may respond before
 /// it has read everything, so a failed write is not an error yet.
-pub fn exchange(address: &str, bytes: &[u8]) -> Option<Answer> {
+pub fn exchange(address: &str, bytes: &[u8]) -> Option<Response> {
     let mut stream = TcpStream::connect(address).expect("the server accepts");
     stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
     stream.set_write_timeout(Some(DEADLINE)).expect("a timeout");
     let _ = stream.write_all(bytes);
-    let mut answer = Vec::new();
+    let mut response = Vec::new();
     let mut piece = [0; 64 * 1024];
     while let Ok(n @ 1..) = stream.read(&mut piece) {
-        answer.extend_from_slice(&piece[..n]);
+        response.extend_from_slice(&piece[..n]);
     }
-    parse(&answer)
+    parse(&response)
 }
 
-fn parse(answer: &[u8]) -> Option<Answer> {
-    let at = answer.windows(4).position(|four| four == b"\r\n\r\n")?;
-    let headers = String::from_utf8_lossy(&answer[..at]).into_owned();
+fn parse(response: &[u8]) -> Option<Response> {
+    let at = response.windows(4).position(|four| four == b"\r\n\r\n")?;
+    let headers = String::from_utf8_lossy(&response[..at]).into_owned();
     let status = headers.split_whitespace().nth(1)?.parse().ok()?;
-    let mut parsed = Answer { status, headers, body: answer[at + 4..].to_vec() };
+    let mut parsed = Response { status, headers, body: response[at + 4..].to_vec() };
     if parsed.header("transfer-encoding").is_some_and(|coding| coding.eq_ignore_ascii_case("chunked")) {
         parsed.body = join_chunks(&parsed.body);
     }

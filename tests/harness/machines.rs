@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use corro_test_support::skip;
 
 use super::Site;
-use super::faulty::JoinedAgent;
+use super::fault_injection::JoinedAgent;
 
 pub struct Machines {
     /// Prefix of all names, so that tests can run in parallel.
@@ -113,14 +113,13 @@ impl Machines {
         address
     }
 
-    /// Takes the machine's link down or up.
-    pub fn cable(&self, machine: usize, is_in: bool) {
-        let to = if is_in { "up" } else { "down" };
-        run(&format!("ip -n {} link set v{machine} {to}", self.bridge()));
+    /// Sets the machine's link `up` or `down`.
+    pub fn set_link(&self, machine: usize, state: &str) {
+        run(&format!("ip -n {} link set v{machine} {state}", self.bridge()));
     }
 
     /// Runs a command line in the machine's network namespace.
-    pub fn inside(&self, machine: usize, line: &str) {
+    pub fn run_inside(&self, machine: usize, line: &str) {
         run(&format!("nsenter --net=/run/netns/{} {line}", self.name(machine)));
     }
 
@@ -135,7 +134,7 @@ impl Machines {
 
     /// Simulates a power cut: kills all processes of the machine at once, without any message to the server.
     pub fn power_off(&self, machine: usize) {
-        self.cable(machine, false);
+        self.set_link(machine, "down");
         // Processes may fork while others are killed.
         super::wait_for("nothing to run on the machine", || {
             let left = self.processes_on(machine);

@@ -4,13 +4,16 @@
 
 pub mod browser;
 pub mod collective;
+mod command_output;
 pub mod fake_clock;
-pub mod faulty;
+pub mod fault_injection;
 pub mod host;
 pub mod http;
+mod jobs;
 pub mod logs;
 pub mod machines;
 pub mod ordinary_user;
+pub mod page;
 pub mod schema;
 pub mod slurm;
 pub mod slurm_files;
@@ -18,15 +21,15 @@ pub mod small_disk;
 pub mod swagger;
 pub mod terminal;
 pub mod webdriver;
-pub mod window;
 pub mod wire;
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+pub use command_output::CommandOutput;
 use serde_json::Value;
 
 /// Timeout of every wait, long enough for a loaded machine; reaching it is a failure, not a measurement.
@@ -59,47 +62,8 @@ fn variable(word: &str) -> Option<(&str, &str)> {
     word.split_once('=').filter(|(name, _)| is_name(name))
 }
 
-/// Output and exit code of a command.
-#[derive(Debug)]
-pub struct Ended {
-    pub code: i32,
-    pub stdout: String,
-    pub stderr: String,
-}
-
-impl Ended {
-    pub fn from(output: Output) -> Self {
-        Self {
-            code: output.status.code().unwrap_or(-1),
-            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-        }
-    }
-
-    /// Asserts success.
-    #[track_caller]
-    pub fn ok(self) -> Self {
-        assert_eq!(self.code, 0, "stdout: {}\nstderr: {}", self.stdout, self.stderr);
-        self
-    }
-
-    /// Asserts success and JSON output.
-    #[track_caller]
-    pub fn json(self) -> Value {
-        let ended = self.ok();
-        serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {}", ended.stdout))
-    }
-
-    /// Asserts this exit code, and all of these texts on standard error.
-    #[track_caller]
-    pub fn fails(self, code: i32, says: &[&str]) -> Self {
-        assert_eq!(self.code, code, "stdout: {}\nstderr: {}", self.stdout, self.stderr);
-        for text in says {
-            assert!(self.stderr.contains(text), "stderr should say {text:?}: {}", self.stderr);
-        }
-        self
-    }
-}
+/// Name of [`CommandOutput`] in the suite `guides`.
+pub type Ended = CommandOutput;
 
 impl Site {
     /// Starts a server with no resources. Container jobs run on the host.
@@ -267,13 +231,13 @@ impl Site {
     }
 
     /// Runs a command line; arguments are split at spaces, double quotes are dropped.
-    pub fn corro(&self, line: &str) -> Ended {
+    pub fn corro(&self, line: &str) -> CommandOutput {
         self.run_as("corro", line)
     }
 
-    pub fn run_as(&self, name: &str, line: &str) -> Ended {
+    pub fn run_as(&self, name: &str, line: &str) -> CommandOutput {
         let words = line.split_whitespace().map(|word| word.trim_matches('"'));
-        Ended::from(self.command(name).args(words).output().expect("the command runs"))
+        CommandOutput::from(self.command(name).args(words).output().expect("the command runs"))
     }
 
     pub fn write(&self, name: &str, text: impl AsRef<[u8]>) {
@@ -301,66 +265,6 @@ impl Site {
 
     pub fn cluster(&self) -> Value {
         self.corro(&format!("batchai cluster show {IN_WORKSPACE} -n nc6cluster")).json()
-    }
-
-    /// A `job.json` that mounts the share at `myshare` and logs to its directory `cifar`.
-    pub fn job_json(&self, nodes: usize, settings: Value, more: Value) -> Value {
-        let mut properties = serde_json::json!({
-            "nodeCount": nodes,
-            "stdOutErrPathPrefix": "$AZ_BATCHAI_JOB_MOUNT_ROOT/myshare/cifar",
-            "mountVolumes": {"azureFileShares": [{
-                "azureFileUrl": "https://<AZURE_BATCHAI_STORAGE_ACCOUNT>.file.core.windows.net/myshare",
-                "relativeMountPath": "myshare"
-            }]}
-        });
-        for part in [settings, more] {
-            let part = part.as_object().expect("an object").clone();
-            properties.as_object_mut().expect("an object").extend(part);
-        }
-        serde_json::json!({ "properties": properties })
-    }
-
-    /// Submits a job that runs `command` once, on the master.
-    pub fn submit_custom(&self, name: &str, nodes: usize, command: &str) {
-        let settings = serde_json::json!({"customToolkitSettings": {"commandLine": command}});
-        self.submit(name, &self.job_json(nodes, settings, serde_json::json!({}))).ok();
-    }
-
-    /// Submits a job that runs `command` as one rank per node.
-    pub fn submit_ranks(&self, name: &str, nodes: usize, command: &str) {
-        let settings = serde_json::json!({"customMpiSettings": {"commandLine": command}});
-        self.submit(name, &self.job_json(nodes, settings, serde_json::json!({}))).ok();
-    }
-
-    pub fn submit(&self, name: &str, job: &Value) -> Ended {
-        let file = format!("{name}.json");
-        self.write(&file, job.to_string());
-        self.corro(&format!(
-            "batchai job create {IN_WORKSPACE} -e cifar -c nc6cluster -n {name} -f {file} --storage-account-name mystorageaccount"
-        ))
-    }
-
-    pub fn job(&self, name: &str) -> Value {
-        self.corro(&format!("batchai job show {IN_WORKSPACE} -e cifar -n {name}")).json()
-    }
-
-    pub fn wait_for_state(&self, name: &str, states: &[&str]) -> Value {
-        let mut last = Value::Null;
-        wait_for(&format!("{name} to be {states:?}"), || {
-            last = self.job(name);
-            states.iter().any(|state| last["executionState"] == *state)
-        });
-        last
-    }
-
-    /// Waits until the job has succeeded or failed, and returns it.
-    pub fn wait_for_end(&self, name: &str) -> Value {
-        self.wait_for_state(name, &["succeeded", "failed"])
-    }
-
-    /// Streams the whole content of one of the job's files.
-    pub fn stream(&self, job: &str, file: &str) -> Ended {
-        self.corro(&format!("batchai job file stream {IN_WORKSPACE} -e cifar -j {job} -f {file}"))
     }
 
     /// Processes of this site's nodes: ranks, preparations and their guards.

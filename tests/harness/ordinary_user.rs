@@ -10,14 +10,14 @@ use corro_test_support::skip;
 const USER: &str = "61234";
 
 /// Runs these tests of this program again as an unprivileged user. Skipped with a notice where that is impossible.
-pub fn try_again(tests: &[&str]) {
+pub fn rerun_tests(tests: &[&str]) {
     let this = std::env::current_exe().expect("this executable has a path");
     let open_to_all =
         |path: &Path| std::fs::metadata(path).is_ok_and(|found| found.permissions().mode() & 0o005 == 0o005);
     let corro = Path::new(env!("CARGO_BIN_EXE_corro"));
     if !rustix::process::geteuid().is_root() || !this.ancestors().chain(corro.ancestors()).all(open_to_all) {
         skip::unsupported_machine(format_args!(
-            "only root can become somebody else, where others can reach {}",
+            "only root can switch users, and only if others can reach {}",
             this.display()
         ));
         return;

@@ -5,9 +5,9 @@ use serde_json::{Map, Value};
 
 /// Direction of a value: read-only properties are allowed in responses only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Direction {
     Request,
-    Answer,
+    Response,
 }
 
 /// Properties we send that the document does not declare: their definition and name.
@@ -31,40 +31,42 @@ pub struct Schemas<'a> {
 
 impl Schemas<'_> {
     /// All violations of `schema` in `value`, as `path: what is wrong`.
-    pub fn violations(&self, schema: &Value, value: &Value, way: Way) -> Vec<String> {
+    pub fn violations(&self, schema: &Value, value: &Value, direction: Direction) -> Vec<String> {
         let mut found = Vec::new();
-        self.check(schema, value, &Place { path: "$".to_owned(), definition: String::new(), way }, &mut found);
+        self.check(schema, value, &Location { path: "$".to_owned(), definition: String::new(), direction }, &mut found);
         found
     }
 
-    fn check(&self, schema: &Value, value: &Value, place: &Place, found: &mut Vec<String>) {
-        let (schema, place) = &self.resolve(schema, place);
-        let mut wrong = |what: String| found.push(format!("{}: {what}", place.path));
+    fn check(&self, schema: &Value, value: &Value, location: &Location, found: &mut Vec<String>) {
+        let (schema, location) = &self.resolve(schema, location);
+        let mut wrong = |what: String| found.push(format!("{}: {what}", location.path));
         if value.is_null() {
             return wrong("null, where absent values are left out".to_owned());
         }
         if let Some(allowed) = schema.get("enum").and_then(Value::as_array) {
-            let extra = EXTRA_VALUES.iter().any(|(name, extra)| place.definition == *name && value == extra);
+            let extra = EXTRA_VALUES.iter().any(|(name, extra)| location.definition == *name && value == extra);
             if !allowed.contains(value) && !extra {
                 return wrong(format!("{value} is not one of {}", Value::from(allowed.clone())));
             }
         }
         match self.kind(schema) {
             "object" => match value {
-                Value::Object(object) => self.check_object(schema, object, place, found),
+                Value::Object(object) => self.check_object(schema, object, location, found),
                 _ => wrong(format!("{value} is no object")),
             },
             "array" => match value {
                 Value::Array(items) => {
                     let item_schema = schema.get("items").unwrap_or(&Value::Null);
                     for (i, item) in items.iter().enumerate() {
-                        self.check(item_schema, item, &place.below(&format!("[{i}]")), found);
+                        self.check(item_schema, item, &location.below(&format!("[{i}]")), found);
                     }
                 }
                 _ => wrong(format!("{value} is no array")),
             },
             "string" => match value.as_str() {
-                Some(text) => found.extend(format_problem(schema, text).map(|what| format!("{}: {what}", place.path))),
+                Some(text) => {
+                    found.extend(format_problem(schema, text).map(|what| format!("{}: {what}", location.path)))
+                }
                 None => wrong(format!("{value} is no string")),
             },
             "integer" => match value.as_i64() {
@@ -78,27 +80,28 @@ impl Schemas<'_> {
         }
     }
 
-    fn check_object(&self, schema: &Value, object: &Map<String, Value>, place: &Place, found: &mut Vec<String>) {
+    fn check_object(&self, schema: &Value, object: &Map<String, Value>, location: &Location, found: &mut Vec<String>) {
         let mut properties = Vec::new();
         let mut required = Vec::new();
         self.gather(schema, &mut properties, &mut required);
         for name in required.iter().filter(|name| !object.contains_key(**name)) {
-            found.push(format!("{}: '{name}' is required", place.path));
+            found.push(format!("{}: '{name}' is required", location.path));
         }
         let rest = schema.get("additionalProperties").filter(|rest| rest.is_object());
         for (name, value) in object {
-            let below = place.below(&format!(".{name}"));
+            let below = location.below(&format!(".{name}"));
             match (properties.iter().find(|(known, _)| known == name), rest) {
                 (Some((_, property)), _) => {
-                    if place.way == Way::Request && property.get("readOnly") == Some(&Value::Bool(true)) {
+                    if location.direction == Direction::Request && property.get("readOnly") == Some(&Value::Bool(true))
+                    {
                         found.push(format!("{}: read-only, and given in a request", below.path));
                     }
                     self.check(property, value, &below, found);
                 }
                 (None, Some(rest)) => self.check(rest, value, &below, found),
                 // An object schema without any declared content allows everything.
-                (None, None) if properties.is_empty() && place.definition.is_empty() => {}
-                (None, None) if EXTRAS.contains(&(place.definition.as_str(), name)) => {}
+                (None, None) if properties.is_empty() && location.definition.is_empty() => {}
+                (None, None) if EXTRAS.contains(&(location.definition.as_str(), name)) => {}
                 (None, None) => found.push(format!("{}: not in the document", below.path)),
             }
         }
@@ -127,10 +130,10 @@ impl Schemas<'_> {
         said.unwrap_or(if holds { "object" } else { "" })
     }
 
-    fn resolve<'s>(&'s self, schema: &'s Value, place: &Place) -> (&'s Value, Place) {
+    fn resolve<'s>(&'s self, schema: &'s Value, location: &Location) -> (&'s Value, Location) {
         match self.definition(schema) {
-            Some((name, schema)) => (schema, Place { definition: name.to_owned(), ..place.clone() }),
-            None => (schema, place.clone()),
+            Some((name, schema)) => (schema, Location { definition: name.to_owned(), ..location.clone() }),
+            None => (schema, location.clone()),
         }
     }
 
@@ -141,16 +144,16 @@ impl Schemas<'_> {
 }
 
 #[derive(Clone)]
-struct Place {
+struct Location {
     path: String,
     /// The definition that declares these properties; empty inside an anonymous schema.
     definition: String,
-    way: Way,
+    direction: Direction,
 }
 
-impl Place {
-    fn below(&self, step: &str) -> Place {
-        Place { path: format!("{}{step}", self.path), definition: String::new(), way: self.way }
+impl Location {
+    fn below(&self, step: &str) -> Location {
+        Location { path: format!("{}{step}", self.path), definition: String::new(), direction: self.direction }
     }
 }
 

@@ -85,7 +85,7 @@ impl Slurm {
             self.daemon("slurmd", &["-D".to_owned(), "-N".to_owned(), format!("n{node}")]);
         }
         wait_for("Slurm's nodes", || {
-            let states = self.ask("sinfo", "-h -N -p main -o %T");
+            let states = self.output("sinfo", "-h -N -p main -o %T");
             states.lines().filter(|state| *state == "idle").count() == NODES
         });
     }
@@ -108,14 +108,14 @@ impl Slurm {
     }
 
     /// Output of one of Slurm's programs; empty when it fails.
-    pub fn ask(&self, program: &str, line: &str) -> String {
+    pub fn output(&self, program: &str, line: &str) -> String {
         let output = self.command(program).args(line.split_whitespace()).output().expect("Slurm's programs run");
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Like `ask`, for a program that must succeed.
+    /// Like `output`, for a program that must succeed.
     #[track_caller]
-    pub fn order(&self, program: &str, line: &str) -> String {
+    pub fn checked_output(&self, program: &str, line: &str) -> String {
         let output = self.command(program).args(line.split_whitespace()).output().expect("Slurm's programs run");
         assert!(output.status.success(), "{program} {line}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
@@ -123,7 +123,7 @@ impl Slurm {
 
     /// Pending and running jobs, by number.
     pub fn jobs(&self) -> Vec<SlurmJob> {
-        let text = self.order("squeue", "-h --sort=i -o %A|%T|%j");
+        let text = self.checked_output("squeue", "-h --sort=i -o %A|%T|%j");
         let job = |line: &str| {
             let mut fields = line.splitn(3, '|').map(str::to_owned);
             let mut field = || fields.next().expect("three fields");
@@ -146,9 +146,9 @@ impl Slurm {
 impl Drop for Slurm {
     fn drop(&mut self) {
         // Remaining jobs are cancelled first: nothing else would end them.
-        self.ask("scancel", "--user=root");
+        self.output("scancel", "--user=root");
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
-        while !self.ask("squeue", "-h -o %A").trim().is_empty() && std::time::Instant::now() < deadline {
+        while !self.output("squeue", "-h -o %A").trim().is_empty() && std::time::Instant::now() < deadline {
             std::thread::park_timeout(std::time::Duration::from_millis(50));
         }
         while let Some(mut daemon) = self.daemons.pop() {
@@ -168,11 +168,11 @@ impl Drop for Slurm {
 
 impl Site {
     /// Starts `corro server --provider slurm` for this Slurm.
-    pub fn host_on(&mut self, slurm: &Slurm, listen: &str) {
-        let mut command = self.host_command("server", listen, "info");
+    pub fn start_server_on_slurm(&mut self, slurm: &Slurm, listen: &str) {
+        let mut command = self.server_command("server", listen, "info");
         command.args(["--provider", "slurm", "--slurm-partition", "main", "--slurm-node-dir"]).arg(self.path());
         command.arg("--slurm-logs").arg(self.path()).env("SLURM_CONF", slurm.path("slurm.conf"));
-        self.host_as(command);
+        self.start_server_with(command);
     }
 
     /// Directories of agents, by node.

@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 
 use serde_json::{Map, Value};
 
-use super::http::Answer;
-use super::schema::{Schemas, Way};
+use super::http::Response;
+use super::schema::{Direction, Schemas};
 
 pub struct Swagger {
     document: Value,
@@ -56,62 +56,62 @@ impl Swagger {
     }
 
     /// All violations of the document in the response to `operation`.
-    pub fn violations(&self, operation: Operation<'_>, answer: &Answer) -> Vec<String> {
+    pub fn violations(&self, operation: Operation<'_>, response: &Response) -> Vec<String> {
         let responses = &operation.value["responses"];
-        if let Some(response) = responses.get(answer.status.to_string()) {
-            let mut found = match response.get("schema") {
-                Some(schema) => self.body_violations(schema, answer),
-                None if answer.body.is_empty() => Vec::new(),
-                None => vec![format!("a body, where {} has none", answer.status)],
+        if let Some(declared) = responses.get(response.status.to_string()) {
+            let mut found = match declared.get("schema") {
+                Some(schema) => self.body_violations(schema, response),
+                None if response.body.is_empty() => Vec::new(),
+                None => vec![format!("a body, where {} has none", response.status)],
             };
-            if answer.status == 202 {
-                found.extend(poll_problems(answer));
+            if response.status == 202 {
+                found.extend(poll_problems(response));
             }
             return found;
         }
-        if answer.status < 400 {
-            return vec![format!("the status {} is not one of the document's", answer.status)];
+        if response.status < 400 {
+            return vec![format!("the status {} is not one of the document's", response.status)];
         }
         // The first two operations declare no errors; theirs have the same form.
-        let mut found = self.body_violations(&serde_json::json!({"$ref": "#/definitions/CloudError"}), answer);
+        let mut found = self.body_violations(&serde_json::json!({"$ref": "#/definitions/CloudError"}), response);
         for field in ["code", "message"] {
-            if answer.json()["error"][field].as_str().is_none_or(str::is_empty) {
+            if response.json()["error"][field].as_str().is_none_or(str::is_empty) {
                 found.push(format!("$.error.{field}: missing or empty"));
             }
         }
         found
     }
 
-    fn body_violations(&self, schema: &Value, answer: &Answer) -> Vec<String> {
-        let kind = answer.header("content-type").unwrap_or_default();
+    fn body_violations(&self, schema: &Value, response: &Response) -> Vec<String> {
+        let kind = response.header("content-type").unwrap_or_default();
         if kind != "application/json; charset=utf-8" {
             return vec![format!("the content type is '{kind}'")];
         }
-        match serde_json::from_slice(&answer.body) {
-            Ok(body) => self.schemas().violations(schema, &body, Way::Answer),
+        match serde_json::from_slice(&response.body) {
+            Ok(body) => self.schemas().violations(schema, &body, Direction::Response),
             Err(error) => vec![format!("the body is no JSON: {error}")],
         }
     }
 
     /// Fails the test when the response violates the document.
     #[track_caller]
-    pub fn judge(&self, method: &str, target: &str, answer: &Answer) {
+    pub fn assert_conforms(&self, method: &str, target: &str, response: &Response) {
         let path = target.split('?').next().expect("a path");
         let Some(operation) = self.find(method, path) else { return };
-        let found = self.violations(operation, answer);
-        assert!(found.is_empty(), "{} breaks the document:\n{}\n\n{answer}", operation.id, found.join("\n"));
+        let found = self.violations(operation, response);
+        assert!(found.is_empty(), "{} breaks the document:\n{}\n\n{response}", operation.id, found.join("\n"));
     }
 }
 
 /// A long-running response has two absolute URLs and a delay in whole seconds.
-fn poll_problems(answer: &Answer) -> Vec<String> {
+fn poll_problems(response: &Response) -> Vec<String> {
     let mut found = Vec::new();
     for name in ["azure-asyncoperation", "location"] {
-        if !answer.header(name).is_some_and(|url| url.starts_with("http://") || url.starts_with("https://")) {
+        if !response.header(name).is_some_and(|url| url.starts_with("http://") || url.starts_with("https://")) {
             found.push(format!("no absolute URL in {name}"));
         }
     }
-    if answer.header("retry-after").and_then(|pause| pause.parse::<u32>().ok()).is_none() {
+    if response.header("retry-after").and_then(|pause| pause.parse::<u32>().ok()).is_none() {
         found.push("no whole number in retry-after".to_owned());
     }
     found

@@ -55,7 +55,7 @@ impl Terminal {
         Terminal { master, slave, child, shown }
     }
 
-    pub fn types(&mut self, keys: &[u8]) {
+    pub fn type_keys(&mut self, keys: &[u8]) {
         self.master.write_all(keys).expect("keys can be typed");
     }
 
@@ -69,18 +69,18 @@ impl Terminal {
     }
 
     /// All output so far.
-    pub fn shown(&self) -> String {
+    pub fn output(&self) -> String {
         String::from_utf8_lossy(&self.shown.lock().expect("no panic")).into_owned()
     }
 
     /// Clears the recorded output.
-    pub fn forget(&self) {
+    pub fn clear_output(&self) {
         self.shown.lock().expect("no panic").clear();
     }
 
     /// Waits for this output.
-    pub fn shows(&self, part: &str) {
-        wait_for(&format!("{part:?} on the terminal"), || self.shown().contains(part));
+    pub fn wait_for_output(&self, part: &str) {
+        wait_for(&format!("{part:?} on the terminal"), || self.output().contains(part));
     }
 
     /// The terminal's settings (stty), for comparison.
@@ -103,7 +103,7 @@ impl Terminal {
 impl Drop for Terminal {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("--- the terminal shows ---\n{}", self.shown());
+            eprintln!("--- the terminal shows ---\n{}", self.output());
         }
         let _ = self.child.kill();
         let _ = self.child.wait();

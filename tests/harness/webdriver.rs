@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 /// Timeout of every browser request.
-const PATIENCE: Duration = Duration::from_secs(60);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Shell that runs a driver and kills its process group, including browsers, when its standard input closes: however this
 /// program ends.
@@ -25,7 +25,7 @@ pub struct Driver {
 
 /// Whether both programs are installed.
 pub fn is_there() -> bool {
-    let found = |name: &str| Command::new(name).arg("--version").output().is_ok_and(|told| told.status.success());
+    let found = |name: &str| Command::new(name).arg("--version").output().is_ok_and(|reply| reply.status.success());
     found("chromium") && found("chromedriver")
 }
 
@@ -72,9 +72,9 @@ impl Driver {
         let request = format!(
             "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: {length}\r\n{kind}\r\n\r\n{body}"
         );
-        let (status, answer) = post(address, request.as_bytes()).map_err(|error| json!(error.to_string()))?;
-        let told: Value = serde_json::from_slice(&answer).map_err(|error| json!(error.to_string()))?;
-        if status == 200 { Ok(told["value"].clone()) } else { Err(told["value"].clone()) }
+        let (status, response) = post(address, request.as_bytes()).map_err(|error| json!(error.to_string()))?;
+        let reply: Value = serde_json::from_slice(&response).map_err(|error| json!(error.to_string()))?;
+        if status == 200 { Ok(reply["value"].clone()) } else { Err(reply["value"].clone()) }
     }
 }
 
@@ -91,11 +91,11 @@ impl Drop for Driver {
 /// Status and body. The driver sends a content length and leaves the connection open.
 fn post(address: &str, request: &[u8]) -> std::io::Result<(u16, Vec<u8>)> {
     let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(REQUEST_TIMEOUT))?;
     stream.write_all(request)?;
-    let mut answer = BufReader::new(stream);
+    let mut response = BufReader::new(stream);
     let (mut status, mut length, mut line) = (0, 0, String::new());
-    while answer.read_line(&mut line)? > 2 {
+    while response.read_line(&mut line)? > 2 {
         match line.split_once(':') {
             Some((name, value)) if name.eq_ignore_ascii_case("content-length") => {
                 length = value.trim().parse().unwrap_or(0)
@@ -106,6 +106,6 @@ fn post(address: &str, request: &[u8]) -> std::io::Result<(u16, Vec<u8>)> {
         line.clear();
     }
     let mut body = vec![0; length];
-    answer.read_exact(&mut body)?;
+    response.read_exact(&mut body)?;
     Ok((status, body))
 }

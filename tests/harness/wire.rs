@@ -9,11 +9,11 @@ use corro_model::storage::shared_key;
 use serde_json::Value;
 
 use super::Site;
-use super::http::{Answer, exchange, request_head};
+use super::http::{Response, exchange, request_head};
 
 pub const VERSION: &str = "2018-05-01";
 
-impl Answer {
+impl Response {
     /// The body as JSON; `null` when it is empty.
     #[track_caller]
     pub fn json(&self) -> Value {
@@ -32,21 +32,21 @@ impl Answer {
     /// The status and the ARM envelope's code.
     #[track_caller]
     pub fn refused(self, status: u16, code: &str) -> Self {
-        let answer = self.is(status);
-        let error = &answer.json()["error"];
-        assert_eq!(error["code"], code, "{answer}");
-        assert!(error["message"].as_str().is_some_and(|message| !message.is_empty()), "{answer}");
-        answer
+        let response = self.is(status);
+        let error = &response.json()["error"];
+        assert_eq!(error["code"], code, "{response}");
+        assert!(error["message"].as_str().is_some_and(|message| !message.is_empty()), "{response}");
+        response
     }
 
     /// Value of a header that must be present.
     #[track_caller]
-    pub fn must_have(&self, name: &str) -> String {
+    pub fn required_header(&self, name: &str) -> String {
         self.header(name).unwrap_or_else(|| panic!("no {name} in {self}")).to_owned()
     }
 }
 
-impl std::fmt::Display for Answer {
+impl std::fmt::Display for Response {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}\n\n{}", self.headers, self.text())
     }
@@ -55,20 +55,20 @@ impl std::fmt::Display for Answer {
 impl Site {
     /// A request with only these headers and a content length.
     #[track_caller]
-    pub fn ask(&self, method: &str, target: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+    pub fn request(&self, method: &str, target: &str, headers: &[(&str, &str)], body: &[u8]) -> Response {
         let mut lines: Vec<String> = headers.iter().map(|(name, value)| format!("{name}: {value}")).collect();
         lines.push(format!("Content-Length: {}", body.len()));
         let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
         let address = self.address();
         let mut bytes = request_head(&address, &format!("{method} {target} HTTP/1.1"), &lines).into_bytes();
         bytes.extend_from_slice(body);
-        exchange(&address, &bytes).unwrap_or_else(|| panic!("{method} {target} got no answer"))
+        exchange(&address, &bytes).unwrap_or_else(|| panic!("{method} {target} got no response"))
     }
 
     /// A request as the resource manager's clients send it: bearer token and API version, JSON content type even without a
     /// body. Every response is validated against the service's document.
     #[track_caller]
-    pub fn arm(&self, method: &str, path: &str, body: Value) -> Answer {
+    pub fn arm(&self, method: &str, path: &str, body: Value) -> Response {
         let token = format!("Bearer {}", self.token());
         let target = match path.contains('?') {
             true => path.to_owned(),
@@ -76,9 +76,9 @@ impl Site {
         };
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let headers = [("Authorization", token.as_str()), ("Content-Type", "application/json; charset=utf-8")];
-        let answer = self.ask(method, &target, &headers, body.as_bytes());
-        super::swagger::document().judge(method, &target, &answer);
-        answer
+        let response = self.request(method, &target, &headers, body.as_bytes());
+        super::swagger::document().assert_conforms(method, &target, &response);
+        response
     }
 
     /// A new access token of the administrator.
@@ -92,8 +92,8 @@ impl Site {
             field("clientSecret")
         );
         let kind = [("Content-Type", "application/x-www-form-urlencoded")];
-        let answer = self.ask("POST", "/adfs/oauth2/token", &kind, form.as_bytes()).is(200);
-        answer.json()["access_token"].as_str().expect("a token").to_owned()
+        let response = self.request("POST", "/adfs/oauth2/token", &kind, form.as_bytes()).is(200);
+        response.json()["access_token"].as_str().expect("a token").to_owned()
     }
 
     pub fn profile(&self) -> Value {
@@ -115,9 +115,9 @@ impl Site {
     /// The account's two keys as displayed: base64.
     pub fn account_keys(&self) -> Vec<String> {
         let path = "providers/Microsoft.Storage/storageAccounts/mystorageaccount/listKeys";
-        let answer =
+        let response =
             self.arm("POST", &format!("{}/resourceGroups/{}/{path}", self.subscription(), super::GROUP), Value::Null);
-        let keys = answer.is(200).json();
+        let keys = response.is(200).json();
         let keys = keys["keys"].as_array().expect("a list").iter();
         keys.map(|key| key["value"].as_str().expect("text").to_owned()).collect()
     }
@@ -128,7 +128,14 @@ impl Site {
 
     /// A request of the file service in path style, signed with the account's key. `target` begins after the account.
     #[track_caller]
-    pub fn signed(&self, key: &[u8], method: &str, target: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+    pub fn signed_request(
+        &self,
+        key: &[u8],
+        method: &str,
+        target: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Response {
         let date = httpdate::fmt_http_date(SystemTime::now());
         let length = body.len().to_string();
         let mut headers = headers.to_vec();
@@ -139,6 +146,6 @@ impl Site {
         let signed = headers.iter().copied().chain([("content-length", length.as_str())]);
         let authorization = shared_key::authorization(request, signed, key);
         headers.push(("Authorization", &authorization));
-        self.ask(method, &target, &headers, body)
+        self.request(method, &target, &headers, body)
     }
 }

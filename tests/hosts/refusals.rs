@@ -5,13 +5,13 @@ use corro_model::host::JoinToken;
 use super::harness::{Site, wait_for};
 use super::{JoinedHost, hosts, server, token};
 
-fn join(site: &Site, token: &str, more: &str) -> super::harness::Ended {
+fn join(site: &Site, token: &str, more: &str) -> super::harness::CommandOutput {
     site.write("token", token);
     site.corro(&format!("agent join --token-file token --data refused {more}"))
 }
 
 #[test]
-fn a_machine_that_may_not_join_is_told_why() {
+fn a_refused_join_names_its_cause() {
     let site = server();
     site.corro("agent join --data refused").fails(2, &["the join token is empty", "corro host token"]);
     join(&site, "nonsense", "").fails(2, &["invalid join token", "corro-join-"]);
@@ -56,8 +56,12 @@ fn a_machine_that_may_not_join_is_told_why() {
     site.corro("host token --ttl soon").fails(2, &["write a duration as"]);
     site.corro("host token --server gpu-box").fails(1, &["is not a server's URL"]);
     for word in ["show", "cordon", "uncordon", "drain", "remove"] {
-        let told = site.corro(&format!("host {word} nobody"));
-        assert!(told.code != 0 && told.stderr.contains("There is no host named 'nobody'"), "{word}: {}", told.stderr);
+        let refused = site.corro(&format!("host {word} nobody"));
+        assert!(
+            refused.code != 0 && refused.stderr.contains("There is no host named 'nobody'"),
+            "{word}: {}",
+            refused.stderr
+        );
     }
 }
 

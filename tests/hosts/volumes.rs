@@ -20,7 +20,7 @@ fn a_mount_outlives_the_pass_it_was_made_with() {
         return skip::unsupported_machine("no FUSE on this machine, so nothing can be mounted");
     }
     let mut site = Site::unstarted(&["--no-containers", "--tls", "--lease", "30", "--pass-life", "3"]);
-    site.host("server", "127.0.0.1:0", "info");
+    site.start_server("server", "127.0.0.1:0", "info");
     let host = host(&site, "--remote-shares");
     site.prepare(1);
     // One file stays open, the other is opened for every number. Twenty-four take twelve seconds at least: four lifetimes of a
@@ -51,7 +51,7 @@ fn jobs_on_a_host_do_not_see_its_users_profile() {
     let _host = host(&site, "");
     site.prepare(1);
     let profile = site.path().join("config");
-    assert!(profile.join("profile.json").exists(), "the server leaves one for whoever runs it");
+    assert!(profile.join("profile.json").exists(), "the server writes one for its user");
     let command = format!("cat {0}/profile.json; ls {0}; echo looked", profile.display());
     site.submit_custom("curious", 1, &command);
     let ended = site.wait_for_end("curious");

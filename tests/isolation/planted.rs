@@ -167,9 +167,9 @@ fn check_setup_and_login(site: &Site) {
     fs::write(&script, look).expect("a script");
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("it can be run");
     let exec = format!("batchai cluster node exec {IN_WORKSPACE} -c set --password not-a-secret");
-    let told = site.corro(&format!("{exec} --exec {}", script.display()));
-    let told = told.ok().stdout;
-    assert!(told.contains("\nhidden") && told.trim_end().ends_with("/external/from-setup"), "{told}");
+    let output = site.corro(&format!("{exec} --exec {}", script.display()));
+    let output = output.ok().stdout;
+    assert!(output.contains("\nhidden") && output.trim_end().ends_with("/external/from-setup"), "{output}");
 }
 
 /// The first file below a directory with this name prefix.

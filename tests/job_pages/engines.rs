@@ -3,12 +3,12 @@
 
 use super::job::browser;
 use crate::harness::Site;
-use crate::harness::collective::be_a_rank;
+use crate::harness::collective::run_rank;
 
 #[test]
 #[ignore = "runs as a rank of the job below"]
-fn as_a_rank() {
-    be_a_rank();
+fn rank_process() {
+    run_rank();
 }
 
 #[test]
@@ -16,7 +16,7 @@ fn ranks_are_watched_and_recorded() {
     let Some(browser) = browser() else { return };
     let site = Site::start();
     site.prepare(2);
-    site.submit_collective("ranks", "engines::as_a_rank");
+    site.submit_collective("ranks", "engines::rank_process");
     site.wait_for_state("ranks", &["running"]);
     browser.open(&site, "/ui/jobs/batchai.horovod:batchaidev/cifar/ranks");
 

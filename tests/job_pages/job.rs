@@ -3,8 +3,8 @@
 
 use serde_json::json;
 
+use crate::harness::browser::{Browser, keys};
 use crate::harness::logs::wait_at;
-use crate::harness::window::{Browser, keys};
 use crate::harness::{Site, wait_for};
 
 fn page(job: &str) -> String {
@@ -17,7 +17,7 @@ fn submit(site: &Site, name: &str, nodes: usize, command: &str) {
 
 /// A job may end between two polls of its processes; a browser logs every refusal to its console.
 pub fn browser() -> Option<Browser> {
-    Some(Browser::start()?.expecting("/processes"))
+    Some(Browser::start()?.allow_console_errors("/processes"))
 }
 
 /// The lines of the log that are in the document.
@@ -79,7 +79,7 @@ fn a_job_is_watched_from_the_queue_to_its_end() {
     browser.wait_text("#files", "stdout.txt");
     let href = browser
         .value("[...document.querySelectorAll('#files a[download]')].find((a) => a.download === 'stdout.txt').href");
-    let content = browser.promised(&format!("fetch({href}).then((answer) => answer.text())"));
+    let content = browser.await_promise(&format!("fetch({href}).then((answer) => answer.text())"));
     assert_eq!(content.as_str().expect("text"), site.log("watched", "stdout.txt"));
     browser.end();
 }

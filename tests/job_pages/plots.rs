@@ -3,8 +3,8 @@
 use serde_json::json;
 
 use crate::harness::Site;
+use crate::harness::browser::{Browser, keys};
 use crate::harness::logs::wait_at;
-use crate::harness::window::{Browser, keys};
 use crate::job::browser as open_browser;
 
 fn lines(from: usize, to: usize) -> String {
@@ -13,7 +13,7 @@ fn lines(from: usize, to: usize) -> String {
 
 /// Content that the button saves: its type, and its text or first bytes.
 fn saved(browser: &Browser, button: &str) -> (String, String) {
-    let told = browser.promised(&format!(
+    let saved = browser.await_promise(&format!(
         "(async () => {{ const make = URL.createObjectURL; \
          const blob = new Promise((found) => {{ URL.createObjectURL = (one) => {{ \
              if (one.type !== 'image/svg+xml') found(one); return make(one); }}; }}); \
@@ -21,7 +21,7 @@ fn saved(browser: &Browser, button: &str) -> (String, String) {
          const one = await blob; URL.createObjectURL = make; return [one.type, (await one.text()).slice(0, 40)]; }})()",
         json!(button)
     ));
-    (told[0].as_str().expect("a type").to_owned(), told[1].as_str().expect("text").to_owned())
+    (saved[0].as_str().expect("a type").to_owned(), saved[1].as_str().expect("text").to_owned())
 }
 
 #[test]

@@ -3,13 +3,13 @@
 
 use serde_json::{Value, json};
 
+use crate::harness::browser::{Browser, keys};
 use crate::harness::logs::wait_at;
-use crate::harness::window::{Browser, keys};
 use crate::harness::{Site, wait_for};
 use crate::job::browser;
 
 fn call(browser: &Browser, module: &str, expression: &str) -> Value {
-    browser.promised(&format!("import('/ui/assets/{module}').then((m) => {expression})"))
+    browser.await_promise(&format!("import('/ui/assets/{module}').then((m) => {expression})"))
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn the_cross_of_a_chart_shows_no_value_beyond_the_end_of_a_line() {
     let site = Site::start();
     browser.open(&site, "/ui/");
     browser.wait("document.querySelector('h1')");
-    let told = call(
+    let shown = call(
         &browser,
         "chart.js",
         "(async () => { \
@@ -73,7 +73,7 @@ fn the_cross_of_a_chart_shows_no_value_beyond_the_end_of_a_line() {
          return [at(20), at(13), at(16), at(0)]; })()",
     );
     // It snaps to the nearest point of all lines, and names those that have a value there.
-    assert_eq!(told, json!([[20, "goes on"], [10, "ended,goes on"], [20, "goes on"], [0, "ended,goes on"]]));
+    assert_eq!(shown, json!([[20, "goes on"], [10, "ended,goes on"], [20, "goes on"], [0, "ended,goes on"]]));
     browser.end();
 }
 
@@ -82,7 +82,7 @@ fn a_long_log_is_read_in_parts() {
     let Some(browser) = browser() else { return };
     let site = Site::start();
     site.prepare(1);
-    // 60 megabytes, of which a page holds three.
+    // 60 megabytes; a page holds three.
     let make = "seq -f 'line %010.0f of a long log that nobody reads to its end' 1 1000000";
     site.submit_custom("long", 1, &format!("{make}; {}; echo one more", wait_at("go")));
     // To its last line: new output is fetched as it arrives.

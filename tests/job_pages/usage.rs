@@ -4,7 +4,7 @@ use crate::harness::Site;
 use crate::job::browser;
 
 #[test]
-fn what_was_used_is_counted() {
+fn node_hours_are_summed() {
     let Some(browser) = browser() else { return };
     let site = Site::start();
     site.prepare(1);

@@ -137,7 +137,7 @@ fn alive(pids: &[u32]) -> Vec<u32> {
 #[test]
 #[ignore = "started by the other tests as a process"]
 fn a_rank_that_fails() {
-    crate::harness::collective::fail_as_a_rank();
+    crate::harness::collective::run_failing_rank();
 }
 
 /// On two nodes, whose reports arrive in any order.

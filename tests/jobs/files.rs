@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::harness::http::{self, Answer};
+use crate::harness::http::{self, Response};
 use crate::harness::{IN_WORKSPACE, Site};
 use corro_model::storage::sas;
 use serde_json::json;
@@ -101,9 +101,9 @@ fn a_directory_with_many_files() {
 fn links_open_files_for_a_while(site: &Site) {
     let files = site.files("hi");
     let url = files[2]["downloadUrl"].as_str().expect("a link");
-    let says = |answer: Answer, status: u16, body: &[u8]| {
-        assert_eq!((answer.status, &answer.body[..]), (status, body), "{}", answer.headers);
-        answer
+    let says = |response: Response, status: u16, body: &[u8]| {
+        assert_eq!((response.status, &response.body[..]), (status, body), "{}", response.headers);
+        response
     };
     says(http::get(url, &[]), 200, b"hi\n");
     let part = says(http::get(url, &["Range: bytes=1-"]), 206, b"i\n");
@@ -117,9 +117,9 @@ fn links_open_files_for_a_while(site: &Site) {
     says(http::get(empty, &[]), 200, b"");
 
     let refused = |url: &str, word: &str| {
-        let answer = http::get(url, &[]);
-        assert_eq!((answer.status, answer.header("x-ms-error-code")), (403, Some("AuthenticationFailed")), "{url}");
-        assert!(answer.text().contains(word), "{}", answer.text());
+        let response = http::get(url, &[]);
+        assert_eq!((response.status, response.header("x-ms-error-code")), (403, Some("AuthenticationFailed")), "{url}");
+        assert!(response.text().contains(word), "{}", response.text());
     };
     refused(&url.replace("stdout.txt", "execution.log"), "");
     refused(&change(url, "sig=", |signature| signature.chars().rev().collect()), "");

@@ -102,7 +102,8 @@ fn a_stream_can_be_left() {
     command.args(line.split_whitespace()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut stream = command.spawn().expect("it starts");
     let mut first = [0; 6];
-    std::io::Read::read_exact(stream.stdout.as_mut().expect("piped"), &mut first).expect("it is told at once");
+    std::io::Read::read_exact(stream.stdout.as_mut().expect("piped"), &mut first)
+        .expect("the first bytes come at once");
     assert_eq!(&first, b"first\n");
     signal(stream.id(), rustix::process::Signal::INT);
     assert_eq!(stream.wait().expect("it ends").code(), Some(0));

@@ -3,7 +3,7 @@
 use corro_test_support::skip;
 use serde_json::{Value, json};
 
-use crate::harness::faulty::JoinedAgent;
+use crate::harness::fault_injection::JoinedAgent;
 use crate::harness::host::find_program;
 use crate::harness::{IN_WORKSPACE, Site, is_alive, signal, wait_for};
 
@@ -92,7 +92,7 @@ fn machines_that_joined_are_reached_too() {
         return skip::missing_component(format_args!("none of {LAUNCHERS:?} is on this machine"));
     };
     let mut site = Site::unstarted(&["--no-containers"]);
-    site.host("server", "127.0.0.1:0", "info");
+    site.start_server("server", "127.0.0.1:0", "info");
     let _machines = ["machine-1", "machine-2"].map(|name| JoinedAgent::start(&site, name));
     site.prepare(2);
     submit(&site, "joined", launcher, "echo rank $RANK", 2);

@@ -61,7 +61,7 @@ fn submit(site: &Site, name: &str, nodes: usize, preparation: Option<&str>) -> V
 }
 
 #[test]
-fn what_a_preparation_installs_is_the_jobs_own() {
+fn packages_of_a_preparation_are_private_to_the_job() {
     let Some((site, wheels)) = site() else { return };
     site.prepare(2);
     // No index: this machine need not have a network.
@@ -73,8 +73,8 @@ fn what_a_preparation_installs_is_the_jobs_own() {
         let said = site.log("probe", &format!("stdout-job_prep-{node}.txt"));
         assert!(said.contains("Successfully installed corro-probe-1.0"), "{said}");
         assert!(said.trim_end().ends_with(&format!("{node}/jobs/batchaidev/cifar/probe/.venv")), "{said}");
-        let told = site.log("probe", &format!("execution-{node}.log"));
-        assert!(told.contains("corro_probe-1.0-py3-none-any.whl") && !told.contains("secret.txt"), "{told}");
+        let log = site.log("probe", &format!("execution-{node}.log"));
+        assert!(log.contains("corro_probe-1.0-py3-none-any.whl") && !log.contains("secret.txt"), "{log}");
     }
 
     // Neither the machine nor the next job has it.

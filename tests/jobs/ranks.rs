@@ -7,7 +7,7 @@ use serde_json::json;
 
 /// A gang of 5 over 2 nodes. Every rank records its environment, and a custom job runs on the same nodes.
 #[test]
-fn ranks_are_told_their_place() {
+fn ranks_get_their_environment() {
     let site = Site::start();
     site.prepare(2);
     let command = "env > $AZ_BATCHAI_OUTPUT_ENV/rank-$RANK; cp $AZ_BATCHAI_MPI_HOST_FILE $AZ_BATCHAI_OUTPUT_ENV/hosts-$RANK; pwd > $AZ_BATCHAI_OUTPUT_ENV/pwd-$RANK; echo rank $RANK";

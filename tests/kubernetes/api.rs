@@ -68,7 +68,7 @@ impl Api {
         let address = listener.local_addr().expect("it is bound");
         listener.set_nonblocking(true).expect("tokio wants it so");
         let api = Self { state: Arc::default(), kubelet: Arc::new(Kubelet::new(directory)), address };
-        let router = axum::Router::new().fallback(answer).with_state(api.clone());
+        let router = axum::Router::new().fallback(handle_request).with_state(api.clone());
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
             runtime.block_on(async {
@@ -192,7 +192,7 @@ pub fn kubeconfig(cluster: Value, user: Value) -> String {
     config.to_string()
 }
 
-async fn answer(Shared(api): Shared<Api>, request: Request) -> Response {
+async fn handle_request(Shared(api): Shared<Api>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let token = api.state().token.unwrap_or(TOKEN);
     let authorized = parts.headers.get("authorization").is_some_and(|it| *it == *format!("Bearer {token}"));

@@ -6,10 +6,10 @@ use std::fs;
 use base64::Engine;
 use serde_json::{Value, json};
 
-use super::Stage;
+use super::KubernetesSite;
 use super::api::kubeconfig;
-use super::door::Door;
 use super::harness::wait_for;
+use super::tls_proxy::TlsProxy;
 
 fn data(pem: &str) -> Value {
     json!(base64::engine::general_purpose::STANDARD.encode(pem))
@@ -17,53 +17,53 @@ fn data(pem: &str) -> Value {
 
 #[test]
 fn the_api_is_reached_with_certificates_and_tokens_that_do_not_last() {
-    let mut door = None;
-    let mut stage = Stage::start_by(|site, api| {
-        let door = door.insert(Door::before(api.address));
+    let mut proxy = None;
+    let mut cluster = KubernetesSite::start_with_kubeconfig(|site, api| {
+        let proxy = proxy.insert(TlsProxy::start(api.address));
         api.state().token = Some("first");
         site.write("token", "first\n");
-        site.write("me.crt", &door.certificate);
-        let server = format!("https://{}", door.address);
+        site.write("me.crt", &proxy.certificate);
+        let server = format!("https://{}", proxy.address);
         kubeconfig(
-            json!({"server": server, "certificate-authority-data": data(&door.authority)}),
-            json!({"client-certificate": "me.crt", "client-key-data": data(&door.key), "tokenFile": "token"}),
+            json!({"server": server, "certificate-authority-data": data(&proxy.authority)}),
+            json!({"client-certificate": "me.crt", "client-key-data": data(&proxy.key), "tokenFile": "token"}),
         )
     });
-    let door = door.expect("it is made");
-    let api = stage.api.clone();
-    stage.site.prepare(1);
+    let proxy = proxy.expect("it is made");
+    let api = cluster.api.clone();
+    cluster.site.prepare(1);
     api.state().token = Some("second");
-    stage.resize(2);
-    wait_for("the refusal to be told", || stage.errors().contains("no such account"));
-    stage.site.write("token", "second\n");
-    stage.site.wait_for_nodes(2);
+    cluster.resize(2);
+    wait_for("the refusal to be reported", || cluster.errors().contains("no such account"));
+    cluster.site.write("token", "second\n");
+    cluster.site.wait_for_nodes(2);
 
     let plugin = "echo $WHO >> asked; [ -n \"$KUBERNETES_EXEC_INFO\" ] && printf '{\"status\": {\"token\": \"%s\"}}' $(cat token)";
-    stage.site.write("plugin", format!("cd {}; {plugin}", stage.site.path().display()));
-    stage.site.write("ca.pem", &door.authority);
+    cluster.site.write("plugin", format!("cd {}; {plugin}", cluster.site.path().display()));
+    cluster.site.write("ca.pem", &proxy.authority);
     let exec = json!({"apiVersion": "client.authentication.k8s.io/v1", "command": "sh",
-        "args": [stage.site.path().join("plugin")], "env": [{"name": "WHO", "value": "corro"}]});
-    let user = json!({"client-certificate": "me.crt", "client-key-data": data(&door.key), "exec": exec});
-    let server = format!("https://{}", door.address);
+        "args": [cluster.site.path().join("plugin")], "env": [{"name": "WHO", "value": "corro"}]});
+    let user = json!({"client-certificate": "me.crt", "client-key-data": data(&proxy.key), "exec": exec});
+    let server = format!("https://{}", proxy.address);
     let by_plugin = kubeconfig(json!({"server": server, "certificate-authority": "ca.pem"}), user.clone());
-    stage.site.write("kubeconfig", by_plugin);
-    stage.restart();
-    stage.resize(3);
-    stage.site.wait_for_nodes(3);
-    let asked = |stage: &Stage| fs::read_to_string(stage.site.path().join("asked")).expect("it was asked");
-    assert_eq!(asked(&stage), "corro\n", "one token is for many calls");
-    stage.site.write("token", "third\n");
+    cluster.site.write("kubeconfig", by_plugin);
+    cluster.restart();
+    cluster.resize(3);
+    cluster.site.wait_for_nodes(3);
+    let asked = |cluster: &KubernetesSite| fs::read_to_string(cluster.site.path().join("asked")).expect("it was asked");
+    assert_eq!(asked(&cluster), "corro\n", "one token is for many calls");
+    cluster.site.write("token", "third\n");
     api.state().token = Some("third");
-    stage.resize(2);
+    cluster.resize(2);
     wait_for("two pods to be left", || api.pod_names().len() == 2);
-    assert!(asked(&stage).len() > "corro\n".len(), "one that is refused is not used again");
+    assert!(asked(&cluster).len() > "corro\n".len(), "one that is refused is not used again");
 
     // An impostor of the API server gets no token.
-    let stranger = Door::before(api.address);
-    let server = format!("https://{}", stranger.address);
-    stage.site.write("kubeconfig", kubeconfig(json!({"server": server, "certificate-authority": "ca.pem"}), user));
-    stage.restart();
-    stage.resize(3);
-    wait_for("the stranger to be told of", || stage.errors().contains("invalid peer certificate"));
+    let impostor = TlsProxy::start(api.address);
+    let server = format!("https://{}", impostor.address);
+    cluster.site.write("kubeconfig", kubeconfig(json!({"server": server, "certificate-authority": "ca.pem"}), user));
+    cluster.restart();
+    cluster.resize(3);
+    wait_for("the impostor to be reported", || cluster.errors().contains("invalid peer certificate"));
     assert_eq!(api.pod_names().len(), 2);
 }

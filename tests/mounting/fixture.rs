@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::host::find_program;
-use crate::harness::{DEADLINE, Ended};
+use crate::harness::{CommandOutput, DEADLINE};
 
 /// The kernel's write modes: write-through, or writeback.
 pub const WRITE_MODES: [&str; 2] = ["", "--write-cache"];
@@ -79,10 +79,10 @@ impl Share {
         fs::read_to_string(self.path("data/accounts/one.connection")).expect("it is kept").trim().to_owned()
     }
 
-    pub fn corro(&self, line: &str) -> Ended {
+    pub fn corro(&self, line: &str) -> CommandOutput {
         let mut command = self.command(line);
         command.env("AZURE_STORAGE_CONNECTION_STRING", self.connection());
-        Ended::from(command.output().expect("it runs"))
+        CommandOutput::from(command.output().expect("it runs"))
     }
 
     /// Mounts the share at a new directory.

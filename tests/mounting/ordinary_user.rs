@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use rustix::process::{Signal, kill_process};
 
 use super::fixture::{fails, is_mounted, mount_process, start_share, wait_until};
-use crate::harness::Ended;
+use crate::harness::CommandOutput;
 use crate::harness::host::find_program;
 
 /// An unprivileged user mounts through `fusermount3`, with the server's certificate authority.
@@ -47,7 +47,7 @@ fn an_ordinary_user_mounts_over_tls() {
     let mount = |words: &[&str], ca: Option<&str>| {
         let mut command = as_user(&[&[corro][..], words].concat());
         command.env("AZURE_STORAGE_CONNECTION_STRING", &connection).envs(ca.map(|ca| ("CORRO_CA", ca)));
-        Ended::from(command.output().expect("it runs"))
+        CommandOutput::from(command.output().expect("it runs"))
     };
     assert!(as_user(&["mkdir", "m"]).status().expect("it runs").success());
     let words = ["mount", "share", "m", "--log-file", "m.log", "--timeout", "5"];

@@ -41,9 +41,9 @@ fn a_port_leads_to_the_node_until_ctrl_c() {
         let mut stream = TcpStream::connect(&address).expect("it listens");
         stream.write_all(word.as_bytes()).expect("taken");
         stream.shutdown(Shutdown::Write).expect("no more to say");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("an answer");
-        assert_eq!(answer, word.to_uppercase());
+        let mut response = String::new();
+        stream.read_to_string(&mut response).expect("a response");
+        assert_eq!(response, word.to_uppercase());
     }
     signal(child.id(), Signal::INT);
     wait_for("the end of forwarding", || child.try_wait().expect("a child").is_some());

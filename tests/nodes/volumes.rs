@@ -9,7 +9,7 @@ use corro_test_support::skip;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::{Ended, IN_WORKSPACE, Site, signal, wait_for};
+use crate::harness::{CommandOutput, IN_WORKSPACE, Site, signal, wait_for};
 
 /// The error detail of that name.
 fn detail(error: &Value, name: &str) -> String {
@@ -74,11 +74,12 @@ fn a_file_server_is_a_directory_of_jobs_and_an_export_to_others() {
     assert_eq!(site.wait_for_end("first")["executionState"], "succeeded");
 
     if Command::new("nfs-cat").arg("--help").output().is_err() {
-        skip::missing_component("nfs-cat, nfs-cp and nfs-ls (libnfs-utils) are not installed, so nobody asks over NFS");
+        skip::missing_component("nfs-cat, nfs-cp and nfs-ls (libnfs-utils) are not installed, so NFS is not tested");
         std::fs::write(directory(&site).join("d/g"), "from afar\n").expect("written");
     } else {
         let url = |path: &str| format!("nfs://127.0.0.1{path}?nfsport={port}&mountport={port}");
-        let ask = |args: &[&str]| Ended::from(Command::new(args[0]).args(&args[1..]).output().expect("it starts"));
+        let ask =
+            |args: &[&str]| CommandOutput::from(Command::new(args[0]).args(&args[1..]).output().expect("it starts"));
         assert_eq!(ask(&["nfs-cat", &url(&format!("{path}/d/f"))]).ok().stdout, "hi\n");
         site.write("g", "from afar\n");
         let local = site.path().join("g");
@@ -153,9 +154,9 @@ fn the_nfs_port_is_bounded_before_anybody_mounts() {
             // The server may hang up before it has read everything.
             let _ = stream.write_all(said);
             let _ = stream.shutdown(std::net::Shutdown::Write);
-            let mut answer = Vec::new();
-            let _ = stream.read_to_end(&mut answer);
-            assert!(answer.len() < 100, "{} bytes for nothing", answer.len());
+            let mut response = Vec::new();
+            let _ = stream.read_to_end(&mut response);
+            assert!(response.len() < 100, "{} bytes for nothing", response.len());
         }
     }
     // More than it accepts from one address: idle connections are closed first.
@@ -164,7 +165,7 @@ fn the_nfs_port_is_bounded_before_anybody_mounts() {
     assert!(grown < 48 << 10, "the server took {grown} KiB");
 
     if Command::new("nfs-cat").arg("--help").output().is_err() {
-        skip::missing_component("nfs-cat and nfs-cp (libnfs-utils) are not installed, so nobody asks over NFS");
+        skip::missing_component("nfs-cat and nfs-cp (libnfs-utils) are not installed, so NFS is not tested");
     } else {
         let content: Vec<u8> = (0..24u32 << 20).map(|at| (at ^ (at >> 11)) as u8).collect();
         site.write("large", &content);
@@ -176,7 +177,7 @@ fn the_nfs_port_is_bounded_before_anybody_mounts() {
         assert!(std::fs::read(directory(&site).join("large")).expect("copied") == content, "it was changed on the way");
         let read = ask(&["nfs-cat", &url(&format!("{path}/large"))]);
         assert!(read.status.success() && read.stdout == content, "it is read differently");
-        let listed = Ended::from(ask(&["nfs-ls", &url(&path)])).ok().stdout;
+        let listed = CommandOutput::from(ask(&["nfs-ls", &url(&path)])).ok().stdout;
         assert!(listed.lines().any(|line| line.ends_with(" large")), "{listed}");
         let grown = peak_memory(&site) - before;
         assert!(grown < 160 << 10, "the server took {grown} KiB");
@@ -195,7 +196,7 @@ fn directory(site: &Site) -> std::path::PathBuf {
 }
 
 #[test]
-fn what_a_command_mounts_goes_with_its_job_and_with_a_killed_agent() {
+fn mounts_of_a_mount_command_end_with_job_and_agent() {
     // Jobs' own mount commands run only where jobs have the rights of the agent's user.
     let site = Site::start_with(&["--no-containers", "--isolation", "off"]);
     site.prepare(1);

@@ -41,12 +41,12 @@ fn a_password_is_not_shown() {
     for (last, code) in [(&b"\r"[..], 1), (&b"\x03"[..], 1)] {
         let mut terminal = start(&site, "login --service-principal -u somebody -t none");
         let before = terminal.settings();
-        terminal.shows("Password: ");
+        terminal.wait_for_output("Password: ");
         wait_for("input that is not shown", || terminal.settings() != before);
-        terminal.types(b"secretwort\x7fd");
-        terminal.types(last);
+        terminal.type_keys(b"secretwort\x7fd");
+        terminal.type_keys(last);
         assert_eq!(terminal.code(), Some(code));
-        assert!(!terminal.shown().contains("secretwor"), "{}", terminal.shown());
+        assert!(!terminal.output().contains("secretwor"), "{}", terminal.output());
         assert_eq!(terminal.settings(), before);
     }
 }
@@ -55,68 +55,68 @@ fn a_password_is_not_shown() {
 fn pages_of_the_terminal_heed_keys_and_leave_it_as_it_was() {
     let site = Site::start();
     site.prepare(1);
-    let told = "for i in 1 2 3; do echo step=$i loss=0.$i; done";
-    site.submit_custom("stays", 1, &format!("{told}; {}; echo step=4 loss=0.4", wait_at("go")));
+    let metrics = "for i in 1 2 3; do echo step=$i loss=0.$i; done";
+    site.submit_custom("stays", 1, &format!("{metrics}; {}; echo step=4 loss=0.4", wait_at("go")));
     site.wait_for_state("stays", &["running"]);
     site.submit_custom("behind", 1, "true");
 
     for last in [&b"q"[..], &b"\x03"[..]] {
         let mut terminal = start(&site, "top");
         let before = terminal.settings();
-        terminal.shows(OPENED);
-        terminal.shows("batchaidev/cifar/stays");
+        terminal.wait_for_output(OPENED);
+        terminal.wait_for_output("batchaidev/cifar/stays");
         wait_for("keys as they are typed", || terminal.settings() != before);
         // The second of the jobs, and why it waits; then back.
-        terminal.types(b"\x1b[B");
+        terminal.type_keys(b"\x1b[B");
         // Keys typed at once count as one, so they are repeated until the effect is seen.
         wait_for("why it waits", || {
-            terminal.types(b"\r");
-            terminal.shown().contains("Its output: corro batchai job file stream -j behind")
+            terminal.type_keys(b"\r");
+            terminal.output().contains("Its output: corro batchai job file stream -j behind")
         });
         wait_for("the page again", || {
-            terminal.forget();
-            terminal.types(b"\x1b");
-            terminal.shows("\x1b[J");
-            page(&terminal.shown()).iter().any(|line| line.contains("batchaidev/cifar/stays"))
+            terminal.clear_output();
+            terminal.type_keys(b"\x1b");
+            terminal.wait_for_output("\x1b[J");
+            page(&terminal.output()).iter().any(|line| line.contains("batchaidev/cifar/stays"))
         });
-        assert!(page(&terminal.shown()).iter().any(|line| line.chars().count() > 60), "{}", terminal.shown());
+        assert!(page(&terminal.output()).iter().any(|line| line.chars().count() > 60), "{}", terminal.output());
         terminal.resize(60, 12);
         wait_for("a page that fits", || {
-            let page = page(&terminal.shown());
+            let page = page(&terminal.output());
             !page.is_empty() && page.len() <= 12 && page.iter().all(|line| line.chars().count() <= 60)
         });
-        terminal.types(last);
+        terminal.type_keys(last);
         assert_eq!(terminal.code(), Some(0));
-        terminal.shows(CLOSED);
-        terminal.shows("\x1b[?25h");
+        terminal.wait_for_output(CLOSED);
+        terminal.wait_for_output("\x1b[?25h");
         assert_eq!(terminal.settings(), before);
     }
 
     let mut terminal = start(&site, "top");
     let before = terminal.settings();
-    terminal.shows("batchaidev/cifar/stays");
+    terminal.wait_for_output("batchaidev/cifar/stays");
     signal(terminal.pid(), rustix::process::Signal::TERM);
     assert_eq!(terminal.code(), Some(143));
-    terminal.shows(CLOSED);
+    terminal.wait_for_output(CLOSED);
     assert_eq!(terminal.settings(), before);
 
     // Curves that grow until the job is over, or until the user quits.
     let mut terminal = start(&site, &format!("job plot stays {IN_WORKSPACE} -e cifar --follow"));
     let before = terminal.settings();
-    terminal.shows("last 0.3000");
-    terminal.types(b"\x03");
+    terminal.wait_for_output("last 0.3000");
+    terminal.type_keys(b"\x03");
     assert_eq!((terminal.code(), terminal.settings()), (Some(0), before));
     let mut terminal = start(&site, &format!("job plot stays {IN_WORKSPACE} -e cifar --follow"));
-    terminal.shows("last 0.3000");
-    terminal.forget();
+    terminal.wait_for_output("last 0.3000");
+    terminal.clear_output();
     terminal.resize(60, 30);
     wait_for("a narrow chart", || {
-        let shown = terminal.shown();
+        let shown = terminal.output();
         let chart = shown.rsplit_once("\x1b[2J").map_or("", |(_, chart)| chart);
         let lines: Vec<String> = chart.split("\r\n").map(plain).collect();
         chart.contains("last 0.3000") && lines.iter().all(|line| line.chars().count() <= 60)
     });
     site.open_gate("go");
-    terminal.shows("last 0.4000");
+    terminal.wait_for_output("last 0.4000");
     assert_eq!(terminal.code(), Some(0), "it ends with the job");
 }

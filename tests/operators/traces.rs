@@ -80,7 +80,7 @@ fn nanos(span: &Value, name: &str) -> u64 {
 }
 
 #[test]
-fn requests_passes_and_lives_of_jobs_are_traced() {
+fn requests_passes_and_jobs_are_traced() {
     let (collector, url) = Collector::start();
     let endpoint = format!("OTEL_EXPORTER_OTLP_ENDPOINT={url}");
     let mut site = Site::start_with(&[
@@ -95,13 +95,13 @@ fn requests_passes_and_lives_of_jobs_are_traced() {
 
     // A request joins its caller's trace, and the response names it.
     let caller = "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-    let answer = get(&format!("{}/healthz?sig=secret-query", site.url), &[caller]);
-    let place = answer.header("traceparent").expect("it is answered").to_owned();
+    let response = get(&format!("{}/healthz?sig=secret-query", site.url), &[caller]);
+    let parent = response.header("traceparent").expect("it is answered").to_owned();
     let trace = Value::from("0af7651916cd43dd8448eb211c80319c");
     wait_for("the request", || !collector.of_trace(&trace).is_empty());
     let span = &collector.of_trace(&trace)["GET /healthz"];
     assert_eq!(span["parentSpanId"], "b7ad6b7169203331");
-    assert_eq!(place, format!("00-0af7651916cd43dd8448eb211c80319c-{}-01", span["spanId"].as_str().expect("text")));
+    assert_eq!(parent, format!("00-0af7651916cd43dd8448eb211c80319c-{}-01", span["spanId"].as_str().expect("text")));
     assert_eq!((&span["kind"], attribute(span, "http.response.status_code")), (&2.into(), &"200".into()));
 
     // A job's life: queued, preparing, running, below one span.

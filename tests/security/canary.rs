@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::harness::faulty::{SHARE, processes_of};
+use super::harness::fault_injection::{SHARE, processes_of};
 use super::harness::{GROUP, IN_WORKSPACE, Site, wait_for};
 
 const VARIABLE: &str = "canary-variable-5b1e";
@@ -42,7 +42,7 @@ fn files_below(dir: &Path, found: &mut Vec<PathBuf>) {
 #[test]
 fn planted_secrets_show_nowhere() {
     let mut site = Site::unstarted(&["--no-containers"]);
-    site.host("up", "127.0.0.1:0", "debug");
+    site.start_server("up", "127.0.0.1:0", "debug");
     site.prepare(1);
     let profile = site.profile();
     let mut canaries: Canaries = [
@@ -92,11 +92,11 @@ fn planted_secrets_show_nowhere() {
         "vmSize": "STANDARD_D1", "dataDisks": {"diskSizeInGB": 10, "diskCount": 1, "storageAccountType": "Standard_LRS"},
         "sshConfiguration": {"userAccountSettings": {"adminUserName": "me", "adminUserPassword": FILE_SERVER}}
     }});
-    let answer = site.arm("PUT", &format!("{}/fileServers/planted", site.workspace()), file_server);
-    assert!(matches!(answer.status, 200 | 202), "{answer}");
-    assert_silent(&canaries, "the answer to a new file server", answer.to_string().as_bytes());
-    let answer = site.arm("PUT", &format!("{}/clusters/planted", site.workspace()), cluster.clone()).is(202);
-    assert_silent(&canaries, "the answer to a new cluster", answer.to_string().as_bytes());
+    let response = site.arm("PUT", &format!("{}/fileServers/planted", site.workspace()), file_server);
+    assert!(matches!(response.status, 200 | 202), "{response}");
+    assert_silent(&canaries, "the response to a new file server", response.to_string().as_bytes());
+    let response = site.arm("PUT", &format!("{}/clusters/planted", site.workspace()), cluster.clone()).is(202);
+    assert_silent(&canaries, "the response to a new cluster", response.to_string().as_bytes());
     // It was accepted with all its fields, so that the key had a chance to leak.
     let shown = site.arm("GET", &format!("{}/clusters/planted", site.workspace()), Value::Null).is(200).to_string();
     assert!(shown.contains("appInsightsReference"), "{shown}");
@@ -205,13 +205,13 @@ fn answers_are_silent(site: &Site, canaries: &Canaries, path: &str, job: &Value,
     for (status, change) in changes {
         let mut changed = job.clone();
         change(&mut changed);
-        let answer = site.arm("PUT", path, changed).is(status);
-        assert_silent(canaries, "a refusal", answer.to_string().as_bytes());
+        let response = site.arm("PUT", path, changed).is(status);
+        assert_silent(canaries, "a refusal", response.to_string().as_bytes());
     }
     let mut other = cluster.clone();
     other["properties"]["vmSize"] = json!("STANDARD_NC6");
-    let answer = site.arm("PUT", &format!("{workspace}/clusters/planted"), other).is(409);
-    assert_silent(canaries, "a refusal", answer.to_string().as_bytes());
+    let response = site.arm("PUT", &format!("{workspace}/clusters/planted"), other).is(409);
+    assert_silent(canaries, "a refusal", response.to_string().as_bytes());
 }
 
 /// A common mistake: a secret that is no text, or at the wrong position of its own object.
@@ -251,9 +251,9 @@ fn refusals_do_not_repeat_a_secret_of_the_wrong_type() {
         ("experiments/cifar/jobs/j7", job(mount(json!("canary-9d2f")))),
     ];
     for (name, body) in bodies {
-        let answer = site.arm("PUT", &format!("{}/{name}", site.workspace()), body).is(400);
+        let response = site.arm("PUT", &format!("{}/{name}", site.workspace()), body).is(400);
         // The parser's own message, "invalid type: integer `…`", would include the value.
-        assert_silent(&canaries, &format!("the refusal of {name}"), answer.to_string().as_bytes());
+        assert_silent(&canaries, &format!("the refusal of {name}"), response.to_string().as_bytes());
     }
 }
 
@@ -262,7 +262,7 @@ fn refusals_do_not_repeat_a_secret_of_the_wrong_type() {
 fn keys_of_the_server_itself_show_nowhere() {
     use std::os::unix::fs::PermissionsExt;
     let mut site = Site::unstarted(&["--no-containers", "--tls"]);
-    site.host("server", "127.0.0.1:0", "debug");
+    site.start_server("server", "127.0.0.1:0", "debug");
     let read = |name: &str| std::fs::read_to_string(site.data().join(name)).expect("the server wrote it");
     let key = read("tls/ca.key");
     let line = key.lines().nth(1).expect("a key has lines").to_owned();

@@ -19,9 +19,9 @@ fn bodies_and_headers_have_limits() {
     let large = json!({"location": "eastus", "tags": {"a": "x".repeat(2 * 1024 * 1024)}});
     site.arm("PUT", &group(&site, "large"), large.clone()).refused(413, "RequestEntityTooLarge");
     // An unauthenticated request gets 401 before its body is read.
-    site.ask("PUT", &group(&site, "large"), &[], large.to_string().as_bytes()).is(401);
+    site.request("PUT", &group(&site, "large"), &[], large.to_string().as_bytes()).is(401);
     for path in ["/adfs/oauth2/token", "/corro/v1/join"] {
-        site.ask("POST", path, &[], large.to_string().as_bytes()).is(413);
+        site.request("POST", path, &[], large.to_string().as_bytes()).is(413);
     }
     // A declared length that is never sent blocks nothing.
     let claim = format!("PUT {} HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n", group(&site, "large"));
@@ -33,8 +33,8 @@ fn bodies_and_headers_have_limits() {
         format!("GET / HTTP/1.1\r\nHost: x\r\n{}\r\n", "A: b\r\n".repeat(5000)),
     ] {
         // Refused or cut off, never accepted.
-        if let Some(answer) = exchange(&site.address(), head.as_bytes()) {
-            assert!(matches!(answer.status, 400 | 401 | 414 | 431), "{answer}");
+        if let Some(response) = exchange(&site.address(), head.as_bytes()) {
+            assert!(matches!(response.status, 400 | 401 | 414 | 431), "{response}");
         }
     }
     site.arm("PUT", &group(&site, "small"), json!({"location": "eastus"})).is(201);
@@ -59,7 +59,7 @@ fn slow_and_idle_connections_do_not_stop_the_service() {
 }
 
 #[test]
-fn a_caller_who_asks_too_often_is_told_to_wait_and_others_are_served() {
+fn a_rate_limited_caller_waits_and_others_are_served() {
     let site = Site::start_with(&["--no-containers", "--rate", "1", "--anonymous-rate", "1000"]);
     let made = site.corro("ad sp create-for-rbac -n busy --role Reader").json();
     let form = format!(
@@ -67,16 +67,16 @@ fn a_caller_who_asks_too_often_is_told_to_wait_and_others_are_served() {
         made["appId"].as_str().expect("text"),
         made["password"].as_str().expect("text")
     );
-    let token = site.ask("POST", "/adfs/oauth2/token", &[], form.as_bytes()).is(200).json();
+    let token = site.request("POST", "/adfs/oauth2/token", &[], form.as_bytes()).is(200).json();
     let bearer = format!("Bearer {}", token["access_token"].as_str().expect("text"));
-    let ask = || site.ask("GET", "/subscriptions?api-version=2016-06-01", &[("Authorization", &bearer)], b"");
+    let ask = || site.request("GET", "/subscriptions?api-version=2016-06-01", &[("Authorization", &bearer)], b"");
     let header = "x-ms-ratelimit-remaining-subscription-reads";
-    let remaining: u32 = ask().is(200).must_have(header).parse().expect("a number");
-    let next: u32 = ask().is(200).must_have(header).parse().expect("a number");
+    let remaining: u32 = ask().is(200).required_header(header).parse().expect("a number");
+    let next: u32 = ask().is(200).required_header(header).parse().expect("a number");
     assert!(next < 10 && next <= remaining, "{remaining}, then {next}");
-    let refused = (0..60).map(|_| ask()).find(|answer| answer.status == 429).expect("a bucket has an end");
+    let refused = (0..60).map(|_| ask()).find(|response| response.status == 429).expect("a bucket has an end");
     let refused = refused.refused(429, "TooManyRequests");
-    assert_eq!(refused.must_have("retry-after"), "1");
+    assert_eq!(refused.required_header("retry-after"), "1");
     assert!(refused.text().contains(made["appId"].as_str().expect("text")), "{refused}");
     // The administrator has its own bucket.
     site.corro("ad sp show --id busy").ok();
@@ -92,15 +92,18 @@ fn commands_wait_when_logins_come_too_often() {
 }
 
 #[test]
-fn a_storage_account_that_is_asked_too_often_answers_later() {
+fn a_rate_limited_storage_account_answers_503() {
     let site = Site::start_with(&["--no-containers", "--rate", "1", "--anonymous-rate", "1000"]);
     site.corro(&format!("group create -n {GROUP} -l eastus")).ok();
     site.corro(&format!("storage account create -g {GROUP} -n mystorageaccount -l eastus --sku Standard_LRS")).ok();
     let key = site.raw_key();
-    let ask = || site.signed(&key, "GET", "/?comp=list", &[], b"");
+    let ask = || site.signed_request(&key, "GET", "/?comp=list", &[], b"");
     ask().is(200);
-    let busy = (0..1_000).map(|_| ask()).find(|answer| answer.status != 200).expect("a bucket has an end").is(503);
-    assert_eq!((busy.must_have("retry-after"), busy.must_have("x-ms-error-code")), ("1".into(), "ServerBusy".into()));
+    let busy = (0..1_000).map(|_| ask()).find(|response| response.status != 200).expect("a bucket has an end").is(503);
+    assert_eq!(
+        (busy.required_header("retry-after"), busy.required_header("x-ms-error-code")),
+        ("1".into(), "ServerBusy".into())
+    );
     assert!(busy.text().contains("<Code>ServerBusy</Code>"), "{busy}");
     // The principal who owns it is still served, and so is the account, later.
     site.corro("group list").ok();
@@ -117,14 +120,14 @@ fn slow_uploads_to_one_account_do_not_stop_those_to_another() {
     }
     let key = site.raw_key();
     let file = [("x-ms-type", "file"), ("x-ms-content-length", "4096")];
-    site.signed(&key, "PUT", "/data/slow", &file, b"").is(201);
+    site.signed_request(&key, "PUT", "/data/slow", &file, b"").is(201);
     // More uploads than permits, each with all but its last byte.
     let stuck: Vec<TcpStream> = (0..80).map(|_| half_an_upload(&site, &key)).collect();
     site.write("up.bin", [7; 5000]);
     site.corro("storage file upload --source up.bin -s data -p up.bin --account-name other").ok();
     site.corro("storage file download -s data -p up.bin --dest down.bin --account-name other").ok();
     drop(stuck);
-    site.signed(&key, "GET", "/data/slow", &[], b"").is(200);
+    site.signed_request(&key, "GET", "/data/slow", &[], b"").is(200);
 }
 
 fn half_an_upload(site: &Site, key: &[u8]) -> TcpStream {

@@ -27,7 +27,7 @@ fn site() -> Site {
 fn spellings_do_not_climb() {
     let site = site();
     let key = site.raw_key();
-    assert_eq!(site.signed(&key, "GET", "/myshare/inside", &[], b"").is(200).text(), "inside");
+    assert_eq!(site.signed_request(&key, "GET", "/myshare/inside", &[], b"").is(200).text(), "inside");
     let before = around(&site);
     const CREATE: &[(&str, &str)] = &[("x-ms-type", "file"), ("x-ms-content-length", "1")];
     for path in [
@@ -69,16 +69,16 @@ fn spellings_do_not_climb() {
             ("GET", "?restype=directory&comp=list", &[]),
             ("DELETE", "?restype=directory", &[]),
         ] {
-            let answer = site.signed(&key, method, &format!("/myshare/{path}{query}"), headers, b"");
-            let spoken = format!("{method} /myshare/{path}{query}: {answer}");
+            let response = site.signed_request(&key, method, &format!("/myshare/{path}{query}"), headers, b"");
+            let spoken = format!("{method} /myshare/{path}{query}: {response}");
             // Some are odd but valid names inside the share, which are created and removed again.
-            assert!(matches!(answer.status, 200..300 | 400 | 404 | 405 | 409), "{spoken}");
-            assert!(!answer.text().contains(OUTSIDE) && !answer.text().contains("root:"), "{spoken}");
+            assert!(matches!(response.status, 200..300 | 400 | 404 | 405 | 409), "{spoken}");
+            assert!(!response.text().contains(OUTSIDE) && !response.text().contains("root:"), "{spoken}");
         }
     }
     for share in ["..", "%2e%2e", "myshare%2f..", "..%2f..", "%2e%2e%5c", "myshare%00"] {
-        let answer = site.signed(&key, "GET", &format!("/{share}?restype=directory&comp=list"), &[], b"");
-        assert!((400..500).contains(&answer.status), "{share}: {answer}");
+        let response = site.signed_request(&key, "GET", &format!("/{share}?restype=directory&comp=list"), &[], b"");
+        assert!((400..500).contains(&response.status), "{share}: {response}");
     }
     assert_eq!(around(&site), before, "something outside the share was made, changed or removed");
     assert_eq!(std::fs::read_to_string(site.share().join("inside")).expect("still there"), "inside");
@@ -122,13 +122,13 @@ fn links_that_a_job_makes_lead_nowhere() {
     let segment = site.job("job1")["jobOutputDirectoryPathSegment"].as_str().expect("text").to_owned();
     for dir in ["myshare".to_owned(), format!("myshare/cifar/{segment}/stdouterr")] {
         for name in ["up/secret", "magic/etc/passwd"] {
-            let answer = site.signed(&key, "GET", &format!("/{dir}/{name}"), &[], b"");
-            assert_eq!(answer.status, 404, "{dir}/{name}: {answer}");
+            let response = site.signed_request(&key, "GET", &format!("/{dir}/{name}"), &[], b"");
+            assert_eq!(response.status, 404, "{dir}/{name}: {response}");
         }
         // A link that leads out reads as its own text.
         for (name, text) in [("file", above.display().to_string()), ("relative", "../secret".to_owned())] {
-            let answer = site.signed(&key, "GET", &format!("/{dir}/{name}"), &[], b"");
-            assert_eq!((answer.status, answer.text()), (200, text), "{dir}/{name}: {answer}");
+            let response = site.signed_request(&key, "GET", &format!("/{dir}/{name}"), &[], b"");
+            assert_eq!((response.status, response.text()), (200, text), "{dir}/{name}: {response}");
         }
     }
     // Nor are they offered for download.
@@ -151,7 +151,7 @@ fn links_that_a_job_makes_lead_nowhere() {
     assert_eq!(std::fs::read_to_string(above).expect("still there"), OUTSIDE);
 }
 
-fn list(site: &Site, id: &str, more: &str) -> super::harness::http::Answer {
+fn list(site: &Site, id: &str, more: &str) -> super::harness::http::Response {
     let job = format!("{}/experiments/cifar/jobs/job1", site.workspace());
     site.arm("POST", &format!("{job}/listOutputFiles?api-version={VERSION}&outputdirectoryid={id}{more}"), Value::Null)
 }
@@ -162,9 +162,9 @@ fn listings_of_output_files_do_not_climb() {
     let output = json!({"outputDirectories": [{"id": "UP", "pathPrefix": "$AZ_BATCHAI_JOB_MOUNT_ROOT/myshare", "pathSuffix": "../../../../../../../.."}]});
     let job = site.job_json(1, json!({"customToolkitSettings": {"commandLine": "true"}}), output);
     site.submit("job1", &job);
-    let stays_inside = |answer: &super::harness::http::Answer, what: &str| match answer.status {
-        200 => assert_eq!(answer.json(), json!({"value": []}), "{what}"),
-        status => assert!((400..500).contains(&status), "{what}: {answer}"),
+    let stays_inside = |response: &super::harness::http::Response, what: &str| match response.status {
+        200 => assert_eq!(response.json(), json!({"value": []}), "{what}"),
+        status => assert!((400..500).contains(&status), "{what}: {response}"),
     };
     for directory in [
         "..",
@@ -244,7 +244,7 @@ fn a_link_opens_what_it_was_made_for_and_only_until_it_expires() {
         |path: &str, expires: i64| read_link_query(&key, "mystorageaccount", "myshare", path, expires).expect("a time");
     let good = link("cifar/one", now + 600);
     let ask = |method: &str, path: &str, query: &str| {
-        site.ask(method, &format!("/mystorageaccount/myshare/{path}?{query}"), &[], b"")
+        site.request(method, &format!("/mystorageaccount/myshare/{path}?{query}"), &[], b"")
     };
     assert_eq!(ask("GET", "cifar/one", &good).is(200).text(), "one");
     for (method, path, query) in [
@@ -267,11 +267,11 @@ fn a_link_opens_what_it_was_made_for_and_only_until_it_expires() {
         ),
         ("GET", "cifar/one", String::new()),
     ] {
-        let answer = ask(method, path, &query);
-        assert!(matches!(answer.status, 400 | 401 | 403), "{method} {path}?{query}: {answer}");
-        assert!(!answer.text().contains("two"), "{answer}");
+        let response = ask(method, path, &query);
+        assert!(matches!(response.status, 400 | 401 | 403), "{method} {path}?{query}: {response}");
+        assert!(!response.text().contains("two"), "{response}");
     }
-    let other = site.ask("GET", &format!("/otheraccount/myshare/cifar/one?{good}"), &[], b"");
+    let other = site.request("GET", &format!("/otheraccount/myshare/cifar/one?{good}"), &[], b"");
     assert_eq!(other.status, 403, "{other}");
     assert_eq!(std::fs::read_to_string(site.share().join("cifar/one")).expect("still there"), "one");
 }

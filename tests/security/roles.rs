@@ -4,7 +4,7 @@
 use corro_model::ops::{ALL, Method};
 use serde_json::{Value, json};
 
-use super::harness::{Ended, GROUP, IN_WORKSPACE, Site};
+use super::harness::{CommandOutput, GROUP, IN_WORKSPACE, Site};
 
 /// Required role of each operation: `-` a login, `l` anything inside, `r` Reader, `w` Contributor, `o` Owner somewhere, `h`
 /// Owner of more than a workspace, `a` Owner of exactly this scope.
@@ -112,15 +112,15 @@ struct User {
 fn token(site: &Site, id: &str, password: &str) -> Option<String> {
     let form = format!("grant_type=client_credentials&client_id={id}&resource=x&client_secret={password}");
     let kind = [("Content-Type", "application/x-www-form-urlencoded")];
-    let answer = site.ask("POST", "/adfs/oauth2/token", &kind, form.as_bytes());
-    answer.json()["access_token"].as_str().map(str::to_owned)
+    let response = site.request("POST", "/adfs/oauth2/token", &kind, form.as_bytes());
+    response.json()["access_token"].as_str().map(str::to_owned)
 }
 
-fn ask(site: &Site, token: &str, method: &str, path: &str) -> super::harness::http::Answer {
+fn request(site: &Site, token: &str, method: &str, path: &str) -> super::harness::http::Response {
     let bearer = format!("Bearer {token}");
     let headers = [("Authorization", bearer.as_str()), ("Content-Type", "application/json")];
     // An invalid body for every operation, so that permitted callers change nothing.
-    site.ask(method, &format!("{path}?api-version=2018-05-01"), &headers, b"[1]")
+    site.request(method, &format!("{path}?api-version=2018-05-01"), &headers, b"[1]")
 }
 
 /// The path of an operation, and its scope: 0 the subscription, 1 the group, 2 the workspace.
@@ -183,13 +183,13 @@ fn every_operation_with_every_role_at_every_scope() {
                 'h' => user.role >= 2 && user.scope != 2,
                 other => panic!("{other}"),
             };
-            let answer = ask(&site, &user.token, method.as_str(), &path);
-            let refused = answer.status == 403;
-            if refused == allowed || answer.status == 401 || answer.status >= 500 {
-                wrong.push(format!("{} at {}: {id} answers {}", ROLES[user.role], scopes[user.scope], answer.status));
+            let response = request(&site, &user.token, method.as_str(), &path);
+            let refused = response.status == 403;
+            if refused == allowed || response.status == 401 || response.status >= 500 {
+                wrong.push(format!("{} at {}: {id} answers {}", ROLES[user.role], scopes[user.scope], response.status));
             }
             if refused && *method != Method::Head {
-                let text = answer.text();
+                let text = response.text();
                 assert!(text.contains("AuthorizationFailed") && text.contains("does not have authorization"), "{text}");
             }
         }
@@ -197,20 +197,20 @@ fn every_operation_with_every_role_at_every_scope() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-fn as_user(site: &Site, config: &str, line: &str) -> Ended {
+fn as_user(site: &Site, config: &str, line: &str) -> CommandOutput {
     let mut command = site.command("corro");
     command.args(line.split_whitespace()).env("CORRO_CONFIG_DIR", site.path().join(config));
-    Ended::from(command.output().expect("it runs"))
+    CommandOutput::from(command.output().expect("it runs"))
 }
 
-fn log_in(site: &Site, config: &str, made: &Value) -> Ended {
+fn log_in(site: &Site, config: &str, made: &Value) -> CommandOutput {
     let text = |name: &str| made[name].as_str().expect("text").to_owned();
     let line = format!("login --service-principal -u {} -p {}", text("appId"), text("password"));
     as_user(site, config, &format!("{line} --tenant {} --server {}", text("tenant"), site.url))
 }
 
 #[test]
-fn a_second_user_logs_in_sees_what_is_theirs_and_can_be_shut_out() {
+fn a_second_user_sees_only_its_resources_and_can_be_revoked() {
     let site = Site::start();
     site.prepare(0);
     site.corro("group create -n secret -l eastus").ok();
@@ -254,16 +254,16 @@ fn a_second_user_logs_in_sees_what_is_theirs_and_can_be_shut_out() {
     let id = made["appId"].as_str().expect("text");
     let old = token(&site, id, &password).expect("a token");
     let groups = format!("{}/resourceGroups", site.subscription());
-    assert_eq!(ask(&site, &old, "GET", &groups).status, 200);
+    assert_eq!(request(&site, &old, "GET", &groups).status, 200);
     let renewed = site.corro("ad sp reset-credentials -n alice").json();
-    assert_eq!(ask(&site, &old, "GET", &groups).status, 401);
+    assert_eq!(request(&site, &old, "GET", &groups).status, 401);
     assert_eq!(token(&site, id, &password), None);
     as_user(&site, "alice", "group list").fails(1, &["refused the login", "hint: log in again"]);
     log_in(&site, "alice", &made).fails(1, &["refused the login"]);
     log_in(&site, "alice", &renewed).ok();
     let new = token(&site, id, renewed["password"].as_str().expect("text")).expect("a token");
     site.corro("ad sp delete --id alice").ok();
-    assert_eq!(ask(&site, &new, "GET", &groups).status, 401);
+    assert_eq!(request(&site, &new, "GET", &groups).status, 401);
     site.corro("ad sp delete --id alice").fails(1, &["There is no principal 'alice'"]);
     as_user(&site, "alice", "logout").ok();
     as_user(&site, "alice", "group list").fails(1, &["No Corro server is configured"]);
@@ -273,18 +273,18 @@ fn a_second_user_logs_in_sees_what_is_theirs_and_can_be_shut_out() {
 }
 
 #[test]
-fn what_was_revoked_stays_so_when_the_server_starts_again() {
+fn revocations_survive_a_restart() {
     let mut site = Site::start();
     let made = site.corro("ad sp create-for-rbac -n alice --role reader").json();
     let [id, password] = ["appId", "password"].map(|name| made[name].as_str().expect("text").to_owned());
     let groups = format!("{}/resourceGroups", site.subscription());
     let (revoked, kept) = (token(&site, &id, &password).expect("a token"), site.token());
     site.corro("ad sp revoke-tokens --id alice").ok();
-    assert_eq!(ask(&site, &revoked, "GET", &groups).status, 401);
+    assert_eq!(request(&site, &revoked, "GET", &groups).status, 401);
     site.kill_server();
     site.up();
-    assert_eq!(ask(&site, &revoked, "GET", &groups).status, 401);
-    assert_eq!(ask(&site, &kept, "GET", &groups).status, 200, "what was not revoked stays good");
+    assert_eq!(request(&site, &revoked, "GET", &groups).status, 401);
+    assert_eq!(request(&site, &kept, "GET", &groups).status, 200, "what was not revoked stays good");
     let new = token(&site, &id, &password).expect("the password is good");
-    assert_eq!(ask(&site, &new, "GET", &groups).status, 200);
+    assert_eq!(request(&site, &new, "GET", &groups).status, 200);
 }

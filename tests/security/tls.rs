@@ -6,17 +6,17 @@ use std::process::{Child, Command, Stdio};
 use corro_test_support::skip;
 
 use super::harness::host::find_program;
-use super::harness::{Ended, GROUP, IN_WORKSPACE, Site, wait_for};
+use super::harness::{CommandOutput, GROUP, IN_WORKSPACE, Site, wait_for};
 
 /// Runs `curl` with this authority; `None`, with a notice, if it is not installed.
-fn curl(site: &Site, args: &[&str]) -> Option<Ended> {
+fn curl(site: &Site, args: &[&str]) -> Option<CommandOutput> {
     if find_program("curl").is_none() {
         skip::missing_component("no `curl` on this machine");
         return None;
     }
     let mut command = Command::new("curl");
     command.args(["--silent", "--show-error", "--noproxy", "*"]).args(args).current_dir(site.path());
-    Some(Ended::from(command.output().expect("curl runs")))
+    Some(CommandOutput::from(command.output().expect("curl runs")))
 }
 
 #[test]
@@ -83,8 +83,8 @@ fn secure_token(site: &Site, server: &str, ca: &str) -> String {
     );
     site.write("form", form);
     let url = format!("{server}/adfs/oauth2/token");
-    let answer = curl(site, &["--cacert", ca, "--data", "@form", &url]).expect("curl was there").json();
-    answer["access_token"].as_str().expect("a token").to_owned()
+    let response = curl(site, &["--cacert", ca, "--data", "@form", &url]).expect("curl was there").json();
+    response["access_token"].as_str().expect("a token").to_owned()
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn a_server_that_cannot_prove_itself_is_not_talked_to() {
     // The right file beside the profile repairs it; an invalid file is named.
     let with_ca = |file: &std::path::Path| {
         let mut command = site.command("corro");
-        Ended::from(command.args(["group", "list"]).env("CORRO_CA", file).output().expect("it runs"))
+        CommandOutput::from(command.args(["group", "list"]).env("CORRO_CA", file).output().expect("it runs"))
     };
     with_ca(&site.data().join("tls/ca.pem")).ok();
     with_ca(&profile).fails(1, &["there is no certificate in"]);
@@ -112,7 +112,7 @@ fn a_server_that_cannot_prove_itself_is_not_talked_to() {
     // The two mistakes with the scheme.
     let at = |server: String| {
         let mut command = site.command("corro");
-        Ended::from(command.args(["group", "list"]).env("CORRO_SERVER", server).output().expect("it runs"))
+        CommandOutput::from(command.args(["group", "list"]).env("CORRO_SERVER", server).output().expect("it runs"))
     };
     at(format!("http://{}", site.address())).fails(1, &["use https://"]);
     let plain = Site::start();
@@ -132,7 +132,7 @@ impl Drop for Agent {
 #[test]
 fn machines_join_with_the_authoritys_fingerprint_or_file() {
     let mut site = Site::unstarted(&["--no-containers", "--tls"]);
-    site.host("server", "127.0.0.1:0", "info");
+    site.start_server("server", "127.0.0.1:0", "info");
     let stranger = Site::start_with(&["--tls"]);
     let ca = site.data().join("tls/ca.pem");
     let fingerprint = {
@@ -149,10 +149,10 @@ fn machines_join_with_the_authoritys_fingerprint_or_file() {
     // A client that cannot verify the server does not send the token.
     let wrong = stranger.data().join("tls/ca.pem");
     for trust in [&["--ca", wrong.to_str().expect("plain")][..], &["--ca-fingerprint", &"ab".repeat(32)], &[]] {
-        let ended = Ended::from(agent("wrong", trust).output().expect("it runs"));
+        let ended = CommandOutput::from(agent("wrong", trust).output().expect("it runs"));
         ended.fails(1, &["is not trusted", "--ca FILE or --ca-fingerprint"]);
     }
-    let ended = Ended::from(agent("wrong", &["--ca-fingerprint", "12:34"]).output().expect("it runs"));
+    let ended = CommandOutput::from(agent("wrong", &["--ca-fingerprint", "12:34"]).output().expect("it runs"));
     ended.fails(1, &["'12:34' is not a SHA-256 fingerprint"]);
     let ca = ca.to_str().expect("plain");
     let _agents: Vec<Agent> = [("n1", ["--ca", ca]), ("n2", ["--ca-fingerprint", &fingerprint])]

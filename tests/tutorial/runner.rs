@@ -1,11 +1,11 @@
-//! Runs the tutorial with one program: types its commands as written, checks their output, and waits where a reader waits. Used
+//! Runs the tutorial with one program: types its commands as written, checks their output, and waits where the text says so. Used
 //! with `corro`, a link named `az`, and the real `az`.
 
 use std::process::{Child, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Ended, Site, host, wait_for};
+use crate::harness::{CommandOutput, Site, host, wait_for};
 use crate::texts::{self, COMMANDS, JOB_JSON, SCRIPT};
 
 const STEPS: usize = 40;
@@ -20,73 +20,73 @@ pub fn tools() -> Option<[(&'static str, String); 3]> {
 }
 
 /// Runs one command of the tutorial after the other; they share the site.
-pub struct Reader<'a> {
+pub struct TutorialRunner<'a> {
     site: &'a Site,
     program: &'static str,
     /// First output of each command.
-    pub said: Vec<String>,
+    pub outputs: Vec<String>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> TutorialRunner<'a> {
     pub fn new(site: &'a Site, program: &'static str) -> Self {
         site.write("cifar_cnn_distributed.py", SCRIPT.replace("STEPS", &STEPS.to_string()));
         site.write("job.json", JOB_JSON);
-        Self { site, program, said: Vec::new() }
+        Self { site, program, outputs: Vec::new() }
     }
 
-    pub fn has_typed_everything(&self) {
-        assert_eq!(self.said.len(), COMMANDS.len(), "every command was typed");
+    pub fn assert_all_run(&self) {
+        assert_eq!(self.outputs.len(), COMMANDS.len(), "every command was run");
     }
 
     /// The next command line.
-    fn words(&mut self) -> &'static str {
-        self.said.push(String::new());
-        self.last_words()
+    fn next_line(&mut self) -> &'static str {
+        self.outputs.push(String::new());
+        self.last_line()
     }
 
-    fn last_words(&self) -> &'static str {
-        COMMANDS[self.said.len() - 1].strip_prefix("az ").expect("the tutorial calls az")
+    fn last_line(&self) -> &'static str {
+        COMMANDS[self.outputs.len() - 1].strip_prefix("az ").expect("the tutorial calls az")
     }
 
-    fn types(&mut self) -> Ended {
-        let line = self.words();
+    fn run_next(&mut self) -> CommandOutput {
+        let line = self.next_line();
         let ended = self.site.run_as(self.program, line);
-        self.said.last_mut().expect("just added").push_str(&ended.stdout);
+        self.outputs.last_mut().expect("just added").push_str(&ended.stdout);
         ended
     }
 
-    /// The same command again, as a waiting reader types it.
-    fn types_again(&self) -> Ended {
-        self.site.run_as(self.program, self.last_words())
+    /// The same command again, as while waiting.
+    fn repeat_last(&self) -> CommandOutput {
+        self.site.run_as(self.program, self.last_line())
     }
 
-    fn types_in_background(&mut self) -> Child {
-        let line = self.words();
+    fn spawn_next(&mut self) -> Child {
+        let line = self.next_line();
         let mut command = self.site.command(self.program);
         command.args(line.split_whitespace()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.spawn().expect("the command starts")
     }
 
-    pub fn sets_up(&mut self) {
-        let group = self.types().json();
+    pub fn set_up(&mut self) {
+        let group = self.run_next().json();
         check(
             &group,
             json!({"location": "eastus", "managedBy": null, "name": "batchai.horovod",
                    "properties": {"provisioningState": "Succeeded"}, "tags": null}),
         );
-        let workspace = self.types().json();
+        let workspace = self.run_next().json();
         check(
             &workspace,
             json!({"location": "eastus", "name": "batchaidev", "provisioningState": "succeeded",
                    "resourceGroup": "batchai.horovod", "type": "Microsoft.BatchAI/workspaces"}),
         );
-        let experiment = self.types().json();
+        let experiment = self.run_next().json();
         check(
             &experiment,
             json!({"name": "cifar", "provisioningState": "succeeded", "resourceGroup": "batchai.horovod",
                    "type": "Microsoft.BatchAI/workspaces/experiments"}),
         );
-        let created = self.types().ok();
+        let created = self.run_next().ok();
         assert!(created.stderr.contains("SSH key files"), "{}", created.stderr);
         let cluster: Value = serde_json::from_str(&created.stdout).expect("JSON");
         check(
@@ -100,13 +100,13 @@ impl<'a> Reader<'a> {
         let kept = std::fs::read_to_string(self.site.home().join(".ssh/id_rsa.pub")).expect("the key is kept");
         assert_eq!(key.trim(), kept.trim());
 
-        let mut table = self.types().ok().stdout;
+        let mut table = self.run_next().ok().stdout;
         wait_for("four idle nodes", || {
-            table = self.types_again().ok().stdout;
+            table = self.repeat_last().ok().stdout;
             cells(&table) == cells(texts::CLUSTER_TABLE)
         });
 
-        let account = self.types().json();
+        let account = self.run_next().json();
         check(
             &account,
             json!({"kind": "Storage", "location": "eastus", "name": "mystorageaccount",
@@ -114,15 +114,15 @@ impl<'a> Reader<'a> {
                    "type": "Microsoft.Storage/storageAccounts"}),
         );
         assert_eq!(account["sku"]["name"], "Standard_LRS");
-        assert_eq!(self.types().ok().stdout, "{\n  \"created\": true\n}\n", "the share");
-        assert_eq!(self.types().ok().stdout, "{\n  \"created\": true\n}\n", "the directory");
-        assert_eq!(self.types().ok().stdout, "");
+        assert_eq!(self.run_next().ok().stdout, "{\n  \"created\": true\n}\n", "the share");
+        assert_eq!(self.run_next().ok().stdout, "{\n  \"created\": true\n}\n", "the directory");
+        assert_eq!(self.run_next().ok().stdout, "");
         let on_share = std::fs::read(self.site.share().join("cifar/cifar_cnn_distributed.py")).expect("uploaded");
         assert_eq!(on_share, std::fs::read(self.site.path().join("cifar_cnn_distributed.py")).expect("written"));
     }
 
-    pub fn watches_the_job_run(&mut self) {
-        let job = self.types().json();
+    pub fn watch_job(&mut self) {
+        let job = self.run_next().json();
         check(
             &job,
             json!({"name": "cifar_distributed", "nodeCount": 4, "toolType": "horovod", "resourceGroup": "batchai.horovod",
@@ -135,18 +135,18 @@ impl<'a> Reader<'a> {
         assert_eq!(job["mountVolumes"]["azureFileShares"][0]["accountName"], "mystorageaccount");
         assert!(!job.to_string().contains("<AZURE_BATCHAI"), "placeholders are filled: {job}");
 
-        let mut state = self.types().ok().stdout;
+        let mut state = self.run_next().ok().stdout;
         wait_for("the job to run", || {
             assert!(["\"queued\"\n", "\"running\"\n"].contains(&state.as_str()), "{state}");
-            state = self.types_again().ok().stdout;
+            state = self.repeat_last().ok().stdout;
             state == "\"running\"\n"
         });
-        assert_eq!(self.types().ok().stdout, texts::COUNTS_WHILE_RUNNING);
+        assert_eq!(self.run_next().ok().stdout, texts::COUNTS_WHILE_RUNNING);
 
         // Every rank has printed its first line and waits: the files do not change.
         let stdout = || self.read_log("stdout.txt").lines().filter(|line| line.ends_with("is here")).count();
         wait_for("all ranks to begin", || stdout() == 4);
-        let table = self.types().ok().stdout;
+        let table = self.run_next().ok().stdout;
         let list = format!("batchai job file list {JOB} --job cifar_distributed");
         let files = self.site.run_as(self.program, &list).json();
         let nodes = check_file_names(&files);
@@ -154,8 +154,8 @@ impl<'a> Reader<'a> {
         check_preparation(&nodes, |name| self.read_log(name));
     }
 
-    pub fn reads_all_of_its_output(&mut self) {
-        let stream = self.types_in_background();
+    pub fn read_output(&mut self) {
+        let stream = self.spawn_next();
         std::fs::write(self.site.share().join("cifar/go"), "").expect("the gate opens");
         let output = stream.wait_with_output().expect("the stream ends by itself");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -175,8 +175,8 @@ impl<'a> Reader<'a> {
         assert_eq!(self.read_log("stderr.txt"), "");
     }
 
-    pub fn fetches_the_model(&mut self) {
-        let file = self.types().json();
+    pub fn fetch_model(&mut self) {
+        let file = self.run_next().json();
         check(&file, json!({"name": "keras_cifar10_trained_model.h5", "content": null, "metadata": {}}));
         let made = std::fs::read(self.site.share().join("cifar/saved_models/keras_cifar10_trained_model.h5"));
         let made = made.expect("rank 0 wrote it");
@@ -185,21 +185,21 @@ impl<'a> Reader<'a> {
         assert!(fetched.expect("downloaded") == made, "the bytes are the same");
     }
 
-    pub fn sends_the_nodes_home(&mut self) {
+    pub fn scale_to_zero(&mut self) {
         self.site.wait_for_nodes(4);
-        let cluster = self.types().json();
+        let cluster = self.run_next().json();
         assert_eq!(cluster["scaleSettings"]["manual"]["targetNodeCount"], 0);
         self.site.wait_for_nodes(0);
         assert_eq!(self.site.cluster()["currentNodeCount"], 0);
         wait_for("the agents to end", || self.site.agents().is_empty());
-        let back = self.last_words().replace("--target 0", "--target 2");
+        let back = self.last_line().replace("--target 0", "--target 2");
         self.site.run_as(self.program, &back).ok();
         self.site.wait_for_nodes(2);
         assert_eq!(self.site.agents().len(), 2);
     }
 
-    pub fn deletes_everything(&mut self) {
-        let line = self.words();
+    pub fn delete_all(&mut self) {
+        let line = self.next_line();
         let question = "Are you sure you want to perform this operation? (y/n)";
         match self.site.on_terminal(self.program, line, question, "y\n") {
             Some(ended) => assert_eq!((ended.code, ended.stdout.contains(question)), (0, true), "{}", ended.stdout),

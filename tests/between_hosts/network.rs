@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 use corro_test_support::skip;
 
 use super::harness::wait_for;
-use super::{Rack, SHORT_LEASE, rack};
+use super::{Rack, SHORT_LEASE, start_rack};
 
 const LONG_LEASE: &[&str] = &["--no-containers", "--tls", "--lease", "20"];
 
 /// Keeps a fault up for this long.
-pub fn last(seconds: u64) {
+pub fn hold_for(seconds: u64) {
     let end = Instant::now() + Duration::from_secs(seconds);
     while let Some(left) = end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
         std::thread::park_timeout(left);
@@ -19,11 +19,11 @@ pub fn last(seconds: u64) {
 
 #[test]
 fn a_cut_shorter_than_the_lease_costs_nothing() {
-    let Some(rack) = rack(2, LONG_LEASE) else { return };
+    let Some(rack) = start_rack(2, LONG_LEASE) else { return };
     let starts = rack.start_gang();
-    rack.machines.cable(1, false);
-    last(4);
-    rack.machines.cable(1, true);
+    rack.machines.set_link(1, "down");
+    hold_for(4);
+    rack.machines.set_link(1, "up");
     rack.wait_for_counting();
     rack.finish(2);
     rack.assert_clean(&starts);
@@ -31,7 +31,10 @@ fn a_cut_shorter_than_the_lease_costs_nothing() {
 
 #[test]
 fn a_cut_longer_than_the_lease_loses_the_node_and_the_gang_runs_again_whole() {
-    check_lost(|rack, machine| rack.machines.cable(machine, false), |rack, machine| rack.machines.cable(machine, true));
+    check_lost(
+        |rack, machine| rack.machines.set_link(machine, "down"),
+        |rack, machine| rack.machines.set_link(machine, "up"),
+    );
 }
 
 #[test]
@@ -51,19 +54,22 @@ fn check_one_way(chain: &'static str) {
     }
     let rule = |rack: &Rack, machine: usize, verb: &str| {
         let server = rack.machines.server();
-        rack.machines.inside(machine, &format!("iptables {verb} {chain} {server} -j DROP"));
+        rack.machines.run_inside(machine, &format!("iptables {verb} {chain} {server} -j DROP"));
     };
     check_lost(|rack, machine| rule(rack, machine, "-A"), |rack, machine| rule(rack, machine, "-D"));
 }
 
 /// A fault on the machine of rank 1 that is longer than the lease.
 fn check_lost(begin: impl Fn(&Rack, usize), end: impl Fn(&Rack, usize)) {
-    let Some(rack) = rack(2, SHORT_LEASE) else { return };
+    let Some(rack) = start_rack(2, SHORT_LEASE) else { return };
     let first = rack.start_gang();
     let lost = first.iter().find(|start| start.rank == 1).expect("two ranks");
     let machine = rack.machine_of(&lost.node);
     begin(&rack, machine);
-    super::harness::faulty::wait_until_dead("the gang", &first.iter().map(|start| start.pid).collect::<Vec<_>>());
+    super::harness::fault_injection::wait_until_dead(
+        "the gang",
+        &first.iter().map(|start| start.pid).collect::<Vec<_>>(),
+    );
     wait_for("the job to be back in the queue", || rack.site.job("gang")["executionState"] == "queued");
     end(&rack, machine);
     let second = rack.second_attempt(&first);
@@ -89,16 +95,16 @@ fn connections_that_are_reset_are_made_again() {
     if !has_iptables() {
         return;
     }
-    let Some(rack) = rack(2, LONG_LEASE) else { return };
+    let Some(rack) = start_rack(2, LONG_LEASE) else { return };
     let starts = rack.start_gang();
     let reset = |verb: &str| {
         let server = rack.machines.server();
         let rule = format!("iptables {verb} OUTPUT -p tcp -d {server} -j REJECT --reject-with tcp-reset");
-        rack.machines.inside(0, &rule);
+        rack.machines.run_inside(0, &rule);
     };
     for _ in 0..3 {
         reset("-A");
-        last(1);
+        hold_for(1);
         reset("-D");
         rack.wait_for_counting();
     }
@@ -108,8 +114,8 @@ fn connections_that_are_reset_are_made_again() {
 
 #[test]
 fn a_slow_line_slows_and_breaks_nothing() {
-    let Some(rack) = rack(2, LONG_LEASE) else { return };
-    rack.machines.inside(1, "tc qdisc add dev eth0 root tbf rate 256kbit burst 16kbit latency 800ms");
+    let Some(rack) = start_rack(2, LONG_LEASE) else { return };
+    rack.machines.run_inside(1, "tc qdisc add dev eth0 root tbf rate 256kbit burst 16kbit latency 800ms");
     let starts = rack.start_gang();
     rack.finish(2);
     rack.assert_clean(&starts);

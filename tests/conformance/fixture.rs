@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::http::Answer;
+use crate::harness::http::Response;
 use crate::harness::{Site, wait_for};
 
 pub const NO_BODY: Value = Value::Null;
@@ -35,9 +35,9 @@ pub fn job_body(cluster: &str, command: &str) -> Value {
 
 /// Waits for the operation of a response. A response without an operation is final already.
 #[track_caller]
-pub fn ended(site: &Site, answer: &Answer) {
-    assert!(matches!(answer.status, 200 | 202 | 204), "{answer}");
-    let Some(url) = answer.header("azure-asyncoperation") else { return };
+pub fn wait_for_operation(site: &Site, response: &Response) {
+    assert!(matches!(response.status, 200 | 202 | 204), "{response}");
+    let Some(url) = response.header("azure-asyncoperation") else { return };
     let target = url.strip_prefix(&site.url).expect("an absolute URL of this server").to_owned();
     wait_for("the operation to end", || site.arm("GET", &target, NO_BODY).is(200).json()["status"] == "Succeeded");
 }

@@ -38,16 +38,16 @@ static PATTERNS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
 });
 
 /// Placeholders of values whose width differs too.
-const OF_ANY_WIDTH: [&str; 3] = ["<NODE", "<TIME>", "<PORT>"];
+const VARIABLE_WIDTH: [&str; 3] = ["<NODE", "<TIME>", "<PORT>"];
 
-pub fn normal(text: &str, site: &Site) -> String {
+pub fn normalize(text: &str, site: &Site) -> String {
     let address = site.url.trim_start_matches("http://").trim_end_matches('/');
     let mut text = text.replace(&site.path().display().to_string(), "<DIR>").replace(address, "<SERVER>");
     for (pattern, word) in &*PATTERNS {
         text = pattern.replace_all(&text, *word).into_owned();
     }
     let is_rule = |line: &str| line.starts_with("---") && line.chars().all(|c| c == '-' || c == ' ');
-    if text.lines().any(is_rule) && OF_ANY_WIDTH.iter().any(|word| text.contains(word)) {
+    if text.lines().any(is_rule) && VARIABLE_WIDTH.iter().any(|word| text.contains(word)) {
         let lines = text.lines().map(|line| if is_rule(line) { short(line, '-', 3) } else { short(line, ' ', 2) });
         text = lines.map(|line| line.trim().to_owned() + "\n").collect();
     }

@@ -64,7 +64,7 @@ fn bad_tokens(site: &mut Site) -> Vec<String> {
     // The recipe is right: with a future expiry the token is accepted.
     let made = format!("Bearer {}", token(hs256, &key, &profile["clientId"], now + 60));
     let target = format!("{}/resourceGroups?api-version=2018-05-01", site.subscription());
-    site.ask("GET", &target, &[("Authorization", &made)], b"").is(200);
+    site.request("GET", &target, &[("Authorization", &made)], b"").is(200);
     let (head, signature) = good.rsplit_once('.').expect("three parts");
     vec![
         token(hs256, &key, &profile["clientId"], now - 1),
@@ -94,16 +94,19 @@ fn every_operation_and_method_needs_a_good_token() {
             tried += 1;
             for authorization in [None, Some(token.as_str()), Some("Basic YTpi"), Some("SharedKey a:b")] {
                 let headers: Vec<_> = authorization.iter().map(|value| ("Authorization", *value)).collect();
-                let answer = site.ask(method, &format!("{path}?api-version=2018-05-01"), &headers, b"{}");
-                assert_eq!(answer.status, 401, "{method} {path} with {authorization:?}: {answer}");
-                assert!(answer.header("www-authenticate").is_some() && !answer.text().contains(GROUP), "{answer}");
+                let response = site.request(method, &format!("{path}?api-version=2018-05-01"), &headers, b"{}");
+                assert_eq!(response.status, 401, "{method} {path} with {authorization:?}: {response}");
+                assert!(
+                    response.header("www-authenticate").is_some() && !response.text().contains(GROUP),
+                    "{response}"
+                );
             }
         }
     }
     let target = format!("{}?api-version=2018-05-01", paths.iter().next().expect("there are paths"));
     for token in &bad {
-        let answer = site.ask("GET", &target, &[("Authorization", &format!("Bearer {token}"))], b"");
-        assert_eq!(answer.status, 401, "{token}");
+        let response = site.request("GET", &target, &[("Authorization", &format!("Bearer {token}"))], b"");
+        assert_eq!(response.status, 401, "{token}");
     }
     // Nothing was deleted.
     site.corro("batchai cluster show -g batchai.horovod -w batchaidev -n nc6cluster").ok();
@@ -140,9 +143,9 @@ fn unknown_paths_need_a_token_too() {
     for path in odd {
         for method in METHODS {
             for headers in [&[][..], &[("Authorization", "Bearer garbage")]] {
-                let answer = site.ask(method, path, headers, b"");
+                let response = site.request(method, path, headers, b"");
                 // The file service distinguishes a wrong signature from none, as the original did.
-                assert!(matches!(answer.status, 401 | 403), "{method} {path}: {answer}");
+                assert!(matches!(response.status, 401 | 403), "{method} {path}: {response}");
             }
         }
     }
@@ -200,7 +203,7 @@ fn connect(site: &Site, authorization: &str) -> u16 {
     let mut stream = std::net::TcpStream::connect(site.address()).expect("the server accepts");
     stream.write_all((text + "\r\n").as_bytes()).expect("taken");
     let mut start = [0; 12];
-    stream.read_exact(&mut start).expect("an answer");
+    stream.read_exact(&mut start).expect("a response");
     String::from_utf8_lossy(&start[9..]).parse().expect("a status")
 }
 
@@ -232,18 +235,18 @@ fn a_node_is_only_itself_and_joins_only_once() {
     // Nor is a node's credential a user's token.
     let own = bearer(&a["node"], epoch, &a["secret"]);
     let target = format!("{}/resourceGroups?api-version=2018-05-01", site.subscription());
-    site.ask("GET", &target, &[("Authorization", &own)], b"").is(401);
+    site.request("GET", &target, &[("Authorization", &own)], b"").is(401);
     for dir in &nodes {
         let token = std::fs::read_to_string(dir.join("join-token")).expect("it was written");
         let body = json!({"token": token.trim()}).to_string();
-        site.ask("POST", "/corro/v1/join", &[], body.as_bytes()).refused(401, "AuthenticationFailed");
+        site.request("POST", "/corro/v1/join", &[], body.as_bytes()).refused(401, "AuthenticationFailed");
     }
     for body in ["{\"token\":\"\"}", "{\"token\":\"guess\"}", &json!({"token": "0".repeat(64)}).to_string()] {
-        site.ask("POST", "/corro/v1/join", &[], body.as_bytes()).refused(401, "AuthenticationFailed");
+        site.request("POST", "/corro/v1/join", &[], body.as_bytes()).refused(401, "AuthenticationFailed");
     }
     for body in ["", "{}", "null", "[]"] {
-        let answer = site.ask("POST", "/corro/v1/join", &[], body.as_bytes());
-        assert!(matches!(answer.status, 400 | 401), "{answer}");
+        let response = site.request("POST", "/corro/v1/join", &[], body.as_bytes());
+        assert!(matches!(response.status, 400 | 401), "{response}");
     }
     // The right one is accepted; the agent reconnects after it was displaced.
     assert_eq!(connect(&site, &own), 101);

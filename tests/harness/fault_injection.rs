@@ -16,7 +16,7 @@ pub const SHARE: &str = "$AZ_BATCHAI_JOB_MOUNT_ROOT/myshare";
 
 /// The line that a rank writes first; see [`waiting_rank`].
 #[derive(Clone, Debug, PartialEq)]
-pub struct Started {
+pub struct RankStart {
     pub rank: usize,
     /// Process id of the shell that is the rank.
     pub pid: u32,
@@ -39,12 +39,12 @@ impl Site {
     }
 
     /// Starts a server with `corro up` or `corro server`, logging at `level`, and waits until it is ready.
-    pub fn host(&mut self, word: &str, listen: &str, level: &str) {
-        self.host_as(self.host_command(word, listen, level));
+    pub fn start_server(&mut self, word: &str, listen: &str, level: &str) {
+        self.start_server_with(self.server_command(word, listen, level));
     }
 
     /// Starts a server with this command, and waits until it is ready.
-    pub fn host_as(&mut self, mut command: Command) {
+    pub fn start_server_with(&mut self, mut command: Command) {
         assert!(self.up.is_none(), "the server runs already");
         let mut child = command.stdout(Stdio::piped()).spawn().expect("corro starts");
         let mut lines = BufReader::new(child.stdout.take().expect("it is piped"));
@@ -57,7 +57,7 @@ impl Site {
     }
 
     /// Command for `corro up` or `corro server` on this site's data, not started yet.
-    pub fn host_command(&self, word: &str, listen: &str, level: &str) -> Command {
+    pub fn server_command(&self, word: &str, listen: &str, level: &str) -> Command {
         let log = File::options().append(true).create(true).open(self.path().join("up.log")).expect("a log file");
         let mut command = self.command("corro");
         command.args([word, "--listen", listen, "--data"]).arg(self.data()).args(&self.up_args);
@@ -84,13 +84,13 @@ impl Site {
     }
 
     /// Lines that the ranks of [`waiting_rank`] jobs wrote, oldest first.
-    pub fn starts(&self) -> Vec<Started> {
+    pub fn starts(&self) -> Vec<RankStart> {
         let text = std::fs::read_to_string(self.share().join("starts")).unwrap_or_default();
         let line = |line: &str| {
             let mut words = line.split(' ');
             let mut word = || words.next().expect("three words").to_owned();
             let (rank, pid) = (word().parse().unwrap_or_default(), word().parse().expect("a process id"));
-            Started { rank, pid, node: word() }
+            RankStart { rank, pid, node: word() }
         };
         // An incomplete last line is ignored.
         text.split_inclusive('\n').filter(|text| text.ends_with('\n')).map(|text| line(text.trim_end())).collect()
@@ -98,13 +98,13 @@ impl Site {
 
     /// Waits until that many ranks have started, over all attempts.
     #[track_caller]
-    pub fn wait_for_starts(&self, n_starts: usize) -> Vec<Started> {
+    pub fn wait_for_starts(&self, n_starts: usize) -> Vec<RankStart> {
         wait_for(&format!("{n_starts} starts of ranks"), || self.starts().len() >= n_starts);
         self.starts()
     }
 
     /// Lets the [`waiting_rank`]s end.
-    pub fn let_go(&self) {
+    pub fn release_ranks(&self) {
         std::fs::write(self.share().join("go"), "").expect("a file on the share");
     }
 

@@ -7,9 +7,9 @@ use std::process::{Command, Stdio};
 use corro_test_support::skip;
 use serde_json::json;
 
-use crate::harness::faulty::waiting_rank;
+use crate::harness::fault_injection::waiting_rank;
 use crate::harness::host::find_program;
-use crate::harness::{Ended, IN_WORKSPACE, Site};
+use crate::harness::{CommandOutput, IN_WORKSPACE, Site};
 use crate::{IMAGE, WITHOUT_PATH};
 
 /// The command `corro job exec` for the job `reached`.
@@ -31,8 +31,9 @@ pub fn commands_run_beside_a_job_in_its_container(site: &Site) {
     assert!(row["rank"] == 0.0 && row["memoryBytes"].as_f64() > Some(0.0), "{rows}");
     assert!(row["threads"].as_f64() >= Some(1.0) && row["pid"].as_f64() > Some(1.0), "{rows}");
 
-    let beside =
-        Ended::from(exec(site, &["sh", "-c", "cat /mark; echo $PLAIN $IN_IMAGE; exit 4"]).output().expect("it runs"));
+    let beside = CommandOutput::from(
+        exec(site, &["sh", "-c", "cat /mark; echo $PLAIN $IN_IMAGE; exit 4"]).output().expect("it runs"),
+    );
     assert_eq!((beside.stdout.as_str(), beside.code), ("inside\nseen yes\n", 4), "{}", beside.stderr);
     let mut cat = exec(site, &["cat"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it runs");
     cat.stdin.take().expect("it is piped").write_all(b"from here\n").expect("taken");
@@ -40,7 +41,7 @@ pub fn commands_run_beside_a_job_in_its_container(site: &Site) {
 
     match find_program("script") {
         Some(_) => with_a_terminal(site),
-        None => skip::missing_component("no 'script' (bsdutils), so nobody has a terminal"),
+        None => skip::missing_component("no 'script' (bsdutils), so there is no terminal"),
     }
     crate::forget_starts(site);
     assert_eq!(site.wait_for_end("reached")["executionState"], "succeeded");

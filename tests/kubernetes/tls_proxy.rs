@@ -11,7 +11,7 @@ use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
-pub struct Door {
+pub struct TlsProxy {
     pub address: SocketAddr,
     /// PEM of the certificate authority, and below of a valid client certificate and its key.
     pub authority: String,
@@ -19,8 +19,8 @@ pub struct Door {
     pub key: String,
 }
 
-impl Door {
-    pub fn before(api: SocketAddr) -> Self {
+impl TlsProxy {
+    pub fn start(api: SocketAddr) -> Self {
         let mut params = CertificateParams::new([]).expect("no names");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().expect("a key");
@@ -35,13 +35,13 @@ impl Door {
         roots.add(authority.der().clone()).expect("an authority");
         let provider = Arc::new(ring::default_provider());
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
-        let (shown, shown_key) = issue("127.0.0.1");
-        let own_key = PrivateKeyDer::try_from(shown_key.serialize_der()).expect("a key");
+        let (server_certificate, server_key) = issue("127.0.0.1");
+        let own_key = PrivateKeyDer::try_from(server_key.serialize_der()).expect("a key");
         let config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .expect("versions")
             .with_client_cert_verifier(verifier.build().expect("a verifier"))
-            .with_single_cert(vec![shown.der().clone()], own_key)
+            .with_single_cert(vec![server_certificate.der().clone()], own_key)
             .expect("a certificate and its key");
         let (certificate, key) = issue("operator");
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");

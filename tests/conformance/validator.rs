@@ -3,19 +3,19 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::http::Answer;
-use crate::harness::schema::{EXTRAS, Way};
+use crate::harness::http::Response;
+use crate::harness::schema::{Direction, EXTRAS};
 use crate::harness::swagger::document;
 
-fn violations(definition: &str, value: Value, way: Way) -> Vec<String> {
+fn violations(definition: &str, value: Value, direction: Direction) -> Vec<String> {
     let schema = json!({"$ref": format!("#/definitions/{definition}")});
-    document().schemas().violations(&schema, &value, way)
+    document().schemas().violations(&schema, &value, direction)
 }
 
 #[test]
 fn violations_of_schemas_are_caught() {
     let check = |definition: &str, value: Value, expected: &[&str]| {
-        assert_eq!(violations(definition, value, Way::Answer), expected, "{definition}");
+        assert_eq!(violations(definition, value, Direction::Response), expected, "{definition}");
     };
     let experiment = |properties: Value| json!({"id": "i", "name": "n", "type": "t", "properties": properties});
     check("Experiment", experiment(json!({"creationTime": "2018-06-07T21:16:21.13Z"})), &[]);
@@ -77,11 +77,11 @@ fn violations_of_schemas_are_caught() {
 #[test]
 fn a_request_gives_nothing_that_is_read_only() {
     let body = json!({"location": "eastus", "tags": {}});
-    assert!(violations("WorkspaceCreateParameters", body, Way::Request).is_empty());
+    assert!(violations("WorkspaceCreateParameters", body, Direction::Request).is_empty());
     let task = json!({"commandLine": "a", "stdOutErrPathPrefix": "x", "stdOutErrPathSuffix": "y"});
-    assert!(violations("SetupTask", task.clone(), Way::Answer).is_empty());
+    assert!(violations("SetupTask", task.clone(), Direction::Response).is_empty());
     let expected = ["$.stdOutErrPathSuffix: read-only, and given in a request"];
-    assert_eq!(violations("SetupTask", task, Way::Request), expected);
+    assert_eq!(violations("SetupTask", task, Direction::Request), expected);
 }
 
 #[test]
@@ -90,8 +90,8 @@ fn violations_of_answers_are_caught() {
         let path = format!("/subscriptions/s/resourcegroups/g/providers/microsoft.batchai/workspaces/w{path}");
         let operation = document().find(method, &path).unwrap_or_else(|| panic!("no operation for {path}"));
         let headers = format!("HTTP/1.1 {status} X\r\n{headers}");
-        let answer = Answer { status, headers, body: body.as_bytes().to_vec() };
-        assert_eq!(document().violations(operation, &answer), expected, "{}", operation.id);
+        let response = Response { status, headers, body: body.as_bytes().to_vec() };
+        assert_eq!(document().violations(operation, &response), expected, "{}", operation.id);
     };
     let kind = "Content-Type: application/json; charset=utf-8";
     check("GET", "/experiments", 200, kind, r#"{"value":[]}"#, &[]);

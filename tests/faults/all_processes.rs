@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 
-use super::harness::faulty::{parent_of, processes_of, wait_until_dead, waiting_rank};
+use super::harness::fault_injection::{parent_of, processes_of, wait_until_dead, waiting_rank};
 use super::harness::{Site, is_alive, signal, wait_for};
 use super::{DAEMON, assert_succeeded, daemons, pids};
 
@@ -31,13 +31,13 @@ fn check_orderly_end(how: Signal) {
     assert!(starts.iter().all(|start| processes_of(&start.node).is_empty()));
     site.up();
     site.wait_for_starts(4);
-    site.let_go();
+    site.release_ranks();
     assert_succeeded(&site.wait_for_end("job1"));
     assert_eq!(site.starts().len(), 4, "{:?}", site.starts());
 }
 
 #[test]
-fn after_kill_9_of_everything_strays_are_swept_and_the_job_runs_again() {
+fn after_kill_9_of_everything_orphans_are_killed_and_the_job_runs_again() {
     let mut site = Site::start();
     site.prepare(2);
     site.submit_ranks("job1", 2, &waiting_rank(DAEMON));
@@ -48,23 +48,23 @@ fn after_kill_9_of_everything_strays_are_swept_and_the_job_runs_again() {
     // Agents and guards would clean up after each other; this test needs the leftovers of a simultaneous death.
     agents.iter().for_each(|pid| signal(*pid, Signal::STOP));
     // A thread that still runs could see a guard die and clean up after it.
-    wait_for("the agents to stand still", || agents.iter().all(|pid| stands_still(*pid)));
+    wait_for("the agents to be stopped", || agents.iter().all(|pid| is_stopped(*pid)));
     for pid in [site.up_pid()].into_iter().chain(guards).chain(agents) {
         signal(pid, Signal::KILL);
     }
     site.kill_server();
     assert!(daemons(&site).iter().all(|pid| is_alive(*pid)), "with the guards dead nobody can have ended them");
     site.up();
-    wait_until_dead("the strays", &daemons(&site)[..2]);
+    wait_until_dead("the orphans", &daemons(&site)[..2]);
     site.wait_for_starts(4);
     assert!(pids(&starts).iter().all(|pid| !is_alive(*pid)));
-    site.let_go();
+    site.release_ranks();
     assert_succeeded(&site.wait_for_end("job1"));
     site.wait_for_nodes(2);
 }
 
 #[test]
-fn a_second_up_is_told_about_the_first() {
+fn a_second_up_reports_the_running_server() {
     let site = Site::start();
     let data = site.data();
     let second = site.corro(&format!("up --listen 127.0.0.1:0 --data {}", data.display()));
@@ -79,7 +79,7 @@ fn an_up_that_is_killed_while_it_starts_does_no_harm() {
     {
         let mut site = Site::unstarted(&[]);
         for _ in 0..2 {
-            let mut child = site.host_command("up", "127.0.0.1:0", "info").spawn().expect("corro up starts");
+            let mut child = site.server_command("up", "127.0.0.1:0", "info").spawn().expect("corro up starts");
             wait_for(file, || site.path().join(file).exists());
             child.kill().expect("it can be killed");
             child.wait().expect("it can be waited for");
@@ -92,7 +92,7 @@ fn an_up_that_is_killed_while_it_starts_does_no_harm() {
 }
 
 /// Whether every thread of the process is stopped.
-pub fn stands_still(pid: u32) -> bool {
+pub fn is_stopped(pid: u32) -> bool {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     threads
         .map(|thread| std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default())
