@@ -52,7 +52,7 @@ fn with_1_4_by_host() {
 
 #[test]
 fn with_2_1_by_host() {
-    let traps = "files_1x_traps.Retries files_1x_traps.Strangers files_1x_traps.OddNames files_1x_traps.Large";
+    let traps = "files_1x_traps.Retries files_1x_traps.Authentication files_1x_traps.OddNames files_1x_traps.Large";
     run("sdk2", TLS, "host", &format!("files_1x files_1x_links {traps} blobs_1x"));
 }
 

@@ -182,7 +182,7 @@ fn todays_sdk_needs_the_connection_string_only() {
     for args in ["", "--tls"] {
         let mut files = Files::new();
         files.start(&format!("--account one {args}"));
-        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/azure/python/alone.py");
+        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/azure/python/connection_string.py");
         let mut command = Command::new(sdk.join("bin/python"));
         command.arg("-B").arg(program).env("CONNECTION_STRING_FILE", files.path("data/accounts/one.connection"));
         if !args.is_empty() {

@@ -114,6 +114,6 @@ fn a_real_library_reaches_an_account_by_its_host_name() {
     real.corro("storage account create -g first -n secondaccount -l eastus --sku Standard_LRS").ok();
     let keys = real.corro("storage account keys list -g first -n secondaccount").json();
     let vars = [("ACCOUNT", "secondaccount"), ("KEY", keys[0]["value"].as_str().expect("a key"))];
-    let Some(ended) = real.python("sdk12", "first.py", &vars) else { return };
+    let Some(ended) = real.python("sdk12", "smoke.py", &vars) else { return };
     ended.ok();
 }

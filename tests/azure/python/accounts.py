@@ -1,5 +1,5 @@
-"""Groups and storage accounts through azure-mgmt-resource and azure-mgmt-storage, as the environment of az has them, with
-every api-version of storage that it knows."""
+"""Groups and storage accounts through azure-mgmt-resource and azure-mgmt-storage, in the versions that az installs, with
+every storage api-version that they support."""
 
 import unittest
 import uuid

@@ -1,6 +1,6 @@
-"""What every test of the old management clients needs: how to reach the server, and who calls.
+"""Shared by the tests of the management clients of 2018: server address, credentials, waiting, plain requests.
 
-Started by `RealSite::python`, which says in SERVER, CLIENT_ID, CLIENT_SECRET, TENANT and SUBSCRIPTION where and who.
+`RealSite::python` sets SERVER, CLIENT_ID, CLIENT_SECRET, TENANT and SUBSCRIPTION.
 """
 
 import collections
@@ -8,7 +8,7 @@ import collections.abc
 import os
 import time
 
-# The login library of 2018 imports these from their place in the Python of 2018.
+# The login library of 2018 imports these from `collections`, where Python had them in 2018.
 for _name in ("Iterable", "Mapping", "MutableMapping"):
     setattr(collections, _name, getattr(collections.abc, _name))
 
@@ -24,7 +24,7 @@ DEADLINE = 60
 
 
 def credentials():
-    """A service principal, as the clients log it in."""
+    """Credentials of the service principal, as clients pass them."""
     endpoints = CloudEndpoints(
         resource_manager=URL, management=URL, active_directory=URL + "/adfs", active_directory_resource_id=URL
     )
@@ -37,19 +37,19 @@ def credentials():
 
 
 def wait_for(what, holds):
-    """Asks until the answer is true, and gives it back."""
+    """Calls `holds` until it returns a true value, and returns that."""
     deadline = time.monotonic() + DEADLINE
     while True:
-        answer = holds()
-        if answer:
-            return answer
+        value = holds()
+        if value:
+            return value
         if time.monotonic() > deadline:
             raise AssertionError("waited too long for " + what)
         time.sleep(0.05)
 
 
 class Plain:
-    """The same server without a client library: what the libraries never send can be sent."""
+    """Plain HTTP session with the server, for requests that the client libraries never send."""
 
     def __init__(self):
         self.session = requests.Session()

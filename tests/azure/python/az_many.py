@@ -1,6 +1,6 @@
-"""Runs many `az` command lines for the price of one start. Lines of JSON come in, `{"args": [...], "cwd": "..."}`, and go
-out, `{"code": 0, "stdout": "...", "stderr": "..."}`. Everything is imported once; each command runs in a child of its own,
-so that none sees what another left in memory, as if it were a process like any other."""
+"""Runs many `az` command lines with one start of the interpreter. Reads lines of JSON, `{"args": [...], "cwd": "..."}`, and
+writes `{"code": 0, "stdout": "...", "stderr": "..."}`. Modules are imported once; each command runs in a forked child, so
+that commands share no state."""
 
 import importlib
 import json
@@ -14,7 +14,7 @@ from azure.cli.core import get_default_cli
 
 
 def preload():
-    """Imports what commands import when they run."""
+    """Imports the modules that commands import when they run."""
     for module in pkgutil.iter_modules(azure.cli.command_modules.__path__):
         package = importlib.import_module("azure.cli.command_modules." + module.name)
         for inner in pkgutil.iter_modules(package.__path__):
@@ -28,7 +28,7 @@ def preload():
 
 
 def child(args):
-    """As `azure.cli.__main__` does it, and the interpreter with what is left at the end."""
+    """Runs a command as `azure.cli.__main__` does; handles its exit code as the interpreter does."""
     try:
         code = get_default_cli().invoke(args)
     except SystemExit as leaving:

@@ -1,5 +1,5 @@
 """azure-mgmt-batchai 2.0.0, unmodified, against a real server: all 29 operations, every field of every model that can be
-sent, pollers, pages, errors. `python batchai.py [NAME...]`; without names the last test looks whether all fields were set."""
+sent, pollers, pages, errors. `python batchai.py [NAME...]`; without names the last test checks that all fields were set."""
 
 import sys
 import unittest

@@ -1,5 +1,5 @@
-"""Jobs through azure-mgmt-batchai: all nine toolkits as they are told and told back, and real ones that run, write files,
-fail and are terminated."""
+"""Jobs through azure-mgmt-batchai: all nine toolkits are sent and read back; real jobs run, write files, fail and are
+terminated."""
 
 import datetime
 
@@ -14,7 +14,7 @@ AT = (GROUP, WORKSPACE, "exp")
 
 
 class Told(Site):
-    """Jobs on a cluster without nodes: they wait, and say what they were told."""
+    """Jobs on a cluster without nodes: they stay queued and return the fields that were sent."""
 
     @classmethod
     def setUpClass(cls):
@@ -128,7 +128,7 @@ class Told(Site):
 
 
 class Run(Site):
-    """Jobs that really run, on one node."""
+    """Jobs that run on one node."""
 
     @classmethod
     def setUpClass(cls):

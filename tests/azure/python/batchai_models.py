@@ -1,5 +1,5 @@
-"""Models of azure-mgmt-batchai with every field set somewhere, and what is known of them: which fields were set, and
-how what was sent is compared with what came back."""
+"""Models of azure-mgmt-batchai with every field set somewhere, a record of the fields that were set, and the
+comparison of sent models with received ones."""
 
 import datetime
 import inspect
@@ -31,7 +31,7 @@ def is_model(value):
 
 
 def differences(sent, got, path="$"):
-    """Where `got` does not say what `sent` said. Secrets must be gone."""
+    """Differences of `got` from `sent`. Secrets must be absent."""
     if is_model(sent):
         if got is None:
             return [path + ": missing"]
@@ -149,7 +149,7 @@ def file_server(subnet):
 
 
 def cluster(account, server, subnet):
-    """A cluster of no nodes that says everything a cluster can say."""
+    """A cluster of no nodes with every field set."""
     component = "/subscriptions/s/resourceGroups/g/providers/microsoft.insights/components/c"
     return m.ClusterCreateParameters(
         vm_size="Standard_NC6",
@@ -186,7 +186,7 @@ def cluster(account, server, subnet):
 
 
 def toolkits():
-    """The settings of all nine toolkits, by the name of their field, with the kind of tool they make."""
+    """Settings of all nine toolkits by field name, with the resulting tool type."""
     script = dict(python_script_file_path="a.py", python_interpreter_path="/usr/bin/python3", command_line_args="--x 1")
     return {
         "cntk_settings": ("cntk", m.CNTKsettings(language_type="Python", process_count=2, **script)),
@@ -221,7 +221,7 @@ def job(cluster_id, **more):
 
 
 def whole_job(cluster_id, account, server, **toolkit):
-    """A job that says everything a job can say, but for its toolkit."""
+    """A job with every field set except its toolkit."""
     registry = m.PrivateRegistryCredentials(username="u", password=SECRET)
     return job(
         cluster_id,

@@ -12,7 +12,7 @@ import batchai_models as made
 from batchai_site import ACCOUNT, GROUP, WORKSPACE, Site
 
 class Workspaces(Site):
-    def test_life_of_a_workspace(self):
+    def test_workspace_lifecycle(self):
         client = self.client.workspaces
         parameters = m.WorkspaceCreateParameters(location="eastus", tags={"a": "1"})
         poller = client.create(GROUP, "Other_1-x", parameters.location, tags=parameters.tags)
@@ -112,7 +112,7 @@ class Provider(Site):
         raw = self.client.workspaces.get(GROUP, WORKSPACE, raw=True)
         self.assertTrue(raw.response.headers["x-ms-request-id"])
 
-    def test_another_subscription_is_not_there(self):
+    def test_another_subscription_is_not_found(self):
         other = BatchAIManagementClient(
             arm.credentials(), "00000000-0000-0000-0000-000000000001", base_url=arm.URL
         )
@@ -120,7 +120,7 @@ class Provider(Site):
 
 
 class FileServers(Site):
-    def test_life_of_a_file_server(self):
+    def test_file_server_lifecycle(self):
         client = self.client.file_servers
         subnet = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/virtualNetworks/v/subnets/s"
         sent = made.file_server(subnet)
@@ -142,7 +142,7 @@ class FileServers(Site):
         client.delete(GROUP, WORKSPACE, "fs").wait()
         self.refused(404, "FileServerNotFound", client.get, GROUP, WORKSPACE, "fs")
 
-    def test_a_creation_that_is_undone_fails_for_who_waits_for_it(self):
+    def test_polling_a_deleted_creation_fails(self):
         client = self.client.file_servers
         subnet = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/virtualNetworks/v/subnets/s"
         raw = client.create(GROUP, WORKSPACE, "undone", made.file_server(subnet), raw=True, polling=False).result()
@@ -165,7 +165,7 @@ class FileServers(Site):
 class Clusters(Site):
     SUBNET = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Network/virtualNetworks/v/subnets/c"
 
-    def test_a_cluster_that_says_everything(self):
+    def test_a_cluster_with_every_field(self):
         client = self.client.clusters
         self.client.file_servers.create(GROUP, WORKSPACE, "nfs", made.file_server(self.SUBNET)).wait()
         sent = made.cluster(ACCOUNT, self.id_of("fileServers", "nfs"), self.SUBNET)

@@ -1,4 +1,4 @@
-"""The workspace that tests of azure-mgmt-batchai share, and how they say that a call must be refused."""
+"""Base class of the azure-mgmt-batchai tests: a shared workspace, and assertions of refused calls."""
 
 import os
 import unittest
@@ -31,7 +31,7 @@ class Site(unittest.TestCase):
         self.assertEqual(made.differences(sent, got), [])
 
     def refused(self, status, code, call, *args, **kwargs):
-        """The call must fail as the service's error; what is told is checked by its code."""
+        """Asserts that the call fails with this status and error code; returns the error."""
         with self.assertRaises(CloudError) as caught:
             call(*args, **kwargs)
         error = caught.exception

@@ -1,5 +1,5 @@
-"""What the old clients rely on below their models: headers, versions, paths in any case, bodies that are not there, and
-polling by either of the two addresses."""
+"""Wire behaviour that the clients of 2018 rely on: headers, api-versions, case-insensitive paths, absent bodies, and polling
+by either of the two URLs."""
 
 import uuid
 
@@ -14,7 +14,7 @@ JSON = {"Content-Type": "application/json; charset=utf-8"}
 
 
 class LocationOnly(ARMPolling):
-    """Polls the `Location` address, as clients do that were told no other."""
+    """Polls the `Location` URL, as clients do without `Azure-AsyncOperation`."""
 
     def initialize(self, client, initial_response, deserialization_callback):
         response = getattr(initial_response, "response", initial_response)
@@ -37,7 +37,7 @@ class Wire(Site):
         self.assertIsNone(client.delete(GROUP, WORKSPACE, "by-location", polling=LocationOnly(30)).result())
         self.refused(404, "ClusterNotFound", client.get, GROUP, WORKSPACE, "by-location")
 
-    def test_without_polling_the_first_answer_is_all(self):
+    def test_without_polling_only_the_first_response_is_read(self):
         client = self.client.clusters
         first = client.create(GROUP, WORKSPACE, "unpolled", self.cluster(), raw=True, polling=False).result()
         self.assertEqual((first.response.status_code, first.response.content), (202, b""))
@@ -45,16 +45,16 @@ class Wire(Site):
         for name in ("Azure-AsyncOperation", "Location"):
             self.assertTrue(headers[name].startswith(arm.URL + "/subscriptions/"), headers[name])
         self.assertTrue(headers["Retry-After"].isdigit())
-        told = self.plain.send("GET", headers["Azure-AsyncOperation"], version=None).json()
-        self.assertEqual(told["status"], "Succeeded")
-        self.assertEqual(told["properties"]["resourceId"], "$".join([arm.SUBSCRIPTION, GROUP, WORKSPACE, "unpolled"]))
+        operation = self.plain.send("GET", headers["Azure-AsyncOperation"], version=None).json()
+        self.assertEqual(operation["status"], "Succeeded")
+        self.assertEqual(operation["properties"]["resourceId"], "$".join([arm.SUBSCRIPTION, GROUP, WORKSPACE, "unpolled"]))
         by_location = self.plain.send("GET", headers["Location"], version=None)
         self.assertEqual((by_location.status_code, by_location.content), (200, b""))
         gone = self.plain.send("GET", headers["Location"].replace("operationstatuses/", "operationstatuses/x"), version=None)
         self.assertEqual((gone.status_code, gone.json()["error"]["code"]), (404, "OperationNotFound"))
         client.delete(GROUP, WORKSPACE, "unpolled").wait()
 
-    def test_the_callers_own_id_comes_back_when_asked_for(self):
+    def test_the_client_request_id_is_returned_on_request(self):
         path = self.id_of()
         mine = str(uuid.uuid1())
         asked = {"x-ms-client-request-id": mine, "x-ms-return-client-request-id": "true"}
@@ -82,7 +82,7 @@ class Wire(Site):
         servers = self.plain.send("GET", self.id_of("fileservers"))
         self.assertEqual(servers.status_code, 200)
 
-    def test_bodies_that_are_not_there(self):
+    def test_absent_bodies(self):
         path = self.id_of("experiments", "bodyless")
         self.assertEqual(self.plain.send("PUT", path, headers=JSON, data=b"").status_code, 200)
         self.assertEqual(self.plain.send("GET", path, headers=JSON).status_code, 200)
@@ -97,7 +97,7 @@ class Wire(Site):
         self.assertIn(deleted.status_code, (200, 202, 204))
         self.assertEqual(self.plain.send("DELETE", self.id_of("clusters", "bodyless")).status_code, 204)
 
-    def test_methods_and_paths_that_are_not_there(self):
+    def test_unknown_methods_and_paths(self):
         for method, path, status in (
             ("PATCH", self.id_of("experiments", "exp"), 405),
             ("PUT", self.id_of("experiments", "exp", "jobs"), 405),
@@ -108,7 +108,7 @@ class Wire(Site):
             error = answer.json()["error"]
             self.assertEqual((answer.status_code, bool(error["code"] and error["message"])), (status, True), path)
 
-    def test_who_shows_no_token_or_a_wrong_one(self):
+    def test_missing_and_wrong_tokens(self):
         import requests
 
         url = arm.URL + self.id_of()

@@ -4,7 +4,7 @@ import datetime
 import os
 import unittest
 
-import files_place as place
+import files_env as env
 from azure.core.exceptions import HttpResponseError, ResourceExistsError
 from azure.storage.blob import (
     AccessPolicy,
@@ -17,15 +17,15 @@ from azure.storage.blob import (
     generate_container_sas,
 )
 
-SECRET = {"account_name": place.ACCOUNT, "account_key": place.KEY}
+SECRET = {"account_name": env.ACCOUNT, "account_key": env.KEY}
 SOON = datetime.datetime.utcnow() + datetime.timedelta(hours=1)
 
 
 class Blobs(unittest.TestCase):
     def setUp(self):
         # Without retries: refusals are permanent here.
-        self.service = BlobServiceClient(place.BLOBS, credential=SECRET, retry_total=0)
-        self.container = self.service.create_container(place.new_name("blobs-"), metadata={"owner": "me"})
+        self.service = BlobServiceClient(env.BLOBS, credential=SECRET, retry_total=0)
+        self.container = self.service.create_container(env.new_name("blobs-"), metadata={"owner": "me"})
         self.addCleanup(self.container.delete_container)
 
     def refused(self, status, code, call, *args, **named):
@@ -42,7 +42,7 @@ class Blobs(unittest.TestCase):
         self.assertFalse(blob.exists())
         settings = ContentSettings(content_type="application/x-hdf5", cache_control="no-cache")
         blob.upload_blob(content, metadata={"epoch": "3"}, content_settings=settings, validate_content=True)
-        with open(place.on_disk(".containers", self.container.container_name, "deep/er/model.h5"), "rb") as file:
+        with open(env.on_disk(".containers", self.container.container_name, "deep/er/model.h5"), "rb") as file:
             self.assertEqual(file.read(), content)
         found = blob.get_blob_properties()
         self.assertEqual((found.size, found.metadata, found.blob_type), (len(content), {"epoch": "3"}, "BlockBlob"))
@@ -56,7 +56,7 @@ class Blobs(unittest.TestCase):
         self.assertEqual((found.metadata, found.content_settings.content_type), ({"epoch": "4"}, "text/plain"))
         with self.assertRaises(ResourceExistsError):
             blob.upload_blob(b"other")
-        self.refused(412, "ConditionNotMet", blob.delete_blob, etag='"0x0"', match_condition=place.unmodified())
+        self.refused(412, "ConditionNotMet", blob.delete_blob, etag='"0x0"', match_condition=env.unmodified())
         blob.upload_blob(b"", overwrite=True)
         self.assertEqual(blob.download_blob().readall(), b"")
         blob.delete_blob()
@@ -65,7 +65,7 @@ class Blobs(unittest.TestCase):
 
     def test_a_large_blob_goes_in_blocks_over_several_connections(self):
         content = os.urandom(9 << 20)
-        service = BlobServiceClient(place.BLOBS, credential=SECRET, max_single_put_size=1 << 20, max_block_size=1 << 20)
+        service = BlobServiceClient(env.BLOBS, credential=SECRET, max_single_put_size=1 << 20, max_block_size=1 << 20)
         blob = service.get_blob_client(self.container.container_name, "large")
         blob.upload_blob(content, max_concurrency=4, content_settings=ContentSettings(content_type="x/y"))
         self.assertEqual(blob.download_blob(max_concurrency=4).readall(), content)
@@ -108,7 +108,7 @@ class Blobs(unittest.TestCase):
         found = list(self.service.list_containers(name_starts_with=name, include_metadata=True))
         self.assertEqual([(c.name, c.metadata) for c in found], [(name, {"next": "one"})])
         self.refused(409, "ContainerAlreadyExists", self.container.create_container)
-        named = place.new_name("open-")
+        named = env.new_name("open-")
         self.refused(409, "PublicAccessNotPermitted", self.service.create_container, named, public_access="blob")
         self.assertEqual(self.service.get_account_information()["sku_name"], "Standard_LRS")
 
@@ -116,16 +116,16 @@ class Blobs(unittest.TestCase):
         self.container.upload_blob("open", b"open")
         self.container.upload_blob("closed", b"closed")
         name = self.container.container_name
-        link = generate_blob_sas(place.ACCOUNT, name, "open", account_key=place.KEY, permission="r", expiry=SOON)
-        url = f"{place.BLOBS}/{name}/open"
+        link = generate_blob_sas(env.ACCOUNT, name, "open", account_key=env.KEY, permission="r", expiry=SOON)
+        url = f"{env.BLOBS}/{name}/open"
         self.assertEqual(BlobClient.from_blob_url(f"{url}?{link}").download_blob().readall(), b"open")
-        other = BlobClient.from_blob_url(f"{place.BLOBS}/{name}/closed?{link}", retry_total=0)
+        other = BlobClient.from_blob_url(f"{env.BLOBS}/{name}/closed?{link}", retry_total=0)
         self.refused(403, "AuthenticationFailed", other.download_blob)
         self.refused(403, "AuthorizationPermissionMismatch", BlobClient.from_blob_url(f"{url}?{link}").delete_blob)
         policy = AccessPolicy(ContainerSasPermissions(read=True, list=True), expiry=SOON)
         self.container.set_container_access_policy({"readers": policy})
-        link = generate_container_sas(place.ACCOUNT, name, account_key=place.KEY, policy_id="readers")
-        reader = BlobServiceClient(place.BLOBS, credential=link).get_container_client(name)
+        link = generate_container_sas(env.ACCOUNT, name, account_key=env.KEY, policy_id="readers")
+        reader = BlobServiceClient(env.BLOBS, credential=link).get_container_client(name)
         self.assertEqual([blob.name for blob in reader.list_blobs()], ["closed", "open"])
         self.assertEqual(reader.download_blob("closed").readall(), b"closed")
         self.refused(403, "AuthorizationPermissionMismatch", reader.upload_blob, "new", b"x")

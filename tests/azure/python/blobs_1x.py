@@ -1,10 +1,10 @@
-"""Containers and blobs with azure-storage-blob 1.4 and 2.1, which `az` of the retired service's time has inside."""
+"""Containers and blobs with azure-storage-blob 1.4 and 2.1, the versions inside `az` of 2018."""
 
 import datetime
 import os
 import unittest
 
-import files_place as place
+import files_env as env
 from azure.common import AzureHttpError
 from azure.storage.blob import BlobBlock, BlockBlobService, ContainerPermissions, ContentSettings
 from azure.storage.common.retry import no_retry
@@ -12,10 +12,10 @@ from azure.storage.common.retry import no_retry
 
 class Blobs(unittest.TestCase):
     def setUp(self):
-        string = f"AccountName={place.ACCOUNT};AccountKey={place.KEY};BlobEndpoint={place.BLOBS}"
+        string = f"AccountName={env.ACCOUNT};AccountKey={env.KEY};BlobEndpoint={env.BLOBS}"
         self.blobs = BlockBlobService(connection_string=string)
         self.blobs.retry = no_retry
-        self.name = place.new_name("blobs-")
+        self.name = env.new_name("blobs-")
         self.assertTrue(self.blobs.create_container(self.name, metadata={"owner": "me"}))
         self.addCleanup(self.blobs.delete_container, self.name)
 
@@ -28,7 +28,7 @@ class Blobs(unittest.TestCase):
         content = os.urandom(1 << 20)
         settings = ContentSettings(content_type="text/x-python")
         made = self.blobs.create_blob_from_bytes(self.name, "d/f.py", content, content_settings=settings, metadata={"a": "b"})
-        with open(place.on_disk(".containers", self.name, "d/f.py"), "rb") as file:
+        with open(env.on_disk(".containers", self.name, "d/f.py"), "rb") as file:
             self.assertEqual(file.read(), content)
         found = self.blobs.get_blob_properties(self.name, "d/f.py")
         self.assertEqual((found.properties.content_length, found.properties.etag), (len(content), made.etag))
@@ -76,7 +76,7 @@ class Blobs(unittest.TestCase):
             (self.blobs.generate_blob_shared_access_signature(self.name, "open", permission=read, expiry=soon), False),
             (self.blobs.generate_container_shared_access_signature(self.name, permission=both, expiry=soon), True),
         ):
-            string = f"SharedAccessSignature={made};BlobEndpoint={place.BLOBS}"
+            string = f"SharedAccessSignature={made};BlobEndpoint={env.BLOBS}"
             reader = BlockBlobService(connection_string=string)
             reader.retry = no_retry
             self.assertEqual(reader.get_blob_to_text(self.name, "open").content, "open")

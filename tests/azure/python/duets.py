@@ -1,17 +1,17 @@
-"""The same command line by the real az and by corro, against the same server: what they print must be the same, and how
-they end. Scripts are in `../duets`; `duets.py [SCRIPT...]` runs them all, or those named here or in SCRIPTS.
+"""Runs each command line with the real az and with corro against the same server; output and exit codes must be the same.
+Scripts are in `../duets`; `duets.py [SCRIPT...]` runs them all, or those named here or in SCRIPTS.
 
   $ LINE          both run it; output and exit code must be the same
-  ~ LINE          the same, but values that are made up anew each time (keys, signatures) may differ
-  ^ LINE          the same end is enough
-  = CODE          how the command above must have ended, when not with 0
-  ! TEXT          what both must have said on standard error, in whatever words around it
-  % corro LINE    corro alone, to set the stage; it must succeed
-  % until TEXT <- LINE    corro asks until TEXT is in the answer
-  % same FILE     both must have left the same file in their directories
+  ~ LINE          the same, but generated values (keys, signatures) may differ
+  ^ LINE          only the exit codes must be the same
+  = CODE          expected exit code of the command above, if not 0
+  ! TEXT          text that both must have printed on standard error
+  % corro LINE    corro only, as preparation; it must succeed
+  % until TEXT <- LINE    corro runs LINE until its output contains TEXT
+  % same FILE     both must have written the same file to their directories
   @ FILE … @      a file in both directories
 
-`{x}` is another word for each of them, so that both can make what may be there only once.
+`{x}` is a different word for each of them, so that both can create resources whose names must be unique.
 """
 
 import difflib
@@ -56,13 +56,13 @@ def normal(text, program):
 
 
 def cells(text):
-    """A table without its layout: up to 2.0.38, and in the tutorial, az put numbers to the right; later it did not."""
+    """Cells of a table without its layout: az up to 2.0.38 and the tutorial align numbers to the right, later ones not."""
     lines = [re.split(r" {2,}", line.strip()) for line in text.splitlines()]
     return "\n".join(" | ".join(line) for line in lines if not re.fullmatch(r"[-| ]*", " | ".join(line)))
 
 
 def shape(value):
-    """JSON with its values forgotten."""
+    """Structure of a JSON value, with types instead of values."""
     if isinstance(value, dict):
         return {key: shape(inner) for key, inner in value.items()}
     if isinstance(value, list):

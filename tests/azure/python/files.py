@@ -1,4 +1,4 @@
-"""Runs the parts of the file service's tests that are named in PARTS, with the libraries of this environment."""
+"""Runs the file service's test modules that are named in PARTS, with the libraries of this environment."""
 
 import os
 import unittest

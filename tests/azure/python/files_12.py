@@ -3,7 +3,7 @@
 import datetime
 import io
 
-import files_place as place
+import files_env as env
 from azure.core.exceptions import ResourceExistsError
 from azure.storage.fileshare import (
     AccessPolicy,
@@ -25,10 +25,10 @@ from files_12_common import OnShare
 class Clients(OnShare):
     def test_every_way_to_make_one(self):
         self.put("a", b"content")
-        secret = {"account_name": place.ACCOUNT, "account_key": place.KEY}
-        string = f"AccountName={place.ACCOUNT};AccountKey={place.KEY};FileEndpoint={place.ENDPOINT}"
+        secret = {"account_name": env.ACCOUNT, "account_key": env.KEY}
+        string = f"AccountName={env.ACCOUNT};AccountKey={env.KEY};FileEndpoint={env.ENDPOINT}"
         name = self.share.share_name
-        url = f"{place.ENDPOINT}/{name}"
+        url = f"{env.ENDPOINT}/{name}"
         service = ShareServiceClient.from_connection_string(string)
         self.assertIn(name, [share.name for share in service.list_shares(name_starts_with=name)])
         for share in (ShareClient.from_connection_string(string, name), ShareClient.from_share_url(url, credential=secret)):
@@ -48,7 +48,7 @@ class Clients(OnShare):
 
 class Shares(OnShare):
     def test_a_share_is_made_once(self):
-        share = self.service.get_share_client(place.new_name("once-"))
+        share = self.service.get_share_client(env.new_name("once-"))
         share.create_share()
         with self.assertRaises(ResourceExistsError):
             share.create_share()
@@ -59,7 +59,7 @@ class Shares(OnShare):
         self.service.delete_share(share.share_name)
 
     def test_properties_and_metadata(self):
-        share = self.service.get_share_client(place.new_name("told-"))
+        share = self.service.get_share_client(env.new_name("told-"))
         share.create_share(metadata={"owner": "me"}, quota=7)
         found = share.get_share_properties()
         self.assertEqual((found.name, found.quota, found.metadata), (share.share_name, 7, {"owner": "me"}))
@@ -73,7 +73,7 @@ class Shares(OnShare):
         share.delete_share()
 
     def test_listing_goes_page_by_page(self):
-        prefix = place.new_name("page-")
+        prefix = env.new_name("page-")
         names = [f"{prefix}-{number}" for number in range(7)]
         for name in names:
             self.service.create_share(name, metadata={"a": "b"})
@@ -308,7 +308,7 @@ class Files(OnShare):
     def link(self, path):
         name = self.share.share_name
         sas = generate_file_sas(
-            place.ACCOUNT, name, path.split("/"), place.KEY, "r", datetime.datetime(2040, 1, 1)
+            env.ACCOUNT, name, path.split("/"), env.KEY, "r", datetime.datetime(2040, 1, 1)
         )
         return f"{self.share.get_file_client(path).url}?{sas}"
 
@@ -354,13 +354,13 @@ class Files(OnShare):
 class SymbolicLinks(OnShare):
     def test_a_tree_with_links_is_downloaded_and_deleted_without_what_they_lead_to(self):
         share = self.share.share_name
-        place.plant_links(share)
+        env.plant_links(share)
         entries = list(self.share.list_directories_and_files("old"))
-        self.assertEqual(sorted(entry.name for entry in entries), sorted(place.LINKS))
+        self.assertEqual(sorted(entry.name for entry in entries), sorted(env.LINKS))
         for entry in entries:
-            content = place.LINKS[entry.name][1]
+            content = env.LINKS[entry.name][1]
             found = (entry.is_directory, entry.size, self.read(f"old/{entry.name}"))
             self.assertEqual(found, (False, len(content), content))
             self.share.get_file_client(f"old/{entry.name}").delete_file()
         self.share.get_directory_client("old").delete_directory()
-        self.assertEqual(place.best(share), b"weights")
+        self.assertEqual(env.best(share), b"weights")

@@ -1,26 +1,26 @@
-"""azure-storage-file-share 12 against the server under test: how its clients are made, and a share for each test."""
+"""Clients of azure-storage-file-share 12 for the server under test, and a base class with a share for each test."""
 
 import unittest
 
-import files_place as place
+import files_env as env
 from azure.core.exceptions import HttpResponseError
 from azure.storage.fileshare import LinearRetry, ShareServiceClient
 
 
-def connect(endpoint=None, key=place.KEY, sas=None, **more):
-    """A client as an unchanged program makes it, but that retries come at once."""
+def connect(endpoint=None, key=env.KEY, sas=None, **more):
+    """A client with default settings, except that it retries without a delay."""
     more.setdefault("retry_policy", LinearRetry(backoff=0, random_jitter_range=0))
     # The client cannot derive the account name from a host name that is followed by a port.
-    secret = sas or {"account_name": place.ACCOUNT, "account_key": key}
-    return ShareServiceClient(endpoint or place.ENDPOINT, credential=secret, **more)
+    secret = sas or {"account_name": env.ACCOUNT, "account_key": key}
+    return ShareServiceClient(endpoint or env.ENDPOINT, credential=secret, **more)
 
 
 class OnShare(unittest.TestCase):
-    """Each test has a client and a share of its own."""
+    """Base class: each test has its own client and share."""
 
     def setUp(self):
         self.service = connect()
-        self.share = self.service.create_share(place.new_name("share-"))
+        self.share = self.service.create_share(env.new_name("share-"))
         self.addCleanup(self.remove)
 
     def remove(self):
@@ -37,7 +37,7 @@ class OnShare(unittest.TestCase):
         return [entry["name"] for entry in self.share.list_directories_and_files(directory, **more)]
 
     def refused(self, status, code, call, *arguments, **named):
-        """The call must end with this error, at once."""
+        """Asserts that the call fails with this error, without retries."""
         with self.assertRaises(HttpResponseError) as caught:
             call(*arguments, **named)
         error = caught.exception

@@ -1,4 +1,4 @@
-"""Leases, and files that change while they are read, with azure-storage-file-share 12."""
+"""Leases, and files that change during a download, with azure-storage-file-share 12."""
 
 import uuid
 
@@ -15,7 +15,7 @@ class OfFiles(OnShare):
         self.put("a", b"x" * 1024)
         self.file = self.share.get_file_client("a")
 
-    def test_who_holds_a_lease_may_write(self):
+    def test_the_lease_holder_may_write(self):
         lease = self.file.acquire_lease()
         found = self.file.get_file_properties().lease
         self.assertEqual((found.status, found.state, found.duration), ("locked", "leased", "infinite"))

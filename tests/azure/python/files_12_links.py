@@ -1,8 +1,8 @@
-"""Shared access signatures as azure-storage-file-share 12 makes them: what they open, and what they do not."""
+"""Shared access signatures as azure-storage-file-share 12 makes them: permitted and refused requests."""
 
 from datetime import datetime, timedelta
 
-import files_place as place
+import files_env as env
 from azure.storage.fileshare import (
     AccessPolicy,
     AccountSasPermissions,
@@ -33,18 +33,18 @@ class Links(OnShare):
     def file_sas(self, permission=FileSasPermissions(read=True), **more):
         more.setdefault("expiry", in_minutes(10))
         return generate_file_sas(
-            place.ACCOUNT, self.share.share_name, PATH.split("/"), place.KEY, permission, **more
+            env.ACCOUNT, self.share.share_name, PATH.split("/"), env.KEY, permission, **more
         )
 
     def share_sas(self, permission=ShareSasPermissions(read=True, list=True), **more):
         if "policy_id" not in more:
             more.setdefault("expiry", in_minutes(10))
-        return generate_share_sas(place.ACCOUNT, self.share.share_name, place.KEY, permission, **more)
+        return generate_share_sas(env.ACCOUNT, self.share.share_name, env.KEY, permission, **more)
 
     def account_sas(self, types="sco", permission="rl", **more):
         more.setdefault("expiry", in_minutes(10))
         types, permission = ResourceTypes.from_string(types), AccountSasPermissions.from_string(permission)
-        return generate_account_sas(place.ACCOUNT, place.KEY, types, permission, **more)
+        return generate_account_sas(env.ACCOUNT, env.KEY, types, permission, **more)
 
     def at(self, sas, path=PATH):
         return connect(sas=sas).get_share_client(self.share.share_name).get_file_client(path)
@@ -57,7 +57,7 @@ class Links(OnShare):
 
 
 class OfFiles(Links):
-    def test_a_link_opens_its_file_and_nothing_else(self):
+    def test_a_sas_permits_its_file_only(self):
         sas = self.file_sas()
         self.opens(sas)
         url = self.share.get_file_client(PATH).url
@@ -67,7 +67,7 @@ class OfFiles(Links):
         self.refused(403, DENIED, self.at(sas).delete_file)
         self.refused(403, DENIED, self.at(sas).upload_range, b"x", 0, 1)
 
-    def test_permissions_are_told_apart(self):
+    def test_permissions_are_distinguished(self):
         self.is_shut(self.file_sas("w"), DENIED)
         self.at(self.file_sas("w")).upload_range(b"C", 0, 1)
         self.assertEqual(self.read(PATH), b"Content")
@@ -83,7 +83,7 @@ class OfFiles(Links):
         self.is_shut(self.file_sas(ip="10.0.0.1"), "AuthorizationSourceIPMismatch")
         self.opens(self.file_sas(protocol="https"))
 
-    def test_answers_say_what_the_link_says(self):
+    def test_response_headers_of_the_sas(self):
         sas = self.file_sas(
             cache_control="no-store", content_disposition="inline", content_language="fr", content_type="text/x-chosen"
         )
@@ -91,24 +91,24 @@ class OfFiles(Links):
         told = found.cache_control, found.content_disposition, found.content_language, found.content_type
         self.assertEqual(told, ("no-store", "inline", "fr", "text/x-chosen"))
 
-    def test_a_forged_link_opens_nothing(self):
+    def test_a_forged_sas_is_refused(self):
         self.is_shut(self.file_sas().replace("sp=r", "sp=rwd"))
         self.is_shut(self.file_sas().replace("sig=", "sig=A"))
 
 
 class OfShares(Links):
-    def test_a_link_opens_its_share(self):
+    def test_a_sas_permits_its_share(self):
         sas = self.share_sas()
         self.opens(sas)
         share = connect(sas=sas).get_share_client(self.share.share_name)
         self.assertEqual([entry.name for entry in share.list_directories_and_files()], ["d e"])
         self.refused(403, DENIED, share.create_directory, "new")
-        other = self.service.create_share(place.new_name("other-"))
+        other = self.service.create_share(env.new_name("other-"))
         stranger = connect(sas=sas).get_share_client(other.share_name)
         self.refused(403, "AuthenticationFailed", lambda: list(stranger.list_directories_and_files()))
         other.delete_share()
 
-    def test_with_all_permissions_everything_in_it_can_be_done(self):
+    def test_all_permissions_permit_every_operation(self):
         share = connect(sas=self.share_sas("rcwdl")).get_share_client(self.share.share_name)
         directory = share.create_directory("new")
         directory.upload_file("a", b"abc")
@@ -136,16 +136,16 @@ class OfShares(Links):
 
 
 class OfAccounts(Links):
-    def test_a_link_opens_the_account(self):
+    def test_a_sas_permits_the_account(self):
         linked = connect(sas=self.account_sas())
         self.opens(self.account_sas())
         name = self.share.share_name
         self.assertEqual([share.name for share in linked.list_shares(name)], [name])
-        self.refused(403, DENIED, linked.create_share, place.new_name("no-"))
+        self.refused(403, DENIED, linked.create_share, env.new_name("no-"))
         linked = connect(sas=self.account_sas("sco", "rwdlc"))
-        linked.create_share(place.new_name("made-")).delete_share()
+        linked.create_share(env.new_name("made-")).delete_share()
 
-    def test_resource_types_are_told_apart(self):
+    def test_resource_types_are_distinguished(self):
         wrong = "AuthorizationResourceTypeMismatch"
         self.is_shut(self.account_sas("sc"), wrong)
         self.refused(403, wrong, lambda: list(connect(sas=self.account_sas("co")).list_shares()))

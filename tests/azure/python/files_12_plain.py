@@ -1,10 +1,10 @@
-"""Links that are limited to https, on a server without TLS, with azure-storage-file-share 12."""
+"""SAS restricted to https, on a server without TLS, with azure-storage-file-share 12."""
 
 from files_12_links import Links
 
 
 class Plain(Links):
-    def test_the_protocol_is_told_apart(self):
+    def test_the_protocol_is_enforced(self):
         self.opens(self.file_sas())
         self.opens(self.file_sas(protocol="https,http"))
         for sas in (self.file_sas(protocol="https"), self.share_sas(protocol="https"), self.account_sas(protocol="https")):

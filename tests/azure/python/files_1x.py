@@ -7,7 +7,7 @@ import os
 import tempfile
 import unittest
 
-import files_place as place
+import files_env as env
 from azure.storage.common import AccessPolicy, CorsRule, Metrics, RetentionPolicy
 from azure.storage.file.models import ContentSettings, Directory, File, SharePermissions
 from files_1x_common import IS_2X, OnShare
@@ -15,7 +15,7 @@ from files_1x_common import IS_2X, OnShare
 
 class Shares(OnShare):
     def test_a_share_is_made_once(self):
-        name = place.new_name("once-")
+        name = env.new_name("once-")
         self.assertTrue(self.service.create_share(name))
         self.assertFalse(self.service.create_share(name))
         self.refused(409, "ShareAlreadyExists", self.service.create_share, name, fail_on_exist=True)
@@ -28,7 +28,7 @@ class Shares(OnShare):
         self.refused(400, "InvalidResourceName", self.service.create_share, "Not_A_Name")
 
     def test_properties_and_metadata(self):
-        name = place.new_name("told-")
+        name = env.new_name("told-")
         self.service.create_share(name, metadata={"owner": "me", "of_what": "a b"}, quota=7)
         found = self.service.get_share_properties(name)
         self.assertEqual((found.name, found.properties.quota), (name, 7))
@@ -45,7 +45,7 @@ class Shares(OnShare):
         self.service.delete_share(name)
 
     def test_listing_goes_page_by_page(self):
-        prefix = place.new_name("page-")
+        prefix = env.new_name("page-")
         names = [f"{prefix}-{number}" for number in range(7)]
         for name in names:
             self.service.create_share(name, metadata={"name": name.replace("-", "_")})
@@ -119,7 +119,7 @@ class Snapshots(OnShare):
         self.assertEqual(listed, [(made.snapshot, {"when": "first"}), (None, {})])
 
     def test_a_share_with_snapshots_goes_only_with_them(self):
-        name = place.new_name("kept-")
+        name = env.new_name("kept-")
         self.service.create_share(name)
         first = self.service.snapshot_share(name).snapshot
         second = self.service.snapshot_share(name).snapshot
@@ -313,16 +313,16 @@ class Files(OnShare):
 
 class SymbolicLinks(OnShare):
     def test_a_tree_with_links_is_downloaded_and_deleted_without_what_they_lead_to(self):
-        place.plant_links(self.share)
+        env.plant_links(self.share)
         entries = list(self.service.list_directories_and_files(self.share, "old"))
-        self.assertEqual(sorted(entry.name for entry in entries), sorted(place.LINKS))
+        self.assertEqual(sorted(entry.name for entry in entries), sorted(env.LINKS))
         for entry in entries:
             self.assertIsInstance(entry, File)
-            content = place.LINKS[entry.name][1]
+            content = env.LINKS[entry.name][1]
             self.assertEqual((self.read(entry.name, "old"), entry.properties.content_length), (content, len(content)))
             self.service.delete_file(self.share, "old", entry.name)
         self.service.delete_directory(self.share, "old")
-        self.assertEqual(place.best(self.share), b"weights")
+        self.assertEqual(env.best(self.share), b"weights")
 
 
 @unittest.skipUnless(IS_2X, "came with 2.x")

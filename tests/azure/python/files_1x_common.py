@@ -1,9 +1,9 @@
-"""azure-storage-file 1.4 and 2.1 against the server under test: how they are made, and a share for each test."""
+"""Clients of azure-storage-file 1.4 and 2.1 for the server under test, and a base class with a share for each test."""
 
 import logging
 import unittest
 
-import files_place as place
+import files_env as env
 from azure.storage.common.retry import LinearRetry
 from azure.storage.file import FileService
 
@@ -14,15 +14,15 @@ logging.getLogger("azure.storage").setLevel(logging.CRITICAL)
 IS_2X = hasattr(FileService, "list_handles")
 
 
-def connect(endpoint=None, key=place.KEY, sas=None, attempts=3):
-    """A client as an unchanged program makes it; retries come at once, and are counted in `retried`."""
-    if endpoint is None and place.STYLE == "host":
+def connect(endpoint=None, key=env.KEY, sas=None, attempts=3):
+    """A client with default settings, except that it retries without a delay and records retries in `retried`."""
+    if endpoint is None and env.STYLE == "host":
         secret = {"sas_token": sas} if sas else {"account_key": key}
-        service = FileService(account_name=place.ACCOUNT, endpoint_suffix=place.SUFFIX, **secret)
+        service = FileService(account_name=env.ACCOUNT, endpoint_suffix=env.SUFFIX, **secret)
     else:
         secret = f"SharedAccessSignature={sas}" if sas else f"AccountKey={key}"
-        endpoint = endpoint or place.ENDPOINT
-        service = FileService(connection_string=f"AccountName={place.ACCOUNT};FileEndpoint={endpoint};{secret}")
+        endpoint = endpoint or env.ENDPOINT
+        service = FileService(connection_string=f"AccountName={env.ACCOUNT};FileEndpoint={endpoint};{secret}")
     service.retry = LinearRetry(backoff=0, max_attempts=attempts, random_jitter_range=0).retry
     service.retried = []
     service.retry_callback = lambda context: service.retried.append(context.request.path)
@@ -30,11 +30,11 @@ def connect(endpoint=None, key=place.KEY, sas=None, attempts=3):
 
 
 class OnShare(unittest.TestCase):
-    """Each test has a client and a share of its own."""
+    """Base class: each test has its own client and share."""
 
     def setUp(self):
         self.service = connect()
-        self.share = place.new_name("share-")
+        self.share = env.new_name("share-")
         self.service.create_share(self.share)
         self.addCleanup(lambda: self.service.delete_share(self.share, delete_snapshots="include"))
 
@@ -48,7 +48,7 @@ class OnShare(unittest.TestCase):
         return [entry.name for entry in self.service.list_directories_and_files(self.share, directory, **more)]
 
     def refused(self, status, code, call, *arguments, **named):
-        """The call must end with this error, at once."""
+        """Asserts that the call fails with this error, without retries."""
         before = len(self.service.retried)
         with self.assertRaises(Exception) as caught:
             call(*arguments, **named)

@@ -1,8 +1,8 @@
-"""Shared access signatures as azure-storage-file 1.4 and 2.1 make them: what they open, and what they do not."""
+"""Shared access signatures as azure-storage-file 1.4 and 2.1 make them: permitted and refused requests."""
 
 from datetime import datetime, timedelta
 
-import files_place as place
+import files_env as env
 from azure.storage.common import AccessPolicy
 from azure.storage.common.models import AccountPermissions, ResourceTypes
 from azure.storage.file.models import FilePermissions, SharePermissions
@@ -47,7 +47,7 @@ class Links(OnShare):
 
 
 class OfFiles(Links):
-    def test_a_link_opens_its_file_and_nothing_else(self):
+    def test_a_sas_permits_its_file_only(self):
         linked = self.of_file(FilePermissions.READ)
         self.opens(linked)
         self.put("other", b"", "d e")
@@ -56,7 +56,7 @@ class OfFiles(Links):
         self.refused(403, DENIED, linked.update_range, self.share, "d e", "a b", b"x", 0, 0)
         self.refused(403, "AuthenticationFailed", lambda: list(linked.list_directories_and_files(self.share)))
 
-    def test_permissions_are_told_apart(self):
+    def test_permissions_are_distinguished(self):
         self.is_shut(self.of_file("w"), code=DENIED)
         self.of_file("w").update_range(self.share, "d e", "a b", b"C", 0, 0)
         self.assertEqual(self.read("a b", "d e"), b"Content")
@@ -75,7 +75,7 @@ class OfFiles(Links):
         self.opens(self.of_file(protocol="https"))
         self.opens(self.of_file(protocol="https,http"))
 
-    def test_answers_say_what_the_link_says(self):
+    def test_response_headers_of_the_sas(self):
         linked = self.of_file(
             cache_control="no-store",
             content_disposition="inline",
@@ -87,24 +87,24 @@ class OfFiles(Links):
         told = found.cache_control, found.content_disposition, found.content_language, found.content_type
         self.assertEqual(told, ("no-store", "inline", "fr", "text/x-chosen"))
 
-    def test_a_forged_link_opens_nothing(self):
+    def test_a_forged_sas_is_refused(self):
         sas = self.service.generate_file_shared_access_signature(self.share, "d e", "a b", "r", in_minutes(5))
         self.is_shut(connect(sas=sas.replace("sp=r", "sp=rwd")))
         self.is_shut(connect(sas=sas.replace("sig=", "sig=A")))
 
 
 class OfShares(Links):
-    def test_a_link_opens_its_share(self):
+    def test_a_sas_permits_its_share(self):
         linked = self.of_share(SharePermissions(read=True, list=True))
         self.opens(linked)
         self.assertEqual([entry.name for entry in linked.list_directories_and_files(self.share)], ["d e"])
         self.refused(403, DENIED, linked.create_directory, self.share, "new", fail_on_exist=True)
-        other = place.new_name("other-")
+        other = env.new_name("other-")
         self.service.create_share(other)
         self.refused(403, "AuthenticationFailed", lambda: list(linked.list_directories_and_files(other)))
         self.service.delete_share(other)
 
-    def test_with_all_permissions_everything_in_it_can_be_done(self):
+    def test_all_permissions_permit_every_operation(self):
         linked = self.of_share("rcwdl")
         linked.create_directory(self.share, "new", fail_on_exist=True)
         linked.create_file_from_bytes(self.share, "new", "a", b"abc")
@@ -130,14 +130,14 @@ class OfShares(Links):
 
 
 class OfAccounts(Links):
-    def test_a_link_opens_the_account(self):
+    def test_a_sas_permits_the_account(self):
         linked = self.of_account()
         self.opens(linked)
         self.assertIn(self.share, [share.name for share in linked.list_shares(prefix=self.share)])
         self.assertEqual(linked.get_share_properties(self.share).name, self.share)
-        self.refused(403, DENIED, linked.create_share, place.new_name("no-"), fail_on_exist=True)
+        self.refused(403, DENIED, linked.create_share, env.new_name("no-"), fail_on_exist=True)
 
-    def test_resource_types_are_told_apart(self):
+    def test_resource_types_are_distinguished(self):
         wrong = "AuthorizationResourceTypeMismatch"
         self.is_shut(self.of_account("sc"), code=wrong)
         self.refused(403, wrong, lambda: list(self.of_account("co").list_shares()))
@@ -150,7 +150,7 @@ class OfAccounts(Links):
         self.is_shut(self.of_account(start=in_minutes(5)))
         self.is_shut(self.of_account(ip="10.0.0.1"), code="AuthorizationSourceIPMismatch")
         self.opens(self.of_account(ip="127.0.0.1", protocol="https"))
-        name = place.new_name("made-")
+        name = env.new_name("made-")
         linked = self.of_account("sco", "rwdlc")
         self.assertTrue(linked.create_share(name))
         self.assertTrue(linked.delete_share(name))

@@ -1,10 +1,10 @@
-"""Links that are limited to https, on a server without TLS, with azure-storage-file 1.4 and 2.1."""
+"""SAS restricted to https, on a server without TLS, with azure-storage-file 1.4 and 2.1."""
 
 from files_1x_links import Links
 
 
 class Plain(Links):
-    def test_the_protocol_is_told_apart(self):
+    def test_the_protocol_is_enforced(self):
         self.opens(self.of_file())
         self.opens(self.of_file(protocol="https,http"))
         for linked in (self.of_file(protocol="https"), self.of_share(protocol="https"), self.of_account(protocol="https")):

@@ -1,5 +1,5 @@
-"""What goes wrong on the way, with azure-storage-file 1.4 and 2.1: faults and retries, wrong keys and clocks, odd names,
-many files, large and sparse ones."""
+"""Unusual conditions with azure-storage-file 1.4 and 2.1: faults and retries, wrong keys and clocks, odd names, many files,
+large and sparse files."""
 
 import datetime
 import hashlib
@@ -8,8 +8,8 @@ import time
 import urllib.parse
 from unittest import mock
 
-import files_place as place
-import faulty
+import files_env as env
+import fault_proxy
 from azure.storage.common import retry
 from files_1x_common import OnShare, connect
 
@@ -17,10 +17,10 @@ MIB = 1 << 20
 
 
 class Retries(OnShare):
-    """The proxy breaks requests; the client's retries must end with the right content, and nothing twice."""
+    """The proxy injects faults; after the client's retries the content is right and nothing was done twice."""
 
     def through(self, plan, matches, work):
-        with faulty.Faulty(plan, matches) as proxy:
+        with fault_proxy.FaultProxy(plan, matches) as proxy:
             service = connect(proxy.endpoint, attempts=len(plan))
             work(service)
             self.assertEqual(proxy.plan, [], "every fault has happened")
@@ -28,18 +28,24 @@ class Retries(OnShare):
 
     def test_uploads(self):
         content = os.urandom(9 * MIB)
-        plan = [faulty.REFUSE_500, faulty.CUT_REQUEST, faulty.LOSE_ANSWER, faulty.ANSWER_500, faulty.REFUSE_503]
+        plan = [
+            fault_proxy.REFUSE_500,
+            fault_proxy.CUT_REQUEST,
+            fault_proxy.LOSE_RESPONSE,
+            fault_proxy.RESPOND_500,
+            fault_proxy.REFUSE_503,
+        ]
         is_range = lambda request: "comp=range" in request.path
         self.through(
             plan, is_range, lambda service: service.create_file_from_bytes(self.share, None, "a", content)
         )
         self.assertEqual(self.read("a"), content)
-        self.assertEqual(os.path.getsize(place.on_disk(self.share, "a")), len(content))
+        self.assertEqual(os.path.getsize(env.on_disk(self.share, "a")), len(content))
 
     def test_downloads(self):
         content = os.urandom(5 * MIB)
         self.put("a", content)
-        plan = [faulty.CUT_ANSWER, faulty.REFUSE_503, faulty.CUT_ANSWER, faulty.LOSE_ANSWER]
+        plan = [fault_proxy.CUT_RESPONSE, fault_proxy.REFUSE_503, fault_proxy.CUT_RESPONSE, fault_proxy.LOSE_RESPONSE]
         is_read = lambda request: request.command == "GET"
 
         def read(service):
@@ -48,22 +54,22 @@ class Retries(OnShare):
 
         self.through(plan, is_read, read)
 
-    def test_what_was_done_before_the_answer_was_lost(self):
-        """A retry finds its own work: made once, deleted once, one snapshot of each request that came through."""
-        name = place.new_name("lost-")
+    def test_retries_of_executed_requests(self):
+        """A retry of a request that was executed succeeds: created once, deleted once."""
+        name = env.new_name("lost-")
         always = lambda request: True
-        self.through([faulty.LOSE_ANSWER], always, lambda service: service.create_share(name))
-        self.through([faulty.ANSWER_500], always, lambda service: service.create_directory(name, "d"))
-        self.through([faulty.LOSE_ANSWER], always, lambda service: service.create_file(name, "d", "f", 10))
+        self.through([fault_proxy.LOSE_RESPONSE], always, lambda service: service.create_share(name))
+        self.through([fault_proxy.RESPOND_500], always, lambda service: service.create_directory(name, "d"))
+        self.through([fault_proxy.LOSE_RESPONSE], always, lambda service: service.create_file(name, "d", "f", 10))
         self.assertEqual([entry.name for entry in self.service.list_directories_and_files(name, "d")], ["f"])
-        self.through([faulty.LOSE_ANSWER], always, lambda service: service.resize_file(name, "d", "f", 20))
-        self.through([faulty.LOSE_ANSWER], always, lambda service: service.delete_share(name))
+        self.through([fault_proxy.LOSE_RESPONSE], always, lambda service: service.resize_file(name, "d", "f", 20))
+        self.through([fault_proxy.LOSE_RESPONSE], always, lambda service: service.delete_share(name))
         self.assertFalse(self.service.exists(name))
 
     def test_listing(self):
         for number in range(5):
             self.put(f"f{number}", b"")
-        plan = [faulty.CUT_ANSWER, faulty.REFUSE_500]
+        plan = [fault_proxy.CUT_RESPONSE, fault_proxy.REFUSE_500]
 
         def lists(service):
             found, marker = [], None
@@ -76,17 +82,17 @@ class Retries(OnShare):
         self.through(plan, lambda request: "comp=list" in request.path, lists)
 
 
-class Strangers(OnShare):
-    def test_a_wrong_key_is_told_at_once(self):
-        stranger = connect(key="bm90IHRoZSBrZXk=")
-        stranger.retry = retry.ExponentialRetry().retry  # the client's own, which waits for 15 s and more
+class Authentication(OnShare):
+    def test_a_wrong_key_is_refused_without_retries(self):
+        client = connect(key="bm90IHRoZSBrZXk=")
+        client.retry = retry.ExponentialRetry().retry  # the client's own, which waits for 15 s and more
         asked = []
-        stranger.response_callback = lambda answer: asked.append(answer.status)
-        self.refused(403, "AuthenticationFailed", stranger.get_share_properties, self.share)
-        self.refused(403, "AuthenticationFailed", stranger.create_file_from_bytes, self.share, None, "a", b"abc")
+        client.response_callback = lambda answer: asked.append(answer.status)
+        self.refused(403, "AuthenticationFailed", client.get_share_properties, self.share)
+        self.refused(403, "AuthenticationFailed", client.create_file_from_bytes, self.share, None, "a", b"abc")
         self.assertEqual(asked, [403, 403])
 
-    def test_the_servers_clock_is_the_truth(self):
+    def test_a_wrong_clock_is_refused(self):
         for minutes, status in ((-20, 403), (20, 403), (-10, 200), (10, 200)):
             service = connect()
             answers = []
@@ -102,16 +108,16 @@ class Strangers(OnShare):
 
 
 class OddNames(OnShare):
-    def test_names_come_back_as_they_went(self):
+    def test_odd_names_round_trip(self):
         service = self.service
-        for number, name in enumerate(place.ODD_NAMES):
+        for number, name in enumerate(env.ODD_NAMES):
             with self.subTest(name=name):
                 service.create_directory(self.share, name, fail_on_exist=True)
                 self.put(name, str(number).encode(), name, metadata={"number": str(number)})
                 self.assertEqual(self.read(name, name), str(number).encode())
                 self.assertEqual(service.get_file_metadata(self.share, name, name), {"number": str(number)})
                 self.assertEqual(self.names(name), [name])
-                self.assertTrue(os.path.exists(place.on_disk(self.share, name, name)))
+                self.assertTrue(os.path.exists(env.on_disk(self.share, name, name)))
                 link = service.generate_file_shared_access_signature(
                     self.share, name, name, "r", datetime.datetime(2040, 1, 1)
                 )
@@ -121,22 +127,22 @@ class OddNames(OnShare):
                 service.copy_file(self.share, None, "copy", url)
                 self.assertEqual(self.read("copy"), str(number).encode())
                 service.delete_file(self.share, None, "copy")
-        self.assertEqual(sorted(self.names()), sorted(place.ODD_NAMES))
-        self.assertEqual(sorted(os.listdir(place.on_disk(self.share))), sorted(place.ODD_NAMES))
-        for name in place.ODD_NAMES:
+        self.assertEqual(sorted(self.names()), sorted(env.ODD_NAMES))
+        self.assertEqual(sorted(os.listdir(env.on_disk(self.share))), sorted(env.ODD_NAMES))
+        for name in env.ODD_NAMES:
             service.delete_file(self.share, name, name)
             service.delete_directory(self.share, name, fail_not_exist=True)
         self.assertEqual(self.names(), [])
 
     def test_paging_among_odd_names(self):
-        for name in place.ODD_NAMES:
-            open(place.on_disk(self.share, name), "wb").close()
+        for name in env.ODD_NAMES:
+            open(env.on_disk(self.share, name), "wb").close()
         found, marker = [], None
         while marker or not found:
             page = self.service.list_directories_and_files(self.share, num_results=1, marker=marker)
             found += [entry.name for entry in page]
             marker = page.next_marker
-        self.assertEqual(sorted(found), sorted(place.ODD_NAMES))
+        self.assertEqual(sorted(found), sorted(env.ODD_NAMES))
 
     def test_nested_paths(self):
         for path in ("a", "a/b c", "a/b c/d%2Fe", "a/b c/d%2Fe/\u00fc"):
@@ -149,9 +155,9 @@ class OddNames(OnShare):
 class Many(OnShare):
     def test_ten_thousand_files_are_listed_once_each(self):
         names = [f"file {number:05}" for number in range(10_000)]
-        os.mkdir(place.on_disk(self.share, "many"))
+        os.mkdir(env.on_disk(self.share, "many"))
         for name in names:
-            open(place.on_disk(self.share, "many", name), "wb").close()
+            open(env.on_disk(self.share, "many", name), "wb").close()
         asked = []
         self.service.response_callback = lambda answer: asked.append(answer.status)
         self.assertEqual(self.names("many"), names)
@@ -165,7 +171,7 @@ class Many(OnShare):
 
 
 class Large(OnShare):
-    def test_five_gigabytes_of_almost_nothing(self):
+    def test_a_sparse_file_of_five_gigabytes(self):
         gib, service = 1 << 30, self.service
         size = 5 * gib
         service.create_file(self.share, None, "sparse", size)
@@ -183,13 +189,13 @@ class Large(OnShare):
         for offset, data in written.items():
             self.assertTrue(any(r.start <= offset and r.end >= offset + len(data) - 1 for r in ranges), offset)
         self.assertLess(sum(r.end - r.start + 1 for r in ranges), 2 * MIB)
-        stat = os.stat(place.on_disk(self.share, "sparse"))
+        stat = os.stat(env.on_disk(self.share, "sparse"))
         self.assertEqual(stat.st_size, size)
         self.assertLess(stat.st_blocks * 512, 4 * MIB)
         service.clear_range(self.share, None, "sparse", 4 * gib, 4 * gib + 2 * MIB - 1)
         self.assertEqual(self.read("sparse", start_range=4 * gib + 12345, end_range=4 * gib + 12444), bytes(100))
         self.assertFalse(any(4 * gib <= r.start < 4 * gib + 2 * MIB for r in service.list_ranges(self.share, None, "sparse")))
-        self.assertLess(os.stat(place.on_disk(self.share, "sparse")).st_blocks, stat.st_blocks)
+        self.assertLess(os.stat(env.on_disk(self.share, "sparse")).st_blocks, stat.st_blocks)
         service.resize_file(self.share, None, "sparse", 10)
         self.assertEqual(self.read("sparse"), b"first" + bytes(5))
 
@@ -197,7 +203,7 @@ class Large(OnShare):
         content = os.urandom(64 * MIB + 12345)
         self.service.MAX_CHUNK_GET_SIZE = 4 * MIB  # the most that a client may have checked
         self.put("big", content, max_connections=8, validate_content=True)
-        with open(place.on_disk(self.share, "big"), "rb") as file:
+        with open(env.on_disk(self.share, "big"), "rb") as file:
             self.assertEqual(hashlib.file_digest(file, "sha256").digest(), hashlib.sha256(content).digest())
         self.assertEqual(self.read("big", max_connections=8, validate_content=True), content)
         self.assertEqual(self.read("big", max_connections=1), content)

@@ -5,7 +5,7 @@ import collections.abc
 import os
 import unittest
 
-# A library of that time imports these from their place in the Python of then.
+# The login library of 2018 imports these from `collections`, where Python had them in 2018.
 collections.Iterable, collections.Mapping = collections.abc.Iterable, collections.abc.Mapping
 
 import requests

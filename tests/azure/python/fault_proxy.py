@@ -1,7 +1,7 @@
-"""A proxy that stands between a client and the server and breaks what passes, as networks and servers in trouble do. It
-speaks plain HTTP to the client and TLS to the server; what it forwards, it forwards unchanged, so signatures hold.
+"""Fault-injecting proxy between a client and the server. It speaks plain HTTP to the client and TLS to the server; forwarded
+requests and responses are unchanged, so that signatures stay valid.
 
-`plan` says what happens to the requests that `matches` picks, in their order; when it is used up, all is well."""
+`plan` lists the faults for the requests that `matches` selects, in order; later requests are forwarded without a fault."""
 
 import http.client
 import socket
@@ -10,18 +10,18 @@ import struct
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-import files_place as place
+import files_env as env
 
 # The request never reaches the server.
 REFUSE_500, REFUSE_503 = "500", "503"
 CUT_REQUEST = "the connection ends in the middle of the request's body"
 # The server has executed the request.
-LOSE_ANSWER = "the connection ends before the answer"
-ANSWER_500 = "500 instead of the answer"
-CUT_ANSWER = "the connection ends in the middle of the answer's body"
+LOSE_RESPONSE = "the connection ends before the response"
+RESPOND_500 = "500 instead of the response"
+CUT_RESPONSE = "the connection ends in the middle of the response's body"
 
 
-class Faulty:
+class FaultProxy:
     def __init__(self, plan, matches):
         self.plan = list(plan)
         self.matches = matches
@@ -43,7 +43,7 @@ class Faulty:
 
     @property
     def endpoint(self):
-        return f"http://127.0.0.1:{self.server.server_address[1]}/{place.ACCOUNT}"
+        return f"http://127.0.0.1:{self.server.server_address[1]}/{env.ACCOUNT}"
 
     def fault_for(self, request):
         with self.lock:
@@ -52,12 +52,12 @@ class Faulty:
             return fault
 
 
-def _handler(faulty):
+def _handler(proxy):
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def serve(self):
-            fault = faulty.fault_for(self)
+            fault = proxy.fault_for(self)
             length = int(self.headers.get("Content-Length") or 0)
             if fault == CUT_REQUEST:
                 self.send_half_a_request(length)
@@ -65,31 +65,31 @@ def _handler(faulty):
             body = self.rfile.read(length)
             if fault in (REFUSE_500, REFUSE_503):
                 return self.refuse(int(fault))
-            answer, content = self.forward(body)
-            if fault == LOSE_ANSWER:
+            response, content = self.forward(body)
+            if fault == LOSE_RESPONSE:
                 return self.reset()
-            if fault == ANSWER_500:
+            if fault == RESPOND_500:
                 return self.refuse(500)
-            self.give(answer, content, cut=fault == CUT_ANSWER)
+            self.send(response, content, cut=fault == CUT_RESPONSE)
 
         do_GET = do_HEAD = do_PUT = do_DELETE = serve
 
         def forward(self, body):
-            context = ssl.create_default_context(cafile=place.CA)
-            server = http.client.HTTPSConnection("127.0.0.1", place.PORT, context=context, timeout=60)
+            context = ssl.create_default_context(cafile=env.CA)
+            server = http.client.HTTPSConnection("127.0.0.1", env.PORT, context=context, timeout=60)
             server.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
             for name, value in self.headers.items():
                 server.putheader(name, value)
             server.endheaders(body or None)
-            answer = server.getresponse()
-            content = answer.read()
+            response = server.getresponse()
+            content = response.read()
             server.close()
-            return answer, content
+            return response, content
 
         def send_half_a_request(self, length):
-            """Half of the body comes from the client and goes to the server, then both ends are gone."""
-            context = ssl.create_default_context(cafile=place.CA)
-            server = http.client.HTTPSConnection("127.0.0.1", place.PORT, context=context, timeout=60)
+            """Forwards half of the body, then closes both connections."""
+            context = ssl.create_default_context(cafile=env.CA)
+            server = http.client.HTTPSConnection("127.0.0.1", env.PORT, context=context, timeout=60)
             server.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
             for name, value in self.headers.items():
                 server.putheader(name, value)
@@ -107,9 +107,9 @@ def _handler(faulty):
             if self.command != "HEAD":
                 self.wfile.write(text.encode())
 
-        def give(self, answer, content, cut):
-            self.send_response_only(answer.status, answer.reason)
-            for name, value in answer.getheaders():
+        def send(self, response, content, cut):
+            self.send_response_only(response.status, response.reason)
+            for name, value in response.getheaders():
                 if name.lower() not in ("connection", "transfer-encoding"):
                     self.send_header(name, value)
             self.end_headers()
@@ -120,7 +120,7 @@ def _handler(faulty):
             self.reset()
 
         def reset(self):
-            """Ends the connection with a reset, not in order."""
+            """Closes the connection with a TCP reset."""
             self.close_connection = True
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.connection.close()

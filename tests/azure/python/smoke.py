@@ -1,12 +1,12 @@
-"""One share, one file: that a library reaches the server, believes it, and is believed."""
+"""One share and one file: a library reaches the server by host name, trusts its certificate and is authenticated."""
 import os
 import unittest
 
 from azure.storage.fileshare import ShareServiceClient
 
 
-class First(unittest.TestCase):
-    def test_a_file_comes_back_as_it_went(self):
+class Smoke(unittest.TestCase):
+    def test_a_file_is_read_back_unchanged(self):
         url = "https://%s.file.%s" % (os.environ["ACCOUNT"], os.environ["SUFFIX"])
         # It does not derive the account from hosts that are not Microsoft's.
         credential = {"account_name": os.environ["ACCOUNT"], "account_key": os.environ["KEY"]}

@@ -1,12 +1,12 @@
-"""Where the file service under test is, for the programs beside this file: the test that starts them says it in the
-environment. And what several of them need: fresh names, odd names, the shares on the server's disk."""
+"""Settings of the file service under test, from environment variables that the Rust test sets, and shared helpers: unique
+names, odd names, and the shares on the server's disk."""
 
 import os
 import random
 import socket
 import string
 
-# `NAME:PORT`; accounts are at `ACCOUNT.file.` this.
+# `NAME:PORT`; accounts are at `ACCOUNT.file.SUFFIX`.
 SUFFIX = os.environ["SUFFIX"]
 PORT = int(SUFFIX.rsplit(":", 1)[1])
 CA = os.environ["CA"]
@@ -27,7 +27,7 @@ BLOBS = ENDPOINT.replace(".file.", ".blob.", 1) if STYLE == "host" else ENDPOINT
 
 
 def unmodified():
-    """The condition that a blob is still the one whose tag is given."""
+    """Match condition: the blob still has the given ETag."""
     from azure.core import MatchConditions
 
     return MatchConditions.IfNotModified
@@ -36,17 +36,17 @@ def unmodified():
 _getaddrinfo = socket.getaddrinfo
 
 
-def _with_our_names(host, *rest, **named):
-    """Hosts of accounts are this machine; nothing of it must be changed for that."""
+def _resolve_accounts(host, *rest, **named):
+    """Resolves the host names of accounts to this machine, without changes to its configuration."""
     ours = isinstance(host, str) and host.endswith("." + SUFFIX.rsplit(":", 1)[0])
     return _getaddrinfo("127.0.0.1" if ours else host, *rest, **named)
 
 
-socket.getaddrinfo = _with_our_names
+socket.getaddrinfo = _resolve_accounts
 
 
 def new_name(prefix):
-    """A name that no other test of this server uses."""
+    """A unique name with this prefix."""
     return prefix + "".join(random.choices(string.ascii_lowercase, k=10))
 
 
@@ -65,7 +65,7 @@ LINKS = {
 
 
 def plant_links(share):
-    """As a job does: `checkpoints/best.h5`, and links in `old`."""
+    """Creates `checkpoints/best.h5` and the links of LINKS in `old`, as a job might."""
     for directory in ("checkpoints", "old"):
         os.mkdir(on_disk(share, directory))
     with open(on_disk(share, "checkpoints", "best.h5"), "wb") as best:

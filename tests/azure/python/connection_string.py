@@ -1,6 +1,6 @@
-"""`corro files` with today's SDK and a connection string, as somebody would use it who wants files and nothing else.
+"""`corro files` with azure-storage-file-share 12, configured by a connection string only.
 
-CONNECTION_STRING_FILE: what the server wrote. CA_FILE: whom to believe, where it serves TLS.
+CONNECTION_STRING_FILE: the file written by the server. CA_FILE: certificate authority of a server with TLS.
 """
 
 import os
@@ -11,16 +11,16 @@ from azure.storage.fileshare import ShareServiceClient
 
 
 def service(text):
-    trust = os.environ.get("CA_FILE")
-    return ShareServiceClient.from_connection_string(text, **({"connection_verify": trust} if trust else {}))
+    ca = os.environ.get("CA_FILE")
+    return ShareServiceClient.from_connection_string(text, **({"connection_verify": ca} if ca else {}))
 
 
-class Alone(unittest.TestCase):
+class ConnectionString(unittest.TestCase):
     def setUp(self):
         with open(os.environ["CONNECTION_STRING_FILE"], encoding="ascii") as file:
             self.text = file.read().strip()
 
-    def test_a_share_from_its_making_to_its_end(self):
+    def test_a_share_from_creation_to_deletion(self):
         client = service(self.text)
         share = client.create_share("alone")
         self.assertEqual([found.name for found in client.list_shares()], ["alone"])
@@ -34,7 +34,7 @@ class Alone(unittest.TestCase):
         client.delete_share("alone")
         self.assertEqual(list(client.list_shares()), [])
 
-    def test_another_key_opens_nothing(self):
+    def test_a_wrong_key_is_refused(self):
         parts = [part.split("=", 1) for part in self.text.split(";")]
         wrong = ";".join(f"{name}={'bm90IGl0' if name == 'AccountKey' else value}" for name, value in parts)
         with self.assertRaises(HttpResponseError) as refused:
