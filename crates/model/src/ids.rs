@@ -156,7 +156,7 @@ pub mod arm {
 
     /// Names in the id of a resource inside a workspace.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct InWorkspace<'a> {
+    pub struct WorkspaceResource<'a> {
         pub subscription: &'a str,
         pub group: &'a str,
         pub workspace: &'a str,
@@ -168,18 +168,18 @@ pub mod arm {
         in_workspace(id, "clusters").map(|found| (found.group, found.workspace, found.name))
     }
 
-    pub fn parse_file_server(id: &str) -> Option<InWorkspace<'_>> {
+    pub fn parse_file_server(id: &str) -> Option<WorkspaceResource<'_>> {
         in_workspace(id, "fileServers")
     }
 
     /// Parses the ARM id of a resource type (`clusters`, `fileServers`), which is compared without case.
-    pub fn in_workspace<'a>(id: &'a str, kind: &str) -> Option<InWorkspace<'a>> {
+    pub fn in_workspace<'a>(id: &'a str, kind: &str) -> Option<WorkspaceResource<'a>> {
         let parts: Vec<&str> = id.trim_start_matches('/').trim_end_matches('/').split('/').collect();
         let [s, subscription, g, group, p, provider, w, workspace, k, name] = parts[..] else { return None };
         let fixed = [(s, "subscriptions"), (g, "resourceGroups"), (p, "providers"), (provider, "Microsoft.BatchAI")];
         let tail = [(w, "workspaces"), (k, kind)];
         let matches = fixed.iter().chain(&tail).all(|(got, want)| got.eq_ignore_ascii_case(want));
-        matches.then_some(InWorkspace { subscription, group, workspace, name })
+        matches.then_some(WorkspaceResource { subscription, group, workspace, name })
     }
 }
 
@@ -206,7 +206,7 @@ mod tests {
     fn cluster_ids_are_read_without_regard_to_case() {
         let id = "/subscriptions/s/resourcegroups/g/providers/microsoft.batchai/Workspaces/w/clusters/c";
         assert_eq!(arm::parse_cluster(id), Some(("g", "w", "c")));
-        let found = arm::InWorkspace { subscription: "s", group: "g", workspace: "w", name: "c" };
+        let found = arm::WorkspaceResource { subscription: "s", group: "g", workspace: "w", name: "c" };
         assert_eq!(arm::in_workspace(id, "clusters"), Some(found));
         assert_eq!(arm::parse_file_server(id), None);
         assert_eq!(arm::parse_cluster("/subscriptions/s/resourceGroups/g"), None);

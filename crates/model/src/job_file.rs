@@ -119,14 +119,14 @@ fn has_value(value: &Value) -> bool {
 fn problem(cause: &serde_json::Error, field: Option<String>) -> JsonProblem {
     let text = cause.to_string();
     let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
-    let secret = field.as_deref().is_some_and(|field| SECRET.iter().any(|word| field.contains(word)));
+    let secret = field.as_deref().is_some_and(|field| SECRET_FIELD_WORDS.iter().any(|word| field.contains(word)));
     let text = if secret { without_value(text) } else { text.to_owned() };
     let problem = in_plain_words(&text);
     JsonProblem { line: cause.line().max(1), column: cause.column().max(1), field, problem }
 }
 
 /// Words in the path of a secret field. The value of such a field is never repeated in an error.
-const SECRET: [&str; 8] =
+const SECRET_FIELD_WORDS: [&str; 8] =
     ["secrets", "credentials", "assword", "accountKey", "token", "userAccountSettings", "environmentVariables", "Url"];
 
 /// Removes the value: "invalid type: integer `7`, expected a string" without the 7.

@@ -19,9 +19,9 @@ impl MountRoot {
     }
 }
 
-/// A path on a file share: the share, and the path inside it (no leading or trailing slash).
+/// Location on a file share: the share, and the path inside it (no leading or trailing slash).
 #[derive(Debug, PartialEq, Eq)]
-pub struct OnShare<'a> {
+pub struct ShareLocation<'a> {
     pub share: &'a AzureFileShareReference,
     pub inside: String,
 }
@@ -31,12 +31,12 @@ pub fn find_share<'a>(
     path: &str,
     cluster: Option<&'a MountVolumes>,
     job: Option<&'a MountVolumes>,
-) -> Option<OnShare<'a>> {
+) -> Option<ShareLocation<'a>> {
     let (volumes, wanted) = below_roots(path, cluster, job)?;
     volumes
         .azure_file_shares
         .iter()
-        .find_map(|share| Some(OnShare { share, inside: inside(&wanted, &share.relative_mount_path)? }))
+        .find_map(|share| Some(ShareLocation { share, inside: inside(&wanted, &share.relative_mount_path)? }))
 }
 
 /// Finds the blob container that `path` is in, and the path inside it.

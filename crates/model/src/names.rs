@@ -19,7 +19,7 @@ pub const JOB_SHARED: &str = "jobshared";
 
 /// Kind of a name; determines the pattern and its description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NameOf {
+pub enum NameKind {
     Group,
     Workspace,
     Cluster,
@@ -30,26 +30,26 @@ pub enum NameOf {
     Share,
 }
 
-impl NameOf {
+impl NameKind {
     fn noun(self) -> &'static str {
         match self {
-            NameOf::Group => "resource group",
-            NameOf::Workspace => "workspace",
-            NameOf::Cluster => "cluster",
-            NameOf::FileServer => "file server",
-            NameOf::Experiment => "experiment",
-            NameOf::Job => "job",
-            NameOf::StorageAccount => "storage account",
-            NameOf::Share => "share",
+            NameKind::Group => "resource group",
+            NameKind::Workspace => "workspace",
+            NameKind::Cluster => "cluster",
+            NameKind::FileServer => "file server",
+            NameKind::Experiment => "experiment",
+            NameKind::Job => "job",
+            NameKind::StorageAccount => "storage account",
+            NameKind::Share => "share",
         }
     }
 
     /// The pattern in words, for error messages.
     fn rule(self) -> &'static str {
         match self {
-            NameOf::Group => "1 to 90 letters, digits, '-', '_' or '.', not ending in '.'",
-            NameOf::StorageAccount => "3 to 24 lower-case letters and digits",
-            NameOf::Share => {
+            NameKind::Group => "1 to 90 letters, digits, '-', '_' or '.', not ending in '.'",
+            NameKind::StorageAccount => "3 to 24 lower-case letters and digits",
+            NameKind::Share => {
                 "3 to 63 lower-case letters, digits and single '-', starting and ending with a letter or digit"
             }
             _ => "1 to 64 letters, digits, '-' or '_'",
@@ -61,13 +61,13 @@ impl NameOf {
         let word = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
         let lower = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
         match self {
-            NameOf::Group => {
+            NameKind::Group => {
                 (1..=90).contains(&len) && name.chars().all(|c| word(c) || c == '.') && !name.ends_with('.')
             }
-            NameOf::StorageAccount => {
+            NameKind::StorageAccount => {
                 (3..=24).contains(&len) && name.chars().all(lower) && !RESERVED_ACCOUNTS.contains(&name)
             }
-            NameOf::Share => {
+            NameKind::Share => {
                 (3..=63).contains(&len)
                     && name.chars().all(|c| lower(c) || c == '-')
                     && !name.starts_with('-')
@@ -80,12 +80,12 @@ impl NameOf {
 }
 
 /// Checks a name against its pattern; the error states the pattern.
-pub fn check_name(kind: NameOf, name: &str) -> Result<(), ApiError> {
+pub fn check_name(kind: NameKind, name: &str) -> Result<(), ApiError> {
     if kind.allows(name) {
         return Ok(());
     }
     let (noun, rule) = (kind.noun(), kind.rule());
-    if kind == NameOf::StorageAccount && RESERVED_ACCOUNTS.contains(&name) {
+    if kind == NameKind::StorageAccount && RESERVED_ACCOUNTS.contains(&name) {
         return Err(ApiError::invalid(noun, format!("'{name}' is reserved and cannot be the name of a {noun}")));
     }
     Err(ApiError::invalid(noun, format!("'{name}' is not a valid {noun} name: use {rule}")))
@@ -124,21 +124,21 @@ mod tests {
     #[test]
     fn patterns_are_those_of_the_service() {
         let check = |kind, name: &str, ok| assert_eq!(check_name(kind, name).is_ok(), ok, "{kind:?} {name:?}");
-        check(NameOf::Group, "batchai.horovod", true);
-        check(NameOf::Group, "a/b", false);
-        check(NameOf::Group, "..", false);
-        check(NameOf::Workspace, "batchaidev", true);
-        check(NameOf::Workspace, "has.dot", false);
-        check(NameOf::Job, "cifar_distributed-2", true);
-        check(NameOf::Job, "", false);
-        check(NameOf::Job, &"x".repeat(64), true);
-        check(NameOf::Job, &"x".repeat(65), false);
-        check(NameOf::Cluster, "no spaces", false);
-        check(NameOf::StorageAccount, "mystorageaccount", true);
-        check(NameOf::StorageAccount, "My", false);
-        check(NameOf::StorageAccount, "subscriptions", false);
-        check(NameOf::Share, "myshare", true);
-        check(NameOf::Share, "my--share", false);
+        check(NameKind::Group, "batchai.horovod", true);
+        check(NameKind::Group, "a/b", false);
+        check(NameKind::Group, "..", false);
+        check(NameKind::Workspace, "batchaidev", true);
+        check(NameKind::Workspace, "has.dot", false);
+        check(NameKind::Job, "cifar_distributed-2", true);
+        check(NameKind::Job, "", false);
+        check(NameKind::Job, &"x".repeat(64), true);
+        check(NameKind::Job, &"x".repeat(65), false);
+        check(NameKind::Cluster, "no spaces", false);
+        check(NameKind::StorageAccount, "mystorageaccount", true);
+        check(NameKind::StorageAccount, "My", false);
+        check(NameKind::StorageAccount, "subscriptions", false);
+        check(NameKind::Share, "myshare", true);
+        check(NameKind::Share, "my--share", false);
     }
 
     #[test]
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_refusal_names_the_thing_and_the_rule() {
-        let error = check_name(NameOf::Job, "a b").expect_err("a space is not allowed");
+        let error = check_name(NameKind::Job, "a b").expect_err("a space is not allowed");
         assert_eq!(error.message, "'a b' is not a valid job name: use 1 to 64 letters, digits, '-' or '_'");
     }
 }

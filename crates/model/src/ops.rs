@@ -58,7 +58,7 @@ pub fn path_of<O: Operation>(values: &[(&str, &str)]) -> String {
 
 fn fill(template: &str, values: &[(&str, &str)]) -> String {
     use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-    const KEPT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+    const PATH_SEGMENT_ESCAPES: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
     let mut path = String::with_capacity(template.len() + 64);
     for segment in template.split('/').skip(1) {
         path.push('/');
@@ -66,7 +66,7 @@ fn fill(template: &str, values: &[(&str, &str)]) -> String {
             None => path.push_str(segment),
             Some(name) => {
                 let value = values.iter().find(|(key, _)| *key == name).map_or("", |(_, value)| value);
-                path.extend(utf8_percent_encode(value, &KEPT));
+                path.extend(utf8_percent_encode(value, &PATH_SEGMENT_ESCAPES));
             }
         }
     }
@@ -240,7 +240,7 @@ operations! {
     JobsListAll "Corro_Jobs_List" Get sub!("/providers/Corro/jobs"), BATCHAI_VERSION, NoBody => JobSummaries;
     /// Corro extension: resources with `text` in their name that the caller may read, best match first. Query: `text`,
     /// `maxresults`.
-    Search "Corro_Search" Get sub!("/providers/Corro/search"), BATCHAI_VERSION, NoBody => Page<Found>;
+    Search "Corro_Search" Get sub!("/providers/Corro/search"), BATCHAI_VERSION, NoBody => Page<SearchResult>;
     /// Corro extension: the shares of all accounts that the caller may read.
     SharesListAll "Corro_Shares_List" Get sub!("/providers/Corro/shares"), BATCHAI_VERSION, NoBody => Page<ShareSummary>;
     /// Corro extension: SAS query string for a share. Requires the permission to list the account's keys.

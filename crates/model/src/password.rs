@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::Secret;
 
 /// Iterations of PBKDF2-HMAC-SHA256; slows down guessing.
-const ROUNDS: u32 = 600_000;
+const PBKDF2_ROUNDS: u32 = 600_000;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PasswordVerifier {
@@ -25,7 +25,7 @@ impl PasswordVerifier {
     /// Hashes a password. Takes a noticeable fraction of a second, as does `accepts`: do not call either on a thread
     /// that must not block.
     pub fn new(password: &Secret, salt: [u8; 16]) -> PasswordVerifier {
-        let rounds = NonZeroU32::new(ROUNDS).expect("a positive constant");
+        let rounds = NonZeroU32::new(PBKDF2_ROUNDS).expect("a positive constant");
         let mut hash = [0; 32];
         derive(PBKDF2_HMAC_SHA256, rounds, &salt, password.expose().as_bytes(), &mut hash);
         PasswordVerifier { salt: BASE64.encode(salt), rounds, hash: Secret::new(BASE64.encode(hash)) }

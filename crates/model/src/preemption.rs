@@ -31,7 +31,7 @@ pub enum PreemptionCause {
 }
 
 impl PreemptionCause {
-    pub fn words(self) -> &'static str {
+    pub fn describe(self) -> &'static str {
         match self {
             PreemptionCause::Asked => "an operator took it back",
             PreemptionCause::Dedicated => "a dedicated cluster needed its place",

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::ApiError;
-use crate::names::{NameOf, check_name};
+use crate::names::{NameKind, check_name};
 use crate::ops::Method;
 
 /// Role of a principal in a scope. Each role includes the rights of the one before it.
@@ -129,8 +129,8 @@ impl Scope {
             Scope::Group(group) => (Some(group), None),
             Scope::Workspace(group, workspace) => (Some(group), Some(workspace)),
         };
-        let named = group.map(|name| (NameOf::Group, name)).into_iter();
-        let mut named = named.chain(workspace.map(|name| (NameOf::Workspace, name)));
+        let named = group.map(|name| (NameKind::Group, name)).into_iter();
+        let mut named = named.chain(workspace.map(|name| (NameKind::Workspace, name)));
         // Rejects names that cannot exist, such as `..` or an escaped slash.
         named.try_for_each(|(kind, name)| check_name(kind, name)).map_err(|_| wrong())?;
         Ok(scope)

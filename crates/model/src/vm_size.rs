@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn families_are_told_by_name() {
+    fn families_follow_from_names() {
         let check = |name: &str, family: Option<&str>| assert_eq!(find(name).expect(name).family(), family, "{name}");
         check("Standard_NC6", Some("NC"));
         check("Standard_NC24rs_v3", Some("NCv3"));

@@ -4,12 +4,12 @@
 pub const HEADER: &str = "warning";
 
 /// Maximum length of a warning; longer ones are truncated.
-const LONGEST: usize = 1000;
+const MAX_CHARS: usize = 1000;
 
 /// Encodes a warning as the header's value.
 pub fn encode(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
-    for letter in text.chars().take(LONGEST) {
+    for letter in text.chars().take(MAX_CHARS) {
         match letter {
             '"' | '\\' => quoted.extend(['\\', letter]),
             letter if letter.is_control() => quoted.push(' '),

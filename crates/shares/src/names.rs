@@ -1,16 +1,16 @@
 //! Valid names of accounts and shares, checked before one becomes a directory. The rules are in `model`. Neither allows
 //! a dot, so hidden names in an account's directory are free for internal use.
 
-use corro_model::names::{FILE_SERVERS, JOB_SHARED, NameOf, check_name};
+use corro_model::names::{FILE_SERVERS, JOB_SHARED, NameKind, check_name};
 
 /// Lower-case letters and digits; or one of the pseudo accounts, whose names no account can have.
 pub fn is_account_name(name: &str) -> bool {
-    matches!(name, FILE_SERVERS | JOB_SHARED) || check_name(NameOf::StorageAccount, name).is_ok()
+    matches!(name, FILE_SERVERS | JOB_SHARED) || check_name(NameKind::StorageAccount, name).is_ok()
 }
 
 /// Lower-case letters, digits and single dashes, none at an end.
 pub fn is_share_name(name: &str) -> bool {
-    check_name(NameOf::Share, name).is_ok()
+    check_name(NameKind::Share, name).is_ok()
 }
 
 #[cfg(test)]

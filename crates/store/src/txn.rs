@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use corro_model::batchai::BatchAiError;
-use corro_model::state::{JobEvent, JobState, NodeEvent, NodeState, Preemption, Refused, job, node};
+use corro_model::state::{JobEvent, JobState, NodeEvent, NodeState, Preemption, TransitionError, job, node};
 use corro_model::{JobKey, NodeId, Timestamp};
 use serde_json::{Value, json};
 
@@ -130,7 +130,7 @@ impl Txn {
     }
 
     /// Applies an event to a job's state machine.
-    pub fn job_event(&mut self, key: &JobKey, event: JobEvent, now: Timestamp) -> Result<(), Refused> {
+    pub fn job_event(&mut self, key: &JobKey, event: JobEvent, now: Timestamp) -> Result<(), TransitionError> {
         self.move_job(key, event, now, None)
     }
 
@@ -140,8 +140,8 @@ impl Txn {
         event: JobEvent,
         now: Timestamp,
         why: Option<&BatchAiError>,
-    ) -> Result<(), Refused> {
-        let missing = Refused { thing: "job", state: "gone", event: event.name() };
+    ) -> Result<(), TransitionError> {
+        let missing = TransitionError { thing: "job", state: "gone", event: event.name() };
         let mut record = (*self.get::<JobRecord>(key).ok_or(missing)?).clone();
         let next = job::next(record.state.clone(), event)?;
         if next != record.state {
@@ -158,8 +158,8 @@ impl Txn {
     }
 
     /// Applies an event to a node's state machine.
-    pub fn node_event(&mut self, id: &NodeId, event: NodeEvent, now: Timestamp) -> Result<(), Refused> {
-        let missing = Refused { thing: "node", state: "gone", event: event.name() };
+    pub fn node_event(&mut self, id: &NodeId, event: NodeEvent, now: Timestamp) -> Result<(), TransitionError> {
+        let missing = TransitionError { thing: "node", state: "gone", event: event.name() };
         let mut record = (*self.get::<NodeRecord>(id).ok_or(missing)?).clone();
         let lost = matches!(event, NodeEvent::Broken { lost: true, .. });
         let loss = match (&event, &record.state) {
@@ -202,7 +202,7 @@ impl Txn {
     }
 
     /// Assigns nodes to a queued job: the job runs and all nodes are busy with it, or nothing changes.
-    pub fn place(&mut self, key: &JobKey, nodes: Vec<NodeId>, now: Timestamp) -> Result<(), Refused> {
+    pub fn place(&mut self, key: &JobKey, nodes: Vec<NodeId>, now: Timestamp) -> Result<(), TransitionError> {
         self.job_event(key, JobEvent::Placed { nodes: nodes.clone(), at: now }, now)?;
         let mut attempt = None;
         self.update::<JobRecord>(key, |job| {
@@ -218,7 +218,7 @@ impl Txn {
     }
 
     /// Ends an attempt with `event` and releases its nodes.
-    pub fn end_attempt(&mut self, key: &JobKey, event: JobEvent, now: Timestamp) -> Result<(), Refused> {
+    pub fn end_attempt(&mut self, key: &JobKey, event: JobEvent, now: Timestamp) -> Result<(), TransitionError> {
         self.release_nodes(key, event, now, None)
     }
 
@@ -228,7 +228,7 @@ impl Txn {
         event: JobEvent,
         now: Timestamp,
         why: Option<&BatchAiError>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), TransitionError> {
         let nodes = self.get::<JobRecord>(key).map(|job| job.state().nodes().to_vec()).unwrap_or_default();
         self.move_job(key, event, now, why)?;
         for id in nodes {
@@ -243,7 +243,7 @@ impl Txn {
     }
 
     /// Requeues a job because of `reason` and releases its nodes.
-    pub fn requeue(&mut self, key: &JobKey, reason: BatchAiError, now: Timestamp) -> Result<(), Refused> {
+    pub fn requeue(&mut self, key: &JobKey, reason: BatchAiError, now: Timestamp) -> Result<(), TransitionError> {
         self.release_nodes(key, JobEvent::Requeued, now, Some(&reason))?;
         self.update::<JobRecord>(key, |job| {
             job.lost_attempts.push(LostAttempt { number: job.attempts, ended: now, reason });

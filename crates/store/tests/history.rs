@@ -2,7 +2,7 @@
 
 use corro_model::batchai::{BatchAiError, Provisioning, ProvisioningState};
 use corro_model::history::{HistoryEntry, HistoryFilter};
-use corro_model::state::{JobEvent, NodeEvent, Refused};
+use corro_model::state::{JobEvent, NodeEvent, TransitionError};
 use corro_model::{ApiError, ClusterKey, GroupKey, JobKey, NodeId, Timestamp};
 use corro_store::{GroupRecord, JobRecord, NewJob, NodeRecord, Store, Txn};
 use serde_json::{Value, json};
@@ -47,7 +47,7 @@ fn group(name: &str) -> GroupRecord {
     GroupRecord { name: name.to_owned(), location: "x".to_owned(), tags: None, created: NOW, deleting: false }
 }
 
-async fn commit(store: &Store, change: impl FnOnce(&mut Txn) -> Result<(), Refused> + Send + 'static) {
+async fn commit(store: &Store, change: impl FnOnce(&mut Txn) -> Result<(), TransitionError> + Send + 'static) {
     let commit = store.commit(move |txn| change(txn).map_err(|refused| ApiError::bad_body(refused.to_string())));
     commit.await.expect("commits");
 }
@@ -79,7 +79,7 @@ async fn steps_of_a_job_and_its_node_are_recorded_with_the_actor() {
     })
     .await;
     commit(&store.acting_as("ada"), |txn| {
-        txn.update::<JobRecord>(&job("j"), |job| job.provisioning.turn(ProvisioningState::Deleting, NOW));
+        txn.update::<JobRecord>(&job("j"), |job| job.provisioning.set_state(ProvisioningState::Deleting, NOW));
         Ok(())
     })
     .await;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 use corro_client::profile;
-use corro_model::names::{NameOf, check_name};
+use corro_model::names::{NameKind, check_name};
 use corro_mount::settings::{Authority, Settings};
 use corro_mount::{MountError, process};
 
@@ -86,7 +86,7 @@ fn parse_mode(text: &str) -> Result<u16, String> {
 
 pub async fn run(args: MountArgs) -> Result<(), CliError> {
     let session = Session::open(&args.global)?;
-    check_name(NameOf::Share, &args.share)?;
+    check_name(NameKind::Share, &args.share)?;
     let mount_point = process::check_mount_point(&args.directory).map_err(mount_error)?;
     let found = auth::resolve(&session, &args.account).await?;
     let settings = Settings {

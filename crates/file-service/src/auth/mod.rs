@@ -10,7 +10,7 @@ pub(crate) mod stored_policies;
 use std::sync::{Arc, LazyLock};
 
 use corro_model::storage::{
-    sas::{AccountSas, Bearer, Overrides, Permission, Policy, Refused, Resource, Sas},
+    sas::{AccountSas, Bearer, Overrides, Permission, Policy, Resource, Sas, SasError},
     shared_key::{self, Credential},
 };
 
@@ -107,7 +107,7 @@ pub(crate) fn check_sas(
             Ok(Authenticated::Granted(Grant::AccountSas(Box::new(sas)), signer))
         }),
         (None, Some(sas)) => sas.and_then(|sas| {
-            let target = target.map_err(|_| Refused::Signature)?;
+            let target = target.map_err(|_| SasError::Signature)?;
             let signer = sas.check_signature(keys, account, &target.share, target.path.as_str())?;
             Ok(match sas.identifier.is_empty() {
                 true => Authenticated::Granted(Grant::Sas(Arc::new(sas.check_terms(None, bearer, now)?)), signer),
@@ -255,17 +255,17 @@ fn check_shared_key(
     }
 }
 
-pub(crate) fn sas_error(failure: Refused) -> StorageError {
+pub(crate) fn sas_error(failure: SasError) -> StorageError {
     let error = StorageError::authentication_failed();
     match failure {
-        Refused::Signature | Refused::Malformed => error,
-        Refused::Expired => error.with_message("The shared access signature has expired. Ask for a new link."),
-        Refused::NotYet => error.with_message("The shared access signature is not valid yet."),
-        Refused::Policy => error.with_message(
+        SasError::Signature | SasError::Malformed => error,
+        SasError::Expired => error.with_message("The shared access signature has expired. Ask for a new link."),
+        SasError::NotYet => error.with_message("The shared access signature is not valid yet."),
+        SasError::Policy => error.with_message(
             "The share has no stored access policy with the identifier of the shared access signature (si), or both set the same field.",
         ),
-        Refused::Address => StorageError::new("AuthorizationSourceIPMismatch"),
-        Refused::Protocol => StorageError::new("AuthorizationProtocolMismatch"),
+        SasError::Address => StorageError::new("AuthorizationSourceIPMismatch"),
+        SasError::Protocol => StorageError::new("AuthorizationProtocolMismatch"),
     }
 }
 

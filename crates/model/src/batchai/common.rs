@@ -57,7 +57,7 @@ impl Provisioning {
         self.provisioning_state == ProvisioningState::Deleting
     }
 
-    pub fn turn(&mut self, state: ProvisioningState, now: Timestamp) {
+    pub fn set_state(&mut self, state: ProvisioningState, now: Timestamp) {
         if self.provisioning_state != state {
             self.provisioning_state = state;
             self.provisioning_state_transition_time = now;

@@ -85,7 +85,7 @@ pub struct StalledCollective {
 }
 
 /// Minimum waiting fraction of the other ranks for a straggler.
-const WORTH_A_MARK: f64 = 0.1;
+const MIN_STRAGGLER_WAIT_FRACTION: f64 = 0.1;
 
 /// Rank that the others wait for: it waits less than half as long as the median of the others. `None` if ranks are
 /// balanced or nobody waits much.
@@ -95,7 +95,7 @@ pub fn straggler<'a>(engines: impl IntoIterator<Item = &'a EngineStats>) -> Opti
     waits.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
     let ((least, rank), others) = waits.split_first()?;
     let (middle, _) = others.get(others.len() / 2)?;
-    (*middle >= WORTH_A_MARK && *least < middle / 2.0).then_some(*rank)
+    (*middle >= MIN_STRAGGLER_WAIT_FRACTION && *least < middle / 2.0).then_some(*rank)
 }
 
 /// Collective that has waited longer than `limit_ms`, with the missing ranks.

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     BatchAiError, Caffe2Settings, CaffeSettings, CntkSettings, CustomMpiSettings, CustomToolkitSettings,
-    EnvironmentVariable, GivingWay, KeyVaultSecretReference, LostAttempt, MountVolumes, Provisioning, PyTorchSettings,
-    ResourceId, ScriptSettings, SecretVariable, TensorFlowSettings, ToolType, Waiting,
+    EnvironmentVariable, EvictionNotice, KeyVaultSecretReference, LostAttempt, MountVolumes, Provisioning,
+    PyTorchSettings, QueueWait, ResourceId, ScriptSettings, SecretVariable, TensorFlowSettings, ToolType,
 };
 use crate::time::Span;
 use crate::{Secret, Timestamp};
@@ -258,10 +258,10 @@ pub struct JobStatus {
     pub waiting_for: Option<String>,
     /// Queue position of a queued job and actions that would help. A Corro extension.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub waiting: Option<Waiting>,
+    pub waiting: Option<QueueWait>,
     /// Set when a running job has to release its nodes, with the reason. A Corro extension.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub giving_way: Option<GivingWay>,
+    pub giving_way: Option<EvictionNotice>,
     /// Earlier attempts that lost or released their nodes. A Corro extension.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost_attempts: Vec<LostAttempt>,

@@ -36,8 +36,7 @@ pub struct PreemptParameters {
 }
 
 impl PreemptParameters {
-    /// Longest grace period.
-    pub const MOST_SECONDS: f64 = 3600.0;
+    pub const MAX_GRACE_SECONDS: f64 = 3600.0;
 }
 
 /// Process statistics of a job on all its nodes.

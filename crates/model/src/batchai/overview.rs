@@ -79,8 +79,8 @@ impl JobCounts {
 /// A search result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Found {
-    pub kind: FoundKind,
+pub struct SearchResult {
+    pub kind: SearchResultKind,
     pub name: String,
     /// Resource id; for a node that of its cluster, for a share that of its account.
     pub id: String,
@@ -93,7 +93,7 @@ pub struct Found {
 /// Kind of a search result. Results of equal rank are listed in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum FoundKind {
+pub enum SearchResultKind {
     Cluster,
     Experiment,
     Share,

@@ -12,14 +12,14 @@ use crate::{NodeId, Timestamp};
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TimelineParameters {
     /// Recording length in seconds.
-    #[serde(default = "TimelineParameters::usual_seconds")]
+    #[serde(default = "TimelineParameters::default_seconds")]
     pub seconds: f64,
 }
 
 impl TimelineParameters {
-    pub const MOST_SECONDS: f64 = 60.0;
+    pub const MAX_SECONDS: f64 = 60.0;
 
-    fn usual_seconds() -> f64 {
+    fn default_seconds() -> f64 {
         5.0
     }
 }

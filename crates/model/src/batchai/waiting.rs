@@ -8,7 +8,7 @@ use crate::Timestamp;
 /// Status of a queued job: `properties.waiting`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Waiting {
+pub struct QueueWait {
     pub reason: WaitReason,
     /// Position in the cluster's queue, from 1. Jobs too large for the cluster are not counted.
     pub position: i32,
@@ -57,7 +57,7 @@ pub enum EstimateBasis {
 /// A running job is evicted: `properties.givingWay`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct GivingWay {
+pub struct EvictionNotice {
     /// End of the grace period, when remaining processes are killed.
     pub until: Timestamp,
     pub reason: BatchAiError,

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::advice::reason;
 pub use self::stall::describe_stall;
-use crate::batchai::{EstimateBasis, ExecutionState, Job, JobProperties, LostAttempt, WaitReason, Waiting};
+use crate::batchai::{EstimateBasis, ExecutionState, Job, JobProperties, LostAttempt, QueueWait, WaitReason};
 use crate::{NodeId, Timestamp};
 
 /// Explanation of a job. Lines may contain program output, so a display must escape them.
@@ -136,13 +136,13 @@ pub fn explain(job: &Job, names: JobNames<'_>, nodes: &[NodeId], now: Timestamp)
         )),
         ExecutionState::Succeeded => {
             said.sentences.push(format!("The job \"{}\" is done: all its processes ended with exit code 0.", job.name));
-            said.sentences.extend(lived(properties));
+            said.sentences.extend(run_summary(properties));
         }
         ExecutionState::Failed => {
             let code = info.and_then(|info| info.exit_code);
             let code = code.map_or_else(String::new, |code| format!(" with exit code {code}"));
             said.sentences.push(format!("The job \"{}\" failed{code}.", job.name));
-            said.sentences.extend(lived(properties));
+            said.sentences.extend(run_summary(properties));
             said.causes = info.iter().flat_map(|info| &info.errors).map(cause::cause).collect();
             said.remedies = advice::advice(job, names);
         }
@@ -150,13 +150,13 @@ pub fn explain(job: &Job, names: JobNames<'_>, nodes: &[NodeId], now: Timestamp)
     said
 }
 
-fn remedies_of(waiting: Option<&Waiting>) -> Vec<String> {
+fn remedies_of(waiting: Option<&QueueWait>) -> Vec<String> {
     let waiting = waiting.filter(|waiting| waiting.reason != WaitReason::Starting);
     waiting.map_or_else(Vec::new, |waiting| waiting.unblocked_by.clone())
 }
 
 /// Waiting and running time of an ended job.
-fn lived(properties: &JobProperties) -> Option<String> {
+fn run_summary(properties: &JobProperties) -> Option<String> {
     let info = properties.status.execution_info.as_ref()?;
     let end = info.end_time?;
     let (waited, took) = (span(info.start_time.since(submitted(properties))), span(end.since(info.start_time)));
@@ -183,7 +183,7 @@ fn queued(job: &Job, now: Timestamp) -> Vec<String> {
     ]
 }
 
-fn estimate(waiting: &Waiting) -> String {
+fn estimate(waiting: &QueueWait) -> String {
     let Some(start) = waiting.estimated_start else {
         return "Nothing that is known now will let it start by itself.".to_owned();
     };

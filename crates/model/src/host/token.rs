@@ -19,17 +19,17 @@ pub struct JoinToken {
 }
 
 /// Prefix that identifies a join token.
-const TOKEN_MARK: &str = "corro-join-";
+const TOKEN_PREFIX: &str = "corro-join-";
 
 impl JoinToken {
     pub fn encode(&self) -> Secret {
         let text = serde_json::to_vec(self).expect("a token is plain data");
-        Secret::new(format!("{TOKEN_MARK}{}", URL_SAFE_NO_PAD.encode(text)))
+        Secret::new(format!("{TOKEN_PREFIX}{}", URL_SAFE_NO_PAD.encode(text)))
     }
 
     /// Decodes a token; `None` when the text is no token or is truncated.
     pub fn decode(text: &str) -> Option<JoinToken> {
-        let bytes = URL_SAFE_NO_PAD.decode(text.trim().strip_prefix(TOKEN_MARK)?).ok()?;
+        let bytes = URL_SAFE_NO_PAD.decode(text.trim().strip_prefix(TOKEN_PREFIX)?).ok()?;
         serde_json::from_slice(&bytes).ok()
     }
 }
@@ -45,9 +45,9 @@ pub struct HostTokenParameters {
 }
 
 impl HostTokenParameters {
-    pub const USUAL_SECONDS: u64 = 24 * 3600;
-    pub const LEAST_SECONDS: u64 = 1;
-    pub const MOST_SECONDS: u64 = 366 * 24 * 3600;
+    pub const DEFAULT_TTL_SECONDS: u64 = 24 * 3600;
+    pub const MIN_TTL_SECONDS: u64 = 1;
+    pub const MAX_TTL_SECONDS: u64 = 366 * 24 * 3600;
 }
 
 /// A new token. It is returned only in this response.

@@ -19,8 +19,10 @@ pub struct Wheel {
 }
 
 impl Wheel {
-    pub const MOST: usize = 64;
-    pub const MOST_BYTES: u64 = 512 << 20;
+    /// Wheels that a server offers.
+    pub const MAX_COUNT: usize = 64;
+    /// Size of one wheel.
+    pub const MAX_BYTES: u64 = 512 << 20;
 
     /// Whether `name` is a safe file name of a wheel: `horovod-0.29.0-cp39-abi3-manylinux_2_28_x86_64.whl`.
     pub fn is_name(name: &str) -> bool {

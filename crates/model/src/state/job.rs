@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Refused;
+use super::TransitionError;
 use crate::batchai::{BatchAiError, ExecutionInfo, ExecutionState};
 use crate::{NodeId, Timestamp};
 
@@ -81,7 +81,7 @@ pub enum JobEvent {
 }
 
 /// Applies an event. The end is never before the start, even if the clock was set back meanwhile.
-pub fn next(state: JobState, event: JobEvent) -> Result<JobState, Refused> {
+pub fn next(state: JobState, event: JobEvent) -> Result<JobState, TransitionError> {
     use {JobEvent as E, JobState as S};
     match (state, event) {
         (S::Queued, E::Placed { nodes, at }) => Ok(S::Running { nodes, started: at }),
@@ -103,7 +103,7 @@ pub fn next(state: JobState, event: JobEvent) -> Result<JobState, Refused> {
         }
         (state @ S::Terminating { .. }, E::TerminateRequested { .. }) => Ok(state),
 
-        (state, event) => Err(Refused { thing: "job", state: state.name(), event: event.name() }),
+        (state, event) => Err(TransitionError { thing: "job", state: state.name(), event: event.name() }),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Refused;
+use super::TransitionError;
 use crate::batchai::BatchAiError;
 use crate::{AttemptId, JobKey};
 
@@ -41,7 +41,7 @@ pub enum NodeEvent {
     },
 }
 
-pub fn next(state: NodeState, event: NodeEvent) -> Result<NodeState, Refused> {
+pub fn next(state: NodeState, event: NodeEvent) -> Result<NodeState, TransitionError> {
     use {NodeEvent as E, NodeState as S};
     match (state, event) {
         (S::Allocating, E::Joined) => Ok(S::Preparing),
@@ -53,7 +53,7 @@ pub fn next(state: NodeState, event: NodeEvent) -> Result<NodeState, Refused> {
         (S::Allocating | S::Preparing | S::Idle | S::Unusable { .. }, E::Retired) => Ok(S::Leaving),
         (S::Allocating | S::Preparing | S::Idle, E::Broken { error, lost }) => Ok(S::Unusable { error, lost }),
         (S::Running { .. }, E::Broken { error, lost: true }) => Ok(S::Unusable { error, lost: true }),
-        (state, event) => Err(Refused { thing: "node", state: state.name(), event: event.name() }),
+        (state, event) => Err(TransitionError { thing: "node", state: state.name(), event: event.name() }),
     }
 }
 

@@ -148,7 +148,7 @@ pub struct Policy {
 
 /// Reason for refusing a SAS. A request with a wrong signature learns only `Signature`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum SasError {
     #[error("the parameters of the shared access signature are incomplete or malformed")]
     Malformed,
     #[error("the signature does not match this resource and these parameters")]
@@ -167,7 +167,7 @@ pub enum Refused {
 
 impl Sas {
     /// Parses the SAS of a query; `None` when the query has no signature.
-    pub fn from_query(query: &str) -> Option<Result<Self, Refused>> {
+    pub fn from_query(query: &str) -> Option<Result<Self, SasError>> {
         let mut sas = Sas::default();
         let mut resource = String::new();
         let mut malformed = false;
@@ -203,10 +203,10 @@ impl Sas {
             "s" => Resource::Share,
             "b" => Resource::Blob,
             "c" => Resource::Container,
-            _ => return Some(Err(Refused::Malformed)),
+            _ => return Some(Err(SasError::Malformed)),
         };
         if malformed || sas.version.is_empty() {
-            return Some(Err(Refused::Malformed));
+            return Some(Err(SasError::Malformed));
         }
         Some(Ok(sas))
     }
@@ -219,23 +219,23 @@ impl Sas {
         account: &str,
         share: &str,
         path: &str,
-    ) -> Result<usize, Refused> {
-        hmac_signer(keys, &self.string_to_sign(account, share, path), &self.signature).ok_or(Refused::Signature)
+    ) -> Result<usize, SasError> {
+        hmac_signer(keys, &self.string_to_sign(account, share, path), &self.signature).ok_or(SasError::Signature)
     }
 
     /// Checks that the SAS is valid at `now`. `policy` is the share's access policy with the identifier of the SAS; not
     /// needed without an identifier. Returns the SAS with all its terms; permissions are checked with [`Sas::permits`].
-    pub fn check_terms(mut self, policy: Option<&Policy>, bearer: Bearer, now: i64) -> Result<Self, Refused> {
+    pub fn check_terms(mut self, policy: Option<&Policy>, bearer: Bearer, now: i64) -> Result<Self, SasError> {
         if !self.identifier.is_empty() {
-            let Policy { start, expiry, permissions } = policy.ok_or(Refused::Policy)?;
-            for (own, kept) in
+            let Policy { start, expiry, permissions } = policy.ok_or(SasError::Policy)?;
+            for (own, of_policy) in
                 [(&mut self.start, start), (&mut self.expiry, expiry), (&mut self.permissions, permissions)]
             {
-                match (own.is_empty(), kept.is_empty()) {
-                    (true, _) => own.clone_from(kept),
+                match (own.is_empty(), of_policy.is_empty()) {
+                    (true, _) => own.clone_from(of_policy),
                     (false, true) => {}
                     // A term in both is ambiguous.
-                    (false, false) => return Err(Refused::Policy),
+                    (false, false) => return Err(SasError::Policy),
                 }
             }
         }
@@ -244,7 +244,7 @@ impl Sas {
     }
 
     /// Checks a SAS that has all its terms, without or after applying a policy.
-    pub fn check_own_terms(&self, bearer: Bearer, now: i64) -> Result<(), Refused> {
+    pub fn check_own_terms(&self, bearer: Bearer, now: i64) -> Result<(), SasError> {
         let Sas { start, expiry, addresses, protocols, .. } = self;
         Terms { start, expiry, addresses, protocols }.check(bearer, now)
     }
@@ -271,7 +271,7 @@ impl Sas {
             ("by", &self.by),
             ("sig", &signature),
         ];
-        encode_parameters(&parameters, &KEPT)
+        encode_parameters(&parameters, &SAS_VALUE_ESCAPES)
     }
 
     pub fn permits(&self, permission: Permission) -> bool {
@@ -314,13 +314,13 @@ impl Sas {
     }
 }
 
-/// Characters that the SDKs do not percent-encode in a SAS, besides letters and digits.
-const KEPT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
+/// Characters that are percent-encoded in a SAS value; the SDKs encode the same ones.
+const SAS_VALUE_ESCAPES: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
 
 /// Encodes the parameters that are not empty as a query.
-fn encode_parameters(parameters: &[(&str, &str)], kept: &'static AsciiSet) -> String {
+fn encode_parameters(parameters: &[(&str, &str)], escapes: &'static AsciiSet) -> String {
     let given = parameters.iter().filter(|(_, value)| !value.is_empty());
-    given.map(|(name, value)| format!("{name}={}", utf8_percent_encode(value, kept))).collect::<Vec<_>>().join("&")
+    given.map(|(name, value)| format!("{name}={}", utf8_percent_encode(value, escapes))).collect::<Vec<_>>().join("&")
 }
 
 fn letter_of(permission: Permission) -> char {

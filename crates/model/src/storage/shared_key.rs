@@ -72,7 +72,7 @@ pub fn verify<'h, K: AsRef<[u8]>>(
 }
 
 /// Initial capacity of the string to sign; enough for most requests.
-const USUAL_LENGTH: usize = 512;
+const TYPICAL_BYTES: usize = 512;
 
 /// Standard headers of the string to sign, in order.
 const SIGNED_HEADERS: [&str; 11] = [
@@ -92,7 +92,7 @@ const SIGNED_HEADERS: [&str; 11] = [
 /// String to sign of Shared Key. Header names may be in any case and order; repeated headers are joined with commas.
 pub fn string_to_sign<'h>(request: Request<'_>, headers: impl IntoIterator<Item = (&'h str, &'h str)>) -> String {
     let headers = Signed::of(headers);
-    let mut text = String::with_capacity(USUAL_LENGTH);
+    let mut text = String::with_capacity(TYPICAL_BYTES);
     text.extend(request.method.chars().map(|letter| letter.to_ascii_uppercase()));
     for value in &headers.standard {
         text.push('\n');

@@ -31,7 +31,7 @@ pub fn check_volumes(field: &str, volumes: Option<&MountVolumes>) -> Result<(), 
             }
         }
         check_credentials(&at, share.credentials.as_ref())?;
-        check_place(&at, &share.relative_mount_path, &mut mounted)?;
+        check_mount_path(&at, &share.relative_mount_path, &mut mounted)?;
     }
     for (i, container) in volumes.azure_blob_file_systems.iter().enumerate() {
         let at = format!("{field}.azureBlobFileSystems[{i}]");
@@ -45,7 +45,7 @@ pub fn check_volumes(field: &str, volumes: Option<&MountVolumes>) -> Result<(), 
             return refuse(&format!("{at}.containerName"), "the name of the container is empty: give containerName");
         }
         check_credentials(&at, container.credentials.as_ref())?;
-        check_place(&at, &container.relative_mount_path, &mut mounted)?;
+        check_mount_path(&at, &container.relative_mount_path, &mut mounted)?;
     }
     for (i, server) in volumes.file_servers.iter().enumerate() {
         let at = format!("{field}.fileServers[{i}]");
@@ -58,14 +58,14 @@ pub fn check_volumes(field: &str, volumes: Option<&MountVolumes>) -> Result<(), 
             let message = format!("'{inside}' is not a directory of the file server");
             return refuse(&format!("{at}.sourceDirectory"), &message);
         }
-        check_place(&at, &server.relative_mount_path, &mut mounted)?;
+        check_mount_path(&at, &server.relative_mount_path, &mut mounted)?;
     }
     for (i, unmanaged) in volumes.unmanaged_file_systems.iter().enumerate() {
         let at = format!("{field}.unmanagedFileSystems[{i}]");
         if blank(Some(&unmanaged.mount_command)) {
             return refuse(&format!("{at}.mountCommand"), "it is empty: give the command that mounts it");
         }
-        check_place(&at, &unmanaged.relative_mount_path, &mut mounted)?;
+        check_mount_path(&at, &unmanaged.relative_mount_path, &mut mounted)?;
     }
     Ok(())
 }
@@ -80,7 +80,7 @@ fn check_credentials(at: &str, credentials: Option<&StorageCredentials>) -> Resu
 }
 
 /// Checks that a mount path is below the mount root and overlaps no other volume's.
-fn check_place<'a>(at: &str, path: &'a str, mounted: &mut Vec<Vec<&'a str>>) -> Result<(), ApiError> {
+fn check_mount_path<'a>(at: &str, path: &'a str, mounted: &mut Vec<Vec<&'a str>>) -> Result<(), ApiError> {
     let field = format!("{at}.relativeMountPath");
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     let escapes = path.starts_with('/') || parts.iter().any(|part| matches!(*part, "." | ".."));

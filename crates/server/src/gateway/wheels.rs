@@ -60,13 +60,13 @@ fn list(directory: &Path) -> io::Result<Vec<Wheel>> {
         }
     }
     wheels.sort_by(|a, b| a.name.cmp(&b.name));
-    wheels.truncate(Wheel::MOST);
+    wheels.truncate(Wheel::MAX_COUNT);
     Ok(wheels)
 }
 
 /// `None` for files that are not offered as wheels.
 fn describe(name: &str, metadata: &Metadata) -> Option<Wheel> {
-    let fits = Wheel::is_name(name) && metadata.is_file() && (1..=Wheel::MOST_BYTES).contains(&metadata.len());
+    let fits = Wheel::is_name(name) && metadata.is_file() && (1..=Wheel::MAX_BYTES).contains(&metadata.len());
     fits.then_some(())?;
     let modified = metadata.modified().ok()?.duration_since(UNIX_EPOCH).unwrap_or_default();
     Some(Wheel { name: name.to_owned(), bytes: metadata.len(), modified: modified.as_nanos() as u64 })

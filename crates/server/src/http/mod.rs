@@ -28,7 +28,7 @@ use corro_file_service::{AddressStyle, CredentialSink, FileService};
 use corro_model::ApiError;
 use corro_model::events::EVENTS_PATH;
 use corro_model::host::{HOST_JOIN_PATH, HOST_PATH, HostCredential, HostJoinRequest, HostReport};
-use corro_model::names::{NameOf, check_name};
+use corro_model::names::{NameKind, check_name};
 use corro_model::node::{
     CONNECT_PATH, INSTANCE_HEADER, JOIN_PATH, JoinRequest, MOUNT_TOKENS_PATH, MountTokenRequest, NodeCredential,
     PROTOCOL_HEADER, WHEELS_PATH, parse_bearer, understands,
@@ -489,7 +489,7 @@ fn account_in_host(request: &Request) -> Option<(String, AddressStyle)> {
         "blob" => AddressStyle::BlobHost,
         _ => return None,
     };
-    check_name(NameOf::StorageAccount, account).is_ok().then(|| (account.to_owned(), style))
+    check_name(NameKind::StorageAccount, account).is_ok().then(|| (account.to_owned(), style))
 }
 
 #[cfg(test)]

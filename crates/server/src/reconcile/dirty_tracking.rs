@@ -124,7 +124,7 @@ mod tests {
         start(&mut state, "a", &[1]);
         start(&mut state, "b", &[2]);
         change(&mut state, |txn| {
-            txn.update::<JobRecord>(&key("b"), |job| job.provisioning.turn(ProvisioningState::Deleting, NOW));
+            txn.update::<JobRecord>(&key("b"), |job| job.provisioning.set_state(ProvisioningState::Deleting, NOW));
         });
         let end = |name: &str| Step::EndAttempt(key(name), JobEvent::Succeeded { at: NOW });
         let target = Target::Manual { count: 2, option: Default::default() };

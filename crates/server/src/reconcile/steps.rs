@@ -2,7 +2,7 @@
 //! rejected by the state machines and skipped; the next pass decides again.
 
 use corro_model::batchai::{AllocationState, BatchAiError, ProvisioningState};
-use corro_model::state::{JobEvent, NodeEvent, NodeState, Preemption, Refused, Termination};
+use corro_model::state::{JobEvent, NodeEvent, NodeState, Preemption, Termination, TransitionError};
 use corro_model::{ClusterKey, ExperimentKey, FileServerKey, GroupKey, JobKey, NodeId, Timestamp, WorkspaceKey};
 use corro_sched::Target;
 use corro_store::*;
@@ -102,7 +102,7 @@ fn finish_operations(txn: &mut Txn, now: Timestamp) {
     }
 }
 
-fn apply_step(txn: &mut Txn, step: Step, now: Timestamp) -> Result<(), Refused> {
+fn apply_step(txn: &mut Txn, step: Step, now: Timestamp) -> Result<(), TransitionError> {
     match step {
         Step::Node(id, event) => {
             tracing::info!(node = %id, event = event.name(), "node");
@@ -115,7 +115,7 @@ fn apply_step(txn: &mut Txn, step: Step, now: Timestamp) -> Result<(), Refused> 
         Step::AssignHost(id, host) => {
             let state = txn.get::<NodeRecord>(&id).map_or("gone", |node| node.state().name());
             if state != NodeState::Allocating.name() {
-                return Err(Refused { thing: "node", state, event: "carried" });
+                return Err(TransitionError { thing: "node", state, event: "carried" });
             }
             tracing::info!(node = %id, host, "node is to be on host");
             txn.update::<NodeRecord>(&id, |node| node.host = host);
@@ -154,7 +154,7 @@ fn apply_step(txn: &mut Txn, step: Step, now: Timestamp) -> Result<(), Refused> 
         }
         Step::Allocate(cluster, count, target) => allocate(txn, &cluster, count, target, now),
         Step::Provisioned(key) => {
-            txn.update::<ClusterRecord>(&key, |c| c.provisioning.turn(ProvisioningState::Succeeded, now));
+            txn.update::<ClusterRecord>(&key, |c| c.provisioning.set_state(ProvisioningState::Succeeded, now));
         }
         Step::SetAllocationState(key, allocation) => {
             txn.update::<ClusterRecord>(&key, |c| {
@@ -172,7 +172,7 @@ fn apply_step(txn: &mut Txn, step: Step, now: Timestamp) -> Result<(), Refused> 
                     ProvisioningState::Updating => ProvisioningState::Succeeded,
                     other => other,
                 };
-                f.provisioning.turn(next, now);
+                f.provisioning.set_state(next, now);
             });
         }
         Step::RemoveFileServer(key) => txn.remove::<FileServerRecord>(&key),
@@ -200,15 +200,21 @@ fn termination_cause(txn: &Txn, job: &JobKey) -> Termination {
 }
 
 /// Places a job on all nodes or none: every node is checked to be idle first.
-fn place(txn: &mut Txn, job: &JobKey, nodes: Vec<NodeId>, target: Target, now: Timestamp) -> Result<(), Refused> {
+fn place(
+    txn: &mut Txn,
+    job: &JobKey,
+    nodes: Vec<NodeId>,
+    target: Target,
+    now: Timestamp,
+) -> Result<(), TransitionError> {
     let cluster = txn.get::<JobRecord>(job).and_then(|job| txn.get::<ClusterRecord>(&job.cluster));
     if cluster.is_none_or(|cluster| scheduler_view::target(&cluster) != target) {
-        return Err(Refused { thing: "cluster", state: "resized", event: "placed" });
+        return Err(TransitionError { thing: "cluster", state: "resized", event: "placed" });
     }
     for id in &nodes {
         let state = txn.get::<NodeRecord>(id).map_or("gone", |node| node.state().name());
         if state != NodeState::Idle.name() {
-            return Err(Refused { thing: "node", state, event: "assigned" });
+            return Err(TransitionError { thing: "node", state, event: "assigned" });
         }
     }
     tracing::info!(%job, nodes = nodes.len(), "job is placed");

@@ -99,7 +99,7 @@ fn apply(txn: &mut Txn, change: Change) -> Result<(), corro_model::state::Refuse
             txn.job_event(&job_key(job), JobEvent::TerminateRequested { cause: Termination::User, at: at(4) }, at(4))?;
         }
         Change::MarkDeleting { job } => {
-            let deleting = |job: &mut JobRecord| job.provisioning.turn(ProvisioningState::Deleting, at(5));
+            let deleting = |job: &mut JobRecord| job.provisioning.set_state(ProvisioningState::Deleting, at(5));
             txn.update::<JobRecord>(&job_key(job), deleting);
         }
         Change::RemoveJob { job } => txn.remove::<JobRecord>(&job_key(job)),

@@ -95,8 +95,8 @@ async fn sync_wheels(context: &NodeContext) -> Result<(Vec<Wheel>, PathBuf), Whe
         0..=MAX_LIST_BYTES => serde_json::from_slice(&offered).map_err(|_| WheelError::BadResponse)?,
         _ => return Err(WheelError::BadResponse),
     };
-    let is_valid = |wheel: &Wheel| Wheel::is_name(&wheel.name) && wheel.bytes <= Wheel::MOST_BYTES;
-    if offered.len() > Wheel::MOST || !offered.iter().all(is_valid) {
+    let is_valid = |wheel: &Wheel| Wheel::is_name(&wheel.name) && wheel.bytes <= Wheel::MAX_BYTES;
+    if offered.len() > Wheel::MAX_COUNT || !offered.iter().all(is_valid) {
         return Err(WheelError::BadResponse);
     }
     let directories = Arc::clone(&context.directories);

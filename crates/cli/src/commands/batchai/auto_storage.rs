@@ -116,13 +116,13 @@ fn name_of(random: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use corro_model::names::{NameOf, check_name};
+    use corro_model::names::{NameKind, check_name};
 
     #[test]
     fn names_are_those_of_accounts() {
         let name = name_of(&[0, 25, 26, 255, 1, 2, 3, 4, 5, 6, 7, 8]);
         assert_eq!(name, "baiazavbcdefghi");
-        check_name(NameOf::StorageAccount, &name).expect("allowed");
+        check_name(NameKind::StorageAccount, &name).expect("allowed");
     }
 
     #[test]

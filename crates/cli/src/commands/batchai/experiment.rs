@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 use corro_model::batchai::Experiment;
-use corro_model::names::{NameOf, check_name};
+use corro_model::names::{NameKind, check_name};
 use corro_model::ops::{ExperimentsCreate, ExperimentsDelete, ExperimentsGet, ExperimentsList, NoBody};
 
 use crate::error::CliError;
@@ -69,7 +69,7 @@ pub async fn run(session: &Session, command: ExperimentCommand) -> Result<(), Cl
 
 async fn create(session: &Session, args: NameArgs) -> Result<(), CliError> {
     let target = args.target()?;
-    check_name(NameOf::Experiment, target.name("experiment"))?;
+    check_name(NameKind::Experiment, target.name("experiment"))?;
     let spinner = Spinner::start("Creating");
     let experiment = session.client()?.run::<ExperimentsCreate>(&target.values(), &NoBody {}).await;
     drop(spinner);

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use corro_model::batchai::{FileServer, FileServerCreateParameters, NfsMount};
-use corro_model::names::{NameOf, check_name};
+use corro_model::names::{NameKind, check_name};
 use corro_model::ops::{FileServersCreate, FileServersDelete, FileServersGet, FileServersList, NoBody, WorkspacesGet};
 use corro_model::validate;
 
@@ -134,7 +134,7 @@ async fn note_mount_command(session: &Session, args: &ResourceSelection<NameArgs
 
 async fn create(session: &Session, args: CreateArgs) -> Result<(), CliError> {
     let target = args.name.target()?;
-    check_name(NameOf::FileServer, target.name("fileServer"))?;
+    check_name(NameKind::FileServer, target.name("fileServer"))?;
     let file = match &args.config_file {
         Some(path) => config_file::read::<ServerFile>(path, Shape::FileServer)?.properties,
         None => Default::default(),

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use corro_client::Client;
 use corro_model::batchai::{ExecutionState, Job, JobCreateParameters, RemoteLoginInformation, ResourceId};
-use corro_model::names::{NameOf, check_name};
+use corro_model::names::{NameKind, check_name};
 use corro_model::ops::{ClustersGet, JobsCreate, JobsDelete, JobsGet, JobsList, JobsListRemoteLogin, JobsTerminate};
 use corro_model::validate;
 
@@ -162,7 +162,7 @@ pub async fn run(session: &Session, command: JobCommand) -> Result<(), CliError>
 
 async fn create(session: &Session, args: CreateArgs) -> Result<(), CliError> {
     let target = args.name.target()?;
-    check_name(NameOf::Job, target.name("job"))?;
+    check_name(NameKind::Job, target.name("job"))?;
     let mut spec = config_file::read::<JobCreateParameters>(&args.config_file, Shape::Job)?.properties;
     // Mistakes in the file are reported before the first request.
     validate::check_job(&spec).map_err(|error| file_error(&args.config_file, error))?;

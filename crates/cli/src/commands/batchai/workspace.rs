@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 use corro_model::batchai::{Workspace, WorkspaceCreateParameters};
-use corro_model::names::{NameOf, check_name};
+use corro_model::names::{NameKind, check_name};
 use corro_model::ops::{
     GroupsGet, WorkspacesCreate, WorkspacesDelete, WorkspacesGet, WorkspacesList, WorkspacesListByGroup,
 };
@@ -93,7 +93,7 @@ pub async fn run(session: &Session, command: WorkspaceCommand) -> Result<(), Cli
 
 async fn create(session: &Session, args: CreateArgs) -> Result<(), CliError> {
     let target = args.name.target()?;
-    check_name(NameOf::Workspace, target.name("workspace"))?;
+    check_name(NameKind::Workspace, target.name("workspace"))?;
     let location = match args.location.or_else(|| setting("defaults", "location")) {
         Some(location) => location,
         None => session.client()?.get::<GroupsGet>(&[("group", target.name("group"))]).await?.location,

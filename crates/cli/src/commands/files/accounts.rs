@@ -7,7 +7,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use corro_model::Secret;
-use corro_model::names::{NameOf, check_name};
+use corro_model::names::{NameKind, check_name};
 use corro_server::new_account_key;
 
 use crate::atomic_file::{read_optional, replace, write_error};
@@ -30,14 +30,14 @@ impl Accounts {
         DirBuilder::new().recursive(true).mode(0o700).create(&dir).map_err(failed)?;
         let mut keys = BTreeMap::new();
         for name in given {
-            check_name(NameOf::StorageAccount, name)?;
+            check_name(NameKind::StorageAccount, name)?;
             let own = dir.join(format!("{name}.key"));
             keys.insert(name.clone(), read_or_create_keys(key_file.unwrap_or(&own))?);
         }
         for entry in fs::read_dir(&dir).map_err(failed)?.flatten() {
             let path = entry.path();
             let name = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".key")).unwrap_or_default();
-            if check_name(NameOf::StorageAccount, name).is_ok() && !keys.contains_key(name) {
+            if check_name(NameKind::StorageAccount, name).is_ok() && !keys.contains_key(name) {
                 keys.insert(name.to_owned(), read_or_create_keys(&path)?);
             }
         }

@@ -5,7 +5,7 @@ use clap::Args;
 use corro_client::{Client, ClientError, Credential, FileService};
 use corro_model::Secret;
 use corro_model::arm::StorageAccount;
-use corro_model::names::{NameOf, check_name};
+use corro_model::names::{NameKind, check_name};
 use corro_model::ops::{AccountsList, AccountsListKeys, NoBody};
 
 use crate::error::CliError;
@@ -76,7 +76,7 @@ pub async fn open_blobs(session: &Session, args: &AccountArgs, named: Option<&st
 
 /// Opens the account of a container. An invalid container name is reported with the naming rule.
 pub async fn open_container(session: &Session, args: &AccountArgs, container: &str) -> Result<FileService, CliError> {
-    if check_name(NameOf::Share, container).is_err() {
+    if check_name(NameKind::Share, container).is_err() {
         return Err(CliError::usage(format!("'{container}' is not the name of a container"))
             .hint("use 3 to 63 lower-case letters, digits and single dashes"));
     }
@@ -132,7 +132,7 @@ async fn resolve_settings(session: &Session, settings: AccountSettings) -> Resul
 
 /// Opens the account of a share. An invalid share name is reported with the naming rule, which the service's error lacks.
 pub async fn open_share(session: &Session, args: &AccountArgs, share: &str) -> Result<FileService, CliError> {
-    check_name(NameOf::Share, share)?;
+    check_name(NameKind::Share, share)?;
     open(session, args).await
 }
 

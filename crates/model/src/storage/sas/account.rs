@@ -2,7 +2,8 @@
 //! service SAS, over another string to sign.
 
 use super::{
-    Bearer, KEPT, Permission, Refused, Terms, encode_parameters, hmac_base64, hmac_signer, letter_of, query_pairs,
+    Bearer, Permission, SAS_VALUE_ESCAPES, SasError, Terms, encode_parameters, hmac_base64, hmac_signer, letter_of,
+    query_pairs,
 };
 
 /// Version from which the string to sign includes the encryption scope, even if empty.
@@ -37,7 +38,7 @@ pub struct AccountSas {
 
 impl AccountSas {
     /// Parses the account SAS of a query; `None` when the query has none.
-    pub fn from_query(query: &str) -> Option<Result<Self, Refused>> {
+    pub fn from_query(query: &str) -> Option<Result<Self, SasError>> {
         // Fast path: most SAS are of another kind.
         query_pairs(query).find(|(name, _)| matches!(&**name, "ss" | "srt"))?;
         let mut sas = AccountSas::default();
@@ -69,14 +70,20 @@ impl AccountSas {
         }
         let incomplete = [&sas.version, &sas.services, &sas.resource_types, &sas.permissions];
         Some(match malformed || incomplete.iter().any(|value| value.is_empty()) {
-            true => Err(Refused::Malformed),
+            true => Err(SasError::Malformed),
             false => Ok(sas),
         })
     }
 
     /// Index of the key in `keys` that signed this SAS, if it is valid at `now`.
-    pub fn check<K: AsRef<[u8]>>(&self, keys: &[K], account: &str, bearer: Bearer, now: i64) -> Result<usize, Refused> {
-        let signer = hmac_signer(keys, &self.string_to_sign(account), &self.signature).ok_or(Refused::Signature)?;
+    pub fn check<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        account: &str,
+        bearer: Bearer,
+        now: i64,
+    ) -> Result<usize, SasError> {
+        let signer = hmac_signer(keys, &self.string_to_sign(account), &self.signature).ok_or(SasError::Signature)?;
         let AccountSas { start, expiry, addresses, protocols, .. } = self;
         Terms { start, expiry, addresses, protocols }.check(bearer, now)?;
         Ok(signer)
@@ -115,7 +122,7 @@ impl AccountSas {
                 ("ses", &self.encryption_scope),
                 ("sig", &signature),
             ],
-            &KEPT,
+            &SAS_VALUE_ESCAPES,
         )
     }
 
@@ -171,12 +178,12 @@ mod tests {
             let read = AccountSas::from_query(&query).expect("signed").expect("well-formed");
             assert_eq!(read.signature, signature, "{version}");
             assert_eq!(read.check(&[&key], "acc", PLAIN, NOW), Ok(0));
-            assert_eq!(read.check(&[&key], "other", PLAIN, NOW), Err(Refused::Signature));
-            assert_eq!(read.check(&[[8; 64]], "acc", PLAIN, NOW), Err(Refused::Signature));
-            assert_eq!(read.check(&[&key], "acc", PLAIN, NOW + 86_400), Err(Refused::Expired));
+            assert_eq!(read.check(&[&key], "other", PLAIN, NOW), Err(SasError::Signature));
+            assert_eq!(read.check(&[[8; 64]], "acc", PLAIN, NOW), Err(SasError::Signature));
+            assert_eq!(read.check(&[&key], "acc", PLAIN, NOW + 86_400), Err(SasError::Expired));
             for (from, to) in [("ss=bf", "ss=bfqt"), ("srt=co", "srt=sco"), ("sp=rl", "sp=rwl"), ("08", "09")] {
                 let forged = AccountSas::from_query(&query.replace(from, to)).expect("signed").expect("well-formed");
-                assert_eq!(forged.check(&[&key], "acc", PLAIN, NOW), Err(Refused::Signature), "{to}");
+                assert_eq!(forged.check(&[&key], "acc", PLAIN, NOW), Err(SasError::Signature), "{to}");
             }
         }
         let sas = sas("2018-03-28");
@@ -198,7 +205,7 @@ mod tests {
             "sv=2018-03-28&ss=f&srt=o&sp=r&sp=w&sig=x",
             "sv=2018-03-28&ss=f&srt=o%0A&sp=r&sig=x",
         ] {
-            assert_eq!(AccountSas::from_query(query), Some(Err(Refused::Malformed)), "{query}");
+            assert_eq!(AccountSas::from_query(query), Some(Err(SasError::Malformed)), "{query}");
         }
     }
 }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use jiff::{Timestamp, civil::Date, tz::TimeZone};
 
-use super::Refused;
+use super::SasError;
 
 /// Client that presents a SAS, as known from the connection.
 #[derive(Debug, Clone, Copy)]
@@ -24,21 +24,21 @@ pub(super) struct Terms<'a> {
 }
 
 impl Terms<'_> {
-    pub fn check(self, bearer: Bearer, now: i64) -> Result<(), Refused> {
-        if !self.start.is_empty() && now < seconds(self.start).ok_or(Refused::Malformed)? {
-            return Err(Refused::NotYet);
+    pub fn check(self, bearer: Bearer, now: i64) -> Result<(), SasError> {
+        if !self.start.is_empty() && now < seconds(self.start).ok_or(SasError::Malformed)? {
+            return Err(SasError::NotYet);
         }
-        if now >= seconds(self.expiry).ok_or(Refused::Malformed)? {
-            return Err(Refused::Expired);
+        if now >= seconds(self.expiry).ok_or(SasError::Malformed)? {
+            return Err(SasError::Expired);
         }
         if !self.addresses.is_empty() && !address_allowed(self.addresses, bearer.address)? {
-            return Err(Refused::Address);
+            return Err(SasError::Address);
         }
         match self.protocols {
             "" | "https,http" | "http,https" => Ok(()),
             "https" if bearer.over_tls => Ok(()),
-            "https" => Err(Refused::Protocol),
-            _ => Err(Refused::Malformed),
+            "https" => Err(SasError::Protocol),
+            _ => Err(SasError::Malformed),
         }
     }
 }
@@ -61,9 +61,9 @@ pub(super) fn seconds(text: &str) -> Option<i64> {
 }
 
 /// Checks an address against `sip`, which is one address or `first-last`.
-fn address_allowed(allowed: &str, address: Option<IpAddr>) -> Result<bool, Refused> {
+fn address_allowed(allowed: &str, address: Option<IpAddr>) -> Result<bool, SasError> {
     let (first, last) = allowed.split_once('-').unwrap_or((allowed, allowed));
-    let parse = |text: &str| text.trim().parse::<IpAddr>().map_err(|_| Refused::Malformed);
+    let parse = |text: &str| text.trim().parse::<IpAddr>().map_err(|_| SasError::Malformed);
     let range = parse(first)?..=parse(last)?;
     Ok(address.is_some_and(|address| {
         let address = address.to_canonical();

@@ -20,7 +20,7 @@ fn parse(query: &str) -> Sas {
     Sas::from_query(query).expect("has a signature").expect("well formed")
 }
 
-fn check(query: &str, share: &str, path: &str, now: i64, bearer: Bearer) -> Result<(), Refused> {
+fn check(query: &str, share: &str, path: &str, now: i64, bearer: Bearer) -> Result<(), SasError> {
     let keys = [vec![9; 64], key()];
     answer(&parse(query), &keys, share, path, bearer, now)
 }
@@ -33,7 +33,7 @@ fn answer<K: AsRef<[u8]>>(
     path: &str,
     bearer: Bearer,
     now: i64,
-) -> Result<(), Refused> {
+) -> Result<(), SasError> {
     sas.check_signature(keys, "acc", share, path)?;
     sas.clone().check_terms(None, bearer, now).map(|_| ())
 }
@@ -45,12 +45,12 @@ fn a_made_link_has_the_services_order_and_opens_one_file() {
 
     let answers = [
         ("myshare", "out put/stdout.txt", EXPIRES - 1, Ok(())),
-        ("myshare", "out put/stdout.txt", EXPIRES, Err(Refused::Expired)),
-        ("myshare", "out put/stderr.txt", EXPIRES - 1, Err(Refused::Signature)),
-        ("myshare", "", EXPIRES - 1, Err(Refused::Signature)),
-        ("other", "out put/stdout.txt", EXPIRES - 1, Err(Refused::Signature)),
+        ("myshare", "out put/stdout.txt", EXPIRES, Err(SasError::Expired)),
+        ("myshare", "out put/stderr.txt", EXPIRES - 1, Err(SasError::Signature)),
+        ("myshare", "", EXPIRES - 1, Err(SasError::Signature)),
+        ("other", "out put/stdout.txt", EXPIRES - 1, Err(SasError::Signature)),
         // Wrong file and expired: only the signature error is reported.
-        ("other", "out put/stdout.txt", EXPIRES + 1, Err(Refused::Signature)),
+        ("other", "out put/stdout.txt", EXPIRES + 1, Err(SasError::Signature)),
     ];
     for (share, path, now, expected) in answers {
         assert_eq!(check(LINK, share, path, now, PLAIN), expected, "{share}/{path} at {now}");
@@ -70,10 +70,10 @@ fn a_link_made_for_somebody_says_so_under_its_signature() {
     let opens = |link: &str| check(link, file.1, file.2, EXPIRES - 1, PLAIN);
     assert_eq!(opens(&link), Ok(()));
     let stripped = link.split("&by=").next().expect("a beginning");
-    assert_eq!(opens(stripped), Err(Refused::Signature));
-    assert_eq!(opens(&format!("{stripped}&by=other%2Dapp%2Emark")), Err(Refused::Signature));
+    assert_eq!(opens(stripped), Err(SasError::Signature));
+    assert_eq!(opens(&format!("{stripped}&by=other%2Dapp%2Emark")), Err(SasError::Signature));
     // A SAS without `by` cannot get one either.
-    assert_eq!(opens(&format!("{LINK}&by=some%2Dapp%2Emark")), Err(Refused::Signature));
+    assert_eq!(opens(&format!("{LINK}&by=some%2Dapp%2Emark")), Err(SasError::Signature));
 }
 
 #[test]
@@ -84,12 +84,12 @@ fn a_share_link_covers_every_path_but_keeps_its_limits() {
     let answers = [
         (start, good, Ok(())),
         (start + 86_399, from("::ffff:10.0.0.9", true), Ok(())),
-        (start - 1, good, Err(Refused::NotYet)),
-        (start + 86_400, good, Err(Refused::Expired)),
-        (start, from("10.0.0.10", true), Err(Refused::Address)),
-        (start, from("::1", true), Err(Refused::Address)),
-        (start, Bearer { address: None, over_tls: true }, Err(Refused::Address)),
-        (start, from("10.0.0.5", false), Err(Refused::Protocol)),
+        (start - 1, good, Err(SasError::NotYet)),
+        (start + 86_400, good, Err(SasError::Expired)),
+        (start, from("10.0.0.10", true), Err(SasError::Address)),
+        (start, from("::1", true), Err(SasError::Address)),
+        (start, Bearer { address: None, over_tls: true }, Err(SasError::Address)),
+        (start, from("10.0.0.5", false), Err(SasError::Protocol)),
     ];
     for (now, bearer, expected) in answers {
         for path in ["", "a", "deep/er"] {
@@ -107,11 +107,11 @@ fn every_changed_parameter_breaks_the_signature() {
         let forged = LINK.replace(from, to);
         assert_ne!(forged, LINK);
         let answer = check(&forged, "myshare", "out put/stdout.txt", 0, PLAIN);
-        assert_eq!(answer, Err(Refused::Signature), "{forged}");
+        assert_eq!(answer, Err(SasError::Signature), "{forged}");
     }
     for added in ["&rsct=text/html", "&st=2001-01-01", "&spr=https", "&sip=10.0.0.1", "&si=x"] {
         let answer = check(&format!("{LINK}{added}"), "myshare", "out put/stdout.txt", 0, PLAIN);
-        assert_eq!(answer, Err(Refused::Signature), "{added}");
+        assert_eq!(answer, Err(SasError::Signature), "{added}");
     }
 }
 
@@ -126,7 +126,7 @@ fn malformed_links_are_told_from_no_links() {
         "sv=2018-03-28&sr=f&sp=r&sp=rw&sig=x",
         "sv=2018-03-28&sr=f&sp=r%0A&sig=x",
     ] {
-        assert_eq!(Sas::from_query(query), Some(Err(Refused::Malformed)), "{query}");
+        assert_eq!(Sas::from_query(query), Some(Err(SasError::Malformed)), "{query}");
     }
 }
 
@@ -164,7 +164,7 @@ fn a_link_made_here_opens_the_door() {
         let bearer = Bearer { address: None, over_tls: false };
         let now = 1_528_410_115;
         assert_eq!(answer(&read, &[key], "share", path, bearer, now), Ok(()));
-        assert_eq!(answer(&read, &[[8; 64]], "share", path, bearer, now), Err(Refused::Signature));
+        assert_eq!(answer(&read, &[[8; 64]], "share", path, bearer, now), Err(SasError::Signature));
         assert_eq!(read.overrides, sas.overrides);
     }
     assert!(is_time("2018-06-08") && is_time("2018-06-08T00:00Z") && !is_time("tomorrow"));
@@ -188,15 +188,15 @@ fn a_policy_says_what_the_link_leaves_out_and_only_that() {
     let whole = policy("", day, "rl");
     for (link, policy, expected) in [
         (link("", ""), Some(&whole), Ok("rl")),
-        (link("", ""), None, Err(Refused::Policy)),
-        (link(day, ""), Some(&whole), Err(Refused::Policy)),
-        (link("", "w"), Some(&whole), Err(Refused::Policy)),
-        (link("", ""), Some(&policy("", past, "rl")), Err(Refused::Expired)),
-        (link("", ""), Some(&policy("2018-06-08", "2018-06-09", "rl")), Err(Refused::NotYet)),
+        (link("", ""), None, Err(SasError::Policy)),
+        (link(day, ""), Some(&whole), Err(SasError::Policy)),
+        (link("", "w"), Some(&whole), Err(SasError::Policy)),
+        (link("", ""), Some(&policy("", past, "rl")), Err(SasError::Expired)),
+        (link("", ""), Some(&policy("2018-06-08", "2018-06-09", "rl")), Err(SasError::NotYet)),
         (link(day, ""), Some(&policy("", "", "r")), Ok("r")),
         (link("", "w"), Some(&policy("", day, "")), Ok("w")),
         // Without an expiry in either, the SAS is malformed.
-        (link("", "w"), Some(&policy("", "", "")), Err(Refused::Malformed)),
+        (link("", "w"), Some(&policy("", "", "")), Err(SasError::Malformed)),
     ] {
         let found = link.check_terms(policy, PLAIN, EXPIRES).map(|sas| sas.permissions);
         assert_eq!(found.as_deref().map_err(|refused| *refused), expected);

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use corro_model::arm::{MAX_YEARS, Principal, PrincipalCreateParameters, PrincipalCredential, RoleAssignment};
-use corro_model::ids::arm::{self, InWorkspace};
+use corro_model::ids::arm::{self, WorkspaceResource};
 use corro_model::rbac::{Assignment, Right, Role, Scope};
 use corro_model::{ApiError, GroupKey, Secret, Timestamp};
 use corro_store::encryption::{digest, random};
@@ -28,8 +28,13 @@ impl App {
     /// Requires write access to the workspace of a resource that the request body refers to: a job reads what its
     /// cluster mounts. Checked before the lookup, like the request's own path, so that a refusal does not reveal what
     /// exists.
-    pub fn authorize_linked_resource(&self, field: &str, named: &InWorkspace<'_>, kind: &str) -> Result<(), ApiError> {
-        let InWorkspace { group, workspace, name, .. } = named;
+    pub fn authorize_linked_resource(
+        &self,
+        field: &str,
+        named: &WorkspaceResource<'_>,
+        kind: &str,
+    ) -> Result<(), ApiError> {
+        let WorkspaceResource { group, workspace, name, .. } = named;
         if self.request.caller.may(Right::Write, &Scope::Workspace(group.to_lowercase(), workspace.to_lowercase())) {
             return Ok(());
         }

@@ -8,7 +8,7 @@ pub mod ssh_endpoints;
 
 use corro_model::batchai::*;
 use corro_model::defaults::fill_cluster;
-use corro_model::names::{NameOf, check_name};
+use corro_model::names::{NameKind, check_name};
 use corro_model::rbac::{Right, Scope};
 use corro_model::state::NodeState;
 use corro_model::validate::{check_cluster, check_scale};
@@ -31,7 +31,7 @@ impl App {
         name: String,
         body: ClusterCreateParameters,
     ) -> Result<Put<Cluster>, ApiError> {
-        check_name(NameOf::Cluster, &name)?;
+        check_name(NameKind::Cluster, &name)?;
         check_cluster(&body.properties)?;
         self.may_run_mount_commands(&body.properties)?;
         let fingerprint = self.fingerprint(&body);
@@ -145,7 +145,7 @@ impl App {
             let subscription = &app.installation.subscription;
             let Ok((key, _)) = find_cluster(txn.state(), &group, &workspace, &name) else { return Ok(None) };
             let (_, workspace_record) = find_workspace(txn.state(), &group, &workspace)?;
-            txn.update::<ClusterRecord>(&key, |c| c.provisioning.turn(ProvisioningState::Deleting, now));
+            txn.update::<ClusterRecord>(&key, |c| c.provisioning.set_state(ProvisioningState::Deleting, now));
             let id = format!("{subscription}${group}${workspace}${name}");
             let operation = operations::begin_operation(&app, txn, OperationGoal::ClusterGone(key), id, now);
             Ok(Some((operation, workspace_record.location)))

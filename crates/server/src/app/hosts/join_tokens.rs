@@ -86,10 +86,10 @@ fn hosts_not_supported() -> ApiError {
 
 fn lifetime(seconds: Option<u64>) -> Result<Duration, ApiError> {
     type P = HostTokenParameters;
-    let seconds = seconds.unwrap_or(P::USUAL_SECONDS);
-    if !(P::LEAST_SECONDS..=P::MOST_SECONDS).contains(&seconds) {
+    let seconds = seconds.unwrap_or(P::DEFAULT_TTL_SECONDS);
+    if !(P::MIN_TTL_SECONDS..=P::MAX_TTL_SECONDS).contains(&seconds) {
         let message =
-            format!("the token would be valid for {seconds} s: use {} to {} s", P::LEAST_SECONDS, P::MOST_SECONDS);
+            format!("the token would be valid for {seconds} s: use {} to {} s", P::MIN_TTL_SECONDS, P::MAX_TTL_SECONDS);
         return Err(ApiError::invalid("ttlSeconds", message));
     }
     Ok(Duration::from_secs(seconds))

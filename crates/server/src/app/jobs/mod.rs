@@ -13,9 +13,9 @@ use std::sync::Arc;
 
 use corro_model::batchai::*;
 use corro_model::defaults::fill_job;
-use corro_model::ids::arm::{self, InWorkspace};
-use corro_model::names::{NameOf, check_name};
-use corro_model::state::{JobEvent, Refused};
+use corro_model::ids::arm::{self, WorkspaceResource};
+use corro_model::names::{NameKind, check_name};
+use corro_model::state::{JobEvent, TransitionError};
 use corro_model::validate::{check_job, unsupported};
 use corro_model::{ApiError, ExperimentKey, GroupKey, JobKey, Timestamp};
 use corro_store::{JobRecord, NewJob, OperationGoal, State};
@@ -32,7 +32,7 @@ use crate::app::{App, guid, provisioning_succeeded};
 
 impl App {
     pub async fn create_job(&self, path: JobPath, body: JobCreateParameters) -> Result<Put<Job>, ApiError> {
-        check_name(NameOf::Job, &path.job)?;
+        check_name(NameKind::Job, &path.job)?;
         check_job(&body.properties)?;
         let fingerprint = self.fingerprint(&body);
         let mut spec = body.properties;
@@ -196,7 +196,7 @@ impl App {
         };
         self.own_subscription(field, named.subscription)?;
         self.authorize_linked_resource(field, &named, "clusters")?;
-        let InWorkspace { group, workspace, name, .. } = named;
+        let WorkspaceResource { group, workspace, name, .. } = named;
         let (key, record) =
             find_cluster(state, group, workspace, name).map_err(|_| ApiError::cluster_not_found(name).about(field))?;
         ensure_not_deleting(&record.provisioning, "cluster", name)?;
@@ -244,16 +244,16 @@ fn show_as_running(status: &mut JobStatus) {
         Some(ExecutionInfo { start_time: info.start_time, end_time: None, exit_code: None, errors: Vec::new() });
 }
 
-fn giving_way(evicted: &corro_store::Evicted) -> GivingWay {
+fn giving_way(evicted: &corro_store::Evicted) -> EvictionNotice {
     let until = evicted.at.plus(std::time::Duration::from_millis(evicted.grace_ms));
-    GivingWay { until, reason: evicted.reason.clone() }
+    EvictionNotice { until, reason: evicted.reason.clone() }
 }
 
 pub fn lost_attempt(lost: &corro_store::LostAttempt) -> LostAttempt {
     LostAttempt { number: lost.number, end_time: lost.ended, reason: lost.reason.clone() }
 }
 
-fn internal(refused: &Refused) -> ApiError {
+fn internal(refused: &TransitionError) -> ApiError {
     tracing::error!(%refused, "cannot record the failure of a new job");
     ApiError::new(500, "InternalError", "The server could not record the job. See the server's log.")
 }

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use corro_model::batchai::{DEFAULT_WALL_CLOCK_TIME, EstimateBasis, WaitReason, Waiting};
+use corro_model::batchai::{DEFAULT_WALL_CLOCK_TIME, EstimateBasis, QueueWait, WaitReason};
 use corro_model::rbac::Right;
 use corro_model::time::Span;
 use corro_model::{ClusterKey, JobKey, Timestamp};
@@ -28,7 +28,7 @@ pub struct QueueStatuses<'a>(HashMap<&'a JobKey, QueueStatus>);
 pub struct QueueStatus {
     /// `None` if the job is about to start. Contains no times, so that it does not change while nothing happens.
     pub reason: Option<String>,
-    pub waiting: Waiting,
+    pub waiting: QueueWait,
 }
 
 impl<'a> QueueStatuses<'a> {
@@ -134,7 +134,7 @@ impl Wording<'_> {
             Unblock::Resize { to } | Unblock::RaiseMaximum { to } => i32::try_from(*to).ok(),
             _ => None,
         });
-        let waiting = Waiting {
+        let waiting = QueueWait {
             reason: reason(explanation.wait),
             position: i32::try_from(explanation.position).unwrap_or(i32::MAX),
             nodes_needed: i32::try_from(explanation.needs).unwrap_or(i32::MAX),

@@ -105,7 +105,7 @@ impl Timelines {
 
 impl App {
     pub async fn record_timeline(&self, path: &JobPath, wanted: TimelineParameters) -> Result<JobTimeline, ApiError> {
-        let most = TimelineParameters::MOST_SECONDS;
+        let most = TimelineParameters::MAX_SECONDS;
         if !(0.1..=most).contains(&wanted.seconds) {
             let message = format!("seconds is {}: give 0.1 to {most}", wanted.seconds);
             return Err(ApiError::invalid("seconds", message));

@@ -1,7 +1,7 @@
 //! Experiments: create, get, list, delete. An experiment groups jobs.
 
 use corro_model::batchai::{EXPERIMENT_TYPE, Experiment};
-use corro_model::names::{NameOf, check_name};
+use corro_model::names::{NameKind, check_name};
 use corro_model::{ApiError, ExperimentKey};
 use corro_store::{ExperimentRecord, OperationGoal, State};
 
@@ -17,7 +17,7 @@ impl App {
         workspace: String,
         name: String,
     ) -> Result<Experiment, ApiError> {
-        check_name(NameOf::Experiment, &name)?;
+        check_name(NameKind::Experiment, &name)?;
         let (app, now) = (self.clone(), self.now());
         let commit = self.store.commit(move |txn| {
             let (workspace_key, _) = find_active_workspace(txn.state(), &group, &workspace)?;

@@ -1,7 +1,7 @@
 //! Resource groups: create, update, get, list, and delete with all contents.
 
 use corro_model::arm::{Group, GroupCreateParameters, GroupProperties, GroupUpdateParameters};
-use corro_model::names::{NameOf, check_location, check_name, region};
+use corro_model::names::{NameKind, check_location, check_name, region};
 use corro_model::validate::check_tags;
 use corro_model::{ApiError, GroupKey, ids::arm};
 use corro_store::{AccountRecord, GroupRecord, OperationGoal, Txn};
@@ -14,7 +14,7 @@ use crate::app::resources::operations;
 impl App {
     /// Returns `true` if the group was created, `false` if it existed and only its tags changed.
     pub async fn create_group(&self, name: String, body: GroupCreateParameters) -> Result<(Group, bool), ApiError> {
-        check_name(NameOf::Group, &name)?;
+        check_name(NameKind::Group, &name)?;
         let location = check_location(&body.location)?;
         body.tags.as_ref().map_or(Ok(()), check_tags)?;
         let (app, now) = (self.clone(), self.now());

@@ -1,7 +1,7 @@
 //! Workspaces: create, update, get, list, delete. A workspace contains clusters, file servers and experiments.
 
 use corro_model::batchai::{WORKSPACE_TYPE, Workspace, WorkspaceCreateParameters, WorkspaceUpdateParameters};
-use corro_model::names::{NameOf, check_location, check_name};
+use corro_model::names::{NameKind, check_location, check_name};
 use corro_model::validate::check_tags;
 use corro_model::{ApiError, GroupKey, WorkspaceKey, ids::arm};
 use corro_store::{OperationGoal, State, WorkspaceRecord};
@@ -20,7 +20,7 @@ impl App {
         name: String,
         body: WorkspaceCreateParameters,
     ) -> Result<Workspace, ApiError> {
-        check_name(NameOf::Workspace, &name)?;
+        check_name(NameKind::Workspace, &name)?;
         let location = check_location(&body.location)?;
         check_tags(&body.tags)?;
         let (app, now) = (self.clone(), self.now());

@@ -5,7 +5,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use corro_model::arm::*;
 use corro_model::batchai::{Usage, UsageName};
-use corro_model::names::{NameOf, check_location, check_name, region};
+use corro_model::names::{NameKind, check_location, check_name, region};
 use corro_model::validate::check_tags;
 use corro_model::{ApiError, GroupKey, Secret, Timestamp, ids::arm};
 use corro_store::encryption::random;
@@ -30,7 +30,7 @@ impl App {
         body: AccountCreateParameters,
         base_url: String,
     ) -> Result<StorageAccount, ApiError> {
-        check_name(NameOf::StorageAccount, &name)?;
+        check_name(NameKind::StorageAccount, &name)?;
         let sku = canonical_value("sku.name", "a storage SKU", &SKUS, &body.sku.name)?;
         let kind = canonical_value("kind", "a kind of account", &KINDS, &body.kind)?;
         let properties = body.properties.unwrap_or_default();
@@ -218,7 +218,7 @@ impl App {
     }
 
     pub fn account_name_availability(&self, name: &str) -> NameAvailability {
-        if let Err(error) = check_name(NameOf::StorageAccount, name) {
+        if let Err(error) = check_name(NameKind::StorageAccount, name) {
             let reason = Some("AccountNameInvalid".to_owned());
             return NameAvailability { name_available: false, reason, message: Some(error.message) };
         }

@@ -1,7 +1,7 @@
 //! File servers: create, get, list, delete. `exports` holds their directories and `nfs` serves them.
 
 use corro_model::batchai::*;
-use corro_model::names::{NameOf, check_name};
+use corro_model::names::{NameKind, check_name};
 use corro_model::rbac::{Right, Scope};
 use corro_model::validate::check_file_server;
 use corro_model::{ApiError, FileServerKey, Secret, ids::arm};
@@ -25,7 +25,7 @@ impl App {
         name: String,
         body: FileServerCreateParameters,
     ) -> Result<Put<FileServer>, ApiError> {
-        check_name(NameOf::FileServer, &name)?;
+        check_name(NameKind::FileServer, &name)?;
         check_file_server(&body.properties)?;
         let fingerprint = self.fingerprint(&body);
         let password = body.properties.ssh_configuration.user_account_settings.password();
@@ -109,7 +109,7 @@ impl App {
             let Ok((key, _)) = find_file_server(txn.state(), &group, &workspace, &name) else { return Ok(None) };
             let (_, workspace_record) = find_workspace(txn.state(), &group, &workspace)?;
             app.warn_about_file_server(txn.state(), &key);
-            txn.update::<FileServerRecord>(&key, |f| f.provisioning.turn(ProvisioningState::Deleting, now));
+            txn.update::<FileServerRecord>(&key, |f| f.provisioning.set_state(ProvisioningState::Deleting, now));
             let id = format!("{subscription}${group}${workspace}${name}");
             let operation = operations::begin_operation(&app, txn, OperationGoal::FileServerGone(key), id, now);
             Ok(Some((operation, workspace_record.location)))

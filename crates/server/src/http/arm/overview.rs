@@ -44,7 +44,7 @@ async fn run_blocking<T: Send + 'static>(
     done.map_err(|_| ApiError::new(503, "ServerStopping", "The server is stopping"))?
 }
 
-pub async fn search(app: App, request: ArmRequest<NoBody>) -> Result<Page<Found>> {
+pub async fn search(app: App, request: ArmRequest<NoBody>) -> Result<Page<SearchResult>> {
     let text = request.query("text").unwrap_or_default().trim().to_lowercase();
     let limit = request.int_param("maxresults", 20, 1..=100)? as usize;
     Ok(ArmResponse::Ok(Page::whole(run_blocking(move || Ok(app.search(&text, limit))).await?)))

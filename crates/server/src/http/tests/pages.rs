@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::Request;
 use corro_model::batchai::{BatchAiError, Job, Page, ProvisioningState};
-use corro_model::state::{JobEvent, NodeEvent, Refused, Termination};
+use corro_model::state::{JobEvent, NodeEvent, Termination, TransitionError};
 use corro_model::{GroupKey, NodeId, Timestamp};
 use corro_store::{JobRecord, NodeRecord, StoreError, Txn};
 use http::header;
@@ -66,7 +66,7 @@ async fn a_page_consists_of_the_responses_for_its_jobs() {
 
 /// Brings each job into the state its name says, one after another on a node of its cluster. The nodes are busy in the end, so
 /// that no response depends on the time.
-fn set_job_states(txn: &mut Txn) -> Result<(), Refused> {
+fn set_job_states(txn: &mut Txn) -> Result<(), TransitionError> {
     let at = |seconds| Timestamp::from_millis(1_900_000_000_000).plus(Duration::from_secs(seconds));
     let workspace = GroupKey::new("g").workspace("w");
     let key = |name| workspace.experiment("e").job(name);
@@ -81,7 +81,7 @@ fn set_job_states(txn: &mut Txn) -> Result<(), Refused> {
     place(txn, "deleting", "c", at(3))?;
     let error = BatchAiError::new("JobFailed", "as a test wanted").with("rank", "0");
     txn.end_attempt(&key("deleting"), JobEvent::Failed { exit_code: Some(1), errors: vec![error], at: at(4) }, at(4))?;
-    txn.update::<JobRecord>(&key("deleting"), |job| job.provisioning.turn(ProvisioningState::Deleting, at(5)));
+    txn.update::<JobRecord>(&key("deleting"), |job| job.provisioning.set_state(ProvisioningState::Deleting, at(5)));
     txn.job_event(&key("failed"), JobEvent::TerminateRequested { cause: Termination::User, at: at(5) }, at(5))?;
     place(txn, "lost", "c", at(6))?;
     txn.requeue(&key("lost"), BatchAiError::new("NodeLost", "as a test wanted"), at(7))?;

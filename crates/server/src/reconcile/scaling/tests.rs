@@ -46,7 +46,7 @@ fn the_initial_node_count_is_for_the_creation_only() {
     let mut state = state(auto(0, 4, 3), 0);
     assert_eq!(allocated(&state), 0);
     change(&mut state, |txn| {
-        txn.update::<ClusterRecord>(&cluster_key(), |c| c.provisioning.turn(ProvisioningState::Creating, NOW));
+        txn.update::<ClusterRecord>(&cluster_key(), |c| c.provisioning.set_state(ProvisioningState::Creating, NOW));
     });
     assert_eq!(allocated(&state), 3);
 }

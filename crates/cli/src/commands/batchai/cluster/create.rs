@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use corro_model::batchai::{ClusterCreateParameters, ClusterSpec, VmPriority};
-use corro_model::names::{NameOf, check_name};
+use corro_model::names::{NameKind, check_name};
 use corro_model::ops::{ClustersCreate, ClustersGet};
 use corro_model::validate;
 
@@ -83,7 +83,7 @@ pub async fn create(session: &Session, args: CreateArgs) -> Result<(), CliError>
 
 /// Builds and validates the cluster without requests to the server.
 fn spec(args: &CreateArgs, target: &ResourceRef) -> Result<ClusterSpec, CliError> {
-    check_name(NameOf::Cluster, target.name("cluster"))?;
+    check_name(NameKind::Cluster, target.name("cluster"))?;
     let file = match &args.config_file {
         Some(path) => config_file::read::<ClusterFile>(path, Shape::Cluster)?.properties,
         None => Default::default(),

@@ -7,7 +7,7 @@ use corro_model::arm::{
     AccountCreateParameters, AccountCreateProperties, AccountEncryption, AccountIdentity, AccountSettings, AccountSku,
     CustomDomain, EncryptedService, NetworkRules,
 };
-use corro_model::names::{NameOf, check_name};
+use corro_model::names::{NameKind, check_name};
 use corro_model::ops::{AccountsCreate, GroupsGet};
 
 use super::NameArgs;
@@ -62,7 +62,7 @@ pub struct CreateArgs {
 
 pub async fn run(session: &Session, args: CreateArgs) -> Result<(), CliError> {
     let target = args.account.target()?;
-    check_name(NameOf::StorageAccount, target.name("account"))?;
+    check_name(NameKind::StorageAccount, target.name("account"))?;
     let location = match args.location.clone().or_else(|| setting("defaults", "location")) {
         Some(location) => location,
         None => {

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use corro_model::names::{NameOf, check_name};
+use corro_model::names::{NameKind, check_name};
 
 use crate::error::CliError;
 
@@ -37,7 +37,7 @@ impl ShareRef {
             }
         };
         let (share, directory) = rest.trim_matches('/').split_once('/').unwrap_or((rest.trim_matches('/'), ""));
-        check_name(NameOf::Share, share).map_err(|_| wrong())?;
+        check_name(NameKind::Share, share).map_err(|_| wrong())?;
         Ok(ShareRef {
             account: account.map(str::to_owned),
             share: share.to_owned(),
