@@ -9,7 +9,7 @@ use corro_base::atomic_file;
 use corro_model::Secret;
 use corro_store::data_dir::MASTER_KEY;
 use corro_store::encryption::EncryptionError;
-use corro_store::{Sealed, Vault};
+use corro_store::{Ciphertext, Vault};
 
 const FILE: &str = "administrator";
 const PURPOSE: &str = "administrator's login";
@@ -34,7 +34,7 @@ pub fn save(data: &Path, login: &Secret) -> Result<(), SaveError> {
 
 /// The stored login; `None` if it is missing or cannot be decrypted.
 pub fn load(data: &Path) -> Option<Secret> {
-    let sealed: Sealed = serde_json::from_slice(&fs::read(data.join(FILE)).ok()?).ok()?;
+    let sealed: Ciphertext = serde_json::from_slice(&fs::read(data.join(FILE)).ok()?).ok()?;
     let vault = Vault::read(&data.join(MASTER_KEY)).ok()??;
     vault.open_sealed(PURPOSE, &sealed).ok()
 }

@@ -20,7 +20,7 @@ use crate::db;
 use crate::dir_lock::SharedDirLock;
 use crate::encryption::{EncryptionError, Vault};
 use crate::history::HistoryTable;
-use crate::sqlite_file::Refusal;
+use crate::sqlite_file::DatabaseFileError;
 use crate::state::State;
 
 /// Files beside the database that are needed to use it: the master key, and the certificate authority that clients of a
@@ -42,7 +42,7 @@ pub enum BackupError {
     #[error("the database {path} cannot be used")]
     Database { path: PathBuf, source: rusqlite::Error },
     #[error(transparent)]
-    Refused(Refusal),
+    DatabaseFiles(DatabaseFileError),
     #[error("the records in {path} cannot be used")]
     Records { path: PathBuf, source: StoreError },
     #[error("the master key that opens the secrets in {database} is missing: there is no {key}")]
@@ -265,8 +265,8 @@ fn open(path: &Path) -> Result<LockedConnection, BackupError> {
         return Ok(LockedConnection { connection, _lock: None });
     }
     db::inspect(path).map_err(|error| match error {
-        StoreError::Refused(Refusal::NotADatabase(path)) if !is_data => BackupError::NotABackup(path),
-        StoreError::Refused(refusal) => BackupError::Refused(refusal),
+        StoreError::DatabaseFiles(DatabaseFileError::NotADatabase(path)) if !is_data => BackupError::NotABackup(path),
+        StoreError::DatabaseFiles(refusal) => BackupError::DatabaseFiles(refusal),
         source => BackupError::Records { path: path.to_owned(), source },
     })?;
     let connection = db::open_unchanging(path).map_err(failed)?;

@@ -2,7 +2,7 @@
 //! is set.
 //!
 //! A [`Timeline`] compares the wall clock with the monotonic clock at every reading. When they diverge by more than
-//! [`JUMP`], the wall clock was set (or the machine was suspended), and older timestamps are aged by the monotonic
+//! [`CLOCK_JUMP_THRESHOLD`], the wall clock was set (or the machine was suspended), and older timestamps are aged by the monotonic
 //! clock alone. So setting the clock neither triggers deadlines nor prunes anything. Expiry of credentials (tokens,
 //! SAS, certificates) uses the wall clock and is checked elsewhere.
 
@@ -13,7 +13,7 @@ use corro_model::Timestamp;
 
 /// Smallest step of the wall clock against the monotonic clock that counts as a jump. Smaller steps are corrections of
 /// drift.
-pub const JUMP: Duration = Duration::from_secs(10);
+pub const CLOCK_JUMP_THRESHOLD: Duration = Duration::from_secs(10);
 
 /// Longest plausible time between the last durable timestamp and a start. A longer gap is taken for a wrong clock and
 /// does not count into ages: a server that was off for months keeps its history that much longer.
@@ -70,7 +70,7 @@ impl Timeline {
     pub fn resuming(newest: Option<Timestamp>, now: Timestamp) -> (Self, Option<ClockJump>) {
         let timeline = Self::starting(now);
         let Some(newest) = newest else { return (timeline, None) };
-        let is_jump = now.since(newest) > MAX_GAP || newest.since(now) > JUMP;
+        let is_jump = now.since(newest) > MAX_GAP || newest.since(now) > CLOCK_JUMP_THRESHOLD;
         let origin = if is_jump { newest.min(now) } else { now };
         (Self { origin, has_jumped: is_jump, ..timeline }, is_jump.then_some(ClockJump { from: newest, to: now }))
     }
@@ -81,7 +81,7 @@ impl Timeline {
         self.uptime = uptime;
         let present = self.spans.last_mut().expect("a timeline begins with a span");
         let expected = present.last.plus(uptime - present.seen);
-        if wall.since(expected).max(expected.since(wall)) <= JUMP {
+        if wall.since(expected).max(expected.since(wall)) <= CLOCK_JUMP_THRESHOLD {
             *present = EvenSpan { first: present.first.min(wall), last: wall, seen: uptime };
             return None;
         }
@@ -114,7 +114,7 @@ impl Timeline {
     /// possible age if it is ambiguous. A timestamp in the future is from before this process.
     pub fn age(&self, stamp: Timestamp) -> Duration {
         let present = self.present();
-        if self.present_begin() <= stamp && stamp <= present.last.plus(JUMP) {
+        if self.present_begin() <= stamp && stamp <= present.last.plus(CLOCK_JUMP_THRESHOLD) {
             return present.last.since(stamp);
         }
         let former = self.spans.iter().rev().skip(1);

@@ -128,7 +128,7 @@ impl Db {
         let db = Self {
             connection,
             history,
-            numbers: CommitNumbers { last: number as u32, draw: Draw::AfterNext },
+            numbers: CommitNumbers { last: number as u32, draw: RandomDraw::AfterNext },
             has_reserve: reserve > 0,
             allocation: Arc::new(Mutex::new(allocation)),
         };
@@ -240,8 +240,8 @@ impl Db {
 
     fn checkpoint(&mut self, mode: &str) -> rusqlite::Result<bool> {
         // The next commit may restart the log.
-        if self.numbers.draw == Draw::Next {
-            self.numbers.draw = Draw::Done;
+        if self.numbers.draw == RandomDraw::Next {
+            self.numbers.draw = RandomDraw::Done;
             self.connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
         }
         let sql = format!("PRAGMA wal_checkpoint({mode})");
@@ -249,7 +249,7 @@ impl Db {
     }
 
     fn took_number(&mut self, number: u32) {
-        if self.numbers.take(number) {
+        if self.numbers.record(number) {
             // Does not fail right after a successful commit; otherwise the log would only grow.
             let _ = self.connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES);
         }
@@ -285,11 +285,11 @@ impl Db {
 /// runs before it.
 struct CommitNumbers {
     last: u32,
-    draw: Draw,
+    draw: RandomDraw,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Draw {
+enum RandomDraw {
     AfterNext,
     Next,
     Done,
@@ -298,17 +298,17 @@ enum Draw {
 impl CommitNumbers {
     fn next(&self) -> u32 {
         match self.draw {
-            Draw::Next => new_commit_number(),
-            Draw::AfterNext | Draw::Done => next_commit_number(self.last),
+            RandomDraw::Next => new_commit_number(),
+            RandomDraw::AfterNext | RandomDraw::Done => next_commit_number(self.last),
         }
     }
 
     /// Records that a commit used `number`. `true` if checkpoints are allowed from now on.
-    fn take(&mut self, number: u32) -> bool {
+    fn record(&mut self, number: u32) -> bool {
         self.last = number;
         let was = self.draw;
-        self.draw = if was == Draw::AfterNext { Draw::Next } else { Draw::Done };
-        was == Draw::Next
+        self.draw = if was == RandomDraw::AfterNext { RandomDraw::Next } else { RandomDraw::Done };
+        was == RandomDraw::Next
     }
 }
 

@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256};
 /// Nonce and ciphertext, base64.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Sealed(String);
+pub struct Ciphertext(String);
 
 #[derive(Debug, thiserror::Error)]
 pub enum EncryptionError {
@@ -86,14 +86,14 @@ impl Vault {
         kept.map_err(EncryptionError::KeyFile)
     }
 
-    pub fn seal(&self, purpose: &str, secret: &str) -> Sealed {
+    pub fn seal(&self, purpose: &str, secret: &str) -> Ciphertext {
         let nonce = random::<NONCE_BYTES>();
         let payload = Payload { msg: secret.as_bytes(), aad: purpose.as_bytes() };
         let text = self.cipher.encrypt(&Nonce::from(nonce), payload).expect("encryption to memory cannot fail");
-        Sealed(STANDARD.encode([&nonce[..], &text].concat()))
+        Ciphertext(STANDARD.encode([&nonce[..], &text].concat()))
     }
 
-    pub fn open_sealed(&self, purpose: &str, sealed: &Sealed) -> Result<Secret, EncryptionError> {
+    pub fn open_sealed(&self, purpose: &str, sealed: &Ciphertext) -> Result<Secret, EncryptionError> {
         let bytes = STANDARD.decode(&sealed.0).map_err(|_| EncryptionError::Open)?;
         let (nonce, text) = bytes.split_at_checked(NONCE_BYTES).ok_or(EncryptionError::Open)?;
         let nonce: [u8; NONCE_BYTES] = nonce.try_into().map_err(|_| EncryptionError::Open)?;

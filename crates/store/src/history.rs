@@ -22,13 +22,14 @@ pub struct HistoryBounds {
     /// Rows about resources, jobs and nodes.
     pub rows: u64,
     /// Rows of each other table.
-    pub apart: u64,
+    pub rows_per_other_table: u64,
     pub age: Duration,
 }
 
 impl HistoryBounds {
     /// About 90 MB on disk when full.
-    pub const USUAL: Self = Self { rows: 300_000, apart: 50_000, age: Duration::from_secs(180 * 24 * 3600) };
+    pub const DEFAULT: Self =
+        Self { rows: 300_000, rows_per_other_table: 50_000, age: Duration::from_secs(180 * 24 * 3600) };
 }
 
 /// Table of a history row. Events that one kind of caller could flood have their own limits: creating resources, failed

@@ -40,13 +40,13 @@ use tokio::sync::{broadcast, oneshot, watch};
 use clock::Clock;
 pub use clock::{ClockJump, Timeline};
 pub use commit_event::CommitEvent;
-pub use encryption::{Sealed, Vault};
+pub use encryption::{Ciphertext, Vault};
 use history::Actor;
 pub use history::{HistoryBounds, SERVER};
 pub use latency_histogram::{LatencyHistogram, StoreStats};
 pub use records::*;
 pub use space::Space;
-pub use sqlite_file::Refusal;
+pub use sqlite_file::DatabaseFileError;
 pub use state::{Record, State};
 pub use txn::Txn;
 pub use wal::WalDamage;
@@ -56,7 +56,7 @@ pub enum StoreError {
     #[error("cannot open the database at {path}")]
     Open { path: String, source: Arc<rusqlite::Error> },
     #[error(transparent)]
-    Refused(#[from] Refusal),
+    DatabaseFiles(#[from] DatabaseFileError),
     #[error("another process has the database {path} open: stop it, or wait until it ends")]
     InUse { path: String },
     #[error("cannot read or create the database at {path}")]
@@ -126,7 +126,7 @@ struct Shared {
 impl Store {
     /// Opens or creates the database file, loads everything, starts the writer thread. Blocking.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
-        Self::open_bounded(path, HistoryBounds::USUAL)
+        Self::open_bounded(path, HistoryBounds::DEFAULT)
     }
 
     /// Same as `open` with explicit retention limits of the history.
@@ -139,7 +139,7 @@ impl Store {
         path: &Path,
         check: impl FnOnce(&State) -> Result<(), E>,
     ) -> Result<Self, E> {
-        Self::open_with(path, HistoryBounds::USUAL, check)
+        Self::open_with(path, HistoryBounds::DEFAULT, check)
     }
 
     fn open_with<E: From<StoreError>>(

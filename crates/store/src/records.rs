@@ -14,7 +14,7 @@ use corro_model::{
 use imbl::OrdMap;
 use serde::{Deserialize, Serialize};
 
-use crate::encryption::{EncryptionError, Sealed, Vault};
+use crate::encryption::{Ciphertext, EncryptionError, Vault};
 
 /// Records of one kind by key. Persistent map: clones share structure.
 pub type Table<K, R> = OrdMap<K, Arc<R>>;
@@ -25,7 +25,7 @@ pub struct InstanceRecord {
     pub subscription: String,
     pub tenant: String,
     /// Signs access tokens.
-    pub token_key: Sealed,
+    pub token_key: Ciphertext,
 }
 
 impl InstanceRecord {
@@ -89,7 +89,7 @@ pub struct ClusterRecord {
     /// Requested spec with defaults filled in and secrets removed.
     pub spec: ClusterSpec,
     /// The removed secrets as JSON, encrypted.
-    pub secrets: Option<Sealed>,
+    pub secrets: Option<Ciphertext>,
     /// Digest of the request, to recognize a repeated PUT.
     pub fingerprint: String,
     pub provisioning: Provisioning,
@@ -160,7 +160,7 @@ pub struct JobRecord {
     /// Requested spec with defaults filled in and secrets removed. Immutable, so responses and later records share it.
     pub spec: Arc<JobSpec>,
     /// The removed secrets as JSON, encrypted.
-    pub secrets: Option<Sealed>,
+    pub secrets: Option<Ciphertext>,
     pub fingerprint: String,
     pub segment: String,
     pub provisioning: Provisioning,
@@ -168,7 +168,7 @@ pub struct JobRecord {
     pub attempts: u32,
     /// Eviction of an attempt; irrevocable once sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub evicted: Option<Evicted>,
+    pub evicted: Option<EvictionRecord>,
     /// First node loss of an attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) loss: Option<Loss>,
@@ -183,7 +183,7 @@ pub struct JobRecord {
 
 /// Reason of an eviction, and the grace period of the processes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Evicted {
+pub struct EvictionRecord {
     pub attempt: u32,
     pub at: Timestamp,
     pub grace_ms: u64,
@@ -213,7 +213,7 @@ pub struct NewJob {
     pub sequence: u64,
     pub cluster: ClusterKey,
     pub spec: JobSpec,
-    pub secrets: Option<Sealed>,
+    pub secrets: Option<Ciphertext>,
     pub fingerprint: String,
     pub segment: String,
     pub provisioning: Provisioning,
@@ -243,7 +243,7 @@ impl JobRecord {
     }
 
     /// Eviction of the running attempt, if there is one.
-    pub fn eviction(&self) -> Option<&Evicted> {
+    pub fn eviction(&self) -> Option<&EvictionRecord> {
         self.evicted.as_ref().filter(|evicted| evicted.attempt == self.attempts)
     }
 
@@ -290,7 +290,7 @@ pub struct AccountRecord {
     pub identity: Option<AccountIdentity>,
     pub created: Timestamp,
     /// key1 and key2; base64, then encrypted.
-    pub keys: [Sealed; 2],
+    pub keys: [Ciphertext; 2],
     pub deleting: bool,
 }
 

@@ -14,7 +14,7 @@ use crate::wal::{self, Wal, WalDamage};
 
 /// Reason why a database is not opened. No file is changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum DatabaseFileError {
     #[error(
         "{beside} is there, but the database {database} that belongs to it is missing or empty: put it back, or restore a backup with 'corro admin restore' (to begin anew, move {beside} away)"
     )]
@@ -66,7 +66,7 @@ pub(crate) struct InspectedFiles {
 }
 
 /// Inspects the files at and beside `database`.
-pub(crate) fn inspect(database: &Path) -> io::Result<Result<DatabaseStatus, Refusal>> {
+pub(crate) fn inspect(database: &Path) -> io::Result<Result<DatabaseStatus, DatabaseFileError>> {
     let there = |path: &Path| match path.metadata() {
         Ok(meta) => Ok(meta.len()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
@@ -93,26 +93,29 @@ pub(crate) fn inspect(database: &Path) -> io::Result<Result<DatabaseStatus, Refu
 }
 
 /// Decides whether the database may be opened with these files.
-pub(crate) fn decide(database: &Path, found: &InspectedFiles) -> Result<DatabaseStatus, Refusal> {
+pub(crate) fn decide(database: &Path, found: &InspectedFiles) -> Result<DatabaseStatus, DatabaseFileError> {
     let (path, wal) = (database.to_owned(), sibling(database, "-wal"));
     let (page_size, page_one) = match found.database {
         DatabaseFile::Absent if found.has_key => {
-            return Err(Refusal::DatabaseLost { database: path, beside: database.with_file_name(MASTER_KEY) });
+            return Err(DatabaseFileError::DatabaseLost {
+                database: path,
+                beside: database.with_file_name(MASTER_KEY),
+            });
         }
         DatabaseFile::Absent if found.wal_len > 0 => {
-            return Err(Refusal::DatabaseLost { database: path, beside: wal });
+            return Err(DatabaseFileError::DatabaseLost { database: path, beside: wal });
         }
         DatabaseFile::Absent => return Ok(DatabaseStatus::New),
         // The first page was being written; the journal rolls it back.
         DatabaseFile::Unreadable if found.has_journal && !found.has_key && found.wal_len == 0 => {
             return Ok(DatabaseStatus::New);
         }
-        DatabaseFile::Unreadable => return Err(Refusal::NotADatabase(path)),
+        DatabaseFile::Unreadable => return Err(DatabaseFileError::NotADatabase(path)),
         DatabaseFile::Present { page_size, page_one } => (page_size, page_one),
     };
     match &found.wal {
         Wal::Empty => Ok(DatabaseStatus::Existing { schema: page_one.schema }),
-        Wal::Damaged(damage) => Err(Refusal::WalDamaged { database: path, wal, damage: *damage }),
+        Wal::Damaged(damage) => Err(DatabaseFileError::WalDamaged { database: path, wal, damage: *damage }),
         Wal::Commits(commits) => {
             let number = page_one.commit_number;
             // A log without the first page is from an older version and cannot be matched.
@@ -120,7 +123,7 @@ pub(crate) fn decide(database: &Path, found: &InspectedFiles) -> Result<Database
             let belongs = commits.page_size == page_size && (follows || commits.numbers.contains(&number));
             match belongs {
                 true => Ok(DatabaseStatus::Existing { schema: commits.last.unwrap_or(page_one).schema }),
-                false => Err(Refusal::WalForeign { database: path, wal }),
+                false => Err(DatabaseFileError::WalForeign { database: path, wal }),
             }
         }
     }
@@ -173,7 +176,7 @@ mod tests {
             match decide(Path::new("d/corro.db"), &found) {
                 Ok(DatabaseStatus::New) => "new".to_owned(),
                 Ok(DatabaseStatus::Existing { .. }) => "existing".to_owned(),
-                Err(Refusal::DatabaseLost { beside, .. }) => beside.display().to_string(),
+                Err(DatabaseFileError::DatabaseLost { beside, .. }) => beside.display().to_string(),
                 Err(refusal) => format!("{refusal:?}"),
             }
         };

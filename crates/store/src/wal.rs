@@ -13,8 +13,8 @@ use std::os::unix::fs::FileExt;
 
 use crate::sqlite_header::PageOne;
 
-const HEADER: usize = 32;
-const FRAME_HEADER: usize = 24;
+const HEADER_BYTES: usize = 32;
+const FRAME_HEADER_BYTES: usize = 24;
 /// The last bit is the byte order of the checksums.
 const MAGIC: u32 = 0x377f_0682;
 const VERSION: u32 = 3_007_000;
@@ -51,13 +51,13 @@ pub enum WalDamage {
 /// Reads the log `wal` of the database file `database`. Time is linear in the log's size; memory holds one frame.
 pub(crate) fn read(wal: &File, database: &File) -> io::Result<Wal> {
     let len = wal.metadata()?.len();
-    let mut head = vec![0; HEADER.min(len as usize)];
+    let mut head = vec![0; HEADER_BYTES.min(len as usize)];
     wal.read_exact_at(&mut head, 0)?;
     if head.iter().all(|byte| *byte == 0) {
         let damaged = !is_zero(wal, len)?;
         return Ok(if damaged { Wal::Damaged(WalDamage::NotALog) } else { Wal::Empty });
     }
-    if head.len() < HEADER {
+    if head.len() < HEADER_BYTES {
         let begun = &head[..head.len().min(8)];
         let cut = [MAGIC, MAGIC | 1]
             .iter()
@@ -94,7 +94,7 @@ struct Frame {
 
 impl Frame {
     fn data(&self) -> &[u8] {
-        &self.bytes[FRAME_HEADER..]
+        &self.bytes[FRAME_HEADER_BYTES..]
     }
 }
 
@@ -110,14 +110,14 @@ impl<'a> Log<'a> {
             restarts: word(head, 12),
             salt: [word(head, 16), word(head, 20)],
             checksum: [word(head, 24), word(head, 28)],
-            frames: (len - HEADER as u64) / (FRAME_HEADER as u64 + u64::from(page_size)),
+            frames: (len - HEADER_BYTES as u64) / (FRAME_HEADER_BYTES as u64 + u64::from(page_size)),
         })
     }
 
     fn frame(&self, idx: u64) -> io::Result<Frame> {
-        let size = FRAME_HEADER + self.page_size as usize;
+        let size = FRAME_HEADER_BYTES + self.page_size as usize;
         let mut bytes = vec![0; size];
-        self.file.read_exact_at(&mut bytes, HEADER as u64 + idx * size as u64)?;
+        self.file.read_exact_at(&mut bytes, HEADER_BYTES as u64 + idx * size as u64)?;
         let word = |at| word(&bytes, at);
         let (page, commit, salt, checksum) = (word(0), word(4), [word(8), word(12)], [word(16), word(20)]);
         Ok(Frame { page, commit, salt, checksum, bytes })
@@ -170,7 +170,7 @@ impl<'a> Log<'a> {
 
     /// Whether the first frame may be left from a crash: from before a restart, never written, or partially written.
     fn is_left_by_crash(&self, frame: &Frame) -> bool {
-        let is_unwritten = frame.bytes[..FRAME_HEADER].iter().all(|byte| *byte == 0);
+        let is_unwritten = frame.bytes[..FRAME_HEADER_BYTES].iter().all(|byte| *byte == 0);
         is_unwritten || self.salt[0].wrapping_sub(frame.salt[0]) <= self.restarts
     }
 

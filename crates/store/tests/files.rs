@@ -6,7 +6,7 @@ use std::path::Path;
 use corro_model::{GroupKey, Timestamp};
 use corro_store::backup::{self, BackupError};
 use corro_store::data_dir::{DATABASE, MASTER_KEY};
-use corro_store::{GroupRecord, Refusal, Store, StoreError};
+use corro_store::{DatabaseFileError, GroupRecord, Store, StoreError};
 
 const WAL: &str = "corro.db-wal";
 
@@ -53,15 +53,15 @@ fn crashed(dir: &Path) -> tempfile::TempDir {
 }
 
 #[track_caller]
-fn refused(dir: &Path, is_expected: impl Fn(&Refusal) -> bool) {
+fn refused(dir: &Path, is_expected: impl Fn(&DatabaseFileError) -> bool) {
     let before = bytes(dir);
     match open(dir) {
-        Err(StoreError::Refused(refusal)) if is_expected(&refusal) => {}
+        Err(StoreError::DatabaseFiles(refusal)) if is_expected(&refusal) => {}
         Err(error) => panic!("{error:?}"),
         Ok(_) => panic!("it was opened"),
     }
     let looked = backup::verify(&dir.join(DATABASE));
-    assert!(matches!(looked, Err(BackupError::Refused(_) | BackupError::NoDatabase(_))), "{looked:?}");
+    assert!(matches!(looked, Err(BackupError::DatabaseFiles(_) | BackupError::NoDatabase(_))), "{looked:?}");
     let to = tempfile::tempdir().expect("a temp dir");
     backup::back_up(dir, &to.path().join("copy"), Timestamp::default()).expect_err("refused");
     assert!(before == bytes(dir), "a refusal changed {:?}", bytes(dir).keys());
@@ -97,7 +97,7 @@ async fn no_database_is_made_where_one_is_missing() {
         copy
     };
     let (database, aside) = (dir.path().join(DATABASE), dir.path().join("aside"));
-    let lost = |refusal: &Refusal| matches!(refusal, Refusal::DatabaseLost { .. });
+    let lost = |refusal: &DatabaseFileError| matches!(refusal, DatabaseFileError::DatabaseLost { .. });
     std::fs::rename(&database, &aside).expect("moved");
     refused(dir.path(), lost);
     std::fs::write(&database, "").expect("emptied");
@@ -106,7 +106,7 @@ async fn no_database_is_made_where_one_is_missing() {
     std::fs::remove_file(dir.path().join(MASTER_KEY)).expect("removed");
     refused(dir.path(), lost);
     std::fs::write(&database, "no database at all").expect("written");
-    refused(dir.path(), |refusal| matches!(refusal, Refusal::NotADatabase(_)));
+    refused(dir.path(), |refusal| matches!(refusal, DatabaseFileError::NotADatabase(_)));
     std::fs::rename(&aside, &database).expect("put back");
     assert_eq!(groups(&open(dir.path()).expect("opens")), ["a"]);
 }
@@ -119,8 +119,8 @@ async fn a_log_of_another_database_or_time_is_refused() {
     put(&one, &["b"]).await;
     put(&other, &["z"]).await;
     put(&other, &["y"]).await;
-    let foreign = |refusal: &Refusal| matches!(refusal, Refusal::WalForeign { .. });
-    let damaged = |refusal: &Refusal| matches!(refusal, Refusal::WalDamaged { .. });
+    let foreign = |refusal: &DatabaseFileError| matches!(refusal, DatabaseFileError::WalForeign { .. });
+    let damaged = |refusal: &DatabaseFileError| matches!(refusal, DatabaseFileError::WalDamaged { .. });
     let (first, theirs) = (crashed(dirs[0].path()), crashed(dirs[1].path()));
     let sound = bytes(first.path());
     let log = |dir: &Path, bytes: &[u8]| std::fs::write(dir.join(WAL), bytes).expect("written");

@@ -17,7 +17,7 @@ use std::time::Duration;
 use corro_model::batchai::{Provisioning, ProvisioningState};
 use corro_model::{ApiError, Timestamp};
 use corro_shares::Shares;
-use corro_store::{Sealed, State, Store, Timeline};
+use corro_store::{Ciphertext, State, Store, Timeline};
 
 use self::access::caller::{Caller, ClientProgram};
 use self::access::installation::Installation;
@@ -150,7 +150,7 @@ impl App {
     }
 
     /// Decrypts a sealed value. A failure is logged for the operator and returned as an internal error.
-    pub fn unseal(&self, purpose: &str, sealed: &Sealed) -> Result<corro_model::Secret, ApiError> {
+    pub fn unseal(&self, purpose: &str, sealed: &Ciphertext) -> Result<corro_model::Secret, ApiError> {
         self.installation.vault.open_sealed(purpose, sealed).map_err(|error| {
             tracing::error!(error = &error as &dyn std::error::Error, purpose, "cannot decrypt a sealed value");
             ApiError::new(500, "InternalError", "The server cannot decrypt a stored secret. See the server's log.")

@@ -6,7 +6,7 @@ use corro_model::batchai::{AllocationState, BatchAiError, ProvisioningState};
 use corro_model::state::{NodeEvent, NodeState, Preemption, PreemptionCause};
 use corro_model::{ClusterKey, NodeId, Timestamp};
 use corro_sched::{Eviction, Plan};
-use corro_store::{Evicted, JobRecord, NodeRecord, State};
+use corro_store::{EvictionRecord, JobRecord, NodeRecord, State};
 
 use super::steps::Step;
 use crate::scheduler_view::{SchedulingConfig, target};
@@ -58,13 +58,13 @@ pub fn decide(state: &State, plan: &Plan, rules: &SchedulingConfig, now: Timesta
     steps
 }
 
-fn resized(job: &JobRecord, now: Timestamp) -> Evicted {
+fn resized(job: &JobRecord, now: Timestamp) -> EvictionRecord {
     let message = "The job's cluster was made smaller with the option 'requeue': it waits again, and runs from its beginning with the same output directory";
     let reason = BatchAiError::new("ClusterResized", message);
-    Evicted { attempt: job.attempts, at: now, grace_ms: RESIZE_GRACE_MS, reason }
+    EvictionRecord { attempt: job.attempts, at: now, grace_ms: RESIZE_GRACE_MS, reason }
 }
 
-fn preempted(state: &State, job: &JobRecord, now: Timestamp) -> Evicted {
+fn preempted(state: &State, job: &JobRecord, now: Timestamp) -> EvictionRecord {
     let taken = |id: &NodeId| Some((id.clone(), *state.nodes.get(id)?.preempted()?));
     let taken: Vec<(NodeId, Preemption)> = job.state().nodes().iter().filter_map(taken).collect();
     let names = taken.iter().map(|(id, _)| id.as_str()).collect::<Vec<_>>().join(", ");
@@ -77,7 +77,7 @@ fn preempted(state: &State, job: &JobRecord, now: Timestamp) -> Evicted {
     );
     let error = BatchAiError::new(NODE_PREEMPTED, message);
     let reason = taken.iter().fold(error, |error, (id, _)| error.with("Node", id.as_str()));
-    Evicted { attempt: job.attempts, at: now, grace_ms, reason }
+    EvictionRecord { attempt: job.attempts, at: now, grace_ms, reason }
 }
 
 /// Clusters whose nodes the plan changes.

@@ -26,7 +26,7 @@ pub enum Step {
     /// Preempt a node.
     Preempt(NodeId, Preemption),
     /// Stop the attempt and requeue the job.
-    Evict(JobKey, Evicted),
+    Evict(JobKey, EvictionRecord),
     EndAttempt(JobKey, JobEvent),
     Requeue(JobKey, BatchAiError),
     Terminate(JobKey),

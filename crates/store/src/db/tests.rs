@@ -5,7 +5,7 @@ use crate::{GroupRecord, Txn};
 use corro_model::GroupKey;
 
 fn open(path: &Path) -> (Db, State) {
-    Db::open(path, HistoryBounds::USUAL, |_| Ok::<_, StoreError>(())).expect("opens")
+    Db::open(path, HistoryBounds::DEFAULT, |_| Ok::<_, StoreError>(())).expect("opens")
 }
 
 fn changes(state: &State, names: std::ops::Range<usize>) -> (State, Changes) {

@@ -17,7 +17,7 @@ pub(crate) struct History {
     /// Rows in each table, in the order of [`HistoryTable::ALL`].
     counts: [u64; HistoryTable::ALL.len()],
     /// Next check of row ages, in wall-clock time.
-    look: Timestamp,
+    next_age_check: Timestamp,
     /// Time of the last row at load.
     newest: Option<Timestamp>,
     /// Clock jumps in order: sequence number of the row that records the jump, and milliseconds.
@@ -30,8 +30,8 @@ const PRUNE_INTERVAL: Duration = Duration::from_secs(60);
 
 impl History {
     pub fn load(connection: &Connection, bounds: HistoryBounds) -> rusqlite::Result<Self> {
-        let (counts, look, jumps) = (Default::default(), Timestamp::default(), load_jumps(connection)?);
-        let mut loaded = Self { bounds, last: 0, counts, look, newest: None, jumps };
+        let (counts, next_age_check, jumps) = (Default::default(), Timestamp::default(), load_jumps(connection)?);
+        let mut loaded = Self { bounds, last: 0, counts, next_age_check, newest: None, jumps };
         for (table, count) in HistoryTable::ALL.into_iter().zip(&mut loaded.counts) {
             // SQLite returns the time of the row with the largest number.
             let sql = format!("SELECT count(*), coalesce(max(seq), 0), coalesce(time, 0) FROM {}", table.sql_name());
@@ -69,11 +69,11 @@ impl History {
             next.add(transaction, event, now)?;
         }
         // Also if the clock was set back; otherwise the next check would be far away.
-        let looks = now >= self.look || self.look > now.plus(PRUNE_INTERVAL);
+        let checks_ages = now >= self.next_age_check || self.next_age_check > now.plus(PRUNE_INTERVAL);
         let mut young = true;
         let next_age = Ages { bound: self.bounds.age, jumps: &next.jumps };
         for (table, count) in HistoryTable::ALL.into_iter().zip(&mut next.counts) {
-            let bound = if table == HistoryTable::Work { self.bounds.rows } else { self.bounds.apart };
+            let bound = if table == HistoryTable::Work { self.bounds.rows } else { self.bounds.rows_per_other_table };
             // Allows a small excess, so that not every commit prunes.
             if *count > bound + bound / 64 {
                 let many = (*count - bound).min(MAX_PRUNED_ROWS + events.len() as u64);
@@ -83,14 +83,14 @@ impl History {
                 );
                 *count -= transaction.prepare_cached(&oldest)?.execute([many as i64])? as u64;
             }
-            if looks {
-                let gone = next_age.forget_old(transaction, table, now)?;
+            if checks_ages {
+                let gone = next_age.prune_old(transaction, table, now)?;
                 *count -= gone;
                 young &= gone < MAX_PRUNED_ROWS;
             }
         }
-        if looks && young {
-            next.look = now.plus(PRUNE_INTERVAL);
+        if checks_ages && young {
+            next.next_age_check = now.plus(PRUNE_INTERVAL);
         }
         Ok(next)
     }
@@ -143,7 +143,7 @@ impl Ages<'_> {
     }
 
     /// Clocks may go back, so pruning stops at the first row that is young enough.
-    fn forget_old(&self, transaction: &Transaction<'_>, table: HistoryTable, now: Timestamp) -> rusqlite::Result<u64> {
+    fn prune_old(&self, transaction: &Transaction<'_>, table: HistoryTable, now: Timestamp) -> rusqlite::Result<u64> {
         let first = format!("SELECT seq, time FROM {} ORDER BY seq LIMIT ?1", table.sql_name());
         let mut query = transaction.prepare_cached(&first)?;
         let mut rows = query.query([MAX_PRUNED_ROWS as i64])?;
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn rows_beyond_the_number_are_forgotten_oldest_first() {
-        let bounds = HistoryBounds { rows: 128, apart: 128, age: Duration::from_secs(1000) };
+        let bounds = HistoryBounds { rows: 128, rows_per_other_table: 128, age: Duration::from_secs(1000) };
         let (mut connection, mut history) = fresh(bounds);
         assert_eq!(write(&mut connection, &mut history, 130, 0), (1, 130, 130), "a few more are let be");
         assert_eq!(write(&mut connection, &mut history, 10, 1), (13, 140, 128));
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn rows_beyond_the_age_are_forgotten_though_the_clock_went_back() {
-        let bounds = HistoryBounds { rows: 1000, apart: 1000, age: Duration::from_secs(100) };
+        let bounds = HistoryBounds { rows: 1000, rows_per_other_table: 1000, age: Duration::from_secs(100) };
         let (mut connection, mut history) = fresh(bounds);
         write(&mut connection, &mut history, 3, 1_000_000);
         write(&mut connection, &mut history, 2, 900_000);
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn rows_from_before_a_jump_of_the_clock_are_as_old_as_they_are() {
-        let bounds = HistoryBounds { rows: 1000, apart: 1000, age: Duration::from_secs(100) };
+        let bounds = HistoryBounds { rows: 1000, rows_per_other_table: 1000, age: Duration::from_secs(100) };
         let (mut connection, mut history) = fresh(bounds);
         write(&mut connection, &mut history, 3, 1_000_000);
         // From the 50th second on, the clock is wrong by a day.
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn no_shelf_pushes_out_what_is_on_another() {
-        let bounds = HistoryBounds { rows: 64, apart: 16, age: Duration::from_secs(1000) };
+        let bounds = HistoryBounds { rows: 64, rows_per_other_table: 16, age: Duration::from_secs(1000) };
         let (mut connection, mut history) = fresh(bounds);
         write_as(&mut connection, &mut history, "principal.created", 3, 0);
         for what in ["workspace.changed", "request.refused", "share.written", "job.x"] {

@@ -52,7 +52,7 @@ impl Crashed {
     }
 }
 
-const FRAME: usize = FRAME_HEADER + 4096;
+const FRAME: usize = FRAME_HEADER_BYTES + 4096;
 
 #[test]
 fn what_a_crash_leaves_is_sound() {
@@ -60,7 +60,7 @@ fn what_a_crash_leaves_is_sound() {
     let bytes = crashed.bytes();
     assert!(matches!(crashed.read(&bytes), Wal::Commits(_)));
     // Truncated anywhere: an incomplete header, an incomplete transaction.
-    for len in (0..HEADER).chain((HEADER..bytes.len()).step_by(509)) {
+    for len in (0..HEADER_BYTES).chain((HEADER_BYTES..bytes.len()).step_by(509)) {
         assert!(!matches!(crashed.read(&bytes[..len]), Wal::Damaged(_)), "{len} bytes");
     }
     assert_eq!(crashed.read(&vec![0; 9000]), Wal::Empty);
@@ -79,9 +79,9 @@ fn a_log_that_was_begun_anew_is_sound_at_every_byte_of_its_header() {
     let old = crashed.bytes();
     crashed.commit(&connection, 1);
     let new = crashed.bytes();
-    assert_ne!(old[..HEADER], new[..HEADER]);
+    assert_ne!(old[..HEADER_BYTES], new[..HEADER_BYTES]);
     assert!(matches!(crashed.read(&new), Wal::Commits(_)), "older frames follow");
-    for torn in 0..=HEADER {
+    for torn in 0..=HEADER_BYTES {
         let header = [&new[..torn], &old[torn..]].concat();
         assert!(!matches!(crashed.read(&header), Wal::Damaged(_)), "{torn} bytes of the new header");
     }
@@ -98,10 +98,10 @@ fn a_log_that_is_damaged_or_none_at_all_is_found() {
     };
     check(WalDamage::NotALog, &|bytes| bytes.fill(0x5a));
     check(WalDamage::NotALog, &|bytes| *bytes = b"garbage".to_vec());
-    check(WalDamage::NotALog, &|bytes| bytes[..HEADER].fill(0));
+    check(WalDamage::NotALog, &|bytes| bytes[..HEADER_BYTES].fill(0));
     check(WalDamage::NotALog, &|bytes| bytes[8] = 3);
     check(WalDamage::Header, &|bytes| bytes[17] ^= 1);
-    check(WalDamage::Frames, &|bytes| bytes[HEADER..].fill(0x5a));
-    check(WalDamage::Frames, &|bytes| bytes[HEADER + FRAME_HEADER + 200] ^= 1);
-    check(WalDamage::Frames, &|bytes| bytes[HEADER + 2 * FRAME..HEADER + 3 * FRAME].fill(0x5a));
+    check(WalDamage::Frames, &|bytes| bytes[HEADER_BYTES..].fill(0x5a));
+    check(WalDamage::Frames, &|bytes| bytes[HEADER_BYTES + FRAME_HEADER_BYTES + 200] ^= 1);
+    check(WalDamage::Frames, &|bytes| bytes[HEADER_BYTES + 2 * FRAME..HEADER_BYTES + 3 * FRAME].fill(0x5a));
 }

@@ -211,7 +211,12 @@ mod tests {
         let whole = fs::read(&database).expect("a database");
         fs::write(&database, "").expect("emptied");
         let is_lost = |error: &InstallationError| {
-            matches!(error, InstallationError::Store(StoreError::Refused(corro_store::Refusal::DatabaseLost { .. })))
+            matches!(
+                error,
+                InstallationError::Store(StoreError::DatabaseFiles(
+                    corro_store::DatabaseFileError::DatabaseLost { .. }
+                ))
+            )
         };
         assert!(start(dir.path()).await.is_err_and(|error| is_lost(&error)));
         fs::remove_file(&database).expect("removed");

@@ -8,7 +8,7 @@ use corro_model::batchai::{
 };
 use corro_model::password::PasswordVerifier;
 use corro_model::{ApiError, Secret};
-use corro_store::Sealed;
+use corro_store::Ciphertext;
 use corro_store::encryption::random;
 use serde::{Deserialize, Serialize};
 
@@ -100,14 +100,14 @@ pub async fn admin_verifier(spec: &ClusterSpec) -> Option<PasswordVerifier> {
 
 impl App {
     /// Returns `None` if there is no secret.
-    pub fn seal_secrets(&self, bundle: SecretBundle) -> Option<Sealed> {
+    pub fn seal_secrets(&self, bundle: SecretBundle) -> Option<Ciphertext> {
         if bundle == SecretBundle::default() {
             return None;
         }
         Some(self.installation.vault.seal(PURPOSE, &serde_json::to_string(&bundle).expect("a bundle is plain data")))
     }
 
-    pub fn open_secrets(&self, sealed: Option<&Sealed>) -> Result<SecretBundle, ApiError> {
+    pub fn open_secrets(&self, sealed: Option<&Ciphertext>) -> Result<SecretBundle, ApiError> {
         let Some(sealed) = sealed else { return Ok(SecretBundle::default()) };
         let text = self.unseal(PURPOSE, sealed)?;
         serde_json::from_str(text.expose())

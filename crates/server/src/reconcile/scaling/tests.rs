@@ -93,7 +93,7 @@ fn a_resize_ends_requeues_or_waits_for_jobs_as_asked() {
     };
     let message = "The job's cluster was made smaller with the option 'requeue': it waits again, and runs from its beginning with the same output directory";
     let reason = BatchAiError::new("ClusterResized", message);
-    let evicted = Evicted { attempt: 1, at: NOW, grace_ms: 5_000, reason };
+    let evicted = EvictionRecord { attempt: 1, at: NOW, grace_ms: 5_000, reason };
     check("requeue", &[Step::Evict(key("b"), evicted)]);
     check("terminate", &[Step::Terminate(key("b"))]);
     check("waitforjobcompletion", &[]);
@@ -104,7 +104,7 @@ fn jobs_are_stopped_once_and_their_nodes_count_as_soon_free() {
     let mut state = state(json!({"manual": {"targetNodeCount": 0, "nodeDeallocationOption": "requeue"}}), 1);
     submit(&mut state, "a", 1, "P7D");
     start(&mut state, "a", &[1]);
-    let evictions = |state: &State| -> Vec<Evicted> {
+    let evictions = |state: &State| -> Vec<EvictionRecord> {
         let evicted = steps(state, NOW).into_iter().filter_map(|step| match step {
             Step::Evict(job, evicted) if job == key("a") => Some(evicted),
             _ => None,
