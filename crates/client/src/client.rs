@@ -18,7 +18,7 @@ use crate::response::{HttpResponse, MAX_RETRY_LATER, check_status, retry_delay};
 use crate::transport::Transport;
 use crate::{ClientError, Profile};
 
-const UNESCAPED_IN_QUERY: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+const QUERY_ESCAPES: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// Values for the `{parameters}` of a path or for its query.
 pub type Values<'a> = [(&'a str, &'a str)];
@@ -49,7 +49,7 @@ impl Client {
         Client { on_absence: Some(notice), ..self }
     }
 
-    pub(crate) fn notice_absence(&self) {
+    pub(crate) fn notify_unreachable(&self) {
         if let Some(notice) = self.on_absence {
             notice();
         }
@@ -141,7 +141,7 @@ impl Client {
         values.push(("subscription", self.subscription.as_str()));
         let mut url = format!("{}{}?api-version={}", self.server(), path_of::<O>(&values), O::VERSION);
         for (name, value) in query {
-            url.push_str(&format!("&{name}={}", utf8_percent_encode(value, &UNESCAPED_IN_QUERY)));
+            url.push_str(&format!("&{name}={}", utf8_percent_encode(value, &QUERY_ESCAPES)));
         }
         url
     }

@@ -13,7 +13,7 @@ use crate::operation::RECONNECT_TIMEOUT;
 use crate::response::{HttpResponse, check_status};
 
 /// Pause between attempts to reach the server.
-const AWAY_PAUSE: Duration = Duration::from_millis(300);
+const UNREACHABLE_PAUSE: Duration = Duration::from_millis(300);
 
 pub struct Events {
     client: Client,
@@ -64,12 +64,12 @@ impl Events {
                     match self.away {
                         None => {
                             self.away = Some(Instant::now());
-                            self.client.notice_absence();
+                            self.client.notify_unreachable();
                         }
                         Some(since) if since.elapsed() > RECONNECT_TIMEOUT => return Err(error),
                         Some(_) => {}
                     }
-                    tokio::time::sleep(AWAY_PAUSE).await;
+                    tokio::time::sleep(UNREACHABLE_PAUSE).await;
                 }
             }
         }

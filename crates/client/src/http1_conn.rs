@@ -40,7 +40,7 @@ pub struct Http1Connection {
     port: u16,
     /// TLS configuration and the server name to verify.
     tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
-    kept: Mutex<Option<IdleStream>>,
+    idle: Mutex<Option<IdleStream>>,
 }
 
 #[derive(Debug)]
@@ -69,7 +69,7 @@ impl Http1Connection {
             Some(tls) => Some((tls, ServerName::try_from(bare.clone()).map_err(io::Error::other)?)),
             None => None,
         };
-        Ok(Http1Connection { host: bare, port, tls, kept: Mutex::new(None) })
+        Ok(Http1Connection { host: bare, port, tls, idle: Mutex::new(None) })
     }
 
     /// Sends one request and reads the response of any status. `target` is the path with its query.
@@ -80,7 +80,7 @@ impl Http1Connection {
         headers: &[(&str, &str)],
         body: &Bytes,
     ) -> Result<HttpResponse, ConnError> {
-        let mut stream = match self.take() {
+        let mut stream = match self.take_idle() {
             Some(stream) => stream,
             None => {
                 let connected = timeout(CONNECT_TIMEOUT, self.connect()).await;
@@ -93,20 +93,20 @@ impl Http1Connection {
             Stream::Plain(stream) => exchange(stream, head, body, bodiless).await,
             Stream::Secured(stream) => exchange(stream, head, body, bodiless).await,
         };
-        let (answer, stays) = answered.map_err(ConnError::Exchange)?;
-        if stays {
-            *self.kept() = Some(IdleStream { stream, since: Instant::now() });
+        let (answer, keep_alive) = answered.map_err(ConnError::Exchange)?;
+        if keep_alive {
+            *self.idle() = Some(IdleStream { stream, since: Instant::now() });
         }
         Ok(answer)
     }
 
-    fn kept(&self) -> std::sync::MutexGuard<'_, Option<IdleStream>> {
-        self.kept.lock().expect("no one panics while holding a connection")
+    fn idle(&self) -> std::sync::MutexGuard<'_, Option<IdleStream>> {
+        self.idle.lock().expect("no one panics while holding a connection")
     }
 
-    fn take(&self) -> Option<Stream> {
-        let kept = self.kept().take()?;
-        (kept.since.elapsed() < IDLE_TIMEOUT && kept.stream.is_open()).then_some(kept.stream)
+    fn take_idle(&self) -> Option<Stream> {
+        let idle = self.idle().take()?;
+        (idle.since.elapsed() < IDLE_TIMEOUT && idle.stream.is_open()).then_some(idle.stream)
     }
 
     async fn connect(&self) -> io::Result<Stream> {
@@ -171,33 +171,34 @@ where
         match parse(&mut buffer)? {
             Some(head) if head.status.is_informational() => continue,
             Some(head) => break head,
-            None if buffer.len() > MAX_HEAD_BYTES => return Err(odd("its head is too long")),
-            None => more(stream, &mut buffer).await?,
+            None if buffer.len() > MAX_HEAD_BYTES => return Err(invalid_response("its head is too long")),
+            None => read_more(stream, &mut buffer).await?,
         }
         buffer.reserve(1024);
     };
-    let Head { status, headers, stays } = head;
+    let Head { status, headers, keep_alive } = head;
     let empty = bodiless || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let content = match text("transfer-encoding") {
         _ if empty => Bytes::new(),
         Some(coding) if coding.eq_ignore_ascii_case("chunked") => chunks(stream, &mut buffer).await?,
-        Some(_) => return Err(odd("its body is encoded")),
+        Some(_) => return Err(invalid_response("its body is encoded")),
         None => {
             let length = text("content-length").and_then(|length| length.parse().ok());
-            let length: u64 =
-                length.filter(|length| *length <= MAX_BODY_BYTES).ok_or_else(|| odd("its length is not told"))?;
+            let length: u64 = length
+                .filter(|length| *length <= MAX_BODY_BYTES)
+                .ok_or_else(|| invalid_response("its length is not told"))?;
             sized(stream, &mut buffer, length as usize).await?
         }
     };
     // Unrequested bytes would be taken for the next response.
-    Ok((HttpResponse { status, headers, body: content }, stays && buffer.is_empty()))
+    Ok((HttpResponse { status, headers, body: content }, keep_alive && buffer.is_empty()))
 }
 
 struct Head {
     status: StatusCode,
     headers: HeaderMap,
-    stays: bool,
+    keep_alive: bool,
 }
 
 /// Parses the response head once it is complete.
@@ -208,17 +209,19 @@ fn parse(buffer: &mut BytesMut) -> io::Result<Option<Head>> {
         httparse::Status::Partial => return Ok(None),
         httparse::Status::Complete(length) => length,
     };
-    let status =
-        response.code.and_then(|code| StatusCode::from_u16(code).ok()).ok_or_else(|| odd("it has no status"))?;
+    let status = response
+        .code
+        .and_then(|code| StatusCode::from_u16(code).ok())
+        .ok_or_else(|| invalid_response("it has no status"))?;
     let mut kept = HeaderMap::with_capacity(response.headers.len());
     for header in response.headers.iter() {
         let name = HeaderName::from_bytes(header.name.as_bytes()).map_err(io::Error::other)?;
         kept.append(name, HeaderValue::from_bytes(header.value).map_err(io::Error::other)?);
     }
     let closes = kept.get("connection").is_some_and(|word| word.as_bytes().eq_ignore_ascii_case(b"close"));
-    let stays = response.version == Some(1) && !closes;
+    let keep_alive = response.version == Some(1) && !closes;
     buffer.advance(length);
-    Ok(Some(Head { status, headers: kept, stays }))
+    Ok(Some(Head { status, headers: kept, keep_alive }))
 }
 
 async fn sized<S: AsyncRead + Unpin>(stream: &mut S, buffer: &mut BytesMut, length: usize) -> io::Result<Bytes> {
@@ -230,7 +233,7 @@ async fn sized<S: AsyncRead + Unpin>(stream: &mut S, buffer: &mut BytesMut, leng
     buffer.clear();
     while content.len() < length {
         let left = length - content.len();
-        more(stream, &mut (&mut content).limit(left)).await?;
+        read_more(stream, &mut (&mut content).limit(left)).await?;
     }
     Ok(content.into())
 }
@@ -242,7 +245,7 @@ async fn chunks<S: AsyncRead + Unpin>(stream: &mut S, buffer: &mut BytesMut) -> 
         let digits = std::str::from_utf8(&line).ok().and_then(|line| line.split(';').next()).unwrap_or_default();
         let size = u64::from_str_radix(digits.trim(), 16).map_err(io::Error::other)?;
         if size > MAX_BODY_BYTES - content.len() as u64 {
-            return Err(odd("it is too long"));
+            return Err(invalid_response("it is too long"));
         }
         if size == 0 {
             break;
@@ -263,14 +266,14 @@ async fn read_line<S: AsyncRead + Unpin>(stream: &mut S, buffer: &mut BytesMut) 
             return Ok(line);
         }
         if buffer.len() > MAX_HEAD_BYTES {
-            return Err(odd("a line is too long"));
+            return Err(invalid_response("a line is too long"));
         }
         buffer.reserve(1024);
-        more(stream, buffer).await?;
+        read_more(stream, buffer).await?;
     }
 }
 
-async fn more<S: AsyncRead + Unpin>(stream: &mut S, buffer: &mut (impl BufMut + Send)) -> io::Result<()> {
+async fn read_more<S: AsyncRead + Unpin>(stream: &mut S, buffer: &mut (impl BufMut + Send)) -> io::Result<()> {
     match timeout(READ_TIMEOUT, stream.read_buf(buffer)).await {
         Ok(Ok(0)) => Err(io::ErrorKind::UnexpectedEof.into()),
         Ok(read) => read.map(drop),
@@ -278,7 +281,7 @@ async fn more<S: AsyncRead + Unpin>(stream: &mut S, buffer: &mut (impl BufMut + 
     }
 }
 
-fn odd(why: &str) -> io::Error {
+fn invalid_response(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("the answer cannot be read: {why}"))
 }
 
@@ -340,7 +343,7 @@ mod tests {
                 for _ in 0..2 {
                     let (found, body) = exchange_over(&connection).await.expect("an answer");
                     assert_eq!((found, body.as_ref()), (status, content.as_bytes()), "{answer:?} in pieces of {size}");
-                    assert!(connection.kept().is_some(), "the connection is kept");
+                    assert!(connection.idle().is_some(), "the connection is kept");
                 }
             }
         }
@@ -353,13 +356,13 @@ mod tests {
         {
             let connection = connect_to(answer, 1000, 1).await;
             assert!(matches!(exchange_over(&connection).await, Err(ConnError::Exchange(_))), "{answer:?}");
-            assert!(connection.kept().is_none());
+            assert!(connection.idle().is_none());
         }
         // Each response is the last of its connection; the next request opens another.
         let connection = connect_to("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello", 1000, 1).await;
         for _ in 0..3 {
             assert_eq!(exchange_over(&connection).await.expect("an answer").1, "hello");
-            while connection.kept().as_ref().is_some_and(|kept| kept.stream.is_open()) {
+            while connection.idle().as_ref().is_some_and(|idle| idle.stream.is_open()) {
                 tokio::task::yield_now().await;
             }
         }

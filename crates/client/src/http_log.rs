@@ -12,7 +12,7 @@ use serde_json::Value;
 use tracing::{debug, enabled, trace};
 
 /// Headers that hold no secret.
-const SHOWN: [&str; 9] = [
+const LOGGED_HEADERS: [&str; 9] = [
     "content-type",
     "content-length",
     "content-range",
@@ -24,9 +24,9 @@ const SHOWN: [&str; 9] = [
     "etag",
 ];
 /// JSON fields whose names contain one of these are redacted if they hold text.
-const SECRET: [&str; 7] = ["key", "password", "secret", "token", "value", "credential", "signature"];
+const REDACTED_FIELD_WORDS: [&str; 7] = ["key", "password", "secret", "token", "value", "credential", "signature"];
 /// Longer bodies are not logged, in bytes.
-const LONGEST: usize = 64 << 10;
+const MAX_LOGGED_BYTES: usize = 64 << 10;
 
 /// Logs a request before it is sent.
 pub fn sent(method: &Method, url: &str, body: &[u8]) {
@@ -51,7 +51,7 @@ pub fn answered(status: StatusCode, headers: &HeaderMap, after: Duration) {
         values.filter_map(|value| warnings::decode(&value)).for_each(|text| tell(&text));
     }
     debug!("  {status} after {} ms", after.as_millis());
-    for name in SHOWN {
+    for name in LOGGED_HEADERS {
         if let Some(value) = headers.get(name).and_then(|value| value.to_str().ok()) {
             trace!("  < {name}: {}", safe_url(value));
         }
@@ -79,7 +79,7 @@ fn safe_url(url: &str) -> String {
 }
 
 fn safe_body(body: &[u8]) -> String {
-    let json = if body.len() <= LONGEST { serde_json::from_slice::<Value>(body).ok() } else { None };
+    let json = if body.len() <= MAX_LOGGED_BYTES { serde_json::from_slice::<Value>(body).ok() } else { None };
     match json {
         Some(mut json) => {
             blank(&mut json);
@@ -96,7 +96,9 @@ fn blank(value: &mut Value) {
             for (name, value) in fields {
                 let name = name.to_lowercase();
                 match value {
-                    Value::String(text) if SECRET.iter().any(|part| name.contains(part)) => *text = "***".to_owned(),
+                    Value::String(text) if REDACTED_FIELD_WORDS.iter().any(|part| name.contains(part)) => {
+                        *text = "***".to_owned()
+                    }
                     Value::String(text) if text.contains("sig=") => *text = safe_url(text),
                     other => blank(other),
                 }

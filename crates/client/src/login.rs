@@ -15,7 +15,7 @@ use crate::transport::Transport;
 use crate::{ClientError, Profile};
 
 /// Remaining lifetime below which a token is renewed.
-const MARGIN: Duration = Duration::from_secs(60);
+const EXPIRY_MARGIN: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub struct Login {
@@ -89,5 +89,5 @@ fn parse(server: &str, answer: HttpResponse) -> Result<Token, ClientError> {
     let token: TokenResponse = serde_json::from_slice(&answer.body)
         .map_err(|source| ClientError::UnexpectedAnswer { operation: "login", source })?;
     let life = Duration::from_secs(token.expires_in.parse().unwrap_or(0));
-    Ok(Token { value: token.access_token, usable_until: Instant::now() + life.saturating_sub(MARGIN) })
+    Ok(Token { value: token.access_token, usable_until: Instant::now() + life.saturating_sub(EXPIRY_MARGIN) })
 }

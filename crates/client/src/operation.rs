@@ -20,12 +20,12 @@ use crate::response::{HttpResponse, check_status};
 /// Poll interval without `Retry-After`.
 const DEFAULT_PAUSE: Duration = Duration::from_secs(1);
 /// Minimum poll interval: `Retry-After: 0` must not become a busy loop.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
+const MIN_PAUSE: Duration = Duration::from_millis(20);
 
 /// How long an unreachable server is waited for.
 pub const RECONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Pause between attempts to reach the server.
-const AWAY_PAUSE: Duration = Duration::from_millis(300);
+const UNREACHABLE_PAUSE: Duration = Duration::from_millis(300);
 
 /// Operation that the server has accepted.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ impl Client {
     /// Waits for the end. An operation that creates a resource returns it.
     pub async fn wait<O: Operation>(&self, pending: Pending<O>) -> Result<O::Response, ClientError> {
         let mut next = pending.next;
-        let mut absence = Absence::default();
+        let mut outage = Outage::default();
         loop {
             let (poll, url, pause) = match next {
                 Next::Done(answer) => {
@@ -79,7 +79,7 @@ impl Client {
                 Next::Ask { poll, url, pause } => (poll, url, pause),
             };
             tokio::time::sleep(pause).await;
-            let answer = self.poll(&url, &mut absence).await?;
+            let answer = self.poll(&url, &mut outage).await?;
             next = match poll {
                 Poll::Location if answer.status == StatusCode::ACCEPTED => {
                     let url = answer.header("location").map_or(url, str::to_owned);
@@ -91,7 +91,7 @@ impl Client {
                 Poll::AsyncOperation => match async_outcome(&answer)? {
                     Outcome::InProgress => Next::Ask { poll, url, pause: pause_of(&answer) },
                     Outcome::Succeeded if makes_resource::<O>() => {
-                        Next::Done(self.poll(&pending.resource_url, &mut absence).await?)
+                        Next::Done(self.poll(&pending.resource_url, &mut outage).await?)
                     }
                     Outcome::Succeeded => Next::Done(HttpResponse { body: Bytes::new(), ..answer }),
                 },
@@ -106,18 +106,18 @@ impl Client {
     }
 
     /// Polls once, and retries while the server is unreachable.
-    async fn poll(&self, url: &str, absence: &mut Absence) -> Result<HttpResponse, ClientError> {
+    async fn poll(&self, url: &str, outage: &mut Outage) -> Result<HttpResponse, ClientError> {
         loop {
             match self.follow(Method::GET, url, Bytes::new()).await.and_then(check_status) {
                 Ok(answer) => {
-                    absence.since = None;
+                    outage.since = None;
                     return Ok(answer);
                 }
-                Err(error) if error.is_transient() && absence.is_bearable(Instant::now()) => {
-                    if !std::mem::replace(&mut absence.noticed, true) {
-                        self.notice_absence();
+                Err(error) if error.is_transient() && outage.is_bearable(Instant::now()) => {
+                    if !std::mem::replace(&mut outage.noticed, true) {
+                        self.notify_unreachable();
                     }
-                    tokio::time::sleep(AWAY_PAUSE).await;
+                    tokio::time::sleep(UNREACHABLE_PAUSE).await;
                 }
                 Err(error) => return Err(error),
             }
@@ -127,13 +127,13 @@ impl Client {
 
 /// Period during which the server is unreachable.
 #[derive(Default)]
-struct Absence {
+struct Outage {
     since: Option<Instant>,
     /// The user was notified; once is enough.
     noticed: bool,
 }
 
-impl Absence {
+impl Outage {
     /// Called at every failure; false once the period is too long.
     fn is_bearable(&mut self, now: Instant) -> bool {
         now.duration_since(*self.since.get_or_insert(now)) < RECONNECT_TIMEOUT
@@ -162,16 +162,16 @@ fn makes_resource<O: Operation>() -> bool {
 }
 
 /// Terminal provisioning states.
-const ENDS: [&str; 3] = ["succeeded", "failed", "canceled"];
+const TERMINAL_STATES: [&str; 3] = ["succeeded", "failed", "canceled"];
 
 fn is_being_created(answer: &HttpResponse) -> bool {
-    provisioning_state(answer).is_some_and(|state| !ENDS.contains(&state.as_str()))
+    provisioning_state(answer).is_some_and(|state| !TERMINAL_STATES.contains(&state.as_str()))
 }
 
 /// A resource in a failed state is an error, whatever the HTTP status.
 fn check_made(answer: &HttpResponse) -> Result<(), ClientError> {
     match provisioning_state(answer) {
-        Some(state) if ENDS[1..].contains(&state.as_str()) => {
+        Some(state) if TERMINAL_STATES[1..].contains(&state.as_str()) => {
             let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
             let reason = body["properties"]["errors"][0]["message"].as_str().unwrap_or("the server gives no reason");
             let message = format!("the resource could not be made: its state is '{state}' ({reason})");
@@ -188,7 +188,7 @@ fn provisioning_state(answer: &HttpResponse) -> Option<String> {
 
 fn pause_of(answer: &HttpResponse) -> Duration {
     let seconds = answer.header("retry-after").and_then(|value| value.trim().parse().ok());
-    seconds.map_or(DEFAULT_PAUSE, Duration::from_secs).max(SHORTEST_PAUSE)
+    seconds.map_or(DEFAULT_PAUSE, Duration::from_secs).max(MIN_PAUSE)
 }
 
 enum Outcome {
@@ -223,13 +223,11 @@ mod tests {
 
     #[test]
     fn a_server_may_be_away_for_a_minute_at_a_time() {
-        let mut absence = Absence::default();
+        let mut outage = Outage::default();
         let began = Instant::now();
-        assert!(
-            absence.is_bearable(began) && absence.is_bearable(began + RECONNECT_TIMEOUT - Duration::from_millis(1))
-        );
-        assert!(!absence.is_bearable(began + RECONNECT_TIMEOUT));
-        absence.since = None;
-        assert!(absence.is_bearable(began + RECONNECT_TIMEOUT));
+        assert!(outage.is_bearable(began) && outage.is_bearable(began + RECONNECT_TIMEOUT - Duration::from_millis(1)));
+        assert!(!outage.is_bearable(began + RECONNECT_TIMEOUT));
+        outage.since = None;
+        assert!(outage.is_bearable(began + RECONNECT_TIMEOUT));
     }
 }

@@ -50,7 +50,7 @@ impl Transport {
         let url = reqwest::Url::parse(server).map_err(|_| invalid())?;
         let host = url.host_str().filter(|_| matches!(url.scheme(), "http" | "https")).ok_or_else(invalid)?;
         // System authorities are not read for plain HTTP: there may be none.
-        let tls = if url.scheme() == "https" { trust.client_config() } else { Trust::nobody().client_config() }?;
+        let tls = if url.scheme() == "https" { trust.client_config() } else { Trust::none().client_config() }?;
         let kept = (url.scheme() == "https").then(|| Arc::new(tls.clone()));
         let unusable =
             |source: reqwest::Error| ClientError::Unreachable { server: server.to_owned(), source: source.into() };

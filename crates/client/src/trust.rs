@@ -58,7 +58,7 @@ impl Trust {
     }
 
     /// Trusts no certificate: for connections without TLS.
-    pub fn nobody() -> Trust {
+    pub fn none() -> Trust {
         Trust::Fingerprint(Fingerprint([0; 32]))
     }
 
@@ -77,9 +77,11 @@ impl Trust {
             Trust::System => Arc::new(rustls_platform_verifier::Verifier::new(provider).map_err(TrustError::Unusable)?),
             Trust::Pem(text) => {
                 let exact = certificates(text, "what is to be trusted")?;
-                Arc::new(Pinned { trusted: Trusted::Certificates(exact), provider })
+                Arc::new(PinnedVerifier { trusted: PinnedTrust::Certificates(exact), provider })
             }
-            Trust::Fingerprint(fingerprint) => Arc::new(Pinned { trusted: Trusted::Digest(*fingerprint), provider }),
+            Trust::Fingerprint(fingerprint) => {
+                Arc::new(PinnedVerifier { trusted: PinnedTrust::Digest(*fingerprint), provider })
+            }
         };
         let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
         let Some(Identity { certificates, key }) = identity else { return Ok(builder.with_no_client_auth()) };
@@ -121,37 +123,37 @@ fn certificates(text: &str, place: &'static str) -> Result<Vec<CertificateDer<'s
 }
 
 #[derive(Debug)]
-enum Trusted {
+enum PinnedTrust {
     Certificates(Vec<CertificateDer<'static>>),
     Digest(Fingerprint),
 }
 
 /// Verifier that accepts a pinned certificate as the server's own, or one that a pinned authority signed for its name.
 #[derive(Debug)]
-struct Pinned {
-    trusted: Trusted,
+struct PinnedVerifier {
+    trusted: PinnedTrust,
     provider: Arc<CryptoProvider>,
 }
 
-impl Pinned {
+impl PinnedVerifier {
     fn is_trusted(&self, certificate: &CertificateDer<'_>) -> bool {
         match &self.trusted {
-            Trusted::Certificates(known) => known.iter().any(|known| known == certificate),
-            Trusted::Digest(known) => *known == Fingerprint::of(certificate),
+            PinnedTrust::Certificates(known) => known.iter().any(|known| known == certificate),
+            PinnedTrust::Digest(known) => *known == Fingerprint::of(certificate),
         }
     }
 
     fn authorities(&self, shown: &[CertificateDer<'_>]) -> Vec<CertificateDer<'static>> {
         match &self.trusted {
-            Trusted::Certificates(known) => known.clone(),
-            Trusted::Digest(_) => {
+            PinnedTrust::Certificates(known) => known.clone(),
+            PinnedTrust::Digest(_) => {
                 shown.iter().filter(|shown| self.is_trusted(shown)).map(|shown| shown.clone().into_owned()).collect()
             }
         }
     }
 }
 
-impl ServerCertVerifier for Pinned {
+impl ServerCertVerifier for PinnedVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,

@@ -25,7 +25,7 @@ pub enum WsStream {
 /// TLS configuration for the server. The system's root certificates are loaded only if they are needed.
 pub fn tls_for(config: &AgentConfig) -> Result<TlsConnector, TrustError> {
     let plain = config.present_server().starts_with("http://") && config.trust == Trust::System;
-    let trust = if plain { Trust::nobody() } else { config.trust.clone() };
+    let trust = if plain { Trust::none() } else { config.trust.clone() };
     Ok(TlsConnector::from(Arc::new(trust.client_config()?)))
 }
 

@@ -184,7 +184,7 @@ pub fn client(config: &AgentConfig, timeout: Duration) -> Result<reqwest::Client
 /// Like [`client`], for any server URL and trust.
 pub fn client_for(server: &str, trust: &Trust, timeout: Duration) -> Result<reqwest::Client, IdentityError> {
     let https = server.starts_with("https://");
-    let trust = if https { trust.clone() } else { Trust::nobody() };
+    let trust = if https { trust.clone() } else { Trust::none() };
     let tls = trust.client_config()?;
     let client = reqwest::Client::builder().no_proxy().timeout(timeout).tls_backend_preconfigured(tls).build();
     client.map_err(|source| IdentityError::Client { source })

@@ -21,8 +21,8 @@ use super::{ContentSettings, FileService, FileSettings, Metadata, Progress, Prop
 use crate::ClientError;
 
 /// Largest blob that is uploaded in one request; larger ones are uploaded in blocks.
-const WHOLE: u64 = 64 * 1024 * 1024;
-const BLOCK: u64 = 4 * 1024 * 1024;
+const MAX_SINGLE_PUT_BYTES: u64 = 64 * 1024 * 1024;
+const BLOCK_BYTES: u64 = 4 * 1024 * 1024;
 /// Azure's limit of blocks per blob, from which the block size follows.
 const MAX_BLOCKS: u64 = 50_000;
 
@@ -139,13 +139,13 @@ impl FileService {
         }
         let headers: Vec<(&str, &str)> = borrowed(&headers).collect();
         progress(0, total);
-        if total <= WHOLE {
+        if total <= MAX_SINGLE_PUT_BYTES {
             let content = read_range(file, 0, total, source).await?;
             self.put_blob((container, name), &headers, content).await?;
             progress(total, total);
             return Ok(());
         }
-        let size = BLOCK.max(total.div_ceil(MAX_BLOCKS));
+        let size = BLOCK_BYTES.max(total.div_ceil(MAX_BLOCKS));
         let starts: Vec<u64> = (0..total).step_by(size as usize).collect();
         let done = AtomicU64::new(0);
         stream::iter(starts.iter().copied())
@@ -168,19 +168,24 @@ impl FileService {
         self.request(Method::PUT, (container, name), &query, &headers, list.into()).await.map(drop)
     }
 
-    async fn put_blob(&self, place: (&str, &str), headers: &[(&str, &str)], content: Bytes) -> Result<(), ClientError> {
+    async fn put_blob(
+        &self,
+        target: (&str, &str),
+        headers: &[(&str, &str)],
+        content: Bytes,
+    ) -> Result<(), ClientError> {
         let digest = self.validating.then(|| md5_base64(&content));
         let mut headers = headers.to_vec();
         headers.push(("x-ms-blob-type", "BlockBlob"));
         headers.extend(digest.as_deref().map(|md5| ("content-md5", md5)));
-        persistently(|| self.request(Method::PUT, place, &[], &headers, content.clone())).await.map(drop)
+        persistently(|| self.request(Method::PUT, target, &[], &headers, content.clone())).await.map(drop)
     }
 
-    async fn put_block(&self, place: (&str, &str), id: &str, content: Bytes) -> Result<(), ClientError> {
+    async fn put_block(&self, target: (&str, &str), id: &str, content: Bytes) -> Result<(), ClientError> {
         let digest = self.validating.then(|| md5_base64(&content));
         let headers: Vec<_> = digest.as_deref().map(|md5| ("content-md5", md5)).into_iter().collect();
         let query = [("comp", "block"), ("blockid", id)];
-        persistently(|| self.request(Method::PUT, place, &query, &headers, content.clone())).await.map(drop)
+        persistently(|| self.request(Method::PUT, target, &query, &headers, content.clone())).await.map(drop)
     }
 }
 

@@ -47,8 +47,9 @@ impl FileService {
         progress: Progress<'_>,
     ) -> Result<Download, ClientError> {
         let draft = PartialFile::new(destination)?;
-        let place = (share, path);
-        let First { download, stored, counter } = persistently(|| self.first(place, range, &draft, progress)).await?;
+        let target = (share, path);
+        let FirstRange { download, stored, counter } =
+            persistently(|| self.first(target, range, &draft, progress)).await?;
         let etag = download.properties.properties.etag.as_deref();
         let step = self.range();
         let starts = (stored..download.bytes).step_by(step as usize);
@@ -57,7 +58,7 @@ impl FileService {
                 let part = (start, step.min(download.bytes - start));
                 let (draft, counter) = (&draft, &counter);
                 // After a broken connection the range is fetched again from its start.
-                persistently(move || self.part(place, range.start, part, draft, etag, counter))
+                persistently(move || self.part(target, range.start, part, draft, etag, counter))
             })
             .buffer_unordered(connections.max(1))
             .try_collect::<Vec<()>>()
@@ -69,28 +70,28 @@ impl FileService {
     /// Fetches the first range, which reveals the file's size.
     async fn first<'a>(
         &self,
-        place: (&str, &str),
+        target: (&str, &str),
         range: DownloadRange,
         draft: &PartialFile,
         progress: Progress<'a>,
-    ) -> Result<First<'a>, ClientError> {
-        let path = place.1;
+    ) -> Result<FirstRange<'a>, ClientError> {
+        let path = target.1;
         let whole_end = range.end.unwrap_or(u64::MAX);
         let first = if self.validating { VALIDATED_RANGE } else { FIRST_RANGE };
         let first_end = whole_end.min(range.start.saturating_add(first - 1));
-        let response = self.get_range(place, range.start, first_end).await?;
+        let response = self.get_range(target, range.start, first_end).await?;
         if response.status() == StatusCode::RANGE_NOT_SATISFIABLE && range == DownloadRange::default() {
             // An empty file refuses any range. Its properties come with a request without one.
-            let response = self.send(Method::GET, place, &[], &[], Bytes::new()).await?;
-            let answer = self.read(response, place).await?;
+            let response = self.send(Method::GET, target, &[], &[], Bytes::new()).await?;
+            let answer = self.read(response, target).await?;
             let bytes = answer.body.len() as u64;
             draft.write(vec![answer.body.clone()], 0).await?;
             let properties = file_properties_of(&answer.headers, bytes);
             let download = Download { properties, content_range: None, bytes };
-            return Ok(First { download, stored: bytes, counter: Counter::new(bytes, progress) });
+            return Ok(FirstRange { download, stored: bytes, counter: Counter::new(bytes, progress) });
         }
         if !response.status().is_success() {
-            return Err(self.read(response, place).await.err().unwrap_or_else(|| unexpected(path)));
+            return Err(self.read(response, target).await.err().unwrap_or_else(|| unexpected(path)));
         }
         let content_range = response.headers().get("content-range").and_then(|v| v.to_str().ok()).map(str::to_owned);
         let total = match (&content_range, response.content_length()) {
@@ -104,16 +105,16 @@ impl FileService {
         let stored = if content_range.is_some() { bytes.min(first) } else { bytes };
         let counter = Counter::new(bytes, progress);
         self.store(response, draft, (0, stored), path, &counter).await?;
-        Ok(First { download: Download { properties, content_range, bytes }, stored, counter })
+        Ok(FirstRange { download: Download { properties, content_range, bytes }, stored, counter })
     }
 
-    async fn get_range(&self, place: (&str, &str), start: u64, end: u64) -> Result<Response, ClientError> {
+    async fn get_range(&self, target: (&str, &str), start: u64, end: u64) -> Result<Response, ClientError> {
         let range = format!("bytes={start}-{end}");
         let mut headers = vec![("x-ms-range", range.as_str())];
         if self.validating {
             headers.push(("x-ms-range-get-content-md5", "true"));
         }
-        self.send(Method::GET, place, &[], &headers, Bytes::new()).await
+        self.send(Method::GET, target, &[], &headers, Bytes::new()).await
     }
 
     fn range(&self) -> u64 {
@@ -123,7 +124,7 @@ impl FileService {
     /// Fetches one later range.
     async fn part(
         &self,
-        place: (&str, &str),
+        target: (&str, &str),
         offset: u64,
         (start, length): (u64, u64),
         draft: &PartialFile,
@@ -131,15 +132,15 @@ impl FileService {
         counter: &Counter<'_>,
     ) -> Result<(), ClientError> {
         let (from, to) = (offset + start, offset + start + length - 1);
-        let response = self.get_range(place, from, to).await?;
+        let response = self.get_range(target, from, to).await?;
         if !response.status().is_success() {
-            return Err(self.read(response, place).await.err().unwrap_or_else(|| unexpected(place.1)));
+            return Err(self.read(response, target).await.err().unwrap_or_else(|| unexpected(target.1)));
         }
         let same = response.headers().get("etag").and_then(|value| value.to_str().ok()) == etag;
         if !same {
-            return Err(ClientError::ChangedDuringDownload { name: place.1.to_owned() });
+            return Err(ClientError::ChangedDuringDownload { name: target.1.to_owned() });
         }
-        self.store(response, draft, (start, length), place.1, counter).await
+        self.store(response, draft, (start, length), target.1, counter).await
     }
 
     /// Writes a body of exactly `length` bytes to the partial file at `start`.
@@ -191,7 +192,7 @@ impl FileService {
 }
 
 /// Size and properties from the first range, and the bytes it brought.
-struct First<'a> {
+struct FirstRange<'a> {
     download: Download,
     stored: u64,
     counter: Counter<'a>,

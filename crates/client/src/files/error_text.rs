@@ -8,7 +8,7 @@ use crate::response::HttpResponse;
 
 /// Target of a request. Share and path may be empty.
 #[derive(Clone, Copy, Debug)]
-pub struct About<'a> {
+pub struct RequestTarget<'a> {
     pub account: &'a str,
     pub share: &'a str,
     pub path: &'a str,
@@ -16,15 +16,15 @@ pub struct About<'a> {
 }
 
 /// Error of a response with the target's names.
-pub fn explained(answer: &HttpResponse, about: About<'_>) -> ApiError {
+pub fn api_error(answer: &HttpResponse, about: RequestTarget<'_>) -> ApiError {
     let error = error_of(answer);
     let said = (!answer.body.is_empty()).then_some(error.message.as_str());
-    let message = words(&error.code, said, error.status, about);
+    let message = message(&error.code, said, error.status, about);
     ApiError { message, ..error }
 }
 
-fn words(code: &str, said: Option<&str>, status: u16, about: About<'_>) -> String {
-    let About { account, share, path, of_blobs } = about;
+fn message(code: &str, said: Option<&str>, status: u16, about: RequestTarget<'_>) -> String {
+    let RequestTarget { account, share, path, of_blobs } = about;
     let path = path.trim_matches('/');
     let tree = if of_blobs { "container" } else { "share" };
     let place = match (share, path) {
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn errors_name_what_they_are_about() {
-        let about = |share, path| About { account: "acc", share, path, of_blobs: false };
+        let about = |share, path| RequestTarget { account: "acc", share, path, of_blobs: false };
         for (code, said, about, expected) in [
             (
                 "ResourceNotFound",
@@ -93,7 +93,7 @@ mod tests {
             ("Odd", None, about("s", ""), "the file service answered with 400 (Odd): the share s of the account acc"),
             ("Odd", Some("Why."), about("", ""), "Why."),
         ] {
-            assert_eq!(words(code, said, 400, about), expected);
+            assert_eq!(message(code, said, 400, about), expected);
         }
     }
 }

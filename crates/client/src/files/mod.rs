@@ -32,7 +32,7 @@ use reqwest::{Method, Response};
 use crate::response::HttpResponse;
 use crate::transport::Transport;
 use crate::{ClientError, Trust};
-use error_text::{About, explained};
+use error_text::{RequestTarget, api_error};
 
 pub use blobs::{Blob, BlobEntry, BlobFilter, Container};
 pub use download::{Download, DownloadRange};
@@ -40,11 +40,11 @@ pub use mount_api::{AppendToken, BriefEntry, BriefPage, EntryKind, FileState, MA
 pub use partial_file::Destination;
 pub use properties::{Copy, FileProperties, Properties, ShareProperties};
 pub use settings::{ContentSettings, FileSettings, Metadata};
-pub use tree::{Entry, Found, Link, Share, ShareFilter};
+pub use tree::{Entry, Link, Share, ShareFilter, WalkedFile};
 pub use upload::guess_content_type;
 
 const VERSION: &str = "2018-03-28";
-const UNESCAPED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+const URL_ESCAPES: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// Attempts for one range of a transfer.
 const MAX_TRIES: u32 = 3;
@@ -178,7 +178,7 @@ impl FileService {
     pub fn url(&self, share: &str, path: &str) -> String {
         let url = format!("{}{}", self.transport.server(), self.path_of(share, path));
         match &self.snapshot {
-            Some(snapshot) => format!("{url}?sharesnapshot={}", utf8_percent_encode(snapshot, &UNESCAPED)),
+            Some(snapshot) => format!("{url}?sharesnapshot={}", utf8_percent_encode(snapshot, &URL_ESCAPES)),
             None => url,
         }
     }
@@ -200,12 +200,12 @@ impl FileService {
     async fn exchange(
         &self,
         method: Method,
-        place: (&str, &str),
+        target: (&str, &str),
         query: &[(&str, &str)],
         headers: &[(&str, &str)],
         body: Bytes,
     ) -> Result<HttpResponse, ClientError> {
-        let signed = self.signed(&method, place, query, headers, &body)?;
+        let signed = self.signed(&method, target, query, headers, &body)?;
         self.in_time(self.transport.exchange(method, &signed.url, &signed.headers(), body)).await
     }
 
@@ -216,20 +216,20 @@ impl FileService {
     }
 
     fn accepted(&self, answer: HttpResponse, (share, path): (&str, &str)) -> Result<HttpResponse, ClientError> {
-        let about = About { account: &self.account, share, path, of_blobs: self.of_blobs };
-        if answer.status.is_success() { Ok(answer) } else { Err(ClientError::Api(explained(&answer, about))) }
+        let about = RequestTarget { account: &self.account, share, path, of_blobs: self.of_blobs };
+        if answer.status.is_success() { Ok(answer) } else { Err(ClientError::Api(api_error(&answer, about))) }
     }
 
     /// Same as `exchange`, but returns once the response head has arrived.
     async fn send(
         &self,
         method: Method,
-        place: (&str, &str),
+        target: (&str, &str),
         query: &[(&str, &str)],
         headers: &[(&str, &str)],
         body: Bytes,
     ) -> Result<Response, ClientError> {
-        let signed = self.signed(&method, place, query, headers, &body)?;
+        let signed = self.signed(&method, target, query, headers, &body)?;
         self.in_time(self.transport.send(method, &signed.url, &signed.headers(), body)).await
     }
 
@@ -251,7 +251,7 @@ impl FileService {
         let always = [("sharesnapshot", self.snapshot.as_deref()), ("timeout", timeout.as_deref())];
         let always = always.into_iter().filter_map(|(name, value)| Some((name, value?)));
         let mut query: Vec<String> = (query.iter().copied().chain(always))
-            .map(|(name, value)| format!("{name}={}", utf8_percent_encode(value, &UNESCAPED)))
+            .map(|(name, value)| format!("{name}={}", utf8_percent_encode(value, &URL_ESCAPES)))
             .collect();
         let date = httpdate::fmt_http_date(SystemTime::now());
         let mut headers: Vec<(&str, Cow<str>)> = headers.iter().map(|(name, value)| (*name, (*value).into())).collect();
@@ -286,7 +286,7 @@ impl FileService {
         let mut full = self.root.clone();
         for segment in [share].into_iter().chain(path.split('/')).filter(|segment| !segment.is_empty()) {
             full.push('/');
-            full.extend(utf8_percent_encode(segment, &UNESCAPED));
+            full.extend(utf8_percent_encode(segment, &URL_ESCAPES));
         }
         if full.is_empty() { "/".to_owned() } else { full }
     }

@@ -112,12 +112,12 @@ impl FileService {
     pub async fn read_range(&self, share: &str, path: &str, start: u64, length: u64) -> Result<Bytes, ClientError> {
         let Some(last) = length.checked_sub(1).map(|more| start.saturating_add(more)) else { return Ok(Bytes::new()) };
         let range = format!("bytes={start}-{last}");
-        let place = (share, path);
-        let answer = self.exchange(Method::GET, place, &[], &[("x-ms-range", &range)], Bytes::new()).await?;
+        let target = (share, path);
+        let answer = self.exchange(Method::GET, target, &[], &[("x-ms-range", &range)], Bytes::new()).await?;
         if answer.status == StatusCode::RANGE_NOT_SATISFIABLE {
             return Ok(Bytes::new());
         }
-        let content = self.accepted(answer, place)?.body;
+        let content = self.accepted(answer, target)?.body;
         if content.len() as u64 > length { Err(unexpected(path)) } else { Ok(content) }
     }
 

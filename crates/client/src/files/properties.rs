@@ -130,21 +130,21 @@ impl FileService {
 
     async fn set_metadata(
         &self,
-        place: (&str, &str),
+        target: (&str, &str),
         query: &[(&str, &str)],
         metadata: &Metadata,
     ) -> Result<(), ClientError> {
         let headers = metadata_headers(metadata);
-        self.set(place, query, &borrowed(&headers).collect::<Vec<_>>()).await
+        self.set(target, query, &borrowed(&headers).collect::<Vec<_>>()).await
     }
 
     async fn set(
         &self,
-        place: (&str, &str),
+        target: (&str, &str),
         query: &[(&str, &str)],
         headers: &[(&str, &str)],
     ) -> Result<(), ClientError> {
-        self.request(Method::PUT, place, query, headers, Bytes::new()).await.map(drop)
+        self.request(Method::PUT, target, query, headers, Bytes::new()).await.map(drop)
     }
 }
 

@@ -47,7 +47,7 @@ pub struct Link {
 
 /// File or link below a directory; links are not followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct WalkedFile {
     pub path: String,
     pub link: Option<Link>,
 }
@@ -127,7 +127,7 @@ impl FileService {
     }
 
     /// All files and links below a directory, in byte order of their paths.
-    pub async fn walk(&self, share: &str, path: &str) -> Result<Vec<Found>, ClientError> {
+    pub async fn walk(&self, share: &str, path: &str) -> Result<Vec<WalkedFile>, ClientError> {
         let mut files = Vec::new();
         let mut unvisited = vec![path.trim_matches('/').to_owned()];
         while let Some(directory) = unvisited.pop() {
@@ -136,8 +136,8 @@ impl FileService {
             for entry in self.list(share, &directory).await? {
                 match entry {
                     Entry::Directory { name } => unvisited.push(within(&name)),
-                    Entry::File { name, .. } => files.push(Found { path: within(&name), link: None }),
-                    Entry::Link { name, link, .. } => files.push(Found { path: within(&name), link: Some(link) }),
+                    Entry::File { name, .. } => files.push(WalkedFile { path: within(&name), link: None }),
+                    Entry::Link { name, link, .. } => files.push(WalkedFile { path: within(&name), link: Some(link) }),
                 }
             }
         }
@@ -152,7 +152,7 @@ impl FileService {
     /// All pages of a listing: the children of the element `container`.
     pub(super) async fn list_all(
         &self,
-        place: (&str, &str),
+        target: (&str, &str),
         query: &[(&str, &str)],
         container: &str,
         limit: Option<usize>,
@@ -167,7 +167,7 @@ impl FileService {
             if !marker.is_empty() {
                 query.push(("marker", &marker));
             }
-            let answer = self.request(Method::GET, place, &query, &[], Bytes::new()).await?;
+            let answer = self.request(Method::GET, target, &query, &[], Bytes::new()).await?;
             let document = String::from_utf8_lossy(&answer.body);
             let mut page = xml::parse(&document, MAX_LISTING_ELEMENTS)
                 .ok_or_else(|| ClientError::UnexpectedFileAnswer { request: "list".to_owned() })?;

@@ -18,8 +18,8 @@ use super::{FileService, FileSettings, Progress, md5_base64, persistently};
 use crate::ClientError;
 
 /// Azure's limit per request.
-const RANGE: u64 = 4 * 1024 * 1024;
-const TIDY_WITHIN: Duration = Duration::from_secs(3);
+const RANGE_BYTES: u64 = 4 * 1024 * 1024;
+const CLEANUP_TIMEOUT: Duration = Duration::from_secs(3);
 
 impl FileService {
     /// Creates or replaces the file `path` with the content of `source`. Its directory must exist.
@@ -36,12 +36,12 @@ impl FileService {
         self.create_file((share, path), total, settings).await?;
         let done = AtomicU64::new(0);
         progress(0, total);
-        let starts = (0..total).step_by(RANGE as usize);
+        let starts = (0..total).step_by(RANGE_BYTES as usize);
         let sent = stream::iter(starts)
             .map(|start| {
                 let (file, done) = (file.clone(), &done);
                 async move {
-                    let length = RANGE.min(total - start);
+                    let length = RANGE_BYTES.min(total - start);
                     let content = read_range(file, start, length, source).await?;
                     self.write_range(share, path, start, content).await?;
                     progress(done.fetch_add(length, Ordering::Relaxed) + length, total);
@@ -53,21 +53,21 @@ impl FileService {
             .await;
         if let Err(error) = sent {
             // A partial file would be taken for a complete one, so it is deleted.
-            let _ = tokio::time::timeout(TIDY_WITHIN, self.delete_file(share, path)).await;
+            let _ = tokio::time::timeout(CLEANUP_TIMEOUT, self.delete_file(share, path)).await;
             return Err(error);
         }
         Ok(total)
     }
 
-    async fn create_file(&self, place: (&str, &str), length: u64, settings: &FileSettings) -> Result<(), ClientError> {
+    async fn create_file(&self, target: (&str, &str), length: u64, settings: &FileSettings) -> Result<(), ClientError> {
         let length = length.to_string();
         let settings = settings.headers();
         let mut headers = vec![("x-ms-type", "file"), ("x-ms-content-length", length.as_str())];
         headers.extend(borrowed(&settings));
         if !headers.iter().any(|(name, _)| *name == "x-ms-content-type") {
-            headers.extend(guess_content_type(place.1).map(|kind| ("x-ms-content-type", kind)));
+            headers.extend(guess_content_type(target.1).map(|kind| ("x-ms-content-type", kind)));
         }
-        self.request(Method::PUT, place, &[], &headers, Bytes::new()).await.map(drop)
+        self.request(Method::PUT, target, &[], &headers, Bytes::new()).await.map(drop)
     }
 
     /// Writes one range. Idempotent, so it is retried after a broken connection.

@@ -238,8 +238,8 @@ async fn select_files(
     from: &ShareRef,
     selection: &SelectionArgs,
     tree: Tree,
-) -> Result<Vec<Found>, CliError> {
-    let found: Vec<Found> = match tree {
+) -> Result<Vec<WalkedFile>, CliError> {
+    let found: Vec<WalkedFile> = match tree {
         Tree::Share => files.walk(&from.share, &from.directory).await?,
         Tree::Container => {
             let prefix = Some(&from.directory).filter(|directory| !directory.is_empty());
@@ -248,8 +248,8 @@ async fn select_files(
             let blobs = files.list_blobs(&from.share, &filter).await?.into_iter();
             blobs
                 .map(|entry| match entry {
-                    BlobEntry::Blob(blob) => Found { path: blob.name, link: blob.link },
-                    BlobEntry::Prefix(path) => Found { path, link: None },
+                    BlobEntry::Blob(blob) => WalkedFile { path: blob.name, link: blob.link },
+                    BlobEntry::Prefix(path) => WalkedFile { path, link: None },
                 })
                 .collect()
         }
@@ -258,7 +258,7 @@ async fn select_files(
 }
 
 /// Paths that can be downloaded. A link that leads to no file of the share is skipped with a note.
-fn downloadable(found: Vec<Found>) -> Vec<String> {
+fn downloadable(found: Vec<WalkedFile>) -> Vec<String> {
     let is_readable = |found: &Found| match &found.link {
         Some(link) if !link.leads_to_file => {
             note(format_args!("skipped {}: a link to {}", found.path, link.text));

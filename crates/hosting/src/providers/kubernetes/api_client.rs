@@ -55,7 +55,7 @@ impl ApiClient {
         let trust = match &ca {
             Some(pem) => Trust::Pem(String::from_utf8_lossy(pem).into_owned()),
             None if base.scheme() == "https" => Trust::System,
-            None => Trust::nobody(),
+            None => Trust::none(),
         };
         let client_cert = config.client_cert.as_ref();
         let identity =
