@@ -175,7 +175,7 @@ impl World {
     fn config(&self) -> ReconcileConfig {
         let lease = Duration::from_secs(if self.joined { 6 } else { 3 });
         let scheduling = SchedulingConfig { preemption_grace: Duration::from_secs(2), ..SchedulingConfig::DEFAULT };
-        let (shared_temp, strict_isolation, landmark) = ("/tmp".into(), None, None);
+        let (shared_temp, strict_isolation, shared_disk_probe) = ("/tmp".into(), None, None);
         let masks_secrets = true;
         ReconcileConfig {
             lease,
@@ -183,7 +183,7 @@ impl World {
             strict_isolation,
             masks_secrets,
             shared_temp,
-            landmark,
+            shared_disk_probe,
             scheduling,
         }
     }

@@ -50,7 +50,7 @@ struct State {
     next_id: u64,
     open: HashMap<u64, Arc<Slot>>,
     /// Ids in order of acceptance.
-    unproven: BTreeSet<u64>,
+    awaiting_request: BTreeSet<u64>,
     addresses: HashMap<IpAddr, AddressEntry>,
     n_closing: usize,
     /// Number of connections evicted so far.
@@ -60,7 +60,7 @@ struct State {
 #[derive(Default)]
 struct AddressEntry {
     n_open: usize,
-    unproven: BTreeSet<u64>,
+    awaiting_request: BTreeSet<u64>,
 }
 
 struct Slot {
@@ -72,7 +72,7 @@ struct Slot {
 }
 
 /// No complete request yet.
-const UNPROVEN: u8 = 0;
+const AWAITING_FIRST_REQUEST: u8 = 0;
 /// Between two requests.
 const IDLE: u8 = 1;
 const IN_REQUEST: u8 = 2;
@@ -81,7 +81,7 @@ const EVICTED: u8 = 4;
 
 /// Reason why a connection is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum AdmitError {
     /// The address is at its limit, and all its connections have requests in progress.
     AddressFull,
     /// All connections have requests in progress.
@@ -104,30 +104,34 @@ impl ConnectionTable {
     }
 
     /// Admits a connection; at a limit, evicts a waiting one.
-    pub fn admit(&self, address: IpAddr) -> Result<Connection, Refusal> {
+    pub fn admit(&self, address: IpAddr) -> Result<Connection, AdmitError> {
         let address = address.to_canonical();
         let mut state = self.state();
         let n_of_address = state.addresses.get(&address).map_or(0, |entry| entry.n_open);
         if n_of_address >= self.0.limits.limit_for(address) {
-            state.evict_one(Some(address)).ok_or(Refusal::AddressFull)?;
+            state.evict_one(Some(address)).ok_or(AdmitError::AddressFull)?;
         } else if state.open.len() >= self.0.limits.total {
-            state.evict_one(None).ok_or(Refusal::TableFull)?;
+            state.evict_one(None).ok_or(AdmitError::TableFull)?;
         }
         let id = state.next_id;
         state.next_id += 1;
-        let slot =
-            Slot { address, phase: AtomicU8::new(UNPROVEN), idle_since: AtomicU64::new(0), closed: Notify::new() };
+        let slot = Slot {
+            address,
+            phase: AtomicU8::new(AWAITING_FIRST_REQUEST),
+            idle_since: AtomicU64::new(0),
+            closed: Notify::new(),
+        };
         let slot = Arc::new(slot);
         state.open.insert(id, slot.clone());
-        state.unproven.insert(id);
+        state.awaiting_request.insert(id);
         let entry = state.addresses.entry(address).or_default();
         entry.n_open += 1;
-        entry.unproven.insert(id);
+        entry.awaiting_request.insert(id);
         Ok(Connection { table: self.clone(), id, slot })
     }
 
     /// Like [`Self::admit`]; while every connection has a request in progress, waits for one without.
-    pub async fn admit_when_possible(&self, address: IpAddr) -> Result<Connection, Refusal> {
+    pub async fn admit_when_possible(&self, address: IpAddr) -> Result<Connection, AdmitError> {
         loop {
             // Registered before the check, so that no change is missed.
             let changed = self.0.changed.notified();
@@ -135,7 +139,7 @@ impl ConnectionTable {
             let n_closing = self.state().n_closing;
             if n_closing < MAX_CLOSING {
                 match self.admit(address) {
-                    Err(Refusal::TableFull) => {}
+                    Err(AdmitError::TableFull) => {}
                     admitted => {
                         self.0.is_awaited.store(false, Ordering::SeqCst);
                         return admitted;
@@ -170,18 +174,18 @@ impl ConnectionTable {
 impl State {
     /// Evicts a waiting connection of one address, or of all.
     fn evict_one(&mut self, address: Option<IpAddr>) -> Option<()> {
-        let unproven = match address {
-            Some(address) => &self.addresses.get(&address)?.unproven,
-            None => &self.unproven,
+        let awaiting_request = match address {
+            Some(address) => &self.addresses.get(&address)?.awaiting_request,
+            None => &self.awaiting_request,
         };
         let is_of_address = |slot: &Slot| address.is_none_or(|address| slot.address == address);
-        let victim = unproven.first().copied().or_else(|| {
+        let victim = awaiting_request.first().copied().or_else(|| {
             let idle = self.open.iter().filter(|(_, slot)| is_of_address(slot) && slot.is_in(IDLE));
             idle.min_by_key(|(id, slot)| (slot.idle_since.load(Ordering::Relaxed), **id)).map(|(id, _)| *id)
         })?;
         let slot = self.open.get(&victim)?.clone();
         let phase = slot.phase.load(Ordering::SeqCst);
-        let is_taken = matches!(phase, UNPROVEN | IDLE) && slot.enter(phase, EVICTED);
+        let is_taken = matches!(phase, AWAITING_FIRST_REQUEST | IDLE) && slot.enter(phase, EVICTED);
         // The connection has just sent a request: the new connection is refused, or waits for another.
         if !is_taken {
             return None;
@@ -195,7 +199,7 @@ impl State {
 
     fn remove(&mut self, id: u64, slot: &Slot) {
         self.open.remove(&id);
-        self.unproven.remove(&id);
+        self.awaiting_request.remove(&id);
         if !slot.is_in(UPGRADED) {
             self.leave_address(id, slot.address);
         }
@@ -204,7 +208,7 @@ impl State {
     fn leave_address(&mut self, id: u64, address: IpAddr) {
         if let Some(entry) = self.addresses.get_mut(&address) {
             entry.n_open -= 1;
-            entry.unproven.remove(&id);
+            entry.awaiting_request.remove(&id);
             if entry.n_open == 0 {
                 self.addresses.remove(&address);
             }
@@ -229,11 +233,11 @@ impl Connection {
         if self.slot.enter(IDLE, IN_REQUEST) {
             return true;
         }
-        if self.slot.enter(UNPROVEN, IN_REQUEST) {
+        if self.slot.enter(AWAITING_FIRST_REQUEST, IN_REQUEST) {
             let mut state = self.table.state();
-            state.unproven.remove(&self.id);
+            state.awaiting_request.remove(&self.id);
             if let Some(entry) = state.addresses.get_mut(&self.slot.address) {
-                entry.unproven.remove(&self.id);
+                entry.awaiting_request.remove(&self.id);
             }
             return true;
         }
@@ -317,17 +321,17 @@ mod tests {
         let far = address("192.0.2.7");
         let held: Vec<Connection> = (0..3).map(|_| table.admit(far).expect("below the limit")).collect();
         assert!(held.iter().all(Connection::begin_request));
-        assert_eq!(table.admit(far).err(), Some(Refusal::AddressFull));
+        assert_eq!(table.admit(far).err(), Some(AdmitError::AddressFull));
         held[2].upgrade();
-        assert_eq!(table.admit(far).err(), Some(Refusal::TableFull), "it no longer counts for its address");
-        assert_eq!(table.admit(address("192.0.2.8")).err(), Some(Refusal::TableFull));
+        assert_eq!(table.admit(far).err(), Some(AdmitError::TableFull), "it no longer counts for its address");
+        assert_eq!(table.admit(address("192.0.2.8")).err(), Some(AdmitError::TableFull));
         held[1].end_request();
         held[2].end_request();
         let other = table.admit(address("192.0.2.8")).expect("the idle one gives way");
         assert_eq!(held.iter().map(Connection::is_evicted).collect::<Vec<_>>(), [false, true, false]);
         drop((held, other));
         let state = table.state();
-        assert!(state.open.is_empty() && state.addresses.is_empty() && state.unproven.is_empty());
+        assert!(state.open.is_empty() && state.addresses.is_empty() && state.awaiting_request.is_empty());
         assert_eq!(state.n_closing, 0);
     }
 
@@ -336,7 +340,7 @@ mod tests {
         let table = table(10, 1, 1);
         let first = table.admit(address("192.0.2.7")).expect("below the limit");
         assert!(first.begin_request());
-        assert_eq!(table.admit(address("::ffff:192.0.2.7")).err(), Some(Refusal::AddressFull));
+        assert_eq!(table.admit(address("::ffff:192.0.2.7")).err(), Some(AdmitError::AddressFull));
         assert!(table.admit(address("192.0.2.8")).is_ok());
     }
 

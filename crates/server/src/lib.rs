@@ -157,7 +157,7 @@ impl Server {
             telemetry: Telemetry { traces, ..Telemetry::default() },
             request: RequestContext::server(),
         };
-        let landmark = write_landmark(&app, data)?;
+        let shared_disk_probe = write_shared_disk_probe(&app, data)?;
         let (stop, stopping) = watch::channel(false);
         let gateway = Gateway::new(app.clone(), config.open_join_token.as_ref(), stopping.clone());
         let gateway = gateway.with_wheels(&config.wheels);
@@ -182,7 +182,7 @@ impl Server {
             strict_isolation: config.strict_isolation,
             masks_secrets: config.masks_secrets,
             shared_temp: shared_temp.clone(),
-            landmark: Some(landmark),
+            shared_disk_probe: Some(shared_disk_probe),
             scheduling: config.scheduling,
         };
         let reconciler = Reconciler::new(app.clone(), gateway, provider.clone(), reconcile);
@@ -219,7 +219,7 @@ impl Server {
     }
 
     /// Stops serving and ends every node. Running jobs are queued again and restart with the next server.
-    pub async fn stop_with_nodes(mut self) -> anyhow::Result<Stopped> {
+    pub async fn stop_with_nodes(mut self) -> anyhow::Result<StopReport> {
         self.halt().await;
         let nodes = self.nodes();
         let provider = self.provider.clone();
@@ -232,7 +232,7 @@ impl Server {
         self.flush_traces().await;
         shutdown::remove_ended_shared_dirs(&self.shared_temp, || self.app.snapshot());
         self.close_store().await;
-        Ok(Stopped { requeued: requeued?, left })
+        Ok(StopReport { requeued: requeued?, left })
     }
 
     /// Allows machines to join as hosts at this URL.
@@ -284,7 +284,7 @@ impl Server {
 pub const MIN_LEASE: Duration = corro_model::node::HEARTBEAT.saturating_mul(3);
 
 /// Result of [`Server::stop_with_nodes`].
-pub struct Stopped {
+pub struct StopReport {
     /// Number of running jobs that were queued again.
     pub requeued: usize,
     /// Nodes that did not end in time.
@@ -344,7 +344,7 @@ async fn open_job_shared(data: &Path) -> anyhow::Result<Shares> {
 }
 
 /// Writes the file by which a node finds out whether it shares this machine's disk. Its content cannot be guessed.
-fn write_landmark(app: &App, data: &Path) -> anyhow::Result<SharedDiskProbe> {
+fn write_shared_disk_probe(app: &App, data: &Path) -> anyhow::Result<SharedDiskProbe> {
     let content = digest::hex(&app.keyed_digest("landmark", b"")[..16]);
     let file = data.canonicalize().context("cannot find the data directory")?.join("landmark");
     // Not rewritten if unchanged: a full disk must not prevent the start.

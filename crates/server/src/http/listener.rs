@@ -148,7 +148,7 @@ async fn serve_connection<S, D: HttpService>(
         }
         async move {
             if !is_admitted {
-                return Err(Evicted);
+                return Err(ConnectionEvicted);
             }
             let in_progress = RequestGuard(connection);
             let response = match check_head(request.version(), request.uri(), request.headers()) {
@@ -192,7 +192,7 @@ fn refuse_head(error: &ApiError) -> Response {
 /// The connection was evicted in favour of another while its request arrived; the request is not handled.
 #[derive(Debug, thiserror::Error)]
 #[error("the connection was evicted for a new one")]
-struct Evicted;
+struct ConnectionEvicted;
 
 /// Marks the connection as busy with a request while it lives.
 struct RequestGuard(Arc<Connection>);

@@ -122,7 +122,7 @@ pub enum SessionError {
     #[error("a reply was not taken within {0:?}")]
     ReplyNotTaken(Duration),
     #[error("no call named an export or a file handle of this server within {0:?}")]
-    Unproven(Duration),
+    Unauthorized(Duration),
 }
 
 type Outgoing = (Result<Reply, NotRpc>, OwnedSemaphorePermit, Option<CallGuard>);
@@ -149,15 +149,15 @@ async fn receive_calls<F: ExportedFileSystem + 'static>(
     replies: mpsc::Sender<Outgoing>,
 ) -> Result<(), SessionError> {
     let slots = Arc::new(Semaphore::new(MAX_CALLS));
-    let (is_proven, in_progress) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (is_authorized, in_progress) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let deadline = Instant::now() + limits.first_call;
     let mut calls = JoinSet::new();
     loop {
         while calls.try_join_next().is_some() {}
-        let was_proven = is_proven.load(Ordering::Acquire);
-        let idle = if was_proven { limits.idle } else { deadline.saturating_duration_since(Instant::now()) };
+        let was_authorized = is_authorized.load(Ordering::Acquire);
+        let idle = if was_authorized { limits.idle } else { deadline.saturating_duration_since(Instant::now()) };
         if idle.is_zero() {
-            return Err(SessionError::Unproven(limits.first_call));
+            return Err(SessionError::Unauthorized(limits.first_call));
         }
         let next = tokio::select! {
             next = read_record(&mut input, &*service, idle, limits.transfer.min(idle)) => next?,
@@ -167,25 +167,25 @@ async fn receive_calls<F: ExportedFileSystem + 'static>(
         let Some(record) = next else { break };
         let slot = slots.clone().acquire_owned().await.expect("the semaphore is never closed");
         let guard = match &connection {
-            Some(connection) if was_proven => match CallGuard::begin(connection, &in_progress) {
+            Some(connection) if was_authorized => match CallGuard::begin(connection, &in_progress) {
                 Some(guard) => Some(guard),
                 None => return Ok(()),
             },
             _ => None,
         };
-        let (service, replies, now_proven) = (service.clone(), replies.clone(), is_proven.clone());
+        let (service, replies, now_authorized) = (service.clone(), replies.clone(), is_authorized.clone());
         calls.spawn(async move {
             let reply = service.answer(&record.bytes).await;
             drop(record);
-            if reply.as_ref().is_ok_and(|reply| reply.is_proven) {
-                now_proven.store(true, Ordering::Release);
+            if reply.as_ref().is_ok_and(|reply| reply.is_authorized) {
+                now_authorized.store(true, Ordering::Release);
             }
             let _ = replies.send((reply, slot, guard)).await;
         });
-        if !was_proven {
+        if !was_authorized {
             // Sequential until a call proves that the client knows a secret of this server.
             calls.join_next().await;
-            if is_proven.load(Ordering::Acquire)
+            if is_authorized.load(Ordering::Acquire)
                 && let Some(connection) = &connection
             {
                 connection.begin_request();

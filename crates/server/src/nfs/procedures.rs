@@ -9,7 +9,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::record::MAX_SMALL_RECORD;
 use super::rpc::{Call, CallRejection, encode_reply};
 use super::service::{ExportedFileSystem, Reply, Service};
-use super::xdr::{Decoder, Malformed};
+use super::xdr::{Decoder, XdrError};
 
 /// Maximum payload of a READ, READDIR or READDIRPLUS reply.
 const MAX_DATA: u32 = 1 << 20;
@@ -455,11 +455,11 @@ fn check_progress<T>(filled: Result<bool, nfsstat3>, entries: &List<T>) -> Resul
 }
 
 impl<'a> Decoder<'a> {
-    fn handle_bytes(&mut self) -> Result<&'a [u8], Malformed> {
+    fn handle_bytes(&mut self) -> Result<&'a [u8], XdrError> {
         self.opaque(NFS3_FHSIZE)
     }
 
-    fn name(&mut self) -> Result<filename3<'a>, Malformed> {
+    fn name(&mut self) -> Result<filename3<'a>, XdrError> {
         self.opaque(usize::MAX).map(|name| filename3(Opaque::borrowed(name)))
     }
 }

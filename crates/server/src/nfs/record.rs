@@ -15,7 +15,7 @@ pub const MAX_SMALL_RECORD: usize = 16 << 10;
 /// Clients send one fragment. Empty fragments count too.
 pub const MAX_FRAGMENTS: usize = 64;
 /// Fits the RPC header with the largest credentials and a file handle: enough to decide on admission.
-const PREFIX: usize = 2 << 10;
+const PREFIX_BYTES: usize = 2 << 10;
 const LAST_FRAGMENT: u32 = 1 << 31;
 
 /// Grants memory for large records, or refuses.
@@ -108,8 +108,8 @@ impl PartialRecord {
         loop {
             let is_large = self.bytes.len() + self.left > MAX_SMALL_RECORD;
             let wanted = match is_large && !self.is_admitted {
-                true if self.bytes.len() >= PREFIX => return Ok(false),
-                true => PREFIX - self.bytes.len(),
+                true if self.bytes.len() >= PREFIX_BYTES => return Ok(false),
+                true => PREFIX_BYTES - self.bytes.len(),
                 false => self.left,
             };
             self.read_some(input, wanted.min(self.left)).await?;
@@ -153,7 +153,7 @@ mod tests {
 
     impl Admission for Memory {
         async fn admit(&self, prefix: &[u8]) -> Option<OwnedSemaphorePermit> {
-            assert!((PREFIX..=MAX_SMALL_RECORD).contains(&prefix.len()));
+            assert!((PREFIX_BYTES..=MAX_SMALL_RECORD).contains(&prefix.len()));
             self.0.clone()?.acquire_owned().await.ok()
         }
     }

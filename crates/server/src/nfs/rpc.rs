@@ -2,7 +2,7 @@
 
 use nfs3_server::nfs3_types::xdr_codec::Pack;
 
-use super::xdr::{Decoder, Malformed};
+use super::xdr::{Decoder, XdrError};
 
 const CALL: u32 = 0;
 const REPLY: u32 = 1;
@@ -28,8 +28,8 @@ pub enum DecodeCallError {
     Malformed,
 }
 
-impl From<Malformed> for DecodeCallError {
-    fn from(_: Malformed) -> Self {
+impl From<XdrError> for DecodeCallError {
+    fn from(_: XdrError) -> Self {
         DecodeCallError::Malformed
     }
 }
@@ -62,8 +62,8 @@ pub enum CallRejection {
     BadArguments,
 }
 
-impl From<Malformed> for CallRejection {
-    fn from(_: Malformed) -> Self {
+impl From<XdrError> for CallRejection {
+    fn from(_: XdrError) -> Self {
         CallRejection::BadArguments
     }
 }

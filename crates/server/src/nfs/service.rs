@@ -13,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::record::Admission;
 use super::rpc::{Call, CallRejection, DecodeCallError, encode_reply, encode_version_mismatch};
-use super::xdr::{Decoder, Malformed};
+use super::xdr::{Decoder, XdrError};
 
 /// Maximum number of large records and replies in memory. Each takes 2 MiB, plus a copy of its data during disk I/O.
 const MAX_LARGE: usize = 24;
@@ -41,7 +41,7 @@ pub struct Reply {
     /// Memory grant of a large reply, until it is sent.
     pub permit: Option<OwnedSemaphorePermit>,
     /// Whether the call named an export or a handle of this server.
-    pub is_proven: bool,
+    pub is_authorized: bool,
 }
 
 /// The record is not an RPC call; the connection is closed.
@@ -63,8 +63,8 @@ impl<F: ExportedFileSystem> Service<F> {
         };
         Ok(match (call.program, call.version) {
             (nfs3::PROGRAM, nfs3::VERSION) => {
-                let is_proven = self.names_own_handle(call.args);
-                Reply { is_proven, ..self.perform(call).await }
+                let is_authorized = self.names_own_handle(call.args);
+                Reply { is_authorized, ..self.perform(call).await }
             }
             (mount::PROGRAM, mount::VERSION) => self.mount_program(call).await,
             (portmap::PROGRAM, portmap::VERSION) => self.portmap_program(call),
@@ -105,8 +105,8 @@ impl<F: ExportedFileSystem> Service<F> {
             0 => encode_reply(xid, &void_result(args)).into(),
             1 => {
                 let mounted = self.mount(args).await;
-                let is_proven = matches!(&mounted, Ok(mountres3::Ok(_)));
-                Reply { is_proven, ..encode_reply(xid, &mounted).into() }
+                let is_authorized = matches!(&mounted, Ok(mountres3::Ok(_)));
+                Reply { is_authorized, ..encode_reply(xid, &mounted).into() }
             }
             // DUMP reveals no mounts.
             2 => encode_reply(xid, &void_result(args).map(|_| List::<dirpath<'static>>::default())).into(),
@@ -163,11 +163,11 @@ impl<F: ExportedFileSystem> Admission for Service<F> {
 pub(super) const WRITE: u32 = nfs3::NFS_PROGRAM::NFSPROC3_WRITE as u32;
 
 fn void_result(args: Decoder<'_>) -> Result<Void, CallRejection> {
-    args.end().map(|()| Void).map_err(|Malformed| CallRejection::BadArguments)
+    args.end().map(|()| Void).map_err(|_| CallRejection::BadArguments)
 }
 
 impl From<Vec<u8>> for Reply {
     fn from(bytes: Vec<u8>) -> Self {
-        Reply { bytes, permit: None, is_proven: false }
+        Reply { bytes, permit: None, is_authorized: false }
     }
 }

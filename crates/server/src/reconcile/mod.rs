@@ -73,7 +73,7 @@ pub struct ReconcileConfig {
     /// Parent of the directories that the nodes of a job share.
     pub shared_temp: std::path::PathBuf,
     /// File by which nodes find out whether they share this machine's disk.
-    pub landmark: Option<SharedDiskProbe>,
+    pub shared_disk_probe: Option<SharedDiskProbe>,
     /// Scheduling policy and limits.
     pub scheduling: SchedulingConfig,
 }

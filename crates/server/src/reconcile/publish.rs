@@ -16,7 +16,7 @@ use super::desired_state::DesiredStateBuilder;
 use crate::gateway::{ChangedNodes, Gateway, NodeObservation};
 
 /// Goals of ended attempts that may be kept.
-const SPARE_GOALS: usize = 100;
+const MAX_ENDED_GOALS: usize = 100;
 
 /// Remembers what was published to each node.
 #[derive(Default)]
@@ -102,7 +102,7 @@ impl DesiredStatePublisher {
 
     /// Drops the goals of ended attempts once there are many. An old goal does no harm.
     fn drop_old_goals(&mut self, state: &State) {
-        if self.goals.len() > 2 * state.active_jobs().count() + SPARE_GOALS {
+        if self.goals.len() > 2 * state.active_jobs().count() + MAX_ENDED_GOALS {
             let running: HashSet<AttemptId> = state.active_jobs().map(|(_, job)| job.attempt()).collect();
             self.goals.retain(|attempt, _| running.contains(attempt));
         }

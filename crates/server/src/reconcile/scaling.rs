@@ -68,7 +68,7 @@ fn preempted(state: &State, job: &JobRecord, now: Timestamp) -> EvictionRecord {
     let taken = |id: &NodeId| Some((id.clone(), *state.nodes.get(id)?.preempted()?));
     let taken: Vec<(NodeId, Preemption)> = job.state().nodes().iter().filter_map(taken).collect();
     let names = taken.iter().map(|(id, _)| id.as_str()).collect::<Vec<_>>().join(", ");
-    let why = taken.first().map_or("", |(_, preemption)| preemption.cause.words());
+    let why = taken.first().map_or("", |(_, preemption)| preemption.cause.describe());
     let low_priority = taken.iter().all(|(_, preemption)| preemption.cause.is_of_low_priority());
     let what = if low_priority { "Low-priority node" } else { "Node" };
     let grace_ms = taken.iter().map(|(_, preemption)| preemption.grace_ms).min().unwrap_or_default();

@@ -57,7 +57,7 @@ impl App {
     fn requested_preemption(&self, body: &PreemptParameters) -> Result<Preemption, ApiError> {
         let usual = self.config.scheduling.preemption(PreemptionCause::Asked, self.now());
         let Some(seconds) = body.grace_seconds else { return Ok(usual) };
-        let most = PreemptParameters::MOST_SECONDS;
+        let most = PreemptParameters::MAX_GRACE_SECONDS;
         if !(0.0..=most).contains(&seconds) {
             let message = format!("the grace period is {seconds} s: use 0 to {most} s");
             return Err(ApiError::invalid("graceSeconds", message));

@@ -228,7 +228,7 @@ fn job_response(experiment_id: &str, experiment_name: &Arc<str>, record: &JobRec
                 execution_info: record.state().execution_info(),
                 waiting_for,
                 waiting,
-                giving_way: record.eviction().filter(|_| !record.state().nodes().is_empty()).map(giving_way),
+                giving_way: record.eviction().filter(|_| !record.state().nodes().is_empty()).map(eviction_notice),
                 lost_attempts: record.lost_attempts.iter().map(lost_attempt).collect(),
             },
         },
@@ -244,7 +244,7 @@ fn show_as_running(status: &mut JobStatus) {
         Some(ExecutionInfo { start_time: info.start_time, end_time: None, exit_code: None, errors: Vec::new() });
 }
 
-fn giving_way(evicted: &corro_store::Evicted) -> EvictionNotice {
+fn eviction_notice(evicted: &corro_store::EvictionRecord) -> EvictionNotice {
     let until = evicted.at.plus(std::time::Duration::from_millis(evicted.grace_ms));
     EvictionNotice { until, reason: evicted.reason.clone() }
 }

@@ -24,7 +24,7 @@ pub struct Listing {
     pub from: String,
 }
 
-const UNESCAPED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
+const PATH_ESCAPES: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
 
 impl App {
     /// Lists the files and returns the name at which the next page begins. A missing directory yields an empty list.
@@ -84,7 +84,8 @@ impl App {
                 &self.request.caller.credential,
             )
             .map_err(|error| ApiError::invalid("linkexpiryinminutes", error.to_string()))?;
-            let url = format!("{base_url}/{account}/{share_name}/{}?{query}", utf8_percent_encode(&path, &UNESCAPED));
+            let url =
+                format!("{base_url}/{account}/{share_name}/{}?{query}", utf8_percent_encode(&path, &PATH_ESCAPES));
             let modified = Timestamp::from(entry.modified()).seconds() * 1000;
             Ok(OutputFile {
                 name: entry.name.clone(),

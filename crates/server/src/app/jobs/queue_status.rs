@@ -57,7 +57,7 @@ impl<'a> QueueStatuses<'a> {
             }
             let found = explain_waits(&view, &scaling, now, &rules.policy, &history, &wanted);
             let cluster_args = cluster_cli_args(state, key, &cluster.name);
-            let wording = Wording {
+            let wording = StatusBuilder {
                 state,
                 caller,
                 cluster,
@@ -115,7 +115,7 @@ impl RunTimes for History<'_> {
     }
 }
 
-struct Wording<'a> {
+struct StatusBuilder<'a> {
     state: &'a State,
     caller: &'a Caller,
     cluster: &'a ClusterRecord,
@@ -128,7 +128,7 @@ struct Wording<'a> {
     clock: &'a Timeline,
 }
 
-impl Wording<'_> {
+impl StatusBuilder<'_> {
     fn status(&self, job: &JobKey, explanation: &WaitExplanation) -> QueueStatus {
         let resize_to = explanation.unblock.iter().find_map(|way| match way {
             Unblock::Resize { to } | Unblock::RaiseMaximum { to } => i32::try_from(*to).ok(),

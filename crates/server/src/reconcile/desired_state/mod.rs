@@ -78,7 +78,7 @@ impl<'a> DesiredStateBuilder<'a> {
                 task: None,
                 lease_ms: self.lease_ms,
                 strict_isolation: strict_isolation(self.config, self.state),
-                shared_disk_probe: self.config.landmark.clone(),
+                shared_disk_probe: self.config.shared_disk_probe.clone(),
             }
         });
         common.clone()

@@ -42,7 +42,7 @@ fn decide_steps(state: &State, observations: &Observations, scope: PassScope) ->
         strict_isolation: None,
         masks_secrets: true,
         shared_temp: std::path::PathBuf::new(),
-        landmark: None,
+        shared_disk_probe: None,
         scheduling: crate::scheduler_view::SchedulingConfig::DEFAULT,
     };
     let (gone, emptied) = (BTreeSet::new(), BTreeSet::new());
