@@ -46,7 +46,7 @@ use tokio::time::Instant;
 use corro_model::NodeId;
 use corro_model::node::NodeCredential;
 
-use fs::{atomic_file, dirfd};
+use fs::{dirfd, json_file};
 use identity::address;
 use identity::incarnation::{Incarnation, TagPrefix, Validity};
 use node::driver;
@@ -150,7 +150,7 @@ async fn run_as_node(config: AgentConfig, shutdown: impl Future<Output = ()>) ->
     if end == AgentEnd::Retired {
         incarnation::forget(&config.root).context("cannot remove the node's incarnation")?;
         // Removed while the lock is still held, so that no other agent can be waiting on the deleted file.
-        atomic_file::remove(&config.root.join(identity::LOCK_FILE)).context("cannot remove the node's lock")?;
+        json_file::remove(&config.root.join(identity::LOCK_FILE)).context("cannot remove the node's lock")?;
     }
     drop(lock);
     Ok(end)

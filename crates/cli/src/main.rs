@@ -4,7 +4,6 @@
 //! results), [`error`].
 
 mod args;
-mod atomic_file;
 mod commands;
 mod error;
 mod job_notes;
@@ -20,6 +19,7 @@ mod ssh_keys;
 mod stdio;
 mod terminal;
 mod terminal_filter;
+mod text_file;
 
 use std::process::ExitCode;
 

@@ -216,15 +216,22 @@ impl ProviderEnvironment<'_> {
                 let instance = incarnation.as_deref().unwrap_or(&server.instance);
                 Arc::new(SlurmNodes::new(options, join, instance))
             }
-            NodeSource::Kubernetes(prepared) => Arc::new(prepared.start(kubernetes::ServerIdentity {
-                instance: incarnation.unwrap_or(server.instance),
-                // A pod runs one node and so isolates its jobs from others. Most clusters allow no user namespaces inside a pod.
-                isolation: args.isolation.isolation.unwrap_or(IsolationArg::Auto),
-                url: public_url,
-                ca_fingerprint: tls.map(|tls| tls.fingerprint.clone()),
-                landmark: std::fs::read_to_string(data.path().join(kubernetes::LANDMARK)).unwrap_or_default(),
-                data: data.path().to_owned(),
-            })),
+            NodeSource::Kubernetes(prepared) => {
+                Arc::new(
+                    prepared.start(kubernetes::ServerIdentity {
+                        instance: incarnation.unwrap_or(server.instance),
+                        // A pod runs one node and so isolates its jobs from others. Most clusters allow no user namespaces inside a pod.
+                        isolation: args.isolation.isolation.unwrap_or(IsolationArg::Auto),
+                        url: public_url,
+                        ca_fingerprint: tls.map(|tls| tls.fingerprint.clone()),
+                        shared_disk_probe: std::fs::read_to_string(
+                            data.path().join(kubernetes::SHARED_DISK_PROBE_FILE),
+                        )
+                        .unwrap_or_default(),
+                        data: data.path().to_owned(),
+                    }),
+                )
+            }
         }
     }
 }

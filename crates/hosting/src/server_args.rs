@@ -49,8 +49,8 @@ pub struct EmbeddedServerArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
     lease: f64,
     /// Lifetime in seconds of mount tokens of nodes on other machines
-    #[arg(long, value_name = "SECONDS", default_value_t = corro_server::MOUNT_TOKEN_LIFETIME.as_secs(), value_parser = clap::value_parser!(u64).range(3..=86_400), hide = true)]
-    pass_life: u64,
+    #[arg(long = "pass-life", value_name = "SECONDS", default_value_t = corro_server::MOUNT_TOKEN_LIFETIME.as_secs(), value_parser = clap::value_parser!(u64).range(3..=86_400), hide = true)]
+    mount_token_lifetime_s: u64,
     /// Maximum number of clusters per region
     #[arg(long, default_value_t = Quotas::default().clusters, value_name = "N")]
     max_clusters: usize,
@@ -149,7 +149,7 @@ impl EmbeddedServerArgs {
     }
 
     pub(crate) fn mount_token_lifetime(&self) -> Duration {
-        Duration::from_secs(self.pass_life)
+        Duration::from_secs(self.mount_token_lifetime_s)
     }
 
     pub(crate) fn quotas(&self) -> Quotas {

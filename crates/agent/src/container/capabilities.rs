@@ -51,7 +51,7 @@ fn probe_devices() -> Capabilities {
     let control_devices = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset"];
     let control_devices = control_devices.into_iter().map(PathBuf::from).filter(|path| has_gpus && path.exists());
     Capabilities {
-        capacity: Capacity::here(),
+        capacity: Capacity::detect(),
         kernel_max_processes: kernel_max_processes(),
         has_gpus,
         gpu_control_devices: control_devices.collect(),

@@ -19,7 +19,7 @@ use corro_model::node::{INSTANCE_HEADER, PROTOCOL, PROTOCOL_HEADER};
 use reqwest::StatusCode;
 use thiserror::Error;
 
-use crate::fs::atomic_file;
+use crate::fs::json_file;
 use crate::identity::{self, IdentityError, RootLock};
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -58,7 +58,7 @@ pub fn lock(root: &Path) -> Result<RootLock, HostError> {
 /// Loads the credential that an earlier run stored.
 pub fn stored_credential(root: &Path) -> Result<Option<HostCredential>, HostError> {
     let path = root.join(CREDENTIAL);
-    atomic_file::read(&path).map_err(|source| HostError::Credential { path, source })
+    json_file::read(&path).map_err(|source| HostError::Credential { path, source })
 }
 
 /// Exchanges the secret of a join token for a credential and stores it.
@@ -76,14 +76,14 @@ pub async fn join(
     let (_, bytes) = send(server, request.body(body), None).await?;
     let credential: HostCredential = serde_json::from_slice(&bytes).map_err(|_| invalid_response(server))?;
     let path = root.join(CREDENTIAL);
-    atomic_file::write(&path, &credential).map_err(|source| HostError::Credential { path, source })?;
+    json_file::write(&path, &credential).map_err(|source| HostError::Credential { path, source })?;
     Ok(credential)
 }
 
 /// Deletes the credential: the next start joins as a new host.
 pub fn forget(root: &Path) -> Result<(), HostError> {
     let path = root.join(CREDENTIAL);
-    atomic_file::remove(&path).map_err(|source| HostError::Credential { path, source })
+    json_file::remove(&path).map_err(|source| HostError::Credential { path, source })
 }
 
 impl HostClient {

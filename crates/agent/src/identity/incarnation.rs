@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use corro_model::{AttemptId, NodeId};
 
-use crate::fs::atomic_file;
+use crate::fs::json_file;
 
 /// The current id of a directory and the one before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,23 +89,23 @@ pub fn ensure(directory: &Path, validity: Validity) -> io::Result<Incarnation> {
         None => (None, Origin::Unrecorded),
     };
     let record = Record { id: random_id()?, former: former.clone(), ..here };
-    atomic_file::write(&directory.join(RECORD_FILE), &record)?;
+    json_file::write(&directory.join(RECORD_FILE), &record)?;
     Ok(Incarnation { id: record.id.into(), former, origin })
 }
 
 /// Gives the directory a new id and no former one: it no longer owns anything started from it before.
 pub fn renew(directory: &Path) -> io::Result<()> {
-    atomic_file::write(&directory.join(RECORD_FILE), &Record::of(directory, random_id()?)?)
+    json_file::write(&directory.join(RECORD_FILE), &Record::of(directory, random_id()?)?)
 }
 
 /// Records `id` as the directory's incarnation, for a directory in use since before there were incarnations.
 pub fn adopt(directory: &Path, id: &str) -> io::Result<()> {
-    atomic_file::write(&directory.join(RECORD_FILE), &Record::of(directory, id.to_owned())?)
+    json_file::write(&directory.join(RECORD_FILE), &Record::of(directory, id.to_owned())?)
 }
 
 /// Removes the record. Called when nothing that was started from the directory is left.
 pub fn forget(directory: &Path) -> io::Result<()> {
-    atomic_file::remove(&directory.join(RECORD_FILE))
+    json_file::remove(&directory.join(RECORD_FILE))
 }
 
 /// Whether a record exists, of this directory or of the one it was copied from.
@@ -227,7 +227,7 @@ impl DirectoryIdentity {
 
 /// Reads the record. A damaged record counts as none, so that nothing is ended because of it.
 fn read(directory: &Path) -> io::Result<Option<Record>> {
-    match atomic_file::read(&directory.join(RECORD_FILE)) {
+    match json_file::read(&directory.join(RECORD_FILE)) {
         Err(error) if error.kind() == io::ErrorKind::InvalidData || error.kind() == io::ErrorKind::UnexpectedEof => {
             Ok(None)
         }
@@ -291,7 +291,7 @@ mod tests {
         let mut record = read(base.path()).expect("read").expect("there");
         record.boot = "an earlier one".to_owned();
         record.directory.device = (99, 99);
-        atomic_file::write(&base.path().join(RECORD_FILE), &record).expect("written");
+        json_file::write(&base.path().join(RECORD_FILE), &record).expect("written");
         assert_eq!(ensure(base.path(), Validity::Lasting).expect("found").id, first.id);
         let second = ensure(base.path(), Validity::Boot).expect("renewed");
         assert!(second.id != first.id && !second.is_copy() && second.owned_ids().iter().any(|id| *id == *first.id));

@@ -20,7 +20,7 @@ use corro_model::NodeId;
 use corro_model::node::{JOIN_PATH, JoinRequest, NodeCredential, PROTOCOL, PROTOCOL_HEADER};
 
 use crate::config::AgentConfig;
-use crate::fs::atomic_file;
+use crate::fs::json_file;
 
 /// Time between two join requests while no cluster needs a node.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -134,11 +134,11 @@ pub fn holder(root: &Path) -> Option<u32> {
 fn locking_process(file: &File) -> Option<u32> {
     let meta = file.metadata().ok()?;
     let (major, minor) = (rustix::fs::major(meta.dev()), rustix::fs::minor(meta.dev()));
-    let place = format!("{major:02x}:{minor:02x}:{}", meta.ino());
+    let lock_id = format!("{major:02x}:{minor:02x}:{}", meta.ino());
     let locks = std::fs::read_to_string("/proc/locks").ok()?;
     // Format: "1: FLOCK  ADVISORY  WRITE 4515 fe:00:5416292 0 EOF". Waiting processes have "->" in the second column.
     let mut lines = locks.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-    let mine = lines.find(|words| words.get(1) == Some(&"FLOCK") && words.get(5) == Some(&place.as_str()))?;
+    let mine = lines.find(|words| words.get(1) == Some(&"FLOCK") && words.get(5) == Some(&lock_id.as_str()))?;
     mine.get(4)?.parse().ok().filter(|pid| *pid > 0)
 }
 
@@ -147,11 +147,11 @@ fn locking_process(file: &File) -> Option<u32> {
 pub async fn load_or_join(config: &AgentConfig) -> Result<NodeCredential, IdentityError> {
     let path = config.root.join(CREDENTIAL_FILE);
     let failed = |source| IdentityError::Credential { path: path.clone(), source };
-    let credential = match atomic_file::read(&path).map_err(failed)? {
+    let credential = match json_file::read(&path).map_err(failed)? {
         Some(credential) => credential,
         None => {
             let credential = join(config).await?;
-            atomic_file::write(&path, &credential).map_err(failed)?;
+            json_file::write(&path, &credential).map_err(failed)?;
             credential
         }
     };
@@ -169,7 +169,7 @@ pub fn has_joined(root: &Path) -> bool {
 /// Deletes the credential: the next start joins as a new node.
 pub fn forget(root: &Path) -> Result<(), IdentityError> {
     let path = root.join(CREDENTIAL_FILE);
-    atomic_file::remove(&path).map_err(|source| IdentityError::Credential { path, source })
+    json_file::remove(&path).map_err(|source| IdentityError::Credential { path, source })
 }
 
 /// Lock file in the node's directory; contains the agent's process id.

@@ -81,7 +81,7 @@ pub fn bounds(limits: Option<&Limits>, machine: Capacity) -> Bounds {
 impl Capacity {
     /// Capacity of this machine, or of the part that this process may use. Read once: it does not change while a
     /// process runs.
-    pub fn here() -> Capacity {
+    pub fn detect() -> Capacity {
         static HERE: LazyLock<Capacity> = LazyLock::new(Capacity::read);
         *HERE
     }
@@ -95,7 +95,7 @@ impl Capacity {
 
 /// Description of this machine: `2 cores, 23 GiB of memory and no GPU`.
 pub fn describe_machine() -> String {
-    let Capacity { memory_bytes, cores } = Capacity::here();
+    let Capacity { memory_bytes, cores } = Capacity::detect();
     let gpus = match gpus::inventory().len() {
         0 => "no GPU".to_owned(),
         1 => "1 GPU".to_owned(),

@@ -84,16 +84,14 @@ impl Recorder {
         Recorder(Arc::new(Mutex::new(state)))
     }
 
-    /// Taps a process that may print metrics. The job has `n_places` processes on `n_nodes` nodes.
-    pub fn tap_process(&self, place: &ProcessSlot, n_places: usize, n_nodes: usize) -> Option<ProcessTap> {
-        let (rank, shared) = match place.role {
+    /// Taps a process that may print metrics. The job has `n_slots` processes on `n_nodes` nodes.
+    pub fn tap_process(&self, slot: &ProcessSlot, n_slots: usize, n_nodes: usize) -> Option<ProcessTap> {
+        let (rank, shared) = match slot.role {
             Role::ParameterServer => return None,
             // Processes on other nodes write through it, without saying which.
             Role::Mpirun => (None, true),
             Role::Command => (None, n_nodes > 1),
-            Role::Rank | Role::Worker => {
-                ((n_places > 1).then(|| u32::try_from(place.index).unwrap_or(u32::MAX)), false)
-            }
+            Role::Rank | Role::Worker => ((n_slots > 1).then(|| u32::try_from(slot.index).unwrap_or(u32::MAX)), false),
         };
         let tap = || {
             let stream = Arc::new(Mutex::new(MetricStream::log(rank, shared)));
@@ -215,7 +213,7 @@ mod tests {
     use super::*;
     use crate::testing;
 
-    fn place(role: Role, index: usize) -> ProcessSlot<'static> {
+    fn slot(role: Role, index: usize) -> ProcessSlot<'static> {
         let (stdout, stderr) = ("stdout.txt".to_owned(), "stderr.txt".to_owned());
         ProcessSlot { number: index, role, index, host_idx: 0, command: "x", stdout, stderr }
     }
@@ -225,7 +223,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let logs = OutputDir::of_test(directory.path(), "stdouterr");
         let recorder = Recorder::new(&logs, &testing::node(1));
-        let hearings = [0, 1].map(|rank| recorder.tap_process(&place(Role::Rank, rank), 2, 2).expect("a rank"));
+        let hearings = [0, 1].map(|rank| recorder.tap_process(&slot(Role::Rank, rank), 2, 2).expect("a rank"));
         hearings[0].stdout.observe(b"nothing to tell\n");
         recorder.flush().await;
         assert!(!directory.path().join(CURVES).exists(), "no file without figures");
@@ -254,9 +252,9 @@ mod tests {
     fn processes_that_are_not_ranks_have_shared_curves() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let recorder = Recorder::new(&OutputDir::of_test(directory.path(), "stdouterr"), &testing::node(1));
-        assert!(recorder.tap_process(&place(Role::ParameterServer, 0), 3, 2).is_none());
-        for (role, n_places) in [(Role::Rank, 1), (Role::Command, 1), (Role::Mpirun, 1)] {
-            let tap_process = recorder.tap_process(&place(role, 0), n_places, 2).expect("it tells");
+        assert!(recorder.tap_process(&slot(Role::ParameterServer, 0), 3, 2).is_none());
+        for (role, n_slots) in [(Role::Rank, 1), (Role::Command, 1), (Role::Mpirun, 1)] {
+            let tap_process = recorder.tap_process(&slot(role, 0), n_slots, 2).expect("it tells");
             tap_process.stdout.observe(b"step=1 loss=2\n");
         }
         let ranks: Vec<Option<u32>> = recorder.state().curves.iter().map(|(key, _)| key.rank).collect();
@@ -267,7 +265,7 @@ mod tests {
     fn output_above_the_rate_limit_is_skipped() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let recorder = Recorder::new(&OutputDir::of_test(directory.path(), "stdouterr"), &testing::node(1));
-        let tap_process = recorder.tap_process(&place(Role::Rank, 0), 1, 1).expect("it tells");
+        let tap_process = recorder.tap_process(&slot(Role::Rank, 0), 1, 1).expect("it tells");
         recorder.state().window_start = Instant::now() + Duration::from_secs(3600);
         tap_process.stdout.observe(&vec![b'x'; MAX_BYTES_PER_S]);
         tap_process.stdout.observe(b"step=1 loss=2\n");

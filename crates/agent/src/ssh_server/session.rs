@@ -27,7 +27,7 @@ use crate::shell;
 use crate::task::exec_target::{ExecGuard, ExecRequest};
 
 /// Grace of a program whose client has disconnected.
-const GRACE: Duration = Duration::from_secs(1);
+const DISCONNECT_GRACE: Duration = Duration::from_secs(1);
 /// A program that leaves its input unread for this long blocks the client's whole connection, so the session is closed.
 const STDIN_WRITE_TIMEOUT: Duration = Duration::from_secs(600);
 /// Exit code of OpenSSH for its own failures.
@@ -191,7 +191,7 @@ impl Running {
             () = target_closing(&mut self.exec_guard) => (Some(Exit::Signal(Signal::TERM.as_raw())), true),
         };
         // The terminal is closed by now, so programs get SIGHUP.
-        stopper.terminate(GRACE).await;
+        stopper.terminate(DISCONNECT_GRACE).await;
         stopper.ended().await;
         if target_closed {
             // An error means that the client has disconnected.

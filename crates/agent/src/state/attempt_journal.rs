@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use corro_model::AttemptId;
 use corro_model::node::{ObservedTask, TaskOrder};
 
-use crate::fs::atomic_file;
+use crate::fs::json_file;
 use crate::isolation::shared_userns;
 use crate::storage::directories::{Directories, JobName, remove_shared_temp};
 
@@ -114,7 +114,7 @@ impl AttemptJournal {
 
     /// Deletes the journal of a retired node.
     pub fn remove(root: &Path) -> io::Result<()> {
-        atomic_file::remove(&root.join(FILE))
+        json_file::remove(&root.join(FILE))
     }
 
     /// Reads a record; `None` if there is none or it is torn.

@@ -92,7 +92,7 @@ impl ExecTargets {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Arc<ExecTarget>>> {
-        self.0.lock().expect("no one panics while holding the place")
+        self.0.lock().expect("no one panics while holding the exec target")
     }
 }
 

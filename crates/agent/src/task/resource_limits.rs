@@ -12,7 +12,7 @@ impl Task {
         let on_host = self.order.container.is_none() || self.order.containers_on_host;
         let limits = self.order.limits.as_ref().filter(|_| on_host);
         let (mut applied_limits, [memory, processors, processes]) =
-            self.context.cgroups.apply(&self.order, limits, Capacity::here());
+            self.context.cgroups.apply(&self.order, limits, Capacity::detect());
         applied_limits.gpus = Gpus::claim(self.order.gpus, &gpus::inventory());
         if on_host {
             self.log.line(format_args!("Memory for this job on this node: {memory}"));

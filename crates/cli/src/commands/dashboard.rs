@@ -7,10 +7,10 @@ use std::process::{Command, Stdio};
 use clap::Args;
 use corro_client::profile;
 
-use crate::atomic_file;
 use crate::error::CliError;
 use crate::session::{GlobalArgs, Session};
 use crate::stdio::{note, print};
+use crate::text_file;
 
 #[derive(Args, Debug)]
 #[command(
@@ -49,7 +49,7 @@ pub async fn run(args: DashboardArgs) -> Result<(), CliError> {
 fn write_redirect_page(dir: &Path, link: &str) -> Result<PathBuf, CliError> {
     let page = dir.join("dashboard.html");
     let text = format!("<!doctype html><meta http-equiv=\"refresh\" content=\"0;url={link}\"><title>Corro</title>\n");
-    atomic_file::replace(&page, &text).map_err(|error| atomic_file::write_error(&page, &error))?;
+    text_file::replace(&page, &text).map_err(|error| text_file::write_error(&page, &error))?;
     Ok(page)
 }
 

@@ -96,13 +96,13 @@ impl MountSupervisor {
                 "the mount point is missing or was replaced by a symbolic link",
             )));
         }
-        let (pass, config) = (self.tokens.request_token(&self.request, limit)?, &self.tokens.config);
+        let (token, config) = (self.tokens.request_token(&self.request, limit)?, &self.tokens.config);
         let settings = Settings {
-            endpoint: format!("{}/{}", config.present_server().trim_end_matches('/'), pass.account),
-            account: pass.account,
-            share: pass.share,
-            inside: pass.directory,
-            login: Login::Sas(pass.signature),
+            endpoint: format!("{}/{}", config.present_server().trim_end_matches('/'), token.account),
+            account: token.account,
+            share: token.share,
+            inside: token.directory,
+            login: Login::Sas(token.signature),
             authority: Authority::from(&config.trust),
             directory: self.at.clone(),
             read_only: self.is_read_only,
@@ -122,7 +122,7 @@ impl MountSupervisor {
                 "the mount point was replaced by a symbolic link while mounting",
             )));
         }
-        Ok(ServedMount { process, renew_at: renewal_time(pass.lifetime_s) })
+        Ok(ServedMount { process, renew_at: renewal_time(token.lifetime_s) })
     }
 
     fn run(&self, mut mount: ServedMount, closed: &mpsc::Receiver<()>) {
@@ -143,9 +143,9 @@ impl MountSupervisor {
                 }
             } else if Instant::now() >= mount.renew_at {
                 mount.renew_at = match self.tokens.request_token(&self.request, Duration::ZERO) {
-                    Ok(pass) => {
-                        let _ = mount.process.renew(&Login::Sas(pass.signature));
-                        renewal_time(pass.lifetime_s)
+                    Ok(token) => {
+                        let _ = mount.process.renew(&Login::Sas(token.signature));
+                        renewal_time(token.lifetime_s)
                     }
                     Err(error) => {
                         tracing::debug!(

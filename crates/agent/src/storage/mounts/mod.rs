@@ -244,11 +244,11 @@ fn at_mount_point(
     if mountinfo::is_mounted(at).map_err(MountError::MountPoint)? {
         return Ok(());
     }
-    let place = dirfd::make_beneath(root, &volume.relative).map_err(MountError::MountPoint)?;
-    if !dirfd::names(&place).map_err(|errno| MountError::MountPoint(errno.into()))?.is_empty() {
+    let mount_point = dirfd::make_beneath(root, &volume.relative).map_err(MountError::MountPoint)?;
+    if !dirfd::names(&mount_point).map_err(|errno| MountError::MountPoint(errno.into()))?.is_empty() {
         return Err(MountError::Occupied);
     }
-    drop(place);
+    drop(mount_point);
     let mounted = mount(at);
     if mounted.is_err() {
         // A mount command may have mounted something before it failed.

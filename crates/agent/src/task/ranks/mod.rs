@@ -46,8 +46,8 @@ pub async fn run(
     mpirun: Option<&Mpirun>,
 ) -> Result<(), TaskAbort> {
     let order = Arc::clone(&task.order);
-    let places = order.process_slots(gang.mpirun);
-    let here: Vec<&ProcessSlot> = places.iter().filter(|place| place.host_idx == order.host_idx).collect();
+    let slots = order.process_slots(gang.mpirun);
+    let here: Vec<&ProcessSlot> = slots.iter().filter(|slot| slot.host_idx == order.host_idx).collect();
     if here.is_empty() {
         task.log.line("The job starts no process on this node by itself");
         task.reporter.phase(TaskPhase::Running).await;
@@ -56,19 +56,19 @@ pub async fn run(
         return Ok(());
     }
     let node = task.context.node.clone();
-    let open_outputs = open_outputs(&places, &here, job_env, task)?;
+    let open_outputs = open_outputs(&slots, &here, job_env, task)?;
     task.reporter.phase(TaskPhase::Running).await;
     let recorder = Recorder::new(&job_env.logs, &node);
     let _writer = recorder.start_writer(task.reporter.clone());
     let mut processes = TaskProcesses::default();
     let mut failure = None;
-    let launch = RankLaunch::new(&order, job_env, gang, &places, &task.context);
-    for place in &here {
-        let name = place.role.name(place.index);
-        let command_and_env = launch.command_and_env(mpirun, place);
-        let tap = recorder.tap_process(place, places.len(), order.hosts.len());
-        let output = (&open_outputs[&place.number], tap);
-        if let Err(error) = start(task, job_env, place, command_and_env, output, &mut processes).await {
+    let launch = RankLaunch::new(&order, job_env, gang, &slots, &task.context);
+    for slot in &here {
+        let name = slot.role.name(slot.index);
+        let command_and_env = launch.command_and_env(mpirun, slot);
+        let tap = recorder.tap_process(slot, slots.len(), order.hosts.len());
+        let output = (&open_outputs[&slot.number], tap);
+        if let Err(error) = start(task, job_env, slot, command_and_env, output, &mut processes).await {
             task.log.line(format_args!("Could not start {name}: {}", error_chain::join(&error)));
             failure = Some(task_errors::process(&name, &node, &error));
             processes.stop(Duration::ZERO);
@@ -90,14 +90,14 @@ pub async fn run(
                 continue;
             }
         };
-        let place = places[ended.rank].clone();
+        let slot = slots[ended.rank].clone();
         if let Err(error) = &ended.exit {
-            failure.get_or_insert(task_errors::process(&place.role.name(place.index), &node, error));
+            failure.get_or_insert(task_errors::process(&slot.role.name(slot.index), &node, error));
         }
-        if let (Role::Rank, Ok(exit), false) = (place.role, &ended.exit, ended.stopped || places.len() == 1) {
-            report_to_rendezvous(&order, gang, &place, *exit);
+        if let (Role::Rank, Ok(exit), false) = (slot.role, &ended.exit, ended.stopped || slots.len() == 1) {
+            report_to_rendezvous(&order, gang, &slot, *exit);
         }
-        let exit = exit_report(task, &place, ended).await;
+        let exit = exit_report(task, &slot, ended).await;
         task.was_killed |= exit.signal == Some(SIGKILL) && !exit.stopped;
         if reports.record_exit(&task.reporter, exit).await {
             processes.stop(SIBLING_GRACE);
@@ -122,7 +122,7 @@ pub async fn run(
 
 /// Output files of this node's processes by process number. A shared file is opened once.
 fn open_outputs(
-    places: &[ProcessSlot],
+    slots: &[ProcessSlot],
     here: &[&ProcessSlot],
     job_env: &JobEnv,
     task: &Task,
@@ -130,14 +130,14 @@ fn open_outputs(
     let (directory, node) = (&job_env.logs, &task.context.node);
     let mut files: HashMap<&str, ProcessOutput> = HashMap::new();
     let mut open_outputs = HashMap::new();
-    for place in here {
-        let output = match files.get(place.stdout.as_str()) {
+    for slot in here {
+        let output = match files.get(slot.stdout.as_str()) {
             Some(output) => output.clone(),
             None => {
-                let alone = places.iter().filter(|other| other.stdout == place.stdout).count() == 1;
+                let alone = slots.iter().filter(|other| other.stdout == slot.stdout).count() == 1;
                 let output = ProcessOutput {
-                    stdout: LogFile::open(directory, &place.stdout, node)?,
-                    stderr: LogFile::open(directory, &place.stderr, node)?,
+                    stdout: LogFile::open(directory, &slot.stdout, node)?,
+                    stderr: LogFile::open(directory, &slot.stderr, node)?,
                     mode: if alone { Mode::Raw } else { Mode::Lines },
                     late: None,
                 };
@@ -145,13 +145,13 @@ fn open_outputs(
                     output.stdout.terminate_partial_line();
                     output.stderr.terminate_partial_line();
                 }
-                files.insert(&place.stdout, output.clone());
+                files.insert(&slot.stdout, output.clone());
                 output
             }
         };
-        let source = format!("{} in attempt {}", place.role.name(place.index), task.order.attempt.number);
+        let source = format!("{} in attempt {}", slot.role.name(slot.index), task.order.attempt.number);
         let late = LateOutput::new(task.context.lease_expiry.clone(), task.log.clone(), source);
-        open_outputs.insert(place.number, ProcessOutput { late: Some(late), ..output });
+        open_outputs.insert(slot.number, ProcessOutput { late: Some(late), ..output });
     }
     Ok(open_outputs)
 }
@@ -159,26 +159,26 @@ fn open_outputs(
 async fn start(
     task: &Task,
     job_env: &JobEnv,
-    place: &ProcessSlot<'_>,
+    slot: &ProcessSlot<'_>,
     (argv, env): (Vec<String>, BTreeMap<String, String>),
     (output, tap): (&ProcessOutput, Option<ProcessTap>),
     processes: &mut TaskProcesses,
 ) -> Result<(), corro_launch::process::SpawnError> {
     let cwd = job_env.directories.layout.job_temp.clone();
-    let (tag, confinement) = (task.tag(&format!("rank-{}", place.number)), Confinement::default());
+    let (tag, confinement) = (task.tag(&format!("rank-{}", slot.number)), Confinement::default());
     let spec = ProcessSpec { argv, env, cwd, tag, confinement };
     let process = task.context.config.guard.spawn(job_env.wrap(spec)).await?;
-    let name = place.role.name(place.index);
-    task.log.line(format_args!("Started {name} as process {}: {}", process.pid(), place.command));
-    processes.add(place.number, process, output.clone(), tap);
+    let name = slot.role.name(slot.index);
+    task.log.line(format_args!("Started {name} as process {}: {}", process.pid(), slot.command));
+    processes.add(slot.number, process, output.clone(), tap);
     Ok(())
 }
 
 /// Tells the rendezvous that a rank has ended, so that others do not wait for it in vain. In the background, since the
 /// rendezvous may be gone.
-fn report_to_rendezvous(order: &TaskOrder, gang: &GangAddress, place: &ProcessSlot<'_>, exit: Exit) {
-    let (address, port, rank) = (gang.address.clone(), gang.rendezvous_port, place.number);
-    let host = order.hosts.get(place.host_idx).map(|host| host.node.to_string()).unwrap_or_default();
+fn report_to_rendezvous(order: &TaskOrder, gang: &GangAddress, slot: &ProcessSlot<'_>, exit: Exit) {
+    let (address, port, rank) = (gang.address.clone(), gang.rendezvous_port, slot.number);
+    let host = order.hosts.get(slot.host_idx).map(|host| host.node.to_string()).unwrap_or_default();
     if port != 0 {
         tokio::spawn(async move {
             let _ = report_end_to(&address, port, rank, &host, exit).await;
@@ -186,19 +186,19 @@ fn report_to_rendezvous(order: &TaskOrder, gang: &GangAddress, place: &ProcessSl
     }
 }
 
-async fn exit_report(task: &Task, place: &ProcessSlot<'_>, ended: ProcessEnd) -> RankExit {
+async fn exit_report(task: &Task, slot: &ProcessSlot<'_>, ended: ProcessEnd) -> RankExit {
     let (exit_code, signal) = match ended.exit {
         Ok(Exit::Code(code)) => (Some(code), None),
         Ok(Exit::Signal(signal)) => (None, Some(signal)),
         Err(_) => (Some(-1), None),
     };
-    let name = capitalize(place.role.name(place.index));
+    let name = capitalize(slot.role.name(slot.index));
     let why = if ended.stopped { " after a stop request" } else { "" };
     match &ended.exit {
         Ok(exit) => task.log.line(format_args!("{name} ended with {exit}{why}")),
         Err(error) => task.log.line(format_args!("Could not wait for {name}: {error}")),
     }
-    let (rank, role, index, stopped) = (place.number, place.role, place.index, ended.stopped);
+    let (rank, role, index, stopped) = (slot.number, slot.role, slot.index, ended.stopped);
     let stderr_tail = ended.stderr.join("\n");
     let failed = exit_code != Some(0) && !stopped;
     let out_of_memory = if failed { task.out_of_memory().await } else { None };

@@ -132,7 +132,7 @@ pub fn command(
     // Launchers take an address such as 127.0.0.4 for another machine and would use `ssh`.
     let names = if order.hosts.len() == 1 { vec!["localhost".to_owned()] } else { order.launch_names() };
     let hosts = order.hosts.iter().zip(&names).filter(|(host, _)| host.slots > 0);
-    let places: Vec<String> = hosts.map(|(host, name)| format!("{name}:{}", host.slots)).collect();
+    let host_slots: Vec<String> = hosts.map(|(host, name)| format!("{name}:{}", host.slots)).collect();
     let n_ranks: usize = order.hosts.iter().map(|host| host.slots).sum();
     let mut argv = shell::command("exec \"$0\" \"$@\"", search_path);
     argv.push(mpirun.program.clone());
@@ -140,9 +140,9 @@ pub fn command(
     // The launcher's working directory may be hidden on other nodes; ranks change to the job's directory themselves.
     push(&["-np", &n_ranks.to_string(), "-wdir", "/"]);
     match mpirun.flavour {
-        Flavour::OpenMpi => push(&["--allow-run-as-root", "--host", &places.join(",")]),
+        Flavour::OpenMpi => push(&["--allow-run-as-root", "--host", &host_slots.join(",")]),
         // Every node has its own variables of the job; the master's must not override them.
-        Flavour::Hydra => push(&["-genvnone", "-localhost", &names[0], "-hosts", &places.join(",")]),
+        Flavour::Hydra => push(&["-genvnone", "-localhost", &names[0], "-hosts", &host_slots.join(",")]),
     }
     argv.extend(shell::command(&rank_script(ranks, exports), search_path));
     argv

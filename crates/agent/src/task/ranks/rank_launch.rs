@@ -33,7 +33,7 @@ impl<'a> RankLaunch<'a> {
         order: &'a TaskOrder,
         job_env: &JobEnv,
         gang: &'a GangAddress,
-        places: &[ProcessSlot],
+        slots: &[ProcessSlot],
         node: &NodeContext,
     ) -> RankLaunch<'a> {
         let mut variables = job_env.environment.variables.clone();
@@ -42,7 +42,7 @@ impl<'a> RankLaunch<'a> {
         );
         let shared = job_env.directories.layout.shared.to_string_lossy();
         variables.extend(order.layout.ranks().into_iter().flat_map(|ranks| torch_variables(ranks, gang, &shared)));
-        let distributed = matches!(order.layout, Layout::TensorFlow(_)) && places.len() > 1;
+        let distributed = matches!(order.layout, Layout::TensorFlow(_)) && slots.len() > 1;
         let context = GangContext {
             rendezvous_addr: gang.address.clone(),
             rendezvous_port: gang.rendezvous_port,
@@ -52,7 +52,7 @@ impl<'a> RankLaunch<'a> {
             secret: order.gang_secret.expose().to_owned(),
         };
         let ranks = if order.layout.ranks().is_some() { assign_ranks(&hosts(order)) } else { Vec::new() };
-        let cluster = distributed.then(|| tensorflow::cluster(order, places, gang)).flatten();
+        let cluster = distributed.then(|| tensorflow::cluster(order, slots, gang)).flatten();
         RankLaunch { order, gang, variables, ranks, context, cluster }
     }
 

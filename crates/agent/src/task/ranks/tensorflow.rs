@@ -16,21 +16,21 @@ pub struct Cluster {
 
 /// Number of tasks that listen on the node `host_idx`; 0 in a job with a single process.
 pub fn n_listeners(order: &TaskOrder, host_idx: usize) -> usize {
-    let places = order.process_slots(false);
-    match places.iter().any(|place| place.role == Role::ParameterServer) {
-        true => places.iter().filter(|place| place.host_idx == host_idx).count(),
+    let slots = order.process_slots(false);
+    match slots.iter().any(|slot| slot.role == Role::ParameterServer) {
+        true => slots.iter().filter(|slot| slot.host_idx == host_idx).count(),
         false => 0,
     }
 }
 
 /// Addresses of all tasks; `None` if none listens. Parameter servers have the first ports of their nodes.
-pub fn cluster(order: &TaskOrder, places: &[ProcessSlot], gang: &GangAddress) -> Option<Cluster> {
+pub fn cluster(order: &TaskOrder, slots: &[ProcessSlot], gang: &GangAddress) -> Option<Cluster> {
     let mut taken = vec![0; order.hosts.len()];
     let mut of_role = |role: Role| {
-        let of = places.iter().filter(|place| place.role == role).map(|place| {
-            let (host, ports) = (order.hosts.get(place.host_idx)?, gang.ports.get(place.host_idx)?);
-            let port = ports.tasks.get(taken[place.host_idx])?;
-            taken[place.host_idx] += 1;
+        let of = slots.iter().filter(|slot| slot.role == role).map(|slot| {
+            let (host, ports) = (order.hosts.get(slot.host_idx)?, gang.ports.get(slot.host_idx)?);
+            let port = ports.tasks.get(taken[slot.host_idx])?;
+            taken[slot.host_idx] += 1;
             Some(format!("{}:{port}", host.address))
         });
         of.collect::<Option<Vec<String>>>()
@@ -40,11 +40,11 @@ pub fn cluster(order: &TaskOrder, places: &[ProcessSlot], gang: &GangAddress) ->
 }
 
 /// Variables of one task.
-pub fn variables(cluster: Option<&Cluster>, place: &ProcessSlot) -> BTreeMap<String, String> {
-    let mut variables = vec![("AZ_BATCHAI_TASK_INDEX", place.index.to_string()), ("PYTHONUNBUFFERED", "1".to_owned())];
+pub fn variables(cluster: Option<&Cluster>, slot: &ProcessSlot) -> BTreeMap<String, String> {
+    let mut variables = vec![("AZ_BATCHAI_TASK_INDEX", slot.index.to_string()), ("PYTHONUNBUFFERED", "1".to_owned())];
     if let Some(cluster) = cluster {
-        let kind = if place.role == Role::ParameterServer { "ps" } else { "worker" };
-        let config = Config { cluster, task: TaskName { kind, index: place.index }, environment: "cloud" };
+        let kind = if slot.role == Role::ParameterServer { "ps" } else { "worker" };
+        let config = Config { cluster, task: TaskName { kind, index: slot.index }, environment: "cloud" };
         variables.push(("AZ_BATCHAI_PS_HOSTS", cluster.ps.join(",")));
         variables.push(("AZ_BATCHAI_WORKER_HOSTS", cluster.worker.join(",")));
         variables.push(("TF_CONFIG", serde_json::to_string(&config).expect("plain data")));
@@ -86,10 +86,10 @@ mod tests {
         let ports = |tasks: &[u16]| HostPorts { tasks: tasks.to_vec(), ..HostPorts::default() };
         let ports = vec![ports(&[2222, 2223]), ports(&[2222]), ports(&[2222])];
         let gang = GangAddress { ports, ..GangAddress::new("127.0.0.4", 0, 0) };
-        let places = order.process_slots(false);
-        let cluster = cluster(&order, &places, &gang).expect("all ports are known");
+        let slots = order.process_slots(false);
+        let cluster = cluster(&order, &slots, &gang).expect("all ports are known");
         let workers = "127.0.0.4:2223,127.0.0.5:2222,127.0.0.6:2222";
-        let master = variables(Some(&cluster), &places[0]);
+        let master = variables(Some(&cluster), &slots[0]);
         assert_eq!(master["AZ_BATCHAI_PS_HOSTS"], "127.0.0.4:2222");
         assert_eq!(
             (master["AZ_BATCHAI_WORKER_HOSTS"].as_str(), master["AZ_BATCHAI_TASK_INDEX"].as_str()),
@@ -103,8 +103,8 @@ mod tests {
             )
         };
         assert_eq!(master["TF_CONFIG"], config("worker", 0));
-        assert_eq!(variables(Some(&cluster), &places[2])["TF_CONFIG"], config("worker", 2));
-        assert_eq!(variables(Some(&cluster), &places[3])["TF_CONFIG"], config("ps", 0));
+        assert_eq!(variables(Some(&cluster), &slots[2])["TF_CONFIG"], config("worker", 2));
+        assert_eq!(variables(Some(&cluster), &slots[3])["TF_CONFIG"], config("ps", 0));
         assert_eq!([0, 1, 2].map(|host_idx| n_listeners(&order, host_idx)), [2, 1, 1]);
     }
 

@@ -26,7 +26,7 @@ use crate::shell;
 /// Time limit of the handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Grace of a command whose client has disconnected.
-const GRACE: Duration = Duration::from_secs(1);
+const DISCONNECT_GRACE: Duration = Duration::from_secs(1);
 /// Exit code of `ssh` for its own failures.
 const EXIT_NOT_STARTED: i32 = 255;
 
@@ -103,9 +103,9 @@ async fn run_to_end(
     let grace = tokio::select! {
         exit = &mut ended => return Some(exit.map_or(EXIT_NOT_STARTED, |exit| exit.shell_code())),
         () = forward_input(&mut from, stdin, &stopper) => None,
-        grace = stopped.wait_for(Option::is_some) => Some(grace.map_or(None, |grace| *grace).unwrap_or(GRACE)),
+        grace = stopped.wait_for(Option::is_some) => Some(grace.map_or(None, |grace| *grace).unwrap_or(DISCONNECT_GRACE)),
     };
-    let (exit, ()) = tokio::join!(ended, stopper.terminate(grace.unwrap_or(GRACE)));
+    let (exit, ()) = tokio::join!(ended, stopper.terminate(grace.unwrap_or(DISCONNECT_GRACE)));
     // Stopped with the job; the client is still connected.
     grace.map(|_| exit.map_or(EXIT_NOT_STARTED, |exit| exit.shell_code()))
 }

@@ -122,7 +122,7 @@ pub struct AutoScaleArgs {
 }
 
 /// Maximum number of jobs named in the warning before a cluster is deleted.
-const MOST_NAMED: usize = 5;
+const MAX_NAMED_JOBS: usize = 5;
 
 struct Clusters;
 
@@ -141,8 +141,8 @@ impl Resource for Clusters {
         let mut losses = Vec::new();
         if running + queued > 0 {
             let named: Vec<String> =
-                jobs.value.iter().take(MOST_NAMED).map(|job| format!("\"{}\"", job.name)).collect();
-            let more = if jobs.value.len() > MOST_NAMED { ", …" } else { "" };
+                jobs.value.iter().take(MAX_NAMED_JOBS).map(|job| format!("\"{}\"", job.name)).collect();
+            let more = if jobs.value.len() > MAX_NAMED_JOBS { ", …" } else { "" };
             losses.push(format!(
                 "The cluster \"{}\" has jobs that will fail: {running} running, {queued} queued ({}{more}).",
                 cluster.name,

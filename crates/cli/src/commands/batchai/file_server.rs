@@ -75,7 +75,7 @@ pub struct CreateArgs {
 }
 
 impl FileServerCommand {
-    fn place(&mut self) -> &mut WorkspaceArgs {
+    fn workspace_args(&mut self) -> &mut WorkspaceArgs {
         match self {
             FileServerCommand::Create(args) => &mut args.name.workspace,
             FileServerCommand::Show(args) => &mut args.named.workspace,
@@ -98,7 +98,7 @@ impl Resource for FileServers {
 pub async fn run(session: &Session, mut command: FileServerCommand) -> Result<(), CliError> {
     // As in `az`, only these commands have a default workspace.
     let default = |option: &str| setting("defaults", &format!("default_workspace_{option}"));
-    command.place().set_default(default("resource_group"), default("name"));
+    command.workspace_args().set_default(default("resource_group"), default("name"));
     let deleting = EndAction {
         progress_text: "Deleting",
         is_deletion: true,

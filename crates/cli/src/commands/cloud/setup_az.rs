@@ -22,11 +22,11 @@ use self::apply::{SetupPaths, WriteReport};
 use self::cloud_config::{Account, CloudConfig};
 use self::file_backup::ManagedPart;
 use self::script::{AccountNames, Shell};
-use crate::atomic_file::write_error;
 use crate::commands::storage::auth::group_in_id;
 use crate::error::CliError;
 use crate::session::{self, GlobalArgs, Session};
 use crate::stdio::{note, print};
+use crate::text_file::write_error;
 
 #[derive(Args, Debug)]
 pub struct SetupAzArgs {

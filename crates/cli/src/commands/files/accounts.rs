@@ -10,8 +10,8 @@ use corro_model::Secret;
 use corro_model::names::{NameKind, check_name};
 use corro_server::new_account_key;
 
-use crate::atomic_file::{read_optional, replace, write_error};
 use crate::error::CliError;
+use crate::text_file::{read_optional, replace, write_error};
 
 /// Subdirectory of the data directory.
 const ACCOUNTS_DIR: &str = "accounts";

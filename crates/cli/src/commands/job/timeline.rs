@@ -7,12 +7,12 @@ use clap::Args;
 use corro_model::batchai::{JobTimeline, TimelineParameters, TimelineState};
 use corro_model::ops::{JobsProcesses, JobsRecordTimeline, JobsTimeline};
 
-use crate::atomic_file::write_error;
 use crate::commands::job::JobNameArgs;
 use crate::error::CliError;
 use crate::resource::args::ResourceNames;
 use crate::session::{GlobalArgs, Session};
 use crate::stdio::{note, print};
+use crate::text_file::write_error;
 
 #[derive(Args, Debug)]
 pub struct TimelineArgs {

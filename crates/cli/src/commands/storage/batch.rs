@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use corro_client::FileService;
-use corro_client::files::{BlobEntry, BlobFilter, Destination, DownloadRange, Found, guess_content_type};
+use corro_client::files::{BlobEntry, BlobFilter, Destination, DownloadRange, WalkedFile, guess_content_type};
 use serde_json::{Value, json};
 
 use crate::commands::storage::auth::{self, AccountArgs};
@@ -90,11 +90,11 @@ struct SelectionArgs {
 }
 
 impl SelectionArgs {
-    fn takes(&self, path: &str) -> bool {
+    fn matches(&self, path: &str) -> bool {
         self.pattern.as_ref().is_none_or(|pattern| matches(pattern.trim_start_matches('/'), path))
     }
 
-    fn shown(&self) -> &str {
+    fn pattern_text(&self) -> &str {
         self.pattern.as_deref().unwrap_or("None")
     }
 }
@@ -107,7 +107,7 @@ pub async fn upload(session: &Session, args: UploadBatchArgs, tree: Tree) -> Res
         ));
     }
     let sources: Vec<_> =
-        local_files(&args.source)?.into_iter().filter(|(_, path)| args.selection.takes(path)).collect();
+        local_files(&args.source)?.into_iter().filter(|(_, path)| args.selection.matches(path)).collect();
     let files = open(session, &args.account, &to, tree).await?.validating(args.transfer.validate_content);
     let base = args.destination_path.as_deref().unwrap_or_default().trim_matches('/').to_owned();
     let target = |path: &str| if base.is_empty() { path.to_owned() } else { format!("{base}/{path}") };
@@ -178,7 +178,7 @@ pub async fn download(session: &Session, args: DownloadBatchArgs, tree: Tree) ->
         note(format_args!("    account {}", files.account()));
         note(format_args!("      share {}", from.share));
         note(format_args!("destination {}", args.destination.display()));
-        note(format_args!("    pattern {}", args.selection.shown()));
+        note(format_args!("    pattern {}", args.selection.pattern_text()));
         note(format_args!("      total {}", chosen.len()));
         note(" operations");
         chosen.iter().zip(&places).for_each(|(path, to)| note(format_args!("  - {path} => {}", to.display())));
@@ -209,7 +209,7 @@ pub async fn delete(session: &Session, args: DeleteBatchArgs, tree: Tree) -> Res
     let chosen: Vec<String> = chosen.into_iter().map(|found| found.path).collect();
     if args.selection.dryrun {
         note(format_args!("delete files from {}", from.share));
-        note(format_args!("    pattern {}", args.selection.shown()));
+        note(format_args!("    pattern {}", args.selection.pattern_text()));
         note(format_args!("      share {}", from.share));
         note(format_args!("      total {}", chosen.len()));
         note(" operations");
@@ -254,7 +254,7 @@ async fn select_files(
                 .collect()
         }
     };
-    Ok(found.into_iter().filter(|found| selection.takes(&found.path)).collect())
+    Ok(found.into_iter().filter(|found| selection.matches(&found.path)).collect())
 }
 
 /// Paths that can be downloaded. A link that leads to no file of the share is skipped with a note.

@@ -78,7 +78,7 @@ pub struct BlobArgs {
 }
 
 impl BlobArgs {
-    fn place(&self) -> (&str, &str) {
+    fn container_and_name(&self) -> (&str, &str) {
         (&self.container.container_name, &self.name)
     }
 }
@@ -162,35 +162,35 @@ pub async fn run(session: &Session, command: BlobCommand) -> Result<(), CliError
         BlobCommand::DeleteBatch(args) => batch::delete(session, args, Tree::Container).await,
         BlobCommand::List(args) => list(session, args).await,
         BlobCommand::Show(args) => {
-            let (container, name) = args.place();
+            let (container, name) = args.container_and_name();
             let found = args.container.open(session).await?.file_properties(container, name).await;
             session.print_shaped(&objects::blob(name, &found.map_err(CliError::from_show)?), Some(TableKind::Blob))
         }
         BlobCommand::Exists(args) => {
-            let (container, name) = args.place();
+            let (container, name) = args.container_and_name();
             let found = args.container.open(session).await?.file_properties(container, name).await;
             session.print_value(&json!({"exists": auth::exists_result(found)?}))
         }
         BlobCommand::Delete(args) => {
-            let (container, name) = args.place();
+            let (container, name) = args.container_and_name();
             args.container.open(session).await?.delete_file(container, name).await?;
             // `az` prints the result of the SDK's call, which is null.
             session.print_value(&json!({"deleted": null}))
         }
         BlobCommand::Url(UrlArgs { blob, protocol }) => {
-            let (container, name) = blob.place();
+            let (container, name) = blob.container_and_name();
             let url = blob.container.open(session).await?.url(container, name);
             session.print_value(&protocol.apply(url).into())
         }
         BlobCommand::GenerateSas(args) => {
             let blobs = args.blob.container.open(session).await?;
-            sas::print(session, &blobs, &args.sas, Resource::Blob, args.blob.place())
+            sas::print(session, &blobs, &args.sas, Resource::Blob, args.blob.container_and_name())
         }
     }
 }
 
 async fn upload(session: &Session, args: UploadArgs) -> Result<(), CliError> {
-    let (container, name) = args.blob.place();
+    let (container, name) = args.blob.container_and_name();
     if !args.file.is_file() {
         let failure = CliError::new(format!("there is no file {} to upload", args.file.display()));
         return Err(match args.file.is_dir() {
@@ -216,7 +216,7 @@ async fn upload(session: &Session, args: UploadArgs) -> Result<(), CliError> {
 }
 
 async fn download(session: &Session, args: DownloadArgs) -> Result<(), CliError> {
-    let (container, name) = args.blob.place();
+    let (container, name) = args.blob.container_and_name();
     if args.open_mode.starts_with('x') && args.file.exists() {
         return Err(CliError::new(format!("{} exists already", args.file.display())).hint("leave --open-mode out"));
     }

@@ -64,13 +64,13 @@ pub struct Variable {
 #[serde(rename_all = "kebab-case", default)]
 pub struct Kubeconfig {
     current_context: Option<String>,
-    clusters: Option<Vec<Named<Cluster>>>,
-    users: Option<Vec<Named<User>>>,
-    contexts: Option<Vec<Named<Context>>>,
+    clusters: Option<Vec<NamedEntry<Cluster>>>,
+    users: Option<Vec<NamedEntry<User>>>,
+    contexts: Option<Vec<NamedEntry<Context>>>,
 }
 
 #[derive(Deserialize)]
-struct Named<T> {
+struct NamedEntry<T> {
     name: String,
     #[serde(alias = "cluster", alias = "user", alias = "context")]
     value: Option<T>,
@@ -236,7 +236,7 @@ fn file_or_data(data: Option<ByteString>, file: Option<PathBuf>) -> Option<FileO
 }
 
 /// The entry `name` of a list; an error lists the names that exist.
-fn find<T: Clone + Default>(what: &str, all: &Option<Vec<Named<T>>>, name: &str) -> Result<T, String> {
+fn find<T: Clone + Default>(what: &str, all: &Option<Vec<NamedEntry<T>>>, name: &str) -> Result<T, String> {
     let all = all.as_deref().unwrap_or_default();
     let found = all.iter().find(|named| named.name == name);
     found.map(|named| named.value.clone().unwrap_or_default()).ok_or_else(|| {

@@ -30,7 +30,7 @@ use crate::server_args::EmbeddedServerArgs;
 use api_client::KubeApiError;
 use args::{KubernetesArgs, PodSettings};
 use pod_cache::{PodCache, PodDeletion};
-pub use pod_spec::{LANDMARK, ServerIdentity};
+pub use pod_spec::{SHARED_DISK_PROBE_FILE, ServerIdentity};
 use pod_status::PodObject;
 use pods_api::{PodEvent, PodsApi};
 
@@ -180,7 +180,7 @@ impl Shared {
     async fn try_create(&self, pod: &Pod, token: &Secret) -> Result<PodObject, KubeApiError> {
         let _permit = self.creation_permits.acquire().await;
         let created = self.api.create_pod(pod).await?;
-        self.api.create_secret(&pod_spec::secret(&created.metadata, token, &self.server.landmark)).await?;
+        self.api.create_secret(&pod_spec::secret(&created.metadata, token, &self.server.shared_disk_probe)).await?;
         Ok(created)
     }
 

@@ -28,7 +28,7 @@ const TOKEN_KEY: &str = "join-token";
 /// Directories of the server's data directory that lie on the volume which nodes mount too.
 const SHARED_DIRS: [&str; 3] = ["shares", "file-servers", "job-shared"];
 /// File by which a node recognises that it sees the server's data directory.
-pub const LANDMARK: &str = "landmark";
+pub const SHARED_DISK_PROBE_FILE: &str = "landmark";
 
 pub const INSTANCE_LABEL: &str = "app.kubernetes.io/instance";
 pub const NODE_LABEL: &str = "corro/node";
@@ -45,8 +45,8 @@ pub struct ServerIdentity {
     /// SHA-256 fingerprint of the certificate authority; `None` without TLS.
     pub ca_fingerprint: Option<String>,
     pub data: PathBuf,
-    /// Content of the landmark file.
-    pub landmark: String,
+    /// Content of the file `SHARED_DISK_PROBE_FILE`.
+    pub shared_disk_probe: String,
 }
 
 /// Name of a node's pod and of its secret. `attempt_id` tells one attempt to start the node from the next.
@@ -91,7 +91,7 @@ pub fn pod(name: &str, node: &NewNode, server: &ServerIdentity, settings: &PodSe
 }
 
 /// The secret of a pod. It is created after the pod, whose uid it names as its owner; the pod's start waits for it.
-pub fn secret(pod: &ObjectMeta, token: &JoinToken, landmark: &str) -> Secret {
+pub fn secret(pod: &ObjectMeta, token: &JoinToken, shared_disk_probe: &str) -> Secret {
     let owner = OwnerReference {
         api_version: "v1".to_owned(),
         kind: "Pod".to_owned(),
@@ -106,7 +106,7 @@ pub fn secret(pod: &ObjectMeta, token: &JoinToken, landmark: &str) -> Secret {
             owner_references: Some(vec![owner]),
             ..Default::default()
         },
-        data: Some([(TOKEN_KEY, token.expose()), (LANDMARK, landmark)].map(secret_entry).into()),
+        data: Some([(TOKEN_KEY, token.expose()), (SHARED_DISK_PROBE_FILE, shared_disk_probe)].map(secret_entry).into()),
         immutable: Some(true),
         type_: Some("Opaque".to_owned()),
         ..Default::default()
@@ -205,7 +205,7 @@ fn mounts(server: &ServerIdentity, settings: &PodSettings) -> Vec<VolumeMount> {
             ..mount(volume, &server.data.join(name).display().to_string())
         };
         mounts.extend(SHARED_DIRS.map(|name| sub_path("shares", name)));
-        mounts.push(VolumeMount { read_only: Some(true), ..sub_path("token", LANDMARK) });
+        mounts.push(VolumeMount { read_only: Some(true), ..sub_path("token", SHARED_DISK_PROBE_FILE) });
     }
     mounts
 }
@@ -238,7 +238,7 @@ mod tests {
             url: "https://corro.corro.svc:8470".to_owned(),
             ca_fingerprint: fingerprint.map(str::to_owned),
             data: PathBuf::from("/var/lib/corro"),
-            landmark: "here".to_owned(),
+            shared_disk_probe: "here".to_owned(),
         }
     }
 

@@ -11,7 +11,7 @@ use corro_model::validate;
 
 use super::{Clusters, NameArgs};
 use crate::commands::batchai::admin_account::{self, AdminArgs};
-use crate::commands::batchai::cluster::spec::{self, ClusterFile, Wanted};
+use crate::commands::batchai::cluster::spec::{self, ClusterFile, ClusterOptions};
 use crate::commands::batchai::volumes::{self, MountArgs};
 use crate::commands::batchai::{auto_storage, config_file};
 use crate::error::CliError;
@@ -89,7 +89,7 @@ fn spec(args: &CreateArgs, target: &ResourceRef) -> Result<ClusterSpec, CliError
         None => Default::default(),
     };
     let account = admin_account::account(&args.admin, file.user_account_settings.clone().unwrap_or_default())?;
-    let spec = spec::plan(file, &wanted(args), account)?;
+    let spec = spec::plan(file, &cluster_options(args), account)?;
     let by_options = args.target.is_some() || args.min.is_some() || args.max.is_some();
     let failure = |error| if by_options { super::in_options(error) } else { CliError::from(error) };
     validate::check_cluster(&spec).map_err(failure)?;
@@ -129,8 +129,8 @@ async fn fill_volumes(
     Ok(())
 }
 
-fn wanted(args: &CreateArgs) -> Wanted {
-    Wanted {
+fn cluster_options(args: &CreateArgs) -> ClusterOptions {
+    ClusterOptions {
         vm_size: args.vm_size.clone(),
         vm_priority: args.vm_priority,
         target: args.target,

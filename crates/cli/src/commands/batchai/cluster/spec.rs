@@ -33,7 +33,7 @@ pub struct ClusterFileProperties {
 
 /// Settings of the command line.
 #[derive(Clone, Debug, Default)]
-pub struct Wanted {
+pub struct ClusterOptions {
     pub vm_size: Option<String>,
     pub vm_priority: Option<VmPriority>,
     pub target: Option<i32>,
@@ -48,32 +48,32 @@ pub struct Wanted {
 
 pub fn plan(
     file: ClusterFileProperties,
-    wanted: &Wanted,
+    options: &ClusterOptions,
     account: UserAccountSettings,
 ) -> Result<ClusterSpec, CliError> {
-    let vm_size = wanted.vm_size.clone().or(file.vm_size).ok_or_else(|| {
+    let vm_size = options.vm_size.clone().or(file.vm_size).ok_or_else(|| {
         CliError::new("Please provide VM size").hint("give --vm-size, for example --vm-size Standard_NC6")
     })?;
-    if wanted.subnet.as_deref().is_some_and(|id| !is_resource_id(id)) {
+    if options.subnet.as_deref().is_some_and(|id| !is_resource_id(id)) {
         return Err(CliError::new("Ill-formed subnet resource id"));
     }
     let mut node_setup = file.node_setup;
-    if let Some(task) = setup_task(wanted)? {
+    if let Some(task) = setup_task(options)? {
         node_setup.get_or_insert_default().setup_task = Some(task);
     }
     Ok(ClusterSpec {
         vm_size,
-        vm_priority: wanted.vm_priority.or(file.vm_priority).unwrap_or_default(),
-        scale_settings: scale(wanted, file.scale_settings)?,
-        virtual_machine_configuration: image(wanted)?.or(file.virtual_machine_configuration),
+        vm_priority: options.vm_priority.or(file.vm_priority).unwrap_or_default(),
+        scale_settings: scale(options, file.scale_settings)?,
+        virtual_machine_configuration: image(options)?.or(file.virtual_machine_configuration),
         user_account_settings: account,
         node_setup,
-        subnet: wanted.subnet.clone().map(|id| ResourceId { id }).or(file.subnet),
+        subnet: options.subnet.clone().map(|id| ResourceId { id }).or(file.subnet),
     })
 }
 
-fn scale(wanted: &Wanted, file: Option<ScaleSettings>) -> Result<ScaleSettings, CliError> {
-    match (wanted.target, wanted.min, wanted.max) {
+fn scale(options: &ClusterOptions, file: Option<ScaleSettings>) -> Result<ScaleSettings, CliError> {
+    match (options.target, options.min, options.max) {
         (None, None, None) => file.ok_or_else(|| {
             CliError::new("Please provide scale setting for the cluster via command line or configuration file")
                 .hint("give --target 4 for a fixed size, or --min 0 --max 4 to let it follow the jobs")
@@ -90,20 +90,20 @@ fn scale(wanted: &Wanted, file: Option<ScaleSettings>) -> Result<ScaleSettings, 
     }
 }
 
-fn image(wanted: &Wanted) -> Result<Option<VirtualMachineConfiguration>, CliError> {
-    let Some(image) = &wanted.image else {
-        return match wanted.custom_image {
+fn image(options: &ClusterOptions) -> Result<Option<VirtualMachineConfiguration>, CliError> {
+    let Some(image) = &options.image else {
+        return match options.custom_image {
             Some(_) => {
                 Err(CliError::new("You need to specify --image argument with information about the custom image"))
             }
             None => Ok(None),
         };
     };
-    if wanted.custom_image.as_deref().is_some_and(|id| !is_resource_id(id)) {
+    if options.custom_image.as_deref().is_some_and(|id| !is_resource_id(id)) {
         return Err(CliError::new("Ill-formed custom image resource id"));
     }
     let mut reference = image_reference(image)?;
-    reference.virtual_machine_image_id = wanted.custom_image.clone();
+    reference.virtual_machine_image_id = options.custom_image.clone();
     Ok(Some(VirtualMachineConfiguration { image_reference: reference }))
 }
 
@@ -137,8 +137,8 @@ fn image_reference(image: &str) -> Result<ImageReference, CliError> {
     }
 }
 
-fn setup_task(wanted: &Wanted) -> Result<Option<SetupTask>, CliError> {
-    match (&wanted.setup_task, &wanted.setup_task_output) {
+fn setup_task(options: &ClusterOptions) -> Result<Option<SetupTask>, CliError> {
+    match (&options.setup_task, &options.setup_task_output) {
         (None, _) => Ok(None),
         (Some(_), None) => Err(CliError::new("--setup-task requires providing of --setup-task-output")),
         (Some(command), Some(output)) => Ok(Some(SetupTask {
@@ -164,13 +164,13 @@ mod tests {
         }
     }
 
-    fn wanted() -> Wanted {
-        Wanted { vm_size: Some("Standard_NC6".into()), target: Some(4), ..Wanted::default() }
+    fn options() -> ClusterOptions {
+        ClusterOptions { vm_size: Some("Standard_NC6".into()), target: Some(4), ..ClusterOptions::default() }
     }
 
-    fn check(file: Value, wanted: Wanted, expected: Result<Value, &str>) {
+    fn check(file: Value, options: ClusterOptions, expected: Result<Value, &str>) {
         let file: ClusterFile = serde_json::from_value(file).expect("a file");
-        match (plan(file.properties, &wanted, account()), expected) {
+        match (plan(file.properties, &options, account()), expected) {
             (Ok(spec), Ok(expected)) => {
                 let spec = serde_json::to_value(spec).expect("JSON");
                 for (key, value) in expected.as_object().expect("an object") {
@@ -185,7 +185,7 @@ mod tests {
     fn scale_of(target: Option<i32>, min: Option<i32>, max: Option<i32>, expected: Result<Value, &str>) {
         check(
             json!({}),
-            Wanted { target, min, max, ..wanted() },
+            ClusterOptions { target, min, max, ..options() },
             expected.map(|scale| json!({"scaleSettings": scale})),
         );
     }
@@ -194,7 +194,7 @@ mod tests {
     fn the_cluster_of_the_tutorial() {
         check(
             json!({}),
-            Wanted { vm_priority: Some(VmPriority::Dedicated), ..wanted() },
+            ClusterOptions { vm_priority: Some(VmPriority::Dedicated), ..options() },
             Ok(json!({
                 "vmSize": "Standard_NC6", "vmPriority": "dedicated",
                 "scaleSettings": {"manual": {"targetNodeCount": 4, "nodeDeallocationOption": "requeue"}},
@@ -225,18 +225,26 @@ mod tests {
             "vmSize": "STANDARD_D1", "vmPriority": "lowpriority",
             "scaleSettings": {"manual": {"targetNodeCount": 1}}
         }});
-        check(file.clone(), Wanted::default(), Ok(json!({"vmSize": "STANDARD_D1", "vmPriority": "lowpriority"})));
-        check(file, wanted(), Ok(json!({"vmSize": "Standard_NC6", "vmPriority": "lowpriority"})));
-        check(json!({}), Wanted { target: Some(1), ..Wanted::default() }, Err("Please provide VM size"));
+        check(
+            file.clone(),
+            ClusterOptions::default(),
+            Ok(json!({"vmSize": "STANDARD_D1", "vmPriority": "lowpriority"})),
+        );
+        check(file, options(), Ok(json!({"vmSize": "Standard_NC6", "vmPriority": "lowpriority"})));
+        check(
+            json!({}),
+            ClusterOptions { target: Some(1), ..ClusterOptions::default() },
+            Err("Please provide VM size"),
+        );
     }
 
     #[test]
     fn images() {
         let with = |image: &str, expected: Result<Value, &str>| {
-            let wanted = Wanted { image: Some(image.into()), ..wanted() };
+            let options = ClusterOptions { image: Some(image.into()), ..options() };
             check(
                 json!({}),
-                wanted,
+                options,
                 expected.map(|image| json!({"virtualMachineConfiguration": {"imageReference": image}})),
             );
         };
@@ -246,8 +254,13 @@ mod tests {
         with("a:b", Err("--image must have format"));
         with("a::c:", Err("Image offer must be provided in --image argument"));
         with("windows", Err("Unsupported image alias"));
-        check(json!({}), Wanted { custom_image: Some("id".into()), ..wanted() }, Err("You need to specify --image"));
-        let both = |id: &str| Wanted { custom_image: Some(id.into()), image: Some("ubuntults".into()), ..wanted() };
+        check(
+            json!({}),
+            ClusterOptions { custom_image: Some("id".into()), ..options() },
+            Err("You need to specify --image"),
+        );
+        let both =
+            |id: &str| ClusterOptions { custom_image: Some(id.into()), image: Some("ubuntults".into()), ..options() };
         check(json!({}), both("id"), Err("Ill-formed custom image resource id"));
         let id = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/images/i";
         let image = json!({"publisher": "Canonical", "offer": "UbuntuServer", "sku": "16.04-LTS",
@@ -257,11 +270,11 @@ mod tests {
 
     #[test]
     fn a_setup_task_needs_a_place_for_its_output() {
-        let task = Wanted { setup_task: Some("true".into()), ..wanted() };
+        let task = ClusterOptions { setup_task: Some("true".into()), ..options() };
         check(json!({}), task.clone(), Err("--setup-task requires providing of --setup-task-output"));
         check(
             json!({}),
-            Wanted { setup_task_output: Some("out".into()), ..task },
+            ClusterOptions { setup_task_output: Some("out".into()), ..task },
             Ok(json!({"nodeSetup": {"setupTask": {"commandLine": "true", "stdOutErrPathPrefix": "out"}}})),
         );
     }

@@ -11,15 +11,15 @@ const KEY_PLACEHOLDER: &str = "<AZURE_BATCHAI_STORAGE_KEY>";
 
 /// A volume whose key has to be looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum VolumeIndex {
     Share(usize),
     Container(usize),
 }
 
-pub fn credentials_at(volumes: &mut MountVolumes, place: Place) -> &mut Option<StorageCredentials> {
+pub fn credentials_at(volumes: &mut MountVolumes, place: VolumeIndex) -> &mut Option<StorageCredentials> {
     match place {
-        Place::Share(at) => &mut volumes.azure_file_shares[at].credentials,
-        Place::Container(at) => &mut volumes.azure_blob_file_systems[at].credentials,
+        VolumeIndex::Share(at) => &mut volumes.azure_file_shares[at].credentials,
+        VolumeIndex::Container(at) => &mut volumes.azure_blob_file_systems[at].credentials,
     }
 }
 
@@ -31,7 +31,7 @@ pub fn with_key(key: Secret) -> StorageCredentials {
 pub fn plan(
     mut volumes: MountVolumes,
     account: &EffectiveAccount,
-) -> Result<(MountVolumes, Vec<(Place, String)>), CliError> {
+) -> Result<(MountVolumes, Vec<(VolumeIndex, String)>), CliError> {
     let mut wanted = Vec::new();
     for (at, share) in volumes.azure_file_shares.iter_mut().enumerate() {
         let mut name = account_of(share)?;
@@ -42,7 +42,7 @@ pub fn plan(
             share.azure_file_url = share.azure_file_url.replace(ACCOUNT_PLACEHOLDER, account.name()?);
         }
         if let Some(name) = fill_credentials(&name, &mut share.credentials, account)? {
-            wanted.push((Place::Share(at), name));
+            wanted.push((VolumeIndex::Share(at), name));
         }
         share.account_name = Some(name);
     }
@@ -58,7 +58,7 @@ pub fn plan(
             name = account.name()?.to_owned();
         }
         if let Some(name) = fill_credentials(&name, &mut container.credentials, account)? {
-            wanted.push((Place::Container(at), name));
+            wanted.push((VolumeIndex::Container(at), name));
         }
         container.account_name = Some(name);
     }

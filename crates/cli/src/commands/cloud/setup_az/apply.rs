@@ -11,9 +11,9 @@ use super::cloud_config::CloudConfig;
 use super::file_backup::{BackupRecord, FileBackup, ManagedPart};
 use super::script::Shell;
 use super::{az_logins, ca_bundle, hosts_file, ini_edit};
-use crate::atomic_file::{read_optional, remove_if_exists, replace, write_error};
 use crate::error::CliError;
 use crate::session::{Ini, az_config_dir};
+use crate::text_file::{read_optional, remove_if_exists, replace, write_error};
 
 const BUNDLE_FILE: &str = "ca-bundle.pem";
 

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::{az_logins, hosts_file, ini_edit};
-use crate::atomic_file::{read_optional, remove_if_exists, replace, write_error};
 use crate::error::CliError;
 use crate::session::Ini;
+use crate::text_file::{read_optional, remove_if_exists, replace, write_error};
 
 const BACKUP_FILE: &str = "undo.json";
 
