@@ -218,7 +218,7 @@ impl Scenario {
 struct NoHistory;
 
 impl RunTimes for NoHistory {
-    fn usual(&self, _: &JobKey) -> Option<Duration> {
+    fn typical_run_time(&self, _: &JobKey) -> Option<Duration> {
         None
     }
 

@@ -29,7 +29,7 @@ impl ForkServer {
         let (our_end, server_end) = socket_pair()?;
         let mut command = Command::new(program);
         command.arg0("corro").args(arguments);
-        command.env_clear().env(TAG_VARIABLE, proc_tag::BLANK);
+        command.env_clear().env(TAG_VARIABLE, proc_tag::BLANK_TAG);
         command
             .stdin(Stdio::from(server_end))
             .stdout(Stdio::from(deadline.file_for_fork_server()?))

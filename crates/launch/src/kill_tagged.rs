@@ -17,7 +17,7 @@ pub const TAG_VARIABLE: &str = "CORRO_PROCESS_TAG";
 
 /// Rounds of killing and pausing, after which a process counts as unkillable. Killed processes usually end within milliseconds.
 const MAX_ROUNDS: u32 = 200;
-const PAUSE: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Kills every process of this user whose tag starts with `tag_prefix`, and waits until none is left or the rest cannot be killed.
 /// Returns the killed pids. An empty prefix matches nothing. Blocks.
@@ -92,7 +92,7 @@ fn kill_all(find: impl Fn() -> Vec<Pid>, matches_pid: impl Fn(Pid) -> bool) -> V
                 killed.push(id(pid));
             }
         }
-        sleep(PAUSE);
+        sleep(POLL_INTERVAL);
     }
     killed
 }

@@ -25,7 +25,7 @@ use crate::volume::Volume;
 pub const SUBCOMMAND: &str = "mount-serve";
 
 /// Number of kernel requests handled concurrently.
-const THREADS: usize = 8;
+const N_THREADS: usize = 8;
 /// How long programs that use the mount may delay its end.
 const UNMOUNT_GRACE: Duration = Duration::from_secs(10);
 const READY_LINE: &str = "mounted";
@@ -259,7 +259,7 @@ fn config(settings: &Settings) -> Config {
     ];
     // In writeback mode the meaning of an `open` depends on whether the file is still open. The kernel sends the
     // release after the program has gone on, so the next `open` must not overtake it: requests are handled one by one.
-    config.n_threads = Some(if settings.write_cache { 1 } else { THREADS });
+    config.n_threads = Some(if settings.write_cache { 1 } else { N_THREADS });
     // Jobs may run as other users than the agent; only root may allow other users.
     let is_root = rustix::process::geteuid().is_root();
     config.acl = if is_root { SessionACL::All } else { SessionACL::Owner };

@@ -84,9 +84,8 @@ impl From<Login> for Credential {
 }
 
 impl Settings {
-    pub const DEADLINE: Duration = Duration::from_secs(60);
     /// Permissions of Batch AI's mounts on its nodes.
-    pub const MODE: u16 = 0o777;
+    pub const DEFAULT_MODE: u16 = 0o777;
 
     pub fn service(&self) -> Result<FileService, ClientError> {
         let credential = self.login.clone().into();

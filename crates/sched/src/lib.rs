@@ -21,8 +21,8 @@ pub use plan::{Eviction, Placement, Plan};
 pub use policy::Policy;
 pub use start_estimate::{Basis, RunTimes, StartEstimate};
 pub use view::{
-    ClusterView, Jobs, NodeAvailability, NodeView, RegionCapacity, Running, RunningView, Snapshot, Target, Waiting,
-    WaitingView,
+    ClusterView, Jobs, NodeAvailability, NodeView, RegionCapacity, RunningIter, RunningView, Snapshot, Target,
+    WaitingIter, WaitingView,
 };
 pub use wait_explanation::{Unblock, WaitExplanation};
 

@@ -12,9 +12,9 @@ use corro_model::Timestamp;
 use corro_model::batchai::Priority;
 
 use crate::Policy;
-use crate::view::{Jobs, Waiting, WaitingView};
+use crate::view::{Jobs, WaitingIter, WaitingView};
 
-pub struct InOrder<'q> {
+pub struct QueueIter<'q> {
     lists: [PriorityList<'q>; 3],
     now: Timestamp,
     rise_after: Duration,
@@ -24,22 +24,22 @@ pub struct InOrder<'q> {
 struct PriorityList<'q> {
     priority: Priority,
     head: Option<(QueueRank, WaitingView<'q>)>,
-    rest: Waiting<'q>,
+    rest: WaitingIter<'q>,
 }
 
 /// Effective priority and submission number; smaller ranks start first.
 type QueueRank = (Reverse<Priority>, u64);
 
-pub fn in_order<'q>(jobs: &'q (dyn Jobs + 'q), now: Timestamp, policy: &Policy) -> InOrder<'q> {
+pub fn in_order<'q>(jobs: &'q (dyn Jobs + 'q), now: Timestamp, policy: &Policy) -> QueueIter<'q> {
     let list = |priority| {
         let mut list = PriorityList { priority, head: None, rest: jobs.waiting(priority) };
         list.advance(now, policy.rise_after);
         list
     };
-    InOrder { lists: [Priority::High, Priority::Normal, Priority::Low].map(list), now, rise_after: policy.rise_after }
+    QueueIter { lists: [Priority::High, Priority::Normal, Priority::Low].map(list), now, rise_after: policy.rise_after }
 }
 
-impl<'q> Iterator for InOrder<'q> {
+impl<'q> Iterator for QueueIter<'q> {
     type Item = WaitingView<'q>;
 
     fn next(&mut self) -> Option<WaitingView<'q>> {

@@ -37,7 +37,7 @@ pub enum Basis {
 /// Source of expected run times.
 pub trait RunTimes {
     /// Usual run time of jobs like this one; `None` if none has succeeded.
-    fn usual(&self, job: &JobKey) -> Option<Duration>;
+    fn typical_run_time(&self, job: &JobKey) -> Option<Duration>;
 
     /// Remaining run time that a running job reports; `None` if it reports none.
     fn remaining(&self, job: &JobKey) -> Option<Duration>;
@@ -62,7 +62,8 @@ impl StartEstimator {
         let started: HashMap<_, _> = started.collect();
         for (ends_by, job, nodes) in &forecast.ends {
             let by_progress = || times.remaining(job).map(|remaining| now.plus(remaining));
-            let by_history = || times.usual(job).zip(started.get(job)).map(|(usual, started)| started.plus(usual));
+            let by_history =
+                || times.typical_run_time(job).zip(started.get(job)).map(|(usual, started)| started.plus(usual));
             let end = by_progress().or_else(by_history).map(|end| end.min(*ends_by));
             let end = end.filter(|end| *end > now).map(|end| (end, Basis::History));
             *free.entry(end.unwrap_or((*ends_by, Basis::Limits))).or_default() += nodes;

@@ -101,16 +101,16 @@ pub struct WaitingView<'a> {
     pub limit: Duration,
 }
 
-pub type Waiting<'j> = Box<dyn Iterator<Item = WaitingView<'j>> + 'j>;
-pub type Running<'j> = Box<dyn Iterator<Item = RunningView<'j>> + 'j>;
+pub type WaitingIter<'j> = Box<dyn Iterator<Item = WaitingView<'j>> + 'j>;
+pub type RunningIter<'j> = Box<dyn Iterator<Item = RunningView<'j>> + 'j>;
 
 /// Unfinished jobs of one cluster, read lazily because most passes start no job.
 pub trait Jobs {
     /// Queued jobs that were submitted with this priority, in order of submission.
-    fn waiting(&self, priority: Priority) -> Waiting<'_>;
+    fn waiting(&self, priority: Priority) -> WaitingIter<'_>;
 
     /// Jobs that hold nodes, in any order.
-    fn running(&self) -> Running<'_>;
+    fn running(&self) -> RunningIter<'_>;
 
     /// Longest recent run time of jobs in the same experiment; `None` if none has succeeded.
     fn longest_run(&self, job: &JobKey) -> Option<Duration>;

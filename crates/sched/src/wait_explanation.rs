@@ -91,7 +91,7 @@ pub fn explain_waits<'a>(
         let fits = !matches!(verdict, Verdict::Wait(Wait::ClusterTooSmall { .. }));
         position += usize::from(fits);
         demand += if fits { job.node_count } else { 0 };
-        let usual = times.usual(job.key).map(|usual| usual.min(job.limit));
+        let usual = times.typical_run_time(job.key).map(|usual| usual.min(job.limit));
         let estimate = match verdict {
             // A backfilled job delays nobody, so it is left out of the simulation.
             Verdict::Start if backfill.blocked_head().is_some() => {

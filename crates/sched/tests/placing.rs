@@ -145,7 +145,7 @@ struct Times {
 }
 
 impl RunTimes for Times {
-    fn usual(&self, job: &JobKey) -> Option<Duration> {
+    fn typical_run_time(&self, job: &JobKey) -> Option<Duration> {
         self.usual.get(name(job)).copied().map(Duration::from_secs)
     }
 

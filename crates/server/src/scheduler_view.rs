@@ -6,8 +6,8 @@ use corro_model::batchai::{Priority, ProvisioningState, VmPriority};
 use corro_model::state::{JobState, NodeState, Preemption, PreemptionCause};
 use corro_model::{ClusterKey, JobKey, NodeId, Timestamp, vm_size};
 use corro_sched::{
-    ClusterView, Jobs, NodeAvailability, NodeView, Policy, RegionCapacity, Running, RunningView, Snapshot, Target,
-    Waiting, WaitingView,
+    ClusterView, Jobs, NodeAvailability, NodeView, Policy, RegionCapacity, RunningIter, RunningView, Snapshot, Target,
+    WaitingIter, WaitingView,
 };
 use corro_store::{ClusterRecord, JobRecord, NodeRecord, State, Timeline};
 
@@ -102,7 +102,7 @@ struct ClusterJobs<'a> {
 }
 
 impl Jobs for ClusterJobs<'_> {
-    fn waiting(&self, priority: Priority) -> Waiting<'_> {
+    fn waiting(&self, priority: Priority) -> WaitingIter<'_> {
         Box::new(self.state.queued_jobs_at(self.cluster, priority).map(|job| WaitingView {
             key: job.key,
             sequence: job.sequence,
@@ -116,7 +116,7 @@ impl Jobs for ClusterJobs<'_> {
         self.state.run_times(&job.experiment()).take(RECENT_RUNS).max()
     }
 
-    fn running(&self) -> Running<'_> {
+    fn running(&self) -> RunningIter<'_> {
         Box::new(self.state.active_jobs_of(self.cluster).map(|(key, job)| running_view(key, job, self.clock)))
     }
 }

@@ -4,11 +4,11 @@ use std::ops::Range;
 
 /// Divides `n_bytes` into `n` parts of whole elements, as even as cache lines allow, so that no two ranks write the same line.
 pub fn split_even(n_bytes: usize, n: usize, element: usize) -> impl Fn(usize) -> Range<usize> + Copy {
-    const LINE: usize = 64;
+    const CACHE_LINE_BYTES: usize = 64;
     // A line holds a whole number of elements of every dtype.
-    debug_assert!(LINE.is_multiple_of(element) && n_bytes.is_multiple_of(element));
-    let n_lines = n_bytes.div_ceil(LINE);
-    let start = move |part: usize| (n_lines * part / n * LINE).min(n_bytes);
+    debug_assert!(CACHE_LINE_BYTES.is_multiple_of(element) && n_bytes.is_multiple_of(element));
+    let n_lines = n_bytes.div_ceil(CACHE_LINE_BYTES);
+    let start = move |part: usize| (n_lines * part / n * CACHE_LINE_BYTES).min(n_bytes);
     move |part| start(part)..start(part + 1)
 }
 

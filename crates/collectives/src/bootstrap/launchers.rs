@@ -5,10 +5,10 @@ use super::rendezvous_method::{Rank0Host, Rank0Rendezvous, RendezvousMethod};
 use super::slurm_lists as lists;
 use super::variables::{LaunchError, Variables};
 
-type Detected = Result<Option<(RankInfo, RendezvousMethod)>, LaunchError>;
+type DetectResult = Result<Option<(RankInfo, RendezvousMethod)>, LaunchError>;
 
 /// `corro run`, the node agent, `horovodrun`: all ranks are set, and there is a key-value server.
-pub fn horovod(variables: &Variables) -> Detected {
+pub fn horovod(variables: &Variables) -> DetectResult {
     let Some((rank, size)) = variables.pair("HOROVOD_RANK", "HOROVOD_SIZE")? else { return Ok(None) };
     let mut rank_info = RankInfo::new(rank, size);
     set_local(&mut rank_info, variables.pair("HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE")?);
@@ -29,7 +29,7 @@ pub fn horovod(variables: &Variables) -> Detected {
     Ok(Some((rank_info, RendezvousMethod::KeyValue { addr, port })))
 }
 
-pub fn torchrun(variables: &Variables) -> Detected {
+pub fn torchrun(variables: &Variables) -> DetectResult {
     let Some((rank, size)) = variables.pair("RANK", "WORLD_SIZE")? else { return Ok(None) };
     let mut rank_info = RankInfo::new(rank, size);
     set_local(&mut rank_info, variables.pair("LOCAL_RANK", "LOCAL_WORLD_SIZE")?);
@@ -41,7 +41,7 @@ pub fn torchrun(variables: &Variables) -> Detected {
     at_rank0("torchrun", variables, rank_info, job_id, Rank0Host::Candidates(Vec::new()))
 }
 
-pub fn open_mpi(variables: &Variables) -> Detected {
+pub fn open_mpi(variables: &Variables) -> DetectResult {
     let Some((rank, size)) = variables.pair("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")? else { return Ok(None) };
     let mut rank_info = RankInfo::new(rank, size);
     set_local(&mut rank_info, variables.pair("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE")?);
@@ -57,7 +57,7 @@ pub fn open_mpi(variables: &Variables) -> Detected {
 }
 
 /// MPICH's and Intel's `mpirun`. They do not name jobs, but ranks inherit a socket to their proxy process.
-pub fn hydra(variables: &Variables) -> Detected {
+pub fn hydra(variables: &Variables) -> DetectResult {
     if variables.is_set("MPI_LOCALRANKID") || variables.is_set("MPI_LOCALNRANKS") {
         bare_pmi(variables)
     } else {
@@ -66,7 +66,7 @@ pub fn hydra(variables: &Variables) -> Detected {
 }
 
 /// Any launcher that uses PMI. Tried last, because `srun --mpi=pmi2` sets these variables too.
-pub fn bare_pmi(variables: &Variables) -> Detected {
+pub fn bare_pmi(variables: &Variables) -> DetectResult {
     let Some((rank, size)) = variables.pair("PMI_RANK", "PMI_SIZE")? else { return Ok(None) };
     let mut rank_info = RankInfo::new(rank, size);
     set_local(&mut rank_info, variables.pair("MPI_LOCALRANKID", "MPI_LOCALNRANKS")?);
@@ -78,7 +78,7 @@ pub fn bare_pmi(variables: &Variables) -> Detected {
 }
 
 /// A step of `srun`. A batch script or an interactive shell has most of the same variables, but is not a rank.
-pub fn slurm(variables: &Variables) -> Detected {
+pub fn slurm(variables: &Variables) -> DetectResult {
     let Some(step) = variables.number("SLURM_STEP_ID")? else { return Ok(None) };
     if step >= FIRST_SPECIAL_STEP || !variables.is_set("SLURM_PROCID") {
         return Ok(None);
@@ -136,7 +136,7 @@ fn at_rank0(
     rank_info: RankInfo,
     job_id: JobId,
     guess: Rank0Host,
-) -> Detected {
+) -> DetectResult {
     let on_one_host = rank_info.size == 1 || (rank_info.local_known && rank_info.local_size == rank_info.size);
     let host = match (variables.text("MASTER_ADDR"), guess) {
         _ if on_one_host => Rank0Host::SameHost,

@@ -13,7 +13,7 @@ pub struct PeerTable {
     liveness: Vec<AtomicU8>,
     /// One more than the first rank known to have died or been lost.
     died: AtomicU32,
-    waiting: Mutex<Option<Waiting>>,
+    waiting: Mutex<Option<LongWait>>,
     /// The operation in progress, for reports.
     work: Mutex<Option<Arc<str>>>,
     agreeing: AtomicBool,
@@ -29,7 +29,7 @@ const EXPLANATION_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A wait that has become long enough to be reported.
 #[derive(Clone, Debug)]
-pub struct Waiting {
+pub struct LongWait {
     pub peer: Peer,
     pub since: Instant,
 }
@@ -124,7 +124,7 @@ impl PeerTable {
     }
 
     pub fn begin_waiting(&self, rank: usize, since: Instant) {
-        let waiting = Waiting { peer: self.peers[rank].clone(), since };
+        let waiting = LongWait { peer: self.peers[rank].clone(), since };
         *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = Some(waiting);
     }
 
@@ -151,7 +151,7 @@ impl PeerTable {
     }
 
     /// The rank that this process has been waiting for, if for longer than `limit`.
-    pub fn waiting_longer_than(&self, limit: Duration) -> Option<Waiting> {
+    pub fn waiting_longer_than(&self, limit: Duration) -> Option<LongWait> {
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
         (waiting.since.elapsed() > limit).then_some(waiting)
     }

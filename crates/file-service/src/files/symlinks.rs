@@ -9,12 +9,12 @@ use crate::context::OperationContext;
 use crate::protocol::error::StorageError;
 use crate::protocol::response::{self, header_name};
 
-const TEXT: &str = "x-ms-link-text";
+const LINK_TEXT_HEADER: &str = "x-ms-link-text";
 /// Encodes only what a header cannot carry, so that clients without decoding can read most targets.
 const ENCODED: &AsciiSet = &CONTROLS.add(b' ').add(b'%');
 
 pub(crate) async fn create(context: OperationContext<'_>) -> Result<Response, StorageError> {
-    let text = context.request.header(TEXT).ok_or(StorageError::missing_header(TEXT))?;
+    let text = context.request.header(LINK_TEXT_HEADER).ok_or(StorageError::missing_header(LINK_TEXT_HEADER))?;
     let text: Vec<u8> = percent_decode_str(text).collect();
     let stat =
         context.on_disk(move |shares, location| location.open(shares)?.create_link(&location.path, &text)).await?;

@@ -12,7 +12,7 @@ const METADATA: &str = "x-ms-meta-";
 const MAX_METADATA: usize = 8 << 10;
 
 /// Request header of the file service, request header of the blob service, stored and response name.
-const CONTENT: [(&str, &str, &str); 6] = [
+const CONTENT_HEADERS: [(&str, &str, &str); 6] = [
     ("x-ms-content-type", "x-ms-blob-content-type", "content-type"),
     ("x-ms-content-encoding", "x-ms-blob-content-encoding", "content-encoding"),
     ("x-ms-content-language", "x-ms-blob-content-language", "content-language"),
@@ -24,7 +24,9 @@ const CONTENT: [(&str, &str, &str); 6] = [
 /// Request header and stored name of each content setting, for the service that is addressed.
 fn content_header_names(request: &StorageRequest) -> impl Iterator<Item = (&'static str, &'static str)> {
     let is_blob_service = request.is_blob_service;
-    CONTENT.into_iter().map(move |(of_files, of_blob, name)| (if is_blob_service { of_blob } else { of_files }, name))
+    CONTENT_HEADERS
+        .into_iter()
+        .map(move |(of_files, of_blob, name)| (if is_blob_service { of_blob } else { of_files }, name))
 }
 
 /// Metadata and content settings of the request.
@@ -54,7 +56,7 @@ pub(crate) fn parse_metadata(request: &StorageRequest) -> Result<Properties, Sto
 
 /// Replaces all content settings.
 pub(crate) fn replace_content(properties: &mut Properties, new: &Properties) {
-    for (.., name) in CONTENT {
+    for (.., name) in CONTENT_HEADERS {
         properties.remove(name);
         if let Some(value) = new.get(name) {
             let stored = properties.set(name, value);
@@ -104,7 +106,7 @@ pub(crate) fn set_headers(headers: &mut HeaderMap, properties: &Properties) {
     for (name, value) in properties.iter() {
         let is_header = name.starts_with(METADATA)
             || name.starts_with("x-ms-copy-")
-            || CONTENT.iter().any(|(.., content)| *content == name);
+            || CONTENT_HEADERS.iter().any(|(.., content)| *content == name);
         if let (true, Ok(name), Ok(value)) = (is_header, HeaderName::try_from(name), HeaderValue::try_from(value)) {
             headers.insert(name, value);
         }

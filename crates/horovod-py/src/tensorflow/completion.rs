@@ -35,13 +35,13 @@ pub struct PendingOp {
     /// References to tensors whose memory the engine reads and writes.
     pub inputs: Vec<TensorRef>,
     pub outputs: Vec<TensorRef>,
-    pub submitted: Vec<Submitted>,
+    pub submitted: Vec<SubmittedRequest>,
     /// Error that fails the op regardless of the requests' results.
     pub failure: Option<Failure>,
 }
 
 /// A request of an op: its handle, and the index of its first tensor.
-pub struct Submitted {
+pub struct SubmittedRequest {
     pub handle: Handle,
     pub first: usize,
     pub dtypes: Vec<Dtype>,
@@ -60,7 +60,7 @@ impl PendingOp {
     fn finish(self) {
         let PendingOp { kind, engine, context, done, inputs, outputs, submitted, failure } = self;
         let mut result = failure.map_or(Ok(()), Err);
-        for Submitted { handle, first, dtypes } in submitted {
+        for SubmittedRequest { handle, first, dtypes } in submitted {
             let outcome = handle.outcome().map_err(|error| Failure::from_engine_error(&error));
             let set = outcome.and_then(|outcome| set_outputs(&context, kind, first, &dtypes, &outcome));
             result = result.and(set);

@@ -9,7 +9,7 @@ use corro_collectives::engine::submission::{OutputBuffer, TensorBuffers};
 use corro_collectives::{Dtype, ReduceOp};
 
 use super::api::{Code, Construction, Context, Done, RawStatus, ShapeContext, Status};
-use super::completion::{self, PendingOp, Submitted};
+use super::completion::{self, PendingOp, SubmittedRequest};
 use super::context::{Failure, OpContext, TensorRef};
 use super::done_callback::DoneCallback;
 use super::{api, current_engine};
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn compute_join_async(_kernel: *mut c_void, context: *mut 
     let (done, context) = unsafe { (DoneCallback::take(done), OpContext::new(context)) };
     submit_and_enqueue(Kind::Join, context, done, |pending| {
         let handle = pending.engine.begin_join_with_event(completion::event().clone());
-        pending.submitted.push(Submitted { handle, first: 0, dtypes: vec![Dtype::I32] });
+        pending.submitted.push(SubmittedRequest { handle, first: 0, dtypes: vec![Dtype::I32] });
         Ok(())
     });
 }
@@ -153,7 +153,7 @@ impl Kernel {
         name: &str,
         range: Range<usize>,
         splits: &[u64],
-    ) -> Result<Submitted, Failure> {
+    ) -> Result<SubmittedRequest, Failure> {
         let (first, n_tensors) = (range.start, range.len());
         let (mut requests, mut places, mut dtypes) = (Vec::new(), Vec::new(), Vec::new());
         for (index, input) in pending.inputs[range].iter().enumerate() {
@@ -188,7 +188,7 @@ impl Kernel {
         // SAFETY: `pending` holds inputs and outputs until the handle is done. TensorFlow neither writes inputs nor
         // reads outputs before the done callback has run.
         let handle = unsafe { pending.engine.submit_with_event(requests, places, self.grouped, None, event) };
-        Ok(Submitted { handle: handle.map_err(|error| Failure::from_engine_error(&error))?, first, dtypes })
+        Ok(SubmittedRequest { handle: handle.map_err(|error| Failure::from_engine_error(&error))?, first, dtypes })
     }
 }
 

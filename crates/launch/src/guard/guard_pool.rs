@@ -26,7 +26,7 @@ struct Guard {
 }
 
 /// The side of a fork.
-pub enum Forked {
+pub enum ForkSide {
     Parent,
     /// With the guard's socket to the fork server.
     Guard(OwnedFd),
@@ -49,15 +49,15 @@ impl GuardPool {
         false
     }
 
-    pub fn fork(&mut self) -> io::Result<Forked> {
+    pub fn fork(&mut self) -> io::Result<ForkSide> {
         let (server_end, guard_end) = socket_pair()?;
         // SAFETY: this process has one thread, so the child may use everything.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
-            0 => Ok(Forked::Guard(guard_end)),
+            0 => Ok(ForkSide::Guard(guard_end)),
             _ => {
                 self.guards.push(Guard { socket: server_end, is_idle: false });
-                Ok(Forked::Parent)
+                Ok(ForkSide::Parent)
             }
         }
     }

@@ -27,7 +27,7 @@ use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout, stdin};
 
 use crate::exit::Exit;
 use crate::supervisor_deadline::DeadlineReader;
-use guard_pool::{Forked, GuardPool, IDLE};
+use guard_pool::{ForkSide, GuardPool, IDLE};
 use proc_tag::ProcTag;
 use spawn_request::{RawRequest, SpawnRequest};
 
@@ -56,8 +56,8 @@ pub fn run() -> ! {
             continue;
         }
         match guard_pool.fork() {
-            Ok(Forked::Parent) => {}
-            Ok(Forked::Guard(socket)) => {
+            Ok(ForkSide::Parent) => {}
+            Ok(ForkSide::Guard(socket)) => {
                 drop(guard_pool);
                 run_guard(raw, &socket, tag.as_ref(), &deadline);
             }
@@ -79,7 +79,7 @@ fn run_guard(first: RawRequest, fork_server: &OwnedFd, tag: Option<&ProcTag>, de
             break;
         }
         if let Some(tag) = tag {
-            tag.write(proc_tag::BLANK.as_bytes());
+            tag.write(proc_tag::BLANK_TAG.as_bytes());
         }
         send_message(fork_server.as_fd(), &[IDLE]);
         next = spawn_request::receive(fork_server.as_fd()).ok().flatten();

@@ -1,12 +1,12 @@
 //! Writes a guard's tag into its environment block, where `/proc/PID/environ` shows it. A guard is forked without exec, so its environment is that of
-//! the fork server, which is started with the tag `BLANK`; each guard overwrites it with the tag of its process.
+//! the fork server, which is started with the tag `BLANK_TAG`; each guard overwrites it with the tag of its process.
 
 use std::ffi::{CStr, CString};
 
 use crate::kill_tagged::TAG_VARIABLE;
 
 /// Placeholder with space for a tag; longer tags are truncated. No tag begins with a dash.
-pub const BLANK: &str = match str::from_utf8(&[b'-'; 1024]) {
+pub const BLANK_TAG: &str = match str::from_utf8(&[b'-'; 1024]) {
     Ok(text) => text,
     Err(_) => panic!("dashes are text"),
 };

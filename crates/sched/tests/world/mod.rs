@@ -263,7 +263,7 @@ impl World {
 struct JobList<'a>(&'a [Job], Option<u64>);
 
 impl Jobs for JobList<'_> {
-    fn waiting(&self, priority: Priority) -> Waiting<'_> {
+    fn waiting(&self, priority: Priority) -> WaitingIter<'_> {
         let queued =
             self.0.iter().enumerate().filter(move |(_, job)| job.priority == priority && job.started.is_none());
         Box::new(queued.map(|(i, job)| WaitingView {
@@ -275,7 +275,7 @@ impl Jobs for JobList<'_> {
         }))
     }
 
-    fn running(&self) -> Running<'_> {
+    fn running(&self) -> RunningIter<'_> {
         Box::new(self.0.iter().filter(|job| job.ended.is_none()).filter_map(|job| {
             let started = job.started?;
             Some(RunningView { key: &job.key, started: at(started), ends_by: at(started + job.limit) })
@@ -291,7 +291,7 @@ impl Jobs for JobList<'_> {
 pub struct NoHistory;
 
 impl RunTimes for NoHistory {
-    fn usual(&self, _: &JobKey) -> Option<Duration> {
+    fn typical_run_time(&self, _: &JobKey) -> Option<Duration> {
         None
     }
 

@@ -13,7 +13,7 @@ const ROW: usize = SIDE * CHANNELS;
 /// Largest shift in pixels.
 const MAX_SHIFT: f32 = 0.1 * SIDE as f32;
 /// Pixels beside a row that a shift may reach.
-const MARGIN: usize = 4;
+const MARGIN_PIXELS: usize = 4;
 /// Domain separator: random streams of other modules with the same seed differ.
 const AUGMENT_STREAM: u64 = u64::from_be_bytes(*b"augments");
 
@@ -44,14 +44,14 @@ pub fn augment(image: &[u8], augmentation: Augmentation, into: &mut [f32]) {
     let (weight_above, weight_left) = ((1.0 - weight_below) / 255.0, 1.0 - weight_right);
     let weight_below = weight_below / 255.0;
     // Offset of the left neighbour in a row with margins.
-    let first = CHANNELS * left.wrapping_add_unsigned(MARGIN) as usize;
-    let mut row = [0.0; ROW + 2 * MARGIN * CHANNELS];
+    let first = CHANNELS * left.wrapping_add_unsigned(MARGIN_PIXELS) as usize;
+    let mut row = [0.0; ROW + 2 * MARGIN_PIXELS * CHANNELS];
     for (index, into) in into.chunks_exact_mut(ROW).enumerate() {
         let row_at = |offset: isize| {
             let index = (index as isize + offset).clamp(0, SIDE as isize - 1) as usize;
             &image[index * ROW..][..ROW]
         };
-        let middle = &mut row[MARGIN * CHANNELS..][..ROW];
+        let middle = &mut row[MARGIN_PIXELS * CHANNELS..][..ROW];
         for ((blend, above), below) in middle.iter_mut().zip(row_at(above)).zip(row_at(above + 1)) {
             *blend = f32::from(*above) * weight_above + f32::from(*below) * weight_below;
         }
@@ -79,11 +79,11 @@ fn split_shift(shift: f32) -> (isize, f32) {
     (shift.floor() as isize, shift - shift.floor())
 }
 
-fn fill_margins(row: &mut [f32; ROW + 2 * MARGIN * CHANNELS]) {
+fn fill_margins(row: &mut [f32; ROW + 2 * MARGIN_PIXELS * CHANNELS]) {
     let (pixels, _) = row.as_chunks_mut::<CHANNELS>();
-    let (first, last) = (pixels[MARGIN], pixels[MARGIN + SIDE - 1]);
-    pixels[..MARGIN].fill(first);
-    pixels[MARGIN + SIDE..].fill(last);
+    let (first, last) = (pixels[MARGIN_PIXELS], pixels[MARGIN_PIXELS + SIDE - 1]);
+    pixels[..MARGIN_PIXELS].fill(first);
+    pixels[MARGIN_PIXELS + SIDE..].fill(last);
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use super::archive::{self, PackedFile};
 use super::{DataError, Dataset, Images, parallel};
 use crate::network::{CHANNELS, CLASSES, IMAGE, SIDE};
 
-const RECORD: usize = 1 + IMAGE;
+const RECORD_BYTES: usize = 1 + IMAGE;
 const ARCHIVE: &str = "cifar-10-binary.tar.gz";
 /// Directory inside of the archive.
 const DIRECTORY: &str = "cifar-10-batches-bin";
@@ -31,7 +31,7 @@ pub struct BatchFile<'a> {
 
 impl BatchFile<'_> {
     fn len(&self) -> usize {
-        self.n_images * RECORD
+        self.n_images * RECORD_BYTES
     }
 }
 
@@ -143,7 +143,7 @@ impl BatchTarget<'_> {
             return Err(DataError::Checksum { file, expected: self.file.sha256.to_owned(), found });
         }
         let targets = self.pixels.chunks_exact_mut(IMAGE).zip(self.labels.iter_mut());
-        for (image, (record, (pixels, label))) in bytes.chunks_exact(RECORD).zip(targets).enumerate() {
+        for (image, (record, (pixels, label))) in bytes.chunks_exact(RECORD_BYTES).zip(targets).enumerate() {
             *label = record[0];
             if usize::from(*label) >= CLASSES {
                 return Err(DataError::Label { file, image, label: *label });

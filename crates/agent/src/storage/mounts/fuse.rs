@@ -108,8 +108,8 @@ impl MountSupervisor {
             read_only: self.is_read_only,
             // Ranks on several machines may write parts of one file.
             write_cache: false,
-            file_mode: Settings::MODE,
-            directory_mode: Settings::MODE,
+            file_mode: Settings::DEFAULT_MODE,
+            directory_mode: Settings::DEFAULT_MODE,
             deadline_ms: SERVER_AWAY_TIMEOUT.as_millis() as u64,
             request_s: None,
             lifeline: true,

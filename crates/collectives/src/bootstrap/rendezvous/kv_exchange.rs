@@ -25,7 +25,7 @@ const MAX_PAUSE: Duration = Duration::from_millis(10);
 /// Shorter than the limit of our server, and than the timeouts of proxies.
 const MAX_LONG_POLL: Duration = Duration::from_secs(10);
 /// Extra time after the deadline to find out which ranks are missing.
-const GRACE: Duration = Duration::from_secs(2);
+const DIAGNOSIS_GRACE: Duration = Duration::from_secs(2);
 
 pub fn exchange(
     addr: &str,
@@ -56,7 +56,7 @@ impl FailureKey {
     /// Waits at most a second for a failure, and returns its rank.
     pub fn wait(&self) -> Option<usize> {
         let mut kv_round = self.kv_round();
-        let deadline = Instant::now() + FAILURE_POLL + GRACE;
+        let deadline = Instant::now() + FAILURE_POLL + DIAGNOSIS_GRACE;
         let path = kv_round.path(FAILED_KEY);
         let found = if self.has_long_poll {
             kv_round.client.get(&format!("{path}?wait={:.3}", FAILURE_POLL.as_secs_f64()), deadline)
@@ -71,7 +71,7 @@ impl FailureKey {
     pub fn put(&self, rank: usize, reason: &str) {
         let mut kv_round = self.kv_round();
         let path = kv_round.path(FAILED_KEY);
-        let _ = kv_round.client.put(&path, format!("{rank} {reason}").as_bytes(), Instant::now() + GRACE);
+        let _ = kv_round.client.put(&path, format!("{rank} {reason}").as_bytes(), Instant::now() + DIAGNOSIS_GRACE);
     }
 
     fn kv_round(&self) -> KvRound {
@@ -156,15 +156,15 @@ impl KvRound {
             }
             let wait = remaining.mul_f64(0.9).min(MAX_LONG_POLL);
             let value = if self.has_long_poll && wait > MAX_PAUSE {
-                self.client.get(&format!("{path}?wait={:.3}", wait.as_secs_f64()), deadline + GRACE)?
+                self.client.get(&format!("{path}?wait={:.3}", wait.as_secs_f64()), deadline + DIAGNOSIS_GRACE)?
             } else {
-                self.client.get(&path, deadline + GRACE)?
+                self.client.get(&path, deadline + DIAGNOSIS_GRACE)?
             };
             if value.is_some() {
                 return Ok(value);
             }
             if self.has_long_poll || n_polls % POLLS_PER_FAILURE_CHECK == 0 {
-                let failure = self.client.get(&failed, deadline + GRACE)?;
+                let failure = self.client.get(&failed, deadline + DIAGNOSIS_GRACE)?;
                 if let Some((_, reason)) = failure.as_deref().and_then(parse_failure) {
                     return Err(Failure::Rendezvous(RendezvousError::PeerFailed { reason }));
                 }
@@ -178,7 +178,7 @@ impl KvRound {
     /// The error that names the ranks without a blob. If all have one, rank 0 is missing, because it has not put all blobs.
     fn missing_error(&mut self, rank_info: &RankInfo, started: Instant) -> Failure {
         let waited = started.elapsed();
-        let until = Instant::now() + GRACE;
+        let until = Instant::now() + DIAGNOSIS_GRACE;
         let mut missing = Vec::new();
         for rank in 0..rank_info.size {
             match self.client.get(&self.path(&rank.to_string()), until) {

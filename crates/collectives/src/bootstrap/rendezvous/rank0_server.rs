@@ -48,7 +48,7 @@ pub fn receive_all(
         end.set_nonblocking(true).map_err(RendezvousError::Wait)?;
     }
     let (sender, outcomes) = channel();
-    let mut gathering = Gathering {
+    let mut gathering = RendezvousState {
         address,
         origin: ProcessOrigin::of_this_process(),
         compares_origins: address.is_ambiguous && secret.is_none(),
@@ -110,7 +110,7 @@ struct Handshakes<'a> {
 }
 
 /// State of the rendezvous.
-struct Gathering<'a> {
+struct RendezvousState<'a> {
     address: &'a Rank0Address,
     /// Origin of this process, which is rank 0.
     origin: ProcessOrigin,
@@ -126,7 +126,7 @@ struct Gathering<'a> {
     ambiguity: Option<String>,
 }
 
-impl Gathering<'_> {
+impl RendezvousState<'_> {
     fn run<'scope, 'env>(
         &mut self,
         scope: &'scope Scope<'scope, 'env>,

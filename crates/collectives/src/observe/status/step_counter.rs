@@ -14,7 +14,7 @@ pub struct StepCounter {
 }
 
 const INITIAL_MAX_GAP: usize = 8;
-const LARGEST_MAX_GAP: usize = 1 << 16;
+const MAX_GAP_LIMIT: usize = 1 << 16;
 
 impl StepCounter {
     pub fn new() -> StepCounter {
@@ -33,7 +33,7 @@ impl StepCounter {
             Some(_) if self.gap <= self.max_gap => {}
             known => {
                 if known.is_some() {
-                    self.max_gap = (self.max_gap * 2).min(LARGEST_MAX_GAP);
+                    self.max_gap = (self.max_gap * 2).min(MAX_GAP_LIMIT);
                 }
                 self.marker = Some(name.clone());
                 self.gap = 0;

@@ -16,7 +16,7 @@ use crate::close_on_fork::CloseOnFork;
 use crate::transport::control::connection::{
     BYE, ControlConnection, DIED, Disconnect, LEFT, LOST, MESSAGE, PING, PONG, Wire,
 };
-use crate::transport::peer_table::{PeerTable, Waiting};
+use crate::transport::peer_table::{LongWait, PeerTable};
 
 /// Receives a message of another rank; must not block.
 pub type OnMessage = Box<dyn Fn(usize, Vec<u8>) + Send + Sync>;
@@ -280,7 +280,7 @@ impl Shared {
     fn report(&self, asked: Option<Instant>, reported: &mut Option<Instant>) {
         let Some(limit) = self.report_after else { return };
         let unanswered = asked.filter(|at| !self.answered.load(Ordering::Relaxed) && at.elapsed() > limit);
-        let unanswered = unanswered.map(|since| Waiting { peer: self.peer_table.peer(0).clone(), since });
+        let unanswered = unanswered.map(|since| LongWait { peer: self.peer_table.peer(0).clone(), since });
         let Some(waiting) = self.peer_table.waiting_longer_than(limit).or(unanswered) else { return };
         if reported.is_some_and(|at| at.elapsed() < limit && at > waiting.since) {
             return;

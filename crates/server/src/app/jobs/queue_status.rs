@@ -98,7 +98,7 @@ struct History<'a> {
 }
 
 impl RunTimes for History<'_> {
-    fn usual(&self, job: &JobKey) -> Option<Duration> {
+    fn typical_run_time(&self, job: &JobKey) -> Option<Duration> {
         let (experiment, _) = job.as_str().rsplit_once('/')?;
         if let Some(known) = self.known.borrow().get(experiment) {
             return *known;
@@ -229,7 +229,7 @@ impl StatusBuilder<'_> {
         }
         let started = self.state.jobs.get(job).and_then(|job| job.state().started());
         let ran = started.map(|started| self.clock.now().since(self.clock.rebase(started)));
-        match ran.zip(self.history.usual(job)) {
+        match ran.zip(self.history.typical_run_time(job)) {
             // Jobs shorter than a second say nothing about others.
             Some((ran, usual)) if ran >= usual && usual >= Duration::from_secs(1) => {
                 format!(" (it has run longer than jobs of its experiment usually do: {})", Span(whole_seconds(usual)))

@@ -25,7 +25,7 @@ impl Small {
     fn new() -> Small {
         let mut random = Random::from_key(&[1]);
         let mut record = || {
-            let mut record: Vec<u8> = (0..RECORD).map(|_| random.draw() as u8).collect();
+            let mut record: Vec<u8> = (0..RECORD_BYTES).map(|_| random.draw() as u8).collect();
             record[0] = random.below(CLASSES) as u8;
             record
         };
@@ -95,7 +95,7 @@ impl Small {
     fn check(&self, path: &Path) {
         let dataset = self.open(path).unwrap();
         assert_eq!((dataset.train.len(), dataset.test.len()), (15, 6));
-        let records = self.batches.iter().flat_map(|bytes| bytes.chunks(RECORD)).enumerate();
+        let records = self.batches.iter().flat_map(|bytes| bytes.chunks(RECORD_BYTES)).enumerate();
         for (index, record) in records {
             let (images, index) = if index < 15 { (&dataset.train, index) } else { (&dataset.test, index - 15) };
             assert_eq!(images.labels[index], record[0]);
@@ -195,9 +195,10 @@ fn unofficial_files_are_rejected() {
 #[test]
 fn short_and_long_files_are_rejected_in_every_form() {
     let whole = Small::new();
-    for (len, part) in
-        [(2 * RECORD - 1, "ends after 6145 of 6146 bytes"), (2 * RECORD + 9, "is longer than its 6146 bytes")]
-    {
+    for (len, part) in [
+        (2 * RECORD_BYTES - 1, "ends after 6145 of 6146 bytes"),
+        (2 * RECORD_BYTES + 9, "is longer than its 6146 bytes"),
+    ] {
         let mut set = Small::new();
         set.batches[1].resize(len, 0);
         let directories = [directory(), directory(), directory()];
@@ -214,7 +215,7 @@ fn short_and_long_files_are_rejected_in_every_form() {
 #[test]
 fn an_invalid_label_is_rejected() {
     let mut set = Small::new();
-    set.batches[4][2 * RECORD] = 10;
+    set.batches[4][2 * RECORD_BYTES] = 10;
     let (set, directory) = (set.checked(), directory());
     set.write(directory.path());
     assert!(set.refused(directory.path()).starts_with("image 2 of data_batch_5.bin of CIFAR-10 has label 10"));
