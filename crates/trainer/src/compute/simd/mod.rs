@@ -21,26 +21,61 @@ pub use portable::Portable;
 ///
 /// # Safety
 ///
-/// All methods require a CPU with the instruction set of the implementing type. `load` and `store` access `LANES`
-/// consecutive values, which must be valid.
+/// An implementation uses only instructions that its type names, and accesses no memory except in `load` and `store`.
 pub unsafe trait Simd: Copy + Send + Sync + 'static {
     /// Values per vector: 16 or 8.
     const LANES: usize;
 
+    /// Runs a kernel in a function that is compiled for this instruction set.
+    ///
+    /// # Safety
+    ///
+    /// The CPU has the instruction set of `Self`. This holds for every other method too.
     unsafe fn dispatch<W: SimdKernel>(kernel: W);
 
+    /// # Safety
+    ///
+    /// As for `dispatch`; `LANES` consecutive values can be read at `from`.
     unsafe fn load(from: *const f32) -> Self;
+    /// # Safety
+    ///
+    /// As for `dispatch`; `LANES` consecutive values can be written at `to`.
     unsafe fn store(self, to: *mut f32);
+    /// # Safety
+    ///
+    /// As for `dispatch`.
     unsafe fn splat(value: f32) -> Self;
+    /// # Safety
+    ///
+    /// As for `dispatch`.
     unsafe fn add(self, other: Self) -> Self;
+    /// # Safety
+    ///
+    /// As for `dispatch`.
     unsafe fn mul(self, other: Self) -> Self;
     /// `self * factor + summand`.
+    ///
+    /// # Safety
+    ///
+    /// As for `dispatch`.
     unsafe fn mul_add(self, factor: Self, summand: Self) -> Self;
     /// Lane-wise maximum; if either value is NaN, the one of `other`.
+    ///
+    /// # Safety
+    ///
+    /// As for `dispatch`.
     unsafe fn max(self, other: Self) -> Self;
     /// Bit mask, lowest lane first, of the lanes in which `self` is greater.
+    ///
+    /// # Safety
+    ///
+    /// As for `dispatch`.
     unsafe fn gt_mask(self, other: Self) -> u16;
     /// Zeroes the lanes whose bit is not set.
+    ///
+    /// # Safety
+    ///
+    /// As for `dispatch`.
     unsafe fn mask_lanes(self, lanes: u16) -> Self;
 }
 

@@ -17,21 +17,24 @@ impl Portable {
     }
 }
 
-// SAFETY: no method needs a particular instruction set.
+// SAFETY: no method needs a particular instruction set; memory is accessed in `load` and `store` alone.
 unsafe impl Simd for Portable {
     const LANES: usize = 8;
 
     unsafe fn dispatch<W: SimdKernel>(kernel: W) {
+        // SAFETY: runs on every CPU; the kernel has checked its operands.
         unsafe { kernel.run::<Portable>() }
     }
 
     #[inline(always)]
     unsafe fn load(from: *const f32) -> Portable {
+        // SAFETY: the caller guarantees that `LANES` values can be read at `from`, whose alignment is that of `f32`.
         Portable(unsafe { from.cast::<[f32; 8]>().read() })
     }
 
     #[inline(always)]
     unsafe fn store(self, to: *mut f32) {
+        // SAFETY: the caller guarantees that `LANES` values can be written at `to`, whose alignment is that of `f32`.
         unsafe { to.cast::<[f32; 8]>().write(self.0) }
     }
 
