@@ -78,7 +78,7 @@ fn the_straggler_is_shown() {
         said = site.corro(&format!("job why slow {at}")).ok().stdout;
         said.contains("rank 2 on node tvm-")
     });
-    assert!(said.contains("has not come to \"over\", which the others have waited for since 1"), "{said}");
+    assert!(said.contains("has not reached \"over\", for which the others have waited 1"), "{said}");
 
     site.open_gate("go");
     assert_eq!(site.wait_for_end("slow")["executionState"], "succeeded", "{}", site.log("slow", "stderr.txt"));

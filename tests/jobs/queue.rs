@@ -95,7 +95,7 @@ fn epochs_of_the_running_job_tell_when_the_next_one_starts() {
     let why = || site.corro(&format!("job why next {IN_WORKSPACE} -e cifar")).ok().stdout;
     wait_for("an estimate by epochs", || site.job("next")["waiting"]["estimateBasis"] == "history");
     let text = why();
-    assert!(text.contains("going by the epochs that running jobs report"), "{text}");
+    assert!(text.contains("estimated from the epochs of running jobs"), "{text}");
     assert!(text.contains("train ends by ") && text.contains(" (by its epochs at about "), "{text}");
     site.corro(&format!("batchai job terminate {IN_WORKSPACE} -e cifar -n train --yes")).ok();
     assert_eq!(site.wait_for_end("next")["executionState"], "succeeded");

@@ -88,7 +88,7 @@ pub struct StalledCollective {
 const MIN_STRAGGLER_WAIT_FRACTION: f64 = 0.1;
 
 /// Rank that the others wait for: it waits less than half as long as the median of the others. `None` if ranks are
-/// balanced or nobody waits much.
+/// balanced or none waits much.
 pub fn straggler<'a>(engines: impl IntoIterator<Item = &'a EngineStats>) -> Option<usize> {
     let mut waits: Vec<(f64, usize)> =
         engines.into_iter().filter(|one| one.window.ms > 0).map(|one| (one.window.waited_share(), one.rank)).collect();
@@ -104,8 +104,8 @@ pub fn find_stall<'a>(
     limit_ms: u64,
 ) -> Option<StalledCollective> {
     let engines = processes.clone().flat_map(|one| &one.engines);
-    let told = engines.clone().filter(|one| one.seen_ms_ago < limit_ms).find_map(|one| one.awaited.clone());
-    if let Some(awaited) = told.filter(|awaited| awaited.ms_ago >= limit_ms) {
+    let reported = engines.clone().filter(|one| one.seen_ms_ago < limit_ms).find_map(|one| one.awaited.clone());
+    if let Some(awaited) = reported.filter(|awaited| awaited.ms_ago >= limit_ms) {
         return Some(awaited);
     }
     // Rank 0 reports nothing, or all ranks are inside one operation: stopped processes keep the others waiting.

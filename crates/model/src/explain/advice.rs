@@ -27,7 +27,7 @@ pub fn reason(job: &Job) -> String {
             None => error.message.clone(),
         },
         (None, Some(code)) => format!("its exit code is {code}"),
-        (None, None) => "the server does not say why".to_owned(),
+        (None, None) => "the server gives no reason".to_owned(),
     }
 }
 
@@ -35,96 +35,98 @@ fn remedy(error: &BatchAiError, names: JobNames<'_>) -> Option<String> {
     let info = detail(error, "Info").unwrap_or_default();
     Some(match error.code.as_str() {
         "AZFMountError" | "BFSMountError" => return mount(info, names.group),
-        "FileServerMountError" => "Look at the file server with 'corro batchai file-server show' and at its entry in \
-             mountVolumes, mend what the error names, and submit the job again."
+        "FileServerMountError" => "Check the file server with 'corro batchai file-server show' and its entry in \
+                                   mountVolumes, correct what the error names, and submit the job again."
             .to_owned(),
         "UnmanagedMountError" if info.contains("mountCommand is not run for a job") => {
-            "Leave the unmanaged file system out of the job, and have it mounted by the cluster: nodeSetup.mountVolumes."
+            "Remove the unmanaged file system from the job and let the cluster mount it: nodeSetup.mountVolumes."
                 .to_owned()
         }
         "UnmanagedMountError" => {
-            "Try the mount command by hand on the node, with a directory behind it, as the user that \
-             the agent runs as. Mend it in mountVolumes, then submit the job again."
+            "Run the mount command by hand on the node, with a directory as its last argument, as the agent's user. \
+             Correct it in mountVolumes, then submit the job again."
                 .to_owned()
         }
         "JobFailed" | "JobPreparationFailed" => return ended(error),
         "FailedStartingContainer" => container(detail(error, "Reason").unwrap_or_default()),
         "ContainerNotRemoved" => {
-            "Look at the container engine of the node's machine ('docker ps --filter label=corro.node'), remove what is \
-             left there ('docker rm -f'), then resize the cluster."
+            "List the containers on the node's machine ('docker ps --filter label=corro.node'), remove those that \
+             are left ('docker rm -f'), then resize the cluster."
                 .to_owned()
         }
         "JobWallClockTimeExceeded" => {
-            "Raise constraints.maxWallClockTime in the job file, or let the program go on from \
-             where it was when it starts; then submit the job again."
+            "Raise constraints.maxWallClockTime in the job file, or let the program resume from a checkpoint; then \
+             submit the job again."
                 .to_owned()
         }
         "JobTerminated" if error.message.contains("cluster was deleted") => {
-            "Submit the job to another cluster, or make its cluster again.".to_owned()
+            "Submit the job to another cluster, or create its cluster again.".to_owned()
         }
         "JobTerminated" if error.message.contains("cluster was resized") => {
-            "Submit the job again. A resize with the option 'requeue' would have put it back into the queue.".to_owned()
+            "Submit the job again. A resize with the option 'requeue' puts running jobs back into the queue instead."
+                .to_owned()
         }
         "JobTerminated" => {
             let job = [names.group, names.workspace, names.experiment, names.job];
-            format!("Who did so is in the server's history: 'corro admin history --resource {}'.", job.join("/"))
+            format!("The server's history says who terminated it: 'corro admin history --resource {}'.", job.join("/"))
         }
         "NodeLost" | "AgentRestarted" => {
-            "Look at the machines of the cluster and at agent.log in the data directories of \
-             their agents: one that runs out of memory, sleeps or reboots is lost. Then submit the job again."
+            "Check the machines of the cluster and agent.log in the data directories of their agents: a machine \
+             that runs out of memory, is suspended or reboots is lost. Then submit the job again."
                 .to_owned()
         }
         "NotSupported" => {
-            let field = detail(error, "Field").unwrap_or("the field that is named");
-            format!("Change {field} in the job file as it says and submit the job again.")
+            let field = detail(error, "Field").unwrap_or("the field that the error names");
+            format!("Change {field} in the job file as the error says and submit the job again.")
         }
         "NodePreempted" => {
-            "Nodes of low-priority clusters may be taken back at any time. Let the program save its work when it gets \
-             SIGTERM and go on from there, or use a dedicated cluster."
+            "Nodes of low-priority clusters can be preempted at any time. Let the program save its work when it \
+             gets SIGTERM and resume from it, or use a dedicated cluster."
                 .to_owned()
         }
         "JobDirectoryFailed" => {
-            "Let the path that is named lie below a mounted volume or $AZ_BATCHAI_JOB_TEMP, and look whether its disk is \
-             full; then submit the job again."
+            "Use a path below a mounted volume or $AZ_BATCHAI_JOB_TEMP, and check that its disk is not full; then \
+             submit the job again."
                 .to_owned()
         }
         "ProcessStartFailed" => {
-            "The node could not start a process: it may be at its limit of processes or memory, or the command line may be \
-             too long. Look at agent.log in the node's directory, then submit the job again."
+            "The node could not start a process: its limit of processes or memory may be reached, or the command \
+             line may be too long. Check agent.log in the node's directory, then submit the job again."
                 .to_owned()
         }
         "RendezvousFailed" => {
-            "The agent of the master node was given an address (--address) that its machine does not have, or all its \
-             ports are taken. Start the agent again with the right one, then submit the job again."
+            "The agent of the master node has an address (--address) that its machine does not have, or all its \
+             ports are in use. Restart the agent with a correct address, then submit the job again."
                 .to_owned()
         }
         "NodeStorageFailed" => {
-            "Look whether the disk of the node's own directory is full or read-only; then submit the job again.".to_owned()
+            "Check whether the disk of the node's directory is full or read-only; then submit the job again.".to_owned()
         }
         "ProcessesNotKilled" => {
-            "Such processes mostly wait for a disk or a network file system that does not answer. Mend that or restart the \
-             machine, resize the cluster to 0 nodes and back, then submit the job again."
+            "Such processes usually wait for a disk or a network file system that does not respond. Fix that or \
+             restart the machine, resize the cluster to 0 nodes and back, then submit the job again."
                 .to_owned()
         }
         "AgentFailed" => {
-            "This is a mistake in Corro: please report it with agent.log of the node. The job may be submitted again."
+            "This is a bug in Corro: please report it with agent.log of the node. You can submit the job again."
                 .to_owned()
         }
         "CompatibilityFailed" => {
-            "Correct CORRO_COMPAT among environmentVariables of the job file, or take it out; then submit the job again."
+            "Correct CORRO_COMPAT in environmentVariables of the job file, or remove it; then submit the job again."
                 .to_owned()
         }
         "IsolationFailed" => {
-            "Jobs must be isolated here, as the operator chose --isolation strict or the server has more than one principal, and the \
-             node's machine cannot isolate them: 'corro doctor' there says why."
+            "Jobs must be isolated on this server, because the operator chose --isolation strict or the server has \
+             more than one principal, and the node's machine cannot isolate them: run 'corro doctor' there to see \
+             why."
                 .to_owned()
         }
         "MpirunFailed" => {
-            "Install the launcher that CORRO_MPIRUN names in the job's preparation, or leave that variable out of the job \
-             file: then the mpirun that the job finds is used, and without one the nodes start the ranks."
+            "Install the launcher that CORRO_MPIRUN names in the job's preparation, or remove that variable from \
+             the job file: then the mpirun in the job's PATH is used, or the nodes start the ranks if there is none."
                 .to_owned()
         }
-        "LogWriteFailed" => "Look whether the disk of the share is full, then submit the job again.".to_owned(),
+        "LogWriteFailed" => "Check whether the disk of the share is full, then submit the job again.".to_owned(),
         _ => return None,
     })
 }
@@ -133,26 +135,26 @@ fn remedy(error: &BatchAiError, names: JobNames<'_>) -> Option<String> {
 fn container(reason: &str) -> String {
     match reason {
         "PullFailed" => {
-            "Look at the image's name in containerSettings and whether the node's machine reaches its registry; for a \
-             private one give imageSourceRegistry.serverUrl and credentials. An image that is on the machine already \
-             ('docker load', 'docker build') is taken without asking a registry. Then submit the job again."
+            "Check the image's name in containerSettings, and that the node's machine can reach its registry; a \
+             private registry needs imageSourceRegistry.serverUrl and credentials. An image that is already on the \
+             machine ('docker load', 'docker build') is used without a pull. Then submit the job again."
         }
         "NoShell" => {
-            "Command lines run in a shell, and this image has none: use an image with /bin/sh (most have), or build one \
-             with it; then submit the job again."
+            "Command lines need a shell, and this image has none: use an image with /bin/sh (most have it), or add \
+             it to the image; then submit the job again."
         }
         "NoSpace" => {
-            "Make room on the disk of the node's container engine ('docker system df' shows what is used, 'docker image \
-             prune -a' removes images that no container uses), then submit the job again."
+            "Free space on the disk of the node's container engine ('docker system df' shows what is used, 'docker \
+             image prune -a' removes unused images), then submit the job again."
         }
         "StartFailed" => {
-            "The details hold the engine's own words. If it refuses a limit or a device, 'docker run' of the same image on \
-             the node's machine says the same; mend that and submit the job again."
+            "The details contain the engine's own message. If it refuses a limit or a device, 'docker run' of the \
+             same image on the node's machine fails in the same way; fix that and submit the job again."
         }
         _ => {
-            "Install and start Docker or Podman on the nodes' machines ('corro doctor' says what it finds there). Or take \
-             containerSettings out of the job file, or have the server started with --no-containers, which runs such jobs \
-             directly on the nodes; then submit the job again."
+            "Install and start Docker or Podman on the nodes' machines ('corro doctor' shows what it finds there). \
+             Or remove containerSettings from the job file, or ask the server's operator to start it with \
+             --no-containers, which runs such jobs directly on the nodes; then submit the job again."
         }
     }
     .to_owned()
@@ -163,24 +165,24 @@ fn mount(info: &str, group: &str) -> Option<String> {
     let quoted = |after: &str| info.split_once(after).and_then(|(_, rest)| rest.split('\'').next());
     if let (Some(share), Some(account)) = (quoted("there is no share '"), quoted("in the account '")) {
         let make = format!("corro storage share create -n {share} --account-name {account}");
-        return Some(format!("Make the share with '{make}' and submit the job again."));
+        return Some(format!("Create the share with '{make}' and submit the job again."));
     }
     if let Some(account) = quoted("there is no storage account '") {
         let make = format!("corro storage account create -g {group} -n {account}");
         return Some(format!(
-            "Correct the account in mountVolumes, or make it with '{make}'; then submit the job again."
+            "Correct the account in mountVolumes, or create it with '{make}'; then submit the job again."
         ));
     }
     if let Some(account) = quoted("account key given for '").or_else(|| quoted("no account key was given for '")) {
         return Some(format!(
-            "Take the key out of mountVolumes in the job file and submit the job again with \
-             '--storage-account-name {account}': then the account's key is looked up."
+            "Remove the key from mountVolumes in the job file and submit the job again with '--storage-account-name \
+             {account}': then the account's key is looked up."
         ));
     }
     let container = quoted("Azure Blob Container '")?;
     Some(format!(
-        "Make the container {container} with 'corro storage container create -n {container} --account-name ACCOUNT', with the \
-         account that mountVolumes names; then submit the job again."
+        "Create the container {container} with 'corro storage container create -n {container} --account-name \
+         ACCOUNT', where ACCOUNT is the account in mountVolumes; then submit the job again."
     ))
 }
 
@@ -188,16 +190,16 @@ fn mount(info: &str, group: &str) -> Option<String> {
 fn ended(error: &BatchAiError) -> Option<String> {
     if detail(error, "OutOfMemory").is_some() {
         return Some(
-            "Its processes needed more memory than their node gives: let the program use less, run fewer processes on a \
-             node, or use a cluster of a VM size with more memory; then submit the job again."
+            "Its processes needed more memory than their node has: use less memory, run fewer processes on a node, \
+             or use a cluster of a VM size with more memory; then submit the job again."
                 .to_owned(),
         );
     }
     if detail(error, "OutOfProcesses").is_some() {
         return Some(
-            "Its processes wanted to start more processes or threads than a job may have on a node: let the program start fewer \
-             (data loader workers, OMP_NUM_THREADS), use a cluster of a VM size with more cores, or ask whoever runs the server to \
-             raise --max-processes; then submit the job again."
+            "The job reached its limit of processes and threads on a node: start fewer (data loader workers, \
+             OMP_NUM_THREADS), use a cluster of a VM size with more cores, or ask the server's operator to raise \
+             --max-processes; then submit the job again."
                 .to_owned(),
         );
     }
@@ -207,18 +209,18 @@ fn ended(error: &BatchAiError) -> Option<String> {
         number("Signal").or_else(|| number("ExitCode").filter(|code| (129..160).contains(code)).map(|c| c - 128));
     let words = match (signal, number("ExitCode")) {
         (Some(9), _) => {
-            "It was killed (signal 9). Unless somebody did that by hand, the machine had no memory left: 'dmesg' on the \
-             node's machine tells; let the program use less, or run fewer processes on a node."
+            "It was killed (signal 9). Unless this was done by hand, the machine had no memory left: check 'dmesg' \
+             on the node's machine. Use less memory, or run fewer processes on a node."
         }
-        (Some(11 | 7 | 4 | 8), _) => "It crashed: a mistake in the program itself or in a library it uses.",
-        (Some(6), _) => "It gave up by itself (signal 6, abort): its last lines of output should say why.",
+        (Some(11 | 7 | 4 | 8), _) => "It crashed: a bug in the program itself or in a library that it uses.",
+        (Some(6), _) => "It aborted (signal 6): its last lines of output should say why.",
         (_, Some(127)) => {
-            "Exit code 127 of a shell: the program was not found. Look at its name, and whether it is installed on every \
-             node or lies on a mounted share."
+            "Exit code 127 of a shell: the program was not found. Check its name, and that it is installed on every \
+             node or is on a mounted share."
         }
         (_, Some(126)) => {
-            "Exit code 126 of a shell: the program was found and cannot be run. Make it executable ('chmod +x'), or name \
-             its interpreter in the command line."
+            "Exit code 126 of a shell: the program was found but cannot be run. Make it executable ('chmod +x'), or \
+             name its interpreter in the command line."
         }
         _ => return None,
     };
@@ -244,8 +246,8 @@ fn output(spec: &JobSpec, names: JobNames<'_>, preparing: bool) -> String {
     // The cluster's volumes are not known here.
     if !on_share && below(prefix, MountRoot::Cluster).is_none() {
         return format!(
-            "Its output was written to {prefix} on its nodes, which is not a share: to keep it, mount one and let \
-             stdOutErrPathPrefix point to it."
+            "Its output was written to {prefix} on its nodes, which is not a share: to keep it, mount a share and \
+             set stdOutErrPathPrefix to a directory on it."
         );
     }
     let JobNames { group, workspace, experiment, job } = names;
@@ -305,7 +307,7 @@ mod tests {
             ("FailedStartingContainer", vec![("Reason", "PullFailed")], Some("imageSourceRegistry.serverUrl")),
             ("FailedStartingContainer", vec![("Reason", "NoShell")], Some("use an image with /bin/sh")),
             ("FailedStartingContainer", vec![("Reason", "NoSpace")], Some("'docker system df'")),
-            ("FailedStartingContainer", vec![("Reason", "StartFailed")], Some("engine's own words")),
+            ("FailedStartingContainer", vec![("Reason", "StartFailed")], Some("engine's own message")),
             ("ContainerNotRemoved", vec![], Some("'docker rm -f'")),
             (
                 "JobFailed",
@@ -334,7 +336,7 @@ mod tests {
                 Some("'corro storage container create -n c "),
             ),
             ("FileServerMountError", vec![("Info", "x")], Some("'corro batchai file-server show'")),
-            ("UnmanagedMountError", vec![("Info", "x")], Some("Try the mount command by hand")),
+            ("UnmanagedMountError", vec![("Info", "x")], Some("Run the mount command by hand")),
             (
                 "UnmanagedMountError",
                 vec![("Info", "Could not mount x: its mountCommand is not run for a job that is isolated")],
@@ -363,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_output_is_told_where_it_is() {
+    fn a_job_with_output_names_its_location() {
         let said = |prefix: &str, code: &str| advice(&failed(prefix, error(code, &[])), NAMES).join(" ");
         let on_share = "'corro batchai job file stream -g g -w w -e e -j j -f stderr.txt'";
         for prefix in ["$AZ_BATCHAI_JOB_MOUNT_ROOT/logs", "$AZ_BATCHAI_MOUNT_ROOT/of-the-cluster"] {

@@ -81,7 +81,7 @@ pub fn detail<'a>(error: &'a BatchAiError, name: &str) -> Option<&'a str> {
 mod tests {
     use super::*;
 
-    fn told(code: &str, message: &str, details: &[(&str, &str)]) -> String {
+    fn describe(code: &str, message: &str, details: &[(&str, &str)]) -> String {
         let error =
             details.iter().fold(BatchAiError::new(code, message), |error, (name, value)| error.with(name, *value));
         let mut lines = Vec::new();
@@ -91,13 +91,13 @@ mod tests {
 
     /// Covers every error code that ends a job, with the messages of the server and its nodes.
     #[test]
-    fn every_cause_is_told_in_plain_words() {
+    fn every_cause_has_a_plain_sentence() {
         for (code, message, details, expected) in [
             (
                 "JobFailed",
                 "Job failed with non-zero exit code",
                 vec![("Rank", "1"), ("Node", "n2"), ("ExitCode", "3"), ("StdErr", "Traceback\nboom\n")],
-                "Rank 1 on node n2 ended with exit code 3.\nThe last it wrote to stderr:\n    Traceback\n    boom",
+                "Rank 1 on node n2 ended with exit code 3.\nIts last lines on stderr:\n    Traceback\n    boom",
             ),
             (
                 "JobFailed",
@@ -116,7 +116,7 @@ mod tests {
                 "Job preparation task failed with non-zero exit code",
                 vec![("Node", "n1"), ("ExitCode", "127"), ("StdErr", "apt: not found")],
                 "The job preparation on node n1 ended with exit code 127, so no rank was started.\n\
-                 The last it wrote to stderr:\n    apt: not found",
+                 Its last lines on stderr:\n    apt: not found",
             ),
             (
                 "AZFMountError",
@@ -162,7 +162,7 @@ mod tests {
             ),
             ("Unheard", "Something else.", vec![], "Something else (Unheard)."),
         ] {
-            assert_eq!(told(code, message, &details), expected, "{code}");
+            assert_eq!(describe(code, message, &details), expected, "{code}");
         }
     }
 }

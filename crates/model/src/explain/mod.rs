@@ -92,7 +92,7 @@ impl Cause {
         lines.push(self.sentence.clone());
         lines.extend(self.details.iter().map(|line| format!("    {line}")));
         if !self.last_output.is_empty() {
-            lines.push("The last it wrote to stderr:".to_owned());
+            lines.push("Its last lines on stderr:".to_owned());
             lines.extend(self.last_output.iter().map(|line| format!("    {line}")));
         }
     }
@@ -102,7 +102,7 @@ impl Cause {
 pub fn lost_attempt(lost: &LostAttempt) -> String {
     let LostAttempt { number, end_time, reason } = lost;
     let missing = match reason.code == NODE_LOST {
-        true => ". What its processes on that node wrote last may be missing from the logs",
+        true => ". The last output of its processes on that node may be missing from the logs",
         false => "",
     };
     format!("Attempt {number} ended at {} without a result: {}{missing}", time(*end_time), reason.message)
@@ -130,10 +130,9 @@ pub fn explain(job: &Job, names: JobNames<'_>, nodes: &[NodeId], now: Timestamp)
             said.remedies = remedies_of(status.waiting.as_ref());
         }
         ExecutionState::Running => said.sentences = running(job, nodes, now),
-        ExecutionState::Terminating => said.sentences.push(format!(
-            "The job \"{}\" was told to stop; its processes are given a few seconds to end by themselves.",
-            job.name
-        )),
+        ExecutionState::Terminating => said
+            .sentences
+            .push(format!("The job \"{}\" is being terminated: its processes have a few seconds to exit.", job.name)),
         ExecutionState::Succeeded => {
             said.sentences.push(format!("The job \"{}\" is done: all its processes ended with exit code 0.", job.name));
             said.sentences.extend(run_summary(properties));
@@ -169,7 +168,7 @@ fn queued(job: &Job, now: Timestamp) -> Vec<String> {
     let cluster = cluster(properties);
     let Some(waiting) = &status.waiting else {
         // Older servers send no reason.
-        let why = status.waiting_for.as_deref().unwrap_or("the server does not say for what");
+        let why = status.waiting_for.as_deref().unwrap_or("the server gives no reason");
         return vec![format!("The job \"{}\" waits: {why}.", job.name)];
     };
     if waiting.reason == WaitReason::Starting {
@@ -185,23 +184,25 @@ fn queued(job: &Job, now: Timestamp) -> Vec<String> {
 
 fn estimate(waiting: &QueueWait) -> String {
     let Some(start) = waiting.estimated_start else {
-        return "Nothing that is known now will let it start by itself.".to_owned();
+        return "It cannot start without a change.".to_owned();
     };
     match waiting.estimate_basis {
         None | Some(EstimateBasis::Nodes) => "It starts as soon as its nodes are ready.".to_owned(),
         Some(EstimateBasis::History) => {
             format!(
-                "It may start at about {}, going by the epochs that running jobs report and how long jobs of the same experiments took.",
+                "It may start at about {}, estimated from the epochs of running jobs and the run times of jobs of \
+                 the same experiments.",
                 time(start)
             )
         }
         Some(EstimateBasis::HistoryAndLimits) => format!(
-            "It may start at about {}, going by how long jobs took where that is known, and by their limits otherwise.",
+            "It may start at about {}, estimated from earlier run times where they are known, and from wall-clock \
+             limits otherwise.",
             time(start)
         ),
         Some(EstimateBasis::Limits) => {
             format!(
-                "It may start at {}, if those before it use their whole wall-clock limits; earlier if not.",
+                "It starts at {} at the latest, if the jobs before it use their whole wall-clock limits.",
                 time(start)
             )
         }
@@ -239,7 +240,7 @@ fn running(job: &Job, on: &[NodeId], now: Timestamp) -> Vec<String> {
     }
     if let Some(giving) = &properties.status.giving_way {
         lines.push(format!(
-            "It has to give up its nodes. {}. Its processes have got SIGTERM; what is left of them at {} is killed.",
+            "It is being evicted. {}. Its processes have received SIGTERM; those that still run at {} are killed.",
             giving.reason.message,
             time(giving.until)
         ));
@@ -314,7 +315,7 @@ mod tests {
             text,
             "The job \"J\" waits: the job is next.\n\
              It was submitted 0:10:00 ago and is number 1 in the queue of cluster nc6.\n\
-             It may start at about 2018-06-21T18:00:00Z, going by the epochs that running jobs report and how long jobs of the same experiments took.\n\
+             It may start at about 2018-06-21T18:00:00Z, estimated from the epochs of running jobs and the run times of jobs of the same experiments.\n\
              Any of these would help:\n  \
              - 1 more idle node: r ends by 2018-06-21T19:00:00Z"
         );
@@ -337,18 +338,18 @@ mod tests {
              It was submitted 0:05:00 before it started. Its wall-clock limit ends it at 2018-06-21T18:05:00Z at the latest.\n\
              It runs on the nodes tvm-1_1-20180718t174802z-p (the master) and tvm-1_2-20180718t174802z-p.\n\
              Attempt 1 ended at 2018-06-21T17:04:00Z without a result: Node n was lost while the job ran on it. \
-             What its processes on that node wrote last may be missing from the logs"
+             The last output of its processes on that node may be missing from the logs"
         );
     }
 
     #[test]
-    fn a_running_job_that_has_to_give_up_its_nodes() {
+    fn a_running_job_that_is_evicted() {
         let reason = json!({"code": "NodePreempted", "message": "Low-priority node n was preempted"});
         let giving = json!({"until": "2018-06-21T17:10:30Z", "reason": reason});
         let info = json!({"startTime": "2018-06-21T17:05:00Z"});
         let text = said(json!({"executionState": "running", "executionInfo": info, "givingWay": giving}));
-        let last = "It has to give up its nodes. Low-priority node n was preempted. Its processes have got SIGTERM; what is \
-                    left of them at 2018-06-21T17:10:30Z is killed.";
+        let last = "It is being evicted. Low-priority node n was preempted. Its processes have received SIGTERM; those that \
+                    still run at 2018-06-21T17:10:30Z are killed.";
         assert_eq!(text.lines().last(), Some(last));
     }
 
@@ -370,7 +371,7 @@ mod tests {
              It waited 0:05:00, ran 0:01:30 and ended at 2018-06-21T17:06:30Z.\n\
              Rank 1 ended with exit code 3.\n\
              What to do:\n  \
-             - Its output was written to p on its nodes, which is not a share: to keep it, mount one and let stdOutErrPathPrefix point to it.\n\
+             - Its output was written to p on its nodes, which is not a share: to keep it, mount a share and set stdOutErrPathPrefix to a directory on it.\n\
              See 'corro docs job-failed'."
         );
     }

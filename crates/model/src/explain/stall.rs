@@ -21,7 +21,8 @@ pub fn describe_stall(awaited: &StalledCollective, nodes: &[NodeProcesses]) -> S
     }
     let (has, seconds) = (if awaited.count == 1 { "has" } else { "have" }, awaited.ms_ago / 1000);
     format!(
-        "Its ranks wait for each other: {named} {has} not come to \"{}\", which the others have waited for since {seconds} s.",
+        "Its ranks wait for each other: {named} {has} not reached \"{}\", for which the others have waited \
+         {seconds} s.",
         awaited.name
     )
 }
@@ -44,14 +45,14 @@ mod tests {
         let one = StalledCollective { name: "loss".into(), ms_ago: 12_300, ranks: vec![2], count: 1 };
         assert_eq!(
             describe_stall(&one, &nodes),
-            "Its ranks wait for each other: rank 2 on node tvm-257509324_2-20180718t174802z-p has not come to \"loss\", which the \
-             others have waited for since 12 s."
+            "Its ranks wait for each other: rank 2 on node tvm-257509324_2-20180718t174802z-p has not reached \"loss\", for \
+             which the others have waited 12 s."
         );
         let many = StalledCollective { ranks: (1..6).collect(), count: 8, ..one };
         assert_eq!(
             describe_stall(&many, &[]),
-            "Its ranks wait for each other: rank 1, rank 2, rank 3, rank 4 and 4 more have not come to \"loss\", which the others \
-             have waited for since 12 s."
+            "Its ranks wait for each other: rank 1, rank 2, rank 3, rank 4 and 4 more have not reached \"loss\", for which the \
+             others have waited 12 s."
         );
     }
 }
