@@ -189,7 +189,7 @@ fn old_scripts_are_helped() {
     let ended = with(&["-np", "1", "--no-prefix", python, "-c", show, own]).ok();
     assert_eq!(sorted(&ended.stdout), ["False 1", "mine too"]);
 
-    let known = "there is no compatibility layer 'keras-1998': known is keras-2018";
+    let known = "unknown compatibility layer 'keras-1998': use keras-2018";
     run(dir.path(), &["-np", "1", "--compat", "keras-1998", "true"]).fails(2, &[known]);
     let old = "class tf: pass\nraise AttributeError(\"module 'tensorflow' has no attribute 'ConfigProto'\")";
     let hint = "\nhint: tf.ConfigProto is gone: use tf.config.set_visible_devices. To run the script as it is: corro run --compat keras-2018";

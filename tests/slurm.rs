@@ -106,11 +106,11 @@ fn preemption_by_slurm_costs_no_attempt() {
     let taken = |lost: &Value| {
         let reason = &lost["reason"];
         let message = reason["message"].as_str().expect("text");
-        reason["code"] == "NodePreempted" && message.contains("(Slurm took its allocation back)")
+        reason["code"] == "NodePreempted" && message.contains("(Slurm cancelled its allocation)")
     };
     assert!(lost.len() == 3 && lost.iter().all(taken), "{job}");
     let why = site.corro(&format!("job why {IN_WORKSPACE} -e cifar -n patient")).ok().stdout;
-    assert!(why.contains("Attempt 3 ended at ") && why.contains("Slurm took its allocation back"), "{why}");
+    assert!(why.contains("Attempt 3 ended at ") && why.contains("Slurm cancelled its allocation"), "{why}");
     site.release_ranks();
     assert_eq!(site.wait_for_end("patient")["executionState"], "succeeded");
 }
@@ -190,6 +190,5 @@ fn sbatch_errors_are_reported() {
     wait_for("the refusal to be shown", || site.cluster()["errors"].to_string().contains("sbatch failed"));
     resize(&site, 0);
     site.wait_for_nodes(0);
-    site.corro("server --slurm-partition main")
-        .fails(2, &["--slurm-partition has no meaning without --provider slurm"]);
+    site.corro("server --slurm-partition main").fails(2, &["--slurm-partition requires --provider slurm"]);
 }

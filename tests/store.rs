@@ -70,7 +70,7 @@ fn a_backup_under_load_holds_every_job_acknowledged_before_it() {
         before
     });
     site.corro(&format!("admin backup --data {} --to {}", shown(&site.data()), shown(&file)))
-        .fails(1, &["copy.db is there already", "hint: choose another name"]);
+        .fails(1, &["copy.db already exists", "hint: choose another name"]);
     let elsewhere = site.path().join("elsewhere");
     let restore = format!("admin restore --from {} --data", shown(&file));
     site.corro(&format!("{restore} {}", shown(&site.data()))).fails(1, &["is not empty", "--force"]);
@@ -170,10 +170,10 @@ fn a_log_that_does_not_belong_is_refused_and_the_right_one_is_used() {
     let wal = site.data().join("corro.db-wal");
     let right = std::fs::read(&wal).expect("a log");
     std::fs::copy(other.data().join("corro.db-wal"), &wal).expect("copied");
-    check_refused(&site, &["corro.db-wal", "does not belong", "put the two files together", "corro admin restore"]);
+    check_refused(&site, &["corro.db-wal", "does not belong", "put back the two files", "corro admin restore"]);
     let mut damaged = right.clone();
     damaged[500] ^= 1;
-    for (bytes, says) in [(&b"garbage"[..], "not a write-ahead log"), (&damaged, "damaged before its end")] {
+    for (bytes, says) in [(&b"garbage"[..], "not an SQLite write-ahead log"), (&damaged, "damaged in the middle")] {
         std::fs::write(&wal, bytes).expect("written");
         check_refused(&site, &["corro.db-wal", says, "move", "away"]);
     }

@@ -78,7 +78,7 @@ fn check_lost(begin: impl Fn(&Rack, usize), end: impl Fn(&Rack, usize)) {
     rack.assert_clean(&first);
     rack.assert_clean(&second);
     let address = rack.machines.address(machine);
-    let said = format!("Node {} at {address} was not heard for 3 s", lost.node);
+    let said = format!("No heartbeat from node {} at {address} for 3 s", lost.node);
     assert!(rack.history().contains(&said), "{said}\n{}", rack.history());
 }
 

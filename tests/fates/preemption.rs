@@ -100,7 +100,7 @@ fn dedicated_clusters_take_low_priority_nodes_back_when_cores_are_short() {
     wait_for("one low-priority node", || shown("low")["currentNodeCount"] == 1);
     let text = why(&site, "stubborn");
     assert!(text.contains("1 without free cores") && text.contains("--max-cores"), "{text}");
-    assert!(text.contains("a dedicated cluster needed its place"), "{text}");
+    assert!(text.contains("a dedicated cluster needed its capacity"), "{text}");
 
     // Once there is capacity again, the cluster is filled up and the job continues.
     site.open_gate("go");

@@ -203,13 +203,13 @@ async fn take_over(
     let (root, node_id, own) = (config.root.clone(), node.clone(), incarnation.clone());
     let killed = tokio::task::spawn_blocking(move || end_leftovers(&root, &node_id, &own)).await?;
     if !killed.is_empty() {
-        tracing::warn!(?killed, "processes of an earlier agent were still there and have been killed");
+        tracing::warn!(?killed, "killed processes that an earlier agent had left behind");
     }
     let (root, isolation) = (config.root.clone(), config.isolation.clone());
     let prepared = tokio::task::spawn_blocking(move || {
         match tmp_dir::remove_orphans() {
             Ok(left) => left.iter().for_each(|node| drop(limits::remove_named(node))),
-            Err(error) => tracing::warn!(%error, "temporary files of nodes that are gone could not be removed"),
+            Err(error) => tracing::warn!(%error, "temporary files of removed nodes could not be deleted"),
         }
         let directories = directories::Directories::open(&root)?;
         if let Err(error) = directories.clean() {
@@ -274,7 +274,7 @@ async fn remove_containers(incarnation: &Incarnation, config: &AgentConfig) {
     match container::cleanup::remove_owned(&owner, &config.engine_sockets).await {
         Ok(removed) if removed.is_empty() => {}
         Ok(removed) => {
-            tracing::warn!(?removed, "containers of an earlier agent were still there and have been removed")
+            tracing::warn!(?removed, "removed containers that an earlier agent had left behind")
         }
         Err(error) => tracing::warn!(error, "cannot check for containers of an earlier agent"),
     }

@@ -230,7 +230,7 @@ async fn joining_waits_for_a_cluster_and_fails_on_a_bad_token_or_url() {
     let mut bad = config(&server, &directory.path().join("n2"), "127.0.0.5");
     bad.server = "ftp://127.0.0.1:1".into();
     let error = corro_agent::run_until(bad, std::future::pending()).await.expect_err("no such scheme");
-    assert!(error.to_string().contains("begins with neither http:// nor https://"), "{error}");
+    assert!(error.to_string().contains("does not begin with http:// or https://"), "{error}");
     server.until_join_declined().await;
     let node = server.want_node(1);
     node.until_ready().await;

@@ -155,7 +155,8 @@ impl From<ClientError> for CliError {
                 Some("start it with 'corro up', or with 'corro files' if it serves files only")
             }
             ClientError::Broken { .. } => Some(
-                "see whether it still runs, and start it with 'corro up', or with 'corro files' if it serves files only",
+                "check whether it still runs, and start it with 'corro up', or with 'corro files' if it serves \
+                 files only",
             ),
             ClientError::Untrusted { .. } => Some(
                 "trust its certificate authority with CORRO_CA=FILE or 'corro login --ca FILE': 'corro up --tls' shows the file on the server's machine",
@@ -170,7 +171,7 @@ impl From<ClientError> for CliError {
             ClientError::NotAPlainFile { .. } => Some("give another file, or a directory, with --dest"),
             ClientError::InvalidServer { .. } => Some("write it as http://127.0.0.1:8470 or https://gpu-box:8470"),
             ClientError::ChangedDuringDownload { .. } | ClientError::SourceShrank { .. } => {
-                Some("try again when nobody writes to it")
+                Some("try again when no program writes to it")
             }
             _ => None,
         };
@@ -213,7 +214,7 @@ impl From<ProfileError> for CliError {
                 "start a server on this machine with 'corro up' (with its --data DIR, to get back to one that runs), \
                  or log in to another with 'corro login'",
             ),
-            ProfileError::Invalid { .. } => Some("write it anew with 'corro up'"),
+            ProfileError::Invalid { .. } => Some("write it again with 'corro up'"),
             _ => None,
         };
         let docs_key = match &error {

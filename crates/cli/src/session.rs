@@ -197,7 +197,7 @@ fn check_subscription(given: Option<&str>, own: &str) -> Result<(), CliError> {
 fn default_format(configured: Option<String>) -> Result<Format, CliError> {
     let Some(name) = configured else { return Ok(Format::Json) };
     Format::from_str(&name, true).map_err(|_| {
-        CliError::new(format!("the configured output format '{name}' is not known"))
+        CliError::new(format!("unknown output format '{name}' in the configuration"))
             .hint("set AZURE_CORE_OUTPUT, or output in the core section of your az configuration file, to json")
     })
 }

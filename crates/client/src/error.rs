@@ -32,9 +32,9 @@ pub enum ClientError {
     Api(#[from] ApiError),
     #[error("the Corro server at {server} refused the login: {reason}")]
     LoginRefused { server: String, reason: String },
-    #[error("the answer to {operation} is not what this version of corro understands")]
+    #[error("unexpected response to {operation}: the server may have another version")]
     UnexpectedAnswer { operation: &'static str, source: serde_json::Error },
-    #[error("the answer of the file service to {request} is not what this version of corro understands")]
+    #[error("unexpected response of the file service to {request}: the server may have another version")]
     UnexpectedFileAnswer { request: String },
     #[error("'{value}' is not an address of a Corro server")]
     InvalidServer { value: String },
@@ -46,13 +46,13 @@ pub enum ClientError {
     ReadFile { path: PathBuf, source: io::Error },
     #[error("cannot write {}", path.display())]
     WriteFile { path: PathBuf, source: io::Error },
-    #[error("{} is there and is not a plain file, so it is not replaced", path.display())]
+    #[error("{} exists and is not a regular file, so it is not replaced", path.display())]
     NotAPlainFile { path: PathBuf },
-    #[error("the header {name} cannot be sent: a name may hold letters, digits and '-', a value printable ASCII only")]
+    #[error("invalid header {name}: use letters, digits and '-' in a name, and printable ASCII in a value")]
     InvalidHeader { name: String },
     #[error("the server at {server} did not answer within {seconds} seconds")]
     NoAnswerInTime { server: String, seconds: u32 },
-    #[error("the bytes that arrived of {name} are not those that the server sent")]
+    #[error("{name} was corrupted in transit: its checksum does not match")]
     Damaged { name: String },
     #[error("{} became shorter while it was uploaded", path.display())]
     SourceShrank { path: PathBuf },

@@ -171,7 +171,7 @@ where
         match parse(&mut buffer)? {
             Some(head) if head.status.is_informational() => continue,
             Some(head) => break head,
-            None if buffer.len() > MAX_HEAD_BYTES => return Err(invalid_response("its head is too long")),
+            None if buffer.len() > MAX_HEAD_BYTES => return Err(invalid_response("the head is too long")),
             None => read_more(stream, &mut buffer).await?,
         }
         buffer.reserve(1024);
@@ -182,12 +182,12 @@ where
     let content = match text("transfer-encoding") {
         _ if empty => Bytes::new(),
         Some(coding) if coding.eq_ignore_ascii_case("chunked") => chunks(stream, &mut buffer).await?,
-        Some(_) => return Err(invalid_response("its body is encoded")),
+        Some(_) => return Err(invalid_response("unsupported transfer encoding")),
         None => {
             let length = text("content-length").and_then(|length| length.parse().ok());
             let length: u64 = length
                 .filter(|length| *length <= MAX_BODY_BYTES)
-                .ok_or_else(|| invalid_response("its length is not told"))?;
+                .ok_or_else(|| invalid_response("content-length is missing, invalid or too large"))?;
             sized(stream, &mut buffer, length as usize).await?
         }
     };
@@ -212,7 +212,7 @@ fn parse(buffer: &mut BytesMut) -> io::Result<Option<Head>> {
     let status = response
         .code
         .and_then(|code| StatusCode::from_u16(code).ok())
-        .ok_or_else(|| invalid_response("it has no status"))?;
+        .ok_or_else(|| invalid_response("the status is invalid"))?;
     let mut kept = HeaderMap::with_capacity(response.headers.len());
     for header in response.headers.iter() {
         let name = HeaderName::from_bytes(header.name.as_bytes()).map_err(io::Error::other)?;
@@ -245,7 +245,7 @@ async fn chunks<S: AsyncRead + Unpin>(stream: &mut S, buffer: &mut BytesMut) -> 
         let digits = std::str::from_utf8(&line).ok().and_then(|line| line.split(';').next()).unwrap_or_default();
         let size = u64::from_str_radix(digits.trim(), 16).map_err(io::Error::other)?;
         if size > MAX_BODY_BYTES - content.len() as u64 {
-            return Err(invalid_response("it is too long"));
+            return Err(invalid_response("the body is too large"));
         }
         if size == 0 {
             break;
@@ -282,7 +282,7 @@ async fn read_more<S: AsyncRead + Unpin>(stream: &mut S, buffer: &mut (impl BufM
 }
 
 fn invalid_response(why: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("the answer cannot be read: {why}"))
+    io::Error::new(io::ErrorKind::InvalidData, format!("invalid HTTP response: {why}"))
 }
 
 #[cfg(test)]

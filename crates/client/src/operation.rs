@@ -174,7 +174,7 @@ fn check_made(answer: &HttpResponse) -> Result<(), ClientError> {
         Some(state) if TERMINAL_STATES[1..].contains(&state.as_str()) => {
             let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
             let reason = body["properties"]["errors"][0]["message"].as_str().unwrap_or("the server gives no reason");
-            let message = format!("the resource could not be made: its state is '{state}' ({reason})");
+            let message = format!("the resource could not be created: its state is '{state}' ({reason})");
             Err(ClientError::Api(ApiError::new(409, "OperationFailed", message)))
         }
         _ => Ok(()),

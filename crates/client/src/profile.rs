@@ -39,7 +39,7 @@ pub enum ProfileError {
     Invalid { path: PathBuf, source: serde_json::Error },
     #[error("cannot write {}", path.display())]
     Write { path: PathBuf, source: io::Error },
-    #[error("there is no home directory to keep the configuration in: set CORRO_CONFIG_DIR")]
+    #[error("cannot find the configuration directory, as there is no home directory: set CORRO_CONFIG_DIR")]
     NoHome,
     #[error(transparent)]
     Trust(#[from] TrustError),

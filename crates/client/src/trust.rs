@@ -37,9 +37,9 @@ pub enum TrustError {
     NoCertificate { place: &'static str },
     #[error("'{text}' is not a SHA-256 fingerprint: write its 64 hexadecimal digits, with or without colons")]
     Fingerprint { text: String },
-    #[error("the certificates to trust cannot be used")]
+    #[error("invalid certificates of trusted authorities")]
     Unusable(#[source] rustls::Error),
-    #[error("the certificate and its key that prove who asks cannot be used: {0}")]
+    #[error("invalid client certificate or key: {0}")]
     Identity(String),
 }
 
@@ -76,7 +76,7 @@ impl Trust {
         let verifier: Arc<dyn ServerCertVerifier> = match self {
             Trust::System => Arc::new(rustls_platform_verifier::Verifier::new(provider).map_err(TrustError::Unusable)?),
             Trust::Pem(text) => {
-                let exact = certificates(text, "what is to be trusted")?;
+                let exact = certificates(text, "the configured certificate authority")?;
                 Arc::new(PinnedVerifier { trusted: PinnedTrust::Certificates(exact), provider })
             }
             Trust::Fingerprint(fingerprint) => {

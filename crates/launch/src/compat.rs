@@ -16,7 +16,7 @@ pub const LAYERS: [&str; 1] = ["keras-2018"];
 
 #[derive(Debug, Error)]
 pub enum CompatError {
-    #[error("there is no compatibility layer '{name}': known is {}", LAYERS.join(", "))]
+    #[error("unknown compatibility layer '{name}': use {}", LAYERS.join(", "))]
     Unknown { name: String },
     #[error("cannot write the compatibility layer to {}", path.display())]
     Write { path: PathBuf, source: io::Error },
@@ -96,6 +96,6 @@ mod tests {
         install("keras-2018", &directory, &mut bare).expect("it can be written again");
         assert_eq!(bare["PYTHONPATH"], directory.display().to_string());
         let refused = install("keras-2017", &directory, &mut bare).expect_err("nobody knows it");
-        assert_eq!(refused.to_string(), "there is no compatibility layer 'keras-2017': known is keras-2018");
+        assert_eq!(refused.to_string(), "unknown compatibility layer 'keras-2017': use keras-2018");
     }
 }

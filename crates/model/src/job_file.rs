@@ -48,7 +48,7 @@ fn refuse_nul(text: &[u8]) -> Result<(), JsonProblem> {
     let before = &text[..at];
     let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
     let column = before.iter().rev().take_while(|byte| **byte != b'\n').count() + 1;
-    let problem = r"the text holds the character \u0000, which nothing can be named or given: leave it out".to_owned();
+    let problem = r"the text contains the character \u0000: remove it".to_owned();
     Err(JsonProblem { line, column, field: Some(field), problem })
 }
 
@@ -230,7 +230,7 @@ mod tests {
         );
         check(
             "{\"properties\": {\"nodeCount\": 1, \"stdOutErrPathPrefix\": \"x\",\n\"environmentVariables\": [{\"name\": \"A\", \"value\": \"a\\u0000b\"}]}}",
-            "line 2, column 51, field 'properties.environmentVariables[0].value': the text holds the character \\u0000, which nothing can be named or given: leave it out",
+            "line 2, column 51, field 'properties.environmentVariables[0].value': the text contains the character \\u0000: remove it",
         );
         check("{}x", "line 1, column 2, field 'properties': missing field `properties`");
     }

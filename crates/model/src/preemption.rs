@@ -33,11 +33,11 @@ pub enum PreemptionCause {
 impl PreemptionCause {
     pub fn describe(self) -> &'static str {
         match self {
-            PreemptionCause::Asked => "an operator took it back",
-            PreemptionCause::Dedicated => "a dedicated cluster needed its place",
+            PreemptionCause::Asked => "an operator requested it",
+            PreemptionCause::Dedicated => "a dedicated cluster needed its capacity",
             PreemptionCause::Drained => "its host was taken out of service",
             PreemptionCause::Walltime => "the walltime of its Slurm allocation ended",
-            PreemptionCause::Reclaimed => "Slurm took its allocation back",
+            PreemptionCause::Reclaimed => "Slurm cancelled its allocation",
         }
     }
 

@@ -106,7 +106,7 @@ impl Scope {
     pub fn parse(text: &str, subscription: &str) -> Result<Scope, ApiError> {
         let wrong = || {
             let shape = "/subscriptions/ID[/resourceGroups/GROUP[/providers/Microsoft.BatchAI/workspaces/WORKSPACE]]";
-            ApiError::invalid("scopes", format!("'{text}' is not a scope at which roles are given: write {shape}"))
+            ApiError::invalid("scopes", format!("'{text}' is not a scope for role assignments: write {shape}"))
         };
         let segments: Vec<&str> = text.trim().trim_matches('/').split('/').collect();
         let is = |idx: usize, word: &str| segments.get(idx).is_some_and(|s: &&str| s.eq_ignore_ascii_case(word));

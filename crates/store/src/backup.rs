@@ -31,7 +31,7 @@ const BACKED_UP_FILES: [&str; 3] = [MASTER_KEY, "tls/ca.pem", "tls/ca.key"];
 pub enum BackupError {
     #[error("there is no database in {0}")]
     NoDatabase(PathBuf),
-    #[error("{0} is there already")]
+    #[error("{0} already exists")]
     Exists(PathBuf),
     #[error("{0} is not a backup made by corro")]
     NotABackup(PathBuf),
@@ -45,9 +45,9 @@ pub enum BackupError {
     DatabaseFiles(DatabaseFileError),
     #[error("the records in {path} cannot be used")]
     Records { path: PathBuf, source: StoreError },
-    #[error("the master key that opens the secrets in {database} is missing: there is no {key}")]
+    #[error("the master key of the secrets in {database} is missing: {key} does not exist")]
     NoKey { database: PathBuf, key: PathBuf },
-    #[error("the secrets in {database} cannot be opened with {key}")]
+    #[error("the secrets in {database} cannot be decrypted with {key}")]
     WrongKey {
         database: PathBuf,
         key: PathBuf,

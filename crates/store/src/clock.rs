@@ -163,8 +163,8 @@ impl Clock {
         if let Some(ClockJump { from, to }) = jump {
             tracing::warn!(
                 last = %from, now = %to,
-                "the clock is far from the last entry of the history: if it is wrong, set it; this time is not counted \
-                 into the age of what is kept, so nothing is pruned for it"
+                "the wall clock is far from the last entry of the history: correct it if it is wrong; this gap does \
+                 not count into ages, so nothing is pruned because of it"
             );
         }
         Self { started, inner: Mutex::new(Inner { timeline, unrecorded: jump.into_iter().collect() }) }
@@ -196,8 +196,8 @@ impl Clock {
             inner.unrecorded.push(jump);
             tracing::warn!(
                 %from, %to,
-                "the wall clock was set, or this machine was suspended: run times, deadlines and ages go on by the \
-                 monotonic clock; nothing is ended or pruned for it"
+                "the wall clock was set, or this machine was suspended: run times, deadlines and ages continue by \
+                 the monotonic clock; nothing is ended or pruned because of it"
             );
         }
         inner

@@ -18,9 +18,9 @@ const READERS_TIMEOUT: Duration = Duration::from_secs(60);
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// `holder` is the description that the holder wrote, if it can be read.
-    #[error("another process holds the directory")]
+    #[error("another process has locked the directory")]
     Held { holder: Option<String> },
-    #[error("a backup or a check of the directory does not come to an end")]
+    #[error("a backup or a check of the directory does not finish")]
     Readers,
     #[error(transparent)]
     Io(#[from] io::Error),

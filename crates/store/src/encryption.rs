@@ -24,9 +24,9 @@ pub struct Ciphertext(String);
 pub enum EncryptionError {
     #[error("cannot read or create the master key file")]
     KeyFile(#[source] std::io::Error),
-    #[error("the master key file does not hold a key of 32 bytes")]
+    #[error("the master key file does not contain a key of 32 bytes")]
     KeySize,
-    #[error("a sealed value cannot be opened with this installation's master key")]
+    #[error("a stored secret cannot be decrypted with this installation's master key")]
     Open,
 }
 

@@ -62,7 +62,8 @@ pub enum StoreError {
     #[error("cannot read or create the database at {path}")]
     File { path: String, source: Arc<std::io::Error> },
     #[error(
-        "the database was written by a newer version of corro (schema {found}; this one knows {known}) and is left as it is: use that version, or restore a backup"
+        "the database was written by a newer version of corro (schema {found}; this version supports up to {known}) \
+         and was not changed: use that version, or restore a backup"
     )]
     Newer { found: i64, known: i64 },
     #[error("cannot read the record {kind} {key}")]

@@ -76,7 +76,7 @@ fn decode(row: Row) -> Result<Option<InsertRecord>, StoreError> {
     let Row { kind, key, body } = row;
     match decode_row(&kind, &key, &body) {
         Ok(None) => {
-            tracing::warn!(kind, key, "a record of a kind this version does not know was left alone");
+            tracing::warn!(kind, key, "ignoring a record of a kind that this version does not know");
             Ok(None)
         }
         Ok(insert) => Ok(insert),

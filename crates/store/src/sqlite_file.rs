@@ -16,19 +16,25 @@ use crate::wal::{self, Wal, WalDamage};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DatabaseFileError {
     #[error(
-        "{beside} is there, but the database {database} that belongs to it is missing or empty: put it back, or restore a backup with 'corro admin restore' (to begin anew, move {beside} away)"
+        "{beside} exists, but its database {database} is missing or empty: put it back, or restore a backup with \
+         'corro admin restore' (to start over, move {beside} away)"
     )]
     DatabaseLost { database: PathBuf, beside: PathBuf },
     #[error(
-        "{0} is not a database of SQLite: put the right file there, or restore a backup with 'corro admin restore'"
+        "{0} is not an SQLite database: replace it with the correct file, or restore a backup with 'corro admin \
+         restore'"
     )]
     NotADatabase(PathBuf),
     #[error(
-        "cannot use the write-ahead log {wal}: {damage}. It holds the latest state: put the right file there, or restore a backup with 'corro admin restore' (to go on with the older state that {database} holds alone, move {wal} away)"
+        "cannot use the write-ahead log {wal}: {damage}. It has the latest commits: replace it with the correct \
+         file, or restore a backup with 'corro admin restore' (to continue with the older state in {database}, move \
+         {wal} away)"
     )]
     WalDamaged { database: PathBuf, wal: PathBuf, damage: WalDamage },
     #[error(
-        "the write-ahead log {wal} does not belong to the database {database}: put the two files together that were written together, or restore a backup with 'corro admin restore' (to go on with the state that {database} holds alone, move {wal} away)"
+        "the write-ahead log {wal} does not belong to the database {database}: put back the two files that belong \
+         together, or restore a backup with 'corro admin restore' (to continue with the state in {database}, move \
+         {wal} away)"
     )]
     WalForeign { database: PathBuf, wal: PathBuf },
 }

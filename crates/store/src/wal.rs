@@ -40,11 +40,11 @@ pub(crate) struct Commits {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WalDamage {
-    #[error("it is not a write-ahead log of SQLite")]
+    #[error("it is not an SQLite write-ahead log")]
     NotALog,
-    #[error("its header is damaged, and it holds commits that are not in the database")]
+    #[error("its header is damaged, and it has commits that are not in the database")]
     Header,
-    #[error("it is damaged before its end, and commits follow that SQLite would leave out")]
+    #[error("it is damaged in the middle, and SQLite would ignore the commits after that")]
     Frames,
 }
 

@@ -178,7 +178,7 @@ impl Writer {
                 let shown = error as &dyn std::error::Error;
                 tracing::error!(
                     error = shown,
-                    "a commit failed; nothing was changed. Told once until commits succeed again"
+                    "a commit failed; nothing was changed (logged once until commits succeed again)"
                 );
                 let count = self.failure.take().map_or(0, |(_, count)| count) + 1;
                 self.failure = Some((error_chain::join(error), count));

@@ -47,7 +47,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Configuration error that prevents any connection.
 #[derive(Debug, Error)]
 pub enum ConnectionError {
-    #[error("the server's URL '{url}' begins with neither http:// nor https://: give the one that `corro up` shows")]
+    #[error("the server's URL '{url}' does not begin with http:// or https://: use the one that `corro up` shows")]
     Url { url: String },
     #[error(transparent)]
     Trust(#[from] TrustError),

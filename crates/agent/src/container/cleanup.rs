@@ -115,7 +115,7 @@ pub async fn remove_and_wait(docker: &Docker, id: &str) -> Result<(), String> {
         return Ok(());
     }
     Err(match last_error.is_empty() {
-        true => format!("it was still there after {} s", REMOVE_TIMEOUT.as_secs()),
+        true => format!("it still exists after {} s", REMOVE_TIMEOUT.as_secs()),
         false => last_error,
     })
 }

@@ -177,9 +177,9 @@ impl Container {
         };
         match timeout(CHOWN_TIMEOUT, chown).await {
             Ok(Ok(state)) if state.exit_code == Some(0) => Ok(()),
-            Ok(Ok(_)) => Err("the image's chown did not change them".to_owned()),
+            Ok(Ok(_)) => Err("the image's chown did not change their owner".to_owned()),
             Ok(Err(error)) => Err(error::engine_message(&error)),
-            Err(_) => Err("it took too long to change them".to_owned()),
+            Err(_) => Err("changing their owner took too long".to_owned()),
         }
     }
 }

@@ -92,7 +92,7 @@ pub fn open_directory(path: &std::path::Path) -> io::Result<OwnedFd> {
 pub fn components(relative: &str) -> io::Result<Vec<&str>> {
     let names: Vec<&str> = relative.split('/').filter(|name| !name.is_empty() && *name != ".").collect();
     if relative.starts_with('/') || names.contains(&"..") || relative.contains('\0') {
-        let text = format!("'{relative}' leads out of the directory it should lie in");
+        let text = format!("'{relative}' leads out of its directory");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
     Ok(names)

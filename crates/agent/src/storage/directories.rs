@@ -257,7 +257,7 @@ impl JobName {
     fn path(&self) -> io::Result<String> {
         for name in [&self.workspace, &self.experiment, &self.job] {
             if dirfd::components(name)?.len() != 1 || name.contains('/') {
-                return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("'{name}' is not a directory's name")));
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("'{name}' is not a directory name")));
             }
         }
         Ok(format!("{JOBS}/{}/{}/{}", self.workspace, self.experiment, self.job))

@@ -230,7 +230,7 @@ fn backup_error(error: BackupError) -> CliError {
         BackupError::NoKey { .. } | BackupError::WrongKey { .. } => {
             "put the master.key that belongs to the database beside it, or restore the newest backup that 'corro admin check' finds sound"
         }
-        BackupError::DatabaseFiles(_) => "nothing was changed: check again when the files are in their places",
+        BackupError::DatabaseFiles(_) => "nothing was changed: put the correct files back, then check again",
         BackupError::Records { .. } => return CliError::from_error(&error),
     };
     CliError::from_error(&error).hint(hint)

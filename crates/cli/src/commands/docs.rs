@@ -53,7 +53,7 @@ fn unknown_key(key: &str) -> CliError {
     similar.truncate(MAX_SIMILAR_KEYS);
     let hint = match similar.is_empty() {
         true => "'corro docs' lists all pages".to_owned(),
-        false => format!("keys like it: {}", similar.join(", ")),
+        false => format!("similar keys: {}", similar.join(", ")),
     };
     CliError::usage(format!("the documentation has no page or section '{key}'")).hint(hint)
 }

@@ -82,9 +82,9 @@ async fn preempt(session: &Session, args: PreemptArgs) -> Result<(), CliError> {
             "The processes of {} get SIGTERM now and SIGKILL after {grace} s. The job is queued again; the node leaves.",
             escape_controls(job)
         )),
-        None => note(
-            "The node runs nothing that you may read; it leaves its cluster, and is replaced if there is capacity.",
-        ),
+        None => {
+            note("The node runs no job that you may read; it leaves its cluster, and is replaced if there is capacity.")
+        }
     }
     let preempted = serde_json::to_value(preempted).map_err(|error| CliError::from_error(&error))?;
     session.print_value(&preempted)

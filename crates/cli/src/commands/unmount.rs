@@ -32,7 +32,7 @@ pub fn run(args: UnmountArgs) -> Result<(), CliError> {
     let mounted = mountinfo::find(&mount_point).map_err(|error| CliError::from_error(&error))?;
     if mounted.is_none() {
         return Err(CliError::new(format!("no share is mounted at {}", mount_point.display()))
-            .hint("'corro unmount' without a directory lists all that are"));
+            .hint("'corro unmount' without a directory lists the mounted shares"));
     }
     match mountinfo::unmount(&mount_point, args.lazy) {
         Ok(()) => {

@@ -31,7 +31,7 @@ pub fn hint(code: &str, context: HintContext<'_>) -> Option<String> {
             "the server was started with --tls: 'corro up' or 'corro server' on its data directory writes a profile with https://, 'corro login --server https://HOST:PORT --ca FILE' elsewhere"
                 .to_owned(),
         ),
-        "AuthorizationFailed" => Some("ask an owner for a role: 'corro account show' says who you are".to_owned()),
+        "AuthorizationFailed" => Some("ask an owner for a role; 'corro account show' shows your login".to_owned()),
         "PrincipalNotFound" => Some("list the principals with 'corro ad sp list'".to_owned()),
         "ShareNotFound" => Some(
             "list the shares with 'corro storage share list', or make one with 'corro storage share create'".to_owned(),

@@ -60,7 +60,7 @@ pub async fn connect(login: Login) -> Result<Connection, CliError> {
         Ok(connected) => connected,
         Err(_) => {
             let message = format!(
-                "no answer from {}:{} within {} seconds",
+                "no response from {}:{} within {} seconds",
                 login.node.ip_address,
                 login.node.port,
                 CONNECT_TIMEOUT.as_secs()

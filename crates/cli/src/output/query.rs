@@ -19,7 +19,7 @@ pub struct Query {
 pub enum QueryError {
     #[error("argument --query: invalid jmespath_type value: '{query}'")]
     Invalid { query: String, position: String },
-    #[error("argument --query: cannot apply '{query}' to this answer")]
+    #[error("argument --query: cannot apply '{query}' to this result")]
     Unusable { query: String, position: String },
 }
 

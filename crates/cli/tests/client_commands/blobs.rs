@@ -101,7 +101,7 @@ fn containers_are_created_and_deleted() {
     let listed = site.json(&format!("storage container list {IN_ACCOUNT} --query [].name"));
     assert_eq!(listed, json!(["data"]));
     for (line, says) in [
-        ("storage container create -n open --public-access blob", "without a key or a link"),
+        ("storage container create -n open --public-access blob", "public access to containers is not supported"),
         ("storage container create -n Bad", "not the name of a container"),
         ("storage container create -n data --fail-on-exist", "already exists"),
         ("storage container show -n none", "The specified container does not exist: none"),

@@ -86,7 +86,7 @@ fn a_download_replaces_plain_files_only() {
         let output = site.run(&format!("{download} {dest}"));
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{dest}: {said}");
-        assert!(said.contains("is not a plain file") && said.contains("--dest"), "{said}");
+        assert!(said.contains("is not a regular file") && said.contains("--dest"), "{said}");
     };
     refused("/dev/null");
     fs::create_dir_all(site.path("folder/f.txt")).expect("made");

@@ -118,7 +118,7 @@ fn resolve(destination: &Path) -> Result<(PathBuf, Option<Metadata>), ClientErro
 }
 
 fn hidden_path(destination: &Path) -> io::Result<PathBuf> {
-    let name = destination.file_name().ok_or_else(|| io::Error::other("it names no file"))?;
+    let name = destination.file_name().ok_or_else(|| io::Error::other("it is not the path of a file"))?;
     let mut hidden = OsString::from(".");
     hidden.push(name);
     hidden.push(format!(".corro-{}", std::process::id()));

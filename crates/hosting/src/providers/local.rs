@@ -157,7 +157,7 @@ const KILL_DELAY: Duration = Duration::from_secs(2);
 impl Provider for LocalNodes {
     fn start(&self, node: &NewNode, token: Secret) {
         if let Err(error) = self.launch(&node.id, &token, Some(&node.address)) {
-            tracing::error!(node = %node.id, %error, "the node's agent cannot be started; it is tried again");
+            tracing::error!(node = %node.id, %error, "cannot start the node's agent; retrying");
         }
     }
 
@@ -246,7 +246,7 @@ fn remove_remains(dir: &Path, node: &NodeId) -> bool {
         }
         // A job that may still run here must not start elsewhere.
         Err(error) => {
-            tracing::error!(%node, error, "cannot check whether a lost node left containers; it is tried again");
+            tracing::error!(%node, error, "cannot check whether a lost node left containers behind; retrying");
             return false;
         }
     }

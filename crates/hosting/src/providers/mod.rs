@@ -34,7 +34,7 @@ impl ProviderArgs {
         ];
         for (_, name, flags) in owned.into_iter().filter(|(owner, ..)| *owner != self.provider) {
             if let Some((flag, _)) = flags.into_iter().find(|(_, given)| *given) {
-                return Err(HostingError::usage(format!("{flag} has no meaning without --provider {name}")));
+                return Err(HostingError::usage(format!("{flag} requires --provider {name}")));
             }
         }
         Ok(())
@@ -74,7 +74,7 @@ mod tests {
             for provider in ["joined", "slurm", "kubernetes"] {
                 let line = Line::try_parse_from(["x", "--provider", provider, &format!("--{flag}=1")]);
                 let checked = line.unwrap_or_else(|error| panic!("{error}")).args.validate();
-                let said = format!("--{flag} has no meaning without --provider {owner}");
+                let said = format!("--{flag} requires --provider {owner}");
                 let expected = if provider == owner { Ok(()) } else { Err(said) };
                 assert_eq!(checked.map_err(|failure| failure.message), expected);
             }

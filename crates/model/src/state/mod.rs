@@ -11,7 +11,7 @@ pub use crate::preemption::{Preemption, PreemptionCause};
 
 /// An event that is not valid in a state; nothing changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a {thing} that is {state} does not take the event {event}")]
+#[error("invalid transition: {thing} is {state}, event is {event}")]
 pub struct TransitionError {
     pub thing: &'static str,
     pub state: &'static str,

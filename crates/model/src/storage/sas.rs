@@ -66,7 +66,7 @@ pub fn link_query(
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("the link's expiry, {expires} seconds after 1970, is no time of the calendar")]
+#[error("the expiry, {expires} seconds after 1970, is out of range")]
 pub struct ExpiryOutOfRange {
     expires: i64,
 }
@@ -153,7 +153,7 @@ pub enum SasError {
     Malformed,
     #[error("the signature does not match this resource and these parameters")]
     Signature,
-    #[error("the share keeps no policy of this name, or the link repeats what the policy says")]
+    #[error("the share has no stored access policy with this identifier, or both set the same field")]
     Policy,
     #[error("the shared access signature is not valid yet")]
     NotYet,

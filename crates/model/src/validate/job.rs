@@ -59,10 +59,7 @@ fn check_container(spec: &JobSpec) -> Result<(), ApiError> {
     if !is_image_reference(&registry.image) {
         return refuse(
             &format!("{field}.image"),
-            &format!(
-                "'{}' is no name of an image: give one such as ubuntu or demo.azurecr.io/image:tag",
-                registry.image
-            ),
+            &format!("'{}' is not an image name: use one such as ubuntu or demo.azurecr.io/image:tag", registry.image),
         );
     }
     if let Some(size) = &container.shm_size
@@ -70,7 +67,7 @@ fn check_container(spec: &JobSpec) -> Result<(), ApiError> {
     {
         return refuse(
             "properties.containerSettings.shmSize",
-            &format!("'{size}' is no size of memory: give one such as 64m or 16gb"),
+            &format!("'{size}' is not a memory size: use one such as 64m or 16gb"),
         );
     }
     let Some(credentials) = &registry.credentials else { return Ok(()) };

@@ -24,7 +24,7 @@ pub fn check_prefix(field: &str, prefix: &str, roots: &[&str]) -> Result<(), Api
         return refuse(field, &format!("'{prefix}' leads out of its volume: leave '..' out"));
     }
     if prefix.contains('\0') {
-        return refuse(field, "the path holds a zero byte: leave it out");
+        return refuse(field, "the path contains a zero byte: remove it");
     }
     let is_below_root = roots.iter().any(|root| strip_variable(prefix, root).is_some());
     if !prefix.starts_with(['/', '$']) || is_below_root || begins_with_directory(prefix) {

@@ -21,12 +21,12 @@ pub fn check_volumes(field: &str, volumes: Option<&MountVolumes>) -> Result<(), 
             return refuse(&format!("{at}.azureFileUrl"), message);
         }
         if share.azure_file_url.contains(['@', '?', '#']) {
-            let message = "it holds more than the address of a share: a key goes into credentials.accountKey";
+            let message = "it contains more than the URL of a share: put a key into credentials.accountKey";
             return refuse(&format!("{at}.azureFileUrl"), message);
         }
         for (name, mode) in [("fileMode", &share.file_mode), ("directoryMode", &share.directory_mode)] {
             if parse_mode(mode).is_none() {
-                let message = format!("'{mode}' is no mode: write it in octal, as 0777");
+                let message = format!("'{mode}' is not a file mode: write it in octal, as 0777");
                 return refuse(&format!("{at}.{name}"), &message);
             }
         }

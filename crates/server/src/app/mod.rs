@@ -152,7 +152,7 @@ impl App {
     /// Decrypts a sealed value. A failure is logged for the operator and returned as an internal error.
     pub fn unseal(&self, purpose: &str, sealed: &Ciphertext) -> Result<corro_model::Secret, ApiError> {
         self.installation.vault.open_sealed(purpose, sealed).map_err(|error| {
-            tracing::error!(error = &error as &dyn std::error::Error, purpose, "cannot decrypt a sealed value");
+            tracing::error!(error = &error as &dyn std::error::Error, purpose, "cannot decrypt a stored secret");
             ApiError::new(500, "InternalError", "The server cannot decrypt a stored secret. See the server's log.")
         })
     }

@@ -38,7 +38,7 @@ impl Gateway {
                 return Err(ApiError::conflict("HostAlreadyExists", message));
             }
             if txn.state().hosts.len() >= MAX_HOSTS {
-                return Err(ApiError::conflict("TooManyHosts", format!("There are {MAX_HOSTS} hosts already")));
+                return Err(ApiError::conflict("TooManyHosts", format!("The limit of {MAX_HOSTS} hosts is reached: remove unused ones")));
             }
             txn.update::<HostTokenRecord>(&token, |record| record.hosts += 1);
             let record = HostRecord {

@@ -298,7 +298,7 @@ async fn list_output_files(app: App, request: ArmRequest<NoBody>) -> Result<Page
     let base_url = request.base_url.clone();
     let listed = tokio::task::spawn_blocking(move || app.output_files(&path, &listing, &base_url)).await;
     let (value, next) =
-        listed.map_err(|_| ApiError::new(500, "InternalError", "Listing the job's files was cut short"))??;
+        listed.map_err(|_| ApiError::new(500, "InternalError", "Listing the job's files was interrupted"))??;
     Ok(ArmResponse::Ok(Page { value, next_link: next.map(|name| request.next_link(&name)) }))
 }
 

@@ -100,7 +100,7 @@ impl Api {
                     (TokenEndpoint::Token { v2: true }, &Method::POST) => TokenProtocol::V2,
                     (TokenEndpoint::DeviceCode, &Method::POST)
                     | (TokenEndpoint::Authorize, &Method::GET | &Method::POST) => {
-                        let text = "Nobody logs in with a browser or a code here: use a service principal, 'az login --service-principal'";
+                        let text = "Logins with a browser or a device code are not supported: use a service principal, 'az login --service-principal'";
                         return Ok(self.refuse(
                             &parts,
                             address,
@@ -195,7 +195,7 @@ impl Api {
 }
 
 fn method_not_allowed(parts: &Parts) -> ApiError {
-    ApiError::new(405, "MethodNotAllowed", format!("{} is not possible on '{}'", parts.method, parts.uri.path()))
+    ApiError::new(405, "MethodNotAllowed", format!("{} is not supported on '{}'", parts.method, parts.uri.path()))
 }
 
 /// The client's own request id, or a new one.

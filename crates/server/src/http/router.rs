@@ -57,8 +57,7 @@ impl Router {
                 let warnings = app.request.warnings.clone();
                 let request = ArmRequest { params, query, body, base_url, path, accept };
                 let mut response = handler(app, request).await?.into_response(&size_hint);
-                let unknown =
-                    unknown.into_iter().map(|field| format!("the field '{field}' is not known and is ignored"));
+                let unknown = unknown.into_iter().map(|field| format!("unknown field '{field}' is ignored"));
                 warn(response.headers_mut(), unknown.chain(warnings.drain()));
                 Ok(response)
             })

@@ -119,7 +119,7 @@ pub enum SessionError {
     NotRpc,
     #[error("a reply cannot be sent")]
     Write(#[source] io::Error),
-    #[error("a reply was not taken within {0:?}")]
+    #[error("the client did not read a reply within {0:?}")]
     ReplyNotTaken(Duration),
     #[error("no call named an export or a file handle of this server within {0:?}")]
     Unauthorized(Duration),

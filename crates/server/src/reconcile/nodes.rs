@@ -118,7 +118,7 @@ fn stop_timeout(
         (JobState::Terminating { .. }, _) => (job.since(), STOP_DEADLINE, "a terminated job"),
         (_, Some(evicted)) => {
             let grace = Duration::from_millis(evicted.grace_ms);
-            (evicted.at, grace + STOP_DEADLINE, "a job that had to give up its nodes")
+            (evicted.at, grace + STOP_DEADLINE, "an evicted job")
         }
         _ => return None,
     };
@@ -143,7 +143,7 @@ fn loss_error(
         let why = provider.provisioning_issue(id).map_or_else(String::new, |said| format!(": {said}"));
         format!("The agent of node {id}{at} ended unexpectedly{why}")
     } else if silent_for > config.lease {
-        format!("Node {id}{at} was not heard for {} s", config.lease.as_secs_f32())
+        format!("No heartbeat from node {id}{at} for {} s", config.lease.as_secs_f32())
     } else {
         return None;
     };

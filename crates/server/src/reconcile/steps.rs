@@ -86,7 +86,7 @@ pub fn apply(txn: &mut Txn, steps: Vec<Step>, now: Timestamp) {
         // Formatted only when debug logging is on: steps can be large.
         let debug_text = tracing::enabled!(tracing::Level::DEBUG).then(|| format!("{step:?}"));
         if let Err(refused) = apply_step(txn, step, now) {
-            tracing::debug!(step = debug_text, %refused, "a step no longer fits the state; the next pass decides again");
+            tracing::debug!(step = debug_text, %refused, "a step no longer applies to the current state; the next pass decides again");
         }
     }
     finish_operations(txn, now);
@@ -109,7 +109,7 @@ fn apply_step(txn: &mut Txn, step: Step, now: Timestamp) -> Result<(), Transitio
             txn.node_event(&id, event, now)?;
         }
         Step::SetAddress(id, address) => {
-            tracing::info!(node = %id, address, "node is reached at");
+            tracing::info!(node = %id, address, "node address is recorded");
             txn.update::<NodeRecord>(&id, |node| node.address = address);
         }
         Step::AssignHost(id, host) => {
@@ -117,7 +117,7 @@ fn apply_step(txn: &mut Txn, step: Step, now: Timestamp) -> Result<(), Transitio
             if state != NodeState::Allocating.name() {
                 return Err(TransitionError { thing: "node", state, event: "carried" });
             }
-            tracing::info!(node = %id, host, "node is to be on host");
+            tracing::info!(node = %id, host, "node is placed on a host");
             txn.update::<NodeRecord>(&id, |node| node.host = host);
         }
         Step::RemoveHost(key) => {
@@ -130,11 +130,11 @@ fn apply_step(txn: &mut Txn, step: Step, now: Timestamp) -> Result<(), Transitio
         }
         Step::Place(job, nodes, target) => place(txn, &job, nodes, target, now)?,
         Step::Preempt(node, preemption) => {
-            tracing::info!(%node, cause = ?preemption.cause, "a node is taken back");
+            tracing::info!(%node, cause = ?preemption.cause, "a node is preempted");
             txn.preempt(&node, preemption);
         }
         Step::Evict(job, evicted) => {
-            tracing::info!(%job, reason = evicted.reason.message, "job must give up its nodes");
+            tracing::info!(%job, reason = evicted.reason.message, "job is evicted");
             let still = txn.get::<JobRecord>(&job).is_some_and(|job| job.attempts == evicted.attempt);
             if still {
                 txn.update::<JobRecord>(&job, |job| job.evicted = Some(evicted));

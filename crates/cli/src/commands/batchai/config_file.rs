@@ -56,7 +56,7 @@ fn parse<T: DeserializeOwned>(text: &[u8], shape: Shape) -> Result<(T, Vec<Strin
 fn unknown_field(path: &Path, field: &str) -> String {
     // Names from a file may contain control characters.
     let field = escape_controls(field);
-    format!("warning: {}: the field '{field}' is not known and is ignored", path.display())
+    format!("warning: {}: unknown field '{field}' is ignored", path.display())
 }
 
 #[cfg(test)]

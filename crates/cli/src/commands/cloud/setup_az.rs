@@ -158,7 +158,7 @@ fn print_report(config: &CloudConfig, paths: &SetupPaths, names: &AccountNames, 
     if let Some(az) = az_program() {
         let is_corro = std::env::current_exe().ok().zip(az.canonicalize().ok()).is_some_and(|(own, az)| own == az);
         if is_corro {
-            note(format_args!("note: {} is Corro itself, which needs none of this", az.display()));
+            note(format_args!("note: {} is Corro itself, which needs no setup", az.display()));
         }
     } else {
         note("note: there is no az in your PATH yet; it will read this configuration when it is installed");

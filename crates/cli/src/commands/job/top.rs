@@ -114,7 +114,7 @@ fn render_table(name: &str, processes: &JobProcesses) -> String {
         let id = node.node_id.as_str();
         match (node.answered, node.processes.is_empty()) {
             (false, _) => lines.push(format!("{:<6}{id:<38}did not answer", "?")),
-            (true, true) => lines.push(format!("{:<6}{id:<38}nothing of the job runs here now", "-")),
+            (true, true) => lines.push(format!("{:<6}{id:<38}no process of the job runs here now", "-")),
             _ => lines.extend(node.processes.iter().map(|figures| process_line(id, figures))),
         }
     }
@@ -172,7 +172,7 @@ mod tests {
                 "0     tvm-257509324_1-20180718t174802z-p        4711  running     99.5  310.0 MiB       12      2  0.4 s ago",
                 "prep  tvm-257509324_1-20180718t174802z-p        4800  sleeping     0.0    2.0 KiB        1      1  none yet",
                 "?     tvm-257509324_2-20180718t174802z-p    did not answer",
-                "-     tvm-257509324_3-20180718t174802z-p    nothing of the job runs here now",
+                "-     tvm-257509324_3-20180718t174802z-p    no process of the job runs here now",
             ]
         );
     }

@@ -132,7 +132,7 @@ pub async fn run(session: &Session, command: ContainerCommand) -> Result<(), Cli
 
 async fn create(session: &Session, args: CreateArgs) -> Result<(), CliError> {
     if args.public_access.as_deref().is_some_and(|wanted| wanted != "off") {
-        return Err(CliError::new("nobody may read a container without a key or a link here")
+        return Err(CliError::new("public access to containers is not supported")
             .hint("leave --public-access out, and give out links made with 'corro storage container generate-sas'"));
     }
     let blobs = args.container.open(session).await?;

@@ -113,7 +113,7 @@ fn expect_success(sandbox: &Sandbox) -> Result<(), CliError> {
 /// Prints the result, from the downloaded metrics of the training.
 fn print_result(sandbox: &Sandbox) -> Result<(), CliError> {
     let epochs = metrics::parse_epochs(&sandbox.read(metrics::FILE)?);
-    let last = epochs.last().ok_or_else(|| CliError::new("the training has left no metrics"))?;
+    let last = epochs.last().ok_or_else(|| CliError::new("the training wrote no metrics"))?;
     print_line(&format!("\n{}", result_text(&epochs, last)))
 }
 

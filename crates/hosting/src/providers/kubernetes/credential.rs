@@ -114,12 +114,12 @@ async fn run_plugin(plugin: &ExecPlugin, cluster: &Value) -> Result<PluginToken,
 fn parse_exec_credential(answer: &[u8]) -> Result<PluginToken, String> {
     // The answer may contain a token, so the error does not quote it.
     let answer: ExecCredential = serde_json::from_slice(answer).map_err(|error| {
-        format!("its answer is no ExecCredential (line {}, column {})", error.line(), error.column())
+        format!("its output is not an ExecCredential (line {}, column {})", error.line(), error.column())
     })?;
-    let status = answer.status.ok_or("its answer has no status")?;
+    let status = answer.status.ok_or("its output has no status")?;
     match status.token.as_ref().is_some_and(|token| !token.expose().is_empty()) {
         true => Ok(status),
-        false => Err("its answer has none, and client certificates of plugins are not supported".to_owned()),
+        false => Err("its output has none, and client certificates of plugins are not supported".to_owned()),
     }
 }
 

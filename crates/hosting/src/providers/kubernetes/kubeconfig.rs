@@ -151,7 +151,7 @@ impl Kubeconfig {
     /// The configuration of `context`, or of the current one.
     pub fn cluster_config(&self, context: Option<&str>) -> Result<ClusterConfig, String> {
         let current = self.current_context.as_deref().filter(|name| !name.is_empty());
-        let Some(name) = context.or(current) else { return Err("it names no current context".to_owned()) };
+        let Some(name) = context.or(current) else { return Err("it has no current context".to_owned()) };
         let context = find("context", &self.contexts, name)?;
         let cluster = find("cluster", &self.clusters, &context.cluster)?;
         let user = match context.user.as_str() {
@@ -174,7 +174,7 @@ impl Kubeconfig {
 impl Cluster {
     fn validate(&self) -> Result<(), String> {
         if self.server.is_empty() {
-            return Err("it names no server".to_owned());
+            return Err("it has no server".to_owned());
         }
         if self.insecure_skip_tls_verify {
             return Err("insecure-skip-tls-verify is refused, as a man in the middle could take the login; name the \

@@ -168,7 +168,7 @@ impl Shared {
                     return self.lock_cache().end_creation(&node, pod, Instant::now());
                 }
                 Err(error) => {
-                    tracing::warn!(%node, pod = name, %error, "a pod cannot be created; it is tried again");
+                    tracing::warn!(%node, pod = name, %error, "cannot create a pod; retrying");
                     self.lock_cache().on_creation_error(&node, &error.to_string());
                 }
             }
@@ -195,7 +195,7 @@ impl Shared {
                     )
                 }
                 Err(error) => {
-                    tracing::warn!(pod = deletion.name, %error, "a pod cannot be deleted; it is tried again")
+                    tracing::warn!(pod = deletion.name, %error, "cannot delete a pod; retrying")
                 }
             }
         }
@@ -208,7 +208,7 @@ impl Shared {
             match self.list_and_watch().await {
                 Ok(()) => pause = MIN_RETRY_PAUSE,
                 Err(error) => {
-                    tracing::warn!(%error, "the Kubernetes API cannot be reached; it is tried again");
+                    tracing::warn!(%error, "cannot reach the Kubernetes API; retrying");
                     self.lock_cache().on_unreachable(error.to_string());
                     pause = (pause * 2).min(MAX_RETRY_PAUSE);
                 }

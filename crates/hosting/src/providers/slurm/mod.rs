@@ -196,7 +196,7 @@ impl Shared {
                 Ok(text) => {
                     let allocations = AllocationTable::parse(&text, &self.tag);
                     if state.is_failing {
-                        tracing::info!("squeue answers again");
+                        tracing::info!("squeue succeeds again");
                     }
                     if state.allocations != allocations {
                         state.note_change();
@@ -207,7 +207,7 @@ impl Shared {
                 Err(error) => {
                     if !std::mem::replace(&mut state.is_failing, true) {
                         let error = &error as &dyn std::error::Error;
-                        tracing::error!(error, "squeue fails; it is tried again");
+                        tracing::error!(error, "squeue failed; retrying");
                     }
                 }
             }
@@ -241,7 +241,7 @@ impl Shared {
                     state.submissions.insert(node, Submission::Accepted(Instant::now()));
                 }
                 Err(error) => {
-                    tracing::error!(%node, error = &error as &dyn std::error::Error, "the node cannot be submitted to Slurm; it is tried again");
+                    tracing::error!(%node, error = &error as &dyn std::error::Error, "cannot submit the node to Slurm; retrying");
                     state.submissions.insert(node, Submission::Rejected(error.to_string()));
                 }
             }
@@ -262,7 +262,7 @@ impl Shared {
     fn on_cancelled(&self, result: Result<(), CommandError>) {
         if let Err(error) = result {
             let error = &error as &dyn std::error::Error;
-            tracing::warn!(error, "scancel fails; it is tried again");
+            tracing::warn!(error, "scancel failed; retrying");
         }
         self.lock().note_change();
         self.wakeup.notify_all();

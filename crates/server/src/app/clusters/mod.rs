@@ -202,8 +202,9 @@ impl App {
         }
         let field = "properties.nodeSetup.mountVolumes.unmanagedFileSystems[0].mountCommand";
         let message = format!(
-            "The client '{}' may not give {field}: mount commands run on the nodes as the agent's user, so a cluster with one is made \
-             by an owner of the subscription. Ask one to make the cluster, or mount a file share, a container or a file server.",
+            "The client '{}' may not set {field}: mount commands run on the nodes as the agent's user, so only an \
+             owner of the subscription may create a cluster with one. Ask an owner to create the cluster, or mount \
+             a file share, a container or a file server.",
             self.request.caller.id
         );
         Err(ApiError::new(403, "AuthorizationFailed", message).about(field))

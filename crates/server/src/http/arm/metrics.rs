@@ -15,7 +15,7 @@ pub async fn metrics(app: App, request: ArmRequest<NoBody>) -> Result<JobMetrics
     let (path, curve_query) = (job_path(&request), curve_query(&request)?);
     let read = tokio::task::spawn_blocking(move || app.job_metrics(&path, &curve_query)).await;
     let metrics =
-        read.map_err(|_| ApiError::new(500, "InternalError", "Reading the job's figures was cut short"))??;
+        read.map_err(|_| ApiError::new(500, "InternalError", "Reading the job's metrics was interrupted"))??;
     Ok(match request.accept.contains("text/csv") {
         true => ArmResponse::Csv(metrics.csv()),
         false => ArmResponse::Ok(metrics),

@@ -162,7 +162,7 @@ fn a_preempted_node_is_replaced_and_its_job_evicted_with_grace() {
     assert_eq!(
         evicted.reason.message,
         format!(
-            "Low-priority node {node} was preempted while the job ran on it (an operator took it back): the job waits again, and runs from its beginning with the same output directory"
+            "Low-priority node {node} was preempted while the job ran on it (an operator requested it): the job waits again, and runs from its beginning with the same output directory"
         )
     );
     // An idle node is retired at once.

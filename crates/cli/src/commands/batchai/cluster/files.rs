@@ -109,7 +109,7 @@ fn share_of(volumes: &MountVolumes, path: &[&str]) -> Result<(String, String, St
         (None, Some(container)) => {
             let message = format!("the files in the container '{}' cannot be listed yet", container.container_name);
             Err(CliError::new(message)
-                .hint("let --setup-task-output be on a file share, or mount the container and look"))
+                .hint("set --setup-task-output to a directory on a file share, or mount the container"))
         }
         (None, None) => Err(CliError::new(NOT_ON_A_SHARE)),
     }

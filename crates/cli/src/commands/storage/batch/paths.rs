@@ -63,7 +63,7 @@ pub fn local_files(root: &Path) -> Result<Vec<(PathBuf, String)>, CliError> {
             let entry = entry.map_err(|error| cannot(&directory, error))?;
             let path = entry.path();
             let name = entry.file_name().into_string().map_err(|_| {
-                CliError::new(format!("{} has a name that a share cannot hold: it is not UTF-8", path.display()))
+                CliError::new(format!("{} has a name that is not valid on a share: it is not UTF-8", path.display()))
             })?;
             let within = if prefix.is_empty() { name } else { format!("{prefix}/{name}") };
             let kind = entry.file_type().map_err(|error| cannot(&path, error))?;
@@ -82,7 +82,7 @@ pub fn local_files(root: &Path) -> Result<Vec<(PathBuf, String)>, CliError> {
 pub fn local_path(root: &Path, path: &str) -> Result<PathBuf, CliError> {
     let plain = |name: &str| !matches!(name, "" | "." | "..") && !name.contains(['\0', '\\']);
     if !path.split('/').all(plain) {
-        return Err(CliError::new(format!("the share has a file {path:?}, which has no place on this machine")));
+        return Err(CliError::new(format!("the share has a file {path:?}, which is not a valid path on this machine")));
     }
     Ok(root.join(path))
 }

@@ -66,7 +66,7 @@ pub async fn run(session: &Session, args: DownloadArgs) -> Result<(), CliError> 
 fn local_path(path: &str, destination: Option<&Path>) -> Result<PathBuf, CliError> {
     let name = file_name(path);
     if matches!(name, "" | "." | "..") {
-        return Err(CliError::usage(format!("argument --path/-p: '{path}' names no file")));
+        return Err(CliError::usage(format!("argument --path/-p: '{path}' is not the path of a file")));
     }
     Ok(match destination {
         None => PathBuf::from(name),

@@ -59,7 +59,7 @@ fn remote_path(path: Option<&str>, source: &Path) -> Result<String, CliError> {
     let name = source
         .file_name()
         .and_then(|name| name.to_str())
-        .ok_or_else(|| CliError::new(format!("{} has no name that a share can hold", source.display())))?;
+        .ok_or_else(|| CliError::new(format!("{} has a name that is not valid on a share", source.display())))?;
     let Some(path) = path.map(|path| path.trim_matches('/')).filter(|path| !path.is_empty()) else {
         return Ok(name.to_owned());
     };
