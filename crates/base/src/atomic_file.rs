@@ -42,7 +42,7 @@ impl AtomicFile {
     pub fn create_in(directory: OwnedFd, name: impl AsRef<std::ffi::OsStr>, mode: u32) -> io::Result<AtomicFile> {
         let name = name.as_ref().to_owned();
         let temporary = temporary_name(&name.to_string_lossy());
-        // A process that died may have had the same id; its file may be a link that somebody laid.
+        // A process that died may have had the same id; its file may be a symbolic link of another user.
         match unlinkat(&directory, &temporary, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(errno) => return Err(errno.into()),

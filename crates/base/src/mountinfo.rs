@@ -14,7 +14,7 @@ pub struct Mount {
     pub mount_point: PathBuf,
     /// `ext4`, `fuse.sshfs`.
     pub fs_type: String,
-    /// What the file system calls its source: a device, a URL.
+    /// Source as the file system reports it: a device, a URL.
     pub source: String,
     /// Options of the file system, separated by commas.
     pub super_options: String,

@@ -26,11 +26,11 @@ const HINT_SEPARATOR: &str = "\n\nhint: ";
 #[derive(Debug, PartialEq, Eq)]
 pub struct CliError {
     pub exit: u8,
-    /// What was attempted and failed. Empty if nothing is to be printed.
+    /// The failed operation. Empty if nothing is to be printed.
     pub message: String,
     /// Causes, outermost first.
     pub causes: Vec<String>,
-    /// What the user can do about it.
+    /// Remedy for the user.
     pub hint: Option<String>,
     /// Key of the documentation about this error.
     pub docs_key: Option<&'static str>,

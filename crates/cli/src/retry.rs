@@ -1,4 +1,4 @@
-//! Retries of commands that follow a job while the server is unreachable. The user is told once; after a minute the command fails with the last
+//! Retries of commands that follow a job while the server is unreachable. The user is notified once; after a minute the command fails with the last
 //! error. A server that never answered is not waited for.
 
 use std::time::{Duration, Instant};

@@ -28,7 +28,7 @@ pub fn remove_if_exists(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Replaces a file atomically: a temporary file, `fsync`, then `rename`. A new file gets mode 0600. A file that belongs to somebody else, has hard
+/// Replaces a file atomically: a temporary file, `fsync`, then `rename`. A new file gets mode 0600. A file that belongs to another user, has hard
 /// links or cannot be replaced (a bind mount) is overwritten in place and keeps owner and mode.
 pub fn replace(path: &Path, text: &str) -> io::Result<()> {
     let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());

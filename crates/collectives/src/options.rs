@@ -22,7 +22,7 @@ pub enum Transport {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DirectRead {
     Never,
-    /// Where the kernel allows it and it is faster.
+    /// Used if the kernel allows it and it is faster.
     Auto,
     /// Connecting fails if the kernel does not allow it.
     Require,

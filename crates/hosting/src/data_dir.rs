@@ -58,7 +58,7 @@ impl DataDir {
 
 /// Error of a second start on the same directory.
 fn already_running(path: &Path, holder: Option<String>) -> HostingError {
-    // Somebody may have removed the lock file; the URL file is another source.
+    // The lock file may have been removed; the URL file is another source.
     let url = || std::fs::read_to_string(path.join("url")).ok().map(|url| format!("last known at {url}"));
     let holder = holder.or_else(url).unwrap_or_else(|| "another process".to_owned());
     HostingError::new(format!("Corro is already running on {} ({holder})", path.display()))

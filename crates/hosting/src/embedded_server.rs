@@ -255,7 +255,7 @@ fn ensure_incarnation(data: &Path) -> Result<Option<String>, HostingError> {
 const LEGACY_INCARNATION: &str = "";
 
 /// Writes the administrator's login, the profile and the URL file. A profile that names another server which is up stays as it is, so that
-/// nobody's commands switch servers unasked.
+/// the commands of a user do not switch servers unasked.
 fn write_profiles(profile: &Profile, config_dir: &Path, data: &DataDir) -> Result<ProfileUse, HostingError> {
     let other = Profile::load(config_dir).ok().map(|old| old.server);
     let other = other.filter(|old| !is_same_endpoint(old, &profile.server));

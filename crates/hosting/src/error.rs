@@ -18,11 +18,11 @@ pub enum ErrorKind {
 #[derive(Debug, PartialEq, Eq)]
 pub struct HostingError {
     pub kind: ErrorKind,
-    /// What was attempted and failed.
+    /// The failed operation.
     pub message: String,
     /// Causes, outermost first.
     pub causes: Vec<String>,
-    /// What the user can do about it.
+    /// Remedy for the user.
     pub hint: Option<String>,
 }
 

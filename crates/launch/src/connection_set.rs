@@ -1,5 +1,5 @@
 //! A bounded set of connection tasks of a listener. At capacity, the oldest unauthenticated connection is aborted for
-//! a new one, so that silent peers keep nobody out; if all are authenticated, the listener waits.
+//! a new one, so that silent peers do not exclude others; if all are authenticated, the listener waits.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -48,7 +48,7 @@ pub fn kill_matching_tags(matches: impl Fn(&str) -> bool) -> Vec<u32> {
     kill_all(|| tagged(&matches), |pid| has_tag(pid, &matches))
 }
 
-/// As [`kill_matching_tags`], for processes of which also `matches_pid` holds.
+/// As [`kill_matching_tags`], only for processes whose pid matches `matches_pid`.
 pub fn kill_matching_processes(matches: impl Fn(&str) -> bool, matches_pid: impl Fn(i32) -> bool) -> Vec<u32> {
     let matches_pid = |pid: Pid| matches_pid(pid.as_raw_nonzero().get());
     let find = || tagged(&matches).into_iter().filter(|pid| matches_pid(*pid)).collect();

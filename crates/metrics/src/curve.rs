@@ -9,7 +9,7 @@ pub struct CurvePoint {
     pub step: f64,
     pub time: Option<i64>,
     pub value: f64,
-    /// Number of values of which `value` is the mean.
+    /// Number of values that `value` is the mean of.
     pub weight: u32,
     /// Sequence number over all curves of the job, in order of arrival.
     pub seq: u64,

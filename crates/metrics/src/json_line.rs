@@ -62,7 +62,7 @@ fn collect(object: &Map<String, Json>, above: &str, parsed: &mut ParsedLine, oth
     }
 }
 
-/// Milliseconds since 1970, from seconds or milliseconds, told apart by magnitude.
+/// Milliseconds since 1970, from seconds or milliseconds, distinguished by magnitude.
 fn millis(number: f64) -> Option<i64> {
     match number {
         seconds if (1e8..1e11).contains(&seconds) => Some((seconds * 1000.0) as i64),

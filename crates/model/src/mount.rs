@@ -95,7 +95,7 @@ pub fn is_read_only(options: &str) -> bool {
     words.next_back().unwrap_or(false)
 }
 
-/// Whether the modes of a share let nobody create or write files.
+/// Whether the modes of a share forbid creating and writing files for everyone.
 pub fn forbids_writing(file_mode: &str, directory_mode: &str) -> bool {
     let writable = |mode: &str| parse_mode(mode).is_none_or(|mode| mode & 0o222 != 0);
     !writable(file_mode) && !writable(directory_mode)

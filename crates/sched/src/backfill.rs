@@ -5,7 +5,7 @@
 //! A later job may start before the blocked head only if that does not delay it: the job ends by the reserved time, or
 //! uses only nodes that are surplus at that time. A job ends at its wall-clock limit at the latest. A job with only the
 //! default limit, which is days, is expected to take twice the longest recent run of its experiment. A job larger than
-//! its cluster can become blocks nobody.
+//! its cluster can become blocks no other job.
 //!
 //! `wait_explanation` uses the same [`BackfillState`], so explanations and placements agree.
 

@@ -93,7 +93,7 @@ pub fn explain_waits<'a>(
         demand += if fits { job.node_count } else { 0 };
         let usual = times.typical_run_time(job.key).map(|usual| usual.min(job.limit));
         let estimate = match verdict {
-            // A backfilled job delays nobody, so it is left out of the simulation.
+            // A backfilled job delays no other job, so it is left out of the simulation.
             Verdict::Start if backfill.blocked_head().is_some() => {
                 Some(StartEstimate { start: now, basis: Basis::Nodes })
             }

@@ -13,7 +13,7 @@ use crate::{Kind, Link, Properties, Share, ShareError, SharePath, Stat, beneath,
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     pub name: String,
-    /// Of the content: for a link to a file of the share that file, for any other link the link itself.
+    /// Metadata of the content: for a link to a file of the share that file, for any other link the link itself.
     pub stat: Stat,
     pub link: Option<Link>,
     /// Only if requested.

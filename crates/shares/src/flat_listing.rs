@@ -21,7 +21,7 @@ pub struct FlatRequest<'a> {
 pub enum FlatEntry {
     File {
         name: String,
-        /// Of the content.
+        /// Metadata of the content.
         stat: Stat,
         link: Option<Box<Link>>,
         properties: Properties,

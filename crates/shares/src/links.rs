@@ -27,7 +27,7 @@ pub const MAX_LINK_TEXT: usize = 4095;
 /// A symbolic link in a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
-    /// Of the link itself: kind [`Kind::Link`], length of the target path.
+    /// Metadata of the link itself: kind [`Kind::Link`], length of the target path.
     pub stat: Stat,
     /// Target path, not resolved. Bytes that are not UTF-8 are replaced.
     pub text: String,

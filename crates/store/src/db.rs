@@ -2,7 +2,7 @@
 //! are `(kind, key, body)`; `records` defines the bodies and `history` the history tables.
 //!
 //! Every commit sets a new commit number in SQLite's `application_id`. The first page is therefore part of every
-//! transaction in the write-ahead log and tells which state of which database the log belongs to; see `sqlite_file`.
+//! transaction in the write-ahead log and identifies the database state that the log belongs to; see `sqlite_file`.
 
 use std::fs::{OpenOptions, Permissions};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};

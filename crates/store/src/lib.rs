@@ -203,7 +203,7 @@ impl Store {
         &self.shared.stats
     }
 
-    /// Notifications of all commits from now on. A receiver that lags is told how many it missed.
+    /// Notifications of all commits from now on. A receiver that lags gets the number of events that it missed.
     pub fn commit_events(&self) -> broadcast::Receiver<Arc<CommitEvent>> {
         self.shared.commits.subscribe()
     }

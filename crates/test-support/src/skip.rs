@@ -16,7 +16,7 @@ pub const REQUIRE_VARIABLE: &str = "CORRO_TEST_REQUIRE";
 /// Something that could have been installed is not there: `reason` says what, and which part is not tested.
 ///
 /// # Panics
-/// Where `CORRO_TEST_REQUIRE` contains `all`.
+/// If `CORRO_TEST_REQUIRE` contains `all`.
 #[track_caller]
 pub fn missing_component(reason: impl Display) {
     record("component", "all", &reason.to_string());
@@ -25,7 +25,7 @@ pub fn missing_component(reason: impl Display) {
 /// This machine, its kernel or this user's rights do not allow the test, or a data set is not there.
 ///
 /// # Panics
-/// Where `CORRO_TEST_REQUIRE` contains `machine`.
+/// If `CORRO_TEST_REQUIRE` contains `machine`.
 #[track_caller]
 pub fn unsupported_machine(reason: impl Display) {
     record("machine", "machine", &reason.to_string());

@@ -92,7 +92,7 @@ mod tests {
     fn the_delay_starts_with_the_first_change() {
         let (mut batch, begin) = (ReportBatch::default(), Instant::now());
         let (preparing, running) = (node(TaskPhase::Preparing, &[]), node(TaskPhase::Running, &[]));
-        assert!(batch.is_urgent(&preparing, begin), "a new connection is told where things stand");
+        assert!(batch.is_urgent(&preparing, begin), "a new connection gets the current state");
         batch.mark_sent(preparing);
         assert!(!batch.is_urgent(&running, begin) && !batch.is_urgent(&running, begin + BATCH_DELAY / 2));
         assert_eq!(batch.due(), Some(begin + BATCH_DELAY));

@@ -240,10 +240,10 @@ mod tests {
             .map(|line| serde_json::from_str(line).expect("JSON"))
             .collect();
         lines.iter_mut().for_each(|line| line["points"][0][1] = serde_json::Value::Null);
-        let told: Vec<String> =
+        let recorded: Vec<String> =
             lines.iter().map(|line| format!("{} {} {}", line["name"], line["rank"], line["points"])).collect();
         assert_eq!(
-            told,
+            recorded,
             [r#""loss" 0 [[1.0,null,2.0]]"#, r#""loss" 1 [[1.0,null,4.0]]"#, r#""loss" 1 [[2.0,null,3.0]]"#]
         );
     }

@@ -115,11 +115,11 @@ mod tests {
         sink.write(b"too\nlate\n").await.expect("written");
         let read = |name: &str| std::fs::read_to_string(directory.path().join(name)).expect("it is there");
         assert_eq!(read(STDOUT), "in time\n");
-        let told = read("execution.log");
-        let lines: Vec<&str> = told.lines().collect();
+        let log = read("execution.log");
+        let lines: Vec<&str> = log.lines().collect();
         assert!(
             lines[0].ends_with("Read from stdout of rank 3 in attempt 1 after the lease of this node had expired:"),
-            "{told}"
+            "{log}"
         );
         assert_eq!(lines[1..], [">>>   too", ">>>   late"]);
     }

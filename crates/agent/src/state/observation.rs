@@ -48,10 +48,10 @@ mod tests {
         let ran = |node: &ObservedNode, task_began: Option<Instant>| {
             let task_expected_end = Some(began + Duration::from_secs(10));
             let observation = Observation { node: node.clone(), task_began, task_expected_end };
-            let FromNode::Observed(told) = observation.message(began + Duration::from_millis(1500)) else {
+            let FromNode::Observed(reported) = observation.message(began + Duration::from_millis(1500)) else {
                 panic!("another message")
             };
-            (told.task_run_ms, told.task_remaining_ms)
+            (reported.task_run_ms, reported.task_remaining_ms)
         };
         assert_eq!(ran(&busy, Some(began)), (Some(1500), Some(8500)));
         assert_eq!(ran(&busy, None), (None, None));

@@ -149,7 +149,7 @@ async fn explain(client: &Client, snapshot: &Snapshot, selected: usize) -> Optio
     let place = format!("-g {} -w {} -e {}", job.resource_group, job.workspace, job.experiment);
     let mut lines = vec![format!("{}/{}/{}", job.workspace, job.experiment, job.name), String::new()];
     match client.get::<JobsWhy>(&values).await {
-        Ok(told) => lines.extend(told.lines().iter().map(ToString::to_string)),
+        Ok(explanation) => lines.extend(explanation.lines().iter().map(ToString::to_string)),
         Err(error) => lines.push(error.to_string()),
     }
     lines.push(String::new());

@@ -1,5 +1,5 @@
-//! Hidden file beside a download's destination that receives the bytes. Replaces only a plain file, and never writes
-//! through a symbolic link of somebody else.
+//! Hidden file beside a download's destination that receives the bytes. Replaces only a regular file, and never
+//! writes through a symbolic link of another user.
 //!
 //! Hand-written instead of `tempfile`: ranges are written out of order from several tasks, and an existing destination
 //! keeps its permissions, its link and, to append, its content.

@@ -37,7 +37,7 @@ impl Reduction {
     }
 }
 
-/// A collective of which every member owns one part of the buffer.
+/// A collective in which every member owns one part of the buffer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Collective {
     /// Every member ends with its own part, reduced over all members.

@@ -5,7 +5,7 @@
 //! result, and *copies* the results of the others. A round is published one round ahead and copied one round later, so that
 //! no rank waits for the slowest one in every round.
 //!
-//! Step numbers of an allreduce with `n` rounds: publish 0, then for each round publish `k + 1` and result `k`. Of a reduce-scatter or allgather:
+//! Step numbers of an allreduce with `n` rounds: publish 0, then for each round publish `k + 1` and result `k`. A reduce-scatter or allgather has
 //! publish 0, publish 1, ….
 
 use std::ops::Range;

@@ -179,7 +179,7 @@ impl AveragedGradient<'_> {
         let start = self.range.start + first;
         let at = self.shared_params.column_ptr(self.index, rank, start..start + n);
         // SAFETY: `column_ptr` checks the bounds and columns are page-aligned. An average is computed only after all ranks have published their
-        // gradients, which nobody writes until the step is over.
+        // gradients, which no rank writes until the step is over.
         unsafe { std::slice::from_raw_parts(at, n) }
     }
 }

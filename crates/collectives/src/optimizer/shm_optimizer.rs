@@ -2,7 +2,7 @@
 //! data is transferred and no engine is woken during the backward pass. Faster version of [`DistributedOptimizer`] for parameters stored as
 //! [`ParamStorage`].
 //!
-//! Backward passes write gradients to shared memory. Of a large parameter each rank averages and steps its [`Engine::shard`] of the elements;
+//! Backward passes write gradients to shared memory. For a large parameter each rank averages and steps its [`Engine::shard`] of the elements;
 //! the values are shared, so no allgather is needed. Small parameters are private, and each rank steps all of their elements. Each step has
 //! three synchronization points, counted with [`StepSync`]:
 //!

@@ -4,7 +4,7 @@ use corro_model::storage::sas::{Permission, ResourceType};
 
 use crate::protocol::operation::Operation;
 
-/// What an operation requires of a SAS: one of the listed permissions, on the right resource.
+/// Permission that an operation requires of a SAS: one of the listed permissions, on the right resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Requirement {
     /// No SAS is enough; the request must be signed with the account key.

@@ -85,7 +85,7 @@ impl SmbSettings {
             match setting {
                 TimeSetting::At(time) => set_time(properties, name, time, stat.modified),
                 TimeSetting::Now => properties.remove(name),
-                // Of the source of a copy, which had another mtime.
+                // Copied from the source of a copy, which had another mtime.
                 TimeSetting::Unset => {
                     let stored = properties.get(name).and_then(|text| text.split_once(' '));
                     if let Some(time) = stored.map(|(time, _)| time.to_owned()) {

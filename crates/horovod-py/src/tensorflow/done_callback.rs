@@ -45,7 +45,7 @@ impl DoneCallback {
     /// [`LIBSTDCXX_SYMBOL`] was found.
     pub unsafe fn take(done: *mut Done) -> DoneCallback {
         let source: *mut StdFunction = done.cast();
-        // SAFETY: the caller guarantees that it is a std::function of this layout, which nobody else uses during the
+        // SAFETY: the caller guarantees that it is a std::function of this layout, which no other code uses during the
         // call. Without a manager the source's destructor does nothing, so the functor has one owner.
         unsafe {
             let moved = source.read();

@@ -5,7 +5,7 @@
 //! becomes idle and is reused. Never starts a thread or a runtime, never writes to stdout.
 //!
 //! Protocol. The fork server's standard input is the socket for requests; its end of file means that the launcher has ended.
-//! A guard's standard input is its *life socket*, of which the launcher holds the only other end, so end of file means again that
+//! A guard's standard input is its *life socket*. The launcher holds the only other end, so end of file means again that
 //! the launcher has ended. The guard sends its pid on it and, at the end, the exit status of its process; a guard that ends without
 //! an exit status was killed. The guard is a child subreaper: a descendant whose parent dies becomes a child of the guard,
 //! however it daemonised. So when the guard has no children, nothing of the tree is left. Busy guards outlive their fork server, idle ones do not.

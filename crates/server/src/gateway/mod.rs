@@ -142,7 +142,7 @@ impl Gateway {
         changed
     }
 
-    /// Time that a node not heard yet has had to connect.
+    /// Time since the start of the gateway, in which nodes without a heartbeat could connect.
     pub fn uptime(&self) -> Duration {
         self.lock().started.elapsed()
     }

@@ -22,7 +22,7 @@ pub struct PassInput<'a> {
     pub clock: &'a Timeline,
     /// Uptime of the gateway: the time that a node not heard yet has had to connect.
     pub uptime: Duration,
-    /// Retired nodes of which nothing is left.
+    /// Retired nodes without any remains.
     pub gone: &'a BTreeSet<NodeId>,
     /// Deleted accounts whose files are removed.
     pub emptied: &'a BTreeSet<String>,

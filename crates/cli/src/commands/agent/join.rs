@@ -158,7 +158,7 @@ async fn join(
     Ok((endpoint, credential))
 }
 
-/// What the machine has, and the part of it that is offered to nodes.
+/// Inventory of the machine, limited to the part that is offered to nodes.
 fn detect_inventory(args: &JoinArgs) -> Inventory {
     let labels: BTreeMap<String, String> = args.labels.iter().cloned().collect();
     let machine = inventory::find(labels, None);

@@ -197,8 +197,9 @@ async fn show_connection_string(session: &Session, args: ConnectionArgs) -> Resu
     let keys = keys(session, &target).await?;
     let key = keys.keys.get(key_idx(&args.key)).map(|key| key.value.expose().to_owned()).unwrap_or_default();
     let endpoint = |given: &Option<String>, service: &str| {
-        let told = || account.properties.primary_endpoints.get(service).map(|url| url.trim_end_matches('/').to_owned());
-        given.clone().or_else(told).unwrap_or_default()
+        let reported =
+            || account.properties.primary_endpoints.get(service).map(|url| url.trim_end_matches('/').to_owned());
+        given.clone().or_else(reported).unwrap_or_default()
     };
     let (file, blob) = (endpoint(&args.file_endpoint, "file"), endpoint(&args.blob_endpoint, "blob"));
     let spoken = file.split_once("://").map_or("http", |(scheme, _)| scheme).to_owned();

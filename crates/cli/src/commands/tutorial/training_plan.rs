@@ -1,4 +1,4 @@
-//! What the tutorial trains: a small run (`--quick`), a better model, or the original training on CIFAR-10 (`--full`).
+//! Training of the tutorial: a small run (`--quick`), a better model, or the original training on CIFAR-10 (`--full`).
 
 use std::path::{Path, PathBuf};
 

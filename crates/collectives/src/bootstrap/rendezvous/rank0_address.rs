@@ -1,5 +1,5 @@
-//! Addresses of a rendezvous at rank 0: an abstract Unix socket and a few TCP ports, derived from the job id, so that no rank has to be
-//! told an address and no file is left behind.
+//! Addresses of a rendezvous at rank 0: an abstract Unix socket and a few TCP ports, derived from the job id, so that no rank
+//! needs an address as an argument and no file is left behind.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};

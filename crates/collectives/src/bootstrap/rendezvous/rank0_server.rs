@@ -1,5 +1,5 @@
 //! Rendezvous at rank 0, server side: accepts the other ranks, collects one blob from each and sends all blobs back. Every
-//! connection is authenticated on a thread of its own, so a silent peer blocks nobody else.
+//! connection is authenticated on a thread of its own, so a silent peer blocks no other.
 //!
 //! Without a secret and without a launcher's id for the run, ranks of another world may connect. Rank 0 then compares the origins of the
 //! processes: it refuses processes that cannot belong to its world, and aborts if it cannot tell which of two processes does.

@@ -244,9 +244,9 @@ impl Engine {
     ///
     /// # Safety
     /// Until the handle is done:
-    /// - each input points to `n_bytes` readable bytes, the size of its request's shape, that nobody writes;
+    /// - each input points to `n_bytes` readable bytes, the size of its request's shape, that no thread writes;
     /// - each [`OutputBuffer::SameSize`] points to as many writable bytes, and each [`OutputBuffer::Gathered`] to as many as it says, that
-    ///   nobody else accesses;
+    ///   no other code accesses;
     /// - an output is its input, contains it at this rank's offset (`Gathered`), or is disjoint from it.
     ///
     /// `owner` may keep the buffers alive; it is dropped when the engine no longer uses them.

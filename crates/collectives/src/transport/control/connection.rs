@@ -22,7 +22,7 @@ pub enum Wire {
 pub struct ControlConnection {
     pub rank: usize,
     wire: Wire,
-    /// Of the peer's process, where this kernel shows it.
+    /// Handle of the peer's process; `None` if its pid is not known on this host or cannot be opened.
     pidfd: Option<CloseOnFork<OwnedFd>>,
     writing: Mutex<()>,
 }

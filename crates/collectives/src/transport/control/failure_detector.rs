@@ -231,7 +231,7 @@ impl Shared {
         if self.peer_table.is_gone(rank) {
             return;
         }
-        // The others are told first: once the death is recorded here, this process may end at any moment.
+        // The other ranks are notified first: once the death is recorded here, this process may end at any moment.
         match ended {
             Disconnect::Died => {
                 self.pass_on(Some(idx), DIED, &(rank as u32).to_le_bytes());

@@ -160,7 +160,7 @@ impl StepSync {
         debug_assert!(n_bytes <= INLINE_BYTES);
         let payload = (&raw const self.region.slot(self.me).inline[turn]).cast_mut().cast::<u8>();
         // SAFETY: `bytes` is readable for `n_bytes` by the function's contract. The payload belongs to this rank and is written before the step is
-        // published; nobody reads this slot any more, because all have reached a later step since its last use.
+        // published; no rank reads this slot any more, because all have reached a later step since its last use.
         unsafe { std::ptr::copy_nonoverlapping(bytes, payload, n_bytes) };
     }
 

@@ -1,4 +1,4 @@
-//! Connects ranks of different hosts. Of two ranks the higher one dials, and both sides authenticate.
+//! Connects ranks of different hosts. The higher of two ranks dials, and both sides authenticate.
 
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -56,7 +56,7 @@ pub async fn wait(session: &Session, target: &ResourceRef, interval: Option<u64>
     }
 }
 
-/// What was printed so far.
+/// State that was last printed.
 #[derive(Default)]
 struct ReportedState {
     submitted: bool,

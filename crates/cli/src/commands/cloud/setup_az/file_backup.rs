@@ -1,5 +1,5 @@
 //! Backup of the files that `setup-az --write` changes, and their restoration. The backup is written before any change, so that an interrupted run can
-//! be undone. A file that nobody else changed is restored byte for byte; otherwise only our part is removed.
+//! be undone. A file without other changes is restored byte for byte; otherwise only our part is removed.
 
 use std::fs;
 use std::io;
