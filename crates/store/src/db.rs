@@ -19,9 +19,13 @@ use crate::history::{History, HistoryBounds};
 use crate::load::load_records;
 use crate::space::{Allocation, GROWTH_PAGES, PageLimit, RESERVE_BYTES, RESERVE_KIND, Space};
 use crate::sqlite_file::{self, DatabaseStatus};
-use crate::sqlite_header::{next_commit_number, sibling};
+use crate::sqlite_header::sibling;
 use crate::state::State;
 use crate::txn::Changes;
+
+mod commit_numbers;
+
+use commit_numbers::CommitNumbers;
 
 /// Each entry migrates the schema from its index to the next number. Never change a released entry; add another.
 pub(crate) const MIGRATIONS: &[&str] = &[
@@ -112,7 +116,7 @@ impl Db {
         let mut connection = Connection::open(path).map_err(failed)?;
         if found == DatabaseStatus::New {
             // Set before a log exists, so that no other database's log matches this one.
-            set_commit_number(&connection, new_commit_number()).map_err(failed)?;
+            commit_numbers::store(&connection, commit_numbers::draw()).map_err(failed)?;
         }
         // FULL: a commit is on the disk before it is acknowledged.
         connection
@@ -128,7 +132,7 @@ impl Db {
         let db = Self {
             connection,
             history,
-            numbers: CommitNumbers { last: number as u32, draw: RandomDraw::AfterNext },
+            numbers: CommitNumbers::new(number as u32),
             has_reserve: reserve > 0,
             allocation: Arc::new(Mutex::new(allocation)),
         };
@@ -210,7 +214,7 @@ impl Db {
         self.limit_pages(pages)?;
         let (number, transaction) = (self.numbers.next(), self.connection.transaction()?);
         transaction.execute(UPSERT_RECORD, params![RESERVE_KIND, "", " ".repeat(RESERVE_BYTES)])?;
-        set_commit_number(&transaction, number)?;
+        commit_numbers::store(&transaction, number)?;
         transaction.commit()?;
         self.took_number(number);
         Ok(())
@@ -240,8 +244,7 @@ impl Db {
 
     fn checkpoint(&mut self, mode: &str) -> rusqlite::Result<bool> {
         // The next commit may restart the log.
-        if self.numbers.draw == RandomDraw::Next {
-            self.numbers.draw = RandomDraw::Done;
+        if self.numbers.skip_draw() {
             self.connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
         }
         let sql = format!("PRAGMA wal_checkpoint({mode})");
@@ -272,52 +275,12 @@ impl Db {
             }
         }
         let history = self.history.write(&transaction, jumps, &changes.events, now)?;
-        set_commit_number(&transaction, number)?;
+        commit_numbers::store(&transaction, number)?;
         transaction.commit()?;
         self.history = history;
         self.took_number(number);
         Ok(())
     }
-}
-
-/// Commit numbers of one opened database. The first continues the database's number, whose log it may start. The second
-/// is random, so that the numbers of two copies of a database soon differ. It never starts a log, because no checkpoint
-/// runs before it.
-struct CommitNumbers {
-    last: u32,
-    draw: RandomDraw,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum RandomDraw {
-    AfterNext,
-    Next,
-    Done,
-}
-
-impl CommitNumbers {
-    fn next(&self) -> u32 {
-        match self.draw {
-            RandomDraw::Next => new_commit_number(),
-            RandomDraw::AfterNext | RandomDraw::Done => next_commit_number(self.last),
-        }
-    }
-
-    /// Records that a commit used `number`. `true` if checkpoints are allowed from now on.
-    fn record(&mut self, number: u32) -> bool {
-        self.last = number;
-        let was = self.draw;
-        self.draw = if was == RandomDraw::AfterNext { RandomDraw::Next } else { RandomDraw::Done };
-        was == RandomDraw::Next
-    }
-}
-
-fn new_commit_number() -> u32 {
-    u32::from_be_bytes(crate::encryption::random()).max(1)
-}
-
-fn set_commit_number(connection: &Connection, number: u32) -> rusqlite::Result<()> {
-    connection.pragma_update(None, "application_id", number as i32)
 }
 
 /// Inspects the files and refuses a database that must not be opened.

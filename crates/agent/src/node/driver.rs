@@ -10,31 +10,27 @@ use std::time::Duration;
 use corro_base::error_chain;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet, spawn_blocking};
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use corro_model::AttemptId;
 use corro_model::node::{
-    DesiredNode, Login, ObservedNode, ObservedTask, SharedDiskProbe, TaskFailure, TaskOrder, TaskPhase, Volume,
+    DesiredNode, Login, ObservedNode, ObservedTask, SharedDiskProbe, TaskFailure, TaskPhase, Volume,
 };
 
 use crate::AgentEnd;
-use crate::events::{Event, Reporter};
-use crate::limits::AppliedLimits;
-use crate::node::reconcile::{Action, DeclineReason, LocalNode, LocalTask, UNWANTED_GRACE, ended_by_stop, next_action};
+use crate::events::Event;
+use crate::node::reconcile::{Action, LocalNode, LocalTask, UNWANTED_GRACE, ended_by_stop, next_action};
 use crate::node::setup::{SetupProgress, SetupTask};
-use crate::output::execution_log::ExecutionLog;
 use crate::ssh_server::{self, SshServer};
 use crate::state::attempt_journal::{AttemptJournal, AttemptRecord};
 use crate::state::lease::Lease;
 use crate::state::observation::Observation;
 use crate::storage::mounts;
-use crate::task::Task;
 use crate::task::control::TaskControl;
 use crate::task::node_context::NodeContext;
 use crate::task_errors;
 
-/// How long the agent waits for a task when it ends. Processes that survive SIGKILL must not keep it from ending.
-const TASK_END_TIMEOUT: Duration = Duration::from_secs(30);
+mod task_lifecycle;
 
 /// The node's control loop and everything that it owns.
 #[derive(Debug)]
@@ -347,107 +343,6 @@ impl Driver {
     async fn end_mounts(&self) {
         let fuse_mounts = Arc::clone(&self.context.fuse_mounts);
         let _ = spawn_blocking(move || fuse_mounts.processes.unmount_all()).await;
-    }
-
-    fn begin(&mut self, order: &TaskOrder) {
-        let record = AttemptRecord::new(order);
-        if let Err(error) = self.context.journal.write_begin(&record) {
-            // Without the journal a crash could run the attempt twice.
-            let failure = self.storage_failure(&error);
-            return self.set_task(order, TaskPhase::Ended { failure: Some(failure) });
-        }
-        self.record = Some(record);
-        self.set_task(order, TaskPhase::Preparing);
-        self.task_began = Some(Instant::now());
-        let (control, receiver) = watch::channel(TaskControl::default());
-        self.control = control;
-        let task = Task {
-            context: self.context.clone(),
-            order: Arc::new(order.clone()),
-            cluster_volumes: self.local.volumes.clone().unwrap_or_default().into(),
-            control: receiver,
-            reporter: Reporter { attempt: order.attempt.clone(), events: self.sender.clone() },
-            log: ExecutionLog::new(),
-            rendezvous: None,
-            counters: None,
-            applied_limits: AppliedLimits::default(),
-            container: None,
-            remote_exec: None,
-            ports: None,
-            was_killed: false,
-        };
-        self.work.spawn(task.run());
-    }
-
-    fn decline(&mut self, order: &TaskOrder, reason: DeclineReason) {
-        let failure = match reason {
-            DeclineReason::Stopped => None,
-            DeclineReason::Restarted => Some(task_errors::agent_restarted(&self.context.node)),
-            DeclineReason::NotReady => self.local.problem().cloned().map(task_errors::failed),
-        };
-        self.set_task(order, TaskPhase::Ended { failure });
-    }
-
-    fn set_task(&mut self, order: &TaskOrder, phase: TaskPhase) {
-        let observed = ObservedTask { attempt: order.attempt.clone(), phase, exits: Vec::new() };
-        self.local.task = Some(LocalTask::new(observed));
-        (self.task_began, self.task_expected_end) = (None, None);
-    }
-
-    fn stop(&mut self, grace: Duration) {
-        self.control.send_modify(|control| control.stop = Some(grace));
-        self.local.task.iter_mut().for_each(|task| task.stopping = Some(grace));
-    }
-
-    fn clean(&mut self) {
-        let Some(task) = &mut self.local.task else { return };
-        task.cleaning = true;
-        self.control.send_modify(|control| control.gang_ended = true);
-        let attempt = task.observed.attempt.clone();
-        let (record, context, events) = (self.record.take(), self.context.clone(), self.sender.clone());
-        self.work.spawn(async move {
-            let cleaned = spawn_blocking(move || match record {
-                Some(record) => {
-                    // Leftovers are removed when the next job starts; the attempt itself is over.
-                    let cleaned = record.remove_directories(&context.directories);
-                    context.journal.clear().and(cleaned)
-                }
-                None => Ok(()),
-            });
-            if let Ok(Err(error)) = cleaned.await {
-                tracing::warn!(%error, %attempt, "not all of a job's directories could be removed");
-            }
-            let _ = events.send(Event::Cleaned(attempt)).await;
-        });
-    }
-
-    /// Stops the running task, if there is one, and waits for its end.
-    async fn end_task(&mut self, grace: Duration) {
-        let running = |local: &LocalNode| local.task.as_ref().is_some_and(|task| !task.has_ended());
-        if !running(&self.local) {
-            return;
-        }
-        self.stop(grace);
-        let ended = timeout(TASK_END_TIMEOUT, async {
-            while running(&self.local) {
-                tokio::select! {
-                    Some(event) = self.events.recv() => drop(self.on_event(event)),
-                    Some(joined) = self.work.join_next(), if !self.work.is_empty() => self.on_work_done(joined),
-                }
-            }
-        });
-        if ended.await.is_err() {
-            tracing::warn!("a task did not end in time and is left to its guards");
-        }
-    }
-
-    fn journal_end(&mut self) {
-        if let (Some(record), Some(task)) = (&mut self.record, &self.local.task) {
-            record.ended = Some(task.observed.clone());
-            if let Err(error) = self.context.journal.write_end(&task.observed) {
-                tracing::warn!(%error, "cannot write the end of a task to the journal");
-            }
-        }
     }
 
     async fn run_on_disk(&self, work: impl FnOnce(&NodeContext) -> io::Result<()> + Send + 'static) {

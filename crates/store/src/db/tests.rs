@@ -1,6 +1,7 @@
 //! Tests of opening and writing databases, full disks and damaged files.
 
 use super::*;
+use crate::sqlite_header::next_commit_number;
 use crate::{GroupRecord, Txn};
 use corro_model::GroupKey;
 
@@ -86,10 +87,10 @@ fn a_large_group_of_changes_gets_the_pages_it_needs() {
 
 #[test]
 fn commit_numbers_go_on_and_are_drawn_anew_once() {
-    let mut numbers = CommitNumbers { last: 7, draw: Draw::AfterNext };
+    let mut numbers = CommitNumbers::new(7);
     assert_eq!(numbers.next(), 8);
-    assert!(!numbers.take(8), "the log may not be begun anew yet");
+    assert!(!numbers.record(8), "the log may not be begun anew yet");
     let drawn = numbers.next();
-    assert!(numbers.take(drawn));
+    assert!(numbers.record(drawn));
     assert_eq!(numbers.next(), next_commit_number(drawn));
 }
