@@ -5,7 +5,7 @@ mod harness;
 use std::process::{Command, Stdio};
 
 use corro_docs::examples::{Step, steps};
-use harness::{Ended, Site};
+use harness::{CommandOutput, Site};
 
 /// Timeout of one page's commands.
 const PAGE_TIMEOUT: &str = "300";
@@ -28,7 +28,7 @@ fn other_pages_work_as_written() {
 #[test]
 fn the_reference_of_commands_is_current() {
     let output = Command::new(env!("CARGO_BIN_EXE_corro")).args(["reference", "--markdown"]).output();
-    let generated = Ended::from(output.expect("corro runs")).ok().stdout;
+    let generated = CommandOutput::from(output.expect("corro runs")).ok().stdout;
     let page = corro_docs::lookup::find("reference/cli").expect("the page").markdown;
     let differing = generated.lines().zip(page.lines()).find(|(new, old)| new != old);
     assert!(generated == page, "docs/src/reference/cli.md is stale, run scripts/docs; first difference: {differing:?}");
@@ -50,7 +50,7 @@ fn pages_work(is_wanted: impl Fn(&str) -> bool) {
 }
 
 /// Runs the steps as one script in an empty directory, on a new server.
-fn follow(steps: &[Step]) -> Ended {
+fn follow(steps: &[Step]) -> CommandOutput {
     let site = Site::start();
     let work = site.path().join("work");
     std::fs::create_dir(&work).expect("a directory");
@@ -76,5 +76,5 @@ fn follow(steps: &[Step]) -> Ended {
         };
     }
     let output = command.current_dir(&work).env("PATH", path).stdin(Stdio::null()).output();
-    Ended::from(output.expect("bash runs"))
+    CommandOutput::from(output.expect("bash runs"))
 }

@@ -62,9 +62,6 @@ fn variable(word: &str) -> Option<(&str, &str)> {
     word.split_once('=').filter(|(name, _)| is_name(name))
 }
 
-/// Name of [`CommandOutput`] in the suite `guides`.
-pub type Ended = CommandOutput;
-
 impl Site {
     /// Starts a server with no resources. Container jobs run on the host.
     pub fn start() -> Self {

@@ -71,7 +71,7 @@ impl fmt::Display for Case {
 
 impl Turn {
     /// The request line to a rank.
-    pub fn to_line(&self) -> String {
+    pub fn to_line(self) -> String {
         format!("{} {} {} {}\n", self.exchange.as_str(), self.case.precision.as_str(), self.case.batch, self.steps)
     }
 

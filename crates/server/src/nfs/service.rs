@@ -13,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::record::Admission;
 use super::rpc::{Call, CallRejection, DecodeCallError, encode_reply, encode_version_mismatch};
-use super::xdr::{Decoder, XdrError};
+use super::xdr::Decoder;
 
 /// Maximum number of large records and replies in memory. Each takes 2 MiB, plus a copy of its data during disk I/O.
 const MAX_LARGE: usize = 24;

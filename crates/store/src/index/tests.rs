@@ -82,7 +82,7 @@ fn new_job(sequence: u64, cluster: u8, priority: u8) -> JobRecord {
 }
 
 /// Applies a change. State machines may refuse it; an accepted change must be indexed.
-fn apply(txn: &mut Txn, change: Change) -> Result<(), corro_model::state::Refused> {
+fn apply(txn: &mut Txn, change: Change) -> Result<(), corro_model::state::TransitionError> {
     match change {
         Change::Submit { job, cluster, priority } => {
             let sequence = txn.next_sequence();

@@ -259,7 +259,7 @@ async fn select_files(
 
 /// Paths that can be downloaded. A link that leads to no file of the share is skipped with a note.
 fn downloadable(found: Vec<WalkedFile>) -> Vec<String> {
-    let is_readable = |found: &Found| match &found.link {
+    let is_readable = |found: &WalkedFile| match &found.link {
         Some(link) if !link.leads_to_file => {
             note(format_args!("skipped {}: a link to {}", found.path, link.text));
             false
