@@ -117,7 +117,7 @@ fn a_gang_shares_paths_variables_and_its_container(engine: &Engine, site: &Site)
     }
     for (node, _) in site.agents().iter().filter(|(node, _)| node_of(site, "nc6cluster", node)) {
         let log = site.job_file("gang", &format!("execution-{node}.log"));
-        for said in [engine.kind, "RankStart container ", "Removed container ", "is sha256:"] {
+        for said in [engine.kind, "Started container ", "Removed container ", "is sha256:"] {
             assert!(log.contains(said), "{said} in {log}");
         }
         assert!(!log.contains("canary"), "{log}");

@@ -204,8 +204,7 @@ fn output_written_while_the_agent_was_frozen_is_in_the_log() {
     }
     let execution_log = site.job_file("job1", "execution.log");
     assert!(
-        execution_log.contains("Attempt 1 ended at ")
-            && execution_log.contains("may be missing from the logs"),
+        execution_log.contains("Attempt 1 ended at ") && execution_log.contains("may be missing from the logs"),
         "{execution_log}"
     );
     let why = site.corro(&format!("job why {IN_WORKSPACE} -e cifar -n job1")).ok().stdout;

@@ -121,5 +121,5 @@ fn a_layer_for_old_scripts_comes_with_a_variable() {
     let job = site.wait_for_end("older");
     let error = &job["executionInfo"]["errors"][0];
     assert_eq!(error["code"], "CompatibilityFailed", "{job}");
-    assert!(error["details"].to_string().contains("known is keras-2018"), "{error}");
+    assert!(error["details"].to_string().contains("use keras-2018"), "{error}");
 }
