@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn an_answer_without_a_token_is_explained_and_not_quoted() {
         for (answer, expected) in [
-            (r#"hunter2"#, "no ExecCredential"),
+            (r#"hunter2"#, "not an ExecCredential"),
             (r#"{"kind": "ExecCredential"}"#, "no status"),
             (r#"{"status": {"clientCertificateData": "hunter2"}}"#, "client certificates of plugins"),
         ] {
