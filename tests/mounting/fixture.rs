@@ -71,8 +71,13 @@ impl Share {
         child.wait().expect("it ends");
     }
 
+    /// Sends a signal to the server. After SIGSTOP every thread has stopped: a busy machine lets them run on for a while.
     pub fn signal_server(&self, signal: Signal) {
-        kill_process(Pid::from_child(self.server.as_ref().expect("it runs")), signal).expect("it runs");
+        let server = self.server.as_ref().expect("it runs");
+        kill_process(Pid::from_child(server), signal).expect("it runs");
+        if signal == Signal::STOP {
+            wait_until("the stop of all threads", || is_stopped(server.id()));
+        }
     }
 
     pub fn connection(&self) -> String {
@@ -136,6 +141,12 @@ pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
         assert!(began.elapsed() < DEADLINE, "{what} did not happen within {DEADLINE:?}");
         std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+fn is_stopped(pid: u32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs").flatten();
+    let mut stats = threads.filter_map(|thread| fs::read_to_string(thread.path().join("stat")).ok());
+    stats.all(|stat| stat.rsplit(") ").next().is_some_and(|fields| fields.starts_with('T')))
 }
 
 /// The process that serves the mount: the parent of its watchdog, whose command line has the mount point.
