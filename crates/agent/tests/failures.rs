@@ -103,14 +103,7 @@ async fn start(world: &World, order: &TaskOrder) {
     let gang = world.node.until_prepared().await.expect("the master says where to meet");
     world.node.want_task(Goal::Run { gang }, order);
     let stdout = log_directory(&world.share).join("stdout.txt");
-    until_exists(&stdout).await;
-    tokio::time::timeout(DEADLINE, async {
-        while read(&stdout).is_empty() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await
-    .expect("it comes up");
+    until_line(&stdout).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

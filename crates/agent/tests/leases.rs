@@ -63,7 +63,7 @@ async fn start(world: &World, lease_ms: u64) {
     world.node.want(wish(Goal::Prepare));
     let gang = world.node.until_prepared().await.expect("the master says where to meet");
     world.node.want(wish(Goal::Run { gang }));
-    until_exists(&world.share.join("ticks")).await;
+    until_line(&world.share.join("ticks")).await;
 }
 
 async fn world(config: impl FnOnce(&mut AgentConfig)) -> World {

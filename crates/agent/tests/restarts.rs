@@ -16,7 +16,7 @@ async fn start(world: &World, order: &TaskOrder) {
     world.node.want_task(Goal::Prepare, order);
     let gang = world.node.until_prepared().await.expect("the master says where to meet");
     world.node.want_task(Goal::Run { gang }, order);
-    until_exists(&world.share.join("starts")).await;
+    until_line(&world.share.join("starts")).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -178,7 +178,7 @@ async fn an_agent_that_crashed_runs_nothing_twice() {
     node.want_task(Goal::Prepare, &order);
     let gang = node.until_prepared().await.expect("the master says where to meet");
     node.want_task(Goal::Run { gang }, &order);
-    until_exists(&share.join("starts")).await;
+    until_line(&share.join("starts")).await;
     first.start_kill().expect("it can be killed");
     first.wait().await.expect("it is gone");
 

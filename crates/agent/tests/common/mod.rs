@@ -455,6 +455,16 @@ pub fn names(path: &Path) -> Vec<String> {
 }
 
 /// Waits until a file of the job exists.
+/// Waits until a file ends with a whole line. A shell creates the file before it writes to it.
+pub async fn until_line(path: &Path) {
+    let written = timeout(DEADLINE, async {
+        while !std::fs::read_to_string(path).is_ok_and(|text| text.ends_with('\n')) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+    written.await.unwrap_or_else(|_| panic!("nothing was written to {}", path.display()));
+}
+
 pub async fn until_exists(path: &Path) {
     let appeared = timeout(DEADLINE, async {
         while !path.exists() {
