@@ -73,13 +73,23 @@ impl PeerTable {
     }
 
     pub fn death(&self) -> Option<Error> {
-        let rank = (self.died.load(Ordering::Acquire) as usize).checked_sub(1)?;
+        let rank = self.first_failure()?;
         let peer = self.peers[rank].clone();
         Some(if self.liveness[rank].load(Ordering::Acquire) == LOST {
             Error::Lost { peer }
         } else {
             Error::Died { peer }
         })
+    }
+
+    /// The rank that is blamed for the end of the world: the first known to have died or been lost.
+    pub fn first_failure(&self) -> Option<usize> {
+        (self.died.load(Ordering::Acquire) as usize).checked_sub(1)
+    }
+
+    /// Blames another rank: what is known of the first failure has shown it to be a consequence of this one.
+    pub fn set_first_failure(&self, rank: usize) {
+        self.died.store(rank as u32 + 1, Ordering::Release);
     }
 
     pub fn is_gone(&self, rank: usize) -> bool {

@@ -67,6 +67,14 @@ impl FailureKey {
         parse_failure(&found.ok()??).map(|(rank, _)| rank)
     }
 
+    /// The rank of a failure that has been reported.
+    pub fn get(&self) -> Option<usize> {
+        let mut kv_round = self.kv_round();
+        let path = kv_round.path(FAILED_KEY);
+        let found = kv_round.client.get(&path, Instant::now() + DIAGNOSIS_GRACE);
+        parse_failure(&found.ok()??).map(|(rank, _)| rank)
+    }
+
     /// Reports a failure. Best effort.
     pub fn put(&self, rank: usize, reason: &str) {
         let mut kv_round = self.kv_round();

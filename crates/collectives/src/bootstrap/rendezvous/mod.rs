@@ -5,7 +5,7 @@
 pub mod error;
 mod http_reply;
 mod kv_client;
-mod kv_exchange;
+pub mod kv_exchange;
 mod process_origin;
 mod rank0_address;
 mod rank0_client;

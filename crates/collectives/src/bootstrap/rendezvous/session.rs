@@ -32,6 +32,8 @@ pub enum Session {
 pub struct SessionPeer {
     pub rank: usize,
     pub stream: Stream,
+    /// No more messages will come: it is connected to all ranks, or its connection has ended.
+    pub is_done: bool,
     received: Vec<u8>,
 }
 
@@ -51,7 +53,7 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl SessionPeer {
     pub fn new(rank: usize, stream: Stream) -> SessionPeer {
-        SessionPeer { rank, stream, received: Vec::new() }
+        SessionPeer { rank, stream, is_done: false, received: Vec::new() }
     }
 
     /// Sends a message. Best effort: a peer that has ended is noticed by end of file.

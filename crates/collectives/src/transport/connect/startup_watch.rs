@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
+use crate::bootstrap::rendezvous::kv_exchange::FailureKey;
 use crate::bootstrap::rendezvous::session::{PeerFailure, Session, SessionMessage, SessionPeer};
 use crate::close_on_fork::CloseOnFork;
 use crate::peer_process;
@@ -26,6 +27,8 @@ pub struct StartupWatch {
 struct Shared {
     rank: usize,
     session: Mutex<Session>,
+    /// Held while messages are read and recorded, so that whoever has it next finds recorded all that had arrived.
+    reading: Mutex<()>,
     peer_table: Arc<PeerTable>,
     /// Set when this rank is connected or has given up.
     is_over: AtomicBool,
@@ -49,7 +52,8 @@ impl StartupWatch {
     ) -> io::Result<StartupWatch> {
         let wake = CloseOnFork::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let is_over = AtomicBool::new(matches!(session, Session::SingleProcess));
-        let shared = Arc::new(Shared { rank, session: Mutex::new(session), peer_table, is_over, wake });
+        let shared =
+            Arc::new(Shared { rank, session: Mutex::new(session), reading: Mutex::new(()), peer_table, is_over, wake });
         let processes = shared.open_pidfds(peer_infos);
         let thread_shared = shared.clone();
         let work = move || thread_shared.run(processes);
@@ -69,8 +73,10 @@ impl StartupWatch {
         let peer_table = &self.shared.peer_table;
         let until = deadline.min(Instant::now() + EXPLAIN_TIMEOUT);
         loop {
-            if let Some(death) = peer_table.death() {
-                return death.into();
+            if peer_table.death().is_some() {
+                // A rank that has ended may have reported before which other one made it end.
+                self.shared.read_reports();
+                return peer_table.death().expect("a death stays recorded").into();
             }
             if Instant::now() >= until {
                 break;
@@ -125,13 +131,9 @@ impl Shared {
     }
 
     fn run(self: &Arc<Shared>, mut processes: Vec<WatchedProcess>) {
-        let mut peers = match &mut *self.lock() {
-            Session::Rank0(peers) => (0..peers.len()).collect::<Vec<usize>>(),
-            _ => Vec::new(),
-        };
         let mut may_poll = matches!(&*self.lock(), Session::KeyValue(_));
         while !self.is_over.load(Ordering::Acquire) {
-            let (ready_peers, ready_processes) = self.wait(&peers, &processes, may_poll);
+            let ready_processes = self.wait(&processes, may_poll);
             if self.is_over.load(Ordering::Acquire) {
                 return;
             }
@@ -147,20 +149,17 @@ impl Shared {
                 }
                 !has_ended
             });
-            for index in ready_peers {
-                if !self.read_messages(index) {
-                    peers.retain(|open| *open != index);
-                }
-            }
+            self.read_messages();
         }
     }
 
-    /// Waits for events. Returns the session peers with readable connections, and for each process whether it has ended; both empty on timeout.
-    fn wait(&self, peers: &[usize], processes: &[WatchedProcess], is_limited: bool) -> (Vec<usize>, Vec<bool>) {
+    /// Waits for events. Returns for each process whether it has ended; empty on timeout.
+    fn wait(&self, processes: &[WatchedProcess], is_limited: bool) -> Vec<bool> {
         // Descriptors are duplicated, so that the session is not locked during the wait: other threads send through it.
         let sockets: Vec<OwnedFd> = match &*self.lock() {
-            Session::Rank0(all) => {
-                peers.iter().filter_map(|index| all[*index].as_fd().try_clone_to_owned().ok()).collect()
+            Session::Rank0(peers) => {
+                let open = peers.iter().filter(|peer| !peer.is_done);
+                open.filter_map(|peer| peer.as_fd().try_clone_to_owned().ok()).collect()
             }
             _ => Vec::new(),
         };
@@ -169,36 +168,67 @@ impl Shared {
         fds.extend(sockets.iter().map(|socket| PollFd::new(socket, PollFlags::IN)));
         let n_ready = poll(&mut fds, is_limited.then_some(&FIRST_POLL_DELAY));
         if !matches!(n_ready, Ok(1..)) {
-            return (Vec::new(), Vec::new());
+            return Vec::new();
         }
-        let ready: Vec<bool> = fds[1..].iter().map(|fd| !fd.revents().is_empty()).collect();
-        let (ended, readable) = ready.split_at(processes.len());
-        let readable = peers.iter().zip(readable).filter(|(_, readable)| **readable).map(|(index, _)| *index);
-        (readable.collect(), ended.to_vec())
+        fds[1..=processes.len()].iter().map(|fd| !fd.revents().is_empty()).collect()
     }
 
-    /// Reads the messages of a session peer. False when no more will come from it.
-    fn read_messages(&self, index: usize) -> bool {
+    /// Reads and records the messages of the session's peers that have arrived. Never blocks.
+    fn read_messages(&self) {
+        let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        let n_peers = match &*self.lock() {
+            Session::Rank0(peers) => peers.len(),
+            _ => 0,
+        };
+        for index in 0..n_peers {
+            while self.read_message(index) {}
+        }
+    }
+
+    /// Reads what has arrived from one peer. False when nothing had, or nothing will come any more.
+    fn read_message(&self, index: usize) -> bool {
         let (rank, messages) = match &mut *self.lock() {
-            Session::Rank0(peers) => (peers[index].rank, peers[index].receive()),
+            Session::Rank0(peers) if !peers[index].is_done => {
+                let peer = &mut peers[index];
+                let messages = peer.receive();
+                let is_last = |messages: &Vec<SessionMessage>| messages.contains(&SessionMessage::Connected);
+                peer.is_done = messages.as_ref().map_or(true, is_last);
+                (peer.rank, messages)
+            }
             _ => return false,
         };
         let Ok(messages) = messages else {
             self.on_failure(Some(rank), PeerFailure::Died(rank));
             return false;
         };
-        for message in messages {
-            match message {
-                SessionMessage::Connected => return false,
-                SessionMessage::Failure(failure) => self.on_failure(Some(rank), failure),
+        for message in &messages {
+            if let SessionMessage::Failure(failure) = message {
+                self.on_failure(Some(rank), *failure);
             }
         }
-        true
+        !messages.is_empty()
+    }
+
+    /// Records the failures that other ranks have reported so far.
+    fn read_reports(&self) {
+        self.read_messages();
+        let reported = self.failure_key().and_then(|failure_key| failure_key.get());
+        if let Some(rank) = reported.filter(|rank| *rank < self.peer_table.size()) {
+            self.peer_table.on_died(rank);
+            self.peer_table.set_first_failure(rank);
+        }
+    }
+
+    fn failure_key(&self) -> Option<FailureKey> {
+        match &*self.lock() {
+            Session::KeyValue(failure_key) => Some(failure_key.clone()),
+            _ => None,
+        }
     }
 
     fn poll_server(self: &Arc<Shared>) {
-        let Session::KeyValue(failure_key) = &*self.lock() else { return };
-        let (shared, failure_key) = (self.clone(), failure_key.clone());
+        let Some(failure_key) = self.failure_key() else { return };
+        let shared = self.clone();
         // Not joined: a poll takes up to a second, and its result is not needed once the ranks are connected.
         let work = move || {
             while !shared.is_over.load(Ordering::Acquire) {
@@ -217,6 +247,12 @@ impl Shared {
     fn on_failure(&self, from: Option<usize>, failure: PeerFailure) {
         self.forward(from, failure);
         self.record(failure);
+        let (PeerFailure::Died(rank) | PeerFailure::Lost(rank)) = failure;
+        // A rank that reports a failure ends because of it.
+        let is_consequence = |from: &usize| *from != rank && self.peer_table.first_failure() == Some(*from);
+        if rank < self.peer_table.size() && from.as_ref().is_some_and(is_consequence) {
+            self.peer_table.set_first_failure(rank);
+        }
     }
 
     fn record(&self, failure: PeerFailure) {
@@ -233,11 +269,9 @@ impl Shared {
         if rank >= self.peer_table.size() || self.peer_table.is_gone(rank) || (self.rank != 0 && from == Some(0)) {
             return;
         }
-        let failure_key = match &*self.lock() {
-            Session::KeyValue(failure_key) => Some(failure_key.clone()),
-            _ => None,
-        };
-        match failure_key {
+        match self.failure_key() {
+            // The first report stays: later ones are likely to be its consequences.
+            Some(failure_key) if failure_key.get().is_some() => {}
             Some(failure_key) => {
                 let host = &self.peer_table.peer(rank).host;
                 failure_key.put(rank, &format!("rank {rank} on host {host} was lost while the ranks connected"));
@@ -254,5 +288,34 @@ impl Shared {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Session> {
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::error::Peer;
+
+    /// Rank 0 reports that rank 1 has died and ends. This rank notices the end of rank 0 before it reads the report.
+    #[test]
+    fn a_rank_that_ended_because_of_another_is_not_blamed() {
+        let (zero, two) = UnixStream::pair().expect("sockets");
+        let peers = (0..3).map(|rank| Peer { rank, host: "here".into() }).collect();
+        let shared = Shared {
+            rank: 2,
+            session: Mutex::new(Session::Rank0(vec![SessionPeer::new(0, two.into())])),
+            reading: Mutex::new(()),
+            peer_table: Arc::new(PeerTable::new(peers)),
+            is_over: AtomicBool::new(false),
+            wake: CloseOnFork::new(eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd")),
+        };
+        let watch = StartupWatch { shared: Arc::new(shared), thread: None };
+        SessionPeer::new(2, zero.into()).send(&SessionMessage::Failure(PeerFailure::Died(1)));
+        watch.shared.on_failure(None, PeerFailure::Died(0));
+        let broken = ConnectError::Network(io::ErrorKind::BrokenPipe.into());
+        let explained = watch.explain(broken, Instant::now() + EXPLAIN_TIMEOUT);
+        assert_eq!(explained.to_string(), "rank 1 on host here has died");
     }
 }
