@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::close_on_fork::CloseOnFork;
+use crate::error::Error;
 use crate::transport::control::connection::{
     BYE, ControlConnection, DIED, Disconnect, LEFT, LOST, MESSAGE, PING, PONG, Wire,
 };
@@ -116,6 +117,13 @@ impl FailureDetector {
 impl Drop for FailureDetector {
     fn drop(&mut self) {
         let shared = &self.shared;
+        // A failure may have become known on another way, during connection setup, and to this rank alone. Without it, the others would wait for
+        // that rank after this one, their only source of news, has left.
+        match shared.peer_table.death() {
+            Some(Error::Lost { peer }) => shared.pass_on(None, LOST, &lost(peer.rank, shared.rank)),
+            Some(Error::Died { peer }) => shared.pass_on(None, DIED, &(peer.rank as u32).to_le_bytes()),
+            _ => {}
+        }
         for connection in &shared.connections {
             let _ = connection.send(BYE, &[]);
         }
@@ -327,5 +335,20 @@ mod tests {
         }
         drop(monitor);
         assert_eq!(n_pings, 1);
+    }
+
+    /// Rank 0 learned of a death while it connected, and gives up. Rank 2, which is connected already, learns of it before rank 0 leaves.
+    #[test]
+    fn a_rank_that_leaves_reports_the_death_that_made_it_leave() {
+        let (to_two, mut two) = UnixStream::pair().expect("sockets");
+        let peers = (0..3).map(|rank| Peer { rank, host: "here".into() }).collect();
+        let peer_table = Arc::new(PeerTable::new(peers));
+        let connections = vec![(2, Wire::Unix(CloseOnFork::new(to_two)))];
+        let monitor = FailureDetector::start(0, connections, peer_table.clone(), None).expect("a monitor");
+        peer_table.on_died(1);
+        drop(monitor);
+        let mut frames = Vec::new();
+        two.read_to_end(&mut frames).expect("it has left");
+        assert_eq!(frames, [&[4, 0, 0, 0, DIED, 1, 0, 0, 0][..], &[0, 0, 0, 0, BYE]].concat());
     }
 }
