@@ -54,9 +54,9 @@ impl StartupWatch {
         let is_over = AtomicBool::new(matches!(session, Session::SingleProcess));
         let shared =
             Arc::new(Shared { rank, session: Mutex::new(session), reading: Mutex::new(()), peer_table, is_over, wake });
-        let processes = shared.open_pidfds(peer_infos);
+        let (processes, ended) = open_pidfds(rank, peer_infos);
         let thread_shared = shared.clone();
-        let work = move || thread_shared.run(processes);
+        let work = move || thread_shared.run(processes, &ended);
         let thread = std::thread::Builder::new().name("corro-joining".into()).spawn(work)?;
         Ok(StartupWatch { shared, thread: Some(thread) })
     }
@@ -107,54 +107,40 @@ impl Drop for StartupWatch {
 }
 
 impl Shared {
-    /// Opens pidfds of the other ranks on this host. Pids are comparable only within one PID namespace.
-    fn open_pidfds(&self, peer_infos: &[PeerInfo]) -> Vec<WatchedProcess> {
-        let own = &peer_infos[self.rank];
-        let on_this_host = peer_infos.iter().enumerate().filter(|(_, other)| {
-            other.machine == own.machine
-                && other.pid_namespace == own.pid_namespace
-                && own.pid_namespace != 0
-                && other.pid != own.pid
-        });
-        let mut processes = Vec::new();
-        for (rank, other) in on_this_host {
-            match peer_process::open_pidfd(other.pid as i32) {
-                Ok(pidfd) => processes.push((rank, pidfd)),
-                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {
-                    self.on_failure(None, PeerFailure::Died(rank))
-                }
-                // The kernel or a sandbox does not support pidfds.
-                Err(_) => {}
-            }
-        }
-        processes
-    }
-
-    fn run(self: &Arc<Shared>, mut processes: Vec<WatchedProcess>) {
+    fn run(self: &Arc<Shared>, mut processes: Vec<WatchedProcess>, ended: &[usize]) {
+        self.on_processes_ended(ended);
         let mut may_poll = matches!(&*self.lock(), Session::KeyValue(_));
         while !self.is_over.load(Ordering::Acquire) {
-            let ready_processes = self.wait(&processes, may_poll);
+            let has_event = self.wait(&processes, may_poll);
             if self.is_over.load(Ordering::Acquire) {
                 return;
             }
-            if may_poll && ready_processes.is_empty() {
+            if may_poll && !has_event {
                 may_poll = false;
                 self.poll_server();
             }
-            let mut ended = ready_processes.into_iter();
-            processes.retain(|(rank, _)| {
-                let has_ended = ended.next() == Some(true);
-                if has_ended {
-                    self.on_failure(None, PeerFailure::Died(*rank));
-                }
-                !has_ended
-            });
-            self.read_messages();
+            // Seen together: a rank that ended because of another is not seen without it.
+            let ended = ended_processes(&processes);
+            processes.retain(|(rank, _)| !ended.contains(rank));
+            self.on_processes_ended(&ended);
         }
     }
 
-    /// Waits for events. Returns for each process whether it has ended; empty on timeout.
-    fn wait(&self, processes: &[WatchedProcess], is_limited: bool) -> Vec<bool> {
+    /// Handles the end of processes of this host. Their last messages come first: they may name the rank that made them end. Ranks whose session has
+    /// ended are left out; those that are connected are watched by the failure detector.
+    fn on_processes_ended(&self, ranks: &[usize]) {
+        self.read_messages();
+        let is_done = |rank: usize| match &*self.lock() {
+            Session::Rank0(peers) => peers.iter().any(|peer| peer.rank == rank && peer.is_done),
+            _ => false,
+        };
+        for rank in ranks.iter().filter(|rank| !is_done(**rank)) {
+            self.on_failure(None, PeerFailure::Died(*rank));
+        }
+    }
+
+    /// Waits for events. False on timeout.
+    fn wait(&self, processes: &[WatchedProcess], is_limited: bool) -> bool {
         // Descriptors are duplicated, so that the session is not locked during the wait: other threads send through it.
         let sockets: Vec<OwnedFd> = match &*self.lock() {
             Session::Rank0(peers) => {
@@ -167,10 +153,7 @@ impl Shared {
         fds.extend(processes.iter().map(|(_, pidfd)| PollFd::new(pidfd, PollFlags::IN)));
         fds.extend(sockets.iter().map(|socket| PollFd::new(socket, PollFlags::IN)));
         let n_ready = poll(&mut fds, is_limited.then_some(&FIRST_POLL_DELAY));
-        if !matches!(n_ready, Ok(1..)) {
-            return Vec::new();
-        }
-        fds[1..=processes.len()].iter().map(|fd| !fd.revents().is_empty()).collect()
+        matches!(n_ready, Ok(1..))
     }
 
     /// Reads and records the messages of the session's peers that have arrived. Never blocks.
@@ -289,6 +272,40 @@ impl Shared {
     fn lock(&self) -> std::sync::MutexGuard<'_, Session> {
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Opens pidfds of the other ranks on this host. Returns them, and the ranks that have ended already. Pids are comparable only within one PID
+/// namespace.
+fn open_pidfds(own_rank: usize, peer_infos: &[PeerInfo]) -> (Vec<WatchedProcess>, Vec<usize>) {
+    let own = &peer_infos[own_rank];
+    let on_this_host = peer_infos.iter().enumerate().filter(|(_, other)| {
+        other.machine == own.machine
+            && other.pid_namespace == own.pid_namespace
+            && own.pid_namespace != 0
+            && other.pid != own.pid
+    });
+    let (mut processes, mut ended) = (Vec::new(), Vec::new());
+    for (rank, other) in on_this_host {
+        match peer_process::open_pidfd(other.pid as i32) {
+            Ok(pidfd) => processes.push((rank, pidfd)),
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => ended.push(rank),
+            // The kernel or a sandbox does not support pidfds.
+            Err(_) => {}
+        }
+    }
+    (processes, ended)
+}
+
+/// The ranks of the processes that have ended, ascending.
+fn ended_processes(processes: &[WatchedProcess]) -> Vec<usize> {
+    let mut fds: Vec<_> = processes.iter().map(|(_, pidfd)| PollFd::new(pidfd, PollFlags::IN)).collect();
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let n_ready = poll(&mut fds, Some(&at_once));
+    if !matches!(n_ready, Ok(1..)) {
+        return Vec::new();
+    }
+    let ended = processes.iter().zip(&fds).filter(|(_, fd)| !fd.revents().is_empty());
+    ended.map(|((rank, _), _)| *rank).collect()
 }
 
 #[cfg(test)]
