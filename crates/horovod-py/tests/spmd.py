@@ -85,6 +85,8 @@ def start(rank: int, n_ranks: int, command: list[str], output: IO[bytes], job: s
         "LOCAL_WORLD_SIZE": str(n_ranks),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": job,
+        # Without it, rank 0 listens for ranks of another world for half a second in every init.
+        "TORCHELASTIC_RUN_ID": job,
     }
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("HOROVOD_RANK", "HOROVOD_SIZE"))}
     stdout = None if rank == 0 else output
