@@ -49,7 +49,8 @@ class Ranks:
         self.processes = []
         for rank in range(n_ranks):
             place = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(n_ranks),
-                     "LOCAL_WORLD_SIZE": str(n_ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": job}
+                     "LOCAL_WORLD_SIZE": str(n_ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": job,
+                     "TORCHELASTIC_RUN_ID": job}
             self.processes.append(subprocess.Popen(
                 [sys.executable, "-c", PRELUDE + textwrap.dedent(program)], env={**kept, **place, **variables},
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -232,7 +233,8 @@ def test_a_forked_child_with_its_own_rank_can_init() -> None:
         hvd.init()
 
         def child(rank, job):
-            os.environ.update(RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE="2", MASTER_PORT=job)
+            os.environ.update(RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE="2", MASTER_PORT=job,
+                              TORCHELASTIC_RUN_ID=job)
             hvd.init()
             allreduce("children")
             _core.barrier()
