@@ -3,6 +3,7 @@ spmd.py."""
 
 import faulthandler
 import os
+from collections.abc import Iterator
 
 import pytest
 
@@ -19,3 +20,17 @@ def pytest_configure(config: pytest.Config) -> None:
     """With several ranks the first failure ends the run: the ranks would be out of step."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not config.option.maxfail:
         config.option.maxfail = 1
+
+
+@pytest.fixture(scope="module", autouse=True)
+def initialized(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A module with INIT, the arguments of init, gets a world of its own: files share processes, and others may have shut down."""
+    arguments = getattr(request.module, "INIT", None)
+    if arguments is None:
+        yield
+        return
+    hvd = request.module.hvd
+    hvd.shutdown()
+    hvd.init(**arguments)
+    yield
+    hvd.shutdown()

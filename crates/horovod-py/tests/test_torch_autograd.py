@@ -6,7 +6,8 @@ import torch
 
 import horovod.torch as hvd
 
-hvd.init()
+INIT: dict[str, str] = {}
+hvd.init(**INIT)
 RANK, SIZE = hvd.rank(), hvd.size()
 
 

@@ -10,7 +10,8 @@ import horovod.torch as hvd
 if not torch.cuda.is_available():
     pytest.skip("no GPU here", allow_module_level=True)
 
-hvd.init()
+INIT: dict[str, str] = {}
+hvd.init(**INIT)
 RANK, SIZE = hvd.rank(), hvd.size()
 DEVICE = torch.device("cuda", hvd.local_rank() % torch.cuda.device_count())
 torch.cuda.set_device(DEVICE)

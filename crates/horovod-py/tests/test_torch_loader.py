@@ -9,7 +9,8 @@ from torch.utils.data.distributed import DistributedSampler
 
 import horovod.torch as hvd
 
-hvd.init()
+INIT: dict[str, str] = {}
+hvd.init(**INIT)
 RANK, SIZE = hvd.rank(), hvd.size()
 
 

@@ -9,7 +9,8 @@ import torch
 import horovod.torch as hvd
 from horovod.torch import mpi_ops
 
-hvd.init(process_sets="dynamic")
+INIT = {"process_sets": "dynamic"}
+hvd.init(**INIT)
 RANK, SIZE = hvd.rank(), hvd.size()
 
 REDUCED = [

@@ -10,7 +10,8 @@ from torch import nn
 
 import horovod.torch as hvd
 
-hvd.init(process_sets="dynamic")
+INIT = {"process_sets": "dynamic"}
+hvd.init(**INIT)
 RANK, SIZE = hvd.rank(), hvd.size()
 together = pytest.mark.skipif(SIZE < 2, reason="a rank alone reduces nothing")
 PER_RANK = 6

@@ -8,7 +8,8 @@ from torch import nn
 import horovod.torch as hvd
 from horovod.torch import _tensors
 
-hvd.init()
+INIT: dict[str, str] = {}
+hvd.init(**INIT)
 RANK, SIZE = hvd.rank(), hvd.size()
 
 

@@ -6,7 +6,8 @@ from torch import nn
 
 import horovod.torch as hvd
 
-hvd.init()
+INIT: dict[str, str] = {}
+hvd.init(**INIT)
 RANK, SIZE = hvd.rank(), hvd.size()
 ROOT = SIZE - 1
 

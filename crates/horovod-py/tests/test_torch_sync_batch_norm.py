@@ -6,7 +6,8 @@ from torch import nn
 
 import horovod.torch as hvd
 
-hvd.init()
+INIT: dict[str, str] = {}
+hvd.init(**INIT)
 RANK, SIZE = hvd.rank(), hvd.size()
 
 SHAPES = {"2d": (5,), "3d": (5, 7), "4d": (5, 3, 4), "5d": (5, 2, 3, 2)}
