@@ -63,7 +63,7 @@ fn a_job_is_watched_from_the_queue_to_its_end() {
     browser.wait("document.querySelector('#logs .line[data-found]')?.textContent === 'rank 0 begins'");
     assert_eq!(browser.value("document.querySelector('#logs .line[data-found] mark').textContent"), "rank 0");
     browser.write("#logs input[type=search]", &format!(" nowhere{}", keys::ENTER));
-    browser.wait_text("#logs .told", "Not found");
+    browser.wait_text("#logs .log-status", "Not found");
 
     // The end arrives without a reload, with the last line and the reason.
     site.open_gate("finish");

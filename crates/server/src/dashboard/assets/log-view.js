@@ -20,7 +20,7 @@ export class LogView {
       event.preventDefault();
       this.search(event.shiftKey);
     }, oninput: () => { this.query = this.searchBox.value; this.found = null; this.setNote(''); this.draw(); } });
-    this.note = h('span', { class: 'soft small told', role: 'status' });
+    this.note = h('span', { class: 'soft small log-status', role: 'status' });
     this.sizeLabel = h('span', { class: 'soft small' });
     this.slider = h('input', { type: 'range', min: 0, max: 1000, value: 1000, 'aria-label': 'Position in the file', hidden: true,
       onchange: () => this.jump(Math.floor((this.slider.value / 1000) * this.file.size)) });

@@ -131,7 +131,7 @@ function drawBar(page) {
     h('button', { type: 'button', class: 'searcher', onclick: openSearch, 'aria-keyshortcuts': '/' }, 'Search', h('kbd', {}, '/')),
     h('a', { href: '/docs/' }, 'Docs'),
     h('button', { type: 'button', class: 'quiet', onclick: cycleTheme, title: 'Theme: light, dark, or as the system' }, themeName()),
-    h('span', { class: 'who', title: session.appId }, session.appId),
+    h('span', { class: 'login-id', title: session.appId }, session.appId),
     h('button', { type: 'button', class: 'quiet', id: 'log-out', onclick: logOut }, 'Log out'),
   ]);
 }

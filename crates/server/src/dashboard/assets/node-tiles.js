@@ -59,23 +59,23 @@ function setSmall(tile, node) {
 
 function makeTile(node) {
   return h('li', { class: 'tile' },
-    h('span', { class: 'which', title: node.nodeId }, numberOf(node.nodeId)),
-    h('span', { class: 'how' }),
-    h('span', { class: 'what' }));
+    h('span', { class: 'node-number', title: node.nodeId }, numberOf(node.nodeId)),
+    h('span', { class: 'node-state' }),
+    h('span', { class: 'activity' }));
 }
 
 function setTile(tile, node) {
   mark(tile, 'data-state', displayState(node));
   mark(tile, 'aria-label', nodeText(node));
-  const [, how, what] = tile.children;
-  text(how, node.preempted ? 'taken back' : displayState(node));
+  const [, state, activity] = tile.children;
+  text(state, node.preempted ? 'taken back' : displayState(node));
   if (!node.job) {
-    if (!what.querySelector('time')) put(what, h('time', {}));
-    setAgo(what.firstChild, node.since);
+    if (!activity.querySelector('time')) put(activity, h('time', {}));
+    setAgo(activity.firstChild, node.since);
     return;
   }
   const [experiment, job] = node.job.split('/');
   const workspace = node.clusterId.replace(/\/clusters\/[^/]*$/, '');
   const href = pageOf(`${workspace}/experiments/${experiment}/jobs/${job}`);
-  if (what.querySelector('a')?.getAttribute('href') !== href) put(what, h('a', { href, title: node.job }, job));
+  if (activity.querySelector('a')?.getAttribute('href') !== href) put(activity, h('a', { href, title: node.job }, job));
 }

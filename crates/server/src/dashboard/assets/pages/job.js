@@ -137,13 +137,13 @@ function drawWhy(element, explanation, state) {
   element.corroExplanation = content;
   put(element,
     explanation.sentences.map((line) => h('p', null, line)),
-    (explanation.causes ?? []).map((cause) => h('div', null, h('p', { class: 'what' }, cause.sentence),
+    (explanation.causes ?? []).map((cause) => h('div', null, h('p', { class: 'subheading' }, cause.sentence),
       (cause.details ?? []).map((line) => h('p', { class: 'soft' }, line)),
       cause.lastOutput?.length ? h('pre', { tabindex: 0, 'aria-label': 'Last lines of stderr' },
         cause.lastOutput.join('\n')) : null,
       cause.docsKey ? h('p', null, h('a', { href: `/docs/users/troubleshooting.html#${cause.docsKey}` },
         'About this error')) : null)),
-    explanation.remedies?.length ? [h('p', { class: 'what' }, state === 'failed' ? 'What to do' : 'Possible fixes'),
+    explanation.remedies?.length ? [h('p', { class: 'subheading' }, state === 'failed' ? 'What to do' : 'Possible fixes'),
       h('ul', null, explanation.remedies.map((line) => h('li', null, markCommands(line))))] : null,
     (explanation.lostAttempts ?? []).map((line) => h('p', { class: 'soft' }, line)));
 }
