@@ -11,7 +11,7 @@ use crate::commands::{
 };
 use crate::program_name::program_name;
 
-/// Distributed training on your own machines: a self-hosted Batch AI with its own Horovod.
+/// Train models on your own machines: a self-hosted Azure Batch AI with its own Horovod
 #[derive(Parser, Debug)]
 #[command(name = "corro", version, arg_required_else_help = true, disable_help_subcommand = true)]
 pub struct Cli {
@@ -22,61 +22,61 @@ pub struct Cli {
 /// The top-level commands. Help lists them in the order of [`SECTIONS`].
 #[derive(Subcommand, Debug)]
 pub enum TopCommand {
-    /// Resource groups: everything of a project
+    /// Manage resource groups, which hold all resources of a project
     Group(group::GroupArgs),
-    /// Workspaces, experiments, clusters and jobs
+    /// Manage Batch AI workspaces, experiments, clusters and jobs
     Batchai(batchai::BatchaiArgs),
-    /// Storage accounts, file shares, directories and files
+    /// Manage storage accounts, file shares, blob containers and their files
     Storage(storage::StorageArgs),
-    /// Service principals: logins with roles for people and programs
+    /// Manage service principals: logins for users and programs
     Ad(ad::AdArgs),
     /// Log in to a server
     Login(login::LoginArgs),
-    /// Remove the login of this user on this machine
+    /// Log out: remove the stored login from this machine
     Logout,
-    /// The subscription in use, and who uses it
+    /// Show the subscription and who is logged in
     Account(account::AccountArgs),
-    /// Configure the real az for this server, and undo it
+    /// Configure the Azure CLI (az) to use this server
     Cloud(cloud::CloudArgs),
-    /// Start a server and its nodes on this machine: all you need to begin
+    /// Start a server that runs its nodes on this machine
     Up(up::UpArgs),
-    /// Start a server whose nodes are machines that join it, Slurm allocations or pods
+    /// Start a server whose nodes are joined machines, Slurm allocations or Kubernetes pods
     Server(Box<server::ServerArgs>),
-    /// Serve Azure Files from a directory, and nothing else
+    /// Serve a directory as Azure Files, without clusters and jobs
     Files(files::FilesArgs),
-    /// Mount a share as a directory of this machine
+    /// Mount a file share as a local directory
     Mount(Box<mount::MountArgs>),
-    /// Unmount a share
+    /// Unmount a file share, or list all mounts
     Unmount(unmount::UnmountArgs),
-    /// Run this machine, or a part of it, as a node of a cluster; or join a server as a host
+    /// Run a node on this machine, or join this machine to a server
     Agent(Box<agent::AgentArgs>),
-    /// Machines that have joined the server: join tokens, capacity, cordon, drain and remove
+    /// Manage the machines that have joined a server
     Host(host::HostArgs),
-    /// Run a command as several ranks on this machine, without a server
+    /// Run a command as several processes (ranks) on this machine, without a server
     Run(run::RunArgs),
-    /// Train the tutorial's network, alone or as one of many ranks
+    /// Train the network of the tutorial, alone or as one of several ranks
     Train(train::TrainArgs),
-    /// Run the whole tutorial on this machine, from cluster to trained model
+    /// Run the whole tutorial on this machine, from the cluster to the trained model
     Tutorial(tutorial::TutorialArgs),
-    /// Explain a job, watch its processes, plot its metrics, run a command in it
+    /// Inspect a job: explain its state, watch its ranks, plot its metrics, run commands in it
     Job(job::JobArgs),
-    /// The server's pages in a browser, logged in
+    /// Print a login link to the dashboard, or open it in a browser
     Dashboard(dashboard::DashboardArgs),
-    /// Nodes of all clusters: list them, preempt low-priority ones
+    /// List the nodes of all clusters, or preempt one
     Node(node::NodesArgs),
-    /// Clusters, nodes, queue and jobs, live in the terminal
+    /// Show clusters, nodes, queue and jobs, updated live
     Top(top::TopArgs),
-    /// Changes on the server as they happen, one JSON object per line
+    /// Print changes on the server, one JSON object per line
     Events(events::EventsArgs),
-    /// Node-hours by user, experiment, cluster or job
+    /// Show node-hours by user, experiment, cluster or job
     Usage(usage::UsageArgs),
-    /// Back up, restore and check a server's data; read its history
+    /// Back up, restore and check the data of a server, and show its history
     Admin(admin::AdminArgs),
     /// Check whether this machine can run Corro and isolate jobs
     Doctor(doctor::DoctorArgs),
-    /// Read the documentation: a page, or the section that an error names
+    /// Print a page of the documentation, or list the pages
     Docs(docs::DocsArgs),
-    /// Print a script that completes commands and options in bash, zsh or fish
+    /// Print a completion script for bash, zsh or fish
     #[command(
         after_help = "Examples:\n  source <(corro completion bash)\n  corro completion zsh > ~/.zfunc/_corro\n  corro completion fish > ~/.config/fish/completions/corro.fish"
     )]
@@ -89,7 +89,7 @@ pub enum TopCommand {
 const SECTIONS: [(&str, &[&str]); 2] = [
     ("Azure-compatible commands", &["group", "batchai", "storage", "ad", "login", "logout", "account", "cloud"]),
     (
-        "Running Corro",
+        "Corro commands",
         &[
             "up",
             "server",
@@ -115,7 +115,7 @@ const SECTIONS: [(&str, &[&str]); 2] = [
     ),
 ];
 
-const HELP_FOOTER: &str = "Use 'corro COMMAND --help' to read about a command.";
+const HELP_FOOTER: &str = "Run 'corro COMMAND --help' for more information about a command.";
 
 /// Parses the command line. Exits with help (0) or a usage error (2) if there is nothing to run.
 pub fn parse(arguments: Vec<OsString>) -> (Cli, CommandPath) {

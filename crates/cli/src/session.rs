@@ -25,7 +25,7 @@ pub use settings::{Ini, az_config_dir, setting};
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Global Arguments")]
 pub struct GlobalArgs {
-    /// Format of the output: json, jsonc, table, tsv, yaml or none [default: AZURE_CORE_OUTPUT, or json]
+    /// Output format: json, jsonc, table, tsv, yaml or none [default: $AZURE_CORE_OUTPUT, or json]
     #[arg(
         long,
         short = 'o',
@@ -36,16 +36,16 @@ pub struct GlobalArgs {
         hide_possible_values = true
     )]
     output: Option<Format>,
-    /// JMESPath expression, applied to the result before it is printed
+    /// JMESPath expression that selects what to print. See jmespath.org
     #[arg(long, global = true, value_name = "JMESPATH")]
     query: Option<String>,
-    /// Name or id of the server's only subscription
+    /// Name or id of the subscription; a server has only one
     #[arg(long, global = true, value_name = "SUBSCRIPTION")]
     subscription: Option<String>,
-    /// Log every request and response on standard error
+    /// Log requests and responses to standard error
     #[arg(long, global = true)]
     verbose: bool,
-    /// Log requests and responses with their bodies, without secrets
+    /// Log requests and responses with their bodies, but without secrets
     #[arg(long, global = true)]
     debug: bool,
 }

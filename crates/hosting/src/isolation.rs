@@ -5,9 +5,9 @@ use corro_agent::IsolationMode;
 
 #[derive(Args, Clone, Copy, Debug)]
 pub struct IsolationArgs {
-    /// Isolation of jobs from each other and from the server's files: as far as this machine allows (auto), none (off), or
-    /// required, so that a job fails where it is not possible (strict). Execution logs show what was done
-    /// [default: strict for jobs that start while the server has more than one principal, else auto]
+    /// Isolation of jobs from each other and from the server's files. auto isolates jobs where the machine allows it. strict
+    /// fails jobs that cannot be isolated. off does not isolate jobs. The execution log of a job shows what was applied
+    /// [default: strict while the server has more than one principal, otherwise auto]
     #[arg(long, value_enum, value_name = "MODE")]
     pub isolation: Option<IsolationArg>,
 }

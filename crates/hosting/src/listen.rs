@@ -13,23 +13,24 @@ pub const DEFAULT_LISTEN: &str = "127.0.0.1:8470";
 
 #[derive(clap::Args, Debug, Clone)]
 pub struct ListenArgs {
-    /// Address to listen on; port 0 picks a free one. Addresses other than loopback need TLS
+    /// Address and port to listen on. Port 0 picks a free port. Addresses other than loopback require TLS
     #[arg(long, value_name = "ADDR:PORT", default_value = DEFAULT_LISTEN)]
     listen: String,
 
-    /// Serve TLS with this server's own certificate authority, stored in the data directory
+    /// Serve TLS with a certificate of the server's own certificate authority, which is stored in the data directory
     #[arg(long)]
     tls: bool,
 
-    /// Host name or address that clients use for this machine; may be repeated. It is added to the certificate
+    /// Host name or IP address that clients use for this machine. It is added to the certificate. Requires --tls. Can be
+    /// repeated
     #[arg(long = "name", value_name = "NAME", requires = "tls")]
     names: Vec<String>,
 
-    /// Serve TLS with this certificate chain (PEM, the server's certificate first)
+    /// Serve TLS with this certificate chain, in PEM format with the server's certificate first. Requires --tls-key
     #[arg(long, value_name = "FILE", requires = "tls_key", conflicts_with = "tls")]
     tls_cert: Option<PathBuf>,
 
-    /// Private key of --tls-cert (PEM)
+    /// Private key of --tls-cert, in PEM format
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
 }

@@ -23,7 +23,7 @@ pub enum LogFormat {
 
 #[derive(clap::Args, Clone, Copy, Debug, Default)]
 pub struct LogArgs {
-    /// Format of the log on standard error: text, or json with one object per line [default: CORRO_LOG_FORMAT, or text]
+    /// Format of the log on standard error: text, or json with one object per line [default: $CORRO_LOG_FORMAT, or text]
     #[arg(long, value_enum, value_name = "FORMAT", hide_possible_values = true)]
     log_format: Option<LogFormat>,
 }

@@ -14,61 +14,63 @@ use crate::logging::LogArgs;
 
 #[derive(clap::Args, Debug, Clone)]
 pub struct EmbeddedServerArgs {
-    /// Data directory; created on the first start [default: data/ in the configuration directory]
+    /// Data directory. Created on the first start [default: ~/.corro/data]
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
 
     #[command(flatten)]
     pub(crate) listen: ListenArgs,
 
-    /// Directory of Python wheels that `pip` finds on every node, in job preparation [default: wheels/ in the data directory]
+    /// Directory of Python wheels for job preparations: pip on every node finds them [default: wheels/ in the data directory]
     #[arg(long, value_name = "DIR")]
     wheels: Option<PathBuf>,
 
-    /// Address on which file servers are exported over NFS, with or without a port, or 'off'. NFS has no login and no
-    /// encryption: use other than loopback addresses only in a network that you trust
+    /// Address on which file servers are exported over NFS, with an optional port, or 'off'. NFS has no login and no
+    /// encryption: use addresses other than loopback only in a network that you trust
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     nfs: String,
 
-    /// Run jobs that specify a container directly on this machine instead
+    /// Ignore the containers of jobs, and run their commands directly on the nodes
     #[arg(long)]
     pub(crate) no_containers: bool,
-    /// Mask the values of secrets (8 bytes or more) in the output of jobs and setup tasks; Batch AI did not
+    /// Replace the values of secrets with *** in the output of jobs and setup tasks. Values shorter than 8 bytes are not
+    /// replaced
     #[arg(long, value_name = "yes|no", default_value = "yes", value_parser = parse_yes_no)]
     pub(crate) mask_secrets: bool,
 
-    /// Limit of requests per second of a principal, for reads and writes each, and of a storage account
+    /// Maximum number of requests per second for each principal, separately for reads and writes, and for each storage
+    /// account
     #[arg(long, value_name = "N", default_value_t = Rates::DEFAULT.per_principal, value_parser = clap::value_parser!(u32).range(1..))]
     rate: u32,
 
-    /// Limit of requests per second of an address without login
+    /// Maximum number of requests per second for each client address that is not logged in
     #[arg(long, value_name = "N", default_value_t = Rates::DEFAULT.per_address, value_parser = clap::value_parser!(u32).range(1..))]
     anonymous_rate: u32,
 
-    /// Seconds without heartbeat after which a node is lost
+    /// Seconds without a heartbeat after which a node is considered lost
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
     lease: f64,
     /// Lifetime in seconds of mount tokens of nodes on other machines
     #[arg(long = "pass-life", value_name = "SECONDS", default_value_t = corro_server::MOUNT_TOKEN_LIFETIME.as_secs(), value_parser = clap::value_parser!(u64).range(3..=86_400), hide = true)]
     mount_token_lifetime_s: u64,
-    /// Maximum number of clusters per region
+    /// Maximum number of clusters per location
     #[arg(long, default_value_t = Quotas::default().clusters, value_name = "N")]
     max_clusters: usize,
-    /// Maximum number of cores of all nodes of a region; dedicated clusters may use all of them, and preempt
-    /// low-priority nodes for it
+    /// Maximum number of cores of all nodes in a location. Dedicated clusters can use all of them and preempt low-priority
+    /// nodes
     #[arg(long, default_value_t = Quotas::default().cores, value_name = "N", value_parser = clap::value_parser!(i64).range(0..))]
     max_cores: i64,
-    /// Maximum number of cores of low-priority clusters of a region [default: as --max-cores]
+    /// Maximum number of cores of low-priority clusters in a location [default: the value of --max-cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(0..))]
     max_low_priority_cores: Option<i64>,
-    /// Seconds after which an idle node leaves a cluster with autoScale
+    /// Seconds after which a cluster with automatic scaling releases an idle node
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
     scale_down_delay: f64,
-    /// Seconds between SIGTERM and SIGKILL for the processes of a job when a low-priority node is preempted
+    /// Seconds between SIGTERM and SIGKILL for the processes of a job that is preempted
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0)]
     preemption_grace: f64,
-    /// Maximum number of processes and threads of a job on one node, against fork bombs
-    /// [default: 4096, and 1024 more for each core of the VM size]
+    /// Maximum number of processes and threads of a job on one node, as a protection against fork bombs [default: 4096, plus
+    /// 1024 for each core of the VM size]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(16..))]
     max_processes: Option<u64>,
 

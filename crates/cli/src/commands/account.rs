@@ -19,9 +19,9 @@ pub struct AccountArgs {
 
 #[derive(Subcommand, Debug)]
 enum AccountCommand {
-    /// Show the subscription in use and who uses it
+    /// Show the subscription and who is logged in
     Show,
-    /// List the subscriptions: a server has one
+    /// List the subscriptions; a server has only one
     List,
 }
 

@@ -17,7 +17,7 @@ pub struct AdArgs {
 
 #[derive(Subcommand, Debug)]
 enum AdCommand {
-    /// Service principals: logins with a role, for people and programs
+    /// Manage service principals: logins for users and programs
     #[command(subcommand)]
     Sp(sp::SpCommand),
 }

@@ -28,19 +28,19 @@ pub struct AdminArgs {
 
 #[derive(Subcommand, Debug)]
 enum AdminCommand {
-    /// Back up the database and keys of a server to one file; the server may run
+    /// Back up the database and keys of a server to one file, also while the server runs
     ///
-    /// The file contains resources, jobs, the history, the key of stored secrets and, of a server with --tls, its certificate
-    /// authority: keep it as safe as the server.
-    /// Files of shares are not in it: copy shares/ of the data directory as you copy other files.
+    /// The file contains resources, jobs, the history and the key that decrypts stored secrets. For a server with --tls it
+    /// also contains the certificate authority. Keep the file as safe as the server. Files on shares are not included: copy
+    /// shares/ in the data directory as you copy other files.
     #[command(after_help = "Example:\n  corro admin backup --to /backups/corro-monday.db")]
     Backup(BackupArgs),
-    /// Restore a backup to a data directory; the server must not run
+    /// Restore a backup to a data directory. The server must be stopped
     #[command(after_help = "Example:\n  corro admin restore --from /backups/corro-monday.db --data ./data")]
     Restore(RestoreArgs),
-    /// Verify every record of a data directory or of a backup, without changes
+    /// Verify every record of a data directory or backup, without changing it
     Check(CheckArgs),
-    /// Show the history: changes by users, and state changes of jobs and nodes; newest first
+    /// Show the history of a server, newest entries first: changes by users, and state changes of jobs and nodes
     #[command(
         after_help = "Examples:\n  corro admin history --export >> audit.jsonl\n  corro admin history --kind job -o table\n  corro admin history --resource batchai.horovod/batchaidev/cifar/j1"
     )]
@@ -49,14 +49,14 @@ enum AdminCommand {
 
 #[derive(Args, Debug)]
 struct DataArgs {
-    /// The server's data directory [default: data/ in the configuration directory]
+    /// Data directory of the server [default: ~/.corro/data]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]
 struct BackupArgs {
-    /// File to create; it must not exist
+    /// File to create. It must not exist
     #[arg(long, value_name = "FILE")]
     to: PathBuf,
     #[command(flatten)]
@@ -65,13 +65,13 @@ struct BackupArgs {
 
 #[derive(Args, Debug)]
 struct RestoreArgs {
-    /// A file made by 'corro admin backup'
+    /// Backup file, created by 'corro admin backup'
     #[arg(long, value_name = "FILE")]
     from: PathBuf,
-    /// Data directory to restore to: new or empty
+    /// Data directory to restore to. It must be new or empty
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
-    /// Allow a directory that is not empty; a database in it is renamed
+    /// Restore even if the directory is not empty. An existing database in it is renamed
     #[arg(long)]
     force: bool,
 }
@@ -80,29 +80,29 @@ struct RestoreArgs {
 struct CheckArgs {
     #[command(flatten)]
     data: DataArgs,
-    /// A backup, instead of a data directory
+    /// Backup file to verify, instead of a data directory
     #[arg(long, value_name = "FILE", conflicts_with = "data")]
     backup: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]
 struct HistoryArgs {
-    /// Only this resource and those inside it: GROUP[/WORKSPACE[/NAME[/JOB]]]
+    /// Show only this resource and those inside it, as GROUP[/WORKSPACE[/NAME[/JOB]]]
     #[arg(long, value_name = "PATH")]
     resource: Option<String>,
-    /// Only this kind (job, node, cluster, ...) or this event (job.placed, ...)
+    /// Show only one kind of resource, such as job, node or cluster, or one event, such as job.placed
     #[arg(long, value_name = "KIND")]
     kind: Option<String>,
-    /// Only changes by this principal; 'corro' is the server itself
+    /// Show only changes by this principal. 'corro' is the server itself
     #[arg(long, value_name = "WHO")]
     actor: Option<String>,
-    /// Only entries since this time, such as 2018-06-07T21:16:21Z
+    /// Show only entries since this time, such as 2018-06-07T21:16:21Z
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
-    /// Print the whole history, oldest first, one JSON object per line, for an external audit log
+    /// Print the whole history for an external audit log: oldest first, one JSON object per line
     #[arg(long)]
     export: bool,
-    /// With --export: only entries after this number
+    /// With --export, print only entries after this number
     #[arg(long, value_name = "NUMBER", requires = "export", default_value_t = 0)]
     after: u64,
     /// Maximum number of entries

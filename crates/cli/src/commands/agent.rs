@@ -35,11 +35,12 @@ pub struct AgentArgs {
 
 #[derive(Subcommand, Debug)]
 enum AgentCommand {
-    /// Make this machine a host of a server: it runs as many nodes as fit, and resumes them when it is started again
+    /// Join this machine to a server as a host that runs nodes
     ///
-    /// Needs no root, and outbound connections only. The first run needs a token of 'corro host token' on the server; later
-    /// runs need none. Ctrl-C ends the host and its nodes. SIGUSR2 re-executes the program, to upgrade it while nodes and
-    /// their jobs go on: each node's agent is restarted when it is idle.
+    /// The server places as many nodes on the host as fit. Joining needs no root and only outbound connections. The first run
+    /// needs a token, which 'corro host token' creates on the server. Later runs need no token and resume the nodes. Ctrl-C
+    /// stops the host and its nodes. To upgrade without stopping jobs, replace the program and send SIGUSR2: the host
+    /// restarts itself at once, and each node's agent when it is idle.
     #[command(
         after_help = "Examples:\n  corro agent join https://gpu-box:8470 --token corro-join-...\n  corro agent join --token-file token.txt --name gpu-1 --label rack=a1\n  corro agent join --token-file - --systemd user --write < token.txt\n  corro agent join"
     )]
@@ -59,31 +60,31 @@ pub struct AgentOptions {
 
 #[derive(Args, Debug)]
 struct NodeArgs {
-    /// URL of the server, for example https://gpu-box:8470
+    /// URL of the server, such as https://gpu-box:8470
     #[arg(long, value_name = "URL")]
     server: String,
 
-    /// File with the certificate authority of the server (PEM) [default: the system's root certificates]
+    /// File with the server's certificate authority, in PEM format [default: the system's root certificates]
     #[arg(long, value_name = "FILE", conflicts_with = "ca_fingerprint")]
     ca: Option<PathBuf>,
 
-    /// The SHA-256 fingerprint of that authority, as 'corro server --tls' shows it
+    /// SHA-256 fingerprint of the server's certificate authority, as printed by 'corro server --tls'
     #[arg(long, value_name = "HEX")]
     ca_fingerprint: Option<String>,
 
-    /// File with the current URL of the server; read whenever the connection is lost
+    /// File with the current URL of the server. It is read whenever the connection is lost
     #[arg(long, value_name = "FILE")]
     server_file: Option<PathBuf>,
 
-    /// Directory of the node; created if it does not exist
+    /// Directory of the node. Created if it does not exist
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
 
-    /// The address at which the other nodes of a job reach this one [default: the one by which it reaches the server]
+    /// IP address at which other nodes reach this node [default: the address used to connect to the server]
     #[arg(long, value_name = "IP")]
     address: Option<String>,
 
-    /// Ports on which this node and its ranks listen for other nodes of a job, for example 20000-20100 [default: any free port]
+    /// Range of ports on which this node and its ranks listen for other nodes, such as 20000-20100 [default: any free port]
     #[arg(long, value_name = "FIRST-LAST")]
     ports: Option<PortRange>,
 
@@ -91,15 +92,16 @@ struct NodeArgs {
     #[arg(long, value_name = "FILE")]
     join_token_file: PathBuf,
 
-    /// Directory to hide from jobs, except for their own files in it; the node's own directory is always hidden
+    /// Directory to hide from jobs, except for their own files in it. The node's own directory is always hidden. Can be
+    /// repeated
     #[arg(long, value_name = "DIR")]
     hide: Vec<PathBuf>,
 
-    /// Mount shares over the network, even if this machine sees the server's data directory
+    /// Mount shares over the network, even if this machine can access the server's data directory
     #[arg(long)]
     remote_shares: bool,
 
-    /// Exit when the server no longer needs this node, instead of waiting for the next cluster
+    /// Exit when the server no longer needs this node, instead of waiting for another cluster
     #[arg(long)]
     once: bool,
 

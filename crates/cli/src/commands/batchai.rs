@@ -27,22 +27,22 @@ pub struct BatchaiArgs {
 
 #[derive(Subcommand, Debug)]
 enum BatchaiCommand {
-    /// Workspaces: the top-level collections that hold clusters and experiments
+    /// Manage workspaces, which hold clusters and experiments
     #[command(subcommand)]
     Workspace(workspace::WorkspaceCommand),
-    /// Experiments: groups of related jobs
+    /// Manage experiments, which group related jobs
     #[command(subcommand)]
     Experiment(experiment::ExperimentCommand),
-    /// Clusters: groups of nodes that run jobs
+    /// Manage clusters: groups of nodes that run jobs
     #[command(subcommand)]
     Cluster(cluster::ClusterCommand),
-    /// Jobs: training runs described by a job.json file
+    /// Submit and manage jobs
     #[command(subcommand)]
     Job(job::JobCommand),
-    /// File servers: disks that clusters and jobs mount
+    /// Manage file servers, which clusters and jobs can mount
     #[command(subcommand)]
     FileServer(file_server::FileServerCommand),
-    /// Show the quotas of a region and their usage
+    /// Show the quotas of a location and their usage
     ListUsages(list_usages::UsagesArgs),
 }
 

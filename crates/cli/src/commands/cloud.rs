@@ -14,9 +14,9 @@ pub struct CloudArgs {
 
 #[derive(Subcommand, Debug)]
 enum CloudCommand {
-    /// Configure the real az for this server, show the steps, or undo them
+    /// Print the steps that configure the Azure CLI (az) for this server, or perform or undo them
     #[command(
-        after_help = "Examples:\n  corro cloud setup-az            # show every step\n  corro cloud setup-az --write    # do them; again after new storage accounts\n  corro cloud setup-az --undo     # restore every file\n\nThe server must serve TLS: 'corro up --tls'."
+        after_help = "Examples:\n  corro cloud setup-az            # print all steps\n  corro cloud setup-az --write    # perform them; repeat for new accounts\n  corro cloud setup-az --undo     # restore all files\n\nThe server must use TLS: start it with 'corro up --tls'."
     )]
     SetupAz(setup_az::SetupAzArgs),
 }

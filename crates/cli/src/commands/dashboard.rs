@@ -14,10 +14,10 @@ use crate::text_file;
 
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  corro dashboard --open\n  corro dashboard\n\nThe link logs in anybody who has it, for an hour at most: do not pass it on."
+    after_help = "Examples:\n  corro dashboard --open\n  corro dashboard\n\nThe link logs in anyone who has it, for up to an hour. Do not share it."
 )]
 pub struct DashboardArgs {
-    /// Open the page in a browser of this machine (BROWSER, xdg-open or open)
+    /// Open the dashboard in a browser on this machine, with $BROWSER, xdg-open or open
     #[arg(long)]
     open: bool,
     #[command(flatten)]

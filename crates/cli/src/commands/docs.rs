@@ -12,10 +12,10 @@ const MAX_SIMILAR_KEYS: usize = 12;
 
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  corro docs\n  corro docs quickstart\n  corro docs job-file | less\n\nA server shows the same pages in a browser, under /docs."
+    after_help = "Examples:\n  corro docs\n  corro docs quickstart\n  corro docs job-file | less\n\nA server also serves these pages to browsers, under /docs."
 )]
 pub struct DocsArgs {
-    /// Page or section to print; without it, the list of pages
+    /// Page or section to print [default: the list of pages]
     #[arg(value_name = "KEY")]
     key: Option<String>,
 }

@@ -12,15 +12,13 @@ use crate::session::{GlobalArgs, Session};
 use crate::stdio::filtered_stdout;
 
 #[derive(Args, Debug)]
-#[command(
-    after_help = "Without --follow it prints the recent events of the server and exits. An event of kind 'missed' means\n\
-that the server dropped some events before they could be sent.\n\nExamples:\n  corro events --follow\n  corro events --follow -o table\n  corro events --follow | jq -c 'select(.kind == \"job\")'"
-)]
+#[command(after_help = "Without --follow, the command prints the recent events of the server and exits.\n\
+An event of kind 'missed' means that the server dropped some events before it could send them.\n\nExamples:\n  corro events --follow\n  corro events --follow -o table\n  corro events --follow | jq -c 'select(.kind == \"job\")'")]
 pub struct EventsArgs {
-    /// Only events after the one with this id
+    /// Print only events after the event with this id
     #[arg(long, value_name = "ID")]
     after: Option<String>,
-    /// Wait for new events until Ctrl-C
+    /// Keep printing new events until Ctrl-C
     #[arg(long, short = 'f')]
     follow: bool,
     #[command(flatten)]

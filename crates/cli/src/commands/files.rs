@@ -22,22 +22,23 @@ use crate::error::CliError;
 
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  corro files --account myaccount\n  corro files --account alice --account bob --data /srv/files \\\n      --tls --listen 0.0.0.0:8470 --name files.example.org\n\nPrograms use a connection string, which is in a file beside the keys:\n  export AZURE_STORAGE_CONNECTION_STRING=\\\n      \"$(cat ~/.corro/files/accounts/myaccount.connection)\"\n  corro storage share create --name myshare\n\nA share is a plain directory: DATA/shares/ACCOUNT/SHARE."
+    after_help = "Examples:\n  corro files --account myaccount\n  corro files --account alice --account bob --data /srv/files \\\n      --tls --listen 0.0.0.0:8470 --name files.example.org\n\nClients use a connection string, which is stored beside the keys:\n  export AZURE_STORAGE_CONNECTION_STRING=\\\n      \"$(cat ~/.corro/files/accounts/myaccount.connection)\"\n  corro storage share create --name myshare\n\nEach share is a plain directory: DATA/shares/ACCOUNT/SHARE."
 )]
 pub struct FilesArgs {
-    /// Directory of shares and keys; created on the first start [default: files/ in the configuration directory]
+    /// Directory for shares and keys. Created on the first start [default: ~/.corro/files]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
 
-    /// Serve this storage account; may be repeated. Accounts of earlier starts are served too
+    /// Storage account to serve. Accounts of earlier starts are served too. Can be repeated
     #[arg(long = "account", value_name = "NAME")]
     accounts: Vec<String>,
 
-    /// File with the account's key in base64, or with two keys in two lines; created if missing [default: in the data directory]
+    /// File with one or two keys of the account in base64, one per line. Created if it does not exist [default: a file in the
+    /// data directory]
     #[arg(long, value_name = "FILE", requires = "accounts")]
     key_file: Option<PathBuf>,
 
-    /// Print the connection strings, keys included, when the server is ready
+    /// Print the connection strings, including the keys, when the server is ready
     #[arg(long)]
     show_connection_strings: bool,
 

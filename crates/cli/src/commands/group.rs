@@ -28,18 +28,18 @@ pub struct GroupArgs {
 
 #[derive(Subcommand, Debug)]
 enum GroupCommand {
-    /// Create a resource group, which contains everything of a project
+    /// Create a resource group
     #[command(after_help = "Example:\n  corro group create --name batchai.horovod --location eastus")]
     Create(CreateArgs),
-    /// Change the labels of a resource group
+    /// Change the tags of a resource group
     Update(update::UpdateArgs),
     /// Show a resource group
     Show(NameArgs),
     /// List the resource groups
     List(ListArgs),
-    /// Say whether a resource group exists: true or false
+    /// Check whether a resource group exists, and print true or false
     Exists(NameArgs),
-    /// Delete a resource group and everything in it, shares included
+    /// Delete a resource group and all its resources, including file shares
     #[command(after_help = "Example:\n  corro group delete --name batchai.horovod --yes")]
     Delete(DeleteArgs),
     /// Wait until a resource group is created, updated or deleted
@@ -58,17 +58,17 @@ struct NameArgs {
 struct CreateArgs {
     #[command(flatten)]
     name: NameArgs,
-    /// Region to report; it does not change where Corro runs jobs [default: AZURE_DEFAULTS_LOCATION]
+    /// Location to show, such as eastus. It does not affect where jobs run [default: $AZURE_DEFAULTS_LOCATION]
     #[arg(long, short = 'l', value_name = "LOCATION")]
     location: Option<String>,
-    /// Tags: key=value ...
+    /// Tags, as KEY=VALUE pairs separated by spaces
     #[arg(long, num_args = 0.., value_name = "KEY=VALUE")]
     tags: Vec<String>,
 }
 
 #[derive(Args, Debug)]
 struct ListArgs {
-    /// Only groups with this label: key or key=value
+    /// List only groups with this tag, as KEY or KEY=VALUE
     #[arg(long, value_name = "KEY[=VALUE]")]
     tag: Option<String>,
 }
@@ -77,7 +77,7 @@ struct ListArgs {
 struct DeleteArgs {
     #[command(flatten)]
     name: NameArgs,
-    /// Do not wait until everything is gone
+    /// Return at once, without waiting until the group is deleted
     #[arg(long)]
     no_wait: bool,
     /// Do not ask for confirmation

@@ -21,40 +21,41 @@ pub struct HostArgs {
 
 #[derive(Subcommand, Debug)]
 enum HostCommand {
-    /// Make a token with which machines join this server, and show the command for them
+    /// Create a token for joining machines to this server, and print the join command
     ///
-    /// The token carries the server's address, the fingerprint of its certificate authority and a secret. It is shown once, valid for
-    /// any number of machines until it expires, and survives a restart of the server. Hosts that joined with it stay when it expires
-    /// or is revoked.
+    /// The token contains the server's address, the fingerprint of its certificate authority and a secret. It is shown only
+    /// once. Any number of machines can join with it until it expires, also after a restart of the server. Hosts that have
+    /// joined stay when the token expires or is revoked.
     #[command(
         after_help = "Examples:\n  corro host token\n  corro host token --ttl 2h --server https://gpu-box:8470\n  corro host token --list -o table\n  corro host token --revoke 1f2e3d4c"
     )]
     Token(token::TokenArgs),
-    /// List the machines that have joined: what they have, what is free, and what they carry
+    /// List the hosts with their capacity, free resources and nodes
     #[command(after_help = "Example:\n  corro host list -o table")]
     List,
-    /// Show one host, with its GPUs, addresses, labels and nodes
+    /// Show a host with its GPUs, addresses, labels and nodes
     Show(HostNameArgs),
-    /// Place no new nodes on a host and no new jobs on its nodes; running jobs go on
+    /// Stop placing nodes and jobs on a host. Running jobs continue
     Cordon(HostNameArgs),
-    /// Allow nodes and jobs on a host again
+    /// Allow new nodes and jobs on a host again
     Uncordon(HostNameArgs),
-    /// Empty a host: wait for its running jobs, start nothing new, then remove its nodes
+    /// Drain a host: wait for its running jobs to end, then remove its nodes
     ///
-    /// With --now running jobs get SIGTERM, and after the server's --preemption-grace SIGKILL, and wait again. The nodes are
-    /// replaced on other hosts that have capacity. 'corro host uncordon' undoes it.
+    /// No new jobs start on the host meanwhile. The nodes are replaced on other hosts that have capacity. With --now, running
+    /// jobs are stopped and go back to the queue: they get SIGTERM, then SIGKILL after the server's --preemption-grace.
+    /// 'corro host uncordon' allows new nodes and jobs again.
     #[command(after_help = "Examples:\n  corro host drain gpu-1\n  corro host drain gpu-1 --now")]
     Drain(DrainArgs),
-    /// Remove a host: its credential is revoked, and its agent ends
+    /// Remove a host from the server. Its credential is revoked and its agent exits
     ///
-    /// A host that carries nodes is refused: drain it first, or give --now, which sends their jobs back to the queue.
+    /// A host that still has nodes is not removed. Drain it first, or use --now to send its jobs back to the queue.
     #[command(after_help = "Examples:\n  corro host remove gpu-1\n  corro host remove gpu-1 --now")]
     Remove(DrainArgs),
 }
 
 #[derive(Args, Debug)]
 struct HostNameArgs {
-    /// Name of the host, as 'corro host list' shows it
+    /// Name of the host, as listed by 'corro host list'
     #[arg(value_name = "HOST")]
     host: String,
 }
@@ -63,7 +64,7 @@ struct HostNameArgs {
 struct DrainArgs {
     #[command(flatten)]
     name: HostNameArgs,
-    /// Send running jobs back to the queue
+    /// Do not wait for running jobs: send them back to the queue
     #[arg(long)]
     now: bool,
 }

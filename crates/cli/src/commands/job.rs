@@ -23,41 +23,43 @@ pub struct JobArgs {
 
 #[derive(Subcommand, Debug)]
 enum JobCommand {
-    /// Explain why a job waits, runs, failed or ended, and what to do
+    /// Explain why a job is waiting, running, failed or ended, and what to do
     #[command(after_help = "Example:\n  corro job why cifar_distributed -g batchai.horovod -w batchaidev -e cifar")]
     Why(JobNameArgs),
     /// Show the resource usage of each rank of a running job, until Ctrl-C
     ///
-    /// CPU, memory, threads and time since the last output; for ranks that use Corro's Horovod also step, bytes, last collective and how
-    /// long they wait for others, with a mark (*) at the straggler. Nodes measure only on request.
+    /// For each rank it shows CPU, memory, threads and the time since the last output. For ranks that use Corro's Horovod it
+    /// also shows the step, the bytes, the last collective and how long the rank waits for others. An asterisk (*) marks the
+    /// slowest rank. Nodes measure only while this command runs.
     #[command(
         after_help = "Examples:\n  corro job top cifar_distributed -g batchai.horovod -w batchaidev -e cifar\n  corro job top cifar_distributed -g batchai.horovod -w batchaidev -e cifar \\\n      -o json --query '[].cpuPercent'"
     )]
     Top(top::TopArgs),
-    /// Plot the metrics of a training: loss, accuracy and others that it prints
+    /// Plot the metrics of a job, such as loss and accuracy
     ///
-    /// They are extracted from the job's output, without changes to its script: progress of Keras, PyTorch's examples and
-    /// Lightning, Hugging Face's Trainer, tqdm, lines of name=value or JSON; metrics.jsonl and TensorBoard's event files in output
-    /// directories. A script can also print {"corro": {"step": 10, "loss": 0.5}}, optionally with "epoch", "rank" and
-    /// "time". A terminal shows curves, other outputs a table.
+    /// The metrics are extracted from the job's output, without changes to its script. These formats are read: the progress
+    /// output of Keras, PyTorch's examples, Lightning, Hugging Face's Trainer and tqdm; lines of name=value or JSON; and
+    /// metrics.jsonl and TensorBoard event files in output directories. A script can also print {"corro": {"step": 10,
+    /// "loss": 0.5}}, optionally with "epoch", "rank" and "time". On a terminal the metrics are drawn as curves, otherwise
+    /// printed as a table.
     #[command(
         after_help = "Examples:\n  corro job plot cifar_distributed -g batchai.horovod -w batchaidev -e cifar \\\n      --follow\n  corro job plot cifar_distributed -g batchai.horovod -w batchaidev -e cifar \\\n      --metric loss,val_loss --ranks average\n  corro job plot cifar_distributed -g batchai.horovod -w batchaidev -e cifar \\\n      --csv > curves.csv"
     )]
     Plot(plot::PlotArgs),
-    /// Record the collectives of a running job for some seconds, as a Horovod timeline
+    /// Record a Horovod timeline of a running job
     ///
-    /// Each rank that uses Corro's Horovod is a process of the trace, each tensor a thread: NEGOTIATE_ is the time a rank waited for the others, the
-    /// rest is the operation itself. Open it in Perfetto or chrome://tracing. The job needs no setting and goes on meanwhile; clocks of
-    /// different machines are not adjusted.
+    /// Open the timeline in Perfetto or chrome://tracing. Each rank that uses Corro's Horovod is a process of the trace, and
+    /// each tensor a thread. NEGOTIATE_ is the time that a rank waited for the others; the rest is the operation itself. The
+    /// job needs no settings and continues while it is recorded. Clocks of different machines are not adjusted.
     #[command(
         after_help = "Example:\n  corro job timeline cifar_distributed -g batchai.horovod -w batchaidev \\\n      -e cifar --seconds 10 --file trace.json"
     )]
     Timeline(timeline::TimelineArgs),
-    /// Run a command in the environment of a running job, with its directory and variables
+    /// Run a command in the environment of a running job
     ///
-    /// The cluster's administrator logs in, as with 'batchai cluster node exec'. The command sees what the ranks see: their
-    /// working directory, their variables (those of one rank with --rank), the job's container if it has one. Secrets are
-    /// left out without --with-secrets. Its exit code becomes that of this command.
+    /// The command runs with the working directory and environment variables of the ranks, in the job's container if it has
+    /// one. Secrets are left out unless --with-secrets is given. The exit code of the command becomes the exit code of 'corro
+    /// job exec'. You log in as the cluster's administrator, as with 'corro batchai cluster node exec'.
     #[command(
         after_help = "Examples:\n  corro job exec cifar_distributed -g batchai.horovod -w batchaidev -e cifar \\\n      -- ls -l\n  corro job exec cifar_distributed -g batchai.horovod -w batchaidev -e cifar \\\n      --rank 3 -- bash"
     )]
@@ -70,7 +72,7 @@ pub struct JobNameArgs {
     /// Name of the job
     #[arg(value_name = "NAME", required_unless_present = "name", conflicts_with = "name")]
     job: Option<String>,
-    /// Name of the job, as in other commands
+    /// Name of the job, instead of the NAME argument
     #[arg(long, short = 'n', value_name = "NAME")]
     name: Option<String>,
     #[command(flatten)]

@@ -15,23 +15,27 @@ use crate::prompt;
 use crate::session::{GlobalArgs, Session, env};
 
 #[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  corro login --service-principal -u ID -t TENANT \\\n      --server https://gpu-box:8470 --ca ca.pem\n  corro login --service-principal -u ID -t TENANT < password.txt\n\n'corro ad sp create-for-rbac' prints the id, the tenant and the password."
+)]
 pub struct LoginArgs {
-    /// Log in as a service principal; required, since there is no other kind of login
+    /// Log in as a service principal. Required: there is no other kind of login
     #[arg(long, required = true)]
     service_principal: bool,
     /// App id of the service principal
     #[arg(long, short = 'u', value_name = "ID")]
     username: String,
-    /// Its password. Other users of this machine can see it in the process list; better write it to standard input
+    /// Password of the service principal. Other users can see it in the process list: it is safer to enter it when asked, or
+    /// to pipe it to standard input
     #[arg(long, short = 'p', value_name = "PASSWORD")]
     password: Option<String>,
-    /// The server's tenant, as 'corro ad sp create-for-rbac' showed it
+    /// Tenant id of the server, as printed by 'corro ad sp create-for-rbac'
     #[arg(long, short = 't', value_name = "ID")]
     tenant: String,
-    /// URL of the server [default: CORRO_SERVER, or the server of the present profile]
+    /// URL of the server, such as https://gpu-box:8470 [default: $CORRO_SERVER, or the server that you are logged in to]
     #[arg(long, value_name = "URL")]
     server: Option<String>,
-    /// File with the certificate authority of the server (PEM) [default: as in the present profile]
+    /// File with the server's certificate authority, in PEM format [default: as in the current login to the same server]
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
     #[command(flatten)]

@@ -23,31 +23,31 @@ const OWN_EXECUTABLE: &str = "/proc/self/exe";
 #[derive(Args, Debug)]
 #[command(after_help = MOUNT_HELP)]
 pub struct MountArgs {
-    /// The share to mount
+    /// Name of the share
     #[arg(value_name = "SHARE")]
     share: String,
-    /// Directory to mount it at; it must exist
+    /// Directory to mount the share at. It must exist
     #[arg(value_name = "DIR")]
     directory: PathBuf,
-    /// Mount it read-only
+    /// Mount the share read-only
     #[arg(long)]
     read_only: bool,
-    /// Writes stay in this machine's memory until a file is closed or synced: for shares that one machine at a time writes to
+    /// Cache writes in memory until a file is closed or synced. Use it only if one machine at a time writes to the share
     #[arg(long, conflicts_with = "read_only")]
     write_cache: bool,
-    /// Serve the mount until Ctrl-C, instead of in the background
+    /// Run in the foreground until Ctrl-C, instead of in the background
     #[arg(long)]
     foreground: bool,
-    /// Permission bits of files, in octal
+    /// Permission bits of all files, in octal
     #[arg(long, value_name = "MODE", default_value = "0777", value_parser = parse_mode)]
     file_mode: u16,
-    /// Permission bits of directories, in octal
+    /// Permission bits of all directories, in octal
     #[arg(long, value_name = "MODE", default_value = "0777", value_parser = parse_mode)]
     dir_mode: u16,
-    /// Seconds after which programs get an error if the server does not answer
+    /// Seconds to retry while the server does not answer. Then programs get an error
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=86_400))]
     deadline: u32,
-    /// File for the errors of the background process [default: mount.log beside the profile]
+    /// File for errors of the background process [default: ~/.corro/mount.log]
     #[arg(long, value_name = "FILE", conflicts_with = "foreground")]
     log_file: Option<PathBuf>,
     #[command(flatten)]
@@ -57,17 +57,17 @@ pub struct MountArgs {
 }
 
 const MOUNT_HELP: &str = "\
-The share works like a local disk: read, write, append, rename, truncate, lock.
-Consistency is close-to-open: closing a file writes it to the server and reports
-write errors, fsync waits for the server's disk, and opening a file sees what
-others have closed. Owners and modes of single files and hard links are not
-stored. Symbolic links are resolved by this machine, as on NFS: an absolute link
-leads to a file of this machine. Requests are retried while the server does not
-answer (--deadline).
+Programs can read, write, append, rename, truncate and lock files as on a local
+disk. Consistency is close-to-open, as on NFS: closing a file writes it to the
+server and reports write errors, and opening a file shows what others wrote
+before they closed it. fsync waits for the server's disk. Owners and modes of
+single files and hard links are not stored. Symbolic links are resolved by this
+machine, as on NFS: an absolute link points to a file of this machine. Requests
+are retried while the server does not answer, for up to --deadline seconds.
 
-With --write-cache small random writes are several times as fast. Use it if only
-one machine at a time writes to the share: the kernel writes pages of 4 KiB, which
-overwrite changes of other machines in the same page, and changes by others to
+With --write-cache, small random writes are several times as fast. Use it only if
+one machine at a time writes to the share. The kernel writes pages of 4 KiB, which
+overwrite changes of other machines in the same page. Changes that others make to
 a file that is open here are not seen. Appending is the same in both modes.
 
 Examples:

@@ -19,14 +19,15 @@ pub struct NodesArgs {
 
 #[derive(Subcommand, Debug)]
 enum NodesCommand {
-    /// List the nodes of every cluster that you may read: state, priority, and what each runs
+    /// List the nodes of all clusters that you can read, with state, priority and job
     #[command(after_help = "Example:\n  corro node list -o table")]
     List,
     /// Preempt a node of a low-priority cluster
     ///
-    /// The processes of its job get SIGTERM, on all nodes of the job, and SIGKILL after a grace period. The job is queued
-    /// again and restarts from its beginning, with the same output directory: scripts should save checkpoints there. This
-    /// does not count as one of the three lost nodes that fail a job. The node leaves, and is replaced if there is capacity.
+    /// The job on the node is stopped on all its nodes: its processes get SIGTERM, then SIGKILL after a grace period. The job
+    /// goes back to the queue and starts again with the same output directory, so scripts should save checkpoints there. A
+    /// preemption does not count as one of the three lost nodes after which a job fails. The node leaves the cluster and is
+    /// replaced if there is capacity.
     #[command(
         after_help = "Examples:\n  corro node preempt tvm-257509324_2-20180718t174802z-p\n  corro node preempt tvm-257509324_2-20180718t174802z-p --grace 5"
     )]
@@ -35,7 +36,7 @@ enum NodesCommand {
 
 #[derive(Args, Debug)]
 struct PreemptArgs {
-    /// Id of the node, as 'corro node list' shows it
+    /// Id of the node, as listed by 'corro node list'
     #[arg(value_name = "NODE")]
     node: String,
     /// Seconds between SIGTERM and SIGKILL [default: the server's --preemption-grace]

@@ -25,27 +25,27 @@ use crate::terminal_filter::FilteredWriter;
 // Doc comments of arguments are their --help text, where backticks would be printed.
 #[allow(rustdoc::invalid_html_tags, rustdoc::broken_intra_doc_links)]
 pub struct RunArgs {
-    /// Number of ranks, also written -np [default: one per slot of the hosts]
+    /// Number of ranks. Also written -np [default: one for each slot of the hosts]
     #[arg(short = 'n', long = "num-proc", alias = "np", value_name = "N", allow_negative_numbers = true, value_parser = parse_rank_count)]
     num_proc: Option<usize>,
 
-    /// Hosts and their slots, for example localhost:4
+    /// Hosts and their slots, such as localhost:4. Only this machine is supported
     #[arg(short = 'H', long, value_name = "HOST:SLOTS,...", conflicts_with = "hostfile")]
     hosts: Option<String>,
 
-    /// File with one host per line, for example "localhost slots=4"
+    /// File with one host per line, such as "localhost slots=4"
     #[arg(long, value_name = "FILE")]
     hostfile: Option<PathBuf>,
 
-    /// Also write each rank's output to files: DIR/rank.<rank>/stdout and stderr
+    /// Write the output of each rank also to DIR/rank.<rank>/stdout and stderr
     #[arg(long, value_name = "DIR")]
     output_filename: Option<PathBuf>,
 
-    /// Show the ranks' output without "[<rank>]<stdout>:" before each line
+    /// Do not print "[<rank>]<stdout>:" before each line of output
     #[arg(long)]
     no_prefix: bool,
 
-    /// Compatibility layer for Python scripts that use removed APIs: keras-2018
+    /// Compatibility layer for Python scripts that use removed APIs. The only one is keras-2018
     #[arg(long, value_name = "NAME", value_parser = compat_name)]
     compat: Option<String>,
 
@@ -57,7 +57,7 @@ pub struct RunArgs {
     #[arg(long, hide = true)]
     verbose: bool,
 
-    /// The command every rank runs; put -- before one that begins with a dash
+    /// Command that every rank runs. Put -- before a command that begins with a dash
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<String>,
 }

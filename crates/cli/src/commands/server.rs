@@ -19,6 +19,14 @@ use crate::error::CliError;
 use crate::stdio::print;
 
 #[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  corro server --data /srv/data --tls --listen 0.0.0.0:8470 --name gpu-box
+  corro server --data /srv/data --tls --listen 0.0.0.0:8470 --name gpu-box \\
+      --provider slurm --slurm-partition gpu --slurm-time 8:00:00
+
+In the first example machines join with the command that 'corro host token'
+prints. In the second the server submits a Slurm job for each node.")]
 pub struct ServerArgs {
     #[command(flatten)]
     server: EmbeddedServerArgs,

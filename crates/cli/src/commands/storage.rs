@@ -30,22 +30,22 @@ pub struct StorageArgs {
 
 #[derive(Subcommand, Debug)]
 enum StorageCommand {
-    /// Storage accounts: shares, containers and their keys
+    /// Manage storage accounts and their keys
     #[command(subcommand)]
     Account(account::AccountCommand),
-    /// File shares: directory trees that jobs mount
+    /// Manage file shares, which jobs can mount
     #[command(subcommand)]
     Share(share::ShareCommand),
-    /// Directories on a share
+    /// Manage directories on a file share
     #[command(subcommand)]
     Directory(directory::DirectoryCommand),
-    /// Files on a share: upload scripts, download results
+    /// Upload, download and manage files on a file share
     #[command(subcommand)]
     File(file::FileCommand),
-    /// Containers of blobs, which jobs mount too
+    /// Manage blob containers, which jobs can mount
     #[command(subcommand)]
     Container(container::ContainerCommand),
-    /// Blobs in a container
+    /// Upload, download and manage blobs in a container
     #[command(subcommand)]
     Blob(blob::BlobCommand),
 }

@@ -35,7 +35,7 @@ const MAX_RECENT_JOBS: &str = "10";
 
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Keys: up and down select a job, Enter explains it, Esc goes back, q quits.\nWithout colours if NO_COLOR is set. Prints once if the output is not a terminal."
+    after_help = "Keys: Up and Down select a job, Enter explains it, Esc goes back, q quits.\nSet NO_COLOR to turn off colours. If the output is not a terminal, it is printed once."
 )]
 pub struct TopArgs {
     /// Print once and exit

@@ -17,46 +17,46 @@ Examples:
   corro run -np 4 corro train --dir out
   corro train settings.json --dir out --data cifar-10-binary.tar.gz
 
-The first trains alone on generated images, the second with four ranks that
-share the work, the third trains on CIFAR-10 with settings of your own.
+The first example trains on generated images with one rank, the second with
+four ranks. The third trains on CIFAR-10 with your own settings.
 
-Started again with the same --dir it resumes from the last checkpoint. The
-model is DIR/saved_models/keras_cifar10_trained_model.h5, for Keras, and
-.safetensors beside it; DIR/metrics.jsonl has a line for each epoch.
+If you start it again with the same --dir, it resumes from the last checkpoint.
+The model is written to DIR/saved_models/keras_cifar10_trained_model.h5 for
+Keras, and beside it as .safetensors. DIR/metrics.jsonl has a line per epoch.
 
-A settings file has what differs from the tutorial's script, for example
+A settings file contains only what differs from the tutorial, for example:
   {\"epochs\": 20, \"batch\": 64, \"learningRate\": 0.0005, \"seed\": 7,
    \"augmentation\": true, \"dropout\": true, \"decay\": 1e-6,
    \"data\": \"cifar-10-binary.tar.gz\", \"precision\": \"f32\", \"threads\": 2,
    \"synthetic\": {\"train\": 5000, \"test\": 1000},
    \"checkpointEvery\": 1, \"keep\": 3}
-Epochs and rate are for one rank: n ranks do an nth of the epochs each, with
-n times the rate.")]
+Epochs and learning rate are those of a single rank. With n ranks, each trains
+1/n of the epochs with n times the learning rate.")]
 pub struct TrainArgs {
-    /// JSON file with settings; the defaults are those of the tutorial's script
+    /// JSON file with settings that differ from the tutorial's
     settings: Option<PathBuf>,
 
-    /// Directory for checkpoints, metrics and the model; a later start resumes from it
+    /// Directory for checkpoints, metrics and the model. A later start resumes from it
     #[arg(long, short)]
     dir: PathBuf,
 
-    /// CIFAR-10: its archive, or the unpacked directory [default: generated images]
+    /// The CIFAR-10 archive, or its unpacked directory [default: generated images]
     #[arg(long, value_name = "PATH")]
     data: Option<PathBuf>,
 
-    /// Epochs of one rank; several ranks share them [default: 100]
+    /// Number of epochs, shared by all ranks [default: 100]
     #[arg(long, value_name = "N")]
     epochs: Option<usize>,
 
-    /// Images per rank and step [default: 32]
+    /// Number of images per rank and step [default: 32]
     #[arg(long, value_name = "N")]
     batch: Option<usize>,
 
-    /// Learning rate of one rank; it is multiplied by the number of ranks [default: 0.0001]
+    /// Learning rate of a single rank. It is multiplied by the number of ranks [default: 0.0001]
     #[arg(long, value_name = "X", allow_negative_numbers = true)]
     learning_rate: Option<f32>,
 
-    /// Random seed; the same seed and number of ranks give the same weights [default: 1]
+    /// Random seed. The same seed and number of ranks give the same weights [default: 1]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
@@ -64,7 +64,7 @@ pub struct TrainArgs {
     #[arg(long, value_name = "PRECISION", value_parser = ["f32", "bf16"])]
     precision: Option<String>,
 
-    /// Threads per rank [default: its share of the processors]
+    /// Number of threads per rank [default: the rank's share of the processors]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
 
@@ -72,7 +72,7 @@ pub struct TrainArgs {
     #[arg(long)]
     no_augmentation: bool,
 
-    /// Delete the checkpoints in the directory and start from the beginning
+    /// Delete the checkpoints in the directory, and train from the beginning
     #[arg(long)]
     fresh: bool,
 }

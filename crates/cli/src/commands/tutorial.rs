@@ -24,22 +24,22 @@ Examples:
   corro tutorial
   corro tutorial --full --data cifar-10-binary.tar.gz
 
-The first takes half a minute, the second two minutes for a better model, the
-third is the original training of the tutorial on real images.")]
+The first example takes half a minute. The second takes two minutes and trains a
+better model. The third is the original training of the tutorial, on real images.")]
 pub struct TutorialArgs {
     /// Train a small model in half a minute
     #[arg(long, conflicts_with = "full")]
     quick: bool,
 
-    /// Train as the tutorial does, 100 epochs shared by four ranks on CIFAR-10: hours on few processors
+    /// Train as the tutorial does: 100 epochs on CIFAR-10, shared by four ranks. It takes hours on few processors
     #[arg(long)]
     full: bool,
 
-    /// CIFAR-10 for --full: its archive, or the unpacked directory
+    /// The CIFAR-10 archive for --full, or its unpacked directory
     #[arg(long, value_name = "PATH", requires = "full")]
     data: Option<PathBuf>,
 
-    /// Keep the temporary directory
+    /// Keep the temporary directory at the end
     #[arg(long)]
     keep: bool,
 }

@@ -12,10 +12,10 @@ use crate::stdio::print;
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  corro unmount /mnt/myshare")]
 pub struct UnmountArgs {
-    /// Mount point [default: list all mounts]
+    /// Directory where the share is mounted. Without it, all mounts are listed
     #[arg(value_name = "DIR")]
     directory: Option<PathBuf>,
-    /// Detach it at once though programs use it; they keep access until they close their files
+    /// Unmount at once, even if programs use the share. They keep access until they close their files
     #[arg(long)]
     lazy: bool,
 }

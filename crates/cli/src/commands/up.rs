@@ -13,6 +13,9 @@ use crate::error::CliError;
 use crate::stdio::print;
 
 #[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  corro up\n  corro up --data /srv/data --tls --listen 0.0.0.0:8470 --name gpu-box\n\nCtrl-C stops the server and its nodes. Running jobs go back to the queue."
+)]
 pub struct UpArgs {
     #[command(flatten)]
     server: EmbeddedServerArgs,

@@ -16,13 +16,13 @@ use crate::stdio::note;
     after_help = "Examples:\n  corro usage -o table\n  corro usage --since 30d --by experiment -o table\n  corro usage --since 2018-07-01T00:00:00Z --until 2018-08-01T00:00:00Z"
 )]
 pub struct UsageArgs {
-    /// Start of the period: a duration before now (90m, 12h, 7d, 4w) or a time such as 2018-06-07T21:16:21Z
+    /// Start of the period: a duration before now, such as 90m, 12h, 7d or 4w, or a time such as 2018-06-07T21:16:21Z
     #[arg(long, value_name = "TIME", default_value = "7d")]
     since: String,
-    /// End of the period, likewise [default: now]
+    /// End of the period, in the same formats [default: now]
     #[arg(long, value_name = "TIME")]
     until: Option<String>,
-    /// Group the hours by
+    /// How to group the hours
     #[arg(long, value_enum, default_value_t = GroupBy::User)]
     by: GroupBy,
     #[command(flatten)]

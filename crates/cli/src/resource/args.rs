@@ -17,7 +17,7 @@ pub trait ResourceNames: Args {
 /// Arguments that name a workspace, as the parent of a resource.
 #[derive(Args, Debug)]
 pub struct WorkspaceArgs {
-    /// Name of the resource group [default: AZURE_DEFAULTS_GROUP]
+    /// Name of the resource group [default: $AZURE_DEFAULTS_GROUP]
     #[arg(long, short = 'g', value_name = "GROUP")]
     resource_group: Option<String>,
     /// Name of the workspace
@@ -65,7 +65,7 @@ impl ResourceNames for ExperimentArgs {
 pub struct ResourceSelection<N: Args> {
     #[command(flatten)]
     pub named: N,
-    /// Full resource ids, instead of names
+    /// Full resource ids, separated by spaces, instead of names
     #[arg(long, num_args = 1.., value_name = "ID")]
     pub ids: Vec<String>,
 }
@@ -75,7 +75,7 @@ pub struct ResourceSelection<N: Args> {
 pub struct EndArgs<N: Args> {
     #[command(flatten)]
     pub selection: ResourceSelection<N>,
-    /// Do not wait for the operation to finish
+    /// Return at once, without waiting for the operation to finish
     #[arg(long)]
     pub no_wait: bool,
     /// Do not ask for confirmation

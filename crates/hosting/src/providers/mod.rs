@@ -14,7 +14,7 @@ use slurm::SlurmArgs;
 /// `--provider` and the options of all providers.
 #[derive(Args, Debug)]
 pub struct ProviderArgs {
-    /// How nodes are made
+    /// Where nodes come from
     #[arg(long, value_enum, default_value_t, value_name = "PROVIDER")]
     pub provider: ProviderArg,
 
@@ -43,12 +43,12 @@ impl ProviderArgs {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ProviderArg {
-    /// Nodes are not made: machines join by themselves, with 'corro agent' and the join token
+    /// Machines that you join to the server with 'corro agent join'
     #[default]
     Joined,
-    /// Slurm: a node is an allocation that runs an agent, submitted with sbatch as the user who runs the server
+    /// Slurm allocations, which the server submits with sbatch as its own user
     Slurm,
-    /// Kubernetes: nodes are pods
+    /// Kubernetes pods, which the server creates
     Kubernetes,
 }
 

@@ -16,35 +16,35 @@ use crate::stdio::note;
 
 #[derive(Subcommand, Debug)]
 pub enum SpCommand {
-    /// Make a service principal with a role; its password is shown once
+    /// Create a service principal with a role. Its password is shown only once
     #[command(
-        after_help = "Examples:\n  corro ad sp create-for-rbac -n alice --role Contributor\n  corro ad sp create-for-rbac -n bob --role Reader \\\n    --scopes /subscriptions/ID/resourceGroups/demo"
+        after_help = "Examples:\n  corro ad sp create-for-rbac -n alice --role Contributor\n  corro ad sp create-for-rbac -n bob --role Reader \\\n      --scopes /subscriptions/ID/resourceGroups/demo"
     )]
     CreateForRbac(CreateArgs),
     /// List the service principals
     List,
     /// Show a service principal and its roles
     Show(IdArgs),
-    /// Give a service principal a new password; logins with the old one end
+    /// Set a new password for a service principal. Logins with the old password end
     ResetCredentials(ResetArgs),
-    /// Revoke all tokens and download links of a service principal; its password stays valid
+    /// Revoke all tokens and download links of a service principal. Its password stays valid
     RevokeTokens(IdArgs),
-    /// Delete a service principal; its logins end
+    /// Delete a service principal and end its logins
     Delete(IdArgs),
 }
 
 #[derive(Args, Debug)]
 pub struct CreateArgs {
-    /// Name of the service principal [default: corro-cli- and the time]
+    /// Name of the service principal [default: corro-cli- followed by the time]
     #[arg(long, short = 'n', value_name = "NAME")]
     name: Option<String>,
-    /// Its role: Reader, Contributor or Owner
+    /// Role: Reader, Contributor or Owner
     #[arg(long, value_name = "ROLE", default_value = "Contributor")]
     role: String,
-    /// Resource ids of the subscription, groups or workspaces the role applies to [default: the subscription]
+    /// Full ids of the subscription, resource groups or workspaces that the role applies to [default: the subscription]
     #[arg(long, value_name = "ID", num_args = 1..)]
     scopes: Vec<String>,
-    /// Give it no role: it can only log in and see the subscription
+    /// Assign no role. The service principal can only log in and see the subscription
     #[arg(long, conflicts_with_all = ["scopes", "role"])]
     skip_assignment: bool,
     /// Years until the password expires [default: never]

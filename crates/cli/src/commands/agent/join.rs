@@ -27,16 +27,16 @@ use token::{hide_token, read_hidden_token, read_token};
 
 #[derive(Args, Debug)]
 pub struct JoinArgs {
-    /// URL of the server [default: from the token, or from the time when this machine joined]
+    /// URL of the server [default: from the token, or the server that this machine joined before]
     #[arg(value_name = "URL")]
     server: Option<String>,
 
-    /// The token of 'corro host token'. Other users may see it for a moment in the process list: better use a file, standard
-    /// input, or the variable CORRO_JOIN_TOKEN
+    /// Token from 'corro host token'. Other users may see it briefly in the process list: a file, standard input or the
+    /// variable CORRO_JOIN_TOKEN is safer
     #[arg(long, value_name = "TOKEN", conflicts_with = "token_file")]
     token: Option<String>,
 
-    /// File with the token; '-' is standard input
+    /// File with the token. '-' is standard input
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 
@@ -44,54 +44,54 @@ pub struct JoinArgs {
     #[arg(long, value_name = "N", hide = true)]
     token_fd: Option<i32>,
 
-    /// Name of the host [default: the machine's host name]
+    /// Name of the host [default: the host name of this machine]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
 
-    /// Label of the machine, for people and scripts; may be repeated
+    /// Label of the host, such as rack=a1. Shown by 'corro host show' and not used for placement. Can be repeated
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = parse_label)]
     labels: Vec<(String, String)>,
 
-    /// Cores for nodes [default: all]
+    /// Number of cores that nodes may use [default: all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     cores: Option<u32>,
 
-    /// Memory for nodes, in GiB [default: all]
+    /// Memory that nodes may use, in GiB [default: all]
     #[arg(long, value_name = "GIB", value_parser = clap::value_parser!(u32).range(1..))]
     memory: Option<u32>,
 
-    /// Number of GPUs for nodes, the first ones [default: all]
+    /// Number of GPUs that nodes may use, counted from the first [default: all]
     #[arg(long, value_name = "N")]
     gpus: Option<u32>,
 
-    /// Directory of the host and its nodes [default: host/ in the configuration directory]
+    /// Directory of the host and its nodes [default: ~/.corro/host]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
 
-    /// The address at which other machines reach this one's nodes [default: the one by which it reaches the server]
+    /// IP address at which other machines reach the nodes of this host [default: the address used to connect to the server]
     #[arg(long, value_name = "IP")]
     address: Option<String>,
 
-    /// Ports on which nodes and their ranks listen for other nodes of a job, for example 20000-20100 [default: any free port]
+    /// Range of ports on which nodes and their ranks listen for other nodes, such as 20000-20100 [default: any free port]
     #[arg(long, value_name = "FIRST-LAST")]
     ports: Option<PortRange>,
 
     #[command(flatten)]
     isolation: IsolationArgs,
 
-    /// Directory to hide from jobs; the host's own directory and this user's profile are always hidden
+    /// Directory to hide from jobs. The host's own directory and this user's login are always hidden. Can be repeated
     #[arg(long, value_name = "DIR")]
     hide: Vec<PathBuf>,
 
-    /// Mount shares over the network, even if this machine sees the server's data directory
+    /// Mount shares over the network, even if this machine can access the server's data directory
     #[arg(long)]
     remote_shares: bool,
 
-    /// Join, then print a systemd unit that runs the host, instead of running it
+    /// Join, then print a systemd unit that runs the host, instead of running it here
     #[arg(long, value_enum, value_name = "KIND", num_args = 0..=1, default_missing_value = "user")]
     systemd: Option<UnitKind>,
 
-    /// Write the unit to systemd's directory, instead of printing it
+    /// Install the unit in systemd's directory, instead of printing it
     #[arg(long, requires = "systemd")]
     write: bool,
 

@@ -16,13 +16,13 @@ use crate::stdio::note;
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Admin Account")]
 pub struct AdminArgs {
-    /// Name of the administrator [default: your user name]
+    /// Name of the administrator account [default: your user name]
     #[arg(long, short = 'u', value_name = "NAME")]
     user_name: Option<String>,
-    /// Public key of the administrator: text or file [default: ~/.ssh/id_rsa.pub]
+    /// SSH public key of the administrator, or a file that contains it [default: ~/.ssh/id_rsa.pub]
     #[arg(long, short = 'k', value_name = "KEY")]
     ssh_key: Option<String>,
-    /// Generate ~/.ssh/id_rsa and id_rsa.pub if they are missing, and use them
+    /// Generate ~/.ssh/id_rsa and ~/.ssh/id_rsa.pub if they do not exist
     #[arg(long)]
     generate_ssh_keys: bool,
     /// Password of the administrator

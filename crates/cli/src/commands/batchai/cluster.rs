@@ -26,34 +26,34 @@ use crate::session::Session;
 
 #[derive(Subcommand, Debug)]
 pub enum ClusterCommand {
-    /// Create a cluster; its nodes start in the background
+    /// Create a cluster. Its nodes start in the background
     #[command(
         after_help = "Examples:\n  corro batchai cluster create -g batchai.horovod -w batchaidev \\\n      -n nc6cluster --vm-size Standard_NC6 --target 4 --generate-ssh-keys\n  corro batchai cluster create -g mygroup -w myspace -n elastic \\\n      --vm-size Standard_D2_v2 --min 0 --max 4"
     )]
     Create(Box<create::CreateArgs>),
-    /// Show a cluster: its state and how many nodes are idle, running, preparing
+    /// Show a cluster: its state, and how many nodes are idle, running or preparing
     #[command(
         after_help = "Example:\n  corro batchai cluster show -g batchai.horovod -w batchaidev \\\n      -n nc6cluster --output table"
     )]
     Show(ResourceSelection<NameArgs>),
     /// List the clusters of a workspace
     List(WorkspaceArgs),
-    /// Set a fixed number of nodes; 0 releases all
+    /// Set the number of nodes of a cluster. 0 releases all nodes
     #[command(
         after_help = "Example:\n  corro batchai cluster resize -g batchai.horovod -w batchaidev \\\n      -n nc6cluster --target 0"
     )]
     Resize(ResizeArgs),
-    /// Scale a cluster with its jobs, between a minimum and a maximum number of nodes
+    /// Scale a cluster automatically between a minimum and a maximum number of nodes
     #[command(
         after_help = "Example:\n  corro batchai cluster auto-scale -g batchai.horovod -w batchaidev \\\n      -n nc6cluster --min 0 --max 4"
     )]
     AutoScale(AutoScaleArgs),
     /// Delete a cluster and its nodes
     Delete(EndArgs<NameArgs>),
-    /// Files that the setup task of a cluster wrote
+    /// List the files that the setup task of a cluster wrote
     #[command(subcommand)]
     File(files::ClusterFileCommand),
-    /// Nodes of a cluster: how to reach them, and running commands on them
+    /// List the nodes of a cluster, or run a command on one
     #[command(subcommand)]
     Node(node::NodeCommand<ParentArgs>),
 }
@@ -104,7 +104,7 @@ impl NodeParent for ParentArgs {
 pub struct ResizeArgs {
     #[command(flatten)]
     cluster: ResourceSelection<NameArgs>,
-    /// Number of nodes; running jobs that lose nodes are queued again
+    /// Number of nodes. A job that loses a node goes back to the queue
     #[arg(long, short = 't', value_name = "N", required = true, allow_negative_numbers = true)]
     target: i32,
 }
@@ -113,7 +113,7 @@ pub struct ResizeArgs {
 pub struct AutoScaleArgs {
     #[command(flatten)]
     cluster: ResourceSelection<NameArgs>,
-    /// Minimum number of nodes, also without jobs
+    /// Minimum number of nodes, even without jobs
     #[arg(long, value_name = "N", required = true, allow_negative_numbers = true)]
     min: i32,
     /// Maximum number of nodes

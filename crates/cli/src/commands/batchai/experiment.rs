@@ -22,7 +22,7 @@ pub enum ExperimentCommand {
     Show(ResourceSelection<NameArgs>),
     /// List the experiments of a workspace
     List(WorkspaceArgs),
-    /// Delete an experiment and its jobs; running jobs are stopped
+    /// Delete an experiment and its jobs. Running jobs are stopped
     Delete(EndArgs<NameArgs>),
 }
 

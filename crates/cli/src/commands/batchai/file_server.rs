@@ -24,7 +24,7 @@ use spec::{DiskArgs, ServerFile};
 
 #[derive(Subcommand, Debug)]
 pub enum FileServerCommand {
-    /// Create a file server, which clusters and jobs mount with --nfs
+    /// Create a file server. Clusters and jobs mount it with --nfs
     #[command(
         after_help = "Example:\n  corro batchai file-server create -g batchai.horovod -w batchaidev -n nfs \\\n      --vm-size Standard_D2_v2 --disk-count 1 --disk-size 100 \\\n      --storage-sku Premium_LRS --generate-ssh-keys"
     )]
@@ -56,20 +56,20 @@ impl ResourceNames for NameArgs {
 pub struct CreateArgs {
     #[command(flatten)]
     name: NameArgs,
-    /// JSON file that describes the file server; arguments override it
+    /// JSON file that describes the file server. Arguments override its values
     #[arg(long, short = 'f', value_name = "FILE")]
     config_file: Option<PathBuf>,
-    /// Size of the machine, such as Standard_D2_v2; accepted and reported
+    /// VM size of the file server, such as Standard_D2_v2. Stored and shown, but not used
     #[arg(long, short = 's', value_name = "SIZE")]
     vm_size: Option<String>,
     #[command(flatten)]
     disks: DiskArgs,
     #[command(flatten)]
     admin: AdminArgs,
-    /// Id of a virtual network's subnet; accepted and reported
+    /// Full id of a virtual network's subnet. Stored and shown, but not used
     #[arg(long, value_name = "ID", help_heading = "Virtual Network")]
     subnet: Option<String>,
-    /// Do not wait until it is created
+    /// Return at once, without waiting until the file server is created
     #[arg(long, help_heading = "Options")]
     no_wait: bool,
 }

@@ -28,7 +28,7 @@ use crate::stdio::note;
 
 #[derive(Subcommand, Debug)]
 pub enum JobCommand {
-    /// Submit a job described by a JSON file; it starts as soon as enough nodes are free
+    /// Submit a job that a JSON file describes. It starts as soon as enough nodes are free
     #[command(
         after_help = "Example:\n  corro batchai job create -g batchai.horovod -w batchaidev -e cifar \\\n      -n cifar_distributed --cluster nc6cluster --config-file job.json \\\n      --storage-account-name mystorageaccount"
     )]
@@ -40,16 +40,16 @@ pub enum JobCommand {
     Show(ResourceSelection<NameArgs>),
     /// List the jobs of an experiment
     List(ExperimentArgs),
-    /// Wait for the end of a job; exits with the job's exit code
+    /// Wait until a job ends, then exit with the job's exit code
     Wait(WaitArgs),
-    /// Stop a job that is queued or running
+    /// Stop a queued or running job
     Terminate(EndArgs<NameArgs>),
-    /// Delete a job; a running one is stopped first. Its output stays on the share
+    /// Delete a job. A running job is stopped first. Its output stays on the share
     Delete(EndArgs<NameArgs>),
-    /// Output files of a job: list and follow them
+    /// List the output files of a job, or follow one
     #[command(subcommand)]
     File(file::JobFileCommand),
-    /// Nodes that a job runs on: how to reach them, and running commands on them
+    /// List the nodes of a job, or run a command on one
     #[command(subcommand)]
     Node(node::NodeCommand<ParentArgs>),
 }
@@ -103,7 +103,7 @@ pub struct CreateArgs {
     /// JSON file that describes the job
     #[arg(long, short = 'f', value_name = "FILE", required = true)]
     config_file: PathBuf,
-    /// Cluster to run on: name, or id when it is in another workspace
+    /// Cluster to run on: its name, or its full id if it is in another workspace
     #[arg(long, short = 'c', value_name = "CLUSTER", required = true)]
     cluster: String,
     #[command(flatten)]
@@ -114,7 +114,7 @@ pub struct CreateArgs {
 pub struct WaitArgs {
     #[command(flatten)]
     job: ResourceSelection<NameArgs>,
-    /// Seconds between polls of the job [default: 1 at first, growing to 15]
+    /// Seconds between two checks [default: 1 at first, increasing to 15]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     interval: Option<u64>,
 }

@@ -9,7 +9,7 @@ use crate::session::{Session, setting};
 
 #[derive(Args, Debug)]
 pub struct UsagesArgs {
-    /// Region [default: AZURE_DEFAULTS_LOCATION]
+    /// Location, such as eastus [default: $AZURE_DEFAULTS_LOCATION]
     #[arg(long, short = 'l', value_name = "LOCATION")]
     location: Option<String>,
 }

@@ -18,13 +18,13 @@ use crate::session::Session;
 
 #[derive(Subcommand, Debug)]
 pub enum NodeCommand<P: Args> {
-    /// List the nodes with the address and port of their SSH servers
+    /// List nodes with the address and port of their SSH servers
     List(P),
-    /// Run a command on a node, or forward ports to it, over SSH
+    /// Run a command on a node over SSH, or forward ports to it
     #[command(
-        after_help = "The cluster's administrator logs in. Forwarded ports are open on this machine's loopback\n\
-                      address only. Without --exec ports are forwarded until Ctrl-C.\n\n\
-                      Examples, after -g, -w and the name of a cluster or job:\n  \
+        after_help = "You log in as the cluster's administrator. Forwarded ports listen on the loopback address of\n\
+                      this machine only. Without --exec, ports are forwarded until Ctrl-C.\n\n\
+                      Examples, with -g, -w and the cluster or job left out:\n  \
                       node exec ... --exec 'nvidia-smi'\n  node exec ... -L 6006:localhost:6006"
     )]
     Exec(ExecArgs<P>),
@@ -34,13 +34,13 @@ pub enum NodeCommand<P: Args> {
 pub struct ExecArgs<P: Args> {
     #[command(flatten)]
     parent: P,
-    /// Command line to run with bash; its exit code becomes ours
+    /// Command to run with bash. Its exit code becomes the exit code of this command
     #[arg(long, value_name = "COMMAND")]
     exec: Option<String>,
-    /// Id of the node [default: the first of the list]
+    /// Id of the node [default: the first node in the list]
     #[arg(long, short = 'n', value_name = "ID")]
     node_id: Option<String>,
-    /// Port to forward, as LOCALPORT:HOST:REMOTEPORT; may be repeated, and a local port of 0 takes a free one
+    /// Port to forward, as LOCALPORT:HOST:REMOTEPORT. Local port 0 picks a free port. Can be repeated
     #[arg(long, short = 'L', value_name = "ADDRESS", value_parser = port_forward::parse)]
     address: Vec<PortForward>,
     /// Password of the cluster's administrator

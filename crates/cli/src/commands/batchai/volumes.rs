@@ -20,28 +20,28 @@ pub use plan::with_key;
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Storage Mount Arguments")]
 pub struct MountArgs {
-    /// Storage account of the shares [default: AZURE_BATCHAI_STORAGE_ACCOUNT]
+    /// Storage account of the shares and containers to mount [default: $AZURE_BATCHAI_STORAGE_ACCOUNT]
     #[arg(long, value_name = "ACCOUNT")]
     pub storage_account_name: Option<String>,
-    /// Account key [default: AZURE_BATCHAI_STORAGE_KEY, or looked up on the server]
+    /// Key of the storage account [default: $AZURE_BATCHAI_STORAGE_KEY, or looked up on the server]
     #[arg(long, value_name = "KEY")]
     pub storage_account_key: Option<String>,
-    /// File share to mount, besides those of the configuration file
+    /// File share to mount, in addition to those in the configuration file
     #[arg(long, value_name = "SHARE")]
     pub afs_name: Option<String>,
-    /// Mount path, relative to the mount root
+    /// Mount path of the file share, relative to the mount root of the cluster or job
     #[arg(long, value_name = "PATH", default_value = "afs")]
     pub afs_mount_path: String,
-    /// Blob container to mount
+    /// Blob container to mount, in addition to those in the configuration file
     #[arg(long, value_name = "CONTAINER")]
     pub bfs_name: Option<String>,
-    /// Mount path, relative to the mount root
+    /// Mount path of the blob container, relative to the mount root of the cluster or job
     #[arg(long, value_name = "PATH", default_value = "bfs")]
     pub bfs_mount_path: String,
-    /// File server to mount: name or id
+    /// File server to mount, by name or full id
     #[arg(long, value_name = "NAME")]
     pub nfs: Option<String>,
-    /// Mount path, relative to the mount root
+    /// Mount path of the file server, relative to the mount root of the cluster or job
     #[arg(long, value_name = "PATH", default_value = "nfs")]
     pub nfs_mount_path: String,
 }

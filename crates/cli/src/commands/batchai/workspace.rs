@@ -24,15 +24,15 @@ pub enum WorkspaceCommand {
     Create(CreateArgs),
     /// Show a workspace
     Show(ResourceSelection<NameArgs>),
-    /// List the workspaces of a group, or all of them
+    /// List the workspaces of a resource group, or of all groups
     List(ListArgs),
-    /// Delete a workspace with its clusters, experiments and jobs
+    /// Delete a workspace and its clusters, experiments and jobs
     Delete(EndArgs<NameArgs>),
 }
 
 #[derive(Args, Debug)]
 pub struct NameArgs {
-    /// Name of the resource group [default: AZURE_DEFAULTS_GROUP]
+    /// Name of the resource group [default: $AZURE_DEFAULTS_GROUP]
     #[arg(long, short = 'g', value_name = "GROUP")]
     resource_group: Option<String>,
     /// Name of the workspace
@@ -53,14 +53,14 @@ impl ResourceNames for NameArgs {
 pub struct CreateArgs {
     #[command(flatten)]
     name: NameArgs,
-    /// Region to report [default: the resource group's]
+    /// Location to show [default: the location of the resource group]
     #[arg(long, short = 'l', value_name = "LOCATION")]
     location: Option<String>,
 }
 
 #[derive(Args, Debug)]
 pub struct ListArgs {
-    /// Only the workspaces of this resource group
+    /// List only the workspaces of this resource group
     #[arg(long, short = 'g', value_name = "GROUP")]
     resource_group: Option<String>,
 }

@@ -30,25 +30,27 @@ use crate::text_file::write_error;
 
 #[derive(Args, Debug)]
 pub struct SetupAzArgs {
-    /// Do the steps: write the cloud to az's configuration, the certificates, a file to source, and names to the hosts file
+    /// Perform the steps: configure the cloud in az, write the certificates and a file to source, and add names to the hosts
+    /// file
     #[arg(long, conflicts_with_all = ["undo", "bundle"])]
     write: bool,
-    /// Undo --write: restore every file and the cloud that was active
+    /// Undo --write: restore all files and the cloud that was active before
     #[arg(long, conflicts_with_all = ["bundle", "host", "shell", "cloud"])]
     undo: bool,
-    /// Print only the CA bundle for az: this server's certificate authority and those that this machine trusts
+    /// Print only the CA bundle for az: the certificate authority of this server and those that this machine trusts
     #[arg(long)]
     bundle: bool,
     /// Name of the cloud in az
     #[arg(long, value_name = "NAME", default_value = "corro", value_parser = parse_cloud_name)]
     cloud: String,
-    /// Host name of the server in az's URLs; its certificate must contain it [default: that of the profile, or localhost]
+    /// Host name of the server in az's URLs. The server's certificate must contain it [default: the host that you are logged
+    /// in to, or localhost]
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
-    /// Shell for which commands are printed
+    /// Shell to print commands for
     #[arg(long, value_enum, value_name = "SHELL", default_value_t = Shell::Bash)]
     shell: Shell,
-    /// Hosts file to write names to
+    /// Hosts file to add names to
     #[arg(long, value_name = "FILE", default_value = "/etc/hosts")]
     hosts_file: PathBuf,
 }

@@ -15,13 +15,13 @@ use crate::session::Session;
 pub struct UpdateArgs {
     #[command(flatten)]
     name: NameArgs,
-    /// Replace all tags: key=value ...; '' removes all
+    /// Replace all tags with these KEY=VALUE pairs. '' removes all tags
     #[arg(long, num_args = 0.., value_name = "KEY=VALUE")]
     tags: Option<Vec<String>>,
-    /// Set a tag: tags.key=value
+    /// Set one tag, as tags.KEY=VALUE
     #[arg(long, num_args = 1.., value_name = "tags.KEY=VALUE")]
     set: Vec<String>,
-    /// Remove a tag: tags.key
+    /// Remove one tag, as tags.KEY
     #[arg(long, num_args = 1.., value_name = "tags.KEY")]
     remove: Vec<String>,
 }

@@ -16,26 +16,26 @@ pub struct WaitArgs {
     name: NameArgs,
     #[command(flatten)]
     until: WaitCondition,
-    /// Seconds between two polls
+    /// Seconds between two checks
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
     interval: u64,
-    /// Seconds after which to give up
+    /// Give up after this many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
     timeout: u64,
 }
 
 #[derive(Args, Debug)]
 struct WaitCondition {
-    /// Wait until it is created
+    /// Wait until the group is created
     #[arg(long)]
     created: bool,
-    /// Wait until it is updated
+    /// Wait until the group is updated
     #[arg(long)]
     updated: bool,
-    /// Wait until it exists
+    /// Wait until the group exists
     #[arg(long)]
     exists: bool,
-    /// Wait until it is deleted
+    /// Wait until the group is deleted
     #[arg(long)]
     deleted: bool,
 }

@@ -11,13 +11,13 @@ use crate::stdio::note;
 
 #[derive(Args, Debug)]
 pub struct TokenArgs {
-    /// How long machines may join with it: a number with s, m, h or d
+    /// How long machines can join with the token: a number followed by s, m, h or d
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = parse_seconds)]
     ttl: u64,
-    /// The URL at which the machines reach the server [default: as the server calls itself]
+    /// URL at which the machines reach the server [default: the server's own URL]
     #[arg(long, value_name = "URL")]
     server: Option<String>,
-    /// List the tokens, without their secrets
+    /// List the tokens without their secrets
     #[arg(long, conflicts_with = "revoke")]
     list: bool,
     /// Revoke the token with this id

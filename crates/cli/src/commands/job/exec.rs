@@ -19,13 +19,13 @@ use crate::session::{GlobalArgs, Session};
 pub struct ExecArgs {
     #[command(flatten)]
     job: JobNameArgs,
-    /// Beside this rank, on its node and with its variables
+    /// Run the command on the node of this rank, with the rank's variables
     #[arg(long, value_name = "RANK", conflicts_with = "node")]
     rank: Option<usize>,
-    /// On this node of the job [default: the first, which is the master]
+    /// Run the command on this node of the job [default: the first node, which is the master]
     #[arg(long, value_name = "ID")]
     node: Option<String>,
-    /// Let the command see the job's secrets too
+    /// Give the job's secrets to the command too
     #[arg(long)]
     with_secrets: bool,
     /// Password of the cluster's administrator
@@ -34,7 +34,7 @@ pub struct ExecArgs {
     /// Private key of the cluster's administrator [default: ~/.ssh/id_rsa]
     #[arg(long, short = 'k', value_name = "FILE")]
     ssh_private_key: Option<PathBuf>,
-    /// The command and its arguments
+    /// Command to run, with its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<String>,
 }

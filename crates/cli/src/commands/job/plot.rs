@@ -25,19 +25,19 @@ use draw::{Canvas, Chart, draw, format_number};
 pub struct PlotArgs {
     #[command(flatten)]
     job: JobNameArgs,
-    /// Only these metrics, for example loss,val_acc [default: all]
+    /// Plot only these metrics, such as loss,val_acc [default: all]
     #[arg(long, short = 'm', value_name = "NAMES", value_delimiter = ',')]
     metric: Vec<String>,
-    /// Ranks: numbers separated by commas, 'average' or 'all'
+    /// Ranks to plot: numbers separated by commas, 'average' or 'all'
     #[arg(long, value_name = "RANKS", default_value = "all")]
     ranks: String,
-    /// Redraw until the job has ended or Ctrl-C
+    /// Keep updating the plot until the job ends or Ctrl-C
     #[arg(long)]
     follow: bool,
-    /// Print one line per point: name,rank,unit,axis,step,time,value
+    /// Print the points as CSV: name,rank,unit,axis,step,time,value
     #[arg(long)]
     csv: bool,
-    /// Approximate maximum number of points per curve; first, last, minima and maxima are kept
+    /// Approximate maximum number of points per curve. The first and last points, minima and maxima are kept
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(2..=10_000))]
     points: u32,
     #[command(flatten)]

@@ -18,13 +18,13 @@ use crate::text_file::write_error;
 pub struct TimelineArgs {
     #[command(flatten)]
     job: JobNameArgs,
-    /// How long to record, up to 60
+    /// How long to record, in seconds: up to 60
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
     seconds: f64,
-    /// Print the last recording, without a new one
+    /// Print the last recording instead of making a new one
     #[arg(long)]
     last: bool,
-    /// File to write [default: standard output]
+    /// File to write to [default: standard output]
     #[arg(long, short = 'f', value_name = "FILE")]
     file: Option<PathBuf>,
     #[command(flatten)]

@@ -23,10 +23,10 @@ use crate::stdio::{escape_lines, note, print};
 pub struct TopArgs {
     #[command(flatten)]
     job: JobNameArgs,
-    /// Show it once and end, as when the output is not a terminal
+    /// Print once and exit. This is the default if the output is not a terminal
     #[arg(long)]
     once: bool,
-    /// Seconds between two refreshes
+    /// Seconds between two updates
     #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
     interval: u64,
     #[command(flatten)]

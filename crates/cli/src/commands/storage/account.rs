@@ -29,19 +29,19 @@ pub enum AccountCommand {
     Create(Box<create::CreateArgs>),
     /// Change a storage account
     Update(Box<update::UpdateArgs>),
-    /// Show the number of storage accounts of a region, and its limit
+    /// Show the number of storage accounts in a location, and the limit
     ShowUsage(update::UsageArgs),
     /// Show a storage account
     Show(ResourceSelection<NameArgs>),
-    /// List the storage accounts of a group, or all of them
+    /// List the storage accounts of a resource group, or of all groups
     List(ListArgs),
-    /// Delete a storage account, its shares and their files
+    /// Delete a storage account with all its shares, containers and files
     Delete(EndArgs<NameArgs>),
-    /// Check whether a name is available for a new account
+    /// Check whether a name is available for a new storage account
     CheckName(CheckNameArgs),
-    /// Print the connection string of an account, with its key
+    /// Print the connection string of a storage account, including its key
     ShowConnectionString(ConnectionArgs),
-    /// Keys of a storage account
+    /// List or renew the keys of a storage account
     #[command(subcommand)]
     Keys(KeysCommand),
 }
@@ -50,13 +50,13 @@ pub enum AccountCommand {
 pub enum KeysCommand {
     /// List the two keys of a storage account
     List(NameArgs),
-    /// Regenerate a key; signatures made with the old one become invalid
+    /// Replace a key with a new one. Signatures made with the old key become invalid
     Renew(RenewArgs),
 }
 
 #[derive(Args, Debug)]
 pub struct NameArgs {
-    /// Name of the resource group [default: AZURE_DEFAULTS_GROUP]
+    /// Name of the resource group [default: $AZURE_DEFAULTS_GROUP]
     #[arg(long, short = 'g', value_name = "GROUP")]
     resource_group: Option<String>,
     /// Name of the storage account
@@ -85,7 +85,7 @@ impl NameArgs {
 
 #[derive(Args, Debug)]
 pub struct ListArgs {
-    /// Only the accounts of this resource group
+    /// List only the accounts of this resource group
     #[arg(long, short = 'g', value_name = "GROUP")]
     resource_group: Option<String>,
 }
@@ -101,7 +101,7 @@ pub struct CheckNameArgs {
 pub struct RenewArgs {
     #[command(flatten)]
     account: NameArgs,
-    /// Name of the key
+    /// Key to replace
     #[arg(long, value_name = "KEY", ignore_case = true, value_parser = ["primary", "secondary"])]
     key: String,
 }
@@ -110,16 +110,16 @@ pub struct RenewArgs {
 pub struct ConnectionArgs {
     #[command(flatten)]
     account: NameArgs,
-    /// Key to include
+    /// Key to include in the connection string
     #[arg(long, value_name = "KEY", ignore_case = true, default_value = "primary", value_parser = ["primary", "secondary"])]
     key: String,
-    /// Protocol of the URL [default: the server's]
+    /// Protocol of the URL [default: the protocol of the server]
     #[arg(long, value_name = "PROTOCOL", value_parser = ["http", "https"])]
     protocol: Option<String>,
-    /// File endpoint to write [default: the server's]
+    /// URL of the file endpoint in the connection string [default: the server's]
     #[arg(long, value_name = "URL")]
     file_endpoint: Option<String>,
-    /// Blob endpoint to write [default: the server's]
+    /// URL of the blob endpoint in the connection string [default: the server's]
     #[arg(long, value_name = "URL")]
     blob_endpoint: Option<String>,
 }

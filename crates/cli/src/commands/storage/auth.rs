@@ -16,19 +16,19 @@ const HEADING: &str = "Storage Account Arguments";
 
 #[derive(Args, Clone, Debug, Default)]
 pub struct AccountArgs {
-    /// Name of the storage account [default: AZURE_STORAGE_ACCOUNT]
+    /// Name of the storage account [default: $AZURE_STORAGE_ACCOUNT]
     #[arg(long, help_heading = HEADING, value_name = "ACCOUNT")]
     account_name: Option<String>,
-    /// Account key [default: AZURE_STORAGE_KEY, or looked up on the server]
+    /// Key of the storage account [default: $AZURE_STORAGE_KEY, or looked up on the server]
     #[arg(long, help_heading = HEADING, value_name = "KEY")]
     account_key: Option<String>,
-    /// Connection string, instead of name and key [default: AZURE_STORAGE_CONNECTION_STRING]
+    /// Connection string, instead of an account name and key [default: $AZURE_STORAGE_CONNECTION_STRING]
     #[arg(long, help_heading = HEADING, value_name = "STRING")]
     connection_string: Option<String>,
-    /// Shared access signature, instead of a key [default: AZURE_STORAGE_SAS_TOKEN]
+    /// Shared access signature (SAS), instead of a key [default: $AZURE_STORAGE_SAS_TOKEN]
     #[arg(long, help_heading = HEADING, value_name = "TOKEN")]
     sas_token: Option<String>,
-    /// Timeout of each request in seconds
+    /// Timeout of each request, in seconds
     #[arg(long, help_heading = HEADING, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     pub timeout: Option<u32>,
 }

@@ -30,13 +30,13 @@ pub enum Tree {
 
 #[derive(Args, Debug)]
 pub struct UploadBatchArgs {
-    /// Directory on this machine
+    /// Local directory to upload
     #[arg(long, short = 's', value_name = "DIRECTORY")]
     source: PathBuf,
-    /// Share or container to upload to, by name or URL
+    /// Share or container to upload to: its name or URL
     #[arg(long, short = 'd', value_name = "SHARE")]
     destination: String,
-    /// Directory in it; created if it does not exist [default: the root]
+    /// Directory in the share or container to upload to. Created if it does not exist [default: the root]
     #[arg(long, value_name = "PATH")]
     destination_path: Option<String>,
     #[command(flatten)]
@@ -51,13 +51,13 @@ pub struct UploadBatchArgs {
 
 #[derive(Args, Debug)]
 pub struct DownloadBatchArgs {
-    /// Share or container to download from, by name or URL; SHARE/DIRECTORY for a directory of it
+    /// Share or container to download from: its name or URL. SHARE/DIRECTORY downloads one directory
     #[arg(long, short = 's', value_name = "SHARE")]
     source: String,
-    /// Directory on this machine; it must exist
+    /// Local directory to download to. It must exist
     #[arg(long, short = 'd', value_name = "DIRECTORY")]
     destination: PathBuf,
-    /// Snapshot of the share, instead of its current content; containers have none
+    /// Use this snapshot of the share, instead of its current content. Containers have no snapshots
     #[arg(long, value_name = "TIME")]
     snapshot: Option<String>,
     #[command(flatten)]
@@ -70,7 +70,7 @@ pub struct DownloadBatchArgs {
 
 #[derive(Args, Debug)]
 pub struct DeleteBatchArgs {
-    /// Share or container to delete from, by name or URL; SHARE/DIRECTORY for a directory of it
+    /// Share or container to delete from: its name or URL. SHARE/DIRECTORY deletes from one directory
     #[arg(long, short = 's', value_name = "SHARE")]
     source: String,
     #[command(flatten)]
@@ -81,10 +81,10 @@ pub struct DeleteBatchArgs {
 
 #[derive(Args, Debug)]
 struct SelectionArgs {
-    /// Only files whose paths match: *.py, cifar/*, part-[0-9]?
+    /// Only files whose paths match this pattern, such as '*.py', 'cifar/*' or 'part-[0-9]?'
     #[arg(long, value_name = "PATTERN")]
     pattern: Option<String>,
-    /// Print what would be done, without doing it
+    /// Print what would be done, but do not do it
     #[arg(long)]
     dryrun: bool,
 }

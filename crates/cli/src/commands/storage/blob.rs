@@ -30,13 +30,13 @@ pub enum BlobCommand {
         after_help = "Example:\n  corro storage blob download --container-name data --name cifar/train.bin \\\n      --file train.bin --account-name mystorageaccount"
     )]
     Download(DownloadArgs),
-    /// Upload the files of a directory and its subdirectories
+    /// Upload a directory with all its subdirectories
     UploadBatch(Box<UploadBatchArgs>),
     /// Download the blobs of a container
     DownloadBatch(DownloadBatchArgs),
     /// Delete the blobs of a container
     DeleteBatch(DeleteBatchArgs),
-    /// List blobs
+    /// List the blobs of a container
     List(ListArgs),
     /// Show a blob
     Show(BlobArgs),
@@ -72,7 +72,7 @@ impl ContainerArgs {
 pub struct BlobArgs {
     #[command(flatten)]
     container: ContainerArgs,
-    /// Name of the blob; slashes make directories where a job mounts the container
+    /// Name of the blob. Slashes become directories when a job mounts the container
     #[arg(long, short = 'n', value_name = "NAME")]
     name: String,
 }
@@ -87,10 +87,10 @@ impl BlobArgs {
 pub struct UploadArgs {
     #[command(flatten)]
     blob: BlobArgs,
-    /// File to upload
+    /// Local file to upload
     #[arg(long, short = 'f', value_name = "FILE")]
     file: PathBuf,
-    /// Type of the blob; only block blobs are supported
+    /// Type of the blob. Only block blobs are supported
     #[arg(long = "type", short = 't', value_name = "TYPE", default_value = "block", value_parser = ["block"])]
     _kind: String,
     #[command(flatten)]
@@ -103,7 +103,7 @@ pub struct UploadArgs {
 pub struct DownloadArgs {
     #[command(flatten)]
     blob: BlobArgs,
-    /// File to write to
+    /// Local file to write to
     #[arg(long, short = 'f', value_name = "FILE")]
     file: PathBuf,
     /// Offset of the first byte to download
@@ -112,7 +112,7 @@ pub struct DownloadArgs {
     /// Offset of the last byte to download
     #[arg(long, value_name = "BYTE")]
     end_range: Option<u64>,
-    /// Mode of Python's open: wb replaces an existing file, ab appends to it, xb fails
+    /// What to do if the local file exists: wb replaces it, ab appends to it, xb fails
     #[arg(long, value_name = "MODE", default_value = "wb", value_parser = ["wb", "ab", "xb"])]
     open_mode: String,
     #[command(flatten)]
@@ -123,13 +123,13 @@ pub struct DownloadArgs {
 pub struct ListArgs {
     #[command(flatten)]
     container: ContainerArgs,
-    /// Only blobs with this name prefix
+    /// List only blobs whose names begin with this text
     #[arg(long, value_name = "TEXT")]
     prefix: Option<String>,
-    /// Group names at this delimiter: /
+    /// Group names at this delimiter, such as /
     #[arg(long, value_name = "TEXT")]
     delimiter: Option<String>,
-    /// Additional data to show: (m)etadata
+    /// Additional data to show: m for metadata
     #[arg(long, value_name = "LETTERS", value_parser = ["m"])]
     include: Option<String>,
     /// Maximum number of results

@@ -15,7 +15,7 @@ use crate::session::Session;
 
 #[derive(Subcommand, Debug)]
 pub enum ContainerCommand {
-    /// Create a container, which has blobs and can be mounted by jobs
+    /// Create a blob container
     #[command(after_help = "Example:\n  corro storage container create --name data --account-name mystorageaccount")]
     Create(CreateArgs),
     /// List the containers of an account
@@ -52,26 +52,26 @@ impl ContainerArgs {
 pub struct CreateArgs {
     #[command(flatten)]
     container: ContainerArgs,
-    /// Fail if the container exists
+    /// Fail if the container already exists
     #[arg(long)]
     fail_on_exist: bool,
-    /// Metadata of the container: key=value ...
+    /// Metadata of the container, as KEY=VALUE pairs separated by spaces
     #[arg(long, num_args = 0.., value_name = "KEY=VALUE")]
     metadata: Vec<String>,
-    /// Public access; accepted, but there is none
+    /// Public access. Accepted, but containers are never public
     #[arg(long, value_name = "WHAT", value_parser = ["off", "blob", "container"])]
     public_access: Option<String>,
 }
 
 #[derive(Args, Debug)]
 pub struct ListArgs {
-    /// Only containers with this name prefix
+    /// List only containers whose names begin with this text
     #[arg(long, value_name = "TEXT")]
     prefix: Option<String>,
     /// Maximum number of results
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     num_results: Option<u32>,
-    /// Show the metadata too
+    /// Show the metadata of each
     #[arg(long)]
     include_metadata: bool,
     #[command(flatten)]

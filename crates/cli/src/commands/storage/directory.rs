@@ -14,12 +14,12 @@ use crate::session::Session;
 
 #[derive(Subcommand, Debug)]
 pub enum DirectoryCommand {
-    /// Create a directory on a share; its parent must exist
+    /// Create a directory on a share. Its parent directory must exist
     #[command(
         after_help = "Example:\n  corro storage directory create --name cifar --share-name myshare \\\n      --account-name mystorageaccount"
     )]
     Create(CreateArgs),
-    /// List the directories in a directory of a share
+    /// List the subdirectories of a directory
     List(ListArgs),
     /// Show a directory
     Show(PathArgs),
@@ -27,7 +27,7 @@ pub enum DirectoryCommand {
     Exists(PathArgs),
     /// Delete an empty directory
     Delete(DeleteArgs),
-    /// Metadata of a directory: names and values
+    /// Show or replace the metadata of a directory
     #[command(subcommand)]
     Metadata(MetadataCommand),
 }
@@ -45,7 +45,7 @@ struct ShareArgs {
     /// Name of the share
     #[arg(long, short = 's', value_name = "SHARE")]
     share_name: String,
-    /// Snapshot of the share, instead of its current content
+    /// Use this snapshot of the share, instead of its current content
     #[arg(long, value_name = "TIME")]
     snapshot: Option<String>,
     #[command(flatten)]
@@ -71,17 +71,17 @@ pub struct PathArgs {
 pub struct CreateArgs {
     #[command(flatten)]
     directory: PathArgs,
-    /// Fail if the directory exists
+    /// Fail if the directory already exists
     #[arg(long)]
     fail_on_exist: bool,
-    /// Metadata of the directory: key=value ...
+    /// Metadata of the directory, as KEY=VALUE pairs separated by spaces
     #[arg(long, num_args = 0.., value_name = "KEY=VALUE")]
     metadata: Vec<String>,
 }
 
 #[derive(Args, Debug)]
 pub struct ListArgs {
-    /// Directory to list [default: the share's root]
+    /// Directory to list [default: the root of the share]
     #[arg(long, short = 'n', value_name = "PATH", default_value = "", hide_default_value = true)]
     name: String,
     #[command(flatten)]
@@ -101,7 +101,7 @@ pub struct DeleteArgs {
 pub struct UpdateArgs {
     #[command(flatten)]
     directory: PathArgs,
-    /// Metadata of the directory: key=value ...
+    /// Metadata of the directory, as KEY=VALUE pairs separated by spaces
     #[arg(long, num_args = 0.., value_name = "KEY=VALUE")]
     metadata: Vec<String>,
 }

@@ -28,7 +28,7 @@ use upload::UploadArgs;
 pub enum FileCommand {
     /// Upload a file to a share
     #[command(
-        after_help = "A --path whose last part has no dot names a directory, and the file keeps its name.\n\nExample:\n  corro storage file upload --share-name myshare --path cifar \\\n      --source train.py --account-name mystorageaccount"
+        after_help = "If the last part of --path has no dot, it is a directory, and the file keeps its name.\n\nExample:\n  corro storage file upload --share-name myshare --path cifar \\\n      --source train.py --account-name mystorageaccount"
     )]
     Upload(Box<UploadArgs>),
     /// Download a file from a share
@@ -36,7 +36,7 @@ pub enum FileCommand {
         after_help = "Example:\n  corro storage file download --share-name myshare \\\n      --path cifar/saved_models/model.h5 --account-name mystorageaccount"
     )]
     Download(DownloadArgs),
-    /// Upload the files of a directory and its subdirectories
+    /// Upload a directory with all its subdirectories
     #[command(
         after_help = "Example:\n  corro storage file upload-batch --source data --destination myshare \\\n      --destination-path cifar --pattern '*.bin' \\\n      --account-name mystorageaccount"
     )]
@@ -48,7 +48,7 @@ pub enum FileCommand {
     DownloadBatch(DownloadBatchArgs),
     /// Delete the files of a share, or of one of its directories
     DeleteBatch(DeleteBatchArgs),
-    /// List files and directories
+    /// List the files and directories in a directory of a share
     List(ListArgs),
     /// Show a file
     Show(PathArgs),
@@ -56,14 +56,14 @@ pub enum FileCommand {
     Exists(PathArgs),
     /// Delete a file
     Delete(PathArgs),
-    /// Change the size of a file; new bytes are zero
+    /// Change the size of a file. New bytes are zero
     Resize(ResizeArgs),
-    /// Change the content settings of a file
+    /// Change the content settings of a file, such as its MIME type
     Update(Box<UpdateArgs>),
-    /// Copy files inside the server
+    /// Copy files on the server, without downloading them
     #[command(subcommand)]
     Copy(CopyCommand),
-    /// Metadata of a file: names and values
+    /// Show or replace the metadata of a file
     #[command(subcommand)]
     Metadata(MetadataCommand),
     /// Print the URL of a file
@@ -87,7 +87,7 @@ pub enum MetadataCommand {
 pub struct PathArgs {
     #[command(flatten)]
     share: ShareArgs,
-    /// File on the share
+    /// Path of the file on the share
     #[arg(long, short = 'p', value_name = "PATH")]
     path: String,
 }
@@ -96,7 +96,7 @@ pub struct PathArgs {
 pub struct ListArgs {
     #[command(flatten)]
     share: ShareArgs,
-    /// Directory to list [default: the share's root]
+    /// Directory to list [default: the root of the share]
     #[arg(long, short = 'p', value_name = "PATH", default_value = "", hide_default_value = true)]
     path: String,
     /// Maximum number of results
@@ -111,7 +111,7 @@ pub struct ListArgs {
 pub struct ResizeArgs {
     #[command(flatten)]
     file: PathArgs,
-    /// New size in bytes
+    /// New size, in bytes
     #[arg(long, value_name = "BYTES")]
     size: u64,
 }
@@ -120,7 +120,7 @@ pub struct ResizeArgs {
 pub struct UpdateArgs {
     #[command(flatten)]
     file: PathArgs,
-    /// Clear the settings that are not given, instead of keeping them
+    /// Clear all settings that are not given, instead of keeping them
     #[arg(long)]
     clear_content_settings: bool,
     #[command(flatten)]
@@ -131,7 +131,7 @@ pub struct UpdateArgs {
 pub struct DescribeArgs {
     #[command(flatten)]
     file: PathArgs,
-    /// Metadata of the file: key=value ...
+    /// Metadata of the file, as KEY=VALUE pairs separated by spaces
     #[arg(long, num_args = 0.., value_name = "KEY=VALUE")]
     metadata: Vec<String>,
 }

@@ -9,44 +9,44 @@ use crate::session::Session;
 
 #[derive(Args, Debug)]
 pub struct SasArgs {
-    /// Permissions: (r)ead (c)reate (w)rite (d)elete, and (l)ist for a share or container
+    /// Permissions to grant: (r)ead, (c)reate, (w)rite and (d)elete. For a share or container also (l)ist
     #[arg(long, value_name = "LETTERS")]
     permissions: Option<String>,
-    /// Expiry time in UTC: 2030-01-01, 2030-01-01T12:00Z or 2030-01-01T12:00:00Z
+    /// Expiry time in UTC, such as 2030-01-01, 2030-01-01T12:00Z or 2030-01-01T12:00:00Z
     #[arg(long, value_name = "TIME")]
     expiry: Option<String>,
-    /// Start time in UTC [default: now]
+    /// Start time in UTC, in the same formats [default: now]
     #[arg(long, value_name = "TIME")]
     start: Option<String>,
-    /// Allowed IP address, or range: first-last
+    /// Allowed IP address, or range as FIRST-LAST
     #[arg(long, value_name = "ADDRESS")]
     ip: Option<String>,
-    /// Allow https only
+    /// Allow requests over HTTPS only
     #[arg(long)]
     https_only: bool,
     /// Name of a stored access policy; the server has none
     #[arg(long, value_name = "NAME", hide = true)]
     policy_name: Option<String>,
-    /// Cache-Control of responses
+    /// Cache-Control header of responses
     #[arg(long, value_name = "TEXT")]
     cache_control: Option<String>,
-    /// Content-Disposition of responses
+    /// Content-Disposition header of responses
     #[arg(long, value_name = "TEXT")]
     content_disposition: Option<String>,
-    /// Content-Encoding of responses
+    /// Content-Encoding header of responses
     #[arg(long, value_name = "TEXT")]
     content_encoding: Option<String>,
-    /// Content-Language of responses
+    /// Content-Language header of responses
     #[arg(long, value_name = "TEXT")]
     content_language: Option<String>,
-    /// Content-Type of responses
+    /// Content-Type header of responses
     #[arg(long, value_name = "TEXT")]
     content_type: Option<String>,
 }
 
 #[derive(Args, Debug)]
 pub struct ProtocolArgs {
-    /// Protocol of the URL [default: the server's]
+    /// Protocol of the URL [default: the protocol of the server]
     #[arg(long, value_name = "PROTOCOL", value_parser = ["http", "https"])]
     protocol: Option<String>,
 }

@@ -28,14 +28,14 @@ pub enum ShareCommand {
     Exists(ShareArgs),
     /// Show the used space of a share, in GiB
     Stats(ShareArgs),
-    /// Create a snapshot of a share, for use with --snapshot
+    /// Create a snapshot of a share. Other commands use it with --snapshot
     #[command(
         after_help = "Example:\n  corro storage share snapshot --name myshare \\\n      --account-name mystorageaccount --query snapshot -o tsv"
     )]
     Snapshot(DescribeArgs),
     /// Change the quota of a share
     Update(UpdateArgs),
-    /// Metadata of a share: names and values
+    /// Show or replace the metadata of a share
     #[command(subcommand)]
     Metadata(MetadataCommand),
     /// Print the URL of a share
@@ -60,7 +60,7 @@ pub struct ShareArgs {
     /// Name of the share
     #[arg(long, short = 'n', visible_alias = "share-name", value_name = "SHARE")]
     name: String,
-    /// Snapshot of the share, instead of its current content
+    /// Use this snapshot of the share, instead of its current content
     #[arg(long, value_name = "TIME")]
     snapshot: Option<String>,
     #[command(flatten)]
@@ -72,13 +72,13 @@ pub struct CreateArgs {
     /// Name of the share
     #[arg(long, short = 'n', value_name = "SHARE")]
     name: String,
-    /// Quota in GiB [default: the size of the disk]
+    /// Quota, in GiB [default: the size of the disk]
     #[arg(long, value_name = "GIB", value_parser = clap::value_parser!(u32).range(1..=102_400))]
     quota: Option<u32>,
-    /// Fail if the share exists
+    /// Fail if the share already exists
     #[arg(long)]
     fail_on_exist: bool,
-    /// Metadata of the share: key=value ...
+    /// Metadata of the share, as KEY=VALUE pairs separated by spaces
     #[arg(long, num_args = 0.., value_name = "KEY=VALUE")]
     metadata: Vec<String>,
     #[command(flatten)]
@@ -87,16 +87,16 @@ pub struct CreateArgs {
 
 #[derive(Args, Debug)]
 pub struct ListArgs {
-    /// Only shares with this name prefix
+    /// List only shares whose names begin with this text
     #[arg(long, value_name = "TEXT")]
     prefix: Option<String>,
     /// Maximum number of results
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     num_results: Option<u32>,
-    /// Show the metadata too
+    /// Show the metadata of each
     #[arg(long)]
     include_metadata: bool,
-    /// Show snapshots too
+    /// List the snapshots too
     #[arg(long)]
     include_snapshots: bool,
     #[command(flatten)]
@@ -107,7 +107,7 @@ pub struct ListArgs {
 pub struct DeleteArgs {
     #[command(flatten)]
     share: ShareArgs,
-    /// Delete its snapshots too; without it a share with snapshots is not deleted
+    /// Delete the snapshots too. Required if the share has snapshots
     #[arg(long, value_name = "WHAT", value_parser = ["include"])]
     delete_snapshots: Option<String>,
     /// Fail if the share does not exist
@@ -120,7 +120,7 @@ pub struct DescribeArgs {
     /// Name of the share
     #[arg(long, short = 'n', visible_alias = "share-name", value_name = "SHARE")]
     name: String,
-    /// Metadata of the share: key=value ...
+    /// Metadata of the share, as KEY=VALUE pairs separated by spaces
     #[arg(long, num_args = 0.., value_name = "KEY=VALUE")]
     metadata: Vec<String>,
     #[command(flatten)]
@@ -132,7 +132,7 @@ pub struct UpdateArgs {
     /// Name of the share
     #[arg(long, short = 'n', visible_alias = "share-name", value_name = "SHARE")]
     name: String,
-    /// Quota in GiB
+    /// Quota, in GiB
     #[arg(long, value_name = "GIB", value_parser = clap::value_parser!(u32).range(1..=102_400))]
     quota: u32,
     #[command(flatten)]

@@ -12,7 +12,7 @@ pub struct ShareArgs {
     /// Name of the share
     #[arg(long, short = 's', value_name = "SHARE")]
     pub share_name: String,
-    /// Snapshot of the share, instead of its current content
+    /// Use this snapshot of the share, instead of its current content
     #[arg(long, value_name = "TIME")]
     snapshot: Option<String>,
     #[command(flatten)]

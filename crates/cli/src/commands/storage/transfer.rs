@@ -16,10 +16,10 @@ pub struct TransferArgs {
     /// Number of parallel connections
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub max_connections: u16,
-    /// Show no progress bar
+    /// Do not show a progress bar
     #[arg(long)]
     pub no_progress: bool,
-    /// Check an MD5 digest of every range that is sent or received
+    /// Check the MD5 digest of every range that is sent or received
     #[arg(long)]
     pub validate_content: bool,
 }
@@ -30,7 +30,7 @@ const CONTENT_HEADING: &str = "Content Arguments";
 /// Metadata and content settings of an uploaded file.
 #[derive(Args, Debug)]
 pub struct FileSettingsArgs {
-    /// Metadata of the file: key=value ...
+    /// Metadata of the file, as KEY=VALUE pairs separated by spaces
     #[arg(long, help_heading = CONTENT_HEADING, num_args = 0.., value_name = "KEY=VALUE")]
     metadata: Vec<String>,
     #[command(flatten)]
@@ -46,16 +46,16 @@ pub struct ContentArgs {
     /// Content encoding, such as gzip
     #[arg(long, help_heading = CONTENT_HEADING, value_name = "ENCODING")]
     content_encoding: Option<String>,
-    /// Natural language of the content
+    /// Natural language of the content, such as en
     #[arg(long, help_heading = CONTENT_HEADING, value_name = "LANGUAGE")]
     content_language: Option<String>,
     /// Content disposition, such as attachment
     #[arg(long, help_heading = CONTENT_HEADING, value_name = "TEXT")]
     content_disposition: Option<String>,
-    /// Cache-Control header
+    /// Value of the Cache-Control header
     #[arg(long, help_heading = CONTENT_HEADING, alias = "content-cache", value_name = "TEXT")]
     content_cache_control: Option<String>,
-    /// MD5 digest of the content
+    /// MD5 digest of the content, in base64
     #[arg(long, help_heading = CONTENT_HEADING, value_name = "BASE64")]
     content_md5: Option<String>,
 }

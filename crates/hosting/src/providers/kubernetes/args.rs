@@ -12,13 +12,13 @@ const DEFAULT_GPU_RESOURCE: &str = "nvidia.com/gpu";
 const DEFAULT_UID: i64 = 1000;
 
 #[derive(clap::Args, Debug, Clone)]
-#[command(next_help_heading = "Nodes as pods (--provider kubernetes)")]
+#[command(next_help_heading = "With --provider kubernetes")]
 pub struct KubernetesArgs {
-    /// The image that nodes run; it must have `corro` on its PATH, and what jobs need
+    /// Container image of the pods. It must contain corro on its PATH, and everything that jobs need
     #[arg(long, value_name = "IMAGE")]
     kubernetes_image: Option<String>,
 
-    /// Namespace of the pods [default: that of the server's pod, else that of the context]
+    /// Namespace of the pods [default: the namespace of the server's pod, or of the context]
     #[arg(long, value_name = "NAME")]
     pub kubernetes_namespace: Option<String>,
 
@@ -26,48 +26,48 @@ pub struct KubernetesArgs {
     #[arg(long, value_name = "FILE")]
     pub kubernetes_config: Option<PathBuf>,
 
-    /// Context in that file [default: its current context]
+    /// Context in the kubeconfig file [default: its current context]
     #[arg(long, value_name = "NAME")]
     pub kubernetes_context: Option<String>,
 
-    /// URL under which pods reach this server [default: by its first --name]
+    /// URL at which pods reach this server [default: made from the first --name]
     #[arg(long, value_name = "URL")]
     pub kubernetes_server_url: Option<String>,
 
-    /// The claim of the volume that holds shares/, file-servers/ and job-shared/ of this server's data directory; nodes mount
-    /// it too. Without it nodes mount shares over the network, which needs FUSE in the pods
+    /// Persistent volume claim that holds shares/, file-servers/ and job-shared/ of the server's data directory. The pods
+    /// mount it too. Without it, pods mount shares over the network, which requires FUSE in the pods
     #[arg(long, value_name = "CLAIM")]
     kubernetes_shares_claim: Option<String>,
 
-    /// The extended resource that counts GPUs [default: nvidia.com/gpu]
+    /// Extended resource that counts GPUs [default: nvidia.com/gpu]
     #[arg(long, value_name = "RESOURCE")]
     kubernetes_gpu_resource: Option<String>,
 
-    /// Label that machines must have (node selector); may be repeated
+    /// Node selector: label that the Kubernetes nodes must have. Can be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     kubernetes_node_selector: Vec<String>,
 
-    /// A taint that nodes tolerate, as KEY, KEY=VALUE, or either with :EFFECT; may be repeated
+    /// Taint that the pods tolerate, as KEY or KEY=VALUE, optionally followed by :EFFECT. Can be repeated
     #[arg(long, value_name = "TAINT")]
     kubernetes_toleration: Vec<String>,
 
-    /// A secret with the login of the image's registry; may be repeated
+    /// Secret with the login for the image registry. Can be repeated
     #[arg(long, value_name = "NAME")]
     kubernetes_pull_secret: Vec<String>,
 
-    /// The service account of the pods; its token is not mounted [default: the namespace's]
+    /// Service account of the pods. Its token is not mounted [default: the namespace's default]
     #[arg(long, value_name = "NAME")]
     kubernetes_service_account: Option<String>,
 
-    /// User and group id of nodes; with --kubernetes-shares-claim those of this server [default: 1000]
+    /// User and group id of the pods. With --kubernetes-shares-claim, use those of this server [default: 1000]
     #[arg(long, value_name = "UID", value_parser = clap::value_parser!(i64).range(1..=i64::from(i32::MAX)))]
     kubernetes_user: Option<i64>,
 
-    /// The priority class of low-priority nodes
+    /// Priority class of pods in low-priority clusters
     #[arg(long, value_name = "NAME")]
     kubernetes_low_priority_class: Option<String>,
 
-    /// Seconds that a node has to end its job when its pod is deleted [default: 30]
+    /// Seconds that a node has to end its job after its pod is deleted [default: 30]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(i64).range(1..=3600))]
     kubernetes_grace: Option<i64>,
 }

@@ -10,7 +10,7 @@ use crate::HostingError;
 #[derive(Args, Debug)]
 #[command(next_help_heading = "With --provider slurm")]
 pub struct SlurmArgs {
-    /// Partition of the nodes [default: Slurm's default]
+    /// Partition for the nodes [default: Slurm's default partition]
     #[arg(long = "slurm-partition", value_name = "NAME")]
     partition: Option<String>,
 
@@ -18,33 +18,35 @@ pub struct SlurmArgs {
     #[arg(long = "slurm-account", value_name = "NAME")]
     account: Option<String>,
 
-    /// Quality of service
+    /// Quality of service (QOS)
     #[arg(long = "slurm-qos", value_name = "NAME")]
     qos: Option<String>,
 
-    /// Walltime of a node, as in sbatch --time; when it ends, its job is queued again [default: the partition's]
+    /// Time limit of a node, as in sbatch --time. When it is reached, the node's job goes back to the queue [default: the
+    /// partition's limit]
     #[arg(long = "slurm-time", value_name = "TIME")]
     time: Option<String>,
 
-    /// Additional option for sbatch, such as --slurm-option=--constraint=a100; may be repeated. It overrides all others:
-    /// --slurm-option=--mem=0 requests all memory, regardless of the VM size
+    /// Additional option for sbatch, such as --slurm-option=--constraint=a100. It overrides all other options:
+    /// --slurm-option=--mem=0 requests all memory, regardless of the VM size. Can be repeated
     #[arg(long = "slurm-option", value_name = "OPTION", allow_hyphen_values = true)]
     options: Vec<String>,
 
-    /// Additional option for nodes of low-priority clusters, such as --slurm-low-priority-option=--qos=preemptible
+    /// Additional option for sbatch for nodes of low-priority clusters, such as
+    /// --slurm-low-priority-option=--qos=preemptible. Can be repeated
     #[arg(long = "slurm-low-priority-option", value_name = "OPTION", allow_hyphen_values = true)]
     low_priority_options: Vec<String>,
 
-    /// Path of corro on Slurm's nodes [default: the same path as here]
+    /// Path of corro on the Slurm nodes [default: the path on this machine]
     #[arg(long = "slurm-program", value_name = "PATH")]
     program: Option<PathBuf>,
 
-    /// Directory for agents, on a local disk of the node; may contain variables: '/scratch/$SLURM_JOB_ID'
+    /// Directory for agents, on a local disk of the Slurm node. It can contain variables, as in '/scratch/$SLURM_JOB_ID'
     /// [default: /tmp]
     #[arg(long = "slurm-node-dir", value_name = "DIR")]
     node_dir: Option<String>,
 
-    /// Directory that exists on every node, for the agents' logs [default: logs are discarded]
+    /// Directory for the logs of agents. It must exist on every Slurm node [default: logs are discarded]
     #[arg(long = "slurm-logs", value_name = "DIR")]
     logs: Option<PathBuf>,
 }

@@ -12,9 +12,9 @@ const UNIT_FILE: &str = "corro-host.service";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum UnitKind {
-    /// For this user, without root; 'loginctl enable-linger' lets it run while nobody is logged in
+    /// A unit of this user, without root. 'loginctl enable-linger' keeps it running after you log out
     User,
-    /// For the machine
+    /// A unit of the machine. Needs root to install
     System,
 }
 

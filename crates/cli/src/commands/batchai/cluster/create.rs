@@ -26,42 +26,42 @@ use crate::session::Session;
 pub struct CreateArgs {
     #[command(flatten)]
     name: NameArgs,
-    /// JSON file that describes the cluster; arguments override it
+    /// JSON file that describes the cluster. Arguments override its values
     #[arg(long, short = 'f', value_name = "FILE")]
     config_file: Option<PathBuf>,
-    /// Size of each node, such as Standard_NC6 (6 cores, 1 GPU)
+    /// VM size of each node, such as Standard_NC6 (6 cores, 1 GPU)
     #[arg(long, short = 's', value_name = "SIZE", help_heading = "Nodes")]
     vm_size: Option<String>,
-    /// dedicated, or lowpriority for nodes that may be preempted [default: dedicated]
+    /// Priority of the nodes: dedicated, or lowpriority for nodes that can be preempted [default: dedicated]
     #[arg(long, value_name = "PRIORITY", value_parser = vm_priority, help_heading = "Nodes")]
     vm_priority: Option<VmPriority>,
-    /// Fixed number of nodes; with --min and --max, the number to start with
+    /// Number of nodes. With --min and --max, the initial number of nodes
     #[arg(long, short = 't', value_name = "N", allow_negative_numbers = true, help_heading = "Nodes")]
     target: Option<i32>,
-    /// Minimum number of nodes of a cluster that scales automatically
+    /// Minimum number of nodes, for automatic scaling
     #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Nodes")]
     min: Option<i32>,
-    /// Maximum number of nodes of a cluster that scales automatically
+    /// Maximum number of nodes, for automatic scaling
     #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Nodes")]
     max: Option<i32>,
-    /// Operating system image: UbuntuLTS, UbuntuDSVM or publisher:offer:sku:version; accepted and reported
+    /// Operating system image: UbuntuLTS, UbuntuDSVM or publisher:offer:sku:version. Stored and shown, but not used
     #[arg(long, short = 'i', value_name = "IMAGE", help_heading = "Nodes")]
     image: Option<String>,
-    /// Id of a custom image; needs --image too
+    /// Full id of a custom image. Requires --image. Stored and shown, but not used
     #[arg(long, value_name = "ID", help_heading = "Nodes")]
     custom_image: Option<String>,
     #[command(flatten)]
     admin: AdminArgs,
-    /// Command to run on each new node
+    /// Command that runs on each new node before its first job
     #[arg(long, value_name = "COMMAND", help_heading = "Setup Task")]
     setup_task: Option<String>,
-    /// Directory for its output, such as $AZ_BATCHAI_MOUNT_ROOT/afs; required with --setup-task
+    /// Directory for the output of the setup task, such as $AZ_BATCHAI_MOUNT_ROOT/afs. Required with --setup-task
     #[arg(long, value_name = "PATH", help_heading = "Setup Task")]
     setup_task_output: Option<String>,
-    /// Id of a virtual network's subnet; accepted and reported
+    /// Full id of a virtual network's subnet. Stored and shown, but not used
     #[arg(long, value_name = "ID", help_heading = "Virtual Network")]
     subnet: Option<String>,
-    /// Mount a share at autoafs and a container at autobfs, of an account that is created if missing
+    /// Mount a file share at autoafs and a blob container at autobfs. Their storage account is created if it does not exist
     #[arg(long, help_heading = "Auto Storage")]
     use_auto_storage: bool,
     #[command(flatten)]

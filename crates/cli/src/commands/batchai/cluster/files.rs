@@ -21,7 +21,7 @@ const NOT_ON_A_SHARE: &str = "List files is supported only for clusters with sta
 
 #[derive(Subcommand, Debug)]
 pub enum ClusterFileCommand {
-    /// List the files that the setup task of a cluster wrote, with links to download them
+    /// List the files that the setup task of a cluster wrote, with download links
     #[command(
         after_help = "Example:\n  corro batchai cluster file list -g batchai.horovod -w batchaidev \\\n      -c nc6cluster --output table"
     )]
@@ -32,10 +32,10 @@ pub enum ClusterFileCommand {
 pub struct ListArgs {
     #[command(flatten)]
     cluster: ParentArgs,
-    /// Directory below the setup task's output
+    /// Subdirectory of the setup task's output directory
     #[arg(long, short = 'p', value_name = "PATH", default_value = ".")]
     path: String,
-    /// Minutes the download links are valid
+    /// How long the download links are valid, in minutes
     #[arg(long, value_name = "MINUTES", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=5_256_000))]
     expiry: u32,
 }

@@ -14,16 +14,16 @@ const HEADING: &str = "Storage Disks";
 
 #[derive(Args, Debug, Default)]
 pub struct DiskArgs {
-    /// Number of disks
+    /// Number of disks. Stored and shown, but not used
     #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = HEADING)]
     disk_count: Option<i32>,
-    /// Size of each disk in GB
+    /// Size of each disk, in GB. Stored and shown, but not used
     #[arg(long, value_name = "GB", allow_negative_numbers = true, help_heading = HEADING)]
     disk_size: Option<i32>,
-    /// none, readonly or readwrite [default: none]
+    /// Caching of the disks: none, readonly or readwrite. Stored and shown, but not used [default: none]
     #[arg(long, value_name = "TYPE", value_parser = caching_type, help_heading = HEADING)]
     caching_type: Option<CachingType>,
-    /// Premium_LRS or Standard_LRS
+    /// Type of the disks: Premium_LRS or Standard_LRS. Stored and shown, but not used
     #[arg(long, value_name = "SKU", value_parser = disk_type, help_heading = HEADING)]
     storage_sku: Option<DiskType>,
 }

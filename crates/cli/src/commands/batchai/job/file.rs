@@ -15,12 +15,12 @@ use output_directory::OutputDirectory;
 
 #[derive(Subcommand, Debug)]
 pub enum JobFileCommand {
-    /// List the files a job has written, with links to download them
+    /// List the files that a job has written, with download links
     #[command(
         after_help = "Example:\n  corro batchai job file list -g batchai.horovod -w batchaidev -e cifar \\\n      -j cifar_distributed --output table"
     )]
     List(ListArgs),
-    /// Follow a file as the job writes it; ends after the job's last byte
+    /// Follow a file while the job writes it, until the job has ended
     #[command(
         after_help = "Example:\n  corro batchai job file stream -g batchai.horovod -w batchaidev -e cifar \\\n      -j cifar_distributed --file-name stdout.txt"
     )]
@@ -31,10 +31,10 @@ pub enum JobFileCommand {
 pub struct DirectoryArgs {
     #[command(flatten)]
     job: ParentArgs,
-    /// Output directory: stdouterr for the logs, or an id of the job's outputDirectories
+    /// Output directory: stdouterr for the logs, or the id of one of the job's outputDirectories
     #[arg(long, short = 'd', value_name = "ID", default_value = STDOUTERR)]
     output_directory_id: String,
-    /// Directory below it
+    /// Subdirectory of the output directory
     #[arg(long, short = 'p', value_name = "PATH", default_value = ".")]
     path: String,
 }
@@ -43,7 +43,7 @@ pub struct DirectoryArgs {
 pub struct ListArgs {
     #[command(flatten)]
     directory: DirectoryArgs,
-    /// Minutes the download links are valid, 5 to 600
+    /// How long the download links are valid, in minutes: 5 to 600
     #[arg(long, value_name = "MINUTES", default_value_t = 60, value_parser = clap::value_parser!(u32).range(5..=600))]
     expiry: u32,
 }
@@ -52,7 +52,7 @@ pub struct ListArgs {
 pub struct StreamArgs {
     #[command(flatten)]
     directory: DirectoryArgs,
-    /// Name of the file
+    /// Name of the file, such as stdout.txt
     #[arg(long, short = 'f', value_name = "FILE", required = true)]
     file_name: String,
 }

@@ -22,40 +22,40 @@ use crate::session::{Session, setting};
 pub struct CreateArgs {
     #[command(flatten)]
     account: NameArgs,
-    /// Region to report [default: the resource group's]
+    /// Location to show [default: the location of the resource group]
     #[arg(long, short = 'l', value_name = "LOCATION")]
     location: Option<String>,
-    /// Redundancy; stored and reported
+    /// Redundancy. Stored and shown, but not used
     #[arg(long, value_name = "SKU", default_value = "Standard_RAGRS", ignore_case = true,
           value_parser = ["Standard_LRS", "Standard_GRS", "Standard_RAGRS", "Standard_ZRS", "Premium_LRS"])]
     sku: String,
-    /// Kind of account; stored and reported
+    /// Kind of the account. Stored and shown, but not used
     #[arg(long, value_name = "KIND", default_value = "Storage", ignore_case = true,
           value_parser = ["Storage", "StorageV2", "BlobStorage"])]
     kind: String,
-    /// Tags: key=value ...
+    /// Tags, as KEY=VALUE pairs separated by spaces
     #[arg(long, num_args = 0.., value_name = "KEY=VALUE")]
     tags: Vec<String>,
-    /// Accept requests over https only
+    /// Accept requests over HTTPS only
     #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value = "false", value_name = "BOOL")]
     https_only: bool,
-    /// Access tier; stored and reported, for kinds StorageV2 and BlobStorage
+    /// Access tier, for the kinds StorageV2 and BlobStorage. Stored and shown, but not used
     #[arg(long, value_name = "TIER", ignore_case = true, value_parser = ["Cool", "Hot"])]
     access_tier: Option<String>,
-    /// Services to report as encrypted; blob and file always are
+    /// Services to show as encrypted, in addition to blob and file
     #[arg(long, value_name = "SERVICE", num_args = 1.., ignore_case = true, value_parser = ["blob", "file", "queue", "table"])]
     encryption_services: Vec<String>,
-    /// Custom domain; stored and reported
+    /// Custom domain. Stored and shown, but not used
     #[arg(long, value_name = "DOMAIN")]
     custom_domain: Option<String>,
-    /// Assign an identity
+    /// Assign an identity. Stored and shown, but not used
     #[arg(long)]
     assign_identity: bool,
-    /// Services that bypass network rules; stored and reported
+    /// Services that bypass network rules. Stored and shown, but not used
     #[arg(long, value_name = "WHO", num_args = 1.., ignore_case = true,
           value_parser = ["None", "Logging", "Metrics", "AzureServices"])]
     bypass: Vec<String>,
-    /// Default action of network rules; only Allow is accepted, since the server has no rules
+    /// Default action of network rules. Must be Allow, because the server has no network rules
     #[arg(long, value_name = "ACTION", ignore_case = true, value_parser = ["Allow", "Deny"])]
     default_action: Option<String>,
 }

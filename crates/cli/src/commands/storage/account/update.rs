@@ -19,30 +19,30 @@ use crate::session::{Session, setting};
 pub struct UpdateArgs {
     #[command(flatten)]
     account: NameArgs,
-    /// Redundancy; stored and reported
+    /// Redundancy. Stored and shown, but not used
     #[arg(long, value_name = "SKU", ignore_case = true,
           value_parser = ["Standard_LRS", "Standard_GRS", "Standard_RAGRS", "Standard_ZRS", "Premium_LRS"])]
     sku: Option<String>,
-    /// Replace all tags: key=value ...; '' removes all
+    /// Replace all tags with these KEY=VALUE pairs. '' removes all tags
     #[arg(long, num_args = 0.., value_name = "KEY=VALUE")]
     tags: Option<Vec<String>>,
-    /// Accept requests over https only
+    /// Accept requests over HTTPS only
     #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
     https_only: Option<bool>,
-    /// Access tier; stored and reported, for kinds StorageV2 and BlobStorage
+    /// Access tier, for the kinds StorageV2 and BlobStorage. Stored and shown, but not used
     #[arg(long, value_name = "TIER", ignore_case = true, value_parser = ["Cool", "Hot"])]
     access_tier: Option<String>,
-    /// Custom domain; stored and reported
+    /// Custom domain. Stored and shown, but not used
     #[arg(long, value_name = "DOMAIN")]
     custom_domain: Option<String>,
-    /// Assign an identity
+    /// Assign an identity. Stored and shown, but not used
     #[arg(long)]
     assign_identity: bool,
 }
 
 #[derive(Args, Debug)]
 pub struct UsageArgs {
-    /// Region [default: AZURE_DEFAULTS_LOCATION]
+    /// Location, such as eastus [default: $AZURE_DEFAULTS_LOCATION]
     #[arg(long, short = 'l', value_name = "LOCATION")]
     location: Option<String>,
 }

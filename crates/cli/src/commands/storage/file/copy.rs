@@ -21,16 +21,16 @@ pub enum CopyCommand {
         after_help = "Example:\n  corro storage file copy start --account-name mystorageaccount \\\n      --source-share myshare --source-path cifar/model.h5 \\\n      --destination-share archive --destination-path model.h5"
     )]
     Start(Box<StartArgs>),
-    /// Abort a pending copy; an empty file remains
+    /// Cancel a pending copy. An empty file remains
     Cancel(CancelArgs),
 }
 
 #[derive(Args, Debug)]
 struct DestinationArgs {
-    /// Share to copy to; it must exist
+    /// Share to copy to. It must exist
     #[arg(long, short = 's', value_name = "SHARE")]
     destination_share: String,
-    /// Path of the new file
+    /// Path of the copy
     #[arg(long, short = 'p', value_name = "PATH")]
     destination_path: String,
     #[command(flatten)]
@@ -43,28 +43,28 @@ const SOURCE: &str = "Copy Source Arguments";
 pub struct StartArgs {
     #[command(flatten)]
     destination: DestinationArgs,
-    /// Metadata of the copy, instead of the source's: key=value ...
+    /// Metadata of the copy, as KEY=VALUE pairs separated by spaces [default: the metadata of the source]
     #[arg(long, num_args = 0.., value_name = "KEY=VALUE")]
     metadata: Vec<String>,
-    /// URL of a file on the same server, instead of the other source arguments
+    /// URL of the source file, instead of the other source arguments. It must be on the same server
     #[arg(long, short = 'u', help_heading = SOURCE, value_name = "URL")]
     source_uri: Option<String>,
-    /// Account of the source [default: that of the destination]
+    /// Storage account of the source [default: the account of the destination]
     #[arg(long, help_heading = SOURCE, value_name = "ACCOUNT")]
     source_account_name: Option<String>,
-    /// Account key of the source [default: looked up on the server]
+    /// Key of the source account [default: looked up on the server]
     #[arg(long, help_heading = SOURCE, value_name = "KEY")]
     source_account_key: Option<String>,
-    /// Shared access signature for the source, instead of a key
+    /// Shared access signature (SAS) for the source, instead of a key
     #[arg(long, help_heading = SOURCE, value_name = "TOKEN")]
     source_sas: Option<String>,
-    /// Share to copy from [default: the destination's]
+    /// Share to copy from [default: the destination share]
     #[arg(long, help_heading = SOURCE, value_name = "SHARE")]
     source_share: Option<String>,
-    /// File to copy
+    /// Path of the file to copy
     #[arg(long, help_heading = SOURCE, value_name = "PATH")]
     source_path: Option<String>,
-    /// Snapshot of the share to copy from
+    /// Snapshot of the source share to copy from
     #[arg(long, help_heading = SOURCE, value_name = "TIME")]
     file_snapshot: Option<String>,
 }
@@ -73,7 +73,7 @@ pub struct StartArgs {
 pub struct CancelArgs {
     #[command(flatten)]
     destination: DestinationArgs,
-    /// Id of the copy, as 'copy start' printed it
+    /// Id of the copy, as printed by 'copy start'
     #[arg(long, value_name = "ID")]
     copy_id: String,
 }

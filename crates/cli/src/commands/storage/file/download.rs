@@ -16,10 +16,10 @@ use crate::session::Session;
 pub struct DownloadArgs {
     #[command(flatten)]
     share: ShareArgs,
-    /// File on the share
+    /// Path of the file on the share
     #[arg(long, short = 'p', value_name = "PATH")]
     path: String,
-    /// File or directory to write to [default: the file's name in the current directory]
+    /// Local file or directory to write to [default: the current directory]
     #[arg(long, value_name = "FILE")]
     dest: Option<PathBuf>,
     /// Offset of the first byte to download
@@ -28,7 +28,7 @@ pub struct DownloadArgs {
     /// Offset of the last byte to download
     #[arg(long, value_name = "BYTE")]
     end_range: Option<u64>,
-    /// Mode of Python's open: wb replaces an existing file, ab appends to it, xb fails
+    /// What to do if the local file exists: wb replaces it, ab appends to it, xb fails
     #[arg(long, value_name = "MODE", default_value = "wb", value_parser = ["wb", "ab", "xb"])]
     open_mode: String,
     #[command(flatten)]

@@ -14,10 +14,10 @@ use crate::session::Session;
 pub struct UploadArgs {
     #[command(flatten)]
     share: ShareArgs,
-    /// File to upload
+    /// Local file to upload
     #[arg(long, value_name = "FILE")]
     source: PathBuf,
-    /// Directory or file on the share [default: the source's name in the root]
+    /// Directory or file on the share to upload to [default: the root of the share]
     #[arg(long, short = 'p', value_name = "PATH")]
     path: Option<String>,
     #[command(flatten)]
