@@ -10,7 +10,7 @@ use corro_hosting::server_args::EmbeddedServerArgs;
 use corro_hosting::signals::wait_for_shutdown_signal;
 
 use crate::error::CliError;
-use crate::stdio::print;
+use crate::stdio::{note, print};
 
 #[derive(Args, Debug)]
 #[command(
@@ -40,6 +40,9 @@ pub async fn run(args: UpArgs) -> Result<(), CliError> {
         stopped = &mut stop => return Ok(stopped?),
     };
     print_summary(&embedded, began);
+    if let Some(text) = root_note(rustix::process::geteuid().is_root()) {
+        note(text);
+    }
     stop.await?;
     let _ = writeln!(io::stderr(), "\nStopping the nodes …");
     let EmbeddedServer { server, .. } = embedded;
@@ -80,4 +83,24 @@ fn print_summary(embedded: &EmbeddedServer, began: Instant) {
     let _ =
         writeln!(out, "\nTry 'corro group create --name demo --location eastus' in another terminal. Ctrl-C stops.");
     let _ = out.flush();
+}
+
+/// Warns about jobs that run as root. Isolation hides directories from them but keeps the user id, so they own root's files in any mode.
+fn root_note(is_root: bool) -> Option<&'static str> {
+    is_root.then_some(
+        "note: this server runs as root, so jobs without a container run as root too, even if isolated. \
+         See 'corro docs isolation'.",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_root_is_warned() {
+        assert_eq!(root_note(false), None);
+        let text = root_note(true).expect("a note");
+        assert!(text.contains("jobs without a container run as root") && !text.contains('\n'), "{text}");
+    }
 }
