@@ -28,6 +28,9 @@ const ACTIVE_POLL_INTERVAL: Duration = Duration::from_secs(1);
 const IDLE_POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// The active interval applies for this long after a change.
 const ACTIVE_PERIOD: Duration = Duration::from_secs(20);
+/// Failed polls in a row before a warning. The first poll runs while the server starts, so one failure alone would be logged before the
+/// server has printed its address.
+const POLL_FAILURES_BEFORE_WARNING: u32 = 2;
 /// Poll results older than this are not used.
 const MAX_POLL_AGE: Duration = Duration::from_secs(60);
 /// Time for an agent that was asked to end before its allocation is cancelled.
@@ -56,8 +59,8 @@ struct State {
     /// Start of the poll that returned `allocations`; `None` before the first.
     polled_at: Option<Instant>,
     last_change: Option<Instant>,
-    /// Whether the last poll failed; a failure is logged once.
-    is_failing: bool,
+    /// Number of polls that failed since the last success.
+    n_failed_polls: u32,
     /// Nodes to submit, each with the arguments and the script for `sbatch`.
     to_submit: VecDeque<(NodeId, Vec<String>, String)>,
     submissions: HashMap<NodeId, Submission>,
@@ -195,19 +198,19 @@ impl Shared {
             match output {
                 Ok(text) => {
                     let allocations = AllocationTable::parse(&text, &self.tag);
-                    if state.is_failing {
+                    if state.n_failed_polls >= POLL_FAILURES_BEFORE_WARNING {
                         tracing::info!("squeue succeeds again");
                     }
                     if state.allocations != allocations {
                         state.note_change();
                     }
-                    (state.allocations, state.polled_at, state.is_failing) = (allocations, Some(began), false);
+                    (state.allocations, state.polled_at, state.n_failed_polls) = (allocations, Some(began), 0);
                     state.forget_submissions_before(began);
                 }
                 Err(error) => {
-                    if !std::mem::replace(&mut state.is_failing, true) {
+                    if state.count_poll_failure() {
                         let error = &error as &dyn std::error::Error;
-                        tracing::error!(error, "squeue failed; retrying");
+                        tracing::warn!(error, "squeue failed; retrying");
                     }
                 }
             }
@@ -278,13 +281,37 @@ impl State {
         self.last_change = Some(Instant::now());
     }
 
+    /// Counts a failed poll. Returns whether to log it: once in a row of failures.
+    fn count_poll_failure(&mut self) -> bool {
+        self.n_failed_polls = self.n_failed_polls.saturating_add(1);
+        self.n_failed_polls == POLL_FAILURES_BEFORE_WARNING
+    }
+
     fn poll_interval(&self) -> Duration {
-        let is_active = self.last_change.is_some_and(|changed| changed.elapsed() < ACTIVE_PERIOD);
+        let is_unconfirmed_failure = (1..POLL_FAILURES_BEFORE_WARNING).contains(&self.n_failed_polls);
+        let is_active =
+            is_unconfirmed_failure || self.last_change.is_some_and(|changed| changed.elapsed() < ACTIVE_PERIOD);
         if is_active { ACTIVE_POLL_INTERVAL } else { IDLE_POLL_INTERVAL }
     }
 
     /// Drops submissions that a poll which started at `began` has seen.
     fn forget_submissions_before(&mut self, began: Instant) {
         self.submissions.retain(|_, submission| !matches!(submission, Submission::Accepted(at) if *at < began));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failing_squeue_is_logged_once_and_not_at_the_first_failure() {
+        let mut state = State::default();
+        assert_eq!(state.poll_interval(), IDLE_POLL_INTERVAL);
+        assert!(!state.count_poll_failure());
+        assert_eq!(state.poll_interval(), ACTIVE_POLL_INTERVAL, "the failure is confirmed soon");
+        assert!(state.count_poll_failure());
+        assert!(!state.count_poll_failure());
+        assert_eq!(state.poll_interval(), IDLE_POLL_INTERVAL);
     }
 }
