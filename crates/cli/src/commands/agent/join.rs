@@ -185,6 +185,22 @@ fn parse_label(text: &str) -> Result<(String, String), String> {
 }
 
 fn write_unit(args: &JoinArgs, kind: UnitKind, root: &Path) -> Result<(), CliError> {
+    let text = systemd_unit::text(kind, &systemd_unit::own_executable()?, &unit_args(args, root))?;
+    if !args.write {
+        print(text.trim_end());
+        return Ok(());
+    }
+    let path = systemd_unit::write(kind, &text)?;
+    note(format_args!(
+        "wrote {}. To start the host now and at every boot:\n  {}",
+        path.display(),
+        kind.enable_command()
+    ));
+    Ok(())
+}
+
+/// Arguments with which the unit runs `corro agent join`: those that the host keeps nowhere else.
+fn unit_args(args: &JoinArgs, root: &Path) -> Vec<OsString> {
     let mut agent_args: Vec<OsString> = vec!["--data".into(), root.into()];
     let mut option =
         |name: &str, value: Option<OsString>| agent_args.extend(value.into_iter().flat_map(|v| [name.into(), v]));
@@ -199,23 +215,31 @@ fn write_unit(args: &JoinArgs, kind: UnitKind, root: &Path) -> Result<(), CliErr
     if args.remote_shares {
         agent_args.push("--remote-shares".into());
     }
-    let text = systemd_unit::text(kind, &systemd_unit::own_executable()?, &agent_args)?;
-    if !args.write {
-        print(text.trim_end());
-        return Ok(());
-    }
-    let path = systemd_unit::write(kind, &text)?;
-    note(format_args!(
-        "wrote {}. To start the host now and at every boot:\n  {}",
-        path.display(),
-        kind.enable_command()
-    ));
-    Ok(())
+    agent_args.extend(args.log.to_args().into_iter().map(OsString::from));
+    agent_args
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        join: JoinArgs,
+    }
+
+    #[test]
+    fn a_unit_runs_the_host_with_the_given_options() {
+        let options = "--cores 4 --memory 8 --gpus 1 --address 10.0.0.1 --ports 20000-20100 --isolation strict --label rack=a1 \
+                       --hide /srv --remote-shares --log-format json";
+        let words = ["join", "--name", "gpu-1", "--systemd"].into_iter().chain(options.split_whitespace());
+        let args = Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{error}")).join;
+        let expected: Vec<OsString> =
+            ["--data", "/host"].into_iter().chain(options.split_whitespace()).map(Into::into).collect();
+        assert_eq!(unit_args(&args, Path::new("/host")), expected);
+    }
 
     #[test]
     fn labels_are_checked() {
