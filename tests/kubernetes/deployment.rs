@@ -78,6 +78,8 @@ fn the_objects_are_of_the_real_types_and_belong_together() {
     let container = &pod.containers[0];
     let ports: Vec<_> = container.ports.iter().flatten().map(|port| port.container_port).collect();
     assert_eq!(ports, service.ports.expect("ports").iter().map(|port| port.port).collect::<Vec<_>>());
+    let probe = container.readiness_probe.as_ref().and_then(|probe| probe.http_get.as_ref()).expect("an HTTP probe");
+    assert_eq!((probe.path.as_deref(), probe.scheme.as_deref()), (Some("/readyz"), Some("HTTPS")));
     for volume in pod.volumes.iter().flatten() {
         let claim = &volume.persistent_volume_claim.as_ref().expect("a claim").claim_name;
         let _: PersistentVolumeClaim = the("PersistentVolumeClaim", |object| object["metadata"]["name"] == **claim);
