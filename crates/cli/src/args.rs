@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 
+use clap::builder::Resettable;
 use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
@@ -150,12 +151,42 @@ impl CommandPath {
         }
         let is_required =
             |argument: &Arg| argument.get_long().is_some_and(|long| long_names(required).any(|name| name == long));
-        let mut copy = called.clone().mut_args(|argument| match is_required(&argument) {
-            true => argument.required(true),
-            false => argument,
-        });
-        format!("\n{}\n\nFor more information, try '--help'.", copy.render_usage())
+        let usage = usage_with_required(called.clone().override_usage(Resettable::Reset), is_required);
+        format!("\n{usage}\n\nFor more information, try '--help'.")
     }
+}
+
+/// The usage line of a command if all arguments that match `is_required` were required.
+fn usage_with_required(command: Command, is_required: impl Fn(&Arg) -> bool) -> String {
+    let mut command = command.mut_args(|argument| match is_required(&argument) {
+        true => argument.required(true),
+        false => argument,
+    });
+    command.render_usage().to_string()
+}
+
+/// Arguments that name a resource. clap does not require them: the group has a default, and commands report missing names as `az` does.
+const RESOURCE_NAMES: [&str; 6] = ["resource_group", "workspace", "experiment", "cluster", "job", "name"];
+
+/// Shows the names of the resource as required in the usage of each command that works on one resource inside a workspace. Commands that
+/// also take `--ids` need no names.
+fn with_names_in_usage(command: Command, path: &str) -> Command {
+    let has = |id: &str| command.get_arguments().any(|argument| argument.get_id() == id);
+    if !has("workspace") || has("ids") {
+        return command.mut_subcommands(|below| {
+            let path = format!("{path} {}", below.get_name());
+            with_names_in_usage(below, &path)
+        });
+    }
+    // `corro job why NAME` takes the name as an argument or with --name.
+    let has_positional_name = command.get_positionals().any(|argument| argument.get_id() == "job");
+    let is_required = |argument: &Arg| {
+        let id = argument.get_id().as_str();
+        RESOURCE_NAMES.contains(&id) && !(has_positional_name && ["job", "name"].contains(&id))
+    };
+    let usage = usage_with_required(command.clone().bin_name(path), is_required);
+    let arguments = usage.strip_prefix(&format!("Usage: {path}")).unwrap_or_default().replacen(" [OPTIONS]", "", 1);
+    command.override_usage(format!("{path} [OPTIONS]{arguments}"))
 }
 
 /// The long names of flags such as `--name/-n`.
@@ -188,7 +219,7 @@ fn without_hidden(command: &Command) -> Command {
 fn command(name: &'static str) -> Command {
     let command = Cli::command().name(name).bin_name(name);
     let help = grouped_help(&command).replace("corro COMMAND", &format!("{name} COMMAND"));
-    let command = command.help_template(help);
+    let command = with_names_in_usage(command.help_template(help), name);
     if name == "az" { renamed_to_az(command).display_name("azure-cli").version(AZ_VERSION) } else { command }
 }
 
@@ -388,6 +419,37 @@ mod tests {
             "corro job why x",
             &["--resource-group/-g", "NAME"],
             "corro job why [OPTIONS] --resource-group <GROUP> [NAME]",
+        );
+    }
+
+    #[test]
+    fn the_usage_in_help_shows_the_names_that_a_command_needs() {
+        let check = |program: &'static str, path: &[&str], expected: &str| {
+            let mut command = command(program);
+            command.build();
+            let called = path
+                .iter()
+                .fold(&mut command, |at, name| at.find_subcommand_mut(name).expect("there is such a command"));
+            let help = called.render_help().to_string();
+            let usage = help.lines().find_map(|line| line.strip_prefix("Usage: ")).expect("a usage line");
+            assert_eq!(usage, expected);
+        };
+        check(
+            "az",
+            &["batchai", "job", "file", "stream"],
+            "az batchai job file stream [OPTIONS] --resource-group <GROUP> --workspace <WORKSPACE> --experiment <EXPERIMENT> --job <JOB> --file-name <FILE>",
+        );
+        check(
+            "corro",
+            &["batchai", "experiment", "list"],
+            "corro batchai experiment list [OPTIONS] --resource-group <GROUP> --workspace <WORKSPACE>",
+        );
+        check("corro", &["batchai", "workspace", "list"], "corro batchai workspace list [OPTIONS]");
+        check("corro", &["batchai", "cluster", "show"], "corro batchai cluster show [OPTIONS]");
+        check(
+            "corro",
+            &["job", "why"],
+            "corro job why [OPTIONS] --resource-group <GROUP> --workspace <WORKSPACE> --experiment <EXPERIMENT> [NAME]",
         );
     }
 
