@@ -357,6 +357,7 @@ mod tests {
             "corro batchai job wait -g g -w w -e e -n j --interval 1 --subscription s",
             "corro storage account keys list -g g -n a",
             "corro storage file list -s share -p dir --exclude-dir --num-results 5 --account-name a --account-key k",
+            "corro files --account a --rate 100 --anonymous-rate 10 --log-format json",
             "corro run -np 2 -H localhost:2 python -np x.py",
             "corro run -np 2 --gloo --verbose -hostfile hosts python -u x.py --verbose",
             "corro run -np 2 -- -odd-name -x",

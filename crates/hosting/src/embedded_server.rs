@@ -96,7 +96,7 @@ impl EmbeddedServer {
             data: data.path().to_owned(),
             listen,
             tls: tls.clone(),
-            rates: args.rates(),
+            rates: args.rates.rates(),
             lease: args.lease(),
             mount_token_lifetime: args.mount_token_lifetime(),
             containers_on_host: args.no_containers,

@@ -1,4 +1,4 @@
-//! Options that `corro up` and `corro server` share, and their validation. Creates nothing.
+//! Options that `corro up` and `corro server` share, and their validation; `corro files` takes some of them too. Creates nothing.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -38,14 +38,8 @@ pub struct EmbeddedServerArgs {
     #[arg(long, value_name = "yes|no", default_value = "yes", value_parser = parse_yes_no)]
     pub(crate) mask_secrets: bool,
 
-    /// Maximum number of requests per second for each principal, separately for reads and writes, and for each storage
-    /// account
-    #[arg(long, value_name = "N", default_value_t = Rates::DEFAULT.per_principal, value_parser = clap::value_parser!(u32).range(1..))]
-    rate: u32,
-
-    /// Maximum number of requests per second for each client address that is not logged in
-    #[arg(long, value_name = "N", default_value_t = Rates::DEFAULT.per_address, value_parser = clap::value_parser!(u32).range(1..))]
-    anonymous_rate: u32,
+    #[command(flatten)]
+    pub(crate) rates: RateArgs,
 
     /// Seconds without a heartbeat after which a node is considered lost
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
@@ -79,6 +73,25 @@ pub struct EmbeddedServerArgs {
 
     #[command(flatten)]
     pub log: LogArgs,
+}
+
+/// Limits of the request rate.
+#[derive(clap::Args, Debug, Clone, Copy)]
+pub struct RateArgs {
+    /// Maximum number of requests per second for each principal, separately for reads and writes, and for each storage
+    /// account
+    #[arg(long, value_name = "N", default_value_t = Rates::DEFAULT.per_principal, value_parser = clap::value_parser!(u32).range(1..))]
+    rate: u32,
+
+    /// Maximum number of requests per second for each client address that is not logged in
+    #[arg(long, value_name = "N", default_value_t = Rates::DEFAULT.per_address, value_parser = clap::value_parser!(u32).range(1..))]
+    anonymous_rate: u32,
+}
+
+impl RateArgs {
+    pub fn rates(self) -> Rates {
+        Rates { per_principal: self.rate, per_address: self.anonymous_rate }
+    }
 }
 
 impl EmbeddedServerArgs {
@@ -140,10 +153,6 @@ impl EmbeddedServerArgs {
             HostingError::usage(format!("--nfs {text}: it is not an address to serve NFS on"))
                 .hint("write it as 10.0.0.4 or 10.0.0.4:2049, or 'off'")
         })
-    }
-
-    pub(crate) fn rates(&self) -> Rates {
-        Rates { per_principal: self.rate, per_address: self.anonymous_rate }
     }
 
     pub(crate) fn lease(&self) -> Duration {

@@ -11,9 +11,9 @@ use clap::Args;
 use corro_hosting::data_dir::DataDir;
 use corro_hosting::embedded_server::{TlsTrust, start_error};
 use corro_hosting::listen::{ListenArgs, listen_address, open_tls, public_url};
-use corro_hosting::logging;
+use corro_hosting::logging::LogArgs;
+use corro_hosting::server_args::RateArgs;
 use corro_hosting::signals::wait_for_shutdown_signal;
-use corro_server::http::rate_limit::Rates;
 use corro_server::tls::Tls;
 use corro_server::{FileServer, FileServerConfig};
 
@@ -44,11 +44,17 @@ pub struct FilesArgs {
 
     #[command(flatten)]
     address: ListenArgs,
+
+    #[command(flatten)]
+    rates: RateArgs,
+
+    #[command(flatten)]
+    log: LogArgs,
 }
 
 pub async fn run(args: FilesArgs) -> Result<(), CliError> {
     let began = Instant::now();
-    logging::init();
+    args.log.init();
     let listen = listen_address(&args.address)?;
     if args.key_file.is_some() && args.accounts.len() != 1 {
         return Err(CliError::usage("--key-file belongs to one account")
@@ -66,7 +72,7 @@ pub async fn run(args: FilesArgs) -> Result<(), CliError> {
         data: data.path().to_owned(),
         listen,
         tls: tls.clone(),
-        rates: Rates::DEFAULT,
+        rates: args.rates.rates(),
         accounts: accounts.keys.clone(),
     };
     let stop = wait_for_shutdown_signal();
