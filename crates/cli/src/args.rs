@@ -358,6 +358,7 @@ mod tests {
             "corro storage account keys list -g g -n a",
             "corro storage file list -s share -p dir --exclude-dir --num-results 5 --account-name a --account-key k",
             "corro files --account a --rate 100 --anonymous-rate 10 --log-format json",
+            "corro up --mask-secrets no",
             "corro run -np 2 -H localhost:2 python -np x.py",
             "corro run -np 2 --gloo --verbose -hostfile hosts python -u x.py --verbose",
             "corro run -np 2 -- -odd-name -x",

@@ -35,7 +35,7 @@ pub struct EmbeddedServerArgs {
     pub(crate) no_containers: bool,
     /// Replace the values of secrets with *** in the output of jobs and setup tasks. Values shorter than 8 bytes are not
     /// replaced
-    #[arg(long, value_name = "yes|no", default_value = "yes", value_parser = parse_yes_no)]
+    #[arg(long, value_name = "yes|no", default_value = "yes", action = clap::ArgAction::Set, value_parser = parse_yes_no)]
     pub(crate) mask_secrets: bool,
 
     #[command(flatten)]
