@@ -7,8 +7,10 @@ use axum::extract::Request;
 use axum::response::Response;
 use http::{HeaderValue, Method};
 
+use super::client::remote_address;
+use super::file_requests::account_of;
+use super::health;
 use super::router::Router;
-use super::{account_of, health, remote_address};
 use crate::app::monitoring::http_counters::Route;
 use crate::traces::Traces;
 use crate::traces::context::{Context, SpanId, TRACEPARENT, TraceId};

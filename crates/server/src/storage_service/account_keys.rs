@@ -11,7 +11,7 @@ use corro_store::AccountRecord;
 
 use crate::app::App;
 use crate::app::resources::warnings::share_in_use_warning;
-use crate::http::session_revocation::{CredentialCheck, key_fingerprint};
+use crate::http::connection::session_revocation::{CredentialCheck, key_fingerprint};
 
 /// Capacity; a full cache is cleared.
 const MAX_CACHED_ACCOUNTS: usize = 1000;
