@@ -6,60 +6,39 @@
 //! Symbolic links are entries of their own (`links`): only the resolution of a named path follows them, never a
 //! listing, a walk or a deletion.
 //!
-//! Reading order:
-//! - `path`, `beneath` (the only way to open a file), `dirs`, `common`
-//! - `root` and `share_admin`: whole shares and containers
-//! - `directory`, `links`, `flat_listing`, `file`, `nonblocking`, `append`, `copy`, `rename`, `staging`: operations
-//!   inside a share
-//! - `properties`, `property_store`, `inode_locks`, `property_ops`, `permissions`: what is stored beside the content
-//! - `walk` with `usage`, `snapshots`, `snapshot_diff`; last `removal`
+//! Reading order, from below. Folders add methods to [`Share`] and [`Shares`], which `namespace::root` defines; otherwise
+//! a folder imports only those before it.
+//! - `tree`: names, paths, resolution beneath a handle, attributes, walks, removals
+//! - `shared_state`: what all handles of one root share
+//! - `properties`: what is stored beside the content
+//! - `content` and `entries`: operations on files and directories of a share
+//! - `namespace`: whole shares and containers, snapshots
 //! - `volume_dir`: for agents, which write job output into volumes
 
-mod append;
-mod beneath;
-mod common;
-mod copy;
-mod directory;
-mod dirs;
+mod content;
+mod entries;
 mod error;
-mod file;
-mod flat_listing;
-mod inode_locks;
-mod links;
-mod names;
-mod nonblocking;
-mod path;
-mod permissions;
+mod namespace;
 mod properties;
-mod property_ops;
-mod property_store;
-mod removal;
-mod rename;
-mod root;
-mod share_admin;
-mod snapshot_diff;
-mod snapshots;
-mod staging;
-mod stat;
-mod usage;
+mod shared_state;
+mod tree;
 mod volume_dir;
-mod walk;
 
-pub use append::Appender;
-pub use common::PropertyStorage;
-pub use directory::{Entry, Page, PageRequest};
+pub use content::append::Appender;
+pub use content::nonblocking::{CachedFile, FileVersion, read_nonblocking};
+pub use content::staging::{Block, StagedFile};
+pub use entries::directory::{Entry, Page, PageRequest};
+pub use entries::flat_listing::{FlatEntry, FlatPage, FlatRequest};
+pub use entries::links::{Link, MAX_LINK_TEXT};
 pub use error::ShareError;
-pub use flat_listing::{FlatEntry, FlatPage, FlatRequest};
-pub use links::{Link, MAX_LINK_TEXT};
-pub use names::{is_account_name, is_share_name};
-pub use nonblocking::{CachedFile, FileVersion, read_nonblocking};
-pub use path::{PathError, SharePath};
-pub use permissions::MAX_PERMISSION;
+pub use namespace::root::{Removal, Share, Shares};
+pub use namespace::share_admin::TreeEntry;
+pub use namespace::snapshot_diff::SnapshotDiff;
+pub use namespace::snapshots::SnapshotId;
+pub use properties::permissions::MAX_PERMISSION;
 pub use properties::{MAX_PROPERTIES, Properties};
-pub use root::{Removal, Share, Shares};
-pub use share_admin::TreeEntry;
-pub use snapshot_diff::SnapshotDiff;
-pub use snapshots::SnapshotId;
-pub use staging::{Block, StagedFile};
-pub use stat::{Kind, Stat};
+pub use shared_state::common::PropertyStorage;
+pub use tree::names::{is_account_name, is_share_name};
+pub use tree::path::{PathError, SharePath};
+pub use tree::stat::{Kind, Stat};
 pub use volume_dir::VolumeDir;

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, mkdirat, openat2, symlinkat, unlinkat};
 use rustix::io::Errno;
 
-use crate::{SharePath, beneath};
+use crate::{SharePath, tree::beneath};
 
 /// An open directory. Paths given to its methods are relative to it.
 #[derive(Debug)]

@@ -15,8 +15,11 @@ use rustix::{
 
 use crate::{
     Properties, ShareError, Shares,
-    dirs::{PERMISSIONS, check_account, check_names, ensure_dir, open_child, share_io},
-    property_store, removal,
+    properties::property_store,
+    tree::{
+        dirs::{PERMISSIONS, check_account, check_names, ensure_dir, open_child, share_io},
+        removal,
+    },
 };
 
 /// Azure's limit for a descriptor, in bytes.

@@ -5,7 +5,7 @@ use std::{fs::File, time::SystemTime};
 
 use rustix::fs::{Mode, OFlags};
 
-use crate::{Properties, Share, ShareError, SharePath, Stat, beneath, property_store};
+use crate::{Properties, Share, ShareError, SharePath, Stat, properties::property_store, tree::beneath};
 
 impl Share {
     /// Attributes and properties of a file or directory.

@@ -1,7 +1,10 @@
 //! Walks all entries of a share, parents before children. Never follows a link, so it ends. Entries removed meanwhile
 //! are skipped.
 
-use crate::{Kind, Share, ShareError, SharePath, Stat, beneath, dirs::names_in};
+use crate::{
+    Kind, Share, ShareError, SharePath, Stat,
+    tree::{beneath, dirs::names_in},
+};
 
 /// An entry of a walk. FIFOs, sockets and devices are skipped.
 #[derive(Debug)]

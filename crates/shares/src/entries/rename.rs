@@ -5,7 +5,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{Kind, Share, ShareError, SharePath, Stat, beneath};
+use crate::{Kind, Share, ShareError, SharePath, Stat, tree::beneath};
 
 impl Share {
     /// Renames `from`, which must be of that kind, to `to`. A symbolic link counts as a file and is renamed itself.

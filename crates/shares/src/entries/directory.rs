@@ -8,7 +8,10 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{Kind, Link, Properties, Share, ShareError, SharePath, Stat, beneath, dirs::names_in};
+use crate::{
+    Kind, Link, Properties, Share, ShareError, SharePath, Stat,
+    tree::{beneath, dirs::names_in},
+};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {

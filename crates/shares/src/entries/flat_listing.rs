@@ -4,7 +4,7 @@
 
 use rustix::fs::{Dir, FileType};
 
-use crate::{Kind, Link, Properties, Share, ShareError, SharePath, Stat, beneath};
+use crate::{Kind, Link, Properties, Share, ShareError, SharePath, Stat, tree::beneath};
 
 /// Page of a flat listing.
 #[derive(Debug, Clone, Copy)]

@@ -20,7 +20,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{Properties, PropertyStorage, common::Common, dirs::open_child, properties::MAX_PROPERTIES};
+use crate::{MAX_PROPERTIES, Properties, PropertyStorage, shared_state::common::Common, tree::dirs::open_child};
 
 const ATTRIBUTE: &str = "user.corro.properties";
 /// Beside the accounts, which cannot have a dot in their name.

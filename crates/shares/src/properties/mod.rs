@@ -1,5 +1,12 @@
 //! Properties of a file, directory or share: names and values such as `content-type` and `x-ms-meta-owner`. Here they
-//! are text that fits into a header; the file service knows their meaning. Storage is in `property_store`.
+//! are text that fits into a header; the file service knows their meaning.
+//!
+//! `property_store` stores them, `property_ops` reads and changes those of entries by path, `permissions` has those of
+//! accounts and the security descriptors of shares.
+
+pub(crate) mod permissions;
+pub(crate) mod property_ops;
+pub(crate) mod property_store;
 
 use std::{collections::BTreeMap, io::Write};
 

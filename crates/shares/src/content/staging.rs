@@ -14,10 +14,13 @@ use rustix::{
 };
 
 use crate::{
-    Kind, Properties, Share, ShareError, SharePath, Shares, Stat, beneath,
-    copy::copy_range,
-    dirs::{STAGING, check_names, ensure_dir, names_in, open_child, share_io},
-    removal::{self, temporary_name},
+    Kind, Properties, Share, ShareError, SharePath, Shares, Stat,
+    content::copy::copy_range,
+    tree::{
+        beneath,
+        dirs::{STAGING, check_names, ensure_dir, names_in, open_child, share_io},
+        removal::{self, temporary_name},
+    },
 };
 
 const BLOCKS_PREFIX: &str = "blocks-";

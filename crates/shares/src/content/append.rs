@@ -8,7 +8,7 @@ use rustix::{
     io::{Errno, write, writev},
 };
 
-use crate::{Share, ShareError, SharePath, beneath};
+use crate::{Share, ShareError, SharePath, tree::beneath};
 
 /// A file opened for appending.
 #[derive(Debug)]

@@ -15,11 +15,16 @@ use rustix::{
 };
 
 use crate::{
-    Kind, PropertyStorage, ShareError, SharePath, Stat, beneath,
-    common::Common,
-    dirs::{CONTAINERS, PERMISSIONS, SNAPSHOTS, STAGING, check_account, names_in, open_child, share_io},
-    is_account_name, property_store, removal,
-    staging::remove_stale_blocks,
+    Kind, PropertyStorage, ShareError, SharePath, Stat,
+    content::staging::remove_stale_blocks,
+    is_account_name,
+    properties::property_store,
+    shared_state::common::Common,
+    tree::{
+        beneath,
+        dirs::{CONTAINERS, PERMISSIONS, SNAPSHOTS, STAGING, check_account, names_in, open_child, share_io},
+        removal,
+    },
 };
 
 /// All share trees of a server.

@@ -19,7 +19,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{Kind, Properties, Share, ShareError, SharePath, Stat, beneath};
+use crate::{Kind, Properties, Share, ShareError, SharePath, Stat, tree::beneath};
 
 /// The kernel's limit (`PATH_MAX` without the terminating NUL).
 pub const MAX_LINK_TEXT: usize = 4095;

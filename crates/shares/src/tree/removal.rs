@@ -17,7 +17,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::dirs::names_in;
+use crate::tree::dirs::names_in;
 
 const TRASH: &str = ".trash-";
 

@@ -13,10 +13,14 @@ use rustix::{
 };
 
 use crate::{
-    Properties, Removal, Share, ShareError, SharePath, Shares, Stat, beneath, copy,
-    dirs::{SNAPSHOTS, check_names, ensure_dir, names_in, open_child, share_io},
-    removal,
-    walk::WalkEntry,
+    Properties, Removal, Share, ShareError, SharePath, Shares, Stat,
+    content::copy,
+    tree::{
+        beneath,
+        dirs::{SNAPSHOTS, check_names, ensure_dir, names_in, open_child, share_io},
+        removal,
+        walk::WalkEntry,
+    },
 };
 
 /// Name of a snapshot, the time of its creation: `2018-06-07T22:21:55.0000000Z`.

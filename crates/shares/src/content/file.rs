@@ -8,7 +8,7 @@ use rustix::{
     io::{Errno, pwritev},
 };
 
-use crate::{Kind, Properties, Share, ShareError, SharePath, Stat, beneath};
+use crate::{Kind, Properties, Share, ShareError, SharePath, Stat, tree::beneath};
 
 /// After this many ranges the rest of the file counts as data: a list of ranges may include too much but must be
 /// bounded.

@@ -16,7 +16,11 @@ use rustix::{
     io::{ReadWriteFlags, preadv2},
 };
 
-use crate::{Kind, Properties, SharePath, Shares, Stat, beneath, dirs::check_names, property_store};
+use crate::{
+    Kind, Properties, SharePath, Shares, Stat,
+    properties::property_store,
+    tree::{beneath, dirs::check_names},
+};
 
 /// Upper bound of the granularity of ctime on any file system: a file changed longer ago gets another ctime with the
 /// next change.

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{Share, ShareError, SharePath, walk::WalkEntry};
+use crate::{Share, ShareError, SharePath, tree::walk::WalkEntry};
 
 /// Lifetime of a measurement. Walking a large tree for each new file would cost more than a quota is worth.
 const USAGE_TTL: Duration = Duration::from_secs(30);

@@ -6,9 +6,12 @@ use std::{fs::File, path::PathBuf, time::SystemTime};
 use rustix::{fs::mkdirat, io::Errno};
 
 use crate::{
-    Properties, Removal, Share, ShareError, SharePath, Shares, Stat,
-    dirs::{CONTAINERS, DIR_MODE, check_account, check_names, ensure_dir, names_in, open_child, share_io},
-    is_share_name, property_store, removal,
+    Properties, Removal, Share, ShareError, SharePath, Shares, Stat, is_share_name,
+    properties::property_store,
+    tree::{
+        dirs::{CONTAINERS, DIR_MODE, check_account, check_names, ensure_dir, names_in, open_child, share_io},
+        removal,
+    },
 };
 
 /// A share or container in a listing.

@@ -2,7 +2,7 @@
 
 use std::{fs::File, sync::atomic::AtomicBool};
 
-use crate::{inode_locks::InodeLocks, usage::UsageCache};
+use crate::shared_state::{inode_locks::InodeLocks, usage::UsageCache};
 
 /// Shared by a [`crate::Shares`] and all its [`crate::Share`]s.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{Properties, Share, ShareError, SharePath, Stat, beneath};
+use crate::{Properties, Share, ShareError, SharePath, Stat, tree::beneath};
 
 /// Bytes copied between two checks for cancellation.
 const COPY_STEP_BYTES: u64 = 16 << 20;
