@@ -8,9 +8,9 @@ use std::fmt;
 use std::io::{self, Write};
 
 use corro_agent::host::HostError;
+use corro_base::error_chain;
 use corro_client::{ClientError, ProfileError};
-use corro_hosting::HostingError;
-use corro_hosting::error::{ErrorKind, source_chain};
+use corro_hosting::{HostingError, ProviderError};
 use corro_model::{ApiError, docs_keys};
 
 use crate::output::{OutputError, QueryError, escape_controls};
@@ -68,7 +68,7 @@ impl CliError {
 
     /// The message of `error`, with its sources as causes.
     pub fn from_error(error: &(dyn Error + 'static)) -> CliError {
-        CliError { causes: source_chain(error), ..CliError::new(error.to_string()) }
+        CliError { causes: error_chain::causes(error), ..CliError::new(error.to_string()) }
     }
 
     /// Appends a cause.
@@ -243,8 +243,14 @@ impl From<HostError> for CliError {
 
 impl From<HostingError> for CliError {
     fn from(error: HostingError) -> CliError {
-        let exit = if error.kind == ErrorKind::Usage { 2 } else { 1 };
-        CliError { exit, causes: error.causes, hint: error.hint, ..CliError::new(error.message) }
+        let exit = if error.is_usage() { 2 } else { 1 };
+        CliError { exit, hint: error.hint(), ..CliError::from_error(&error) }
+    }
+}
+
+impl From<ProviderError> for CliError {
+    fn from(error: ProviderError) -> CliError {
+        HostingError::from(error).into()
     }
 }
 

@@ -19,21 +19,14 @@ pub struct DataDir {
 impl DataDir {
     /// Creates the directory if it is missing and locks it.
     pub fn lock(path: &Path) -> Result<Self, HostingError> {
-        let failed = |error: std::io::Error| {
-            HostingError::new(format!("cannot use {} as data directory: {error}", path.display()))
-                .hint("choose another one with --data DIR")
-        };
+        let failed = |error| HostingError::DataDirUnusable { path: path.to_owned(), error };
         DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
         let path = path.canonicalize().map_err(failed)?;
         match DirLock::exclusive(&path) {
             Ok(lock) => Ok(Self { path, lock }),
             Err(LockError::Held { holder }) => Err(already_running(&path, holder)),
             Err(LockError::Io(error)) => Err(failed(error)),
-            Err(LockError::Readers) => Err(HostingError::new(format!(
-                "'corro admin backup' or 'corro admin check' still reads {}",
-                path.display()
-            ))
-            .hint("wait until it ends, then start again")),
+            Err(LockError::Readers) => Err(HostingError::DataDirRead { path }),
         }
     }
 
@@ -61,8 +54,7 @@ fn already_running(path: &Path, holder: Option<String>) -> HostingError {
     // The lock file may have been removed; the URL file is another source.
     let url = || std::fs::read_to_string(path.join("url")).ok().map(|url| format!("last known at {url}"));
     let holder = holder.or_else(url).unwrap_or_else(|| "another process".to_owned());
-    HostingError::new(format!("Corro is already running on {} ({holder})", path.display()))
-        .hint("use that one, stop it with Ctrl-C, or give this one a directory of its own with --data DIR")
+    HostingError::DataDirInUse { path: path.to_owned(), holder }
 }
 
 #[cfg(test)]
@@ -74,13 +66,13 @@ mod tests {
         let dir = tempfile::tempdir().expect("a temp dir");
         let first = DataDir::lock(dir.path()).expect("free");
         first.write_url("http://127.0.0.1:1").expect("it can be written");
-        let error = DataDir::lock(dir.path()).err().expect("taken");
-        assert!(error.message.contains("already running"), "{}", error.message);
-        assert!(error.message.contains("http://127.0.0.1:1"), "{}", error.message);
+        let message = DataDir::lock(dir.path()).err().expect("taken").to_string();
+        assert!(message.contains("already running"), "{message}");
+        assert!(message.contains("http://127.0.0.1:1"), "{message}");
         std::fs::remove_file(dir.path().join("lock")).expect("removed");
-        let error = DataDir::lock(dir.path()).err().expect("still taken");
-        assert!(error.message.contains("already running"), "{}", error.message);
-        assert!(error.message.contains("http://127.0.0.1:1"), "{}", error.message);
+        let message = DataDir::lock(dir.path()).err().expect("still taken").to_string();
+        assert!(message.contains("already running"), "{message}");
+        assert!(message.contains("http://127.0.0.1:1"), "{message}");
         drop(first);
         DataDir::lock(dir.path()).expect("free again");
     }

@@ -2,7 +2,6 @@
 //! profile by which clients on this machine find it. `corro up` and `corro server` differ only in the [`NodeSource`].
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,6 +13,7 @@ use corro_server::{AdminCredential, Provider, Server, ServerAddress, ServerConfi
 
 use crate::HostingError;
 use crate::data_dir::DataDir;
+use crate::error::StartError;
 use crate::isolation::IsolationArg;
 use crate::listen::{check_reachable_by_agents, listen_address, local_url, open_tls, public_url};
 use crate::local_admin_login;
@@ -115,7 +115,7 @@ impl EmbeddedServer {
             ProviderEnvironment { args, data: &data, config_dir: &config_dir, tls: tls.as_ref(), incarnation };
         let server = Server::start(config, |address| environment.build_provider(node_source, address))
             .await
-            .map_err(|error| start_error(listen, &error))?;
+            .map_err(|error| HostingError::Start(StartError::new(listen, error)))?;
         log_isolation_override(args.isolation.isolation, server.has_several_principals());
         let profile = Profile {
             server: local_url(server.address, tls.is_some()),
@@ -160,22 +160,6 @@ impl EmbeddedServer {
     /// URL under which clients on other machines reach the server.
     pub fn public_url(&self) -> &str {
         &self.public_url
-    }
-}
-
-/// Error of a server start. A port that is in use gets a hint with another port.
-pub fn start_error(listen: SocketAddr, error: &anyhow::Error) -> HostingError {
-    let is_in_use = error
-        .chain()
-        .any(|cause| cause.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::AddrInUse));
-    let error = HostingError::from_error(error.as_ref());
-    match is_in_use {
-        true => error.hint(format!(
-            "another program listens on {listen}; stop it, or choose another port with --listen {}:{}",
-            listen.ip(),
-            listen.port().wrapping_add(1).max(1024)
-        )),
-        false => error,
     }
 }
 
@@ -240,10 +224,7 @@ impl ProviderEnvironment<'_> {
 /// as its original, and must not treat the original's nodes as its own; an incarnation belongs to one directory only.
 /// `None` for a data directory that is older than incarnations: its nodes are tagged with the server's identity.
 fn ensure_incarnation(data: &Path) -> Result<Option<String>, HostingError> {
-    let failed = |error: std::io::Error| {
-        HostingError::new(format!("cannot record the identity of {}: {error}", data.display()))
-            .hint("check that the disk is not full and that the directory belongs to you")
-    };
+    let failed = |error| HostingError::Incarnation { path: data.to_owned(), error };
     if !incarnation::is_recorded(data) && data.join(corro_server::data_dir::DATABASE).exists() {
         incarnation::adopt(data, LEGACY_INCARNATION).map_err(failed)?;
     }
@@ -264,8 +245,7 @@ fn write_profiles(profile: &Profile, config_dir: &Path, data: &DataDir) -> Resul
         Some(other) => ProfileUse::OnRequest { profile: profile.save(data.path())?, other },
         None => ProfileUse::Default { profile: profile.save(config_dir)? },
     };
-    data.write_url(&profile.server)
-        .map_err(|error| HostingError::new(format!("cannot write {}: {error}", data.url_file().display())))?;
+    data.write_url(&profile.server).map_err(|error| HostingError::UrlFile { path: data.url_file(), error })?;
     Ok(profile_use)
 }
 

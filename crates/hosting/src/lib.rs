@@ -17,4 +17,4 @@ pub mod server_args;
 pub mod signals;
 mod trace_export;
 
-pub use error::HostingError;
+pub use error::{HostingError, ProviderError, StartError};

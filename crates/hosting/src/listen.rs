@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use corro_server::tls::{Tls, TlsError, TlsSource};
+use corro_server::tls::{Tls, TlsSource};
 
 use crate::HostingError;
 
@@ -45,15 +45,12 @@ impl ListenArgs {
 /// Parses `--listen`. Without TLS only loopback addresses are accepted.
 pub fn listen_address(args: &ListenArgs) -> Result<SocketAddr, HostingError> {
     let text = &args.listen;
-    let address: SocketAddr = text.replace("localhost:", "127.0.0.1:").parse().map_err(|_| {
-        HostingError::usage(format!("'{text}' is not an address to listen on"))
-            .hint("write it as 127.0.0.1:8470 or [::1]:8470")
-    })?;
+    let address: SocketAddr = text
+        .replace("localhost:", "127.0.0.1:")
+        .parse()
+        .map_err(|_| HostingError::ListenAddress { text: text.clone() })?;
     if !address.ip().is_loopback() && !args.tls && args.tls_cert.is_none() {
-        let message = format!("refusing to listen on {address} without TLS: other machines could reach it");
-        return Err(HostingError::new(message).hint(
-            "add --tls and the names that clients use, such as --name gpu-box, or listen on a loopback address such as 127.0.0.1:8470",
-        ));
+        return Err(HostingError::PlainTextListen { address });
     }
     Ok(address)
 }
@@ -67,16 +64,7 @@ pub fn open_tls(args: &ListenArgs, data: &Path) -> Result<Option<Tls>, HostingEr
         _ if args.tls => TlsSource::OwnCa { dir: data.join("tls"), names: certificate_names(args)? },
         _ => return Ok(None),
     };
-    Tls::open(&source).map(Some).map_err(|error| {
-        let reported = HostingError::from_error(&error);
-        match error {
-            TlsError::Name { .. } => reported.hint("write --name as gpu-box, gpu-box.example.org or 10.1.2.3"),
-            TlsError::Read { .. } | TlsError::NoCertificate { .. } | TlsError::NoKey { .. } => {
-                reported.hint("give --tls-cert and --tls-key two PEM files, or --tls alone")
-            }
-            _ => reported,
-        }
-    })
+    Tls::open(&source).map(Some).map_err(HostingError::Tls)
 }
 
 /// Names for the certificate: those of `--name`, and the listening address unless it is a loopback or wildcard address.
@@ -90,8 +78,7 @@ fn certificate_names(args: &ListenArgs) -> Result<Vec<String>, HostingError> {
 pub fn check_reachable_by_agents(args: &ListenArgs) -> Result<(), HostingError> {
     let address = listen_address(args)?;
     if address.ip().is_unspecified() && args.names.is_empty() {
-        return Err(HostingError::usage(format!("agents on other machines cannot connect to {address}"))
-            .hint("add --name with a name by which they reach this machine, or listen on an address that they reach"));
+        return Err(HostingError::WildcardWithoutName { address });
     }
     Ok(())
 }

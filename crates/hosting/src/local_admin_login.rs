@@ -61,8 +61,8 @@ pub fn lock_data_dir(args: &EmbeddedServerArgs) -> Result<LockOutcome, HostingEr
 
 /// Stores the administrator's login in the data directory.
 pub fn save(login: &Profile, data: &Path) -> Result<(), HostingError> {
-    let text = serde_json::to_string(login).map_err(|error| HostingError::from_error(&error))?;
-    admin_login_file::save(data, &Secret::new(text)).map_err(|error| HostingError::from_error(&error))
+    let text = serde_json::to_string(login).map_err(HostingError::EncodeLogin)?;
+    admin_login_file::save(data, &Secret::new(text)).map_err(HostingError::SaveLogin)
 }
 
 /// The server of the default data directory, if it accepts connections.

@@ -99,9 +99,9 @@ impl EmbeddedServerArgs {
     pub fn validate(&self) -> Result<(), HostingError> {
         listen_address(&self.listen)?;
         self.nfs_address()?;
-        let min_lease = corro_server::MIN_LEASE.as_secs_f64();
-        if !(min_lease..=3600.0).contains(&self.lease) {
-            return Err(HostingError::usage(format!("--lease is {}: use {min_lease} to 3600 seconds", self.lease)));
+        let (min, max) = (corro_server::MIN_LEASE.as_secs_f64(), 3600.0);
+        if !(min..=max).contains(&self.lease) {
+            return Err(HostingError::Lease { seconds: self.lease, min, max });
         }
         let durations = [
             ("--scale-down-delay", self.scale_down_delay, 86_400.0),
@@ -109,7 +109,7 @@ impl EmbeddedServerArgs {
         ];
         for (flag, seconds, max) in durations {
             if !(0.0..=max).contains(&seconds) {
-                return Err(HostingError::usage(format!("{flag} is {seconds}: use 0 to {max} seconds")));
+                return Err(HostingError::Seconds { flag, seconds, max });
             }
         }
         Ok(())
@@ -135,10 +135,7 @@ impl EmbeddedServerArgs {
             true => Ok(path),
             false => Err(std::io::ErrorKind::NotADirectory.into()),
         });
-        directory.map_err(|error| {
-            HostingError::usage(format!("--wheels {}: {error}", given.display()))
-                .hint("name the directory that scripts/wheel wrote, or leave it out")
-        })
+        directory.map_err(|error| HostingError::Wheels { path: given.clone(), error })
     }
 
     /// `None` for `--nfs off`. Port 0 stands for any free port.
@@ -149,10 +146,7 @@ impl EmbeddedServerArgs {
         }
         let address = text.parse::<std::net::SocketAddrV4>();
         let address = address.or_else(|_| text.parse().map(|ip| std::net::SocketAddrV4::new(ip, 0)));
-        address.map(|address| Some(address.into())).map_err(|_| {
-            HostingError::usage(format!("--nfs {text}: it is not an address to serve NFS on"))
-                .hint("write it as 10.0.0.4 or 10.0.0.4:2049, or 'off'")
-        })
+        address.map(|address| Some(address.into())).map_err(|_| HostingError::NfsAddress { text: text.clone() })
     }
 
     pub(crate) fn lease(&self) -> Duration {

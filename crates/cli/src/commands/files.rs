@@ -9,11 +9,12 @@ use std::time::Instant;
 
 use clap::Args;
 use corro_hosting::data_dir::DataDir;
-use corro_hosting::embedded_server::{TlsTrust, start_error};
+use corro_hosting::embedded_server::TlsTrust;
 use corro_hosting::listen::{ListenArgs, listen_address, open_tls, public_url};
 use corro_hosting::logging::LogArgs;
 use corro_hosting::server_args::RateArgs;
 use corro_hosting::signals::wait_for_shutdown_signal;
+use corro_hosting::{HostingError, StartError};
 use corro_server::tls::Tls;
 use corro_server::{FileServer, FileServerConfig};
 
@@ -78,7 +79,7 @@ pub async fn run(args: FilesArgs) -> Result<(), CliError> {
     let stop = wait_for_shutdown_signal();
     tokio::pin!(stop);
     let server = tokio::select! {
-        started = FileServer::start(config) => started.map_err(|error| start_error(listen, &error))?,
+        started = FileServer::start(config) => started.map_err(|error| HostingError::Start(StartError::new(listen, error)))?,
         stopped = &mut stop => return Ok(stopped?),
     };
     let url = public_url(&args.address, server.address, tls.is_some());

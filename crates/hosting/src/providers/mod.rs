@@ -8,7 +8,7 @@ pub mod slurm;
 
 use clap::{Args, ValueEnum};
 
-use crate::HostingError;
+use crate::ProviderError;
 use slurm::SlurmArgs;
 
 /// `--provider` and the options of all providers.
@@ -27,14 +27,14 @@ pub struct ProviderArgs {
 
 impl ProviderArgs {
     /// Rejects options of a provider that was not chosen.
-    pub fn validate(&self) -> Result<(), HostingError> {
+    pub fn validate(&self) -> Result<(), ProviderError> {
         let owned = [
             (ProviderArg::Slurm, "slurm", self.slurm.flags()),
             (ProviderArg::Kubernetes, "kubernetes", self.kubernetes.flags()),
         ];
-        for (_, name, flags) in owned.into_iter().filter(|(owner, ..)| *owner != self.provider) {
+        for (_, provider, flags) in owned.into_iter().filter(|(owner, ..)| *owner != self.provider) {
             if let Some((flag, _)) = flags.into_iter().find(|(_, given)| *given) {
-                return Err(HostingError::usage(format!("{flag} requires --provider {name}")));
+                return Err(ProviderError::OtherProvider { flag, provider });
             }
         }
         Ok(())
@@ -76,7 +76,7 @@ mod tests {
                 let checked = line.unwrap_or_else(|error| panic!("{error}")).args.validate();
                 let said = format!("--{flag} requires --provider {owner}");
                 let expected = if provider == owner { Ok(()) } else { Err(said) };
-                assert_eq!(checked.map_err(|failure| failure.message), expected);
+                assert_eq!(checked.map_err(|failure| failure.to_string()), expected);
             }
         }
     }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use k8s_openapi::api::core::v1::Toleration;
 
-use crate::HostingError;
+use crate::ProviderError;
 
 /// Default seconds between SIGTERM and SIGKILL when a pod is deleted. The agent ends its job and reports it meanwhile.
 const DEFAULT_GRACE_SECONDS: i64 = 30;
@@ -109,11 +109,9 @@ impl KubernetesArgs {
     }
 
     /// Validates the options.
-    pub fn to_settings(&self) -> Result<PodSettings, HostingError> {
-        let image = self.kubernetes_image.clone().filter(|image| !image.trim().is_empty()).ok_or_else(|| {
-            HostingError::usage("--provider kubernetes needs an image for its nodes")
-                .hint("name it with --kubernetes-image registry.example.org/corro:0.1.0; deploy/kubernetes/Containerfile makes one")
-        })?;
+    pub fn to_settings(&self) -> Result<PodSettings, ProviderError> {
+        let image = self.kubernetes_image.clone().filter(|image| !image.trim().is_empty());
+        let image = image.ok_or(ProviderError::KubernetesImageMissing)?;
         let selector = self.kubernetes_node_selector.iter().map(|text| parse_label(text));
         let tolerations = self.kubernetes_toleration.iter().map(|text| parse_toleration(text));
         Ok(PodSettings {
@@ -131,15 +129,14 @@ impl KubernetesArgs {
     }
 }
 
-fn parse_label(text: &str) -> Result<(String, String), HostingError> {
+fn parse_label(text: &str) -> Result<(String, String), ProviderError> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err(HostingError::usage(format!("--kubernetes-node-selector {text}: it is not a label"))
-            .hint("write it as KEY=VALUE, such as gpu=a100")),
+        _ => Err(ProviderError::KubernetesLabel { text: text.to_owned() }),
     }
 }
 
-fn parse_toleration(text: &str) -> Result<Toleration, HostingError> {
+fn parse_toleration(text: &str) -> Result<Toleration, ProviderError> {
     let (taint, effect) = match text.rsplit_once(':') {
         Some((taint, effect)) => (taint, Some(effect)),
         None => (text, None),
@@ -150,8 +147,7 @@ fn parse_toleration(text: &str) -> Result<Toleration, HostingError> {
     };
     let known = effect.is_none_or(|effect| ["NoSchedule", "PreferNoSchedule", "NoExecute"].contains(&effect));
     if key.is_empty() || !known {
-        return Err(HostingError::usage(format!("--kubernetes-toleration {text}: it is not a taint"))
-            .hint("write it as KEY, KEY=VALUE or KEY=VALUE:NoSchedule (or PreferNoSchedule, NoExecute)"));
+        return Err(ProviderError::KubernetesToleration { text: text.to_owned() });
     }
     Ok(Toleration {
         key: Some(key.to_owned()),
@@ -172,7 +168,7 @@ mod tests {
         args: KubernetesArgs,
     }
 
-    fn settings(words: &[&str]) -> Result<PodSettings, HostingError> {
+    fn settings(words: &[&str]) -> Result<PodSettings, ProviderError> {
         let line: Line = clap::Parser::try_parse_from([&["corro"], words].concat()).expect("flags that there are");
         line.args.to_settings()
     }
@@ -182,7 +178,7 @@ mod tests {
         let image = ["--kubernetes-image", "corro"];
         let check = |words: &[&str], expected: &str| {
             let error = settings(words).err().unwrap_or_else(|| panic!("{words:?} was accepted"));
-            assert!(error.message.contains(expected), "{}", error.message);
+            assert!(error.to_string().contains(expected), "{error}");
         };
         check(&[], "needs an image");
         check(&["--kubernetes-image", " "], "needs an image");

@@ -5,24 +5,21 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 use super::kubeconfig::{AuthMethod, ClusterConfig, FileOrData, Kubeconfig};
-use crate::HostingError;
+use crate::ProviderError;
 
 /// Directory in which a pod finds its service account.
 const SERVICE_ACCOUNT_DIR: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// Loads the configuration of `context`, or of the current one.
-pub fn load(file: Option<&Path>, context: Option<&str>) -> Result<ClusterConfig, HostingError> {
-    let (source, config) = match file {
+pub fn load(file: Option<&Path>, context: Option<&str>) -> Result<ClusterConfig, ProviderError> {
+    let (origin, config) = match file {
         Some(file) => (
             file.display().to_string(),
             read_merged(&[file.to_owned()]).and_then(|files| files.cluster_config(context)),
         ),
         None => from_environment(context),
     };
-    config.map_err(|error| {
-        HostingError::new(format!("cannot read the configuration of the Kubernetes cluster from {source}: {error}"))
-            .hint("name a file with --kubernetes-config FILE (and --kubernetes-context), or run the server in the cluster as deploy/kubernetes has it")
-    })
+    config.map_err(|reason| ProviderError::KubernetesConfigUnreadable { origin, reason })
 }
 
 fn from_environment(context: Option<&str>) -> (String, Result<ClusterConfig, String>) {
@@ -100,8 +97,8 @@ mod tests {
             if let Some(text) = text {
                 std::fs::write(&file, text).expect("a file");
             }
-            let error = load(Some(&file), None).expect_err("it cannot be used");
-            assert!(error.message.contains(expected) && error.message.contains("config"), "{}", error.message);
+            let message = load(Some(&file), None).expect_err("it cannot be used").to_string();
+            assert!(message.contains(expected) && message.contains("config"), "{message}");
         }
     }
 }

@@ -25,7 +25,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinHandle;
 
-use crate::HostingError;
+use crate::ProviderError;
 use crate::server_args::EmbeddedServerArgs;
 use api_client::KubeApiError;
 use args::{KubernetesArgs, PodSettings};
@@ -63,11 +63,10 @@ struct Shared {
 
 impl PreparedProvider {
     /// Validates the options and reads the cluster's configuration. Does not connect.
-    pub fn new(args: &KubernetesArgs, server_args: &EmbeddedServerArgs) -> Result<Self, HostingError> {
+    pub fn new(args: &KubernetesArgs, server_args: &EmbeddedServerArgs) -> Result<Self, ProviderError> {
         let (settings, server_url) = (args.to_settings()?, args.kubernetes_server_url.clone());
         if server_url.is_none() && !server_args.has_name() {
-            return Err(HostingError::usage("pods must be able to reach this server, and it has no name that they know")
-                .hint("add --tls, --listen 0.0.0.0:8470 and --name corro.corro.svc, or say how with --kubernetes-server-url URL"));
+            return Err(ProviderError::KubernetesServerUnnamed);
         }
         Ok(Self { api: PodsApi::open(args)?, settings, server_url })
     }

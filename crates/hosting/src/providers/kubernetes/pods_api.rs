@@ -15,7 +15,7 @@ use super::args::KubernetesArgs;
 use super::kubeconfig_source;
 use super::pod_cache::PodDeletion;
 use super::pod_status::{PodObject, PodState, pod_state};
-use crate::HostingError;
+use crate::ProviderError;
 
 /// Duration of one watch request. Silence beyond it means that the connection is dead.
 const WATCH_DURATION: Duration = Duration::from_secs(45);
@@ -45,12 +45,10 @@ struct PodList {
 
 impl PodsApi {
     /// Loads the configuration of the cluster. Does not connect.
-    pub fn open(args: &KubernetesArgs) -> Result<Self, HostingError> {
+    pub fn open(args: &KubernetesArgs) -> Result<Self, ProviderError> {
         let config = kubeconfig_source::load(args.kubernetes_config.as_deref(), args.kubernetes_context.as_deref())?;
         let namespace = args.kubernetes_namespace.clone().or_else(|| config.namespace.clone());
-        let client = ApiClient::new(config).map_err(|error| {
-            HostingError::new(format!("cannot use the configuration of the Kubernetes cluster: {error}"))
-        })?;
+        let client = ApiClient::new(config).map_err(|reason| ProviderError::KubernetesConfigUnusable { reason })?;
         Ok(Self { client: Arc::new(client), namespace: namespace.unwrap_or_else(|| "default".to_owned()) })
     }
 

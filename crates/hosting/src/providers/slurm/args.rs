@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::batch_script::SlurmOptions;
-use crate::HostingError;
+use crate::ProviderError;
 
 #[derive(Args, Debug)]
 #[command(next_help_heading = "With --provider slurm")]
@@ -68,22 +68,20 @@ impl SlurmArgs {
     }
 
     /// Validates the options. Slurm's client programs must be in one of the directories of `search_path`.
-    pub fn to_options(&self, search_path: &str) -> Result<SlurmOptions, HostingError> {
+    pub fn to_options(&self, search_path: &str) -> Result<SlurmOptions, ProviderError> {
         for program in ["sbatch", "squeue", "scancel"] {
             if !std::env::split_paths(search_path).any(|dir| dir.join(program).is_file()) {
-                return Err(HostingError::new(format!("--provider slurm needs {program}, which is not on PATH"))
-                    .hint("install Slurm's client programs, or start the server on a machine that submits jobs"));
+                return Err(ProviderError::SlurmProgramMissing { program });
             }
         }
         for (flag, options) in
             [("--slurm-option", &self.options), ("--slurm-low-priority-option", &self.low_priority_options)]
         {
             if let Some(wrong) = options.iter().find(|option| !option.starts_with('-')) {
-                return Err(HostingError::usage(format!("{flag} {wrong}: sbatch would take it for a script"))
-                    .hint(format!("write option and value as one word, as in {flag}=--constraint=a100")));
+                return Err(ProviderError::SlurmOption { flag, option: wrong.clone() });
             }
         }
-        let own_path = || std::env::current_exe().map_err(|error| HostingError::from_error(&error));
+        let own_path = || std::env::current_exe().map_err(ProviderError::OwnPath);
         let program = self.program.clone().map_or_else(own_path, Ok)?;
         require_absolute("--slurm-program", &program)?;
         self.logs.as_deref().map_or(Ok(()), |logs| require_absolute("--slurm-logs", logs))?;
@@ -101,21 +99,20 @@ impl SlurmArgs {
     }
 }
 
-fn require_absolute(flag: &str, path: &Path) -> Result<(), HostingError> {
+fn require_absolute(flag: &'static str, path: &Path) -> Result<(), ProviderError> {
     match path.is_absolute() {
         true => Ok(()),
-        false => Err(HostingError::usage(format!("{flag} {}: use an absolute path", path.display()))),
+        false => Err(ProviderError::RelativePath { flag, path: path.to_owned() }),
     }
 }
 
 /// The path is written between double quotes in the batch script. The accepted characters allow variables and no command substitution.
-fn parse_node_dir(given: &str) -> Result<String, HostingError> {
+fn parse_node_dir(given: &str) -> Result<String, ProviderError> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/_.-+${}".contains(c);
     if (given.starts_with('/') || given.starts_with('$')) && given.chars().all(plain) {
         return Ok(given.trim_end_matches('/').to_owned());
     }
-    Err(HostingError::usage(format!("--slurm-node-dir {given}: use an absolute path of letters, digits and variables"))
-        .hint("write it as /scratch or '/scratch/$SLURM_JOB_ID'"))
+    Err(ProviderError::SlurmNodeDir { text: given.to_owned() })
 }
 
 #[cfg(test)]
@@ -137,7 +134,7 @@ mod tests {
         for name in ["sbatch", "squeue", "scancel"].iter().filter(|_| programs) {
             std::fs::write(dir.path().join(name), "").expect("it can be written");
         }
-        line.slurm.to_options(dir.path().to_str().expect("plain letters")).map_err(|failure| failure.message)
+        line.slurm.to_options(dir.path().to_str().expect("plain letters")).map_err(|failure| failure.to_string())
     }
 
     #[test]
