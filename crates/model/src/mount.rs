@@ -50,6 +50,16 @@ pub fn find_container<'a>(
     containers.find_map(|container| Some((container, inside(&wanted, &container.relative_mount_path)?)))
 }
 
+/// Relative mount paths of all volumes, of any kind.
+pub fn mount_paths(volumes: Option<&MountVolumes>) -> Vec<&str> {
+    let Some(volumes) = volumes else { return Vec::new() };
+    let shares = volumes.azure_file_shares.iter().map(|volume| &volume.relative_mount_path);
+    let containers = volumes.azure_blob_file_systems.iter().map(|volume| &volume.relative_mount_path);
+    let servers = volumes.file_servers.iter().map(|volume| &volume.relative_mount_path);
+    let others = volumes.unmanaged_file_systems.iter().map(|volume| &volume.relative_mount_path);
+    shares.chain(containers).chain(servers).chain(others).map(String::as_str).collect()
+}
+
 /// Volumes of a path's root variable, and the path components below it.
 fn below_roots<'a, 'p>(
     path: &'p str,
@@ -81,7 +91,8 @@ pub fn strip_variable<'a>(path: &'a str, name: &str) -> Option<&'a str> {
     (rest.is_empty() || rest.starts_with('/')).then_some(rest)
 }
 
-fn components(path: &str) -> Vec<&str> {
+/// Names of the directories of a path, without empty ones and `.`.
+pub fn components(path: &str) -> Vec<&str> {
     path.split('/').filter(|part| !part.is_empty() && *part != ".").collect()
 }
 

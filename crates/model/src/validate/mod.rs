@@ -1,9 +1,10 @@
 //! Validation of requests. Each error names the field, the cause and the fix. Valid settings that a server cannot run
-//! are reported by [`unsupported`].
+//! are reported by [`unsupported`], likely mistakes by [`unmounted_paths`].
 
 mod cluster;
 mod job;
 mod limits;
+mod mount_paths;
 mod prefix;
 mod ssh_key;
 mod toolkit;
@@ -14,6 +15,7 @@ use crate::error::ApiError;
 pub use cluster::{check_cluster, check_file_server, check_scale};
 pub use job::{check_job, unsupported};
 pub use limits::{MAX_TAGS, check_tags};
+pub use mount_paths::unmounted_paths;
 
 /// Maximum number of nodes of a cluster.
 pub const MAX_NODES: i32 = 10_000;

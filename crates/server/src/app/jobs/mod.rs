@@ -63,6 +63,7 @@ impl App {
             let (cluster, cluster_id) = app.cluster_of(txn.state(), &spec)?;
             spec.cluster = Some(ResourceId { id: cluster_id });
             app.subnet_of(txn.state(), "properties.mountVolumes", spec.mount_volumes.as_ref())?;
+            app.warn_about_unmounted_paths(txn.state(), &cluster, &spec);
             let secrets = app.seal_secrets(bundle);
             let guid = guid();
             let segment = format!(

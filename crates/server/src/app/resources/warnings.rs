@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use corro_model::batchai::{DeallocationOption, JobSpec, MountVolumes};
 use corro_model::ids::arm;
 use corro_model::rbac::Right;
+use corro_model::validate;
 use corro_model::vm_size::{self, VmSize};
 use corro_model::{ClusterKey, FileServerKey, GroupKey, JobKey};
 use corro_sched::scale::plan_scale;
@@ -55,6 +56,13 @@ impl App {
         if let Ok(Some(problem)) = problem {
             self.request.warnings.add(format!("the job asks for a container: {problem}"));
         }
+    }
+
+    /// Warns about paths of a job below a mount root where no volume is mounted.
+    pub fn warn_about_unmounted_paths(&self, state: &State, cluster: &ClusterKey, spec: &JobSpec) {
+        let cluster = state.clusters.get(cluster);
+        let volumes = cluster.and_then(|cluster| cluster.spec.node_setup.as_ref()?.mount_volumes.as_ref());
+        validate::unmounted_paths(spec, volumes).into_iter().for_each(|warning| self.request.warnings.add(warning));
     }
 
     /// Warns about jobs on nodes that leave a cluster after a resize.

@@ -210,7 +210,7 @@ pub fn cluster() -> Value {
 
 pub fn job(cluster: &str) -> Value {
     json!({"properties": {
-        "cluster": {"id": cluster}, "nodeCount": 1, "stdOutErrPathPrefix": "$AZ_BATCHAI_MOUNT_ROOT/x",
+        "cluster": {"id": cluster}, "nodeCount": 1, "stdOutErrPathPrefix": "$AZ_BATCHAI_JOB_TEMP/x",
         "customToolkitSettings": {"commandLine": "true"}
     }})
 }

@@ -41,7 +41,7 @@ async fn valid_bodies_give_no_warning() {
     body["$schema"] = json!("x");
     (body["id"], body["name"], body["type"]) = (json!("/x"), json!("j"), json!("t"));
     body["properties"]["outputDirectories"] =
-        json!([{"id": "M", "pathPrefix": "$AZ_BATCHAI_MOUNT_ROOT/x", "type": "model"}]);
+        json!([{"id": "M", "pathPrefix": "$AZ_BATCHAI_JOB_TEMP/x", "type": "model"}]);
     body["properties"]["secrets"] = json!([{"name": "TOKEN", "value": "not-a-secret"}]);
     body["properties"]["environmentVariables"] = json!([]);
     body["properties"]["constraints"] = json!({"maxWallClockTime": "PT1H"});
@@ -49,6 +49,31 @@ async fn valid_bodies_give_no_warning() {
     assert_eq!(warnings_of(&answer), Vec::<String>::new());
     let answer = test_server.request("PUT", &format!("{own}/clusters/d"), cluster()).await.is(202);
     assert_eq!(warnings_of(&answer), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_path_below_a_mount_root_without_its_volume_is_warned_about() {
+    let test_server = TestServer::new().await;
+    let own = test_server.create_workspace_with_cluster("g", "w").await;
+    let mut mounting = cluster();
+    let share = json!({"azureFileUrl": "https://a.file.core.windows.net/s", "relativeMountPath": "shared",
+                       "credentials": {"accountKey": "a2V5"}});
+    mounting["properties"]["nodeSetup"] = json!({"mountVolumes": {"azureFileShares": [share]}});
+    test_server.request("PUT", &format!("{own}/clusters/mounting"), mounting).await.is(202);
+    let mut body = job(&format!("{own}/clusters/mounting"));
+    body["properties"]["stdOutErrPathPrefix"] = json!("$AZ_BATCHAI_JOB_MOUNT_ROOT/wrok");
+    body["properties"]["outputDirectories"] = json!([
+        {"id": "A", "pathPrefix": "$AZ_BATCHAI_MOUNT_ROOT/shared/x"}, {"id": "B", "pathPrefix": "$AZ_BATCHAI_MOUNT_ROOT/x"}
+    ]);
+    let answer = test_server.request("PUT", &format!("{own}/experiments/e/jobs/j"), body).await.is(202);
+    assert_eq!(
+        warnings_of(&answer),
+        [
+            "properties.stdOutErrPathPrefix: no volume is mounted at 'wrok' (mounted: none); the logs stay on the node",
+            "properties.outputDirectories[1].pathPrefix: no volume is mounted at 'x' (mounted: shared); its files stay \
+             on the node",
+        ]
+    );
 }
 
 #[tokio::test]
