@@ -50,6 +50,12 @@ pub fn find_container<'a>(
     containers.find_map(|container| Some((container, inside(&wanted, &container.relative_mount_path)?)))
 }
 
+/// Whether `path` is on a volume of any kind.
+pub fn is_on_volume(path: &str, cluster: Option<&MountVolumes>, job: Option<&MountVolumes>) -> bool {
+    let found = below_roots(path, cluster, job);
+    found.is_some_and(|(volumes, wanted)| mount_paths(Some(volumes)).iter().any(|at| inside(&wanted, at).is_some()))
+}
+
 /// Relative mount paths of all volumes, of any kind.
 pub fn mount_paths(volumes: Option<&MountVolumes>) -> Vec<&str> {
     let Some(volumes) = volumes else { return Vec::new() };

@@ -2,17 +2,17 @@
 
 use super::JobNames;
 use super::cause::detail;
-use crate::batchai::{BatchAiError, Job, JobSpec};
+use crate::batchai::{BatchAiError, Job, JobSpec, MountVolumes};
 use crate::layout::main_logs;
-use crate::mount::{MountRoot, below, find_share};
+use crate::mount::{MountRoot, below, find_container, find_share, is_on_volume};
 
 /// Remedies for the causes of a failure, then where to read more; whole sentences.
-pub fn advice(job: &Job, names: JobNames<'_>) -> Vec<String> {
+pub fn advice(job: &Job, names: JobNames<'_>, volumes: Option<&MountVolumes>) -> Vec<String> {
     let errors = job.properties.status.execution_info.iter().flat_map(|info| &info.errors);
     let mut lines: Vec<String> = errors.clone().filter_map(|error| remedy(error, names)).collect();
     if errors.clone().all(|error| has_output(&error.code)) {
         let preparing = errors.into_iter().any(|error| error.code == "JobPreparationFailed");
-        lines.push(output(&job.properties.spec, names, preparing));
+        lines.push(output(&job.properties.spec, names, volumes, preparing));
     }
     lines
 }
@@ -240,15 +240,54 @@ fn has_output(code: &str) -> bool {
     ran.contains(&code)
 }
 
-fn output(spec: &JobSpec, names: JobNames<'_>, preparing: bool) -> String {
+/// Sentence about a running job whose output is only on its nodes.
+pub fn unshared_output(spec: &JobSpec, volumes: Option<&MountVolumes>) -> Option<String> {
     let prefix = &spec.std_out_err_path_prefix;
-    let on_share = find_share(prefix, None, spec.mount_volumes.as_ref()).is_some();
-    // The cluster's volumes are not known here.
-    if !on_share && below(prefix, MountRoot::Cluster).is_none() {
-        return format!(
-            "Its output was written to {prefix} on its nodes, which is not a share: to keep it, mount a share and \
-             set stdOutErrPathPrefix to a directory on it."
-        );
+    (log_location(spec, volumes) == LogLocation::Node).then(|| {
+        format!(
+            "Its output is written to {prefix} on its nodes, which is not a share: to follow and keep it, mount a \
+             share and set stdOutErrPathPrefix to a directory on it."
+        )
+    })
+}
+
+/// Kind of the volume with a job's logs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LogLocation {
+    /// A file share or a blob container, which the server can read.
+    Storage,
+    /// A file server or another file system.
+    OtherVolume,
+    /// No volume: the disk of each node.
+    Node,
+}
+
+/// Finds where a job's logs are. A path below the root of a cluster that is gone counts as on a share.
+fn log_location(spec: &JobSpec, volumes: Option<&MountVolumes>) -> LogLocation {
+    let (prefix, own) = (spec.std_out_err_path_prefix.as_str(), spec.mount_volumes.as_ref());
+    let is_known = volumes.is_some() || below(prefix, MountRoot::Cluster).is_none();
+    if !is_known || find_share(prefix, volumes, own).is_some() || find_container(prefix, volumes, own).is_some() {
+        return LogLocation::Storage;
+    }
+    match is_on_volume(prefix, volumes, own) {
+        true => LogLocation::OtherVolume,
+        false => LogLocation::Node,
+    }
+}
+
+fn output(spec: &JobSpec, names: JobNames<'_>, volumes: Option<&MountVolumes>, preparing: bool) -> String {
+    let prefix = &spec.std_out_err_path_prefix;
+    match log_location(spec, volumes) {
+        LogLocation::Node => {
+            return format!(
+                "Its output was written to {prefix} on its nodes, which is not a share: to keep it, mount a share and \
+                 set stdOutErrPathPrefix to a directory on it."
+            );
+        }
+        LogLocation::OtherVolume => {
+            return format!("Its output is in {prefix}, on a volume that is not a share: read it where it is mounted.");
+        }
+        LogLocation::Storage => {}
     }
     let JobNames { group, workspace, experiment, job } = names;
     let place = format!("-g {group} -w {workspace} -e {experiment} -j {job}");
@@ -366,7 +405,7 @@ mod tests {
 
     #[test]
     fn a_job_with_output_names_its_location() {
-        let said = |prefix: &str, code: &str| advice(&failed(prefix, error(code, &[])), NAMES).join(" ");
+        let said = |prefix: &str, code: &str| advice(&failed(prefix, error(code, &[])), NAMES, None).join(" ");
         let on_share = "'corro batchai job file stream -g g -w w -e e -j j -f stderr.txt'";
         for prefix in ["$AZ_BATCHAI_JOB_MOUNT_ROOT/logs", "$AZ_BATCHAI_MOUNT_ROOT/of-the-cluster"] {
             assert!(said(prefix, "JobFailed").contains(on_share), "{prefix}");
@@ -377,10 +416,37 @@ mod tests {
         let mut job = failed("$AZ_BATCHAI_JOB_MOUNT_ROOT/logs", error("JobFailed", &[]));
         let spec = std::sync::Arc::make_mut(&mut job.properties.spec);
         spec.tensor_flow_settings = serde_json::from_value(json!({"pythonScriptFilePath": "a.py"})).expect("settings");
-        let words = advice(&job, NAMES).join(" ");
+        let words = advice(&job, NAMES, None).join(" ");
         assert!(words.contains("-f stderr-wk-0.txt'"), "{words}");
         assert!(said("$AZ_BATCHAI_JOB_TEMP", "JobFailed").contains("which is not a share"));
         assert_eq!(said("$AZ_BATCHAI_JOB_MOUNT_ROOT/logs", "Else"), "");
+    }
+
+    #[test]
+    fn the_location_of_logs_depends_on_the_volumes() {
+        let (storage, other, node) = (LogLocation::Storage, LogLocation::OtherVolume, LogLocation::Node);
+        let volumes: MountVolumes = serde_json::from_value(json!({
+            "azureFileShares": [{"azureFileUrl": "https://a.file.x/s", "relativeMountPath": "share"}],
+            "azureBlobFileSystems": [{"accountName": "a", "containerName": "c", "relativeMountPath": "blobs"}],
+            "fileServers": [{"fileServer": {"id": "/f"}, "relativeMountPath": "nfs"}],
+        }))
+        .expect("volumes");
+        let check = |prefix: &str, of_job: LogLocation, of_cluster: LogLocation, gone: LogLocation| {
+            let mut spec = JobSpec::clone(&failed(prefix, error("JobFailed", &[])).properties.spec);
+            spec.mount_volumes = None;
+            assert_eq!(log_location(&spec, None), gone, "{prefix}");
+            assert_eq!(log_location(&spec, Some(&volumes)), of_cluster, "{prefix}");
+            spec.mount_volumes = Some(volumes.clone());
+            assert_eq!(log_location(&spec, Some(&MountVolumes::default())), of_job, "{prefix}");
+            assert_eq!(unshared_output(&spec, Some(&MountVolumes::default())).is_some(), of_job == node, "{prefix}");
+        };
+        check("$AZ_BATCHAI_JOB_MOUNT_ROOT/share/x", storage, node, node);
+        check("$AZ_BATCHAI_JOB_MOUNT_ROOT/blobs", storage, node, node);
+        check("$AZ_BATCHAI_JOB_MOUNT_ROOT/nfs/x", other, node, node);
+        check("$AZ_BATCHAI_JOB_MOUNT_ROOT/sahre", node, node, node);
+        check("$AZ_BATCHAI_MOUNT_ROOT/share", node, storage, storage);
+        check("$AZ_BATCHAI_MOUNT_ROOT/nfs", node, other, storage);
+        check("$AZ_BATCHAI_JOB_TEMP", node, node, node);
     }
 
     #[test]

@@ -11,7 +11,9 @@ use serde::{Deserialize, Serialize};
 
 pub use self::advice::reason;
 pub use self::stall::describe_stall;
-use crate::batchai::{EstimateBasis, ExecutionState, Job, JobProperties, LostAttempt, QueueWait, WaitReason};
+use crate::batchai::{
+    EstimateBasis, ExecutionState, Job, JobProperties, LostAttempt, MountVolumes, NodeProcesses, QueueWait, WaitReason,
+};
 use crate::{NodeId, Timestamp};
 
 /// Explanation of a job. Lines may contain program output, so a display must escape them.
@@ -111,8 +113,15 @@ pub fn lost_attempt(lost: &LostAttempt) -> String {
 /// Error code of attempts that lost a node.
 pub const NODE_LOST: &str = "NodeLost";
 
-/// Explains `job` at the time `now`. `nodes` are its nodes, the master first.
-pub fn explain(job: &Job, names: JobNames<'_>, nodes: &[NodeId], now: Timestamp) -> Explanation {
+/// Explains `job` at the time `now`. `volumes` are those of its cluster, or `None` if the cluster is gone; `nodes` are
+/// its nodes, the master first.
+pub fn explain(
+    job: &Job,
+    names: JobNames<'_>,
+    volumes: Option<&MountVolumes>,
+    nodes: &[NodeId],
+    now: Timestamp,
+) -> Explanation {
     let (properties, status) = (&job.properties, &job.properties.status);
     let info = status.execution_info.as_ref();
     let lost_attempts = status.lost_attempts.iter().map(lost_attempt);
@@ -129,7 +138,10 @@ pub fn explain(job: &Job, names: JobNames<'_>, nodes: &[NodeId], now: Timestamp)
             said.sentences = queued(job, now);
             said.remedies = remedies_of(status.waiting.as_ref());
         }
-        ExecutionState::Running => said.sentences = running(job, nodes, now),
+        ExecutionState::Running => {
+            said.sentences = running(job, nodes, now);
+            said.sentences.extend(advice::unshared_output(&properties.spec, volumes));
+        }
         ExecutionState::Terminating => said
             .sentences
             .push(format!("The job \"{}\" is being terminated: its processes have a few seconds to exit.", job.name)),
@@ -143,7 +155,7 @@ pub fn explain(job: &Job, names: JobNames<'_>, nodes: &[NodeId], now: Timestamp)
             said.sentences.push(format!("The job \"{}\" failed{code}.", job.name));
             said.sentences.extend(run_summary(properties));
             said.causes = info.iter().flat_map(|info| &info.errors).map(cause::cause).collect();
-            said.remedies = advice::advice(job, names);
+            said.remedies = advice::advice(job, names, volumes);
         }
     }
     said
@@ -248,6 +260,16 @@ fn running(job: &Job, on: &[NodeId], now: Timestamp) -> Vec<String> {
     lines
 }
 
+/// Time for which none of a job's processes has written output, as their nodes report it. `running_for` counts for a
+/// process that has not written yet. `None` if a node did not answer, or if there is no process.
+pub fn silence(nodes: &[NodeProcesses], running_for: Duration) -> Option<Duration> {
+    if nodes.iter().any(|node| !node.answered) {
+        return None;
+    }
+    let processes = nodes.iter().flat_map(|node| &node.processes);
+    processes.map(|process| process.quiet_for_ms.map_or(running_for, Duration::from_millis)).min()
+}
+
 /// Text about a running job without log output.
 pub fn silent(since: Duration) -> String {
     format!("Its processes have written no output for {} s.", since.as_secs())
@@ -299,7 +321,7 @@ mod tests {
         let names = JobNames { group: "g", workspace: "w", experiment: "e", job: "J" };
         let node = |i: u32| NodeId::parse(&format!("tvm-1_{i}-20180718t174802z-p")).expect("a node id");
         let job = serde_json::from_value(job).expect("a job");
-        explain(&job, names, &[node(1), node(2)], now).lines().join(
+        explain(&job, names, Some(&MountVolumes::default()), &[node(1), node(2)], now).lines().join(
             "
 ",
         )
@@ -337,6 +359,8 @@ mod tests {
             "The job \"J\" runs on 2 nodes of cluster nc6, for 0:05:00 now: it was its turn, and they were idle.\n\
              It was submitted 0:05:00 before it started. Its wall-clock limit ends it at 2018-06-21T18:05:00Z at the latest.\n\
              It runs on the nodes tvm-1_1-20180718t174802z-p (the master) and tvm-1_2-20180718t174802z-p.\n\
+             Its output is written to p on its nodes, which is not a share: to follow and keep it, mount a share and set \
+             stdOutErrPathPrefix to a directory on it.\n\
              Attempt 1 ended at 2018-06-21T17:04:00Z without a result: Node n was lost while the job ran on it. \
              The last output of its processes on that node may be missing from the logs"
         );
@@ -347,10 +371,38 @@ mod tests {
         let reason = json!({"code": "NodePreempted", "message": "Low-priority node n was preempted"});
         let giving = json!({"until": "2018-06-21T17:10:30Z", "reason": reason});
         let info = json!({"startTime": "2018-06-21T17:05:00Z"});
-        let text = said(json!({"executionState": "running", "executionInfo": info, "givingWay": giving}));
+        let on_share = json!({"azureFileShares": [{"azureFileUrl": "https://a.file.x/s", "relativeMountPath": "s"}]});
+        let text = said(json!({"executionState": "running", "executionInfo": info, "givingWay": giving,
+            "stdOutErrPathPrefix": "$AZ_BATCHAI_JOB_MOUNT_ROOT/s", "mountVolumes": on_share}));
         let last = "It is being evicted. Low-priority node n was preempted. Its processes have received SIGTERM; those that \
                     still run at 2018-06-21T17:10:30Z are killed.";
         assert_eq!(text.lines().last(), Some(last));
+    }
+
+    #[test]
+    fn silence_is_that_of_the_last_process_to_write() {
+        let process = |quiet: Value| {
+            let mut process =
+                json!({"pid": 1, "state": "S", "cpuPercent": 0.0, "memoryBytes": 0, "threads": 1, "processes": 1});
+            process["quietForMs"] = quiet;
+            process
+        };
+        let check = |nodes: Value, expected: Option<u64>| {
+            let nodes = nodes.as_array().expect("a list").iter().map(|node| {
+                let id = "tvm-1_1-20180718t174802z-p";
+                let answered = !node.is_null();
+                let processes = if answered { node.clone() } else { json!([]) };
+                serde_json::from_value(json!({"nodeId": id, "answered": answered, "processes": processes}))
+                    .expect("a node")
+            });
+            let found = silence(&nodes.collect::<Vec<_>>(), Duration::from_secs(60));
+            assert_eq!(found, expected.map(Duration::from_millis));
+        };
+        check(json!([[process(json!(30_000)), process(json!(12_000))], [process(json!(20_000))]]), Some(12_000));
+        check(json!([[process(json!(30_000)), process(Value::Null)]]), Some(30_000));
+        check(json!([[process(Value::Null)]]), Some(60_000));
+        check(json!([[process(json!(30_000))], null]), None);
+        check(json!([[]]), None);
     }
 
     #[test]

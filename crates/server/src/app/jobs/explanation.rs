@@ -31,17 +31,19 @@ impl App {
         let (_, record) = find_job(&snapshot, path)?;
         let names =
             JobNames { group: &path.group, workspace: &path.workspace, experiment: &path.experiment, job: &path.job };
-        let mut explanation = explain(&job, names, record.state().nodes(), self.now());
-        // Only the nodes know whether ranks are stalled.
-        if let ExecutionState::Running = explanation.state
-            && let Ok(found) = self.job_processes(path, false).await
-            && let Some(awaited) = find_stall(found.nodes.iter().flat_map(|node| &node.processes), STALL_THRESHOLD_MS)
-        {
-            explanation.sentences.push(explain::describe_stall(&awaited, &found.nodes));
-        }
+        let cluster = snapshot.clusters.get(&record.cluster).map(|cluster| cluster.spec.node_setup.as_ref());
+        let volumes = cluster.map(|setup| setup.and_then(|setup| setup.mount_volumes.clone()).unwrap_or_default());
+        let mut explanation = explain(&job, names, volumes.as_ref(), record.state().nodes(), self.now());
         if let ExecutionState::Running = explanation.state {
+            // Only the nodes know whether ranks are stalled, and when they wrote to logs that are on no share.
+            let nodes = self.job_processes(path, false).await.map_or_else(|_| Vec::new(), |found| found.nodes);
+            let processes = nodes.iter().flat_map(|node| &node.processes);
+            let stall = find_stall(processes, STALL_THRESHOLD_MS);
+            explanation.sentences.extend(stall.map(|awaited| explain::describe_stall(&awaited, &nodes)));
             let (app, path) = (self.clone(), path.clone());
             let silent = tokio::task::spawn_blocking(move || app.time_since_last_output(&path)).await.ok().flatten();
+            let running_for = record.state().started().map(|started| self.now().since(started)).unwrap_or_default();
+            let silent = silent.or_else(|| explain::silence(&nodes, running_for));
             explanation.sentences.extend(silent.filter(|silent| *silent >= SILENCE_THRESHOLD).map(explain::silent));
         }
         if explanation.state == ExecutionState::Queued {

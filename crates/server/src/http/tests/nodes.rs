@@ -1,6 +1,7 @@
 //! Single nodes: listing, preemption and processes, by role.
 
-use corro_model::node::{FromRecording, ToNode};
+use corro_model::batchai::RankStats;
+use corro_model::node::{FromRecording, TaskStats, ToNode};
 use corro_model::{GroupKey, NodeId};
 use corro_store::{NodeRecord, StoreError};
 use serde_json::{Value, json};
@@ -82,18 +83,7 @@ async fn processes_need_nodes_and_connected_agents() {
     // A polling page gets no error.
     let response = test_server.request("GET", &format!("{path}/processes?orNone=true"), Value::Null).await.is(200).body;
     assert_eq!(response, json!({"attempt": 0, "nodes": []}));
-    let (now, node) = (test_server.app.now(), NodeId::new(1, 1, test_server.app.now()));
-    let (key, id) = (GroupKey::new("g").workspace("w").experiment("e").job("j"), node.clone());
-    let commit = test_server.app.store.commit(move |txn| {
-        let cluster = GroupKey::new("g").workspace("w").cluster("c");
-        txn.put(id.clone(), NodeRecord::allocating(cluster, 1, String::new(), now));
-        for event in [corro_model::state::NodeEvent::Joined, corro_model::state::NodeEvent::Ready] {
-            txn.node_event(&id, event, now).expect("it becomes idle");
-        }
-        txn.place(&key, vec![id], now).expect("it is idle");
-        Ok::<_, StoreError>(())
-    });
-    commit.await.expect("it runs");
+    let node = place_job(&test_server).await;
     let response = test_server.request("GET", &format!("{path}/processes"), Value::Null).await.is(200).body;
     assert_eq!(response, json!({"attempt": 1, "nodes": [{"nodeId": node, "answered": false, "processes": []}]}));
 
@@ -122,4 +112,53 @@ async fn processes_need_nodes_and_connected_agents() {
     let spans = done["traceEvents"].as_array().expect("events").iter().filter(|event| event["ph"] == "X");
     let expected = json!({"name": "ALLREDUCE", "ph": "X", "ts": 1, "dur": 4, "pid": 3, "tid": 1});
     assert_eq!(spans.collect::<Vec<_>>(), [&expected]);
+}
+
+#[tokio::test]
+async fn a_running_job_without_a_share_is_explained_by_what_its_nodes_report() {
+    let test_server = TestServer::new().await;
+    let own = test_server.create_workspace_with_cluster("g", "w").await;
+    let path = format!("{own}/experiments/e/jobs/j");
+    test_server.request("PUT", &path, super::job(&format!("{own}/clusters/c"))).await.is(202);
+    let node = place_job(&test_server).await;
+    let (_line, mut requests) = test_server.app.fleet.process_stats.attach(&node);
+    let attempt = {
+        let snapshot = test_server.app.snapshot();
+        snapshot.jobs.get(&GroupKey::new("g").workspace("w").experiment("e").job("j")).expect("a job").attempt()
+    };
+    let stats = test_server.app.fleet.process_stats.clone();
+    let agent = tokio::spawn(async move {
+        while let Some(ToNode::Look) = requests.recv().await {
+            let process = RankStats { rank: Some(0), quiet_for_ms: Some(12_345), ..RankStats::default() };
+            stats.record(&node, TaskStats { attempt: Some(attempt.clone()), processes: vec![process] });
+        }
+    });
+    let said = test_server.request("GET", &format!("{path}/why"), Value::Null).await.is(200).body;
+    let sentences: Vec<&str> = said["sentences"].as_array().expect("a list").iter().filter_map(Value::as_str).collect();
+    assert_eq!(
+        sentences[sentences.len() - 2..],
+        [
+            "Its output is written to $AZ_BATCHAI_JOB_TEMP/x on its nodes, which is not a share: to follow and keep it, \
+             mount a share and set stdOutErrPathPrefix to a directory on it.",
+            "Its processes have written no output for 12 s.",
+        ]
+    );
+    agent.abort();
+}
+
+/// Runs the job `j` of the experiment `e` on a new node.
+async fn place_job(test_server: &TestServer) -> NodeId {
+    let (now, node) = (test_server.app.now(), NodeId::new(1, 1, test_server.app.now()));
+    let (key, id) = (GroupKey::new("g").workspace("w").experiment("e").job("j"), node.clone());
+    let commit = test_server.app.store.commit(move |txn| {
+        let cluster = GroupKey::new("g").workspace("w").cluster("c");
+        txn.put(id.clone(), NodeRecord::allocating(cluster, 1, String::new(), now));
+        for event in [corro_model::state::NodeEvent::Joined, corro_model::state::NodeEvent::Ready] {
+            txn.node_event(&id, event, now).expect("it becomes idle");
+        }
+        txn.place(&key, vec![id], now).expect("it is idle");
+        Ok::<_, StoreError>(())
+    });
+    commit.await.expect("it runs");
+    node
 }
