@@ -334,7 +334,7 @@ mod tests {
             ["not-logged-in", "no-server-configured", "profile-invalid", "server-unreachable", "connection-broke"];
         let more = ["certificate-not-trusted", "server-not-tls", "login-refused", "version-mismatch", "job-file"];
         let tables = docs_keys::JOB_ERRORS.iter().chain(docs_keys::API_ERRORS).map(|(_, key)| *key);
-        for key in tables.chain(own).chain(more) {
+        for key in tables.chain(own).chain(more).chain(docs_keys::OUTPUT_HINTS.iter().copied()) {
             assert!(corro_docs::lookup::find(key).is_some(), "the documentation has no '{key}'");
         }
     }

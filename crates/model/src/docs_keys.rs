@@ -39,6 +39,13 @@ pub const API_ERRORS: &[(&str, &str)] = &[
     ("TooManyRequests", "too-many-requests"),
 ];
 
+pub const PYTHON_MODULE_MISSING: &str = "python-module-missing";
+pub const PYTHON_NOT_FOUND: &str = "python-not-found";
+pub const PYTHON_VENV_MISSING: &str = "python-venv-missing";
+pub const PIP_WITHOUT_NETWORK: &str = "pip-without-network";
+/// Keys of failures that are recognised by the last output of a process.
+pub const OUTPUT_HINTS: &[&str] = &[PYTHON_MODULE_MISSING, PYTHON_NOT_FOUND, PYTHON_VENV_MISSING, PIP_WITHOUT_NETWORK];
+
 /// Key of the code in one of the tables.
 pub fn find(table: &[(&str, &'static str)], code: &str) -> Option<&'static str> {
     table.iter().find(|(name, _)| *name == code).map(|(_, key)| *key)

@@ -2,6 +2,7 @@
 
 use super::JobNames;
 use super::cause::detail;
+use super::python_hints::{self, FailedProcess};
 use crate::batchai::{BatchAiError, Job, JobSpec, MountVolumes};
 use crate::layout::main_logs;
 use crate::mount::{MountRoot, below, find_container, find_share, is_on_volume};
@@ -9,7 +10,8 @@ use crate::mount::{MountRoot, below, find_container, find_share, is_on_volume};
 /// Remedies for the causes of a failure, then where to read more; whole sentences.
 pub fn advice(job: &Job, names: JobNames<'_>, volumes: Option<&MountVolumes>) -> Vec<String> {
     let errors = job.properties.status.execution_info.iter().flat_map(|info| &info.errors);
-    let mut lines: Vec<String> = errors.clone().filter_map(|error| remedy(error, names)).collect();
+    let mut lines: Vec<String> =
+        errors.clone().filter_map(|error| remedy(error, &job.properties.spec, names)).collect();
     if errors.clone().all(|error| has_output(&error.code)) {
         let preparing = errors.into_iter().any(|error| error.code == "JobPreparationFailed");
         lines.push(output(&job.properties.spec, names, volumes, preparing));
@@ -31,7 +33,7 @@ pub fn reason(job: &Job) -> String {
     }
 }
 
-fn remedy(error: &BatchAiError, names: JobNames<'_>) -> Option<String> {
+fn remedy(error: &BatchAiError, spec: &JobSpec, names: JobNames<'_>) -> Option<String> {
     let info = detail(error, "Info").unwrap_or_default();
     Some(match error.code.as_str() {
         "AZFMountError" | "BFSMountError" => return mount(info, names.group),
@@ -47,7 +49,7 @@ fn remedy(error: &BatchAiError, names: JobNames<'_>) -> Option<String> {
              Correct it in mountVolumes, then submit the job again."
                 .to_owned()
         }
-        "JobFailed" | "JobPreparationFailed" => return ended(error),
+        "JobFailed" | "JobPreparationFailed" => return ended(error, spec),
         "FailedStartingContainer" => container(detail(error, "Reason").unwrap_or_default()),
         "ContainerNotRemoved" => {
             "List the containers on the node's machine ('docker ps --filter label=corro.node'), remove those that \
@@ -186,8 +188,8 @@ fn mount(info: &str, group: &str) -> Option<String> {
     ))
 }
 
-/// Remedy by exit code or signal, for those with a known meaning.
-fn ended(error: &BatchAiError) -> Option<String> {
+/// Remedy by the last output, exit code or signal, for those with a known meaning.
+fn ended(error: &BatchAiError, spec: &JobSpec) -> Option<String> {
     if detail(error, "OutOfMemory").is_some() {
         return Some(
             "Its processes needed more memory than their node has: use less memory, run fewer processes on a node, \
@@ -202,6 +204,13 @@ fn ended(error: &BatchAiError) -> Option<String> {
              --max-processes; then submit the job again."
                 .to_owned(),
         );
+    }
+    if let Some(stderr) = detail(error, "StdErr") {
+        let is_preparation = error.code == "JobPreparationFailed";
+        let remedy = python_hints::remedy(FailedProcess { spec, is_preparation, stderr });
+        if remedy.is_some() {
+            return remedy;
+        }
     }
     let number = |name: &str| detail(error, name).and_then(|text| text.parse::<i32>().ok());
     // A shell reports a signal as an exit code above 128.
@@ -327,6 +336,7 @@ mod tests {
 
     #[test]
     fn every_known_cause_has_its_remedy() {
+        let spec = failed("p", error("X", &[])).properties.spec;
         for (code, details, expected) in [
             ("JobFailed", vec![("ExitCode", "127")], Some("the program was not found")),
             ("JobFailed", vec![("ExitCode", "126")], Some("chmod +x")),
@@ -336,6 +346,16 @@ mod tests {
             ("IsolationFailed", vec![("Info", "x")], Some("'corro doctor'")),
             ("MpirunFailed", vec![], Some("the launcher that CORRO_MPIRUN names")),
             ("JobFailed", vec![("ExitCode", "3")], None),
+            (
+                "JobFailed",
+                vec![("ExitCode", "1"), ("StdErr", "ModuleNotFoundError: No module named 'keras'\n")],
+                Some("pip install keras"),
+            ),
+            (
+                "JobPreparationFailed",
+                vec![("ExitCode", "1"), ("StdErr", "/x/.venv/bin/python: No module named ensurepip")],
+                Some("python3-venv"),
+            ),
             ("JobFailed", vec![("ExitCode", "255")], None),
             ("JobPreparationFailed", vec![("ExitCode", "127")], Some("the program was not found")),
             ("JobWallClockTimeExceeded", vec![], Some("Raise constraints.maxWallClockTime")),
@@ -394,7 +414,7 @@ mod tests {
             ("Else", vec![], None),
         ] {
             let error = serde_json::from_value(error(code, &details)).expect("an error");
-            let found = remedy(&error, NAMES);
+            let found = remedy(&error, &spec, NAMES);
             let fits = match expected {
                 Some(part) => found.as_ref().is_some_and(|found| found.contains(part)),
                 None => found.is_none(),

@@ -3,6 +3,7 @@
 
 mod advice;
 mod cause;
+mod python_hints;
 mod stall;
 
 use std::time::Duration;
