@@ -2,6 +2,9 @@
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use serde_path_to_error::{Path, Segment};
+
+use crate::spelling::most_similar;
 
 /// Error of a JSON text. Line and column count from 1.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,11 +29,15 @@ pub fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, JsonProblem> {
     }
     let mut deserializer = serde_json::Deserializer::from_slice(text);
     let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
-        let path = error.path().to_string();
+        let path = error.path().clone();
         let cause = error.into_inner();
-        let field = if cause.is_data() { Some(path_with_missing(path, &cause)) } else { None };
+        let field = if cause.is_data() { Some(path_with_missing(path.to_string(), &cause)) } else { None };
         // A single dot is the path of the whole text, which has no name.
-        problem(&cause, field.filter(|field| field != "."))
+        let problem = problem(&cause, field.filter(|field| field != "."));
+        match misspelled_field(text, &path, &cause) {
+            Some(question) => JsonProblem { problem: question, ..problem },
+            None => problem,
+        }
     })?;
     deserializer.end().map_err(|cause| problem(&cause, None))?;
     refuse_nul(text)?;
@@ -161,12 +168,41 @@ fn in_plain_words(text: &str) -> String {
     }
 }
 
+/// Problem of a missing field whose object has a field of a similar name.
+fn misspelled_field(text: &[u8], path: &Path, cause: &serde_json::Error) -> Option<String> {
+    let missing = missing_field(cause)?;
+    let whole: Value = serde_json::from_slice(text).ok()?;
+    let object = path.iter().try_fold(&whole, |value, segment| match segment {
+        Segment::Map { key } => value.get(key),
+        Segment::Seq { index } => value.get(index),
+        Segment::Enum { .. } | Segment::Unknown => Some(value),
+    });
+    let names = object?.as_object()?.keys().map(String::as_str);
+    let similar = most_similar(&missing, names.filter(|name| *name != missing && !name.contains(char::is_control)))?;
+    let line = line_of_field(text, similar).map_or_else(String::new, |line| format!(" (line {line})"));
+    Some(format!("missing; did you mean it by '{similar}'{line}?"))
+}
+
+/// Line of the only field with this name; `None` if there are several, or if the text has it in another spelling.
+fn line_of_field(text: &[u8], name: &str) -> Option<usize> {
+    let text = std::str::from_utf8(text).ok()?;
+    let quoted = serde_json::to_string(name).ok()?;
+    let is_field = |(at, found): &(usize, &str)| text[at + found.len()..].trim_start().starts_with(':');
+    let mut found = text.match_indices(&quoted).filter(is_field);
+    let (at, _) = found.next().filter(|_| found.next().is_none())?;
+    Some(text[..at].matches('\n').count() + 1)
+}
+
+/// Name of the field that serde misses.
+fn missing_field(cause: &serde_json::Error) -> Option<String> {
+    let text = cause.to_string();
+    text.strip_prefix("missing field `")?.split_once('`').map(|(name, _)| name.to_owned())
+}
+
 /// Appends the name of a missing field to the path of its parent, at which serde reports it.
 fn path_with_missing(path: String, cause: &serde_json::Error) -> String {
-    let text = cause.to_string();
-    let missing = text.strip_prefix("missing field `").and_then(|rest| rest.split_once('`')).map(|(name, _)| name);
-    match (missing, path.as_str()) {
-        (Some(name), "." | "") => name.to_owned(),
+    match (missing_field(cause), path.as_str()) {
+        (Some(name), "." | "") => name,
         (Some(name), _) => format!("{path}.{name}"),
         (None, _) => path,
     }
@@ -233,5 +269,36 @@ mod tests {
             "line 2, column 51, field 'properties.environmentVariables[0].value': the text contains the character \\u0000: remove it",
         );
         check("{}x", "line 1, column 2, field 'properties': missing field `properties`");
+    }
+
+    #[test]
+    fn a_missing_field_is_found_under_a_similar_name() {
+        let check = |text: &str, expected: &str| {
+            let error = parse::<JobCreateParameters>(text.as_bytes()).expect_err(text);
+            assert_eq!(error.to_string(), expected);
+        };
+        check(
+            "{\n  \"properties\": {\n    \"nodecount\": 4,\n    \"stdOutErrPathPrefix\": \"x\"\n  }\n}",
+            "line 5, column 3, field 'properties.nodeCount': missing; did you mean it by 'nodecount' (line 3)?",
+        );
+        check(
+            r#"{"Properties": {"nodeCount": 4, "stdOutErrPathPrefix": "x"}}"#,
+            "line 1, column 60, field 'properties': missing; did you mean it by 'Properties' (line 1)?",
+        );
+        check(
+            "{\"properties\": {\"nodeCount\": 4, \"stdOutErrPathPrefix\": \"x\", \"outputDirectories\": [\n\
+             {\"id\": \"A\", \"pathPrefix\": \"p\"},\n{\"id\": \"B\", \"path_prefix\": \"p\"}]}}",
+            "line 3, column 31, field 'properties.outputDirectories[1].pathPrefix': missing; did you mean it by \
+             'path_prefix' (line 3)?",
+        );
+        // The name occurs twice.
+        check(
+            r#"{"properties": {"nodecount": 4, "stdOutErrPathPrefix": "x", "tags": {"nodecount": 1}}}"#,
+            "line 1, column 85, field 'properties.nodeCount': missing; did you mean it by 'nodecount'?",
+        );
+        check(
+            r#"{"properties": {"node\u001bCount": 4, "stdOutErrPathPrefix": "x"}}"#,
+            "line 1, column 65, field 'properties.nodeCount': missing field `nodeCount`",
+        );
     }
 }

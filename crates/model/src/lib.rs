@@ -32,6 +32,7 @@ pub mod preemption;
 pub mod rbac;
 pub mod root_cause;
 pub mod secret;
+pub mod spelling;
 pub mod state;
 pub mod storage;
 pub mod time;

@@ -21,7 +21,7 @@ use thiserror::Error;
 pub use columns::TableKind;
 pub use python_time::{python_date_time, python_duration};
 pub use query::{Query, QueryError};
-pub use shape::Shape;
+pub use shape::{Shape, UnknownField};
 pub use table::escape_controls;
 
 /// Value of `--output`.

@@ -7,6 +7,7 @@ mod tests;
 
 use serde_json::Value;
 
+pub use attributes::UnknownField;
 use attributes::{SHAPES, convert, find_unknown};
 
 /// Resources that commands print.
@@ -42,8 +43,8 @@ impl Shape {
         printed
     }
 
-    /// Fields of `wire` that this resource does not have, as paths such as `properties.nodeCont`.
-    pub fn unknown_fields(self, wire: &Value) -> Vec<String> {
+    /// Fields of `wire` that this resource does not have.
+    pub fn unknown_fields(self, wire: &Value) -> Vec<UnknownField> {
         let mut unknown = Vec::new();
         find_unknown(&SHAPES[self.name()], wire, "", &mut unknown);
         unknown

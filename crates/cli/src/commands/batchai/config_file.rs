@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::error::CliError;
-use crate::output::{Shape, escape_controls};
+use crate::output::{Shape, UnknownField, escape_controls};
 use crate::stdio::note;
 
 const SCHEMAS: &str = "https://raw.githubusercontent.com/Azure/BatchAI/master/schemas/2018-05-01";
@@ -43,20 +43,23 @@ fn schema_name(shape: Shape) -> &'static str {
     }
 }
 
-fn parse<T: DeserializeOwned>(text: &[u8], shape: Shape) -> Result<(T, Vec<String>), job_file::JsonProblem> {
+fn parse<T: DeserializeOwned>(text: &[u8], shape: Shape) -> Result<(T, Vec<UnknownField>), job_file::JsonProblem> {
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     let parsed = job_file::parse(text)?;
     let value: Value = job_file::parse(text)?;
     let mut unknown = shape.unknown_fields(&value);
     // Both occur in the examples of the service.
-    unknown.retain(|field| field != "$schema" && !(field.contains("outputDirectories") && field.ends_with(".type")));
+    unknown.retain(|UnknownField { path, .. }| {
+        path != "$schema" && !(path.contains("outputDirectories") && path.ends_with(".type"))
+    });
     Ok((parsed, unknown))
 }
 
-fn unknown_field(path: &Path, field: &str) -> String {
+fn unknown_field(path: &Path, field: &UnknownField) -> String {
+    let question = field.similar.map_or_else(String::new, |similar| format!("; did you mean '{similar}'?"));
     // Names from a file may contain control characters.
-    let field = escape_controls(field);
-    format!("warning: {}: unknown field '{field}' is ignored", path.display())
+    let field = escape_controls(&field.path);
+    format!("warning: {}: unknown field '{field}' is ignored{question}", path.display())
 }
 
 #[cfg(test)]
@@ -68,11 +71,20 @@ mod tests {
     fn unknown_fields_are_found_and_the_usual_ones_forgiven() {
         let text = br#"{"$schema": "x", "properties": {"nodeCont": 4, "nodeCount": 4, "stdOutErrPathPrefix": "p",
             "horovodSettings": {"pythonScriptFilePath": "a.py", "procesCount": 2},
-            "outputDirectories": [{"id": "M", "pathPrefix": "p", "type": "model", "sufix": "x"}]}}"#;
+            "inputDirectorys": [], "outputDirectories": [{"id": "M", "pathPrefix": "p", "type": "model", "sufix": "x"}]}}"#;
         let (_, unknown) = parse::<JobCreateParameters>(text, Shape::Job).expect("valid");
+        let unknown: Vec<String> = unknown.iter().map(|field| unknown_field(Path::new("job.json"), field)).collect();
         assert_eq!(
             unknown,
-            ["properties.horovodSettings.procesCount", "properties.nodeCont", "properties.outputDirectories[0].sufix"]
+            [
+                "warning: job.json: unknown field 'properties.horovodSettings.procesCount' is ignored; did you mean \
+                 'processCount'?",
+                "warning: job.json: unknown field 'properties.inputDirectorys' is ignored; did you mean \
+                 'inputDirectories'?",
+                // The right one is given as well.
+                "warning: job.json: unknown field 'properties.nodeCont' is ignored",
+                "warning: job.json: unknown field 'properties.outputDirectories[0].sufix' is ignored",
+            ]
         );
     }
 

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
+use corro_model::spelling::most_similar;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -67,30 +68,49 @@ fn nested(kind: &str) -> &'static Attributes {
     &SHAPES[&kind[1..kind.len() - 1]]
 }
 
+/// A field that a shape does not have.
+#[derive(Debug, PartialEq, Eq)]
+pub struct UnknownField {
+    /// Path, such as `properties.nodeCont`.
+    pub path: String,
+    /// The field that was probably meant, if its object does not have it already.
+    pub similar: Option<&'static str>,
+}
+
 /// Collects the fields of `wire` that `shape` does not have; `at` is the path so far.
-pub fn find_unknown(shape: &Attributes, wire: &Value, at: &str, unknown: &mut Vec<String>) {
+pub fn find_unknown(shape: &'static Attributes, wire: &Value, at: &str, unknown: &mut Vec<UnknownField>) {
     let Value::Object(object) = wire else { return };
     for (key, value) in object {
         if key == "properties" && !shape.properties.is_empty() {
             if let Value::Object(wrapped) = value {
-                wrapped.iter().for_each(|(key, value)| {
-                    check_field(&shape.properties, key, value, &format!("{at}properties.{key}"), unknown);
-                });
+                for key in wrapped.keys() {
+                    check_field(&shape.properties, wrapped, key, &format!("{at}properties.{key}"), unknown);
+                }
             }
         } else {
-            check_field(&shape.own, key, value, &format!("{at}{key}"), unknown);
+            check_field(&shape.own, object, key, &format!("{at}{key}"), unknown);
         }
     }
 }
 
-fn check_field(attributes: &BTreeMap<String, String>, key: &str, value: &Value, path: &str, unknown: &mut Vec<String>) {
-    let rule = attributes.iter().find_map(|(attribute, rule)| {
+fn check_field(
+    attributes: &'static BTreeMap<String, String>,
+    object: &Map<String, Value>,
+    key: &str,
+    path: &str,
+    unknown: &mut Vec<UnknownField>,
+) {
+    let known = attributes.iter().map(|(attribute, rule)| {
         let (kind, wire_name) = rule.split_once(' ').unwrap_or((rule, attribute));
-        (wire_name == key).then_some(kind.trim_start_matches('?'))
+        (wire_name, kind.trim_start_matches('?'))
     });
-    match (rule, value) {
-        (None, _) => unknown.push(path.to_owned()),
-        (Some(kind), Value::Object(_)) if kind.starts_with('{') => {
+    let rule = known.clone().find_map(|(name, kind)| (name == key).then_some(kind));
+    match (rule, &object[key]) {
+        (None, _) => {
+            let absent = known.map(|(name, _)| name).filter(|name| !object.contains_key(*name));
+            unknown.push(UnknownField { path: path.to_owned(), similar: most_similar(key, absent) });
+        }
+        (Some(kind), value @ Value::Object(_)) if kind.starts_with('{') => {
             find_unknown(nested(kind), value, &format!("{path}."), unknown);
         }
         (Some(kind), Value::Array(items)) if kind.starts_with('[') => {
