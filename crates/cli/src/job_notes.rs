@@ -32,6 +32,12 @@ pub fn error_lines(error: &BatchAiError) -> Vec<String> {
     lines
 }
 
+/// Line for a user who stops watching a job with Ctrl-C.
+pub fn goes_on_line(job: &ResourceRef) -> String {
+    let (name, arguments) = (job.name("job"), job.arguments());
+    format!("The job \"{name}\" goes on. Stop it with 'corro batchai job terminate {arguments}'.")
+}
+
 /// The command line of `corro job why` for a job.
 pub fn why_command(job: &ResourceRef) -> String {
     format!("corro job why {} {}", job.name("job"), experiment_arguments(job))

@@ -1,12 +1,13 @@
 //! `corro batchai job wait`: polls a job until it ends, prints state changes to standard error, and exits with the job's exit code.
 
+use std::io;
 use std::time::Duration;
 
 use corro_model::batchai::{ExecutionInfo, ExecutionState, Job};
 use corro_model::ops::JobsGet;
 
 use crate::error::CliError;
-use crate::job_notes::{error_lines, note_waiting_reason};
+use crate::job_notes::{error_lines, goes_on_line, note_waiting_reason};
 use crate::output::{python_date_time, python_duration};
 use crate::resource::resource_ref::ResourceRef;
 use crate::retry::Retry;
@@ -18,7 +19,29 @@ const NO_EXIT_CODE: u8 = 255;
 
 const MAX_POLL_PAUSE: Duration = Duration::from_secs(15);
 
+/// Exit code after Ctrl-C, as of a process that SIGINT ended.
+const INTERRUPTED: u8 = 130;
+
 pub async fn wait(session: &Session, target: &ResourceRef, interval: Option<u64>) -> Result<(), CliError> {
+    unless_interrupted(poll(session, target, interval), tokio::signal::ctrl_c(), || note(goes_on_line(target))).await
+}
+
+/// Waits for the end of a job. Ctrl-C ends only the waiting, which `say` tells the user.
+async fn unless_interrupted(
+    ended: impl Future<Output = Result<(), CliError>>,
+    interrupted: impl Future<Output = io::Result<()>>,
+    say: impl FnOnce(),
+) -> Result<(), CliError> {
+    tokio::select! {
+        result = ended => result,
+        Ok(()) = interrupted => {
+            say();
+            Err(CliError::silent(INTERRUPTED))
+        }
+    }
+}
+
+async fn poll(session: &Session, target: &ResourceRef, interval: Option<u64>) -> Result<(), CliError> {
     let mut pause = Duration::from_secs(interval.unwrap_or(1));
     let mut reported = ReportedState::default();
     let (mut retry, mut waiting) = (Retry::default(), None);
@@ -140,6 +163,26 @@ mod tests {
             properties["executionInfo"] = info;
         }
         serde_json::from_value(json!({"id": "i", "name": "j", "type": "t", "properties": properties})).expect("a job")
+    }
+
+    #[tokio::test]
+    async fn ctrl_c_says_that_the_job_goes_on() {
+        let mut is_said = false;
+        let never = std::future::pending::<Result<(), CliError>>();
+        let result = unless_interrupted(never, async { Ok(()) }, || is_said = true).await;
+        assert_eq!((result.expect_err("interrupted").exit, is_said), (130, true));
+        let never = std::future::pending();
+        assert!(unless_interrupted(async { Ok(()) }, never, || panic!("not interrupted")).await.is_ok());
+        // Without a handler for the signal the job is still waited for.
+        let no_handler = async { Err(io::ErrorKind::Other.into()) };
+        assert!(unless_interrupted(async { Ok(()) }, no_handler, || panic!("not interrupted")).await.is_ok());
+        let names = [("group", "-g", Some("g")), ("workspace", "-w", Some("w")), ("experiment", "-e", Some("e"))];
+        let names: Vec<_> = names.into_iter().chain([("job", "-n", Some("j"))]).collect();
+        let target = ResourceRef::from_names(&names).expect("all names");
+        assert_eq!(
+            goes_on_line(&target),
+            "The job \"j\" goes on. Stop it with 'corro batchai job terminate -g g -w w -e e -n j'."
+        );
     }
 
     #[test]

@@ -13,7 +13,7 @@ use corro_model::ops::JobsGet;
 
 use super::output_directory::OutputDirectory;
 use crate::error::CliError;
-use crate::job_notes::{error_lines, note_waiting_reason};
+use crate::job_notes::{error_lines, goes_on_line, note_waiting_reason};
 use crate::retry::Retry;
 use crate::session::Session;
 use crate::stdio::{filtered_stdout, note};
@@ -32,8 +32,7 @@ pub async fn run(session: &Session, directory: &OutputDirectory, name: &str) -> 
                 // Reset colours and end the line before the prompt. Written directly, because the blocked thread may hold the lock of `io::stdout`.
                 let _ = rustix::io::write(rustix::stdio::stdout(), b"\x1b[0m\n");
             }
-            let (name, arguments) = (job.name("job"), job.arguments());
-            note(format_args!("The job \"{name}\" goes on. Stop it with 'corro batchai job terminate {arguments}'."));
+            note(goes_on_line(&job));
             std::process::exit(0);
         }
     });
