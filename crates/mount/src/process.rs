@@ -43,7 +43,7 @@ pub enum MountError {
     Busy(PathBuf),
     #[error("this machine has no /dev/fuse: its kernel needs FUSE, and a container must be given the device")]
     NoFuse,
-    #[error("permission denied for /dev/fuse: run 'chmod 666 /dev/fuse', as udev does, or mount as root")]
+    #[error("permission denied for /dev/fuse: run 'chmod 666 /dev/fuse' as root, as udev does, or mount as root")]
     FuseDenied,
     #[error("fusermount3 not found, which users other than root need for mounting: install the package fuse3")]
     NoFusermount,
