@@ -129,6 +129,17 @@ impl Span {
         Self(Duration::from_secs(days * 86_400))
     }
 
+    /// The two largest units, for sentences: `40 s`, `1 h 30 min`. Smaller ones are cut off.
+    pub fn in_words(self) -> String {
+        let total = self.0.as_secs();
+        let units = [(total / 86_400, "d"), (total / 3_600 % 24, "h"), (total / 60 % 60, "min"), (total % 60, "s")];
+        let largest = units.iter().position(|(count, _)| *count > 0).unwrap_or(units.len() - 1);
+        let second = units.get(largest + 1).filter(|(count, _)| *count > 0);
+        let words =
+            [Some(&units[largest]), second].into_iter().flatten().map(|(count, unit)| format!("{count} {unit}"));
+        words.collect::<Vec<_>>().join(" ")
+    }
+
     pub fn parse(text: &str) -> Option<Self> {
         if text.starts_with('P') {
             let span = text.parse::<jiff::Span>().ok()?;
@@ -214,6 +225,21 @@ mod tests {
                 let time = Timestamp::from_millis(start.saturating_add(n * 28_799_990 + n % 7));
                 assert_eq!(time.to_string(), time.by_pattern());
             }
+        }
+    }
+
+    #[test]
+    fn durations_in_sentences_have_two_units() {
+        for (seconds, expected) in [
+            (0, "0 s"),
+            (5, "5 s"),
+            (60, "1 min"),
+            (125, "2 min 5 s"),
+            (3_605, "1 h"),
+            (5_400, "1 h 30 min"),
+            (200_000, "2 d 7 h"),
+        ] {
+            assert_eq!(Span(Duration::from_secs(seconds)).in_words(), expected);
         }
     }
 

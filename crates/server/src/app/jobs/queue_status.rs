@@ -232,7 +232,7 @@ impl StatusBuilder<'_> {
         match ran.zip(self.history.typical_run_time(job)) {
             // Jobs shorter than a second say nothing about others.
             Some((ran, usual)) if ran >= usual && usual >= Duration::from_secs(1) => {
-                format!(" (it has run longer than jobs of its experiment usually do: {})", Span(whole_seconds(usual)))
+                format!(" (it has run longer than jobs of its experiment usually do: {})", Span(usual).in_words())
             }
             _ => String::new(),
         }
@@ -328,10 +328,6 @@ fn round_limit(at_most: Duration) -> Option<Duration> {
         DAY.. => DAY,
     };
     Some(Duration::from_secs(seconds / unit * unit))
-}
-
-fn whole_seconds(span: Duration) -> Duration {
-    Duration::from_secs(span.as_secs())
 }
 
 fn pluralize(n: usize, what: &str) -> String {

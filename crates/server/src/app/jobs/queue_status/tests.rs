@@ -126,7 +126,7 @@ fn a_job_beyond_its_usual_run_time_is_noted_and_its_limit_used() {
     let a = waits.remove(&key).expect("the job waits").waiting;
     assert_eq!((a.estimated_start, a.estimate_basis), (Some(at(7 * 24 * 3600)), Some(EstimateBasis::Limits)));
     let told = &a.unblocked_by[0];
-    assert!(told.ends_with("(it has run longer than jobs of its experiment usually do: PT40S)"), "{told}");
+    assert!(told.ends_with("(it has run longer than jobs of its experiment usually do: 40 s)"), "{told}");
 }
 
 #[test]
