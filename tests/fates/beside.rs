@@ -77,7 +77,7 @@ fn a_running_job_is_watched_and_joined() {
     assert!(left.code == 143 && left.stderr.contains("the job has ended here"), "{left:?}");
     wait_for("no process of the job", || site.node_processes().is_empty());
     for ended in [top("--once"), run(&[], &["true"])] {
-        ended.fails(1, &["The job runs is succeeded: it has no processes now"]);
+        ended.fails(1, &["The job runs has succeeded: it has no processes now"]);
     }
     let up_log = site.up_log();
     assert!(!up_log.contains("canary-exec"), "{up_log}");

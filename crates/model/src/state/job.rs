@@ -122,6 +122,17 @@ impl JobState {
         }
     }
 
+    /// The state as the end of a sentence that begins with the job.
+    pub fn predicate(&self) -> &'static str {
+        match self {
+            JobState::Queued => "is queued",
+            JobState::Running { .. } => "is running",
+            JobState::Terminating { .. } => "is being terminated",
+            JobState::Succeeded { .. } => "has succeeded",
+            JobState::Failed { .. } => "has failed",
+        }
+    }
+
     pub fn execution_state(&self) -> ExecutionState {
         match self {
             JobState::Queued => ExecutionState::Queued,
@@ -206,6 +217,13 @@ mod tests {
             JobEvent::Requeued,
             JobEvent::TerminateRequested { cause: Termination::User, at: at(3) },
         ]
+    }
+
+    #[test]
+    fn every_state_ends_a_sentence() {
+        let sentences = states().iter().map(|state| format!("The job j {}", state.predicate())).collect::<Vec<_>>();
+        let expected = ["is queued", "is running", "is being terminated", "has succeeded", "has failed"];
+        assert_eq!(sentences, expected.map(|predicate| format!("The job j {predicate}")));
     }
 
     /// Rows: states; columns: placed, succeeded, failed, requeued, terminate. `-` is a refusal.

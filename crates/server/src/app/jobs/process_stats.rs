@@ -113,8 +113,8 @@ impl App {
         let (_, job) = find_job(&self.snapshot(), path)?;
         let (attempt, nodes) = (job.attempt(), job.state().nodes().to_vec());
         if nodes.is_empty() && !or_none {
-            let message =
-                format!("The job {} is {}: it has no processes now. See 'corro job why'", job.name, job.state().name());
+            let state = job.state().predicate();
+            let message = format!("The job {} {state}: it has no processes now. See 'corro job why'", job.name);
             return Err(ApiError::conflict("JobNotRunning", message));
         }
         let replies = self.fleet.process_stats.query(&nodes).await;

@@ -113,7 +113,8 @@ impl App {
         let (_, job) = find_job(&self.snapshot(), path)?;
         let (attempt, nodes) = (job.attempt(), job.state().nodes().to_vec());
         if nodes.is_empty() {
-            let message = format!("The job {} is {}: only a running job can be recorded", job.name, job.state().name());
+            let state = job.state().predicate();
+            let message = format!("The job {} {state}: only a running job can be recorded", job.name);
             return Err(ApiError::conflict("JobNotRunning", message));
         }
         // Engines accept only numbers that they have not seen. These increase with time, across restarts too.
