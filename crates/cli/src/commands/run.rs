@@ -6,7 +6,8 @@ mod removed_api_hints;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -100,7 +101,9 @@ pub async fn run(args: RunArgs) -> Result<ExitCode> {
             let Some(failure) = root_cause(failures) else { bail!("the ranks failed for an unknown reason") };
             exit_code = failure.exit.shell_code();
             note(describe(failure, size).trim_end());
-            if let Some(hint) = removed_api_hints::find_hint(&failure.stderr_tail).filter(|_| layer.is_none()) {
+            let removed_api = removed_api_hints::find_hint(&failure.stderr_tail).filter(|_| layer.is_none());
+            let hint = removed_api.or_else(|| hint_to_start(&spec.argv, &spec.cwd, exit_code, size));
+            if let Some(hint) = hint {
                 note(format_args!("\nhint: {hint}"));
             }
         }
@@ -109,6 +112,26 @@ pub async fn run(args: RunArgs) -> Result<ExitCode> {
         }
     }
     Ok(ExitCode::from(exit_byte(exit_code)))
+}
+
+/// Exit codes of a command that cannot be executed, or was not found in `PATH`.
+const NOT_STARTED: [i32; 2] = [126, 127];
+
+/// The hint for a command that is a file of the working directory and was not started: without a slash it is looked up in `PATH` only, and it may
+/// not be executable.
+fn hint_to_start(argv: &[String], cwd: &Path, exit_code: i32, size: usize) -> Option<String> {
+    let program = argv.first()?;
+    let file = cwd.join(program).metadata().ok().filter(|file| file.is_file() && NOT_STARTED.contains(&exit_code))?;
+    let is_executable = file.permissions().mode() & 0o111 != 0;
+    let command = match Path::new(program).extension().and_then(|extension| extension.to_str()) {
+        Some("py") => format!("python3 {program}"),
+        Some("sh") => format!("sh {program}"),
+        _ if !is_executable => return Some(format!("{program} is not executable: run 'chmod +x {program}'")),
+        _ if !program.contains('/') => format!("./{program}"),
+        // The interpreter of its first line is missing, and the message says so.
+        _ => return None,
+    };
+    Some(format!("corro run -np {size} {command}"))
 }
 
 /// The rank whose failure caused that of the others.
@@ -293,6 +316,31 @@ mod tests {
             ("a b:1", INVALID),
         ] {
             assert_eq!(hosts_text(parse_hosts(text)), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_script_that_was_not_started_is_given_its_interpreter() {
+        let dir = tempfile::tempdir().expect("temp dir");
+        for (name, mode) in [("train.py", 0o644), ("run.sh", 0o755), ("tool", 0o755), ("data", 0o644)] {
+            std::fs::write(dir.path().join(name), "").expect("written");
+            let permissions = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(dir.path().join(name), permissions).expect("the owner may");
+        }
+        std::fs::create_dir(dir.path().join("folder.py")).expect("made");
+        for (program, exit_code, expected) in [
+            ("train.py", 127, Some("corro run -np 2 python3 train.py")),
+            ("./train.py", 126, Some("corro run -np 2 python3 ./train.py")),
+            ("run.sh", 127, Some("corro run -np 2 sh run.sh")),
+            ("tool", 127, Some("corro run -np 2 ./tool")),
+            ("./tool", 127, None),
+            ("data", 127, Some("data is not executable: run 'chmod +x data'")),
+            ("train.py", 1, None),
+            ("missing.py", 127, None),
+            ("folder.py", 126, None),
+        ] {
+            let argv = [program.to_owned(), "--epochs".to_owned()];
+            assert_eq!(hint_to_start(&argv, dir.path(), exit_code, 2).as_deref(), expected, "{program}");
         }
     }
 
