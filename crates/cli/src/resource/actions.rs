@@ -36,8 +36,8 @@ pub struct EndAction {
     pub progress_text: &'static str,
     /// Whether the resource is deleted; then its [`Resource::deletion_warnings`] are printed before the confirmation.
     pub is_deletion: bool,
-    /// A fixed warning before the confirmation.
-    pub warning: Option<&'static str>,
+    /// Warning before the confirmation, about the resources that are named.
+    pub warning: Option<fn(&[ResourceRef]) -> String>,
 }
 
 pub async fn show<R: Resource>(
@@ -71,7 +71,8 @@ where
     for target in targets.iter().filter(|_| action.is_deletion) {
         R::deletion_warnings(session.client()?, target).await.iter().for_each(note);
     }
-    prompt::confirm(args.yes, action.warning)?;
+    let warning = action.warning.map(|warning| warning(&targets));
+    prompt::confirm(args.yes, warning.as_deref())?;
     for target in &targets {
         let pending = session.client()?.start::<O>(&target.values(), &NoBody {}).await;
         let pending = pending.map_err(|error| target.request_error(error))?;

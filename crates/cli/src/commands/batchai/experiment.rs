@@ -55,7 +55,9 @@ pub async fn run(session: &Session, command: ExperimentCommand) -> Result<(), Cl
     let deleting = EndAction {
         progress_text: "Deleting",
         is_deletion: true,
-        warning: Some("Its jobs are deleted with it, running ones are stopped. Their output stays on the shares."),
+        warning: Some(|_| {
+            "Its jobs are deleted with it, running ones are stopped. Their output stays on the shares.".to_owned()
+        }),
     };
     match command {
         ExperimentCommand::Create(args) => create(session, args).await,

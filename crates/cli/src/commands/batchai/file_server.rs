@@ -102,7 +102,7 @@ pub async fn run(session: &Session, mut command: FileServerCommand) -> Result<()
     let deleting = EndAction {
         progress_text: "Deleting",
         is_deletion: true,
-        warning: Some("All files on it are deleted with it."),
+        warning: Some(|_| "All files on it are deleted with it.".to_owned()),
     };
     match command {
         FileServerCommand::Create(args) => create(session, *args).await,

@@ -141,7 +141,7 @@ impl Resource for Jobs {
 }
 
 pub async fn run(session: &Session, command: JobCommand) -> Result<(), CliError> {
-    let stopping = EndAction { progress_text: "Stopping", is_deletion: false, warning: None };
+    let stopping = EndAction { progress_text: "Stopping", is_deletion: false, warning: Some(termination_warning) };
     let deleting = EndAction { progress_text: "Deleting", is_deletion: true, warning: None };
     match command {
         JobCommand::Create(args) => create(session, *args).await,
@@ -158,6 +158,14 @@ pub async fn run(session: &Session, command: JobCommand) -> Result<(), CliError>
         JobCommand::File(command) => file::run(session, command).await,
         JobCommand::Node(command) => node::run(session, command).await,
     }
+}
+
+/// Names the jobs that are terminated after the confirmation.
+fn termination_warning(jobs: &[ResourceRef]) -> String {
+    let name = |job: &ResourceRef| format!("\"{}\" of experiment \"{}\"", job.name("job"), job.name("experiment"));
+    let names: Vec<String> = jobs.iter().map(name).collect();
+    let noun = if jobs.len() == 1 { "job" } else { "jobs" };
+    format!("This stops the {noun} {}.", names.join(", "))
 }
 
 async fn create(session: &Session, args: CreateArgs) -> Result<(), CliError> {
@@ -206,4 +214,22 @@ async fn cluster_id(client: &Client, cluster: &str, job: &ResourceRef) -> Result
     };
     let found = client.get::<ClustersGet>(&target.values()).await;
     Ok(found.map_err(|error| target.request_error(error))?.id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_question_before_a_termination_names_the_job() {
+        let job = |name: &str| {
+            let names = [("group", "g"), ("workspace", "w"), ("experiment", "e"), ("job", name)];
+            ResourceRef::from_names(&names.map(|(parameter, name)| (parameter, NAME_FLAG, Some(name)))).expect("names")
+        };
+        assert_eq!(termination_warning(&[job("j")]), "This stops the job \"j\" of experiment \"e\".");
+        assert_eq!(
+            termination_warning(&[job("a"), job("b")]),
+            "This stops the jobs \"a\" of experiment \"e\", \"b\" of experiment \"e\"."
+        );
+    }
 }

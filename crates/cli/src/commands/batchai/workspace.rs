@@ -79,9 +79,9 @@ pub async fn run(session: &Session, command: WorkspaceCommand) -> Result<(), Cli
     let deleting = EndAction {
         progress_text: "Deleting",
         is_deletion: true,
-        warning: Some(
-            "Its clusters, experiments, jobs and file servers are deleted with it, running jobs are stopped.",
-        ),
+        warning: Some(|_| {
+            "Its clusters, experiments, jobs and file servers are deleted with it, running jobs are stopped.".to_owned()
+        }),
     };
     match command {
         WorkspaceCommand::Create(args) => create(session, args).await,
