@@ -43,7 +43,7 @@ pub fn exchange(
     Ok((all, FailureKey { addr: addr.to_owned(), port, round, has_long_poll: kv_round.has_long_poll }))
 }
 
-/// Access to [`FAILED_KEY`] of a round.
+/// Access to the key under which a round reports a failed rank.
 #[derive(Clone, Debug)]
 pub struct FailureKey {
     addr: String,
