@@ -174,27 +174,34 @@ impl ConnectionTable {
 impl State {
     /// Evicts a waiting connection of one address, or of all.
     fn evict_one(&mut self, address: Option<IpAddr>) -> Option<()> {
-        let awaiting_request = match address {
-            Some(address) => &self.addresses.get(&address)?.awaiting_request,
-            None => &self.awaiting_request,
-        };
-        let is_of_address = |slot: &Slot| address.is_none_or(|address| slot.address == address);
-        let victim = awaiting_request.first().copied().or_else(|| {
-            let idle = self.open.iter().filter(|(_, slot)| is_of_address(slot) && slot.is_in(IDLE));
-            idle.min_by_key(|(id, slot)| (slot.idle_since.load(Ordering::Relaxed), **id)).map(|(id, _)| *id)
-        })?;
-        let slot = self.open.get(&victim)?.clone();
-        let phase = slot.phase.load(Ordering::SeqCst);
-        let is_taken = matches!(phase, AWAITING_FIRST_REQUEST | IDLE) && slot.enter(phase, EVICTED);
-        // The connection has just sent a request: the new connection is refused, or waits for another.
-        if !is_taken {
-            return None;
-        }
-        self.remove(victim, &slot);
+        let (id, slot) = self.take_victim(address)?;
+        self.remove(id, &slot);
         self.n_closing += 1;
         self.n_evicted += 1;
         slot.closed.notify_one();
         Some(())
+    }
+
+    /// Marks a waiting connection as evicted. One that has just sent a request is passed over.
+    fn take_victim(&self, address: Option<IpAddr>) -> Option<(u64, Arc<Slot>)> {
+        let awaiting_request = match address {
+            Some(address) => &self.addresses.get(&address)?.awaiting_request,
+            None => &self.awaiting_request,
+        };
+        for id in awaiting_request {
+            let slot = self.open.get(id)?;
+            if slot.enter(AWAITING_FIRST_REQUEST, EVICTED) {
+                return Some((*id, slot.clone()));
+            }
+        }
+        let is_of_address = |slot: &Slot| address.is_none_or(|address| slot.address == address);
+        loop {
+            let idle = self.open.iter().filter(|(_, slot)| is_of_address(slot) && slot.is_in(IDLE));
+            let (id, slot) = idle.min_by_key(|(id, slot)| (slot.idle_since.load(Ordering::Relaxed), **id))?;
+            if slot.enter(IDLE, EVICTED) {
+                return Some((*id, slot.clone()));
+            }
+        }
     }
 
     fn remove(&mut self, id: u64, slot: &Slot) {
@@ -313,6 +320,17 @@ mod tests {
         drop(held);
         assert_eq!(table.n_open(), 2);
         assert!(table.admit(address("::1")).is_ok(), "another address has limits of its own");
+    }
+
+    #[test]
+    fn a_connection_whose_first_request_begins_is_passed_over() {
+        let table = table(100, 3, 3);
+        let far = address("192.0.2.7");
+        let held: Vec<Connection> = (0..3).map(|_| table.admit(far).expect("below the limit")).collect();
+        // The first half of `begin_request`: the other half waits for the lock that `admit` has.
+        assert!(held[0].slot.enter(AWAITING_FIRST_REQUEST, IN_REQUEST));
+        let _fourth = table.admit(far).expect("another one gives way");
+        assert_eq!(held.iter().map(Connection::is_evicted).collect::<Vec<_>>(), [false, true, false]);
     }
 
     #[test]

@@ -100,17 +100,28 @@ mod tests {
     use axum::extract::Request;
     use axum::response::Response;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::sync::Notify;
 
     use super::*;
 
     /// Responds with the path; `/hold` is answered when the test releases it.
     #[derive(Clone)]
-    struct EchoService(watch::Receiver<bool>);
+    struct EchoService {
+        released: watch::Receiver<bool>,
+        is_held: Arc<Notify>,
+    }
+
+    impl EchoService {
+        fn new(released: watch::Receiver<bool>) -> EchoService {
+            EchoService { released, is_held: Arc::new(Notify::new()) }
+        }
+    }
 
     impl HttpService for EchoService {
         async fn handle(&self, request: Request) -> Response {
             if request.uri().path() == "/hold" {
-                stopped(&mut self.0.clone()).await;
+                self.is_held.notify_one();
+                stopped(&mut self.released.clone()).await;
             }
             Response::new(Body::from(request.uri().path().to_owned()))
         }
@@ -138,10 +149,14 @@ mod tests {
         let (stop, stopping) = watch::channel(false);
         let (release, released) = watch::channel(false);
         let limits = ConnectionLimits { total: 100, per_address: 10, per_loopback_address: 40 };
-        let serving = tokio::spawn(serve_within(limits, listener, None, EchoService(released), stopping));
+        let service = EchoService::new(released);
+        let is_held = service.is_held.clone();
+        let serving = tokio::spawn(serve_within(limits, listener, None, service, stopping));
         let connect = async || TcpStream::connect(address).await.expect("a connection");
         let (mut held, mut used) = (connect().await, connect().await);
         send_request(&mut held, "/hold").await.expect("sent");
+        // Until its request has arrived, it is the oldest that waits.
+        is_held.notified().await;
         send_request(&mut used, "/used").await.expect("sent");
         receive_response(&mut used, "/used").await.expect("answered");
         let mut idle = Vec::new();
@@ -178,7 +193,7 @@ mod tests {
         let address = listener.local_addr().expect("an address");
         let (stop, stopping) = watch::channel(false);
         let serving =
-            tokio::spawn(serve_within(limits_of(100), listener, None, EchoService(stopping.clone()), stopping));
+            tokio::spawn(serve_within(limits_of(100), listener, None, EchoService::new(stopping.clone()), stopping));
         for (head, names) in [
             ("GET / HTTP/1.1\r\nhost: a\r\nhost: b", "host"),
             ("GET / HTTP/1.1\r\nhost: a\r\nHost: a", "host"),
