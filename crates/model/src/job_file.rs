@@ -24,18 +24,15 @@ fn field_words(field: &Option<String>) -> String {
 /// Parses `text`, which must be a JSON object, into `T`.
 pub fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, JsonProblem> {
     if text.trim_ascii_start().starts_with(b"[") {
-        let problem = "invalid type: a list, expected an object".to_owned();
-        return Err(JsonProblem { line: 1, column: 1, field: None, problem });
+        return Err(list_problem());
     }
     let mut deserializer = serde_json::Deserializer::from_slice(text);
     let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
-        let path = error.path().clone();
-        let cause = error.into_inner();
-        let field = if cause.is_data() { Some(path_with_missing(path.to_string(), &cause)) } else { None };
-        // A single dot is the path of the whole text, which has no name.
-        let problem = problem(&cause, field.filter(|field| field != "."));
-        match misspelled_field(text, &path, &cause) {
-            Some(question) => JsonProblem { problem: question, ..problem },
+        let (field, path, cause) = field_and_cause(error);
+        let problem = problem(&cause, field);
+        let whole = || serde_json::from_slice(text).ok();
+        match missing_field(&cause).and_then(|missing| misspelled_field(&whole()?, &path, &missing)) {
+            Some(similar) => JsonProblem { problem: question(&similar, line_of_field(text, &similar)), ..problem },
             None => problem,
         }
     })?;
@@ -43,6 +40,52 @@ pub fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, JsonProblem> {
     refuse_nul(text)?;
     Ok(value)
 }
+
+/// Converts `value`, which must be an object, into `T`, with the errors of [`parse`]. `position` finds line and column of a field by its path.
+pub fn from_value<T: DeserializeOwned>(
+    value: &Value,
+    position: impl Fn(&str) -> Option<(usize, usize)>,
+) -> Result<T, JsonProblem> {
+    if value.is_array() {
+        return Err(list_problem());
+    }
+    let at = |problem: JsonProblem| {
+        let (line, column) = problem.field.as_deref().and_then(&position).unwrap_or((1, 1));
+        JsonProblem { line, column, ..problem }
+    };
+    if let Some(field) = field_with_nul("", value) {
+        return Err(at(JsonProblem { line: 1, column: 1, field: Some(field), problem: NUL_PROBLEM.to_owned() }));
+    }
+    serde_path_to_error::deserialize(value).map_err(|error| {
+        let (field, path, cause) = field_and_cause(error);
+        let problem = at(problem(&cause, field));
+        let missing = missing_field(&cause);
+        match missing.as_ref().and_then(|missing| Some((missing, misspelled_field(value, &path, missing)?))) {
+            Some((missing, similar)) => {
+                let field = problem.field.as_deref().unwrap_or_default();
+                let sibling = format!("{}{similar}", field.strip_suffix(missing.as_str()).unwrap_or_default());
+                JsonProblem { problem: question(&similar, position(&sibling).map(|(line, _)| line)), ..problem }
+            }
+            None => problem,
+        }
+    })
+}
+
+fn list_problem() -> JsonProblem {
+    let problem = "invalid type: a list, expected an object".to_owned();
+    JsonProblem { line: 1, column: 1, field: None, problem }
+}
+
+/// The field of an error, its path and its cause.
+fn field_and_cause(error: serde_path_to_error::Error<serde_json::Error>) -> (Option<String>, Path, serde_json::Error) {
+    let path = error.path().clone();
+    let cause = error.into_inner();
+    let field = if cause.is_data() { Some(path_with_missing(path.to_string(), &cause)) } else { None };
+    // A single dot is the path of the whole text, which has no name.
+    (field.filter(|field| field != "."), path, cause)
+}
+
+const NUL_PROBLEM: &str = r"the text contains the character \u0000: remove it";
 
 /// Rejects NUL characters: neither process arguments nor file names can contain them. JSON can only express one as an
 /// escape, so a text without that escape needs no second look.
@@ -55,8 +98,7 @@ fn refuse_nul(text: &[u8]) -> Result<(), JsonProblem> {
     let before = &text[..at];
     let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
     let column = before.iter().rev().take_while(|byte| **byte != b'\n').count() + 1;
-    let problem = r"the text contains the character \u0000: remove it".to_owned();
-    Err(JsonProblem { line, column, field: Some(field), problem })
+    Err(JsonProblem { line, column, field: Some(field), problem: NUL_PROBLEM.to_owned() })
 }
 
 fn field_with_nul(path: &str, value: &Value) -> Option<String> {
@@ -168,19 +210,21 @@ fn in_plain_words(text: &str) -> String {
     }
 }
 
-/// Problem of a missing field whose object has a field of a similar name.
-fn misspelled_field(text: &[u8], path: &Path, cause: &serde_json::Error) -> Option<String> {
-    let missing = missing_field(cause)?;
-    let whole: Value = serde_json::from_slice(text).ok()?;
-    let object = path.iter().try_fold(&whole, |value, segment| match segment {
+/// The field of a similar name that the object of a missing field has.
+fn misspelled_field(whole: &Value, path: &Path, missing: &str) -> Option<String> {
+    let object = path.iter().try_fold(whole, |value, segment| match segment {
         Segment::Map { key } => value.get(key),
         Segment::Seq { index } => value.get(index),
         Segment::Enum { .. } | Segment::Unknown => Some(value),
     });
     let names = object?.as_object()?.keys().map(String::as_str);
-    let similar = most_similar(&missing, names.filter(|name| *name != missing && !name.contains(char::is_control)))?;
-    let line = line_of_field(text, similar).map_or_else(String::new, |line| format!(" (line {line})"));
-    Some(format!("missing; did you mean it by '{similar}'{line}?"))
+    let names = names.filter(|name| *name != missing && !name.contains(char::is_control));
+    most_similar(missing, names).map(str::to_owned)
+}
+
+fn question(similar: &str, line: Option<usize>) -> String {
+    let line = line.map_or_else(String::new, |line| format!(" (line {line})"));
+    format!("missing; did you mean it by '{similar}'{line}?")
 }
 
 /// Line of the only field with this name; `None` if there are several, or if the text has it in another spelling.
