@@ -33,6 +33,7 @@ conversations! {
     nodes
     jobs
     job_failures
+    job_files
     file_servers
     usages
     global_arguments

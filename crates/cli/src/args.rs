@@ -7,8 +7,8 @@ use clap::builder::Resettable;
 use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands::{
-    account, ad, admin, agent, batchai, cloud, completion, dashboard, docs, doctor, events, files, group, host, job,
-    login, mount, node, reference, run, server, storage, top, train, tutorial, unmount, up, usage,
+    account, ad, admin, agent, batchai, cloud, completion, dashboard, docs, doctor, events, files, group, host, init,
+    job, login, mount, node, reference, run, schema, server, storage, top, train, tutorial, unmount, up, usage,
 };
 use crate::program_name::program_name;
 
@@ -57,6 +57,10 @@ pub enum TopCommand {
     Run(run::RunArgs),
     /// Train the network of the tutorial, alone or as one of several ranks
     Train(train::TrainArgs),
+    /// Write a job file and a script to start from
+    Init(init::InitArgs),
+    /// Print the JSON Schema of job files
+    Schema(schema::SchemaArgs),
     /// Run the whole tutorial on this machine, from the cluster to the trained model
     Tutorial(tutorial::TutorialArgs),
     /// Inspect a job: explain its state, watch its ranks, plot its metrics, run commands in it
@@ -101,7 +105,9 @@ const SECTIONS: [(&str, &[&str]); 2] = [
             "host",
             "run",
             "train",
+            "init",
             "job",
+            "schema",
             "node",
             "dashboard",
             "top",

@@ -5,6 +5,7 @@
 
 mod args;
 mod commands;
+mod config_file;
 mod error;
 mod job_notes;
 mod node_ssh;
@@ -118,6 +119,8 @@ async fn dispatch(command: TopCommand) -> Result<ExitCode, CliError> {
         TopCommand::Train(args) => commands::train::run(args).map(done),
         TopCommand::Tutorial(args) => commands::tutorial::run(args).await.map(done),
         TopCommand::Job(args) => commands::job::run(args).await,
+        TopCommand::Init(args) => commands::init::run(&args).map(done),
+        TopCommand::Schema(args) => commands::schema::run(&args).map(done),
         TopCommand::Node(args) => commands::node::run(args).await.map(done),
         TopCommand::Top(args) => commands::top::run(args).await.map(done),
         TopCommand::Events(args) => commands::events::run(args).await.map(done),

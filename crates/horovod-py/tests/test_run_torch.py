@@ -1,7 +1,9 @@
 """An unmodified PyTorch script under horovodrun, under `corro run` and alone: the losses are the same.
 Not run by spmd.py: the tests start the ranks."""
 
+import functools
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,12 +12,12 @@ import pytest
 
 pytest.importorskip("torch")
 
+# scripts/python-tests runs this file once, not on several ranks.
+SPMD = False
+
 SCRIPT = """
 import torch
 import horovod.torch as hvd
-
-# scripts/python-tests runs this file once, not on several ranks.
-SPMD = False
 
 hvd.init()
 torch.manual_seed(hvd.rank())
@@ -38,6 +40,7 @@ if hvd.rank() == 0:
     print(f"loss {mean.item():.4f} on {hvd.size()}")
 """
 
+TEMPLATES = Path(__file__).parents[2] / "cli" / "src" / "commands" / "init"
 CORRO = Path(os.environ.get("CORRO", Path(__file__).parents[3] / "target" / "debug" / "corro"))
 
 
@@ -51,7 +54,7 @@ def script(tmp_path):
 def _loss(*command):
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    return [line.split("loss ")[1] for line in done.stdout.splitlines() if "loss " in line]
+    return [re.split("loss[ =]", line)[1] for line in done.stdout.splitlines() if re.search("loss[ =]", line)]
 
 
 def _by_horovodrun(script):
@@ -72,3 +75,25 @@ def test_corro_run_gives_the_same(script):
 def test_alone(script):
     (loss,) = _loss(sys.executable, script)
     assert loss.endswith(" on 1")
+
+
+def _losses_of_template(template, tmp_path, monkeypatch, run):
+    monkeypatch.setenv("AZ_BATCHAI_OUTPUT_MODEL", str(tmp_path))
+    # Under the name that `corro init` gives it: horovod.py would hide the package.
+    script = tmp_path / "train.py"
+    script.write_text((TEMPLATES / template).read_text())
+    losses = [float(loss) for loss in run(str(script))]
+    assert len(losses) == 3 and losses[2] < losses[0]
+    assert (tmp_path / "model.pt").is_file()
+
+
+def test_the_horovod_script_of_corro_init(tmp_path, monkeypatch):
+    _losses_of_template("horovod.py", tmp_path, monkeypatch, _by_horovodrun)
+
+
+def test_the_pytorch_script_of_corro_init(tmp_path, monkeypatch):
+    if not CORRO.exists():
+        pytest.skip(f"missing: {CORRO}; cargo build")
+    # horovodrun sets no variables of torchrun.
+    run = functools.partial(_loss, str(CORRO), "run", "-np", "2", sys.executable)
+    _losses_of_template("pytorch.py", tmp_path, monkeypatch, run)

@@ -36,6 +36,9 @@ pub fn answer(method: &Method, uri: &Uri, headers: &HeaderMap) -> Option<Respons
     if let Some(page) = html::document(path) {
         return Some(response(page.into(), "text/html; charset=utf-8"));
     }
+    if path == corro_docs::JOB_SCHEMA_PATH {
+        return Some(response(corro_docs::JOB_SCHEMA.into(), "application/schema+json"));
+    }
     corro_docs::picture(path).map(|bytes| response(bytes.into(), "image/png"))
 }
 
@@ -78,6 +81,7 @@ mod tests {
             ("/docs/", Some(303)),
             ("/docs/introduction.html", Some(200)),
             ("/docs/users/quickstart.html", Some(200)),
+            ("/docs/reference/job.schema.json", Some(200)),
             ("/docs/users/quickstart.md", None),
             ("/docs/../Cargo.toml", None),
             ("/docs/introduction.html?sv=2018-03-28&sig=x", None),

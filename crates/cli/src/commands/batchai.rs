@@ -3,7 +3,6 @@
 pub mod admin_account;
 pub mod auto_storage;
 pub mod cluster;
-pub mod config_file;
 pub mod experiment;
 pub mod file_server;
 pub mod job;

@@ -1,10 +1,11 @@
 //! `corro job`: commands that Batch AI did not have: explain a job (`why`), its processes (`top`), its metrics (`plot`), a trace of its collectives
-//! (`timeline`), and commands in its environment (`exec`).
+//! (`timeline`), commands in its environment (`exec`), and a check of its file (`validate`).
 
 pub mod exec;
 pub mod plot;
 pub mod timeline;
 pub mod top;
+pub mod validate;
 pub mod why;
 
 use std::process::ExitCode;
@@ -64,6 +65,12 @@ enum JobCommand {
         after_help = "Examples:\n  corro job exec cifar_distributed -g batchai.horovod -w batchaidev -e cifar \\\n      -- ls -l\n  corro job exec cifar_distributed -g batchai.horovod -w batchaidev -e cifar \\\n      --rank 3 -- bash"
     )]
     Exec(exec::ExecArgs),
+    /// Check a job file without a server
+    ///
+    /// Errors and warnings name line and column. The exit code is 0 if 'corro batchai job create' would accept the file, also
+    /// with warnings, and 1 otherwise. Clusters, storage accounts and shares are not looked up.
+    #[command(after_help = "Examples:\n  corro job validate job.json\n  corro job validate job.yaml --strict")]
+    Validate(validate::ValidateArgs),
 }
 
 /// Arguments that name a job, positional or with `-n`.
@@ -92,5 +99,6 @@ pub async fn run(args: JobArgs) -> Result<ExitCode, CliError> {
         JobCommand::Timeline(args) => timeline::run(args).await.map(|()| ExitCode::SUCCESS),
         JobCommand::Plot(args) => plot::run(args).await.map(|()| ExitCode::SUCCESS),
         JobCommand::Exec(args) => exec::run(args).await,
+        JobCommand::Validate(args) => validate::run(&args).map(|()| ExitCode::SUCCESS),
     }
 }

@@ -11,7 +11,7 @@ use corro_model::ops::{FileServersCreate, FileServersDelete, FileServersGet, Fil
 use corro_model::validate;
 
 use crate::commands::batchai::admin_account::{self, AdminArgs};
-use crate::commands::batchai::config_file;
+use crate::config_file;
 use crate::error::CliError;
 use crate::output::{Shape, TableKind};
 use crate::progress::Spinner;
@@ -56,7 +56,7 @@ impl ResourceNames for NameArgs {
 pub struct CreateArgs {
     #[command(flatten)]
     name: NameArgs,
-    /// JSON file that describes the file server. Arguments override its values
+    /// JSON or YAML file that describes the file server. Arguments override its values
     #[arg(long, short = 'f', value_name = "FILE")]
     config_file: Option<PathBuf>,
     /// VM size of the file server, such as Standard_D2_v2. Stored and shown, but not used

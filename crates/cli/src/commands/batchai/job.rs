@@ -12,9 +12,9 @@ use corro_model::names::{NameKind, check_name};
 use corro_model::ops::{ClustersGet, JobsCreate, JobsDelete, JobsGet, JobsList, JobsListRemoteLogin, JobsTerminate};
 use corro_model::validate;
 
-use crate::commands::batchai::config_file;
 use crate::commands::batchai::node::{self, NodeParent};
 use crate::commands::batchai::volumes::{self, MountArgs};
+use crate::config_file;
 use crate::error::CliError;
 use crate::job_notes::{note_waiting_reason, why_command};
 use crate::node_ssh::cluster_of_job;
@@ -28,7 +28,7 @@ use crate::stdio::note;
 
 #[derive(Subcommand, Debug)]
 pub enum JobCommand {
-    /// Submit a job that a JSON file describes. It starts as soon as enough nodes are free
+    /// Submit a job that a JSON or YAML file describes. It starts as soon as enough nodes are free
     #[command(
         after_help = "Example:\n  corro batchai job create -g batchai.horovod -w batchaidev -e cifar \\\n      -n cifar_distributed --cluster nc6cluster --config-file job.json \\\n      --storage-account-name mystorageaccount"
     )]
@@ -100,7 +100,7 @@ impl NodeParent for ParentArgs {
 pub struct CreateArgs {
     #[command(flatten)]
     name: NameArgs,
-    /// JSON file that describes the job
+    /// JSON or YAML file that describes the job
     #[arg(long, short = 'f', value_name = "FILE", required = true)]
     config_file: PathBuf,
     /// Cluster to run on: its name, or its full id if it is in another workspace
@@ -171,9 +171,11 @@ fn termination_warning(jobs: &[ResourceRef]) -> String {
 async fn create(session: &Session, args: CreateArgs) -> Result<(), CliError> {
     let target = args.name.target()?;
     check_name(NameKind::Job, target.name("job"))?;
-    let mut spec = config_file::read::<JobCreateParameters>(&args.config_file, Shape::Job)?.properties;
+    let file = config_file::load::<JobCreateParameters>(&args.config_file, Shape::Job)?;
+    file.print_warnings();
+    let mut spec = file.content.properties.clone();
     // Mistakes in the file are reported before the first request.
-    validate::check_job(&spec).map_err(|error| file_error(&args.config_file, error))?;
+    validate::check_job(&spec).map_err(|error| file.invalid(error))?;
 
     let (client, values) = (session.client()?, target.values());
     if client.find::<JobsGet>(&values).await.map_err(|error| target.request_error(error))?.is_some() {
@@ -185,7 +187,7 @@ async fn create(session: &Session, args: CreateArgs) -> Result<(), CliError> {
     }
     spec.cluster = Some(ResourceId { id: cluster_id(client, &args.cluster, &target).await? });
     spec.mount_volumes = volumes::fill(client, spec.mount_volumes, &args.mounts, &target).await?;
-    validate::check_job(&spec).map_err(|error| file_error(&args.config_file, error))?;
+    validate::check_job(&spec).map_err(|error| file.invalid(error))?;
 
     let spinner = Spinner::start("Submitting");
     let job = client.run::<JobsCreate>(&values, &JobCreateParameters { properties: spec }).await;
@@ -199,11 +201,6 @@ async fn create(session: &Session, args: CreateArgs) -> Result<(), CliError> {
         note(format_args!("See '{}' for what to do.", why_command(&target)));
     }
     Ok(())
-}
-
-fn file_error(path: &std::path::Path, error: corro_model::ApiError) -> CliError {
-    let error = CliError::from(error);
-    CliError { message: format!("{}: {}", path.display(), error.message), ..error }
 }
 
 /// The full id of an existing cluster, spelled as the server does.

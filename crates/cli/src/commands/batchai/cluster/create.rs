@@ -11,9 +11,10 @@ use corro_model::validate;
 
 use super::{Clusters, NameArgs};
 use crate::commands::batchai::admin_account::{self, AdminArgs};
+use crate::commands::batchai::auto_storage;
 use crate::commands::batchai::cluster::spec::{self, ClusterFile, ClusterOptions};
 use crate::commands::batchai::volumes::{self, MountArgs};
-use crate::commands::batchai::{auto_storage, config_file};
+use crate::config_file;
 use crate::error::CliError;
 use crate::output::Shape;
 use crate::progress::Spinner;
@@ -26,7 +27,7 @@ use crate::session::Session;
 pub struct CreateArgs {
     #[command(flatten)]
     name: NameArgs,
-    /// JSON file that describes the cluster. Arguments override its values
+    /// JSON or YAML file that describes the cluster. Arguments override its values
     #[arg(long, short = 'f', value_name = "FILE")]
     config_file: Option<PathBuf>,
     /// VM size of each node, such as Standard_NC6 (6 cores, 1 GPU)
